@@ -32,16 +32,6 @@ from planner.places import Accelerator, Place, Size, accelerator, places
 _FILE: Final = Path(__file__).with_name("rules.toml")
 
 
-class Failures(Record):
-    """How often in a row each kind of probe may fail."""
-
-    startup: int
-    older_startup: int
-    """Where a region's service is older."""
-    readiness: int
-    liveness: int
-
-
 class Limits(Record):
     """The ends of what an app may say."""
 
@@ -50,12 +40,13 @@ class Limits(Record):
     request_seconds: int
     addresses: int
     link_characters: int
-    initial_delay_seconds: int
     period_seconds: int
-    timeout_seconds: int
     tag_characters: int
     json_tags: int
-    failures: Failures
+    startup_failures: int
+    """How often in a row a startup probe may fail."""
+    older_startup_failures: int
+    """Where a region's service is older."""
 
 
 class Guard(Record):
@@ -528,13 +519,13 @@ def startup_probe(slowest_boot_seconds: float, *, path: str, port: int) -> Probe
     chosen = rules().startup_probe
     wanted = max(chosen.least_seconds, slowest_boot_seconds + chosen.margin_seconds)
     budget = min(wanted, chosen.most_seconds)
-    return _startup(budget, rules().limits.failures.startup, path=path, port=port)
+    return _startup(budget, rules().limits.startup_failures, path=path, port=port)
 
 
 def older_startup_probe(probe: Probe) -> Probe:
     """Return a startup probe that allows the same time, as far as an older service lets it."""
     limits = rules().limits
-    most = limits.failures.older_startup
+    most = limits.older_startup_failures
     budget = min(probe.budget_seconds, most * limits.period_seconds)
     return _startup(budget, most, path=probe.path, port=probe.port)
 
@@ -542,62 +533,18 @@ def older_startup_probe(probe: Probe) -> Probe:
 def _startup(budget: float, most: int, *, path: str, port: int) -> Probe:
     chosen = rules().startup_probe
     period = max(chosen.period_seconds, math.ceil(budget / most))
-    probe = Probe(
+    return Probe(
         path=path,
         port=port,
         period_seconds=period,
         timeout_seconds=chosen.timeout_seconds,
         failures=math.ceil(budget / period),
     )
-    return checked_probe(probe, most)
 
 
-def readiness_probe(*, path: str, port: int) -> Probe:
-    """Send no requests to a server that does not answer."""
-    return _running(rules().readiness_probe, rules().limits.failures.readiness, path, port)
-
-
-def liveness_probe(*, path: str, port: int) -> Probe:
-    """Return up a server only after minutes of silence."""
-    return _running(rules().liveness_probe, rules().limits.failures.liveness, path, port)
-
-
-def checked_probe(probe: Probe, most_failures: int) -> Probe:
-    """Return it back.
-
-    Raises:
-        InvalidArgument: Azure would not take it.
-    """
-    limits = rules().limits
-    broken = {
-        f"an initial delay beyond {limits.initial_delay_seconds} s": probe.initial_delay_seconds
-        > limits.initial_delay_seconds,
-        f"a period beyond {limits.period_seconds} s": probe.period_seconds > limits.period_seconds,
-        f"a timeout beyond {limits.timeout_seconds} s": probe.timeout_seconds
-        > limits.timeout_seconds,
-        "a timeout beyond its period": probe.timeout_seconds > probe.period_seconds,
-        f"more than {most_failures} failures": probe.failures > most_failures,
-        "no failure allowed": probe.failures < 1,
-    }
-    wrong = [words for words, is_so in broken.items() if is_so]
-    if wrong:
-        raise InvalidArgument(
-            f"Container Apps take no probe with {' and '.join(wrong)}.", fix="Change rules.toml."
-        )
-    return probe
-
-
-def _running(chosen: RunningProbe, most_failures: int, path: str, port: int) -> Probe:
-    return checked_probe(
-        Probe(
-            path=path,
-            port=port,
-            period_seconds=chosen.period_seconds,
-            timeout_seconds=chosen.timeout_seconds,
-            failures=chosen.failures,
-        ),
-        most_failures,
-    )
+def running_probe(chosen: RunningProbe, *, path: str, port: int) -> Probe:
+    """Return the probe of a server that has started: ready, or alive at all."""
+    return Probe(path=path, port=port, **chosen.model_dump())
 
 
 class Serving(Record):

@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final, Literal, NamedTuple
 
-import anyio
 from azure.mgmt.appcontainers.models import ContainerApp
 
 from backends.aca import access, operations, replicas, resources, secrets, status
@@ -115,43 +114,38 @@ class WantedApp:
             return
         wanted = await self._wanted(found.app if found else None)
         was_stopped = found is not None and is_stopped(found.app)
-        apps = (await site.clients.apps()).container_apps
-        deadline = anyio.current_time() + operations.BUSY_SECONDS
-        while not self.is_put:
-            body, there = wanted.body(), await aca_app.find_app(site, name)
-            if there is not None:
-                refuse_foreign_app(site, there)
-                body = await aca_app.replacement(site, body, there)
-            what = f"{'replace' if there else 'create'} the app {name}"
-            try:
-                with strictly(what):
-                    poller = await apps.begin_create_or_update(
-                        site.ground.resource_group, name, body, **writing()
-                    )
-                await operations.watch(site, name, "create_or_update", what, poller)
-                self.is_put = True
-            except OpsError as exc:
-                if is_unread(exc) and datetime.now(UTC) - self.since < secrets.EFFECT_TIME:
-                    return  # what it was granted does not count yet
-                wanted = await self._after(exc, wanted, deadline)
-        if was_stopped:
+        await operations.patiently(partial(self._send, wanted))
+        if was_stopped and self.is_put:
             await start(site, name)
 
-    async def _after(self, exc: OpsError, wanted: "_Body", deadline: float) -> "_Body":
-        """Return what is to be sent next, if anything, after an error; else raise it."""
-        if is_policy(exc):
-            exc.fix = APP_FIX
-        now = await aca_app.find_app(self.site, self.spec.name)
-        if not is_unread(exc) and wanted.is_in(now):
-            self.is_put = True
-            return wanted
-        if _OLDER_PROBES in f"{exc.summary} {exc.cause}" and not wanted.older:
-            return wanted.with_older_probe()
-        soon = anyio.current_time() + operations.AGAIN_SECONDS < deadline
-        if not (isinstance(exc, ConcurrentChange) and soon):
-            raise exc
-        await anyio.sleep(operations.AGAIN_SECONDS)
-        return wanted
+    async def _send(self, wanted: "_Body") -> None:
+        """Send it once, or once more as an older service takes it."""
+        site, name = self.site, self.spec.name
+        body, there = wanted.body(), await aca_app.find_app(site, name)
+        if there is not None:
+            refuse_foreign_app(site, there)
+            body = await aca_app.replacement(site, body, there)
+        what = f"{'replace' if there else 'create'} the app {name}"
+        apps = (await site.clients.apps()).container_apps
+        try:
+            with strictly(what):
+                poller = await apps.begin_create_or_update(
+                    site.ground.resource_group, name, body, **writing()
+                )
+            await operations.watch(site, name, "create_or_update", what, poller)
+        except OpsError as exc:
+            if is_unread(exc):
+                if datetime.now(UTC) - self.since < secrets.EFFECT_TIME:
+                    return  # what it was granted does not count yet
+                raise
+            if is_policy(exc):
+                exc.fix = APP_FIX
+            if not wanted.is_in(await aca_app.find_app(site, name)):
+                if _OLDER_PROBES not in f"{exc.summary} {exc.cause}" or wanted.older:
+                    raise
+                await self._send(wanted.with_older_probe())
+                return
+        self.is_put = True
 
     async def _adjust(self, change: Change) -> None:
         site, spec = self.site, self.spec

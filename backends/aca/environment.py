@@ -1,13 +1,11 @@
 """Providers, resource group, workspace and managed environment: looked at, made, taken away."""
 
 import shlex
-import time
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, NamedTuple
 
-import anyio
 from azure.mgmt.appcontainers import models
 from azure.mgmt.appcontainers.models import ContainerApp, ManagedEnvironment
 from azure.mgmt.loganalytics import models as workspaces
@@ -31,9 +29,9 @@ from backends.aca.resources import (
     was_made_here,
 )
 from backends.aca.site import CONSUMPTION, Site, reading, strictly, writing
-from backends.common.concurrency import on_disk, side_by_side, write_whole
+from backends.common.concurrency import side_by_side
 from backends.lifecycle import Resource, Status
-from core.errors import ApiDisabled, CloudRefused, NotOurs, OpsError, QuotaExceeded
+from core.errors import ApiDisabled, CloudRefused, NotOurs, QuotaExceeded
 
 _PROVIDERS: Final = (
     "Microsoft.App",
@@ -197,27 +195,19 @@ def left_workspace(site: Site) -> Resource:
         with strictly(f"delete the workspace {ground.workspace}"):
             await client.begin_delete(ground.resource_group, ground.workspace, **writing())
 
-    return Resource(
-        name="workspace",
+    return replace(
+        workspace(site),
         title=f"the workspace {ground.workspace} with its logs (about {_LOGS_GB_USD:.2f} $ per GB"
         " taken in; what lies there is free for its first month, and after a deletion it can be"
         " recovered for two weeks)",
         get=partial(find_workspace, site),
         delete=None if site.settings.azure_log_analytics_workspace_id else delete,
         is_ours=was_made_here,
-        scope="shared",
     )
 
 
 _WORKS: Final = {"succeeded", "upgraderequested", "upgradefailed"}
-_REFUSED_WITHIN_SECONDS: Final = 3.0
-"""A change that Azure took is watched this long: what it refuses, it refuses soon."""
-_SHOWS_WITHIN_SECONDS: Final = 30.0
-"""From a change that Azure took until what is read of the environment must show it."""
-_COUNTS_SECONDS: Final = 3600.0
-"""Nothing that is seen later came of a change."""
 _NEW: Final = "Set AZURE_CONTAINERAPPS_ENVIRONMENT to a new name, and an environment is made for it"
-_AGAIN: Final = "Put right what the cause names, then call the same tool again: it is made anew."
 
 
 async def find_environment(site: Site) -> ManagedEnvironment | None:
@@ -295,6 +285,11 @@ def environment(site: Site) -> Resource:
         after=("workspace",),
         status=lambda found: condition(site, found).status,
         scope="shared",
+        why=lambda found: CloudRefused(
+            f"The environment {ground.environment} could not be made.",
+            cause=condition(site, found).why,
+            fix="Put right what the cause names, then call the same tool again: it is made anew.",
+        ),
         phase=ENVIRONMENT,
         command=_command(site, guid),
     )
@@ -302,22 +297,18 @@ def environment(site: Site) -> Resource:
 
 def left_environment(site: Site) -> Resource:
     """Return the environment as something that stays; without replicas it is free."""
-    ground = site.ground
-
-    async def delete() -> None:
-        environments = (await site.clients.apps()).managed_environments
-        with strictly(f"delete the environment {ground.environment}"):
-            await environments.begin_delete(ground.resource_group, ground.environment, **writing())
-
-    return Resource(
-        name="environment",
-        title=f"the environment {ground.environment}",
-        get=partial(find_environment, site),
-        delete=delete,
+    return replace(
+        environment(site),
+        title=f"the environment {site.ground.environment}",
+        delete=partial(_delete, site),
         is_ours=was_made_here,
-        status=lambda found: condition(site, found).status,
-        scope="shared",
     )
+
+
+async def _delete(site: Site) -> None:
+    environments, ground = (await site.clients.apps()).managed_environments, site.ground
+    with strictly(f"delete the environment {ground.environment}"):
+        await environments.begin_delete(ground.resource_group, ground.environment, **writing())
 
 
 def _command(site: Site, guid: str | None) -> str:
@@ -358,7 +349,14 @@ async def _put(site: Site) -> None:
         return
     now = condition(site, found)
     if now.status is Status.FAILED:
-        await _take_away(site, found, now.why)
+        if not await may_go(site, found):
+            raise NotOurs(
+                f"The environment {site.ground.environment} has failed, and it has apps or was not"
+                " made here.",
+                cause=now.why,
+                fix=f"Repair it, or take it away. {_NEW}.",
+            )
+        await _delete(site)
     elif now.why:
         raise CloudRefused(now.why, fix=f"{_NEW}; or set AZURE_LOCATION to where it is.")
     elif now.status is Status.STALE:
@@ -376,15 +374,10 @@ async def _create(site: Site) -> None:
         keys = await client.shared_keys.get_shared_keys(parts[4], parts[-1], **reading())
     wanted = environment_of(site, kept.properties.customer_id or "", keys.primary_shared_key or "")
     environments = (await site.clients.apps()).managed_environments
-    begun = environments.begin_create_or_update(
-        ground.resource_group, ground.environment, wanted, **writing()
-    )
-    try:
-        await _begun(site, "made", f"make the environment {ground.environment}", begun)
-    except (CloudRefused, QuotaExceeded) as exc:  # what Azure answers may be a bare status
-        found = await find_environment(site)
-        words = f"{exc.cause} {condition(site, found).why if found else ''}".strip()
-        raise type(exc)(exc.summary, cause=words, fix=exc.fix) from exc
+    with strictly(f"make the environment {ground.environment}"):
+        await environments.begin_create_or_update(
+            ground.resource_group, ground.environment, wanted, **writing()
+        )
 
 
 async def _widen(site: Site, found: ManagedEnvironment) -> None:
@@ -394,12 +387,6 @@ async def _widen(site: Site, found: ManagedEnvironment) -> None:
     what `az containerapp env workload-profile add` sends as well.
     """
     gpu, ground = gpu_of(site.target), site.ground
-    since = change_age(site, "widened")
-    if since is not None and since < _SHOWS_WITHIN_SECONDS:
-        return
-    if since is not None:
-        forget_changes(site)
-        raise _no_profile(site, "Azure took the change, and the profile is not there.")
     profiles = list((found.properties.workload_profiles if found.properties else None) or ())
     added = models.WorkloadProfile(name=gpu.profile, workload_profile_type=gpu.profile_type)
     wanted = models.ManagedEnvironment(
@@ -407,39 +394,17 @@ async def _widen(site: Site, found: ManagedEnvironment) -> None:
         properties=models.ManagedEnvironmentProperties(workload_profiles=[*profiles, added]),
     )
     environments = (await site.clients.apps()).managed_environments
-    begun = environments.begin_update(
-        ground.resource_group, ground.environment, wanted, **writing()
-    )
     try:
-        await _begun(site, "widened", f"add {gpu.profile} to {ground.environment}", begun)
+        with strictly(f"add {gpu.profile} to {ground.environment}"):
+            await environments.begin_update(
+                ground.resource_group, ground.environment, wanted, **writing()
+            )
     except (CloudRefused, QuotaExceeded) as exc:
-        raise _no_profile(site, f"{exc.summary} {exc.cause}".strip(), type(exc)) from exc
-
-
-def _no_profile(site: Site, cause: str, kind: type[OpsError] = CloudRefused) -> OpsError:
-    gpu, name = gpu_of(site.target), site.ground.environment
-    return kind(
-        f"The environment {name} does not take the profile {gpu.profile_type}.",
-        cause=cause,
-        fix=f"{_NEW} that has it from the start.",
-    )
-
-
-async def _take_away(site: Site, found: ManagedEnvironment, why: str) -> None:
-    """Take a failed one away, unless it failed just now: then say so, once."""
-    name = site.ground.environment
-    if any(change_age(site, one) is not None for one in ("made", "widened")):
-        forget_changes(site)
-        raise CloudRefused(f"The environment {name} could not be made.", cause=why, fix=_AGAIN)
-    if not await may_go(site, found):
-        raise NotOurs(
-            f"The environment {name} has failed, and it has apps or was not made here.",
-            cause=why,
-            fix=f"Repair it, or take it away. {_NEW}.",
-        )
-    delete = left_environment(site).delete
-    assert delete
-    await delete()
+        raise type(exc)(
+            f"The environment {ground.environment} does not take the profile {gpu.profile_type}.",
+            cause=f"{exc.summary} {exc.cause}".strip(),
+            fix=f"{_NEW} that has it from the start.",
+        ) from exc
 
 
 async def may_go(site: Site, found: ManagedEnvironment) -> bool:
@@ -466,48 +431,3 @@ def is_in(app: ContainerApp, site: Site) -> bool:
     inside = app.properties
     named = (inside.environment_id, inside.managed_environment_id) if inside else ()
     return site.ground.environment_id.lower() in {(one or "").lower() for one in named}
-
-
-async def _begun(site: Site, change: "Change", what: str, begun: Awaitable[Any]) -> None:
-    """Begin a change that is noted, and wait a moment for a refusal; else it goes on without us."""
-    note_change(site, change)
-    try:
-        with strictly(what):
-            poller = await begun
-            with anyio.move_on_after(_REFUSED_WITHIN_SECONDS):
-                await poller.result()
-    except (CloudRefused, QuotaExceeded):
-        forget_changes(site)
-        raise
-
-
-Change = Literal["made", "widened"]
-
-
-def note_change(site: Site, change: Change) -> None:
-    """Write down that it was begun."""
-    folder = _note(site).parent
-    with on_disk(folder):
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    write_whole(_note(site), change)
-
-
-def change_age(site: Site, change: Change) -> float | None:
-    """Return how many seconds ago it was begun; None if it was not, or is over."""
-    try:
-        noted = _note(site).read_text(encoding="utf-8") == change
-        seconds = time.time() - _note(site).stat().st_mtime
-    except FileNotFoundError:
-        return None
-    return max(0.0, seconds) if noted and seconds < _COUNTS_SECONDS else None
-
-
-def forget_changes(site: Site) -> None:
-    """Forget that anything was begun."""
-    with on_disk(_note(site).parent):
-        _note(site).unlink(missing_ok=True)
-
-
-def _note(site: Site) -> Path:
-    ground = site.ground
-    return site.folder / "ground" / f"{ground.subscription}-{ground.environment}"

@@ -326,33 +326,30 @@ def key(site: Site, deployment: str, since: datetime | None = None) -> Resource:
 
 def hub_token(site: Site, *, renew: bool = False) -> Resource:
     """Return the Hub's token of the settings; `renew`: in place of another one that is kept."""
-    token = site.settings.hf_token or SecretStr("")
-    wanted = "".join(token.get_secret_value().split())
-
-    def status(found: KeyVaultSecret) -> Status:
-        return Status.STALE if renew and found.value != wanted else Status.READY
-
-    return _resource(
-        site,
-        HF_SECRET,
-        f"the secret {HF_SECRET} with your HF_TOKEN, readable by {site.ground.identity}",
-        put=partial(keep, site, HF_SECRET, token),
-        made='printf %s "$HF_TOKEN"',
-        status=status,
-    )
+    title = f"the secret {HF_SECRET} with your HF_TOKEN, readable by {site.ground.identity}"
+    return _of_the_settings(site, HF_SECRET, site.settings.hf_token, title, renew=renew)
 
 
 def registry_password(site: Site) -> Resource:
     """Return the password of the registry's account, as the settings have it."""
-    password = site.settings.registry_password or SecretStr("")
-    wanted = "".join(password.get_secret_value().split())
+    title = f"the secret {REGISTRY_SECRET} with your REGISTRY_PASSWORD"
+    return _of_the_settings(
+        site, REGISTRY_SECRET, site.settings.registry_password, title, renew=True
+    )
+
+
+def _of_the_settings(
+    site: Site, name: str, said: SecretStr | None, title: str, *, renew: bool
+) -> Resource:
+    value = said or SecretStr("")
+    wanted = "".join(value.get_secret_value().split())
     return _resource(
         site,
-        REGISTRY_SECRET,
-        f"the secret {REGISTRY_SECRET} with your REGISTRY_PASSWORD",
-        put=partial(keep, site, REGISTRY_SECRET, password),
-        made='printf %s "$REGISTRY_PASSWORD"',
-        status=lambda found: Status.READY if found.value == wanted else Status.STALE,
+        name,
+        title,
+        put=partial(keep, site, name, value),
+        made=f'printf %s "${name.upper().replace("-", "_")}"',
+        status=lambda found: Status.STALE if renew and found.value != wanted else Status.READY,
     )
 
 
@@ -370,15 +367,11 @@ def left(site: Site, name: str) -> Resource:
 
 def left_base(site: Site) -> tuple[Resource, ...]:
     """Return the vault, with all secrets in it, and the identity as what stays."""
-    whole = vault(site)
-    kept = Resource(
-        name="vault",
+    kept = replace(
+        vault(site),
         title=f"the vault {site.ground.vault} with all secrets (its name stays taken, and it can be"
         " recovered for as long as it says; at no cost)",
-        get=whole.get,
-        delete=whole.delete,
         is_ours=was_made_here,
-        scope="shared",
     )
     return (kept, replace(identity.identity(site), is_ours=was_made_here))
 
@@ -442,13 +435,7 @@ def owned_key(site: Site, deployment: str, app_is_there: Callable[[], Awaitable[
             )
             return None
 
-    return Resource(
-        name=whole.name,
-        title=whole.title,
-        get=get,
-        delete=whole.delete,
-        is_ours=whole.is_ours,
-    )
+    return replace(whole, get=get)
 
 
 async def keep(site: Site, name: str, value: SecretStr) -> KeptSecret:

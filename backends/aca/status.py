@@ -94,13 +94,6 @@ class Catalogue(Record):
     """Of Azure's own."""
 
 
-class Step(NamedTuple):
-    """What a replica waits for."""
-
-    name: str
-    since: datetime
-
-
 class Reason(NamedTuple):
     """Something that Azure says of a failure."""
 
@@ -117,13 +110,13 @@ def catalogue() -> Catalogue:
     return Catalogue.model_validate(tomllib.loads(_FILE.read_text("utf-8")))
 
 
-def step_of(replica: ReplicaState | None, events: Sequence[Event], since: datetime) -> Step:
+def step_of(replica: ReplicaState | None, events: Sequence[Event], since: datetime) -> Phase:
     """Say what a replica that does not run yet waits for, by the newest event that tells it.
 
     `since` is when it was asked for.
     """
     if replica is None:
-        return Step(QUEUED, since)
+        return Phase(name=QUEUED, since=since)
     told = [
         (event.at, _STEPS[event.reason])
         for event in events
@@ -131,13 +124,13 @@ def step_of(replica: ReplicaState | None, events: Sequence[Event], since: dateti
     ]
     created = replica.created or since
     if not told:
-        return Step(STARTING if replica.started else ASSIGNING, created)
+        return Phase(name=STARTING if replica.started else ASSIGNING, since=created)
     name = told[-1][1]
     begun = created if name == ASSIGNING else next(at for at, step in told if step == name)
-    return Step(name, begun)
+    return Phase(name=name, since=begun)
 
 
-def host_missing(step: Step, now: datetime, usd_per_hour: float | None) -> Failure | None:
+def host_missing(step: Phase, now: datetime, usd_per_hour: float | None) -> Failure | None:
     """Say that a replica has waited too long for a GPU host, None while that may still come."""
     waited = now - step.since
     if step.name != ASSIGNING or waited < PATIENCE:
@@ -228,13 +221,15 @@ def meaning_of(said: Reason) -> Meaning | None:
 
 
 def _most_telling(heard: Sequence[Reason]) -> tuple[Reason, Meaning]:
+    """Return the first of those that say most."""
+
+    def vagueness(pair: tuple[Reason, Meaning]) -> int:
+        return sum(pair[1].code in codes for codes in (_VAGUE, _RESULTS, {DEFAULT}))
+
     read = [(one, meaning) for one in heard if (meaning := meaning_of(one))]
-    certain = next((pair for pair in read if pair[1].code not in _VAGUE), None)
-    better = next((pair for pair in read if pair[1].code not in _RESULTS), None)
-    result = next((pair for pair in read if pair[1].code != DEFAULT), None)
     first = next((one for one in heard if one.words), Reason(""))
     vague = Meaning(code=DEFAULT, fix=catalogue().code["ContainerAppOperationError"].fix)
-    return certain or better or result or (first, vague)
+    return min((*read, (first, vague)), key=vagueness)
 
 
 def _never_had_a_host(events: Sequence[Event]) -> Failure | None:
@@ -271,14 +266,12 @@ async def read_boot(site: Site, app: ContainerApp, revision: RevisionReplicas) -
     replica = revision.newest
 
     async def events() -> Any:
-        return await or_note(lambda: logs.stream_events(site, app, token), ())
+        return await or_note(lambda: logs.stream_events(app, token), ())
 
     async def lines() -> Any:
         if replica is None or not replica.started:
             return ()
-        return await or_note(
-            lambda: logs.stream_console(site, app, revision.name, replica, token), ()
-        )
+        return await or_note(lambda: logs.stream_console(replica, token), ())
 
     told, written = await side_by_side([events, lines])
     return BootWords(_recent(revision, events_of(revision, told)), written)
@@ -315,7 +308,7 @@ async def first_words(site: Site, app: ContainerApp, revision: RevisionReplicas)
     if replica is None:
         return ()
     token = await logs.token_of(site, str(app.name))
-    return await logs.stream_console(site, app, revision.name, replica, token)
+    return await logs.stream_console(replica, token)
 
 
 def _recent(revision: RevisionReplicas, events: Sequence[Event]) -> Sequence[Event]:
@@ -615,15 +608,12 @@ async def _booting(seen: Look, newest: RevisionReplicas) -> Deployment:
         return deployment_record(seen, State.LOADING, begun, phase=phase_of(heard.lines))
     step = step_of(replica, heard.events, begun)
     hourly = replicas.usd_per_hour(seen.site, seen.app)
-    missing = over_quota(heard.events)
-    if missing := missing or host_missing(step, seen.now, hourly):
+    if missing := over_quota(heard.events) or host_missing(step, seen.now, hourly):
         return deployment_record(seen, State.FAILED, step.since, failure=missing)
     waited = seen.now - step.since
     if step.name == ASSIGNING and waited > _WORTH_SAYING:
         note(f"It has waited for a GPU host for {age_and_cost(waited, hourly)}.")
-    return deployment_record(
-        seen, State.CREATING, begun, phase=Phase(name=step.name, since=step.since)
-    )
+    return deployment_record(seen, State.CREATING, begun, phase=step)
 
 
 async def _failed(seen: Look, heard: BootWords | None = None) -> Deployment:

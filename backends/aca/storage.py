@@ -5,6 +5,7 @@ import re
 import shlex
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final, Literal, NamedTuple
 from urllib.parse import quote
@@ -15,7 +16,6 @@ from azure.mgmt.appcontainers import models as apps
 from azure.mgmt.appcontainers.models import AzureFileProperties
 from azure.mgmt.storage import models
 from azure.mgmt.storage.models import FileShare, StorageAccountCheckNameAvailabilityParameters
-from azure.storage.blob.aio import ContainerClient
 from azure.storage.fileshare.aio import ShareClient
 
 from backends.aca.container import Mount, link_of, rules
@@ -395,20 +395,13 @@ def _leads(site: Site, wanted: Link, found: AzureFileProperties) -> bool:
 
 def left_account(site: Site) -> Resource:
     """Return the storage account as something that stays."""
-    whole = account(site)
-    return Resource(
-        name="account",
-        title=f"the storage account {site.ground.storage_account} with all weights",
-        get=whole.get,
-        delete=whole.delete,
-        is_ours=was_made_here,
-        scope="shared",
-    )
+    title = f"the storage account {site.ground.storage_account} with all weights"
+    return replace(account(site), title=title, is_ours=was_made_here)
 
 
 def left_share(site: Site) -> Resource:
     """Return our own share as something that stays, and goes with its account."""
-    whole, chosen = share_of(site), rules().share
+    chosen = rules().share
 
     def bill(found: FileShare) -> tuple[str, float]:
         gib = found.share_quota or chosen.quota_gib
@@ -418,7 +411,7 @@ def left_share(site: Site) -> Resource:
         usd = round(gib / chosen.quota_gib * chosen.usd_per_month[-1], 2)
         return f"{what} read or not)", usd
 
-    return Resource(name="share", title=whole.title, get=whole.get, scope="shared", bill=bill)
+    return replace(share_of(site), bill=bill)
 
 
 async def share_answer(site: Site, model: ModelShape, mount: Mount) -> Answer:
@@ -507,7 +500,9 @@ async def _folder(site: Site, client: "ShareClient", share: str, folder: str) ->
             if one.is_directory:
                 folders += [] if one.name.startswith(".") else [path]
             elif _matters(path):
-                files[path] = File(int(one["size"] or 0), _reader_files(site, client, path))
+                open_file = client.get_file_client(path).download_file
+                read = _reader(site, open_file, f"The file {path}", READS_SHARES.title)
+                files[path] = File(int(one["size"] or 0), read)
     return _Listed(folders, files)
 
 
@@ -515,14 +510,13 @@ def _matters(path: str) -> bool:
     return path.rpartition(".")[2] in ENDINGS or HUB_CACHE in path
 
 
-def _reader_files(
-    site: Site, client: "ShareClient", path: str
+def _reader(
+    site: Site, download: Callable[..., Awaitable[Any]], store: str, needs: str
 ) -> Callable[[int, int], Awaitable[bytes]]:
     async def read(offset: int, length: int) -> bytes:
-        with translated_refusal(
-            site, f"read {path}", store=f"The file {path}", needs=READS_SHARES.title
-        ):
-            got = await client.get_file_client(path).download_file(offset, length, **read_limits())
+        what = f"read {store[4:]}"
+        with translated_refusal(site, what, store=store, needs=needs):
+            got = await download(offset, length, **read_limits())
             return bytes(await got.readall())
 
     return read
@@ -541,21 +535,12 @@ async def list_blobs(site: Site, container: str, under: str) -> dict[str, File]:
     with translated_refusal(site, f"list the blobs of {container}", store=store, needs=READS_BLOBS):
         async for one in client.list_blobs(name_starts_with=begin, **read_limits()):
             if one.name.rpartition(".")[2] in ENDINGS:
-                found[one.name] = File(int(one.size or 0), _reader_blobs(site, client, one.name))
+                open_blob = client.get_blob_client(one.name).download_blob
+                read = _reader(site, open_blob, f"The blob {one.name}", READS_BLOBS)
+                found[one.name] = File(int(one.size or 0), read)
             if len(found) > MOST_FILES:
                 break
     return limited(found, container)
-
-
-def _reader_blobs(
-    site: Site, client: "ContainerClient", name: str
-) -> Callable[[int, int], Awaitable[bytes]]:
-    async def read(offset: int, length: int) -> bytes:
-        with translated_refusal(site, f"read {name}", store=f"The blob {name}", needs=READS_BLOBS):
-            got = await client.get_blob_client(name).download_blob(offset, length, **read_limits())
-            return bytes(await got.readall())
-
-    return read
 
 
 _LOCATION: Final = re.compile(

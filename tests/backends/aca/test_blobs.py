@@ -8,7 +8,7 @@ from core.settings import AzurePlane
 from tests.azure_plane import Controls
 from tests.backends.aca.shelf import store_blobs, with_blobs
 from tests.backends.aca.sites import fault, opened
-from tests.backends.shelf import ONE, below, model
+from tests.backends.shelf import below, model
 
 pytestmark = pytest.mark.anyio
 
@@ -26,19 +26,6 @@ async def test_a_whole_model_in_blobs_is_found_and_is_not_to_be_served(
     assert found.size_bytes == sum(map(len, files.values()))
     assert (found.complete, found.servable) == (True, False)
     assert "get_huggingface_model_copy_instructions" in found.detail
-
-
-async def test_a_folder_of_a_container_can_be_asked_for(
-    azure: AzurePlane, subscription: str
-) -> None:
-    """Another that begins alike is not meant; what is missing is told."""
-    lacking = {name: content for name, content in model().items() if name != ONE}
-    async with with_blobs(azure, subscription) as site:
-        await store_blobs(site, {**below("one", lacking), **below("ones", model())}, "models")
-        (found,) = await storage.list_models(site, "blob://models/one")
-    assert found.location == "blob://models/one"
-    assert found.complete is False
-    assert ONE in found.detail
 
 
 async def test_a_container_that_is_missing_is_named(azure: AzurePlane, subscription: str) -> None:

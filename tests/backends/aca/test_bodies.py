@@ -1,7 +1,4 @@
-"""What deployments stand on, held against the SDK's own models: no key is unknown to them."""
-
-import importlib
-from typing import Any, Final
+"""What deployments stand on, as it is sent."""
 
 import pytest
 
@@ -9,47 +6,7 @@ from backends.aca import secrets
 from backends.aca.environment import environment_of
 from backends.aca.resources import OURS, as_sent
 from backends.aca.storage import Link, link_body
-from simulators.azure.admission import Refused
-from simulators.azure.schema import checked
-from tests.backends.aca.planned import T4, resources, sent, site
-
-_MODELS: Final = {
-    "group": "azure.mgmt.resource.resources ResourceGroup",
-    "workspace": "azure.mgmt.loganalytics Workspace",
-    "environment": "azure.mgmt.appcontainers ManagedEnvironment",
-    "identity": "azure.mgmt.msi.v2024_11_30 Identity",
-    "vault": "azure.mgmt.keyvault VaultCreateOrUpdateParameters",
-    "apps 4633458b-17de-408a-b874-0445c86b69e6": "azure.mgmt.authorization.v2022_04_01"
-    " RoleAssignmentCreateParameters",
-    "account": "azure.mgmt.storage StorageAccountCreateParameters",
-    "share": "azure.mgmt.storage FileShare",
-    "link weights": "azure.mgmt.appcontainers ManagedEnvironmentStorage",
-}
-
-
-def _model(named: str) -> type:
-    package, name = named.split()
-    found: type = getattr(importlib.import_module(f"{package}.models"), name)
-    return found
-
-
-def _body(name: str) -> dict[str, Any]:
-    return {key: said for key, said in resources()[name].body.items() if key != "id"}
-
-
-@pytest.mark.parametrize("name", _MODELS)
-def test_a_body_has_only_what_the_sdks_model_knows(name: str) -> None:
-    """Nothing is lost on the way either: what was checked is what was made."""
-    model, body = _model(_MODELS[name]), _body(name)
-    assert checked(model, body) == body
-    with pytest.raises(Refused):
-        checked(model, {**body, "propertys": {}})
-
-
-def test_an_app_has_only_what_the_sdks_model_knows() -> None:
-    """The newer version of the API than that of Microsoft's schema beside the project."""
-    model = _model("azure.mgmt.appcontainers ContainerApp")
-    assert checked(model, sent()) == sent()
+from tests.backends.aca.planned import T4, resources, site
 
 
 def test_an_environment_has_the_consumption_profile_and_a_place_for_logs() -> None:
@@ -86,8 +43,8 @@ def test_a_link_opens_a_share_one_way(mode: str, *, read_only: bool) -> None:
 
 def test_a_share_has_the_throughput_that_boots_are_reckoned_with() -> None:
     """On SSD it is provisioned, and billed, apart from its size."""
-    assert _body("share")["properties"]["provisionedBandwidthMibps"] == 135
-    account = _body("account")
+    account, share = (resources()[name].body for name in ("account", "share"))
+    assert share["properties"]["provisionedBandwidthMibps"] == 135
     assert (account["kind"], account["sku"]["name"]) == ("FileStorage", "PremiumV2_LRS")
     assert account["properties"]["allowBlobPublicAccess"] is False
 

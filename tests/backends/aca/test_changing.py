@@ -7,10 +7,9 @@ import pytest
 from azure.mgmt.appcontainers import models
 
 from backends.aca import deployment, replicas, resources, status
-from backends.aca.site import SPEC_TAG, Site
+from backends.aca.site import SPEC_TAG
 from core.errors import (
     CloudUnavailable,
-    ConcurrentChange,
     DeploymentNotFound,
     NotOurs,
     QuotaExceeded,
@@ -31,7 +30,7 @@ from tests.backends.aca.deployed import (
     stopped,
     wanted,
 )
-from tests.backends.aca.sites import fault, opened
+from tests.backends.aca.sites import opened
 
 pytestmark = pytest.mark.anyio
 
@@ -127,23 +126,6 @@ async def test_at_most_none_is_a_stop(azure: AzurePlane, subscription: str) -> N
         assert not await stopped(site)
 
 
-async def test_a_revision_that_is_kept_running_beside_the_newest_is_ended_first(
-    azure: AzurePlane, subscription: str, controls: Controls
-) -> None:
-    """An update can bring one back; it would be billed for ever."""
-    controls.set(subscription, rollout="ok")
-    async with opened(azure, subscription) as site:
-        await deployed(site, min_replicas=1)
-        (first,) = await revisions(site)
-        await deployed(site, max_model_len=2048)
-        await _activate(site, first.name)
-        with collecting_notes() as notes:
-            await deployment.stop(site, "gemma")
-        seen = {one.name: one.active for one in await revisions(site)}
-    assert any(first.name in note for note in notes)
-    assert not seen[first.name]
-
-
 async def test_what_is_started_again_has_its_time_anew(
     azure: AzurePlane, subscription: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -183,22 +165,6 @@ async def test_what_is_not_there_or_not_ours_is_not_changed(
         assert _written(controls, subscription) == before
 
 
-async def test_a_change_that_is_under_way_is_waited_out_but_not_for_ever(
-    azure: AzurePlane, subscription: str, controls: Controls, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """409 is tried again until it is over."""
-    code = "ContainerAppOperationInProgress"
-    async with opened(azure, subscription) as site:
-        await make(site)
-        controls.set(subscription, faults=[fault(PATCH, 409, code=code, times=2)])
-        await deployment.scale(site, "gemma", 0, 2)
-        monkeypatch.setattr("backends.aca.operations.BUSY_SECONDS", 0.1)
-        controls.set(subscription, faults=[fault(PATCH, 409, code=code, times=-1)])
-        with pytest.raises(ConcurrentChange):
-            await deployment.scale(site, "gemma", 0, 1)
-        assert _scale(await app_of_name(site)) == (0, 2)
-
-
 async def test_a_stop_that_takes_long_is_no_error(
     azure: AzurePlane, subscription: str, controls: Controls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -228,11 +194,6 @@ async def test_nobody_who_says_the_address_leaves_it_as_it_was(
 
 async def _unseen(url: str, setting: str, *, own: bool) -> str:
     raise CloudUnavailable(f"{url} does not say ({own}).", fix=f"Set {setting}.")
-
-
-async def _activate(site: Site, revision: str) -> None:
-    apps = await site.clients.apps()
-    await apps.container_apps_revisions.activate_revision(site.clients.group, "gemma", revision)
 
 
 def _scale(app: models.ContainerApp) -> tuple[int, int]:

@@ -5,8 +5,10 @@ from contextlib import suppress
 import pytest
 
 from backends.aca import app, deployment, operations, status
+from backends.aca.site import Site
 from core.errors import CloudRefused, ConcurrentChange
-from core.records import State
+from core.records import Deployment, State
+from core.reply import collecting_notes
 from core.settings import AzurePlane
 from core.waiting import wait_until
 from tests.azure_plane import Controls
@@ -67,3 +69,31 @@ async def test_a_boot_that_goes_on_is_not_replaced_by_deploying_again(
         after = [one.newest for one in await revisions(site)]
         assert [one.name for one in before if one] == [one.name for one in after if one]
         assert len(after) == 1
+
+
+async def until(site: Site, *states: State) -> Deployment:
+    """Look until it is in one of these states."""
+    return await wait_until(
+        lambda: status.describe(site, NAME),
+        lambda seen: seen.state in states,
+        waiting_for=" or ".join(states),
+        every=0.05,
+        timeout=20,
+    )
+
+
+async def test_a_boot_beyond_azures_patience_is_no_failure(
+    azure: AzurePlane, subscription: str, controls: Controls
+) -> None:
+    """Azure calls the app failed from then on; it loads, answers, and sleeps all the same."""
+    controls.set(subscription, boot_seconds=1.5, patience_seconds=0.3, gateway_seconds=0.5)
+    async with opened(azure, subscription) as site:
+        with suppress(CloudRefused):
+            await make(site, **SERVED)
+        with collecting_notes() as notes:
+            seen = await until(site, State.FAILED, State.LOADING, State.READY)
+            assert seen.state is State.LOADING
+            assert (await until(site, State.FAILED, State.READY)).state is State.READY
+        assert any("Azure calls the last change of gemma Failed" in note for note in notes)
+        controls.set(subscription, cooldown_scale=0.0005)
+        assert (await until(site, State.FAILED, State.ASLEEP)).state is State.ASLEEP

@@ -22,7 +22,7 @@ from tests.backends.aca.faulty import (
 )
 from tests.backends.aca.grounds import READS
 from tests.backends.aca.sites import opened
-from tests.backends.aca.works import WORKS, cases, make, replace
+from tests.backends.aca.works import WORKS, cases
 
 __all__ = ["wire"]
 
@@ -34,10 +34,8 @@ LOOKS: Final = {
     "delete": ("GET Microsoft.App/containerApps", "GET Microsoft.KeyVault/vaults", "GET secrets"),
 }
 """Calls that only look, and are refused for good."""
-MAKING: Final = range(1, 16)
-REPLACING: Final = range(1, 16)
-DELETING: Final = range(1, 16)
-"""Numbers of calls, each of which is cut."""
+NUMBERS: Final = range(1, 16)
+"""Of calls, each of which is cut."""
 
 
 class World(NamedTuple):
@@ -134,46 +132,23 @@ async def test_a_look_that_is_refused_stops_no_deletion_for_ever(
     await world.cloud.whole("gemma")
 
 
-@pytest.mark.parametrize("number", MAKING)
-async def test_a_deployment_that_ends_anywhere_is_made_by_the_next(
-    world: World, number: int
+@pytest.mark.parametrize("number", NUMBERS)
+@pytest.mark.parametrize("what", ["apply", "replace", "delete"])
+async def test_what_ends_anywhere_is_finished_by_the_next_call(
+    world: World, what: str, number: int
 ) -> None:
-    """It is whole or not there, unless the server died; nothing is there twice."""
+    """Nothing is there by halves, unless the server died, and nothing twice; no error, it is so."""
+    work, site = WORKS[what], world.site
     for way in WAYS:
         name = f"gemma-{way}"
-        told = await world.cut(number, way, make(world.site, name))
-        if told:
-            assert await world.cloud.whole(name) or told.code
-        await make(world.site, name)
-        assert await world.cloud.whole(name)
-        assert len(await replicas.revisions_of(world.site, name)) == 1
-
-
-@pytest.mark.parametrize("number", REPLACING)
-async def test_a_replacement_that_ends_anywhere_is_made_by_the_next(
-    world: World, number: int
-) -> None:
-    """Until then it is the one or the other, with its key."""
-    for way in WAYS:
-        name = f"gemma-{way}"
-        await make(world.site, name)
-        told = await world.cut(number, way, replace(world.site, name))
-        assert await world.cloud.whole(name)
-        assert told is None or told.code or await WORKS["replace"].holds(world.site, name)
-        await replace(world.site, name)
-        assert await WORKS["replace"].holds(world.site, name)
-
-
-@pytest.mark.parametrize("number", DELETING)
-async def test_a_deletion_that_ends_anywhere_is_finished_by_the_next(
-    world: World, number: int
-) -> None:
-    """Without an error it is gone; with one, the next call takes the rest."""
-    for way in WAYS:
-        name = f"gemma-{way}"
-        await make(world.site, name)
-        told = await world.cut(number, way, delete(world.site, name))
-        if told and told.code is None:
-            assert not await world.cloud.whole(name)
-        assert (await delete(world.site, name)).gone
-        assert not await world.cloud.whole(name)
+        if work.begin:
+            await work.begin(site, name)
+        told = await world.cut(number, way, work.do(site, name))
+        assert told is None or told.code or await work.holds(site, name)
+        if what == "replace" or (told and (what == "apply" or told.code is None)):
+            await world.cloud.whole(name)
+        await work.do(site, name)
+        assert await work.holds(site, name)
+        await world.cloud.whole(name)
+        if what == "apply":
+            assert len(await replicas.revisions_of(site, name)) == 1

@@ -8,13 +8,11 @@ import pytest
 
 from backends.aca import app, resources, secrets, status
 from backends.aca.site import Site, key_secret
-from core.errors import NotAuthenticated
 from core.records import State
-from core.reply import collecting_notes
 from core.settings import AzurePlane
 from core.waiting import wait_until
 from tests.azure_plane import Controls
-from tests.backends.aca.deployed import PUT, delete, go_on, impatient, make, patient
+from tests.backends.aca.deployed import PUT, go_on, impatient, make, patient
 from tests.backends.aca.sites import fault, opened
 
 pytestmark = pytest.mark.anyio
@@ -41,19 +39,6 @@ async def test_a_deployment_in_a_bare_subscription_waits_for_what_it_stands_on(
         await go_on(site, "gemma")
 
 
-async def test_another_server_goes_on_where_the_first_one_died(
-    azure: AzurePlane, bare_subscription: str, tmp_path: Path
-) -> None:
-    """What is asked for is remembered below the same folder."""
-    async with opened(azure, bare_subscription, folder=tmp_path) as site:
-        await make(site, max_model_len=2048)
-    async with opened(azure, bare_subscription, folder=tmp_path) as site:
-        await _to_the_end(site)
-        spec = await app.get_spec(site, "gemma")
-        assert spec
-        assert spec.max_model_len == 2048
-
-
 async def test_two_servers_that_go_on_at_once_make_one_app_with_one_key(
     azure: AzurePlane, bare_subscription: str, tmp_path: Path, controls: Controls
 ) -> None:
@@ -66,23 +51,6 @@ async def test_two_servers_that_go_on_at_once_make_one_app_with_one_key(
         async with anyio.create_task_group() as group:
             group.start_soon(_to_the_end, one)
             group.start_soon(_to_the_end, other)
-    calls = controls.get(bare_subscription)["calls"]
-    assert calls.count(PUT) == 1
-    assert calls.count("PUT secrets") == 1
-
-
-async def test_two_servers_that_deploy_at_once_make_one_app_with_one_key(
-    azure: AzurePlane, bare_subscription: str, tmp_path: Path, controls: Controls
-) -> None:
-    """The second one finds what the first has made."""
-    controls.set(bare_subscription, prepared=True)
-    async with (
-        opened(azure, bare_subscription, folder=tmp_path) as one,
-        opened(azure, bare_subscription, folder=tmp_path) as other,
-        anyio.create_task_group() as group,
-    ):
-        group.start_soon(make, one)
-        group.start_soon(make, other)
     calls = controls.get(bare_subscription)["calls"]
     assert calls.count(PUT) == 1
     assert calls.count("PUT secrets") == 1
@@ -108,64 +76,6 @@ async def test_a_refusal_on_the_way_is_told_and_a_new_deployment_tries_anew(
         await make(site)
         assert await app.find_app(site, "gemma")
         assert site.pending.get("gemma") is None
-
-
-async def test_what_may_work_later_is_only_noted(
-    azure: AzurePlane, bare_subscription: str, controls: Controls
-) -> None:
-    """The next look goes on."""
-    controls.set(bare_subscription, prepared=True, role_seconds=3600)
-    async with opened(azure, bare_subscription) as site:
-        await _wait_for_role(site, controls)
-        controls.set(bare_subscription, faults=[fault(PUT, 503)])
-        with collecting_notes() as notes:
-            await go_on(site, "gemma")
-        assert any("goes on later" in note for note in notes)
-        await go_on(site, "gemma")
-        assert await app.find_app(site, "gemma")
-
-
-async def test_a_login_that_has_run_out_is_told_and_forgets_nothing(
-    azure: AzurePlane, bare_subscription: str, controls: Controls, tmp_path: Path
-) -> None:
-    """Logged in again, it goes on."""
-    async with opened(azure, bare_subscription, folder=tmp_path) as site:
-        await make(site)
-    controls.set(bare_subscription, login="expired")
-    async with opened(azure, bare_subscription, folder=tmp_path) as site:
-        with pytest.raises(NotAuthenticated):
-            await go_on(site, "gemma")
-    controls.set(bare_subscription, login="ok")
-    async with opened(azure, bare_subscription, folder=tmp_path) as site:
-        await _to_the_end(site)
-        assert await app.find_app(site, "gemma")
-
-
-async def test_a_server_that_only_reads_goes_on_with_nothing(
-    azure: AzurePlane, bare_subscription: str, controls: Controls, tmp_path: Path
-) -> None:
-    """Nor does it forget anything."""
-    async with opened(azure, bare_subscription, folder=tmp_path) as site:
-        await make(site)
-    before = len(controls.get(bare_subscription)["calls"])
-    async with opened(azure, bare_subscription, folder=tmp_path, read_only=True) as site:
-        await go_on(site, "gemma")
-        assert site.pending.get("gemma") is not None
-    assert len(controls.get(bare_subscription)["calls"]) == before
-
-
-async def test_what_is_deleted_while_it_waits_never_comes(
-    azure: AzurePlane, bare_subscription: str, controls: Controls
-) -> None:
-    """Whoever followed it finds nothing to do."""
-    controls.set(bare_subscription, environment_seconds=3600)
-    async with opened(azure, bare_subscription) as site:
-        await make(site)
-        await go_on(site, "gemma")
-        gone = await delete(site, "gemma")
-        assert gone.gone
-        await go_on(site, "gemma")
-        assert await status.list_deployments(site) == []
 
 
 async def test_a_role_that_never_counts_is_told_in_the_end(
@@ -204,13 +114,6 @@ async def test_an_identity_that_may_not_read_the_vault_yet_is_waited_for(
         assert await secrets.exists(site, key_secret("gemma"))
         await go_on(site, "gemma")
         assert await app.find_app(site, "gemma")
-
-
-async def _wait_for_role(site: Site, controls: Controls) -> None:
-    subscription = site.ground.subscription
-    controls.set(subscription, faults=[fault("PUT secrets", 403, code="Forbidden")], role_seconds=0)
-    await make(site)
-    assert site.pending.get("gemma")
 
 
 async def _to_the_end(site: Site) -> set[str]:

@@ -1,6 +1,5 @@
 """What deployments stand on is made once, in order, and gone on with by whoever comes next."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -41,16 +40,6 @@ async def test_weights_without_a_share_make_no_storage(
     assert "microsoft.storage" not in controls.get(bare_subscription)["providers"]
 
 
-async def test_what_a_set_up_made_is_left_as_it_is(
-    azure: AzurePlane, subscription: str, controls: Controls
-) -> None:
-    before = changes(controls, subscription)
-    for target in ("aca-a100", "aca-t4"):
-        async with opened(azure, subscription, target) as site:
-            assert await go(site) is None
-    assert changes(controls, subscription) == before
-
-
 async def test_nothing_is_made_before_its_provider_is_registered(
     azure: AzurePlane, bare_subscription: str, controls: Controls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -64,28 +53,9 @@ async def test_nothing_is_made_before_its_provider_is_registered(
     assert registered == 5
 
 
-async def test_an_environment_is_begun_once_and_another_server_goes_on(
-    azure: AzurePlane,
-    bare_subscription: str,
-    controls: Controls,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-) -> None:
-    patient(monkeypatch, 0.3)
-    monkeypatch.setattr("backends.aca.environment._REFUSED_WITHIN_SECONDS", 0.1)
-    controls.set(bare_subscription, **{**AT_ONCE, "environment_seconds": 1.5})
-    async with opened(azure, bare_subscription) as site:
-        assert await go(site, share=None) == phases.ENVIRONMENT
-    async with opened(azure, bare_subscription, folder=tmp_path) as other:
-        assert await go(other, share=None) == phases.ENVIRONMENT
-        await stands(other, share=None)
-    assert changes(controls, bare_subscription)[ENVIRONMENT] == 1
-
-
 async def test_identity_vault_and_storage_do_not_wait_for_the_environment(
     azure: AzurePlane, bare_subscription: str, controls: Controls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("backends.aca.environment._REFUSED_WITHIN_SECONDS", 0.05)
     controls.set(bare_subscription, **{**AT_ONCE, "environment_seconds": 600})
     patient(monkeypatch, 1.0)
     async with opened(azure, bare_subscription) as site:

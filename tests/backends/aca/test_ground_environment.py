@@ -5,15 +5,16 @@ from typing import Any
 import pytest
 
 from backends.aca import environment as aca_environment
+from backends.aca.plan import ground
 from backends.aca.resources import ENVIRONMENT
-from backends.lifecycle import Status
+from backends.lifecycle import Status, advance
 from core.errors import CloudRefused, NotOurs, QuotaExceeded
 from core.settings import AzurePlane
 from tests.azure_plane import Controls
 from tests.backends.aca.arm import Answer, Arm
 from tests.backends.aca.deployed import patient
 from tests.backends.aca.grounds import AT_ONCE, changes, go, stands
-from tests.backends.aca.preflights import PROFILES, environment, planted_apps
+from tests.backends.aca.preflights import environment, planted_apps
 from tests.backends.aca.sites import fault, opened
 
 pytestmark = pytest.mark.anyio
@@ -97,22 +98,6 @@ async def test_a_profile_that_is_refused_for_its_quota_is_told_as_quota(
     assert "AZURE_CONTAINERAPPS_ENVIRONMENT" in caught.value.fix
 
 
-async def test_a_change_that_azure_took_and_never_made_is_told_and_not_sent_twice(
-    azure: AzurePlane, subscription: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    patient(monkeypatch, 0.2)
-    async with opened(azure, subscription) as site:
-        arm = planted_apps(site)
-        planted(arm, environment(workloadProfiles=PROFILES[:1]))
-        arm.on(f"PATCH {HERE}", lambda _: (200, environment(workloadProfiles=PROFILES[:1])))
-        assert await go(site, share=None) == ENVIRONMENT
-        monkeypatch.setattr(aca_environment, "_SHOWS_WITHIN_SECONDS", 0)
-        with pytest.raises(CloudRefused) as caught:
-            await go(site, share=None)
-    assert "does not take the profile" in caught.value.summary
-    assert [one.split()[0] for one in arm.calls].count("PATCH") == 1
-
-
 @pytest.mark.parametrize(
     ("said", "words"),
     [
@@ -166,11 +151,10 @@ async def test_a_failed_environment_that_is_not_ours_or_not_empty_is_left_alone(
     assert all(one.startswith("GET") for one in arm.calls)
 
 
-async def test_an_environment_that_fails_later_is_told_once_and_then_made_anew(
+async def test_an_environment_that_fails_is_told_and_made_anew_by_the_next_deployment(
     azure: AzurePlane, subscription: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    patient(monkeypatch, 0)
-    monkeypatch.setattr(aca_environment, "_REFUSED_WITHIN_SECONDS", 0.05)
+    patient(monkeypatch, 0.3)
     async with opened(azure, subscription) as site:
         arm = planted_apps(site)
         planted(arm, None)
@@ -178,29 +162,18 @@ async def test_an_environment_that_fails_later_is_told_once_and_then_made_anew(
         assert await go(site, share=None) == ENVIRONMENT
         planted(arm, environment("Failed", deploymentErrors="No room."))
         with pytest.raises(CloudRefused) as caught:
-            await go(site, share=None)
+            await advance(ground(site, None), seconds=0, anew=False)
         assert caught.value.cause == "No room."
         leading_to(arm, "DELETE", None)
+        leading_to(arm, "PUT", environment("Failed", deploymentErrors="Still no room."))
         assert await go(site, share=None) == ENVIRONMENT
-        leading_to(arm, "PUT", environment())
-        await stands(site, share=None)
-    assert [one.split()[0] for one in arm.calls if one[:3] != "GET"] == ["PUT", "DELETE", "PUT"]
-
-
-async def test_an_environment_that_fails_as_it_is_made_is_told_once_and_then_made_anew(
-    azure: AzurePlane, subscription: str
-) -> None:
-    async with opened(azure, subscription) as site:
-        arm = planted_apps(site)
-        planted(arm, None)
-        leading_to(arm, "PUT", environment("Failed", deploymentErrors="No room."))
         with pytest.raises(CloudRefused) as caught:
-            await go(site, share=None)
-        assert "No room." in caught.value.cause
-        assert not [one for one in arm.calls if one.startswith("DELETE")]
-        leading_to(arm, "DELETE", None)
+            await advance(ground(site, None), seconds=20)
+        assert caught.value.cause == "Still no room."
         leading_to(arm, "PUT", environment())
         await stands(site, share=None)
+    changed = [one.split()[0] for one in arm.calls if one[:3] != "GET"]
+    assert changed == ["PUT", "DELETE", "PUT", "DELETE", "PUT"]
 
 
 @pytest.mark.parametrize(

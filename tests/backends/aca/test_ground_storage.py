@@ -44,20 +44,6 @@ async def test_the_share_is_linked_for_writing_and_for_reading(
         }
 
 
-async def test_the_storage_account_is_on_ssd_and_its_shares_throughput_is_provisioned(
-    azure: AzurePlane, bare_subscription: str, controls: Controls
-) -> None:
-    controls.set(bare_subscription, **AT_ONCE)
-    async with opened(azure, bare_subscription) as site:
-        await stands(site)
-        client, name = await site.clients.storage(), site.ground.storage_account
-        account = await client.storage_accounts.get_properties("vllm-devops", name)
-        share = await client.file_shares.get("vllm-devops", name, "weights")
-    assert account.kind == "FileStorage"
-    assert share.file_share_properties
-    assert share.file_share_properties.provisioned_bandwidth_mibps == 135
-
-
 async def test_another_share_is_only_read_and_never_made(
     azure: AzurePlane, subscription: str, controls: Controls
 ) -> None:
@@ -87,17 +73,3 @@ async def test_a_link_that_leads_elsewhere_is_left_alone(
         assert await storage.link_elsewhere(site, storage.Link("weights", read_only=False))
     assert "az containerapp env storage remove" in caught.value.fix
     assert changes(controls, bare_subscription)[LINK] == before
-
-
-async def test_a_name_that_somebody_in_the_world_has_is_said_with_its_setting(
-    azure: AzurePlane, subscription: str, controls: Controls
-) -> None:
-    other = str(uuid.uuid4())
-    controls.set(other, **AT_ONCE)
-    async with opened(azure, subscription) as site:
-        taken = site.ground.storage_account
-    async with opened(azure, other, azure_storage_account=taken) as site:
-        with pytest.raises(CloudRefused) as caught:
-            await stands(site)
-    controls.drop(other)
-    assert "AZURE_STORAGE_ACCOUNT" in caught.value.fix

@@ -58,18 +58,22 @@ async def test_a_vault_that_was_deleted_is_brought_back_with_what_is_in_it(
     assert found.value == "value"
 
 
+@pytest.mark.parametrize(
+    ("setting", "named"),
+    [("azure_keyvault_name", "vault"), ("azure_storage_account", "storage_account")],
+)
 async def test_a_name_that_somebody_in_the_world_has_is_said_with_its_setting(
-    azure: AzurePlane, subscription: str, bare_subscription: str, controls: Controls
+    azure: AzurePlane, subscription: str, controls: Controls, setting: str, named: str
 ) -> None:
     other = str(uuid.uuid4())
     controls.set(other, **AT_ONCE)
     async with opened(azure, subscription) as site:
-        taken = site.ground.vault
-    async with opened(azure, other, azure_keyvault_name=taken) as site:
+        taken = getattr(site.ground, named)
+    async with opened(azure, other, **{setting: taken}) as site:
         with pytest.raises(CloudRefused) as caught:
-            await stands(site, share=None)
+            await stands(site)
     controls.drop(other)
-    assert "AZURE_KEYVAULT_NAME" in caught.value.fix
+    assert setting.upper() in caught.value.fix
     assert taken in caught.value.summary
 
 

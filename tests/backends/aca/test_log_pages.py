@@ -9,7 +9,6 @@ import pytest
 from backends.aca import logs
 from backends.aca.site import Site
 from backends.base import LogQuery
-from core.errors import CloudError, DeploymentNotFound
 from core.reply import collecting_notes
 from core.settings import AzurePlane
 from logs.read import Line
@@ -134,30 +133,6 @@ async def test_the_platform_is_left_out_when_it_is_not_wanted(there: Logged) -> 
     assert calls.count("POST query") == 1
 
 
-@pytest.mark.parametrize(
-    ("since", "until", "found"),
-    [
-        (0, None, ["1", "2", "3"]),
-        (2, None, ["2", "3"]),
-        (0, 2, ["1", "2"]),
-        (2, 2, ["2"]),
-        (4, 3600, []),
-        (5, 4, []),
-    ],
-)
-async def test_only_the_time_that_is_asked_for_is_read(
-    there: Logged, since: int, until: int | None, found: list[str]
-) -> None:
-    """Both ends belong to it."""
-    there.say((1, "1"), (2, "2"), (3, "3"))
-    asked = LogQuery(
-        since=BEGIN + timedelta(seconds=since),
-        until=None if until is None else BEGIN + timedelta(seconds=until),
-        platform=False,
-    )
-    assert await there.texts(asked) == found
-
-
 async def test_without_a_beginning_nothing_older_than_the_deployment_is_read(
     there: Logged,
 ) -> None:
@@ -236,13 +211,6 @@ async def test_a_part_of_an_answer_is_gone_on_from(there: Logged) -> None:
     assert any("only a part of the lines" in one for one in notes)
 
 
-async def test_when_nothing_can_be_asked_it_is_an_error(there: Logged) -> None:
-    """An empty log would say that nothing was written."""
-    there.set(faults=[fault("POST query", 403, times=-1)])
-    with pytest.raises(CloudError):
-        await there.texts()
-
-
 @pytest.mark.usefixtures("small_pages")
 async def test_what_was_read_before_a_failure_stays_read(there: Logged) -> None:
     """That older lines are missing is said."""
@@ -254,19 +222,3 @@ async def test_what_was_read_before_a_failure_stays_read(there: Logged) -> None:
             there.set(faults=[fault("POST query", 403, times=-1)])
     assert found == ["line 8", "line 9", "line 10"]
     assert any("Older lines are missing" in one for one in notes)
-
-
-async def test_before_the_first_line_there_is_no_table_and_that_is_no_error(
-    there: Logged,
-) -> None:
-    """It is said."""
-    there.set(log_tables=False)
-    with collecting_notes() as notes:
-        assert await there.texts() == []
-    assert any("not received a line yet" in one for one in notes)
-
-
-async def test_the_pages_of_nothing_are_not_found(there: Logged) -> None:
-    """None at all would say that it is silent."""
-    with pytest.raises(DeploymentNotFound):
-        await anext(there.pages(name="nobody"))

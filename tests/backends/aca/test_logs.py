@@ -1,21 +1,45 @@
 """A deployment's log, from the streams of what runs and from what was kept of what ran."""
 
+import ast
+import re
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
 
-from backends.aca import logs
+from backends.aca import logs, replicas
+from backends.aca.app import get_app
+from backends.aca.logs import Place, Wanted
 from backends.base import LogLines, LogQuery
-from core.errors import DeploymentNotFound, PermissionDenied
+from core.errors import (
+    CloudError,
+    CloudRefused,
+    CloudUnavailable,
+    DeploymentNotFound,
+    NotConfigured,
+    PermissionDenied,
+)
 from core.reply import collecting_notes
-from tests.backends.aca.planted import FORMER, NEWEST, Planted, ago, planting
+from tests.backends.aca.planted import (
+    FORMER,
+    NEWEST,
+    STREAM_TOKEN,
+    WORKSPACE,
+    Planted,
+    ago,
+    planting,
+)
 
 pytestmark = pytest.mark.anyio
 
 CONSOLE, SYSTEM = "ContainerAppConsoleLogs_CL", "ContainerAppSystemLogs_CL"
+TOKEN = SecretStr(STREAM_TOKEN)
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+WANTED = Wanted(NOW - timedelta(hours=1), NOW)
+CUSTOM = Place(WORKSPACE, custom=True)
 
 
 @pytest.fixture
@@ -35,11 +59,17 @@ async def noted(there: Planted, **more: str) -> tuple[LogLines, str]:
         return await read(there, **more), "\n".join(notes)  # type: ignore[arg-type]
 
 
-async def test_the_newest_lines_stand_last(there: Planted) -> None:
-    """And all that there are are counted."""
-    there.wrote(there.replica(), "one", "two", "three")
+async def test_every_replica_of_every_revision_is_read_the_newest_lines_last(
+    there: Planted,
+) -> None:
+    """A former one may be the one that fails; all that there are are counted."""
+    there.revision(FORMER, age=7200)
+    there.wrote(there.replica(FORMER), "of the former", age=30)
+    there.wrote(there.replica(NEWEST), "two", "three", age=20)
     found = await read(there, lines=2)
     assert (found.lines, found.total) == (("two", "three"), 3)
+    assert (await read(there)).lines == ("of the former", "two", "three")
+    assert not any("/query" in call for call in map(str, there.arm.calls))
 
 
 async def test_containers_and_platform_are_merged_by_time(there: Planted) -> None:
@@ -48,29 +78,25 @@ async def test_containers_and_platform_are_merged_by_time(there: Planted) -> Non
     there.wrote(name, "hello", age=20)
     there.event("StoppingContainer", "Container failed liveness probe", replica=name, age=10)
     there.event("ContainerStarted", "Started container", replica=name, age=30)
+    there.event("ConnectedToEventsServer", "Successfully connected to events server")
     first, second, third = (await read(there)).lines
     assert second == "hello"
     assert first.endswith("[Container Apps] ContainerStarted: Started container")
     assert "StoppingContainer" in third
 
 
-async def test_every_replica_of_every_revision_is_read(there: Planted) -> None:
-    """A former one may be the one that fails."""
-    there.revision(FORMER, age=7200)
-    there.wrote(there.replica(FORMER), "of the former", age=30)
-    there.wrote(there.replica(NEWEST), "of the newest", age=20)
-    assert (await read(there)).lines == ("of the former", "of the newest")
-
-
 async def test_what_ran_is_read_from_log_analytics(there: Planted) -> None:
-    """It is minutes late, which is said."""
-    there.kept(CONSOLE, [ago(60), "last words"], [ago(70), "before"])
+    """It is minutes late, which is said; a row may be of several lines."""
+    there.kept(CONSOLE, [ago(60), "last\nwords"], [ago(70), "before"])
     there.kept(SYSTEM, [ago(65), "ContainerStarted", "Started"])
     found, notes = await noted(there)
     assert [line.rpartition("] ")[2] for line in found.lines] == [
-        "before", "ContainerStarted: Started", "last words",
+        "before", "ContainerStarted: Started", "last", "words",
     ]  # fmt: skip
     assert "some minutes late" in notes
+    there.kept(CONSOLE, [ago(60), "a line"], error="The query was cut off.")
+    found, notes = await noted(there)
+    assert "only a part of the lines: The query was cut off." in notes
 
 
 async def test_without_a_table_the_events_of_the_stream_have_to_do(there: Planted) -> None:
@@ -90,17 +116,19 @@ async def test_a_searched_text_is_looked_for_in_what_was_kept_as_well(there: Pla
     assert (found.lines, found.total) == (("error of old", "an Error"), 2)
 
 
-async def test_without_log_analytics_what_runs_is_read_all_the_same(there: Planted) -> None:
-    """What is missing is said."""
+async def test_one_source_does_for_the_other_and_what_is_missing_is_said(there: Planted) -> None:
+    """Each has permissions of its own; where neither can be read, that is an error."""
     there.wrote(there.replica(), "an error")
     there.arm.refuse("POST .*/query", 403, "InsufficientAccessError")
     found, notes = await noted(there, contains="error")
     assert found.lines == ("an error",)
     assert "Older lines are missing" in notes
+    there.arm.refuse("POST .*/getAuthtoken", 403, "AuthorizationFailed")
+    with pytest.raises(PermissionDenied):
+        await read(there)
 
 
 async def test_without_streams_what_was_kept_is_read(there: Planted) -> None:
-    """Their token is a permission of its own."""
     there.replica()
     there.arm.refuse("POST .*/getAuthtoken", 403, "AuthorizationFailed")
     there.kept(CONSOLE, [ago(60), "kept"])
@@ -108,14 +136,6 @@ async def test_without_streams_what_was_kept_is_read(there: Planted) -> None:
     found, notes = await noted(there)
     assert found.lines == ("kept",)
     assert "open the log streams" in notes
-
-
-async def test_a_log_that_may_not_be_read_at_all_says_so(there: Planted) -> None:
-    """Asked for by itself it is an error."""
-    there.arm.refuse("POST .*/getAuthtoken", 403, "AuthorizationFailed")
-    there.arm.refuse("POST .*/query", 403, "InsufficientAccessError")
-    with pytest.raises(PermissionDenied):
-        await read(there)
 
 
 async def test_the_log_of_nothing_is_not_found(there: Planted) -> None:
@@ -130,20 +150,16 @@ async def pages(there: Planted, **asked: Any) -> list[list[str]]:
 
 
 async def test_what_runs_is_the_first_page_and_nothing_of_it_comes_again(there: Planted) -> None:
-    """The same words of another time are not the same line."""
+    """The same words of another time are not the same line; nobody waits for Log Analytics."""
     there.wrote(there.replica(), "200 OK", "200 OK", "ready", age=10)
     rows = [9, "200 OK"], [10, "200 OK"], [600, "200 OK"], [900, "200 OK"], [901, "begun"]
     there.kept(CONSOLE, *([ago(float(age)), str(text)] for age, text in rows))  # type: ignore[arg-type]
     there.kept(SYSTEM)
     assert await pages(there) == [["200 OK", "200 OK", "ready"], ["begun", "200 OK", "200 OK"]]
-
-
-async def test_what_the_streams_have_is_there_before_log_analytics_answers(there: Planted) -> None:
-    """Where it is slow or silent, the newest lines were read all the same."""
-    there.wrote(there.replica(), "one", "two")
+    asked = len(there.arm.calls)
     found = logs.log_pages(there.site, "gemma", LogQuery())
-    assert [line.text for line in await anext(found)] == ["one", "two"]
-    assert not any("/query" in call for call in map(str, there.arm.calls))
+    assert [line.text for line in await anext(found)] == ["200 OK", "200 OK", "ready"]
+    assert not any("/query" in call for call in map(str, there.arm.calls[asked:]))
     await found.aclose()
 
 
@@ -155,3 +171,115 @@ async def test_what_the_streams_have_is_chosen_as_well(there: Planted) -> None:
     assert await pages(there, contains=("ERROR",)) == [["an Error", "error"]]
     since = datetime.now(UTC) - timedelta(seconds=59.5)
     assert await pages(there, since=since) == [["nothing", "error"]]
+
+
+async def test_lines_of_a_container_lose_the_mark_of_its_runtime(there: Planted) -> None:
+    """And a bar that rewrites itself is one line for each step."""
+    name = there.replica()
+    there.wrote(name, "10%\r20%", "INFO ready")
+    own = {"TimeStamp": "2026-11-21T10:00:00Z", "Log": "Connecting to the container 'vllm'..."}
+    there.console[name].append(own)
+    (held,) = await replicas.read_revisions(there.site, "gemma")
+    lines = await logs.stream_console(held.replicas[0], TOKEN)
+    assert [line.text for line in lines] == ["10%", "20%", "INFO ready"]
+    assert {line.instance for line in lines} == {name}
+
+
+async def test_a_stream_that_cannot_be_read_says_why_and_holds_no_token(there: Planted) -> None:
+    """The token is fetched of the app, and shows itself to nobody."""
+    app, token = await get_app(there.site, "gemma"), await logs.token_of(there.site, "gemma")
+    assert token.get_secret_value() == STREAM_TOKEN
+    assert STREAM_TOKEN not in repr(token)
+    with pytest.raises(PermissionDenied) as caught:
+        await logs.stream_events(app, SecretStr("wrong-token"))
+    assert "getAuthToken" in caught.value.fix
+    assert "wrong-token" not in f"{caught.value.summary} {caught.value.cause}"
+    there.stream_status = 502
+    with pytest.raises(CloudUnavailable):
+        await logs.stream_events(app, TOKEN)
+    there.app(eventStreamEndpoint="http://127.0.0.1:9/events")
+    with pytest.raises(CloudUnavailable):
+        await logs.stream_events(await get_app(there.site, "gemma"), TOKEN)
+
+
+@pytest.mark.parametrize(
+    ("said", "at"),
+    [
+        ("2023-10-06T21:41:33Z", 33),
+        ("2023-10-06 21:41:33 +0000 UTC", 33),
+        ("2023-10-06T23:41:33+02:00", 33),
+        (None, None),
+        ("yesterday", None),
+        (7, None),
+    ],
+)
+def test_every_form_of_a_moment_is_read_and_a_row_without_one_left_out(
+    said: object, at: int | None
+) -> None:
+    """Azure writes several."""
+    moment = datetime(2023, 10, 6, 21, 41, at, tzinfo=UTC) if at else None
+    assert logs.moment(said) == moment
+    assert bool(logs.lines_of({"TimeStamp": said, "Log": "F x"}, "r")) == bool(at)
+    assert bool(logs.event_of({"TimeStamp": said, "Reason": "x"})) == bool(at)
+
+
+def environment(there: Planted, **logs: Any) -> None:
+    body = {"name": "e", "location": "x", "properties": {"appLogsConfiguration": logs}}
+    there.arm.on("GET .*/managedEnvironments/[^/]*", lambda _: (200, body))
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "kind"),
+    [
+        (None, "", logs.NoTable),
+        (400, "BadArgumentError", CloudRefused),
+        (403, "InsufficientAccessError", PermissionDenied),
+    ],
+)
+async def test_a_table_that_is_not_there_is_told_from_a_query_that_is_refused(
+    there: Planted, status: int | None, code: str, kind: type[CloudError]
+) -> None:
+    """Not every refusal means that there is no table."""
+    if status:
+        there.arm.refuse("POST .*/query", status, code, "too long")
+    with pytest.raises(CloudError) as caught:
+        await logs.query_console(there.site, await get_app(there.site, "gemma"), WANTED)
+    assert type(caught.value) is kind
+
+
+async def test_an_environment_that_writes_through_azure_monitor_has_other_tables(
+    tmp_path: Path,
+) -> None:
+    """Without the suffixes; where they are, only a setting can say."""
+    async with planting(tmp_path, azure_log_analytics_workspace_id=WORKSPACE) as there:
+        there.app()
+        environment(there, destination="azure-monitor")
+        app = await get_app(there.site, "gemma")
+        place = await logs.place_of(there.site, app)
+        assert place == Place(WORKSPACE, custom=False)
+        environment(there)
+        with pytest.raises(NotConfigured) as caught:
+            await logs.place_of(there.site, app)
+    assert "AZURE_LOG_ANALYTICS_WORKSPACE_ID" in caught.value.fix
+    asked = logs.query(place, "gemma", WANTED)
+    assert asked.startswith("ContainerAppConsoleLogs | where ContainerAppName == 'gemma' |")
+
+
+def test_the_query_is_of_one_app_and_bounded() -> None:
+    """Everything else is left out there, not here."""
+    wanted = WANTED._replace(revision="gemma--1", contains=("error",), newest=False, platform=True)
+    assert logs.query(CUSTOM, "gemma", wanted, 7) == (
+        "ContainerAppSystemLogs_CL | where ContainerAppName_s == 'gemma'"
+        " and RevisionName_s == 'gemma--1'"
+        " and (Reason_s contains 'error' or Log_s contains 'error')"
+        " | project TimeGenerated, Reason_s, Log_s"
+        " | order by TimeGenerated asc | take 7"
+    )
+
+
+@pytest.mark.parametrize("text", ["a' or 'b", "back\\slash", "\\' | take 1 //", "two\nlines"])
+def test_a_searched_text_cannot_change_the_query(text: str) -> None:
+    """Quotes, backslashes and line ends are only text; Kusto itself reads them back."""
+    asked = logs.query(CUSTOM, "gemma", WANTED._replace(contains=(text,)))
+    texts = re.findall(r"'(?:[^'\\]|\\.)*'", asked)
+    assert [ast.literal_eval(one) for one in texts] == ["gemma", text]

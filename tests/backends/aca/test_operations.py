@@ -88,30 +88,6 @@ async def test_a_look_that_fails_says_nothing_of_the_change(
         assert await operations.failure_of(site, "gemma") is None
 
 
-async def test_a_login_that_runs_out_in_the_middle_undoes_nothing(
-    azure: AzurePlane, subscription: str, controls: Controls, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The app is made; only how it goes is not told."""
-    controls.set(subscription, token_seconds=200)  # which is so little that each call asks anew
-    async with opened(azure, subscription) as site:
-        begun = operations._begin
-
-        async def begin(*args: Any, **more: Any) -> Any:
-            poller = await begun(*args, **more)
-            controls.set(subscription, login="expired")
-            return poller
-
-        monkeypatch.setattr(operations, "_begin", begin)
-        with collecting_notes() as notes:
-            await operations.carry_out(
-                site, "gemma", "create_or_update", "create gemma", body=await _body(site)
-            )
-    assert notes
-    controls.set(subscription, login="ok")
-    async with opened(azure, subscription) as site:
-        assert await find_app(site, "gemma")
-
-
 async def test_what_is_kept_holds_no_secret(
     azure: AzurePlane, subscription: str, controls: Controls
 ) -> None:

@@ -9,7 +9,7 @@ from azure.mgmt.appcontainers import models
 from backends.aca import app, deployment, operations, secrets, status
 from backends.aca.backend import AcaBackend
 from backends.aca.site import key_secret
-from core.errors import ConcurrentChange, NotOurs, PermissionDenied
+from core.errors import ConcurrentChange, NotOurs
 from core.reply import collecting_notes
 from core.settings import AzurePlane
 from core.waiting import wait_until
@@ -22,11 +22,8 @@ from tests.backends.aca.deployed import (
     go_on,
     impatient,
     make,
-    patient,
     purge,
-    put_key,
 )
-from tests.backends.aca.grounds import AT_ONCE
 from tests.backends.aca.planned import E2B, planned
 from tests.backends.aca.sites import fault, opened
 
@@ -94,15 +91,6 @@ async def test_an_app_of_somebody_else_is_not_deleted(azure: AzurePlane, subscri
         assert await secrets.exists(site, key_secret("theirs"))
 
 
-async def test_a_key_that_was_left_over_goes_as_well(azure: AzurePlane, subscription: str) -> None:
-    """Whoever died between app and key left it."""
-    async with opened(azure, subscription) as site:
-        await put_key(site, "gemma")
-        gone = await delete(site, "gemma")
-        assert len(gone.removed) == 1
-        assert not await secrets.exists(site, key_secret("gemma"))
-
-
 async def test_in_a_bare_subscription_everything_is_gone(
     azure: AzurePlane, bare_subscription: str
 ) -> None:
@@ -111,34 +99,6 @@ async def test_in_a_bare_subscription_everything_is_gone(
         gone = await delete(site, "gemma")
         assert (gone.gone, gone.removed, gone.stays) == (True, (), ())
         assert await purge(site, "gemma") == ()
-
-
-async def test_a_deployment_that_waits_is_taken_off_and_what_was_begun_for_it_is_named(
-    azure: AzurePlane, bare_subscription: str, controls: Controls, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A half-made environment is what stays."""
-    patient(monkeypatch, 4.0)
-    controls.set(bare_subscription, **{**AT_ONCE, "environment_seconds": 3600})
-    async with opened(azure, bare_subscription) as site:
-        await make(site)
-        gone = await delete(site, "gemma")
-        assert site.pending.get("gemma") is None
-        assert gone.gone
-        assert any(site.ground.environment in one.what for one in gone.stays)
-
-
-async def test_a_key_that_may_not_be_deleted_is_named_with_what_to_do(
-    azure: AzurePlane, subscription: str, controls: Controls
-) -> None:
-    """The app is gone by then; the next call takes the key."""
-    async with opened(azure, subscription) as site:
-        await make(site)
-        controls.set(subscription, faults=[fault("DELETE secrets", 403, code="Forbidden")])
-        with pytest.raises(PermissionDenied) as caught:
-            await delete(site, "gemma")
-        assert "Gone by then: the container app gemma" in caught.value.fix
-        assert (await delete(site, "gemma")).gone
-        assert not await secrets.exists(site, key_secret("gemma"))
 
 
 async def test_a_deletion_that_takes_long_is_not_called_gone(

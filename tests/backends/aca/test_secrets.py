@@ -13,7 +13,6 @@ from core.errors import (
     InvalidArgument,
     NotFound,
     NotOurs,
-    PermissionDenied,
 )
 from core.reply import collecting_notes
 from core.settings import AzurePlane
@@ -157,16 +156,6 @@ async def test_without_a_vault_it_is_said_how_to_have_one(
             await secrets.keep(site, HF_SECRET, TOKEN)
     assert isinstance(caught.value, CloudRefused)
     assert "setup_target" in caught.value.fix
-
-
-async def test_whoever_has_no_role_is_told_so(
-    azure: AzurePlane, subscription: str, controls: Controls
-) -> None:
-    """To own the subscription is not to read its secrets."""
-    controls.set(subscription, faults=[fault("GET secrets", 403, code="Forbidden", times=-1)])
-    async with opened(azure, subscription) as site:
-        with pytest.raises(PermissionDenied):
-            await secrets.read(site, HF_SECRET)
 
 
 async def test_a_token_that_no_app_may_read_yet_is_kept_and_said(

@@ -1,18 +1,17 @@
 """A subscription is set up once, by steps that can be done again, and nobody else's is touched."""
 
-import shlex
 from pathlib import Path
 
 import pytest
 
 from backends.aca.backend import AcaBackend
 from backends.base import World
-from core.errors import NotConfigured, PermissionDenied
+from core.errors import NotConfigured
 from core.settings import AzurePlane, Settings
 from tests.azure_plane import Controls
 from tests.backends.aca.deployed import patient
 from tests.backends.aca.grounds import AT_ONCE, MADE, changes
-from tests.backends.aca.sites import backend_of, fault, opened, target_of
+from tests.backends.aca.sites import backend_of, opened, target_of
 
 pytestmark = pytest.mark.anyio
 
@@ -56,7 +55,6 @@ async def test_what_is_under_way_is_not_done_and_says_so(
     azure: AzurePlane, bare_subscription: str, controls: Controls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     patient(monkeypatch, 1)
-    monkeypatch.setattr("backends.aca.environment._REFUSED_WITHIN_SECONDS", 0.05)
     controls.set(bare_subscription, **{**AT_ONCE, "environment_seconds": 600})
     async with opened(azure, bare_subscription) as site:
         found = await backend_of(site).set_up()
@@ -66,25 +64,6 @@ async def test_what_is_under_way_is_not_done_and_says_so(
         f"The environment's link {name} to the share weights ({mode})"
         for name, mode in (("weights", "ReadWrite"), ("weights-ro", "ReadOnly"))
     }
-
-
-async def test_a_step_that_fails_says_how_far_it_came(
-    azure: AzurePlane, bare_subscription: str, controls: Controls
-) -> None:
-    refused = fault(
-        "PUT Microsoft.KeyVault/vaults", 403, code="AuthorizationFailed", message="Not you."
-    )
-    controls.set(bare_subscription, **AT_ONCE, faults=[refused])
-    async with opened(azure, bare_subscription) as site:
-        with pytest.raises(PermissionDenied) as caught:
-            await backend_of(site).set_up()
-        told = caught.value
-        assert (await backend_of(site).set_up()).missing == ()
-    assert "The Key Vault" in told.summary
-    assert told.cause == "Not you."
-    assert "the next call goes on" in told.fix
-    assert len(told.data["done"]) + len(told.data["not_done"]) == 14
-    assert "The resource group vllm-devops" in told.data["done"]
 
 
 async def test_a_token_that_is_another_is_kept_anew_and_never_told(
@@ -98,16 +77,6 @@ async def test_a_token_that_is_another_is_kept_anew_and_never_told(
         assert [one.what.split(" with")[0] for one in found.missing] == ["The secret hf-token"]
         assert (await backend_of(site).set_up()).missing == ()
     assert TOKEN not in repr(found)
-
-
-async def test_every_command_is_one_that_a_shell_takes(
-    azure: AzurePlane, bare_subscription: str
-) -> None:
-    async with opened(azure, bare_subscription, hf_token=TOKEN) as site:
-        found = await backend_of(site).setup()
-    for step in found.steps:
-        lines = step.command.splitlines()
-        assert all("az" in shlex.split(line) for line in lines), step.command
 
 
 async def test_without_a_subscription_it_says_which_setting_is_missing() -> None:

@@ -3,13 +3,12 @@
 import pytest
 
 from backends.aca import storage
-from backends.common import models
 from core.errors import CloudRefused, CloudUnavailable
 from core.reply import collecting_notes
 from core.settings import AzurePlane
 from tests.backends.aca.shelf import store
 from tests.backends.aca.sites import opened
-from tests.backends.shelf import INDEX, TWO, below, model
+from tests.backends.shelf import below, model
 
 pytestmark = pytest.mark.anyio
 
@@ -51,37 +50,12 @@ async def test_models_are_found_at_any_depth_and_other_files_are_not_models(
     ]
 
 
-async def test_a_model_without_a_file_that_its_index_names_is_incomplete(
-    azure: AzurePlane, subscription: str
-) -> None:
-    """And the file is named."""
-    files = model()
-    del files[TWO]
-    async with opened(azure, subscription) as site:
-        await store(site, below("gemma", files))
-        (found,) = await storage.list_models(site, "weights")
-    assert found.complete is False
-    assert TWO in found.detail
-
-
 async def test_a_folder_of_a_share_can_be_asked_for(azure: AzurePlane, subscription: str) -> None:
     """Another that begins alike is not meant."""
     async with opened(azure, subscription) as site:
         await store(site, {**below("one", model()), **below("ones", model())})
         (found,) = await storage.list_models(site, "files://weights/one")
     assert found.location == "files://weights/one"
-
-
-async def test_files_that_hold_no_json_do_not_hide_a_model(
-    azure: AzurePlane, subscription: str
-) -> None:
-    """Nor do empty ones."""
-    files = {**model(), "config.json": b"\xff{", INDEX: b"[]", "added.json": b""}
-    async with opened(azure, subscription) as site:
-        await store(site, below("gemma", files))
-        (found,) = await storage.list_models(site, None)
-    assert found.model is None
-    assert found.files == len(files)
 
 
 async def test_the_hubs_own_cache_is_one_row_for_each_model(
@@ -109,18 +83,6 @@ async def test_the_hubs_own_cache_is_one_row_for_each_model(
     assert "cut off" in again.detail
 
 
-async def test_models_beyond_a_number_are_counted_and_not_shown(
-    azure: AzurePlane, subscription: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An agent is told how many there are."""
-    monkeypatch.setattr(models, "_MOST_MODELS", 1)
-    async with opened(azure, subscription) as site:
-        await store(site, {"a/config.json": b"{}", "b/config.json": b"{}"})
-        with collecting_notes() as notes:
-            assert len(await storage.list_models(site, None)) == 1
-    assert "2 models" in notes[0]
-
-
 async def test_folders_beyond_a_number_are_said_not_to_be_looked_at(
     azure: AzurePlane, subscription: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -131,11 +93,6 @@ async def test_folders_beyond_a_number_are_said_not_to_be_looked_at(
         with collecting_notes() as notes:
             assert len(await storage.list_models(site, None)) == 1
     assert "more than 2 folders" in notes[0]
-
-
-async def test_an_empty_share_holds_no_model(azure: AzurePlane, subscription: str) -> None:
-    async with opened(azure, subscription) as site:
-        assert await storage.list_models(site, None) == []
 
 
 async def test_a_share_that_is_missing_says_how_to_make_it(

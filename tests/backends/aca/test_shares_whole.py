@@ -40,16 +40,6 @@ async def test_a_whole_model_is_whole(azure: AzurePlane, subscription: str) -> N
     assert "5 files" in found.detail
 
 
-@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", ONE, TWO])
-async def test_a_file_that_is_missing_is_named(
-    azure: AzurePlane, subscription: str, name: str
-) -> None:
-    files = {path: content for path, content in model().items() if path != name}
-    found = await judged(azure, subscription, files)
-    assert found.complete is False
-    assert name.removesuffix(".json") in found.detail
-
-
 async def test_a_file_that_was_cut_off_is_seen_though_their_sum_is_large_enough(
     azure: AzurePlane, subscription: str
 ) -> None:
@@ -59,29 +49,6 @@ async def test_a_file_that_was_cut_off_is_seen_though_their_sum_is_large_enough(
     assert found.complete is False
     assert ONE in found.detail
     assert TWO not in found.detail
-
-
-async def test_a_pointer_of_git_lfs_is_no_model(azure: AzurePlane, subscription: str) -> None:
-    pointer = b"version https://git-lfs.github.com/spec/v1\n" + b"x" * 2000
-    found = await judged(azure, subscription, {**model(), TWO: pointer})
-    assert f"{TWO} is no safetensors file" in found.detail
-
-
-async def test_a_gguf_model_cannot_be_judged_and_says_so(
-    azure: AzurePlane, subscription: str
-) -> None:
-    found = await judged(azure, subscription, {"model.gguf": b"GGUF"})
-    assert found.complete is None
-    assert "GGUF" in found.detail
-
-
-async def test_weights_from_elsewhere_are_no_question_here(
-    azure: AzurePlane, subscription: str
-) -> None:
-    async with opened(azure, subscription) as site:
-        for weights in (None, "hub", "baked"):
-            spec = DeploymentSpec(name="one", model="google/gemma-3-4b-it", weights=weights)
-            assert list(checks.weights_questions(site, spec)) == []
 
 
 async def test_a_whole_model_passes_the_preflight(azure: AzurePlane, subscription: str) -> None:

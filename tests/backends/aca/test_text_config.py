@@ -11,7 +11,7 @@ import yaml
 from backends.aca import plan
 from backends.aca.app import app_of, blueprint
 from backends.aca.resources import as_sent
-from core.errors import DeploymentNotFound, NotFound
+from core.errors import NotFound
 from planner.model import read_model
 from tests.backends.aca.planned import CALLERS, E4B, PATCHED, VAULT, spec
 from tests.backends.aca.planted import Planted, planting
@@ -70,9 +70,3 @@ async def test_what_nobody_can_read_any_more_is_said(there: Planted) -> None:
     with pytest.raises(NotFound) as caught:
         await plan.config(there.site, "gemma")
     assert "az containerapp show" in caught.value.fix
-
-
-async def test_nothing_of_that_name_has_no_text(there: Planted) -> None:
-    """It is not there, and the error says so."""
-    with pytest.raises(DeploymentNotFound):
-        await plan.config(there.site, "nobody")

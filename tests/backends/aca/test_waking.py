@@ -7,7 +7,7 @@ import pytest
 from azure.mgmt.appcontainers import models
 
 from backends.aca import status
-from core.errors import DeploymentNotFound, EndpointError, NotReady, Unauthorized
+from core.errors import NotReady, Unauthorized
 from tests.backends.aca.planted import NEWEST, Planted, planting
 
 pytestmark = pytest.mark.anyio
@@ -82,10 +82,3 @@ def test_a_boot_may_take_what_its_startup_probe_allows() -> None:
     properties = models.ContainerAppProperties(template=made)
     app = models.ContainerApp(location="x", properties=properties)
     assert status.budget_seconds(app) == 900 + 5 + 2400
-
-
-async def test_nothing_of_that_name_cannot_be_woken(there: Planted) -> None:
-    """It is not found."""
-    with pytest.raises(DeploymentNotFound):
-        await status.wake(there.site, "nobody")
-    assert issubclass(NotReady, EndpointError)

@@ -1,0 +1,453 @@
+"""What Azure says of an app is told as one state: a table with every reading planted."""
+
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import pytest
+
+from backends.aca import app, logs, operations, resources, status
+from backends.lifecycle import Pending
+from core.errors import CloudUnavailable, DeploymentNotFound, NotAuthenticated, NotOurs, NotReady
+from core.records import Deployment, Failure, State
+from core.reply import collecting_notes
+from planner.model import catalog_shape
+from tests.backends.aca.planted import FORMER, NEWEST, SPEC, Planted, planting
+
+pytestmark = pytest.mark.anyio
+
+WAITING: Final[dict[str, Any]] = {"ready": False, "started": False, "runningState": "Waiting"}
+BOOTING: Final[dict[str, Any]] = {"ready": False}
+OURS: Final = {"managed-by": "vllm-devops-agent", "vllm-devops-target": "aca-a100"}
+OUT_OF_MEMORY: Final = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
+EXPIRED: Final = "Error details: Operation expired."
+DEACTIVATED: Final = f"Deactivated apps/v1.Deployment k8se-apps/{NEWEST} from 1 to 0"
+
+
+@pytest.fixture
+async def there(tmp_path: Path) -> AsyncIterator[Planted]:
+    async with planting(tmp_path) as planted:
+        yield planted
+
+
+async def noted(there: Planted) -> tuple[Deployment, str]:
+    """Look, and give what was noted as well."""
+    with collecting_notes() as notes:
+        return await status.describe(there.site, "gemma"), "\n".join(notes)
+
+
+def answered(there: Planted, cause: str, code: str = "CLOUD_REFUSED") -> None:
+    """Let Azure have said why the last change failed."""
+    change = operations.Change(
+        kind="create_or_update", what="create gemma", ground=there.site.ground,
+        since=datetime.now(UTC), token="", failure=Failure(code=code, cause=cause, fix="x"),
+    )  # fmt: skip
+    operations._keep(there.site, "gemma", change)
+
+
+class Row(NamedTuple):
+    """One reading: what is planted beside the app, and what it is told as."""
+
+    why: str
+    plant: Callable[[Planted], object]
+    state: State
+    says: str = ""
+    """Its phase or the code of its failure."""
+    words: tuple[str, ...] = ()
+    """In the failure's cause or fix, or in what is noted."""
+    replicas: int = 0
+    new: bool = True
+    """Whether it has never been ready."""
+    app: dict[str, Any] = {}
+    """What is otherwise of the app."""
+    revision: dict[str, Any] = {}
+    """What is otherwise of its newest revision."""
+    asked: int = 0
+    """How often the model was."""
+
+
+def boots(*events: tuple[str, float], age: float = 600, **said: Any) -> Callable[[Planted], None]:
+    """Let a replica boot, of which these events were told so many seconds ago."""
+
+    def plant(there: Planted) -> None:
+        name = there.replica(**{**WAITING, **said}, age=age)
+        for reason, seconds in events:
+            there.event(reason, replica=name, age=seconds)
+
+    return plant
+
+
+def ends(*events: tuple[str, str, float]) -> Callable[[Planted], None]:
+    """Let these events be told of a replica that is gone."""
+
+    def plant(there: Planted) -> None:
+        for reason, text, seconds in events:
+            there.event(reason, text, replica="gone", age=seconds)
+
+    return plant
+
+
+def writes(*lines: str, **said: Any) -> Callable[[Planted], None]:
+    """Let a booting container write lines."""
+    return lambda there: there.wrote(there.replica(**{**BOOTING, **said}), *lines)
+
+
+def exits(*lines: str, age: float = 600) -> Callable[[Planted], None]:
+    """Let a container have ended once."""
+
+    def plant(there: Planted) -> None:
+        name = there.replica(**BOOTING, restartCount=1, age=age)
+        there.event("ContainerTerminated", "terminated with exit code '1'", replica=name, age=9)
+        there.wrote(name, *lines)
+
+    return plant
+
+
+def former(there: Planted) -> None:
+    """Let a former revision hold a replica."""
+    there.revision(FORMER, age=7200, active=False)
+    there.replica(FORMER)
+
+
+def nothing(_there: Planted) -> None:
+    """Let nothing run."""
+
+
+def both(*plants: Callable[[Planted], object]) -> Callable[[Planted], object]:
+    return lambda there: [plant(there) for plant in plants]
+
+
+def woken_in_vain(there: Planted) -> None:
+    """One ended as it waited for a host; woken, it fails for another reason."""
+    ends(("AssigningReplica", "", 5000), ("KEDAScaleTargetDeactivated", DEACTIVATED, 4000))(there)
+    exits(age=30)(there)
+
+
+def half(there: Planted) -> None:
+    """One replica is well, another is not."""
+    there.replica()
+    there.replica(**BOOTING, restartCount=3)
+
+
+def no_revision(there: Planted) -> None:
+    there.revisions.clear()
+
+
+def internal(there: Planted) -> None:
+    there.replica()
+    there.healthy, there.refusal = False, (404, "not found")
+
+
+def silent(there: Planted) -> None:
+    there.replica()
+    there.healthy = False
+
+
+def no_metrics(there: Planted) -> None:
+    there.replica()
+    there.arm.refuse("POST .*metrics:getBatch", 403, "AuthorizationFailed")
+
+
+def no_streams(there: Planted) -> None:
+    there.replica(**BOOTING)
+    there.stream_status = 500
+
+
+def no_token(there: Planted) -> None:
+    there.replica(**BOOTING)
+    there.arm.refuse("POST .*/getAuthtoken", 403, "AuthorizationFailed")
+
+
+def kept_words(there: Planted) -> None:
+    there.kept("ContainerAppConsoleLogs_CL", ["2026-11-21T10:00:00Z", OUT_OF_MEMORY])
+
+
+READY, LOADING, CREATING, FAILED = State.READY, State.LOADING, State.CREATING, State.FAILED
+BROKEN: Final = {"provisioningState": "Failed"}
+NO_REVISION: Final = {**BROKEN, "latestRevisionName": ""}
+FAILED_REVISION: Final = {"runningState": "Failed"}
+ROWS: Final = (
+    Row("ready, and asked once", Planted.replica, READY, replicas=1, new=False, asked=1),
+    Row("asleep is not asked", nothing, State.ASLEEP, new=False),
+    Row("every revision is counted", both(former, Planted.replica), READY, "",
+        (f"{FORMER} holds 1 replica(s), at $",), 2, new=False, asked=1),
+    Row("a former one bills beside what sleeps", former, State.UNKNOWN, "FORMER_REVISION_RUNS",
+        replicas=1, new=False),
+    Row("stopping while any revision holds a replica", former, State.STOPPING,
+        "waiting for its replicas to end", replicas=1, new=False,
+        app={"runningStatus": "Stopped"}),
+    Row("replicas that are only counted", nothing, State.STOPPING,
+        "waiting for its replicas to end", replicas=1, new=False,
+        app={"runningStatus": "Stopped"}, revision={"replicas": 1}),
+    Row("stopped", nothing, State.STOPPED, new=False, app={"runningStatus": "Stopped"}),
+    Row("deleted, and still seen", nothing, State.DELETING, app={"provisioningState": "Deleting"}),
+    Row("no revision yet", no_revision, CREATING, "queued",
+        app={"provisioningState": "InProgress", "latestRevisionName": ""}),
+    Row("a model that has not answered", silent, LOADING, "warming",
+        ("Its replica is up but the model has not answered",), 1, new=False, asked=1),
+    Row("an internal one by Azure's own probe", internal, READY, "",
+        ("only inside its environment's network",), 1, new=False, asked=1,
+        app={"ingress": {"external": False}}),
+    Row("without metrics", no_metrics, READY, "", ("read how many replicas ran",), 1, new=False,
+        asked=1),
+    Row("queued before a replica", nothing, CREATING, "queued"),
+    Row("always one, which is none yet", nothing, CREATING, "queued", new=False,
+        revision={"template": {"scale": {"minReplicas": 1}}}),
+    Row("no event yet", boots(age=5), CREATING, "assigning a GPU host", replicas=1),
+    Row("a wait for a host, with its cost", boots(("AssigningReplica", 299), age=300), CREATING,
+        "assigning a GPU host",
+        ("waited for a GPU host for 5 min ($0.53 if Azure bills the wait)",), 1),
+    Row("a host that never comes", boots(("AssigningReplica", 659), age=660), FAILED,
+        "GPU_HOST_NOT_ASSIGNED", ("11 min ($1.16", "stop_vllm", "AZURE_LOCATION"), 1),
+    Row("a slow image is no missing host",
+        boots(("AssigningReplica", 1499), ("PullingImage", 1200), age=1500), CREATING,
+        "pulling the image", replicas=1),
+    Row("an event of another replica",
+        both(boots(("PullingImage", 200)), ends(("PulledImage", "", 150))), CREATING,
+        "pulling the image", replicas=1),
+    Row("its container has started",
+        boots(("PullingImage", 200), ("ContainerStarted", 100)), CREATING, "starting", replicas=1),
+    Row("its log tells how far it is",
+        writes("INFO 01-01 00:00:00 [x.py:1] Starting to load model gemma...",
+               "Loading safetensors checkpoint shards: 50%\rLoading … shards: 61%"),
+        LOADING, "loading weights", replicas=1),
+    Row("it serves before its probe has passed",
+        writes("INFO:     Application startup complete."), LOADING, "warming", replicas=1),
+    Row("without streams", no_streams, CREATING, "starting", ("log stream",), 1),
+    Row("who may not read streams", no_token, CREATING, "starting", ("open the log streams",), 1),
+    Row("a container that ended", exits(), FAILED, "ENGINE_EXITED",
+        ("again and again, each of which bills",), 1),
+    Row("the engine's own reason goes first", exits(OUT_OF_MEMORY), FAILED, "DOES_NOT_FIT",
+        replicas=1),
+    Row("last words that no stream has", kept_words, FAILED, "DOES_NOT_FIT",
+        revision=FAILED_REVISION),
+    Row("a cooldown shorter than the boot",
+        ends(("ContainerStarted", "", 200), ("KEDAScaleTargetDeactivated", DEACTIVATED, 100)),
+        FAILED, "BOOT_CUT_OFF"),
+    Row("ended as it waited for a host",
+        ends(("AssigningReplica", "", 1000), ("KEDAScaleTargetDeactivated", DEACTIVATED, 100)),
+        FAILED, "GPU_HOST_NOT_ASSIGNED"),
+    Row("not judged by what was before", woken_in_vain, FAILED, "ENGINE_EXITED", replicas=1,
+        new=False),
+    Row("a long boot that Azure calls failed", writes("Starting to load model gemma"), LOADING,
+        "loading weights", ("though its replica still boots",), 1,
+        revision={"runningState": "ActivationFailed"}),
+    Row("a slow image beyond Azure's time", boots(("PullingImage", 1200), age=1300), CREATING,
+        "pulling the image", replicas=1, revision={"runningState": "Degraded",
+        "provisioningError": "Deployment Progress Deadline Exceeded."}),
+    Row("an image that cannot be pulled",
+        boots(runningStateDetails="waiting with reason: ImagePullBackOff"), FAILED,
+        "IMAGE_NOT_PULLED", replicas=1),
+    Row("a failed replacement beside one that serves", former, FAILED, "IMAGE_NOT_FOUND",
+        (f"{FORMER} still serves and holds 1 replica(s)",), 1,
+        app={"latestReadyRevisionName": FORMER}, revision={**FAILED_REVISION,
+        "provisioningError": "Failed to pull image: manifest unknown"}),
+    Row("a first creation that failed", nothing, FAILED, "SECRET_NOT_READABLE",
+        app={**BROKEN, "runningStatus": "Stopped"}, revision={"provisioningError":
+        "Unable to get value using Managed identity x for secret hf-token"}),
+    Row("a failure without a word", no_revision, FAILED, "ROLLOUT_FAILED",
+        ("Azure gives no reason.",), app=NO_REVISION),
+    Row("what only the operation's answer says",
+        both(no_revision, lambda there: answered(there, "Maximum Allowed Cores exceeded")),
+        FAILED, "QUOTA_EXCEEDED", ("Maximum Allowed Cores exceeded",), app=NO_REVISION),
+    Row("an answer of another kind",
+        both(no_revision, lambda there: answered(there, "No.", "PERMISSION_DENIED")),
+        FAILED, "PERMISSION_DENIED", ("No.",), app=NO_REVISION),
+    Row("a degraded revision that serves", half, READY, "",
+        (f"Azure calls {NEWEST} Degraded 1/2 replicas ready.",), 2, asked=1,
+        revision={"runningState": "Degraded", "runningStateDetails": "1/2 replicas ready."}),
+    Row("a revision that somebody deactivated", nothing, FAILED, "REVISION_INACTIVE",
+        ("start_vllm",), revision={"active": False}),
+    Row("the same, which was ready before", nothing, FAILED, "REVISION_INACTIVE",
+        ("start_vllm",), new=False, revision={"active": False}),
+    Row("the same, while Azure is at it", nothing, CREATING, "queued",
+        app={"provisioningState": "InProgress"}, revision={"active": False}),
+    Row("given up, and boots on", writes("Starting to load model gemma"), LOADING,
+        "loading weights", ("it goes on all the same",), 1, app=BROKEN),
+    Row("given up as it took long", both(writes("Starting to load model gemma"),
+        lambda there: answered(there, EXPIRED)), LOADING, "loading weights", replicas=1,
+        app=BROKEN),
+    Row("given up, and its container ended",
+        both(exits(), lambda there: answered(there, EXPIRED)), FAILED, "ENGINE_EXITED",
+        replicas=1, app=BROKEN),
+    Row("given up for a reason", both(writes("Starting to load model gemma"),
+        lambda there: answered(there, "No such key.")), FAILED, "ROLLOUT_FAILED", replicas=1,
+        app=BROKEN),
+    Row("given up, and ready", both(Planted.replica, lambda there: answered(there, EXPIRED)),
+        READY, "", ("Azure calls the last change of gemma Failed",), 1, new=False, app=BROKEN,
+        asked=1),
+    Row("given up, and asleep", lambda there: answered(there, EXPIRED), State.ASLEEP, new=False,
+        app=BROKEN),
+    Row("given up for a reason, and asleep", lambda there: answered(there, "No such key."),
+        FAILED, "ROLLOUT_FAILED", new=False, app=BROKEN),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.why)
+async def test_what_azure_says_is_told_as_one_state(there: Planted, row: Row) -> None:
+    """With why, and what it costs; nobody is asked, and so kept awake, who is not ready."""
+    ready = {"latestReadyRevisionName": ""} if row.new else {}
+    there.app(**{**ready, **row.app})
+    there.revision(**{"runningState": "Processing" if row.new else "Running", **row.revision})
+    row.plant(there)
+    now, notes = await noted(there)
+    told = now.phase.name if now.phase and now.state is not FAILED else ""
+    assert (now.state, now.replicas, there.asked) == (row.state, row.replicas, row.asked)
+    assert (now.failure.code if now.failure and not told else told) == row.says
+    why = f"{now.failure.cause} {now.failure.fix}" if now.failure else ""
+    assert not [one for one in row.words if one not in f"{notes} {why}"], (notes, why)
+
+
+async def test_an_app_that_is_ready_and_answers_is_told_whole(there: Planted) -> None:
+    """State, address, what it runs, what it costs; asked once, it stays awake for a while."""
+    there.app()
+    there.revision()
+    name = there.replica()
+    there.points = {NEWEST: [1.0] * 30}
+    now, notes = await noted(there)
+    assert (now.state, now.replicas, now.instance) == (State.READY, 1, name)
+    assert (now.model, now.url) == (SPEC.model, there.url)
+    assert (now.revision, now.engine) == (SPEC.fingerprint, "simulated vLLM 0.32.0")
+    assert now.expires_at == datetime(2100, 1, 1, tzinfo=UTC)
+    assert now.usd_per_hour
+    assert now.usd_so_far == pytest.approx(now.usd_per_hour / 2, rel=0.001)
+    assert now.awake_until
+    assert now.awake_until > datetime.now(UTC)
+    assert notes == ""
+    await noted(there)
+    assert there.asked == 1
+    there.replicas.clear()
+    there.revisions.clear()
+    there.revision()
+    assert (await noted(there))[0].state is State.ASLEEP
+    assert not there.site.answered
+
+
+async def test_a_phase_began_when_azure_or_its_line_says(there: Planted) -> None:
+    """Whatever clock the container has."""
+    there.app(latestReadyRevisionName="")
+    there.revision(runningState="Processing")
+    name = there.replica(**BOOTING, age=300)
+    there.event("PullingImage", replica=name, age=200)
+    phase = (await noted(there))[0].phase
+    assert phase
+    assert 195 < (datetime.now(UTC) - phase.since).total_seconds() < 210
+    there.wrote(name, "Loading safetensors checkpoint shards: 61%", age=10)
+    phase = (await noted(there))[0].phase
+    assert phase
+    assert phase.percent == 61
+    assert 9 < (datetime.now(UTC) - phase.since).total_seconds() < 20
+
+
+async def test_a_refused_address_is_told_with_the_one_that_would_be_let_in(tmp_path: Path) -> None:
+    """A person's address changes; deploying again puts it right."""
+    async with planting(tmp_path, azure_allowed_addresses=("203.0.113.9",)) as there:
+        allowed = {"name": "a", "ipAddressRange": "198.51.100.1/32", "action": "Allow"}
+        there.app(ingress={"ipSecurityRestrictions": [allowed]})
+        there.revision()
+        there.replica()
+        there.healthy, there.refusal = False, (403, "RBAC: access denied")
+        failure = (await noted(there))[0].failure
+    assert failure
+    assert failure.code == "ADDRESS_NOT_ALLOWED"
+    assert "198.51.100.1/32" in failure.cause
+    assert "203.0.113.9/32" in failure.fix
+
+
+@pytest.mark.parametrize(
+    ("tags", "error", "words"),
+    [({}, NotOurs, "not made here"),
+     ({**OURS, "vllm-devops-target": "aca-t4"}, DeploymentNotFound, "it is on aca-t4")],
+)  # fmt: skip
+async def test_what_is_not_this_targets_is_neither_told_nor_listed(
+    there: Planted, tags: dict[str, str], error: type[Exception], words: str
+) -> None:
+    """A name is no proof of whose it is; nor does what waits hide it."""
+    there.app(tags=tags)
+    for _ in range(2):
+        with pytest.raises(error, match=words):
+            await noted(there)
+        if error is NotOurs:
+            wait(there)
+        else:
+            assert list(await status.list_deployments(there.site)) == []
+
+
+async def test_what_is_not_there_is_not_found(there: Planted) -> None:
+    """A name that no app can have is not even asked for: it cannot climb out of its folder."""
+    with pytest.raises(DeploymentNotFound):
+        await status.describe(there.site, "../../containerApps/gemma")
+    assert there.arm.calls == []
+    with pytest.raises(DeploymentNotFound) as caught:
+        await status.describe(there.site, "nobody")
+    assert caught.value.next_steps[0].tool == "list_deployments"
+    there.arm.refuse("GET .*/containerApps", 404, "ResourceGroupNotFound")
+    assert list(await status.list_deployments(there.site)) == []
+
+
+async def test_what_cannot_be_read_is_said_and_does_not_hide_the_others(there: Planted) -> None:
+    """A login that ended is said as that: neither an empty list nor a strange state."""
+    there.app()
+    there.arm.refuse("GET .*/revisions", 403, "AuthorizationFailed")
+    with collecting_notes() as notes:
+        (now,) = await status.list_deployments(there.site)
+    assert (now.name, now.state) == ("gemma", State.UNKNOWN)
+    assert now.failure
+    assert now.failure.code == "PERMISSION_DENIED"
+    assert notes
+    there.arm.refuse("GET .*/revisions", 401, "ExpiredAuthenticationToken")
+    for look in (status.describe(there.site, "gemma"), status.list_deployments(there.site)):
+        with pytest.raises(NotAuthenticated):
+            await look
+    there.arm.refuse("GET .*/containerApps", 503, "ServiceUnavailable")
+    with pytest.raises(CloudUnavailable):
+        await status.list_deployments(there.site)
+
+
+async def test_an_app_whose_spec_was_lost_is_still_told(there: Planted) -> None:
+    """Tags can be changed by hand."""
+    there.app(tags={**OURS, "vllm-devops-json-0": "1:{broken"}, provisioningState="Deleting")
+    assert (await noted(there))[0].model == "not known"
+    assert await app.get_spec(there.site, "gemma") is None
+
+
+def wait(there: Planted, failure: Failure | None = None) -> None:
+    """Let a deployment wait for its environment."""
+    store, shape = there.site.pending, catalog_shape(SPEC.model)
+    more: dict[str, Any] = {"phase": resources.ENVIRONMENT, "failure": failure}
+    store.keep(Pending(spec=SPEC, model=shape, where=store.where, since=datetime.now(UTC), **more))
+
+
+async def test_before_there_is_an_app_its_phase_is_what_it_waits_for(there: Planted) -> None:
+    """Nothing is billed, what it would cost is known, and whoever needs its app is told."""
+    wait(there)
+    now, _ = await noted(there)
+    assert (now.state, now.phase and now.phase.name) == (State.CREATING, resources.ENVIRONMENT)
+    assert (now.model, now.revision, now.replicas) == (SPEC.model, SPEC.fingerprint, 0)
+    assert now.engine.startswith("simulated vLLM")
+    assert now.usd_per_hour
+    assert now.url is None
+    assert await app.get_spec(there.site, "gemma") == SPEC
+    with pytest.raises(NotReady, match=resources.ENVIRONMENT) as caught:
+        await app.get_app(there.site, "gemma")
+    assert caught.value.next_steps[0].tool == "status_vllm"
+    with collecting_notes() as notes:
+        assert (await logs.read_logs(there.site, "gemma", lines=9)).total == 0
+    assert notes == ["gemma has no container yet."]
+
+
+async def test_one_that_waits_is_listed_beside_those_that_run(there: Planted) -> None:
+    """By name, each once; what stopped it is told, and a former app serves meanwhile."""
+    why = Failure(code="QUOTA_EXCEEDED", cause="No more environments.", fix="Remove one.")
+    wait(there, why)
+    there.app("zeta", provisioningState="Deleting")
+    found = [(each.name, each.state) for each in await status.list_deployments(there.site)]
+    assert found == [("gemma", State.FAILED), ("zeta", State.DELETING)]
+    now, _ = await noted(there)
+    assert (now.state, now.phase, now.failure) == (State.FAILED, None, why)
+    there.app()
+    wait(there)
+    now, notes = await noted(there)
+    assert now.state is State.CREATING
+    assert "serves as it did before" in notes
