@@ -343,6 +343,32 @@ async def test_a_node_of_somebody_elses_with_that_id_is_never_shown_as_ours(
         assert (left.ours, left.node) == (False, GEMMA)
 
 
+async def test_a_node_that_another_request_has_made_is_not_shown_as_ours(
+    plane: GooglePlane, project: str, controls: Controls
+) -> None:
+    """Ours lost its node, whose id was given anew: its address is not told for ours."""
+    controls.set(project, tpu_clock=600)
+    async with opened(plane, project) as site:
+        queued, client = site.planes["queued"], await site.clients.tpu()
+        await queued.create(request(blueprint(site)))
+        await becomes(queued, ChipState.RUNNING)
+        parent = f"projects/{project}/locations/{ZONE}"
+        await client.delete_node(name=f"{parent}/nodes/{GEMMA}", timeout=10)
+        await becomes(queued, ChipState.SUSPENDED)
+        asked = {"accelerator_type": "v6e-1", "runtime_version": "v2-alpha-tpuv6e"}
+        spec = {"parent": parent, "node_id": GEMMA, "node": asked}
+        theirs = QueuedResource({"tpu": {"node_spec": [spec]}})
+        await client.create_queued_resource(
+            parent=parent, queued_resource_id="theirs", queued_resource=theirs, timeout=10
+        )
+        await becomes(queued, ChipState.RUNNING, "theirs")
+        ours = await queued.get(ZONE, GEMMA)
+        assert ours
+        assert (ours.state, ours.node_said) == (ChipState.SUSPENDED, "")
+        shown = {one.id: one.node_said for one in await queued.list()}
+        assert shown == {GEMMA: "", "theirs": "READY"}
+
+
 async def test_a_node_on_demand_stops_and_starts_again(
     plane: GooglePlane, project: str, controls: Controls
 ) -> None:
