@@ -1,14 +1,19 @@
 """A deployment in several steps, followed from one to the next."""
 
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import ClassVar, cast
 
+import anyio
 import pytest
 
 from backends.base import Backend
 from core.errors import DeploymentNotFound
-from core.records import Deployment, Phase, State
+from core.records import Deleted, Deployment, Phase, State, Target
+from core.settings import Settings
 from operations import deployments
+from operations.resolve import Found
+from operations.runtime import Runtime
 
 pytestmark = pytest.mark.anyio
 
@@ -55,3 +60,23 @@ async def test_what_ends_between_two_looks_takes_its_next_step_all_the_same() ->
     before = _told(State.CREATING, "building image")
     seen = await deployments.looked(cast("Backend", Building()), before)
     assert seen.state is State.LOADING
+
+
+class Removed:
+    """A target whose deployment goes at once."""
+
+    target = Target(name="somewhere", backend="local", description="made up")
+
+    async def delete(self, name: str) -> Deleted:
+        """Say that it is gone."""
+        return Deleted(name=name, target="somewhere", gone=True)
+
+
+async def test_what_is_destroyed_is_followed_no_more(tmp_path: Path) -> None:
+    """A next step of it would make it anew."""
+    runtime = Runtime(Settings(vllm_devops_state_dir=tmp_path), frozenset())
+    booting = _told(State.LOADING, "starting")
+    runtime.background.start(deployments.following(booting), anyio.sleep_forever)
+    found = Found(cast("Backend", Removed()), booting)
+    assert (await deployments.destroy(runtime, found, purge=False)).gone
+    assert not runtime.background.does("follow ")

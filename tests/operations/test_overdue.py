@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 
 from core.journal import Expiry, Journal
+from core.records import State
 from core.settings import Settings
 from core.waiting import wait_until
 from tests.conversation import Agent, agent_of
+from tests.tools.recorded import every_cloud
 from tests.tools.world import plant
 
 pytestmark = pytest.mark.anyio
@@ -55,6 +57,27 @@ async def test_a_deployment_that_was_given_more_time_is_left_alone(
         await forgotten(state_dir)
         assert "overdue" not in await told(agent)
         assert (await agent.call("status_vllm", name="one")).state != "stopped"
+
+
+@pytest.mark.parametrize("over", [True, False])
+async def test_what_is_over_is_stopped_and_nothing_else(
+    settings: Settings, state_dir: Path, monkeypatch: pytest.MonkeyPatch, *, over: bool
+) -> None:
+    """The deployment itself says when that is; a later time is written down."""
+    kept = every_cloud(monkeypatch, "http://127.0.0.1:9")
+    later = datetime.now(UTC) + timedelta(hours=1)
+    kept.put("local", State.READY, expires_at=LONG_AGO if over else later)
+    forget_nothing(state_dir)
+
+    async def rewritten() -> list[datetime]:
+        return [one.at for one in journal(state_dir).expiries()]
+
+    async with agent_of(settings):
+        times = [] if over else [later]
+        await wait_until(
+            rewritten, lambda at: at == times, waiting_for="the watch", every=0.02, timeout=20
+        )
+    assert kept.writes == (["stop local/one"] if over else [])
 
 
 async def test_what_is_gone_already_is_forgotten(settings: Settings, state_dir: Path) -> None:

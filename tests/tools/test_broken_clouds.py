@@ -249,6 +249,22 @@ async def test_one_that_cannot_be_stopped_now_keeps_no_other_from_it(
     assert "Google does not let you: stop it" in summary
 
 
+async def test_one_that_runs_on_after_all_is_named(
+    kept: Kept, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was read back counts, not that its cloud took the call."""
+
+    class Ignores(RecordedCloud):
+        async def stop(self, name: str) -> Any:
+            return await self.describe(name)
+
+    monkeypatch.setitem(BACKENDS, "aca", lambda: lambda row, world: Ignores(row, world, kept=kept))
+    kept.put("app", State.READY, "stuck")
+    async with agent_of(settings) as agent:
+        done = await agent.call("stop_vllm", all=True)
+    assert "stuck on app runs on ($2.50 an hour), it is ready:" in done.structured["summary"]
+
+
 async def test_nothing_that_runs_needs_no_confirmation(kept: Kept, agent_asks: Agent) -> None:
     """Everything is stopped already."""
     kept.put("run", State.STOPPED)

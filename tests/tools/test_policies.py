@@ -111,6 +111,19 @@ async def test_a_yes_to_the_price_starts_it(
         assert reply.state == "loading"
 
 
+async def test_a_yes_to_some_flags_is_none_to_others(
+    opened: Open, state_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though the same model, place and price were shown."""
+    targets(monkeypatch, tmp_path / "targets.toml", rented=2.5)
+    wish = {"target": "rented", "name": "two", "model": MODEL}
+    async with opened() as agent:
+        token = token_of(await agent.call("deploy_vllm", **wish, max_model_len=512))
+        other = await agent.call("deploy_vllm", **wish, max_model_len=1024, confirm=token)
+    assert other.code == "CONFIRMATION_STALE"
+    assert not (state_dir / "real" / "rented" / "two").exists()
+
+
 async def test_what_saves_money_is_not_asked_for(
     opened: Open, state_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
