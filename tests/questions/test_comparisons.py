@@ -8,6 +8,8 @@ from typing import Any, Final
 import pytest
 
 from core.settings import Settings
+from planner.places import place
+from planner.price import price
 from tests.questions.planted import measured
 from tests.questions.typed import typed
 from tests.tools.test_advice import middle
@@ -175,9 +177,12 @@ async def test_choosing_begins_without_a_model(asked: Asked, words: str) -> None
     async with asked() as ask:
         reply = await ask(words).call("recommend_deployment", targets=["TPU"])
     assert all(name.startswith("tpu-") for name in reply.data["targets"])
+    told = reply.data["targets"]
     options = {each["model"]: each for each in reply.data["options"]}
     large = options["google/gemma-4-31B-it"]
     assert large["not_on"] == ["tpu-v6e-1"]
+    small = options["google/gemma-4-E2B-it"]
+    assert small["usd_per_hour"] == min(price(place(one)).usd_per_hour or 0 for one in told)
     assert "GiB" in large["why_not"]
     for quality in ("small", "medium", "large"):
         assert re.search(rf"{quality}: \S+ on tpu-", reply.structured["summary"])

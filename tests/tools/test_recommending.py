@@ -78,6 +78,10 @@ async def test_every_next_step_of_advice_works(settings: Settings) -> None:
             {"model": "12b qat", "targets": [L4], "tokens_per_second_per_user": 90},
             "of the 90 asked",
         ),
+        (
+            {"model": "12b qat", "targets": [L4], "tokens_per_second_per_user": 25},
+            "14 to 32 tokens/s of the 25 asked for",
+        ),
         ({"model": "e2b", "targets": ["tpu"], "scale_to_zero": True}, "it does not sleep"),
         ({"model": "31b qat", "targets": [L4]}, "only with no images and no sound"),
         ({"model": "12b qat", "targets": ["aca-t4"]}, "12B QAT on cloud-run-l4, $1.42 an hour"),
