@@ -186,6 +186,7 @@ def test_weights_in_a_claim_are_mounted_to_be_read() -> None:
     volume = next(each for each in pod["volumes"] if each["name"] == "weights")
     assert volume["persistentVolumeClaim"] == {"claimName": "weights", "readOnly": True}
     assert pod["automountServiceAccountToken"] is False
+    assert "serviceAccountName" not in pod
     assert pod["containers"][0]["args"][0] == "/weights/12b"
 
 
