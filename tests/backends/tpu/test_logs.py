@@ -256,3 +256,17 @@ async def test_the_pages_of_a_vm_without_a_log_are_of_its_serial_port(stage: Sta
     stage.told("booting", ago=200)
     assert await texts(stage, since=NOW - timedelta(seconds=10)) == []
     assert await texts(stage, contains=("login",)) == []
+
+
+def test_a_boot_is_what_was_written_since_the_engine_was_started_last() -> None:
+    """What a former start of it wrote tells nothing of this one."""
+    again = "The engine ended and is started again."
+    script = [
+        logs.ScriptLine(NOW - timedelta(seconds=100), logs.ENGINE, "vllm serve m"),
+        logs.ScriptLine(NOW - timedelta(seconds=50), logs.ENGINE, again),
+    ]
+    output = [
+        Line(NOW - timedelta(seconds=90), "INFO former"),
+        Line(NOW - timedelta(seconds=55), "INFO now"),
+    ]
+    assert [line.text for line in logs.VmLog(script, output).boot] == ["INFO now"]
