@@ -22,7 +22,7 @@ from benchmark.commandline import clock, counted, live_on
 from benchmark.folder import RunFolder
 from benchmark.import_cells import Claims
 from benchmark.records import Progress, RunState
-from benchmark.run import End, conclude, state_of
+from benchmark.run import PATIENCE_SECONDS, End, conclude, state_of
 from core import PRODUCT
 from core.endpoint import Endpoint
 from core.errors import Busy, NotFound, OpsError
@@ -87,8 +87,10 @@ def _measure(folder: RunFolder, key: SecretStr | None) -> int:
     print(folder.path, file=sys.stderr)
     show = live_on(sys.stdout, folder.manifest().plan, folder.cells())
 
+    patience = PATIENCE_SECONDS * Settings().patience_scale
+
     async def measured() -> End:
-        return await conclude(folder, show=show, key=key)
+        return await conclude(folder, show=show, key=key, patience_seconds=patience)
 
     end = anyio.run(measured)
     if end.error:

@@ -1,5 +1,6 @@
 """What every test stands on: an empty world, no network, nothing left running."""
 
+import asyncio
 import contextlib
 import functools
 import gc
@@ -22,7 +23,7 @@ from core.environment import ROOT, inherited_environment
 from core.settings import AzurePlane, GooglePlane, Settings
 from tests.azure_plane import azure_plane
 from tests.conversation import Agent, agent_of
-from tests.event_loop import BACKEND
+from tests.event_loop import BACKEND, TestLoop
 from tests.google_plane import google_plane
 from tests.planes import folder_in_memory
 
@@ -76,17 +77,36 @@ def anyio_backend() -> tuple[str, dict[str, Any]]:
     return BACKEND
 
 
-@pytest.fixture(autouse=True)
-def _no_settings_of_the_developer(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in Settings.model_fields:
-        monkeypatch.delenv(name.upper(), raising=False)
-    monkeypatch.setitem(Settings.model_config, "env_file", None)
+@pytest.fixture
+async def hastened() -> AsyncIterator[None]:
+    """Let nobody wait for time alone: see `tests.event_loop.TestLoop.hastened`."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, TestLoop)
+    with loop.hastened():
+        yield
 
 
-@pytest.fixture(autouse=True)
-def _imports_stay_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A window of a measurement thaws what was frozen: every later search took half a second."""
-    monkeypatch.setattr(gc, "unfreeze", lambda: None)
+@pytest.fixture(scope="session", autouse=True)
+def _nothing_of_the_developer() -> Iterator[None]:
+    """Forget the settings and the network of whoever runs this; imports stay frozen.
+
+    A window of a measurement thaws what was frozen: every later search took half a second.
+    """
+    connect = socket.socket.connect
+
+    def guarded(self: socket.socket, address: Any) -> None:
+        if self.family in {socket.AF_INET, socket.AF_INET6}:
+            host = str(address[0])
+            assert host.startswith("127.") or host in {"::1", "localhost"}, f"network: {host}"
+        connect(self, address)
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in Settings.model_fields:
+            patch.delenv(name.upper(), raising=False)
+        patch.setitem(Settings.model_config, "env_file", None)
+        patch.setattr(gc, "unfreeze", lambda: None)
+        patch.setattr(socket.socket, "connect", guarded)
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -102,19 +122,6 @@ def _authorities_are_read_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(httpcore2, "default_ssl_context", usual)
         yield
-
-
-@pytest.fixture(autouse=True)
-def _no_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    connect = socket.socket.connect
-
-    def guarded(self: socket.socket, address: Any) -> None:
-        if self.family in {socket.AF_INET, socket.AF_INET6}:
-            host = str(address[0])
-            assert host.startswith("127.") or host in {"::1", "localhost"}, f"network: {host}"
-        connect(self, address)
-
-    monkeypatch.setattr(socket.socket, "connect", guarded)
 
 
 @pytest.fixture

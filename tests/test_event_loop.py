@@ -7,6 +7,8 @@ import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
+import anyio
+import anyio.lowlevel
 import grpc
 import grpc.aio
 import pytest
@@ -14,8 +16,6 @@ import pytest
 from tests import event_loop
 
 pytestmark = pytest.mark.anyio
-
-_OUTLIVING: list[grpc.aio.Channel] = []
 
 
 @pytest.fixture(scope="module")
@@ -36,24 +36,46 @@ def port() -> Iterator[int]:
     server.start()
     yield port
     server.stop(None)
-    _OUTLIVING.clear()
 
 
-@pytest.mark.parametrize("moment", range(40))
-async def test_a_call_given_up_in_one_test_does_not_fail_the_next(port: int, moment: int) -> None:
-    channel = grpc.aio.insecure_channel(f"127.0.0.1:{port}")
-    _OUTLIVING.append(channel)
+def test_calls_given_up_in_one_loop_do_not_fail_the_next(port: int) -> None:
+    """Their ends come when their loop is closed, whatever moment they were given up at."""
+    channels: list[grpc.aio.Channel] = []
+    answers: list[bytes] = []
 
-    async def call() -> None:
-        method = channel.unary_unary(
+    async def call() -> bytes:
+        channels.append(grpc.aio.insecure_channel(f"127.0.0.1:{port}"))
+        method: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channels[-1].unary_unary(
             "/any/Method", request_serializer=bytes, response_deserializer=bytes
         )
-        await method(b"")
+        return await method(b"")
 
-    calls = [asyncio.ensure_future(call()) for _ in range(20)]
-    await asyncio.sleep(0.0005 * (moment % 5))
-    for each in calls:
-        each.cancel()
+    for moment in range(40):
+
+        async def give_up(moment: int = moment) -> None:
+            answers.append(await call())
+            calls = [asyncio.ensure_future(call()) for _ in range(20)]
+            await asyncio.sleep(0.0005 * (moment % 5))
+            for each in calls:
+                each.cancel()
+
+        event_loop.run(give_up)
+    assert answers == [b"here"] * 40
+
+
+async def test_a_hastened_limit_comes_at_once_and_never_before_what_works() -> None:
+    """Hours pass where all wait for time alone; while anybody works none of it does."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, event_loop.TestLoop)
+    with loop.hastened():
+        began = anyio.current_time()
+        with anyio.move_on_after(7200) as limit:
+            await anyio.sleep_forever()
+        assert limit.cancelled_caught
+        assert anyio.current_time() - began == pytest.approx(7200)
+        with anyio.fail_after(1e-6):
+            sum(range(100_000))
+            await anyio.lowlevel.checkpoint()
 
 
 def test_a_connection_that_is_left_open_is_dropped_with_the_loop() -> None:

@@ -98,7 +98,7 @@ async def started(tmp_path: Path, era: str, **environment: str) -> AsyncIterator
     home = tmp_path / "home"
     home.mkdir()
     env = {"HOME": str(home), "PATH": "", "ENGINE": "simulated", **environment}
-    with (tmp_path / "stderr").open("wb") as stderr, anyio.fail_after(30):
+    with (tmp_path / "stderr").open("wb") as stderr, anyio.fail_after(120):
         async with await anyio.open_process(
             [sys.executable, str(ROOT / "server.py")], env=env, stderr=stderr, cwd=home
         ) as process:

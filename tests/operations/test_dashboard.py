@@ -155,11 +155,11 @@ async def test_a_hundred_deployments_stay_within_bounds(
     assert reply.data["totals"]["deployments"] == 101
 
 
+@pytest.mark.usefixtures("hastened")
 async def test_a_target_that_hangs_hides_no_other(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is named with the time it was given, in the answer and in its warnings."""
-    monkeypatch.setenv("PATIENCE_SCALE", "0.004")
     there = (shown("one", state=State.ASLEEP, replicas=0),)
     world_of(monkeypatch, tmp_path, there, fog=Hangs, sky=Shows, sea=Refuses)
     reply = await status_of(settings)
@@ -171,6 +171,7 @@ async def test_a_target_that_hangs_hides_no_other(
     assert set(reply.data["not_seen"]) <= set(reply.structured["warnings"])
 
 
+@pytest.mark.usefixtures("hastened")
 async def test_the_end_of_all_looks_comes_before_a_clients(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -178,7 +179,6 @@ async def test_the_end_of_all_looks_comes_before_a_clients(
     assert resolve.EACH_SECONDS + dashboard.ENDPOINT_SECONDS < dashboard.ALL_SECONDS
     assert dashboard.ALL_SECONDS < 45
     assert dashboard._FIND_SECONDS + dashboard.ENDPOINT_SECONDS * 2 < 45
-    monkeypatch.setenv("PATIENCE_SCALE", "0.004")
     monkeypatch.setattr(dashboard, "ALL_SECONDS", 0)
     there = (shown("one", state=State.ASLEEP, replicas=0),)
     world_of(monkeypatch, tmp_path, there, fog=Hangs, sky=Shows)
@@ -204,6 +204,7 @@ async def test_an_engine_that_hangs_is_a_row_without_load(
     assert "1 of 1 needs attention" in reply.structured["summary"]
 
 
+@pytest.mark.usefixtures("hastened")
 @pytest.mark.parametrize("arguments", [{"target": "fog"}, {"target": "fog", "name": "one"}])
 async def test_what_was_named_and_hangs_is_an_error(
     arguments: dict[str, str],
@@ -212,8 +213,6 @@ async def test_what_was_named_and_hangs_is_an_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """There is nothing else to tell; the same call may work later."""
-    monkeypatch.setenv("PATIENCE_SCALE", "0.004")
-    monkeypatch.setattr(dashboard, "_FIND_SECONDS", 0.05)
     world_of(monkeypatch, tmp_path, fog=Hangs, sky=Shows)
     reply = await status_of(settings, **arguments)
     assert (reply.code, reply.structured["retryable"]) == ("CLOUD_TIMEOUT", True)
@@ -229,12 +228,11 @@ async def test_nothing_seen_is_not_nothing_there(
     assert "Nothing found on what could be looked at; sea" in reply.structured["summary"]
 
 
+@pytest.mark.usefixtures("hastened")
 async def test_every_list_goes_on_without_a_target_that_hangs(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is a warning; where the target was named, an error."""
-    monkeypatch.setenv("PATIENCE_SCALE", "0.004")
-    monkeypatch.setattr(resolve, "ALONE_SECONDS", 0.05)
     there = (shown("one", state=State.ASLEEP, replicas=0),)
     world_of(monkeypatch, tmp_path, there, fog=Hangs, sky=Shows)
     async with agent_of(settings) as agent:

@@ -1,4 +1,4 @@
-"""What Container Apps says of a failure, among a hundred thousand lines that say nothing."""
+"""What Container Apps says of a failure, among thousands of lines that say nothing."""
 
 import re
 from collections.abc import Sequence

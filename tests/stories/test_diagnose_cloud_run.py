@@ -1,4 +1,4 @@
-"""What Cloud Run says of a failure, among a hundred thousand lines that say nothing."""
+"""What Cloud Run says of a failure, among thousands of lines that say nothing."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""Every failure of an engine among a hundred thousand lines of its log, on this machine."""
+"""Every failure of an engine among thousands of lines of its log, on this machine."""
 
 import os
 from collections.abc import Sequence
@@ -73,7 +73,7 @@ async def test_the_end_of_an_engine_is_recognized_in_a_noisy_log(
 async def test_an_engine_that_is_well_has_nothing_wrong_whatever_its_users_write(
     settings: Settings, state_dir: Path
 ) -> None:
-    """Real boots and a hundred thousand lines give no remark; warnings among them give one each."""
+    """Real boots and thousands of lines give no remark; warnings among them give one each."""
     async with agent_of(settings) as agent:
         await agent.serve()
         log = state_dir / "real" / "local" / "one" / "engine.log"

@@ -1,4 +1,4 @@
-"""What Google, a VM's script or a TPU's engine says of a failure, among 100,000 lines."""
+"""What Google, a VM's script or a TPU's engine says of a failure, among thousands of lines."""
 
 import re
 from collections.abc import AsyncIterator, Sequence
@@ -32,7 +32,7 @@ OTHERS: Final = seen_of("tpu", "result", "warning")
 OF_ENGINES: Final = [one for one in seen_of("engine", "cause") if one.code.startswith("TPU_")]
 EVERY: Final = (*CAUSES, *OF_ENGINES)
 EACH: Final = 6
-"""Of the causes one of so many: `tests/logs` asks all of them. Three seconds each."""
+"""Of the causes one of so many: `tests/logs` asks all of them. One second each."""
 _PHASE: Final = re.compile(r"(?:vllm-devops: )?(failed|ended): (.*)")
 
 

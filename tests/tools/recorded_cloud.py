@@ -101,6 +101,7 @@ class RecordedCloud:
 
     async def delete(self, name: str) -> Deleted:
         await self._asked()
+        await anyio.sleep(self._kept.delete_seconds)
         here = (self._target.name, name)
         removed = self._kept.deployments.pop(here, None)
         if removed:
@@ -122,6 +123,7 @@ class RecordedCloud:
 
     async def purge(self, name: str) -> tuple[str, ...]:
         await self._asked()
+        await anyio.sleep(self._kept.delete_seconds)
         self._write("purge", name)
         self._kept.paid.pop(self._target.name, None)
         return ("its image",)

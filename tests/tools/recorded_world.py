@@ -32,6 +32,8 @@ class Kept:
     is_set_up: bool = False
     hangs: bool = False
     """Nothing that is asked of it ever answers."""
+    delete_seconds: float = 0.0
+    """How long each thing takes that it is told to take away."""
     broken: dict[str, Exception | None] = field(default_factory=dict)
     """What each of these targets says to everything; None is never anything."""
     paid: dict[str, Remainder] = field(default_factory=dict)

@@ -42,9 +42,6 @@ def served_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A state folder with a deployment `one` that is ready; tests only look at it."""
     folder = tmp_path_factory.mktemp("served") / "state"
     with pytest.MonkeyPatch.context() as patch:
-        for name in Settings.model_fields:
-            patch.delenv(name.upper(), raising=False)
-        patch.setitem(Settings.model_config, "env_file", None)
         hurry(patch)
         anyio.run(_serve, _settings(folder))
     plant_runs(folder)

@@ -81,8 +81,8 @@ async def test_a_models_name_is_never_a_flag_or_a_control_character(
     """What is meant as a model cannot become another word of the engine's command line."""
     monkeypatch.setattr(backend, "launch", _start_nothing)
     reply = await agent.call("deploy_vllm", name="one", model=model)
-    if model == "" and not reply.failed:  # left out: the tiny model of `make vllm`
-        assert reply.data["served_model_name"] == "tiny-gemma-4", reply
+    if model == "" and not reply.failed:  # left out: the model of the settings, or a small one
+        assert "gemma-4" in reply.data["served_model_name"], reply
         return
     assert reply.code == "INVALID_ARGUMENT"
     assert not (state_dir / "real" / "local" / "one").exists()

@@ -68,6 +68,7 @@ def test_a_load_that_is_borne_is_no_ill(case: str) -> None:
     assert judge(WELL[case]) is None
 
 
+@pytest.mark.usefixtures("hastened")
 async def test_a_queue_is_watched_until_it_is_known_to_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -86,6 +87,7 @@ async def test_a_queue_is_watched_until_it_is_known_to_stay(
     assert tools(seen) == ["get_metrics", "recommend_deployment"]
 
 
+@pytest.mark.usefixtures("hastened")
 async def test_a_queue_that_ends_is_watched_no_longer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -100,6 +102,7 @@ async def test_a_queue_that_ends_is_watched_no_longer(
     assert [one.code for one in seen.remarks] == ["PREEMPTED_BEFORE"]
 
 
+@pytest.mark.usefixtures("hastened")
 async def test_a_model_that_is_silent_for_its_queue_is_saturated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -115,6 +118,7 @@ async def test_a_model_that_is_silent_for_its_queue_is_saturated(
     assert verdicts(seen)["model answers"] == "skipped"
 
 
+@pytest.mark.usefixtures("hastened")
 async def test_a_server_without_metrics_is_not_ill_for_it(tmp_path: Path) -> None:
     """What cannot be read is said."""
     engine = Engine()
