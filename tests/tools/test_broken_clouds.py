@@ -35,7 +35,6 @@ NOTHING: Final = "Nothing found on what could be looked at; "
 
 @pytest.fixture
 def kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Kept:
-    monkeypatch.setenv("PATIENCE_SCALE", "0.004")
     return recorded(monkeypatch, tmp_path / "targets.toml")
 
 
@@ -43,6 +42,7 @@ def said(reply: Reply) -> str:
     return "\n".join([reply.structured["summary"], *reply.structured["warnings"]])
 
 
+@pytest.mark.usefixtures("hastened")
 @pytest.mark.parametrize("broken", SUBSETS, ids="+".join)
 @pytest.mark.parametrize("kind", BREAKS)
 async def test_what_is_on_the_other_clouds_is_seen_stopped_and_destroyed(
@@ -75,6 +75,7 @@ async def test_what_is_on_the_other_clouds_is_seen_stopped_and_destroyed(
     assert {target for target, _ in kept.deployments} == set(broken)
 
 
+@pytest.mark.usefixtures("hastened")
 @pytest.mark.parametrize("kind", BREAKS)
 async def test_where_no_cloud_can_be_looked_at_nobody_is_told_that_nothing_is_there(
     kept: Kept, settings: Settings, kind: str
@@ -97,6 +98,7 @@ async def test_where_no_cloud_can_be_looked_at_nobody_is_told_that_nothing_is_th
             assert "setup_target" not in reply.text
 
 
+@pytest.mark.usefixtures("hastened")
 async def test_what_was_deployed_where_nobody_can_look_now_is_not_taken_for_the_other(
     kept: Kept, settings: Settings
 ) -> None:
@@ -152,6 +154,7 @@ def test_a_shell_knows_an_empty_list_from_one_that_was_not_seen(
     assert main(["call", tool]) == status
 
 
+@pytest.mark.usefixtures("hastened")
 async def test_a_name_that_is_gone_is_answered_with_who_destroyed_it(
     kept: Kept, settings: Settings
 ) -> None:
@@ -168,6 +171,7 @@ async def test_a_name_that_is_gone_is_answered_with_who_destroyed_it(
 SHARE: Final = Remainder(what="the share weights", usd_per_month=25.0, how_to_remove=BY_PURGE)
 
 
+@pytest.mark.usefixtures("hastened")
 async def test_what_stays_and_bills_is_in_every_headline_until_it_is_gone(
     kept: Kept, settings: Settings
 ) -> None:
@@ -190,6 +194,7 @@ async def test_what_stays_and_bills_is_in_every_headline_until_it_is_gone(
     assert last.structured["summary"] == "Nothing is deployed; $0 an hour."
 
 
+@pytest.mark.usefixtures("hastened")
 async def test_everything_that_runs_is_stopped_after_one_confirmation(
     kept: Kept, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -230,6 +235,7 @@ async def test_everything_that_runs_is_stopped_after_one_confirmation(
     assert "Cloud Run not looked at" in said(done)
 
 
+@pytest.mark.usefixtures("hastened")
 async def test_one_that_cannot_be_stopped_now_keeps_no_other_from_it(
     kept: Kept, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
