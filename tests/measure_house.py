@@ -9,18 +9,24 @@ import re
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final, NamedTuple
 
 import anyio
+import grimp
 
 from core.environment import ROOT
 from core.settings import Settings
 from core.waiting import wait_until
 from operations.runtime import Stage
 from tests.conversation import Agent, Reply, agent_of
+
+PACKAGES: Final = (
+    "tools", "operations", "backends", "benchmark", "planner", "simulators", "logs", "core",
+)  # fmt: skip
 
 
 class Room(NamedTuple):
@@ -85,6 +91,38 @@ def sizes() -> Iterator[tuple[Room, int, int]]:
     for room in ROOMS:
         found = files(room)
         yield room, sum(map(lines, found)), len(found)
+
+
+@cache
+def imports() -> Mapping[str, frozenset[str]]:
+    """Return by module of ours the modules of ours that it imports."""
+    graph = grimp.build_graph(*PACKAGES, cache_dir=None)
+    return {
+        one: frozenset(graph.find_modules_directly_imported_by(one))
+        for one in sorted(graph.modules)
+    }
+
+
+def circles(graph: Mapping[str, Iterable[str]]) -> list[list[str]]:
+    """Return the groups of modules that import each other, directly or through others."""
+    reached = {one: _reached(graph, one) for one in graph}
+    groups = {
+        frozenset({one, *(other for other in reached[one] if one in reached[other])})
+        for one in graph
+        if one in reached[one]
+    }
+    return sorted(map(sorted, groups))
+
+
+def _reached(graph: Mapping[str, Iterable[str]], begin: str) -> set[str]:
+    found: set[str] = set()
+    ahead = list(graph[begin])
+    while ahead:
+        one = ahead.pop()
+        if one not in found:
+            found.add(one)
+            ahead.extend(graph[one])
+    return found
 
 
 def named_in(folder: str, pattern: str) -> list[str]:

@@ -26,6 +26,7 @@ from planner.places import Place, accelerator, place
 from planner.price import price
 from tests.conversation import SETTLED, agent_of
 from tests.listing import MAX_TOKENS, listing, tokens
+from tests.measure_house import imports
 from tools import every  # noqa: F401  registers them
 from tools.surface import TOOLS, Registered
 
@@ -109,6 +110,56 @@ _PARAMETERS: Final = {
     "usd_per_month": "The most that a month may cost, in dollars.",
 }
 """What the tool list leaves out because an agent knows it."""
+
+
+_ROOMS: Final = {
+    "tools": "signatures, confirmation, answers",
+    "operations": "plan, deploy, watch, diagnose, advise",
+    "backends": "the contract, the lifecycle, vLLM's command line",
+    "backends.cloud_run": "Cloud Run",
+    "backends.aca": "Container Apps",
+    "backends.tpu": "Cloud TPU",
+    "backends.google": "what Google's two share",
+    "backends.local": "this machine",
+    "benchmark": "load, validity, reports",
+    "planner": "memory, speed, boot, price",
+    "logs": "boot phases, failures, reduction",
+    "core": "settings, records, errors, journal",
+    "simulators": "simulated clouds and engine",
+}
+"""What stands in each box of the picture of the house."""
+
+
+def picture() -> str:
+    """Return the rooms and who imports whom, without the arrows that others imply."""
+    uses: dict[str, set[str]] = {room: set() for room in _ROOMS}
+    for module, imported in imports().items():
+        uses[_room(module)] |= {_room(one) for one in imported} - {_room(module)}
+    for cloud in uses["backends"]:  # the registry names the clouds; each stands on the contract
+        if cloud.startswith("backends."):
+            uses["operations"].add(cloud)
+    uses["backends"] -= {room for room in _ROOMS if room.startswith("backends.")}
+    boxes = [f'    {_box(room)}["{room}<br>{holds}"]' for room, holds in _ROOMS.items()]
+    arrows = [
+        f"    {_box(room)} --> {_box(one)}"
+        for room, used in uses.items()
+        for one in sorted(used)
+        if not any(one in _below(uses, other) for other in used)
+    ]
+    return "\n".join(["```mermaid", "flowchart TD", *boxes, *arrows, "```"])
+
+
+def _room(module: str) -> str:
+    inner = ".".join(module.split(".")[:2])
+    return inner if inner in _ROOMS else module.partition(".")[0]
+
+
+def _box(room: str) -> str:
+    return room.replace(".", "_")
+
+
+def _below(uses: Mapping[str, set[str]], room: str) -> set[str]:
+    return {one for used in uses[room] for one in (used, *_below(uses, used))}
 
 
 def targets_table() -> str:
@@ -298,6 +349,7 @@ async def _row(*toolsets: Toolset) -> str:
 async def generated() -> dict[str, str]:
     """Return what stands between each pair of markers."""
     return {
+        "rooms": picture(),
         "targets": targets_table(),
         "questions": await questions(),
         "tools": tools_reference(),

@@ -1,7 +1,22 @@
 """The house stays within what it may weigh, and every module of it belongs to a room."""
 
+from collections import defaultdict
+from typing import Final
+
 from core.environment import ROOT
-from tests.measure_house import LINES_NOW, ROOMS, files, sizes
+from tests.measure_house import LINES_NOW, ROOMS, circles, files, imports, sizes
+
+_CONTRACTS: Final = {
+    "boot": "the phases of an engine's boot: foreseen by the planner, read from a log",
+    "commandline": "`python -m ROOM`: a parser and what it prints",
+    "endpoint": "an OpenAI-compatible address: a client of it, and the backend that is only one",
+    "errors": "a library's exceptions as ours",
+    "journal": "what was called, and how it ended: kept by the core, told by a tool",
+    "preflight": "read-only questions to a cloud, and their answers",
+    "records": "the closed records of a room",
+    "registry": "what there is of something, by name",
+}
+"""By name that modules of several rooms have: what they all hold."""
 
 
 def test_the_house_grows_no_more() -> None:
@@ -19,3 +34,28 @@ def test_every_module_belongs_to_one_room() -> None:
     tops = [top for top in ROOT.iterdir() if top.name != "tests" and not top.name.startswith(".")]
     every = [*ROOT.glob("*.py"), *(path for top in tops for path in top.rglob("*.py"))]
     assert sorted(counted) == sorted(every)
+
+
+def test_no_module_imports_itself_through_others() -> None:
+    """Whoever reads one of a circle must read all of it."""
+    assert circles({"a": "b", "b": "c", "c": "b"}) == [["b", "c"]]
+    assert circles(imports()) == []
+
+
+def test_modules_of_one_name_hold_the_same_thing() -> None:
+    """A tool and its work share a name, the clouds their departments, a simulator what it plays."""
+    rooms: dict[str, set[str]] = defaultdict(set)
+    for module in imports():
+        room, *_, name = module.split(".") if "." in module else ("", module)
+        if room not in {"", "simulators"} and not name.startswith("__"):
+            rooms[name].add("operations" if room == "tools" else room)
+    assert {name for name, found in rooms.items() if len(found) > 1} == set(_CONTRACTS)
+
+
+def test_no_module_is_named_by_a_participle() -> None:
+    """`read` is what somebody does, `kept` is nobody's name: a module is a noun."""
+    names = {module.rpartition(".")[2] for module in imports()}
+    assert {name for name in names if name.endswith("ed") and name != "speed"} == set()
+    assert names.isdisjoint(
+        {"kept", "told", "said", "seen", "heard", "shown", "given", "held", "made"}
+    )
