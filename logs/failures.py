@@ -2,6 +2,7 @@
 
 import re
 import tomllib
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cache
@@ -11,6 +12,7 @@ from typing import Any, Final, Literal, NamedTuple, get_args
 from core.records import Failure, Record, Step
 from core.redaction import quoted, redact
 from logs.boot import BEGINS
+from logs.examples import Likeness, closest
 from logs.read import (
     Gravity,
     Line,
@@ -311,7 +313,7 @@ def _worded(words: str, groups: Mapping[str, str]) -> str:
     return _GROUPS.sub(told_of, _CLAUSE.sub(clause, words))
 
 
-def _filled(step: Step, groups: dict[str, str]) -> Step:
+def _filled(step: Step, groups: Mapping[str, str]) -> Step:
     """Put numbers in; what the line does not say as a number is left out, and no word passes."""
     given: dict[str, str | int | float | bool] = {}
     for name, value in step.arguments.items():
@@ -668,13 +670,19 @@ class Judge:
     """
 
     def __init__(
-        self, writer: Writer = "engine", *, mixed: bool = False, without: Collection[str] = ()
+        self,
+        writer: Writer = "engine",
+        *,
+        mixed: bool = False,
+        without: Collection[str] = (),
+        by_example: bool = True,
     ) -> None:
         """Know whose log it is, and whether lines of its engine and platform are told apart.
 
         In a mixed one, a line without level and process may be either's. Codes of the catalogue
-        that it is to do without count as unknown.
+        that it is to do without count as unknown. What no entry knows may be named by an example.
         """
+        self._by_example: Final = by_example
         self._mixed: Final = mixed and writer not in {"engine", "ollama"}
         self._writer: Final[Writer] = writer
         able = (row for row in rows(writer) if row.entry.code not in without)
@@ -903,6 +911,46 @@ class Judge:
 
     def verdict(self) -> Verdict | None:
         """Say why it ended, None where no line says that anything did."""
+        verdict = self._verdict()
+        if verdict is None or not self._by_example:
+            return verdict
+        code = verdict.failure.code
+        if code not in {UNKNOWN_CAUSE, _REQUESTS} and verdict.rank != "end":
+            return verdict
+        lines = [one for one in verdict.failure.evidence if not self._is_told(one)]
+        like = closest(lines, SPEAKERS[self._writer])
+        return self._of_example(like, verdict) if like else verdict
+
+    def _is_told(self, line: str) -> bool:
+        """Whether a line is no news: an entry knows it, or it was tried again."""
+        found = known_by(self._table, line, gravity(line), platform=self._writer)
+        return bool(found or RETRIED.search(line) or _NO_NEWS.search(line))
+
+    def _of_example(self, like: Likeness, verdict: Verdict) -> Verdict:
+        own = [row for row in rows(self._writer) if row.entry.code == like.example.kind]
+        if not own:
+            return verdict
+        fitting = (row for row in own if row.wanted.search(like.example.text))
+        row = next((one for one in own if "{" not in one.entry.fix), next(fitting, own[0]))
+        entry = advised(row.entry, self._writer)
+        words = search_words(like.line)
+        fix = f"{_worded(entry.fix, defaultdict(str))} If that is not it, search the issues of"
+        return verdict.model_copy(
+            update={
+                "failure": Failure(
+                    code=entry.code,
+                    cause=f"In words most like those of {entry.code}: {quoted(like.line, 300)}",
+                    fix=f"{fix} github.com/{_TRACKERS[self._writer]} for: {words}.",
+                    next=tuple(_filled(step, defaultdict(str)) for step in entry.next),
+                    evidence=tuple(dict.fromkeys((like.line, *verdict.failure.evidence))),
+                ),
+                "writer": row.writer,
+                "rank": "cause",
+                "search": words,
+            }
+        )
+
+    def _verdict(self) -> Verdict | None:
         boot = self._boot
         if not boot.tells and (self._before.tells or not boot.ends_badly):
             boot = self._before

@@ -16,6 +16,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from logs.examples import FILE as EXAMPLES
+from logs.examples import NO_KIND, Example, wording, words_of
 from logs.failures import SPEAKERS, UNKNOWN_CAUSE, WRITERS, Judge, Verdict, Writer, catalogue
 from logs.read import bare
 
@@ -139,6 +141,7 @@ def cases(part: str, what: str = "case") -> list[Case]:
     """Read the failures, or with `healthy` the logs of what was, of one part: open or held."""
     names = ("healthy",) if what == "healthy" else ("engine", "clouds")
     files = (DATA / "public" / f"{name}-{part}.toml" for name in names)
+    files = (file for file in files if file.exists())  # between two draws nothing is held back
     rows = (row for file in files for row in tomllib.loads(file.read_text("utf-8")).get("case", []))
     keys = Case._fields
     return [Case(**{key: row[key] for key in keys if key in row}) for row in rows]
@@ -162,9 +165,15 @@ def log_of(case: Case) -> list[str]:
     return [*begin, *frames, *case.lines, *(() if warns else _AFTER[case.writer])]
 
 
-def judged(lines: Iterable[str], writer: Writer, without: Collection[str] = ()) -> Verdict | None:
+def judged(
+    lines: Iterable[str],
+    writer: Writer,
+    without: Collection[str] = (),
+    *,
+    by_example: bool = True,
+) -> Verdict | None:
     """Judge a log as `python -m logs find --writer` does, or as if some codes were not known."""
-    judge = Judge(writer, mixed=True, without=without)
+    judge = Judge(writer, mixed=True, without=without, by_example=by_example)
     judge.feed(lines)
     return judge.verdict()
 
@@ -182,7 +191,8 @@ def measured(
     every = [case for case in cases(part) if case.ours and writer in {None, case.writer}][::step]
     for case in every:
         own = {code for code in _codes(case.writer) if case.allows(code)} if blind else set()
-        verdict = judged(log_of(case), case.writer, own)
+        # An open failure is an example itself: it is judged by the catalogue alone.
+        verdict = judged(log_of(case), case.writer, own, by_example=part == "held")
         code = verdict.failure.code if verdict else "nothing"
         is_quoted = bool(verdict and _is_quoted(case, verdict))
         is_right = case.is_told_by(code)
@@ -248,8 +258,27 @@ def _healthy(writer: Writer) -> tuple[str, ...]:
     return tuple(line for line in lines if not line.startswith("#"))
 
 
+def write_examples() -> None:
+    """Write what the open part knows to `logs/failures/examples.tsv`, like words of a kind once."""
+    rows = [
+        Example(case.writer, case.kind if case.is_nameable and case.ours else NO_KIND, text)
+        for case in (*cases("open"), *cases("open", "healthy"))
+        for text in map(wording, case.lines)
+    ]
+    known = {code for writer in WRITERS for code in _codes(writer)}
+    kept: dict[tuple[str, frozenset[str]], str] = {}
+    for writer, kind, text in rows:
+        named = kind if _SAME.get(kind, kind) in known else NO_KIND
+        key = writer, frozenset(words_of(text))
+        kept.setdefault(key, f"{writer}\t{_SAME.get(named, named)}\t{text}")
+    EXAMPLES.write_text("".join(f"{row}\n" for row in sorted(kept.values())), "utf-8")
+
+
 def main(arguments: Sequence[str]) -> None:
     """Print the figures of the open part and, with numbers only, of what is held back."""
+    if "--examples" in arguments:
+        write_examples()
+        return
     for part in ("open",) if "--open" in arguments else ("open", "held"):
         _print(f"diagnosis, {part}: {measured(part)}")
         for writer in WRITERS:
