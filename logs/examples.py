@@ -9,6 +9,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -23,7 +24,7 @@ _WORD: Final = re.compile(r"[A-Za-z_]{2,}|\b[1-9]\d\d\b")
 """A number of three digits is an HTTP status, or an error of CUDA."""
 _PART: Final = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]{2,}|[A-Z]{3,}")
 _SAYS_NOTHING: Final = re.compile(r"\s*File \"|Traceback|Process \w+:|\w*(?:Error|Exception):?\s*$")
-_FEWEST_WORDS: Final = 4
+_FEWEST_WORDS: Final = 3
 _NEIGHBOURS: Final = 6
 _LEAST: Final = 0.4
 """Likeness of the nearest times the neighbours' agreement. With this, of 18 held-back lines that no
@@ -68,7 +69,13 @@ def words_of(text: str) -> set[str]:
     for word in _WORD.findall(text):
         parts = _PART.findall(word)
         found += [word.lower(), *(part.lower() for part in parts if len(parts) > 1)]
-    return {*found, *(f"{one} {two}" for one, two in zip(found, found[1:], strict=False))}
+    return {*found, *(f"{one} {two}" for one, two in pairwise(found))}
+
+
+def says_enough(line: str) -> bool:
+    """Whether a line can be compared: no frame or header, and no mere word."""
+    enough = len(_WORD.findall(wording(line))) >= _FEWEST_WORDS
+    return enough and not _SAYS_NOTHING.match(body_of(line))
 
 
 class _Index:
@@ -110,10 +117,9 @@ def closest(lines: Iterable[str], writers: tuple[str, ...]) -> Likeness | None:
     """Return the line that is worded most like a failure of a named kind, None where none is."""
     found: Likeness | None = None
     for line in lines:
-        words = words_of(wording(line))
-        if len(words) < _FEWEST_WORDS or _SAYS_NOTHING.match(body_of(line)):
+        if not says_enough(line):
             continue
-        near = _index(writers).near(words)
+        near = _index(writers).near(words_of(wording(line)))
         votes: Counter[str] = Counter()
         for one, degree in near:
             votes[one.kind] += degree**3  # type: ignore[assignment]  # a float suits too

@@ -58,9 +58,10 @@ RETRIED: Final = re.compile(
     r"|\b(?:attempt|try) \d+ ?(?:/|of) ?\d+|\bwill (?:be )?retr|thrown while requesting"
     r"|^(?:.{0,80}\s)?error while downloading from|trying to resume|\breconnect(?:ing|ed)\b"
     r"|^(?!.{0,80}pull image ).*(?:: |error=\"?)context canceled\b"
+    r"|error retrieving (?:safetensors|file list)"
 )
 """What was tried again ended nothing; the last try raises, and says so in other words. Nor did what
-a caller gave up."""
+a caller gave up, or a first look at the Hub before the model's folder."""
 _PYTHON_WARNS: Final = re.compile(r"^\S{1,300}:\d{1,6}: \w*Warning: ")
 """Written once as a module is loaded, and of no request."""
 _OF_ANY: Final = (
@@ -433,8 +434,10 @@ _READY: Final = re.compile(
     r"\bRevisionReady\b|\bContainerAppReady\b|Running state reached for app"
     r"|(?:STARTUP|LIVENESS|READINESS) .{0,20}probe succeeded"
     r"|Ready condition status changed to True"
+    r"|^\S{0,20}\baz containerapp (?:env )?(?:create|up|update|compose)\b"
 )
-"""A platform's word that what failed before has come up."""
+"""A platform's word that what failed before has come up, or a command that makes what was asked
+for and not found."""
 _OLLAMA_BEGINS: Final = re.compile(
     r"routes\.go:\d+(?: msg=\"|: INFO )server config|images\.go:\d+(?: msg=\"|: )total blobs: "
 )
@@ -465,6 +468,7 @@ _NO_NEWS: Final = re.compile(
     r"|^\W*(?:severity|level|lvl)\W+\w+\W*$"
     r"|error decoding gguf file: \W{0,4}EOF\b"
     r"|^KeyError: '/(?:psm_|mp-|sem)"
+    r"|Failed to detect number of \w+|amdgpu version file missing"
 )
 """What some libraries call an error at each healthy start, or say as they look for devices; and a
 level alone, of JSON that was broken into lines. Ollama before 0.1.30 called the end of a whole file
@@ -484,7 +488,7 @@ _GONE: Final = re.compile(r"\b(?:requests\.ClientDisconnect|anyio\.(?:EndOfStrea
 _TOLD_TO_STOP: Final = re.compile(
     r"(?i:received|got|caught) (?i:signal[ =])?(?:SIGTERM|SIGINT|signal 15|signal 2)\b"
     r"|INFO: {2,6}Shutting down$|Shutting down FastAPI HTTP server|Gracefully stopping"
-    r"|\[shutdown\] API server: shutdown triggered"
+    r"|\[shutdown\] (?:API server: shutdown triggered|Process manager: )"
 )
 """Whoever is told to stop while nothing is wrong ends well, whatever falls over meanwhile."""
 _CODE: Final = re.compile(r"\s{3,}(?!Value error|assert |NVRM: )\S|\s*File \"")
@@ -581,12 +585,21 @@ class _Known(NamedTuple):
     match: re.Match[str]
     number: int
     level: Severity
+    is_spoken: bool
+    """Whether the line itself names its level."""
     is_quiet: bool
-    """Whether the line itself names a level below warning."""
+    """Whether that is below warning."""
 
     @property
     def rank(self) -> Rank:
         return self.row.entry.rank
+
+    @property
+    def weight(self) -> tuple[int, bool, bool, int]:
+        """The least is told: of two causes that which is not called a mere warning."""
+        rank, of_platform, place = self.row.place
+        warns = rank == 0 and self.is_spoken and self.level == "warning"
+        return rank, warns, of_platform, place
 
 
 class _Grave:
@@ -786,7 +799,7 @@ class Judge:
             return None
         quiet = grave.is_spoken and grave.severity == "info"
         quiet = quiet and "info" not in found[0].entry.levels
-        known = _Known(*found, number, grave.severity, quiet)
+        known = _Known(*found, number, grave.severity, grave.is_spoken, quiet)
         is_code = not platform and _is_code(text)
         if fits(known.row.entry, text, grave) and not is_code:
             return known
@@ -830,7 +843,7 @@ class Judge:
             return  # what falls over when the end is told already is no cause of it
         boot.after = 0
         old = boot.known
-        if old is None or known.row.place < old.row.place:
+        if old is None or known.weight < old.weight:
             if old is None or not _WAITS.search(old.match.string):
                 boot.before_wait = old
             boot.known = known
@@ -879,7 +892,8 @@ class Judge:
         if not grave.is_spoken and _is_code(text):
             self._frame(body_of(text).strip())
         words = _BAD_NEWS if platform else _LAST_WORDS
-        if not grave.is_spoken and words.search(text) and not RETRIED.search(text):
+        is_news = not RETRIED.search(text) and not _NO_NEWS.search(text)
+        if not grave.is_spoken and is_news and words.search(text):
             boot.last_words = _Grave(body_of(text).strip(), number, "warning")
         if not grave.is_spoken and boot.ended is None and not _FRAME.match(text):
             boot.recent = [*boot.recent[-2:], quoted(body_of(text).strip(), 400)]
@@ -924,7 +938,8 @@ class Judge:
     def _is_told(self, line: str) -> bool:
         """Whether a line is no news: an entry knows it, or it was tried again."""
         found = known_by(self._table, line, gravity(line), platform=self._writer)
-        return bool(found or RETRIED.search(line) or _NO_NEWS.search(line))
+        is_end = found is not None and found[0].entry.rank != "cause"
+        return bool(is_end or RETRIED.search(line) or _NO_NEWS.search(line))
 
     def _of_example(self, like: Likeness, verdict: Verdict) -> Verdict:
         own = [row for row in rows(self._writer) if row.entry.code == like.example.kind]

@@ -339,7 +339,7 @@ _SEVERITY_SPOKEN: Final = (
     ),
     # Python's logging as many set it: «2026-11-20 11:32:07,036:INFO:jax:…».
     re.compile(rf"[0-9][0-9 T:.,Z+-]{{9,35}}:({_NAMES}):"),
-    re.compile(rf"{_LEAD}\[((?i:{_NAMES}))\]"),
+    re.compile(rf"{_LEAD}(?:[a-z_]\w*(?:\.\w+)+: )?\[((?i:{_NAMES}))\]"),
     # Tornado's «[I 2026-11-20 11:32:07 …] …», and those who print «info: …».
     re.compile(r"\[([IWEF]) [0-9][^\[\]]{4,60}\]"),
     re.compile(r"(info|debug|notice)(?::| -) "),

@@ -1,8 +1,9 @@
 """How well diagnosis knows public failures: `.venv/bin/python -m tests.measure_diagnosis [--open]`.
 
 `tests/data/public` holds failures as people posted them: one to three decisive lines each, their
-source, and the cause that the report's resolution tells, judged before anything was run. A third
-is held back from whoever writes the catalogue; of it only numbers are printed. Each case's lines
+source, and the cause that the report's resolution tells, judged before anything was run. The newest
+draw is held back from whoever writes the catalogue; of it only numbers are printed. With
+`--examples` the open lines are written to `logs/failures/examples.tsv`. Each case's lines
 stand in a log made for it: a boot, lines that only sound bad, frames of a traceback before them,
 and after them what a dying engine or its platform writes whatever it died of.
 """
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from logs.examples import FILE as EXAMPLES
-from logs.examples import NO_KIND, Example, wording, words_of
+from logs.examples import NO_KIND, Example, says_enough, wording, words_of
 from logs.failures import SPEAKERS, UNKNOWN_CAUSE, WRITERS, Judge, Verdict, Writer, catalogue
 from logs.read import bare
 
@@ -258,12 +259,12 @@ def _healthy(writer: Writer) -> tuple[str, ...]:
     return tuple(line for line in lines if not line.startswith("#"))
 
 
-def write_examples() -> None:
-    """Write what the open part knows to `logs/failures/examples.tsv`, like words of a kind once."""
+def examples() -> str:
+    """Return what `logs/failures/examples.tsv` holds: each open line, like words once."""
     rows = [
         Example(case.writer, case.kind if case.is_nameable and case.ours else NO_KIND, text)
         for case in (*cases("open"), *cases("open", "healthy"))
-        for text in map(wording, case.lines)
+        for text in map(wording, filter(says_enough, case.lines))
     ]
     known = {code for writer in WRITERS for code in _codes(writer)}
     kept: dict[tuple[str, frozenset[str]], str] = {}
@@ -271,15 +272,16 @@ def write_examples() -> None:
         named = kind if _SAME.get(kind, kind) in known else NO_KIND
         key = writer, frozenset(words_of(text))
         kept.setdefault(key, f"{writer}\t{_SAME.get(named, named)}\t{text}")
-    EXAMPLES.write_text("".join(f"{row}\n" for row in sorted(kept.values())), "utf-8")
+    return "".join(f"{row}\n" for row in sorted(kept.values()))
 
 
 def main(arguments: Sequence[str]) -> None:
     """Print the figures of the open part and, with numbers only, of what is held back."""
     if "--examples" in arguments:
-        write_examples()
+        EXAMPLES.write_text(examples(), "utf-8")
         return
-    for part in ("open",) if "--open" in arguments else ("open", "held"):
+    parts = ("open",) if "--open" in arguments or not cases("held") else ("open", "held")
+    for part in parts:
         _print(f"diagnosis, {part}: {measured(part)}")
         for writer in WRITERS:
             if (of_one := measured(part, writer=writer)).cases:

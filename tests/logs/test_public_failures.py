@@ -6,12 +6,12 @@ from logs.failures import asked_words
 from tests.measure_diagnosis import cases, measured
 
 LIMITS = {  # recall, precision, decisive line shown, alarms
-    ("open", 3): (0.95, 0.98, 0.70, 0),
-    ("held", 3): (0.80, 0.93, 0.90, -7),
+    ("open", 4): (0.95, 0.98, 0.70, 0),
+    ("held", 3): (0.80, 0.93, 0.90, -7),  # of the newest draw, where one is held back
 }
 
 
-@pytest.mark.parametrize(("part", "step"), LIMITS)
+@pytest.mark.parametrize(("part", "step"), [one for one in LIMITS if cases(one[0])])
 def test_diagnosis_knows_public_failures(part: str, step: int) -> None:
     """Most are told by their kind, hardly one as another, and few healthy logs raise an alarm."""
     least = LIMITS[part, step]
@@ -24,7 +24,7 @@ def test_diagnosis_knows_public_failures(part: str, step: int) -> None:
 
 def test_an_unknown_kind_is_seldom_told_as_another_and_its_line_is_shown() -> None:
     """Each failure is judged as if nobody had ever seen one of its kind."""
-    found = measured("open", blind=True, step=4)
+    found = measured("open", blind=True, step=6)
     assert found.wrong <= 0.15 * found.cases, str(found)
     assert found.evidence >= 0.9, str(found)
 

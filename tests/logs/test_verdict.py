@@ -12,6 +12,11 @@ SERVED = '(APIServer pid=1) INFO:     10.0.0.7:5 - "POST /v1/completions HTTP/1.
 LOADED = "(EngineCore pid=2) INFO 11-20 11:32:08 [default_loader.py:1] Loading weights took 3 s"
 FULL = "(EngineCore pid=2) OSError: [Errno 28] No space left on device: '/data/x'"
 ODD = "(EngineCore pid=2) ERROR 11-20 11:32:09 [core.py:7] RuntimeError: the flux is 7 of 9 at /a/b"
+AT = "11-20 11:32:07"
+ASKED = (
+    "ERROR: (ResourceNotFound) The Resource 'Microsoft.App/managedEnvironments/an-env' under"
+    " resource group 'a-group' was not found."
+)
 OWN = "RuntimeError: the flux is 7 of 9 at /a/b"
 FRAMES = [
     "(EngineCore pid=2) ERROR 11-20 11:32:09 [core.py:7] Traceback (most recent call last):",
@@ -127,6 +132,36 @@ LOGS: dict[str, tuple[Sequence[str], str | None]] = {
     ),
     "retries that something else follows": ([BEGUN, TRIED, "a and b must have one size", *DEAD],
                                             "ENGINE_CORE_DIED"),
+    "a look for devices, by vLLM": (
+        [f"ERROR {AT} [tpu_info.py:91] Failed to detect number of TPUs: No such file: '/dev/vfio'"],
+        None,
+    ),
+    "a look at the Hub for a model in a folder": (
+        [f"ERROR {AT} [repo_utils.py:45] Error retrieving safetensors: Repo id must use letters",
+         ODD, *DEAD],
+        UNKNOWN_CAUSE,
+    ),
+    "a level in brackets behind the module's name": (
+        ["[2024-03-05 21:24:30,397] torch._dynamo.convert_frame: [WARNING] AssertionError: no luck"],
+        None,
+    ),
+    "an exception after a warning of another kind": (
+        [f"WARNING {AT} [_custom_ops.py:15] Failed to import from vllm._C with"
+         " ImportError('libcudart.so.12: cannot open shared object file')",
+         "ValueError: Bfloat16 is only supported on GPUs with compute capability of at least 8.0."],
+        "DTYPE_UNSUPPORTED",
+    ),
+    "a warning alone": (
+        [f"WARNING {AT} [_custom_ops.py:15] Failed to import from vllm._C with"
+         " ImportError('libcudart.so.12: cannot open shared object file')"],
+        "VERSION_MISMATCH",
+    ),
+    "what falls over as the process manager stops its workers": (
+        ["INFO:     Application startup complete.",
+         f"WARNING {AT} [utils.py:620] [shutdown] Process manager: force killing remaining",
+         "UnicodeDecodeError: 'utf-8' codec can't decode byte 0xe0 in position 181"],
+        None,
+    ),
     "what a user wrote": ([f"INFO 11-20 [logger.py:1] Received request a: prompt: '{FULL}'"], None),
 }  # fmt: skip
 
@@ -137,6 +172,8 @@ LOGS: dict[str, tuple[Sequence[str], str | None]] = {
         ([CRASHED, READY], None),
         ([READY, CRASHED], "ENGINE_EXITED"),
         ([TO_NONE], None),
+        ([ASKED, "/usr/bin/az containerapp env create -n an-env -g a-group"], None),
+        ([ASKED, "/usr/bin/az containerapp env show -n an-env -g a-group"], "TEMPLATE_INVALID"),
         (
             [
                 f"(EngineCore pid=9) ERROR 11-20 11:32:17 [core.py:1] {OWN}",
