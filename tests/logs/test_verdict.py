@@ -13,6 +13,10 @@ LOADED = "(EngineCore pid=2) INFO 11-20 11:32:08 [default_loader.py:1] Loading w
 FULL = "(EngineCore pid=2) OSError: [Errno 28] No space left on device: '/data/x'"
 ODD = "(EngineCore pid=2) ERROR 11-20 11:32:09 [core.py:7] RuntimeError: the flux is 7 of 9 at /a/b"
 AT = "11-20 11:32:07"
+NO_CUDART = (
+    f"WARNING {AT} [_custom_ops.py:15] Failed to import from vllm._C with"
+    " ImportError('libcudart.so.12: cannot open shared object file')"
+)
 ASKED = (
     "ERROR: (ResourceNotFound) The Resource 'Microsoft.App/managedEnvironments/an-env' under"
     " resource group 'a-group' was not found."
@@ -142,18 +146,16 @@ LOGS: dict[str, tuple[Sequence[str], str | None]] = {
         UNKNOWN_CAUSE,
     ),
     "a level in brackets behind the module's name": (
-        ["[2024-03-05 21:24:30,397] torch._dynamo.convert_frame: [WARNING] AssertionError: no luck"],
+        ["[2024-03-05 21:24:30,397] torch._dynamo.convert_frame: [WARNING] AssertionError: x"],
         None,
     ),
     "an exception after a warning of another kind": (
-        [f"WARNING {AT} [_custom_ops.py:15] Failed to import from vllm._C with"
-         " ImportError('libcudart.so.12: cannot open shared object file')",
+        [NO_CUDART,
          "ValueError: Bfloat16 is only supported on GPUs with compute capability of at least 8.0."],
         "DTYPE_UNSUPPORTED",
     ),
     "a warning alone": (
-        [f"WARNING {AT} [_custom_ops.py:15] Failed to import from vllm._C with"
-         " ImportError('libcudart.so.12: cannot open shared object file')"],
+        [NO_CUDART],
         "VERSION_MISMATCH",
     ),
     "what falls over as the process manager stops its workers": (
