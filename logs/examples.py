@@ -23,7 +23,9 @@ _PLACES: Final = re.compile(r"https?://\S+|(?:[\w.~-]*/){2,}[\w.~-]*|0x[0-9a-fA-
 _WORD: Final = re.compile(r"[A-Za-z_]{2,}|\b[1-9]\d\d\b")
 """A number of three digits is an HTTP status, or an error of CUDA."""
 _PART: Final = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]{2,}|[A-Z]{3,}")
-_SAYS_NOTHING: Final = re.compile(r"\s*File \"|Traceback|Process \w+:|\w*(?:Error|Exception):?\s*$")
+_SAYS_NOTHING: Final = re.compile(
+    r"\s*(?:File \"|raise\b)|Traceback|Process \w+:|\w*(?:Error|Exception):?\s*$"
+)
 _FEWEST_WORDS: Final = 3
 _NEIGHBOURS: Final = 6
 _LEAST: Final = 0.4
