@@ -12,6 +12,7 @@ import first_contact
 from core.environment import ROOT
 from core.processes import Output, run
 from core.settings import Settings
+from demo import Story
 from first_contact import ITEMS, Contact
 
 _LONGEST_SECONDS: Final = 400
@@ -96,6 +97,21 @@ def test_a_boot_is_judged_by_its_plan(seconds: float | None, outcome: str) -> No
     contact.answers["plan_deployment"] = {"data": {"foreseen": {"boot_seconds": "274 (77-776)"}}}
     contact.boot_seconds = seconds
     assert first_contact.booted(contact)[0] == outcome
+
+
+@pytest.mark.anyio
+async def test_a_call_that_fails_is_counted() -> None:
+    """The demo and the rehearsals end with its number."""
+    server = FastMCP("somebody")
+
+    @server.tool
+    def refuses() -> dict[str, bool]:
+        return {"ok": False}
+
+    async with Client(server) as client:
+        story = Story(client)
+        await story.call("refuses")
+    assert (story.calls, story.failed) == (1, 1)
 
 
 def test_a_report_names_nobody() -> None:

@@ -208,4 +208,6 @@ async def test_a_plan_asks_nothing_that_the_model_or_machine_cannot_do(machine: 
     assert machine.backend.plan(machine.spec(engine_args=stretched), shape)
     with pytest.raises(InvalidArgument):
         machine.backend.plan(machine.spec(max_replicas=2), shape)
+    with pytest.raises(InvalidArgument, match="access: this machine has no such choice"):
+        machine.backend.plan(machine.spec(access="public"), shape)
     assert not machine.root.exists()

@@ -1,6 +1,7 @@
 """The folder of one deployment."""
 
 import errno
+import fcntl
 import os
 import sys
 from datetime import UTC, datetime
@@ -179,6 +180,23 @@ async def test_a_lock_whose_holder_died_is_free(folder: Folder) -> None:
     assert not folder.touched
 
 
+async def test_a_file_that_its_last_holder_has_just_removed_is_no_lock(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another one would lock the next file of that name beside it."""
+    lock, take = folder.path.with_name(".one.lock"), fcntl.flock
+    removed = []
+
+    def flock(handle: int, how: int) -> None:
+        if not removed:
+            removed.append(lock.unlink())
+        take(handle, how)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    async with folder.locked(seconds=1):
+        assert lock.exists()
+
+
 def test_taking_it_away_takes_everything(folder: Folder) -> None:
     """Folders that an engine made in it included."""
     folder.fresh()
@@ -188,6 +206,20 @@ def test_taking_it_away_takes_everything(folder: Folder) -> None:
     (folder.path / "cache" / "deep" / "file").touch()
     folder.remove()
     assert not folder.path.exists()
+
+
+def test_a_folder_that_is_a_link_is_let_go_of_and_not_emptied(
+    folder: Folder, tmp_path: Path
+) -> None:
+    """What it leads to is somebody else's."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "mine").touch()
+    folder.path.parent.mkdir(parents=True)
+    folder.path.symlink_to(elsewhere)
+    folder.remove()
+    assert not folder.path.is_symlink()
+    assert (elsewhere / "mine").exists()
 
 
 def test_a_damaged_record_can_be_passed_over_to_clear_it_away(folder: Folder) -> None:
