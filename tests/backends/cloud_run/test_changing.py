@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from backends.cloud_run.rollout import write_service
+from backends.cloud_run.rollout import Change, change_service, write_service
 from backends.cloud_run.service import get_service, is_stopped, read_spec
 from backends.google.clients import SPEC_LABEL
 from core.errors import (
@@ -190,3 +190,14 @@ async def test_a_change_whose_answer_got_lost_is_seen_and_is_no_failure(
         controls.set(project, faults=[fault("Services/UpdateService", when="after")])
         await server.stop(site, "gemma")
         assert is_stopped(await get_service(site, "gemma"))
+
+
+async def test_a_change_that_somebody_else_has_undone_is_no_success(
+    plane: GooglePlane, project: str
+) -> None:
+    """Google took it, and what is read back does not hold."""
+    async with opened(plane, project) as site:
+        await deployed(site)
+        undone = Change("label it", lambda one: one.labels.update(a="b"), lambda _one: False)
+        with pytest.raises(ConcurrentChange, match="undone it"):
+            await change_service(site, "gemma", undone)
