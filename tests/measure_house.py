@@ -72,7 +72,7 @@ _ASKED: Final = {"tpu-v6e-1": {"control_plane": "queued"}}
 MOST_FRAMES: Final = 9
 MOST_LINES: Final = 49_000
 MOST_FILES: Final = 150
-LINES_NOW: Final = 97_700
+LINES_NOW: Final = 90_700
 """What is left of the way to `MOST_LINES`: whoever takes away lowers it, nobody raises it."""
 
 
@@ -95,8 +95,8 @@ def sizes() -> Iterator[tuple[Room, int, int]]:
 
 @cache
 def imports() -> Mapping[str, frozenset[str]]:
-    """Return by module of ours the modules of ours that it imports."""
-    graph = grimp.build_graph(*PACKAGES, cache_dir=None)
+    """Return by module of ours the modules of ours that it imports as it runs."""
+    graph = grimp.build_graph(*PACKAGES, cache_dir=None, exclude_type_checking_imports=True)
     return {
         one: frozenset(graph.find_modules_directly_imported_by(one))
         for one in sorted(graph.modules)

@@ -45,7 +45,7 @@ from backends.tpu.plan import (
     shared,
 )
 from backends.tpu.planes import SAID, Blueprint, Chip, ChipState, Place, Stops
-from backends.tpu.queued import QueuedPlane
+from backends.tpu.queued_resources import QueuedPlane
 from backends.tpu.search import Search
 from backends.tpu.site import Clients, Inventory, Site, vm_id
 from backends.tpu.vm import blueprint

@@ -38,7 +38,7 @@ from backends.tpu.planes import (
     translated_refusal,
     unreachable,
 )
-from backends.tpu.queued import metadata_of
+from backends.tpu.queued_resources import metadata_of
 from backends.tpu.site import Clients, region_of
 from core.errors import CloudTimeout, CloudUnavailable, OpsError
 

@@ -134,7 +134,7 @@ async def test_an_answer_comes_with_its_times(
     tool, _, prompt = words.partition(" ")
     async with asked(served_settings) as ask:
         reply = await ask(words).call(tool, prompt=prompt, max_tokens=16)
-    assert reply.data["completion_tokens"] == 16
+    assert 0 < reply.data["completion_tokens"] <= 16
     timing = reply.data["timing"]
     assert 0 < timing["ttft_seconds"] <= timing["e2el_seconds"]
 

@@ -185,11 +185,12 @@ async def test_a_file_that_its_last_holder_has_just_removed_is_no_lock(
 ) -> None:
     """Another one would lock the next file of that name beside it."""
     lock, take = folder.path.with_name(".one.lock"), fcntl.flock
-    removed = []
+    handles: list[int] = []
 
     def flock(handle: int, how: int) -> None:
-        if not removed:
-            removed.append(lock.unlink())
+        if not handles:
+            lock.unlink()
+        handles.append(handle)
         take(handle, how)
 
     monkeypatch.setattr(fcntl, "flock", flock)

@@ -9,9 +9,9 @@ import pytest
 from google.cloud.tpu_v2.types import Node, QueuedResource
 
 from backends.tpu import queued
-from backends.tpu import queued as tpu_queued
+from backends.tpu import queued_resources as tpu_queued
 from backends.tpu.planes import Chip, ChipState, Place, Stops
-from backends.tpu.queued import Flex
+from backends.tpu.queued_resources import Flex
 from backends.tpu.site import vm_id
 from core.errors import NoCapacity, QuotaExceeded
 from core.settings import GooglePlane
