@@ -44,7 +44,8 @@ RARELY_ON_AZURE: Final = frozenset(
         "Microsoft.App/containerApps/listSecrets/action",  # another deployment is put in its place
         "Microsoft.App/containerApps/revisions/activate/action",  # one that was switched off
         "Microsoft.App/containerApps/revisions/deactivate/action",  # one that failed
-        "Microsoft.App/locations/managedEnvironmentOperationStatuses/read",  # or …Results
+        "Microsoft.App/locations/managedEnvironmentOperationStatuses/read",  # or the next
+        "Microsoft.App/locations/managedEnvironmentOperationResults/read",
         "Microsoft.Storage/register/action",  # with a share alone
     )
 )

@@ -8,8 +8,7 @@ import httpx2
 import pytest
 from google.cloud.tpu_v2.types import Node, QueuedResource
 
-from backends.tpu import queued
-from backends.tpu import queued_resources as tpu_queued
+from backends.tpu import queued_resources
 from backends.tpu.planes import Chip, ChipState, Place, Stops
 from backends.tpu.queued_resources import Flex
 from backends.tpu.site import vm_id
@@ -52,12 +51,12 @@ def node(state: str = "READY", **said: Any) -> Node:
 )
 def test_a_node_belongs_to_the_request_that_it_names(owner: str) -> None:
     """Google may name the project by its number."""
-    assert queued.belongs(node(queued_resource=owner), resource())
+    assert queued_resources.belongs(node(queued_resource=owner), resource())
 
 
 def test_a_node_of_another_request_does_not() -> None:
     other = node(queued_resource=f"{PATH}/queuedResources/other")
-    assert not queued.belongs(other, resource())
+    assert not queued_resources.belongs(other, resource())
 
 
 @pytest.mark.parametrize(
@@ -74,14 +73,14 @@ def test_a_node_of_another_request_does_not() -> None:
 )
 def test_an_active_request_is_what_its_node_is(said: str, state: ChipState) -> None:
     """ACTIVE itself says only that there was a node once."""
-    chip = queued.chip_of(resource(), node(said), None)
+    chip = queued_resources.chip_of(resource(), node(said), None)
     assert (chip.state, chip.said, chip.node_said) == (state, "ACTIVE", said)
     assert (chip.taken_by == "service") == state.leftover
 
 
 def test_an_active_request_without_a_node_is_losing_its_chip() -> None:
     """It is never said to run, and never to bill."""
-    chip = queued.chip_of(resource(), None, None)
+    chip = queued_resources.chip_of(resource(), None, None)
     assert (chip.state, chip.given_at) == (ChipState.STOPPING, None)
 
 
@@ -100,25 +99,27 @@ def test_an_active_request_without_a_node_is_losing_its_chip() -> None:
     ],
 )
 def test_every_state_of_a_request_has_a_word(said: str, state: ChipState) -> None:
-    assert queued.chip_of(resource(said), None, None).state == state
+    assert queued_resources.chip_of(resource(said), None, None).state == state
 
 
 def test_why_it_failed_is_said_in_googles_words() -> None:
     error = {"code": 8, "message": "No luck."}
     failed = resource("FAILED", failed_data={"error": error})
-    assert queued.chip_of(failed, None, None).why == "No luck."
+    assert queued_resources.chip_of(failed, None, None).why == "No luck."
 
 
 def test_flex_start_ends_when_google_says_or_else_after_its_time() -> None:
     """Without a node nothing has begun; nothing else on the queue has an end."""
     run = Flex("FLEX_START", NOW - NOW.replace(hour=10), None)
     assert run.run
-    told = queued.chip_of(resource(), node(), run)
+    told = queued_resources.chip_of(resource(), node(), run)
     assert (told.provisioning, told.ends_at) == ("flex-start", NOW + run.run)
     planned = run._replace(ends_at=NOW)
-    assert queued.chip_of(resource(), node(), planned).ends_at == NOW
-    assert queued.chip_of(resource(), None, run).ends_at is None
-    assert queued.chip_of(resource(), node(), run._replace(model="STANDARD")).ends_at is None
+    assert queued_resources.chip_of(resource(), node(), planned).ends_at == NOW
+    assert queued_resources.chip_of(resource(), None, run).ends_at is None
+    assert (
+        queued_resources.chip_of(resource(), node(), run._replace(model="STANDARD")).ends_at is None
+    )
 
 
 @pytest.mark.parametrize(
@@ -132,7 +133,7 @@ def test_flex_start_ends_when_google_says_or_else_after_its_time() -> None:
 def test_what_others_asked_for_in_another_way_is_counted(
     said: Any, accelerator: str, chips: int
 ) -> None:
-    chip = queued.bare(Node({"name": f"{PATH}/nodes/x", "create_time": NOW, **said}))
+    chip = queued_resources.bare(Node({"name": f"{PATH}/nodes/x", "create_time": NOW, **said}))
     assert (chip.accelerator, chip.chips) == (accelerator, chips)
 
 
@@ -145,11 +146,11 @@ def test_the_words_of_v2alpha1_are_read() -> None:
             "terminationTime": "2026-11-21T12:00:00.5Z",
         },
     }
-    read = queued.parse_flex(said)
+    read = queued_resources.parse_flex(said)
     assert read.run
     assert read.run.total_seconds() == 14400
     assert read.ends_at == datetime(2026, 11, 21, 12, 0, 0, 500000, tzinfo=UTC)
-    assert queued.parse_flex({}) == queued.Flex("", None, None)
+    assert queued_resources.parse_flex({}) == queued_resources.Flex("", None, None)
 
 
 @pytest.mark.parametrize(
@@ -166,7 +167,7 @@ def test_a_refusal_of_v2alpha1_is_raised_as_the_sdk_would(
     status: int, body: str, kind: str
 ) -> None:
     """Also where a proxy answers in Google's place."""
-    refused = queued.flex_error(httpx2.Response(status, text=body))
+    refused = queued_resources.flex_error(httpx2.Response(status, text=body))
     assert refused.message == kind
     assert refused.code == status
 
@@ -268,7 +269,7 @@ def test_the_states_of_a_request_say_why_its_vm_is_gone(said: Any, code: str | N
         created_at=NOW,
         **{"provisioning": "on-demand", **said},
     )
-    ended = tpu_queued.why_ended(chip, NOW)
+    ended = queued_resources.why_ended(chip, NOW)
     assert (ended.code if ended else None) == code
 
 
@@ -281,7 +282,7 @@ async def test_a_node_that_is_made_between_the_two_lists_is_told_once(
         queued = site.planes["queued"]
         await queued.create(request(blueprint(site)))
         await becomes(queued, ChipState.RUNNING)
-        monkeypatch.setattr(tpu_queued, "said_of", lambda _resource: "WAITING_FOR_RESOURCES")
+        monkeypatch.setattr(queued_resources, "said_of", lambda _resource: "WAITING_FOR_RESOURCES")
         (chip,) = await queued.list()
         assert (chip.id, chip.state, chip.node_said) == (GEMMA, ChipState.WAITING, "")
 
