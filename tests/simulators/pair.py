@@ -109,7 +109,7 @@ async def _wait_until_healthy(
             break
         try:
             await client.get("/health")
-        except httpx2.ConnectError:
+        except httpx2.TransportError:
             await anyio.sleep(0.2)
         else:
             return

@@ -106,6 +106,19 @@ async def test_a_chip_whose_time_is_over_is_told_as_expired(
         assert left(cloud) == []
 
 
+async def test_what_lets_this_machine_not_in_is_never_called_ready(cloud: Cloud) -> None:
+    """Google drops what no rule lets in: the model answers others alone."""
+    away = {"google_allowed_addresses": ("198.51.100.7",)}
+    async with agent_of(cloud.settings.model_copy(update=away)) as agent:
+        life = Life(agent, "tpu-v6e-1", at="https://127.77.")
+        await life.call("deploy_vllm", **WISH, control_plane="compute")
+        told = await until(life, lambda one: one.state == "ready" or failed_with("NOT_READY")(one))
+        assert told.state == "loading"
+        assert "gave no answer in time" in told.data["failure"]["cause"]
+        await life.ends()
+    assert left(cloud) == []
+
+
 async def test_a_chip_that_is_taken_between_check_and_create_is_searched_elsewhere(
     agent: Agent, cloud: Cloud
 ) -> None:
