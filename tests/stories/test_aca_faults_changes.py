@@ -170,7 +170,7 @@ async def test_an_answer_and_a_log_outlive_the_token_they_began_with(trouble: Az
     Three seconds: tokens live for whole seconds, and the answer takes longer than its own.
     """
     async with agent_of(trouble.settings) as agent:
-        trouble.set(engine_environment={"SIMULATED_ENGINE_TIME_SCALE": "8"})
+        trouble.set(engine_environment={"SIMULATED_ENGINE_TIME_SCALE": "16"})
         await deploys(agent)
         await becomes(agent, "ready")
         trouble.set(token_seconds=2)

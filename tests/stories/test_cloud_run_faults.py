@@ -143,7 +143,7 @@ async def test_an_answer_outlives_its_token_and_the_next_has_another(cloud: Clou
     Three seconds: tokens live for whole seconds, and the answer takes longer than its own.
     """
     async with agent_of(cloud.settings) as agent:
-        cloud.set(token_seconds=1, engine_environment={"SIMULATED_ENGINE_TIME_SCALE": "1.2"})
+        cloud.set(token_seconds=1, engine_environment={"SIMULATED_ENGINE_TIME_SCALE": "2.4"})
         assert not (await agent.call("deploy_vllm", **WISH)).failed
         assert (await settled(agent)).state == "ready"
         before = _minted(cloud)
