@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable
 from functools import cache
 from itertools import pairwise
+from operator import itemgetter
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -97,12 +98,13 @@ class _Index:
     def near(self, words: Collection[str]) -> list[tuple[Example, float]]:
         """Return the examples nearest to some words, and the cosine of each."""
         length = self._length(words)
-        alike: Counter[int] = Counter()
+        alike: defaultdict[int, float] = defaultdict(float)
         for word in words:
             own = self._weight(word) / length
             for number, weight in self._by.get(word, ()):
-                alike[number] += own * weight  # type: ignore[assignment]  # a float suits too
-        return [(self.examples[number], one) for number, one in alike.most_common(_NEIGHBOURS)]
+                alike[number] += own * weight
+        nearest = sorted(alike.items(), key=itemgetter(1), reverse=True)[:_NEIGHBOURS]
+        return [(self.examples[number], one) for number, one in nearest]
 
     def _weight(self, word: str) -> float:
         return math.log((len(self.examples) + 1) / (self._holds[word] + 0.5))
@@ -123,12 +125,12 @@ def closest(lines: Iterable[str], writers: tuple[str, ...]) -> Likeness | None:
         if not says_enough(line):
             continue
         near = _index(writers).near(words_of(wording(line)))
-        votes: Counter[str] = Counter()
+        votes: defaultdict[str, float] = defaultdict(float)
         for one, degree in near:
-            votes[one.kind] += degree**3  # type: ignore[assignment]  # a float suits too
+            votes[one.kind] += degree**3
         if not votes:
             continue
-        (kind, most), *_ = votes.most_common(1)
+        kind, most = max(votes.items(), key=itemgetter(1))
         best, alike = next((one, degree) for one, degree in near if one.kind == kind)
         degree = alike * most / sum(votes.values())
         if kind != NO_KIND and degree >= max(_LEAST, found.degree if found else 0):
