@@ -32,16 +32,17 @@ from backends.lifecycle import (
     remove,
     unless_foreign,
 )
-from backends.tpu import chips, firewall, logs, search, status, zones
+from backends.tpu import chips, logs, search, status, zones
 from backends.tpu.compute import ComputePlane
 from backends.tpu.plan import (
+    asked_ground,
     chip_at,
     config_of,
     engine_name,
-    ground,
     make_plan,
     owned,
     preflight,
+    rule_left,
     shared,
 )
 from backends.tpu.planes import SAID, Blueprint, Chip, ChipState, Place, Stops
@@ -117,8 +118,8 @@ class TpuBackend(Lifecycle):
     async def wanted(self, spec: DeploymentSpec, model: ModelShape) -> Sequence[Resource]:
         """Return what a VM stands on, and last it at the first place that is asked."""
         made = blueprint(self.site, spec, model)
-        known = await firewall.callers(self.site) if made.opened and not made.anybody else ()
-        return (*ground(self.site, made, known), chip_at(self.site, made, made.places[0]))
+        below = await asked_ground(self.site, made)
+        return (*below, chip_at(self.site, made, made.places[0]))
 
     def owned(self, name: str) -> Sequence[Resource]:
         """Return key, rule and chip, wherever this machine knows of one."""
@@ -352,8 +353,7 @@ class TpuBackend(Lifecycle):
         if image is None:
             note(f"{made.container.image} is not pinned: its registry cannot be asked.")
         if not made.opened:  # an earlier deployment of the name may have been
-            rule = unless_foreign(firewall.resource(site, name))
-            await remove([rule], seconds=self.delete_seconds)
+            await remove([unless_foreign(rule_left(site, name))], seconds=self.delete_seconds)
         container = made.container.model_copy(update={"image": image or made.container.image})
         known = before.left if before else {}
         kept = Search(

@@ -44,9 +44,24 @@ def ground(site: Site, made: Blueprint, callers: Sequence[str] = ()) -> tuple[Re
     return (*secrets.key(site, made.spec.name), *rule)
 
 
+async def asked_ground(site: Site, made: Blueprint) -> tuple[Resource, ...]:
+    """Return the same with whom it lets in, which may have to be asked for.
+
+    Raises:
+        InvalidArgument, CloudUnavailable: It is not known who may call.
+    """
+    known = await firewall.callers(site) if made.opened and not made.anybody else ()
+    return ground(site, made, known)
+
+
+def rule_left(site: Site, name: str) -> Resource:
+    """Return the firewall rule that an earlier deployment of the name may have."""
+    return firewall.resource(site, name)
+
+
 def owned(site: Site, name: str, chip: Resource) -> tuple[Resource, ...]:
     """Return what a deployment may have of its own, whatever it was; its chip goes first."""
-    return (secrets.key_left(site, name), firewall.resource(site, name), chip)
+    return (secrets.key_left(site, name), rule_left(site, name), chip)
 
 
 def chip_at(site: Site, made: Blueprint, place: Place, *, others: int = 0) -> Resource:
