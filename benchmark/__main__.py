@@ -20,7 +20,7 @@ from benchmark import commandline, compare, imports, profiles, report, report_te
 from benchmark.advice import headline
 from benchmark.commandline import clock, counted, live_on
 from benchmark.folder import RunFolder
-from benchmark.import_cells import Claims
+from benchmark.import_audit import Claims
 from benchmark.records import Progress, RunState
 from benchmark.run import PATIENCE_SECONDS, End, conclude, state_of
 from core import PRODUCT

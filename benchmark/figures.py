@@ -1,6 +1,6 @@
 """Raw samples to figures: statistics, intervals, results of a cell."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -216,7 +216,7 @@ def compute(
         **_latencies(window),
         **rates,
         **_goodput(window, plan.limits),
-        **_prices(rates, usd_per_hour),
+        **prices(rates, usd_per_hour),
     }
     return CellResult.model_validate({**seen, "state": CellState.MEASURED, **figures})
 
@@ -361,14 +361,15 @@ def _width(spec: CellSpec, measured: Measured) -> float | None:
     return relative_half_width(measured.slices)
 
 
-def _prices(rates: Figures, usd_per_hour: float | None) -> Figures:
+def prices(rates: Mapping[str, float | None], usd_per_hour: float | None) -> dict[str, float]:
+    """Give the prices, in $, of what an hour makes at the rates of a cell; none without a price."""
     if usd_per_hour is None:
         return {}
-    outputs = rates["output_token_throughput"]
+    given, output = rates["input_token_throughput"], rates["output_token_throughput"]
     each = {
         "usd_per_1000_requests": (1e3, rates["request_throughput"]),
-        "usd_per_million_output_tokens": (1e6, outputs),
-        "usd_per_million_tokens": (1e6, outputs + rates["input_token_throughput"]),
+        "usd_per_million_output_tokens": (1e6, output),
+        "usd_per_million_tokens": (1e6, output + given if output and given else None),
     }
     return {
         name: number * usd_per_hour / 3600 / rate for name, (number, rate) in each.items() if rate

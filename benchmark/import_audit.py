@@ -1,21 +1,24 @@
-"""What can be said against published results from their figures alone."""
+"""Somebody else's figures as cells, and what those figures say against themselves."""
 
 import math
-import statistics
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import combinations, product
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from itertools import combinations, pairwise, product
 from statistics import median
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
+
+from pydantic import Field
 
 from benchmark.advice import Known, Row, known_by, rows
-from benchmark.import_cells import Claims
+from benchmark.figures import prices
 from benchmark.records import (
     Arrivals,
     CellResult,
     CellSpec,
     CellState,
     Code,
+    Counts,
+    Distribution,
     Load,
     Verdict,
     figure,
@@ -23,16 +26,325 @@ from benchmark.records import (
     seconds,
 )
 from core.errors import OpsError
-from planner import speed as planner_speed
+from core.records import Record
+from planner import speed
 from planner.flags import Flags
 from planner.speed import Work, decode, prefill
 
-Found = tuple[int, Verdict]
-"""The place of a cell in its file, and what is said of it."""
-_ROUNDING: Final = 1.05
-"""A figure this little above a roof may be the roof, rounded."""
-_IN_FLIGHT: Final = 1.2
-"""Requests in flight over those allowed, that figures of two digits can show by rounding."""
+POINTS: Final = ("mean", "p50", "p90", "p95", "p99", "max")
+NOT_KNOWN: Final = float("nan")
+UNKNOWN_ERROR: Final = "unknown"
+"""Class of failures that a file counts without saying what they were."""
+_MOST_COUNT: Final = 10**12
+
+
+class Claims(Record):
+    """What a person says of a file that does not say it; it is taken as said."""
+
+    model: str | None = None
+    """A Hub id or a name of the catalog, such as 12b qat."""
+    accelerator: str | None = None
+    accelerator_count: int | None = Field(default=None, ge=1)
+    target: str | None = None
+    usd_per_hour: float | None = Field(default=None, ge=0)
+    """Of all replicas together."""
+    max_model_len: int | None = Field(default=None, ge=1)
+    output_tokens: int | None = Field(default=None, ge=1)
+    """That each request asked for; the articles' scripts ask for one."""
+    timeout_seconds: float | None = Field(default=None, gt=0)
+    """After which the client gave a request up."""
+
+
+class Figures(NamedTuple):
+    """Of one cell, in seconds and per second; None is not in the file."""
+
+    succeeded: int
+    failed: int = 0
+    wall_seconds: float | None = None
+    requests_per_second: float | None = None
+    output_tokens_per_second: float | None = None
+    input_tokens_per_second: float | None = None
+    total_tokens_per_second: float | None = None
+    sent: int | None = None
+    """Where the file says how many were sent beside how many succeeded and failed."""
+    share: float | None = None
+    """Of requests that succeeded, where the file says it beside their numbers."""
+    input_tokens: float | None = None
+    output_tokens: float | None = None
+    """Of all successful requests together."""
+    answer_tokens: float | None = None
+    """Of one answer, where every one was asked to be exactly or up to so long."""
+    concurrency_mean: float | None = None
+    goodput: float | None = None
+    times: Mapping[str, Distribution | None] = {}
+    """ttft, tpot, itl and e2el, as far as they are given."""
+    whole_run: bool = True
+    """Whether rates are counts over the duration, not of a steady part of it."""
+    recounted: bool = False
+    """Whether the tool counts tokens anew from each piece of text, which may double them."""
+    warnings: Sequence[str] = ()
+    """What the tool itself said against the cell."""
+
+
+def number(value: object) -> float | None:
+    """Read a number, whatever the file makes of it; NaN, infinity and blanks are none.
+
+    >>> number("0.97"), number(""), number("nan"), number(True)
+    (0.97, None, None, None)
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        read = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return read if math.isfinite(read) else None
+
+
+def whole(value: object) -> int | None:
+    """Read a count.
+
+    >>> whole("64"), whole(64.0), whole("6.5")
+    (64, 64, None)
+    """
+    read = number(value)
+    return int(read) if read is not None and 0 <= read <= _MOST_COUNT and read % 1 == 0 else None
+
+
+def spread(count: int, values: Mapping[str, object], *, scale: float = 1.0) -> Distribution | None:
+    """Make a distribution of what is given of it by our names; None where all of it is 0."""
+    known = {name: number(values.get(name)) for name in POINTS}
+    if known["mean"] == 0 or not any(known.values()):
+        return None
+    scaled = {name: NOT_KNOWN if each is None else each * scale for name, each in known.items()}
+    return Distribution.model_validate({"count": count, **scaled})
+
+
+def make_cell(spec: CellSpec, figures: Figures, claims: Claims) -> CellResult:
+    """Put a cell together; where nothing succeeded it failed and has no figure.
+
+    What cannot be, such as a negative rate, is left out and said.
+    """
+    said = [Verdict(code=Code.TOOL_WARNING, because=words) for words in figures.warnings]
+    if against := list(contradictions(spec, figures)):
+        said.append(Verdict(code=Code.CONTRADICTORY, because="; ".join(against[:3])))
+    succeeded, total = figures.succeeded, figures.succeeded + figures.failed
+    wall = _not_below(figures.wall_seconds)
+    errors = {UNKNOWN_ERROR: figures.failed} if figures.failed else {}
+    seen = {
+        "spec": spec,
+        "wall_seconds": wall,
+        "counts": Counts(sent=total, measured=total, succeeded=succeeded, errors=errors),
+        "verdicts": tuple(said),
+    }
+    if not succeeded:
+        reason = f"none of {total} requests succeeded"
+        return CellResult.model_validate({**seen, "state": CellState.FAILED, "reason": reason})
+    requests = _not_below(figures.requests_per_second) or (succeeded / wall if wall else None)
+    given = _not_below(figures.input_tokens_per_second)
+    rates = {
+        "request_throughput": requests,
+        "input_token_throughput": given
+        if given is not None or not requests or not spec.context
+        else requests * spec.context,
+        "output_token_throughput": _not_below(figures.output_tokens_per_second),
+    }
+    times = {
+        name: each
+        for name, each in figures.times.items()
+        if each and not any(getattr(each, point) < 0 for point in POINTS)
+    }
+    return CellResult.model_validate(
+        {
+            **seen,
+            "state": CellState.MEASURED,
+            "window_seconds": wall,
+            **times,
+            "concurrency_mean": _not_below(figures.concurrency_mean),
+            "goodput": _not_below(figures.goodput),
+            **rates,
+            **prices(rates, claims.usd_per_hour),
+        }
+    )
+
+
+def _not_below(value: float | None) -> float | None:
+    return value if value is not None and value >= 0 else None
+
+
+_ROUNDED: Final = 1.03
+"""Figures of two or three digits may be apart so far by rounding alone."""
+_APART: Final = 1.1
+"""Two ways to one figure, of which one is rounded or of a slightly other window."""
+_SUM_APART: Final = 2.0
+"""Mean TTFT and TPOT may miss mean E2EL so far where answers differ in length."""
+_FIXED_APART: Final = 1.2
+"""The same where all answers have one length: then the means add up exactly, but for rounding."""
+_RECOUNTED: Final = 2.0
+"""By how much TPOT may be too small beside E2EL where text was counted anew, one token more for
+each piece: kubernetes-sigs/inference-perf issue 564 and pull request 566, read 2026-11-23."""
+_COUNTED_APART: Final = 0.02
+"""Between a share that is said and the counts beside it."""
+_NEVER_NEGATIVE: Final = {
+    "requests_per_second": "requests/s",
+    "output_tokens_per_second": "output tokens/s",
+    "input_tokens_per_second": "input tokens/s",
+    "total_tokens_per_second": "tokens/s",
+    "wall_seconds": "seconds",
+    "output_tokens": "output tokens",
+    "input_tokens": "input tokens",
+    "succeeded": "successes",
+    "failed": "failures",
+}
+
+
+def contradictions(spec: CellSpec, figures: Figures) -> Iterator[str]:
+    """Give each contradiction in words, the plainest first."""
+    for name, words in _NEVER_NEGATIVE.items():
+        value = getattr(figures, name)
+        if value is not None and value < 0:
+            yield f"{figure(value)} {words}"
+    times = {name: each for name, each in figures.times.items() if each is not None}
+    for name, each in times.items():
+        if below := [point for point in POINTS if getattr(each, point) < 0]:
+            yield f"{name.upper()} {below[0]} is {seconds(getattr(each, below[0]))}"
+    yield from _counted(figures)
+    for name, each in times.items():
+        yield from _falling(name.upper(), each)
+    yield from _rated(figures)
+    if figures.succeeded:
+        yield from _timed(spec, figures, times)
+
+
+def _counted(figures: Figures) -> Iterator[str]:
+    well, sent, share = figures.succeeded, figures.sent, figures.share
+    if sent is not None and well > sent:
+        yield f"{well:,} of {sent:,} requests succeeded"
+    elif sent is not None and well + figures.failed > sent:
+        yield f"{well:,} succeeded and {figures.failed:,} failed of {sent:,} requests"
+    total = well + figures.failed
+    if share is not None and total and abs(share - well / total) > _COUNTED_APART + 1 / total:
+        yield f"{percent(share)} of requests are said to succeed; {well:,} of {total:,} did"
+
+
+def _falling(name: str, each: Distribution) -> Iterator[str]:
+    values = ((point, getattr(each, point)) for point in POINTS[1:])
+    known = [(point, value) for point, value in values if not math.isnan(value)]
+    for (low, less), (high, more) in pairwise(known):
+        if more < less / _ROUNDED:
+            yield f"{name} {high} of {seconds(more)} is below {low} of {seconds(less)}"
+    if each.mean > each.max * _ROUNDED:  # false where either is not known
+        yield f"mean {name} of {seconds(each.mean)} is above its maximum {seconds(each.max)}"
+
+
+def _rated(figures: Figures) -> Iterator[str]:
+    """Hold each rate against the count and the duration that it is the quotient of."""
+    wall = figures.wall_seconds if figures.whole_run else None
+    for rate, count, what in (
+        (figures.requests_per_second, figures.succeeded, "requests"),
+        (figures.output_tokens_per_second, figures.output_tokens, "output tokens"),
+        (figures.input_tokens_per_second, figures.input_tokens, "input tokens"),
+    ):
+        if not (rate and count and wall and wall > 0 and rate > 0 and count > 0):
+            continue
+        quotient = count / wall
+        # A rate over a steady window may well be above the mean of a whole short run.
+        slack = _APART + 2 / count if what == "requests" else _APART
+        if not 1 / slack <= rate / quotient <= slack:
+            yield (
+                f"{figure(rate)} {what}/s are said; {figure(count)} in {seconds(wall)} are "
+                f"{figure(quotient)}"
+            )
+    total, output = figures.total_tokens_per_second, figures.output_tokens_per_second
+    if total and output and output > total * _ROUNDED:
+        yield f"{figure(output)} output tokens/s are more than all {figure(total)} tokens/s"
+
+
+def _timed(spec: CellSpec, figures: Figures, times: Mapping[str, Distribution]) -> Iterator[str]:
+    """Hold the times of a request against one another and against the duration."""
+    late, early, wall = times.get("e2el"), times.get("ttft"), figures.wall_seconds
+    if late is None:
+        return
+    longest = max((v for point in POINTS if (v := getattr(late, point)) > 0), default=0.0)
+    if wall and wall > 0 and longest > wall * _APART and spec.load.arrivals is Arrivals.ONCE:
+        yield f"requests of {seconds(longest)} in a run of {seconds(wall)}"
+    if early is None:
+        return
+    for point in ("mean", "p50"):
+        first, last = getattr(early, point), getattr(late, point)
+        if last > 0 and first > last * _ROUNDED:
+            yield f"{point} TTFT of {seconds(first)} is above {point} E2EL of {seconds(last)}"
+            return
+    tokens, fixed = _answer_tokens(figures)
+    each = times.get("tpot")
+    if each is None or tokens is None or tokens <= 1 or not (early.mean > 0 and late.mean > 0):
+        return
+    total = early.mean + each.mean * (tokens - 1)
+    most = (_FIXED_APART if fixed else _SUM_APART) * (_RECOUNTED if figures.recounted else 1)
+    if max(total / late.mean, late.mean / total) > most:
+        yield (
+            f"TTFT {seconds(early.mean)} and {figure(tokens - 1)} further tokens of "
+            f"{seconds(each.mean)} make {seconds(total)}, mean E2EL is {seconds(late.mean)}"
+        )
+
+
+def _answer_tokens(figures: Figures) -> tuple[float | None, bool]:
+    """Give the tokens of a usual answer, and whether all answers are as long."""
+    count, wanted = figures.succeeded, figures.answer_tokens
+    if figures.output_tokens and figures.output_tokens > 0 and count > 0:
+        mean = figures.output_tokens / count
+        return mean, count > 1 and mean == (wanted or int(mean))
+    rate, output = figures.requests_per_second, figures.output_tokens_per_second
+    return (output / rate if rate and output and rate > 0 else wanted), False
+
+
+class Run(NamedTuple):
+    """Other results that these may be a copy of."""
+
+    name: str
+    """With its model, as a person knows it."""
+    cells: Sequence[CellResult]
+    run_id: str = ""
+
+
+class Grid(NamedTuple):
+    """All that is held against one another."""
+
+    cells: Sequence[CellResult]
+    claims: Claims
+    ground: Known | None
+    """What is said to have been measured, as the planner knows it."""
+    others: Sequence[Run]
+
+
+def audit(
+    cells: Sequence[CellResult], claims: Claims, *, others: Sequence[Run] = ()
+) -> tuple[CellResult, ...]:
+    """Give the cells with what their figures say against them; clean ones get nothing."""
+    grid = Grid(cells, claims, ground_of(claims), others)
+    said: dict[int, list[Verdict]] = defaultdict(list)
+    for rule in _RULES:
+        for place, code, because in rule(grid):
+            said[place].append(Verdict(code=code, because=because))
+    return tuple(
+        cell.model_copy(update={"verdicts": (*cell.verdicts, *said[place])})
+        for place, cell in enumerate(cells)
+    )
+
+
+Found = Iterator[tuple[int, Code, str]]
+"""Places of cells in the file, and what is said of each."""
+
+
+def _of_each(code: Code, rule: Callable[[Grid, CellResult], str | None]) -> Callable[[Grid], Found]:
+    """Make a rule for grids of a rule for one cell."""
+
+    def found(grid: Grid) -> Found:
+        for place, cell in enumerate(grid.cells):
+            if because := rule(grid, cell):
+                yield place, code, because
+
+    return found
 
 
 def ground_of(claims: Claims) -> Known | None:
@@ -48,44 +360,41 @@ def ground_of(claims: Claims) -> Known | None:
     )
 
 
-def prompts_not_read(cells: Sequence[CellResult], claims: Claims) -> Iterator[Found]:
-    """Find cells that would have read prompts faster than all arithmetic allows."""
-    ground = ground_of(claims)
-    for place, cell in enumerate(cells):
-        roof = prefill_roof(ground, cell.spec.context) if ground else None
-        if not ground or not roof or not cell.spec.context:
-            continue
-        rate = (cell.request_throughput or 0.0) * cell.spec.context
-        least = cell.spec.context / roof
-        if rate > roof * _ROUNDING:
-            yield place, _verdict(Code.PREFIX_CACHED, _prefill_words(ground, rate, roof))
-        elif cell.ttft and 0 < cell.ttft.mean * _ROUNDING < least:
-            yield (
-                place,
-                _verdict(
-                    Code.PREFIX_CACHED,
-                    f"mean TTFT is {seconds(cell.ttft.mean)}; {_device(ground)} cannot read "
-                    f"{cell.spec.context:,} tokens of this model in less than {seconds(least)}: "
-                    f"most prompts were found in the prefix cache",
-                ),
-            )
+def _device(ground: Known) -> str:
+    return f"{ground.flags.tensor_parallel_size} x {ground.accelerator.title}"
 
 
-def honest_seconds(ground: Known, cell: CellResult, tokens: float) -> float | None:
-    """Give the longest a request takes that waits for all others' prompts; None: not known.
+def _mean(cell: CellResult, name: str) -> float | None:
+    found = getattr(cell, name)
+    return None if found is None or math.isnan(found.mean) else float(found.mean)
 
-    All prompts of the load are read one after another, none from a cache, at the low end of the
-    planner's speeds; then `tokens` are decoded.
-    """
-    users, context = cell.spec.load.concurrency, cell.spec.context
-    if not users or not context:
+
+def _is_burst(cell: CellResult) -> bool:
+    return cell.spec.load.arrivals is Arrivals.ONCE
+
+
+_ROUNDING: Final = 1.05
+"""A figure this little above a roof may be the roof, rounded."""
+_IN_FLIGHT: Final = 1.2
+"""Requests in flight over those allowed, that figures of two digits can show by rounding."""
+_FEWEST: Final = 30
+"""Answers, as of our own cells."""
+
+
+def _burst(_grid: Grid, cell: CellResult) -> str | None:
+    if not _is_burst(cell):
         return None
-    try:
-        read = prefill(*ground, prompt_tokens=context).seconds.high
-        step = decode(*ground, concurrency=users, context=context)
-    except OpsError:
+    return (
+        f"one burst of {cell.spec.load.concurrency} requests and its drain: no steady state, so "
+        "no serving rate"
+    )
+
+
+def _too_few(_grid: Grid, cell: CellResult) -> str | None:
+    got = cell.counts.succeeded if cell.counts else 0
+    if cell.state is not CellState.MEASURED or _is_burst(cell) or got >= _FEWEST:
         return None
-    return users * read + max(0.0, tokens - 1) / step.tokens_per_second_per_user.low
+    return f"{got} answers, {_FEWEST} wanted"
 
 
 def prefill_roof(ground: Known, prompt_tokens: int) -> float | None:
@@ -95,80 +404,65 @@ def prefill_roof(ground: Known, prompt_tokens: int) -> float | None:
     return work.tflops * 1e12 / flops if work.tflops else None
 
 
-def impossible(cells: Sequence[CellResult], claims: Claims) -> Iterator[Found]:
-    """Find cells that wrote tokens faster than memory is read, or had too many in flight."""
-    ground = ground_of(claims)
-    for place, cell in enumerate(cells):
-        words = _too_many(cell) or (_too_fast(ground, cell) if ground else None)
-        if words:
-            yield place, _verdict(Code.IMPOSSIBLE_SPEED, words)
-
-
-def _too_many(cell: CellResult) -> str | None:
-    """Little's law: rate times time is what is in flight, and no more than was allowed can be."""
-    rate, allowed, load = cell.request_throughput, cell.spec.load.concurrency, cell.spec.load
-    if not rate or not allowed or cell.e2el is None or load.requests_per_second:
+def _prompts_not_read(grid: Grid, cell: CellResult) -> str | None:
+    """Say where prompts would have been read faster than all arithmetic allows."""
+    ground, context = grid.ground, cell.spec.context
+    roof = prefill_roof(ground, context) if ground and context else None
+    if not ground or not roof:
         return None
-    if math.isnan(cell.e2el.mean):
-        return None
-    if rate * cell.e2el.mean <= allowed * _IN_FLIGHT:
-        return None
-    return (
-        f"{figure(rate)} requests/s of {seconds(cell.e2el.mean)} each are "
-        f"{figure(rate * cell.e2el.mean)} in flight, {allowed} were sent"
-    )
+    rate, first = (cell.request_throughput or 0.0) * context, _mean(cell, "ttft") or 0.0
+    if rate > roof * _ROUNDING:
+        return (
+            f"{figure(rate)} prompt tokens/s are claimed; {_device(ground)} can read at most "
+            f"{figure(roof)} of this model, {figure(rate / roof)} times fewer: most prompts were "
+            "found in the prefix cache"
+        )
+    if 0 < first * _ROUNDING < context / roof:
+        return (
+            f"mean TTFT is {seconds(first)}; {_device(ground)} cannot read {context:,} tokens of "
+            f"this model in less than {seconds(context / roof)}: most prompts were found in the "
+            "prefix cache"
+        )
+    return None
 
 
-def _too_fast(ground: Known, cell: CellResult) -> str | None:
-    allowed = cell.spec.load.concurrency
-    single = cell.tpot and cell.tpot.mean > 0 and allowed == 1
+def _impossible(grid: Grid, cell: CellResult) -> str | None:
+    """Say where tokens came faster than memory is read, or too many requests were in flight."""
+    load, rate, took = cell.spec.load, cell.request_throughput, _mean(cell, "e2el")
+    # Little's law: rate times time is what is in flight, and no more than was allowed can be.
+    if (
+        rate
+        and took is not None
+        and load.concurrency
+        and not load.requests_per_second
+        and rate * took > load.concurrency * _IN_FLIGHT
+    ):
+        return (
+            f"{figure(rate)} requests/s of {seconds(took)} each are {figure(rate * took)} in "
+            f"flight, {load.concurrency} were sent"
+        )
     try:
-        if single and cell.tpot:
-            said = planner_speed.judge(1 / cell.tpot.mean, *ground)
-            return said.reason if said.verdict == "impossible" else None
-        return _too_fast_together(ground, cell)
+        return _too_fast(grid.ground, cell) if grid.ground else None
     except OpsError:
         return None
 
 
-def _too_fast_together(ground: Known, cell: CellResult) -> str | None:
+def _too_fast(ground: Known, cell: CellResult) -> str | None:
     """Only tokens after the first are decoded, by at most as many requests as were sent."""
+    allowed, context = cell.spec.load.concurrency, cell.spec.context
+    if allowed == 1 and cell.tpot and cell.tpot.mean > 0:
+        said = speed.judge(1 / cell.tpot.mean, *ground)
+        return said.reason if said.verdict == "impossible" else None
     requests, tokens = cell.request_throughput, cell.output_token_throughput
-    if not requests or not tokens or not cell.spec.load.concurrency:
+    if not requests or not tokens or not allowed or tokens <= requests:
         return None
-    decoded = tokens - requests
-    if decoded <= 0:
-        return None
-    roof = decode(
-        *ground, concurrency=cell.spec.load.concurrency, context=cell.spec.context
-    ).roof_tokens_per_second
-    if decoded <= roof * _ROUNDING:
+    roof = decode(*ground, concurrency=allowed, context=context).roof_tokens_per_second
+    if tokens - requests <= roof * _ROUNDING:
         return None
     return (
-        f"{figure(decoded)} decoded tokens/s; {_device(ground)} can give at most {figure(roof)} to "
-        f"{cell.spec.load.concurrency} requests of {cell.spec.context:,} tokens"
+        f"{figure(tokens - requests)} decoded tokens/s; {_device(ground)} can give at most "
+        f"{figure(roof)} to {allowed} requests of {context:,} tokens"
     )
-
-
-def _prefill_words(ground: Known, rate: float, roof: float) -> str:
-    return (
-        f"{figure(rate)} prompt tokens/s are claimed; {_device(ground)} can read at most "
-        f"{figure(roof)} of this model, {figure(rate / roof)} times fewer: most prompts were found "
-        f"in the prefix cache"
-    )
-
-
-def _device(ground: Known) -> str:
-    return f"{ground.flags.tensor_parallel_size} x {ground.accelerator.title}"
-
-
-def _verdict(code: Code, because: str) -> Verdict:
-    return Verdict(code=code, because=because)
-
-
-def is_burst(cell: CellResult) -> bool:
-    """Whether it is one burst and its drain."""
-    return cell.spec.load.arrivals is Arrivals.ONCE
 
 
 _USUAL_TIMEOUTS: Final = (10.0, 20.0, 30.0, 60.0, 90.0, 120.0, 180.0, 300.0, 600.0, 900.0)
@@ -181,14 +475,13 @@ _EXACT: Final = 0.02
 """How far beyond a time-out a burst ends that time alone ended."""
 _LATE: Final = 1.2
 """How far, where connecting and leaving took their time."""
-_SEVERAL: Final = 2
 _MANY: Final = 20
 """Requests of which the slowest twentieth is more than one."""
 _SOME: Final = 0.01
 """Share of failures from which latencies are of survivors."""
 
 
-class Fate(NamedTuple):
+class _Fate(NamedTuple):
     """One cell's successes."""
 
     place: int
@@ -197,55 +490,56 @@ class Fate(NamedTuple):
     """That succeeded."""
 
     @property
-    def implied(self) -> float | None:
-        """Seconds after which everything still open failed, if time alone decided."""
-        rate, sent = self.cell.request_throughput, self.cell.spec.load.concurrency
-        return self.share * sent / rate if rate and sent and 0 < self.share < 1 else None
+    def waited(self) -> float:
+        return self.cell.wall_seconds or 0.0
 
 
-def failures(cells: Sequence[CellResult], claims: Claims) -> Iterator[Found]:
+def _failures(grid: Grid) -> Found:
     """Give every cell with failures its reason: LENGTH_CAPPED, TIMEOUTS or ERRORS."""
-    fates = [fate for place, cell in enumerate(cells) if (fate := _fate(place, cell))]
-    patience = timeout_of(fates, claims)
-    capped = _capped(fates, claims, patience)
+    fates = [
+        _Fate(place, cell, cell.counts.succeeded / cell.counts.measured)
+        for place, cell in enumerate(grid.cells)
+        if cell.counts and cell.counts.measured
+    ]
+    patience = grid.claims.timeout_seconds or _from_walls(fates) or _from_shares(fates)
+    capped = _capped(fates, grid.claims, patience)
     for fate in fates:
         if pinned := _pinned(fate.cell):
-            yield fate.place, Verdict(code=Code.TIMEOUTS, because=pinned)
-            continue
-        if fate.place in capped:
-            yield fate.place, Verdict(code=Code.LENGTH_CAPPED, because=capped[fate.place])
+            yield fate.place, Code.TIMEOUTS, pinned
+        elif fate.place in capped:
+            yield fate.place, Code.LENGTH_CAPPED, capped[fate.place]
         elif fate.share < 1 - _SOME:
-            late = _late(fate, patience) if patience else None
-            code = Code.TIMEOUTS if late else Code.ERRORS
-            yield fate.place, Verdict(code=code, because=late or _lost(fate))
+            if patience and (late := _late(fate, patience)):
+                yield fate.place, Code.TIMEOUTS, late
+            else:
+                total = fate.cell.counts.measured if fate.cell.counts else 0
+                lost = round((1 - fate.share) * total)
+                words = f"{lost} of {total} requests failed and the file does not say why"
+                yield fate.place, Code.ERRORS, words
 
 
-def timeout_of(fates: Sequence[Fate], claims: Claims) -> float | None:
-    """Find the client's time-out in seconds, from what all cells with failures have in common."""
-    if claims.timeout_seconds:
-        return claims.timeout_seconds
-    return _from_walls(fates) or _from_shares(fates)
-
-
-def _from_walls(fates: Sequence[Fate]) -> float | None:
-    """Find the usual time-out that several failing bursts lasted for, or one of them exactly."""
-    walls = [
-        fate.cell.wall_seconds
-        for fate in fates
-        if fate.share < 1 and is_burst(fate.cell) and fate.cell.wall_seconds
-    ]
+def _from_walls(fates: Sequence[_Fate]) -> float | None:
+    """Find the usual time-out that several failing bursts lasted for, one of them exactly."""
+    walls = [fate.waited for fate in fates if fate.share < 1 and _is_burst(fate.cell)]
     ended = {t: [w for w in walls if t * (1 - _EXACT) <= w <= t * _LATE] for t in _USUAL_TIMEOUTS}
     most = max(ended, key=lambda t: (len(ended[t]), -t))
     exact = any(wall <= most * (1 + _EXACT) for wall in ended[most])
-    return most if len(ended[most]) >= _SEVERAL and exact else None
+    return most if len(ended[most]) > 1 and exact else None
 
 
-def _from_shares(fates: Sequence[Fate]) -> float | None:
+def _from_shares(fates: Sequence[_Fate]) -> float | None:
     """Find the time-out that all half-failed bursts imply by the share that succeeded."""
-    implied = sorted(each for fate in fates if is_burst(fate.cell) and (each := fate.implied))
+    implied = [
+        fate.share * fate.cell.spec.load.concurrency / fate.cell.request_throughput
+        for fate in fates
+        if _is_burst(fate.cell)
+        and 0 < fate.share < 1
+        and fate.cell.request_throughput
+        and fate.cell.spec.load.concurrency
+    ]
     if not implied:
         return None
-    middle = statistics.median(implied)
+    middle = median(implied)
     usual = next((t for t in _USUAL_TIMEOUTS if abs(middle / t - 1) <= _AGREE), None)
     agreeing = [each for each in implied if abs(each / middle - 1) <= _AGREE]
     if len(implied) > 1 and len(agreeing) * 3 >= len(implied) * 2:
@@ -258,7 +552,7 @@ def _pinned(cell: CellResult) -> str | None:
     if cell.e2el is None or cell.e2el.count < _MANY:
         return None
     slow = [v for v in (cell.e2el.p95, cell.e2el.p99, cell.e2el.max) if not math.isnan(v)]
-    if len(slow) < _SEVERAL or max(slow) > min(slow) * (1 + _EXACT):
+    if len(slow) < 2 or max(slow) > min(slow) * (1 + _EXACT):
         return None
     usual = next((t for t in _USUAL_TIMEOUTS if abs(slow[0] / t - 1) <= _EXACT), None)
     if usual is None:
@@ -266,70 +560,133 @@ def _pinned(cell: CellResult) -> str | None:
     return f"the slowest requests all end after {seconds(slow[0])}: a limit of {seconds(usual)}"
 
 
-def _fate(place: int, cell: CellResult) -> Fate | None:
-    counts = cell.counts
-    if counts is None or not counts.measured:
-        return None
-    return Fate(place, cell, counts.succeeded / counts.measured)
-
-
-def _late(fate: Fate, patience: float) -> str | None:
+def _late(fate: _Fate, patience: float) -> str | None:
     cell, sent = fate.cell, fate.cell.spec.load.concurrency
-    if not sent or not is_burst(cell):
+    if not sent or not _is_burst(cell):
         return None
     if cell.state is CellState.FAILED:
-        waited = cell.wall_seconds or 0.0
-        ended = f"all {sent} failed after {seconds(waited)}; the time-out is {seconds(patience)}"
-        return ended if waited >= patience * (1 - _AGREE) else None
+        ended = f"all {sent} failed after {seconds(fate.waited)}"
+        waited = fate.waited >= patience * (1 - _AGREE)
+        return f"{ended}; the time-out is {seconds(patience)}" if waited else None
     foreseen = min(1.0, patience * (cell.request_throughput or 0.0) / sent)
-    if abs(foreseen - fate.share) > _OFF:
-        lasted = cell.wall_seconds or 0.0
-        if lasted < patience * (1 - _EXACT):
-            return None
+    if abs(foreseen - fate.share) <= _OFF:
         return (
-            f"{percent(1 - fate.share)} failed in a burst that lasted {seconds(lasted)}, longer "
-            f"than the client's time-out of {seconds(patience)}"
+            f"{percent(fate.share)} succeeded; at {figure(cell.request_throughput or 0)} requests/s"
+            f" {percent(foreseen)} of {sent} end within a time-out of {seconds(patience)}"
         )
+    if fate.waited < patience * (1 - _EXACT):
+        return None
     return (
-        f"{percent(fate.share)} succeeded; at {figure(cell.request_throughput or 0)} requests/s "
-        f"{percent(foreseen)} of {sent} end within a time-out of {seconds(patience)}"
+        f"{percent(1 - fate.share)} failed in a burst that lasted {seconds(fate.waited)}, longer "
+        f"than the client's time-out of {seconds(patience)}"
     )
 
 
-def _lost(fate: Fate) -> str:
-    counts = fate.cell.counts
-    total = counts.measured if counts else 0
-    lost = round((1 - fate.share) * total)
-    return f"{lost} of {total} requests failed and the file does not say why"
-
-
-def _capped(fates: Sequence[Fate], claims: Claims, patience: float | None) -> dict[int, str]:
+def _capped(fates: Sequence[_Fate], claims: Claims, patience: float | None) -> dict[int, str]:
     """Find cells whose prompts the model cannot take, by what is said or by whole rows."""
     if claims.max_model_len:
+        answer = claims.output_tokens or 1
         return {
-            fate.place: f"{fate.cell.spec.context:,} + {claims.output_tokens or 1} tokens exceed "
-            f"max_model_len {claims.max_model_len:,}"
+            fate.place: f"{fate.cell.spec.context:,} + {answer} tokens exceed max_model_len "
+            f"{claims.max_model_len:,}"
             for fate in fates
-            if fate.share == 0
-            and fate.cell.spec.context + (claims.output_tokens or 1) > claims.max_model_len
+            if fate.share == 0 and fate.cell.spec.context + answer > claims.max_model_len
         }
-    rows: dict[int, list[Fate]] = defaultdict(list)
+    by_length: dict[int, list[_Fate]] = defaultdict(list)
     for fate in fates:
-        rows[fate.cell.spec.context].append(fate)
+        by_length[fate.cell.spec.context].append(fate)
     found: dict[int, str] = {}
-    for context in sorted(rows, reverse=True):
-        row = rows[context]
-        if any(fate.share > 0 or _waited(fate, patience) for fate in row):
+    for context in sorted(by_length, reverse=True):
+        row = by_length[context]
+        # A prompt that is too long is refused at once; what waited was given up.
+        waited = patience and any(fate.waited >= patience * (1 - _AGREE) for fate in row)
+        if waited or any(fate.share > 0 for fate in row):
             break
         words = f"all {len(row)} loads fail at {context:,} prompt tokens and at every longer length"
         found |= {fate.place: words for fate in row}
     return {} if len(found) == len(fates) else found
 
 
-def _waited(fate: Fate, patience: float | None) -> bool:
-    """Whether it failed by waiting: a prompt that is too long is refused at once."""
-    waited = fate.cell.wall_seconds
-    return patience is not None and waited is not None and waited >= patience * (1 - _AGREE)
+_COLD: Final = 3.0
+"""Times what a request must take at most."""
+_OVERHEAD: Final = 1.0
+"""Seconds that the way there, a scheduler and a client may add to any request."""
+_SLOWEST: Final = 1.0
+"""Requests/s below which no engine is held back by anything but its model."""
+_SMALL: Final = 64
+"""Requests at once: of more, time is waiting, and neither caches nor compiling show in a mean."""
+_SLOW_PREFILL: Final = 500.0
+"""Prompt tokens/s below which no accelerator that serves is known to read."""
+
+
+def _cold(grid: Grid, cell: CellResult) -> str | None:
+    """Say where a cell took far longer than its prompts and answers must take on this hardware.
+
+    Where model or hardware is not known, a cell is held against the next load and the next length
+    instead, which both have more to do, and against a prompt that is read slowly.
+    """
+    took, counts = _mean(cell, "e2el"), cell.counts
+    if took is None or (cell.spec.load.concurrency or 0) > _SMALL:
+        return None
+    if counts and counts.succeeded < (1 - _SOME) * counts.measured:
+        return None  # failures may explain how long the others took
+    words = _beyond(grid, grid.ground, cell, took) if grid.ground else _among(grid, cell, took)
+    return words and f"{seconds(took)} a request, {words}: compiling or loading was measured"
+
+
+def _beyond(grid: Grid, ground: Known, cell: CellResult, took: float) -> str | None:
+    """All prompts of the load are read one after another, none from a cache; then it decodes."""
+    users, context = cell.spec.load.concurrency, cell.spec.context
+    if not users or not context:
+        return None
+    requests, output = cell.request_throughput, cell.output_token_throughput
+    known = output / requests if requests and output else 1.0
+    tokens = max(known, grid.claims.output_tokens or 1, cell.spec.output_tokens or 1)
+    try:
+        read = prefill(*ground, prompt_tokens=context).seconds.high
+        step = decode(*ground, concurrency=users, context=context)
+    except OpsError:
+        return None
+    honest = users * read + max(0.0, tokens - 1) / step.tokens_per_second_per_user.low
+    pace = max(
+        _SLOWEST,
+        *(
+            each.request_throughput or 0.0
+            for each in grid.cells
+            if each.spec.context >= context and each.spec.output_tokens == cell.spec.output_tokens
+        ),
+    )
+    if took <= _COLD * honest + _OVERHEAD + users / pace:
+        return None
+    return (
+        f"where {users} prompts of {context:,} tokens that are in no cache take "
+        f"{seconds(honest)} at most on this hardware"
+    )
+
+
+def _among(grid: Grid, cell: CellResult, took: float) -> str | None:
+    spec = cell.spec
+    times = {each.spec: each.e2el.mean for each in grid.cells if each.e2el}
+    alike = [
+        each
+        for each in times
+        if each.load.arrivals is spec.load.arrivals and each.output_tokens == spec.output_tokens
+    ]
+    loads = [each for each in alike if each.context == spec.context and _size(each) > _size(spec)]
+    lengths = [each for each in alike if each.load == spec.load and each.context > spec.context]
+    nearest = (
+        min(loads, key=_size, default=None),
+        min(lengths, key=lambda each: each.context, default=None),
+    )
+    slower = [times[each] for each in nearest if each and not math.isnan(times[each])]
+    read = (spec.load.concurrency or 1) * max(spec.context, 1) / _SLOW_PREFILL
+    if len(slower) < 2 or took <= _COLD * max(*slower, read) + _OVERHEAD:
+        return None
+    return f"where more load and longer prompts take {seconds(max(slower))} at most"
+
+
+def _size(spec: CellSpec) -> float:
+    return spec.load.requests_per_second or spec.load.concurrency or 0
 
 
 _CLIENT_CEILING: Final = ((64, 244.0), (256, 171.0), (1024, 64.0))
@@ -341,162 +698,6 @@ faster ones had another client."""
 _FELL: Final = 0.9
 _NEAR_CEILING: Final = 0.5
 """Where throughput falls as requests grow, so much of the ceiling is enough."""
-_COLD: Final = 3.0
-"""Times what a request must take at most."""
-_OVERHEAD: Final = 1.0
-"""Seconds that the way there, a scheduler and a client may add to any request."""
-_FAILED: Final = 0.01
-_SLOWEST: Final = 1.0
-"""Requests/s below which no engine is held back by anything but its model."""
-_SMALL: Final = 64
-"""Requests at once: of more, time is waiting, and neither caches nor compiling show in a mean."""
-_SLOW_PREFILL: Final = 500.0
-"""Prompt tokens/s below which no accelerator that serves is known to read."""
-_FEWEST: Final = 30
-"""Answers, as of our own cells."""
-_COPIED: Final = 0.8
-"""Share of common cells with the same figures."""
-_COMMON: Final = 6
-_DIGITS: Final = 4
-_NOT_ONE: Final = 0.01
-_SAME_RATIO: Final = 1e-4
-"""Spread of the ratios of two columns, of which one is the other times a number."""
-
-
-class Run(NamedTuple):
-    """Other results that these may be a copy of."""
-
-    name: str
-    """With its model, as a person knows it."""
-    cells: Sequence[CellResult]
-    run_id: str = ""
-
-
-def audit(
-    cells: Sequence[CellResult], claims: Claims, *, others: Sequence[Run] = ()
-) -> tuple[CellResult, ...]:
-    """Give the cells with what their figures say against them; clean ones get nothing."""
-    said: dict[int, list[Verdict]] = defaultdict(list)
-    for place, verdict in _all(cells, claims, others):
-        said[place].append(verdict)
-    return tuple(
-        cell.model_copy(update={"verdicts": (*cell.verdicts, *said[place])})
-        for place, cell in enumerate(cells)
-    )
-
-
-def _all(cells: Sequence[CellResult], claims: Claims, others: Sequence[Run]) -> Iterator[Found]:
-    yield from _bursts(cells)
-    yield from prompts_not_read(cells, claims)
-    yield from impossible(cells, claims)
-    yield from failures(cells, claims)
-    yield from _cold(cells, claims)
-    yield from _client(cells)
-    yield from _few(cells)
-    yield from _copied(cells, others)
-    yield from _copied_inside(cells)
-    yield from _reckoned(cells)
-
-
-def _bursts(cells: Sequence[CellResult]) -> Iterator[Found]:
-    for place, cell in enumerate(cells):
-        if is_burst(cell):
-            words = (
-                f"one burst of {cell.spec.load.concurrency} requests and its drain: no steady "
-                f"state, so no serving rate"
-            )
-            yield place, Verdict(code=Code.ARTICLE_METHOD, because=words)
-
-
-def _few(cells: Sequence[CellResult]) -> Iterator[Found]:
-    for place, cell in enumerate(cells):
-        got = cell.counts.succeeded if cell.counts else 0
-        if cell.state is CellState.MEASURED and not is_burst(cell) and got < _FEWEST:
-            words = f"{got} answers, {_FEWEST} wanted"
-            yield place, Verdict(code=Code.TOO_FEW_SAMPLES, because=words)
-
-
-def _cold(cells: Sequence[CellResult], claims: Claims) -> Iterator[Found]:
-    """Find cells that took far longer than their prompts and answers must take on this hardware.
-
-    Where model or hardware is not known, a cell is held against the next load and the next length
-    instead, which both have more to do, and against a prompt that is read slowly.
-    """
-    ground = ground_of(claims)
-    for place, cell in enumerate(cells):
-        took = cell.e2el.mean if cell.e2el else math.nan
-        if math.isnan(took) or (cell.spec.load.concurrency or 0) > _SMALL or _half_failed(cell):
-            continue
-        words = _beyond(ground, cells, cell, claims) if ground else _among(cells, cell, took)
-        if words:
-            because = f"{seconds(took)} a request, {words}: compiling or loading was measured"
-            yield place, Verdict(code=Code.COLD, because=because)
-
-
-def _half_failed(cell: CellResult) -> bool:
-    """Whether failures may explain how long the others took."""
-    counts = cell.counts
-    return counts is not None and counts.succeeded < (1 - _FAILED) * counts.measured
-
-
-def _beyond(
-    ground: Known, cells: Sequence[CellResult], cell: CellResult, claims: Claims
-) -> str | None:
-    took, users = cell.e2el.mean if cell.e2el else 0.0, cell.spec.load.concurrency or 1
-    honest = honest_seconds(ground, cell, _answer(cell, claims))
-    if honest is None or took <= _COLD * honest + _OVERHEAD + users / _pace(cells, cell):
-        return None
-    return (
-        f"where {cell.spec.load.concurrency} prompts of {cell.spec.context:,} tokens that are in "
-        f"no cache take {seconds(honest)} at most on this hardware"
-    )
-
-
-def _pace(cells: Sequence[CellResult], cell: CellResult) -> float:
-    """Give the requests/s that engine and client reached with prompts as long or longer."""
-    rates = (
-        each.request_throughput or 0.0
-        for each in cells
-        if each.spec.context >= cell.spec.context
-        and each.spec.output_tokens == cell.spec.output_tokens
-    )
-    return max(_SLOWEST, *rates)
-
-
-def _answer(cell: CellResult, claims: Claims) -> float:
-    requests, output = cell.request_throughput, cell.output_token_throughput
-    known = output / requests if requests and output else 1.0
-    return max(known, claims.output_tokens or 1, cell.spec.output_tokens or 1)
-
-
-def _among(cells: Sequence[CellResult], cell: CellResult, took: float) -> str | None:
-    grid = {each.spec: each.e2el.mean for each in cells if each.e2el}
-    slower = [grid[spec] for spec in _next(cell.spec, grid) if not math.isnan(grid[spec])]
-    users = cell.spec.load.concurrency or 1
-    read = users * max(cell.spec.context, 1) / _SLOW_PREFILL
-    if len(slower) < 2 or took <= _COLD * max(*slower, read) + _OVERHEAD:
-        return None
-    return f"where more load and longer prompts take {seconds(max(slower))} at most"
-
-
-def _next(spec: CellSpec, grid: Iterable[CellSpec]) -> list[CellSpec]:
-    alike = [
-        each
-        for each in grid
-        if each.load.arrivals is spec.load.arrivals and each.output_tokens == spec.output_tokens
-    ]
-    loads = [each for each in alike if each.context == spec.context and _load(each) > _load(spec)]
-    lengths = [each for each in alike if each.load == spec.load and each.context > spec.context]
-    nearest = [min(loads, key=_load, default=None), min(lengths, key=_context, default=None)]
-    return [each for each in nearest if each is not None]
-
-
-def _load(spec: CellSpec) -> float:
-    return spec.load.requests_per_second or spec.load.concurrency or 0
-
-
-def _context(spec: CellSpec) -> int:
-    return spec.context
 
 
 def client_ceiling(concurrency: int) -> float:
@@ -505,21 +706,20 @@ def client_ceiling(concurrency: int) -> float:
     >>> [round(client_ceiling(users)) for users in (8, 64, 256, 1024, 2048)]
     [244, 244, 171, 64, 39]
     """
-    if concurrency <= _CLIENT_CEILING[0][0]:
-        return _CLIENT_CEILING[0][1]
-    lower, upper = (
-        _CLIENT_CEILING[:2] if concurrency <= _CLIENT_CEILING[1][0] else _CLIENT_CEILING[1:]
-    )
-    slope = math.log(upper[1] / lower[1]) / math.log(upper[0] / lower[0])
-    return float(lower[1] * (concurrency / lower[0]) ** slope)
+    lower, middle, upper = _CLIENT_CEILING
+    if concurrency <= lower[0]:
+        return lower[1]
+    low, high = (lower, middle) if concurrency <= middle[0] else (middle, upper)
+    slope = math.log(high[1] / low[1]) / math.log(high[0] / low[0])
+    return float(low[1] * (concurrency / low[0]) ** slope)
 
 
-def _client(cells: Sequence[CellResult]) -> Iterator[Found]:
-    places = {id(cell): place for place, cell in enumerate(cells)}
-    for row in rows(cell for cell in cells if is_burst(cell)):
+def _client(grid: Grid) -> Found:
+    places = {id(cell): place for place, cell in enumerate(grid.cells)}
+    for row in rows(cell for cell in grid.cells if _is_burst(cell)):
         for cell in row.cells:
             if words := _like_the_script(cell, row):
-                yield places[id(cell)], Verdict(code=Code.CLIENT_SATURATED, because=words)
+                yield places[id(cell)], Code.CLIENT_SATURATED, words
 
 
 def _like_the_script(cell: CellResult, row: Row) -> str | None:
@@ -527,45 +727,77 @@ def _like_the_script(cell: CellResult, row: Row) -> str | None:
     if sent < _CLIENT_CEILING[0][0]:
         return None
     ceiling = client_ceiling(sent)
-    before = [
-        each.request_throughput or 0.0
-        for each in row.cells
-        if (each.spec.load.concurrency or 0) < sent
-    ]
-    fell = rate < _FELL * max(before, default=0.0)
+    fewer = [each for each in row.cells if (each.spec.load.concurrency or 0) < sent]
+    before = max((each.request_throughput or 0.0 for each in fewer), default=0.0)
+    fell = rate < _FELL * before
     least = _NEAR_CEILING if fell else _AT_CEILING[0]
     if not least <= rate / ceiling <= _AT_CEILING[1]:
         return None
-    falls = f", after {figure(max(before))} with fewer" if fell else ""
-    known = cell.e2el is not None and not math.isnan(cell.e2el.mean)
-    took = f" and {seconds(cell.e2el.mean)} each" if cell.e2el and known else ""
+    falls = f", after {figure(before)} with fewer" if fell else ""
+    mean = _mean(cell, "e2el")
+    took = "" if mean is None else f" and {seconds(mean)} each"
     return (
         f"{figure(rate)} requests/s{took} at {sent} at once{falls}; a script of this kind (httpx) "
         f"reaches {figure(ceiling)} against a server that does nothing"
     )
 
 
-def _copied(cells: Sequence[CellResult], others: Sequence[Run]) -> Iterator[Found]:
+_COPIED: Final = 0.8
+"""Share of common cells with the same figures."""
+_COMMON: Final = 6
+_DIGITS: Final = 4
+_NOT_ONE: Final = 0.01
+_SAME_RATIO: Final = 1e-4
+"""Spread of the ratios of two columns, of which one is the other times a number."""
+_METRICS: Final[Mapping[str, Callable[[CellResult], float | None]]] = {
+    "requests/s": lambda cell: cell.request_throughput,
+    "mean E2EL": lambda cell: _mean(cell, "e2el"),
+    "mean TTFT": lambda cell: _mean(cell, "ttft"),
+}
+"""Figures by which a copy is known."""
+Pairs = Mapping[CellSpec, tuple[CellResult, CellResult]]
+K = TypeVar("K", bound=Hashable)
+
+
+def _copied(grid: Grid) -> Found:
     """Find figures that stand in another run, as they are or times one number."""
-    mine = {cell.spec: cell for cell in cells if cell.request_throughput}
-    for other in others:
+    mine = {cell.spec: cell for cell in grid.cells if cell.request_throughput}
+    for other in grid.others:
         theirs = {cell.spec: cell for cell in other.cells if cell.request_throughput}
-        common = [spec for spec in mine if spec in theirs]
-        pairs = {spec: (mine[spec], theirs[spec]) for spec in common}
+        pairs = {spec: (cell, theirs[spec]) for spec, cell in mine.items() if spec in theirs}
         same = {spec for spec, (one, two) in pairs.items() if _print(one) == _print(two)}
-        if len(common) >= _COMMON and len(same) >= _COPIED * len(common):
+        if len(pairs) >= _COMMON and len(same) >= _COPIED * len(pairs):
             said = f"have the figures of {other.name} to {_DIGITS} digits"
         else:
             same, said = _scaled(pairs, other.name)
-        words = f"{len(same)} of {len(common)} common cells "
-        for place, cell in enumerate(cells):
+        for place, cell in enumerate(grid.cells):
             if cell.spec in same:
-                share = percent(len(same) / len(common))
-                because = f"{words}({share}) {said}"
-                yield place, Verdict(code=Code.DUPLICATED_GRID, because=because)
+                share = percent(len(same) / len(pairs))
+                words = f"{len(same)} of {len(pairs)} common cells ({share}) {said}"
+                yield place, Code.DUPLICATED_GRID, words
 
 
-Pairs = Mapping[CellSpec, tuple[CellResult, CellResult]]
+def _copied_inside(grid: Grid) -> Found:
+    """Find rows of one file that are another of its rows times one number."""
+    every: dict[tuple[int, int], dict[Load, tuple[int, CellResult]]] = defaultdict(dict)
+    for place, cell in enumerate(grid.cells):
+        if cell.request_throughput:
+            every[cell.spec.lengths][cell.spec.load] = place, cell
+    marked: set[tuple[int, int]] = set()
+    for one, two in combinations(sorted(every), 2):
+        first, other = every[one], every[two]
+        common = [load for load in first if load in other]
+        if len(common) < _COMMON or two in marked:
+            continue
+        pairs = {other[load][1].spec: (other[load][1], first[load][1]) for load in common}
+        label = first[common[0]][1].spec.length_label
+        same, said = _scaled(pairs, f"the row of {label} tokens")
+        for place, cell in (other[load] for load in common):
+            if cell.spec in same:
+                words = f"{len(same)} of {len(common)} cells of the row {said}"
+                yield place, Code.DUPLICATED_GRID, words
+        if same:
+            marked.add(two)
 
 
 def _scaled(pairs: Pairs, name: str) -> tuple[set[CellSpec], str]:
@@ -577,61 +809,41 @@ def _scaled(pairs: Pairs, name: str) -> tuple[set[CellSpec], str]:
             if (ours := value(one)) and (theirs := value(two)) and ours > 0 and theirs > 0
             if max(_digits(ours), _digits(theirs)) >= _DIGITS
         }
-        if len(ratios) < _COMMON:
-            continue
-        middle = median(ratios.values())
-        same = {spec for spec, each in ratios.items() if abs(each / middle - 1) <= _SAME_RATIO}
-        if len(same) >= max(_COMMON, _COPIED * len(ratios)):
-            return same, f"have {figure(middle)} times the {metric} of {name}, to {_DIGITS} digits"
+        factor, same = _one_factor(ratios)
+        if same:
+            return same, f"have {figure(factor)} times the {metric} of {name}, to {_DIGITS} digits"
     return set(), ""
 
 
-def _copied_inside(cells: Sequence[CellResult]) -> Iterator[Found]:
-    """Find rows of one file that are another of its rows times one number."""
-    every: dict[tuple[int, int], dict[Load, tuple[int, CellResult]]] = defaultdict(dict)
-    for place, cell in enumerate(cells):
-        if cell.request_throughput:
-            every[cell.spec.lengths][cell.spec.load] = place, cell
-    table = {lengths: row for lengths, row in every.items() if len(row) >= _COMMON}
-    marked: set[tuple[int, int]] = set()
-    for one, two in combinations(sorted(table), 2):
-        common = [load for load in table[one] if load in table[two]]
-        pairs = {
-            table[two][load][1].spec: (table[two][load][1], table[one][load][1]) for load in common
-        }
-        label = table[one][common[0]][1].spec.length_label if common else ""
-        same, words = _scaled(pairs, f"the row of {label} tokens")
-        for load in common:
-            place, cell = table[two][load]
-            if cell.spec in same and two not in marked:
-                because = f"{len(same)} of {len(common)} cells of the row {words}"
-                yield place, Verdict(code=Code.DUPLICATED_GRID, because=because)
-        if same:
-            marked.add(two)
-
-
-def _reckoned(cells: Sequence[CellResult]) -> Iterator[Found]:
+def _computed(grid: Grid) -> Found:
     """Find percentiles that are the mean times one number in cell after cell."""
     for name, point in product(("e2el", "ttft", "tpot"), ("p50", "p90", "p95", "p99")):
         ratios = {
-            place: getattr(spread, point) / spread.mean
-            for place, cell in enumerate(cells)
-            if (spread := getattr(cell, name)) is not None
-            and spread.count > 1
-            and spread.mean > 0
-            and getattr(spread, point) > 0
-            and max(_digits(spread.mean), _digits(getattr(spread, point))) >= _DIGITS
+            place: getattr(each, point) / each.mean
+            for place, cell in enumerate(grid.cells)
+            if (each := getattr(cell, name)) is not None
+            and each.count > 1
+            and each.mean > 0
+            and getattr(each, point) > 0
+            and max(_digits(each.mean), _digits(getattr(each, point))) >= _DIGITS
         }
-        middle = median(ratios.values()) if ratios else 1.0
-        same = [place for place, each in ratios.items() if abs(each / middle - 1) <= _SAME_RATIO]
-        if len(same) < max(_COMMON, _COPIED * len(ratios)) or abs(middle - 1) < _NOT_ONE:
+        factor, same = _one_factor(ratios)
+        if abs(factor - 1) < _NOT_ONE:
             continue
         words = (
-            f"{name.upper()} {point} is {middle:.4g} times the mean in {len(same)} of "
+            f"{name.upper()} {point} is {factor:.4g} times the mean in {len(same)} of "
             f"{len(ratios)} cells: computed, not measured"
         )
-        for place in same:
-            yield place, Verdict(code=Code.CONTRADICTORY, because=words)
+        yield from ((place, Code.CONTRADICTORY, words) for place in sorted(same))
+
+
+def _one_factor(ratios: Mapping[K, float]) -> tuple[float, set[K]]:
+    """Return the ratio that nearly all have to four digits, and those that have it."""
+    if len(ratios) < _COMMON:
+        return 1.0, set()
+    middle = median(ratios.values())
+    same = {key for key, each in ratios.items() if abs(each / middle - 1) <= _SAME_RATIO}
+    return middle, same if len(same) >= max(_COMMON, _COPIED * len(ratios)) else set()
 
 
 def _digits(value: float) -> int:
@@ -649,19 +861,15 @@ def _print(cell: CellResult) -> tuple[str, ...]:
     return tuple(f"{value:.{_DIGITS}g}" for value in figures if value)
 
 
-def _mean(name: str) -> Callable[[CellResult], float | None]:
-    """Make the reader of one mean; None where it is not known."""
-
-    def read(cell: CellResult) -> float | None:
-        found = getattr(cell, name)
-        return None if found is None or math.isnan(found.mean) else float(found.mean)
-
-    return read
-
-
-_METRICS: Final[Mapping[str, Callable[[CellResult], float | None]]] = {
-    "requests/s": lambda cell: cell.request_throughput,
-    "mean E2EL": _mean("e2el"),
-    "mean TTFT": _mean("ttft"),
-}
-"""Figures by which a copy is known."""
+_RULES: Final[Iterable[Callable[[Grid], Found]]] = (
+    _of_each(Code.ARTICLE_METHOD, _burst),
+    _of_each(Code.PREFIX_CACHED, _prompts_not_read),
+    _of_each(Code.IMPOSSIBLE_SPEED, _impossible),
+    _failures,
+    _of_each(Code.COLD, _cold),
+    _client,
+    _of_each(Code.TOO_FEW_SAMPLES, _too_few),
+    _copied,
+    _copied_inside,
+    _computed,
+)

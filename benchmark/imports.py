@@ -1,57 +1,85 @@
-"""Other people's results in our form, audited: whatever tool wrote them."""
+"""Other people's results in our form, audited: aiperf, guidellm, and tables of any kind."""
 
 import csv
 import json
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import cached_property, partial
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 
-from benchmark import import_formats
 from benchmark.folder import RunFolder
-from benchmark.import_audit import Run, audit
-from benchmark.import_cells import Claims, Imported, Read, slug
+from benchmark.import_audit import Claims, Figures, Run, audit, make_cell, number, spread, whole
 from benchmark.records import (
+    Arrivals,
     CellResult,
+    CellSpec,
+    CellState,
+    Code,
+    Distribution,
     Host,
     Load,
     Manifest,
+    Profile,
     Progress,
     Provenance,
     RunPlan,
     RunState,
     Subject,
+    Verdict,
+    Workload,
+    percent,
+    seconds,
 )
 from core.errors import InvalidArgument, NotFound
+from core.redaction import one_line
 from planner.model import full_name
 
+MOST_CELLS: Final = 5_000
 _MOST_BYTES: Final = 64 * 2**20
 """guidellm can keep every request in its report; parsed, it takes ten times its size."""
-_JSON_FORMS: Final = (
-    SimpleNamespace(
-        LOOKED_FOR=import_formats.GUIDELLM_LOOKED_FOR,
-        read=import_formats.read_guidellm,
-        reads=import_formats.is_guidellm,
-    ),
-    SimpleNamespace(
-        LOOKED_FOR=import_formats.AIPERF_LOOKED_FOR,
-        read=import_formats.read_aiperf,
-        reads=import_formats.is_aiperf,
-    ),
-)
-_LOOKED_FOR: Final = "; ".join(
-    form.LOOKED_FOR
-    for form in (
-        SimpleNamespace(LOOKED_FOR=import_formats.TABLE_LOOKED_FOR, read=import_formats.read_table),
-        *_JSON_FORMS,
-    )
-)
-_UNKNOWN: Final = "not known"
 _COMPARED: Final = 50
 """Other imports that a new one is held against."""
+_WORDS: Final = 120
+"""Characters of a file's own words."""
+_DEEPEST: Final = 12
+_UNKNOWN: Final = "not known"
+_LOOKED_FOR: Final = (
+    "a CSV or JSON with one row or object for each load, which has a concurrency, max_concurrency, "
+    "num_concurrent_requests or request_rate and a throughput or a latency: the articles' CSV "
+    "(context_size, concurrency, success_rate, …), vllm bench serve and sweep, sglang "
+    "bench_serving, inference-perf's stages, llmperf's summary; guidellm's JSON: an object with "
+    "`benchmarks`, each with metrics.requests_per_second and metrics.prompt_token_count; aiperf's "
+    "profile_export_aiperf.json: an object whose request_throughput and request_latency have "
+    "`unit` and `avg`"
+)
+Json = Mapping[str, Any]
+T = TypeVar("T")
+
+
+class Imported(NamedTuple):
+    """Somebody else's results in our form, with what the audit says against them."""
+
+    manifest: Manifest
+    cells: tuple[CellResult, ...]
+    notes: tuple[str, ...]
+    """What the file does not say, or says in another way than ours."""
+
+
+class Read(NamedTuple):
+    """What one of the tools' files holds, before it is audited."""
+
+    tool: str
+    cells: tuple[CellResult, ...]
+    workload: Workload
+    profile: Profile = "standard"
+    model: str | None = None
+    created_at: datetime | None = None
+    notes: tuple[str, ...] = ()
 
 
 def import_file(path: Path, *, claims: Claims, others: Sequence[Run] = ()) -> Imported:
@@ -61,8 +89,7 @@ def import_file(path: Path, *, claims: Claims, others: Sequence[Run] = ()) -> Im
         InvalidArgument: It cannot be read, or is of no form that is known; it says what was
             looked for.
     """
-    text = _text(path)
-    read = _read(text, path, claims)
+    read = _read(_text(path), path, claims)
     if not read.cells:
         raise InvalidArgument(
             f"{path.name} has no row that could be a cell.", fix=f"Give {_LOOKED_FOR}."
@@ -116,9 +143,12 @@ def earlier(folders: Iterable[RunFolder]) -> Iterator[Run]:
 
 
 def _text(path: Path) -> str:
+    unreadable = partial(
+        InvalidArgument, f"{path.name} cannot be read as text.", fix=f"Give {_LOOKED_FOR}."
+    )
     try:
         if path.exists() and not path.is_file():  # a pipe or a device has no end
-            raise _unreadable(path, "It is no regular file.")
+            raise unreadable(cause="It is no regular file.")
         if path.stat().st_size > _MOST_BYTES:
             raise InvalidArgument(
                 f"{path.name} has more than {_MOST_BYTES // 2**20} MiB.",
@@ -126,37 +156,37 @@ def _text(path: Path) -> str:
             )
         return path.read_text(encoding="utf-8-sig")
     except (OSError, ValueError) as exc:  # ValueError: a name that no file can have, or no UTF-8
-        raise _unreadable(path, str(exc)) from exc
-
-
-def _unreadable(path: Path, cause: str) -> InvalidArgument:
-    return InvalidArgument(
-        f"{path.name} cannot be read as text.", fix=f"Give {_LOOKED_FOR}.", cause=cause
-    )
+        raise unreadable(cause=str(exc)) from exc
 
 
 def _read(text: str, path: Path, claims: Claims) -> Read:
     try:
         documents = list(_documents(text))
-        for form in _JSON_FORMS:
-            if form.reads(documents):
-                found: Read = form.read(documents, claims)
-                return found
-        rows = (
-            import_formats.from_documents(documents) if documents else import_formats.from_csv(text)
-        )
+        first: Any = documents[0] if len(documents) == 1 else None
+        if _is_guidellm(first):
+            return _read_guidellm(first, claims)
+        if _is_aiperf(first):
+            return _read_aiperf(first, claims)
+        rows = from_documents(documents) if documents else from_csv(text)
         if rows is not None:
-            return import_formats.read_table(rows, claims)
+            return read_table(rows, claims)
     except (csv.Error, ArithmeticError, RecursionError, ValidationError) as exc:
         raise InvalidArgument(
             f"{path.name} holds figures that no benchmark can have.",
             fix=f"Give {_LOOKED_FOR}.",
             cause=type(exc).__name__,
         ) from exc
+    # What it is is said in general: a file that was named by mistake may hold secrets.
+    if not documents:
+        cause = "It is neither JSON nor a CSV with those columns."
+    elif isinstance(documents[0], dict):
+        cause = "It is JSON, with other keys."
+    else:
+        cause = f"It is JSON, but no object: {type(documents[0]).__name__}."
     raise InvalidArgument(
         f"{path.name} is of no form that is read here.",
         fix=f"Give one of these: {_LOOKED_FOR}.",
-        cause=_what_it_is(documents),
+        cause=cause,
     )
 
 
@@ -166,32 +196,23 @@ def _documents(text: str) -> Iterator[Any]:
         yield json.loads(text)
     except (ValueError, RecursionError):
         try:
-            found = [json.loads(line) for line in text.splitlines() if line.strip()]
+            yield from [json.loads(line) for line in text.splitlines() if line.strip()]
         except (ValueError, RecursionError):
             return
-        yield from found
-
-
-def _what_it_is(documents: Sequence[Any]) -> str:
-    """Say it in general: a file that was named by mistake may hold secrets."""
-    if not documents:
-        return "It is neither JSON nor a CSV with those columns."
-    if not isinstance(documents[0], dict):
-        return f"It is JSON, but no object: {type(documents[0]).__name__}."
-    return "It is JSON, with other keys."
 
 
 def _manifest(path: Path, read: Read, claims: Claims) -> Manifest:
     cells, model = read.cells, claims.model or read.model
     created = read.created_at or datetime.fromtimestamp(path.stat().st_mtime, UTC)
+    slug = re.sub(r"[^a-z0-9]+", "-", path.stem.lower()).strip("-")[:48] or "file"
     return Manifest(
-        run_id=f"{created:%Y%m%d-%H%M%S}-import-{slug(path.stem)}",
+        run_id=f"{created:%Y%m%d-%H%M%S}-import-{slug}",
         created_at=created,
-        base_url=read.base_url or f"imported:{path.name}",
+        base_url=f"imported:{path.name}",
         plan=RunPlan(
             profile=read.profile,
             contexts=tuple(dict.fromkeys(c.spec.context for c in cells if c.spec.context)),
-            loads=_loads(cells),
+            loads=tuple(dict.fromkeys(cell.spec.load for cell in cells)),
             workload=read.workload,
         ),
         subject=Subject(
@@ -204,23 +225,15 @@ def _manifest(path: Path, read: Read, claims: Claims) -> Manifest:
             usd_per_hour=claims.usd_per_hour,
             price_source=None if claims.usd_per_hour is None else "said at the import",
         ),
-        host=_host(read),
-    )
-
-
-def _loads(cells: Sequence[CellResult]) -> tuple[Load, ...]:
-    return tuple(dict.fromkeys(cell.spec.load for cell in cells))
-
-
-def _host(read: Read) -> Host:
-    """Nobody wrote down what machine it was."""
-    return Host(
-        system=_UNKNOWN,
-        cpu=_UNKNOWN,
-        cores=0,
-        memory_gib=0.0,
-        python=_UNKNOWN,
-        versions={"tool": read.tool},
+        # Nobody wrote down what machine it was.
+        host=Host(
+            system=_UNKNOWN,
+            cpu=_UNKNOWN,
+            cores=0,
+            memory_gib=0.0,
+            python=_UNKNOWN,
+            versions={"tool": read.tool},
+        ),
     )
 
 
@@ -233,3 +246,777 @@ def _not_said(read: Read, claims: Claims) -> Iterator[str]:
         yield "No price is said, so there is no $."
     if len({cell.id for cell in read.cells}) < len(read.cells):
         yield "Some cells are in the file more than once; each is kept, the last counts in tables."
+
+
+def _nested(value: Any, *path: str) -> Any:
+    """Go down a path of names; None where it ends early."""
+    for name in path:
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value
+
+
+def _named(value: Any, names: Sequence[str], depth: int = 0) -> Iterator[Any]:
+    """Yield what is called so, wherever a version keeps it, outermost first; warm-up apart."""
+    if depth > _DEEPEST:
+        return
+    if isinstance(value, Mapping):
+        yield from (value[name] for name in names if value.get(name) is not None)
+        for key, inner in value.items():
+            if "warmup" not in str(key):
+                yield from _named(inner, names, depth + 1)
+    elif isinstance(value, list):
+        for inner in value:
+            if _nested(inner, "name") != "warmup":
+                yield from _named(inner, names, depth + 1)
+
+
+def _warnings_in(value: Json) -> Iterator[str]:
+    """Give what a file says under `warning` or `warnings`, as it is or as `message`."""
+    for name in ("warning", "warnings"):
+        said = value.get(name)
+        for each in said[:5] if isinstance(said, list) else [said]:
+            words = _nested(each, "message") or each
+            if isinstance(words, str) and words.strip():
+                yield f"the tool's own warning: {one_line(words, _WORDS)}"
+
+
+def _figures(document: Json, paths: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
+    """Read the fields of `Figures` that a tool's JSON has, each at its path."""
+    found = {name: number(_nested(document, *path)) for name, path in paths.items()}
+    counts = {name: whole(found.pop(name)) or 0 for name in ("succeeded", "failed")}
+    return counts | found
+
+
+_AIPERF: Final = {
+    "succeeded": ("request_count", "avg"),
+    "failed": ("error_request_count", "avg"),
+    "wall_seconds": ("benchmark_duration", "avg"),
+    "requests_per_second": ("request_throughput", "avg"),
+    "output_tokens_per_second": ("output_token_throughput", "avg"),
+    "concurrency_mean": ("effective_concurrency", "avg"),
+    "goodput": ("goodput", "avg"),
+}
+_AIPERF_TIMES: Final = {
+    "ttft": "time_to_first_token",
+    "tpot": "inter_token_latency",
+    "itl": "inter_chunk_latency",
+    "e2el": "request_latency",
+}
+"""Our names and theirs: their inter-token latency is our TPOT, their chunks are our events."""
+_SECONDS: Final = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "seconds": 1.0}
+
+
+def _is_aiperf(document: Any) -> bool:
+    metrics = [_nested(document, name) for name in ("request_throughput", "request_latency")]
+    return all(isinstance(each, Mapping) and {"unit", "avg"} <= each.keys() for each in metrics)
+
+
+def _read_aiperf(export: Json, claims: Claims) -> Read:
+    """Read the one cell that an export is; it says its prompt length and its load, or is none."""
+    context = number(_nested(export, "input_sequence_length", "avg"))
+    if not context:
+        raise InvalidArgument(
+            "The file does not say how long its prompts were.",
+            fix="Import an export that has input_sequence_length.",
+        )
+    # In a sweep over settings, an export has its own under the path of each.
+    varied = _nested(export, "run_info", "variation_values")
+    own = varied.items() if isinstance(varied, Mapping) else ()
+    settings = [{str(path).rpartition(".")[2]: value} for path, value in own]
+    settings.append(export.get("input_config") or {})
+    figures = _figures(export, _AIPERF)
+    if figures["wall_seconds"] is not None:
+        figures["wall_seconds"] *= _scale(export, "benchmark_duration")
+    warnings = list(_warnings_in(export))
+    if export.get("was_cancelled") is True:
+        warnings.append("aiperf: the run was cancelled before its end")
+    times = {}
+    for ours, theirs in _AIPERF_TIMES.items():
+        if isinstance(found := export.get(theirs), Mapping):
+            count = whole(found.get("count")) or figures["succeeded"]
+            values = {**found, "mean": found.get("avg")}
+            times[ours] = spread(count, values, scale=_scale(export, theirs))
+    made = Figures(**figures, times=times, warnings=warnings)
+    spec = CellSpec(context=max(1, round(context)), load=_load_aiperf(settings))
+    tokens = number(_nested(export, "output_sequence_length", "avg"))
+    kind = next(_named(settings, ("type", "endpoint_type")), "chat")
+    try:
+        created = datetime.fromisoformat(str(export.get("start_time"))).astimezone()
+    except (ValueError, OverflowError):
+        created = None
+    return Read(
+        tool="aiperf",
+        cells=(make_cell(spec, made, claims),),
+        workload=Workload(
+            api="completion" if str(kind) == "completions" else "chat",
+            output_tokens=claims.output_tokens or max(1, round(tokens or 1)),
+            fixed_output=False,
+        ),
+        model=_model_aiperf(next(_named(settings, ("model_names", "models", "model")), None)),
+        created_at=created,
+        notes=(
+            "TPOT is aiperf's inter-token latency, ITL its inter-chunk latency.",
+            "Whether answers were of a fixed length is not in the file.",
+        ),
+    )
+
+
+def _load_aiperf(settings: Sequence[Json]) -> Load:
+    if rate := number(next(_named(settings, ("request_rate", "rate")), None)):
+        kind = next(_named(settings, ("arrival_pattern", "request_rate_mode")), "")
+        arrivals = Arrivals.CONSTANT if "constant" in str(kind) else Arrivals.POISSON
+        return Load(arrivals=arrivals, requests_per_second=rate)
+    if users := whole(next(_named(settings, ("concurrency",)), None)):
+        return Load(concurrency=users)
+    raise InvalidArgument(
+        "The file does not say its load.",
+        fix="Import an export whose input_config has a concurrency or a request_rate.",
+    )
+
+
+def _model_aiperf(model: Any) -> str | None:
+    """Give the first model of whatever shape the configuration has: a name, a list, `items`."""
+    for _ in range(_DEEPEST):
+        if isinstance(model, Mapping):
+            model = model.get("name") or model.get("items")
+        elif isinstance(model, list):
+            model = model[0] if model else None
+    return one_line(model, _WORDS) if isinstance(model, str) else None
+
+
+def _scale(export: Json, metric: str) -> float:
+    unit = str(_nested(export, metric, "unit"))
+    if unit not in _SECONDS:
+        raise InvalidArgument(
+            f"{metric} is given in {one_line(unit, 20)}, which is no unit of time read here.",
+            fix=f"Import an export in {', '.join(_SECONDS)}.",
+        )
+    return _SECONDS[unit]
+
+
+_GUIDELLM: Final = {
+    "succeeded": ("metrics", "request_totals", "successful"),
+    "failed": ("metrics", "request_totals", "errored"),
+    "wall_seconds": ("duration",),
+    "requests_per_second": ("metrics", "requests_per_second", "successful", "mean"),
+    "output_tokens_per_second": ("metrics", "output_tokens_per_second", "successful", "mean"),
+    "concurrency_mean": ("metrics", "request_concurrency", "successful", "mean"),
+}
+_GUIDELLM_TIMES: Final = {
+    "ttft": ("time_to_first_token_ms", 0.001),
+    "tpot": ("inter_token_latency_ms", 0.001),
+    "e2el": ("request_latency", 1.0),
+}
+"""Our name, theirs and its unit in seconds: their inter-token latency is of whole requests."""
+_LATE: Final = 0.1
+"""Share of a request's time from which a late start is a bottleneck of the client."""
+_OPEN: Final = {
+    "constant": Arrivals.CONSTANT,
+    "async": Arrivals.CONSTANT,
+    "poisson": Arrivals.POISSON,
+}
+
+
+def _is_guidellm(document: Any) -> bool:
+    found = _nested(document, "benchmarks")
+    rates = (_nested(each, "metrics", "requests_per_second") for each in found or ())
+    return isinstance(found, list) and bool(found) and None not in rates
+
+
+def _read_guidellm(report: Json, claims: Claims) -> Read:
+    """Read each benchmark with a prompt length as a cell."""
+    benchmarks: list[Json] = report["benchmarks"]
+    readable = [each for each in benchmarks if _mean(each, "prompt_token_count")]
+    if not readable:
+        raise InvalidArgument(
+            "No benchmark in the file has a successful request with a prompt length.",
+            fix="Import a report whose metrics.prompt_token_count.successful.mean is above 0.",
+        )
+    first, left = benchmarks[0], len(benchmarks) - len(readable)
+    model = _setting(first, "model", report)
+    kind = _setting(first, "request_type", report) or _setting(first, "request_format", report)
+    began = number(_nested(first, "start_time"))
+    dated = began is not None and 0 < began < datetime(9999, 1, 1, tzinfo=UTC).timestamp()
+    return Read(
+        tool="guidellm",
+        cells=tuple(_cell_guidellm(each, claims) for each in readable),
+        workload=Workload(
+            api="chat" if kind is None or "chat" in str(kind) else "completion",
+            output_tokens=claims.output_tokens
+            or max(1, *(round(_mean(each, "output_token_count") or 0) for each in benchmarks)),
+            fixed_output=False,
+        ),
+        model=one_line(model, _WORDS) if isinstance(model, str) else None,
+        created_at=datetime.fromtimestamp(began, UTC) if began and dated else None,
+        notes=(
+            *((f"{left} benchmarks had no successful request and are left out.",) if left else ()),
+            "TPOT is guidellm's inter-token latency: the same quotient, weighted by tokens.",
+            "Whether answers were of a fixed length is not in the file.",
+        ),
+    )
+
+
+def _cell_guidellm(benchmark: Json, claims: Claims) -> CellResult:
+    figures = _figures(benchmark, _GUIDELLM)
+    count = whole(_nested(benchmark, "metrics", "request_latency", "successful", "count"))
+    figures["succeeded"] = figures["succeeded"] or count or 0
+    times = {}
+    for ours, (theirs, scale) in _GUIDELLM_TIMES.items():
+        found = _nested(benchmark, "metrics", theirs, "successful")
+        points = _nested(found, "percentiles")
+        values = dict(points) if isinstance(points, Mapping) else {}
+        named = (("mean", "mean"), ("max", "max"), ("p50", "median"))
+        values |= {name: _nested(found, said) for name, said in named}
+        times[ours] = spread(whole(_nested(found, "count")) or 0, values, scale=scale)
+    warnings = list(_warnings_in(benchmark))
+    about = {name: value for name, value in benchmark.items() if name != "requests"}
+    if True in _named(about, ("is_over_saturated",)):
+        warnings.append("guidellm: over-saturated, requests came faster than they were answered")
+    late, took = (
+        number(_nested(benchmark, "scheduler_metrics", name))
+        for name in ("request_targeted_start_delay_avg", "request_time_avg")
+    )
+    if late and took and late > _LATE * took:
+        warnings.append(
+            f"guidellm's own workers started requests {seconds(late)} late on average, "
+            f"{percent(late / took)} of a request: the client is a bottleneck"
+        )
+    made = Figures(**figures, times=times, whole_run=False, warnings=warnings)
+    context = max(1, round(_mean(benchmark, "prompt_token_count") or 1))
+    return make_cell(CellSpec(context=context, load=_load_guidellm(benchmark)), made, claims)
+
+
+def _load_guidellm(benchmark: Json) -> Load:
+    strategy = _setting(benchmark, "strategy")
+    kind = str(_nested(strategy, "type_") or _nested(strategy, "kind"))
+    streams, rate = whole(_nested(strategy, "streams")), number(_nested(strategy, "rate"))
+    if kind == "synchronous":
+        return Load(concurrency=1)
+    if kind == "concurrent" and streams:
+        return Load(concurrency=streams)
+    if kind in _OPEN and rate:
+        return Load(arrivals=_OPEN[kind], requests_per_second=rate)
+    if kind == "throughput":
+        most = whole(_nested(strategy, "max_concurrency"))
+        return Load(concurrency=most or max(1, round(_mean(benchmark, "request_concurrency") or 1)))
+    raise InvalidArgument(
+        f"A benchmark in the file has the strategy {one_line(kind, 40)}, which is not read here.",
+        fix="Import synchronous, concurrent, throughput, constant or poisson benchmarks.",
+    )
+
+
+def _setting(benchmark: Json, name: str, report: Json | None = None) -> Any:
+    """Look where versions keep a setting: in the benchmark's config, its args, the report's."""
+    config = _nested(benchmark, "config")
+    places = (config, benchmark.get("args"), _nested(report, "args"), _nested(config, "backend"))
+    found = (_nested(place, name) for place in places)
+    return next((each for each in found if each is not None), None)
+
+
+def _mean(benchmark: Json, metric: str) -> float | None:
+    return number(_nested(benchmark, "metrics", metric, "successful", "mean"))
+
+
+_NAMES: Final[Mapping[str, tuple[str, ...]]] = {
+    "concurrency": (
+        "max_concurrency", "num_concurrent_requests", "load_summary_concurrency", "concurrency",
+        "concurrency_level", "num_users", "users",
+    ),
+    "rate": ("request_rate", "load_summary_requested_rate"),
+    "context": (
+        "input_len", "context_size", "context_len", "context_length", "prompt_len",
+        "prompt_tokens", "isl", "input_length",
+    ),
+    "mean_context": (
+        "results_number_input_tokens_mean", "successes_prompt_tokens_mean",
+        "successes_prompt_len_mean", "mean_input_tokens", "random_input_len",
+    ),
+    "answer": ("output_len", "max_tokens", "osl", "output_length"),
+    "mean_answer": (
+        "results_number_output_tokens_mean", "successes_output_tokens_mean",
+        "successes_output_len_mean", "mean_output_tokens",
+    ),
+    "succeeded": (
+        "completed", "num_success", "successful_requests", "results_num_completed_requests",
+        "successes_count", "num_successful_requests", "success_count", "ok",
+    ),
+    "failed": (
+        "failed", "num_failure", "failed_requests", "results_number_errors", "failures_count",
+        "num_failed", "error_count", "errors",
+    ),
+    "sent": (
+        "num_prompts", "total_requests", "num_requests", "results_num_requests_started",
+        "load_summary_count",
+    ),
+    "share": ("success_rate",),
+    "requests": (
+        "request_throughput", "req_per_sec", "req_per_s", "throughput_req_sec",
+        "requests_per_second", "requests_per_sec", "request_rate_rps", "rps",
+        "successes_throughput_requests_per_sec", "throughput",
+    ),
+    "requests_per_minute": ("results_num_completed_requests_per_min",),
+    "output": (
+        "output_throughput", "tokens_per_sec", "tokens_sec", "output_tok_per_s",
+        "output_tokens_per_second", "output_tokens_per_sec", "output_token_throughput",
+        "tokens_per_second", "tok_per_s", "aggregate_tok_s",
+        "results_mean_output_throughput_token_per_s",
+        "successes_throughput_output_tokens_per_sec",
+    ),
+    "input": ("input_throughput", "successes_throughput_input_tokens_per_sec"),
+    "total": (
+        "total_token_throughput", "total_tok_per_s", "total_throughput",
+        "successes_throughput_total_tokens_per_sec",
+    ),
+    "input_tokens": ("total_input_tokens",),
+    "output_tokens": ("total_output_tokens", "total_generated_tokens"),
+    "goodput": ("request_goodput",),
+    "in_flight": ("concurrency",),
+    "wall": (
+        "duration", "total_time", "benchmark_duration", "benchmark_time", "total_wall", "wall",
+        "elapsed",
+    ),
+    "model": (
+        "model_id", "model", "model_name", "model_path", "served_model_name",
+        "server_info_model_path", "model_hf_id", "model_id_name",
+    ),
+    "api": ("endpoint_type", "backend", "endpoint"),
+    "date": ("date", "timestamp"),
+    "status": ("status",),
+}  # fmt: skip
+"""What we take from a row, and the columns that say it, the best first; times have units beside."""
+_TABLE_TIMES: Final = {
+    "ttft": "ttft", "time_to_first_token": "ttft",
+    "tpot": "tpot", "time_per_output_token": "tpot",
+    "itl": "itl", "inter_token_latency": "itl",
+    "e2el": "e2el", "e2e": "e2el", "e2e_latency": "e2el", "latency": "e2el", "request": "e2el",
+    "request_latency": "e2el", "end_to_end_latency": "e2el", "response_time": "e2el",
+}  # fmt: skip
+_POINTS: Final = {
+    "mean": "mean", "avg": "mean", "average": "mean", "median": "p50", "p50": "p50", "p90": "p90",
+    "p95": "p95", "p99": "p99", "max": "max", "maximum": "max",
+}  # fmt: skip
+_UNITS: Final = {"ms": 1e-3, "s": 1.0, "sec": 1.0, "secs": 1.0, "seconds": 1.0, "us": 1e-6}
+_PREFIXES: Final = ("results_", "successes_latency_")
+_NOT_TIMES: Final = ("failures_", "goodput", "load_summary_")
+_LLMPERF: Final = "results_inter_token_latency_s"
+"""Its quotient of a whole request and its tokens, the first among them: no TPOT, and no ITL
+(ray-project/llmperf, openai_chat_completions_client.py, read 2026-11-23)."""
+_SETTINGS: Final = frozenset(
+    {"label", "run_number", "request_rate", "burstiness", "date", "timestamp", "rep", "status"}
+)
+"""Columns that may differ from row to row and say nothing of what was measured."""
+_FIGURE: Final = re.compile(r"_ms$|^std_|^p\d|throughput|total|max_concurrent|max_output|peak")
+"""Columns of figures that are not taken."""
+_WELL: Final = frozenset({"ok", "success", "passed", "done", "complete", "completed"})
+_MOST_OF: Final = 0.8
+"""Share of a file's rows that shows what its columns mean."""
+
+
+class Row:
+    """One row with what stands around it."""
+
+    def __init__(
+        self, fields: Mapping[str, Any], model: str | None = None, detail: Json | None = None
+    ) -> None:
+        self.fields = fields
+        """By normalised name; nested keys are joined."""
+        self.detail = detail or {}
+        """The object as it is in the file."""
+        named = (fields.get(name) for name in _NAMES["model"])
+        said = next((each for each in named if isinstance(each, str) and each), None)
+        self.model = one_line(said, _WORDS) if said else model
+
+    def first(self, name: str, read: Callable[[Any], T | None]) -> T | None:
+        """Give the best column that says this, read; None where none does."""
+        found = (read(self.fields.get(column)) for column in _NAMES[name])
+        return next((each for each in found if each is not None), None)
+
+    def number(self, name: str) -> float | None:
+        """Do so as a number."""
+        return self.first(name, number)
+
+    def whole(self, name: str) -> int | None:
+        """Do so as a count."""
+        return self.first(name, whole)
+
+    def text(self, name: str) -> str:
+        """Do so as text, which may be empty."""
+        return self.first(name, lambda each: None if each in (None, "") else str(each)) or ""
+
+    @cached_property
+    def times(self) -> dict[str, dict[str, float]]:
+        """ttft, tpot, itl and e2el in seconds, by point."""
+        found: dict[str, dict[str, float]] = defaultdict(dict)
+        for column, text in self.fields.items():
+            value, known = number(text), _time(column)
+            if known and value is not None:
+                name, point, scale = known
+                found[name].setdefault(point, value * scale)
+        return dict(found)
+
+    @cached_property
+    def rate(self) -> float | None:
+        """Requests per second."""
+        requests, minute = self.number("requests"), self.number("requests_per_minute")
+        return minute / 60 if requests is None and minute is not None else requests
+
+    @property
+    def is_articles(self) -> bool:
+        """Whether it is of the articles' kind: one prompt for all, no answer streamed."""
+        streamed = self.times.keys() & {"ttft", "tpot", "itl"}
+        counted = self.text("input_tokens")
+        return not streamed and not counted and self.whole("concurrency") is not None
+
+    @property
+    def is_result(self) -> bool:
+        """Whether it says a load and what came of it."""
+        load = self.number("concurrency") or self.number("rate") or "request_rate" in self.fields
+        return bool(load) and bool(
+            self.skipped
+            or self.rate is not None
+            or (self.number("output") is not None and self.times)
+            or self.times.keys() & {"ttft", "e2el"}
+        )
+
+    @property
+    def skipped(self) -> str | None:
+        """Say why it was not measured, in its own words."""
+        status = self.text("status")
+        skipped = re.match(r"skip|infeasible|not.?run", status, re.IGNORECASE)
+        return one_line(status, _WORDS) if skipped else None
+
+    @property
+    def is_of_inference_perf(self) -> bool:
+        """Whether that tool wrote it."""
+        return any(name.startswith("successes_") for name in self.fields)
+
+    @property
+    def context(self) -> int | None:
+        """Prompt tokens of a request."""
+        count, tokens, mean = (
+            self.number(name) for name in ("succeeded", "input_tokens", "mean_context")
+        )
+        if said := self.whole("context"):
+            return said
+        if count and tokens and tokens > 0:
+            mean = tokens / count
+        return max(1, round(mean)) if mean and 0 < mean < 1e9 else None
+
+    @property
+    def answer(self) -> float | None:
+        """Tokens of an answer."""
+        said, count, tokens, output, requests = (
+            self.number(name)
+            for name in ("answer", "succeeded", "output_tokens", "output", "requests")
+        )
+        if said:
+            return said
+        if tokens and count:
+            return tokens / count
+        return output / requests if output and requests else self.number("mean_answer")
+
+    def load(self, *, articles: bool) -> Load | None:
+        """Give its load; `request_rate` inf without a concurrency sends all at once."""
+        most, rate, sent = self.whole("concurrency"), self.number("rate"), self.whole("sent")
+        if most and self.fields.get("load_summary_concurrency") is not None:
+            rate = None  # inference-perf computes one for concurrent stages, too
+        if rate and rate > 0:
+            asked = whole(self.fields.get("max_concurrency")) or None
+            return Load(arrivals=Arrivals.POISSON, requests_per_second=rate, concurrency=asked)
+        if most:
+            once = articles and not (sent and sent > most)
+            return Load(arrivals=Arrivals.ONCE if once else Arrivals.CLOSED, concurrency=most)
+        if "request_rate" in self.fields and sent:
+            return Load(arrivals=Arrivals.ONCE, concurrency=sent)
+        each = self.times.get("e2el", {}).get("mean")
+        flying = self.number("in_flight") or (self.rate or 0) * (each or 0)
+        return Load(concurrency=max(1, round(flying))) if 0 < flying < 1e9 else None
+
+    def counts(self, *, percent: bool) -> tuple[int, int, int | None]:
+        """Give successes, failures, and how many were sent where the file counts them apart."""
+        succeeded, failed, asked = (self.whole(name) for name in ("succeeded", "failed", "sent"))
+        if succeeded is not None:
+            lost = max(0, (asked or succeeded) - succeeded) if failed is None else failed
+            return succeeded, lost, asked
+        if asked is not None and failed is not None:
+            return max(0, asked - failed), failed, asked
+        share = self.number("share")
+        if share is None:
+            fine = self.number("requests") or self.number("output") or self.times
+            share = 1.0 if fine and (self.text("status") or "ok") in _WELL else 0.0
+        share *= 0.01 if percent else 1.0
+        total = asked or self.whole("concurrency") or 1
+        well = round(share * total)
+        if 0 < share < 1:  # of a number that the file does not say
+            well = min(max(well, 1), max(total - 1, 1))
+            return well, max(total - well, 1), None
+        return well, max(0, total - well), total
+
+    def wall_seconds(self) -> float | None:
+        """Give how long it took."""
+        units = {"": 1.0, **{f"_{unit}": by for unit, by in _UNITS.items()}}
+        for name in _NAMES["wall"]:
+            for unit, scale in units.items():
+                found = number(self.fields.get(f"{name}{unit}"))
+                if found is not None:
+                    return found * scale
+        return None
+
+
+def _time(column: str) -> tuple[str, str, float] | None:
+    """Read a column's name as one of the times: what, which point of it, and its unit.
+
+    >>> _time("mean_ttft_ms"), _time("results_ttft_s_quantiles_p50"), _time("avg_latency")
+    (('ttft', 'mean', 0.001), ('ttft', 'p50', 1.0), ('e2el', 'mean', 1.0))
+    >>> _time("std_ttft_ms"), _time("failures_request_latency_mean")
+    (None, None)
+    """
+    if column.startswith((_LLMPERF, *_NOT_TIMES)):
+        return None
+    for prefix in _PREFIXES:
+        column = column.removeprefix(prefix)
+    words = [word for word in column.split("_") if word not in {"quantiles", "percentiles"}]
+    points = [word for word in words if word in _POINTS]
+    units = [word for word in words if word in _UNITS]
+    rest = "_".join(word for word in words if word not in _POINTS and word not in _UNITS)
+    if rest not in _TABLE_TIMES or len(points) > 1 or len(units) > 1:
+        return None
+    if rest == "request" and not (points and units):
+        return None
+    point = _POINTS[points[0]] if points else "mean"
+    return _TABLE_TIMES[rest], point, _UNITS[units[0]] if units else 1.0
+
+
+def from_csv(text: str) -> list[Row] | None:
+    """Give the rows of a CSV; None where its head has no names of a table of results.
+
+    Raises:
+        csv.Error: A field is too long to be one.
+    """
+    reader = csv.reader(text.splitlines())
+    head = [_normal(name) for name in next(reader, [])]
+    if len(set(head)) < 2 or not Row(dict.fromkeys(head, 1)).is_result:
+        return None
+    return _bounded([Row(dict(zip(head, line, strict=False))) for line in reader if any(line)])
+
+
+def from_documents(documents: Sequence[Any]) -> list[Row] | None:
+    """Give the rows that are anywhere in JSON documents; None where there is none.
+
+    An object alone may leave its load unsaid; its requests in flight are then computed.
+    """
+    rows = [row for each in documents for row in _rows(each, None, 0)]
+    if not rows and len(documents) == 1 and isinstance(documents[0], Mapping):
+        alone = Row(_flat(documents[0]), detail=documents[0])
+        rows = [alone] if alone.rate is not None and "e2el" in alone.times else []
+    return _bounded(rows) if rows else None
+
+
+def _bounded(rows: list[Row]) -> list[Row]:
+    if len(rows) > MOST_CELLS:
+        raise InvalidArgument(
+            f"The file has {len(rows):,} rows; {MOST_CELLS:,} cells are the most that are read.",
+            fix="Give summaries, not single requests.",
+        )
+    return rows
+
+
+def _rows(value: Any, model: str | None, depth: int) -> Iterator[Row]:
+    if depth > _DEEPEST:
+        return
+    if isinstance(value, list):
+        for each in value:
+            yield from _rows(each, model, depth + 1)
+    elif isinstance(value, Mapping):
+        row = Row(_flat(value), model, value)
+        if row.is_result:
+            yield row
+            return
+        for key, each in value.items():
+            inner = key if isinstance(key, str) and key.count("/") == 1 else row.model
+            yield from _rows(each, inner, depth + 1)
+
+
+def _flat(value: Json, prefix: str = "", depth: int = 0) -> dict[str, Any]:
+    """Join nested keys; lists are of single requests and stay out."""
+    found: dict[str, Any] = {}
+    for key, each in value.items():
+        name = f"{prefix}{_normal(key)}"
+        if isinstance(each, Mapping) and depth < 4:
+            found = _flat(each, f"{name}_", depth + 1) | found
+        elif isinstance(each, str | int | float) or each is None:
+            found[name] = each
+    return found
+
+
+def _normal(name: object) -> str:
+    return re.sub(r"[^a-z0-9]+", "_", str(name)[:80].strip().lower()).strip("_")
+
+
+class _Meaning(NamedTuple):
+    """What all rows of a file together say of its columns."""
+
+    articles: bool
+    """One prompt for all, bursts that are counted whole."""
+    several: bool
+    """Cells differ in how long answers may be."""
+    percent: bool
+    """Successes are of a hundred."""
+    one_each: bool
+    """It does not say how many it sent, which were as many as its concurrency."""
+
+
+def read_table(rows: Sequence[Row], claims: Claims) -> Read:
+    """Read each row as a cell.
+
+    Raises:
+        InvalidArgument: A result counts no request, so that its prompts have no length.
+    """
+    if len(rows) == 1 and rows[0].context is None and rows[0].whole("succeeded") == 0:
+        raise InvalidArgument(
+            "The file counts no request that succeeded, so prompt lengths are not known.",
+            fix="Import a result whose `completed` is above 0.",
+        )
+    loaded = [row for row in rows if row.whole("concurrency") is not None]
+    articles = bool(loaded) and all(row.is_articles for row in loaded)
+    placed = [row for row in rows if row.load(articles=articles) is not None]
+    counted = [row for row in placed if row.whole("succeeded") is not None]
+    alike = [
+        (row.whole("succeeded") or 0) + (row.whole("failed") or 0) == row.whole("concurrency")
+        for row in counted
+    ]
+    meaning = _Meaning(
+        articles=articles,
+        several=len({row.whole("answer") for row in placed}) > 1,
+        percent=any((row.number("share") or 0) > 1.5 for row in placed),
+        one_each=articles and bool(alike) and sum(alike) >= _MOST_OF * len(alike),
+    )
+    tokens = claims.output_tokens or max((row.answer or 0 for row in placed), default=0)
+    # Only a detailed result shows whether all answers were of one length.
+    lengths = [row.detail.get("output_lens") for row in placed]
+    fixed = bool(lengths) and all(
+        isinstance(each, list) and len(set(map(str, each))) == 1 for each in lengths
+    )
+    return Read(
+        tool=_tool(placed, articles=articles),
+        cells=tuple(_cell(row, claims, meaning) for row in placed),
+        workload=Workload(
+            api="chat" if placed and "chat" in placed[0].text("api") else "completion",
+            output_tokens=max(1, round(tokens)),
+            fixed_output=fixed and not articles,
+            prefix_share=1.0 if articles else 0.0,
+        ),
+        profile="article" if articles else "standard",
+        model=next((row.model for row in placed if row.model), None),
+        created_at=_when(placed[0].text("date")) if placed else None,
+        notes=tuple(_notes(rows, placed, claims, articles=articles)),
+    )
+
+
+def _tool(rows: Sequence[Row], *, articles: bool) -> str:
+    first = rows[0].fields if rows else {}
+    marks = (
+        ("the articles' sweep script", articles),
+        ("llmperf", any(name.startswith("results_") for name in first)),
+        ("inference-perf", bool(rows) and rows[0].is_of_inference_perf),
+        ("sglang bench_serving", "sharegpt_output_len" in first or "accept_length" in first),
+        ("vllm bench sweep", "run_number" in first),
+        ("vllm bench serve", {"request_throughput", "completed"} <= first.keys()),
+    )
+    return next((tool for tool, holds in marks if holds), "a table of results")
+
+
+def _cell(row: Row, claims: Claims, meaning: _Meaning) -> CellResult:
+    spec = CellSpec(
+        context=row.context or 0,
+        load=row.load(articles=meaning.articles) or Load(),
+        output_tokens=(row.whole("answer") or None) if meaning.several else None,
+    )
+    if row.skipped:
+        return CellResult(spec=spec, state=CellState.SKIPPED, reason=row.skipped)
+    succeeded, failed, sent = row.counts(percent=meaning.percent)
+    share, output, total, given = (
+        row.number(name) for name in ("share", "output", "total", "input")
+    )
+    if output is None and row.rate and meaning.articles:
+        output = row.rate * (claims.output_tokens or row.whole("answer") or 1)
+    if given is None and total is not None and output is not None and total >= output:
+        given = total - output
+    times: dict[str, Distribution | None] = {
+        name: spread(succeeded, points) for name, points in row.times.items() if succeeded
+    }
+    figures = Figures(
+        succeeded=succeeded,
+        failed=failed,
+        sent=row.whole("concurrency") if meaning.one_each and sent is None else sent,
+        share=None if share is None else share * (0.01 if meaning.percent else 1.0),
+        wall_seconds=row.wall_seconds(),
+        requests_per_second=row.rate,
+        output_tokens_per_second=output,
+        input_tokens_per_second=given,
+        total_tokens_per_second=total,
+        input_tokens=row.number("input_tokens"),
+        output_tokens=row.number("output_tokens"),
+        answer_tokens=row.number("answer"),
+        # sglang says beside the greatest concurrency what it was on average.
+        concurrency_mean=row.number("in_flight") if row.fields.get("max_concurrency") else None,
+        goodput=row.number("goodput"),
+        times=times,
+        recounted=row.is_of_inference_perf,
+        warnings=tuple(_warnings_in(row.detail)),
+    )
+    cell = make_cell(spec, figures, claims)
+    if not meaning.articles or spec.load.arrivals is Arrivals.ONCE:
+        return cell
+    counted = f"{succeeded + failed} requests of one prompt, counted once with ramp and drain"
+    said = Verdict(code=Code.ARTICLE_METHOD, because=f"{counted}: no steady state")
+    return cell.model_copy(update={"verdicts": (*cell.verdicts, said)})
+
+
+def _when(text: str) -> datetime | None:
+    for form in ("%Y%m%d-%H%M%S", "%Y-%m-%dT%H:%M:%S.%f", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d"):
+        try:
+            return datetime.strptime(text, form).replace(tzinfo=UTC)
+        except ValueError:
+            continue
+    return None
+
+
+def _notes(
+    rows: Sequence[Row], placed: Sequence[Row], claims: Claims, *, articles: bool
+) -> Iterator[str]:
+    if len(placed) < len(rows):
+        yield f"{len(rows) - len(placed)} rows name no load and are left out."
+    if not all(row.context for row in placed):
+        yield "The file does not say how long its prompts were: no prefill is judged."
+    if articles:
+        if claims.output_tokens is None and not any(row.answer for row in placed):
+            yield "The output length is not in the file: one token is assumed, as the sweep asks."
+        yield "Prompts of one length are taken to be identical, as the articles' scripts make them."
+    elif placed and "request_throughput" in placed[0].fields:
+        yield "Throughput is over the whole run, its ramp and drain among it."
+        yield "TTFT counts from the moment of sending, not from the intended start."
+    if any(number(row.fields.get("burstiness")) not in {None, 1.0} for row in placed):
+        yield "Gaps between requests have another burstiness than 1: they are taken as Poisson."
+    if any(_LLMPERF in name for row in placed[:1] for name in row.fields):
+        yield "llmperf's inter-token latency has the first token in it: it is no TPOT, left out."
+    if not all(row.is_result for row in placed):
+        yield "No load is in the file: requests in flight are computed as rate times latency."
+    if swept := _swept(placed, articles=articles):
+        yield f"Rows also differ in {', '.join(swept)}, which no cell names: the last one counts."
+
+
+def _swept(rows: Sequence[Row], *, articles: bool) -> list[str]:
+    """Name the settings in which rows of one cell differ: those of a sweep over the engine."""
+    known = _SETTINGS.union(*_NAMES.values(), {""})
+    kinds: dict[tuple[int | None, Load | None, int | None], list[Row]] = defaultdict(list)
+    for row in rows:
+        kinds[row.context, row.load(articles=articles), row.whole("answer")].append(row)
+    names = {name for row in rows for name in row.fields} - known
+    return sorted(
+        one_line(name, 40)
+        for name in names
+        if not _time(name)
+        and not _FIGURE.search(name)
+        and any(len({str(row.fields.get(name)) for row in alike}) > 1 for alike in kinds.values())
+    )[:4]

@@ -620,9 +620,9 @@ async def import_file(runtime: Runtime, file: str, claims: Mapping[str, Any]) ->
         InvalidArgument: It is of no form that is read here.
         DiskFull: It cannot be kept.
     """
-    from benchmark import import_cells, imports, report
+    from benchmark import import_audit, imports, report
 
-    path, said = file_of(file), valid(import_cells.Claims, claims)
+    path, said = file_of(file), valid(import_audit.Claims, claims)
 
     def read_and_keep() -> tuple[RunFolder, Sequence[str]]:
         imported = imports.import_file(

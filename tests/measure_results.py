@@ -5,9 +5,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from benchmark import import_formats
-from benchmark.import_audit import audit
-from benchmark.import_cells import Claims
+from benchmark import imports
+from benchmark.import_audit import Claims, audit
 from benchmark.imports import import_file
 from benchmark.records import CellResult, Code
 from core.errors import InvalidArgument
@@ -49,8 +48,8 @@ def _cells(path: Path) -> tuple[CellResult, ...]:
 
 
 def _alone(fields: dict[str, Any], said: Claims) -> CellResult:
-    rows = import_formats.from_documents([fields]) or []
-    return audit(import_formats.read_table(rows, said).cells, said)[0]
+    rows = imports.from_documents([fields]) or []
+    return audit(imports.read_table(rows, said).cells, said)[0]
 
 
 def _codes(cells: Iterable[CellResult]) -> set[Code]:

@@ -3,8 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from benchmark.import_audit import ground_of, prefill_roof
-from benchmark.import_cells import Claims, Figures, make_cell, spread
+from benchmark.import_audit import Claims, Figures, ground_of, make_cell, prefill_roof, spread
 from benchmark.records import Arrivals, CellResult, CellSpec, Code, Load
 
 A100 = Claims(model="12b qat", accelerator="A100", output_tokens=1)

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from benchmark.import_cells import Claims
+from benchmark.import_audit import Claims
 from benchmark.imports import import_file
 from benchmark.records import CellResult, Code
 

@@ -6,9 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmark import import_formats
-from benchmark.import_audit import Run, audit, client_ceiling, ground_of, prefill_roof
-from benchmark.import_cells import Claims, Figures, make_cell
+from benchmark import imports
+from benchmark.import_audit import (
+    Claims,
+    Figures,
+    Run,
+    audit,
+    client_ceiling,
+    ground_of,
+    make_cell,
+    prefill_roof,
+)
 from benchmark.records import CellResult, CellSpec, Code, Load, Worth
 from tests.benchmark.audited import A100, because, burst, clean, closed, codes
 from tests.benchmark.planted import HONEST, PLANTED, PUBLIC
@@ -150,9 +158,9 @@ def test_few_answers_of_other_tools_are_too_few() -> None:
 
 def read_alone(fields: dict[str, Any], claims: Claims) -> CellResult:
     """The cell that one row of a table becomes, audited."""
-    rows = import_formats.from_documents([fields])
+    rows = imports.from_documents([fields])
     assert rows is not None
-    return audit(import_formats.read_table(rows, claims).cells, claims)[0]
+    return audit(imports.read_table(rows, claims).cells, claims)[0]
 
 
 @pytest.mark.parametrize("flaw", PLANTED)

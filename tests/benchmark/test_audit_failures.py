@@ -3,8 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmark.import_audit import audit
-from benchmark.import_cells import Claims, Figures, make_cell, spread
+from benchmark.import_audit import Claims, Figures, audit, make_cell, spread
 from benchmark.records import CellSpec, Code, Load
 from tests.benchmark.audited import A100, because, burst, clean, codes, refused, timed_out
 

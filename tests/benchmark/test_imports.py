@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmark import import_formats
+from benchmark import imports
 from benchmark.compare import compare, load
 from benchmark.folder import RunFolder
-from benchmark.import_audit import Run
-from benchmark.import_cells import Claims, number, whole
+from benchmark.import_audit import Claims, Run, number, whole
 from benchmark.imports import import_file, save_import
 from benchmark.profiles import plan_of
 from benchmark.records import CellState, Code, RunState
@@ -234,6 +233,6 @@ def test_whatever_stands_in_a_field_is_a_finite_number_or_none(value: object) ->
 def test_whatever_stands_in_the_rows_is_read_or_left_out(rows: list[list[str]]) -> None:
     """Broken rows never stop the others from being read."""
     text = "\n".join([HEAD, *(",".join(row) for row in rows), "8,4,1,1,1,4,1,4,0"])
-    found = import_formats.from_csv(text)
+    found = imports.from_csv(text)
     assert found is not None
-    assert isinstance(import_formats.read_table(found, Claims()).cells, tuple)
+    assert isinstance(imports.read_table(found, Claims()).cells, tuple)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchmark.import_cells import Claims
+from benchmark.import_audit import Claims
 from benchmark.imports import import_file
 from benchmark.records import Arrivals, Code, Worth
 from benchmark.report_text import validity
