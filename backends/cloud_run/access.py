@@ -5,9 +5,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from backends.cloud_run.identity import ANYWHERE
 from backends.cloud_run.service import get_service, is_open, service_path
-from backends.cloud_run.site import Site
+from backends.cloud_run.site import ANYWHERE, Site
 from backends.common.engine import ask_models
 from backends.common.preflight import Answer
 from backends.google import iam, secrets
@@ -26,66 +25,57 @@ from core.errors import (
 from core.records import Access, DeploymentSpec
 from core.reply import note
 
-_INVOKER: Final = "roles/run.invoker"
 _PRIVATE: Final = (
     "HTTPS; Google accepts only callers with an ID token of an identity that has roles/run.invoker"
 )
-_PUBLIC: Final = (
-    "HTTPS; open to the internet: a proxy lets through those with the key alone, and everybody to"
-    " /health and /ping; each request, also a refused one, may start a paid instance."
-)
+_PROTECTION: Final = {
+    (True, True): "HTTPS; open to the internet: a proxy lets through those with the key alone, and"
+    " everybody to /health and /ping; each request, also a refused one, may start a paid instance.",
+    (True, False): "HTTPS; open to the internet, without any key.",
+    (False, True): f"{_PRIVATE}; /v1/* needs the engine's key as well.",
+    (False, False): f"{_PRIVATE}; the engine behind it has no key.",
+}
+"""By whether it is public, and whether its engine has a key."""
 _OPEN: Final = (
     "HTTPS; open to the internet, and nothing stands before the engine: its key protects /v1"
     " alone, and POST /invocations computes for everybody. Deploy it again: deploy_vllm puts a"
     " proxy before it."
 )
-
-
-_PROTECTION: Final = {
-    (True, True): _PUBLIC,
-    (True, False): f"{_PUBLIC.split(':')[0]}, without any key.",
-    (False, True): f"{_PRIVATE}; /v1/* needs the engine's key as well.",
-    (False, False): f"{_PRIVATE}; the engine behind it has no key.",
-}
-"""By whether it is public, and whether its engine has a key."""
+_LONGEST_REQUEST_SECONDS: Final = 1800.0
+"""Cloud Run holds a request while an instance starts; source: its startup limit with a GPU."""
 
 
 async def access(site: Site, name: str) -> Access:
-    """Give the address, the engine's key and an ID token."""
-    service = await get_service(site, name)
-    url = service.uri.rstrip("/")
+    """Return the address, the engine's key and an ID token."""
+    service, key = await get_service(site, name), key_secret(name)
+    url, public = service.uri.rstrip("/"), service.invoker_iam_disabled
     if not url:
         raise NotReady(
             f"{name} has no address yet.",
             fix="Call status_vllm until it has one.",
             next_steps=(NextStep("status_vllm", {"target": site.target.name, "name": name}),),
         )
-    public = service.invoker_iam_disabled
     keyed = any(  # whether its engine asks for a key, as its own template says
-        variable.value_source.secret_key_ref.secret.rsplit("/", 1)[-1] == key_secret(name)
+        variable.value_source.secret_key_ref.secret.rsplit("/", 1)[-1] == key
         for container in service.template.containers
         for variable in container.env
     )
-    key_command = (
-        f"gcloud secrets versions access latest --secret={key_secret(name)}"
-        f" --project={shlex.quote(site.clients.project)}"
-    )
     minted = None if public else await site.identity.minted(url)
+    commands = {}
+    if keyed:
+        project = shlex.quote(site.clients.project)
+        commands[KEY_HEADER] = (
+            f"gcloud secrets versions access latest --secret={key} --project={project}"
+        )
+    if minted:
+        commands[IDENTITY_HEADER] = minted.command
     return Access(
         base_url=url,
-        api_key=await secrets.read(site, key_secret(name)) if keyed else None,
+        api_key=await secrets.read(site, key) if keyed else None,
         identity_token=minted.token if minted else None,
-        header_commands={
-            **({KEY_HEADER: key_command} if keyed else {}),
-            **({IDENTITY_HEADER: minted.command} if minted else {}),
-        },
+        header_commands=commands,
         protection=_OPEN if keyed and is_open(service) else _PROTECTION[public, keyed],
     )
-
-
-_ONE_PERSON: Final = (
-    "Run `gcloud auth login` and `gcloud auth application-default login` as one person."
-)
 
 
 async def refuse_uncallable(site: Site, spec: DeploymentSpec) -> None:
@@ -118,7 +108,8 @@ async def check_token(site: Site) -> Answer:
     except (NotAuthenticated, PermissionDenied, ApiDisabled) as exc:
         return Answer(passed=False, detail=exc.summary, fix=exc.fix)
     if other := await site.identity.unlike(minted.email):
-        return Answer(passed=None, detail=_two_people(other, minted.email), fix=_ONE_PERSON)
+        fix = "Run `gcloud auth login` and `gcloud auth application-default login` as one person."
+        return Answer(passed=None, detail=_two_people(other, minted.email), fix=fix)
     return Answer(passed=True, detail=f"An ID token was minted for {minted.email}.")
 
 
@@ -126,10 +117,6 @@ def _two_people(deploys: str, calls: str) -> str:
     return (
         f"{deploys} deploys and gcloud's {calls} would call: that one needs roles/run.invoker too."
     )
-
-
-_LONGEST_REQUEST_SECONDS: Final = 1800.0
-"""Cloud Run holds a request while an instance starts; source: its startup limit with a GPU."""
 
 
 async def wake(site: Site, name: str) -> None:
@@ -151,7 +138,7 @@ def invoker(site: Site, spec: DeploymentSpec) -> tuple[Resource, ...]:
     made = iam.binding(
         site.clients.run,
         service_path(site, spec.name),
-        (_INVOKER,),
+        ("roles/run.invoker",),
         account,
         what=f"let {account} call {spec.name}",
         name="invoker",

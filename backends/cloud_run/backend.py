@@ -1,8 +1,9 @@
 """Google Cloud Run as a target: one service for each deployment, and what it stands on."""
 
+import json
 import re
 import shlex
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import ClassVar, Final
@@ -11,6 +12,7 @@ import anyio
 from google.cloud.run_v2 import Service
 from pydantic import SecretStr
 
+from backends import container
 from backends.base import (
     BootBudget,
     DeploymentConfig,
@@ -26,7 +28,7 @@ from backends.base import (
     StoredModel,
     World,
 )
-from backends.cloud_run import access, checks, instances, logs, plan, status, storage
+from backends.cloud_run import access, checks, status, storage
 from backends.cloud_run.build import (
     BUILDING,
     build_outcome,
@@ -39,19 +41,13 @@ from backends.cloud_run.build import (
     unfinished_build,
 )
 from backends.cloud_run.container import gpu_of, place_of
-from backends.cloud_run.identity import IdentityTokens
-from backends.cloud_run.logs import boot_lines
-from backends.cloud_run.rollout import (
-    Change,
-    Rollout,
-    change_service,
-    scaled,
-    started,
-    stopped,
-)
 from backends.cloud_run.service import (
     Blueprint,
+    Change,
+    Rollout,
+    as_running,
     blueprint,
+    change_service,
     find_revision,
     find_service,
     get_service,
@@ -63,17 +59,22 @@ from backends.cloud_run.service import (
     own_service,
     read_spec,
     refuse_foreign,
+    scaled,
+    service_of,
     service_path,
+    started,
+    stopped,
     target_of,
     version_of,
 )
-from backends.cloud_run.site import Clients, Site
+from backends.cloud_run.site import Clients, IdentityTokens, Site
 from backends.common.engine import facts_of, hardware_of, predict
+from backends.common.preflight import always_on, price_doubts, tagged
 from backends.google import images, secrets
-from backends.google.clients import HF_SECRET, SPEC_LABEL
+from backends.google.clients import HF_SECRET, SPEC_LABEL, as_sent
 from backends.google.errors import not_configured, strictly, writing
-from backends.lifecycle import Lifecycle, Pending, PendingStore, Resource, Status
-from core.errors import ConcurrentChange, OpsError
+from backends.lifecycle import Lifecycle, Pending, PendingStore, Resource, Status, steps
+from core.errors import ConcurrentChange, NotFound, OpsError
 from core.records import (
     NAME_PATTERN,
     Access,
@@ -89,7 +90,10 @@ from core.records import (
 from core.reply import note
 from logs.boot import boot_of
 from logs.read import Line
+from planner.memory import foresee
+from planner.model import read_model
 from planner.places import Accelerator, accelerator
+from planner.price import Price, price
 
 _SIZE_SECONDS: Final = 8.0
 _BUCKET_GB_USD: Final = 0.02
@@ -120,64 +124,44 @@ class CloudRunBackend(Lifecycle):
         kept = hub and await secrets.exists(self.site, HF_SECRET)
         held = self.site.settings.hf_token if hub and not kept else None
         drawn = blueprint(self.site, spec, model, hf_token=kept or held is not None)
-        anew = now is None or self._is_outdated(now, spec)
-        change = self._change(now, spec) if now and not anew else None
+        anew = now is None or _is_outdated(now, spec)
+        change = _change(now, spec) if now and not anew else None
         if anew and (spec.engine == "vllm" or spec.image):
             await images.pinned(self.site, drawn.container.image)  # or it is refused, before all
         rollout = Rollout(self.site, drawn, now=now, change=change, done=not (anew or change))
         tokens = (secrets.token(self.site, held),) if held else ()
-        return (*tokens, *self._resources(drawn, spec, rollout), *access.invoker(self.site, spec))
+        return (*tokens, *self._resources(drawn, rollout), *access.invoker(self.site, spec))
 
-    def _resources(
-        self, drawn: Blueprint, spec: DeploymentSpec, rollout: Rollout | None = None
-    ) -> tuple[Resource, ...]:
+    def _resources(self, drawn: Blueprint, rollout: Rollout | None = None) -> tuple[Resource, ...]:
+        """Return what a service stands on, and the service."""
         before: tuple[Resource, ...] = ()
-        if spec.engine == "vllm":
-            before = secrets.key(self.site, spec.name)
-        elif not spec.image:
-            before = (image_of_build(self.site, spec, project=drawn.project),)
-        rollout = rollout or Rollout(self.site, drawn)
+        if drawn.spec.engine == "vllm":
+            before = secrets.key(self.site, drawn.name)
+        elif not drawn.spec.image:
+            before = (image_of_build(self.site, drawn.spec, project=drawn.project),)
+        rollout, sent = rollout or Rollout(self.site, drawn), as_sent(service_of(drawn))
+        url = f"https://run.googleapis.com/v2/{drawn.parent}/services/{drawn.name}"
         service = Resource(
             name="service",
-            title=f"the service {spec.name} in {drawn.region}",
-            body=plan.request_of(drawn),
+            title=f"the service {drawn.name} in {drawn.region}",
+            body={"parent": drawn.parent, "serviceId": drawn.name, "service": sent},
             get=rollout.get,
             put=rollout.put,
             status=rollout.status,
             after=tuple(one.name for one in before),
-            command=plan.command_of(drawn),
+            command=f"cat > service.json <<'END_OF_SERVICE'\n{json.dumps(sent, indent=2)}\n"
+            "END_OF_SERVICE\n"
+            "token=$(gcloud auth print-access-token) && curl --fail-with-body -X PATCH"
+            " -H @<(printf 'Authorization: Bearer %s' \"$token\")"
+            f" -H 'Content-Type: application/json' --data @service.json '{url}?allowMissing=true'",
         )
         return (*before, service)
 
-    @staticmethod
-    def _is_outdated(now: Service, spec: DeploymentSpec) -> bool:
-        """Whether a service has to be replaced by a new revision."""
-        if status.progress(now) == "failed":
-            return True
-        if spec.access == "public" and is_open(now):
-            note(
-                f"{spec.name} had nothing before its engine, which computes for everybody at paths"
-                " that its key does not protect: a new revision with a proxy takes its place."
-            )
-            return True
-        said, count = read_spec(now), {"min_replicas", "max_replicas"}
-        return now.labels.get(SPEC_LABEL) != spec.fingerprint and (
-            said is None or said.model_dump(exclude=count) != spec.model_dump(exclude=count)
-        )
-
-    @staticmethod
-    def _change(now: Service, spec: DeploymentSpec) -> Change | None:
-        """Return what is enough to make a service what is wanted, None where it is so already."""
-        if now.labels.get(SPEC_LABEL) == spec.fingerprint:
-            return started(spec.name) if is_stopped(now) else None
-        return scaled(spec.name, spec.min_replicas, spec.max_replicas)
-
     def owned(self, name: str) -> Sequence[Resource]:
         """Return key, build and service."""
-        region = self.site.clients.region
         service = Resource(
             name="service",
-            title=f"the service {name} in {region} with every revision",
+            title=f"the service {name} in {self.site.clients.region} with every revision",
             get=lambda: find_service(self.site, name),
             delete=lambda: self._delete_service(name),
             status=lambda found: Status.DELETING if found.delete_time else Status.READY,
@@ -195,11 +179,7 @@ class CloudRunBackend(Lifecycle):
         weights = (spec.weights if spec else None) or ""
         image, token = remaining_image(self.site, name), secrets.kept_token(self.site)
         if spec is None:
-            return (
-                image,
-                token,
-                Resource(name="weights", title="weights in buckets", get=_nothing),
-            )
+            return (image, token, Resource(name="weights", title="weights in buckets", get=_none))
         if spec.engine == "ollama":
             return (image,)
         return (self._folder(weights),) if weights.startswith("gs://") else (token,)
@@ -212,7 +192,7 @@ class CloudRunBackend(Lifecycle):
             try:
                 with (
                     anyio.move_on_after(_SIZE_SECONDS),
-                    storage.translated_refusal(bucket, "add up its files"),
+                    storage.looking_into(bucket, "add up its files"),
                 ):
                     files = await storage.list_objects(self.site, bucket, under)
                     return [sum(file.size_bytes for file in files.values()) / 1e9]
@@ -247,9 +227,21 @@ class CloudRunBackend(Lifecycle):
         return f"vLLM {gpu.vllm} ({gpu.image})", "" if configured else not_configured().fix
 
     def plan(self, spec: DeploymentSpec, model: ModelShape) -> Plan:
-        """Say which key, grant, image and service would be made."""
-        drawn = blueprint(self.site, spec, model)
-        return plan.make_plan(self.site, spec, model, drawn, self._resources(drawn, spec))
+        """Say which key, grant, image and service would be made; nothing is asked of anybody."""
+        drawn, memory = blueprint(self.site, spec, model), None
+        costs = price(place_of(self.target), drawn.instance)
+        if spec.engine == "vllm":
+            version = None if spec.image else gpu_of(self.target).vllm
+            memory = foresee(spec, model, self.hardware_known()[0], vllm_version=version)
+        return Plan(
+            spec=spec,
+            target=self.target,
+            model=model,
+            steps=steps(self._resources(drawn)),
+            usd_per_hour=costs.usd_per_hour,
+            memory=memory,
+            warnings=tuple(_warnings(drawn, costs)),
+        )
 
     async def check(self, plan: Plan) -> Preflight:
         """Ask Google for everything that the plan needs; changes nothing."""
@@ -281,7 +273,7 @@ class CloudRunBackend(Lifecycle):
                 await self._try_again(name, service)
         elif service is None and self.pending.get(name) is None:
             build = await latest_build(self.site, name)
-            spec = planned_spec(self.site, build) if build else None
+            spec = planned_spec(self.site, build)
             if build and spec and build.status.name == "SUCCESS":
                 self.pending.keep(
                     Pending(
@@ -315,18 +307,16 @@ class CloudRunBackend(Lifecycle):
         if service is not None or not re.fullmatch(NAME_PATTERN, name):
             found = await status.read_status(self.site, own_service(self.site, name, service))
             if found.phase and pending and not pending.is_over:  # a step is left beside the boot
-                steps = Phase(name=status.PREPARING, since=pending.since)
-                return found.model_copy(update={"phase": steps})
+                phase = Phase(name=status.PREPARING, since=pending.since)
+                return found.model_copy(update={"phase": phase})
             return found
         if pending:
             return status.before_service(self.site, pending)
         build = await or_nothing(lambda: latest_build(self.site, name))
-        spec = planned_spec(self.site, build) if build else None
-        if build is None or spec is None:
-            raise not_found(self.site, name, "")
-        if not is_under_way(build):
-            raise not_found(self.site, name, f": {build_outcome(build)}")
-        return status.while_building(self.site, spec, build)
+        spec = planned_spec(self.site, build)
+        if build and spec and is_under_way(build):
+            return status.while_building(self.site, spec, build)
+        raise not_found(self.site, name, f": {build_outcome(build)}" if build and spec else "")
 
     async def list(self) -> Sequence[Deployment]:
         """Return every service with this target's label; none where no project is named."""
@@ -359,17 +349,18 @@ class CloudRunBackend(Lifecycle):
         """Change how many instances there may be; more than it was made for boots a revision."""
         none = max_replicas < 1  # which would mean Google's default of 100
         change = stopped(name) if none else scaled(name, min_replicas, max_replicas)
-        await change_service(self.site, name, change)
-        return await self.describe(name)
+        return await self._changed(name, change)
 
     async def stop(self, name: str) -> Deployment:
         """Set the service to no instance by hand, so that no request wakes it."""
-        await change_service(self.site, name, stopped(name))
-        return await self.describe(name)
+        return await self._changed(name, stopped(name))
 
     async def start(self, name: str) -> Deployment:
         """Let it scale by itself again, as it was asked for."""
-        await change_service(self.site, name, started(name))
+        return await self._changed(name, started(name))
+
+    async def _changed(self, name: str, change: Change) -> Deployment:
+        await change_service(self.site, name, change)
         return await self.describe(name)
 
     async def wake(self, name: str) -> None:
@@ -378,11 +369,11 @@ class CloudRunBackend(Lifecycle):
 
     async def logs(self, name: str, *, lines: int, contains: str | None = None) -> LogLines:
         """Read Cloud Logging."""
-        return await logs.read_logs(self.site, name, lines=lines, contains=contains)
+        return await status.read_logs(self.site, name, lines=lines, contains=contains)
 
     def log_pages(self, name: str, query: LogQuery) -> AsyncGenerator[Sequence[Line], None]:
         """Read Cloud Logging, a thousand entries a call."""
-        return logs.log_pages(self.site, name, query)
+        return status.log_pages(self.site, name, query)
 
     async def spec(self, name: str) -> DeploymentSpec | None:
         """Return what the service's annotation says was asked for."""
@@ -390,7 +381,7 @@ class CloudRunBackend(Lifecycle):
 
     async def boot_budget(self, name: str, _model: ModelShape) -> BootBudget:
         """Read the startup probe of the service."""
-        return instances.boot_budget(await get_service(self.site, name))
+        return status.boot_budget(await get_service(self.site, name))
 
     async def engine_facts(self, name: str) -> EngineFacts:
         """Return what the log of the serving revision's first boot tells."""
@@ -398,12 +389,12 @@ class CloudRunBackend(Lifecycle):
         revision = await find_revision(self.site, service.latest_ready_revision)
         if revision is None:
             return EngineFacts()
-        return facts_of(boot_of(await boot_lines(self.site, name, revision, newest=False)))
+        return facts_of(boot_of(await status.boot_lines(self.site, name, revision, newest=False)))
 
     async def hardware(self, name: str, /) -> Hardware:
         """Return what an instance of the service has."""
         service = await get_service(self.site, name)
-        return hardware_of(place_of(self.target), instances.size_of(service))
+        return hardware_of(place_of(self.target), status.size_of(service))
 
     async def predicted(self, name: str) -> Prediction | None:
         """Return what was to be expected of its memory."""
@@ -417,14 +408,27 @@ class CloudRunBackend(Lifecycle):
         return accelerator(place.accelerator), place.count
 
     async def config(self, name: str) -> DeploymentConfig:
-        """Return the same service as commands and YAML."""
-
-        def made(drawn: Blueprint, spec: DeploymentSpec) -> Sequence[Resource]:
-            hub = "HF_TOKEN" in drawn.container.secrets
-            token = (secrets.reader(self.site, HF_SECRET),) if hub else ()
-            return (*token, *self._resources(drawn, spec))
-
-        return await plan.config(self.site, await get_service(self.site, name), made)
+        """Return what runs as commands and YAML, with the image that it runs."""
+        service = await get_service(self.site, name)
+        spec = read_spec(service)
+        if spec is None:
+            raise NotFound(
+                f"What was asked for when {name} was made cannot be read any more.",
+                fix=f"Read the service: `gcloud run services describe {name} --format=yaml`.",
+            )
+        rows = [variable for row in service.template.containers for variable in row.env]
+        hub = any(variable.name == "HF_TOKEN" for variable in rows)
+        model = await anyio.to_thread.run_sync(read_model, spec.model)
+        drawn = as_running(blueprint(self.site, spec, model, hf_token=hub), service)
+        *before, made = self._resources(drawn)
+        token = [secrets.reader(self.site, HF_SECRET)] if hub else []
+        keyed = "The key is made in a pipe and kept in Secret Manager; it is in no file."
+        return DeploymentConfig(
+            command="\n".join(one.command for one in (*token, *before, made)),
+            docker_run=docker(drawn),
+            yaml=container.as_yaml(made.body["service"]),
+            notes=(keyed,) if spec.engine == "vllm" else (),
+        )
 
     async def quotas(self) -> Sequence[Quota]:
         """Read Cloud Quotas."""
@@ -447,5 +451,56 @@ class CloudRunBackend(Lifecycle):
         await self.site.clients.aclose()
 
 
-async def _nothing() -> None:
+def _is_outdated(now: Service, spec: DeploymentSpec) -> bool:
+    """Whether a service has to be replaced by a new revision."""
+    if status.progress(now) == "failed":
+        return True
+    if spec.access == "public" and is_open(now):
+        note(
+            f"{spec.name} had nothing before its engine, which computes for everybody at paths"
+            " that its key does not protect: a new revision with a proxy takes its place."
+        )
+        return True
+    said, count = read_spec(now), {"min_replicas", "max_replicas"}
+    return now.labels.get(SPEC_LABEL) != spec.fingerprint and (
+        said is None or said.model_dump(exclude=count) != spec.model_dump(exclude=count)
+    )
+
+
+def _change(now: Service, spec: DeploymentSpec) -> Change | None:
+    """Return what is enough to make a service what is wanted, None where it is so already."""
+    if now.labels.get(SPEC_LABEL) == spec.fingerprint:
+        return started(spec.name) if is_stopped(now) else None
+    return scaled(spec.name, spec.min_replicas, spec.max_replicas)
+
+
+def _warnings(drawn: Blueprint, costs: Price) -> Iterator[str]:
+    spec = drawn.spec
+    yield from drawn.doubts
+    if spec.min_replicas:
+        yield always_on(spec.min_replicas, costs, called="instances")
+    yield from price_doubts(costs)
+    if spec.engine != "ollama" or spec.image:
+        yield from tagged(drawn.container.image)
+    if spec.access == "public":
+        yield (
+            "Anybody on the internet reaches it (access=public): a proxy before the engine lets"
+            " through those with its key alone, and every request, also a refused one, keeps a GPU"
+            " awake at your cost."
+        )
+    if drawn.network and drawn.network.all_traffic:
+        yield (
+            f"All traffic leaves through {drawn.network.subnetwork}: it needs Private Google"
+            " Access, or nothing of Google's is reached."
+        )
+
+
+def docker(drawn: Blueprint) -> str:
+    """Return how the same container runs on a machine with a GPU of one's own."""
+    mount = drawn.container.mount
+    mounted = (f"/mnt/{mount.bucket}:{mount.path}:ro",) if mount else ()
+    return container.docker_command(drawn.name, drawn.container, *mounted)
+
+
+async def _none() -> None:
     return None

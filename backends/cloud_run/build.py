@@ -1,38 +1,202 @@
 """Images that hold Ollama's model: built by Cloud Build, kept by Artifact Registry."""
 
+import math
+import re
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
 from typing import Any, Final, TypeVar
 
 from google.api_core.exceptions import NotFound
 from google.cloud.artifactregistry_v1 import DockerImage
+from google.cloud.devtools import cloudbuild_v1
 from google.cloud.devtools.cloudbuild_v1 import Build, ListBuildsRequest
 from pydantic import ValidationError
 
-from backends.cloud_run import container
-from backends.cloud_run.site import REPOSITORY, Site
+from backends.cloud_run.container import Container, Serving, place_for, rules
+from backends.cloud_run.site import REPOSITORY, Site, builder_account
+from backends.container import as_yaml
 from backends.google.clients import as_sent, when
 from backends.google.errors import reading, strictly, translated, writing
 from backends.lifecycle import Resource, Status
-from core.errors import ApiDisabled, CloudError, CloudRefused, PermissionDenied
-from core.records import DeploymentSpec
+from core.errors import (
+    ApiDisabled,
+    CloudError,
+    CloudRefused,
+    InvalidArgument,
+    PermissionDenied,
+)
+from core.records import DeploymentSpec, Target
 from core.reply import note
 
 T = TypeVar("T")
 SPEC, TARGET = "_SPEC", "_TARGET"
 """The substitutions that say what the image is for: whoever sees its build end can go on."""
 BUILDING: Final = "building image"
-_UNDER_WAY: Final = ("PENDING", "QUEUED", "WORKING")
+PORT: Final = 8080
 _IMAGE_GB_USD: Final = 0.10
 """Each month, beyond the first half GB; the usual price, not looked up [R] (2026-11-21)."""
+_TAG: Final = re.compile(r"[a-z0-9][a-z0-9._-]*(/[a-z0-9][a-z0-9._-]*)?:[A-Za-z0-9][A-Za-z0-9._-]*")
+_ONLY_VLLM: Final = (
+    "gpu_memory_utilization", "kv_cache_dtype", "kv_cache_memory_bytes", "max_num_batched_tokens",
+    "quantization", "dtype", "cpu_offload_gb", "enforce_eager", "engine_args",
+)  # fmt: skip
+
+
+def ollama_serving(target: Target, spec: DeploymentSpec, *, project: str, region: str) -> Serving:
+    """Decide how Ollama serves a model."""
+    _refuse(spec)
+    place, chosen, gb = place_for(target, spec, "baked"), rules().ollama, _gb(spec)
+    requests = spec.max_num_seqs or chosen.parallel
+    length = {"OLLAMA_CONTEXT_LENGTH": str(spec.max_model_len)} if spec.max_model_len else {}
+    return Serving(
+        container=Container(
+            image=image_of(spec, project=project, region=region),
+            command=("ollama",),
+            args=("serve",),
+            env={
+                "OLLAMA_HOST": f"0.0.0.0:{PORT}",
+                "OLLAMA_MODELS": "/models",
+                "OLLAMA_KEEP_ALIVE": "-1",
+                "OLLAMA_NUM_PARALLEL": str(requests),
+                **length,
+                **spec.variables,
+            },
+            port=PORT,
+            health="/",
+        ),
+        size=place.size_for((gb or chosen.most_gb) * 1e9 / 2**30) or place.sizes[-1],
+        concurrency=min(requests, rules().limits.concurrency),
+        boot_seconds=0,
+        needs_internet=False,
+        doubts=(
+            "Ollama says that it is there before its model is loaded: the first request waits.",
+            *(() if gb else (f"How large {spec.model} is, is not known here.",)),
+        ),
+    )
+
+
+def _refuse(spec: DeploymentSpec) -> None:
+    size, most = _gb(spec), rules().ollama.most_gb
+    given = [name for name in _ONLY_VLLM if getattr(spec, name)]
+    if size and size > most:
+        raise InvalidArgument(
+            f"{spec.model} is {size:g} GB: beyond {most:g} GB an image takes too long to build,"
+            " to push and to start from.",
+            fix='Leave engine out (vLLM), with weights="gs://BUCKET/FOLDER".',
+        )
+    if spec.access == "public":
+        raise InvalidArgument(
+            "Ollama has no key: anybody could use a public one at your cost.",
+            fix='Leave access out ("private").',
+        )
+    if spec.weights not in {None, "baked"}:
+        raise InvalidArgument("Ollama's model is in its image.", fix="Leave weights out.")
+    if given:
+        raise InvalidArgument(
+            f"Ollama has no {', '.join(given)}.",
+            fix="Leave them out; max_model_len and max_num_seqs it has.",
+        )
+
+
+def ollama_tag(model: str) -> str:
+    """Return what Ollama calls a model: a tag as it is, a Hub id by the table."""
+    if _TAG.fullmatch(model):
+        return model
+    known = rules().ollama.models
+    found = next((tag for tag, row in known.items() if model in row.hub), None)
+    if found is None:
+        raise InvalidArgument(
+            f"What Ollama calls {model} is not known here.",
+            fix=f"Give its tag in Ollama's library, such as {next(iter(known))}.",
+        )
+    return found
+
+
+def _gb(spec: DeploymentSpec) -> float | None:
+    row = rules().ollama.models.get(ollama_tag(spec.model))
+    return row.gb if row else None
+
+
+def image_of(spec: DeploymentSpec, *, project: str, region: str) -> str:
+    """Name the image that holds a deployment's model: the one given, or the one that is built."""
+    built = f"{region}-docker.pkg.dev/{project}/{REPOSITORY}/{spec.name}:{spec.fingerprint}"
+    return spec.image or built
+
+
+def dockerfile(spec: DeploymentSpec) -> str:
+    """Return the image's recipe; its model also answers to the name that it was asked for by."""
+    tag, name = ollama_tag(spec.model), spec.served_model_name
+    also = f" && ollama cp {tag} {name}" if name != tag else ""
+    ready = "seq 60 | while read _; do ollama list && break; sleep 1; done"
+    return (
+        f"FROM {rules().ollama.image}\n"
+        f"ENV OLLAMA_HOST=0.0.0.0:{PORT} OLLAMA_MODELS=/models OLLAMA_KEEP_ALIVE=-1\n"
+        f"RUN ollama serve & {ready}; ollama pull {tag}{also}\n"
+        'ENTRYPOINT ["ollama", "serve"]\n'
+    )
+
+
+def build_of(spec: DeploymentSpec, *, project: str, region: str) -> Build:
+    """Type the build: nothing is uploaded, its first step writes the Dockerfile."""
+    _refuse(spec)
+    chosen, image = rules().ollama, image_of(spec, project=project, region=region)
+    step, options = cloudbuild_v1.BuildStep, cloudbuild_v1.BuildOptions
+    write = f"cat > Dockerfile <<'END'\n{dockerfile(spec)}END\n"
+    # The model three times: pulled, in a layer, and pushed.
+    room = max(chosen.build_disk_gb, math.ceil(3 * (_gb(spec) or chosen.most_gb)))
+    return Build(
+        steps=[
+            step(id="recipe", name=chosen.builder, script=write),
+            step(id="image", name=chosen.builder, args=["build", "--tag", image, "."]),
+        ],
+        images=[image],
+        tags=[REPOSITORY, spec.name, spec.fingerprint],
+        timeout=timedelta(seconds=chosen.build_seconds),
+        # None named is the project's default account, which may hold anything. One of our own
+        # has to come with a place for its log: `logging` below.
+        service_account=f"projects/{project}/serviceAccounts/{builder_account(project)}",
+        options=options(
+            machine_type=_machine(spec),
+            disk_size_gb=room,
+            logging=options.LoggingMode.CLOUD_LOGGING_ONLY,
+        ),
+    )
+
+
+def _machine(spec: DeploymentSpec) -> Any:
+    """Return the machine type that was asked for, else none, which is Cloud Build's own choice.
+
+    Larger ones are refused in the regions of new projects, and pulling a model is no work for them.
+    """
+    kinds: Any = cloudbuild_v1.BuildOptions.MachineType
+    names = [kind.name for kind in kinds]
+    wanted = (spec.build_machine or "UNSPECIFIED").upper().replace("-", "_")
+    if wanted not in names:
+        raise InvalidArgument(
+            f"Cloud Build has no machine type {spec.build_machine}.",
+            fix=f"Take one of {', '.join(names[1:])}, or leave build_machine out.",
+        )
+    return kinds[wanted]
+
+
+def submit_command(spec: DeploymentSpec, *, project: str, region: str) -> str:
+    """Return how a person starts the same build."""
+    said: dict[str, Any] = as_sent(build_of(spec, project=project, region=region))
+    said["options"]["diskSizeGb"] = int(said["options"]["diskSizeGb"])
+    return (
+        f"cat > cloudbuild.yaml <<'END_OF_BUILD'\n{as_yaml(said)}END_OF_BUILD\n"
+        f"gcloud builds submit --no-source --project={project} --region={region}"
+        " --config=cloudbuild.yaml"
+    )
 
 
 def image_of_build(site: Site, spec: DeploymentSpec, *, project: str) -> Resource:
     """Return the image that holds a deployment's model: it is there, or its build is."""
     region = site.clients.region
-    build = container.build_of(spec, project=project, region=region)
+    build = build_of(spec, project=project, region=region)
 
     async def get() -> DockerImage | Build | None:
-        images = await list_images(site, spec.name)
+        images = await _list_images(site, spec.name)
         if found := next((one for one in images if spec.fingerprint in one.tags), None):
             return found
         last = await latest_build(site, spec.name)
@@ -46,9 +210,9 @@ def image_of_build(site: Site, spec: DeploymentSpec, *, project: str) -> Resourc
 
     async def put() -> None:
         client = await site.clients.build()
+        options: Any = build.options
         said = {SPEC: spec.model_dump_json(exclude_defaults=True), TARGET: site.target.name}
         build.substitutions = said
-        options: Any = build.options
         options.substitution_option = type(options).SubstitutionOption.ALLOW_LOOSE
         request = {"parent": site.clients.parent, "project_id": project, "build": build}
         with strictly(f"build the image of {spec.name}"):
@@ -67,41 +231,29 @@ def image_of_build(site: Site, spec: DeploymentSpec, *, project: str) -> Resourc
             fix="Change what the cause names, then call deploy_vllm again.",
         ),
         phase=BUILDING,
-        command=container.submit_command(spec, project=project, region=region),
+        command=submit_command(spec, project=project, region=region),
     )
 
 
 def unfinished_build(site: Site, name: str) -> Resource:
-    """Return a deployment's build while it is under way; where none may be seen, none is."""
+    """Return a deployment's build while it is under way."""
 
     async def get() -> Build | None:
-        try:
-            build = await latest_build(site, name)
-        except PermissionDenied:  # then nothing can have been built from here
-            return None
+        build = await _unless_denied(lambda: latest_build(site, name))
         return build if build and is_under_way(build) else None
 
     async def delete() -> None:
-        build = await get()
-        if build is None:
-            return
-        client, project = await site.clients.build(), site.clients.project
-        with strictly(f"cancel the build of {name}"):
-            await client.cancel_build(
-                request={"name": build.name, "project_id": project, "id": build.id}, **writing()
-            )
+        if build := await get():
+            client, project = await site.clients.build(), site.clients.project
+            request = {"name": build.name, "project_id": project, "id": build.id}
+            with strictly(f"cancel the build of {name}"):
+                await client.cancel_build(request=request, **writing())
 
     return Resource(name="build", title="its build, if one is under way", get=get, delete=delete)
 
 
 def remaining_image(site: Site, name: str) -> Resource:
     """Return the images that were built for a deployment, as what stays of it."""
-
-    async def get() -> Sequence[DockerImage] | None:
-        try:
-            return await list_images(site, name) or None
-        except PermissionDenied:  # then nothing can have been built from here
-            return None
 
     async def delete() -> None:
         client = await site.clients.repositories()
@@ -112,18 +264,30 @@ def remaining_image(site: Site, name: str) -> Resource:
         size = sum(image.image_size_bytes for image in found) / 1e9
         return f"the image {REPOSITORY}/{name} ({size:.1f} GB)", round(size * _IMAGE_GB_USD, 2)
 
-    title = f"its image {REPOSITORY}/{name}, if one was built"
-    return Resource(name="image", title=title, get=get, delete=delete, bill=bill)
+    return Resource(
+        name="image",
+        title=f"its image {REPOSITORY}/{name}, if one was built",
+        get=lambda: _unless_denied(lambda: _list_images(site, name)),
+        delete=delete,
+        bill=bill,
+    )
 
 
-async def latest_build(site: Site, name: str) -> "Build | None":
-    """Give a deployment's last build, None where there was none."""
-    builds = await list_builds(site, name)
+async def _unless_denied(look: Callable[[], Awaitable[T]]) -> T | None:
+    """Look; where none may be seen, nothing can have been built from here."""
+    try:
+        return await look() or None
+    except PermissionDenied:
+        return None
+
+
+async def latest_build(site: Site, name: str) -> Build | None:
+    """Return a deployment's last build, None where there was none."""
+    builds = await _list_builds(site, name)
     return max(builds, key=lambda build: when(build.create_time), default=None)
 
 
-async def list_builds(site: Site, *tags: str) -> Sequence["Build"]:
-    """Give the newest builds of our images that have these tags."""
+async def _list_builds(site: Site, *tags: str) -> Sequence[Build]:
     client = await site.clients.build()
     request = ListBuildsRequest(
         parent=site.clients.parent,
@@ -136,14 +300,14 @@ async def list_builds(site: Site, *tags: str) -> Sequence["Build"]:
         return (await anext(pager.pages)).builds
 
 
-def is_under_way(build: "Build") -> bool:
+def is_under_way(build: Build) -> bool:
     """Whether it may still come to something."""
-    return build.status.name in _UNDER_WAY
+    return build.status.name in {"PENDING", "QUEUED", "WORKING"}
 
 
-def planned_spec(site: Site, build: "Build") -> DeploymentSpec | None:
+def planned_spec(site: Site, build: Build | None) -> DeploymentSpec | None:
     """Return what a build's image is for; None where it does not say, or of another target."""
-    if build.substitutions.get(TARGET) != site.target.name:
+    if build is None or build.substitutions.get(TARGET) != site.target.name:
         return None
     try:
         return DeploymentSpec.model_validate_json(build.substitutions.get(SPEC, ""))
@@ -151,8 +315,7 @@ def planned_spec(site: Site, build: "Build") -> DeploymentSpec | None:
         return None
 
 
-async def list_images(site: Site, name: str) -> "list[DockerImage]":
-    """Give the images that were built for a deployment, none where nothing was ever kept."""
+async def _list_images(site: Site, name: str) -> list[DockerImage]:
     client = await site.clients.repositories()
     with translated(f"list the images of {name}"):
         try:
@@ -167,9 +330,9 @@ def _repository(site: Site) -> str:
     return f"{site.clients.parent}/repositories/{REPOSITORY}"
 
 
-async def builds_under_way(site: Site) -> Sequence[tuple[DeploymentSpec, "Build"]]:
+async def builds_under_way(site: Site) -> Sequence[tuple[DeploymentSpec, Build]]:
     """Return all builds that are under way for this target, with what they are for."""
-    every = await or_nothing(lambda: list_builds(site)) or ()
+    every = await or_nothing(lambda: _list_builds(site)) or ()
     read = [(planned_spec(site, build), build) for build in every if is_under_way(build)]
     return [(spec, build) for spec, build in read if spec is not None]
 
@@ -185,7 +348,7 @@ async def or_nothing(look: Callable[[], Awaitable[T]]) -> T | None:
         return None
 
 
-def build_outcome(build: "Build") -> str:
+def build_outcome(build: Build) -> str:
     """Say how a build ended whose service was never made, or is gone."""
     at = f"{when(build.finish_time or build.create_time):%F %H:%M} UTC"
     if build.status.name == "SUCCESS":

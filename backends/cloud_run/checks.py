@@ -1,11 +1,11 @@
 """What a project must have and what a plan needs of Google: set-up, quotas and preflight."""
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache, partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import anyio
 from google.api_core.exceptions import NotFound, PreconditionFailed
@@ -13,7 +13,6 @@ from google.api_core.iam import Policy
 from google.cloud.artifactregistry_v1 import Repository
 from google.cloud.cloudquotas_v1 import DimensionsInfo, QuotaInfo
 from google.cloud.run_v2 import Service
-from google.cloud.storage import Bucket
 
 from backends.base import Quota
 from backends.cloud_run import access, container, storage
@@ -23,6 +22,7 @@ from backends.cloud_run.service import (
     may_be_beta,
     refuse_foreign,
     service_of,
+    service_path,
 )
 from backends.cloud_run.site import BUILDER_ID, REPOSITORY, Site, builder_account
 from backends.common import models
@@ -43,7 +43,6 @@ from backends.google.errors import (
     writing,
 )
 from backends.google.iam import VERSION, Api, Permissions, Role, binding
-from backends.google.setup import has_roles, token_kept
 from backends.lifecycle import Resource
 from core.errors import (
     CloudError,
@@ -53,7 +52,36 @@ from core.errors import (
     PermissionDenied,
     QuotaExceeded,
 )
-from core.records import Check, DeploymentSpec, Plan, Preflight, Record
+from core.records import DeploymentSpec, Plan, Preflight, Record
+
+DEADLINE: Final = 28.0
+_KINDS: Final = {
+    "nvidia-l4": ("NvidiaL4Gpu", 1),
+    "nvidia-rtx-pro-6000": ("NvidiaRtxPro6000Gpu", 1000),
+}
+"""The stem of both quotas' ids, and what one GPU is in their unit.
+
+Source: answers of the Cloud Quotas API in public projects' notes, read 2026-11; the RTX PRO 6000's
+are in thousandths of a GPU."""
+_WITHOUT, _WITH = "AllocNoZonalRedundancyPerProjectRegion", "AllocPerProjectRegion"
+FIRST_GRANT: Final = 3
+_UNUSED: Final = (
+    f"Not used in this region yet: Google grants a project {FIRST_GRANT} (zonal redundancy off)"
+    " with its first deployment there."
+)
+"""Source: Google, "Projects using Cloud Run nvidia-l4 GPUs in a region for the first time are
+automatically granted 3 GPU quota (zonal redundancy off) when the first deployment is created", and
+the same of the RTX PRO 6000 (docs.cloud.google.com/run/docs/configuring/services/gpu, as quoted in
+public notes, 2026-11-23). What the API says before that nobody has published: no such quota, no
+entry of the region and a 0 are taken alike."""
+_EXACT: Final = (
+    "That is exactly enough, and the service is there: a rollout takes up to three times as much"
+    " for a moment, so changing it may be refused."
+)
+"""Source: a field note of 2026 on GPU services."""
+_WHOLE: Final = "Google would take this service"
+_READER: Final = "roles/storage.objectViewer"
+_ATTEMPTS: Final = 3
 
 
 class Needs(Record):
@@ -80,7 +108,7 @@ def needs() -> Needs:
 
 
 def needs_of(spec: DeploymentSpec, caller: str | None) -> set[str]:
-    """Give which needs a deployment has; `caller` is the account that is to ask its model."""
+    """Return which needs a deployment has; `caller` is the account that is to ask its model."""
     found: set[str] = {"every", "ollama" if spec.engine == "ollama" else "keyed"}
     if (spec.weights or "").startswith("gs://"):
         found.add("bucket")
@@ -89,51 +117,26 @@ def needs_of(spec: DeploymentSpec, caller: str | None) -> set[str]:
     return found
 
 
-class _Kind(NamedTuple):
-    stem: str
-    """Of both of its quotas' ids."""
-    per_gpu: int
-    """What one GPU is in the quota's unit."""
-
-
-_KINDS: Final = {
-    "nvidia-l4": _Kind("NvidiaL4Gpu", 1),
-    "nvidia-rtx-pro-6000": _Kind("NvidiaRtxPro6000Gpu", 1000),
-}
-"""Source: answers of the Cloud Quotas API in public projects' notes, read 2026-11; the RTX PRO
-6000's are in thousandths of a GPU."""
-_WITHOUT, _WITH = "AllocNoZonalRedundancyPerProjectRegion", "AllocPerProjectRegion"
-FIRST_GRANT: Final = 3
-_UNUSED: Final = (
-    f"Not used in this region yet: Google grants a project {FIRST_GRANT} (zonal redundancy off)"
-    " with its first deployment there."
-)
-"""Source: Google, "Projects using Cloud Run nvidia-l4 GPUs in a region for the first time are
-automatically granted 3 GPU quota (zonal redundancy off) when the first deployment is created", and
-the same of the RTX PRO 6000 (docs.cloud.google.com/run/docs/configuring/services/gpu, as quoted in
-public notes, 2026-11-23). What the API says before that nobody has published: no such quota, no
-entry of the region and a 0 are taken alike."""
-
-
-async def read_quotas(site: Site) -> Sequence[Quota]:
-    """Give the quota without zonal redundancy, which deployments made here need, and the other.
+async def read_quotas(site: Site) -> tuple[Quota, ...]:
+    """Return the quota without zonal redundancy, which deployments made here need, and the other.
 
     What cannot be read has no limit and says why.
     """
-    kind = _KINDS.get(site.target.accelerator or "")
-    if not (site.clients.project and kind):
+    accelerator = site.target.accelerator or ""
+    if not site.clients.project or accelerator not in _KINDS:
         return ()
     used: list[tuple[float | None, str]] = []
     found: dict[str, Quota] = {}
+    stem, unit = _KINDS[accelerator]
 
     async def look(ending: str) -> None:
-        limit, why = await read_limit(site, f"{kind.stem}{ending}", kind.per_gpu)
-        if limit and kind.per_gpu != 1:
-            why = f"Read as {limit * kind.per_gpu:.0f} thousandths."
+        limit, why = await read_limit(site, f"{stem}{ending}", unit)
+        if limit and unit != 1:
+            why = f"Read as {limit * unit:.0f} thousandths."
         found[ending] = Quota(
-            quota=f"{kind.stem}{ending}",
+            quota=f"{stem}{ending}",
             region=site.clients.region,
-            accelerator=site.target.accelerator or "",
+            accelerator=accelerator,
             limit=limit,
             detail=why,
         )
@@ -170,7 +173,7 @@ async def read_limit(site: Site, quota: str, size: int) -> tuple[float | None, s
     return entry.details.value / size, ""
 
 
-def quota_entry(info: "QuotaInfo", region: str) -> "DimensionsInfo | None":
+def quota_entry(info: QuotaInfo, region: str) -> DimensionsInfo | None:
     """Choose the region's own entry, else the one that is said to apply to it."""
     own = (one for one in info.dimensions_infos if one.dimensions.get("region") == region)
     general = (one for one in info.dimensions_infos if region in one.applicable_locations)
@@ -179,7 +182,7 @@ def quota_entry(info: "QuotaInfo", region: str) -> "DimensionsInfo | None":
 
 async def _asked_for(site: Site, quota: str) -> bool:
     """Whether Google has decided on this quota; where it cannot be asked, it has not."""
-    parent = f"projects/{site.clients.project}/locations/global"
+    parent, region = f"projects/{site.clients.project}/locations/global", site.clients.region
     client = await site.clients.quotas()
     try:
         with translated(f"read what was asked for of {quota}"):
@@ -187,49 +190,48 @@ async def _asked_for(site: Site, quota: str) -> bool:
             asked = [row async for row in pager if row.quota_id == quota]
     except CloudError:
         return False
-    region = site.clients.region
     return any(row.dimensions.get("region", region) == region for row in asked)
 
 
 async def _in_use(site: Site) -> tuple[float | None, str]:
     """Add up the most instances that services of the region may have on this accelerator."""
-    total = number = 0
+    most: list[int] = []
     try:
         run = await site.clients.run()
         with strictly("list the region's services"):
             pager = await run.list_services(parent=site.clients.parent, **reading())
             async for service in pager:
-                template = service.template
+                template, own = service.template, service.scaling.max_instance_count
                 same = template.node_selector.accelerator == site.target.accelerator
                 if same and template.gpu_zonal_redundancy_disabled:
-                    number += 1
-                    total += (
-                        service.scaling.max_instance_count or template.scaling.max_instance_count
-                    )
+                    most.append(own or template.scaling.max_instance_count)
     except CloudError as exc:
         return None, f"What is in use is not known: {why_unread(exc)}"
-    return total, f"In use: the most instances that {number} service(s) may have." if number else ""
-
-
-_DEADLINE: Final = 28.0
+    how = f"In use: the most instances that {len(most)} service(s) may have." if most else ""
+    return sum(most), how
 
 
 async def preflight(site: Site, plan: Plan) -> Preflight:
     """Ask everything side by side, half a minute at most; changes nothing.
 
-    What cannot be told is unknown and says why; it is never taken for a pass.
+    What cannot be told is unknown and says why; it is never taken for a pass. A refusal of the
+    whole is unknown where a part of it is known to be wrong.
     """
-    unable = await google.check_caller(site)
-    if unable:
+    if unable := await google.check_caller(site):
         return Preflight(checks=(unable,))
-    rows = await ask_all(tuple(_questions(site, plan)), _DEADLINE)
-    return Preflight(checks=tuple(_without_echo(rows)))
+    rows = await ask_all(tuple(_questions(site, plan)), DEADLINE)
+    whole = next(row for row in rows if row.what == _WHOLE)
+    if sum(row.outcome == "fail" for row in rows) > 1 and whole.outcome == "fail":
+        why = f"It says no, which may be for what is wrong above. {whole.detail}"
+        unsure = {"outcome": "unknown", "detail": why, "fix": "Put that right first."}
+        rows = [row.model_copy(update=unsure) if row is whole else row for row in rows]
+    return Preflight(checks=tuple(rows))
 
 
 def _questions(site: Site, plan: Plan) -> Iterator[Question]:
     """Ask for what every deployment needs, then for what the plan names; the whole comes last."""
     spec, wanted, project = plan.spec, needs(), site.clients.project
-    of_it = needs_of(spec, site.settings.google_service_account)
+    region, of_it = site.clients.region, needs_of(spec, site.settings.google_service_account)
     yield google.check_reachable(site)
     yield google.check_apis(site, [api.name for api in wanted.apis if api.needed_by in of_it])
     yield google.check_permissions(
@@ -248,7 +250,6 @@ def _questions(site: Site, plan: Plan) -> Iterator[Question]:
         bucket, folder = storage.parse_bucket(site, spec.weights)
         yield Question(f"{spec.weights} holds a whole model", partial(_whole, site, bucket, folder))
         yield Question(f"Instances may read {bucket}", partial(_readable, site, bucket))
-    region = site.clients.region
     yield Question(f"{region} has {site.target.accelerator or ''}", partial(_region, site))
     yield Question(f"The quota allows {spec.max_replicas} at once", partial(_quota, site, plan))
     yield Question("The project may use that many vCPU", partial(_size, site, plan, CPU_QUOTA))
@@ -261,41 +262,20 @@ def _questions(site: Site, plan: Plan) -> Iterator[Question]:
 async def _builder(site: Site) -> Answer:
     wanted = needs()
     found = {
-        wanted.repository_roles: await _pusher(site).get(),
-        wanted.builder_roles: await has_roles(site, BUILDER_ID, wanted.builder_roles),
+        wanted.repository_roles: _pusher(site),
+        wanted.builder_roles: google.roles(site, BUILDER_ID, wanted.builder_roles),
     }
-    missing = [role.name for roles, there in found.items() if not there for role in roles]
+    there = {roles: await grant.get() for roles, grant in found.items()}
+    missing = [role.name for roles in found if not there[roles] for role in roles]
     if missing:
         detail = f"Missing: {', '.join(missing)}."
         return Answer(passed=False, detail=detail, fix=google.SET_UP)
     return Answer(passed=True, detail="It has its roles, the one to push on the repository alone.")
 
 
-_WHOLE: Final = "Google would take this service"
-_EXACT: Final = (
-    "That is exactly enough, and the service is there: a rollout takes up to three times as much"
-    " for a moment, so changing it may be refused."
-)
-"""Source: a field note of 2026 on GPU services."""
-_ROOM: Final = "Delete the service first (destroy_vllm), or raise the quota:"
-
-
-def _without_echo(rows: Sequence[Check]) -> Iterator[Check]:
-    """Leave a refusal of the whole unknown where a part of it is known to be wrong."""
-    wrong = [row.what for row in rows if row.outcome == "fail" and row.what != _WHOLE]
-    for row in rows:
-        if row.what == _WHOLE and row.outcome == "fail" and wrong:
-            why = f"It says no, which may be for what is wrong above. {row.detail}"
-            yield Check(what=row.what, outcome="unknown", detail=why, fix="Put that right first.")
-        else:
-            yield row
-
-
 async def _region(site: Site) -> Answer:
     doubt = container.region_doubt(site.target, site.clients.region)
-    if doubt:
-        return Answer(passed=None, detail=doubt)
-    return Answer(passed=True, detail="By Google's list of regions.")
+    return Answer(passed=None if doubt else True, detail=doubt or "By Google's list of regions.")
 
 
 async def _size(site: Site, plan: Plan, quota: str) -> Answer:
@@ -337,7 +317,8 @@ async def _judged(site: Site, plan: Plan, limit: float, each: float, said: str) 
         smaller = f"Give max_replicas {most} or less. " if most else ""
         return Answer(passed=False, detail=said, fix=f"{smaller}Ask for more: {more}")
     if limit == total and await find_service(site, plan.spec.name):
-        return Answer(passed=None, detail=f"{said} {_EXACT}", fix=f"{_ROOM} {more}")
+        fix = f"Delete the service first (destroy_vllm), or raise the quota: {more}"
+        return Answer(passed=None, detail=f"{said} {_EXACT}", fix=fix)
     return Answer(passed=True, detail=said)
 
 
@@ -348,86 +329,78 @@ async def _image(site: Site, plan: Plan) -> Answer:
     except CloudRefused as exc:
         if plan.spec.engine == "ollama" and not plan.spec.image:
             return Answer(passed=True, detail="Cloud Build makes it when this is deployed.")
-        return Answer(passed=False, detail=f"{exc.summary} {exc.cause}", fix=exc.fix)
-    if pinned is None:
-        return Answer(passed=None, detail=f"The registry of {image} cannot be asked from here.")
-    return Answer(passed=True, detail=pinned)
+        return _refusal(exc)
+    unknown = f"The registry of {image} cannot be asked from here."
+    return Answer(passed=True if pinned else None, detail=pinned or unknown)
 
 
 async def _name(site: Site, plan: Plan) -> Answer:
     try:
         found = await refuse_foreign(site, plan.spec.name)
     except NotOurs as exc:
-        return Answer(passed=False, detail=exc.summary, fix=exc.fix)
-    if found is None:
-        return Answer(passed=True, detail="Nothing of that name is there.")
-    return Answer(passed=True, detail="It is this deployment, which would be changed.")
+        return _refusal(exc)
+    ours = "It is this deployment, which would be changed."
+    return Answer(passed=True, detail=ours if found else "Nothing of that name is there.")
 
 
 async def _taken(site: Site, plan: Plan) -> Answer:
     """Let Google judge the service as it would be sent, without making it."""
-    kept = await token_kept(site)
+    kept, name = await google.token_kept(site), plan.spec.name
     wanted = service_of(blueprint(site, plan.spec, plan.model, hf_token=kept))
     try:
-        there = await find_service(site, plan.spec.name) is not None
+        there = await find_service(site, name) is not None
         try:
-            await _validate(site, wanted, plan.spec.name, there=there)
+            await _validate(site, wanted, name, there=there)
         except CloudRefused as exc:
             if not may_be_beta(wanted, exc):
                 raise
-            await _validate(site, wanted, plan.spec.name, there=there)
+            await _validate(site, wanted, name, there=there)
     except QuotaExceeded as exc:
         granted = any(row.first_grant for row in await read_quotas(site))
         if granted and NO_GPU_QUOTA in exc.cause:
             why = f"It was not made, so nothing was granted for it yet: {exc.cause}"
             return Answer(passed=None, detail=why)
-        return Answer(passed=False, detail=f"{exc.summary} {exc.cause}", fix=exc.fix)
+        return _refusal(exc)
     except (CloudRefused, PermissionDenied) as exc:
-        return Answer(passed=False, detail=f"{exc.summary} {exc.cause}", fix=exc.fix)
+        return _refusal(exc)
     return Answer(passed=True, detail="It was validated and not made.")
 
 
-async def _validate(site: Site, wanted: "Service", name: str, *, there: bool) -> None:
-    client = await site.clients.run()
+def _refusal(exc: CloudError) -> Answer:
+    return Answer(passed=False, detail=f"{exc.summary} {exc.cause}".strip(), fix=exc.fix)
+
+
+async def _validate(site: Site, wanted: Service, name: str, *, there: bool) -> None:
+    client, request = await site.clients.run(), {"service": wanted, "validate_only": True}
     with strictly("validate the service"):
         if there:
-            wanted.name = f"{site.clients.parent}/services/{name}"
-            await client.update_service({"service": wanted, "validate_only": True}, **writing())
+            wanted.name = service_path(site, name)
+            await client.update_service(request, **writing())
         else:
-            request = {
-                "parent": site.clients.parent,
-                "service": wanted,
-                "service_id": name,
-                "validate_only": True,
-            }
+            request |= {"parent": site.clients.parent, "service_id": name}
             await client.create_service(request, **writing())
 
 
-_COPY: Final = "Copy what is missing once more: gcloud storage rsync FOLDER gs://BUCKET/FOLDER."
-
-
 async def _whole(site: Site, bucket: str, folder: str) -> Answer:
-    what = f"look into gs://{bucket}/{folder}"
     try:
-        with storage.translated_refusal(bucket, what), storage.deadline(what):
+        with storage.looking_into(bucket, f"look into gs://{bucket}/{folder}"):
             found = await storage.list_objects(site, bucket, folder)
             verdict = await judge_whole(folders(found).get(folder, {}))
     except CloudRefused as exc:
-        return Answer(passed=False, detail=exc.summary, fix=exc.fix)
-    fix = _COPY if verdict.complete is False else ""
+        return _refusal(exc)
+    copy = "Copy what is missing once more: gcloud storage rsync FOLDER gs://BUCKET/FOLDER."
+    fix = copy if verdict.complete is False else ""
     return Answer(passed=verdict.complete, detail=verdict.detail, fix=fix)
 
 
 async def _readable(site: Site, bucket: str) -> Answer:
-    if await reader(site, bucket).get() is not None:
+    grant = reader(site, bucket)
+    if await grant.get() is not None:
         return Answer(passed=True, detail=f"By {_READER} on the bucket.")
-    account = runtime_account(site.clients.project)
     return Answer(
         passed=False,
-        detail=f"{account} has no {_READER} on {bucket}.",
-        fix=f"Set BUCKET_NAME={bucket} and call setup_target, or: gcloud storage buckets"
-        f" add-iam-policy-binding gs://{bucket} --member=serviceAccount:{account}"
-        f" --role={_READER}",
+        detail=f"{runtime_account(site.clients.project)} has no {_READER} on {bucket}.",
+        fix=f"Set BUCKET_NAME={bucket} and call setup_target, or: {grant.command}",
     )
 
 
@@ -453,12 +426,10 @@ def _repository(site: Site) -> Resource:
     wanted = Repository(format_=Repository.Format.DOCKER, labels=google.LABELS)
 
     async def get() -> Repository | None:
-        client = await site.clients.repositories()
+        client, name = await site.clients.repositories(), f"{parent}/repositories/{REPOSITORY}"
         try:
             with translated("look for the repository of images"):
-                return await client.get_repository(
-                    name=f"{parent}/repositories/{REPOSITORY}", **reading()
-                )
+                return await client.get_repository(name=name, **reading())
         except NotFound:
             return None
 
@@ -504,40 +475,31 @@ def _pusher(site: Site) -> Resource:
     return replace(made, put=google.known_everywhere(made.put))
 
 
-_READER: Final = "roles/storage.objectViewer"
-_ATTEMPTS: Final = 3
-
-
 def reader(site: Site, bucket: str) -> Resource:
     """Return the runtime account's right to read a bucket; one that is missing has no reader."""
-    account = runtime_account(site.clients.project)
-    member = f"serviceAccount:{account}"
+    member = f"serviceAccount:{runtime_account(site.clients.project)}"
 
-    async def read() -> tuple[Bucket, Policy]:
-        there = await storage.open_bucket(site, bucket)
-        look = partial(
-            there.get_iam_policy,
-            requested_policy_version=VERSION,
-            timeout=storage.TIMEOUT,
-            retry=None,
-        )
-        return there, await storage.in_thread(look)
+    async def read() -> Policy:
+        there = (await site.clients.storage()).bucket(bucket)
+        look = partial(there.get_iam_policy, requested_policy_version=VERSION, **storage.HOW)
+        return await storage.in_thread(look)
 
     async def get() -> Policy | None:
         try:
-            with storage.translated_refusal(bucket, "read who may read the bucket"):
-                _there, policy = await read()
+            with storage.looking_into(bucket, "read who may read the bucket"):
+                policy = await read()
         except CloudRefused:
             return None
         return policy if any(member in one["members"] for one in _bindings(policy)) else None
 
     async def put() -> None:
-        with storage.translated_refusal(bucket, "let the runtime account read the bucket"):
+        there = (await site.clients.storage()).bucket(bucket)
+        with storage.looking_into(bucket, "let the runtime account read the bucket"):
             for _ in range(_ATTEMPTS):
-                there, policy = await read()
+                policy = await read()
                 add_to_policy(policy, member)
-                write = partial(there.set_iam_policy, policy, timeout=storage.TIMEOUT, retry=None)
-                with suppress(PreconditionFailed):
+                with suppress(PreconditionFailed):  # somebody else changed it meanwhile
+                    write = partial(there.set_iam_policy, policy, **storage.HOW)
                     await storage.in_thread(write)
                     return
         raise ConcurrentChange(
@@ -558,8 +520,7 @@ def reader(site: Site, bucket: str) -> Resource:
 
 def add_to_policy(policy: Policy, member: str) -> None:
     """Write a reader into a policy that was read; its etag stays."""
-    bindings = _bindings(policy)
-    if bindings:
+    if bindings := _bindings(policy):
         bindings[0]["members"].add(member)
     else:
         policy.bindings.append({"role": _READER, "members": {member}})

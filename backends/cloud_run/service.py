@@ -1,21 +1,23 @@
-"""A service: every value decided, typed for Google's SDK, and found again by name."""
+"""A service: every value decided, typed for Google's SDK, found by name, and brought about."""
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
+import anyio
 from google.api.launch_stage_pb2 import LaunchStage
-from google.api_core.exceptions import NotFound
+from google.api_core.exceptions import NotFound, from_grpc_status
 from google.cloud import run_v2
-from google.cloud.run_v2 import Revision, Service
+from google.cloud.run_v2 import Revision, Service, ServiceScaling
+from google.longrunning.operations_pb2 import GetOperationRequest, Operation
 from pydantic import ValidationError
 
-from backends import container as backends_container
+from backends import container as vllm
+from backends.cloud_run.build import ollama_serving
 from backends.cloud_run.container import (
     Serving,
     gpu_of,
-    liveness_probe,
-    ollama_serving,
     refuse_name,
     region_doubt,
     rules,
@@ -23,12 +25,8 @@ from backends.cloud_run.container import (
     vllm_serving,
 )
 from backends.cloud_run.site import SPEC_ANNOTATION, Site
-from backends.container import (
-    Probe,
-    refuse_foreign_fields,
-    refuse_length,
-    refuse_spread,
-)
+from backends.container import Probe
+from backends.google import images
 from backends.google.clients import (
     EXPIRES_LABEL,
     HF_SECRET,
@@ -39,8 +37,10 @@ from backends.google.clients import (
     key_secret,
     runtime_account,
 )
-from backends.google.errors import reading, translated
+from backends.google.errors import UNSURE, error_of, reading, strictly, translated, writing
+from backends.lifecycle import Status
 from core.errors import (
+    CloudError,
     CloudRefused,
     ConcurrentChange,
     DeploymentNotFound,
@@ -51,6 +51,16 @@ from core.errors import (
 from core.records import NAME_PATTERN, DeploymentSpec, ModelShape, Record
 from core.reply import note
 from planner.places import Size
+
+VOLUME: Final = "weights"
+ENGINE: Final = "vllm"
+"""The name of the engine's container, where another one stands beside it."""
+_GPU: Final = "nvidia.com/gpu"
+_ATTEMPT_LABEL: Final = "vllm-devops-attempt"
+"""Of a revision: the same template again makes none, and one that failed stays failed."""
+_REFUSAL_SECONDS: Final = 3.0
+"""What instances are ended or started for is not waited for."""
+_LOOK_SECONDS: Final = 0.3
 
 
 class Network(Record):
@@ -69,18 +79,11 @@ class Blueprint(Serving):
     project: str
     region: str
     labels: Mapping[str, str]
-    annotations: Mapping[str, str]
+    spec: DeploymentSpec
     gpu: str
-    min_instances: int
-    max_instances: int
     startup: Probe
     liveness: Probe
     network: Network | None
-    service_account: str
-    launch_stage: str | None = None
-    """Of the API, for what is not yet generally available; None is left to Google."""
-    public: bool
-    """Anybody may call it who has the engine's key; Google checks nobody's identity."""
 
     @property
     def parent(self) -> str:
@@ -90,38 +93,33 @@ class Blueprint(Serving):
     @property
     def instance(self) -> Size:
         """What all containers of an instance have together, which is what is paid."""
-        more = rules().guard
-        if self.guard is None:
-            return self.size
+        more = rules().guard.size if self.guard else Size(vcpu=0, ram_gib=0)
         return Size(vcpu=self.size.vcpu + more.vcpu, ram_gib=self.size.ram_gib + more.ram_gib)
-
-    @property
-    def path(self) -> str:
-        """Its full name."""
-        return f"{self.parent}/services/{self.name}"
 
 
 def blueprint(
-    site: "Site", spec: DeploymentSpec, model: ModelShape, *, hf_token: bool | None = None
+    site: Site, spec: DeploymentSpec, model: ModelShape, *, hf_token: bool | None = None
 ) -> Blueprint:
     """Decide every value of the service that a spec asks for; `hf_token`: that secret is kept."""
     _refuse(spec, model)
     target, region = site.target, site.clients.region
     project = site.clients.project if site.clients.configured else NO_PROJECT
     if spec.engine == "ollama":
-        serving = ollama_serving(target, spec, project=project, region=region)
+        serving, secrets = ollama_serving(target, spec, project=project, region=region), {}
     else:
         serving = vllm_serving(target, spec, model)
-    container, doubt = serving.container, region_doubt(target, region)
-    if spec.engine == "vllm":
         secrets = {"VLLM_API_KEY": key_secret(spec.name)}
         known = bool(site.settings.hf_token) if hf_token is None else hf_token
         if serving.needs_internet and known:
             secrets["HF_TOKEN"] = HF_SECRET
-        container = container.model_copy(update={"secrets": secrets})
-    inside = {**dict(serving), "container": container}
+    made, doubt = serving.container, region_doubt(target, region)
+    decided = {
+        **dict(serving),
+        "container": made.model_copy(update={"secrets": secrets}),
+        "doubts": tuple(filter(None, (doubt, *serving.doubts))),
+    }
     return Blueprint(
-        **{**inside, "doubts": tuple(filter(None, (doubt, *serving.doubts)))},
+        **decided,
         name=spec.name,
         project=project,
         region=region,
@@ -130,16 +128,12 @@ def blueprint(
             TARGET_LABEL: target.name,
             SPEC_LABEL: spec.fingerprint,
         },
-        annotations={SPEC_ANNOTATION: spec.model_dump_json(exclude_defaults=True)},
+        spec=spec,
         gpu=target.accelerator or "",
-        min_instances=spec.min_replicas,
-        max_instances=spec.max_replicas,
-        startup=startup_probe(serving.boot_seconds, path=container.health, port=container.port),
-        liveness=liveness_probe(path=container.health, port=container.port),
+        startup=startup_probe(serving.boot_seconds, path=made.health, port=made.port),
+        # A server is given up only after minutes of silence.
+        liveness=Probe(path=made.health, port=made.port, **rules().liveness_probe.model_dump()),
         network=_network(spec, serving),
-        service_account=runtime_account(project),
-        launch_stage=spec.launch_stage,
-        public=spec.access == "public",
     )
 
 
@@ -157,9 +151,9 @@ def _network(spec: DeploymentSpec, serving: Serving) -> Network | None:
 
 def _refuse(spec: DeploymentSpec, model: ModelShape) -> None:
     refuse_name(spec.name)
-    refuse_spread(spec, "An instance of Cloud Run")
-    refuse_length(spec, model)
-    refuse_foreign_fields(spec, "Cloud Run")
+    vllm.refuse_spread(spec, "An instance of Cloud Run")
+    vllm.refuse_length(spec, model)
+    vllm.refuse_foreign_fields(spec, "Cloud Run")
     if spec.build_machine and (spec.engine != "ollama" or spec.image):
         raise InvalidArgument(
             "Nothing is built here: build_machine is for the image of engine=ollama.",
@@ -176,59 +170,44 @@ def _refuse(spec: DeploymentSpec, model: ModelShape) -> None:
         )
 
 
-VOLUME: Final = "weights"
-_GPU: Final = "nvidia.com/gpu"
-ENGINE: Final = "vllm"
-"""The name of the engine's container, where another one stands beside it."""
-
-
-def service_of(drawn: Blueprint, *, expires_at: int | None = None) -> run_v2.Service:
+def service_of(drawn: Blueprint, *, expires_at: int | None = None) -> Service:
     """Type the service, as it is created; its name is said beside it.
 
     Args:
         drawn: The values.
         expires_at: When its ttl ends, in seconds since 1970: a label, as only who applies knows.
     """
-    box, guard, mount, network = drawn.container, drawn.guard, drawn.container.mount, drawn.network
-    limits = {"cpu": str(drawn.size.vcpu), "memory": f"{drawn.size.ram_gib}Gi", _GPU: "1"}
+    spec, guard, mount, network = drawn.spec, drawn.guard, drawn.container.mount, drawn.network
     engine = {
+        **_typed(drawn.container, drawn.size, gpu=True),
         "name": ENGINE if guard else "",
-        **_command(box),
-        "resources": {"limits": limits, "cpu_idle": False, "startup_cpu_boost": True},
         # No name: HTTP/1, as uvicorn speaks it; h2c would break it. Requests reach the container
         # with a port alone: behind the guard, the engine's own is for Cloud Run's probes, which
         # are not documented to reach a sidecar's loopback.
-        "ports": [] if guard else [{"container_port": box.port}],
+        "ports": [] if guard else [{"container_port": drawn.container.port}],
         "volume_mounts": [{"name": VOLUME, "mount_path": mount.path}] if mount else [],
         "startup_probe": _probe(drawn.startup),
         "liveness_probe": _probe(drawn.liveness),
     }
-    guarding = []
+    containers, volumes = [engine], list[dict[str, Any]]()
     if guard:
-        size = rules().guard
         row = {
-            "name": backends_container.GUARD_NAME,
-            **_command(guard),
-            "resources": {
-                "limits": {"cpu": str(size.vcpu), "memory": f"{size.ram_gib}Gi"},
-                "cpu_idle": False,
-            },
+            **_typed(guard, rules().guard.size),
+            "name": vllm.GUARD_NAME,
             "ports": [{"container_port": guard.port}],
             # Requests come once this one listens: not before the engine answers.
             "depends_on": [ENGINE],
         }
-        guarding.append(row)
-    volumes: list[dict[str, Any]] = []
+        containers.append(row)
     if mount:
         bucket = {"bucket": mount.bucket, "read_only": True, "mount_options": list(mount.options)}
         volumes.append({"name": VOLUME, "gcs": bucket})
-    egress = run_v2.VpcAccess.VpcEgress
-    template = {
+    template: dict[str, Any] = {
         "labels": dict(drawn.labels),
-        "scaling": {"max_instance_count": drawn.max_instances},
+        "scaling": {"max_instance_count": spec.max_replicas},
         "timeout": {"seconds": rules().limits.timeout_seconds},
-        "service_account": drawn.service_account,
-        "containers": [engine, *guarding],
+        "service_account": runtime_account(drawn.project),
+        "containers": containers,
         "volumes": volumes,
         "execution_environment": run_v2.ExecutionEnvironment.EXECUTION_ENVIRONMENT_GEN2,
         "max_instance_request_concurrency": drawn.concurrency,
@@ -236,33 +215,28 @@ def service_of(drawn: Blueprint, *, expires_at: int | None = None) -> run_v2.Ser
         "gpu_zonal_redundancy_disabled": True,
     }
     if network:
+        egress = run_v2.VpcAccess.VpcEgress
         template["vpc_access"] = {
             "network_interfaces": [{"network": network.network, "subnetwork": network.subnetwork}],
             "egress": egress.ALL_TRAFFIC if network.all_traffic else egress.PRIVATE_RANGES_ONLY,
         }
-    return run_v2.Service(
-        {
-            "labels": {
-                **drawn.labels,
-                **({EXPIRES_LABEL: str(expires_at)} if expires_at else {}),
-            },
-            "annotations": dict(drawn.annotations),
-            "client": MANAGED_BY,
-            "launch_stage": _stage(drawn.launch_stage),
-            "ingress": run_v2.IngressTraffic.INGRESS_TRAFFIC_ALL,
-            "invoker_iam_disabled": drawn.public,
-            # Of the service, not of a revision: changing them makes no new one.
-            "scaling": {
-                "scaling_mode": run_v2.ServiceScaling.ScalingMode.AUTOMATIC,
-                "min_instance_count": drawn.min_instances,
-                "max_instance_count": drawn.max_instances,
-            },
-            "template": template,
-        }
+    expires = {EXPIRES_LABEL: str(expires_at)} if expires_at else {}
+    return Service(
+        labels={**drawn.labels, **expires},
+        annotations={SPEC_ANNOTATION: spec.model_dump_json(exclude_defaults=True)},
+        client=MANAGED_BY,
+        launch_stage=_stage(spec.launch_stage),
+        ingress=run_v2.IngressTraffic.INGRESS_TRAFFIC_ALL,
+        # Anybody may call a public one who has the engine's key; Google checks nobody's identity.
+        invoker_iam_disabled=spec.access == "public",
+        # Of the service, not of a revision: changing them makes no new one.
+        scaling=_scaling(spec.min_replicas, spec.max_replicas),
+        template=template,
     )
 
 
-def _command(container: backends_container.Container) -> dict[str, Any]:
+def _typed(container: vllm.Container, size: Size, *, gpu: bool = False) -> dict[str, Any]:
+    limits = {"cpu": str(size.vcpu), "memory": f"{size.ram_gib}Gi", **({_GPU: "1"} if gpu else {})}
     kept = [
         {"name": name, "value_source": {"secret_key_ref": {"secret": one, "version": "latest"}}}
         for name, one in container.secrets.items()
@@ -273,6 +247,7 @@ def _command(container: backends_container.Container) -> dict[str, Any]:
         "command": list(container.command),
         "args": list(container.args),
         "env": [*plain, *kept],
+        "resources": {"limits": limits, "cpu_idle": False, "startup_cpu_boost": gpu},
     }
 
 
@@ -287,10 +262,19 @@ def _probe(probe: Probe) -> dict[str, Any]:
 
 
 def _stage(name: str | None) -> Any:
+    """Return a launch stage of the API; None is left to Google."""
     return LaunchStage.Value(name.upper() if name else "LAUNCH_STAGE_UNSPECIFIED")
 
 
-def may_be_beta(service: "run_v2.Service", exc: CloudRefused) -> bool:
+def _scaling(minimum: int, maximum: int) -> ServiceScaling:
+    return ServiceScaling(
+        scaling_mode=ServiceScaling.ScalingMode.AUTOMATIC,
+        min_instance_count=minimum,
+        max_instance_count=maximum,
+    )
+
+
+def may_be_beta(service: Service, exc: CloudRefused) -> bool:
     """Whether Google refuses it for its launch stage: it is to be sent again, as BETA.
 
     Source: docs.cloud.google.com/run/docs/troubleshooting, "The feature is not supported in the
@@ -303,39 +287,100 @@ def may_be_beta(service: "run_v2.Service", exc: CloudRefused) -> bool:
     return True
 
 
-def is_stopped(service: "Service") -> bool:
+def as_running(drawn: Blueprint, service: Service) -> Blueprint:
+    """Give it the images that run, pinned as they may be, and the launch stage that Google took."""
+    images = {row.name: row.image for row in service.template.containers}
+    running, guard, spec = engine_in(service), drawn.guard, drawn.spec
+    changed: dict[str, Any] = {}
+    if running:
+        changed["container"] = drawn.container.model_copy(update={"image": running.image})
+    if guard and vllm.GUARD_NAME in images:
+        changed["guard"] = guard.model_copy(update={"image": images[vllm.GUARD_NAME]})
+    if service.launch_stage == _stage("beta"):
+        changed["spec"] = spec.model_copy(update={"launch_stage": "beta"})
+    return drawn.model_copy(update=changed)
+
+
+def is_stopped(service: Service) -> bool:
     """Whether a person set it to no instance."""
     scaling = service.scaling
-    by_hand = scaling.scaling_mode == run_v2.ServiceScaling.ScalingMode.MANUAL
+    by_hand = scaling.scaling_mode == ServiceScaling.ScalingMode.MANUAL
     return by_hand and scaling.manual_instance_count == 0
 
 
-def engine_in(service: "run_v2.Service") -> "run_v2.Container | None":
+def engine_in(service: Service) -> run_v2.Container | None:
     """Return the container of a service that has its GPU, or else its first."""
     rows = list(service.template.containers)
     return next((row for row in rows if row.resources.limits.get(_GPU)), rows[0] if rows else None)
 
 
-def is_open(service: "run_v2.Service") -> bool:
+def is_open(service: Service) -> bool:
     """Whether everybody's requests reach an engine that asks for its key at some paths alone."""
     engine = engine_in(service)
     return bool(service.invoker_iam_disabled and engine and engine.ports)
 
 
-async def list_services(site: Site) -> Sequence["Service"]:
-    """Give every service with this target's label."""
+def is_ours(service: Service) -> bool:
+    """Whether it carries our label."""
+    return service.labels.get("managed-by") == MANAGED_BY
+
+
+def target_of(service: Service) -> str:
+    """Return the target that it was made for."""
+    return service.labels.get(TARGET_LABEL, "another target")
+
+
+def read_spec(service: Service) -> DeploymentSpec | None:
+    """Read a service's annotation."""
+    try:
+        return DeploymentSpec.model_validate_json(service.annotations.get(SPEC_ANNOTATION, ""))
+    except ValidationError:
+        return None
+
+
+def version_of(site: Site, service: Service) -> str | None:
+    """Return vLLM's version: by the image's tag, or as the target's own image has it."""
+    engine, own = engine_in(service), gpu_of(site.target)
+    return vllm.version_of(engine.image, own.image, own.vllm) if engine else None
+
+
+def service_path(site: Site, name: str) -> str:
+    """Return a service's full name."""
+    return f"{site.clients.parent}/services/{name}"
+
+
+async def list_services(site: Site) -> Sequence[Service]:
+    """Return every service with this target's label."""
     client = await site.clients.run()
     with translated("list the services"):
         pager = await client.list_services(parent=site.clients.parent, **reading())
         return [row async for row in pager if is_ours(row) and target_of(row) == site.target.name]
 
 
-async def get_service(site: Site, name: str) -> "Service":
-    """Give the service of a deployment."""
+async def find_service(site: Site, name: str) -> Service | None:
+    """Return the service of that name, whoever made it; None if there is none."""
+    if not re.fullmatch(NAME_PATTERN, name):
+        return None
+    client = await site.clients.run()
+    try:
+        with translated(f"look at the service {name}"):
+            return await client.get_service(name=service_path(site, name), **reading())
+    except NotFound:
+        return None
+
+
+async def get_service(site: Site, name: str) -> Service:
+    """Return the service of a deployment.
+
+    Raises:
+        NotOurs: It was not made here.
+        DeploymentNotFound: There is none, or it is another target's.
+    """
     return own_service(site, name, await find_service(site, name))
 
 
-def own_service(site: Site, name: str, service: "Service | None") -> "Service":
+def own_service(site: Site, name: str, service: Service | None) -> Service:
+    """Return a service that was found, if it is this target's. Raises what `get_service` does."""
     if service is None:
         raise not_found(site, name, "")
     if not is_ours(service):
@@ -348,85 +393,36 @@ def own_service(site: Site, name: str, service: "Service | None") -> "Service":
     return service
 
 
-async def find_service(site: Site, name: str) -> "Service | None":
-    """Give the service of that name, whoever made it; None if there is none."""
-    if not re.fullmatch(NAME_PATTERN, name):
-        return None
-    client = await site.clients.run()
-
-    try:
-        with translated(f"look at the service {name}"):
-            return await client.get_service(name=service_path(site, name), **reading())
-    except NotFound:
-        return None
-
-
 async def refuse_foreign(site: Site, name: str) -> Service | None:
-    """Return the service of that name, None if there is none."""
-    service = await find_service(site, name)
+    """Return the service that a deployment of that name would change, None if there is none.
+
+    Raises:
+        NotOurs: It was not made here, or for another target.
+        ConcurrentChange: It is being deleted.
+    """
+    service, region = await find_service(site, name), site.clients.region
     if service is None:
         return None
-    target, where = target_of(service), f"{name} in {site.clients.region}"
     if not is_ours(service):
         raise NotOurs(
-            f"A service {where} exists that was not made here; it is left alone.",
+            f"A service {name} in {region} exists that was not made here; it is left alone.",
             fix="Deploy under another name.",
         )
-    if target != site.target.name:
+    if (target := target_of(service)) != site.target.name:
         raise NotOurs(
-            f"The service {where} belongs to the target {target}.",
+            f"The service {name} in {region} belongs to the target {target}.",
             fix=f"Deploy under another name, or to {target}.",
         )
     if service.delete_time:
         raise ConcurrentChange(
-            f"The service {where} is being deleted.", fix="Call the tool again in a minute."
+            f"The service {name} in {region} is being deleted.",
+            fix="Call the tool again in a minute.",
         )
     return service
 
 
-async def find_revision(site: Site, name: str) -> "Revision | None":
-    """Give a revision by its full name, None if there is none (any more)."""
-    if not name:
-        return None
-    client = await site.clients.revisions()
-
-    try:
-        with translated("look at its revision"):
-            return await client.get_revision(name=name, **reading())
-    except NotFound:
-        return None
-
-
-def newest_revision(service: "Service") -> str:
-    """Return its newest revision's full name; Google gives it with or without its parent."""
-    name = service.latest_created_revision
-    return f"{service.name}/revisions/{name}" if name and "/" not in name else name
-
-
-def read_spec(service: "Service") -> DeploymentSpec | None:
-    """Read a service's annotation."""
-    try:
-        return DeploymentSpec.model_validate_json(service.annotations.get(SPEC_ANNOTATION, ""))
-    except ValidationError:
-        return None
-
-
-def service_path(site: Site, name: str) -> str:
-    """Give a service's full name."""
-    return f"{site.clients.parent}/services/{name}"
-
-
-def is_ours(service: "Service") -> bool:
-    """Whether it carries our label."""
-    return service.labels.get("managed-by") == MANAGED_BY
-
-
-def target_of(service: "Service") -> str:
-    """Give the target that it was made for."""
-    return service.labels.get(TARGET_LABEL, "another target")
-
-
 def not_found(site: Site, name: str, where: str) -> DeploymentNotFound:
+    """Return the error of a deployment that there is not, and where it may be."""
     return DeploymentNotFound(
         f"No deployment named '{name[:60]}' on {site.target.name}{where}.",
         fix="Call list_deployments for those that there are.",
@@ -434,19 +430,255 @@ def not_found(site: Site, name: str, where: str) -> DeploymentNotFound:
     )
 
 
-_NAMES: Final = {"vllm": "vLLM", "ollama": "Ollama"}
+async def find_revision(site: Site, name: str) -> Revision | None:
+    """Return a revision by its full name, None if there is none (any more)."""
+    if not name:
+        return None
+    client = await site.clients.revisions()
+    try:
+        with translated("look at its revision"):
+            return await client.get_revision(name=name, **reading())
+    except NotFound:
+        return None
 
 
-def version_of(site: Site, service: "Service") -> str | None:
-    """Give vLLM's version: by the image's tag, or as the target's own image has it."""
-    engine, own = engine_in(service), gpu_of(site.target)
-    return backends_container.version_of(engine.image, own.image, own.vllm) if engine else None
+def newest_revision(service: Service) -> str:
+    """Return its newest revision's full name; Google gives it with or without its parent."""
+    name = service.latest_created_revision
+    return f"{service.name}/revisions/{name}" if name and "/" not in name else name
 
 
-def label_of(site: Site, service: "Service", engine: str) -> str:
-    """Give an engine's name for people."""
-    name = f"simulated {_NAMES[engine]}" if site.rehearsed else _NAMES[engine]
-    version = version_of(site, service)
-    if engine == "ollama":
-        return name
-    return f"{name} {version or '(version not known)'}"
+class Change(NamedTuple):
+    """A change of a service that there is."""
+
+    what: str
+    edit: Callable[[Service], None]
+    holds: Callable[[Service], bool]
+    """Whether it is so by now."""
+
+
+def scaled(name: str, minimum: int, maximum: int) -> Change:
+    """Return what lets Google run that many instances, also of one that is stopped."""
+
+    def edit(service: Service) -> None:
+        spec, revision = read_spec(service), service.template.scaling
+        if is_stopped(service):
+            _renew(service, spec)
+        service.scaling = _scaling(minimum, maximum)
+        if 0 < revision.max_instance_count < maximum:
+            note("A new revision boots: the one that runs was made for fewer instances.")
+            revision.max_instance_count = maximum
+        if spec:
+            said = spec.model_copy(update={"min_replicas": minimum, "max_replicas": maximum})
+            service.annotations[SPEC_ANNOTATION] = said.model_dump_json(exclude_defaults=True)
+            service.labels[SPEC_LABEL] = said.fingerprint
+
+    def holds(service: Service) -> bool:
+        count = (service.scaling.min_instance_count, service.scaling.max_instance_count)
+        return not is_stopped(service) and count == (minimum, maximum)
+
+    return Change(f"let {name} have {minimum} to {maximum} instances", edit, holds)
+
+
+def stopped(name: str) -> Change:
+    """Return what sets it to no instance by hand: no request starts one then."""
+
+    def edit(service: Service) -> None:
+        service.scaling = ServiceScaling(
+            scaling_mode=ServiceScaling.ScalingMode.MANUAL,
+            manual_instance_count=0,
+            max_instance_count=service.scaling.max_instance_count,
+        )
+
+    return Change(f"stop {name}", edit, is_stopped)
+
+
+def started(name: str) -> Change:
+    """Return what lets it scale by itself again, as its spec says."""
+
+    def edit(service: Service) -> None:
+        if is_stopped(service):
+            spec, made_for = read_spec(service), service.template.scaling.max_instance_count
+            count = (spec.min_replicas, spec.max_replicas) if spec else (0, made_for)
+            service.scaling = _scaling(*count)
+            _renew(service, spec)
+
+    return Change(f"start {name}", edit, lambda service: not is_stopped(service))
+
+
+def _renew(service: Service, spec: DeploymentSpec | None) -> None:
+    """Let its time begin anew: one that ended while it was stopped would never be over again."""
+    if spec and spec.ttl_minutes:
+        service.labels[EXPIRES_LABEL] = str(int(time.time()) + spec.ttl_minutes * 60)
+
+
+def _replaced(name: str, wanted: Service, former: Service) -> Change:
+    """Return what puts another template in the place of one; labels of others stay."""
+    if former.labels.get(SPEC_LABEL) == wanted.labels[SPEC_LABEL]:
+        wanted.template.labels[_ATTEMPT_LABEL] = str(int(time.time()))
+
+    def edit(service: Service) -> None:
+        labels: Mapping[str, str] = service.labels
+        others = {key: text for key, text in labels.items() if not key.startswith("vllm-devops-")}
+        service.labels = {**others, **wanted.labels}
+        service.annotations = {**service.annotations, **wanted.annotations}
+        for field in ("scaling", "template", "client", "ingress", "launch_stage"):
+            setattr(service, field, getattr(wanted, field))
+        service.invoker_iam_disabled = wanted.invoker_iam_disabled
+        service.traffic = []
+
+    def holds(service: Service) -> bool:
+        return bool(service.template.labels == wanted.template.labels)
+
+    return Change(f"replace the service {name}", edit, holds)
+
+
+async def change_service(
+    site: Site, name: str, change: Change, *, seconds: float = _REFUSAL_SECONDS
+) -> None:
+    """Edit a service and write it back; read again, it holds.
+
+    Raises:
+        ConcurrentChange: Somebody else was first, twice, or has undone it.
+        CloudError: Google refuses it.
+    """
+    operation, until = await _edit(site, name, change), anyio.current_time() + seconds
+    # No cancel scope of anyio: grpc.aio loses the mark by which it knows its own cancellation.
+    while operation and anyio.current_time() < until:
+        now = await _look(site, operation, change.what)
+        if now is None or now.done:
+            _raise_error(now, change.what)
+            break
+        await anyio.sleep(_LOOK_SECONDS)
+    if not change.holds(await get_service(site, name)):
+        raise ConcurrentChange(
+            f"Google took it, and somebody else has undone it: {change.what}.",
+            fix="Look with status_vllm, then call again.",
+        )
+
+
+async def _edit(site: Site, name: str, change: Change, *, again: bool = True) -> str:
+    """Edit a service and write it back; the operation's name, none where it is over."""
+    service = await get_service(site, name)
+    change.edit(service)
+    try:
+        return await write_service(site, service, change.what)
+    except ConcurrentChange:
+        if not again:
+            raise
+    except UNSURE:
+        if not change.holds(await get_service(site, name)):
+            raise
+        return ""
+    return await _edit(site, name, change, again=False)  # somebody else was first
+
+
+async def write_service(site: Site, service: Service, what: str) -> str:
+    """Write a whole service that was read; its etag refuses to undo another's change."""
+    client = await site.clients.run()
+    while True:
+        try:
+            with strictly(what):
+                under_way = await client.update_service(service=service, **writing())
+            return str(under_way.operation.name)
+        except CloudRefused as exc:
+            await get_service(site, service.name.rsplit("/", 1)[-1])  # or it is gone
+            if not may_be_beta(service, exc):
+                raise
+
+
+async def _look(site: Site, operation: str, what: str) -> Operation | None:
+    """Read a change that Google has taken; where it cannot be read, what is true is read later."""
+    client = await site.clients.run()
+    try:
+        with strictly(what):
+            return await client.get_operation(GetOperationRequest(name=operation), **reading())
+    except CloudError as exc:
+        note(f"Google took it, and does not say how it went: {what}. {exc.cause}".strip())
+        return None
+
+
+def _raise_error(operation: Operation | None, what: str) -> None:
+    if operation is not None and operation.HasField("error"):
+        words = operation.error
+        raise error_of(from_grpc_status(words.code, words.message, errors=(words,)), what)
+
+
+class Rollout:
+    """The service of one deployment, brought to what is wanted by one course of steps.
+
+    It is created where there is none `now`, changed where a `change` is enough, and else replaced
+    or, where it is `done`, left as it is.
+    """
+
+    def __init__(
+        self,
+        site: Site,
+        drawn: Blueprint,
+        *,
+        now: Service | None = None,
+        change: Change | None = None,
+        done: bool = False,
+    ) -> None:
+        self._site, self._drawn = site, drawn
+        self._now, self._change, self._done = now, change, done
+        self._put, self._operation = False, ""
+        self._what = f"{'replace' if now else 'create'} the service {drawn.name}"
+
+    async def get(self) -> Service | None:
+        """Return the service; where there is none, why it was refused is raised.
+
+        One that there is tells by itself why it does not run.
+        """
+        service, refusal = await find_service(self._site, self._drawn.name), None
+        if self._operation:
+            now = await _look(self._site, self._operation, self._what)
+            if now is None or now.done:
+                self._operation, refusal = "", now
+        if service is None:
+            _raise_error(refusal, self._what)
+        return service
+
+    def status(self, found: Service) -> Status:
+        """Return how far it is: a boot is not waited for, only that it has begun."""
+        if not self._put:
+            return Status.READY if self._done else Status.STALE
+        if found.labels.get(SPEC_LABEL) != self._drawn.labels[SPEC_LABEL]:
+            return Status.STALE
+        former = self._now.latest_created_revision if self._now else ""
+        begun = found.latest_created_revision not in {"", former}
+        return Status.READY if begun or not self._operation else Status.PENDING
+
+    async def put(self) -> None:
+        """Create it, or change what there is."""
+        site, name, self._put = self._site, self._drawn.name, True
+        if self._change:
+            await change_service(site, name, self._change)
+            return
+        wanted = await self._wanted()
+        if self._now is not None:
+            self._operation = await _edit(site, name, _replaced(name, wanted, self._now))
+            return
+        client = await site.clients.run()
+        while not self._operation:
+            try:
+                with strictly(self._what):
+                    under_way = await client.create_service(
+                        parent=self._drawn.parent, service=wanted, service_id=name, **writing()
+                    )
+                self._operation = str(under_way.operation.name)
+            except CloudRefused as exc:
+                if not may_be_beta(wanted, exc):
+                    raise
+
+    async def _wanted(self) -> Service:
+        """Return it as it is sent: with images by their digests, and the end of its time."""
+        pinned, ttl = dict[str, vllm.Container](), self._drawn.spec.ttl_minutes
+        for field in ("container", "guard"):
+            if made := getattr(self._drawn, field):
+                image = await images.pinned(self._site, made.image)
+                if image is None and field == "container":
+                    note(f"{made.image} is not pinned: its registry cannot be asked.")
+                pinned[field] = made.model_copy(update={"image": image or made.image})
+        expires_at = int(time.time()) + ttl * 60 if ttl else None
+        return service_of(self._drawn.model_copy(update=pinned), expires_at=expires_at)

@@ -1,16 +1,42 @@
-"""What every part of the backend is handed: clients, names, ID tokens and the target."""
+"""What every part of the backend is handed: clients, target, and ID tokens of whoever asks."""
 
+import json
+import shlex
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from urllib.parse import quote, urlsplit
 
+import anyio
 from google.api_core.client_options import ClientOptions
+from google.auth import jwt
+from google.auth.compute_engine import IDTokenCredentials
+from google.auth.credentials import Credentials
+from google.auth.exceptions import DefaultCredentialsError, RefreshError, TransportError
+from google.auth.transport.requests import Request
 from google.cloud.artifactregistry_v1 import ArtifactRegistryAsyncClient
 from google.cloud.devtools.cloudbuild_v1 import CloudBuildAsyncClient
 from google.cloud.run_v2 import RevisionsAsyncClient, ServicesAsyncClient
+from google.oauth2.id_token import fetch_id_token_credentials
+from pydantic import SecretStr
 
-from backends.cloud_run.identity import IdentityTokens
-from backends.google.clients import GoogleClients, GoogleSite
+from backends.common.concurrency import in_time
+from backends.google.clients import GoogleClients, GoogleSite, is_person
+from backends.google.errors import AGAIN, denied, translated, unknown_caller
+from core import processes
+from core.errors import (
+    ApiDisabled,
+    CloudRefused,
+    CloudTimeout,
+    CloudUnavailable,
+    CommandNotFound,
+    NotAuthenticated,
+    WaitedTooLong,
+)
+from core.settings import GooglePlane
 
 if TYPE_CHECKING:
     from google.cloud.aiplatform_v1 import ModelServiceAsyncClient
@@ -19,6 +45,22 @@ SPEC_ANNOTATION: Final = "vllm-devops/spec"
 REPOSITORY: Final = "vllm-devops"
 BUILDER_ID: Final = "vllm-devops-builder"
 """Of the account that images are built as."""
+KEPT_SECONDS: Final = 55 * 60
+"""A token lives for an hour; one that is handed out must still live for five minutes."""
+_SPARE_SECONDS: Final = 5 * 60
+_HTTP_SECONDS: Final = 10.0
+_DEADLINE_SECONDS: Final = 30.0
+_CALLER_ID: Final = "vllm-devops-caller"
+_GRANT: Final = (
+    "gcloud iam service-accounts add-iam-policy-binding {account} --project={project}"
+    " --member=user:{you} --role=roles/iam.serviceAccountTokenCreator"
+)
+_BARE: Final = ("auth", "print-identity-token")
+_METADATA: Final = (
+    "http://metadata.google.internal/computeMetadata/v1/instance/service-accounts/default/identity"
+)
+ANYWHERE: Final = "https://run.app"
+"""The audience of a token that only shows that there could be one."""
 
 
 def builder_account(project: str) -> str:
@@ -51,6 +93,224 @@ class Clients(GoogleClients):
 
         options = ClientOptions(api_endpoint=f"{self.region}-aiplatform.googleapis.com")
         return await self.client(ModelServiceAsyncClient, options)
+
+
+class Minted(NamedTuple):
+    """One token, and how whoever reads it gets another."""
+
+    token: SecretStr
+    email: str
+    """Whose it is."""
+    command: str
+    until: float
+    """Seconds since 1970 until which it may be handed out."""
+
+
+class IdentityTokens:
+    """ID tokens, which a private service asks of every caller, kept as long as they are good."""
+
+    def __init__(
+        self,
+        clients: GoogleClients,
+        service_account: str | None,
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Open it, without any I/O; `clock` gives seconds since 1970."""
+        self._clients, self._account, self._clock = clients, service_account, clock
+        self._kept: dict[str, Minted] = {}
+
+    async def minted(self, audience: str) -> Minted:
+        """Return a token for a service's base URL that is good for five minutes at least.
+
+        Raises:
+            NotAuthenticated: Whoever is logged in gets none.
+            CloudError: Google refuses, or cannot be reached.
+        """
+        if self._account is None and await self._person() is not None:
+            audience = ""  # a person's token is the same for all
+        kept = self._kept.get(audience)
+        if kept is None or self._clock() >= kept.until:
+            fresh = await (self._fresh(audience) if audience else self._by_gcloud())
+            until = min(self._clock() + KEPT_SECONDS, fresh.until)
+            kept = self._kept[audience] = fresh._replace(until=until)
+        return kept
+
+    async def unlike(self, email: str) -> str:
+        """Name the login of the libraries where it is known to be another person than `email`."""
+        person = await self._person()
+        return person if person and person != email else ""
+
+    async def how_to_call(self) -> str:
+        """Return the commands that let a person without gcloud call; empty: none are needed."""
+        person = await self._person()
+        if self._account or person is None:
+            return ""
+        try:
+            await self._by_gcloud()
+        except NotAuthenticated:
+            return _commands(self._clients.project, person)
+        return ""
+
+    async def _person(self) -> str | None:
+        """Return the address of the person who is logged in, empty where it is not told."""
+        source: Any = await self._clients.credentials()
+        return str(getattr(source, "account", "") or "") if is_person(source) else None
+
+    async def _fresh(self, audience: str) -> Minted:
+        source = await self._clients.credentials()
+        plane, project, account = await self._clients.plane(), self._clients.project, self._account
+        what = "give an ID token"
+
+        def mint() -> Minted:
+            request = _transport(plane, project)
+            try:
+                own = _own_token(source, request, audience, simulated=plane is not None)
+                return own or _impersonated(source, request, audience, account, project)
+            except (RefreshError, TransportError) as exc:
+                if isinstance(exc, RefreshError) and not isinstance(exc.__cause__, TransportError):
+                    raise  # the login is not good; else it is the web that is down
+                raise CloudUnavailable(
+                    f"Google does not answer: {what}.", cause=str(exc)[:600], fix=AGAIN
+                ) from exc
+
+        with translated(what), in_time("Google", what, _DEADLINE_SECONDS, fix=AGAIN):
+            made = await anyio.to_thread.run_sync(mint, abandon_on_cancel=True)
+        return made._replace(command=_impersonating(audience, account)) if account else made
+
+    async def _by_gcloud(self) -> Minted:
+        """Let gcloud print the token of the person who is logged in to it.
+
+        It takes no audience from a person, and Cloud Run takes the one that it gives.
+        """
+        plane, project = await self._clients.plane(), self._clients.project
+        program = f"{plane.programs}/{project}/gcloud" if plane else "gcloud"
+        try:
+            done = await processes.run((program, *_BARE), timeout=_DEADLINE_SECONDS)
+            text, words = done.stdout.strip(), done.stderr.strip()[-600:]
+        except CommandNotFound:
+            text, words = "", "gcloud is not installed here."
+        except WaitedTooLong as exc:
+            raise CloudTimeout("gcloud did not print an ID token in time.", fix=AGAIN) from exc
+        if text.count(".") != 2:  # of a JWT are three parts
+            raise NotAuthenticated(
+                "Your login is a person's: Google gives it no ID token, which a private service of"
+                " Cloud Run asks of every caller.",
+                cause=words,
+                fix="Install gcloud and run `gcloud auth login`: its token is used then. Or use a"
+                f" service account: {_commands(project, await self._person())}",
+            )
+        return _read(text, shlex.join(("gcloud", *_BARE)))
+
+
+def _commands(project: str, person: str | None) -> str:
+    account = f"{_CALLER_ID}@{project}.iam.gserviceaccount.com"
+    return (
+        f"`gcloud iam service-accounts create {_CALLER_ID} --project={project}`,"
+        f" `{_GRANT.format(account=account, project=project, you=person or 'YOU')}`, and set"
+        f" GOOGLE_SERVICE_ACCOUNT={account}; deploy_vllm lets it call what it deploys."
+    )
+
+
+def _impersonating(audience: str, account: str) -> str:
+    return (
+        f"gcloud auth print-identity-token --audiences={shlex.quote(audience)}"
+        f" --impersonate-service-account={shlex.quote(account)}"
+    )
+
+
+def _read(text: str, command: str, email: str = "") -> Minted:
+    """Read a token, which says until when it is good and, unless it is told, whose it is."""
+    claims: Mapping[str, Any] = jwt.decode(text, verify=False)
+    until = float(claims["exp"]) - _SPARE_SECONDS
+    return Minted(SecretStr(text), email or str(claims.get("email", "")), command, until)
+
+
+def _transport(plane: GooglePlane | None, project: str) -> Request:
+    """Return google-auth's way to the web, which is short, or to the simulated cloud."""
+
+    class _Transport(Request):
+        def __call__(self, url: str, *args: Any, **kwargs: Any) -> Any:
+            seconds = min(kwargs.pop("timeout", None) or _HTTP_SECONDS, _HTTP_SECONDS)
+            if plane:  # whose metadata server is told whose machine this is
+                parts = urlsplit(url)
+                machine = f"/p/{project}" if parts.path.startswith("/computeMetadata/") else ""
+                query = f"?{parts.query}" if parts.query else ""
+                url = f"{plane.http}{machine}{parts.path}{query}"
+            call: Any = super().__call__
+            return call(url, *args, timeout=seconds, **kwargs)
+
+    return _Transport()
+
+
+def _own_token(
+    source: Credentials, request: Request, audience: str, *, simulated: bool
+) -> Minted | None:
+    """Mint as ourselves: by a key file or the metadata server; None as a person cannot."""
+    if is_person(source):
+        return None
+    try:
+        minting: Any = (
+            IDTokenCredentials(request, audience, use_metadata_identity_endpoint=True)
+            if simulated
+            else fetch_id_token_credentials(audience, request)
+        )
+    except (DefaultCredentialsError, TransportError):
+        return None
+    minting.refresh(request)
+    return _read(str(minting.token), own_command(minting, audience))
+
+
+def own_command(minting: Any, audience: str) -> str:
+    """Return how the same login mints by hand, whoever is logged in to gcloud there."""
+    if isinstance(minting, IDTokenCredentials):
+        url = f"{_METADATA}?audience={quote(audience, safe=':/')}"
+        return f"curl -sf -H 'Metadata-Flavor: Google' {shlex.quote(url)}"
+    # Source: github.com/google-github-actions/auth (2026), which lets gcloud use a key file so.
+    return (
+        'CLOUDSDK_AUTH_CREDENTIAL_FILE_OVERRIDE="$GOOGLE_APPLICATION_CREDENTIALS"'
+        f" gcloud auth print-identity-token --audiences={shlex.quote(audience)}"
+    )
+
+
+def _impersonated(
+    source: Credentials, request: Request, audience: str, account: str | None, project: str
+) -> Minted:
+    """Ask IAM for a token of a service account.
+
+    google.auth's own class for it opens a session that no rehearsal can lead elsewhere; the
+    request is that of iamcredentials v1 `generateIdToken`.
+    """
+    if account is None:
+        raise unknown_caller(
+            "Your login gives no ID token.", f"Use a service account: {_commands(project, None)}"
+        )
+    iam = "https://iamcredentials.googleapis.com/v1/projects/-/serviceAccounts"
+    url, headers = f"{iam}/{account}:generateIdToken", {"Content-Type": "application/json"}
+    source.before_request(request, "POST", url, headers)
+    body = json.dumps({"audience": audience, "includeEmail": True}).encode()
+    answer = request(url=url, method="POST", headers=headers, body=body)
+    if answer.status != HTTPStatus.OK:
+        words = answer.data.decode(errors="replace")[:600]
+        raise _refused(answer.status, words, account, project)
+    token = str(json.loads(answer.data)["token"])
+    return _read(token, _impersonating(audience, account), account)
+
+
+def _refused(status: int, words: str, account: str, project: str) -> Exception:
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status == HTTPStatus.TOO_MANY_REQUESTS:
+        return CloudUnavailable(f"IAM does not answer ({status}).", cause=words, fix=AGAIN)
+    if status == HTTPStatus.NOT_FOUND:
+        return CloudRefused(
+            f"There is no service account {account}.",
+            cause=words,
+            fix="Correct GOOGLE_SERVICE_ACCOUNT.",
+        )
+    refusal = denied(words, f"impersonate {account}")
+    if not isinstance(refusal, ApiDisabled):
+        grant = _GRANT.format(account=account, project=project, you="YOU")
+        refusal.fix = f"Let yourself impersonate it: `{grant}`."
+    return refusal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

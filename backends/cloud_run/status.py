@@ -1,66 +1,69 @@
-"""What a deployment does now: its service, revision, conditions and log, read as one record."""
+"""What a deployment does now: its service, revision, instances and log, read as one record."""
 
+import re
 import tomllib
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
 from functools import cache
+from math import ceil
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
 import anyio
+from google.api_core.exceptions import NotFound
 from google.cloud.devtools.cloudbuild_v1 import Build
+from google.cloud.monitoring_v3 import Aggregation, ListTimeSeriesRequest, TimeInterval, TimeSeries
 from google.cloud.run_v2 import Condition, Revision, Service, ServiceScaling
+from google.protobuf.duration_pb2 import Duration
 
-from backends.cloud_run import access, instances
+from backends.base import BootBudget, LogLines, LogQuery
+from backends.cloud_run import access
 from backends.cloud_run.build import BUILDING, builds_under_way
-from backends.cloud_run.container import gpu_of
-from backends.cloud_run.instances import FRESH_SECONDS, Reading
-from backends.cloud_run.logs import boot_lines
+from backends.cloud_run.container import gpu_of, place_of, rules, weights_of
 from backends.cloud_run.service import (
+    engine_in,
     find_revision,
+    get_service,
     is_stopped,
-    label_of,
     list_services,
     newest_revision,
     read_spec,
     service_path,
+    version_of,
 )
 from backends.cloud_run.site import SPEC_ANNOTATION, Site
 from backends.common.concurrency import all_or_note, or_note
 from backends.common.engine import why_silent
+from backends.google import logs
 from backends.google.clients import EXPIRES_LABEL, SPEC_LABEL, when
+from backends.google.errors import reading, translated
+from backends.google.logs import any_of, between, quoted
 from backends.lifecycle import Pending
-from core.records import (
-    Deployment,
-    DeploymentSpec,
-    Failure,
-    ModelShape,
-    Phase,
-    Record,
-    State,
-)
+from core.records import Deployment, DeploymentSpec, Failure, ModelShape, Phase, Record, State
 from core.reply import note
 from logs.boot import WARMING, phase_of
 from logs.failures import evidence, recognize
 from logs.failures import meaning as wording_for
 from logs.read import Line
+from planner.places import Size
+from planner.price import price
 
 _FILE: Final = Path(__file__).with_name("conditions.toml")
-
-Progress = Literal["working", "failed", "done"]
-
-_STEPS: Final = (
-    ("ContainerReady", "importing image"),
-    ("ResourcesAvailable", "provisioning"),
-    ("ContainerHealthy", "starting"),
-)
+_FAILED: Final = Condition.State.CONDITION_FAILED
+_DONE: Final = Condition.State.CONDITION_SUCCEEDED
+PREPARING: Final = "preparing"
+SPREADING: Final = "waiting for a grant to spread"
+_STEPS: Final = {
+    "ContainerReady": "importing image",
+    "ResourcesAvailable": "provisioning",
+    "ContainerHealthy": "starting",
+}
 """What a revision goes through, by the condition that says it is over."""
 _VAGUE: Final = {"ROLLOUT_FAILED", "REVISION_FAILED", "STILL_WAITING"}
 """Of a service; its revision may say more."""
 _RESULTS: Final = _VAGUE | {"STARTUP_PROBE_FAILED", "PROGRESS_DEADLINE", "KILLED", "ENGINE_EXITED"}
 """Codes than which the engine's own words say more."""
-
-_UNREADABLE: Final = "SECRET_NOT_READABLE"
 _TRY_AGAIN_SECONDS: Final = (10.0, 60.0)
 """From the creation of a revision whose account may not read its key to that of the next one."""
 _SPREAD_SECONDS: Final = 180.0
@@ -68,6 +71,16 @@ _SPREAD_SECONDS: Final = 180.0
 (docs.cloud.google.com/iam/docs/access-change-propagation, 2026-11-23)."""
 TRY_LABEL: Final = "vllm-devops-grant-try"
 """Of a revision: how often it was tried again for want of a grant."""
+_FRESH_SECONDS: Final = 300.0
+"""A point is taken each 60 s and seen up to 180 s later; source: Google's list of metrics."""
+_WINDOW: Final = timedelta(minutes=30)
+_SAMPLE_SECONDS: Final = 60.0
+_CLOCKS: Final = timedelta(seconds=10)
+"""How far Google's clock may be ahead of ours, lest the newest point be missed."""
+IDLE: Final = timedelta(minutes=15)
+"""An instance without requests is kept no longer; source: Cloud Run, about instance autoscaling."""
+_INSTANCE_KEPT: Final = timedelta(minutes=10)
+"""For so long after its last request it is taken to be kept."""
 
 
 class Meaning(Record):
@@ -86,11 +99,11 @@ class Catalogue(Record):
 
 @cache
 def catalogue() -> Catalogue:
-    """Give what every reason means."""
+    """Return what every reason means."""
     return Catalogue.model_validate(tomllib.loads(_FILE.read_text("utf-8")))
 
 
-def progress(service: "Service") -> Progress:
+def progress(service: Service) -> Literal["working", "failed", "done"]:
     """Say whether Google is still at it, gave up, or is done with what was asked for last.
 
     After a failure the observed generation stays that of the last success.
@@ -98,63 +111,51 @@ def progress(service: "Service") -> Progress:
     state = service.terminal_condition.state
     if service.reconciling:
         return "working"
-    if state == Condition.State.CONDITION_FAILED:
+    if state == _FAILED:
         return "failed"
-    succeeded = state == Condition.State.CONDITION_SUCCEEDED
-    return "done" if succeeded and service.observed_generation >= service.generation else "working"
+    seen = service.observed_generation >= service.generation
+    return "done" if state == _DONE and seen else "working"
 
 
-def tries(revision: "Revision") -> int:
+def tries(revision: Revision) -> int:
     """Return how often its template was tried again for want of a grant."""
     said = revision.labels.get(TRY_LABEL, "")
     return int(said) if said.isdecimal() else 0
 
 
-def seconds_to_next_try(
-    service: "Service", revision: "Revision | None", now: datetime
-) -> float | None:
+def seconds_to_next_try(service: Service, revision: Revision | None, now: datetime) -> float | None:
     """Return when a revision whose grant has not spread is tried again; None: it is not.
 
     Cloud Run looks at it once, when it makes a revision.
     """
     if revision is None or progress(service) != "failed":
         return None
-    rows = (service.terminal_condition, *_failed_conditions(service, revision))
-    if not any(meaning_of(row).code == _UNREADABLE for row in rows):
-        return None
+    codes = {meaning_of(row).code for row in _failed_conditions(service, revision)}
     age, tried = (now - when(revision.create_time)).total_seconds(), tries(revision)
-    if tried >= len(_TRY_AGAIN_SECONDS) or age > _SPREAD_SECONDS:
+    if "SECRET_NOT_READABLE" not in codes or age > _SPREAD_SECONDS:
         return None
-    return _TRY_AGAIN_SECONDS[tried] - age
+    return _TRY_AGAIN_SECONDS[tried] - age if tried < len(_TRY_AGAIN_SECONDS) else None
 
 
-def step_of(revision: "Revision | None") -> str:
+def step_of(revision: Revision | None) -> str:
     """Name what a revision that is not ready is waiting for."""
     if revision is None:
         return "queued"
-    over = {
-        each.type_
-        for each in revision.conditions
-        if each.state == Condition.State.CONDITION_SUCCEEDED
-    }
-    return next((step for kind, step in _STEPS if kind not in over), "starting")
+    over = {each.type_ for each in revision.conditions if each.state == _DONE}
+    return next((step for kind, step in _STEPS.items() if kind not in over), "starting")
 
 
-def ready_at(service: "Service", revision: "Revision | None") -> datetime:
-    """Give when its newest revision became ready, as far as Google says it."""
-    done = Condition.State.CONDITION_SUCCEEDED
+def ready_at(service: Service, revision: Revision | None) -> datetime:
+    """Return when its newest revision became ready, as far as Google says it."""
     rows = [row for row in (revision.conditions if revision else ()) if row.type_ == "Ready"]
-    stamps = [row.last_transition_time for row in rows if row.state == done]
+    stamps = [row.last_transition_time for row in rows if row.state == _DONE]
     stamps += [service.terminal_condition.last_transition_time, service.update_time]
     return when(next(stamp for stamp in (*stamps, service.create_time) if stamp))
 
 
-def read_failure(
-    service: "Service", revision: "Revision | None", log_lines: Sequence[str]
-) -> Failure:
+def read_failure(service: Service, revision: Revision | None, log_lines: Sequence[str]) -> Failure:
     """Say why it failed: the engine's own reason first, then Google's most telling one."""
-    rows = (service.terminal_condition, *_failed_conditions(service, revision))
-    read = [(each, meaning_of(each)) for each in rows]
+    read = [(each, meaning_of(each)) for each in _failed_conditions(service, revision)]
     condition, told = next((pair for pair in read if pair[1].code not in _VAGUE), read[0])
     known = recognize(log_lines, "cloud_run")
     if known and told.code in _RESULTS:
@@ -167,41 +168,38 @@ def read_failure(
     )
 
 
-def meaning_of(condition: "Condition") -> Meaning:
-    """Give what a failed condition means: by its words where they say more, else its reason."""
+def meaning_of(condition: Condition) -> Meaning:
+    """Return what a failed condition means: by its words where they say more, else its reason."""
     if wording := wording_for("cloud_run", condition.message):
         return Meaning(code=wording.code, fix=wording.fix)
-    raw = type(condition).pb(condition)
+    raw, kind = type(condition).pb(condition), type(condition)
+    rows, reasons, number = catalogue().common, kind.CommonReason, raw.reason
     if raw.WhichOneof("reasons") == "revision_reason":
-        return _named(catalogue().revision, type(condition).RevisionReason, raw.revision_reason)
-    return _named(catalogue().common, type(condition).CommonReason, raw.reason)
+        rows, reasons, number = catalogue().revision, kind.RevisionReason, raw.revision_reason
+    every: Iterable[Any] = reasons
+    names = {reason.value: reason.name for reason in every}
+    return rows[names.get(number, names[0])]  # one newer than the SDK is as good as undefined
 
 
-def _named(rows: dict[str, Meaning], reasons: Iterable[Any], number: int) -> Meaning:
-    """Give a reason's row; one that is newer than the SDK is as good as undefined."""
-    names = {reason.value: reason.name for reason in reasons}
-    return rows[names.get(number, names[0])]
-
-
-def _failed_conditions(service: "Service", revision: "Revision | None") -> Iterable["Condition"]:
-
+def _failed_conditions(service: Service, revision: Revision | None) -> list[Condition]:
     rows = [*service.conditions, *(revision.conditions if revision else ())]
-    return (each for each in rows if each.state == Condition.State.CONDITION_FAILED)
+    return [service.terminal_condition, *(each for each in rows if each.state == _FAILED)]
 
 
-PREPARING: Final = "preparing"
-SPREADING: Final = "waiting for a grant to spread"
+class Reading(Record):
+    """The newest point of an account that is minutes old."""
 
-INSTANCE_KEPT: Final = timedelta(minutes=10)
-"""An instance is kept for up to 15 minutes after its last request; for 10 it is taken to be."""
+    count: int
+    """Instances, busy or not."""
+    at: datetime
 
 
 class Snapshot(NamedTuple):
     """What was read of a service at one moment."""
 
     site: Site
-    service: "Service"
-    revision: "Revision | None"
+    service: Service
+    revision: Revision | None
     """The newest."""
     readings: Sequence[Reading] | None
     """The newest of its instances; none of half an hour, or None where nobody can be asked."""
@@ -219,9 +217,17 @@ class Snapshot(NamedTuple):
         return self.service.name.rpartition("/")[2]
 
 
-async def read_status(site: Site, service: "Service") -> Deployment:
+async def read_status(site: Site, service: Service) -> Deployment:
     """Say what a deployment does now; what Google does not tell is left out with a note."""
-    seen = await _take_snapshot(site, service)
+    now, name = datetime.now(UTC), service.name.rpartition("/")[2]
+    found = await all_or_note(
+        {
+            "revision": lambda: find_revision(site, newest_revision(service)),
+            "readings": lambda: read_instances(site, name, now),
+            "usd_so_far": lambda: usd_so_far(site, service, now),
+        }
+    )
+    seen = Snapshot(site=site, service=service, now=now, **found)
     if service.delete_time:
         return _deployment(seen, State.DELETING, when(service.delete_time))
     if is_stopped(service):
@@ -230,8 +236,7 @@ async def read_status(site: Site, service: "Service") -> Deployment:
         case "working":
             return await _booting(seen)
         case "failed":
-            again = seconds_to_next_try(seen.service, seen.revision, seen.now) is not None
-            return _spreading(seen) if again else await _failed_status(seen)
+            return await _failed_status(seen)
     return await _serving(seen)
 
 
@@ -262,30 +267,11 @@ def while_building(site: Site, spec: DeploymentSpec, build: Build) -> Deployment
     return before_service(site, pending, phase=BUILDING)
 
 
-def min_instances(service: "Service") -> int:
-    """Give how many instances are kept when nobody asks."""
-    if service.scaling.scaling_mode == ServiceScaling.ScalingMode.MANUAL:
-        return int(service.scaling.manual_instance_count)
-    return max(service.scaling.min_instance_count, service.template.scaling.min_instance_count)
-
-
-async def _take_snapshot(site: Site, service: "Service") -> Snapshot:
-    now = datetime.now(UTC)
-    name = service.name.rpartition("/")[2]
-    looks: dict[str, Callable[[], Awaitable[Any]]] = {
-        "revision": lambda: find_revision(site, newest_revision(service)),
-        "readings": lambda: instances.read_instances(site, name, now),
-        "usd_so_far": lambda: instances.usd_so_far(site, service, now),
-    }
-    found = await all_or_note(looks)
-    return Snapshot(site=site, service=service, now=now, **found)
-
-
 def _stopped(seen: Snapshot) -> Deployment:
     """Stopped is what was seen to have no instance since; until then it is stopping."""
     since, reading = when(seen.service.update_time), seen.reading
     seen.site.answered.discard(seen.service.latest_ready_revision)
-    silent = (seen.now - since).total_seconds() > FRESH_SECONDS
+    silent = (seen.now - since).total_seconds() > _FRESH_SECONDS
     if reading and reading.at >= since and not reading.count:
         return _deployment(seen, State.STOPPED, since)
     if seen.readings == () and silent:
@@ -295,59 +281,71 @@ def _stopped(seen: Snapshot) -> Deployment:
         )
         return _deployment(seen, State.STOPPED, since)
     if reading and silent:
-        note(f"The newest reading of {seen.name}'s instances is {_age(seen)} s old.")
+        note(f"The newest reading of {seen.name}'s instances is {_age(seen, reading)} s old.")
     phase = Phase(name="waiting for a reading without instances", since=since)
     return _deployment(seen, State.STOPPING, since, phase=phase)
 
 
 async def _booting(seen: Snapshot) -> Deployment:
-    lines = await _boot_lines(seen)
-    newest = seen.revision or seen.service
-    begun = when(newest.create_time)
+    lines = await _newest_boot(seen)
+    begun = when((seen.revision or seen.service).create_time)
     if lines:
-        phase = phase_of(lines)
-        return _deployment(seen, State.LOADING, begun, phase=phase)
+        return _deployment(seen, State.LOADING, begun, phase=phase_of(lines))
     phase = Phase(name=step_of(seen.revision), since=begun)
     return _deployment(seen, State.CREATING, begun, phase=phase)
 
 
-def _spreading(seen: Snapshot) -> Deployment:
-    """Say of one that may not read its key yet that it is tried again."""
-    note(
-        f"{seen.name}'s account may not read its key yet: Google's grants take minutes to spread."
-        " It is tried again by itself."
-    )
-    begun = when(seen.service.create_time)
-    return _deployment(seen, State.CREATING, begun, phase=Phase(name=SPREADING, since=begun))
-
-
 async def _failed_status(seen: Snapshot) -> Deployment:
-    lines = await _boot_lines(seen)
-    why = read_failure(seen.service, seen.revision, [line.text for line in lines])
-    serving = seen.service.latest_ready_revision.rpartition("/")[2]
-    if serving and serving != seen.service.latest_created_revision.rpartition("/")[2]:
+    service = seen.service
+    if seconds_to_next_try(service, seen.revision, seen.now) is not None:
+        note(
+            f"{seen.name}'s account may not read its key yet: Google's grants take minutes to"
+            " spread. It is tried again by itself."
+        )
+        begun = when(service.create_time)
+        phase = Phase(name=SPREADING, since=begun)
+        return _deployment(seen, State.CREATING, begun, phase=phase)
+    lines = [line.text for line in await _newest_boot(seen)]
+    why = read_failure(service, seen.revision, lines)
+    serving = service.latest_ready_revision.rpartition("/")[2]
+    if serving and serving != service.latest_created_revision.rpartition("/")[2]:
         note(f"{seen.name} still serves its former revision {serving}, which bills on.")
-    since = when(seen.service.terminal_condition.last_transition_time or seen.now)
+    since = when(service.terminal_condition.last_transition_time or seen.now)
     return _deployment(seen, State.FAILED, since, failure=why)
 
 
 async def _serving(seen: Snapshot) -> Deployment:
-    site, sure = seen.site, _surely_awake(seen)
+    """Ask the model, unless it has answered before, or sleeps: asking would wake it."""
+    site, revision = seen.site, seen.service.latest_ready_revision
+    sure, kept = _surely_awake(seen), _min_instances(seen.service)
     if _nothing_runs(seen, sure):
-        site.answered.discard(seen.service.latest_ready_revision)
-        if not min_instances(seen.service):
+        site.answered.discard(revision)
+        if not kept:
             return _deployment(seen, State.ASLEEP, sure)
-    silence = await probe_model(site, seen.name, seen.service)
-    if silence is None:
-        running = max(1, _count(seen))
-        return _deployment(seen, State.READY, sure, replicas=running, until=_awake_until(seen))
-    lines = await _boot_lines(seen)
-    phase = phase_of(lines) if lines else Phase(name=WARMING, since=sure)
-    return _deployment(seen, State.LOADING, sure, phase=phase, failure=silence)
+    if revision not in site.answered:
+        silence = await why_silent(lambda: access.access(site, seen.name), "Its revision")
+        if silence:
+            lines = await _newest_boot(seen)
+            phase = phase_of(lines) if lines else Phase(name=WARMING, since=sure)
+            return _deployment(seen, State.LOADING, sure, phase=phase, failure=silence)
+        site.answered.add(revision)
+        site.woken[seen.name] = datetime.now(UTC)
+    until = None
+    asked = site.woken.get(seen.name)
+    if asked and not kept and seen.now - asked < _INSTANCE_KEPT:
+        until = (asked + IDLE).replace(microsecond=0)  # our own question keeps its instance
+    running = max(1, seen.reading.count if seen.reading else 0)
+    return _deployment(seen, State.READY, sure, replicas=running, until=until)
+
+
+def _min_instances(service: Service) -> int:
+    if service.scaling.scaling_mode == ServiceScaling.ScalingMode.MANUAL:
+        return int(service.scaling.manual_instance_count)
+    return max(service.scaling.min_instance_count, service.template.scaling.min_instance_count)
 
 
 def _surely_awake(seen: Snapshot) -> datetime:
-    """Give the last moment at which an instance was surely there."""
+    """Return the last moment at which an instance was surely there."""
     moments = [ready_at(seen.service, seen.revision), seen.site.woken.get(seen.name)]
     if seen.reading and seen.reading.count:
         moments.append(seen.reading.at)
@@ -359,34 +357,22 @@ def _nothing_runs(seen: Snapshot, sure: datetime) -> bool:
     reading = seen.reading
     if reading and not reading.count and reading.at >= sure:
         return True
-    if min_instances(seen.service) or seen.now - sure < INSTANCE_KEPT:
+    if _min_instances(seen.service) or seen.now - sure < _INSTANCE_KEPT:
         return False
-    age = f"is {_age(seen)} s old" if reading else "is not to be had"
+    age = f"is {_age(seen, reading)} s old" if reading else "is not to be had"
     note(f"A reading of its instances {age}: {seen.name} is taken to sleep.")
     return True
 
 
-def _awake_until(seen: Snapshot) -> datetime | None:
-    """Say until when our own question keeps its instance; looking again asks no more."""
-    asked = seen.site.woken.get(seen.name)
-    if asked and not min_instances(seen.service) and seen.now - asked < INSTANCE_KEPT:
-        return (asked + instances.IDLE).replace(microsecond=0)
-    return None
+def _age(seen: Snapshot, reading: Reading) -> int:
+    return max(0, int((seen.now - reading.at).total_seconds()))
 
 
-async def _boot_lines(seen: Snapshot) -> Sequence[Line]:
+async def _newest_boot(seen: Snapshot) -> Sequence[Line]:
     revision = seen.revision
     if revision is None:
         return ()
     return await or_note(lambda: boot_lines(seen.site, seen.name, revision, newest=True), ())
-
-
-def _count(seen: Snapshot) -> int:
-    return seen.reading.count if seen.reading else 0
-
-
-def _age(seen: Snapshot) -> int:
-    return int(seen.reading.age_seconds(seen.now)) if seen.reading else 0
 
 
 def _deployment(
@@ -401,6 +387,7 @@ def _deployment(
 ) -> Deployment:
     service, site, spec = seen.service, seen.site, read_spec(seen.service)
     expires = service.labels.get(EXPIRES_LABEL, "")
+    count = seen.reading.count if seen.reading else 0
     return Deployment(
         name=seen.name,
         target=site.target.name,
@@ -414,28 +401,23 @@ def _deployment(
         url=service.uri or None,
         revision=service.labels.get(SPEC_LABEL, "none"),
         instance=service.latest_ready_revision.rpartition("/")[2] or None,
-        replicas=_count(seen) if replicas is None else replicas,
+        replicas=count if replicas is None else replicas,
         min_replicas=spec.min_replicas if spec else None,
         max_replicas=spec.max_replicas if spec else None,
         awake_until=until,
         created_at=when(service.create_time),
         expires_at=datetime.fromtimestamp(int(expires), UTC) if expires.isdigit() else None,
-        usd_per_hour=instances.usd_per_hour(site, service),
+        usd_per_hour=usd_per_hour(site, service),
         usd_so_far=seen.usd_so_far,
         failure=failure,
     )
 
 
-async def probe_model(site: Site, name: str, service: "Service") -> Failure | None:
-    """Ask the model, unless it has answered before; None once it has, else why it has not."""
-    revision = service.latest_ready_revision
-    if revision in site.answered:
-        return None
-    failure = await why_silent(lambda: access.access(site, name), "Its revision")
-    if failure is None:
-        site.answered.add(revision)
-        site.woken[name] = datetime.now(UTC)
-    return failure
+def label_of(site: Site, service: Service, engine: str) -> str:
+    """Return an engine's name for people."""
+    name = {"vllm": "vLLM", "ollama": "Ollama"}[engine]
+    version = "" if engine == "ollama" else version_of(site, service) or "(version not known)"
+    return " ".join(filter(None, ("simulated" if site.rehearsed else "", name, version)))
 
 
 async def list_deployments(site: Site) -> dict[str, Deployment]:
@@ -443,7 +425,7 @@ async def list_deployments(site: Site) -> dict[str, Deployment]:
     found: dict[str, Deployment] = {}
     limiter = anyio.CapacityLimiter(8)
 
-    async def look(service: "Service") -> None:
+    async def look(service: Service) -> None:
         async with limiter:
             deployment = await read_status(site, service)
         found[deployment.name] = deployment
@@ -455,3 +437,207 @@ async def list_deployments(site: Site) -> dict[str, Deployment]:
     for spec, build in await builds_under_way(site):
         found.setdefault(spec.name, while_building(site, spec, build))
     return found
+
+
+async def read_instances(site: Site, name: str, now: datetime) -> Sequence[Reading]:
+    """Return the newest reading of a service, nothing where there is none of half an hour."""
+    found = await _read_series(
+        site, name, "instance_count", begin=now - _WINDOW, end=now, what="read its instances"
+    )
+    newest = newest_reading(found)
+    return (newest,) if newest else ()
+
+
+def newest_reading(found: Sequence[TimeSeries]) -> Reading | None:
+    """Add up the newest points of all revisions and states, None where there is no point."""
+    points = [row.points[0] for row in found if row.points]
+    newest = [(when(one.interval.end_time), int(one.value.int64_value)) for one in points]
+    if not newest:
+        return None
+    at = max(ended for ended, _ in newest)
+    # A series that ended, such as an older revision's, counts no more.
+    counted = [count for ended, count in newest if (at - ended).total_seconds() < _SAMPLE_SECONDS]
+    return Reading(count=sum(counted), at=at)
+
+
+async def _read_series(
+    site: Site,
+    name: str,
+    metric: str,
+    *,
+    begin: datetime,
+    end: datetime,
+    what: str,
+    aggregation: Aggregation | None = None,
+) -> Sequence[TimeSeries]:
+    """Read a metric of a service's containers, each series newest first."""
+    client = await site.clients.monitoring()
+    request = ListTimeSeriesRequest(
+        name=f"projects/{site.clients.project}",
+        filter=f'metric.type = "run.googleapis.com/container/{metric}"'
+        ' AND resource.type = "cloud_run_revision"'
+        f' AND resource.labels.service_name = "{name}"'
+        f' AND resource.labels.location = "{site.clients.region}"',
+        interval=TimeInterval(start_time=begin, end_time=end + _CLOCKS),
+        aggregation=aggregation,
+    )
+    try:
+        with translated(what):
+            pager = await client.list_time_series(request, **reading())
+            return [row async for row in pager]
+    except NotFound:  # so it says of a metric that the project never had a point of
+        return ()
+
+
+def usd_per_hour(site: Site, service: Service) -> float | None:
+    """Return the price of one running instance, None where nobody has said."""
+    if site.target.usd_per_hour is not None:
+        return site.target.usd_per_hour
+    hourly = price(place_of(site.target), size_of(service)).usd_per_hour
+    return None if hourly is None else round(hourly, 4)
+
+
+_MEMORY: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(Ki|Mi|Gi|k|M|G)?B?")
+_GIB: Final = {"Ki": 2**-20, "Mi": 2**-10, "Gi": 1.0, "k": 1e3 / 2**30, "M": 1e6 / 2**30,
+               "G": 1e9 / 2**30, None: 2**-30}  # fmt: skip
+
+
+def size_of(service: Service) -> Size | None:
+    """Return the processors and memory of an instance, all of its containers together.
+
+    >>> from google.cloud import run_v2
+    >>> limits = {"cpu": "8000m", "memory": "32768Mi"}
+    >>> made = run_v2.Container(resources=run_v2.ResourceRequirements(limits=limits))
+    >>> size_of(run_v2.Service(template=run_v2.RevisionTemplate(containers=[made])))
+    Size(vcpu=8, ram_gib=32)
+    """
+    vcpu = ram_gib = 0.0
+    for container in service.template.containers:
+        limits = container.resources.limits
+        memory = _MEMORY.fullmatch(limits.get("memory", ""))
+        cpu = re.fullmatch(r"([0-9]+)(m?)", limits.get("cpu", ""))
+        if not memory or not cpu:
+            return None
+        vcpu += int(cpu[1]) / (1000 if cpu[2] else 1)
+        ram_gib += float(memory[1]) * _GIB[memory[2]]
+    return Size(vcpu=ceil(vcpu), ram_gib=ceil(ram_gib)) if vcpu else None
+
+
+async def usd_so_far(site: Site, service: Service, now: datetime) -> float | None:
+    """Return what its instances were billed since it was made, some minutes late."""
+    hourly, made = usd_per_hour(site, service), when(service.create_time)
+    if hourly is None:
+        return None
+    lived = max(1, ceil((now - made).total_seconds() / 60)) * 60
+    found = await _read_series(
+        site,
+        service.name.rpartition("/")[2],
+        "billable_instance_time",
+        begin=made,
+        end=now,
+        what="read what was billed",
+        aggregation=Aggregation(
+            alignment_period=Duration(seconds=lived),
+            per_series_aligner=Aggregation.Aligner.ALIGN_SUM,
+            cross_series_reducer=Aggregation.Reducer.REDUCE_SUM,
+        ),
+    )
+    seconds = sum(point.value.double_value for row in found for point in row.points)
+    return round(seconds / 3600 * hourly, 4)
+
+
+def boot_budget(service: Service) -> BootBudget:
+    """Read the startup probe of a service."""
+    spec, engine, held = read_spec(service), engine_in(service), service.template.timeout.seconds
+    seconds, probe = 240, "Cloud Run's own: a TCP probe"
+    if engine and engine.startup_probe.failure_threshold:
+        own = engine.startup_probe
+        seconds = own.initial_delay_seconds + own.period_seconds * own.failure_threshold
+        path = own.http_get.path or "TCP"
+        probe = f"{own.failure_threshold} failures of {path}, {own.period_seconds} s apart"
+    return BootBudget(
+        seconds=seconds,
+        probe=probe,
+        longest_seconds=rules().limits.startup_seconds,
+        weights_from=weights_of(spec).boot_source if spec and spec.engine == "vllm" else "hub",
+        stays_seconds=int(IDLE.total_seconds()),
+        notes=(
+            "Cloud Run counts from the container's start: host and image come before it.",
+            f"A request that wakes it is held meanwhile, for at most {held:,} s.",
+        ),
+    )
+
+
+_OUTPUT: Final = ("run.googleapis.com/stdout", "run.googleapis.com/stderr")
+_SYSTEM: Final = "run.googleapis.com/varlog/system"
+_BOOT: Final = timedelta(hours=1)
+"""A boot ends within 30 minutes: Cloud Run's own limit with a GPU."""
+_START: Final = "Starting new instance"
+"""So Cloud Run says of each that it starts."""
+
+
+async def boot_lines(site: Site, name: str, revision: Revision, *, newest: bool) -> Sequence[Line]:
+    """Return a revision's output, oldest first: of its newest boot, or of its first."""
+    begin, which = when(revision.create_time), revision.name.rpartition("/")[2]
+    until = None if newest else begin + _BOOT
+    query = _log_query(site, name, begin, until=until, revision=which)
+    found, _ = await logs.read_page(site, query, newest=newest)
+    starts = [place for place, line in enumerate(found) if line.platform and _START in line.text]
+    output = [line for line in found[starts[-1] if newest and starts else 0 :] if not line.platform]
+    one = output[-1 if newest else 0].instance if output else ""
+    return [line for line in output if line.instance == one]
+
+
+def _log_query(
+    site: Site,
+    name: str,
+    begin: datetime,
+    *,
+    until: datetime | None = None,
+    revision: str | None = None,
+    contains: Sequence[str] = (),
+    platform: bool = True,
+) -> str:
+    """Return the query; without a begin it would read a day of everything."""
+    which = " OR ".join(
+        f"log_id({quoted(log)})" for log in (*_OUTPUT, *([_SYSTEM] if platform else []))
+    )
+    terms = [
+        'resource.type="cloud_run_revision"',
+        f"resource.labels.service_name={quoted(name)}",
+        f"resource.labels.location={quoted(site.clients.region)}",
+        between(begin, until),
+        f"({which})",
+    ]
+    terms += [f"resource.labels.revision_name={quoted(revision)}"] if revision else []
+    words = any_of("", contains, besides=" AND ".join(terms))
+    return " AND ".join([*terms, words] if words else terms)
+
+
+async def read_logs(site: Site, name: str, *, lines: int, contains: str | None = None) -> LogLines:
+    """Return the newest lines of a deployment, all of its revisions and instances together."""
+    made, text = when((await get_service(site, name)).create_time), contains or ""
+    asked = _log_query(site, name, made, contains=(text,) if text else ())
+    found, more = await logs.read_page(site, asked, newest=True)
+    texts = [str(line) for line in found if text.lower() in line.text.lower()]
+    if more:
+        note(f"There are more than {len(texts)} such lines: only the newest were read and counted.")
+    return LogLines(lines=tuple(texts[-lines:]), total=len(texts))
+
+
+async def log_pages(site: Site, name: str, query: LogQuery) -> AsyncGenerator[Sequence[Line], None]:
+    """Give every line since the service was made, the newest page first."""
+    made = when((await get_service(site, name)).create_time)
+    asked = _log_query(
+        site,
+        name,
+        max(made, query.since or made),
+        until=query.until,
+        contains=query.contains,
+        platform=query.platform,
+    )
+    async with aclosing(logs.all_entries(site, asked)) as found:
+        async for entries in found:
+            lines = [line for entry in entries for line in logs.lines_of(entry)]
+            for page in logs.pages_of(lines, query):
+                yield page

@@ -28,7 +28,7 @@ from google.oauth2.credentials import Credentials as Person
 from google.protobuf.json_format import MessageToDict
 
 from backends.base import World
-from backends.google.errors import not_configured, unknown_caller
+from backends.google.errors import LOGIN, not_configured, unknown_caller
 from core.endpoint import trusted
 from core.records import Target
 from core.settings import GooglePlane, Settings
@@ -79,9 +79,6 @@ C = TypeVar("C")
 
 SCOPE: Final = "https://www.googleapis.com/auth/cloud-platform"
 _REHEARSED_PROJECT: Final = "rehearsal"
-_LOGIN: Final = (
-    "Run `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS."
-)
 
 
 class GoogleClients:
@@ -272,7 +269,7 @@ def _default_credentials() -> "Credentials":
     try:
         found, _project = google.auth.default(scopes=[SCOPE])
     except DefaultCredentialsError as exc:
-        raise unknown_caller(str(exc), _LOGIN) from exc
+        raise unknown_caller(str(exc), LOGIN) from exc
     return found
 
 

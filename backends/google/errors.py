@@ -25,17 +25,16 @@ from core.errors import (
     QuotaExceeded,
 )
 
-_LOGIN: Final = (
-    "Run `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS."
-)
+LOGIN: Final = "Run `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS."
+AGAIN: Final = "Call the same tool again in a minute."
 _BY_STATUS: Final[dict[str, tuple[type[CloudError], str]]] = {
-    "UNAUTHENTICATED": (NotAuthenticated, _LOGIN),
+    "UNAUTHENTICATED": (NotAuthenticated, LOGIN),
     "RESOURCE_EXHAUSTED": (
         QuotaExceeded,
         "Call check_gpu_quotas; ask for more quota, or remove what uses it.",
     ),
-    "UNAVAILABLE": (CloudUnavailable, "Call the same tool again in a minute."),
-    "INTERNAL": (CloudUnavailable, "Call the same tool again in a minute."),
+    "UNAVAILABLE": (CloudUnavailable, AGAIN),
+    "INTERNAL": (CloudUnavailable, AGAIN),
     "DEADLINE_EXCEEDED": (
         CloudTimeout,
         "Look with status_vllm whether it happened; the same call again is harmless.",
@@ -144,7 +143,7 @@ def translated(what: str) -> Iterator[None]:
             f"Google did not answer in time: {what}.", fix=_BY_STATUS["DEADLINE_EXCEEDED"][1]
         ) from exc
     except GoogleAuthError as exc:
-        raise unknown_caller(str(exc), _LOGIN) from exc
+        raise unknown_caller(str(exc), LOGIN) from exc
 
 
 def patient() -> "AsyncRetry":

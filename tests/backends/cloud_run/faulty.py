@@ -11,7 +11,7 @@ from google.api_core.exceptions import ServiceUnavailable
 from google.api_core.retry import AsyncRetry, if_exception_type
 
 from backends import lifecycle
-from backends.cloud_run import rollout
+from backends.cloud_run import service
 from backends.google import clients
 from backends.google import errors as google_errors
 from backends.google.clients import key_secret
@@ -114,7 +114,7 @@ def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
 
     monkeypatch.setattr(clients, "_let_timeouts_end", tap)
     monkeypatch.setattr(google_errors, "patient", impatient)
-    monkeypatch.setattr(rollout, "_LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(service, "_LOOK_SECONDS", 0.02)
     monkeypatch.setattr(lifecycle, "_FIRST_LOOK_SECONDS", 0.02)
     return wire
 

@@ -8,9 +8,8 @@ from google.cloud import run_v2
 
 from backends.base import World
 from backends.cloud_run.backend import CloudRunBackend
-from backends.cloud_run.identity import IdentityTokens
 from backends.cloud_run.service import Blueprint, blueprint, service_of
-from backends.cloud_run.site import Clients, Site
+from backends.cloud_run.site import Clients, IdentityTokens, Site
 from core.environment import ROOT
 from core.records import DeploymentSpec, ModelShape, Plan, Target
 from core.settings import Settings

@@ -16,8 +16,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from backends.base import World
-from backends.cloud_run.identity import IdentityTokens
-from backends.cloud_run.site import SPEC_ANNOTATION, Clients, Site
+from backends.cloud_run.site import SPEC_ANNOTATION, Clients, IdentityTokens, Site
 from backends.google.clients import EXPIRES_LABEL, SPEC_LABEL, TARGET_LABEL
 from core.records import DeploymentSpec, Target
 from core.settings import GooglePlane, Settings

@@ -7,9 +7,8 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from backends.base import World
-from backends.cloud_run.identity import IdentityTokens
 from backends.cloud_run.service import blueprint, get_service, service_of
-from backends.cloud_run.site import Clients, Site
+from backends.cloud_run.site import Clients, IdentityTokens, Site
 from core.records import DeploymentSpec, Plan, Target
 from core.settings import GooglePlane, Settings
 from core.waiting import wait_until

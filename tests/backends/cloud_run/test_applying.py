@@ -7,8 +7,14 @@ from google.cloud import run_v2
 from pydantic import SecretStr
 
 from backends.cloud_run import access
-from backends.cloud_run.rollout import Change, change_service
-from backends.cloud_run.service import get_service, is_open, is_stopped, service_path
+from backends.cloud_run.service import (
+    Change,
+    change_service,
+    get_service,
+    is_open,
+    is_stopped,
+    service_path,
+)
 from backends.cloud_run.site import Site
 from backends.google.clients import HF_SECRET, SPEC_LABEL, TARGET_LABEL, key_secret
 from backends.lifecycle import Pending

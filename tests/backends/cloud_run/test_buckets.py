@@ -2,6 +2,7 @@
 
 import pytest
 from google.api_core.exceptions import NotFound
+from google.cloud.storage import Blob
 
 from backends.cloud_run import storage
 from backends.common import models
@@ -111,10 +112,10 @@ async def test_a_file_that_goes_away_while_it_is_read_is_told(
 ) -> None:
     """Somebody may be copying: that is no bug of ours."""
 
-    def gone(*_arguments: object) -> bytes:
+    def gone(*_arguments: object, **_more: object) -> bytes:
         raise NotFound("config.json")
 
-    monkeypatch.setattr(storage, "_bytes_of", gone)
+    monkeypatch.setattr(Blob, "download_as_bytes", gone)
     async with opened(plane, project) as site:
         await store(site, project, below("gemma", model()))
         with pytest.raises(CloudRefused) as refused:
@@ -157,7 +158,7 @@ async def test_models_beyond_a_number_are_left_out_and_said_to_be(
     async with opened(plane, project) as site:
         controls.set(project, vertex_models=[elsewhere, *rows])
         assert len(await storage.models_in_registry(site)) == 130
-        monkeypatch.setattr(storage, "_MOST", 2)
+        monkeypatch.setattr(storage, "_MOST_REGISTERED", 2)
         with collecting_notes() as notes:
             assert len(await storage.models_in_registry(site)) == 2
     assert "more models" in notes[0]

@@ -5,8 +5,14 @@ from datetime import UTC, datetime
 
 import pytest
 
-from backends.cloud_run.rollout import Change, change_service, write_service
-from backends.cloud_run.service import get_service, is_stopped, read_spec
+from backends.cloud_run.service import (
+    Change,
+    change_service,
+    get_service,
+    is_stopped,
+    read_spec,
+    write_service,
+)
 from backends.google.clients import SPEC_LABEL
 from core.errors import (
     ConcurrentChange,
@@ -55,7 +61,7 @@ async def test_what_is_started_again_has_its_time_anew(
         before = (await server.describe(site, "gemma")).expires_at
         await server.stop(site, "gemma")
         later = time.time() + 7200
-        monkeypatch.setattr("backends.cloud_run.rollout.time.time", lambda: later)
+        monkeypatch.setattr("backends.cloud_run.service.time.time", lambda: later)
         if again == "start":
             await server.start(site, "gemma")
         else:

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from backends.cloud_run.service import label_of, version_of
+from backends.cloud_run.service import version_of
+from backends.cloud_run.status import label_of
 from core.records import DeploymentSpec
 from tests.backends.cloud_run.planted import SPEC, Planted, planting
 from tests.backends.cloud_run.server import backend_of

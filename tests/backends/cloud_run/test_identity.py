@@ -8,9 +8,8 @@ from google.auth import jwt
 from google.oauth2.credentials import Credentials as Person
 from google.oauth2.service_account import IDTokenCredentials as KeyFile
 
-from backends.cloud_run import identity
-from backends.cloud_run.identity import IdentityTokens
-from backends.cloud_run.site import Site
+from backends.cloud_run import site as identity
+from backends.cloud_run.site import IdentityTokens, Site
 from core.errors import (
     ApiDisabled,
     CloudRefused,
@@ -38,7 +37,7 @@ def person(controls: Controls, project: str) -> str:
 async def test_a_service_account_mints_for_the_base_url(plane: GooglePlane, project: str) -> None:
     """The audience is the address as it was given."""
     async with opened(plane, project) as site:
-        token = await site.identity.token(URL)
+        token = (await site.identity.minted(URL)).token
     assert jwt.decode(token.get_secret_value(), verify=False)["aud"] == URL
     assert token.get_secret_value() not in repr(token)
 
@@ -50,14 +49,14 @@ async def test_a_token_is_kept_for_55_minutes(
     now = time.time()
     async with opened(plane, project) as site:
         tokens = IdentityTokens(site.clients, None, clock=lambda: now)
-        await tokens.token(URL)
+        await tokens.minted(URL)
         now += 54 * 60
-        await tokens.token(URL)
+        await tokens.minted(URL)
         assert _mints(controls, project) == 1
-        await tokens.token(URL + ".other")
+        await tokens.minted(URL + ".other")
         assert _mints(controls, project) == 2
         now += 2 * 60
-        await tokens.token(URL)
+        await tokens.minted(URL)
     assert _mints(controls, project) == 3
 
 
@@ -67,8 +66,8 @@ async def test_a_token_with_less_than_five_minutes_left_is_not_handed_out_again(
     """Whatever its life was to be."""
     controls.set(project, token_seconds=290)
     async with opened(plane, project) as site:
-        await site.identity.token(URL)
-        await site.identity.token(URL)
+        await site.identity.minted(URL)
+        await site.identity.minted(URL)
     assert _mints(controls, project) == 2
 
 
@@ -78,7 +77,7 @@ async def test_a_person_without_an_account_is_told_exactly_what_to_set(
     """Google mints no ID token for a person's login."""
     async with opened(plane, project) as site:
         with pytest.raises(NotAuthenticated) as caught:
-            await site.identity.token(URL)
+            await site.identity.minted(URL)
     assert "GOOGLE_SERVICE_ACCOUNT" in caught.value.fix
     assert "roles/iam.serviceAccountTokenCreator" in caught.value.fix
 
@@ -120,7 +119,7 @@ async def test_an_impersonation_that_is_refused_says_why(
 def test_a_key_file_prints_what_works_whoever_is_logged_in_to_gcloud() -> None:
     """A person's gcloud refuses an audience, so it is lent the key."""
     minting = KeyFile(signer=None, service_account_email="", token_uri="", target_audience=URL)
-    command = identity._own_command(minting, URL)
+    command = identity.own_command(minting, URL)
     assert command.startswith("CLOUDSDK_AUTH_CREDENTIAL_FILE_OVERRIDE=")
     assert command.endswith(f"--audiences={URL}")
 
@@ -173,7 +172,7 @@ async def test_a_rehearsal_never_uses_a_key_file_of_the_developer(
 
 
 async def _token(site: Site) -> str:
-    return (await site.identity.token(URL)).get_secret_value()
+    return (await site.identity.minted(URL)).token.get_secret_value()
 
 
 def _mints(controls: Controls, project: str) -> int:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from google.cloud import monitoring_v3, run_v2
 
-from backends.cloud_run import instances
+from backends.cloud_run import status as instances
 from core.errors import ApiDisabled
 from tests.backends.cloud_run.planted import Planted, planting
 

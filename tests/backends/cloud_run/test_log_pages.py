@@ -9,7 +9,7 @@ import pytest
 from google.cloud.logging_v2.types import LogEntry
 
 from backends.base import LogQuery
-from backends.cloud_run import logs
+from backends.cloud_run import status as logs
 from backends.google.logs import lines_of
 from core.errors import DeploymentNotFound, PermissionDenied
 from core.reply import collecting_notes

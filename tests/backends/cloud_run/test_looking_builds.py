@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from google.cloud.devtools import cloudbuild_v1
 
-from backends.cloud_run import container
+from backends.cloud_run import build as builds
 from backends.cloud_run.build import SPEC as SPEC_OF
 from backends.cloud_run.build import TARGET
 from core.errors import DeploymentNotFound
@@ -30,7 +30,7 @@ async def there(tmp_path: Path) -> AsyncIterator[Planted]:
 
 def build(there: Planted, status: str, *, target: str = "cloud-run-l4", **said: Any) -> None:
     """Plant a build of that spec's image."""
-    made = container.build_of(SPEC, project=PROJECT, region=REGION)
+    made = builds.build_of(SPEC, project=PROJECT, region=REGION)
     planted: Any = cloudbuild_v1.Build(made)
     planted.id = f"build-{len(there.project.builds)}"
     planted.name = f"projects/{PROJECT}/locations/{REGION}/builds/{planted.id}"

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
+from backends.cloud_run import build as images
 from backends.cloud_run import container
 from backends.google.clients import as_sent
 from core.errors import InvalidArgument
@@ -39,37 +40,37 @@ def test_a_model_beyond_ten_gigabytes_is_refused_with_the_reason(model: str) -> 
 )
 def test_a_model_goes_by_the_hubs_name_or_by_ollamas(model: str, tag: str) -> None:
     """A tag of its library is taken as it is."""
-    assert container.ollama_tag(model) == tag
+    assert images.ollama_tag(model) == tag
 
 
 @pytest.mark.parametrize("model", ["someone/else", "x:y; rm -rf /", "a:b\nRUN evil", "a b:c"])
 def test_what_ollama_does_not_call_a_model_is_refused(model: str) -> None:
     """Nothing that is no tag gets into a Dockerfile."""
     with pytest.raises(InvalidArgument):
-        container.ollama_tag(model)
+        images.ollama_tag(model)
 
 
 def test_the_image_holds_the_model_under_the_name_it_is_asked_for_by() -> None:
     """Then a client of the Hub's name and one of Ollama's both find it."""
-    written = container.dockerfile(_wish("google/gemma-4-E4B-it"))
+    written = images.dockerfile(_wish("google/gemma-4-E4B-it"))
     assert written.startswith("FROM ollama/ollama:")
     assert "OLLAMA_HOST=0.0.0.0:8080" in written
     assert "OLLAMA_KEEP_ALIVE=-1" in written
     assert "ollama pull gemma4:e4b && ollama cp gemma4:e4b google/gemma-4-E4B-it" in written
-    assert "ollama cp" not in container.dockerfile(_wish())
+    assert "ollama cp" not in images.dockerfile(_wish())
     assert 'ENTRYPOINT ["ollama", "serve"]' in written
 
 
 def test_the_build_uploads_nothing_and_is_what_googles_document_describes() -> None:
     """Its first step writes the Dockerfile; nothing in it is a substitution of Cloud Build's."""
-    build = container.build_of(_wish(), **_WHERE)
+    build = images.build_of(_wish(), **_WHERE)
     sent = as_sent(build)
     assert faults("cloudbuild.v1", "Build", sent) == []
     assert "source" not in sent
     assert "machineType" not in sent["options"]
     assert sent["timeout"] == "3600s"
     recipe, image = build.steps
-    assert container.dockerfile(_wish()) in recipe.script
+    assert images.dockerfile(_wish()) in recipe.script
     assert list(image.args) == ["build", "--tag", build.images[0], "."]
     assert "$" not in recipe.script + " ".join(image.args)
     assert list(build.tags) == ["vllm-devops", "gemma", _wish().fingerprint]
@@ -79,7 +80,7 @@ def test_the_build_uploads_nothing_and_is_what_googles_document_describes() -> N
 
 def test_the_build_runs_as_an_account_of_its_own_and_says_where_its_log_goes() -> None:
     """None named would be the project's default account, which may hold anything."""
-    sent = as_sent(container.build_of(_wish(), **_WHERE))
+    sent = as_sent(images.build_of(_wish(), **_WHERE))
     email = "vllm-devops-builder@mine.iam.gserviceaccount.com"
     assert sent["serviceAccount"] == f"projects/mine/serviceAccounts/{email}"
     assert sent["options"]["logging"] == "CLOUD_LOGGING_ONLY"
@@ -89,17 +90,16 @@ def test_the_builder_has_room_for_the_model_three_times() -> None:
     """Pulled, in a layer, and pushed."""
     for tag, row in container.rules().ollama.models.items():
         if row.gb <= 10:
-            assert container.disk_gb(_wish(tag)) >= 3 * row.gb
-    assert container.disk_gb(_wish("somebody/model:q4")) >= 30
+            assert images.build_of(_wish(tag), **_WHERE).options.disk_size_gb >= 3 * row.gb
+    unknown = images.build_of(_wish("somebody/model:q4"), **_WHERE)
+    assert unknown.options.disk_size_gb >= 30
 
 
 def test_the_file_for_gcloud_says_the_same_as_the_typed_build() -> None:
     """What a person submits by hand is what the tools submit."""
-    written = yaml.safe_load(container.cloudbuild_yaml(_wish(), **_WHERE))
-    sent = as_sent(container.build_of(_wish(), **_WHERE))
+    sent = as_sent(images.build_of(_wish(), **_WHERE))
     sent["options"]["diskSizeGb"] = int(sent["options"]["diskSizeGb"])
-    assert written == sent
-    pasted = container.submit_command(_wish(), **_WHERE)
+    pasted = images.submit_command(_wish(), **_WHERE)
     found = re.search(r"<<'END_OF_BUILD'\n(.*)END_OF_BUILD\n(gcloud .*)", pasted, re.DOTALL)
     assert found
     assert yaml.safe_load(found[1]) == sent
@@ -111,7 +111,7 @@ def test_it_is_served_without_a_key_and_so_only_to_whom_google_knows(target: str
     """Ollama checks nobody; Cloud Run has to."""
     made = drawn(target, engine="ollama", model="gemma3:4b", max_model_len=8192, max_num_seqs=2)
     assert made.container.secrets == {}
-    assert not made.public
+    assert made.spec.access != "public"
     assert (made.container.port, made.container.health) == (8080, "/")
     assert made.container.env["OLLAMA_CONTEXT_LENGTH"] == "8192"
     assert made.container.env["OLLAMA_NUM_PARALLEL"] == str(made.concurrency) == "2"

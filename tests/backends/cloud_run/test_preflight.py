@@ -323,7 +323,7 @@ async def test_what_google_does_not_answer_is_unknown_and_never_a_pass(
 async def test_what_takes_too_long_is_unknown_and_the_rest_is_told(
     plane: GooglePlane, project: str, controls: Controls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checks, "_DEADLINE", 2.0)
+    monkeypatch.setattr(checks, "DEADLINE", 2.0)
     controls.set(project, faults=[fault("Projects/GetProject", when="hang")])
     async with opened(plane, project) as site:
         found = await checked(site)

@@ -8,7 +8,7 @@ from google.api_core.exceptions import NotFound
 from google.longrunning.operations_pb2 import Operation
 from google.rpc.status_pb2 import Status as Refusal
 
-from backends.cloud_run.rollout import Rollout
+from backends.cloud_run.service import Rollout
 from backends.lifecycle import Resource, advance
 from core.errors import QuotaExceeded
 from tests.backends.cloud_run.planned import drawn, site

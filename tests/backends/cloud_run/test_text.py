@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from backends.cloud_run import plan
+from backends.cloud_run.backend import docker
 from backends.cloud_run.service import Blueprint, blueprint, service_of
 from core.errors import DeploymentNotFound, NotFound
 from planner.model import read_model
@@ -101,7 +101,7 @@ def test_a_plans_commands_send_the_very_request_and_hold_no_key(wish: str) -> No
     assert head == "cat > service.json <<'"
     assert json.loads(body.removeprefix("'")) == steps[-1].request["service"]
     assert tail.endswith("/locations/us-east4/services/gemma?allowMissing=true'")
-    for written in (*before, last, plan.docker(made)):
+    for written in (*before, last, docker(made)):
         assert "hf_x" not in written
         assert not any(line.lstrip().startswith("#") for line in written.splitlines())
     if wish != "ollama":
@@ -114,7 +114,7 @@ def test_a_plans_commands_send_the_very_request_and_hold_no_key(wish: str) -> No
 def test_docker_runs_the_same_container() -> None:
     """On a GPU of one's own, with the key taken from the shell."""
     made = _made(L4, "bucket")
-    words = shlex.split(plan.docker(made))
+    words = shlex.split(docker(made))
     assert words[-len(made.container.args) :] == list(made.container.args)
     assert "VLLM_API_KEY" in words
     assert "--entrypoint=vllm" in words

@@ -5,7 +5,7 @@ from typing import Any, Final, NamedTuple
 
 from pydantic import SecretStr
 
-from backends.cloud_run import access, logs
+from backends.cloud_run import access, status
 from backends.cloud_run.site import Site
 from backends.google import secrets
 from backends.google.clients import HF_SECRET
@@ -162,7 +162,7 @@ LOOKING_AT_READY: Final = {
         },
     ),
     "logs": Work(
-        lambda site, name: logs.read_logs(site, name, lines=10),
+        lambda site, name: status.read_logs(site, name, lines=10),
         {"Services/GetService": MUST, "LoggingServiceV2/ListLogEntries": MUST},
     ),
     "access": Work(
