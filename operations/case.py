@@ -1,8 +1,8 @@
 """One deployment while it is being diagnosed: what is known of it, and what is to be called."""
 
 import tomllib
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
@@ -81,11 +81,14 @@ class LookedAt(Record):
     """What was looked at; of a skipped one, why it was not."""
 
 
+Given = str | int | float | bool | tuple[str, ...]
+
+
 class Call(Record):
     """A tool that helps now, as it is to be called."""
 
     tool: str
-    arguments: Mapping[str, str | int | float | bool | tuple[str, ...]] = {}
+    arguments: Mapping[str, Given] = {}
 
 
 class Cost(Record):
@@ -168,25 +171,23 @@ class Diagnosis(Answer):
         return tuple(NextStep(step.tool, step.arguments) for step in self.next)
 
 
-SETTINGS: Final = frozenset(
-    """ADDRESS_NOT_ALLOWED API_DISABLED API_NOT_ENABLED BILLING_MISSING CALLER_NOT_ALLOWED
-    NOT_AUTHENTICATED NOT_CONFIGURED PERMISSION_DENIED UNAUTHORIZED""".split()  # noqa: SIM905  forty codes in a column would be a page
-)
-_RESOURCE: Final = frozenset(
-    """CLOUD_ERROR CLOUD_REFUSED CLOUD_TIMEOUT CLOUD_UNAVAILABLE CONCURRENT_CHANGE
-    PROFILE_REFUSED GPU_HOST_NOT_ASSIGNED HOST_ERROR INTERRUPTED NOT_OURS
-    NO_CAPACITY QUOTA_EXCEEDED
-    TOO_MANY_REVISIONS ZONE_REFUSED""".split()  # noqa: SIM905  as above
-)
-_CONTAINER: Final = frozenset(
-    """CRASH_LOOP ENGINE_GONE KILLED NEVER_STARTED NOT_STARTED OUT_OF_HOST_MEMORY PROBE_REFUSED
-    STARTUP_PROBE_FAILED""".split()  # noqa: SIM905  as above
-)
-_BOOT: Final = frozenset(("BOOT_CUT_OFF", "BOOT_FAILED", "ENGINE_EXITED", "UNKNOWN_CAUSE"))
+_CODES: Final[Mapping[Layer, str]] = {
+    "settings and login": "ADDRESS_NOT_ALLOWED API_DISABLED API_NOT_ENABLED BILLING_MISSING"
+    " CALLER_NOT_ALLOWED NOT_AUTHENTICATED NOT_CONFIGURED PERMISSION_DENIED UNAUTHORIZED",
+    "cloud resource": "CLOUD_ERROR CLOUD_REFUSED CLOUD_TIMEOUT CLOUD_UNAVAILABLE CONCURRENT_CHANGE"
+    " PROFILE_REFUSED GPU_HOST_NOT_ASSIGNED HOST_ERROR INTERRUPTED NOT_OURS NO_CAPACITY"
+    " QUOTA_EXCEEDED TOO_MANY_REVISIONS ZONE_REFUSED",
+    "container": "CRASH_LOOP ENGINE_GONE KILLED NEVER_STARTED NOT_STARTED OUT_OF_HOST_MEMORY"
+    " PROBE_REFUSED STARTUP_PROBE_FAILED",
+    "engine boot": "BOOT_CUT_OFF BOOT_FAILED ENGINE_EXITED UNKNOWN_CAUSE",
+}
+_LAYER_OF: Final = {code: layer for layer, codes in _CODES.items() for code in codes.split()}
 _VAGUE: Final = frozenset(
-    """BOOT_CUT_OFF BOOT_FAILED CRASH_LOOP ENGINE_CORE_DIED ENGINE_EXITED ENGINE_GONE KILLED
-    NEVER_STARTED PROGRESS_DEADLINE REVISION_FAILED ROLLOUT_FAILED STARTUP_PROBE_FAILED
-    UNHEALTHY UNKNOWN_CAUSE""".split()  # noqa: SIM905  as above
+    (
+        *("BOOT_CUT_OFF", "BOOT_FAILED", "CRASH_LOOP", "ENGINE_CORE_DIED", "ENGINE_EXITED"),
+        *("ENGINE_GONE", "KILLED", "NEVER_STARTED", "PROGRESS_DEADLINE", "REVISION_FAILED"),
+        *("ROLLOUT_FAILED", "STARTUP_PROBE_FAILED", "UNHEALTHY", "UNKNOWN_CAUSE"),
+    )
 )
 """They say that it ended, not why: the log may know more."""
 _BEFORE_BOOT: Final = ("COMPOSE_", "CONTAINER_", "IMAGE_", "REGISTRY_", "SECRET_", "VOLUME_")
@@ -216,61 +217,49 @@ def _codes(writer: Writer, *ranks: str) -> frozenset[str]:
 
 def layer_of(code: str, deployment: Deployment, *, cloud: bool) -> Layer | None:
     """Give the layer that is at fault, None where only asking its server tells."""
-    if code in SETTINGS:
-        return "settings and login"
-    if code in _RESOURCE:
-        return "cloud resource"
-    if deployment.state is State.UNKNOWN:
-        return _of_unknown(code, cloud=cloud)
-    if code in _CONTAINER:
-        return "container"
-    if not code.startswith(_BEFORE_BOOT) and (code in _BOOT or code in _codes("engine")):
-        return "engine boot"
+    named = _LAYER_OF.get(code)
+    if named in {"settings and login", "cloud resource"}:
+        return named
+    if deployment.state is State.UNKNOWN:  # it has booted before, or is somebody else's
+        if code.startswith("ENDPOINT_") or code in {"UNHEALTHY", "BAD_REPLY", "NO_MODEL"}:
+            return None
+        if code in _codes("engine"):
+            return "health"
+        return "revision or VM" if cloud else None
+    if named or (code in _codes("engine") and not code.startswith(_BEFORE_BOOT)):
+        return named or "engine boot"
     return "revision or VM" if cloud else "engine boot"
 
 
-def _of_unknown(code: str, *, cloud: bool) -> Layer | None:
-    """Judge what runs and is not well: it has booted before, or is somebody else's."""
-    if code.startswith("ENDPOINT_") or code in {"UNHEALTHY", "BAD_REPLY", "NO_MODEL"}:
-        return None
-    if code in _codes("engine"):
-        return "health"
-    return "revision or VM" if cloud else None
-
-
-_BOTH: Final = frozenset(("target", "name"))
-_TARGET: Final = frozenset(("target",))
-_MODEL: Final = frozenset(("model",))
-_NOTHING: Final = frozenset[str]()
-_TAKES: Final[Mapping[str, frozenset[str]]] = {
-    "check_gpu_quotas": _TARGET,
-    "compare_benchmarks": _NOTHING,
-    "compare_targets": frozenset(("models",)),
-    "deploy_vllm": _BOTH | _MODEL,
-    "estimate_cost": _TARGET,
-    "estimate_deployment_cost": _TARGET,
-    "get_active_models": _TARGET,
-    "get_benchmark": _NOTHING,
-    "get_help": _NOTHING,
-    "get_huggingface_model_copy_instructions": _TARGET | _MODEL,
-    "get_huggingfacehub_download_path": _MODEL,
-    "get_vertex_ai_model_copy_instructions": _NOTHING,
-    "get_vllm_gpu_deployment_config": _MODEL,
-    "get_zones_with_available_quota": _TARGET,
-    "import_benchmark": _NOTHING,
-    "list_benchmarks": _NOTHING,
-    "list_bucket_models": _TARGET,
-    "list_deployments": _TARGET,
-    "list_models": _NOTHING,
-    "list_queued_resources": _TARGET,
-    "list_targets": _NOTHING,
-    "list_vertex_models": _TARGET,
-    "plan_deployment": _TARGET | _MODEL,
-    "recommend_deployment": _MODEL,
-    "save_hf_token": _TARGET,
-    "setup_target": _TARGET,
-    "stop_benchmark": _NOTHING,
-    "update_vllm_scaling": _BOTH | {"min_replicas", "max_replicas"},
+_TAKES: Final[Mapping[str, str]] = {
+    "check_gpu_quotas": "target",
+    "compare_benchmarks": "",
+    "compare_targets": "models",
+    "deploy_vllm": "target name model",
+    "estimate_cost": "target",
+    "estimate_deployment_cost": "target",
+    "get_active_models": "target",
+    "get_benchmark": "",
+    "get_help": "",
+    "get_huggingface_model_copy_instructions": "target model",
+    "get_huggingfacehub_download_path": "model",
+    "get_vertex_ai_model_copy_instructions": "",
+    "get_vllm_gpu_deployment_config": "model",
+    "get_zones_with_available_quota": "target",
+    "import_benchmark": "",
+    "list_benchmarks": "",
+    "list_bucket_models": "target",
+    "list_deployments": "target",
+    "list_models": "",
+    "list_queued_resources": "target",
+    "list_targets": "",
+    "list_vertex_models": "target",
+    "plan_deployment": "target model",
+    "recommend_deployment": "model",
+    "save_hf_token": "target",
+    "setup_target": "target",
+    "stop_benchmark": "",
+    "update_vllm_scaling": "target name min_replicas max_replicas",
 }
 """What each takes of what is known of a deployment; all others take target and name."""
 _CHANGES: Final = frozenset(
@@ -280,46 +269,34 @@ OF_A_SPEC: Final = frozenset(("deploy_vllm", "update_vllm_scaling"))
 """What is called with what was asked for before."""
 _MOST: Final = 4
 
-Given = str | int | float | bool | tuple[str, ...]
-
 
 def calls(
     steps: Sequence[Step], now: Deployment, spec: DeploymentSpec | None = None
 ) -> tuple[Call, ...]:
     """Fill target, name and model in; what is somebody else's is never to be changed."""
-    filled = (_filled(step, now, spec) for step in steps if _may(step, now))
     once: dict[str, Call] = {}
-    for one in filled:
-        once.setdefault(one.tool, one)
+    for step in steps:
+        if not (now.target == ENDPOINT and step.tool in _CHANGES):
+            once.setdefault(step.tool, _filled(step, now, spec))
     return tuple(once.values())[:_MOST]
 
 
-def _may(step: Step, now: Deployment) -> bool:
-    return not (now.target == ENDPOINT and step.tool in _CHANGES)
-
-
 def _filled(step: Step, now: Deployment, spec: DeploymentSpec | None) -> Call:
-    takes = _TAKES.get(step.tool, _BOTH)
     known: dict[str, Given] = {"target": now.target, "name": now.name}
     if now.model != "not known":
         known |= {"model": now.model, "models": (now.model,)}
     if spec:
         more = 0 if step.arguments else 1  # what names no number asks for one replica more
         known |= {"min_replicas": spec.min_replicas, "max_replicas": spec.max_replicas + more}
+    takes = _TAKES.get(step.tool, "target name").split()
     given = {name: word for name, word in known.items() if name in takes}
     if step.tool == "deploy_vllm" and spec:
-        given |= dict(_asked_for(spec))
+        # The same again: what a call leaves out would be the default, not what it was.
+        asked = spec.model_dump(mode="json", exclude_defaults=True, exclude={"name", "model"})
+        given |= {n: tuple(v) if isinstance(v, list) else v for n, v in asked.items()}
     filled = {**given, **step.arguments}
-    return Call(
-        tool=step.tool, arguments={name: word for name, word in filled.items() if word != ""}
-    )
-
-
-def _asked_for(spec: DeploymentSpec) -> Iterator[tuple[str, Given]]:
-    """Ask for the same again: what a call leaves out would be the default, not what it was."""
-    for name, value in spec.model_dump(mode="json", exclude_defaults=True).items():
-        if name not in {"name", "model"}:
-            yield name, tuple(value) if isinstance(value, list) else value
+    arguments = {name: word for name, word in filled.items() if word != ""}
+    return Call(tool=step.tool, arguments=arguments)
 
 
 FIRST_ANSWER_SECONDS: Final = 120.0
@@ -416,7 +393,11 @@ class Case:
     async def spec(self) -> DeploymentSpec | None:
         """Give what was asked for, None where nobody knows it."""
         if not self._spec:
-            self._spec.append(await self._read_spec())
+            spec = None
+            if isinstance(self.backend, RemembersSpec):
+                with suppress(OpsError):  # its layer has said so, and nothing else needs it
+                    spec = await self.backend.spec(self.found.name)
+            self._spec.append(spec)
         return self._spec[0]
 
     @asynccontextmanager
@@ -428,14 +409,6 @@ class Case:
             yield endpoint
         finally:
             await endpoint.aclose()
-
-    async def _read_spec(self) -> DeploymentSpec | None:
-        if not isinstance(self.backend, RemembersSpec):
-            return None
-        try:
-            return await self.backend.spec(self.found.name)
-        except OpsError:
-            return None  # its layer has said so, and nothing else needs it
 
 
 _ILLS: Final = Path(__file__).with_name("diagnosis.toml")
@@ -549,23 +522,30 @@ async def meant(runtime: Runtime, target: str | None, name: str | None) -> Found
         Ambiguous: Several deployments fit; the message lists them.
     """
     where = target or runtime.settings.vllm_target or "every target"
-    with anyio.move_on_after(waiting.limit(FIND_SECONDS)):
+    limit = waiting.limit(FIND_SECONDS)
+    with anyio.move_on_after(limit):
         try:
             return await find(runtime.stage, target, name)
         except (DeploymentNotFound, InvalidArgument, Ambiguous, TargetNotFound):
             raise
         except OpsError as exc:
-            return _of(runtime, where, name, exc)
-    return _of(runtime, where, name, _slow(where))
+            return _unseen(runtime, where, name, exc)
+    slow = WaitedTooLong(
+        f"{where} did not say within {limit:.0f} s what it runs.",
+        fix="Call diagnose again with target and name; its cloud or its engine may hang.",
+    )
+    return _unseen(runtime, where, name, slow)
 
 
-def _of(runtime: Runtime, where: str, name: str | None, exc: OpsError) -> Diagnosis:
-    layer: Layer = "settings and login" if exc.code in SETTINGS else "cloud resource"
-    place = LAYERS.index(layer)
-    rows = [
-        *(LookedAt(layer=one, verdict="healthy", detail="It answered.") for one in LAYERS[:place]),
-        LookedAt(layer=layer, verdict="failed", detail=exc.summary),
-    ]
+def _unseen(runtime: Runtime, where: str, name: str | None, exc: OpsError) -> Diagnosis:
+    """Tell of one that could not even be found why not."""
+    login = _LAYER_OF.get(exc.code) == "settings and login"
+    layer: Layer = "settings and login" if login else "cloud resource"
+    before = LAYERS[: LAYERS.index(layer)]
+    next_steps = exc.next_steps or (NextStep("list_targets"),)
+    off = exc.code == "API_DISABLED" and not exc.next_steps and where in runtime.stage.targets
+    if off and isinstance(runtime.stage.backend(where), SetsUp):
+        next_steps = (NextStep("setup_target", {"target": where}),)  # it has not been set up
     return Diagnosis(
         target=where,
         name=name,
@@ -574,26 +554,10 @@ def _of(runtime: Runtime, where: str, name: str | None, exc: OpsError) -> Diagno
         code=exc.code,
         cause=f"{exc.summary} {exc.cause}".strip(),
         fix=exc.fix,
-        evidence=(Evidence(kind="condition", text=f"{exc.code}: {exc.summary}"[:400]),),
-        looked_at=tuple(rows),
-        next=tuple(
-            Call(tool=step.tool, arguments=step.arguments) for step in _next(runtime, where, exc)
+        evidence=(condition(f"{exc.code}: {exc.summary}"),),
+        looked_at=(
+            *(LookedAt(layer=one, verdict="healthy", detail="It answered.") for one in before),
+            LookedAt(layer=layer, verdict="failed", detail=exc.summary),
         ),
-    )
-
-
-def _next(runtime: Runtime, where: str, exc: OpsError) -> tuple[NextStep, ...]:
-    """Name what helps; a cloud whose API is off has not been set up."""
-    if exc.next_steps:
-        return exc.next_steps
-    known = where in runtime.stage.targets
-    if exc.code == "API_DISABLED" and known and isinstance(runtime.stage.backend(where), SetsUp):
-        return (NextStep("setup_target", {"target": where}),)
-    return (NextStep("list_targets"),)
-
-
-def _slow(where: str) -> OpsError:
-    return WaitedTooLong(
-        f"{where} did not say within {FIND_SECONDS:.0f} s what it runs.",
-        fix="Call diagnose again with target and name; its cloud or its engine may hang.",
+        next=tuple(Call(tool=step.tool, arguments=step.arguments) for step in next_steps),
     )

@@ -1,7 +1,8 @@
-"""A deployment explained: its flags, its boot, its trade-offs, and what else would do."""
+"""A deployment explained: its flags, its boot, its trade-offs, and what a change would do."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final, Literal, NamedTuple
 
@@ -28,16 +29,16 @@ from operations.deployments import comes_back
 from operations.forecast import precision
 from operations.planning import check_startable
 from operations.readings import Located
-from operations.resolve import Found, everything, find, find_among
+from operations.resolve import Found, find
 from operations.runtime import Runtime
 from operations.targets import place_named, read_from
-from planner.advise import engine_line, host_gib, host_too_small
+from planner.advise import engine_line, host_gib
 from planner.boot import Boot, Span, boot, source_of
 from planner.flags import Flags, check_words, defaults, size_in_bytes
 from planner.kv import kv_precisions
-from planner.layouts import Ground, Wish, arrange, difference, of_weights, utilization
+from planner.layouts import Ground, Wish, arrange, difference, of_weights
 from planner.model import read_model
-from planner.places import Accelerator, Place
+from planner.places import Place
 from planner.price import HOURS_PER_MONTH, price
 from planner.speed import Decode, decode
 
@@ -46,6 +47,7 @@ LIVE: Final = frozenset({"min_replicas", "max_replicas"})
 """What update_vllm_scaling changes while it runs."""
 _FEW: Final = 3
 """Trade-offs and practices of a short answer; practices that are not followed come first."""
+_UNKNOWN: Final = "not known"
 
 
 class FlagRow(Record):
@@ -91,11 +93,8 @@ class BootCheck(Record):
     """That the platform, or this project on it, lets a probe allow."""
     predicted_seconds: str | None
     """Of what the probe sees: expected, and from the fastest to the slowest."""
-    predicted_first_seconds: str | None = None
-    """Of the first boot of all, where that downloads the weights."""
     cold_start_seconds: str | None
     """With host and image, until the first answer."""
-    phases: tuple[str, ...]
     measured_seconds: float | None
     """The sum of the phases' medians of earlier boots here; None until one was seen to end."""
     measured: dict[str, float]
@@ -128,15 +127,14 @@ class Comparison(Record):
 
     def summary(self) -> str:
         """Say each change, and what all of them do."""
-        told = [f"{one.flag} {one.before} -> {one.after}" for one in self.differences]
-        if not told:
+        if not self.differences:
             return "nothing differs."
+        changes = "; ".join(f"{one.flag} {one.before} -> {one.after}" for one in self.differences)
         fits = " It does not fit." if self.fits is False else ""
         # Of many effects that of the memory is told below.
         shown = self.together[1:] if len(self.together) > 2 else self.together
-        unforeseen = " What that does to memory, speed, boot or cost, the planner cannot say here."
-        what = f" Together: {'; '.join(shown)}." if shown else unforeseen
-        return f"{'; '.join(told)}.{fits}{what}"
+        what = f" Together: {'; '.join(shown)}." if shown else " More the planner cannot say here."
+        return f"{changes}.{fits}{what}"
 
 
 class Explanation(Located):
@@ -157,16 +155,15 @@ class Explanation(Located):
     """The flags that were asked about, as deploy_vllm takes them."""
 
     def summary(self) -> str:
-        """Say what the changes do, else what the trade-off is."""
+        """Say what the changes do, else what differs from the defaults and whether it boots."""
         now = "" if self.state is State.READY else f", which is {self.state},"
         head = f"{self.name} on {self.target}{now}"
         if self.comparison:
             return f"{head} against {self.comparison.compared_with}: {self.comparison.summary()}"
-        said = ", ".join(f"{row.flag} {row.value}" for row in self.flags if row.differs)
-        flags = f"differs from the defaults in {said}" if said else "has the defaults throughout"
+        set_ = ", ".join(f"{row.flag} {row.value}" for row in self.flags if row.differs)
         trades = "".join(f" {one.between.capitalize()}: {one.here}." for one in self.trade_offs[:1])
         best = "".join(f" Recommended: {one.rule}." for one in self._better[:1])
-        return f"{head} {flags}.{trades} {self.boot.verdict}{best}"
+        return f"{head} sets {set_ or 'nothing'}.{trades} {self.boot.verdict}{best}"
 
     @property
     def _better(self) -> list[Practice]:
@@ -218,51 +215,60 @@ class Explanation(Located):
         return (NextStep("deploy_vllm", {**here, "model": self.model, **self.new}),)
 
 
+@dataclass(frozen=True)
 class Case:
     """What runs or would run; every figure that cannot be foreseen is None."""
 
-    def __init__(
-        self,
-        spec: DeploymentSpec,
-        model: ModelShape,
-        place: Place,
-        *,
-        usd_per_hour: float | None,
-        vllm_version: str | None = None,
-        weights_from: str | None = None,
-        stays_seconds: int | None = None,
-    ) -> None:
-        """Take a plain spec, the price of one replica, and how long it stays after a request."""
-        self.spec, self.model, self._there = spec, model, place
-        self.usd_per_hour, self.stays_seconds = usd_per_hour, stays_seconds
-        self.weights_from: Final = weights_from or source_of(model, place)
-        read = place.model_copy(update={"weights_from": self.weights_from})
-        self.place: Final = read.sized(round(spec.cpu or 0), round(spec.memory_gib or 0))
-        self.flags: Final = Flags.of(spec, vllm_version=vllm_version)
-        self.ground: Final = Ground(model, place.device, place.count)
-
-    @property
-    def device(self) -> Accelerator:
-        """What it runs on."""
-        return self.ground.accelerator
+    spec: DeploymentSpec
+    """A plain one."""
+    model: ModelShape
+    there: Place
+    usd_per_hour: float | None
+    """Of one replica."""
+    vllm_version: str | None = None
+    weights_from: str = ""
+    """Left out, what is usual at the place."""
+    stays_seconds: int | None = None
+    """For which a replica that may sleep stays after a request."""
 
     def of(self, spec: DeploymentSpec) -> "Case":
-        """Give another spec of the same model at the same place."""
-        same = spec.weights == self.spec.weights
+        """Return another spec of the same model at the same place."""
+        if spec.weights == self.spec.weights:
+            return replace(self, spec=spec)
         elsewhere = source_of(self.model, read_from(self.place, spec.weights))
-        return Case(
-            spec,
-            self.model,
-            self._there,
-            usd_per_hour=self.usd_per_hour,
-            vllm_version=self.flags.vllm_version,
-            weights_from=self.weights_from if same else elsewhere,
-            stays_seconds=self.stays_seconds,
-        )
+        return replace(self, spec=spec, weights_from=elsewhere)
+
+    @cached_property
+    def source(self) -> str:
+        """Where a boot reads the weights, as `planner/boot.toml` names it."""
+        return self.weights_from or source_of(self.model, self.there)
+
+    @cached_property
+    def place(self) -> Place:
+        """The place with these weights and this host."""
+        read = self.there.model_copy(update={"weights_from": self.source})
+        return read.sized(round(self.spec.cpu or 0), round(self.spec.memory_gib or 0))
+
+    @cached_property
+    def flags(self) -> Flags:
+        """The flags of its engine."""
+        return Flags.of(self.spec, vllm_version=self.vllm_version)
+
+    @cached_property
+    def ground(self) -> Ground:
+        """The model on its accelerators."""
+        return Ground(self.model, self.place.device, self.place.count)
+
+    @cached_property
+    def _host_gib(self) -> float:
+        try:
+            return host_gib(self.model, self.place, self.flags)
+        except InvalidArgument:
+            return 0.0  # nobody knows how large its files are
 
     @property
     def host(self) -> str:
-        """Say what host its weights need, of those that the place has, and its price."""
+        """The host that its weights need, of those that the place has, and its price."""
         size = self.place.size_for(self._host_gib)
         if size is None:
             return "none there is large enough" if self.place.sizes else "the one that is there"
@@ -270,25 +276,10 @@ class Case:
         costs = "" if hourly is None else f" for {_usd(hourly)}/h"
         return f"{size.vcpu} vCPU and {size.ram_gib} GiB{costs}"
 
-    @property
-    def no_host(self) -> str | None:
-        """Say why no host of the place can hold the weights, None where one can."""
-        if not self.place.sizes or self.place.size_for(self._host_gib):
-            return None
-        return host_too_small(self.model, self.place, self._host_gib).reason
-
-    @property
-    def _host_gib(self) -> float:
-        """Give none where nobody knows how large its files are."""
-        try:
-            return host_gib(self.model, self.place, self.flags)
-        except InvalidArgument:
-            return 0.0
-
     def plan(self, **flags: Any) -> MemoryPlan | None:
         """Plan its memory with some flags changed; None where it cannot be foreseen."""
         wanted = self.flags.model_copy(update=flags)
-        if self.device.memory_gib is None and wanted.kv_cache_memory_bytes is None:
+        if self.ground.accelerator.memory_gib is None and wanted.kv_cache_memory_bytes is None:
             return None
         try:
             return self.ground.plan(wanted)
@@ -302,44 +293,38 @@ class Case:
 
     def decode(self, requests: int, *, context: int) -> Decode | None:
         """Foresee a step of so many requests."""
+        device = self.ground.accelerator
         try:
-            return decode(
-                self.model, self.device, self.flags, concurrency=requests, context=context
-            )
+            return decode(self.model, device, self.flags, concurrency=requests, context=context)
         except (InvalidArgument, Unsupported):
             return None
 
     def boot(self, *, weights_from: str | None = None, **flags: Any) -> Boot | None:
         """Foresee its boot, with other flags or weights from elsewhere."""
-        source, used = weights_from or self.weights_from, self.flags.model_copy(update=flags)
+        used = self.flags.model_copy(update=flags)
         try:
-            return boot(self.model, self.place, used, weights_from=source)
+            return boot(self.model, self.place, used, weights_from=weights_from or self.source)
         except InvalidArgument:
             return None
 
     @property
-    def fp8_kv(self) -> bool:
-        """Whether its KV cache has one byte for each number."""
-        return self.flags.kv_cache_dtype in {"fp8", "fp8_e4m3", "fp8_e5m2"}
-
-    @property
     def cold_start(self) -> str:
-        """Say how long the first request after an idle time waits."""
+        """How long the first request after an idle time waits."""
         boot = self.boot()
-        return f"{boot.seconds} s" if boot else "nobody can say how long"
+        return f"{boot.seconds} s" if boot else _UNKNOWN
 
     def idle_cost(self, replicas: int) -> str:
-        """Say what so many replicas cost that never rest."""
+        """What so many replicas cost that never rest."""
         if not replicas or self.place.provider == "own":
             return "nothing" if not replicas else "nothing, the machine being your own"
         if self.usd_per_hour is None:
-            return "a price that nobody has said"
+            return "a price that is not known"
         hourly = self.usd_per_hour * replicas
         return f"{_usd(hourly)}/h, {_usd(hourly * HOURS_PER_MONTH)} a month"
 
     @property
     def asleep_cost(self) -> str:
-        """Say what one that may sleep costs while nobody asks."""
+        """What one that may sleep costs while nobody asks."""
         hourly, stays = self.usd_per_hour, self.stays_seconds
         if stays is None:
             awake = f", and {_usd(hourly)}/h until then" if hourly is not None else ""
@@ -349,20 +334,25 @@ class Case:
 
     @property
     def resting_cost(self) -> str:
-        """Say what it costs while nobody asks, as it is deployed."""
+        """What it costs while nobody asks, as it is deployed."""
         least = self.spec.min_replicas
         return self.idle_cost(least) if least else self.asleep_cost
 
     @property
-    def stops(self) -> bool:
-        """Whether stopping ends its bill; of TPUs only Cloud TPU's queue can stop some."""
-        return self.device.kind != "tpu" or comes_back(self.spec, self.place)
+    def ends_with(self) -> str:
+        """The tool that ends its bill; of TPUs only Cloud TPU's queue can stop some."""
+        tpu = self.ground.accelerator.kind == "tpu"
+        return "destroy_vllm" if tpu and not comes_back(self.spec, self.place) else "stop_vllm"
+
+
+def _usd(amount: float) -> str:
+    return f"${amount:,.0f}" if amount >= 100 else f"${amount:,.2f}"
 
 
 def _at_once(plan: MemoryPlan | None) -> str:
-    """Say how many requests of full length a plan holds."""
+    """How many requests of full length a plan holds."""
     if plan is None:
-        return "how many nobody can say here"
+        return _UNKNOWN
     if not plan.fits:
         return "none, as it does not fit"
     low, expected = plan.kv_low.max_concurrency, plan.kv_expected.max_concurrency
@@ -370,12 +360,8 @@ def _at_once(plan: MemoryPlan | None) -> str:
 
 
 def _together(plan: MemoryPlan) -> int:
-    """Give how many requests of full length really run together."""
+    """How many requests of full length really run together."""
     return min(max(1, int(plan.kv_low.max_concurrency)), plan.max_num_seqs)
-
-
-def _usd(amount: float) -> str:
-    return f"${amount:,.0f}" if amount >= 100 else f"${amount:,.2f}"
 
 
 _MEMORY: Final = (
@@ -389,15 +375,12 @@ _RUNNING: Final = (
     "launch_stage", "build_machine", "boot_disk_gb", "zone_wait_minutes",
 )  # fmt: skip
 """Settings that are told where they are set."""
-_TOOLS: Final = (
-    "with gemma4 no grammar makes the model call: a call that is `required` may fail to come"
-)
 _PARSERS: Final = {
-    "--tool-call-parser": f"calls go from the answer's text to `tool_calls`; {_TOOLS}",
+    "--tool-call-parser": "calls go to `tool_calls`; with gemma4 no grammar makes the model call,"
+    " also where a call is `required`",
     "--no-enable-auto-tool-choice": "a request whose `tools` the model may choose from gets 400",
-    "--reasoning-parser": "thoughts go to `reasoning`, the answer to `content`, which is null while"
-    " max_tokens goes into thoughts; with thinking on a JSON schema holds only after them, and"
-    " before vLLM 0.29 gemma4's switches schemas off unless a request says enable_thinking=false",
+    "--reasoning-parser": "thoughts go to `reasoning`, the answer to `content`, null while"
+    " max_tokens goes into thoughts",
 }
 """What an answer of a Gemma 4 looks like because of them."""
 _ACCESS: Final = {
@@ -408,7 +391,7 @@ _ACCESS: Final = {
 
 
 def flag_rows(case: Case) -> tuple[FlagRow, ...]:
-    """Give every flag of the engine that decides something, and how it is run."""
+    """Return every flag of the engine that decides something, and how it is run."""
     if case.spec.engine != "vllm":
         return tuple(_running_rows(case))
     return (*_memory_rows(case), *_other_rows(case), *_running_rows(case))
@@ -416,49 +399,43 @@ def flag_rows(case: Case) -> tuple[FlagRow, ...]:
 
 def _memory_rows(case: Case) -> Iterator[FlagRow]:
     model, plan = case.model, case.memory
+    fixed: Mapping[str, Any] = {
+        "max_model_len": model.max_position_embeddings,
+        "kv_cache_dtype": "auto",
+        "kv_cache_memory_bytes": "left out",
+        "quantization": model.quantization or "none",
+        "dtype": f"auto ({model.dtype or _UNKNOWN})",
+        "cpu_offload_gb": 0,
+        "tensor_parallel_size": 1,
+        "enforce_eager": False,
+    }
     for name in _MEMORY:
         said = getattr(case.spec, name)
         if name == "kv_cache_memory_bytes" and not said:
             continue
         if name == "tensor_parallel_size" and case.place.count == 1:
             continue
-        own: Any = {
-            "max_model_len": model.max_position_embeddings,
-            "kv_cache_dtype": "auto",
-            "kv_cache_memory_bytes": "left out",
-            "quantization": model.quantization or "none",
-            "dtype": f"auto ({model.dtype or 'not known'})",
-            "cpu_offload_gb": 0,
-            "tensor_parallel_size": 1,
-            "enforce_eager": False,
-        }.get(name, getattr(_left_out(case, name), name, None))
+        without = case.plan(**{name: Flags.model_fields[name].default})
+        own = fixed.get(name, getattr(without, name, None))
         planned = getattr(plan, name, None) if own is None or said is None else None
-        value = said or planned or own
-        if name == "dtype" and said in {"auto", model.dtype}:
-            value = own
-        does = _memory_does(case, name)
+        value = own if name == "dtype" and said in {"auto", model.dtype} else said or planned or own
+        does = _memory_does(case, name, without)
         yield _row(f"--{name.replace('_', '-')}", value, own, does)
 
 
-def _left_out(case: Case, name: str) -> MemoryPlan | None:
-    """Plan it without one of its flags."""
-    return case.plan(**{name: Flags.model_fields[name].default})
-
-
-def _memory_does(case: Case, name: str) -> str:
-    """Say what a flag holds here; where it differs, what that has changed."""
+def _memory_does(case: Case, name: str, without: MemoryPlan | None) -> str:
+    """What a flag holds here; where it differs, what that has changed."""
     plan = case.memory
     if plan is None:
-        return "how much, nobody can say here: model or memory of the accelerator are not known"
+        return _UNKNOWN
     if name == "max_model_len":
         return (
             f"KV cache {plan.kv_cache_gib.expected:.2f} GiB, {plan.kv_expected.kv_tokens:,} tokens:"
             f" {_at_once(plan)} requests of that length at once"
         )
     if name == "kv_cache_dtype":
-        return precision(case.model, case.flags, case.device)
-    before = _left_out(case, name)
-    return difference(before, plan) if before and before != plan else ""
+        return precision(case.model, case.flags, case.ground.accelerator)
+    return difference(without, plan) if without and without != plan else ""
 
 
 def _other_rows(case: Case) -> Iterator[FlagRow]:
@@ -472,11 +449,10 @@ def _other_rows(case: Case) -> Iterator[FlagRow]:
 
 def _running_rows(case: Case) -> Iterator[FlagRow]:
     spec, own = case.spec, case.place.provider == "own"
-    hourly, minutes, boot = case.usd_per_hour, spec.ttl_minutes, case.boot()
-    least = 0 if case.place.scale_to_zero else 1
-    start = case.cold_start if spec.min_replicas == 0 else "none"
+    hourly, minutes, foreseen = case.usd_per_hour, spec.ttl_minutes, case.boot()
+    start = "none" if spec.min_replicas else case.cold_start
     idle = f"idle it costs {case.resting_cost}; cold start {start}"
-    yield _row("min_replicas", spec.min_replicas, least, idle)
+    yield _row("min_replicas", spec.min_replicas, 0 if case.place.scale_to_zero else 1, idle)
     most = f"costs at most {case.idle_cost(spec.max_replicas)}" if hourly else ""
     yield _row("max_replicas", spec.max_replicas, 1, most)
     ends = f"at most {_usd(hourly * minutes / 60)} for each replica" if hourly and minutes else ""
@@ -484,28 +460,31 @@ def _running_rows(case: Case) -> Iterator[FlagRow]:
     socket = "a unix socket that only its owner reaches, and no port"
     mine = socket if spec.access == "internal" else case.place.network
     yield _row("access", spec.access, "private", mine if own else _ACCESS[spec.access])
-    loading = [one.seconds for one in boot.phases if one.name == "weights"] if boot else []
-    given = spec.weights or case.weights_from
+    loading = f"a boot reads them in {_weights_seconds(foreseen)} s" if foreseen else ""
+    given = spec.weights or case.source
     local = given if spec.weights in {None, "hub"} else "the Hub, or this machine's folder"
-    yield _row("weights", given, local, f"a boot reads them in {loading[0]} s" if loading else "")
-    plain = DeploymentSpec(name=spec.name, model=spec.model)
+    yield _row("weights", given, local, loading)
+    unset = DeploymentSpec(name=spec.name, model=spec.model)
     for name in _RUNNING:
-        if (said := getattr(spec, name)) != getattr(plain, name):
+        if (said := getattr(spec, name)) != getattr(unset, name):
             yield _row(name, said, "the target's own", "")
 
 
 def _row(flag: str, value: object, own: object, does: str) -> FlagRow:
     """Write one; the default is left out where it is the value."""
     differs = value != own
-    default = _written_row(own) if differs else None
     return FlagRow(
-        flag=flag, value=_written_row(value), default=default, differs=differs, does=does
+        flag=flag,
+        value=_written_value(value),
+        default=_written_value(own) if differs else None,
+        differs=differs,
+        does=does,
     )
 
 
-def _written_row(value: object) -> str:
+def _written_value(value: object) -> str:
     if value is None:
-        return "not known"
+        return _UNKNOWN
     if isinstance(value, bool):
         return "on" if value else "off"
     if isinstance(value, float):
@@ -521,6 +500,16 @@ _WHOLE: Final = frozenset({WEIGHTS, WARMING})
 """Both were seen to end only where a boot was: the longest phase, and the last before ready."""
 
 
+def _weights_seconds(foreseen: Boot) -> Span:
+    return next(phase.seconds for phase in foreseen.phases if phase.name == "weights")
+
+
+def _sum(spans: Iterable[Span]) -> Span:
+    ends = [(span.low, span.expected, span.high) for span in spans]
+    low, expected, high = map(sum, zip(*ends, strict=True))
+    return Span(low=low, expected=expected, high=high, source="the sum of its phases")
+
+
 async def budget_of(found: Found, model: ModelShape, weights: str | None) -> BootBudget:
     """Read what the platform was told; where nothing ends a boot, say what does instead.
 
@@ -532,81 +521,50 @@ async def budget_of(found: Found, model: ModelShape, weights: str | None) -> Boo
     if found.backend.target.backend == "local":
         note = "Nothing ends a slow boot on this machine; destroy_vllm does."
         return BootBudget(weights_from="local-disk", notes=(note,))
-    note = (
-        "No probe ends a slow boot there: it is billed until it answers, is deleted, or its"
-        " ttl_minutes are over."
-    )
+    note = "A slow boot is billed until it answers, is deleted, or its ttl_minutes are over."
     return BootBudget(weights_from="baked" if weights == "baked" else "hub", notes=(note,))
 
 
 def boot_check(case: Case, budget: BootBudget, journal: Journal, seen: Deployment) -> BootCheck:
     """Hold budget, prediction and measurement against each other."""
-    foreseen = case.boot()
-    inside = _sum(_seen_by_probe(foreseen)) if foreseen else None
-    first = _first(case, inside) if budget.fetches_first else None
+    foreseen, inside = case.boot(), None
+    if foreseen:
+        inside = _sum(phase.seconds for phase in foreseen.phases if phase.name != _HOST)
+        fetched = case.boot(weights_from="hub") if budget.fetches_first else None
+        inside = _sum([inside, _weights_seconds(fetched)]) if fetched else inside
     medians = {one: journal.usual_seconds(seen.target, seen.engine, one) for one in PHASES}
     measured = {one: round(took, 1) for one, took in medians.items() if took is not None}
     total = round(sum(measured.values()), 1) if measured.keys() >= _WHOLE else None
-    answer = _enough(budget.seconds, first or inside)
+    answer = _enough(budget.seconds, inside)
     return BootCheck(
         budget_seconds=budget.seconds,
         probe=budget.probe,
         longest_seconds=budget.longest_seconds,
         predicted_seconds=str(inside) if inside else None,
-        predicted_first_seconds=str(first) if first else None,
         cold_start_seconds=str(foreseen.seconds) if foreseen else None,
-        phases=tuple(
-            f"{one.name}: {one.seconds} s ({one.seconds.source})"
-            for one in (foreseen.phases if foreseen else ())
-        ),
         measured_seconds=total,
         measured=measured,
         long_enough=answer,
-        verdict=_verdict(answer, budget, first or inside, total),
-        notes=(*_idle_booting(budget, foreseen, first or inside), *budget.notes),
+        verdict=_verdict(answer, budget, inside, total),
+        notes=(*_idle_booting(budget, foreseen, inside), *budget.notes),
     )
 
 
 def _idle_booting(budget: BootBudget, foreseen: Boot | None, inside: Span | None) -> Iterator[str]:
     """Say whether a replica that boots is left alone for long enough, where it might not be."""
-    if budget.idle_seconds is None:
-        return
-    head = (
-        f"The autoscaler takes a replica away {budget.idle_seconds:,} s after it was scheduled if"
-        " nobody asks it, also one that still boots (cooldownPeriod)"
-    )
-    if foreseen is None or inside is None:
-        yield f"{head}."
+    if budget.idle_seconds is None or foreseen is None or inside is None:
         return
     host = next(phase.seconds for phase in foreseen.phases if phase.name == _HOST)
     whole = _sum([host, inside])
-    answer = _enough(budget.idle_seconds, whole)
-    yield f"{head}; until it answers {whole} s are predicted. Long enough: {answer}."
-
-
-def _seen_by_probe(foreseen: Boot) -> list[Span]:
-    return [phase.seconds for phase in foreseen.phases if phase.name != _HOST]
-
-
-def _first(case: Case, inside: Span | None) -> Span | None:
-    """Add the download of the first boot."""
-    fetched = case.boot(weights_from="hub")
-    if inside is None or fetched is None:
-        return inside
-    hub = next(phase.seconds for phase in fetched.phases if phase.name == "weights")
-    return _sum([inside, hub])
-
-
-def _sum(spans: Sequence[Span]) -> Span:
-    return Span(
-        low=sum(span.low for span in spans),
-        expected=sum(span.expected for span in spans),
-        high=sum(span.high for span in spans),
-        source="the sum of its phases",
+    yield (
+        f"The autoscaler takes a replica away {budget.idle_seconds:,} s after it was scheduled if"
+        f" nobody asks it, also one that still boots (cooldownPeriod); {whole} s are predicted."
+        f" Long enough: {_enough(budget.idle_seconds, whole)}."
     )
 
 
 def _enough(budget: int | None, span: Span | None) -> Verdict:
+    """By the slowest, the usual and the fastest boot that is foreseen."""
     if budget is None:
         return "nothing ends it"
     if span is None:
@@ -621,114 +579,105 @@ def _enough(budget: int | None, span: Span | None) -> Verdict:
 def _verdict(answer: Verdict, budget: BootBudget, span: Span | None, measured: float | None) -> str:
     """Say the answer with the seconds that it rests on."""
     first = "with the first boot's download " if budget.fetches_first else ""
-    foreseen = f"{first}{span} s are predicted" if span else "how long it takes, nobody can say"
+    foreseen = f"{first}{span} s are predicted" if span else "how long it takes is not known"
     seen = f"; earlier boots here took about {measured:,.0f} s" if measured is not None else ""
     if budget.seconds is None:
         return f"No health check ends a slow boot there; {foreseen}{seen}."
     most = budget.longest_seconds or budget.seconds
     room = f" (of {most:,} s at most)" if most > budget.seconds else ""
-    return (
-        f"The startup probe allows {budget.seconds:,} s{room}, {foreseen}{seen}; long enough:"
-        f" {answer}."
-    )
+    allowed = f"The startup probe allows {budget.seconds:,} s{room}"
+    return f"{allowed}, {foreseen}{seen}; long enough: {answer}."
 
 
 def trade_offs(case: Case, long_enough: Verdict) -> Iterator[TradeOff]:
     """Give those that the planner can put in numbers here, and how its cost is spent."""
     if plan := case.memory:
-        half = plan.max_model_len // 2
+        yield from _of_memory(case, plan)
+    start, least, ends = case.cold_start, case.spec.min_replicas, case.ends_with
+    if case.place.scale_to_zero:
+        asleep = f"min_replicas=0: {case.asleep_cost}, and {start} until the first answer after it"
+        awake = f"min_replicas={least or 1}: {case.idle_cost(least or 1)}, and no cold start"
+        here, other = (awake, asleep) if least else (asleep, awake)
+        yield TradeOff(between="scale to zero against cold start", here=here, to_move=other)
+    else:
         yield TradeOff(
-            between="context against requests at once",
-            here=f"{plan.max_model_len:,} tokens, {_at_once(plan)} such requests at once",
-            to_move=f"max_model_len={half}: {_at_once(case.plan(max_model_len=half))} of that"
-            f" length; one alone may have {plan.kv_low.max_len_that_fits:,}",
+            between="readiness against cost",
+            here=f"{case.idle_cost(1)}, until {ends}",
+            to_move=f"{ends} or a ttl_minutes; bringing it back takes {start}",
         )
-        many = _together(plan)
-        alone, crowd = case.decode(1, context=half), case.decode(many, context=half)
-        if alone and crowd:
-            yield TradeOff(
-                between="latency of each against throughput of all",
-                here=f"{many} at full length: {crowd.tokens_per_second_per_user} tokens/s each,"
-                f" {crowd.tokens_per_second} together",
-                to_move=f"max_num_seqs=1: {alone.tokens_per_second_per_user} tokens/s for the one",
-            )
-        yield TradeOff(
-            between="precision against memory",
-            here=f"{precision(case.model, case.flags, case.device)}: {plan.weights_gib:.2f} GiB of"
-            f" weights, {_at_once(plan)} requests of full length",
-            to_move=_smaller(case),
-        )
-    yield _sleep(case) if case.place.scale_to_zero else _stop(case)
-    now, other = case.boot(), case.boot(enforce_eager=not case.flags.enforce_eager)
-    turned = "off" if case.flags.enforce_eager else "on"
+    now, eager = case.boot(), case.flags.enforce_eager
+    turned = case.boot(enforce_eager=not eager)
+    moves = now and turned and turned.seconds != now.seconds
     yield TradeOff(
         between="a quick boot against speed once it runs",
-        here=f"a boot takes {case.cold_start}; within the health check: {long_enough}",
-        to_move=f"enforce_eager {turned}: {other.seconds} s"
-        if now and other and other.seconds != now.seconds
+        here=f"a boot takes {start}; within the health check: {long_enough}",
+        to_move=f"enforce_eager {'off' if eager else 'on'}: {turned.seconds} s"
+        if turned and moves
         else "weights from closer by",
     )
 
 
-def _smaller(case: Case) -> str:
-    if case.fp8_kv:
+def _of_memory(case: Case, plan: MemoryPlan) -> Iterator[TradeOff]:
+    half, many = plan.max_model_len // 2, _together(plan)
+    yield TradeOff(
+        between="context against requests at once",
+        here=f"{plan.max_model_len:,} tokens, {_at_once(plan)} such requests at once",
+        to_move=f"max_model_len={half}: {_at_once(case.plan(max_model_len=half))} of that"
+        f" length; one alone may have {plan.kv_low.max_len_that_fits:,}",
+    )
+    alone, crowd = case.decode(1, context=half), case.decode(many, context=half)
+    if alone and crowd:
+        yield TradeOff(
+            between="latency of each against throughput of all",
+            here=f"{many} at full length: {crowd.tokens_per_second_per_user} tokens/s each,"
+            f" {crowd.tokens_per_second} together",
+            to_move=f"max_num_seqs=1: {alone.tokens_per_second_per_user} tokens/s for the one",
+        )
+    held = precision(case.model, case.flags, case.ground.accelerator)
+    yield TradeOff(
+        between="precision against memory",
+        here=f"{held}: {plan.weights_gib:.2f} GiB of weights, {_at_once(plan)} requests of full"
+        " length",
+        to_move=_other_precision(case),
+    )
+
+
+def _is_fp8(case: Case) -> bool:
+    return case.flags.kv_cache_dtype in {"fp8", "fp8_e4m3", "fp8_e5m2"}
+
+
+def _other_precision(case: Case) -> str:
+    if _is_fp8(case):
         return f"kv_cache_dtype=auto: {_at_once(case.plan(kv_cache_dtype=None))} at once"
     if case.ground.fp8_kv:
         return f"kv_cache_dtype=fp8: {_at_once(case.plan(kv_cache_dtype='fp8'))} at once"
-    fp8 = next((one for one in kv_precisions(case.device) if one.kv_cache_dtype == "fp8"), None)
-    if fp8 is None or fp8.possible:
-        return "only smaller weights"
-    return f"only smaller weights: fp8 for the cache {fp8.why.rstrip('.')}"
+    rows = (one for one in kv_precisions(case.ground.accelerator) if one.kv_cache_dtype == "fp8")
+    why = next((one.why.rstrip(".") for one in rows if not one.possible), None)
+    return f"only smaller weights: fp8 for the cache {why}" if why else "only smaller weights"
 
 
-def _sleep(case: Case) -> TradeOff:
-    start, least = case.cold_start, case.spec.min_replicas
-    asleep = f"min_replicas=0: {case.asleep_cost}, and {start} until the first answer after it"
-    awake = f"min_replicas={least or 1}: {case.idle_cost(least or 1)}, and no cold start"
-    return TradeOff(
-        between="scale to zero against cold start",
-        here=awake if least else asleep,
-        to_move=asleep if least else awake,
-    )
-
-
-def _stop(case: Case) -> TradeOff:
-    ends = "stop_vllm" if case.stops else "destroy_vllm"
-    return TradeOff(
-        between="readiness against cost",
-        here=f"{case.idle_cost(1)}, until {ends}",
-        to_move=f"{ends} or a ttl_minutes; bringing it back takes {case.cold_start}",
-    )
-
-
-_PLANNER: Final = "the planner, for this model and accelerator"
-
-
-def practices(case: Case, boot: BootCheck) -> Iterator[Practice]:
+def practices(case: Case, check: BootCheck) -> Iterator[Practice]:
     """Give what to set there and why, and whether this deployment does."""
     if plan := case.memory:
-        yield from _flags_for_many(case, plan)
+        yield from _for_many(case, plan)
         yield from _cache(case)
-        good = utilization(case.device)
-        if good is not None:
-            held = _at_once(case.plan(gpu_memory_utilization=good))
-            yield Practice(
-                rule=f"Set gpu_memory_utilization={good:g}, and no higher",
-                why=f"{held} requests of full length with it, now {_at_once(plan)}",
-                followed=_yes(abs(plan.gpu_memory_utilization - good) <= 0.01),
-                source=_PLANNER,
-            )
-        many = max(1, int(plan.kv_low.max_concurrency))
-        yield Practice(
-            rule=f"Keep max_num_seqs near {many} if most requests use the whole length",
-            why=f"the cache holds {_at_once(plan)} of {plan.max_model_len:,} tokens, and up to"
-            f" {plan.max_num_seqs} are let in",
-            followed="yes" if plan.max_num_seqs <= 2 * many else "by how long your requests are",
-            source="vLLM's scheduler: what the cache cannot hold is preempted",
-        )
-    yield from _weights(case)
-    yield _probe(boot)
-    yield _rests(case)
+    yield Practice(
+        rule="Give the health check more time than the slowest boot takes",
+        why=check.verdict,
+        followed="yes" if check.long_enough == "nothing ends it" else check.long_enough,
+        source="its own startup probe, and planner/boot.toml",
+    )
+    idle, sleeps = case.idle_cost(1), case.place.scale_to_zero
+    ends = case.ends_with.removesuffix("_vllm")
+    rests = not case.spec.min_replicas if sleeps else case.spec.ttl_minutes or not case.usd_per_hour
+    yield Practice(
+        rule="Let it scale to zero unless nobody can wait for a boot"
+        if sleeps
+        else f"Give it a ttl_minutes, or {ends} it when it is not needed",
+        why=f"idle it costs {idle}; a cold start takes {case.cold_start}",
+        followed=_yes(bool(rests)),
+        source="planner/prices.toml and planner/boot.toml",
+    )
     if case.place.limits:
         yield Practice(
             rule=f"Mind what {case.place.title} is like",
@@ -742,8 +691,8 @@ def _yes(so: bool) -> str:  # noqa: FBT001  what is followed
     return "yes" if so else "no"
 
 
-def _flags_for_many(case: Case, plan: MemoryPlan) -> Iterator[Practice]:
-    if case.device.memory_gib is None:
+def _for_many(case: Case, plan: MemoryPlan) -> Iterator[Practice]:
+    if case.ground.accelerator.memory_gib is None:
         return
     wish = Wish(max_model_len=plan.max_model_len, layout="concurrency")
     found = arrange(case.ground, of_weights(wish, case.flags))
@@ -757,71 +706,24 @@ def _flags_for_many(case: Case, plan: MemoryPlan) -> Iterator[Practice]:
         f" {'leave the flags as they are' if as_good else line}",
         why=f"{theirs} run at once with the layout for concurrency, now {ours}",
         followed=_yes(as_good),
-        source=_PLANNER,
+        source="the planner, for this model and accelerator",
     )
 
 
 def _cache(case: Case) -> Iterator[Practice]:
-    row = next((one for one in kv_precisions(case.device) if one.kv_cache_dtype == "fp8"), None)
-    if row is None or case.device.kind == "cpu":
+    device = case.ground.accelerator
+    row = next((one for one in kv_precisions(device) if one.kv_cache_dtype == "fp8"), None)
+    if row is None or device.kind == "cpu":
         return
     fp8, auto = (_at_once(case.plan(kv_cache_dtype=kind)) for kind in ("fp8", None))
     able = row.possible
     yield Practice(
-        rule="Set kv_cache_dtype=fp8 where room is short"
-        if able
-        else "Leave kv_cache_dtype at auto",
-        why=f"{fp8} requests at once with it, {auto} without; {row.why}"
+        rule=f"{'Set' if able else 'Leave'} kv_cache_dtype={'fp8' if able else 'auto'}",
+        why=f"{fp8} requests at once with fp8, {auto} without; {row.why}"
         if able
         else f"fp8 {row.why}",
-        followed=_yes(case.fp8_kv is able),
+        followed=_yes(_is_fp8(case) is able),
         source="vLLM's own checks, as planner/kv_precisions.toml has them",
-    )
-
-
-def _weights(case: Case) -> Iterator[Practice]:
-    """Name a place that a boot would read the weights from sooner."""
-    source = {"google": "gcs-streamed", "azure": "azure-files"}.get(case.place.provider)
-    if not case.place.scale_to_zero or source is None or source == case.weights_from:
-        return
-    now, best = case.boot(), case.boot(weights_from=source)
-    if now and best and best.seconds.expected < now.seconds.expected:
-        was, then = (
-            next(phase.seconds for phase in one.phases if phase.name == "weights")
-            for one in (now, best)
-        )
-        yield Practice(
-            rule=f"Read the weights from {source}",
-            why=f"a boot reads them in {then} s, now {was} s",
-            followed="no",
-            source=then.source,
-        )
-
-
-def _probe(boot: BootCheck) -> Practice:
-    return Practice(
-        rule="Give the health check more time than the slowest boot takes",
-        why=boot.verdict,
-        followed="yes" if boot.long_enough == "nothing ends it" else boot.long_enough,
-        source="its own startup probe, and planner/boot.toml",
-    )
-
-
-def _rests(case: Case) -> Practice:
-    """Say how it costs nothing while nobody asks."""
-    if case.place.scale_to_zero:
-        return Practice(
-            rule="Let it scale to zero unless nobody can wait for a boot",
-            why=f"one that idles costs {case.idle_cost(1)}; a cold start takes {case.cold_start}",
-            followed=_yes(case.spec.min_replicas == 0),
-            source="planner/prices.toml and planner/boot.toml",
-        )
-    return Practice(
-        rule=f"Give it a ttl_minutes, or {'stop' if case.stops else 'destroy'} it when it is not"
-        " needed",
-        why=f"whether anybody asks or not, it costs {case.idle_cost(1)}",
-        followed=_yes(bool(case.spec.ttl_minutes or not case.usd_per_hour)),
-        source="planner/prices.toml",
     )
 
 
@@ -833,26 +735,26 @@ def compared(before: Case, after: Case, words: str) -> Comparison:
         compared_with=words,
         differences=differences,
         together=tuple(_all_together(before, after)) if differences else (),
-        fits=False if after.no_host else plan.fits if plan else None,
-        why_not=(*(plan.reasons if plan else ()), *((after.no_host,) if after.no_host else ())),
+        fits=plan.fits if plan else None,
+        why_not=plan.reasons if plan else (),
         restarts=_restarts(before, after, frozenset(one.flag for one in differences)),
     )
 
 
 def _places(before: Case, after: Case) -> Iterator[Difference]:
-    plan = after.memory
-    weights = f"{plan.weights_gib:.2f} GiB of weights" if plan else ""
-    prices = [
-        "not known" if one.usd_per_hour is None else f"{_usd(one.usd_per_hour)}/h"
-        for one in (before, after)
-    ]
-    for name, was, now, does in (
-        ("model", before.model.model, after.model.model, weights),
-        ("target", before.place.title, after.place.title, after.device.title),
-        ("price", *prices, "for each replica"),
-    ):
-        if was != now:
-            yield Difference(flag=name, before=was, after=now, does=does)
+    weights = f"{after.memory.weights_gib:.2f} GiB of weights" if after.memory else ""
+    was, now = (
+        (
+            case.model.model,
+            case.place.title,
+            _UNKNOWN if case.usd_per_hour is None else f"{_usd(case.usd_per_hour)}/h",
+        )
+        for case in (before, after)
+    )
+    does = (weights, after.place.device.title, "for each replica")
+    for flag, one, other, what in zip(("model", "target", "price"), was, now, does, strict=True):
+        if one != other:
+            yield Difference(flag=flag, before=one, after=other, does=what)
 
 
 def _flags(before: Case, after: Case) -> Iterator[Difference]:
@@ -885,38 +787,40 @@ def _alone(before: Case, after: Case, flag: str) -> str:
 
 
 def _all_together(before: Case, after: Case) -> Iterator[str]:
-    one, other = before.memory, after.memory
+    """Name each figure that moves, with both values; two lengths are each told with its own."""
+    cases, plans = (before, after), (before.memory, after.memory)
+    moves: list[tuple[str, list[str]]] = []
+    one, other = plans
     if one and other and one != other and other.fits:
         yield f"{difference(one, other)}, on the low estimate"
         lengths = one.max_model_len, other.max_model_len
-        held = _with_tokens((_at_once(one), _at_once(other)), "of", lengths)
         less = other.kv_expected.max_concurrency < one.kv_expected.max_concurrency
-        yield from _moved(f"{'fewer ' if less else ''}requests of full length at once", *held)
+        what = f"{'fewer ' if less else ''}requests of full length at once"
+        moves.append((what, _with_tokens([_at_once(one), _at_once(other)], "of", lengths)))
         halves = lengths[0] // 2, lengths[1] // 2
-        was, now = before.decode(1, context=halves[0]), after.decode(1, context=halves[1])
-        if was and now:
-            speeds = str(was.tokens_per_second_per_user), str(now.tokens_per_second_per_user)
-            told = _with_tokens(speeds, "at", halves)
-            yield from _moved("tokens/s of one request, half way through its length", *told)
-    yield from _moved("cold start", before.cold_start, after.cold_start)
-    yield from _moved("idle", before.resting_cost, after.resting_cost)
-    yield from _moved("host", before.host, after.host)
+        steps = [case.decode(1, context=half) for case, half in zip(cases, halves, strict=True)]
+        speeds = [str(step.tokens_per_second_per_user) for step in steps if step]
+        if len(speeds) == 2:
+            what = "tokens/s of one request, half way through its length"
+            moves.append((what, _with_tokens(speeds, "at", halves)))
+    moves += [
+        ("cold start", [case.cold_start for case in cases]),
+        ("idle", [case.resting_cost for case in cases]),
+        ("host", [case.host for case in cases]),
+    ]
     if before.spec.max_replicas != after.spec.max_replicas:
-        most = [case.idle_cost(case.spec.max_replicas) for case in (before, after)]
-        yield from _moved("with all replicas", *most)
+        most = [case.idle_cost(case.spec.max_replicas) for case in cases]
+        moves.append(("with all replicas", most))
+    for what, (was, now) in moves:
+        if was != now:
+            yield f"{what}: {was} -> {now}"
 
 
-def _moved(what: str, was: str, now: str) -> Iterator[str]:
-    """Say what is another now, and nothing of what is not."""
-    if was != now:
-        yield f"{what}: {was} -> {now}"
-
-
-def _with_tokens(pair: tuple[str, str], word: str, lengths: tuple[int, int]) -> tuple[str, str]:
+def _with_tokens(pair: list[str], word: str, lengths: tuple[int, int]) -> list[str]:
     """Name the lengths that two figures hold for, where they are not the same."""
     if lengths[0] == lengths[1]:
         return pair
-    return f"{pair[0]} {word} {lengths[0]:,} tokens", f"{pair[1]} {word} {lengths[1]:,}"
+    return [f"{text} {word} {n:,} tokens" for text, n in zip(pair, lengths, strict=True)]
 
 
 def _restarts(before: Case, after: Case, changed: frozenset[str]) -> str:
@@ -958,39 +862,17 @@ async def explain(
         raise InvalidArgument(
             "Two things to compare with are one too many.", fix="Give one of other and flags."
         )
-    found = await _meant(runtime, target, name, other)
+    found = await find(runtime.stage, target, name)
     seen = await _read(runtime, found)
     if flags:
         return _with_flags(found.backend, seen, flags)
     if not other:
         return seen.explanation
-    two = await _read(runtime, await _second(runtime, other, found))
+    named, _, where = (part.strip() for part in other.partition(" on "))
+    place = place_named(runtime, where).name if where else None
+    two = await _read(runtime, await find(runtime.stage, place, named))
     words = f"{two.explanation.name} on {two.explanation.target}"
     return _shortened(seen.explanation, compared(seen.case, two.case, words), {})
-
-
-async def _second(runtime: Runtime, other: str, first: Found) -> Found:
-    """Give the other one, as NAME or as NAME on TARGET; of one name, not the first."""
-    name, _, where = (part.strip() for part in other.partition(" on "))
-    if where:
-        return await find(runtime.stage, place_named(runtime, where).name, name)
-    there = [one for one in await everything(runtime.stage, None) if one.name == name]
-    mine = (first.deployment.target, first.name)
-    rest = [one for one in there if (one.deployment.target, one.name) != mine]
-    return (
-        rest[0] if len(rest) == 1 else await find_among(runtime.stage, runtime.stage.usable, name)
-    )
-
-
-async def _meant(
-    runtime: Runtime, target: str | None, name: str | None, other: str | None
-) -> Found:
-    """Give the deployment; beside another one, the one that is not it."""
-    if name is None and other:
-        rest = [one for one in await everything(runtime.stage, target) if one.name != other]
-        if len(rest) == 1:
-            return rest[0]
-    return await find(runtime.stage, target, name)
 
 
 async def _read(runtime: Runtime, found: Found) -> _Seen:
@@ -1015,7 +897,7 @@ async def _read(runtime: Runtime, found: Found) -> _Seen:
     )
     if spec.engine != "vllm":
         note(f"It is served by {spec.engine}: vLLM's flags do not apply to it.")
-    boot = boot_check(case, budget, runtime.stage.journal, deployment)
+    check = boot_check(case, budget, runtime.stage.journal, deployment)
     explanation = Explanation(
         target=deployment.target,
         name=found.name,
@@ -1023,16 +905,16 @@ async def _read(runtime: Runtime, found: Found) -> _Seen:
         place=case.place.title,
         state=deployment.state,
         flags=flag_rows(case),
-        trade_offs=tuple(trade_offs(case, boot.long_enough)),
-        boot=boot,
-        practices=tuple(practices(case, boot)),
+        trade_offs=tuple(trade_offs(case, check.long_enough)),
+        boot=check,
+        practices=tuple(practices(case, check)),
         measured_capacity=await _measured(found),
     )
     return _Seen(case, explanation, asked)
 
 
 async def _version(found: Found) -> str | None:
-    """Give the version that its image is known to hold."""
+    """Return the version that its image is known to hold."""
     backend = found.backend
     try:
         known = await backend.predicted(found.name) if isinstance(backend, Predicts) else None
@@ -1063,8 +945,7 @@ def _with_flags(backend: Backend, seen: _Seen, words: Sequence[str]) -> Explanat
     case = seen.case.of(spec)
     if spec.engine == "vllm":
         check_startable(case.model, case.place, case.flags)
-    if case.no_host is None:  # else the comparison says so, beside all that the change does
-        backend.plan(spec, case.model)  # refuses what deploying would
+    backend.plan(spec, case.model)  # refuses what deploying would
     comparison = compared(seen.case, case, f"itself with {' '.join(words)}")
     said = spec.model_dump(mode="json", exclude_defaults=True, exclude={"name", "model"})
     # Left out, the least is the target's; a call that scales needs both.
@@ -1085,18 +966,17 @@ def _shortened(whole: Explanation, found: Comparison, new: Mapping[str, Any]) ->
 
 
 _Pair = tuple[str, str | None]
+"""A flag and its value."""
 _SHORT: Final = {"-tp": "tensor_parallel_size", "-q": "quantization"}
-_FIXED: Final = frozenset({"name", "model", "engine_args", "engine"})
-"""What no flag changes."""
-_TOKENS: Final = frozenset({"max_model_len", "max_num_batched_tokens"})
-"""vLLM takes these as 32k (32,000) and 32K (32,768) as well."""
-_SETTABLE: Final = frozenset(DeploymentSpec.model_fields) - _FIXED
+_SETTABLE: Final = frozenset(DeploymentSpec.model_fields) - {
+    "name", "model", "engine_args", "engine",
+}  # fmt: skip
 _LOOSE: Final = re.compile(r"^(-{0,2}[A-Za-z][\w-]*)\s*=\s*")
-_SWITCH: Final = "enforce_eager"
+"""`flag = value` with blanks."""
 
 
 def changed(spec: DeploymentSpec, words: Sequence[str]) -> DeploymentSpec:
-    """Give the spec with flags added or replaced: --max-model-len=8192, or min_replicas=1.
+    """Return the spec with flags added or replaced: --max-model-len=8192, or min_replicas=1.
 
     >>> changed(DeploymentSpec(name="a", model="b"), ["--max-model-len 8k"]).max_model_len
     8000
@@ -1107,31 +987,8 @@ def changed(spec: DeploymentSpec, words: Sequence[str]) -> DeploymentSpec:
     return _put(spec, _checked(_pairs(words)))
 
 
-def _checked(pairs: Iterable[_Pair]) -> Iterator[_Pair]:
-    for flag, value in pairs:
-        given = () if value is None else (value,)
-        check_words(given if _field(flag) else (flag, *given))
-        yield flag, value
-
-
-def _put(spec: DeploymentSpec, pairs: Iterable[_Pair]) -> DeploymentSpec:
-    values: dict[str, Any] = {}
-    others: list[tuple[str, ...]] = []
-    for flag, value in pairs:
-        field = _field(flag)
-        if field is None:
-            others.append((flag,) if value is None else (flag, value))
-        else:
-            values[field] = _value(field, flag, value)
-    replaced = {flag for flag, *_ in others}
-    kept = [word for pair in _known(spec) if pair[0] not in replaced for word in _written(pair)]
-    added = [word for pair in others for word in _written(pair)]
-    update = {**spec.model_dump(), **values, "engine_args": (*kept, *added)}
-    return valid(DeploymentSpec, update)
-
-
 def plain(spec: DeploymentSpec) -> DeploymentSpec:
-    """Give the spec with its engine_args as fields wherever it has one: there they would win.
+    """Return the spec with its engine_args as fields wherever it has one: there they would win.
 
     Raises:
         InvalidArgument: A value in them cannot be.
@@ -1140,28 +997,50 @@ def plain(spec: DeploymentSpec) -> DeploymentSpec:
 
 
 def rest(spec: DeploymentSpec) -> tuple[str, ...]:
-    """Give the other flags of a plain spec, one with its value each."""
-    return tuple(" ".join(pair) for pair in _known(spec))
+    """Return the other flags of a plain spec, one with its value each."""
+    return tuple(
+        flag if value is None else f"{flag} {value}" for flag, value in _pairs(spec.engine_args)
+    )
 
 
-def _written(pair: tuple[str, ...]) -> tuple[str, ...]:
-    """Return a flag as it was given; one that is added by default as it is added: no difference."""
-    return ("=".join(pair),) if " ".join(pair) in defaults() else pair
+def _checked(pairs: Iterable[_Pair]) -> Iterator[_Pair]:
+    """Refuse a key before anything behind it is read, so that no error tells it."""
+    for flag, value in pairs:
+        given = () if value is None else (value,)
+        check_words(given if _field(flag) else (flag, *given))
+        yield flag, value
 
 
-def _known(spec: DeploymentSpec) -> Iterator[tuple[str, ...]]:
-    for flag, value in _pairs(spec.engine_args):
-        yield (flag,) if value is None else (flag, value)
+def _put(spec: DeploymentSpec, pairs: Iterable[_Pair]) -> DeploymentSpec:
+    fields: dict[str, Any] = {}
+    others: list[_Pair] = []
+    for flag, value in pairs:
+        if field := _field(flag):
+            fields[field] = _value(field, flag, value)
+        else:
+            others.append((flag, value))
+    replaced = {flag for flag, _ in others}
+    kept = [pair for pair in _pairs(spec.engine_args) if pair[0] not in replaced]
+    engine_args = [word for pair in (*kept, *others) for word in _written(*pair)]
+    return valid(DeploymentSpec, {**spec.model_dump(), **fields, "engine_args": engine_args})
+
+
+def _written(flag: str, value: str | None) -> tuple[str, ...]:
+    """Write a flag as it was given; one that is added by default as it is added: no difference."""
+    if value is None:
+        return (flag,)
+    return (f"{flag}={value}",) if f"{flag} {value}" in defaults() else (flag, value)
 
 
 def _pairs(words: Sequence[str]) -> Iterator[_Pair]:
     """Take a flag and its value apart, however they were written."""
     waiting: str | None = None
-    for word in (part for said in words for part in _split(_tight(said)) if part != "="):
-        if word[:1] == "-" or _is_assignment(word) or (waiting is None and word in _SETTABLE):
+    for word in (part for said in words for part in _split(said) if part != "="):
+        flag, sign, value = word.partition("=")
+        names = flag in _SETTABLE and (bool(sign) or waiting is None)
+        if word.startswith("-") or names:
             if waiting is not None:
                 yield waiting, None
-            flag, sign, value = word.partition("=")
             waiting = None if sign else flag
             if sign:
                 yield flag, value
@@ -1176,51 +1055,33 @@ def _pairs(words: Sequence[str]) -> Iterator[_Pair]:
         yield waiting, None
 
 
-def _tight(said: str) -> str:
-    """Write `flag = value` without blanks; a value with blanks of its own stays."""
-    return _LOOSE.sub(r"\1=", said.strip(), count=1)
-
-
 def _split(said: str) -> Sequence[str]:
-    """Take words apart that came as one; a value with blanks of its own, such as JSON, stays.
-
-    >>> _split('--limit-mm-per-prompt {"image": 1}')
-    ('--limit-mm-per-prompt', '{"image": 1}')
-    """
+    """Take words apart that came as one; a value with blanks of its own, such as JSON, stays."""
+    said = _LOOSE.sub(r"\1=", said.strip(), count=1)
     name = said.partition(" ")[0]
     if name in _SETTABLE:
         return (name, *apart(f"--{said}")[1:])
     return apart(said) if said else ()
 
 
-def _is_assignment(word: str) -> bool:
-    name, sign, _ = word.partition("=")
-    return bool(sign) and name in _SETTABLE
-
-
 def _field(flag: str) -> str | None:
+    """The field of a spec that a flag sets, None where it is passed on as it is."""
     name = _SHORT.get(flag) or flag.lstrip("-").replace("-", "_")
-    if name == f"no_{_SWITCH}":
-        return _SWITCH
+    name = "enforce_eager" if name == "no_enforce_eager" else name
     return name if name in _SETTABLE else None
 
 
 def _value(field: str, flag: str, value: str | None) -> object:
-    if field == _SWITCH:
-        off = "no-" in flag or (value or "").lower() in {"false", "0"}
-        return not off
+    if field == "enforce_eager":
+        return not ("no-" in flag or (value or "").lower() in {"false", "0"})
     if value is None:
         raise InvalidArgument(f"{flag} has no value.", fix=f"Give it as {flag}=VALUE.")
-    if field in _TOKENS:
-        return _tokens(flag, value)
+    if field in {"max_model_len", "max_num_batched_tokens"}:  # vLLM takes 32k and 32K as well
+        try:
+            return size_in_bytes(value)
+        except InvalidArgument as exc:
+            raise InvalidArgument(
+                f"{value} is no number of tokens for {flag}.",
+                fix="Give one such as 8192, 8k (8,000) or 8K (8,192).",
+            ) from exc
     return tuple(value.split(",")) if field == "zones" else value
-
-
-def _tokens(flag: str, value: str) -> int | None:
-    try:
-        return size_in_bytes(value)
-    except InvalidArgument as exc:
-        raise InvalidArgument(
-            f"{value} is no number of tokens for {flag}.",
-            fix="Give one such as 8192, 8k (8,000) or 8K (8,192).",
-        ) from exc

@@ -12,10 +12,8 @@ import anyio
 from backends.base import (
     DeploymentConfig,
     HasLogs,
-    KnowsEngine,
     LogLines,
     LogQuery,
-    Predicts,
     StreamsLogs,
     WritesConfig,
 )
@@ -68,7 +66,9 @@ async def read_log(
         Unsupported: The target keeps no logs that can be read from here.
         OpsError: Its platform cannot be asked.
     """
-    backend = _streaming(found)
+    backend = found.backend
+    if not isinstance(backend, StreamsLogs):
+        raise _no_logs(found)
     lines, enough = 0, False
     with anyio.move_on_after(seconds) as limit:
         async with aclosing(backend.log_pages(found.name, query)) as pages:
@@ -86,10 +86,8 @@ async def read_log(
     return ReadSoFar(lines=lines, complete=not left_out, left_out=left_out)
 
 
-def _streaming(found: Found) -> StreamsLogs:
-    if isinstance(found.backend, StreamsLogs):
-        return found.backend
-    raise Unsupported(
+def _no_logs(found: Found) -> Unsupported:
+    return Unsupported(
         f"{found.deployment.target} keeps no logs that can be read from here.",
         fix="Read them where the endpoint runs.",
     )
@@ -132,56 +130,6 @@ class Component(Record):
         return f"{self.name} {self.measured:{form}}, predicted {foreseen}: {self.verdict}"
 
 
-class MemoryCheck(Answer):
-    """What was foreseen of a deployment's memory, and what came of it."""
-
-    accelerator: str
-    vllm_version: str
-    """The profile that was reckoned with."""
-    simulated: bool = False
-    components: tuple[Component, ...]
-
-    @property
-    def outside(self) -> tuple[Component, ...]:
-        """What came out otherwise than was foreseen."""
-        return tuple(each for each in self.components if each.verdict in {"below", "above"})
-
-    def summary(self) -> str:
-        """Say what is outside, else that all that is told is inside."""
-        told = sum(each.measured is not None for each in self.components)
-        if not told:
-            return "The engine's log says nothing of its memory."
-        if self.outside:
-            return "Otherwise than predicted: " + "; ".join(map(str, self.outside)) + "."
-        return f"All {told} figures of memory that the log has are as predicted."
-
-
-async def memory_check(found: Found) -> MemoryCheck | None:
-    """Compare a deployment's memory with its plan; None where nothing could be foreseen.
-
-    Nothing is asked of the engine itself: its log and its platform tell.
-
-    Raises:
-        OpsError: Its log cannot be read.
-    """
-    backend = found.backend
-    if not isinstance(backend, Predicts) or not isinstance(backend, KnowsEngine):
-        return None
-    try:
-        predicted = await backend.predicted(found.name)
-    except OpsError:
-        return None  # its model cannot be read any more, or it was never planned
-    if predicted is None:
-        return None
-    plan, facts = predicted.memory, await backend.engine_facts(found.name)
-    return MemoryCheck(
-        accelerator=plan.accelerator,
-        vllm_version=plan.vllm_version,
-        simulated=found.deployment.simulated,
-        components=compare(plan, facts.memory),
-    )
-
-
 def compare(plan: MemoryPlan, measured: Measured) -> tuple[Component, ...]:
     """Put what was measured beside what was foreseen for it, of one accelerator."""
     chips = plan.count if plan.kv_is_shared else 1
@@ -194,36 +142,28 @@ def compare(plan: MemoryPlan, measured: Measured) -> tuple[Component, ...]:
         Gib(**dict(zip(("low", "expected", "high"), figures, strict=True)))
         for figures in ([one.kv_tokens for one in ends], [one.max_concurrency for one in ends])
     )
+    doubt = sum(part.gib.high - part.gib.expected for part in plan.parts if part.name not in _WORK)
+    if plan.kv_is_shared:  # on TPUs the doubts of the cache are those of the weights
+        doubt = (plan.kv_cache_gib.high - plan.kv_cache_gib.expected) / plan.count
+    gib = plan.weights_gib
+    weights = Gib(low=gib - doubt, expected=gib, high=gib + doubt)
     # Concurrency only for requests as long as were planned.
     same_length = measured.get("max_concurrency_tokens") in {None, plan.max_model_len}
+    at_once = "max_concurrency" if same_length else ""
     rows: list[tuple[str, Unit, Sequence[Gib], str]] = [
-        ("weights", "GiB", (_weights(plan),), "weights_gib"),
+        ("weights", "GiB", (weights,), "weights_gib"),
         ("peak activation", "GiB", work, "peak_activation_gib"),
         (_GRAPHS, "GiB", graphs, "graphs_gib"),
         ("outside PyTorch", "GiB", outside, "non_torch_gib"),
         ("KV cache", "GiB", (cache,), "kv_cache_gib"),
         ("KV cache tokens", "tokens", (tokens,), "kv_cache_tokens"),
-        (
-            "full-length requests at once",
-            "requests",
-            (requests,),
-            "max_concurrency" if same_length else "",
-        ),
+        ("full-length requests at once", "requests", (requests,), at_once),
     ]
     return tuple(
         _component(name, unit, foreseen, measured.get(key))
         for name, unit, foreseen, key in rows
         if foreseen
     )
-
-
-def _weights(plan: MemoryPlan) -> Gib:
-    """Give them with their doubts; on TPUs the cache's are the weights'."""
-    apart = sum(part.gib.high - part.gib.expected for part in plan.parts if part.name not in _WORK)
-    if plan.kv_is_shared:
-        apart = (plan.kv_cache_gib.high - plan.kv_cache_gib.expected) / plan.count
-    weights = plan.weights_gib
-    return Gib(low=weights - apart, expected=weights, high=weights + apart)
 
 
 def _component(name: str, unit: Unit, foreseen: Sequence[Gib], measured: float | None) -> Component:
@@ -250,9 +190,8 @@ def _component(name: str, unit: Unit, foreseen: Sequence[Gib], measured: float |
 
 
 _GEMINI_CLI: Final = (
-    "Gemini CLI cannot have it as its own model: it speaks Google's API and not OpenAI's, so a"
-    " proxy such as LiteLLM would have to stand between. As a client of this server it asks the"
-    " model with query_gemma4."
+    "Gemini CLI speaks Google's API and not OpenAI's, so it cannot have it as its own model; as a"
+    " client of this server it asks the model with query_gemma4."
 )
 """github.com/google-gemini/gemini-cli/pull/1814 and 16010, both closed, and issue 15299, open
 (read 2026-11-23)."""
@@ -293,6 +232,25 @@ def curl(name: str, access: Access, path: str, *, body: str = "") -> str:
     return f"{access.certificate_command} > {file} && curl -sS --cacert {file}{asked}"
 
 
+_PROGRAM: Final = """\
+# pip install openai; then save this as ask_{file}.py
+import subprocess
+{imports}
+
+
+def printed(command):
+    \"\"\"Return what a shell command prints: a key is fetched, never written down.\"\"\"
+    done = subprocess.run(command, shell=True, check=True, stdout=subprocess.PIPE)
+    return done.stdout.decode().strip()
+
+
+{trusted}client = OpenAI(
+{arguments}
+)
+reply = client.chat.completions.create(model={model!r}, messages={messages!r})
+print(reply.choices[0].message.content)"""
+
+
 def _python(name: str, access: Access, model: str) -> str:
     """Write a program for the openai package, which needs that package alone.
 
@@ -308,39 +266,21 @@ def _python(name: str, access: Access, model: str) -> str:
         headers = ", ".join(f'{n!r}: ("Bearer " + printed({c!r}))' for n, c in commands.items())
         rows.append(f"    default_headers={{{headers}}},")
     imports, trusted = "from openai import OpenAI", ""
-    if access.certificate_command:
+    if pem := access.certificate_command:
         imports = "import ssl\n\nfrom openai import DefaultHttpxClient, OpenAI"
-        trusted = (
-            "trusted = ssl.create_default_context("
-            f"cadata=printed({access.certificate_command!r}))\n"
-        )
+        trusted = f"trusted = ssl.create_default_context(cadata=printed({pem!r}))\n"
         rows.append("    http_client=DefaultHttpxClient(verify=trusted),")
     if access.socket:
         imports = _HTTPX
-        rows.append(
-            "    http_client=DefaultHttpxClient("
-            f"transport=httpx.HTTPTransport(uds={access.socket!r})),"
-        )
-    asked = f"model={model!r}, messages={_QUESTION!r}"
-    return "\n".join(
-        [
-            f"# pip install openai; then save this as ask_{name.replace('-', '_')}.py",
-            "import subprocess",
-            imports,
-            "",
-            "",
-            "def printed(command):",
-            '    """Return what a shell command prints: a key is fetched, never written down."""',
-            "    done = subprocess.run(command, shell=True, check=True, stdout=subprocess.PIPE)",
-            "    return done.stdout.decode().strip()",
-            "",
-            "",
-            f"{trusted}client = OpenAI(",
-            *rows,
-            ")",
-            f"reply = client.chat.completions.create({asked})",
-            "print(reply.choices[0].message.content)",
-        ]
+        through = f"httpx.HTTPTransport(uds={access.socket!r})"
+        rows.append(f"    http_client=DefaultHttpxClient(transport={through}),")
+    return _PROGRAM.format(
+        file=name.replace("-", "_"),
+        imports=imports,
+        trusted=trusted,
+        arguments="\n".join(rows),
+        model=model,
+        messages=_QUESTION,
     )
 
 
@@ -449,7 +389,12 @@ class Config(Located):
 async def endpoint_info(runtime: Runtime, found: Found) -> EndpointInfo:
     """Say where it answers, how it is protected, how to try it and how it is made."""
     access = runtime.keep_quiet(await found.backend.access(found.name))
-    deployment = found.deployment
+    deployment, written = found.deployment, None
+    if isinstance(found.backend, WritesConfig):
+        try:
+            written = await found.backend.config(found.name)
+        except OpsError as exc:
+            note(f"Its configuration could not be read: {exc.summary}")
     return EndpointInfo(
         target=deployment.target,
         name=found.name,
@@ -462,7 +407,7 @@ async def endpoint_info(runtime: Runtime, found: Found) -> EndpointInfo:
         curl=curl(found.name, access, "/v1/models"),
         certificate=access.certificate,
         snippets=snippets(found.name, access, deployment.served_model_name),
-        config=await _config(found),
+        config=written,
     )
 
 
@@ -483,41 +428,37 @@ async def logs(
     """
     since = datetime.now(UTC) - timedelta(minutes=minutes) if minutes else None
     query = LogQuery(since=since, contains=(contains,) if contains else ())
+    here = {"target": found.deployment.target, "name": found.name}
     if reduce:
-        return await _reduced(runtime, found, query)
-    if minutes:
-        return await _newest(found, query, lines)
-    return await _newest_of_all(found, lines=lines, contains=contains)
-
-
-async def _reduced(runtime: Runtime, found: Found, query: LogQuery) -> Logs:
-    reducer = Reducer(newest_first=True, known=runtime.secrets)
-    read = await read_log(found, query, [reducer.feed], most_lines=_MOST_READ)
-    if not read.complete:
-        note(f"Not read: {read.left_out}")
-    reduced = reducer.reduced(most=_MOST_ROWS)
-    return Logs(
-        target=found.deployment.target,
-        name=found.name,
-        rows=tuple(map(str, reduced.templates)),
-        total=reduced.lines,
-        kinds=len(reduced.templates) + reduced.templates_left_out,
-        lines_left_out=reduced.lines_left_out,
-        truncated=not read.complete or reduced.templates_left_out > 0,
-    )
-
-
-async def _newest(found: Found, query: LogQuery, lines: int) -> Logs:
+        reducer = Reducer(newest_first=True, known=runtime.secrets)
+        read = await read_log(found, query, [reducer.feed], most_lines=_MOST_READ)
+        if not read.complete:
+            note(f"Not read: {read.left_out}")
+        reduced = reducer.reduced(most=_MOST_ROWS)
+        return Logs(
+            **here,
+            rows=tuple(map(str, reduced.templates)),
+            total=reduced.lines,
+            kinds=len(reduced.templates) + reduced.templates_left_out,
+            lines_left_out=reduced.lines_left_out,
+            truncated=not read.complete or reduced.templates_left_out > 0,
+        )
     wanted = min(lines, MAX_LOG_LINES)
-    pages: list[Sequence[Line]] = []
-    read = await read_log(found, query, [pages.append], most_lines=wanted)
-    texts = [str(line) for page in reversed(pages) for line in page]
+    if minutes:
+        pages: list[Sequence[Line]] = []
+        read = await read_log(found, query, [pages.append], most_lines=wanted)
+        texts = [str(line) for page in reversed(pages) for line in page]
+        shown = tuple(map(_shown, texts))
+        return Logs(**here, lines=shown, total=len(texts), truncated=not read.complete)
+    if not isinstance(found.backend, HasLogs):
+        raise _no_logs(found)
+    seen: LogLines = await found.backend.logs(found.name, lines=wanted, contains=contains)
     return Logs(
-        target=found.deployment.target,
-        name=found.name,
-        lines=tuple(map(_shown, texts)),
-        total=len(texts),
-        truncated=not read.complete,
+        **here,
+        errors=() if contains else _errors(found),
+        lines=tuple(map(_shown, seen.lines)),
+        total=seen.total,
+        truncated=seen.total > len(seen.lines),
     )
 
 
@@ -527,51 +468,22 @@ def _errors(found: Found) -> tuple[str, ...]:
     return tuple(map(body_of, seen[:1] if recognize(seen[:1]) else error_lines(seen)))
 
 
-async def _newest_of_all(found: Found, *, lines: int, contains: str | None) -> Logs:
-    if not isinstance(found.backend, HasLogs):
-        raise Unsupported(
-            f"{found.deployment.target} keeps no logs that can be read from here.",
-            fix="Read them where the endpoint runs.",
-        )
-    seen: LogLines = await found.backend.logs(
-        found.name, lines=min(lines, MAX_LOG_LINES), contains=contains
-    )
-    return Logs(
-        target=found.deployment.target,
-        name=found.name,
-        errors=() if contains else _errors(found),
-        lines=tuple(map(_shown, seen.lines)),
-        total=seen.total,
-        truncated=seen.total > len(seen.lines),
-    )
-
-
 def _shown(text: str) -> str:
     """Make a line fit to be shown: whoever wrote it may have meant to hide or to turn something."""
     cut = "…" if len(text) > _LINE_CHARACTERS else ""
     return f"{printable(shortened(text, _LINE_CHARACTERS))}{cut}"
 
 
-async def _config(found: Found) -> DeploymentConfig | None:
-    """Return the deployment as text, None where it was made elsewhere or cannot be read."""
-    if not isinstance(found.backend, WritesConfig):
-        return None
-    try:
-        return await found.backend.config(found.name)
-    except OpsError as exc:
-        note(f"Its configuration could not be read: {exc.summary}")
-        return None
-
-
 async def config(found: Found) -> Config:
-    """Give the deployment as text."""
+    """Return the deployment as text.
+
+    Raises:
+        Unsupported: It was not made here.
+        OpsError: It cannot be read.
+    """
     if not isinstance(found.backend, WritesConfig):
         raise Unsupported(
-            f"{found.deployment.target} was not configured from here.",
-            fix="Ask whoever runs it.",
+            f"{found.deployment.target} was not configured from here.", fix="Ask whoever runs it."
         )
-    return Config(
-        target=found.deployment.target,
-        name=found.name,
-        config=await found.backend.config(found.name),
-    )
+    written = await found.backend.config(found.name)
+    return Config(target=found.deployment.target, name=found.name, config=written)

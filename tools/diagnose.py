@@ -75,10 +75,8 @@ async def analyze_cloud_logging(
     """
     from operations import analyse
 
-    if operation:
-        return await analyse.rest(rt, operation, wait_s, target, name)
     asked = analyse.Asked(filter=filter, minutes=minutes, limit=limit, wait_s=wait_s)
-    return await analyse.cloud_log(rt, await analyse.found_of(rt, target, name), asked)
+    return await analyse.analyse(rt, "analyze_cloud_logging", target, name, asked, operation)
 
 
 @ops_tool("diagnose", ASKS)
@@ -102,10 +100,8 @@ async def analyze_gpu_logs(
     """
     from operations import analyse
 
-    if operation:
-        return await analyse.rest(rt, operation, wait_s, target, name)
     asked = analyse.Asked(filter=filter, minutes=minutes, limit=limit, wait_s=wait_s)
-    return await analyse.gpu_log(rt, await analyse.found_of(rt, target, name), asked)
+    return await analyse.analyse(rt, "analyze_gpu_logs", target, name, asked, operation)
 
 
 @ops_tool("diagnose", ASKS)
@@ -126,7 +122,5 @@ async def suggest_sre_remediation(
     """
     from operations import analyse
 
-    if operation:
-        return await analyse.rest(rt, operation, wait_s, target, name)
     asked = analyse.Asked(minutes=minutes, limit=20_000, wait_s=wait_s)
-    return await analyse.remedy(rt, await analyse.found_of(rt, target, name), asked)
+    return await analyse.analyse(rt, "suggest_sre_remediation", target, name, asked, operation)

@@ -4,21 +4,12 @@ from typing import Any, Final
 
 import pytest
 
-from backends.base import EngineFacts, KnowsEngine, Prediction
-from core.errors import ModelNotFound
 from core.records import MemoryPlan
-from core.settings import Settings
-from operations.readings import Component, compare, memory_check
-from operations.resolve import Found, find
-from operations.runtime import Stage
+from operations.readings import Component, compare
 from planner.flags import Flags
 from planner.memory import plan_memory
 from planner.model import catalog_shape
 from planner.places import accelerator
-from tests.conversation import Agent
-from tests.operations.shown import shown
-
-pytestmark = pytest.mark.anyio
 
 MODEL: Final = "google/gemma-4-E2B-it"
 
@@ -100,74 +91,3 @@ def test_requests_of_another_length_are_not_compared() -> None:
     told = {**as_foreseen(foreseen), "max_concurrency_tokens": 4096}
     found = by_name(compare(foreseen, told))["full-length requests at once"]
     assert (found.measured, found.verdict) == (None, "not in the log")
-
-
-class Foreseen:
-    """A backend that foresees, and whose log tells."""
-
-    def __init__(self, plan_: MemoryPlan | None, memory: dict[str, float | int | None]) -> None:
-        self._plan = plan_
-        self._memory = memory
-
-    async def predicted(self, name: str) -> Prediction | None:
-        if name == "gone":
-            raise ModelNotFound("It is gone.", fix="Fetch it.")
-        if self._plan is None:
-            return None
-        gpu = accelerator(self._plan.accelerator)
-        shape = catalog_shape(MODEL)
-        return Prediction(model=shape, flags=Flags(), accelerator=gpu, memory=self._plan)
-
-    def hardware_known(self) -> None: ...
-
-    async def engine_facts(self, name: str) -> EngineFacts:
-        return EngineFacts(memory=self._memory)
-
-    async def hardware(self, _name: str, /) -> None: ...
-
-
-def found(backend: Any, name: str = "one") -> Found:
-    return Found(backend, shown(name))
-
-
-async def test_a_check_says_what_is_otherwise_than_foreseen() -> None:
-    """Its sentence names the parts that are outside, with both figures; else that all is well."""
-    foreseen = plan(max_model_len=8192)
-    usual = as_foreseen(foreseen)
-    well = await memory_check(found(Foreseen(foreseen, usual)))
-    assert well is not None
-    assert (well.outside, "as predicted" in well.summary()) == ((), True)
-    less = await memory_check(found(Foreseen(foreseen, {**usual, "kv_cache_gib": 0.5})))
-    assert less is not None
-    assert [each.name for each in less.outside] == ["KV cache"]
-    assert "KV cache 0.50, predicted" in less.summary()
-    silent = await memory_check(found(Foreseen(foreseen, {})))
-    assert silent is not None
-    assert "says nothing" in silent.summary()
-
-
-@pytest.mark.parametrize(
-    "one",
-    [
-        found(object()),
-        found(Foreseen(None, {})),
-        found(Foreseen(None, {}), "gone"),
-    ],
-)
-async def test_what_cannot_be_foreseen_is_not_checked(one: Found) -> None:
-    """Somebody else's endpoint, a place of unknown memory, a model that is gone."""
-    assert await memory_check(one) is None
-
-
-async def test_a_served_engine_is_checked_by_its_own_log(agent: Agent, settings: Settings) -> None:
-    """What is measured is what its log says, be it simulated; a cache that was given is exact."""
-    await agent.serve("one", max_model_len=4096, kv_cache_memory_bytes="2G")
-    one = await find(Stage(settings), "local", "one")
-    check = await memory_check(one)
-    assert check is not None
-    assert check.simulated
-    cache = by_name(check.components)["KV cache tokens"]
-    assert cache.low == cache.expected == cache.high
-    assert isinstance(one.backend, KnowsEngine)
-    assert cache.measured == (await one.backend.engine_facts("one")).memory["kv_cache_tokens"]
-    assert cache.measured

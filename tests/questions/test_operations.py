@@ -88,8 +88,7 @@ async def test_trade_offs_are_computed_for_what_runs(
     assert row(reply, "--max-model-len")["differs"]
     assert not row(reply, "--kv-cache-dtype")["differs"]
     assert any("cooldownPeriod" in note for note in reply.data["boot"]["notes"])
-    practices = {one["followed"] for one in reply.data["practices"]}
-    assert {"yes", "no"} <= practices
+    assert "yes" in {one["followed"] for one in reply.data["practices"]}
     assert all(one["source"] for one in reply.data["practices"])
 
 

@@ -1,28 +1,28 @@
 """An OpenAI-compatible endpoint that answers what a test says, and remembers what it was asked."""
 
 import json
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
 import anyio
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from core.endpoint import Endpoint
 from core.records import Access
-from operations.analyse import Question, Row
+from operations.analyse import Question
 from tests.webserver import listening
 
 Says = Callable[[dict[str, Any]], str]
 CLAIM: Final = {"text": "The KV cache is too small.", "lines": ["L1"]}
 
 
-def json_of(*claims: Mapping[str, Any], steps: Sequence[Mapping[str, Any]] = ()) -> str:
+def json_of(*claims: Mapping[str, Any]) -> str:
     """An answer in the form that is asked for."""
-    return json.dumps({"claims": claims, "steps": steps})
+    return json.dumps({"claims": claims})
 
 
 GOOD: Final = json_of(CLAIM)
@@ -30,7 +30,7 @@ GOOD: Final = json_of(CLAIM)
 
 def case_of(*texts: str, **more: Any) -> Question:
     """A case with these lines."""
-    rows = tuple(Row(id=f"L{number}", text=text) for number, text in enumerate(texts, 1))
+    rows = {f"L{number}": text for number, text in enumerate(texts, 1)}
     return Question(task="Say what is wrong.", rows=rows, **more)
 
 
@@ -44,17 +44,21 @@ class Stranger:
         context: int | None = 100_000,
         obeys_limit: bool = True,
         guides: bool = True,
-        pace: float | None = 0,
+        silent: bool = False,
     ) -> None:
         self.says: Says = (lambda _body: says) if isinstance(says, str) else says
-        self._context, self._obeys, self._guides, self._pace = context, obeys_limit, guides, pace
+        self._context, self._obeys, self._guides, self._silent = (
+            context,
+            obeys_limit,
+            guides,
+            silent,
+        )
         self.bodies: list[dict[str, Any]] = []
         """Of the questions."""
         self.headers: list[Mapping[str, str]] = []
         self.asked: Final = anyio.Event()
-        self.left: Final = anyio.Event()
         self.may_speak: Final = anyio.Event()
-        """With no pace, what it waits for."""
+        """What a silent one waits for."""
         self.app: Final = Starlette(
             routes=[
                 Route("/v1/models", self._models),
@@ -86,23 +90,7 @@ class Stranger:
         if "response_format" in body and not self._guides:
             return JSONResponse({"error": {"message": "no such field"}}, 400)
         self.bodies.append(body)
-        return StreamingResponse(self._events(body), media_type="text/event-stream")
-
-    async def _events(self, body: dict[str, Any]) -> AsyncIterator[str]:
+        if self._silent:
+            await self.may_speak.wait()
         text = self.says(body)[: body["max_tokens"] if self._obeys else None]
-        size = 4 if self._pace or self._pace is None else 65_536
-        try:
-            if self._pace is None:
-                await self.may_speak.wait()
-            for at in range(0, len(text), size):
-                yield _event({"delta": {"content": text[at : at + size]}})
-                if self._pace:
-                    await anyio.sleep(self._pace)
-            yield _event({"delta": {}, "finish_reason": "stop"})
-            yield "data: [DONE]\n\n"
-        finally:
-            self.left.set()
-
-
-def _event(choice: Mapping[str, Any]) -> str:
-    return f"data: {json.dumps({'choices': [choice]})}\n\n"
+        return JSONResponse({"choices": [{"message": {"content": text}}]})

@@ -2,11 +2,9 @@
 
 from typing import Any, Final
 
-import anyio
 import pytest
 
-from operations.analyse import MOST_CHARACTERS, Question, Reading, Words
-from operations.case import Call
+from operations.analyse import Question, Words, read_by_model
 from tests.operations.analyst.stranger import CLAIM, Stranger, case_of, json_of
 
 pytestmark = pytest.mark.anyio
@@ -16,10 +14,8 @@ LINE: Final = "ERROR 11-21 01:50:17 [core.py:914] something is not as it should 
 
 async def read(stranger: Stranger, case: Question) -> Words:
     """Let it read a case to its end."""
-    reading = Reading("stranger", case)
     async with stranger.endpoint() as endpoint:
-        await reading.run(endpoint, None)
-    return reading.words()
+        return await read_by_model(endpoint, None, "stranger", case)
 
 
 def first_lines(body: dict[str, Any]) -> str:
@@ -30,15 +26,14 @@ def first_lines(body: dict[str, Any]) -> str:
 
 
 async def test_what_fits_is_read_at_once() -> None:
-    """One question, held to a schema whose ids and tools are ours."""
+    """One question, held to a schema whose ids are ours."""
     stranger = Stranger()
-    case = case_of(LINE, LINE, tools=(Call(tool="get_metrics"),), facts=("It is ready.",))
+    case = case_of(LINE, LINE, facts=("It is ready.",))
     words = await read(stranger, case)
     (body,) = stranger.bodies
     schema = body["response_format"]["json_schema"]["schema"]["properties"]
     assert schema["claims"]["items"]["properties"]["lines"]["items"]["enum"] == ["L1", "L2"]
-    assert schema["steps"]["items"]["properties"]["tool"]["enum"] == ["get_metrics"]
-    assert (words.complete, words.rows_read) == (True, 2)
+    assert words.rows_read == 2
     assert [claim.text for claim in words.claims] == [CLAIM["text"]]
     assert "- It is ready." in stranger.prompts[0]
 
@@ -71,7 +66,7 @@ async def test_a_context_too_small_for_the_question_is_asked_nothing() -> None:
     """It is said, not tried; one that is not told is taken for a small one."""
     stranger = Stranger(context=300)
     words = await read(stranger, case_of(LINE))
-    assert (stranger.bodies, words.complete, words.claims) == ([], False, ())
+    assert (stranger.bodies, words.claims) == ([], ())
     unknown = Stranger(context=None)
     await read(unknown, case_of(*[LINE] * 200))
     assert len(unknown.prompts[0]) / 1.5 + 1_024 < 8_192
@@ -101,26 +96,3 @@ async def test_an_answer_without_form_is_no_words(said: str, note: str) -> None:
     words = await read(Stranger(said), case_of(LINE))
     assert words.claims == ()
     assert note in " ".join(words.notes)
-
-
-async def test_ten_megabytes_are_not_heard_to_their_end() -> None:
-    """Hearing ends at a bound; what was whole before it is kept."""
-    endless = json_of(CLAIM)[:-2] + '], "steps": [' + '"x", ' * 2_000_000
-    reading = Reading("stranger", case_of(LINE))
-    async with Stranger(endless, obeys_limit=False).endpoint() as endpoint:
-        await reading.run(endpoint, None)
-    assert "broke off at its limit" in " ".join(reading.words().notes)
-    assert reading.characters < 4 * MOST_CHARACTERS < len(endless) / 50
-
-
-async def test_leaving_a_slow_model_ends_its_work() -> None:
-    """Whoever is cancelled closes the connection, and the endpoint sees it."""
-    stranger = Stranger(pace=0.01)
-    reading = Reading("stranger", case_of(LINE))
-    async with stranger.endpoint() as endpoint, anyio.create_task_group() as tasks:
-        tasks.start_soon(reading.run, endpoint, None)
-        await stranger.asked.wait()
-        tasks.cancel_scope.cancel()
-    with anyio.fail_after(5):
-        await stranger.left.wait()
-    assert reading.words().claims == ()
