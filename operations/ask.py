@@ -1,8 +1,11 @@
-"""The served model asked, and each answer timed token by token."""
+"""The served model asked: answers timed token by token, and probes of what clients rely on."""
 
+import base64
 import json
 import re
+import struct
 import time
+import zlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Final, Literal
@@ -18,12 +21,13 @@ from core.errors import (
     InvalidArgument,
     NextStep,
     NotReady,
+    RequestRefused,
     TimedOut,
     Unauthorized,
     Unreachable,
 )
 from core.records import Answer, Record, State
-from core.redaction import in_quotes
+from core.redaction import NotJson, in_quotes, read_json
 from operations.resolve import Found, asleep
 from operations.runtime import Runtime
 
@@ -378,3 +382,191 @@ def parse_extra(text: str | None) -> Mapping[str, Any]:
     if not isinstance(extra, dict):
         raise InvalidArgument("`extra` is no object.", fix='Give one such as {"top_p": 0.9}.')
     return extra
+
+
+_PROBE_SECONDS: Final = 20.0
+"""Of each question that shows an ability; all are asked at once."""
+_EXCERPT: Final = 120
+_WORDS: Final = ("amber-42", "violet-17")
+"""What nobody answers to a greeting unless the schema makes them."""
+_MARKS: Final = ("<|channel>", "<channel|>")
+"""Of Gemma 4's thoughts; without a parser they are left out, and the word before them stays."""
+Outcome = Literal["pass", "fail", "not tested"]
+_Judged = tuple[Outcome, str]
+
+
+class Probe(Record):
+    """One ability that clients rely on, and what was seen of it."""
+
+    what: str
+    outcome: Outcome
+    detail: str
+    """The evidence, or why it was not tested."""
+
+
+async def probe(endpoint: Endpoint, model: str, *, made_up: str) -> tuple[Probe, ...]:
+    """Ask all at once; `made_up` says why this model's words mean nothing, if they do not."""
+    left = anyio.current_effective_deadline() - anyio.current_time() - _LAST_SECONDS
+    limit = max(1.0, min(_PROBE_SECONDS, left))
+    found: dict[str, Probe] = {}
+
+    async def see(what: str, body: Mapping[str, Any], judge: Judge) -> None:
+        asked = {"model": model, "temperature": 0, **body}
+        try:
+            with anyio.fail_after(limit):
+                reply = await endpoint.post("/v1/chat/completions", asked, timeout=limit)
+            outcome, detail = judge(reply, made_up)
+        except (TimeoutError, Unreachable):
+            outcome, detail = "not tested", f"No answer within {limit:.0f} s."
+        except RequestRefused as exc:
+            outcome, detail = _refused(what, exc.cause)
+        except EndpointError as exc:
+            outcome, detail = "fail", f"{exc.summary} {exc.cause}".strip()
+        found[what] = Probe(what=what, outcome=outcome, detail=detail)
+
+    async with anyio.create_task_group() as asking:
+        for what, (body, judge) in _QUESTIONS.items():
+            asking.start_soon(see, what, body, judge)
+    return tuple(found[what] for what in _QUESTIONS)
+
+
+def _refused(what: str, words: str) -> _Judged:
+    """Tell what an engine was started without from what it should have taken."""
+    if "--tool-call-parser" in words:
+        return (
+            "not tested",
+            "The engine has no tool-call parser: deploy it with --tool-call-parser.",
+        )
+    if what == "image" and ("multimodal" in words or "at most 0" in words.lower()):
+        return "not tested", f"The engine takes no images: {words}"
+    return "fail", f"The engine refuses it: {words}"
+
+
+def _tools(reply: Mapping[str, Any], made_up: str) -> _Judged:
+    message = _message(reply)
+    calls = message.get("tool_calls")
+    if isinstance(calls, list) and calls:
+        said = _object(_object(calls[0]).get("function"))
+        given = _object(_from_json(str(said.get("arguments"))))
+        right = said.get("name") == "get_weather" and isinstance(given.get("city"), str)
+        shown = f"{_excerpt(said.get('name'))}({_excerpt(said.get('arguments'))})"
+        return ("pass", shown) if right else ("fail", f"A call amiss: {shown}")
+    text = _text(message, "content")
+    if "get_weather" in text:
+        return "fail", f"The call stays in `content`: {_excerpt(text)}"
+    if made_up:
+        return "not tested", f"The engine took the tool, but {made_up}."
+    return "fail", f"No call; it said {_excerpt(text)}"
+
+
+def _schema(reply: Mapping[str, Any], _made_up: str) -> _Judged:
+    """Judge the form alone: the grammar makes any model say one of the two words."""
+    text = _text(_message(reply), "content")
+    if _from_json(text) in _WORDS:
+        return "pass", f"{_excerpt(text)}, as the schema wants."
+    return "fail", f"The schema was not enforced: {_excerpt(text)}"
+
+
+def _reasoning(reply: Mapping[str, Any], made_up: str) -> _Judged:
+    message = _message(reply)
+    text = _text(message, "content")
+    thoughts = _text(message, "reasoning") or _text(message, "reasoning_content")
+    if text.startswith("thought\n") or any(mark in text for mark in _MARKS):
+        return "fail", f"Thoughts are in `content`: {_excerpt(text)}"
+    if thoughts:
+        return "pass", f"Thoughts apart from the answer: {_excerpt(thoughts)}"
+    if not _object(reply.get("usage")).get("completion_tokens_details"):
+        why = "No thoughts came and the engine counts none: it seems to have no reasoning parser."
+        return "not tested", why
+    why = f"no thoughts came; {made_up}" if made_up else "the model gave no thoughts"
+    return "not tested", f"The engine took it, but {why}."
+
+
+def _image(reply: Mapping[str, Any], made_up: str) -> _Judged:
+    text = _text(_message(reply), "content")
+    if made_up:
+        return "not tested", f"The engine took the image, but {made_up}."
+    seen = "red" in text.lower()
+    return "pass" if seen else "fail", f"A red image is called {_excerpt(text)}"
+
+
+def _message(reply: Mapping[str, Any]) -> Mapping[str, Any]:
+    choices = reply.get("choices")
+    first = choices[0] if isinstance(choices, list) and choices else None
+    return _object(_object(first).get("message"))
+
+
+def _text(message: Mapping[str, Any], field: str) -> str:
+    found = message.get(field)
+    return found if isinstance(found, str) else ""
+
+
+def _from_json(text: str) -> object:
+    try:
+        return read_json(text.encode(errors="replace"))
+    except NotJson:
+        return None
+
+
+def _excerpt(text: object) -> str:
+    return in_quotes(text, _EXCERPT) or "nothing"
+
+
+def _red_png(size: int = 64) -> str:
+    """Return a red square as a data address."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        check = zlib.crc32(kind + data)
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", check)
+
+    rows = (b"\x00" + b"\xff\x00\x00" * size) * size
+    head = struct.pack(">IIBBBBB", size, size, 8, 2, 0, 0, 0)
+    body = chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+    png = base64.b64encode(b"\x89PNG\r\n\x1a\n" + body).decode()
+    return f"data:image/png;base64,{png}"
+
+
+def _user(content: object, *, max_tokens: int, **more: Any) -> Mapping[str, Any]:
+    return {"messages": [{"role": "user", "content": content}], "max_tokens": max_tokens, **more}
+
+
+Judge = Callable[[Mapping[str, Any], str], _Judged]
+"""Judges an answer; the second is why its words mean nothing, if they do not."""
+_CITY: Final = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+_WEATHER: Final = {
+    "name": "get_weather",
+    "description": "Get the weather of a city now.",
+    "parameters": _CITY,
+}
+_WITH_TOOL: Final = _user(
+    "Use the tool: what is the weather in Paris now?",
+    max_tokens=96,
+    tools=[{"type": "function", "function": _WEATHER}],
+)
+_FORM: Final = {"name": "word", "schema": {"type": "string", "enum": list(_WORDS)}}
+_PICTURE: Final = (
+    {"type": "text", "text": "Which colour fills this image? One word."},
+    {"type": "image_url", "image_url": {"url": _red_png()}},
+)
+_QUESTIONS: Final[Mapping[str, tuple[Mapping[str, Any], Judge]]] = {
+    "forced tool call": ({**_WITH_TOOL, "tool_choice": "required"}, _tools),
+    "automatic tool call": ({**_WITH_TOOL, "tool_choice": "auto"}, _tools),
+    "structured output": (
+        _user(
+            "Say hello.",
+            max_tokens=32,
+            response_format={"type": "json_schema", "json_schema": _FORM},
+        ),
+        _schema,
+    ),
+    "reasoning": (
+        _user(
+            "What is 17 times 23? Think first.",
+            max_tokens=128,
+            chat_template_kwargs={"enable_thinking": True},
+        ),
+        _reasoning,
+    ),
+    "image": (_user(list(_PICTURE), max_tokens=16), _image),
+}
+"""What is asked, and who judges the answer."""

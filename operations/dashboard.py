@@ -32,8 +32,26 @@ ENDPOINT_SECONDS: Final = 5.0
 """For an engine's metrics; a healthy one gives them in milliseconds."""
 ALL_SECONDS: Final = 30.0
 """For everything together: a third of a client's patience of 45 s is left for the answer."""
+_FIND_SECONDS: Final = 30.0
+"""For the one that is named to be found; to look closer takes `ENDPOINT_SECONDS` more."""
 _AT_ONCE: Final = 32
 """Engines that are asked at the same time."""
+FULL: Final = 0.85
+"""Share of KV blocks in use from which requests are about to wait or to be preempted."""
+LONG_BOOT: Final = timedelta(minutes=30)
+"""Of a phase whose usual length nobody knows; the slowest boot that was seen took 15 min: a TPU's
+graphs (2026-08)."""
+_TIMES_USUAL: Final = 3
+_AT_LEAST_SECONDS: Final = 120
+_WORDS: Final = 200
+"""Characters of what a failure may say: a row is looked at, not read."""
+_NAME: Final = 80
+"""Characters of what somebody else has named."""
+_MOST_ROWS: Final = 12
+"""Told in full: 700 characters each, 1,500 at most."""
+_MOST_SHORT: Final = 100
+"""Of those that are left, told in a few words each; together less than a reply may hold."""
+_MOST_STEPS: Final = 3
 
 
 class Figures(NamedTuple):
@@ -44,11 +62,10 @@ class Figures(NamedTuple):
     missing: str = ""
 
 
-class View:
+class _View:
     """What was seen of deployments and their hosts; it can be told at any moment."""
 
     def __init__(self, runtime: Runtime, sight: Sight) -> None:
-        """Begin with what platforms say."""
         self.sight: Final = sight
         self.found: Final = tuple(
             Found(one.backend, usual(runtime, one.deployment)) for one in sight.found
@@ -65,7 +82,9 @@ class View:
 
         async def see(found: Found) -> None:
             async with limit:
-                self._figures[_key(found)] = await figures_of(self._runtime, found)
+                self._figures[found.deployment.target, found.name] = await _seen(
+                    self._runtime, found
+                )
 
         async def see_host(target: str, backend: HasHost) -> None:
             with anyio.move_on_after(ENDPOINT_SECONDS), suppress(OpsError):
@@ -82,53 +101,32 @@ class View:
             self.in_time = True
 
     def figures(self, found: Found) -> Figures:
-        """Give what was seen of one beyond what its platform says."""
+        """Return what was seen of one beyond what its platform says."""
         nothing = Figures(missing=f"It was not looked at closer within {ALL_SECONDS:.0f} s.")
-        return self._figures.get(_key(found), nothing)
+        return self._figures.get((found.deployment.target, found.name), nothing)
 
 
-async def figures_of(runtime: Runtime, found: Found) -> Figures:
-    """Give what is seen of one from outside, and its engine's load if it is ready.
+async def _seen(runtime: Runtime, found: Found) -> Figures:
+    """Return what is seen of one from outside, and its engine's load if it is ready.
 
     One that is not ready is never asked: it may be asleep, and a question would wake it.
     """
-    usage = await _usage(found)
+    usage = None
+    if isinstance(found.backend, HasHost):
+        # One that is being deleted may be gone by now.
+        with anyio.move_on_after(ENDPOINT_SECONDS), suppress(OpsError):
+            usage = await found.backend.usage(found.name)
     if found.deployment.state is not State.READY:
         return Figures(usage=usage)
     with anyio.move_on_after(ENDPOINT_SECONDS):
         try:
             async with runtime.endpoint(found.backend, found.name) as endpoint:
-                page = MetricsPage(await endpoint.metrics_text())
+                load = MetricsPage(await endpoint.metrics_text()).engine()
         except OpsError as exc:
             return Figures(usage=usage, missing=f"Its metrics could not be read: {exc.summary}")
-        return Figures(load=page.engine(), usage=usage)
+        return Figures(load=load, usage=usage)
     missing = f"Its metrics did not come within {ENDPOINT_SECONDS:.0f} s."
     return Figures(usage=usage, missing=missing)
-
-
-async def _usage(found: Found) -> Usage | None:
-    if isinstance(found.backend, HasHost):
-        # One that is being deleted may be gone by now.
-        with anyio.move_on_after(ENDPOINT_SECONDS), suppress(OpsError):
-            return await found.backend.usage(found.name)
-    return None
-
-
-def _key(found: Found) -> tuple[str, str]:
-    return found.deployment.target, found.name
-
-
-FULL: Final = 0.85
-"""Share of KV blocks in use from which requests are about to wait or to be preempted."""
-LONG_BOOT: Final = timedelta(minutes=30)
-"""Of a phase whose usual length nobody knows; the slowest boot that was seen took 15 min: a TPU's
-graphs (2026-08)."""
-_TIMES_USUAL: Final = 3
-_AT_LEAST_SECONDS: Final = 120
-_WORDS: Final = 200
-"""Characters of what a failure may say: a row is looked at, not read."""
-_NAME: Final = 80
-"""Characters of what somebody else has named."""
 
 
 class Health(StrEnum):
@@ -179,6 +177,11 @@ _HELPS: Final[dict[Health, tuple[str, ...]]] = {
     Health.STOPPED: ("start_vllm", "destroy_vllm", "status_vllm"),
 }
 """What helps, the best first; of what is billed though broken, what ends the bill as well."""
+_BRIEF: Final = {
+    *("name", "target", "health", "model", "usd_per_hour_now", "overdue_since"),
+    *("requests_running", "requests_waiting", "failure_code", "missing"),
+}
+"""What an answer has of a row that was not asked for in full."""
 
 
 class Row(Record):
@@ -216,101 +219,63 @@ class Row(Record):
     tools: tuple[str, ...] = ()
     """That help, the best first, of those that are listed here."""
 
-    @property
-    def place(self) -> tuple[int, float, str, str]:
-        """Where it stands: the worst first, of these the dearest."""
-        return (_ORDER.index(self.health), -(self.usd_per_hour_now or 0), self.target, self.name)
-
-    @property
-    def short(self) -> str:
-        """Say it in a few words, for where there are many."""
-        return f"{self.name} on {self.target}: {self.health}"
-
 
 def row_of(found: Found, figures: Figures, listed: Callable[[str], bool], now: datetime) -> Row:
     """Put together what was seen."""
-    deployment = found.deployment
-    late = _overdue_since(deployment, now)
-    health = _health(deployment, figures, late=late is not None, now=now)
-    stops, failure = can_stop(found.backend), deployment.failure
-    helps = (one for one in _HELPS[health] if listed(one) and (stops or one != "stop_vllm"))
+    one, failure, ends = found.deployment, found.deployment.failure, found.deployment.expires_at
+    late = ends if ends and ends < now and not one.state.ended else None
+    health = _health(one, figures.load, late=late is not None, now=now)
+    stops = can_stop(found.backend)
+    load = {"requests_running", "requests_waiting", "kv_cache_usage"}
+    same = {"state", "phase", "replicas", "usd_per_hour", "usd_so_far"}
     return Row(
-        **_named(deployment),
+        **{field: getattr(one, field) for field in same},
+        **(figures.load.model_dump(include=load) if figures.load else {}),
         name=found.name,
-        target=deployment.target,
+        target=one.target,
         health=health,
-        state=deployment.state,
-        phase=deployment.phase,
-        age_seconds=_seconds(now, deployment.created_at),
-        up_seconds=_seconds(now, deployment.since) if deployment.replicas else None,
+        model=_cut(one.served_model_name, _NAME),
+        engine=_cut(one.engine, _NAME),
+        instance=_cut(one.instance, _NAME) if one.instance else None,
+        revision=_cut(one.revision, _NAME),
+        age_seconds=_seconds(now, one.created_at),
+        up_seconds=_seconds(now, one.since) if one.replicas else None,
         overdue_since=late,
-        **_loaded(figures.load),
         usage=figures.usage,
-        replicas=deployment.replicas,
-        usd_per_hour=deployment.usd_per_hour,
-        usd_per_hour_now=deployment.usd_per_hour_now,
-        usd_so_far=deployment.usd_so_far,
+        usd_per_hour_now=one.usd_per_hour_now,
         failure_code=failure.code if failure else None,
         cause=_cut(failure.cause) if failure else None,
         fix=_cut(failure.fix) if failure else None,
         missing=_cut(figures.missing) or None,
-        tools=tuple(helps),
+        tools=tuple(
+            tool for tool in _HELPS[health] if listed(tool) and (stops or tool != "stop_vllm")
+        ),
     )
 
 
-def _loaded(load: EngineMetrics | None) -> dict[str, Any]:
-    """Give what the engine has to do."""
-    if load is None:
-        return {}
-    return {
-        "requests_running": load.requests_running,
-        "requests_waiting": load.requests_waiting,
-        "kv_cache_usage": load.kv_cache_usage,
-    }
-
-
-def _named(deployment: Deployment) -> dict[str, str | None]:
-    """Give what it is called, each name cut."""
-    return {
-        "model": _cut(deployment.served_model_name, _NAME),
-        "engine": _cut(deployment.engine, _NAME),
-        "instance": _cut(deployment.instance, _NAME) if deployment.instance else None,
-        "revision": _cut(deployment.revision, _NAME),
-    }
-
-
-def _health(deployment: Deployment, figures: Figures, *, late: bool, now: datetime) -> Health:
-    state, load = deployment.state, figures.load
-    broken = state in {State.FAILED, State.UNKNOWN}
+def _health(one: Deployment, load: EngineMetrics | None, *, late: bool, now: datetime) -> Health:
+    broken = one.state in {State.FAILED, State.UNKNOWN}
     full = load and (load.requests_waiting or (load.kv_cache_usage or 0) > FULL)
     worst = (
-        (Health.BILLED, broken and deployment.replicas and deployment.usd_per_hour),
-        (Health.FAILED, state is State.FAILED),
+        (Health.BILLED, broken and one.replicas and one.usd_per_hour),
+        (Health.FAILED, one.state is State.FAILED),
         (Health.OVERDUE, late),
         (Health.SATURATED, full),
-        (Health.UNKNOWN, state is State.UNKNOWN),
-        (Health.SLOW, _is_slow(deployment, now)),
-        (Health.DARK, state is State.READY and load is None),
+        (Health.UNKNOWN, one.state is State.UNKNOWN),
+        (Health.SLOW, _is_slow(one, now)),
+        (Health.DARK, one.state is State.READY and load is None),
     )
-    return next((health for health, so in worst if so), _CALM.get(state, Health.BOOTING))
+    return next((health for health, so in worst if so), _CALM.get(one.state, Health.BOOTING))
 
 
-def _overdue_since(deployment: Deployment, now: datetime) -> datetime | None:
-    ends = deployment.expires_at
-    runs = not deployment.state.ended
-    return ends if ends and ends < now and runs else None
-
-
-def _is_slow(deployment: Deployment, now: datetime) -> bool:
+def _is_slow(one: Deployment, now: datetime) -> bool:
     """Whether its phase takes long; one that only waits in a queue costs nothing and may."""
-    phase = deployment.phase
-    if phase is None or deployment.state is State.QUEUED:
+    if one.phase is None or one.state is State.QUEUED:
         return False
-    usual = phase.usual_seconds
-    longest = LONG_BOOT.total_seconds()
+    usual, longest = one.phase.usual_seconds, LONG_BOOT.total_seconds()
     if usual is not None:
         longest = max(_TIMES_USUAL * usual, _AT_LEAST_SECONDS)
-    return (now - phase.since).total_seconds() > longest
+    return (now - one.phase.since).total_seconds() > longest
 
 
 def _seconds(now: datetime, since: datetime) -> float:
@@ -322,20 +287,6 @@ def _cut(text: str, most: int = _WORDS) -> str:
         return text
     words = f"{text[: most - 1]}…"
     return f'{words}"' if words.count('"') % 2 else words  # words of others stay in quotes
-
-
-def now_utc() -> datetime:
-    """Give the time that ages are reckoned from."""
-    return datetime.now(UTC)
-
-
-_MOST_ROWS: Final = 12
-"""Told in full: 700 characters each, 1,500 at most."""
-_MOST_SHORT: Final = 100
-"""Of those that are left, told in a few words each; together less than a reply may hold."""
-_MOST_STEPS: Final = 3
-_FIND_SECONDS: Final = 30.0
-"""For the one that is named to be found; to look closer takes `ENDPOINT_SECONDS` more."""
 
 
 class Totals(Record):
@@ -351,16 +302,6 @@ class Totals(Record):
     """Of those that run."""
     cost_not_known: int = 0
     """So far."""
-
-    @property
-    def sentence(self) -> str:
-        """Say the money."""
-        doubts = (
-            (self.price_not_known, "a price that is not known"),
-            (self.cost_not_known, "costs so far that are not known"),
-        )
-        more = "".join(f", {number} with {words}" for number, words in doubts if number)
-        return f"${self.usd_per_hour_now:.2f} per hour now, ${self.usd_so_far:.2f} so far{more}."
 
 
 class SystemStatus(Answer):
@@ -392,7 +333,9 @@ class SystemStatus(Answer):
     def facts(self) -> Mapping[str, Any]:
         """Return a row for each deployment, and what was not seen."""
         return {
-            "deployments": [_brief(row) for row in self.deployments],
+            "deployments": [
+                row.model_dump(mode="json", include=_BRIEF) for row in self.deployments
+            ],
             "others": self.others,
             "usd_so_far": self.totals.usd_so_far,
             "hosts": {name: host.health for name, host in self.hosts.items()},
@@ -445,24 +388,6 @@ class SystemStatus(Answer):
             yield f"All healthy: {', '.join(f'{count} {health}' for health, count in states)}."
 
 
-def _brief(row: Row) -> dict[str, Any]:
-    return row.model_dump(
-        mode="json",
-        include={
-            "name",
-            "target",
-            "health",
-            "model",
-            "usd_per_hour_now",
-            "overdue_since",
-            "requests_running",
-            "requests_waiting",
-            "failure_code",
-            "missing",
-        },
-    )
-
-
 async def system_status(runtime: Runtime, target: str | None, name: str | None) -> SystemStatus:
     """Look at everything, or at what was named; in less than a client's patience of 45 s.
 
@@ -490,18 +415,30 @@ async def system_status(runtime: Runtime, target: str | None, name: str | None) 
 
         await side_by_side([look, look_for_leftovers])
         (sight,) = sights
-    view = View(runtime, sight)
+    view = _View(runtime, sight)
     await view.look(ends)
     return _told(runtime, view, spare)
 
 
-def _told(runtime: Runtime, view: View, spare: Sequence[Leftover]) -> SystemStatus:
-    now, stage, sight = now_utc(), runtime.stage, view.sight
-    rows = [row_of(one, view.figures(one), runtime.listed.__contains__, now) for one in view.found]
-    rows.sort(key=lambda row: row.place)
+def _told(runtime: Runtime, view: _View, spare: Sequence[Leftover]) -> SystemStatus:
+    now, stage, sight = datetime.now(UTC), runtime.stage, view.sight
+    listed = runtime.listed.__contains__
+    rows = sorted(
+        (row_of(one, view.figures(one), listed, now) for one in view.found),
+        # The worst first, of these the dearest.
+        key=lambda row: (
+            *(_ORDER.index(row.health), -(row.usd_per_hour_now or 0)),
+            *(row.target, row.name),
+        ),
+    )
     rest = rows[_MOST_ROWS:]
-    others = tuple(row.short for row in rest[:_MOST_SHORT])
+    others = tuple(f"{row.name} on {row.target}: {row.health}" for row in rest[:_MOST_SHORT])
     there = tuple(one.deployment for one in view.found)
+    maybe_asleep = (
+        one.name
+        for one in view.found
+        if view.figures(one).load and not one.backend.target.min_replicas
+    )
     return SystemStatus(
         running=running_words(there, sight.hides),
         leftovers=with_use(stage, spare, there),
@@ -509,32 +446,18 @@ def _told(runtime: Runtime, view: View, spare: Sequence[Leftover]) -> SystemStat
         deployments=tuple(rows[:_MOST_ROWS]),
         others=others,
         left_out=len(rest) - len(others),
-        totals=_totals(rows),
+        totals=Totals(
+            deployments=len(rows),
+            need_attention=sum(row.health.ill for row in rows),
+            by_health=dict(Counter(str(row.health) for row in rows)),
+            usd_per_hour_now=round(sum(row.usd_per_hour_now or 0 for row in rows), 4),
+            usd_so_far=round(sum(row.usd_so_far or 0 for row in rows), 4),
+            price_not_known=sum(row.usd_per_hour_now is None for row in rows),
+            cost_not_known=sum(row.usd_so_far is None for row in rows),
+        ),
         hosts={one: view.hosts[one] for one in sight.targets if one in view.hosts},
         not_seen=sight.not_looked_at,
-        asked_though_it_may_sleep=_kept_awake(view)[:_MOST_ROWS],
+        asked_though_it_may_sleep=tuple(maybe_asleep)[:_MOST_ROWS],
         complete=view.in_time and sight.complete and not any(row.missing for row in rows),
         simulated=any(one.simulated for one in there),
-    )
-
-
-def _kept_awake(view: View) -> tuple[str, ...]:
-    """Name those that were asked for their load and that sleep, perhaps, when nobody asks."""
-    return tuple(
-        one.name
-        for one in view.found
-        if view.figures(one).load and not one.backend.target.min_replicas
-    )
-
-
-def _totals(rows: Sequence[Row]) -> Totals:
-    spent = [row.usd_so_far for row in rows]
-    return Totals(
-        deployments=len(rows),
-        need_attention=sum(row.health.ill for row in rows),
-        by_health=dict(Counter(str(row.health) for row in rows)),
-        usd_per_hour_now=round(sum(row.usd_per_hour_now or 0 for row in rows), 4),
-        usd_so_far=round(sum(usd or 0 for usd in spent), 4),
-        price_not_known=sum(row.usd_per_hour_now is None for row in rows),
-        cost_not_known=sum(usd is None for usd in spent),
     )

@@ -32,7 +32,7 @@ from core.metrics import (
 )
 from core.records import Deployment, MemoryPlan, Record, State, moment, random_weights
 from core.reply import note
-from operations.ask import require_ready
+from operations.ask import Probe, probe, require_ready
 from operations.deployments import anew, stoppable
 from operations.forecast import (
     Context,
@@ -45,7 +45,6 @@ from operations.forecast import (
     weights_type,
 )
 from operations.planning import Alternatives, alternatives
-from operations.probes import Probe, probe
 from operations.readings import EndpointInfo, Located, compare, config, endpoint_info
 from operations.resolve import Found, asked, counted, find
 from operations.runtime import Runtime

@@ -74,22 +74,6 @@ def test_the_check_of_objects_can_say_no(path: tuple[str, ...], value: object) -
         check(deployment)
 
 
-def test_the_check_of_objects_wants_what_is_required() -> None:
-    """A Deployment without a selector is none."""
-    deployment = loaded(made(model="26b qat"))["Deployment"]
-    del deployment["spec"]["selector"]
-    with pytest.raises(ValueError, match="selector"):
-        check(deployment)
-
-
-def test_the_check_of_leader_worker_sets_can_say_no() -> None:
-    """A field that its types do not have is refused as well."""
-    found = loaded(made(**WISHES["two hosts"]))["LeaderWorkerSet"]
-    found["spec"]["leaderWorkerTemplate"]["sizes"] = 2
-    with pytest.raises(AssertionError, match="sizes"):
-        check(found)
-
-
 @pytest.mark.parametrize("wish", WISHES.values(), ids=WISHES)
 def test_the_same_wish_gives_the_same_manifest(wish: Json) -> None:
     """No time, no chance and no anchor is in it."""
