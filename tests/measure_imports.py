@@ -23,8 +23,8 @@ _CALLS: Final = {
     "Cloud TPU's VMs": (
         "import backends.tpu.backend\n"
         "from google.auth.credentials import AnonymousCredentials\n"
-        "from backends.tpu import compute_client\n"
-        "compute_client.client('Instances', AnonymousCredentials(), '')"
+        "from backends.tpu.site import compute_client\n"
+        "compute_client('Instances', AnonymousCredentials(), '')"
     ),
 }
 _CODE: Final = """

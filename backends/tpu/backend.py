@@ -32,23 +32,24 @@ from backends.lifecycle import (
     remove,
     unless_foreign,
 )
-from backends.tpu import chips, logs, search, status, zones
+from backends.tpu import logs, plan, search, status, zones
 from backends.tpu.compute import ComputePlane
-from backends.tpu.plan import (
-    asked_ground,
-    chip_at,
-    config_of,
-    engine_name,
-    make_plan,
-    owned,
-    preflight,
-    rule_left,
-    shared,
-)
-from backends.tpu.planes import SAID, Blueprint, Chip, ChipState, Place, Stops
 from backends.tpu.queued_resources import QueuedPlane
-from backends.tpu.search import Search
-from backends.tpu.site import Clients, Inventory, Site, vm_id
+from backends.tpu.site import (
+    GIVEN,
+    SAID,
+    Attempt,
+    Blueprint,
+    Chip,
+    ChipState,
+    Clients,
+    Inventory,
+    Place,
+    Search,
+    Site,
+    Stops,
+    vm_id,
+)
 from backends.tpu.vm import blueprint
 from core import errors
 from core.errors import (
@@ -65,7 +66,6 @@ from core.records import (
     Access,
     Deployment,
     DeploymentSpec,
-    Failure,
     ModelShape,
     Plan,
     Preflight,
@@ -76,6 +76,7 @@ from logs.read import Line
 from planner.places import Accelerator, accelerator
 
 _STOPPED: Final = (ChipState.STOPPED, ChipState.STOPPING)
+_NO_VM_YET: Final = (ChipState.WAITING, ChipState.PROVISIONING)
 
 
 def opened(target: Target, world: World) -> Site:
@@ -102,7 +103,7 @@ def _inventory(_folder: Path, _project: str | None) -> Inventory:
 class TpuBackend(Lifecycle):
     """Chips of one kind, given in one way, in whichever zone has them."""
 
-    waits_in: ClassVar[frozenset[str]] = search.WAITS_IN
+    waits_in: ClassVar[frozenset[str]] = status.WAITS_IN
     apply_seconds = 6.0
     """For the first steps of a search; the next ones are taken by whoever looks."""
     go_on_seconds = 6.0
@@ -118,14 +119,15 @@ class TpuBackend(Lifecycle):
     async def wanted(self, spec: DeploymentSpec, model: ModelShape) -> Sequence[Resource]:
         """Return what a VM stands on, and last it at the first place that is asked."""
         made = blueprint(self.site, spec, model)
-        below = await asked_ground(self.site, made)
-        return (*below, chip_at(self.site, made, made.places[0]))
+        below = await plan.asked_ground(self.site, made)
+        return (*below, plan.chip_at(self.site, made, made.places[0]))
 
     def owned(self, name: str) -> Sequence[Resource]:
         """Return key, rule and chip, wherever this machine knows of one."""
         kept = self.pending.get(name)
         what = f"its chip: the queued resource {vm_id(name)} with its node, or that instance"
-        return owned(self.site, name, search.held(self.site, name, kept.left if kept else {}, what))
+        chip = search.held(self.site, name, kept.left if kept else {}, what)
+        return plan.owned(self.site, name, chip)
 
     def remaining(self, _name: str, _spec: DeploymentSpec | None = None) -> Sequence[Resource]:
         """Return the Hub's token, which other deployments may read."""
@@ -133,21 +135,21 @@ class TpuBackend(Lifecycle):
 
     def shared(self) -> Sequence[Resource]:
         """Return APIs, account and roles."""
-        return shared(self.site)
+        return plan.shared(self.site)
 
     def engine_name(self) -> tuple[str, str]:
         """Return the engine of the image, and what setting is missing."""
-        return engine_name(self.site)
+        return plan.engine_name(self.site)
 
     def plan(self, spec: DeploymentSpec, model: ModelShape) -> Plan:
         """Say which secret, rule and request for a chip would be made."""
-        return make_plan(self.site, spec, model)
+        return plan.make_plan(self.site, spec, model)
 
-    async def check(self, plan: Plan) -> Preflight:
+    async def check(self, wanted: Plan, /) -> Preflight:
         """Ask Google for everything that the plan needs; changes nothing."""
-        return await preflight(self.site, plan)
+        return await plan.preflight(self.site, wanted)
 
-    async def apply(self, plan: Plan) -> Deployment:
+    async def apply(self, wanted: Plan, /) -> Deployment:
         """Make it so, as far as can be done at once; neither a chip nor a boot is waited for.
 
         What stands already is left as it is, what is under way goes on, what failed is tried anew.
@@ -158,21 +160,21 @@ class TpuBackend(Lifecycle):
             Busy: Another server on this machine is at it.
             CloudError: Google refused; what this call made is removed again.
         """
-        site, name = self.site, plan.spec.name
+        site, name = self.site, wanted.spec.name
         async with self.pending.locked(name):
             before, there = self.pending.get(name), await self._there(name)
-            token = await self._hub_token(plan.spec)
-            made = blueprint(site, plan.spec, plan.model, hf_token=token)
-            if not await self._stands(plan, made, before, there):
-                kept = await self._begin(plan, made, before, there)
+            token = await self._hub_token(wanted.spec)
+            made = blueprint(site, wanted.spec, wanted.model, hf_token=token)
+            if not await self._stands(wanted.model, made, before, there):
+                kept = await self._begin(wanted.model, made, before, there)
                 try:
-                    *below, _first = await self.wanted(made.spec, plan.model)
+                    *below, _first = await self.wanted(made.spec, wanted.model)
                     kept = await search.carry_on(site, kept, below, seconds=self.apply_seconds)
                     await self._end(kept)
                 except OpsError as exc:
                     self._pass_over(exc, name, before)
                 self._raise_refusal(name)
-        return await status.describe(site, name)
+        return await self.describe(name)
 
     async def refuse_deploy(self, spec: DeploymentSpec) -> None:
         """Refuse a name under which something else stands."""
@@ -236,7 +238,7 @@ class TpuBackend(Lifecycle):
 
     async def spec(self, name: str) -> DeploymentSpec | None:
         """Return what the VM's metadata says was asked for."""
-        return await chips.spec_of(self.site, name)
+        return await search.spec_of(self.site, name)
 
     async def engine_facts(self, name: str) -> EngineFacts:
         """Return what the log of its boot tells."""
@@ -256,7 +258,7 @@ class TpuBackend(Lifecycle):
 
     async def config(self, name: str) -> DeploymentConfig:
         """Return the same VM as gcloud commands and as the body of a request."""
-        return await config_of(self.site, name)
+        return await plan.config_of(self.site, name)
 
     async def quotas(self) -> Sequence[Quota]:
         """Read the pools of both control planes."""
@@ -268,11 +270,11 @@ class TpuBackend(Lifecycle):
 
     async def queued_resources(self) -> Sequence[QueuedResource]:
         """Return every TPU of the project, of both control planes, ours and others'."""
-        return await chips.list_queue(self.site)
+        return await search.list_queue(self.site)
 
     async def delete_leftover(self, zone: str, resource: str) -> bool:
         """Delete one of ours that has no chip any more; seen to be gone."""
-        return await chips.delete_leftover(self.site, zone, resource)
+        return await search.delete_leftover(self.site, zone, resource)
 
     async def keep_secret(self, name: str, value: SecretStr) -> KeptSecret:
         """Keep a token in Secret Manager, readable by the VMs' account."""
@@ -290,7 +292,7 @@ class TpuBackend(Lifecycle):
             CloudError: A control plane cannot be asked.
         """
         kept = self.pending.get(name)
-        found = await chips.find_named(self.site, name, kept.left if kept else ())
+        found = await search.find_named(self.site, name, kept.left if kept else ())
         search.refuse_foreign(self.site, name, found)
         return found
 
@@ -306,7 +308,7 @@ class TpuBackend(Lifecycle):
         return True
 
     async def _stands(
-        self, plan: Plan, made: Blueprint, before: Search | None, there: Sequence[Chip]
+        self, model: ModelShape, made: Blueprint, before: Search | None, there: Sequence[Chip]
     ) -> bool:
         """Whether it is there or under way; what another machine made is gone on with."""
         if before is not None and before.deleting:
@@ -315,12 +317,17 @@ class TpuBackend(Lifecycle):
         if before is not None and same and not before.at_rest:
             return True
         living = [one for one in there if one.state.alive]
-        if len(living) != 1 or not chips.is_wanted(self.site, made, living[0]):
+        if len(living) != 1 or not search.is_wanted(self.site, made, living[0]):
             return False
         (chip,) = living
         await self._start(chip)
         if before is None or not same or before.placed != chip.place:
-            self.pending.keep(self._adopted(plan, made, chip))
+            had = chip.state not in _NO_VM_YET
+            said = {"outcome": GIVEN} if had else {"taken": True, "returned": False}
+            attempt = Attempt(place=chip.place, since=chip.created_at, **said)
+            kept = self._search(model, made, chip.created_at)
+            more = {"attempts": (attempt,), "placed": chip.place if had else None}
+            self.pending.keep(kept.model_copy(update={"grounded": True, **more}))
         for leftover in (one for one in there if one is not chip):
             note(
                 f"{leftover.id} in {leftover.place} is {leftover.said}; it holds quota until it is"
@@ -328,24 +335,8 @@ class TpuBackend(Lifecycle):
             )
         return True
 
-    def _adopted(self, plan: Plan, made: Blueprint, chip: Chip) -> Search:
-        """Remember what another machine made, as if it had been made here."""
-        had = chip.state not in {ChipState.WAITING, ChipState.PROVISIONING}
-        said = {"outcome": zones.GIVEN, "returned": True} if had else {"taken": True}
-        attempt = search.new_attempt(chip.place, chip.created_at).model_copy(update=said)
-        return Search(
-            spec=made.spec,
-            model=plan.model,
-            where=self.pending.where,
-            since=chip.created_at,
-            blueprint=made,
-            grounded=True,
-            attempts=(attempt,),
-            placed=chip.place if had else None,
-        )
-
     async def _begin(
-        self, plan: Plan, made: Blueprint, before: Search | None, there: Sequence[Chip]
+        self, model: ModelShape, made: Blueprint, before: Search | None, there: Sequence[Chip]
     ) -> Search:
         """Write a new search down, with the image by its digest and what is to go first."""
         site, name = self.site, made.spec.name
@@ -353,21 +344,23 @@ class TpuBackend(Lifecycle):
         if image is None:
             note(f"{made.container.image} is not pinned: its registry cannot be asked.")
         if not made.opened:  # an earlier deployment of the name may have been
-            await remove([unless_foreign(rule_left(site, name))], seconds=self.delete_seconds)
+            rule = unless_foreign(plan.rule_left(site, name))
+            await remove([rule], seconds=self.delete_seconds)
         container = made.container.model_copy(update={"image": image or made.container.image})
+        made = made.model_copy(update={"container": container})
         known = before.left if before else {}
-        kept = Search(
-            spec=made.spec,
-            model=plan.model,
-            where=self.pending.where,
-            since=site.now(),
-            blueprint=made.model_copy(update={"container": container}),
-            again=bool(there) or (before is not None and (before.again or bool(before.placed))),
-            replacing=tuple(dict.fromkeys((*known, *(one.place for one in there)))),
-            late=max((at for at in known.values() if at), default=None),
-        )
+        more = {
+            "again": bool(there) or (before is not None and (before.again or bool(before.placed))),
+            "replacing": tuple(dict.fromkeys((*known, *(one.place for one in there)))),
+            "late": _latest(known),
+        }
+        kept = self._search(model, made, site.now()).model_copy(update=more)
         self.pending.keep(kept)
         return kept
+
+    def _search(self, model: ModelShape, made: Blueprint, since: datetime) -> Search:
+        where = self.pending.where
+        return Search(spec=made.spec, model=model, where=where, since=since, blueprint=made)
 
     def _pass_over(self, exc: OpsError, name: str, before: Search | None) -> None:
         """Leave to the next look what may work later; else write down why it goes on no more.
@@ -392,7 +385,7 @@ class TpuBackend(Lifecycle):
     def _raise_refusal(self, name: str) -> None:
         """Raise what stands against it everywhere; that no place has a chip is a state to tell."""
         kept = self.pending.get(name)
-        failure: Failure | None = kept.failure if kept else None
+        failure = kept.failure if kept else None
         if kept is None or failure is None or kept.left or failure.code == NoCapacity.code:
             return
         self.pending.forget(name)
@@ -426,25 +419,23 @@ class TpuBackend(Lifecycle):
         site, kept, title = self.site, self.pending.get(name), "its chip"
         places: Mapping[Place, datetime | None] = kept.left if kept else {}
         if not (kept and kept.replacing):  # else it is known already where all of it is
-            there = await chips.find_named(site, name, places, or_there=True)
-            mine = [one for one in there if chips.is_ours(site, name, one)]
+            there = await search.find_named(site, name, places, or_there=True)
+            mine = [one for one in there if search.is_ours(site, name, one)]
             if kept is None and not mine:
                 if any(one.ours for one in there) or search.other_target_of(site, name):
                     return Removal(gone=True, removed=())
                 if there:
-                    raise chips.not_ours_error(there[0], fix="Delete it where it was made.")
+                    raise search.not_ours_error(there[0], fix="Delete it where it was made.")
             for one in there:
                 if not one.ours:
                     note(f"{one.id} in {one.place} was not made here; it is left alone.")
             title = ", ".join(map(_part, mine)) or title
             places = {**dict.fromkeys(one.place for one in mine), **places}
         if kept is not None:  # nothing of it is asked for any more
-            late = max((at for at in places.values() if at), default=None)
-            said = {"replacing": tuple(places), "late": late}
+            said = {"replacing": tuple(places), "late": _latest(places)}
             self.pending.keep(kept.model_copy(update=said))
-        own = [
-            unless_foreign(one) for one in owned(site, name, search.held(site, name, places, title))
-        ]
+        chip = search.held(site, name, places, title)
+        own = [unless_foreign(one) for one in plan.owned(site, name, chip)]
         removal = await remove(own, seconds=seconds)
         if not removal.gone and kept is None:  # nobody remembers that the rest is to go
             await remove(own[:-1], seconds=seconds)
@@ -474,7 +465,7 @@ class TpuBackend(Lifecycle):
             CloudError: Google refused.
         """
         here = {"target": self.target.name, "name": name}
-        chip = await chips.chip_of(self.site, name)
+        chip = await search.chip_of(self.site, name)
         if chip is None:
             raise DeploymentNotFound(
                 f"{name} on {self.target.name} has no VM.",
@@ -486,7 +477,7 @@ class TpuBackend(Lifecycle):
             why = f"Google starts no {chip.provisioning} TPU again."
         elif not isinstance(self.site.planes[chip.place.plane], Stops):
             why = f"{SAID[chip.place.plane]} starts no TPU again."
-        elif chip.state in {ChipState.WAITING, ChipState.PROVISIONING}:
+        elif chip.state in _NO_VM_YET:
             why = "it has no VM yet."
         elif chip.state.leftover:
             why = "it lost its chips for good."
@@ -497,6 +488,11 @@ class TpuBackend(Lifecycle):
             fix="Call destroy_vllm, which ends the bill, and deploy it again when it is needed.",
             next_steps=(NextStep("destroy_vllm", here),),
         )
+
+
+def _latest(asked: Mapping[Place, datetime | None]) -> datetime | None:
+    """Return when something was asked for last without an answer."""
+    return max((at for at in asked.values() if at), default=None)
 
 
 def _part(chip: Chip) -> str:

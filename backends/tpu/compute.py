@@ -1,17 +1,20 @@
-"""Compute Engine: instances of TPU machine types, which Google itself ends after their time."""
+"""Compute Engine: instances with TPUs, which it ends after their time, and firewall rules."""
 
+import shlex
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 import anyio
 from google.api_core.exceptions import NotFound
 from google.auth.exceptions import TransportError
 from requests.exceptions import RequestException, Timeout
 
-from backends.google.clients import as_sent
+from backends.common.preflight import ECHO, caller_ranges, own_address
+from backends.container import PORT
+from backends.google.clients import MANAGED_BY, as_sent
 from backends.google.errors import (
     READ_SECONDS,
     WRITE_SECONDS,
@@ -20,12 +23,14 @@ from backends.google.errors import (
     translated,
     words_of,
 )
-from backends.tpu import compute_client
-from backends.tpu.planes import (
+from backends.lifecycle import Resource, Status, unless_foreign
+from backends.tpu.site import (
     ACCOUNT_SCOPE,
     SPEC_METADATA,
+    Blueprint,
     Chip,
     ChipState,
+    Clients,
     Ended,
     Offer,
     Outcome,
@@ -33,98 +38,96 @@ from backends.tpu.planes import (
     PlaneKind,
     Provisioning,
     Request,
+    Site,
     meaning,
+    prepare,
     refusal_error,
+    region_of,
     translated_refusal,
     unreachable,
+    vm_id,
 )
-from backends.tpu.queued_resources import metadata_of
-from backends.tpu.site import Clients, region_of
-from core.errors import CloudTimeout, CloudUnavailable, OpsError
+from core.errors import CloudRefused, CloudTimeout, CloudUnavailable, OpsError, WaitedTooLong
+from core.records import Failure
+from core.waiting import wait_until
 
 if TYPE_CHECKING:
     from google.cloud.compute_v1.types import (
+        Firewall,
         Instance,
         InstanceAggregatedList,
         Operation,
     )
 
 
-T = TypeVar("T")
+async def call(
+    clients: Clients,
+    what: str,
+    service: str,
+    method: str,
+    *,
+    writes: bool = False,
+    read: Callable[[Any], Any] | None = None,
+    **request: Any,
+) -> Any:
+    """Make one call in a thread: once if it `writes`, else again where Google is not reached.
 
-_LOOK = "Look with status_vllm whether it happened; the same call again is harmless."
+    `read` is called in the same thread: a pager asks for its next page there.
 
+    Raises:
+        google.api_core.exceptions.NotFound: Something that is named is not there.
+        CloudError: Google refused, or did not answer.
+    """
+    client, seconds = await clients.compute(service), WRITE_SECONDS if writes else READ_SECONDS
+    retry = None if writes else patient_in_threads()
 
-async def read_call(what: str, call: Callable[..., T], **arguments: Any) -> T:
-    """Make a call that only looks: it may be made again."""
-    retry = patient_in_threads()
-    return await _called(what, READ_SECONDS, call, timeout=READ_SECONDS, retry=retry, **arguments)
+    def work() -> Any:
+        asked = {"project": clients.project, **request}
+        found = getattr(client, method)(request=asked, timeout=seconds, retry=retry)
+        return read(found) if read else found
 
-
-async def write_call(what: str, call: Callable[..., T], **arguments: Any) -> T:
-    """Make a call that changes something, once. Raises what `looking` does."""
-    return await _called(what, WRITE_SECONDS, call, timeout=WRITE_SECONDS, retry=None, **arguments)
-
-
-async def _called(what: str, seconds: float, call: Callable[..., T], **arguments: Any) -> T:
-    """Let nothing that hangs hold its caller: the thread is left to the client's own limit."""
-
-    def work() -> T:
-        with _reached(what):
-            return call(**arguments)
-
-    try:
-        with anyio.fail_after(seconds + 1):
-            return await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
-    except TimeoutError as exc:
-        raise _late(what) from exc
-
-
-@contextmanager
-def _reached(what: str) -> Iterator[None]:
-    """Turn failures of the connection itself, which the clients pass on as they are, into ours."""
-    try:
-        yield
-    except Timeout as exc:
-        raise _late(what) from exc
-    except (RequestException, TransportError) as exc:
-        raise CloudUnavailable(
-            f"Google is not to be reached: {what}.",
-            cause=str(exc),
-            fix="Call the same tool again in a minute.",
-        ) from exc
+    with translated(what):
+        try:
+            with anyio.fail_after(seconds + 1):
+                return await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
+        except (TimeoutError, Timeout) as exc:
+            raise CloudTimeout(
+                f"Google did not answer in time: {what}.",
+                fix="Look with status_vllm whether it happened; the same call again is harmless.",
+            ) from exc
+        except (RequestException, TransportError) as exc:
+            raise CloudUnavailable(
+                f"Google is not to be reached: {what}.",
+                cause=str(exc),
+                fix="Call the same tool again in a minute.",
+            ) from exc
 
 
-def _late(what: str) -> CloudTimeout:
-    return CloudTimeout(f"Google did not answer in time: {what}.", fix=_LOOK)
-
-
-FLEX_WAIT_SECONDS: Final = (90, 2 * 60 * 60)
+FLEX_WAIT_SECONDS: Final = (90, 7200)
 """The shortest and the longest that flex-start waits; public reports of 2026-08."""
 _ONE_THREAD_CHIPS: Final = 8
 """Only the machine with so many chips must have one thread per core; public scripts of 2026."""
-_MODELS: Final = {"on-demand": "STANDARD", "spot": "SPOT", "flex-start": "FLEX_START"}
 
 
 def instance(request: Request) -> "Instance":
     """Say all of it; guest accelerators are left out, the machine type brings its own."""
-    compute_client.prepare()
+    prepare()
     from google.cloud.compute_v1.types import Instance
 
-    made, zone, labels = request.made, f"zones/{request.zone}", dict(request.labels)
+    made, region = request.made, region_of(request.zone)
+    zone, labels = f"zones/{request.zone}", dict(request.labels)
     # A TPU cannot be moved to another host, nor started again: what ends is deleted.
     scheduling: dict[str, Any] = {
-        "provisioning_model": _MODELS[made.provisioning],
+        "provisioning_model": MODELS[made.provisioning],
         "on_host_maintenance": "TERMINATE",
         "automatic_restart": False,
     }
-    if made.run_seconds:
-        scheduling["max_run_duration"] = {"seconds": made.run_seconds}
     if made.run_seconds or made.provisioning != "on-demand":
         scheduling["instance_termination_action"] = "DELETE"
+    if made.run_seconds:
+        scheduling["max_run_duration"] = {"seconds": made.run_seconds}
     interface: dict[str, Any] = {"network": f"global/networks/{made.network}"}
     if made.subnetwork:
-        region = region_of(request.zone)
         interface["subnetwork"] = f"regions/{region}/subnetworks/{made.subnetwork}"
     if made.external_ip:  # by REST there is an external address only where it is asked for
         interface["access_configs"] = [{"type_": "ONE_TO_ONE_NAT", "name": "External NAT"}]
@@ -141,7 +144,7 @@ def instance(request: Request) -> "Instance":
         "labels": labels,
         "tags": {"items": [made.id]},
         "metadata": {
-            "items": [{"key": key, "value": said} for key, said in metadata_of(request).items()]
+            "items": [{"key": key, "value": value} for key, value in request.metadata.items()]
         },
         "disks": [{"boot": True, "auto_delete": True, "initialize_params": disk}],
         "network_interfaces": [interface],
@@ -149,16 +152,49 @@ def instance(request: Request) -> "Instance":
         "scheduling": scheduling,
     }
     if made.provisioning == "flex-start":
-        shortest, longest = FLEX_WAIT_SECONDS
-        wait = min(max(made.wait_seconds, shortest), longest)
-        body["params"] = {"request_valid_for_duration": {"seconds": wait}}
+        body["params"] = {"request_valid_for_duration": {"seconds": flex_wait(made)}}
         body["reservation_affinity"] = {"consume_reservation_type": "NO_RESERVATION"}
     if made.chips == _ONE_THREAD_CHIPS:
         body["advanced_machine_features"] = {"threads_per_core": 1}
     return Instance(body)
 
 
-_GENERATIONS: Final = {"ct6e": "v6e"}
+def instance_command(made: Blueprint, zone: str) -> Iterable[str]:
+    """Return what a person would type for the same, up to labels and metadata."""
+    yield from ("gcloud", "compute", "instances", "create", made.id)
+    yield from (f"--project={made.project}", f"--zone={zone}")
+    yield f"--machine-type={made.machine_type}"
+    yield f"--provisioning-model={MODELS[made.provisioning]}"
+    yield from ("--maintenance-policy=TERMINATE", "--no-restart-on-failure")
+    if made.run_seconds:
+        yield f"--max-run-duration={made.run_seconds}s"
+    if made.run_seconds or made.provisioning != "on-demand":
+        yield "--instance-termination-action=DELETE"
+    if made.provisioning == "flex-start":
+        yield f"--request-valid-for-duration={flex_wait(made)}s"
+        yield "--reservation-affinity=none"
+    if made.chips == _ONE_THREAD_CHIPS:
+        yield "--threads-per-core=1"
+    project, _, family = made.image.removeprefix("projects/").partition("/global/images/family/")
+    yield from (f"--image-project={project}", f"--image-family={family}")
+    yield from (f"--boot-disk-size={made.disk_gb}GB", f"--boot-disk-type={made.disk_type}")
+    yield from () if made.external_ip else ("--no-address",)
+    yield f"--subnet={made.subnetwork}" if made.subnetwork else f"--network={made.network}"
+
+
+def flex_wait(made: Blueprint) -> int:
+    """Return for how many seconds a request for flex-start is kept waiting."""
+    shortest, longest = FLEX_WAIT_SECONDS
+    return min(max(made.wait_seconds, shortest), longest)
+
+
+FAMILY: Final = "ct6e"
+MODELS: Final[Mapping[Provisioning, str]] = {
+    "on-demand": "STANDARD",
+    "spot": "SPOT",
+    "flex-start": "FLEX_START",
+}
+_GENERATIONS: Final = {FAMILY: "v6e"}
 """The chip in a family of machine types."""
 _STATES: Final[Mapping[str, ChipState]] = {
     "PENDING": ChipState.WAITING,
@@ -179,20 +215,20 @@ _NEVER_AGAIN: Final = (
 )
 """Source: docs.cloud.google.com/compute/docs/instances/stop-start-instance (2026-11-21)."""
 _GIVEN: Final = frozenset({ChipState.RUNNING, ChipState.STOPPING, ChipState.SUSPENDED})
+_GOING: Final = frozenset({ChipState.STOPPING, ChipState.DELETING})
 _WHY_IT_ENDED: Final[
-    Sequence[tuple[str, Literal["PREEMPTED", "EXPIRED", "DELETED_ELSEWHERE", "NOT_KNOWN"]]]
-] = (
-    ("compute.instances.preempted", "PREEMPTED"),
-    ("compute.instances.deferredDelete", "EXPIRED"),
-    ("compute.instances.deferredStop", "EXPIRED"),
-    ("compute.instances.hostError", "NOT_KNOWN"),
-    ("compute.instances.guestTerminate", "NOT_KNOWN"),
-    ("delete", "DELETED_ELSEWHERE"),
-    ("stop", "DELETED_ELSEWHERE"),
-)
+    Mapping[str, Literal["PREEMPTED", "EXPIRED", "DELETED_ELSEWHERE", "NOT_KNOWN"]]
+] = {
+    "compute.instances.preempted": "PREEMPTED",
+    "compute.instances.deferredDelete": "EXPIRED",
+    "compute.instances.deferredStop": "EXPIRED",
+    "compute.instances.hostError": "NOT_KNOWN",
+    "compute.instances.guestTerminate": "NOT_KNOWN",
+    "delete": "DELETED_ELSEWHERE",
+    "stop": "DELETED_ELSEWHERE",
+}
 """Operations that end an instance, the one that tells most first; public reports of 2026."""
 _HARMLESS: Final = frozenset({"", "NO_RESULTS_ON_PAGE"})
-FAMILY: Final = "ct6e"
 
 
 def machine_type(accelerator: str) -> str:
@@ -215,30 +251,33 @@ def moment(said: str) -> datetime | None:
 
 def chip_of(instance: "Instance", zone: str) -> Chip:
     """Put together what an instance tells."""
-    said = str(instance.status)
+    said, name = str(instance.status), str(instance.name)
     state = _STATES.get(said, ChipState.UNKNOWN)
     accelerator, chips = _accelerator(instance)
     created = moment(instance.creation_timestamp) or datetime.fromtimestamp(0, UTC)
     given = moment(instance.last_start_timestamp) or (created if state in _GIVEN else None)
+    scheduling, most = instance.scheduling, instance.scheduling.max_run_duration.seconds
+    ends = given + timedelta(seconds=most) if given and most else None
     interface = next(iter(instance.network_interfaces), None)
     outer = next(iter(interface.access_configs), None) if interface else None
-    items = {item.key: item.value for item in instance.metadata.items}
+    spot = scheduling.provisioning_model == "SPOT" or scheduling.preemptible
+    flex = scheduling.provisioning_model == "FLEX_START"
     return Chip(
         place=Place(zone, "compute"),
-        id=str(instance.name),
+        id=name,
         state=state,
         said=said,
-        node=str(instance.name),
+        node=name,
         accelerator=accelerator,
         chips=chips,
-        provisioning=_provisioning(instance),
+        provisioning="flex-start" if flex else "spot" if spot else "on-demand",
         labels=dict(instance.labels),
-        spec_json=items.get(SPEC_METADATA, ""),
+        spec_json={item.key: item.value for item in instance.metadata.items}.get(SPEC_METADATA, ""),
         external_ip=str(outer.nat_i_p) if outer else "",
         internal_ip=str(interface.network_i_p) if interface else "",
         created_at=created,
         given_at=None if state == ChipState.WAITING else given,
-        ends_at=_end(instance, given),
+        ends_at=moment(instance.resource_status.scheduling.termination_timestamp) or ends,
         why=str(instance.status_message) or (_NEVER_AGAIN if state.leftover else ""),
     )
 
@@ -254,11 +293,10 @@ def unread(page: "InstanceAggregatedList") -> Sequence[str]:
 def why_ended(operations: Iterable["Operation"]) -> Ended | None:
     """Say what ended an instance; None where no operation tells."""
     by_type = {str(one.operation_type): one for one in operations}
-    for kind, code in _WHY_IT_ENDED:
-        if kind in by_type:
-            one = by_type[kind]
-            words = one.status_message or one.description or f"{kind} by {one.user or 'nobody'}"
-            return Ended(code, moment(one.end_time or one.insert_time), str(words))
+    for kind in (kind for kind in _WHY_IT_ENDED if kind in by_type):
+        one = by_type[kind]
+        words = one.status_message or one.description or f"{kind} by {one.user or 'nobody'}"
+        return Ended(_WHY_IT_ENDED[kind], moment(one.end_time or one.insert_time), str(words))
     return None
 
 
@@ -281,30 +319,16 @@ def _accelerator(instance: "Instance") -> tuple[str, int]:
     return f"{_GENERATIONS.get(family, family)}-{size[:-1]}", int(size[:-1])
 
 
-def _provisioning(instance: "Instance") -> Provisioning:
-    said = instance.scheduling.provisioning_model
-    if said == "FLEX_START":
-        return "flex-start"
-    return "spot" if said == "SPOT" or instance.scheduling.preemptible else "on-demand"
-
-
-def _end(instance: "Instance", given: datetime | None) -> datetime | None:
-    planned = moment(instance.resource_status.scheduling.termination_timestamp)
-    most = instance.scheduling.max_run_duration.seconds
-    return planned or (given + timedelta(seconds=most) if given and most else None)
-
-
 def _last(path: str) -> str:
     return path.rpartition("/")[2]
 
 
 SERIAL_PORT: Final = 1
 _SERIAL_LINES: Final = 2000
-_GOING: Final = frozenset({ChipState.STOPPING, ChipState.DELETING})
 
 
 class ComputePlane:
-    """Compute Engine, of one project."""
+    """Compute Engine, of one project; see `ControlPlane`."""
 
     kind: ClassVar[PlaneKind] = "compute"
 
@@ -312,14 +336,17 @@ class ComputePlane:
         self._clients = clients
 
     async def create(self, request: Request) -> str:
-        """Ask for a chip, once; see `ControlPlane`."""
-        client, made = await self._clients.compute("Instances"), request.made
-        what = f"ask for {made.accelerator} in {request.zone}"
-        wanted = self._at(
-            request.zone, instance_resource=instance(request), request_id=str(uuid.uuid4())
-        )
+        """Ask for a chip, once."""
+        what = f"ask for {request.made.accelerator} in {request.zone}"
         with translated_refusal(what, request.zone):
-            under_way = await write_call(what, client.insert_unary, request=wanted)
+            under_way = await self._call(
+                what,
+                "insert_unary",
+                writes=True,
+                zone=request.zone,
+                instance_resource=instance(request),
+                request_id=str(uuid.uuid4()),
+            )
         return str(under_way.name)
 
     def bodies(self, request: Request) -> Mapping[str, object]:
@@ -328,11 +355,9 @@ class ComputePlane:
 
     async def outcome(self, zone: str, operation: str) -> Outcome:
         """Say how far an operation is; one that Google has forgotten is over."""
-        client = await self._clients.compute("ZoneOperations")
-        what, request = "see what became of the request", self._at(zone, operation=operation)
+        what, service = "see what became of the request", "ZoneOperations"
         try:
-            with translated(what):
-                seen = await read_call(what, client.get, request=request)
+            seen = await self._call(what, "get", service, zone=zone, operation=operation)
         except NotFound:
             return Outcome(done=True)
         failure = failure_of(seen)
@@ -341,22 +366,17 @@ class ComputePlane:
 
     async def get(self, zone: str, chip_id: str) -> Chip | None:
         """Look at an instance; None if there is none."""
-        client, what = await self._clients.compute("Instances"), f"look at the instance {chip_id}"
+        what = f"look at the instance {chip_id}"
         try:
-            with translated(what):
-                found = await read_call(what, client.get, request=self._at(zone, instance=chip_id))
+            return chip_of(await self._call(what, "get", zone=zone, instance=chip_id), zone)
         except NotFound:
             return None
-        return chip_of(found, zone)
 
     async def list(self) -> Sequence[Chip]:
         """Return every instance with a TPU."""
-        client, what = await self._clients.compute("Instances"), "list instances"
-        request = {"project": self._clients.project}
+        what = "list instances"
         with strictly(what):
-            pages = await read_call(
-                what, lambda **limits: list(client.aggregated_list(request=request, **limits).pages)
-            )
+            pages = await self._call(what, "aggregated_list", read=lambda found: [*found.pages])
         for page in pages:
             unreachable(unread(page), "Instances")
         scopes = [scoped for page in pages for scoped in page.items.values()]
@@ -366,12 +386,9 @@ class ComputePlane:
 
     async def delete(self, zone: str, chip_id: str) -> None:
         """Ask to delete an instance with its disk."""
-        client, what = await self._clients.compute("Instances"), f"delete the instance {chip_id}"
+        what = f"delete the instance {chip_id}"
         try:
-            with translated(what):
-                await write_call(
-                    what, client.delete_unary, request=self._at(zone, instance=chip_id)
-                )
+            await self._call(what, "delete_unary", writes=True, zone=zone, instance=chip_id)
         except NotFound:
             return
         except OpsError:
@@ -381,22 +398,19 @@ class ComputePlane:
 
     async def ended(self, zone: str, chip_id: str, *, since: datetime) -> Ended | None:
         """Say why an instance is gone, by the zone's operations on it: nothing else remains."""
-        client, what = await self._clients.compute("ZoneOperations"), f"see what ended {chip_id}"
-        wanted = self._at(zone, filter=f'targetLink eq ".*/instances/{chip_id}"')
+        what, wanted = f"see what ended {chip_id}", f'targetLink eq ".*/instances/{chip_id}"'
         with strictly(what):
-            # A pager asks for the next page by itself, in the same thread.
-            found = await read_call(
-                what, lambda **limits: list(client.list(request=wanted, **limits))
+            found = await self._call(
+                what, "list", "ZoneOperations", read=list, zone=zone, filter=wanted
             )
         return why_ended(one for one in found if (moment(one.insert_time) or since) >= since)
 
     async def offer(self, zone: str, accelerator: str) -> Offer:
         """Say whether the zone has the machine type."""
-        client, kind = await self._clients.compute("MachineTypes"), machine_type(accelerator)
+        kind = machine_type(accelerator)
         what = f"see whether {zone} has {kind}"
         try:
-            with translated(what):
-                await read_call(what, client.get, request=self._at(zone, machine_type=kind))
+            await self._call(what, "get", "MachineTypes", zone=zone, machine_type=kind)
         except NotFound as exc:
             return Offer(hardware=False, detail=words_of(exc))
         except OpsError as exc:
@@ -407,18 +421,227 @@ class ComputePlane:
 
     async def serial(self, zone: str, chip_id: str) -> Sequence[str]:
         """Return the newest lines of its serial port; none once it is gone."""
-        client, what = (
-            await self._clients.compute("Instances"),
-            f"read the serial port of {chip_id}",
-        )
-        wanted = self._at(zone, instance=chip_id, port=SERIAL_PORT)
+        what, at = f"read the serial port of {chip_id}", {"zone": zone, "instance": chip_id}
         try:
-            with translated(what):
-                shown = await read_call(what, client.get_serial_port_output, request=wanted)
+            shown = await self._call(what, "get_serial_port_output", **at, port=SERIAL_PORT)
         except NotFound:
             return ()
         lines: list[str] = shown.contents.splitlines()
         return lines[-_SERIAL_LINES:]
 
-    def _at(self, zone: str, **more: Any) -> dict[str, Any]:
-        return {"project": self._clients.project, "zone": zone, **more}
+    async def _call(
+        self, what: str, method: str, service: str = "Instances", **request: Any
+    ) -> Any:
+        return await call(self._clients, what, service, method, **request)
+
+
+SETTING: Final = "GOOGLE_ALLOWED_ADDRESSES"
+ANYBODY: Final = "0.0.0.0/0"
+YOURS: Final = "YOUR_ADDRESS/32"
+"""Said while nobody has asked with which address this machine is seen."""
+_RULE_SECONDS: Final = 10.0
+"""How long Google may take to make a firewall rule as it was asked for."""
+_EVERY_SECONDS: Final = 0.3
+
+
+async def callers(site: Site) -> tuple[str, ...]:
+    """Return whom a private deployment lets in, as CIDR ranges.
+
+    Raises:
+        InvalidArgument: A range that is set is none.
+        CloudUnavailable: None is set, and nobody says which address this machine has.
+    """
+    said = site.settings.google_allowed_addresses
+    if said:
+        return caller_ranges(said, SETTING, "the VM's external address is one of IPv4")
+    plane = await site.clients.plane()
+    url = f"{plane.http}/rehearsal/address" if plane else ECHO
+    return (await own_address(url, SETTING, own=plane is not None),)
+
+
+def firewall_rule(
+    site: Site, name: str, made: Blueprint | None = None, let_in: Sequence[str] = ()
+) -> Resource:
+    """Return the rule of a deployment: as it is to be, or without a blueprint as it may be there.
+
+    It has no labels, so its description says whose it is. `let_in` is who is let in, where that
+    was asked.
+    """
+    rule, wanted = vm_id(name), _rule(site, made, let_in) if made else None
+    ask = partial(call, site.clients, service="Firewalls")
+
+    async def get() -> "Firewall | None":
+        try:
+            found: Firewall = await ask(
+                what=f"look at the firewall rule {rule}", method="get", firewall=rule
+            )
+        except NotFound:
+            return None
+        return found
+
+    async def put() -> None:
+        there = await get()
+        if wanted and there is not None and not there.network.endswith(wanted.network):
+            await _failure(site, await delete())  # the network of a rule cannot be changed
+            there = None
+        method, named = ("patch_unary", {"firewall": rule}) if there else ("insert_unary", {})
+        failure = await _failure(
+            site, await change("make", method, firewall_resource=wanted, **named)
+        )
+        if failure:
+            raise CloudRefused(
+                f"The firewall rule {rule} does not let in who is to be let in.",
+                cause=failure,
+                fix="Call the same tool again, or change what the cause names.",
+            )
+
+    async def delete() -> str:
+        return await change("delete", "delete_unary", firewall=rule)
+
+    async def change(verb: str, method: str, **request: Any) -> str:
+        what = f"{verb} the firewall rule {rule}"
+        with strictly(what):
+            return str((await ask(what=what, method=method, writes=True, **request)).name)
+
+    whom = "everybody" if made and made.anybody else "your addresses alone"
+    return Resource(
+        name="rule",
+        title=f"its firewall rule {rule}" + (f", which lets in {whom}" if made else ""),
+        body=as_sent(wanted) if wanted else {},
+        get=get,
+        put=put if wanted else None,
+        delete=delete,
+        status=lambda there: (
+            Status.READY if wanted is None or _same(there, wanted) else Status.STALE
+        ),
+        is_ours=lambda there: there.description.startswith(
+            f"managed-by={MANAGED_BY} deployment={name} "
+        ),
+        command=_rule_command(wanted, made) if wanted and made else "",
+    )
+
+
+async def let_in(site: Site, name: str) -> tuple[str, ...]:
+    """Return the ranges that are let in to a deployment now; none without a rule of ours."""
+    there = await unless_foreign(firewall_rule(site, name)).get()
+    return tuple(there.source_ranges) if there is not None and not there.disabled else ()
+
+
+async def keeps_out(site: Site, name: str, failure: Failure) -> Failure:
+    """Say with a failure whether this machine is kept out: Google drops what is not let in."""
+    try:
+        ranges, here = await let_in(site, name), await callers(site)
+    except OpsError:
+        return failure
+    if not set(here) - set(ranges) or ANYBODY in ranges:
+        return failure
+    cause = (
+        f"{failure.cause} Its firewall lets in {', '.join(ranges) or 'nobody'}, and callers are"
+        f" {', '.join(here)} now."
+    )
+    fix = "Call deploy_vllm again, which lets them in; the model need not boot again."
+    return failure.model_copy(update={"cause": cause, "fix": fix})
+
+
+def _rule(site: Site, made: Blueprint, ranges: Sequence[str]) -> "Firewall":
+    prepare()
+    from google.cloud.compute_v1.types import Firewall
+
+    whose = f"managed-by={MANAGED_BY} deployment={made.spec.name} target={site.target.name}"
+    as_planned = site.settings.google_allowed_addresses or (YOURS,)
+    return Firewall(
+        {
+            "name": made.id,
+            "description": whose,
+            "network": f"global/networks/{made.network}",
+            "direction": "INGRESS",
+            "allowed": [{"I_p_protocol": "tcp", "ports": [str(PORT)]}],
+            "source_ranges": [ANYBODY] if made.anybody else list(ranges or as_planned),
+            "target_tags": [made.id],
+            "disabled": False,
+        }
+    )
+
+
+async def _failure(site: Site, operation: str) -> str:
+    """Wait a while for a rule's operation to end; return what it failed with."""
+    what = "see what became of the firewall rule"
+
+    async def look() -> Any:
+        with strictly(what):
+            return await call(site.clients, what, "GlobalOperations", "get", operation=operation)
+
+    try:
+        seen = await wait_until(
+            look,
+            lambda seen: seen.status.name == "DONE",
+            waiting_for="the firewall rule",
+            every=_EVERY_SECONDS,
+            timeout=_RULE_SECONDS,
+        )
+    except WaitedTooLong:
+        return ""
+    return failure_of(seen)
+
+
+def _same(there: "Firewall", wanted: "Firewall") -> bool:
+    """Whether a rule does what is wanted; Google writes networks as whole addresses."""
+
+    def does(rule: "Firewall") -> tuple[object, ...]:
+        allowed = [(one.I_p_protocol, list(one.ports)) for one in rule.allowed]
+        return (
+            *(set(rule.source_ranges), list(rule.target_tags), allowed),
+            *(rule.direction, rule.description, rule.disabled),
+        )
+
+    return does(there) == does(wanted) and there.network.endswith(wanted.network)
+
+
+def _rule_command(wanted: "Firewall", made: Blueprint) -> str:
+    return shlex.join(
+        (
+            *("gcloud", "compute", "firewall-rules", "create", wanted.name),
+            f"--project={made.project}",
+            f"--network={made.network}",
+            "--direction=INGRESS",
+            "--action=allow",
+            f"--rules=tcp:{PORT}",
+            f"--source-ranges={','.join(wanted.source_ranges)}",
+            f"--target-tags={wanted.name}",
+            f"--description={wanted.description}",
+        )
+    )
+
+
+async def network_exists(site: Site, network: str) -> bool:
+    """Return whether the project has a network of that name."""
+    try:
+        await call(
+            site.clients, f"look at the network {network}", "Networks", "get", network=network
+        )
+    except NotFound:
+        return False
+    return True
+
+
+async def zones_with(site: Site, machine: str) -> Sequence[str]:
+    """Return every zone that has a machine type."""
+    what = f"list the zones that have {machine}"
+
+    def read(scopes: Any) -> Sequence[str]:
+        return sorted(
+            scope.removeprefix("zones/")
+            for scope, row in scopes
+            if any(one.name == machine for one in row.machine_types)
+        )
+
+    with strictly(what):
+        found: Sequence[str] = await call(
+            site.clients,
+            what,
+            "MachineTypes",
+            "aggregated_list",
+            read=read,
+            filter=f'name = "{machine}"',
+        )
+    return found

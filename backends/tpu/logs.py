@@ -19,10 +19,9 @@ from backends.google.logs import (
     read_entries,
     text_of,
 )
-from backends.tpu import chips
 from backends.tpu.compute import SERIAL_PORT
-from backends.tpu.planes import Chip
-from backends.tpu.site import Site
+from backends.tpu.search import chip_of
+from backends.tpu.site import Chip, Site
 from backends.tpu.vm import LOG
 from core.reply import note
 from logs.read import Line, clean, pieces
@@ -66,11 +65,6 @@ class ScriptLine(NamedTuple):
     message: str
 
     @property
-    def begun(self) -> datetime:
-        """When what it tells of began: of an engine that docker started again, it hears late."""
-        return self.at - _LATE if self.is_again else self.at
-
-    @property
     def is_again(self) -> bool:
         """Whether it tells of an engine that ended and that docker started again."""
         return _AGAIN in self.message
@@ -99,9 +93,20 @@ class VmLog(NamedTuple):
         return steps[-1] if steps else None
 
     @property
+    def boot_began(self) -> datetime | None:
+        """When the newest boot began; of an engine started again, the script hears late."""
+        one = next((one for one in reversed(self.script) if one.phase in _ONCE), None)
+        return one and (one.at - _LATE if one.is_again else one.at)
+
+    @property
+    def engine_started(self) -> datetime | None:
+        """When its engine was started last."""
+        return next((one.at for one in reversed(self.script) if one.phase == ENGINE), None)
+
+    @property
     def boot(self) -> Sequence[Line]:
         """The engine's output since it was started last."""
-        begun = next((one.begun for one in reversed(self.script) if one.phase in _ONCE), None)
+        begun = self.boot_began
         return [line for line in self.output if begun is None or line.at >= begun]
 
     @property
@@ -113,69 +118,91 @@ class VmLog(NamedTuple):
     @property
     def certificate(self) -> str | None:
         """The newest that was told, as PEM."""
-        told = (one for one in reversed(self.script) if one.phase == CERTIFICATE)
-        return next((pem for one in told if (pem := pem_in(one.message))), None)
+        told = (_PEM.search(one.message) for one in self.script if one.phase == CERTIFICATE)
+        found = [f"{pem[0]}\n" for pem in told if pem]
+        return found[-1] if found else None
 
 
-def pem_in(text: str) -> str | None:
-    """Return the first certificate in a text."""
-    found = _PEM.search(text)
-    return f"{found[0]}\n" if found else None
+async def read_logs(site: Site, name: str, *, lines: int, contains: str | None = None) -> LogLines:
+    """Return the newest lines of a deployment since its chip was asked for.
 
-
-async def read_vm_log(
-    site: Site,
-    name: str,
-    since: datetime,
-    *,
-    contains: Sequence[str] = (),
-    newest: bool = True,
-    node: Chip | None = None,
-) -> VmLog:
-    """Read one page of both logs of a deployment, the newest or the first, and of its node's.
-
-    `contains` is looked for in what the engine has written; the others have not much to tell.
+    Where its VM may not write to Cloud Logging, they are those of its serial port. `contains` is
+    looked for by Google in what the engine has written; the others have not much to tell.
     """
-    query = _all_of(name, between(since, None), contains=contains, node=node)
-    found, more = await read_entries(site, query, newest=newest)
-    return _sorted(found, more=more)
+    chip = await chip_of(site, name)
+    since, text = _since(site, name, chip), (contains or "").lower()
+    told, words = VmLog(), (contains,) if contains else ()
+    if since:
+        told = await _read(site, _all_of(name, between(since, None), words, chip), newest=True)
+    found = told.lines
+    if not found and chip:
+        found = await _serial_lines(site, chip)
+    texts = [str(line) for line in found if text in line.text.lower()]
+    if told.more:
+        note(f"There are more than {len(texts)} such lines: only the newest were read and counted.")
+    return LogLines(lines=tuple(texts[-lines:]), total=len(texts))
 
 
-async def read_vm_log_pages(
-    site: Site, name: str, since: datetime, query: LogQuery, *, node: Chip | None = None
-) -> AsyncGenerator[VmLog, None]:
-    """Read every page, the newest first; `since` is when there was nothing of it yet."""
-    time = between(max(since, query.since or since), query.until)
-    asked = _all_of(name, time, contains=query.contains, node=node)
-    if not query.platform:
-        asked = _limited(_output(name), f" AND {time}", query.contains)
-    async with aclosing(all_entries(site, asked)) as pages:
-        async for found in pages:
-            yield _sorted(found, more=False)
+async def log_pages(site: Site, name: str, query: LogQuery) -> AsyncGenerator[Sequence[Line], None]:
+    """Return every line since its chip was asked for, the newest page first.
+
+    Where its VM may not write to Cloud Logging, they are those of its serial port, which tells
+    no times: they are given whenever they were written.
+    """
+    chip = await chip_of(site, name)
+    since, silent = _since(site, name, chip), True
+    if since:
+        time = between(max(since, query.since or since), query.until)
+        asked = _all_of(name, time, query.contains, chip)
+        if not query.platform:
+            asked = _limited(_output(name), f" AND {time}", query.contains)
+        async with aclosing(all_entries(site, asked)) as pages:
+            async for found in pages:
+                silent = False
+                for page in pages_of(_sorted(found, more=False).lines, query):
+                    yield page
+    if silent and chip and query.platform and not (since and await read_script(site, name, since)):
+        for page in pages_of(await _serial_lines(site, chip), query):
+            yield page
 
 
-async def read_boot(site: Site, name: str, since: datetime) -> VmLog:
-    """Read the newest boot: in one call, unless more was written than that gives."""
-    newest = await read_vm_log(site, name, since)
+async def read_newest_boot(site: Site, chip: Chip) -> VmLog:
+    """Return what was told of the newest boot: by one call, unless more was written.
+
+    A serial port stands in for a log that is empty.
+    """
+    name, since = chip.deployment, chip.created_at
+    newest = await _read(site, _all_of(name, between(since, None)), newest=True)
     if not newest.more:
-        return newest
+        found = newest.script or newest.output
+        return newest if found else VmLog(await _serial_script(site, chip))
     script = await read_script(site, name, since)
-    begun = next((one.begun for one in reversed(script) if one.phase in _ONCE), since)
-    found, more = await read_entries(
-        site, f"{_output(name)} AND {between(begun, None)}", newest=False
-    )
-    first = _sorted(found, more=more).output
-    known = first[-1].at if first else begun
+    begun = VmLog(script).boot_began or since
+    first = await _read(site, f"{_output(name)} AND {between(begun, None)}", newest=False)
+    known = first.output[-1].at if first.output else begun
     later = [line for line in newest.output if line.at > known]
-    return VmLog(script=script, output=(*first, *later), more=more)
+    return VmLog(script=script, output=(*first.output, *later), more=first.more)
 
 
 async def read_script(site: Site, name: str, since: datetime) -> Sequence[ScriptLine]:
-    """Read what the startup script alone has told."""
-    found, more = await read_entries(
-        site, f"{_script(name)} AND {between(since, None)}", newest=True
-    )
-    return _sorted(found, more=more).script
+    """Return what the startup script alone has told."""
+    return (await _read(site, f"{_script(name)} AND {between(since, None)}", newest=True)).script
+
+
+async def certificate(site: Site, chip: Chip) -> str | None:
+    """Return the newest certificate that its VM told of, as PEM; None where it has told of none."""
+    return VmLog(await read_script(site, chip.deployment, chip.created_at)).certificate
+
+
+def _since(site: Site, name: str, chip: Chip | None) -> datetime | None:
+    """Return when it was asked for; its log outlives its VM, but not its name's next use."""
+    kept = site.records.get(name)
+    return kept.since if kept else chip.created_at if chip else None
+
+
+async def _read(site: Site, query: str, *, newest: bool) -> VmLog:
+    found, more = await read_entries(site, query, newest=newest)
+    return _sorted(found, more=more)
 
 
 def _script(name: str) -> str:
@@ -193,18 +220,18 @@ def _limited(output: str, besides: str, contains: Sequence[str]) -> str:
     return f"({output} AND {words}){besides}" if words else f"{output}{besides}"
 
 
-def _all_of(name: str, time: str, *, contains: Sequence[str], node: Chip | None) -> str:
-    others = " OR ".join([_script(name), *([_worker(node)] if node else [])])
+def _all_of(name: str, time: str, contains: Sequence[str] = (), chip: Chip | None = None) -> str:
+    """Ask for both logs of a deployment, and for what Google tells of a node of the queue.
+
+    Some logs name a node by its id, others by its number; what is no warning is much.
+    """
+    others = _script(name)
+    if chip and chip.place.plane == "queued" and chip.node:
+        named = [quoted(one) for one in (chip.node, chip.node_number) if one]
+        called = " OR ".join(f"resource.labels.node_id={one}" for one in named)
+        where = f"resource.labels.zone={quoted(chip.place.zone)} AND ({called})"
+        others += f" OR (resource.type={quoted(WORKER)} AND {where} AND severity>=WARNING)"
     return f"({_limited(_output(name), f' OR {others}) AND {time}', contains)}"
-
-
-def _worker(chip: Chip) -> str:
-    """Some logs name a node by its id, others by its number; what is no warning is much."""
-    called = " OR ".join(
-        f"resource.labels.node_id={quoted(one)}" for one in (chip.node, chip.node_number) if one
-    )
-    where = f"resource.labels.zone={quoted(chip.place.zone)} AND ({called})"
-    return f"(resource.type={quoted(WORKER)} AND {where} AND severity>=WARNING)"
 
 
 def _sorted(found: Iterable["LogEntry"], *, more: bool) -> VmLog:
@@ -231,21 +258,21 @@ _BEGIN: Final = "-----BEGIN "
 _END: Final = "-----END "
 
 
-async def read_serial(site: Site, chip: Chip) -> VmLog:
+async def _serial_script(site: Site, chip: Chip) -> Sequence[ScriptLine]:
     """Return what the script has told there; nothing where the plane has no serial port.
 
     A certificate, of several lines, is read from the log alone.
     """
     at = chip.given_at or chip.created_at
-    found = [match for line in await _lines(site, chip) if (match := _SAID.fullmatch(line))]
+    found = [match for line in await _serial(site, chip) if (match := _SAID.fullmatch(line))]
     steps = (one for one in found if one["phase"] != CERTIFICATE)
-    return VmLog([ScriptLine(at, one["phase"], one["message"] or "") for one in steps])
+    return [ScriptLine(at, one["phase"], one["message"] or "") for one in steps]
 
 
-async def serial_lines(site: Site, chip: Chip) -> Sequence[Line]:
+async def _serial_lines(site: Site, chip: Chip) -> Sequence[Line]:
     """Return its newest lines for people, without certificates and keys."""
     at, hidden, found = chip.given_at or chip.created_at, False, list[Line]()
-    for line in await _lines(site, chip):
+    for line in await _serial(site, chip):
         hidden = hidden or _BEGIN in line
         if not hidden and line.strip():
             found.append(Line(at, line, PORT))
@@ -253,68 +280,6 @@ async def serial_lines(site: Site, chip: Chip) -> Sequence[Line]:
     return found
 
 
-async def _lines(site: Site, chip: Chip) -> Sequence[str]:
+async def _serial(site: Site, chip: Chip) -> Sequence[str]:
     raw = await site.planes[chip.place.plane].serial(chip.place.zone, chip.id)
     return [_PREFIX.sub("", clean(line).rstrip()) for line in raw]
-
-
-async def read_logs(site: Site, name: str, *, lines: int, contains: str | None = None) -> LogLines:
-    """Return the newest lines of a deployment since its chip was asked for.
-
-    Where its VM may not write to Cloud Logging, they are those of its serial port.
-    """
-    chip = await chips.chip_of(site, name)
-    since, text = _since(site, name, chip), (contains or "").lower()
-    told, words = VmLog(), (contains,) if contains else ()
-    if since:
-        told = await read_vm_log(site, name, since, contains=words, node=_node(chip))
-    found = told.lines
-    if not found and chip:
-        found = await serial_lines(site, chip)
-    texts = [str(line) for line in found if text in line.text.lower()]
-    if told.more:
-        note(f"There are more than {len(texts)} such lines: only the newest were read and counted.")
-    return LogLines(lines=tuple(texts[-lines:]), total=len(texts))
-
-
-async def log_pages(site: Site, name: str, query: LogQuery) -> AsyncGenerator[Sequence[Line], None]:
-    """Return every line since its chip was asked for, the newest page first.
-
-    Where its VM may not write to Cloud Logging, they are those of its serial port, which tells
-    no times: they are given whenever they were written.
-    """
-    chip = await chips.chip_of(site, name)
-    since, silent = _since(site, name, chip), True
-    if since:
-        told = read_vm_log_pages(site, name, since, query, node=_node(chip))
-        async with aclosing(told) as heard_pages:
-            async for one in heard_pages:
-                silent = False
-                for page in pages_of(one.lines, query):
-                    yield page
-    if silent and chip and query.platform and not (since and await read_script(site, name, since)):
-        for page in pages_of(await serial_lines(site, chip), query):
-            yield page
-
-
-async def read_newest_boot(site: Site, chip: Chip) -> VmLog:
-    """Return what was told of the newest boot; a serial port stands in for a log that is empty."""
-    told = await read_boot(site, chip.deployment, chip.created_at)
-    return told if told.script or told.output else await read_serial(site, chip)
-
-
-async def certificate(site: Site, chip: Chip) -> str | None:
-    """Return the newest certificate that its VM told of, as PEM; None where it has told of none."""
-    script = await read_script(site, chip.deployment, chip.created_at)
-    return VmLog(script=script).certificate
-
-
-def _node(chip: Chip | None) -> Chip | None:
-    """Return the chip where Google logs what happens to it: as a node of the queue."""
-    return chip if chip and chip.place.plane == "queued" and chip.node else None
-
-
-def _since(site: Site, name: str, chip: Chip | None) -> datetime | None:
-    """Return when it was asked for; its log outlives its VM, but not its name's next use."""
-    kept = site.records.get(name)
-    return kept.since if kept else chip.created_at if chip else None

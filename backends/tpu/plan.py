@@ -6,7 +6,6 @@ from functools import cache, partial
 from typing import Final
 
 import anyio
-from google.api_core.exceptions import NotFound as Missing
 
 from backends.base import DeploymentConfig
 from backends.common import models
@@ -14,17 +13,16 @@ from backends.common.preflight import Answer, Question, ask_all, price_doubts, r
 from backends.container import as_yaml
 from backends.google import images, secrets, setup
 from backends.google.clients import HF_SECRET, RUNTIME_ID
-from backends.google.errors import not_configured, translated
+from backends.google.errors import not_configured
 from backends.google.iam import Api, Permissions, Role
 from backends.google.setup import has_roles
 from backends.lifecycle import Resource, Status, look, steps
-from backends.tpu import chips, firewall, vm, zones
-from backends.tpu.compute import FLEX_WAIT_SECONDS, read_call
-from backends.tpu.planes import ACCOUNT_SCOPE, SPEC_METADATA, Blueprint, Place, Request
-from backends.tpu.search import refuse_foreign
-from backends.tpu.site import Site
+from backends.tpu import compute, search, vm, zones
+from backends.tpu.compute import instance_command
+from backends.tpu.queued_resources import queued_command
+from backends.tpu.site import ACCOUNT_SCOPE, SPEC_METADATA, Blueprint, Place, Request, Site
 from backends.tpu.vm import blueprint, rules
-from core.errors import CloudRefused, NotFound, NotOurs
+from core.errors import CloudRefused, NotFound, NotOurs, OpsError
 from core.records import DeploymentSpec, ModelShape, Plan, Preflight, Record
 from planner.memory import foresee
 from planner.model import read_model
@@ -40,8 +38,9 @@ def ground(site: Site, made: Blueprint, callers: Sequence[str] = ()) -> tuple[Re
 
     `callers` is who is let in, where that was asked.
     """
-    rule = (firewall.resource(site, made.spec.name, made, callers),) if made.opened else ()
-    return (*secrets.key(site, made.spec.name), *rule)
+    name = made.spec.name
+    rule = (compute.firewall_rule(site, name, made, callers),) if made.opened else ()
+    return (*secrets.key(site, name), *rule)
 
 
 async def asked_ground(site: Site, made: Blueprint) -> tuple[Resource, ...]:
@@ -50,13 +49,13 @@ async def asked_ground(site: Site, made: Blueprint) -> tuple[Resource, ...]:
     Raises:
         InvalidArgument, CloudUnavailable: It is not known who may call.
     """
-    known = await firewall.callers(site) if made.opened and not made.anybody else ()
+    known = await compute.callers(site) if made.opened and not made.anybody else ()
     return ground(site, made, known)
 
 
 def rule_left(site: Site, name: str) -> Resource:
     """Return the firewall rule that an earlier deployment of the name may have."""
-    return firewall.resource(site, name)
+    return compute.firewall_rule(site, name)
 
 
 def owned(site: Site, name: str, chip: Resource) -> tuple[Resource, ...]:
@@ -68,7 +67,7 @@ def chip_at(site: Site, made: Blueprint, place: Place, *, others: int = 0) -> Re
     """Return the request for a chip at a place; `others` are places that are asked after it."""
     script = vm.startup_script(made, image=made.container.image)
     request, plane = Request(made, place.zone, script, made.labels), site.planes[place.plane]
-    said = _instance if place.plane == "compute" else _queued
+    said = instance_command if place.plane == "compute" else queued_command
     more = f", then at {others} more places, one at a time" if others else ""
     return Resource(
         name=f"chip {place}",
@@ -121,47 +120,35 @@ def make_plan(site: Site, spec: DeploymentSpec, model: ModelShape) -> Plan:
 
 
 def _warnings(made: Blueprint, costs: Price) -> Iterator[str]:
+    """Say what a person should know before paying: the wait, what ends the bill, who is let in."""
     yield from made.doubts
     yield from price_doubts(costs)
     yield from tagged(made.container.image)
-    yield from _search(made)
-    yield from _end(made, costs)
-    if made.provisioning == "spot":
-        yield "Spot: Google may take the chip at any time; nothing brings it back by itself."
-    yield from _open(made)
-
-
-def _search(made: Blueprint) -> Iterator[str]:
     number, minutes = len(made.places), made.wait_seconds / 60
+    queued = any(place.plane == "queued" for place in made.places)
     places = "One place" if number == 1 else f"{number} places, each"
     yield (
         f"{made.reason} {places} for {minutes:.0f} minutes at most: given up after"
         f" {number * minutes / 60:.1f} h. Capacity is known only by asking; waiting bills nothing."
     )
-    if any(place.plane == "queued" for place in made.places):
+    if queued:
         yield (
             "A request of the queue that fails, or whose chip is taken back, stays as a leftover"
             " that holds quota until it is deleted: list_queued_resources shows them."
         )
-
-
-def _end(made: Blueprint, costs: Price) -> Iterator[str]:
-    """Say what ends the bill, and what does not."""
     if made.run_seconds is None:
         yield "Nothing ends it (ttl_minutes=0): it bills until it is deleted."
-        return
-    hours = made.run_seconds / 3600
-    most = costs.usd_per_hour_highest
-    paid = f", after ${hours * most:,.2f} at most" if most is not None else ""
-    yield f"It is deleted {hours:.1f} h after its start{paid}; ttl_minutes says otherwise."
-    if made.provisioning != "flex-start" and any(place.plane == "queued" for place in made.places):
-        yield (
-            "The queue of Cloud TPU ends no VM but of flex-start: one that it gives is deleted by"
-            " this server when its time is over, so only while this server runs."
-        )
-
-
-def _open(made: Blueprint) -> Iterator[str]:
+    else:
+        hours, hourly = made.run_seconds / 3600, costs.usd_per_hour_highest
+        paid = f", after ${hours * hourly:,.2f} at most" if hourly is not None else ""
+        yield f"It is deleted {hours:.1f} h after its start{paid}; ttl_minutes says otherwise."
+        if made.provisioning != "flex-start" and queued:
+            yield (
+                "The queue of Cloud TPU ends no VM but of flex-start: one that it gives is deleted"
+                " by this server when its time is over, so only while this server runs."
+            )
+    if made.provisioning == "spot":
+        yield "Spot: Google may take the chip at any time; nothing brings it back by itself."
     if not made.opened:
         yield (
             "Nobody outside its network is let in (access=internal): it is reached through an SSH"
@@ -174,7 +161,6 @@ def _open(made: Blueprint) -> Iterator[str]:
 
 
 _DELIMITERS: Final = "~|@;!%#+\x1f"
-_MODELS: Final = {"on-demand": "STANDARD", "spot": "SPOT", "flex-start": "FLEX_START"}
 _KEY: Final = (
     "The key is made in a pipe and kept in Secret Manager; it is in no file and no argument."
 )
@@ -218,23 +204,18 @@ async def config_of(site: Site, name: str) -> DeploymentConfig:
         command="\n".join((*commands, chip.command)),
         docker_run=docker_command(made),
         yaml=as_yaml(chip.body),
-        notes=(_BODY.format(script=script_file(made)), _KEY, *([_DISK] if flex_node else [])),
+        notes=(_BODY.format(script=f"{made.id}.sh"), _KEY, *([_DISK] if flex_node else [])),
     )
-
-
-def script_file(made: Blueprint) -> str:
-    """Name the file that the commands take the startup script from."""
-    return f"{made.id}.sh"
 
 
 async def _as_made(site: Site, name: str) -> tuple[Blueprint, Place]:
     """Return what this machine remembers of it, else what its VM's metadata says."""
-    chip = await chips.chip_of(site, name)
+    chip = await search.chip_of(site, name)
     kept = site.records.get(name)
     if kept:
         current = kept.current.place if kept.current else kept.blueprint.places[0]
         return kept.blueprint, chip.place if chip else kept.placed or current
-    spec = await chips.spec_of(site, name)
+    spec = await search.spec_of(site, name)
     if spec is None or chip is None:
         raise NotFound(
             f"What was asked for when {name} was made cannot be read any more.",
@@ -245,46 +226,6 @@ async def _as_made(site: Site, name: str) -> tuple[Blueprint, Place]:
     return blueprint(site, spec, model), chip.place
 
 
-def _instance(made: Blueprint, zone: str) -> Iterable[str]:
-    yield from ("gcloud", "compute", "instances", "create", made.id)
-    yield from (f"--project={made.project}", f"--zone={zone}")
-    yield f"--machine-type={made.machine_type}"
-    yield f"--provisioning-model={_MODELS[made.provisioning]}"
-    yield from ("--maintenance-policy=TERMINATE", "--no-restart-on-failure")
-    if made.run_seconds:
-        yield f"--max-run-duration={made.run_seconds}s"
-    if made.run_seconds or made.provisioning != "on-demand":
-        yield "--instance-termination-action=DELETE"
-    if made.provisioning == "flex-start":
-        shortest, longest = FLEX_WAIT_SECONDS
-        yield f"--request-valid-for-duration={min(max(made.wait_seconds, shortest), longest)}s"
-        yield "--reservation-affinity=none"
-    if made.chips == 8:  # the only machine that must have one thread per core
-        yield "--threads-per-core=1"
-    project, _, family = made.image.removeprefix("projects/").partition("/global/images/family/")
-    yield from (f"--image-project={project}", f"--image-family={family}")
-    yield from (f"--boot-disk-size={made.disk_gb}GB", f"--boot-disk-type={made.disk_type}")
-    yield from () if made.external_ip else ("--no-address",)
-    yield f"--subnet={made.subnetwork}" if made.subnetwork else f"--network={made.network}"
-
-
-def _queued(made: Blueprint, zone: str) -> Iterable[str]:
-    alpha = made.provisioning != "on-demand"
-    yield from ("gcloud", *(["alpha"] if alpha else []), "compute", "tpus", "queued-resources")
-    yield from ("create", made.id, f"--node-id={made.id}")
-    yield from (f"--project={made.project}", f"--zone={zone}")
-    yield f"--accelerator-type={made.accelerator}"
-    yield f"--runtime-version={made.runtime_version}"
-    yield f"--valid-until-duration={made.wait_seconds}s"
-    if alpha:  # --spot is refused by some releases as a contradiction of their own default
-        yield f"--provisioning-model={made.provisioning}"
-    if made.provisioning == "flex-start":
-        yield f"--max-run-duration={made.run_seconds}s"
-    yield f"--network={made.network}"
-    yield f"--subnetwork={made.subnetwork or made.network}"
-    yield from () if made.external_ip else ("--internal-ips",)
-
-
 def _common(made: Blueprint) -> Iterable[str]:
     spec = made.spec.model_dump_json(exclude_defaults=True)
     between = next(one for one in _DELIMITERS if one not in spec)
@@ -293,7 +234,7 @@ def _common(made: Blueprint) -> Iterable[str]:
     yield from (f"--tags={made.id}", f"--labels={labels}")
     # A comma would end the value: `gcloud topic escaping`.
     yield f"--metadata=^{between}^{SPEC_METADATA}={spec}"
-    yield f"--metadata-from-file=startup-script={script_file(made)}"
+    yield f"--metadata-from-file=startup-script={made.id}.sh"
 
 
 class Needs(Record):
@@ -346,12 +287,12 @@ def _questions(site: Site, made: Blueprint) -> Iterator[Question]:
         yield setup.check_token(site)
     yield Question(f"The network {made.network} is there", partial(_network, site, made))
     if made.opened and not made.anybody:
-        yield Question("It is known who may call", partial(firewall.known_callers, site))
+        yield Question("It is known who may call", partial(_callers, site))
     yield from models.hub_questions(site.settings, made.spec)
     yield Question("The container image is there", partial(_image, site, made))
     yield Question(f"The id {made.id} is free or yours", partial(_id, site, made))
     if made.opened:
-        rule = firewall.resource(site, made.spec.name)
+        rule = rule_left(site, made.spec.name)
         yield Question(f"The name of {rule.title} is free or yours", partial(_free, rule))
     chips = "one chip" if made.chips == 1 else f"{made.chips} chips"
     way = "on demand" if made.provisioning == "on-demand" else f"as {made.provisioning}"
@@ -368,19 +309,20 @@ async def _roles(site: Site) -> Answer:
 
 
 async def _network(site: Site, made: Blueprint) -> Answer:
-    client, what = await site.clients.compute("Networks"), f"look at the network {made.network}"
-    named = {"project": site.clients.project, "network": made.network}
-    try:
-        with translated(what):
-            await read_call(what, client.get, request=named)
-    except Missing:
+    if not await compute.network_exists(site, made.network):
         fix = "Give network=NETWORK/SUBNETWORK, or make the default one:"
         command = f"gcloud compute networks create default --project={site.clients.project}"
         return Answer(passed=False, detail="There is none of that name.", fix=f"{fix} {command}")
-    if made.subnetwork:
-        detail = f"It is; its subnetwork {made.subnetwork} must be in each zone's region."
-        return Answer(passed=True, detail=detail)
-    return Answer(passed=True, detail="It is.")
+    sub = f"; its subnetwork {made.subnetwork} must be in each zone's region"
+    return Answer(passed=True, detail=f"It is{sub if made.subnetwork else ''}.")
+
+
+async def _callers(site: Site) -> Answer:
+    try:
+        known = await compute.callers(site)
+    except OpsError as exc:
+        return Answer(passed=False, detail=f"{exc.summary} {exc.cause}".strip(), fix=exc.fix)
+    return Answer(passed=True, detail=f"{', '.join(known)}; nobody else is let in.")
 
 
 async def _image(site: Site, made: Blueprint) -> Answer:
@@ -396,9 +338,9 @@ async def _image(site: Site, made: Blueprint) -> Answer:
 
 async def _id(site: Site, made: Blueprint) -> Answer:
     name = made.spec.name
-    there = await chips.find_named(site, name)
+    there = await search.find_named(site, name)
     try:
-        refuse_foreign(site, name, there)
+        search.refuse_foreign(site, name, there)
     except NotOurs as exc:
         return Answer(passed=False, detail=f"{exc.summary} {exc.cause}".strip(), fix=exc.fix)
     if there:

@@ -1,7 +1,7 @@
 """Queued resources of Cloud TPU: gRPC for what its SDK has words for, REST for the rest."""
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from math import prod
@@ -28,11 +28,13 @@ from backends.google.errors import (
     translated,
     writing,
 )
-from backends.tpu.planes import (
+from backends.tpu.site import (
     ACCOUNT_SCOPE,
     SPEC_METADATA,
+    Blueprint,
     Chip,
     ChipState,
+    Clients,
     Ended,
     Offer,
     Outcome,
@@ -46,23 +48,13 @@ from backends.tpu.planes import (
     translated_refusal,
     unreachable,
 )
-from backends.tpu.site import Clients
 from core.endpoint import trusted
 from core.errors import CloudTimeout, CloudUnavailable, OpsError
 from planner.places import places
 
 TPU_API: Final = "https://tpu.googleapis.com"
-
-
-def parent_of(request: Request) -> str:
-    """Name the zone in which it is asked for."""
-    return f"projects/{request.made.project}/locations/{request.zone}"
-
-
-def metadata_of(request: Request) -> dict[str, str]:
-    """Return what the VM finds in its metadata; holds no secret: whoever is on it can read it."""
-    spec = request.made.spec.model_dump_json(exclude_defaults=True)
-    return {"startup-script": request.script, SPEC_METADATA: spec}
+_VERSION: Final = "v2alpha1"
+_AGAIN: Final = "Look with status_vllm whether it happened; the same call again is harmless."
 
 
 def queued_resource(request: Request) -> QueuedResource:
@@ -80,10 +72,10 @@ def queued_resource(request: Request) -> QueuedResource:
         },
         "service_account": {"email": made.service_account, "scope": [ACCOUNT_SCOPE]},
         "labels": dict(request.labels),
-        "metadata": metadata_of(request),
+        "metadata": request.metadata,
         "tags": [made.id],
     }
-    spec = {"parent": parent_of(request), "node_id": made.id, "node": node}
+    spec = {"parent": _parent_of(request), "node_id": made.id, "node": node}
     wait = {"valid_until_duration": timedelta(seconds=made.wait_seconds)}
     return QueuedResource({"tpu": {"node_spec": [spec]}, "queueing_policy": wait})
 
@@ -105,8 +97,26 @@ def body_of(request: Request) -> dict[str, Any]:
     return body
 
 
-_VERSION: Final = "v2alpha1"
-_AGAIN: Final = "Look with status_vllm whether it happened; the same call again is harmless."
+def queued_command(made: Blueprint, zone: str) -> Iterable[str]:
+    """Return what a person would type for the same, up to labels and metadata."""
+    alpha = made.provisioning != "on-demand"
+    yield from ("gcloud", *(["alpha"] if alpha else []), "compute", "tpus", "queued-resources")
+    yield from ("create", made.id, f"--node-id={made.id}")
+    yield from (f"--project={made.project}", f"--zone={zone}")
+    yield f"--accelerator-type={made.accelerator}"
+    yield f"--runtime-version={made.runtime_version}"
+    yield f"--valid-until-duration={made.wait_seconds}s"
+    if alpha:  # --spot is refused by some releases as a contradiction of their own default
+        yield f"--provisioning-model={made.provisioning}"
+    if made.provisioning == "flex-start":
+        yield f"--max-run-duration={made.run_seconds}s"
+    yield f"--network={made.network}"
+    yield f"--subnetwork={made.subnetwork or made.network}"
+    yield from () if made.external_ip else ("--internal-ips",)
+
+
+def _parent_of(request: Request) -> str:
+    return f"projects/{request.made.project}/locations/{request.zone}"
 
 
 class Flex(NamedTuple):
@@ -168,7 +178,7 @@ def flex_error(reply: httpx2.Response) -> GoogleAPICallError:
     return found
 
 
-WITHOUT_NODE: Final = frozenset({"CREATING", "ACCEPTED", "WAITING_FOR_RESOURCES", "FAILED"})
+_WITHOUT_NODE: Final = frozenset({"CREATING", "ACCEPTED", "WAITING_FOR_RESOURCES", "FAILED"})
 """A request in these states never has one; another's may have its id."""
 _STATES: Final[Mapping[str, ChipState]] = {
     "CREATING": ChipState.WAITING,
@@ -199,28 +209,13 @@ _MODELS: Final[Mapping[str, Provisioning]] = {"FLEX_START": "flex-start", "SPOT"
 _PREEMPTED: Final = frozenset({"PREEMPTED", "TERMINATED"})
 
 
-def last_of(name: str) -> str:
-    """Return the last part of a full name."""
+def _last_of(name: str) -> str:
     return name.rpartition("/")[2]
 
 
-def zone_of(name: str) -> str:
-    """Return the zone of a full name.
-
-    >>> zone_of("projects/p/locations/us-east5-b/nodes/n")
-    'us-east5-b'
-    """
-    return name.split("/")[3]
-
-
-def node_id_of(resource: QueuedResource) -> str:
-    """Return the id of its node, the first if there are several; empty if it names none."""
-    return next((str(spec.node_id) for spec in resource.tpu.node_spec), "")
-
-
-def belongs(node: Node, resource: QueuedResource) -> bool:
-    """Whether a node was made for a request; names may say the project by its number."""
-    return not node.queued_resource or last_of(node.queued_resource) == last_of(resource.name)
+def _key(name: str) -> tuple[str, str]:
+    """Return zone and id of a full name: projects/P/locations/ZONE/nodes/ID."""
+    return name.split("/")[3], _last_of(name)
 
 
 def said_of(resource: QueuedResource) -> str:
@@ -228,30 +223,48 @@ def said_of(resource: QueuedResource) -> str:
     return str(resource.state.state.name)
 
 
+def _asked_node(resource: QueuedResource) -> tuple[str, Node | None]:
+    """Return id and wishes of the node that is asked for, the first if there are several."""
+    spec = next(iter(resource.tpu.node_spec), None)
+    return (str(spec.node_id), spec.node) if spec else ("", None)
+
+
+def own_node(resource: QueuedResource, node: Node | None) -> Node | None:
+    """Return a node if it was made for a request; names may say the project by its number."""
+    if node is None or said_of(resource) in _WITHOUT_NODE:
+        return None
+    whose = _last_of(node.queued_resource)
+    return node if whose in {"", _last_of(resource.name)} else None
+
+
 def chip_of(resource: QueuedResource, node: Node | None, flex: Flex | None) -> Chip:
     """Put together what is known of one; `node` only where it belongs to it."""
-    asked = next((spec.node for spec in resource.tpu.node_spec), None)
-    told: Any = node if node is not None else asked
-    said = said_of(resource)
+    node_id, asked = _asked_node(resource)
+    zone, short = _key(resource.name)
+    said, node_said = said_of(resource), node.state.name if node else ""
     state = _STATES.get(said, ChipState.UNKNOWN)
     if said == "ACTIVE":  # without a node its chip is being taken back
-        by_node = _NODES.get(node.state.name, ChipState.UNKNOWN) if node is not None else None
-        state = by_node or ChipState.STOPPING
-    preempted = node is not None and node.state.name in _PREEMPTED
-    given = when(node.create_time) if node is not None and node.create_time else None
+        state = _NODES.get(node_said, ChipState.UNKNOWN) if node else ChipState.STOPPING
+    preempted = node_said in _PREEMPTED
+    by_node = f"Its node is {node_said}." if preempted else node.health_description if node else ""
+    given = when(node.create_time) if node and node.create_time else None
+    ends = None
+    if flex and flex.model == "FLEX_START":  # no other has such a time on the queue
+        ends = flex.ends_at or (given + flex.run if given and flex.run else None)
+    told: Any = node or asked
     return Chip(
-        place=Place(zone_of(resource.name), "queued"),
-        id=last_of(resource.name),
+        place=Place(zone, "queued"),
+        id=short,
         state=state,
         said=said,
-        node=node_id_of(resource),
+        node=node_id,
         accelerator=_accelerator(told),
         chips=_chips(told) * max(1, len(resource.tpu.node_spec)),
         provisioning=_provisioning(resource, flex),
         created_at=when(resource.create_time),
         given_at=given,
-        ends_at=_end(given, flex),
-        why=_why(resource, node),
+        ends_at=ends,
+        why=str(resource.state.failed_data.error.message or by_node),
         taken_by="service" if preempted else _BY.get(resource.state.state_initiator.name, ""),
         **_of_node(node, told),
     )
@@ -260,12 +273,13 @@ def chip_of(resource: QueuedResource, node: Node | None, flex: Flex | None) -> C
 def bare(node: Node) -> Chip:
     """Return a node that nobody queued for: it is somebody else's, and is shown."""
     said, spot = str(node.state.name), node.scheduling_config
+    zone, short = _key(node.name)
     return Chip(
-        place=Place(zone_of(node.name), "queued"),
-        id=last_of(node.name),
+        place=Place(zone, "queued"),
+        id=short,
         state=_NODES.get(said, ChipState.UNKNOWN),
         said=said,
-        node=last_of(node.name),
+        node=short,
         accelerator=_accelerator(node),
         chips=_chips(node),
         provisioning="spot" if spot.spot or spot.preemptible else "on-demand",
@@ -296,35 +310,19 @@ def _of_node(node: Node | None, told: Any) -> dict[str, Any]:
 
 
 def _provisioning(resource: QueuedResource, flex: Flex | None) -> Provisioning:
-    asked = next((spec.node for spec in resource.tpu.node_spec), None)
+    _id, asked = _asked_node(resource)
     if "spot" in resource or (asked and asked.scheduling_config.spot):
         return "spot"
     if flex:
         return _MODELS.get(flex.model, "on-demand")
-    return target_provisioning(resource) or "on-demand"
+    return _target_provisioning(asked) or "on-demand"
 
 
-def target_provisioning(resource: QueuedResource) -> Provisioning | None:
-    """Return how chips are given to the target that its label names; None if it names none."""
-    labels = next((spec.node.labels for spec in resource.tpu.node_spec), {})
+def _target_provisioning(asked: Node | None) -> Provisioning | None:
+    """Return how chips are given to the target that a label names; None if none is named."""
+    labels = asked.labels if asked else {}
     place = places().get(labels.get(TARGET_LABEL, ""))
-    ours = labels.get("managed-by") == MANAGED_BY
-    return place.provisioning if ours and place else None
-
-
-def _end(given: datetime | None, flex: Flex | None) -> datetime | None:
-    """Say when Google ends it: only flex-start has such a time on the queue."""
-    if flex is None or flex.model != "FLEX_START":
-        return None
-    return flex.ends_at or (given + flex.run if given and flex.run else None)
-
-
-def _why(resource: QueuedResource, node: Node | None) -> str:
-    if resource.state.failed_data.error.message:
-        return str(resource.state.failed_data.error.message)
-    if node is not None and node.state.name in _PREEMPTED:
-        return f"Its node is {node.state.name}."
-    return str(node.health_description) if node is not None else ""
+    return place.provisioning if labels.get("managed-by") == MANAGED_BY and place else None
 
 
 def _accelerator(node: Any) -> str:
@@ -366,7 +364,7 @@ def why_ended(chip: Chip | None, now: datetime) -> Ended | None:
 
 
 class QueuedPlane:
-    """The queue of Cloud TPU, of one project."""
+    """The queue of Cloud TPU, of one project; see `ControlPlane`."""
 
     kind: ClassVar[PlaneKind] = "queued"
 
@@ -375,23 +373,25 @@ class QueuedPlane:
 
     async def create(self, request: Request) -> str:
         """Ask by v2 on demand, else by v2alpha1."""
-        made, what = request.made, f"ask for {request.made.accelerator} in {request.zone}"
-        if made.provisioning != "on-demand":
-            asked = {"queuedResourceId": made.id, "requestId": str(uuid.uuid4())}
-            path, body = f"{parent_of(request)}/queuedResources", body_of(request)
-            with translated_refusal(what, request.zone):
+        made, once = request.made, str(uuid.uuid4())
+        with translated_refusal(f"ask for {made.accelerator} in {request.zone}", request.zone):
+            if made.provisioning != "on-demand":
                 answer = await _call(
-                    self._clients, "POST", path, params=asked, json=body, timeout=WRITE_SECONDS
+                    self._clients,
+                    "POST",
+                    f"{_parent_of(request)}/queuedResources",
+                    params={"queuedResourceId": made.id, "requestId": once},
+                    json=body_of(request),
+                    timeout=WRITE_SECONDS,
                 )
-            return str(answer.get("name", ""))
-        client = await self._clients.tpu()
-        wanted: Any = {
-            "parent": parent_of(request),
-            "queued_resource_id": made.id,
-            "queued_resource": queued_resource(request),
-            "request_id": str(uuid.uuid4()),
-        }
-        with translated_refusal(what, request.zone):
+                return str(answer.get("name", ""))
+            client = await self._clients.tpu()
+            wanted: Any = {
+                "parent": _parent_of(request),
+                "queued_resource_id": made.id,
+                "queued_resource": queued_resource(request),
+                "request_id": once,
+            }
             under_way = await client.create_queued_resource(request=wanted, **writing())
         return str(under_way.operation.name)
 
@@ -416,27 +416,25 @@ class QueuedPlane:
         if resource is None:
             orphan = await self._orphan(zone, chip_id)
             return bare(orphan) if orphan is not None else None
-        node_id, node = node_id_of(resource), None
-        if node_id and said_of(resource) not in WITHOUT_NODE:
+        (node_id, _asked), node = _asked_node(resource), None
+        if node_id and said_of(resource) not in _WITHOUT_NODE:
             node = await self._node(zone, node_id)
-        mine = node if node is not None and belongs(node, resource) else None
-        return chip_of(resource, mine, await self._flex(resource))
+        return chip_of(resource, own_node(resource, node), await self._flex(resource))
 
     async def list(self) -> Sequence[Chip]:
         """Return every request, and every node that nobody queued for."""
-        resources, flexes = await self._resources(), await self._flexes()
-        left = {(zone_of(node.name), last_of(node.name)): node for node in await self._nodes()}
-        found = []
+        client, found = await self._clients.tpu(), []
+        resources = await self._listed("queued_resources", client.list_queued_resources)
+        flexes = await self._flexes()
+        left = {_key(node.name): node for node in await self._listed("nodes", client.list_nodes)}
         for resource in resources:
-            place = (zone_of(resource.name), node_id_of(resource))
+            zone, short = _key(resource.name)
+            place = (zone, _asked_node(resource)[0])
             node = left.get(place)
-            mine = node is not None and belongs(node, resource)
-            without = said_of(resource) in WITHOUT_NODE
-            if node is not None and mine and (node.queued_resource or not without):
+            mine = own_node(resource, node)
+            if mine is not None or (node is not None and _last_of(node.queued_resource) == short):
                 left.pop(place)  # one that was made between the two lists is none of its own
-            shown = node if mine and not without else None
-            extra = flexes.get((zone_of(resource.name), last_of(resource.name)))
-            found.append(chip_of(resource, shown, extra))
+            found.append(chip_of(resource, mine, flexes.get((zone, short))))
         return [*found, *map(bare, left.values())]
 
     async def delete(self, zone: str, chip_id: str) -> None:
@@ -447,27 +445,14 @@ class QueuedPlane:
             with translated(f"delete the queued resource {chip_id}"):
                 await client.delete_queued_resource(request=asked_for, **writing())
         except NotFound:
-            await self._delete_orphan(zone, chip_id)
+            if await self._orphan(zone, chip_id) is not None:  # it bills on by itself
+                node: Any = {"name": self._name(zone, "nodes", chip_id)}
+                with suppress(NotFound), translated(f"delete the TPU {chip_id}"):
+                    await client.delete_node(request=node, **writing())
         except OpsError:
             there = await self._resource(zone, chip_id)
             if there is not None and said_of(there) != "DELETING":
                 raise
-
-    async def _orphan(self, zone: str, node_id: str) -> Node | None:
-        node = await self._node(zone, node_id)
-        return node if node is not None and bare(node).deployment else None
-
-    async def _delete_orphan(self, zone: str, node_id: str) -> None:
-        """It bills on, and no request would be deleted with it."""
-        if await self._orphan(zone, node_id) is None:
-            return
-        client = await self._clients.tpu()
-        try:
-            with translated(f"delete the TPU {node_id}"):
-                node: Any = {"name": self._name(zone, "nodes", node_id)}
-                await client.delete_node(request=node, **writing())
-        except NotFound:
-            return
 
     async def stop(self, zone: str, chip_id: str) -> None:
         """Ask to stop the node."""
@@ -506,10 +491,13 @@ class QueuedPlane:
             return Offer(hardware=False, detail=exc.cause)
         return Offer(hardware=True)
 
-    async def serial(self, zone: str, chip_id: str) -> Sequence[str]:
+    async def serial(self, _zone: str, _chip_id: str) -> Sequence[str]:
         """Return nothing: the serial port of a node is not shown to its owner."""
-        del zone, chip_id
         return ()
+
+    async def _orphan(self, zone: str, node_id: str) -> Node | None:
+        node = await self._node(zone, node_id)
+        return node if node is not None and bare(node).deployment else None
 
     async def _resource(self, zone: str, chip_id: str) -> QueuedResource | None:
         client = await self._clients.tpu()
@@ -528,59 +516,40 @@ class QueuedPlane:
         except NotFound:
             return None
 
-    async def _resources(self) -> Sequence[QueuedResource]:
-        client = await self._clients.tpu()
-        found: list[QueuedResource] = []
-        parent = f"projects/{self._clients.project}/locations/-"
-        with strictly("list queued resources"):
-            pager = await client.list_queued_resources(parent=parent, **reading())
-            async for page in pager.pages:
-                found += page.queued_resources
-                unreachable(page.unreachable, "Queued resources")
-        return found
-
-    async def _nodes(self) -> Sequence[Node]:
-        client = await self._clients.tpu()
-        found: list[Node] = []
-        parent = f"projects/{self._clients.project}/locations/-"
-        with strictly("list TPU nodes"):
-            pager = await client.list_nodes(parent=parent, **reading())
-            async for page in pager.pages:
-                found += page.nodes
-                unreachable(page.unreachable, "TPU nodes")
+    async def _listed(self, field: str, ask: Callable[..., Any]) -> Sequence[Any]:
+        """Return every one of all zones; `field` holds them on a page."""
+        found: list[Any] = []
+        parent, what = f"projects/{self._clients.project}/locations/-", field.replace("_", " ")
+        with strictly(f"list {what}"):
+            async for page in (await ask(parent=parent, **reading())).pages:
+                found += getattr(page, field)
+                unreachable(page.unreachable, what.capitalize())
         return found
 
     async def _flex(self, resource: QueuedResource) -> Flex | None:
         """Ask v2alpha1 of a request that may be flex-start; None where it is not or none tells."""
-        if "spot" in resource or target_provisioning(resource) in {"spot", "on-demand"}:
+        how = _target_provisioning(_asked_node(resource)[1])
+        if "spot" in resource or how in {"spot", "on-demand"}:
             return None
-        try:
-            with strictly("look whether it is flex-start"):
-                path = resource.name
-                return parse_flex(await _call(self._clients, "GET", path, timeout=READ_SECONDS))
-        except OpsError:
-            return None
+        with suppress(OpsError), strictly("look whether it is flex-start"):
+            return parse_flex(await self._alpha(resource.name))
+        return None
 
     async def _flexes(self) -> Mapping[tuple[str, str], Flex]:
         """Ask v2alpha1 of all requests, by zone and id; nothing where it does not tell."""
         found: dict[tuple[str, str], Flex] = {}
-        path, token = f"projects/{self._clients.project}/locations/-/queuedResources", ""
-        with suppress(OpsError):
-            while True:
-                with strictly("look which are flex-start"):
-                    page = await _call(
-                        self._clients,
-                        "GET",
-                        path,
-                        params={"pageToken": token} if token else {},
-                        timeout=READ_SECONDS,
-                    )
+        path = f"projects/{self._clients.project}/locations/-/queuedResources"
+        token: str | None = None
+        with suppress(OpsError), strictly("look which are flex-start"):
+            while token != "":
+                page = await self._alpha(path, {"pageToken": token} if token else {})
                 for one in page.get("queuedResources", ()):
-                    found[zone_of(one["name"]), last_of(one["name"])] = parse_flex(one)
+                    found[_key(one["name"])] = parse_flex(one)
                 token = str(page.get("nextPageToken", ""))
-                if not token:
-                    break
         return found
+
+    async def _alpha(self, path: str, params: Mapping[str, str] | None = None) -> Mapping[str, Any]:
+        return await _call(self._clients, "GET", path, params=params, timeout=READ_SECONDS)
 
     def _name(self, zone: str, kind: str, last: str) -> str:
         return f"projects/{self._clients.project}/locations/{zone}/{kind}/{last}"

@@ -1,112 +1,272 @@
-"""A search for a chip: one place after the other, one request at a time, in any server's hands.
+"""A deployment's chip: looked for in one place after the other, found again, told from others'.
 
-Its states, in order: what serves every place is made (`ground`), what ran under the name before is
-deleted, a place is asked and looked at, what it gave that is no chip is given back, the next place.
+A search goes on in any server's hands. Its states, in order: what serves every place is made
+(`ground`), what ran under the name before is deleted, a place is asked and looked at, what it gave
+that is no chip is given back, the next place.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final
 
 import anyio
+from pydantic import ValidationError
 
+from backends.base import QueuedResource
 from backends.common.concurrency import side_by_side
-from backends.google.clients import EXPIRES_LABEL
-from backends.lifecycle import Pending, PendingStore, Resource, Status, advance, remove
-from backends.tpu import chips, zones
-from backends.tpu.planes import (
+from backends.google.clients import EXPIRES_LABEL, SPEC_LABEL
+from backends.lifecycle import PendingStore, Resource, Status, advance, remove
+from backends.tpu import zones
+from backends.tpu.site import (
+    GIVEN,
+    NEVER_AGAIN,
+    SAID,
+    TIMED_OUT,
+    Attempt,
     Blueprint,
     Chip,
     ChipState,
     Place,
     Request,
+    Search,
+    Site,
     early_refusal,
     meaning,
     refusal_error,
+    vm_id,
 )
-from backends.tpu.site import Site, vm_id
 from backends.tpu.vm import startup_script
-from backends.tpu.zones import GIVEN, TIMED_OUT
 from core.errors import (
     ApiDisabled,
+    CloudError,
     CloudRefused,
+    DeploymentNotFound,
+    InvalidArgument,
+    NextStep,
     NoCapacity,
     NotAuthenticated,
-    NotConfigured,
+    NotFound,
     NotOurs,
     OpsError,
     PermissionDenied,
+    WaitedTooLong,
 )
-from core.records import Failure, Record
+from core.records import NAME_PATTERN, DeploymentSpec, Failure
 from core.reply import note
+from core.waiting import wait_until
 
-SEARCHING: Final = "waiting for a chip"
-RETURNING: Final = "giving a request back"
-REPLACING: Final = "deleting the former"
-DELETING: Final = "deleting"
-WAITS_IN: Final = frozenset({SEARCHING, RETURNING, REPLACING, DELETING})
-"""In these nothing goes on by itself: a call takes the next step."""
+_LIVES: Final = frozenset(
+    {ChipState.RUNNING, ChipState.PROVISIONING, ChipState.STOPPING, ChipState.STOPPED}
+)
 
 
-class Attempt(Record):
-    """One request for a chip at one place."""
+async def chip_of(site: Site, name: str) -> Chip | None:
+    """Return a deployment's VM, or its request; None while nothing in the cloud stands for it.
 
-    place: Place
-    since: datetime
-    asked: datetime | None = None
-    """When it was asked for, as long as no answer has come: it may come into being late."""
-    taken: bool = False
-    """Google has taken it, or it was seen to be there."""
-    operation: str = ""
-    """Its name at Google."""
-    outcome: str = ""
-    """How it ended: an error's code, `TIMED_OUT`, or `GIVEN`; empty while it goes on."""
-    detail: str = ""
-    """Google's words on it."""
-    fix: str = ""
-    """What could be done about it, where something can."""
-    returned: bool = True
-    """Seen to be given back: nothing of it is left in the zone."""
+    Raises:
+        DeploymentNotFound: There is no such deployment.
+        NotOurs: A VM of its id was not made here.
+        CloudError: A control plane cannot be asked.
+    """
+    kept = site.records.get(name)
+    if kept and kept.stands:
+        zone, plane = kept.stands
+        found = await site.planes[plane].get(zone, vm_id(name))
+        return found if found and found.deployment == name else None
+    if kept:
+        return None
+    elsewhere = ""
+    if re.fullmatch(NAME_PATTERN, name):
+        chips = await site.chips()
+        named = [chip for chip in chips if chip.deployment == name]
+        best = best_chip([chip for chip in named if chip.target == site.target.name], None)
+        if best:
+            return best
+        if named:
+            elsewhere = f": it is on {named[0].target or 'another target'}"
+        foreign = next((chip for chip in chips if chip.id == vm_id(name) and not chip.ours), None)
+        if foreign and not named:
+            raise not_ours_error(foreign, fix="Take another name.")
+    raise DeploymentNotFound(
+        f"No deployment named '{name[:60]}' on {site.target.name}{elsewhere}.",
+        fix="Call list_deployments for those that there are.",
+        next_steps=(NextStep("list_deployments"),),
+    )
 
 
-class Search(Pending):
-    """One deployment, also once it has its chip: only here is known what a VM that is gone was."""
+def best_chip(chips: Sequence[Chip], kept: Search | None) -> Chip | None:
+    """Return that where it was placed, else the one that lives, else the newest."""
+    if kept:
+        return next((chip for chip in chips if chip.place == kept.stands), None)
+    return max(chips, key=lambda chip: (chip.state in _LIVES, chip.created_at), default=None)
 
-    blueprint: Blueprint
-    again: bool = False
-    """There was a VM of that name, whose key its callers know: it outlives a search for another."""
-    grounded: bool = False
-    """What every place needs is there."""
-    attempts: tuple[Attempt, ...] = ()
-    """Oldest first; the last one may be under way."""
-    placed: Place | None = None
-    """Where it was given a chip."""
-    replacing: tuple[Place, ...] = ()
-    """Where what ran under this name before is still being deleted."""
-    late: datetime | None = None
-    """When something of that was asked for without an answer: it may come into being late."""
 
-    @property
-    def current(self) -> Attempt | None:
-        """The request that is under way."""
-        last = self.attempts[-1] if self.attempts else None
-        return last if last and not last.outcome else None
+async def spec_of(site: Site, name: str) -> DeploymentSpec | None:
+    """Return what was asked for, None where nothing says it any more."""
+    kept = site.records.get(name)
+    if kept:
+        return kept.spec
+    chip = await chip_of(site, name)
+    return spec_in(chip) if chip else None
 
-    @property
-    def left(self) -> Mapping[Place, datetime | None]:
-        """Where something of it may still be, with when it was asked for without an answer."""
-        open_ones = {one.place: one.asked for one in self.attempts if not one.returned}
-        placed = (self.placed,) if self.placed else ()
-        return {**dict.fromkeys(placed), **dict.fromkeys(self.replacing, self.late), **open_ones}
 
-    @property
-    def at_rest(self) -> bool:
-        """Whether there is nothing left to be done, whatever came of it."""
-        if self.failure:
+def spec_in(chip: Chip) -> DeploymentSpec | None:
+    """Read what a VM's metadata says was asked for."""
+    try:
+        return DeploymentSpec.model_validate_json(chip.spec_json)
+    except ValidationError:
+        return None
+
+
+async def find_named(
+    site: Site, name: str, places: Collection[Place] = (), *, or_there: bool = False
+) -> Sequence[Chip]:
+    """Return every TPU with a deployment's label or id, looked for now, whoever made it.
+
+    At `places` it is looked for by its id, should a list not have it; `or_there`: where the lists
+    fail, there alone.
+    """
+    site.inventory.forget()
+    found: list[Chip] = []
+    try:
+        every = await site.chips()
+        found = [one for one in every if one.deployment == name or one.id == vm_id(name)]
+    except CloudError as exc:
+        if not (or_there and places):
+            raise
+        note(f"Whether there is more of {name} elsewhere is not known: {exc.summary}")
+    seen = {one.place for one in found}
+    for place in (one for one in places if one not in seen):
+        chip = await site.planes[place.plane].get(place.zone, vm_id(name))
+        found += [chip] if chip else []
+    return found
+
+
+def is_ours(site: Site, name: str, chip: Chip) -> bool:
+    """Whether a chip is a deployment of this target."""
+    return chip.deployment == name and chip.target == site.target.name
+
+
+def is_wanted(site: Site, made: Blueprint, chip: Chip) -> bool:
+    """Whether a chip was asked for by just this blueprint's spec, here or on another machine."""
+    same = chip.labels.get(SPEC_LABEL) == made.labels[SPEC_LABEL]
+    return same and is_ours(site, made.spec.name, chip)
+
+
+def not_ours_error(chip: Chip, *, fix: str) -> NotOurs:
+    """Say that something of a deployment's id was not made here."""
+    return NotOurs(
+        f"{chip.id} in {chip.place} was not made here: it is left alone.",
+        cause=f"It is {chip.said}.",
+        fix=fix,
+    )
+
+
+def refuse_foreign(site: Site, name: str, there: Sequence[Chip]) -> None:
+    """Refuse a name under which something stands, or is remembered, that is not this target's.
+
+    Raises:
+        NotOurs: So it is; it is left alone.
+    """
+    foreign = next((one for one in there if not one.ours), None)
+    if foreign is not None:
+        raise not_ours_error(foreign, fix="Deploy under another name.")
+    other = next((one.target for one in there if one.target != site.target.name), "")
+    other = other or other_target_of(site, name)
+    if other:
+        raise NotOurs(
+            f"{name} belongs to the target {other}.",
+            fix=f"Deploy under another name, or to {other}.",
+        )
+
+
+def other_target_of(site: Site, name: str) -> str:
+    """Name another target of which something under this name is remembered; empty if none is."""
+    for folder in sorted(path.parent for path in site.shared.glob(f"*/{name}.json")):
+        kept = PendingStore(Search, folder, site.records.where).get(name)
+        if folder != site.folder and kept is not None and (kept.left or kept.failure is None):
+            return folder.name
+    return ""
+
+
+_GONE_SECONDS: Final = 20.0
+_EVERY_SECONDS: Final = 1.0
+_LIST: Final = (NextStep("list_queued_resources"),)
+
+
+async def list_queue(site: Site) -> Sequence[QueuedResource]:
+    """Return every one of both planes, ours and others'; leftovers of ours first, then ours."""
+    chips = sorted(await site.chips(), key=lambda one: (not one.ours, not one.state.leftover))
+    same = ("id", "health", "accelerator", "provisioning", "external_ip", "ours", "why")
+    return tuple(
+        QueuedResource(
+            zone=chip.place.zone,
+            control_plane=SAID[chip.place.plane],
+            state=chip.said,
+            node=f"{chip.node} {chip.node_said}".strip(),
+            created_at=f"{chip.created_at:%F %H:%M}",
+            deployment=chip.deployment,
+            target=chip.target,
+            leftover=chip.state.leftover,
+            **{name: getattr(chip, name) for name in same},
+        )
+        for chip in chips
+    )
+
+
+async def delete_leftover(site: Site, zone: str, resource: str) -> bool:
+    """Delete a request of ours that has no chip any more; whether it was seen to be gone.
+
+    Raises:
+        NotFound: There is none of that id in the zone.
+        NotOurs: It was not made here.
+        InvalidArgument: It is no leftover: a deployment stands on it, or waits for it.
+        CloudError: Google refuses, or does not answer.
+    """
+    site.inventory.forget()
+    named = [one for one in await site.chips() if (one.place.zone, one.id) == (zone, resource)]
+    if not named:
+        raise NotFound(
+            f"Nothing named {resource[:80]} is in {zone[:40]}.",
+            fix="Call list_queued_resources for what there is.",
+            next_steps=_LIST,
+        )
+    chip = next((one for one in named if one.ours and one.state.leftover), named[0])
+    _require_leftover(chip)
+    async with site.records.locked(chip.deployment or chip.id):
+        plane = site.planes[chip.place.plane]
+        now = await plane.get(zone, resource)
+        if now is None:
             return True
-        busy = self.replacing or any(not one.outcome or not one.returned for one in self.attempts)
-        return self.grounded and not busy and (self.placed is not None or _next(self) is None)
+        _require_leftover(now)
+        await plane.delete(zone, resource)
+        site.inventory.forget()
+        try:
+            await wait_until(
+                lambda: plane.get(zone, resource),
+                lambda chip: chip is None,
+                waiting_for=f"{resource} to be gone",
+                every=_EVERY_SECONDS,
+                timeout=_GONE_SECONDS,
+            )
+        except WaitedTooLong:
+            return False
+    return True
+
+
+def _require_leftover(chip: Chip) -> None:
+    if not chip.ours:
+        raise not_ours_error(chip, fix="Delete it where it was made.")
+    if not chip.state.leftover:
+        here = {"target": chip.target, "name": chip.deployment}
+        raise InvalidArgument(
+            f"{chip.id} in {chip.place} is {chip.said}: no leftover.",
+            fix=f"Remove its deployment: destroy_vllm(target={chip.target!r},"
+            f" name={chip.deployment!r}).",
+            next_steps=(NextStep("destroy_vllm", here),) if chip.deployment else _LIST,
+        )
 
 
 _LATE: Final = timedelta(seconds=30)
@@ -123,9 +283,7 @@ _HAVE: Final = frozenset({ChipState.RUNNING, ChipState.STOPPED})
 """In these it has, or had, its chips."""
 _HAD: Final = frozenset({ChipState.STOPPING, ChipState.SUSPENDED})
 """In these it had, if it was ever given them."""
-_NEVER_AGAIN: Final = frozenset({ApiDisabled.code, NotConfigured.code, PermissionDenied.code})
-"""What stands against every place of a control plane."""
-_NOT_OF_THE_PLACE: Final = frozenset({VANISHED, NotOurs.code, *_NEVER_AGAIN})
+_NOT_OF_THE_PLACE: Final = frozenset({VANISHED, NotOurs.code, *NEVER_AGAIN})
 """What tells nothing of whether there are chips."""
 
 
@@ -140,9 +298,8 @@ def held(
     seen: list[Chip] = []
 
     async def get() -> Sequence[Chip] | None:
-        looks = [partial(site.planes[one.plane].get, one.zone, vm_id(name)) for one in places]
-        found = [await look() for look in looks]
-        seen[:] = [chip for chip in found if chip and chips.is_ours(site, name, chip)]
+        found = [await site.planes[one.plane].get(one.zone, vm_id(name)) for one in places]
+        seen[:] = [chip for chip in found if chip and is_ours(site, name, chip)]
         asked = [at for chip, at in zip(found, places.values(), strict=True) if chip is None and at]
         if not seen and all(site.now() - at >= _LATE for at in asked):
             site.inventory.forget()  # what the lists said a moment ago is not true any more
@@ -176,17 +333,7 @@ async def carry_on(
     """
     until = anyio.current_time() + seconds
     while not kept.at_rest:
-        before = kept
-        kept, request = await _step(site, kept, ground)
-        if request is not None:
-            try:
-                operation = await site.planes[kept.attempts[-1].place.plane].create(request)
-            except OpsError as exc:
-                kept = await _refused_at_once(site, kept, exc)
-            else:
-                kept = await _taken(site, kept, operation)
-            finally:
-                site.inventory.forget()
+        before, kept = kept, await _Step(site, kept, ground).take()
         for line in history(kept)[len(history(before)) :]:
             note(line)
         if kept is before or anyio.current_time() >= until:
@@ -194,218 +341,166 @@ async def carry_on(
     return kept
 
 
-def refuse_foreign(site: Site, name: str, there: Sequence[Chip]) -> None:
-    """Refuse a name under which something stands, or is remembered, that is not this target's.
+class _Step:
+    """The next step of a search; whatever is learned is written down at once."""
 
-    Raises:
-        NotOurs: So it is; it is left alone.
-    """
-    foreign = next((one for one in there if not one.ours), None)
-    if foreign is not None:
-        raise chips.not_ours_error(foreign, fix="Deploy under another name.")
-    other = next((one.target for one in there if one.target != site.target.name), "")
-    other = other or other_target_of(site, name)
-    if other:
-        raise NotOurs(
-            f"{name} belongs to the target {other}.",
-            fix=f"Deploy under another name, or to {other}.",
-        )
+    def __init__(self, site: Site, kept: Search, ground: Sequence[Resource]) -> None:
+        self.site, self.kept, self.ground, self.now = site, kept, ground, site.now()
 
+    async def take(self) -> Search:
+        """Take it, and return what is known then: the same where there is only to wait."""
+        site, kept, name = self.site, self.kept, self.kept.spec.name
+        last = kept.attempts[-1] if kept.attempts else None
+        if not kept.grounded:
+            waits = self.ground and await advance(self.ground, seconds=_GROUND_SECONDS)
+            if not waits:
+                self._keep(grounded=True)
+        elif kept.replacing:
+            former = held(site, name, dict.fromkeys(kept.replacing, kept.late))
+            if (await remove([former], seconds=0)).gone:
+                self._keep(replacing=(), late=None)
+        elif last is None or (last.outcome and last.returned):
+            place = kept.next_place
+            assert place is not None
+            attempt = Attempt(place=place, since=self.now, returned=False)
+            self._keep(attempts=(*kept.attempts, attempt))
+        elif last.outcome:
+            own = held(site, name, {last.place: last.asked})
+            if (await remove([own], seconds=0)).gone:
+                self._note(returned=True, asked=None)
+        else:
+            await self._look(last)
+        return self.kept
 
-def other_target_of(site: Site, name: str) -> str:
-    """Name another target of which something under this name is remembered; empty if none is."""
-    for folder in sorted(path.parent for path in site.shared.glob(f"*/{name}.json")):
-        kept = PendingStore(Search, folder, site.records.where).get(name)
-        if folder != site.folder and kept is not None and (kept.left or kept.failure is None):
-            return folder.name
-    return ""
-
-
-def new_attempt(place: Place, now: datetime) -> Attempt:
-    """Return a request that is about to be made."""
-    return Attempt(place=place, since=now, returned=False)
-
-
-def _next(kept: Search) -> Place | None:
-    """Return the place to ask next; a plane that refuses altogether is not asked again."""
-    asked = {one.place for one in kept.attempts}
-    barred = {one.place.plane for one in kept.attempts if one.outcome in _NEVER_AGAIN}
-    left = (one for one in kept.blueprint.places if one not in asked and one.plane not in barred)
-    return next(left, None)
-
-
-async def _step(
-    site: Site, kept: Search, ground: Sequence[Resource]
-) -> tuple[Search, Request | None]:
-    """Take one step but that of asking: what is to be asked for now comes back."""
-    name, now, last = kept.spec.name, site.now(), kept.attempts[-1] if kept.attempts else None
-    if not kept.grounded:
-        waits = await advance(ground, seconds=_GROUND_SECONDS) if ground else None
-        return kept if waits else _keep(site, kept, grounded=True), None
-    if kept.replacing:
-        former = held(site, name, dict.fromkeys(kept.replacing, kept.late))
-        gone = (await remove([former], seconds=0)).gone
-        return _keep(site, kept, replacing=(), late=None) if gone else kept, None
-    if last is not None and not last.outcome:
-        return await _look(site, kept, last, now)
-    if last is not None and not last.returned:
-        gone = (await remove([held(site, name, {last.place: last.asked})], seconds=0)).gone
-        return _noted(site, kept, returned=True, asked=None) if gone else kept, None
-    place = _next(kept)
-    assert place is not None
-    return _keep(site, kept, attempts=(*kept.attempts, new_attempt(place, now))), None
-
-
-async def _look(
-    site: Site, kept: Search, attempt: Attempt, now: datetime
-) -> tuple[Search, Request | None]:
-    """See what has become of the request that is under way, or is to be made."""
-    place = attempt.place
-    try:
-        chip = await site.planes[place.plane].get(place.zone, kept.blueprint.id)
-    except (ApiDisabled, PermissionDenied) as exc:
-        if attempt.taken or attempt.asked:
-            raise
-        return await _refused(site, kept, exc), None
-    if chip is None and attempt.taken:
-        return await _gone(site, kept, attempt, now), None
-    if chip is None:
-        if now >= _deadline(kept, attempt, None):
-            return await _timed_out(site, kept), None
-        return _noted(site, kept, asked=now), _request(kept, place, now)
-    if not chips.is_wanted(site, kept.blueprint, chip):
-        words = f"{chip.id} is there already and was not made by this search."
-        return await _refused(site, kept, NotOurs(words, fix="Deploy under another name.")), None
-    if not attempt.taken:
-        kept = _noted(site, kept, taken=True, asked=None)
-    return await _judged(site, kept, chip, now), None
-
-
-async def _judged(site: Site, kept: Search, chip: Chip, now: datetime) -> Search:
-    """Stop at a chip, leave a leftover or what has waited for too long, else wait."""
-    attempt = kept.attempts[-1]
-    if chip.state in _HAVE or (chip.state in _HAD and chip.given_at):
-        return await _given(site, kept, GIVEN)
-    if chip.state.leftover:
-        return await _failed(site, kept, attempt, chip)
-    if now >= _deadline(kept, attempt, chip):
-        return await _timed_out(site, kept)
-    return kept
-
-
-def _deadline(kept: Search, attempt: Attempt, chip: Chip | None) -> datetime:
-    until = attempt.since + timedelta(seconds=kept.blueprint.wait_seconds) + _GRACE
-    making = chip is not None and chip.state is ChipState.PROVISIONING
-    return until + _MAKING if making else until
-
-
-def _request(kept: Search, place: Place, now: datetime) -> Request:
-    """Return what is asked for; the label is for servers that know no better."""
-    made, labels = kept.blueprint, dict(kept.blueprint.labels)
-    if made.run_seconds:
-        latest = now + timedelta(seconds=made.wait_seconds + made.run_seconds)
-        labels[EXPIRES_LABEL] = str(int(latest.timestamp()))
-    script = startup_script(made, image=made.container.image)
-    return Request(made=made, zone=place.zone, script=script, labels=labels)
-
-
-async def _refused_at_once(site: Site, kept: Search, exc: OpsError) -> Search:
-    """Write down a refusal; what may have happened, or may if it is asked again, is looked for."""
-    if isinstance(exc, NotAuthenticated):
-        _noted(site, kept, asked=None)
-    if isinstance(exc, NotAuthenticated) or (exc.retryable and exc.code != NoCapacity.code):
-        raise exc
-    return await _refused(site, kept, exc)
-
-
-async def _taken(site: Site, kept: Search, operation: str) -> Search:
-    kept = _noted(site, kept, taken=True, asked=None, operation=operation)
-    zone, plane = kept.attempts[-1].place
-    refusal = await early_refusal(site.planes[plane].outcome, zone, operation)
-    return await _refused(site, kept, refusal) if refusal else kept
-
-
-async def _refusal(site: Site, attempt: Attempt) -> OpsError | None:
-    """Return why a request failed that Google had taken; None if it did not (yet)."""
-    if not attempt.operation:
+    async def _look(self, attempt: Attempt) -> None:
+        """See what has become of the request that is under way, or make it."""
+        site, kept, place = self.site, self.kept, attempt.place
+        try:
+            chip = await site.planes[place.plane].get(place.zone, kept.blueprint.id)
+        except (ApiDisabled, PermissionDenied) as exc:
+            if attempt.taken or attempt.asked:
+                raise
+            return await self._refused(exc)
+        if chip is None and attempt.taken:
+            return await self._gone(attempt)
+        if chip is None:
+            over = self.now >= self._deadline(attempt, None)
+            return await (self._timed_out() if over else self._ask(place))
+        if not is_wanted(site, kept.blueprint, chip):
+            words = f"{chip.id} is there already and was not made by this search."
+            return await self._refused(NotOurs(words, fix="Deploy under another name."))
+        if not attempt.taken:
+            self._note(taken=True, asked=None)
+        if chip.state in _HAVE or (chip.state in _HAD and chip.given_at):
+            return await self._placed(GIVEN)
+        if chip.state.leftover:
+            return await self._failed(attempt, chip)
+        if self.now >= self._deadline(attempt, chip):
+            return await self._timed_out()
         return None
-    plane = site.planes[attempt.place.plane]
-    return (await plane.outcome(attempt.place.zone, attempt.operation)).error
 
+    def _deadline(self, attempt: Attempt, chip: Chip | None) -> datetime:
+        until = attempt.since + timedelta(seconds=self.kept.blueprint.wait_seconds) + _GRACE
+        making = chip is not None and chip.state is ChipState.PROVISIONING
+        return until + _MAKING if making else until
 
-async def _gone(site: Site, kept: Search, attempt: Attempt, now: datetime) -> Search:
-    """Say why a request is not there that Google had taken."""
-    plane, zone = site.planes[attempt.place.plane], attempt.place.zone
-    refusal = await _refusal(site, attempt)
-    if refusal is not None:
-        return await _refused(site, kept, refusal)
-    if now - attempt.since < _SEEN:
-        return kept
-    how = await plane.ended(zone, kept.blueprint.id, since=attempt.since)
-    if how is None or how.code == "NOT_KNOWN":
-        words = how.words if how else "It is there no more, and nothing says why."
-        return await _ended(site, kept, VANISHED, words)
-    elsewhere = how.code == "DELETED_ELSEWHERE"
-    return await _given(site, kept, how.code if elsewhere else GIVEN, how.words)
+    async def _ask(self, place: Place) -> None:
+        """Ask for a chip; that it is asked for is written down before, what is answered after.
 
+        A label says when it ends, for servers that know no better.
+        """
+        self._note(asked=self.now)
+        made, plane = self.kept.blueprint, self.site.planes[place.plane]
+        labels = dict(made.labels)
+        if made.run_seconds:
+            latest = self.now + timedelta(seconds=made.wait_seconds + made.run_seconds)
+            labels[EXPIRES_LABEL] = str(int(latest.timestamp()))
+        script = startup_script(made, image=made.container.image)
+        try:
+            operation = await plane.create(Request(made, place.zone, script, labels))
+        except OpsError as exc:
+            if isinstance(exc, NotAuthenticated):
+                self._note(asked=None)
+            if isinstance(exc, NotAuthenticated) or (
+                exc.retryable and exc.code != NoCapacity.code
+            ):  # what may have happened, or may if it is asked again, is looked for
+                raise
+            return await self._refused(exc)
+        finally:
+            self.site.inventory.forget()
+        self._note(taken=True, asked=None, operation=operation)
+        refusal = await early_refusal(plane.outcome, place.zone, operation)
+        return await self._refused(refusal) if refusal else None
 
-async def _failed(site: Site, kept: Search, attempt: Attempt, chip: Chip) -> Search:
-    """Read why a request has become a leftover before it had a chip."""
-    if chip.taken_by == "user":
-        return await _given(site, kept, "DELETED_ELSEWHERE", chip.why)
-    refusal = await _refusal(site, attempt)
-    if refusal is None and meaning(chip.why):
-        refusal = refusal_error(chip.why, attempt.place.zone)
-    if refusal is not None:
-        return await _refused(site, kept, refusal)
-    code = "PREEMPTED" if chip.state is ChipState.SUSPENDED else "FAILED"
-    return await _ended(site, kept, code, chip.why or f"It is {chip.said}.")
+    async def _refusal(self, attempt: Attempt) -> OpsError | None:
+        """Return why a request failed that Google had taken; None if it did not (yet)."""
+        if not attempt.operation:
+            return None
+        zone, plane = attempt.place
+        return (await self.site.planes[plane].outcome(zone, attempt.operation)).error
 
+    async def _gone(self, attempt: Attempt) -> None:
+        """Say why a request is not there that Google had taken."""
+        zone, plane = attempt.place
+        refusal = await self._refusal(attempt)
+        if refusal is not None:
+            return await self._refused(refusal)
+        if self.now - attempt.since < _SEEN:
+            return None
+        made = self.kept.blueprint
+        how = await self.site.planes[plane].ended(zone, made.id, since=attempt.since)
+        if how is None or how.code == "NOT_KNOWN":
+            words = how.words if how else "It is there no more, and nothing says why."
+            return await self._ended(VANISHED, words)
+        elsewhere = how.code == "DELETED_ELSEWHERE"
+        return await self._placed(how.code if elsewhere else GIVEN, how.words)
 
-async def _refused(site: Site, kept: Search, exc: OpsError) -> Search:
-    """Write down who refused; where nothing can have been made, nothing is given back."""
-    words, nothing = exc.cause or exc.summary, exc.code in {NotOurs.code, *_NEVER_AGAIN}
-    return await _ended(site, kept, exc.code, words, fix=exc.fix, returned=nothing)
+    async def _failed(self, attempt: Attempt, chip: Chip) -> None:
+        """Read why a request has become a leftover before it had a chip."""
+        if chip.taken_by == "user":
+            return await self._placed("DELETED_ELSEWHERE", chip.why)
+        refusal = await self._refusal(attempt)
+        if refusal is None and meaning(chip.why):
+            refusal = refusal_error(chip.why, attempt.place.zone)
+        if refusal is not None:
+            return await self._refused(refusal)
+        code = "PREEMPTED" if chip.state is ChipState.SUSPENDED else "FAILED"
+        return await self._ended(code, chip.why or f"It is {chip.said}.")
 
+    async def _refused(self, exc: OpsError) -> None:
+        """Write down who refused; where nothing can have been made, nothing is given back."""
+        words, nothing = exc.cause or exc.summary, exc.code in {NotOurs.code, *NEVER_AGAIN}
+        await self._ended(exc.code, words, fix=exc.fix, returned=nothing)
 
-async def _ended(
-    site: Site, kept: Search, outcome: str, detail: str, *, fix: str = "", returned: bool = False
-) -> Search:
-    """Write down how a request ended; whatever is there of it is given back next."""
-    said: dict[str, Any] = {"outcome": outcome, "detail": detail, "fix": fix, "returned": returned}
-    if outcome not in {TIMED_OUT, VANISHED}:
-        said["asked"] = None  # Google has answered
-    kept = _noted(site, kept, **said)
-    if outcome not in _NOT_OF_THE_PLACE:
-        await zones.remember_outcome(site, kept.attempts[-1].place, outcome, detail)
-    return kept
+    async def _timed_out(self) -> None:
+        minutes = self.kept.blueprint.wait_seconds // 60
+        await self._ended(TIMED_OUT, f"No chip within {minutes} min.")
 
+    async def _ended(
+        self, outcome: str, detail: str, *, fix: str = "", returned: bool = False
+    ) -> None:
+        """Write down how a request ended; whatever is there of it is given back next."""
+        answered = {} if outcome in {TIMED_OUT, VANISHED} else {"asked": None}
+        self._note(outcome=outcome, detail=detail, fix=fix, returned=returned, **answered)
+        if outcome not in _NOT_OF_THE_PLACE:
+            place = self.kept.attempts[-1].place
+            await zones.remember_outcome(self.site, place, outcome, detail)
 
-async def _timed_out(site: Site, kept: Search) -> Search:
-    minutes = kept.blueprint.wait_seconds // 60
-    return await _ended(site, kept, TIMED_OUT, f"No chip within {minutes} min.")
+    async def _placed(self, outcome: str, detail: str = "") -> None:
+        """Stop at a chip, or where a person has ended the wait; what is left is told by it."""
+        place = self.kept.attempts[-1].place
+        self._note(place, outcome=outcome, detail=detail, returned=True, asked=None)
+        await zones.remember_outcome(self.site, place, outcome, detail)
 
+    def _note(self, placed: Place | None = None, **said: Any) -> None:
+        """Write something down of the newest request, at once with where it was given a chip."""
+        *before, last = self.kept.attempts
+        attempts = (*before, last.model_copy(update=said))
+        self._keep(attempts=attempts, placed=placed or self.kept.placed)
 
-async def _given(site: Site, kept: Search, outcome: str, detail: str = "") -> Search:
-    """Stop at a chip, or where a person has ended the wait for it; what is left is told by it."""
-    place = kept.attempts[-1].place
-    last = {"outcome": outcome, "detail": detail, "returned": True, "asked": None}
-    kept = _noted(site, kept, placed=place, **last)
-    await zones.remember_outcome(site, place, outcome, detail)
-    return kept
-
-
-def _noted(site: Site, kept: Search, *, placed: Place | None = None, **said: Any) -> Search:
-    """Write something down of the newest request."""
-    *before, last = kept.attempts
-    attempts = (*before, last.model_copy(update=said))
-    return _keep(site, kept, attempts=attempts, placed=placed or kept.placed)
-
-
-def _keep(site: Site, kept: Search, **said: Any) -> Search:
-    kept = kept.model_copy(update=said)
-    site.records.keep(kept)
-    return kept
+    def _keep(self, **said: Any) -> None:
+        self.kept = self.kept.model_copy(update=said)
+        self.site.records.keep(self.kept)
 
 
 _OWN: Final = frozenset({"API_DISABLED", "CLOUD_ERROR", "CLOUD_REFUSED", "PERMISSION_DENIED"})

@@ -2,10 +2,11 @@
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from typing import Final, NoReturn
+from functools import partial
+from typing import Final, NamedTuple, NoReturn
 
 import anyio
 
@@ -15,17 +16,9 @@ from backends.common.concurrency import or_note, side_by_side
 from backends.common.engine import facts_of, predict, why_silent
 from backends.container import PORT
 from backends.google import secrets
+from backends.google.clients import EXPIRES_LABEL, SPEC_LABEL
 from backends.google.logs import quoted
-from backends.tpu import chips, firewall, logs
-from backends.tpu.chips import (
-    Look,
-    chip_of,
-    deployment_record,
-    expires_at,
-    is_internal,
-    list_chips,
-    url_of,
-)
+from backends.tpu import compute, logs
 from backends.tpu.logs import (
     BOOTING,
     CERTIFICATE,
@@ -37,9 +30,8 @@ from backends.tpu.logs import (
     ScriptLine,
     VmLog,
 )
-from backends.tpu.planes import SAID, Chip, ChipState, Ended
-from backends.tpu.search import DELETING, REPLACING, RETURNING, SEARCHING, Search, describe_search
-from backends.tpu.site import Site, vm_id
+from backends.tpu.search import best_chip, chip_of, describe_search, spec_in, spec_of
+from backends.tpu.site import GIVEN, SAID, Chip, ChipState, Search, Site, vm_id
 from backends.tpu.vm import LOG, rules
 from core.address import KEY_HEADER
 from core.errors import (
@@ -50,17 +42,43 @@ from core.errors import (
     NotReady,
     Unreachable,
 )
-from core.records import Access, Deployment, Failure, Phase, State
+from core.records import Access, Deployment, DeploymentSpec, Failure, Phase, State
 from core.reply import note
 from logs.boot import COMPILING, WARMING, boot_of, phase_of
 from logs.failures import died_of, evidence
 from planner.boot import boot
 from planner.flags import Flags
 from planner.places import accelerator
+from planner.price import price
 
+SEARCHING: Final = "waiting for a chip"
+RETURNING: Final = "giving a request back"
+REPLACING: Final = "deleting the former"
+DELETING: Final = "deleting"
+WAITS_IN: Final = frozenset({SEARCHING, RETURNING, REPLACING, DELETING})
+"""In these nothing goes on by itself: a call takes the next step."""
 MAKING: Final = "making the VM"
 STOPPING: Final = "waiting for its VM to stop"
 GOING: Final = "waiting for its VM to be gone"
+_STATES: Final = {
+    ChipState.PROVISIONING: (State.CREATING, MAKING),
+    ChipState.STOPPING: (State.STOPPING, STOPPING),
+    ChipState.STOPPED: (State.STOPPED, ""),
+    ChipState.DELETING: (State.DELETING, GOING),
+    ChipState.UNKNOWN: (State.UNKNOWN, ""),
+}
+"""What needs no second look, and what is waited for in it."""
+_GIVEN: Final = frozenset({ChipState.PROVISIONING, ChipState.RUNNING})
+"""A request with a chip; one that failed has none, and is given back next."""
+_UNTIL_UNKNOWN: Final = frozenset({ChipState.STOPPED, ChipState.SUSPENDED, ChipState.FAILED})
+"""It bills no more, and since when is not told here."""
+_PLACES_SAID: Final = 6
+"""Of those that gave no chip, the newest."""
+_SILENT: Final = timedelta(minutes=10)
+"""A VM tells that it boots within a minute or two."""
+_MESSAGE: Final = 200
+"""Characters of what the script tells."""
+_KNOWN_SECONDS: Final = 300.0
 _EXIT: Final = re.compile(r"exit code (-?[0-9]{1,6})")
 _CAUSES: Final = {
     "PREEMPTED": "Google took back its chip",
@@ -76,222 +94,159 @@ _FIXES: Final = {
 }
 
 
-async def why_gone(seen: Look) -> tuple[Failure, datetime | None]:
-    """Say why its VM is gone, or stands there as a leftover; and since when, if that is known."""
-    kept, chip, ends = seen.kept, seen.chip, expires_at(seen)
-    place = chip.place if chip else kept.placed if kept else None
-    told: Ended | None = None
-    if place is not None:
-        plane, since, zone = seen.site.planes[place.plane], seen.created_at, place.zone
-        told = await or_note(lambda: plane.ended(zone, vm_id(seen.name), since=since), None)
-    code: str = told.code if told else "NOT_KNOWN"
-    words = told.words if told else ""
-    if code == "NOT_KNOWN":
-        code, words = _by_itself(chip), words or (chip.why if chip else "")
-        code = "EXPIRED" if ends and ends <= seen.now else code
-    cause = f"{_CAUSES[code]}{f' ({place})' if place else ''}. {words}".strip()
-    fix = _FIXES.get(code, f"{_AGAIN}.")
-    if chip is not None:  # an instance that was stopped keeps its disk
-        bills = "bills its disk until then, though no chip"
-        quota = "bills nothing and counts against the quota"
-        fix += (
-            f" Call destroy_vllm to be rid of what is left: {SAID[chip.place.plane]} {chip.id} in"
-            f" {chip.place.zone} ({chip.said})"
-            f" {bills if chip.place.plane == 'compute' else quota}."
-        )
-    at = (told.at if told else None) or (ends if code == "EXPIRED" else None)
-    return Failure(code=code, cause=cause, fix=fix), at
+def usd_per_hour(site: Site, chip: Chip | None = None) -> float | None:
+    """Return the price of one VM of the target, where it is; None where nobody has said."""
+    if site.target.usd_per_hour is not None:
+        return site.target.usd_per_hour
+    hourly = price(site.offered, zones=[chip.place.zone] if chip else ()).usd_per_hour
+    return None if hourly is None else round(hourly, 4)
 
 
-def _by_itself(chip: Chip | None) -> str:
-    """Return the code of what a leftover tells by itself."""
-    if chip is None:
-        return "NOT_KNOWN"
-    if chip.state is ChipState.FAILED:
-        return "REQUEST_FAILED"
-    return {"service": "PREEMPTED", "user": "DELETED_ELSEWHERE"}.get(chip.taken_by, "NOT_KNOWN")
+def usd_so_far(site: Site, chip: Chip | None, until: datetime) -> float | None:
+    """Return what it cost since it was given its chip, None where that moment is not known.
+
+    A request that waits costs nothing.
+    """
+    hourly = usd_per_hour(site, chip)
+    if chip is None or chip.given_at is None or hourly is None:
+        return None
+    seconds = max(0.0, (until - chip.given_at).total_seconds())
+    return round(seconds / 3600 * hourly, 4)
 
 
-_SILENT: Final = timedelta(minutes=10)
-"""A VM tells that it boots within a minute or two."""
-_MESSAGE: Final = 200
-"""Characters of what the script tells."""
+class Look(NamedTuple):
+    """What was read of a deployment at one moment; either half may be missing."""
 
+    site: Site
+    kept: Search | None
+    chip: Chip | None
+    now: datetime
 
-async def status_while_running(seen: Look) -> Deployment:
-    """Say of a deployment whose VM runs what its script, its engine and its model tell."""
-    told = await _heard(seen)
-    last = told.last
-    if last and last.phase in {FAILED, ENDED}:
-        return _failed(seen, last, told)
-    since = last.at if last else seen.begun
-    if is_internal(seen.spec):
-        if last and last.phase == READY:
-            note(f"That {seen.name} answers is said by its own VM: nobody here is let in to ask.")
-            return deployment_record(seen, State.READY, since)
-    elif has_answered(seen, told):
-        return deployment_record(seen, State.READY, since)
-    elif (last and last.phase == READY) or boot_of(told.boot).started:  # worth asking the model
-        silence = await probe_model(seen, told)
-        state = State.LOADING if silence else State.READY
-        phase = Phase(name=WARMING, since=since) if silence else None
-        return deployment_record(seen, state, since, phase=phase, failure=silence)
-    return deployment_record(seen, State.LOADING, seen.begun, phase=_phase(seen, told))
+    @property
+    def name(self) -> str:
+        """Of the deployment."""
+        return self.kept.spec.name if self.kept else self.chip.deployment if self.chip else ""
 
+    @property
+    def spec(self) -> DeploymentSpec | None:
+        """What was asked for, as this machine or the VM's metadata has it."""
+        if self.kept:
+            return self.kept.spec
+        return spec_in(self.chip) if self.chip else None
 
-async def _heard(seen: Look) -> VmLog:
-    """Read no more than is needed: Cloud Logging answers 60 times a minute."""
-    chip = seen.chip
-    if chip is None:
-        return VmLog()
-    nothing: Sequence[ScriptLine] = ()
-    if _key(chip) not in seen.site.answered:
-        return await or_note(lambda: logs.read_newest_boot(seen.site, chip), VmLog())
-    told = VmLog(
-        await or_note(lambda: logs.read_script(seen.site, seen.name, chip.created_at), nothing)
-    )
-    last = told.last
-    if has_answered(seen, told) and last and last.phase in {ENGINE, READY}:
-        return told
-    return await or_note(lambda: logs.read_newest_boot(seen.site, chip), told)
+    @property
+    def created_at(self) -> datetime:
+        """When it was asked for."""
+        return self.kept.since if self.kept else self.chip.created_at if self.chip else self.now
 
+    @property
+    def begun(self) -> datetime:
+        """When its VM was there, or at least asked for."""
+        return (self.chip.given_at if self.chip else None) or self.created_at
 
-def _failed(seen: Look, last: ScriptLine, told: VmLog) -> Deployment:
-    """Say what its startup script could not do, or why its engine ended; the VM bills on."""
-    hourly = chips.usd_per_hour(seen.site, seen.chip)
-    paid = "at a price nobody knows" if hourly is None else f"at ${hourly:.2f} an hour"
-    note(
-        f"The VM of {seen.name} runs on and bills, {paid}, though nothing serves there:"
-        " call destroy_vllm, or deploy_vllm with what is corrected."
-    )
-    if last.phase == FAILED:
-        why = last.message or "its script does not say why."
-        failure = Failure(
-            code="BOOT_FAILED",
-            cause=f"Its VM could not begin to serve: {why}",
-            fix="Call get_logs for the log of its startup script; correct the cause, then"
-            " destroy_vllm and deploy_vllm again.",
-            evidence=evidence([last.message]),
-        )
-    else:
-        match = _EXIT.search(last.message)
-        code = int(match[1]) if match else None
-        # docker says 128 + the signal's number
-        signal = 128 - code if code and code > 128 else code
-        failure = died_of(signal, [line.text for line in told.boot])
-    return deployment_record(seen, State.FAILED, last.at, failure=failure)
+    @property
+    def asked(self) -> datetime:
+        """When the newest place was asked, or else the deployment wanted."""
+        attempts = self.kept.attempts if self.kept else ()
+        return attempts[-1].since if attempts else self.created_at
 
+    @property
+    def is_internal(self) -> bool:
+        """Whether nobody outside its network is let in."""
+        return self.spec is not None and self.spec.access == "internal"
 
-def _phase(seen: Look, told: VmLog) -> Phase:
-    last, lines = told.last, told.boot
-    if last is None and not lines:
-        _note_silence(seen, seen.chip)
-        return Phase(name=BOOTING, since=seen.begun)
-    if lines and (last is None or last.phase in {ENGINE, READY}):
-        phase = phase_of(lines)
-        if phase.name != COMPILING:
-            return phase
-        # Minutes without a line are normal there: it is said how many there usually are.
-        graphs = boot_of(lines).compiled
-        done = f"{graphs} graphs so far; the total is not reported" if graphs else ""
-        detail = "; ".join(part for part in (done, _foreseen(seen)) if part)
-        return phase.model_copy(update={"detail": detail})
-    if last is None:
-        return Phase(name=BOOTING, since=seen.begun)
-    is_command = last.phase in {ENGINE, READY} and not last.is_again
-    detail = "" if is_command else last.message[:_MESSAGE]
-    return Phase(name=SCRIPT.get(last.phase, last.phase), since=last.at, detail=detail)
+    @property
+    def url(self) -> str | None:
+        """Where it answers; None before it has an address, or where it has none for outside."""
+        if self.chip is None or not self.chip.external_ip or self.is_internal:
+            return None
+        return f"https://{self.chip.external_ip}:{PORT}"
 
+    @property
+    def key(self) -> str:
+        """What names just this VM, from its creation to its end."""
+        chip = self.chip
+        return f"{chip.place} {chip.id} {chip.external_ip} {chip.created_at}" if chip else ""
 
-def _foreseen(seen: Look) -> str:
-    """Say how long it should take, as the planner foresees it; by whom that was seen."""
-    if seen.kept is None:
-        return ""
-    spec, model = seen.kept.spec, seen.kept.model
-    with suppress(InvalidArgument):  # how large the model is, which is nothing to this phase
-        foreseen = boot(model, seen.site.offered, Flags.of(spec), weights_from="hub")
-        span = next(one.seconds for one in foreseen.phases if one.name == "compile")
-        low, usual, high = (round(each / 60) for each in (span.low, span.expected, span.high))
-        return f"expected: {usual} min, {low} to {high} ({span.source})"
-    return ""
+    @property
+    def expires_at(self) -> datetime | None:
+        """When it ends, by whichever comes first: Google's hand, our label, or its time to run.
 
+        The label was written when the chip was asked for, and allows for the wait.
+        """
+        kept, chip = self.kept, self.chip
+        if chip is None:
+            return None
+        label = chip.labels.get(EXPIRES_LABEL, "")
+        said = datetime.fromtimestamp(int(label), UTC) if label.isdigit() and int(label) else None
+        seconds = kept.blueprint.run_seconds if kept else None
+        over = chip.given_at + timedelta(seconds=seconds) if seconds and chip.given_at else None
+        return min((moment for moment in (chip.ends_at, said, over) if moment), default=None)
 
-def _note_silence(seen: Look, chip: Chip | None) -> None:
-    if chip and seen.now - seen.begun > _SILENT:
-        minutes = (seen.now - seen.begun).total_seconds() / 60
-        note(
-            f"The VM of {seen.name} has run for {minutes:.0f} min and logged nothing in Cloud"
-            " Logging: its service account may lack roles/logging.logWriter (setup_target)."
+    def record(
+        self,
+        state: State,
+        since: datetime,
+        *,
+        phase: Phase | None = None,
+        failure: Failure | None = None,
+        ended: datetime | None = None,
+    ) -> Deployment:
+        """Make the record of a deployment in some state; `ended` is when its VM was no more."""
+        spec, chip, site = self.spec, self.chip, self.site
+        runs = chip is not None and chip.state is ChipState.RUNNING
+        until = ended or (None if chip is None or chip.state in _UNTIL_UNKNOWN else self.now)
+        label = chip.labels.get(SPEC_LABEL, "") if chip else ""
+        return Deployment(
+            name=self.name,
+            target=site.target.name,
+            state=state,
+            since=since,
+            phase=phase,
+            model=spec.model if spec else "not known",
+            served_model_name=spec.served_model_name if spec else "not known",
+            engine=_engine(self),
+            simulated=site.rehearsed,
+            url=self.url,
+            revision=label or (spec.fingerprint if spec else "none"),
+            instance=(chip.node or chip.id) if chip and runs else None,
+            replicas=int(runs),
+            created_at=self.created_at,
+            expires_at=self.expires_at,
+            usd_per_hour=usd_per_hour(site, chip),
+            usd_so_far=usd_so_far(site, chip, until) if until else None,
+            failure=failure,
+            resources={what: words for what, words in _resources(self) if words},
         )
 
 
-_STATES: Final = {
-    ChipState.PROVISIONING: (State.CREATING, MAKING),
-    ChipState.STOPPING: (State.STOPPING, STOPPING),
-    ChipState.STOPPED: (State.STOPPED, ""),
-    ChipState.DELETING: (State.DELETING, GOING),
-    ChipState.UNKNOWN: (State.UNKNOWN, ""),
-}
-"""What needs no second look, and what is waited for in it."""
-_GIVEN: Final = frozenset({ChipState.PROVISIONING, ChipState.RUNNING})
-"""A request with a chip; one that failed has none, and is given back next."""
+def _engine(seen: Look) -> str:
+    name, own = "simulated vLLM" if seen.site.rehearsed else "vLLM", rules().engine
+    image = seen.kept.blueprint.container.image if seen.kept else seen.spec and seen.spec.image
+    version = container.version_of(image or own.image, own.image, own.vllm)
+    return f"{name} {version or '(version not known)'}"
 
 
-async def read_status(
-    site: Site, kept: Search | None, chip: Chip | None, *, now: datetime
-) -> Deployment:
-    """Say what a deployment does now, of which at least one of the two is known."""
-    seen = Look(site, kept, chip, now)
-    if kept and kept.failure:
-        return deployment_record(seen, State.FAILED, _since(seen), failure=kept.failure)
-    if kept and kept.deleting:
-        return _waits(seen, State.DELETING, DELETING)
-    if kept and kept.placed is None:
-        return _searched(seen, kept)
-    return await _by_its_chip(seen)
-
-
-def _searched(seen: Look, kept: Search) -> Deployment:
-    """Say of one without a chip what it waits for; nothing of it bills, but what it replaces."""
-    last = kept.attempts[-1] if kept.attempts else None
-    if kept.replacing:
-        return _waits(seen, State.QUEUED, REPLACING)
-    if last and last.outcome and not last.returned:
-        return _waits(seen, State.QUEUED, RETURNING)
-    given = seen.chip is not None and seen.chip.state in _GIVEN
-    return _waits(seen, State.CREATING if given else State.QUEUED, SEARCHING)
-
-
-def _waits(seen: Look, state: State, phase: str) -> Deployment:
-    """Say what a deployment waits for that goes on only where a call takes the next step."""
-    detail = describe_search(seen.kept, seen.now) if seen.kept else ""
-    if seen.chip and seen.chip.said and not (seen.kept and seen.kept.deleting):
-        detail = f"{detail}; {seen.chip.said}".removeprefix("; ")
-    since = _since(seen)
-    return deployment_record(
-        seen, state, since, phase=Phase(name=phase, since=since, detail=detail)
-    )
-
-
-async def _by_its_chip(seen: Look) -> Deployment:
-    chip = seen.chip
-    if chip is None or chip.state.leftover:
-        failure, at = await why_gone(seen)
-        state = State.EXPIRED if failure.code == State.EXPIRED.name else State.FAILED
-        return deployment_record(seen, state, at or seen.begun, failure=failure, ended=at)
-    if chip.state is ChipState.WAITING:
-        return _waits(seen, State.QUEUED, SEARCHING)
-    if chip.state is ChipState.RUNNING:
-        return await status_while_running(seen)
-    state, name = _STATES[chip.state]
-    phase = Phase(name=name, since=seen.begun, detail=chip.said) if name else None
-    return deployment_record(seen, state, seen.begun, phase=phase)
-
-
-def _since(seen: Look) -> datetime:
-    """Return when the newest place was asked, or else the deployment wanted."""
-    attempts = seen.kept.attempts if seen.kept else ()
-    return attempts[-1].since if attempts else seen.created_at
+def _resources(seen: Look) -> Iterator[tuple[str, str]]:
+    """Return what stands behind it, in Google's own words; empty where it is not known."""
+    chip, ends = seen.chip, seen.expires_at
+    if chip:
+        queued = chip.place.plane == "queued"
+        yield "control plane", SAID[chip.place.plane]
+        if queued:
+            yield "queued resource", f"{chip.id} {chip.said}" if chip.said else ""
+            yield "node", f"{chip.node} {chip.node_said}".strip()
+        else:
+            yield "instance", f"{chip.id} {chip.said}"
+        yield "zone", chip.place.zone
+        for field in ("accelerator", "provisioning", "external_ip", "internal_ip", "health"):
+            yield field.replace("_", " "), getattr(chip, field)
+        yield "ends at", f"{ends:%F %H:%M} UTC" if ends else ""
+        yield "why", chip.why
+    if seen.kept:
+        tried = [one for one in seen.kept.attempts if one.outcome not in {"", GIVEN}]
+        said = (f"{one.place}: {one.outcome}" for one in tried[-_PLACES_SAID:])
+        yield "gave no chip", "; ".join(said)
 
 
 async def describe(site: Site, name: str) -> Deployment:
@@ -309,12 +264,12 @@ async def describe(site: Site, name: str) -> Deployment:
 async def list_deployments(site: Site) -> Sequence[Deployment]:
     """Say it of every one that has this target's label or is remembered here, by name."""
     known = {one.spec.name: one for one in site.records.all()}
-    here = [chip for chip in await list_chips(site) if chip.target == site.target.name]
+    here = [chip for chip in await site.chips() if chip.target == site.target.name]
     names = sorted({*known, *(chip.deployment for chip in here)} - {""})
 
     async def look(name: str) -> Deployment:
         kept = known.get(name)
-        chip = chips.best_chip([chip for chip in here if chip.deployment == name], kept)
+        chip = best_chip([chip for chip in here if chip.deployment == name], kept)
         try:
             return await read_status(site, kept, chip, now=datetime.now(UTC))
         except NotAuthenticated:
@@ -323,15 +278,14 @@ async def list_deployments(site: Site) -> Sequence[Deployment]:
             words = f"{exc.summary} {exc.cause}".strip()
             note(f"{name}: {words}")
             now, why = datetime.now(UTC), Failure(code=exc.code, cause=words, fix=exc.fix)
-            seen = Look(site, kept, chip, now)
-            return deployment_record(seen, State.UNKNOWN, now, failure=why)
+            return Look(site, kept, chip, now).record(State.UNKNOWN, now, failure=why)
 
-    return await side_by_side([lambda name=name: look(name) for name in names])  # type: ignore[misc]  # mypy knows no lambda's default
+    return await side_by_side([partial(look, name) for name in names])
 
 
 async def engine_facts(site: Site, name: str) -> EngineFacts:
     """Return what the log of the newest boot tells."""
-    chip = await chips.chip_of(site, name)
+    chip = await chip_of(site, name)
     if chip is None:
         return EngineFacts()
     return facts_of(boot_of((await logs.read_newest_boot(site, chip)).boot))
@@ -344,15 +298,194 @@ async def predicted(site: Site, name: str) -> Prediction | None:
         DeploymentNotFound: There is no such deployment.
         InvalidArgument: The model cannot be read.
     """
-    spec, own = await chips.spec_of(site, name), rules().engine
+    spec, own = await spec_of(site, name), rules().engine
     asked = spec.image if spec and spec.image else own.image
     version = container.version_of(asked, own.image, own.vllm)
     return await predict(spec, accelerator(site.offered.accelerator), version)
 
 
-_TLS: Final = "HTTPS with a certificate of its VM's own, the only one that is trusted for it"
-_OPEN: Final = "a proxy lets through what the key opens, and /health and /ping without one"
-_KNOWN_SECONDS: Final = 300.0
+async def read_status(
+    site: Site, kept: Search | None, chip: Chip | None, *, now: datetime
+) -> Deployment:
+    """Say what a deployment does now, of which at least one of the two is known."""
+    seen = Look(site, kept, chip, now)
+    if kept and kept.failure:
+        return seen.record(State.FAILED, seen.asked, failure=kept.failure)
+    if kept and kept.deleting:
+        return _waits(seen, State.DELETING, DELETING)
+    if kept and kept.placed is None:  # nothing of it bills, but what it replaces
+        last = kept.attempts[-1] if kept.attempts else None
+        if kept.replacing:
+            return _waits(seen, State.QUEUED, REPLACING)
+        if last and last.outcome and not last.returned:
+            return _waits(seen, State.QUEUED, RETURNING)
+        given = chip is not None and chip.state in _GIVEN
+        return _waits(seen, State.CREATING if given else State.QUEUED, SEARCHING)
+    if chip is None or chip.state.leftover:
+        failure, at = await why_gone(seen)
+        state = State.EXPIRED if failure.code == State.EXPIRED.name else State.FAILED
+        return seen.record(state, at or seen.begun, failure=failure, ended=at)
+    if chip.state is ChipState.WAITING:
+        return _waits(seen, State.QUEUED, SEARCHING)
+    if chip.state is ChipState.RUNNING:
+        return await _running(seen, chip)
+    state, name = _STATES[chip.state]
+    phase = Phase(name=name, since=seen.begun, detail=chip.said) if name else None
+    return seen.record(state, seen.begun, phase=phase)
+
+
+def _waits(seen: Look, state: State, phase: str) -> Deployment:
+    """Say what a deployment waits for that goes on only where a call takes the next step."""
+    said = [describe_search(seen.kept, seen.now) if seen.kept else ""]
+    if seen.chip and not (seen.kept and seen.kept.deleting):
+        said.append(seen.chip.said)
+    detail = "; ".join(part for part in said if part)
+    since = seen.asked
+    return seen.record(state, since, phase=Phase(name=phase, since=since, detail=detail))
+
+
+async def why_gone(seen: Look) -> tuple[Failure, datetime | None]:
+    """Say why its VM is gone, or stands there as a leftover; and since when, if that is known."""
+    kept, chip, ends = seen.kept, seen.chip, seen.expires_at
+    place = chip.place if chip else kept.placed if kept else None
+    told = None
+    if place is not None:
+        ask = partial(seen.site.planes[place.plane].ended, since=seen.created_at)
+        told = await or_note(lambda: ask(place.zone, vm_id(seen.name)), None)
+    code: str = told.code if told else "NOT_KNOWN"
+    words = told.words if told else ""
+    if code == "NOT_KNOWN" and chip is not None:  # what a leftover tells by itself
+        words = words or chip.why
+        by = {"service": "PREEMPTED", "user": "DELETED_ELSEWHERE"}.get(chip.taken_by, code)
+        code = "REQUEST_FAILED" if chip.state is ChipState.FAILED else by
+    if (told is None or told.code == "NOT_KNOWN") and ends and ends <= seen.now:
+        code = "EXPIRED"
+    cause = f"{_CAUSES[code]}{f' ({place})' if place else ''}. {words}".strip()
+    fix = _FIXES.get(code, f"{_AGAIN}.")
+    if chip is not None:  # an instance that was stopped keeps its disk
+        bills = "bills its disk until then, though no chip"
+        quota = "bills nothing and counts against the quota"
+        fix += (
+            f" Call destroy_vllm to be rid of what is left: {SAID[chip.place.plane]} {chip.id} in"
+            f" {chip.place.zone} ({chip.said})"
+            f" {bills if chip.place.plane == 'compute' else quota}."
+        )
+    at = (told.at if told else None) or (ends if code == "EXPIRED" else None)
+    return Failure(code=code, cause=cause, fix=fix), at
+
+
+async def _running(seen: Look, chip: Chip) -> Deployment:
+    """Say of a deployment whose VM runs what its script, its engine and its model tell."""
+    told = await _read_log(seen, chip)
+    last = told.last
+    if last and last.phase in {FAILED, ENDED}:
+        return _failed(seen, last, told)
+    since = last.at if last else seen.begun
+    ready = last is not None and last.phase == READY
+    if seen.is_internal and ready:
+        note(f"That {seen.name} answers is said by its own VM: nobody here is let in to ask.")
+        return seen.record(State.READY, since)
+    if not seen.is_internal and _has_answered(seen, told):
+        return seen.record(State.READY, since)
+    if not seen.is_internal and (ready or boot_of(told.boot).started):  # worth asking the model
+        silence = await _probe(seen, told)
+        if silence is None:
+            return seen.record(State.READY, since)
+        return seen.record(
+            State.LOADING, since, phase=Phase(name=WARMING, since=since), failure=silence
+        )
+    return seen.record(State.LOADING, seen.begun, phase=_phase(seen, told))
+
+
+async def _read_log(seen: Look, chip: Chip) -> VmLog:
+    """Read no more than is needed: Cloud Logging answers 60 times a minute."""
+    told, nothing = VmLog(), list[ScriptLine]()
+    if seen.key in seen.site.answered:
+        told = VmLog(
+            await or_note(lambda: logs.read_script(seen.site, seen.name, chip.created_at), nothing)
+        )
+        if _has_answered(seen, told) and told.last and told.last.phase in {ENGINE, READY}:
+            return told
+    return await or_note(lambda: logs.read_newest_boot(seen.site, chip), told)
+
+
+def _has_answered(seen: Look, told: VmLog) -> bool:
+    """Whether it has been heard since its engine was started last."""
+    known = seen.site.answered
+    return seen.key in known and known[seen.key] == told.engine_started
+
+
+async def _probe(seen: Look, told: VmLog) -> Failure | None:
+    """Ask the model; None once it has answered, else why it has not."""
+    _remember(seen, told.certificate)
+    failure = await why_silent(partial(_access, seen, told.certificate), "Its VM")
+    if failure is None:
+        seen.site.answered[seen.key] = told.engine_started
+    elif failure.code == Unreachable.code:
+        return await compute.keeps_out(seen.site, seen.name, failure)
+    return failure
+
+
+def _failed(seen: Look, last: ScriptLine, told: VmLog) -> Deployment:
+    """Say what its startup script could not do, or why its engine ended; the VM bills on."""
+    hourly = usd_per_hour(seen.site, seen.chip)
+    paid = "at a price nobody knows" if hourly is None else f"at ${hourly:.2f} an hour"
+    note(
+        f"The VM of {seen.name} runs on and bills, {paid}, though nothing serves there:"
+        " call destroy_vllm, or deploy_vllm with what is corrected."
+    )
+    if last.phase == FAILED:
+        failure = Failure(
+            code="BOOT_FAILED",
+            cause=f"Its VM could not begin to serve: {last.message or 'nothing says why.'}",
+            fix="Call get_logs for the log of its startup script; correct the cause, then"
+            " destroy_vllm and deploy_vllm again.",
+            evidence=evidence([last.message]),
+        )
+    else:
+        match = _EXIT.search(last.message)
+        code = int(match[1]) if match else None
+        # docker says 128 + the signal's number
+        signal = 128 - code if code and code > 128 else code
+        failure = died_of(signal, [line.text for line in told.boot])
+    return seen.record(State.FAILED, last.at, failure=failure)
+
+
+def _phase(seen: Look, told: VmLog) -> Phase:
+    last, lines = told.last, told.boot
+    if lines and (last is None or last.phase in {ENGINE, READY}):
+        phase = phase_of(lines)
+        if phase.name != COMPILING:
+            return phase
+        # Minutes without a line are normal there: it is said how many there usually are.
+        graphs = boot_of(lines).compiled
+        done = f"{graphs} graphs so far; the total is not reported" if graphs else ""
+        detail = "; ".join(part for part in (done, _foreseen(seen)) if part)
+        return phase.model_copy(update={"detail": detail})
+    if last is None:
+        minutes = (seen.now - seen.begun).total_seconds() / 60
+        if minutes * 60 > _SILENT.total_seconds():
+            note(
+                f"The VM of {seen.name} has run for {minutes:.0f} min and logged nothing in Cloud"
+                " Logging: its service account may lack roles/logging.logWriter (setup_target)."
+            )
+        return Phase(name=BOOTING, since=seen.begun)
+    is_command = last.phase in {ENGINE, READY} and not last.is_again
+    detail = "" if is_command else last.message[:_MESSAGE]
+    return Phase(name=SCRIPT.get(last.phase, last.phase), since=last.at, detail=detail)
+
+
+def _foreseen(seen: Look) -> str:
+    """Say how long compiling should take, as the planner foresees it; by whom that was seen."""
+    if seen.kept is None:
+        return ""
+    spec, model = seen.kept.spec, seen.kept.model
+    with suppress(InvalidArgument):  # how large the model is, which is nothing to this phase
+        foreseen = boot(model, seen.site.offered, Flags.of(spec), weights_from="hub")
+        span = next(one.seconds for one in foreseen.phases if one.name == "compile")
+        low, usual, high = (round(each / 60) for each in (span.low, span.expected, span.high))
+        return f"expected: {usual} min, {low} to {high} ({span.source})"
+    return ""
 
 
 async def access_to(site: Site, name: str) -> Access:
@@ -363,76 +496,73 @@ async def access_to(site: Site, name: str) -> Access:
         NotReady: It has no chip, no address or no certificate yet, or is reached by a tunnel alone.
         CloudError: Google refused.
     """
-    chip = await chips.chip_of(site, name)
+    chip = await chip_of(site, name)
     seen = Look(site, site.records.get(name), chip, datetime.now(UTC))
     if chip is None or chip.state is not ChipState.RUNNING:
         _not_yet(seen, "has no VM that runs")
-    return await access_of(seen, None if is_internal(seen.spec) else await _certificate(site, chip))
+    at, known = site.certificates.get(seen.key, (0.0, None))
+    # A VM that boots again within minutes is told of by status_vllm.
+    if not (seen.is_internal or (known and anyio.current_time() - at < _KNOWN_SECONDS)):
+        known = await logs.certificate(site, chip)
+        _remember(seen, known)
+    return await _access(seen, known)
 
 
-async def access_of(seen: Look, certificate: str | None) -> Access:
-    """Return it of a deployment whose VM was looked at, and the certificate that this told of.
+def _remember(seen: Look, certificate: str | None) -> None:
+    """Spare the next questions a look into the log."""
+    if certificate:
+        seen.site.certificates[seen.key] = (anyio.current_time(), certificate)
 
-    Raises:
-        NotReady: It has no address or no certificate yet, or is reached by a tunnel alone.
-        CloudError: Google refused.
-    """
-    site, url = seen.site, url_of(seen)
-    if seen.chip and is_internal(seen.spec):
-        _through_a_tunnel(seen, seen.chip)
-    if url is None:
+
+async def _access(seen: Look, certificate: str | None) -> Access:
+    """Return it of a deployment whose VM was looked at, and its certificate."""
+    site, key = seen.site, seen.site.key_secret(seen.name)
+    project = shlex.quote(site.clients.project)
+    key_command = f"gcloud secrets versions access latest --secret={key} --project={project}"
+    if seen.chip and seen.is_internal:
+        raise NotReady(
+            f"{seen.name} lets nobody in from outside its VM (access=internal).",
+            fix=f"Run `{_tunnel(seen.chip, project)}` and, while it runs, ask"
+            f" http://localhost:{PORT} with the key that `{key_command}` prints; or deploy it with"
+            " access=private.",
+        )
+    if seen.url is None:
         _not_yet(seen, "has no address")
     if certificate is None:
         _not_yet(seen, "has published no certificate")
-    let_in = await or_note(lambda: firewall.let_in(site, seen.name), None)
+    ranges = await or_note(lambda: compute.let_in(site, seen.name), None)
+    whom = "everybody" if ranges and compute.ANYBODY in ranges else ", ".join(ranges or ())
+    rule = "the firewall's rule could not be read"
+    if ranges is not None:
+        rule = f"the firewall lets in {whom or 'nobody'}"
+    # The newest certificate in the log is that of the newest boot.
+    wanted = (
+        f"log_id({quoted(LOG)}) AND labels.deployment={quoted(seen.name)}"
+        f" AND labels.phase={quoted(CERTIFICATE)}"
+    )
     return Access(
-        base_url=url,
-        api_key=await secrets.read(site, site.key_secret(seen.name)),
+        base_url=seen.url,
+        api_key=await secrets.read(site, key),
         certificate=certificate,
-        certificate_command=_certificate_command(seen),
-        header_commands={KEY_HEADER: _key_command(seen)},
-        protection=f"{_TLS}; {firewall.described(let_in)}; {_OPEN}.",
+        certificate_command=(
+            f"gcloud logging read {shlex.quote(wanted)} --limit=1 --order=desc --freshness=30d"
+            f" --format='value(jsonPayload.message)' --project={project}"
+        ),
+        header_commands={KEY_HEADER: key_command},
+        protection="HTTPS with a certificate of its VM's own, the only one that is trusted for it;"
+        f" {rule}; a proxy lets through what the key opens, and /health and /ping without one.",
     )
 
 
-def remember(site: Site, chip: Chip, certificate: str | None) -> None:
-    """Spare the next questions a look into the log."""
-    if certificate:
-        site.certificates[_key(chip)] = (anyio.current_time(), certificate)
-
-
-def tunnel(seen: Look, chip: Chip) -> str:
+def _tunnel(chip: Chip, project: str) -> str:
     """Return the command that brings its port to this machine, as `localhost`."""
-    compute = chip.place.plane == "compute"
-    kind = "compute ssh" if compute else "compute tpus tpu-vm ssh"
+    instance = chip.place.plane == "compute"
+    kind = "compute ssh" if instance else "compute tpus tpu-vm ssh"
     through = "" if chip.external_ip else " --tunnel-through-iap"
-    alpha = "alpha " if through and not compute else ""
-    where = f"--zone={chip.place.zone} --project={shlex.quote(seen.site.clients.project)}"
+    alpha = "alpha " if through and not instance else ""
     return (
-        f"gcloud {alpha}{kind} {chip.node or chip.id} {where}{through}"
-        f" -- -N -L {PORT}:localhost:{PORT}"
-    )
-
-
-async def _certificate(site: Site, chip: Chip) -> str | None:
-    """Return its certificate; a VM that boots again within minutes is told of by status_vllm."""
-    at, known = site.certificates.get(_key(chip), (0.0, None))
-    if known and anyio.current_time() - at < _KNOWN_SECONDS:
-        return known
-    found = await logs.certificate(site, chip)
-    remember(site, chip, found)
-    return found
-
-
-def _key(chip: Chip) -> str:
-    return f"{chip.place} {chip.id} {chip.external_ip} {chip.created_at}"
-
-
-def _through_a_tunnel(seen: Look, chip: Chip) -> NoReturn:
-    raise NotReady(
-        f"{seen.name} lets nobody in from outside its VM (access=internal).",
-        fix=f"Run `{tunnel(seen, chip)}` and, while it runs, ask http://localhost:{PORT}"
-        f" with the key that `{_key_command(seen)}` prints; or deploy it with access=private.",
+        f"gcloud {alpha}{kind} {chip.node or chip.id} --zone={chip.place.zone} --project={project}"
+        f"{through} -- -N -L {PORT}:localhost:{PORT}"
     )
 
 
@@ -442,52 +572,3 @@ def _not_yet(seen: Look, why: str) -> NoReturn:
         fix="Call status_vllm, which says how far it is.",
         next_steps=(NextStep("status_vllm", {"target": seen.site.target.name, "name": seen.name}),),
     )
-
-
-def _key_command(seen: Look) -> str:
-    return (
-        f"gcloud secrets versions access latest --secret={seen.site.key_secret(seen.name)}"
-        f" --project={shlex.quote(seen.site.clients.project)}"
-    )
-
-
-def _certificate_command(seen: Look) -> str:
-    """Print it from the log; the newest is that of the newest boot."""
-    wanted = (
-        f"log_id({quoted(LOG)}) AND labels.deployment={quoted(seen.name)}"
-        f" AND labels.phase={quoted(CERTIFICATE)}"
-    )
-    return (
-        f"gcloud logging read {shlex.quote(wanted)} --limit=1 --order=desc --freshness=30d"
-        " --format='value(jsonPayload.message)'"
-        f" --project={shlex.quote(seen.site.clients.project)}"
-    )
-
-
-def has_answered(seen: Look, told: VmLog) -> bool:
-    """Whether it has been heard since its engine was started last."""
-    known, key = seen.site.answered, _key(seen.chip) if seen.chip else ""
-    return key in known and known[key] == started(told)
-
-
-def started(told: VmLog) -> datetime | None:
-    """Return when its engine was started last."""
-    return next((one.at for one in reversed(told.script) if one.phase == ENGINE), None)
-
-
-async def probe_model(seen: Look, told: VmLog) -> Failure | None:
-    """Ask the model; None once it has answered, else why it has not."""
-    if seen.chip:
-        remember(seen.site, seen.chip, told.certificate)
-
-    async def reached() -> Access:
-        return await access_of(seen, told.certificate)
-
-    failure = await why_silent(reached, "Its VM")
-    if failure is None:
-        if seen.chip:
-            seen.site.answered[_key(seen.chip)] = started(told)
-        return None
-    if failure.code != Unreachable.code:
-        return failure
-    return await firewall.keeps_out(seen.site, seen.name, failure)

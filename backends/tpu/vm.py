@@ -31,8 +31,7 @@ from backends.google.clients import (
     runtime_account,
 )
 from backends.tpu.compute import FLEX_WAIT_SECONDS
-from backends.tpu.planes import Blueprint, Place, PlaneKind
-from backends.tpu.site import Site, key_secret, vm_id
+from backends.tpu.site import Blueprint, Place, PlaneKind, Site, key_secret, vm_id
 from core import settings
 from core.errors import InvalidArgument
 from core.records import DeploymentSpec, ModelShape, Record

@@ -2,11 +2,11 @@
 
 import re
 import tomllib
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import anyio
 from google.api_core.exceptions import NotFound
@@ -16,18 +16,25 @@ from pydantic import ValidationError
 from backends.base import Quota, Zone, ZoneOutcome, ZoneQuota
 from backends.common import concurrency
 from backends.common.concurrency import side_by_side, write_whole
-from backends.google.errors import reading, strictly, translated, why_unread
-from backends.tpu.chips import list_chips
-from backends.tpu.compute import read_call
-from backends.tpu.planes import SAID, Chip, Offer, Place, PlaneKind, Provisioning
-from backends.tpu.site import Site, region_of
+from backends.google.errors import reading, translated, why_unread
+from backends.tpu import compute
+from backends.tpu.site import (
+    GIVEN,
+    SAID,
+    TIMED_OUT,
+    Chip,
+    Offer,
+    Place,
+    PlaneKind,
+    Provisioning,
+    Site,
+    region_of,
+)
 from backends.tpu.vm import generation_of
 from core.errors import CloudError, NoCapacity, ZoneRefused
 from core.records import Record
 from core.reply import note
 
-GIVEN: Final = "GIVEN"
-TIMED_OUT: Final = "TIMED_OUT"
 NO_LIMIT: Final = float("inf")
 _HERE: Final = Path(__file__).parent
 _LOCK_SECONDS: Final = 2.0
@@ -198,25 +205,36 @@ class Counting(NamedTuple):
 
     def _row(self, pool: Pool, zone: str) -> Row:
         where, info = zone if pool.per == "zone" else region_of(zone), self.read[pool.id]
-        used = used_chips(self, pool, where)
+        used = self._used(pool, where)
         if not isinstance(info, QuotaInfo):
             return Row(pool, where, None, str(info), used)
         entry = _entry(info, pool, where)
         if entry is None and pool.unlisted is None:
             return Row(pool, where, None, f"The quota says nothing of {where}.", used)
         if entry is None:
-            return Row(
-                pool, where, pool.unlisted, f"Google's own where {where} has no entry.", used
-            )
-        value = entry.details.value
-        if value < 0:
+            words = f"Google's own where {where} has no entry."
+            return Row(pool, where, pool.unlisted, words, used)
+        if entry.details.value < 0:
             return Row(pool, where, NO_LIMIT, "No limit.", used)
-        return Row(pool, where, value, "", used)
+        return Row(pool, where, entry.details.value, "", used)
+
+    def _used(self, pool: Pool, where: str) -> int | None:
+        if self.chips is None:
+            return None
+        return sum(
+            chip.chips
+            for chip in self.chips
+            if chip.place.plane == pool.plane
+            and chip.provisioning in pool.counts
+            and where in {chip.place.zone, region_of(chip.place.zone)}
+            and not (self.without and chip.deployment == self.without)
+        )
 
 
 async def count_chips(site: Site, *, without: str = "") -> Counting:
     """Read the limits and what is counted against them, side by side."""
-    project = site.clients.project
+    project, data = site.clients.project, pool_data()
+    chips: list[Chip] | None = None
 
     async def read_one(one: Pool | Gate) -> QuotaInfo | str | None:
         place = f"projects/{project}/locations/global/services/{one.service}"
@@ -231,22 +249,21 @@ async def count_chips(site: Site, *, without: str = "") -> Counting:
             return why_unread(exc)
 
     async def limits() -> Mapping[str, QuotaInfo | str | None]:
-        wanted: tuple[Pool | Gate, ...] = (*pool_data().pools, pool_data().gate)
+        wanted: tuple[Pool | Gate, ...] = (*data.pools, data.gate)
         found = await side_by_side([partial(read_one, one) for one in wanted])
         return {one.id: info for one, info in zip(wanted, found, strict=True)}
 
-    async def chips() -> Sequence[Chip] | None:
+    async def look() -> None:
+        nonlocal chips
         try:
-            return await list_chips(site)
+            chips = [*await site.chips()]
         except CloudError:
-            return None
+            chips = None
 
-    works: list[Callable[[], Awaitable[Any]]] = [
-        partial(site.inventory.read, "limits", _POOLS_SECONDS, limits),
-        chips,
-    ]
-    read, there = await side_by_side(works)
-    return Counting(read, there, without)
+    async with anyio.create_task_group() as group:
+        group.start_soon(look)
+        read = await site.inventory.read("limits", _POOLS_SECONDS, limits)
+    return Counting(read, chips, without)
 
 
 def _entry(info: QuotaInfo, pool: Pool, where: str) -> DimensionsInfo | None:
@@ -265,7 +282,7 @@ def _entry(info: QuotaInfo, pool: Pool, where: str) -> DimensionsInfo | None:
     return next(own, None) or next(general, None)
 
 
-_SHUT_WHY: Final = (
+_SHUT: Final = (
     "GPUS-ALL-REGIONS-per-project is 0: one guide of Google's says that TPUs wait for it as well,"
     " which nobody has seen here; if no place ever gives a chip, ask for 1 or more"
 )
@@ -274,50 +291,28 @@ _INSTEAD: Final = "standard quota counts where there is no preemptible"
 
 def room_for(counting: Counting, place: Place, provisioning: Provisioning, chips: int) -> Room:
     """Say whether so many more chips may be had at a place."""
+
+    def judged(pools: Iterable[Pool]) -> Room:
+        rows = counting.rows(pools, place.zone)
+        tight = [row for row in rows if row.free is not None and row.free < chips]
+        if tight:
+            said = "; ".join(str(row) for row in tight)
+            return Room(rows, enough=False, why=f"{said}; {chips} asked for")
+        unknown = [str(row) for row in rows if row.free is None]
+        if unknown or not rows:
+            return Room(rows, enough=None, why="; ".join(unknown) or "no quota of it is known")
+        return Room(rows, enough=True)
+
     pools = [one for one in pool_data().pools if one.plane == place.plane]
-    own = _judged(
-        counting.rows((one for one in pools if provisioning in one.counts), place.zone), chips
-    )
+    own = judged(one for one in pools if provisioning in one.counts)
     if own.enough is False:
-        others = (one for one in pools if provisioning in one.stands_in_for)
-        instead = _judged(counting.rows(others, place.zone), chips)
+        instead = judged(one for one in pools if provisioning in one.stands_in_for)
         if instead.enough:
             own = Room(instead.rows, enough=True, why=f"{own.why}; {_INSTEAD}")
     if own.enough and counting.shut:
-        why = "; ".join(part for part in (own.why, _SHUT_WHY) if part)
+        why = "; ".join(part for part in (own.why, _SHUT) if part)
         return Room(own.rows, enough=None, why=why)
     return own
-
-
-def used_chips(counting: Counting, pool: Pool, where: str) -> int | None:
-    """Count the chips of a pool."""
-    if counting.chips is None:
-        return None
-    return sum(
-        chip.chips
-        for chip in counting.chips
-        if chip.place.plane == pool.plane
-        and chip.provisioning in pool.counts
-        and where in {chip.place.zone, region_of(chip.place.zone)}
-        and not (counting.without and chip.deployment == counting.without)
-    )
-
-
-def _judged(rows: tuple[Row, ...], chips: int) -> Room:
-    tight = [row for row in rows if row.free is not None and row.free < chips]
-    if tight:
-        said = "; ".join(str(row) for row in tight)
-        return Room(rows, enough=False, why=f"{said}; {chips} asked for")
-    unknown = [str(row) for row in rows if row.free is None]
-    if unknown or not rows:
-        return Room(rows, enough=None, why="; ".join(unknown) or "no quota of it is known")
-    return Room(rows, enough=True)
-
-
-_SHUT: Final = (
-    "It is 0. It counts GPUs, but one guide of Google's says that TPUs wait for it as well: nobody"
-    " has seen that here. If no zone ever gives a chip, ask for 1 or more."
-)
 
 
 async def read_quotas(site: Site) -> Sequence[Quota]:
@@ -335,33 +330,33 @@ async def read_quotas(site: Site) -> Sequence[Quota]:
     rooms.sort(key=lambda room: (order[room.enough], -room.free))
     more = {"accelerator": site.target.accelerator or ""}
     found = []
-    for row in (
-        row
-        for room in rooms
-        for row in sorted(room.rows, key=lambda row: NO_LIMIT if row.free is None else row.free)
-    ):
-        used = "" if row.used is not None else "What is in use is not known."
-        detail = f"Chips by {SAID[row.pool.plane]}. {row.detail} {used}"
-        if row.limit != NO_LIMIT:
-            found.append(
-                Quota(
-                    quota=row.pool.id,
-                    region=row.where,
-                    limit=row.limit,
-                    in_use=row.used,
-                    detail=" ".join(detail.split()),
-                    **more,
-                )
-            )
     if rooms[0].enough is not False and counting.shut:
         gate = pool_data().gate.id
-        found.insert(0, Quota(quota=gate, region="all regions", limit=None, detail=_SHUT, **more))
+        found.append(
+            Quota(quota=gate, region="all regions", limit=None, detail=f"{_SHUT}.", **more)
+        )
+    for room in rooms:
+        for row in sorted(room.rows, key=lambda row: NO_LIMIT if row.free is None else row.free):
+            used = "" if row.used is not None else "What is in use is not known."
+            detail = f"Chips by {SAID[row.pool.plane]}. {row.detail} {used}"
+            if row.limit != NO_LIMIT:
+                found.append(
+                    Quota(
+                        quota=row.pool.id,
+                        region=row.where,
+                        limit=row.limit,
+                        in_use=row.used,
+                        detail=" ".join(detail.split()),
+                        **more,
+                    )
+                )
     return found
 
 
 _TRUSTED_MINUTES: Final = 7 * 24 * 60
 """A refusal that is older says nothing any more: zones open."""
 _ADDRESS: Final = re.compile(r"\b[A-Z]+ https?://\S+: ")
+"""It stands before Google's words on an instance."""
 _TAKEN: Final = frozenset({GIVEN, TIMED_OUT, NoCapacity.code})
 """Outcomes of requests that were let wait, so that the way of giving was accepted."""
 
@@ -418,7 +413,7 @@ async def prospects_of(
     return tuple(
         Prospect(
             place,
-            (offers[place].hardware, without_address(offers[place].detail).rstrip(".")),
+            (offers[place].hardware, _ADDRESS.sub("", offers[place].detail).rstrip(".")),
             is_accepted(site, place, seen.get(place)),
             room_for(counting, place, site.provisioning, site.offered.count),
             seen.get(place),
@@ -447,15 +442,6 @@ def reports() -> tuple[Report, ...]:
     """Read them, once."""
     text = (_HERE / "zones.toml").read_text(encoding="utf-8")
     return tuple(Report.model_validate(row) for row in tomllib.loads(text)["reports"])
-
-
-def without_address(words: str) -> str:
-    """Leave out the address that was asked, which stands before Google's words on an instance.
-
-    >>> without_address("GET https://compute.googleapis.com/x: Unknown zone.")
-    'Unknown zone.'
-    """
-    return _ADDRESS.sub("", words)
 
 
 def ago(minutes: int) -> str:
@@ -495,35 +481,22 @@ async def list_zones(site: Site) -> Sequence[Zone]:
     found = await prospects_of(site, places, await count_chips(site), _SECONDS)
     rows = [_zone([one for one in found if one.place.zone == zone]) for zone in names]
     order = {True: 0, None: 1, False: 2}
-    return sorted(rows, key=lambda row: (order[row.usable], not _given(row)))
 
+    def is_given(row: Zone) -> bool:
+        return any(one.outcome == GIVEN for one in row.outcomes[:1])
 
-def _given(row: Zone) -> bool:
-    """Whether it was where a chip was given last."""
-    return any(one.outcome == GIVEN for one in row.outcomes[:1])
+    return sorted(rows, key=lambda row: (order[row.usable], not is_given(row)))
 
 
 async def zones_with_machine(site: Site) -> Sequence[str]:
     """Ask Compute Engine which zones have the machine; none where it does not say."""
     machine = generation_of(site.offered).machine_type.format(count=site.offered.count)
-    request = {"project": site.clients.project, "filter": f'name = "{machine}"'}
-    what, found = f"list the zones that have {machine}", list[str]()
     with anyio.move_on_after(_LISTING_SECONDS):
         try:
-            client = await site.clients.compute("MachineTypes")
-
-            def zones(**limits: Any) -> list[str]:
-                return sorted(
-                    scope.removeprefix("zones/")
-                    for scope, row in client.aggregated_list(request=request, **limits)
-                    if any(one.name == machine for one in row.machine_types)
-                )
-
-            with strictly(what):
-                found = await read_call(what, zones)
+            return await compute.zones_with(site, machine)
         except CloudError as exc:
             note(f"Which zones there are besides those known here is not known: {why_unread(exc)}")
-    return found
+    return ()
 
 
 def _zone(seen: Sequence[Prospect]) -> Zone:

@@ -6,8 +6,7 @@ from typing import Any, Final
 
 import anyio
 
-from backends.tpu.planes import ChipState, PlaneKind, Request
-from backends.tpu.site import Site
+from backends.tpu.site import ChipState, PlaneKind, Request, Site
 from core.waiting import wait_until
 from tests.backends.tpu.planned import drawn
 from tests.backends.tpu.sites import opened

@@ -9,8 +9,7 @@ from typing import Final
 
 import pytest
 
-from backends.tpu.planes import ChipState, Stops
-from backends.tpu.site import Site
+from backends.tpu.site import ChipState, Site, Stops
 from core.journal import Journal
 from core.settings import GooglePlane, Settings
 from operations.runtime import Rehearsal

@@ -8,8 +8,7 @@ from typing import Any, Final
 
 import pytest
 
-from backends.tpu.planes import ChipState
-from backends.tpu.site import Site
+from backends.tpu.site import ChipState, Site
 from core.settings import GooglePlane, Settings
 from operations.runtime import Rehearsal
 from tests.backends.tpu.planted import NO_CHIP, ZONE, foreign, ours, until

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
-from backends.tpu.planes import Chip, Ended, Offer, Outcome, PlaneKind, Request
+from backends.tpu.site import Chip, Ended, Offer, Outcome, PlaneKind, Request
 from core.errors import OpsError
 
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final, Literal, TypeVar
 
 from backends.google.clients import MANAGED_BY
-from backends.tpu.planes import (
+from backends.tpu.site import (
     Chip,
     ChipState,
     Ended,

@@ -55,7 +55,7 @@ class Wire:
 @pytest.fixture
 def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
     """Listen to all clients that are opened from now on, and let nothing be waited for long."""
-    wire, prepare, threads = Wire(), clients._let_timeouts_end, compute._called
+    wire, prepare, threads = Wire(), clients._let_timeouts_end, compute.call
 
     def tap(client: Any) -> None:
         prepare(client)
@@ -63,15 +63,15 @@ def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
         for bare, method in tuple(methods.items()):
             methods[bare] = _tapped(wire, method)
 
-    async def called(what: str, seconds: float, call: Any, **arguments: Any) -> Any:
+    async def called(*place: Any, **arguments: Any) -> Any:
         gone = CloudUnavailable("Rehearsed: the connection is gone.", fix="Call again.")
-        return await wire.passed(gone, lambda: threads(what, seconds, call, **arguments))
+        return await wire.passed(gone, lambda: threads(*place, **arguments))
 
     monkeypatch.setattr(clients, "_let_timeouts_end", tap)
-    monkeypatch.setattr(compute, "_called", called)
+    monkeypatch.setattr(compute, "call", called)
     monkeypatch.setattr(google_errors, "patient", impatient)
-    monkeypatch.setattr("backends.tpu.planes.LOOK_SECONDS", 0.2)
-    monkeypatch.setattr("backends.tpu.firewall._EVERY_SECONDS", 0.02)
+    monkeypatch.setattr("backends.tpu.site.LOOK_SECONDS", 0.2)
+    monkeypatch.setattr("backends.tpu.compute._EVERY_SECONDS", 0.02)
     monkeypatch.setattr(search, "_LATE", search._LATE * 0)
     return wire
 

@@ -5,8 +5,16 @@ from typing import Any, Final
 from google.cloud.tpu_v2.types import Node
 
 from backends.tpu import vm
-from backends.tpu.planes import Blueprint, Chip, ChipState, ControlPlane, Outcome, Place, Request
-from backends.tpu.site import Site
+from backends.tpu.site import (
+    Blueprint,
+    Chip,
+    ChipState,
+    ControlPlane,
+    Outcome,
+    Place,
+    Request,
+    Site,
+)
 from core.records import DeploymentSpec
 from core.waiting import wait_until
 from planner.model import read_model

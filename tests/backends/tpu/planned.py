@@ -3,8 +3,7 @@
 from typing import Any, Final
 
 from backends.tpu.plan import make_plan
-from backends.tpu.planes import Blueprint
-from backends.tpu.site import Site
+from backends.tpu.site import Blueprint, Site
 from backends.tpu.vm import blueprint
 from core.records import DeploymentSpec, ModelShape, Plan
 from planner.model import read_model

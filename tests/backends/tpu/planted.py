@@ -4,8 +4,7 @@ from typing import Any, Final
 
 from google.cloud.tpu_v2 import Node, QueuedResource
 
-from backends.tpu.planes import ChipState, PlaneKind, Request
-from backends.tpu.site import Site, vm_id
+from backends.tpu.site import ChipState, PlaneKind, Request, Site, vm_id
 from core.waiting import wait_until
 from tests.backends.tpu.planned import drawn
 

@@ -10,9 +10,7 @@ from typing import Any, Final
 from backends.base import World
 from backends.tpu import search
 from backends.tpu.backend import opened as open_site
-from backends.tpu.planes import ControlPlane, Place, PlaneKind
-from backends.tpu.search import Search
-from backends.tpu.site import Inventory, Site
+from backends.tpu.site import ControlPlane, Inventory, Place, PlaneKind, Search, Site
 from backends.tpu.vm import blueprint
 from core.errors import OpsError
 from core.records import DeploymentSpec, Plan

@@ -23,9 +23,7 @@ from starlette.routing import Route
 from backends.base import World
 from backends.google.clients import DEPLOYMENT_LABEL, MANAGED_BY, SPEC_LABEL, TARGET_LABEL
 from backends.tpu.backend import opened
-from backends.tpu.planes import Chip, ChipState, Place
-from backends.tpu.search import Attempt, Search
-from backends.tpu.site import Site
+from backends.tpu.site import Attempt, Chip, ChipState, Place, Search, Site
 from backends.tpu.vm import blueprint
 from core.records import DeploymentSpec
 from core.settings import GooglePlane, Settings

@@ -7,7 +7,7 @@ import pytest
 
 from backends.common.engine import ask_models
 from backends.tpu import status
-from backends.tpu.planes import ChipState, Place
+from backends.tpu.site import ChipState, Place
 from core.address import KEY_HEADER
 from core.errors import NotReady, Unreachable
 from tests import certificates

@@ -6,9 +6,8 @@ import pytest
 
 from backends.google import secrets
 from backends.google.clients import HF_SECRET, SPEC_LABEL
-from backends.tpu import firewall, status
-from backends.tpu.planes import ChipState
-from backends.tpu.site import key_secret, vm_id
+from backends.tpu import compute, status
+from backends.tpu.site import ChipState, key_secret, vm_id
 from core.errors import Busy, CloudUnavailable, NotOurs, OpsError, PermissionDenied
 from core.records import State
 from core.settings import GooglePlane
@@ -33,7 +32,7 @@ async def test_a_chip_is_asked_for_with_all_that_it_needs(
         await on(site).apply(planned(site))
         assert cloud.asked == [A]
         assert "@sha256:" in of(site).blueprint.container.image
-        assert await firewall.let_in(site, "gemma") == ("127.0.0.1/32",)
+        assert await compute.let_in(site, "gemma") == ("127.0.0.1/32",)
         assert await secrets.read(site, key_secret("gemma"))
         assert not await secrets.exists(site, HF_SECRET)
         assert (await status.describe(site, "gemma")).state is State.QUEUED

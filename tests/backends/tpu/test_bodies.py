@@ -4,7 +4,7 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
-from backends.tpu import firewall
+from backends.tpu import compute
 from tests.backends.discovery import faults
 from tests.backends.tpu.orders import blueprint, request
 from tests.backends.tpu.sites import NAMES, offline
@@ -93,7 +93,7 @@ def test_a_subnetwork_is_one_of_the_zones_region() -> None:
 def test_a_firewall_rule_is_one_that_google_describes() -> None:
     """For one tag, one port, and whose it is in its description: rules have no labels."""
     site = offline("tpu-v6e-4")
-    rule = firewall.resource(site, "gemma", blueprint(site), ["203.0.113.7/32"])
+    rule = compute.firewall_rule(site, "gemma", blueprint(site), ["203.0.113.7/32"])
     body = dict(rule.body)
     assert faults("compute.v1", "Firewall", body) == []
     assert body["allowed"] == [{"IPProtocol": "tcp", "ports": ["8000"]}]

@@ -3,7 +3,7 @@
 import pytest
 
 from backends.tpu import status
-from backends.tpu.planes import ChipState
+from backends.tpu.site import ChipState
 from core.errors import DeploymentNotFound, Unsupported
 from core.records import State
 from core.settings import GooglePlane

@@ -6,8 +6,7 @@ from typing import Any, Final
 import pytest
 
 from backends.tpu import plan, zones
-from backends.tpu.planes import Place
-from backends.tpu.site import Site
+from backends.tpu.site import Place, Site
 from core.records import Check, Preflight
 from core.settings import GooglePlane
 from tests.backends.tpu.planned import planned

@@ -2,18 +2,20 @@
 
 import threading
 from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from google.cloud.compute_v1.types import Instance, InstanceAggregatedList, Operation
 
+from backends.base import World
 from backends.tpu import compute
-from backends.tpu.planes import ChipState
-from backends.tpu.site import Site, vm_id
+from backends.tpu.site import ChipState, Clients, Site, vm_id
 from core.errors import CloudTimeout, CloudUnavailable
-from core.settings import GooglePlane
+from core.settings import GooglePlane, Settings
 from tests.backends.tpu.orders import ZONE, becomes, blueprint, goes, request
-from tests.backends.tpu.sites import opened
+from tests.backends.tpu.sites import opened, target_of
 from tests.google_plane import Controls
 
 pytestmark = pytest.mark.anyio
@@ -149,6 +151,19 @@ async def _stop(site: Site) -> None:
     client.stop_unary(project=site.clients.project, zone=ZONE, instance=GEMMA, timeout=10)
 
 
+class _Hanging(Clients):
+    """Whoever asks it hears nothing."""
+
+    def __init__(self, gate: threading.Event) -> None:
+        super().__init__(
+            target_of("tpu-v6e-1"), World(Settings(google_cloud_project="p"), Path(), ())
+        )
+        self._gate = gate
+
+    async def compute(self, _name: str) -> Any:
+        return SimpleNamespace(get=lambda **_: self._gate.wait(20))
+
+
 async def test_a_client_that_never_comes_back_is_left_behind(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -157,7 +172,7 @@ async def test_a_client_that_never_comes_back_is_left_behind(
     gate = threading.Event()
     try:
         with pytest.raises(CloudTimeout):
-            await compute.read_call("wait", lambda **_: gate.wait(20))
+            await compute.call(_Hanging(gate), "wait", "Instances", "get")
     finally:
         gate.set()
 

@@ -7,9 +7,7 @@ import pytest
 
 from backends.google import errors
 from backends.tpu import compute
-from backends.tpu.planes import PlaneKind
-from backends.tpu.search import Search
-from backends.tpu.site import Site
+from backends.tpu.site import PlaneKind, Search, Site
 from core.errors import CloudTimeout
 from core.settings import GooglePlane
 from core.waiting import wait_until

@@ -5,9 +5,7 @@ from typing import Final, NamedTuple
 
 import pytest
 
-from backends.tpu.planes import PlaneKind
-from backends.tpu.search import Search
-from backends.tpu.site import Site, key_secret
+from backends.tpu.site import PlaneKind, Search, Site, key_secret
 from core.settings import GooglePlane
 from core.waiting import wait_until
 from tests.backends.tpu.faulty import WAYS, Way, Wire, ends, left, wire

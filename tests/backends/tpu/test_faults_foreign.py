@@ -7,9 +7,8 @@ import pytest
 from google.cloud.compute_v1.types import Allowed, Firewall
 
 from backends.google.errors import strictly
-from backends.tpu.compute import write_call
-from backends.tpu.planes import ChipState, PlaneKind, Request
-from backends.tpu.site import Site, vm_id
+from backends.tpu.compute import call
+from backends.tpu.site import ChipState, PlaneKind, Request, Site, vm_id
 from core.errors import NotOurs
 from core.settings import GooglePlane
 from tests.backends.tpu import orders, planted
@@ -35,10 +34,15 @@ async def rule(site: Site, name: str) -> None:
         allowed=[Allowed(I_p_protocol="tcp", ports=["8000"])],
         source_ranges=["10.0.0.0/8"],
     )
-    client = await site.clients.compute("Firewalls")
-    request = {"project": site.clients.project, "firewall_resource": said}
     with strictly("make their rule"):
-        await write_call("make it", client.insert_unary, request=request)
+        await call(
+            site.clients,
+            "make it",
+            "Firewalls",
+            "insert_unary",
+            writes=True,
+            firewall_resource=said,
+        )
 
 
 def seen(controls: Controls, project: str) -> dict[str, Any]:

@@ -6,9 +6,8 @@ import pytest
 from google.cloud.compute_v1.types import Allowed, Firewall
 
 from backends.lifecycle import advance, remove, unless_foreign
-from backends.tpu import firewall
-from backends.tpu.compute_client import prepare
-from backends.tpu.site import Site, vm_id
+from backends.tpu import compute
+from backends.tpu.site import Site, prepare, vm_id
 from core.errors import (
     CloudRefused,
     CloudUnavailable,
@@ -32,14 +31,14 @@ HOME, WORK = "203.0.113.7", "198.51.100.0/24"
 async def let_in(site: Site, name: str = "gemma", **said: Any) -> tuple[str, ...]:
     """Make the rule of a deployment; returns who is let in then."""
     made = blueprint(site, name, **said)
-    known = () if made.anybody else await firewall.callers(site)
-    assert await advance([firewall.resource(site, name, made, known)], seconds=10) is None
-    return await firewall.let_in(site, name)
+    known = () if made.anybody else await compute.callers(site)
+    assert await advance([compute.firewall_rule(site, name, made, known)], seconds=10) is None
+    return await compute.let_in(site, name)
 
 
 async def closed(site: Site) -> tuple[str, ...]:
     """Take it away; returns what was."""
-    rule = unless_foreign(firewall.resource(site, "gemma"))
+    rule = unless_foreign(compute.firewall_rule(site, "gemma"))
     removal = await remove([rule], seconds=10)
     assert removal.gone
     return removal.removed
@@ -85,7 +84,7 @@ async def test_the_callers_are_let_in_and_nobody_else_and_it_follows_them(
         before = controls.get(project)["calls"].count("compute.firewalls.patch")
         assert await let_in(site) == (WORK,)
         assert controls.get(project)["calls"].count("compute.firewalls.patch") == before
-        assert await let_in(site, anybody=True) == (firewall.ANYBODY,)
+        assert await let_in(site, anybody=True) == (compute.ANYBODY,)
 
 
 async def test_a_rule_that_somebody_switched_off_is_switched_on_again(
@@ -95,7 +94,7 @@ async def test_a_rule_that_somebody_switched_off_is_switched_on_again(
     async with opened(plane, project, google_allowed_addresses=HOME) as site:
         await let_in(site)
         await written(site, disabled=True)
-        assert await firewall.let_in(site, "gemma") == ()
+        assert await compute.let_in(site, "gemma") == ()
         assert await let_in(site) == (f"{HOME}/32",)
 
 
@@ -112,7 +111,7 @@ async def test_a_rule_that_is_not_ours_is_left_as_it_is(
         with pytest.raises(NotOurs):
             await let_in(site)
         assert await closed(site) == ()
-        assert await firewall.let_in(site, "gemma") == ()
+        assert await compute.let_in(site, "gemma") == ()
         client = await site.clients.compute("Firewalls")
         assert client.get(project=project, firewall=vm_id("gemma"), timeout=10) == before
 
@@ -172,7 +171,7 @@ async def test_a_rule_that_google_took_and_did_not_make_is_a_failure(
     plane: GooglePlane, project: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its operation alone says so."""
-    monkeypatch.setattr(firewall, "failure_of", lambda _operation: "No more rules.")
+    monkeypatch.setattr(compute, "failure_of", lambda _operation: "No more rules.")
     async with opened(plane, project, google_allowed_addresses=HOME) as site:
         with pytest.raises(CloudRefused) as caught:
             await let_in(site)
@@ -194,4 +193,4 @@ async def test_whoever_asks_is_let_in_where_nobody_is_named(
     plane: GooglePlane, project: str
 ) -> None:
     async with opened(plane, project) as site:
-        assert await firewall.callers(site) == ("127.0.0.1/32",)
+        assert await compute.callers(site) == ("127.0.0.1/32",)

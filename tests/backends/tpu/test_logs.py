@@ -10,7 +10,7 @@ import pytest
 from backends.base import LogQuery
 from backends.tpu import logs
 from backends.tpu.logs import WORKER
-from backends.tpu.planes import Place
+from backends.tpu.site import Place
 from core.reply import collecting_notes
 from logs.read import Line
 from tests.backends.tpu.stage import HERE, NOW, Stage, attempt, staged

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from backends.tpu.plan import engine_name
-from backends.tpu.planes import Place
+from backends.tpu.site import Place
 from backends.tpu.vm import blueprint
 from core.errors import InvalidArgument
 from core.records import ModelShape

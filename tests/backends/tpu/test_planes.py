@@ -6,8 +6,7 @@ import pytest
 
 from backends.google import errors
 from backends.tpu import compute
-from backends.tpu.planes import ChipState, PlaneKind
-from backends.tpu.site import vm_id
+from backends.tpu.site import ChipState, PlaneKind, vm_id
 from core.errors import (
     ApiDisabled,
     CloudRefused,

@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from backends.tpu import chips
-from backends.tpu.planes import ChipState
-from backends.tpu.site import Site
+from backends.tpu import search
+from backends.tpu.site import ChipState, Site
 from core.errors import InvalidArgument, NotOurs
 from core.settings import GooglePlane
 from tests.backends.tpu.planted import NO_CHIP, ZONE, foreign, ours, until
@@ -27,7 +26,7 @@ def stocked_out(controls: Controls, project: str) -> str:
 
 async def ids(site: Site) -> list[str]:
     site.inventory.forget()
-    return [row.id for row in await chips.list_queue(site)]
+    return [row.id for row in await search.list_queue(site)]
 
 
 async def test_everything_is_shown_whoever_made_it_and_by_whichever_control_plane(
@@ -37,7 +36,7 @@ async def test_everything_is_shown_whoever_made_it_and_by_whichever_control_plan
         await foreign(site, "theirs")
         await ours(site)
         await ours(site, "other", plane="compute")
-        rows = {row.id: row for row in await chips.list_queue(site)}
+        rows = {row.id: row for row in await search.list_queue(site)}
     assert list(rows)[-1] == "theirs"
     assert {row.ours for name, row in rows.items() if name != "theirs"} == {True}
     assert rows[OURS].deployment == "gemma"
@@ -56,7 +55,7 @@ async def test_a_leftover_that_another_target_made_is_ours_as_well(
         await ours(site)
         await until(site, OURS, ChipState.FAILED)
     async with opened(plane, stocked_out, "tpu-v6e-8-spot", folder=tmp_path) as site:
-        assert await chips.delete_leftover(site, ZONE, OURS) is True
+        assert await search.delete_leftover(site, ZONE, OURS) is True
         assert await ids(site) == []
 
 
@@ -66,7 +65,7 @@ async def test_a_leftover_of_others_is_never_touched(plane: GooglePlane, stocked
         await foreign(site, OURS)
         await until(site, OURS, ChipState.FAILED)
         with pytest.raises(NotOurs):
-            await chips.delete_leftover(site, ZONE, OURS)
+            await search.delete_leftover(site, ZONE, OURS)
         assert await ids(site) == [OURS]
 
 
@@ -79,7 +78,7 @@ async def test_what_is_no_leftover_is_not_deleted_as_one(
         await ours(site, seconds=7200)
         await until(site, OURS, ChipState.RUNNING)
         with pytest.raises(InvalidArgument) as refused:
-            await chips.delete_leftover(site, ZONE, OURS)
+            await search.delete_leftover(site, ZONE, OURS)
         assert "destroy_vllm(target='tpu-v6e-1', name='gemma')" in refused.value.fix
         assert await ids(site) == [OURS]
 
@@ -88,12 +87,12 @@ async def test_a_deletion_that_takes_long_is_not_taken_for_done(
     plane: GooglePlane, stocked_out: str, controls: Controls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is asked for once; the next look may find it gone."""
-    monkeypatch.setattr(chips, "_GONE_SECONDS", 0.4)
-    monkeypatch.setattr(chips, "_EVERY_SECONDS", 0.1)
+    monkeypatch.setattr(search, "_GONE_SECONDS", 0.4)
+    monkeypatch.setattr(search, "_EVERY_SECONDS", 0.1)
     controls.set(stocked_out, tpu_delete_seconds=60_000)
     async with opened(plane, stocked_out) as site:
         await ours(site)
         await until(site, OURS, ChipState.FAILED)
-        assert await chips.delete_leftover(site, ZONE, OURS) is False
-        (row,) = await chips.list_queue(site)
+        assert await search.delete_leftover(site, ZONE, OURS) is False
+        (row,) = await search.list_queue(site)
     assert row.state == "DELETING"

@@ -9,9 +9,8 @@ import pytest
 from google.cloud.tpu_v2.types import Node, QueuedResource
 
 from backends.tpu import queued_resources
-from backends.tpu.planes import Chip, ChipState, Place, Stops
 from backends.tpu.queued_resources import Flex
-from backends.tpu.site import vm_id
+from backends.tpu.site import Chip, ChipState, Place, Stops, vm_id
 from core.errors import NoCapacity, QuotaExceeded
 from core.settings import GooglePlane
 from tests.backends.tpu.orders import ZONE, becomes, blueprint, foreign_node, goes, request
@@ -51,12 +50,13 @@ def node(state: str = "READY", **said: Any) -> Node:
 )
 def test_a_node_belongs_to_the_request_that_it_names(owner: str) -> None:
     """Google may name the project by its number."""
-    assert queued_resources.belongs(node(queued_resource=owner), resource())
+    mine = node(queued_resource=owner)
+    assert queued_resources.own_node(resource(), mine) is mine
 
 
 def test_a_node_of_another_request_does_not() -> None:
     other = node(queued_resource=f"{PATH}/queuedResources/other")
-    assert not queued_resources.belongs(other, resource())
+    assert queued_resources.own_node(resource(), other) is None
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from google.cloud.cloudquotas_v1 import DimensionsInfo, QuotaDetails, QuotaInfo
 
 from backends.tpu import zones
-from backends.tpu.planes import ChipState, Place, PlaneKind, Provisioning
+from backends.tpu.site import ChipState, Place, PlaneKind, Provisioning
 from backends.tpu.zones import NO_LIMIT, Counting, room_for
 from core.settings import GooglePlane
 from tests.backends.tpu.planted import NO_CHIP, foreign, ours, until

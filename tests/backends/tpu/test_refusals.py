@@ -14,7 +14,7 @@ from google.api_core.exceptions import (
 )
 
 from backends.google.errors import strictly
-from backends.tpu.planes import meaning, refusal_error, translated_refusal
+from backends.tpu.site import meaning, refusal_error, translated_refusal
 from core.errors import CloudUnavailable, OpsError
 from tests.backends.tpu.orders import ZONE
 

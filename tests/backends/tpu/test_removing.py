@@ -9,8 +9,7 @@ from backends.google import secrets
 from backends.google.clients import HF_SECRET
 from backends.tpu import status
 from backends.tpu.backend import TpuBackend
-from backends.tpu.planes import ChipState
-from backends.tpu.site import Site, key_secret, vm_id
+from backends.tpu.site import ChipState, Site, key_secret, vm_id
 from core.errors import CloudUnavailable, DeploymentNotFound, NotOurs, PermissionDenied
 from core.records import State
 from core.reply import collecting_notes

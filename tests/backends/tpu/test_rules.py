@@ -6,9 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from backends.tpu import chips, vm
-from backends.tpu.planes import Chip, ChipState, Place
-from backends.tpu.site import key_secret, vm_id
+from backends.tpu import status, vm
+from backends.tpu.site import Chip, ChipState, Place, key_secret, vm_id
 from core.errors import InvalidArgument
 from core.records import NAME_PATTERN
 from planner.places import places
@@ -102,23 +101,23 @@ def test_each_target_has_the_price_of_its_chips_and_provisioning(target: str) ->
     """As the planner foresees it for the same place."""
     foreseen = price(places()[target]).usd_per_hour
     assert foreseen
-    assert chips.usd_per_hour(offline(target)) == pytest.approx(foreseen, abs=1e-4)
+    assert status.usd_per_hour(offline(target)) == pytest.approx(foreseen, abs=1e-4)
 
 
 def test_a_price_of_the_targets_own_wins() -> None:
     """Whoever runs the server may know better."""
     site = offline()
     own = target_of("tpu-v6e-1").model_copy(update={"usd_per_hour": 1.25})
-    assert chips.usd_per_hour(replace(site, target=own)) == 1.25
+    assert status.usd_per_hour(replace(site, target=own)) == 1.25
 
 
 def test_it_costs_from_the_chip_on_not_from_the_request() -> None:
     """A wait of hours is free."""
     site = offline()
-    hourly = chips.usd_per_hour(site)
+    hourly = status.usd_per_hour(site)
     assert hourly
-    spent = chips.usd_so_far(site, chip(GIVEN), GIVEN + timedelta(minutes=90))
+    spent = status.usd_so_far(site, chip(GIVEN), GIVEN + timedelta(minutes=90))
     assert spent == pytest.approx(1.5 * hourly, abs=1e-3)
-    assert chips.usd_so_far(site, chip(None), GIVEN) is None
-    assert chips.usd_so_far(site, None, GIVEN) is None
-    assert chips.usd_so_far(site, chip(GIVEN), GIVEN - timedelta(minutes=1)) == 0
+    assert status.usd_so_far(site, chip(None), GIVEN) is None
+    assert status.usd_so_far(site, None, GIVEN) is None
+    assert status.usd_so_far(site, chip(GIVEN), GIVEN - timedelta(minutes=1)) == 0

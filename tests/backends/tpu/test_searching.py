@@ -8,9 +8,7 @@ import pytest
 from backends.google.clients import EXPIRES_LABEL, MANAGED_BY
 from backends.lifecycle import remove
 from backends.tpu import search, zones
-from backends.tpu.planes import ChipState, Ended, Place
-from backends.tpu.search import Search
-from backends.tpu.site import vm_id
+from backends.tpu.site import ChipState, Ended, Place, Search, vm_id
 from core.errors import (
     ApiDisabled,
     CloudRefused,

@@ -6,8 +6,7 @@ from typing import Final
 import pytest
 
 from backends.tpu import search
-from backends.tpu.planes import ChipState, Ended, Place
-from backends.tpu.search import Search
+from backends.tpu.site import ChipState, Ended, Place, Search
 from core.errors import CloudTimeout, NoCapacity, QuotaExceeded
 from tests.backends.tpu.fake_planes import BEGIN, Cloud, Cut, Script
 from tests.backends.tpu.searches import (

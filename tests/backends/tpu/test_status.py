@@ -9,9 +9,9 @@ import anyio
 import pytest
 
 from backends.base import EngineFacts
-from backends.tpu import chips, status
-from backends.tpu.planes import ChipState, Ended, Place
-from backends.tpu.search import DELETING, REPLACING, RETURNING, SEARCHING, WAITS_IN
+from backends.tpu import search, status
+from backends.tpu.site import ChipState, Ended, Place
+from backends.tpu.status import DELETING, REPLACING, RETURNING, SEARCHING, WAITS_IN
 from core.errors import ApiDisabled, CloudUnavailable, DeploymentNotFound, NotOurs
 from core.records import Deployment, Failure, State
 from core.reply import collecting_notes
@@ -523,7 +523,7 @@ async def test_another_targets_and_others_are_not_listed(stage: Stage) -> None:
     stage.chip(labels={"vllm-devops-target": "tpu-v6e-4"})
     stage.chip(spec=stage.spec(name="theirs"), labels={"managed-by": "somebody"})
     assert not await status.list_deployments(stage.site)
-    assert len(await chips.list_chips(stage.site)) == 2
+    assert len(await stage.site.chips()) == 2
 
 
 async def test_another_targets_is_not_found_but_named(stage: Stage) -> None:
@@ -577,7 +577,7 @@ async def test_a_plane_that_does_not_answer_is_an_error(stage: Stage) -> None:
     stage.queued.broken = CloudUnavailable("Not there.", fix="")
     stage.chip()
     with pytest.raises(CloudUnavailable):
-        await chips.list_chips(stage.site)
+        await stage.site.chips()
 
 
 async def test_a_remembered_one_is_looked_at_where_it_was_placed(stage: Stage) -> None:
@@ -601,17 +601,17 @@ async def test_somebody_elses_vm_at_its_place_is_not_taken_for_it(stage: Stage) 
 async def test_what_was_asked_for_is_read_from_memory_or_metadata(stage: Stage) -> None:
     """Metadata that was spoiled says nothing."""
     stage.chip()
-    assert await chips.spec_of(stage.site, "gemma") == stage.spec()
+    assert await search.spec_of(stage.site, "gemma") == stage.spec()
     stage.chip(spec_json="{")
-    assert await chips.spec_of(stage.site, "gemma") is None
+    assert await search.spec_of(stage.site, "gemma") is None
     kept = stage.kept(attempt(""))
-    assert await chips.spec_of(stage.site, "gemma") == kept.blueprint.spec
+    assert await search.spec_of(stage.site, "gemma") == kept.blueprint.spec
 
 
 async def test_a_look_without_a_chip_gives_none(stage: Stage) -> None:
     """A search stands for it, and nothing in the cloud yet."""
     stage.kept(attempt("NO_CAPACITY"))
-    assert await chips.chip_of(stage.site, "gemma") is None
+    assert await search.chip_of(stage.site, "gemma") is None
 
 
 async def test_one_that_cannot_be_told_does_not_hide_the_others(stage: Stage) -> None:

@@ -9,9 +9,8 @@ import yaml
 
 from backends.tpu import plan
 from backends.tpu.compute import ComputePlane
-from backends.tpu.planes import ControlPlane, Place, PlaneKind, Request
 from backends.tpu.queued_resources import QueuedPlane
-from backends.tpu.search import Search
+from backends.tpu.site import ControlPlane, Place, PlaneKind, Request, Search
 from core.errors import NotFound
 from tests.backends.discovery import faults
 from tests.backends.tpu.chips import Chips

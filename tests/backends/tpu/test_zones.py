@@ -10,8 +10,7 @@ import pytest
 
 from backends.base import Zone
 from backends.tpu import zones
-from backends.tpu.planes import Place
-from backends.tpu.site import Site
+from backends.tpu.site import GIVEN, TIMED_OUT, Place, Site
 from core.reply import collecting_notes
 from core.settings import GooglePlane
 from tests.backends.tpu.fake_planes import BEGIN, Cloud
@@ -184,10 +183,8 @@ async def test_the_newest_of_each_place_counts(tmp_path: Path) -> None:
     """The file never grows beyond a row for each place."""
     site = site_on(Cloud(), tmp_path)
     await zones.remember_outcome(at(site, BEGIN), IN_A, "NO_CAPACITY", "No more.")
-    await zones.remember_outcome(at(site, BEGIN + timedelta(minutes=1)), IN_B, zones.GIVEN)
-    await zones.remember_outcome(
-        at(site, BEGIN + timedelta(minutes=2)), IN_A, zones.TIMED_OUT, "No."
-    )
+    await zones.remember_outcome(at(site, BEGIN + timedelta(minutes=1)), IN_B, GIVEN)
+    await zones.remember_outcome(at(site, BEGIN + timedelta(minutes=2)), IN_A, TIMED_OUT, "No.")
     found = zones.outcomes_of(site)
     assert {place: one.outcome for place, one in found.items()} == {
         IN_A: "TIMED_OUT",
@@ -208,7 +205,7 @@ async def test_another_provisioning_model_or_size_is_another_question(
     await zones.remember_outcome(at(site_on(cloud, tmp_path), BEGIN), IN_A, "ZONE_REFUSED")
     other = site_on(cloud, tmp_path, target)
     assert zones.outcomes_of(other) == {}
-    await zones.remember_outcome(at(other, BEGIN), IN_A, zones.GIVEN)
+    await zones.remember_outcome(at(other, BEGIN), IN_A, GIVEN)
     assert [one.outcome for one in zones.outcomes_of(other).values()] == ["GIVEN"]
     assert [one.outcome for one in zones.outcomes_of(site_on(cloud, tmp_path)).values()] == [
         "ZONE_REFUSED"
@@ -218,7 +215,7 @@ async def test_another_provisioning_model_or_size_is_another_question(
 async def test_another_project_knows_nothing_of_it(tmp_path: Path) -> None:
     """Its quotas and its access to zones are others."""
     cloud = Cloud()
-    await zones.remember_outcome(at(site_on(cloud, tmp_path), BEGIN), IN_A, zones.GIVEN)
+    await zones.remember_outcome(at(site_on(cloud, tmp_path), BEGIN), IN_A, GIVEN)
     assert zones.outcomes_of(site_on(cloud, tmp_path, google_cloud_project="other")) == {}
 
 
@@ -227,7 +224,7 @@ async def test_servers_that_write_at_once_lose_nothing(tmp_path: Path) -> None:
     site = site_on(Cloud(), tmp_path)
     async with anyio.create_task_group() as group:
         for place in (IN_A, IN_B, IN_C):
-            group.start_soon(zones.remember_outcome, site, place, zones.GIVEN)
+            group.start_soon(zones.remember_outcome, site, place, GIVEN)
     assert {*zones.outcomes_of(site)} == {IN_A, IN_B, IN_C}
 
 
@@ -237,5 +234,5 @@ async def test_a_file_that_cannot_be_read_is_begun_anew(tmp_path: Path) -> None:
     site.shared.mkdir(parents=True)
     (site.shared / "zones.json").write_text("{]")
     assert zones.outcomes_of(site) == {}
-    await zones.remember_outcome(site, IN_A, zones.GIVEN)
+    await zones.remember_outcome(site, IN_A, GIVEN)
     assert len(zones.outcomes_of(site)) == 1
