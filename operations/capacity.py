@@ -1,19 +1,37 @@
-"""Accelerators before they are had: quotas, zones, and requests that wait in a queue."""
+"""What a deployment needs before it is had: set-up, checks, quotas, zones, a place in a queue."""
 
+import hashlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
-from backends.base import Backend, FindsZones, HasQueue, HasQuotas, QueuedResource, Quota, Zone
+from pydantic import Field
+
+from backends.base import (
+    Backend,
+    FindsZones,
+    HasQueue,
+    HasQuotas,
+    QueuedResource,
+    Quota,
+    SetsUp,
+    Setup,
+    SetupStep,
+    Zone,
+)
 from backends.common.concurrency import in_time
 from core.errors import (
     Ambiguous,
+    ApiDisabled,
     DeploymentNotFound,
     InvalidArgument,
+    ModelNotFound,
     NextStep,
     NotFound,
     NotOurs,
     OpsError,
+    Unsupported,
 )
 from core.records import NAME_PATTERN, Answer, Deleted, Deployment, Plan, State, Target
 from core.reply import note
@@ -22,9 +40,175 @@ from operations.agreement import Preview, preview
 from operations.deployments import usual
 from operations.inventory import call_words
 from operations.models import require_on_hub
-from operations.preflight import offered_for
-from operations.resolve import Found, able, ask_each, chosen, find, find_among
+from operations.planning import DeploymentPlan
+from operations.resolve import Found, able, ask_each, calls, chosen, find, find_among
 from operations.runtime import Runtime
+from planner.flags import added_in
+
+
+async def held(
+    runtime: Runtime, foreseen: DeploymentPlan, *, check: bool, source: Mapping[str, object]
+) -> DeploymentPlan:
+    """Add what the target's backend says of the same plan, and with `check` its platform too.
+
+    `source` is where weights, image and chips come from, as `deploy_vllm` takes them.
+
+    Raises:
+        Unsupported: To be checked, but for a place that nothing can be deployed to from here.
+    """
+    if foreseen.target not in runtime.stage.targets:
+        if check:
+            raise Unsupported(
+                f"{foreseen.target} can be planned for, not deployed to.",
+                fix=f"Leave `check` out, or give one of {', '.join(runtime.stage.targets)}.",
+            )
+        return foreseen
+    if not (foreseen.fits or check):
+        return foreseen
+    backend = runtime.stage.backend(foreseen.target)
+    said = {name: value for name, value in source.items() if value}
+    foreseen = foreseen.model_copy(update={"arguments": {**foreseen.arguments, **said}})
+    try:
+        spec = deployments.specify(
+            backend.target, None, foreseen.model, runtime, **foreseen.arguments
+        )
+        try:
+            await require_on_hub(runtime.settings, backend.target, spec, ask=check)
+        except ModelNotFound as exc:
+            if spec.weights:  # they name the Hub
+                raise
+            foreseen = foreseen.model_copy(update={"missing": f"{exc.summary} {exc.fix}"})
+        wanted = await deployments.plan(backend, spec, force=True)
+    except InvalidArgument as exc:
+        why = f"{exc.summary} {exc.fix}"
+        return foreseen.model_copy(update={"fits": False, "reasons": (*foreseen.reasons, why)})
+    for warning in wanted.warnings:
+        note(warning)
+    line = " ".join((foreseen.engine_line, *added_in(wanted.spec.engine_args)))
+    foreseen = foreseen.model_copy(update={"engine_line": line})
+    if not check:
+        return foreseen
+    preflight = await backend.check(wanted)
+    return foreseen.model_copy(update={"checks": preflight.checks})
+
+
+class SetupReport(Answer):
+    """What a target needs, and what was made of it just now."""
+
+    target: str
+    made: tuple[str, ...]
+    """Seen to be there now, and not there before."""
+    missing: tuple[str, ...]
+    """Still not there."""
+    steps: tuple[SetupStep, ...]
+    wanted: NextStep | None = Field(default=None, exclude=True)
+    """The deployment that was refused for want of it."""
+
+    def summary(self) -> str:
+        """Say whether anything is left to do, and what a month of it costs."""
+        if self.missing:
+            return f"{self.target} still lacks {len(self.missing)}: {'; '.join(self.missing)}."
+        made = "nothing was changed"
+        if self.made:
+            made = f"{_counted(len(self.made), 'thing')} made"
+        return f"{self.target} is set up: {made} ({_bill(self.steps)})."
+
+    def facts(self) -> Mapping[str, Any]:
+        """Return what was made."""
+        return {"made": self.made}
+
+    def next_steps(self) -> tuple[NextStep, ...]:
+        """Go on with what is missing, else with the deployment that was wanted, or a choice."""
+        here = {"target": self.target}
+        if self.missing:
+            return (NextStep("setup_target", here),)
+        choose = NextStep("recommend_deployment", {"targets": [self.target]})
+        return (self.wanted or choose, NextStep("check_gpu_quotas", here))
+
+
+@contextmanager
+def offered_for(target: Target) -> Iterator[None]:
+    """Let a refusal of a cloud that is not set up offer its setup."""
+    try:
+        yield
+    except ApiDisabled as exc:
+        exc.next_steps = (NextStep("setup_target", {"target": target.name}),)
+        raise
+
+
+def setting_up(runtime: Runtime, target: str | None) -> tuple[Target, SetsUp]:
+    """Give the target that is to be set up.
+
+    Raises:
+        Unsupported: It needs nothing of the kind.
+        Ambiguous: Several do, and none is named.
+    """
+    return chosen(runtime.stage, SetsUp, "be set up", target)
+
+
+def to_set_up(target: Target, seen: Setup) -> Preview | None:
+    """Ask where anything would be made."""
+    if not seen.missing:
+        return None
+    asked = hashlib.sha256(repr([step.command for step in seen.missing]).encode()).hexdigest()
+    things = _counted(len(seen.missing), "thing")
+    what = f"Set up {target.name}, once: make {things} ({_bill(seen.missing)})"
+    shown = preview("setup_target", target.name, "", what, None, None, asked)
+    return shown.model_copy(update={"makes": tuple(step.what for step in seen.missing)})
+
+
+async def set_up(runtime: Runtime, target: Target, backend: SetsUp, seen: Setup) -> SetupReport:
+    """Make what was seen to be missing, and say what is there then.
+
+    Raises:
+        CloudError: A step failed; those before it are made, and a second call goes on.
+    """
+    now = await backend.set_up() if seen.missing else seen
+    there = {step.what for step in now.steps if step.done}
+    tried = [
+        one
+        for one in calls(runtime.stage.journal)
+        if one.tool == "deploy_vllm" and one.arguments.get("target") == target.name
+    ]
+    wanted = None  # the newest deployment, if it was refused for want of this
+    if tried and tried[-1].result == ApiDisabled.code:
+        given = {name: said for name, said in tried[-1].arguments.items() if name != "confirm"}
+        wanted = NextStep("deploy_vllm", given)
+    return SetupReport(
+        target=target.name,
+        made=tuple(step.what for step in seen.missing if step.what in there),
+        missing=tuple(step.what for step in now.missing),
+        steps=now.steps,
+        wanted=wanted,
+    )
+
+
+def _bill(steps: Sequence[SetupStep]) -> str:
+    """Say what they cost while nothing is deployed."""
+    paid = [step for step in steps if step.usd_per_month]
+    if not paid:
+        return "$0 a month until something is deployed"
+    total = sum(step.usd_per_month for step in paid)
+    what = "; ".join(step.what[0].lower() + step.what[1:] for step in paid)
+    return f"${total:.2f} a month, used or not: {what}"
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number or 'no'} {noun}{'s' * (number != 1)}"
+
+
+def _together(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    """Return for each saying the targets that it is true of."""
+    found: dict[str, list[str]] = {}
+    for said, target in pairs:
+        found.setdefault(said, []).append(target)
+    return found
+
+
+def _causes(pairs: Iterable[tuple[str, str]]) -> tuple[str, ...]:
+    """Say each cause once, with its targets."""
+    return tuple(f"{', '.join(targets)}: {said}" for said, targets in _together(pairs).items())
+
 
 _ASK_FOR_MORE: Final = (
     "In the cloud's console open the project's page of quotas, search for {quota}, choose"
@@ -46,47 +230,71 @@ class QuotaRow(Quota):
     fix: str | None = None
     """How to get more, where it is not enough for one."""
 
+    def room(self) -> str:
+        """Say how many replicas more may run there, and of what that is reckoned."""
+        if self.first_grant:
+            granted = f"its first deployment is granted {self.first_grant}"
+            return f"not used in {self.region} yet; {granted}"
+        if self.limit is None:
+            return "not known"
+        held = f"{self.limit:g} {self.accelerator} allowed in {self.region}"
+        if self.in_use is None:
+            most = _counted(self.replicas or 0, "replica")
+            return f"{most} at most ({held}; what is in use is not known)"
+        return (
+            f"{_counted(self.more or 0, 'replica')} more may run ({held}, {self.in_use:g} in use)"
+        )
+
+    def short(self) -> str:
+        """Say the number alone."""
+        if self.more is None and self.replicas != 0:
+            return "with the first deployment" if self.first_grant else "not known"
+        return str(self.more or "none")
+
+    def trouble(self) -> str | None:
+        """Say why not even one may run, or why nobody knows."""
+        if self.limit is None:
+            return self.detail
+        full = "all of it is in use" if self.replicas else f"the limit is {self.limit:g}"
+        return f"{full}. {self.fix}" if self.fix else None
+
 
 class Quotas(Answer):
     """The quotas of one target, or of all."""
 
     quotas: tuple[QuotaRow, ...]
 
+    @property
+    def _counting(self) -> list[QuotaRow]:
+        return [row for row in self.quotas if row.counts]
+
     def summary(self) -> str:
         """Say how many replicas more may run, and where."""
-        rows = [row for row in self.quotas if row.counts]
+        rows = self._counting
         if len(rows) == 1:
-            return f"{rows[0].target}: {_room(rows[0])}."
-        found: dict[str, list[str]] = {}
-        for row in rows:
-            found.setdefault(_more(row), []).append(row.target)
+            return f"{rows[0].target}: {rows[0].room()}."
+        found = _together((row.short(), row.target) for row in rows)
         said = (f"{more} on {', '.join(names)}" for more, names in found.items())
         return f"Replicas more that may run: {'; '.join(said)}."
 
     def facts(self) -> Mapping[str, Any]:
         """Return the quota that each target is held to, as far as it is known."""
-        rows = [row for row in self.quotas if row.counts and row.limit is not None]
-        more = ("quota", "accelerator") if len(rows) == 1 else ()
-        fields = ("target", "region", "limit", "in_use", *more)
-        return {"quotas": [row.model_dump(include=set(fields)) for row in rows]}
+        rows = [row for row in self._counting if row.limit is not None]
+        more = {"quota", "accelerator"} if len(rows) == 1 else set[str]()
+        fields = {"target", "region", "limit", "in_use", *more}
+        return {"quotas": [row.model_dump(include=fields) for row in rows]}
 
     def warnings(self) -> tuple[str, ...]:
         """Warn where not even one replica may run, and where nobody knows."""
-        return tuple(_warnings_quotas(self.quotas))
+        return _causes((said, row.target) for row in self._counting if (said := row.trouble()))
 
     def next_steps(self) -> tuple[NextStep, ...]:
         """Choose what to deploy where there is room, else set up what could not be read."""
-        rows = [row for row in self.quotas if row.counts]
-        open_to = (
-            row.target
-            for row in rows
-            if row.more or (row.more is None and (row.replicas or row.first_grant))
-        )
-        room = next(open_to, None)
-        if room:
-            return (NextStep("recommend_deployment", {"targets": [room]}),)
-        unset = next((row.target for row in rows if "setup_target" in row.detail), None)
-        return (NextStep("setup_target", {"target": unset}),) if unset else ()
+        for row in self._counting:
+            if row.more or (row.more is None and (row.replicas or row.first_grant)):
+                return (NextStep("recommend_deployment", {"targets": [row.target]}),)
+        unset = [row.target for row in self._counting if "setup_target" in row.detail]
+        return tuple(NextStep("setup_target", {"target": one}) for one in unset[:1])
 
 
 async def check(runtime: Runtime, target: str | None) -> Quotas:
@@ -103,17 +311,18 @@ async def check(runtime: Runtime, target: str | None) -> Quotas:
     those = able(stage, HasQuotas)
     if target or not those:
         only, one = chosen(stage, HasQuotas, "read quotas", target)
-        return Quotas(quotas=_rows_quotas(only, await one.quotas()))
-    seen, failed = await ask_each({name: backend.quotas for name, backend in those.items()})
+        seen, failed = {only.name: await one.quotas()}, dict[str, OpsError]()
+    else:
+        asks = {name: backend.quotas for name, backend in those.items()}
+        seen, failed = await ask_each(asks)
     if not seen:
         raise next(iter(failed.values()))
-    rows = {name: _rows_quotas(stage.targets[name], found) for name, found in seen.items()}
-    rows |= {name: (_not_read(stage.targets[name], exc),) for name, exc in failed.items()}
-    return Quotas(quotas=tuple(row for name in those for row in rows[name]))
-
-
-def _rows_quotas(target: Target, quotas: Sequence[Quota]) -> tuple[QuotaRow, ...]:
-    return tuple(row_of(target, one, counts=number == 0) for number, one in enumerate(quotas))
+    rows = []
+    for name in those if len(seen) + len(failed) > 1 else seen:
+        where = stage.targets[name]
+        for number, quota in enumerate(seen.get(name) or [_not_read(where, failed[name])]):
+            rows.append(row_of(where, quota, counts=number == 0))
+    return Quotas(quotas=tuple(rows))
 
 
 def row_of(target: Target, quota: Quota, *, counts: bool) -> QuotaRow:
@@ -136,50 +345,14 @@ def row_of(target: Target, quota: Quota, *, counts: bool) -> QuotaRow:
     )
 
 
-def _not_read(target: Target, why: OpsError) -> QuotaRow:
-    unread = Quota(
+def _not_read(target: Target, why: OpsError) -> Quota:
+    return Quota(
         quota="not read",
         region=target.region or "not known",
         accelerator=target.accelerator or "not known",
         limit=None,
         detail=f"{why.summary} {why.fix}",
     )
-    return row_of(target, unread, counts=True)
-
-
-def _room(row: QuotaRow) -> str:
-    """Say how many replicas more may run there, and of what that is reckoned."""
-    if row.first_grant:
-        return f"not used in {row.region} yet; its first deployment is granted {row.first_grant}"
-    if row.limit is None:
-        return "not known"
-    held = f"{row.limit:g} {row.accelerator} allowed in {row.region}"
-    if row.in_use is None:
-        return f"{_replicas(row.replicas)} at most ({held}; what is in use is not known)"
-    return f"{_replicas(row.more)} more may run ({held}, {row.in_use:g} in use)"
-
-
-def _replicas(number: int | None) -> str:
-    return f"{number or 'no'} replica{'s' * (number != 1)}"
-
-
-def _more(row: QuotaRow) -> str:
-    if row.more is None and row.replicas != 0:
-        return "with the first deployment" if row.first_grant else "not known"
-    return str(row.more or "none")
-
-
-def _warnings_quotas(rows: Sequence[QuotaRow]) -> Iterator[str]:
-    """Say each cause once, with the targets that it keeps from running or from being known."""
-    causes: dict[str, list[str]] = {}
-    for row in rows:
-        if row.counts and row.limit is None:
-            causes.setdefault(row.detail, []).append(row.target)
-        elif row.fix:
-            full = "all of it is in use" if row.replicas else f"the limit is {row.limit:g}"
-            causes.setdefault(f"{full}. {row.fix}", []).append(row.target)
-    for cause, targets in causes.items():
-        yield f"{', '.join(targets)}: {cause}"
 
 
 _ZONES_MOST: Final = 24
@@ -206,38 +379,62 @@ class Zones(Answer):
     left_out: int = 0
     """Of the least promising."""
 
+    def _by_target(self) -> dict[str, list[ZoneRow]]:
+        names = dict.fromkeys(name for row in self.zones for name in row.targets)
+        return {name: [row for row in self.zones if name in row.targets] for name in names}
+
     def summary(self) -> str:
         """Name the zones that nothing is known against, once for all targets with the same."""
-        found: dict[str, list[str]] = {}
-        for target in dict.fromkeys(name for row in self.zones for name in row.targets):
-            here = [row for row in self.zones if target in row.targets]
-            zones = [row.zone for row in here if row.usable]
-            more = f" and {len(zones) - _NAMED} more" if len(zones) > _NAMED else ""
-            untold = [row.zone for row in here if row.hardware and row.usable is None][:_NAMED]
-            to_try = f"{_TO_TRY} zones={untold}" if untold else "no zone"
-            said = f"{', '.join(zones[:_NAMED])}{more}" if zones else to_try
-            found.setdefault(said, []).append(target)
-        said = " ".join(f"{', '.join(targets)}: {zones}." for zones, targets in found.items())
+        pairs = ((_zones_said(rows), target) for target, rows in self._by_target().items())
+        said = " ".join(f"{one}." for one in _causes(pairs))
         return f"{said} {_BY_ASKING}" if said else "No zone is known."
 
     def facts(self) -> Mapping[str, Any]:
         """Return the quota and the last outcome of each zone that may give a chip."""
-        rows = [row for row in self.zones if row.usable][:_SHOWN]
-        return {"zones": [_facts_zones(row) for row in rows]}
+        rows = []
+        for row in [row for row in self.zones if row.usable][:_SHOWN]:
+            limits = [int(quota.limit) for quota in row.quotas if quota.limit is not None]
+            last = row.outcomes[0] if row.outcomes else None
+            rows.append(
+                {
+                    "zone": row.zone,
+                    "targets": ", ".join(row.targets),
+                    "chips_allowed": min(limits, default=None),
+                    "last": f"{last.outcome} {last.minutes_ago} min ago" if last else None,
+                }
+            )
+        return {"zones": rows}
 
     def warnings(self) -> tuple[str, ...]:
         """Say where no zone can be used, and why, each cause once."""
-        return tuple(_warnings_zones(self.zones))
+        return _causes(
+            (
+                _NOT_SET_UP
+                if "setup_target" in rows[0].verdict
+                else f"{rows[0].zone}: {rows[0].verdict}",
+                target,
+            )
+            for target, rows in self._by_target().items()
+            if not any(row.usable for row in rows)
+        )
 
     def next_steps(self) -> tuple[NextStep, ...]:
         """Choose what to deploy to the best, or see to what stands against all."""
-        best = next((row for row in self.zones if row.usable), None)
-        if best:
-            return (NextStep("recommend_deployment", {"targets": [best.targets[0]]}),)
-        unset = next((row for row in self.zones if "setup_target" in row.verdict), None)
-        if unset:
-            return (NextStep("setup_target", {"target": unset.targets[0]}),)
+        for row in self.zones:
+            if row.usable:
+                return (NextStep("recommend_deployment", {"targets": [row.targets[0]]}),)
+        for row in self.zones:
+            if "setup_target" in row.verdict:
+                return (NextStep("setup_target", {"target": row.targets[0]}),)
         return (NextStep("check_gpu_quotas"),) if self.zones else ()
+
+
+def _zones_said(rows: Sequence[ZoneRow]) -> str:
+    zones = [row.zone for row in rows if row.usable]
+    more = f" and {len(zones) - _NAMED} more" if len(zones) > _NAMED else ""
+    untold = [row.zone for row in rows if row.hardware and row.usable is None][:_NAMED]
+    to_try = f"{_TO_TRY} zones={untold}" if untold else "no zone"
+    return f"{', '.join(zones[:_NAMED])}{more}" if zones else to_try
 
 
 async def look(runtime: Runtime, target: str | None) -> Zones:
@@ -251,52 +448,25 @@ async def look(runtime: Runtime, target: str | None) -> Zones:
     those = able(stage, FindsZones)
     if target or not those:
         only, one = chosen(stage, FindsZones, "look for zones", target)
-        return _bounded({only.name: await one.zones()})
-    seen, failed = await ask_each({name: backend.zones for name, backend in those.items()})
+        seen, failed = {only.name: await one.zones()}, dict[str, OpsError]()
+    else:
+        seen, failed = await ask_each({name: backend.zones for name, backend in those.items()})
     if not seen:
         raise next(iter(failed.values()))
     for name, why in failed.items():
         note(f"{name} could not be looked at: {why.summary} {why.fix}")
-    return _bounded({name: seen[name] for name in those if name in seen})
-
-
-def _bounded(seen: dict[str, Sequence[Zone]]) -> Zones:
-    """Make one row of what is the same for several targets; the least promising are left out."""
+    names = [name for name in stage.targets if name in seen]
     targets: dict[Zone, list[str]] = {}
-    for name, zones in seen.items():
-        for zone in zones:
+    for name in names:
+        for zone in seen[name]:
             targets.setdefault(zone, []).append(name)
     order = {True: 0, None: 1, False: 2}
     rows = sorted(targets, key=lambda zone: order[zone.usable])
+    shown = rows[:_ZONES_MOST]
     return Zones(
-        zones=tuple(
-            ZoneRow(**row.model_dump(), targets=tuple(targets[row])) for row in rows[:_ZONES_MOST]
-        ),
-        left_out=max(0, len(rows) - _ZONES_MOST),
+        zones=tuple(ZoneRow(**row.model_dump(), targets=tuple(targets[row])) for row in shown),
+        left_out=len(rows) - len(shown),
     )
-
-
-def _facts_zones(row: ZoneRow) -> Mapping[str, Any]:
-    limits = [int(quota.limit) for quota in row.quotas if quota.limit is not None]
-    last = row.outcomes[0] if row.outcomes else None
-    return {
-        "zone": row.zone,
-        "targets": ", ".join(row.targets),
-        "chips_allowed": min(limits, default=None),
-        "last": f"{last.outcome} {last.minutes_ago} min ago" if last else None,
-    }
-
-
-def _warnings_zones(rows: Sequence[ZoneRow]) -> Iterator[str]:
-    causes: dict[str, list[str]] = {}
-    for target in dict.fromkeys(name for row in rows for name in row.targets):
-        here = [row for row in rows if target in row.targets]
-        if not any(row.usable for row in here):
-            unset = "setup_target" in here[0].verdict
-            cause = _NOT_SET_UP if unset else f"{here[0].zone}: {here[0].verdict}"
-            causes.setdefault(cause, []).append(target)
-    for cause, targets in causes.items():
-        yield f"{', '.join(targets)}: {cause}"
 
 
 TOOL: Final = "manage_queued_resource"
@@ -306,8 +476,8 @@ LIST: Final = (NextStep("list_queued_resources"),)
 _LISTS: Final = "list queued resources"
 _QUEUE_MOST: Final = 60
 """Rows of one answer."""
-
-
+_SECONDS: Final = 40.0
+_SEARCHES: Final = frozenset({State.QUEUED, State.CREATING})
 _MOST_LEFTOVERS: Final = 5
 """That are offered for deletion in one answer."""
 
@@ -329,7 +499,7 @@ class Queue(Answer):
         total = len(self.resources) + self.left_out
         leftovers = sum(row.leftover for row in self.resources)
         price = "" if self.usd_per_hour is None else f" (${self.usd_per_hour:.2f} an hour)"
-        counted = f"{total} TPU{'s' * (total != 1)} and requests for one: {ours} ours{price}"
+        counted = f"{_counted(total, 'TPU')} and requests for one: {ours} ours{price}"
         return f"{counted}, {total - ours} others', {leftovers} leftovers."
 
     def facts(self) -> Mapping[str, Any]:
@@ -386,19 +556,14 @@ async def everything(runtime: Runtime, target: str | None, zone: str | None) -> 
         Unsupported: No target has a queue.
         CloudError: It cannot be looked at.
     """
-    rows = [
-        row
-        for row in await _rows_queue(runtime, target)
-        if zone in {None, row.zone} and target in {None, row.target}
-    ]
-    targets = runtime.stage.targets
-    billed = [
-        targets[row.target]
-        for row in rows
-        if row.ours and not row.leftover and (bool(row.node) or row.state == "RUNNING")
-        if row.target in targets
-    ]
-    prices = [each.usd_per_hour for each in billed if each.usd_per_hour is not None]
+    every = await _rows_queue(runtime, target)
+    rows = [row for row in every if zone in {None, row.zone} and target in {None, row.target}]
+    prices = []
+    for row in rows:
+        where = runtime.stage.targets.get(row.target)
+        has_chips = row.ours and not row.leftover and (bool(row.node) or row.state == "RUNNING")
+        if has_chips and where and where.usd_per_hour is not None:
+            prices.append(where.usd_per_hour)
     return Queue(
         resources=tuple(rows[:_QUEUE_MOST]),
         left_out=max(0, len(rows) - _QUEUE_MOST),
@@ -412,17 +577,17 @@ async def describe(runtime: Runtime, name: str, target: str | None, zone: str | 
     Raises:
         NotFound: There is none, and no deployment of that name either.
     """
-    rows = await named(runtime, name, target, zone)
+    rows = await _named(runtime, name, target, zone)
     leftovers_last = sorted(rows, key=lambda row: row.leftover)
     ours = next((row for row in leftovers_last if row.deployment), None)
-    found = await deployment_on(runtime, ours, name, target)
+    found = await _deployment_on(runtime, ours, name, target)
     if not rows and found is None:
-        raise nothing(name, zone)
+        raise _nothing(name, zone)
     told = usual(runtime, found.deployment) if found else None
     return Described(name=name, resources=tuple(rows), deployment=told)
 
 
-async def named(
+async def _named(
     runtime: Runtime, name: str, target: str | None, zone: str | None
 ) -> list[QueuedResource]:
     """Give those of an id, or of a deployment, whoever made them."""
@@ -433,7 +598,7 @@ async def named(
     ]
 
 
-async def deployment_on(
+async def _deployment_on(
     runtime: Runtime, row: QueuedResource | None, name: str, target: str | None
 ) -> Found | None:
     """Give the deployment that stands on a request, or else the one of that name."""
@@ -449,7 +614,7 @@ async def deployment_on(
     return None
 
 
-def nothing(name: str, zone: str | None) -> NotFound:
+def _nothing(name: str, zone: str | None) -> NotFound:
     """Nothing is called so."""
     where = f" in {zone[:40]}" if zone else ""
     return NotFound(
@@ -475,10 +640,6 @@ def _leftover(row: QueuedResource) -> str:
 
 def _deletion(row: QueuedResource) -> NextStep:
     return NextStep(TOOL, {"action": "delete", "name": row.id, "zone": row.zone})
-
-
-_SECONDS: Final = 40.0
-_SEARCHES: Final = frozenset({State.QUEUED, State.CREATING})
 
 
 class LeftoverDeleted(Answer):
@@ -537,9 +698,9 @@ async def to_delete(runtime: Runtime, name: str, target: str | None, zone: str |
         Ambiguous: Several are called so.
         InvalidArgument: It is no leftover, and its deployment is not to be seen from here.
     """
-    rows = await named(runtime, name, target, zone)
+    rows = await _named(runtime, name, target, zone)
     row = _the_one(rows)
-    found = await deployment_on(runtime, row, name, target)
+    found = await _deployment_on(runtime, row, name, target)
     if row and row.leftover and (found is None or await _stands_elsewhere(runtime, row, found)):
         what = (
             f"Delete the leftover {row.id} in {row.zone} ({row.control_plane}, {row.state}),"
@@ -552,7 +713,7 @@ async def to_delete(runtime: Runtime, name: str, target: str | None, zone: str |
         shown = agreement.to_destroy(found, purge=False)
         return Removal(_by_this_tool(shown, "delete"), deployment=found)
     if row is None:
-        raise nothing(name, zone)
+        raise _nothing(name, zone)
     raise InvalidArgument(
         f"{row.id} in {row.zone} is {row.state}: no leftover, and no target of this server has the"
         f" deployment {row.deployment!r} on it.",
@@ -601,7 +762,7 @@ async def _stands_elsewhere(runtime: Runtime, leftover: QueuedResource, found: F
     """Whether the leftover's deployment has, or is about to have, another chip."""
     if found.deployment.state in _SEARCHES:
         return True
-    others = await named(runtime, leftover.deployment, leftover.target, None)
+    others = await _named(runtime, leftover.deployment, leftover.target, None)
     key = (leftover.zone, leftover.control_plane)
     return any(row.ours and (row.zone, row.control_plane) != key for row in others)
 

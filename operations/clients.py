@@ -9,7 +9,7 @@ import stat
 import tempfile
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from ipaddress import ip_address
 from itertools import count
 from pathlib import Path
@@ -29,7 +29,16 @@ CALL_SECONDS: Final = 120
 START_SECONDS: Final = 30
 """Codex gives a server 10 s; the first start after an install compiles every module."""
 
+SCRIPT: Final = "server.py"
 _TABLE: Final = Path(__file__).with_name("clients.toml")
+_LEAST_SECONDS: Final = {"call": 60, "start": 20}
+"""A tool takes 45 s at most; the first start after an install compiles every module."""
+_ADDRESSES: Final = frozenset(("url", "httpUrl", "serverUrl"))
+"""The fields by which entries name the address of a server; some clients read several."""
+_OF_STDIO: Final = frozenset(("command", "args", "cwd", "env", "env_vars", "envFile"))
+_OF_HTTP: Final = _ADDRESSES | {"headers", "http_headers", "bearer_token_env_var", "oauth"}
+
+Entry = dict[str, Any]
 
 
 class Timeout(Record):
@@ -149,11 +158,10 @@ def render(configs: Sequence[ClientConfig], client: str | None) -> str:
     return "\n".join(f"# {one.client.title}: {one.where}\n{one.text}\n" for one in wanted)
 
 
-Entry = dict[str, Any]
-
-
 def _words(client: Client, file: Path, entry: Entry) -> Iterator[ClientConfig]:
-    yield ClientConfig(client=client, where=_short(file), text=rendered(client, entry))
+    home = Path.home()
+    where = str("~" / file.relative_to(home)) if file.is_relative_to(home) else str(file)
+    yield ClientConfig(client=client, where=where, text=rendered(client, entry))
     if client.shell:
         command = shlex.join((entry["command"], *entry["args"]))
         pairs = [f"{name}={value}" for name, value in entry.get("env", {}).items()]
@@ -162,21 +170,9 @@ def _words(client: Client, file: Path, entry: Entry) -> Iterator[ClientConfig]:
         yield ClientConfig(client=client, where="a shell", text=text)
 
 
-def _short(file: Path) -> str:
-    """Write it as a person would."""
-    home = Path.home()
-    return str("~" / file.relative_to(home)) if file.is_relative_to(home) else str(file)
-
-
-ADDRESSES: Final = frozenset(("url", "httpUrl", "serverUrl"))
-"""The fields by which entries name the address of a server; some clients read several."""
-_OF_STDIO: Final = frozenset(("command", "args", "cwd", "env", "env_vars", "envFile"))
-_OF_HTTP: Final = ADDRESSES | {"headers", "http_headers", "bearer_token_env_var", "oauth"}
-
-
 def by_command(client: Client, root: Path, settings: Mapping[str, str] | None = None) -> Entry:
     """Let the client start the server of the checkout at `root`, with these settings."""
-    started = {"command": str(root / ".venv" / "bin" / "python"), "args": [str(root / "server.py")]}
+    started = {"command": str(root / ".venv" / "bin" / "python"), "args": [str(root / SCRIPT)]}
     env = {"env": dict(settings)} if settings else {}
     return {**client.stdio, **started, **env, **client.times}
 
@@ -187,35 +183,13 @@ def by_address(client: Client, url: str, *, token: bool) -> Entry:
     Raises:
         InvalidArgument: It is no address, or one that holds a secret, or the client takes none.
     """
-    _checked(url)
+    _require_address(url)
     if client.address is None:
         raise InvalidArgument(
             f"{client.title} takes no address in its file: it starts servers itself.",
             fix="Leave URL out; or add the address in the client's own settings (Connectors).",
         )
-    entry = {**client.http, client.address: url, **client.times}
-    return {**entry, **client.token} if token else entry
-
-
-def merged(old: Mapping[str, Any], ours: Entry) -> Entry:
-    """Set what is ours and keep the rest; of two time-outs the longer one stays.
-
-    What belongs to the other way of reaching a server goes: no client takes both. What was meant
-    for another address goes too: its headers may hold a secret; and so does another script's `cwd`.
-    An address in another field is such a one: some clients would call it still.
-    """
-    there = {"args"} if "command" in ours else ADDRESSES & (ours.keys() | old.keys())
-    moved = any(name not in ours or old.get(name) != ours[name] for name in there)
-    gone = _OF_HTTP if "command" in ours else _OF_STDIO
-    if moved:
-        gone |= _OF_HTTP | {"cwd"}
-    kept = {name: value for name, value in old.items() if name not in gone}
-    if (kept.get("type") in {None, "stdio"}) != ("command" in ours):
-        kept.pop("type", None)  # of the other way
-    both = {name: _both(kept.get(name), value) for name, value in ours.items()}
-    if "env" in ours:
-        both["env"] = {**(kept.get("env") or {}), **ours["env"]}
-    return {**kept, **both}
+    return {**client.http, client.address: url, **client.times, **(client.token if token else {})}
 
 
 def is_local(url: str) -> bool:
@@ -227,14 +201,7 @@ def is_local(url: str) -> bool:
         return host == "localhost"
 
 
-def _both(old: Any, new: Any) -> Any:
-    if isinstance(new, dict) and isinstance(old, Mapping):
-        return {**old, **{name: old.get(name, value) for name, value in new.items()}}
-    number = isinstance(new, int) and isinstance(old, int | float) and not isinstance(old, bool)
-    return max(old, new) if number else new
-
-
-def _checked(url: str) -> None:
+def _require_address(url: str) -> None:
     try:
         parts = urlsplit(url)
         host = parts.hostname if parts.port != 0 else None
@@ -257,13 +224,35 @@ def _checked(url: str) -> None:
         )
 
 
-SCRIPT: Final = "server.py"
-_BOM: Final = "\ufeff"
-"""Editors of Windows begin a file with it."""
+def merged(old: Mapping[str, Any], ours: Entry) -> Entry:
+    """Set what is ours and keep the rest; of two time-outs the longer one stays.
+
+    What belongs to the other way of reaching a server goes: no client takes both. What was meant
+    for another address goes too: its headers may hold a secret; and so does another script's `cwd`.
+    An address in another field is such a one: some clients would call it still.
+    """
+    there = {"args"} if "command" in ours else _ADDRESSES & (ours.keys() | old.keys())
+    gone = _OF_HTTP if "command" in ours else _OF_STDIO
+    if any(name not in ours or old.get(name) != ours[name] for name in there):
+        gone |= _OF_HTTP | {"cwd"}
+    kept = {name: value for name, value in old.items() if name not in gone}
+    if (kept.get("type") in {None, "stdio"}) != ("command" in ours):
+        kept.pop("type", None)  # of the other way
+    for name, new in ours.items():
+        before = kept.get(name)
+        if name == "env":
+            kept[name] = {**(before or {}), **new}
+        elif isinstance(new, dict) and isinstance(before, Mapping):
+            kept[name] = {**new, **before}
+        elif isinstance(new, int) and isinstance(before, int | float) and before is not True:
+            kept[name] = max(before, new)
+        else:
+            kept[name] = new
+    return kept
 
 
 def entry_in(client: Client, text: str) -> Mapping[str, Any] | None:
-    """Give our entry as it stands in a client's configuration.
+    """Return our entry as it stands in a client's configuration.
 
     Raises:
         ValueError: The text is not what the client writes; the message quotes nothing of it.
@@ -274,33 +263,28 @@ def entry_in(client: Client, text: str) -> Mapping[str, Any] | None:
     return found
 
 
-def changed(client: Client, text: str, ours: Entry) -> str:
-    """Give the text with our entry; all else means what it did.
-
-    It is read again before it is given: what means anything else than it should is refused.
-
-    Raises:
-        ValueError: The text cannot be read, or cannot be changed so.
-    """
-    plain = text.removeprefix(_BOM)
-    before, old = _read(client, plain), entry_in(client, plain)
-    entry = merged(old or {}, ours)
-    if old == entry:
-        return text
-    wanted = {**before, client.under: {**_servers(client, before), SERVER_KEY: entry}}
-    new = _toml(plain, client.under, entry) if client.form == "toml" else _json(plain, wanted)
-    if _read(client, new) != wanted:
-        raise ValueError("it is written in a way that cannot be added to safely")
-    if text.count("\n") == text.count("\r\n") > 0:
-        new = new.replace("\r\n", "\n").replace("\n", "\r\n")
-    return _BOM + new if text.startswith(_BOM) else new
-
-
 def rendered(client: Client, entry: Entry) -> str:
     """Write a configuration that holds nothing but our entry."""
     if client.form == "toml":
         return _toml("", client.under, entry).strip()
     return _json("", {client.under: {SERVER_KEY: entry}}).strip()
+
+
+def _changed(client: Client, text: str, ours: Entry) -> str:
+    """Return the text with our entry; it is read again: what else it says must mean what it did.
+
+    Raises:
+        ValueError: The text cannot be read, or cannot be changed so.
+    """
+    before, old = _read(client, text), entry_in(client, text)
+    entry = merged(old or {}, ours)
+    if old == entry:
+        return text
+    wanted = {**before, client.under: {**_servers(client, before), SERVER_KEY: entry}}
+    new = _toml(text, client.under, entry) if client.form == "toml" else _json(text, wanted)
+    if _read(client, new) != wanted:
+        raise ValueError("it is written in a way that cannot be added to safely")
+    return new
 
 
 def _json(text: str, wanted: Mapping[str, Any]) -> str:
@@ -316,12 +300,13 @@ def _toml(text: str, under: str, entry: Entry) -> str:
     from tomlkit.exceptions import TOMLKitError
 
     try:
-        document: Any = tomlkit.parse(text)
-        if under not in document:
-            document[under] = tomlkit.table(is_super_table=True)
-        new = SERVER_KEY not in document[under]
-        if new:
-            document[under][SERVER_KEY] = tomlkit.table()
+        document: Any = tomlkit.parse(text if not text or text.endswith("\n") else f"{text}\n")
+        servers = document.setdefault(under, tomlkit.table(is_super_table=True))
+        if SERVER_KEY not in servers:
+            servers[SERVER_KEY] = tomlkit.table()
+            new = True
+        else:
+            new = False
         table = document[under][SERVER_KEY]
         for name in [one for one in table if one not in entry]:
             del table[name]
@@ -330,23 +315,17 @@ def _toml(text: str, under: str, entry: Entry) -> str:
                 table[name] = value
         if new:
             table.add(tomlkit.nl())  # apart from the table that follows, if one does
-        written = tomlkit.dumps(document)
+        return tomlkit.dumps(document)
     except (TOMLKitError, TypeError, AttributeError) as exc:
         raise ValueError("its tables are written in a way that cannot be added to") from exc
-    before, header, rest = written.partition(f"\n[{under}.{SERVER_KEY}]")
-    apart = "\n" if new and header and before.strip() and not before.endswith("\n") else ""
-    written = f"{before}{apart}{header}{rest}"
-    return written.removesuffix("\n") if new and written.endswith("\n\n") else written
 
 
 def _read(client: Client, text: str) -> Mapping[str, Any]:
     try:
         if client.form == "toml":
-            return tomllib.loads(text.removeprefix(_BOM))
+            return tomllib.loads(text)
         found = json.loads(
-            text.removeprefix(_BOM).strip() or "{}",
-            object_pairs_hook=_once,
-            parse_constant=_no_constant,
+            text.strip() or "{}", object_pairs_hook=_once, parse_constant=_no_constant
         )
     except RecursionError as exc:
         raise ValueError("it is nested too deeply") from exc
@@ -376,10 +355,6 @@ def _servers(client: Client, tables: Mapping[str, Any]) -> Mapping[str, Any]:
     raise ValueError(f"'{client.under}' is no table of servers")
 
 
-_LEAST_SECONDS: Final = {"call": 60, "start": 20}
-"""A tool takes 45 s at most; the first start after an install compiles every module."""
-
-
 class Seen(Record):
     """One client's configuration; nothing of what stands in it is quoted."""
 
@@ -397,26 +372,26 @@ def look(root: Path, environment: Mapping[str, str]) -> tuple[Seen, ...]:
 
 def look_at(client: Client, file: Path, root: Path) -> Seen:
     """Look at one file of a client."""
+    seen = partial(Seen, client=client)
     try:
-        text = text_of(file)
+        text = _text_of(file)
         entry = entry_in(client, text or "")
     except (OSError, ValueError) as exc:
-        return Seen(client=client, state="unreadable", detail=f"{file} cannot be read: {why(exc)}.")
+        return seen(state="unreadable", detail=f"{file} cannot be read: {_why(exc)}.")
     if text is None:
-        return Seen(client=client, state="absent", detail=f"{file} is not there.")
+        return seen(state="absent", detail=f"{file} is not there.")
     if entry is None:
-        return Seen(client=client, state="without", detail=f"{file} does not name {SERVER_KEY}.")
+        return seen(state="without", detail=f"{file} does not name {SERVER_KEY}.")
     if wrong := [*_of_start(entry, root), *_of_times(client, entry)]:
-        return Seen(client=client, state="wrong", detail=f"{file}: {'; '.join(wrong)}.")
+        return seen(state="wrong", detail=f"{file}: {'; '.join(wrong)}.")
     if entry.get("disabled") is True or entry.get("enabled") is False:
-        said = f"{file} names {SERVER_KEY}, and has it switched off."
-        return Seen(client=client, state="off", detail=said)
+        return seen(state="off", detail=f"{file} names {SERVER_KEY}, and has it switched off.")
     does = "starts this checkout" if "command" in entry else "calls an address"
-    return Seen(client=client, state="well", detail=f"{file} {does}.")
+    return seen(state="well", detail=f"{file} {does}.")
 
 
 def _of_start(entry: Mapping[str, Any], root: Path) -> Iterator[str]:
-    if ADDRESSES & entry.keys() and "command" not in entry:
+    if _ADDRESSES & entry.keys() and "command" not in entry:
         return
     command, arguments = entry.get("command"), entry.get("args", [])
     if not isinstance(command, str) or not isinstance(arguments, list):
@@ -460,6 +435,14 @@ class Change(Record):
         """Whether there is anything to change."""
         return self.old != self.new
 
+    def difference(self) -> str:
+        """Show what is set, which is ours, and by name alone what goes: that may hold a secret."""
+        old, new = (entry_in(self.client, text or "") or {} for text in (self.old, self.new))
+        sets = {name: value for name, value in self.entry.items() if old.get(name) != new[name]}
+        gone = [f"-{name}" for name, value in old.items() if new.get(name) != value]
+        lines = [f"+{line}" for line in rendered(self.client, sets).splitlines()] if sets else []
+        return "\n".join((str(self.file), *gone, *lines))
+
 
 def change(client: Client, file: Path, entry: Entry) -> Change:
     """Say what writing would change; nothing is written.
@@ -469,27 +452,17 @@ def change(client: Client, file: Path, entry: Entry) -> Change:
     """
     file = Path(os.path.realpath(file))
     try:
-        old = text_of(file)
-        new = changed(client, old or "", entry)
+        old = _text_of(file)
+        new = _changed(client, old or "", entry)
         if old is not None and old != new:
-            _refuse_read_only(file)
+            _require_writable(file)
     except (OSError, ValueError) as exc:
-        raise _by_hand(client, file, entry, why(exc)) from exc
+        raise _by_hand(client, file, entry, exc) from exc
     return Change(client=client, file=file, old=old, new=new, entry=entry)
 
 
-def difference(wanted: Change) -> str:
-    """Show what is set, which is ours, and by name alone what goes: that may hold a secret."""
-    client, ours = wanted.client, wanted.entry
-    old, new = (entry_in(client, text or "") or {} for text in (wanted.old, wanted.new))
-    sets = {name: value for name, value in ours.items() if old.get(name) != new.get(name)}
-    gone = [f"-{name}" for name, value in old.items() if new.get(name) != value]
-    lines = [f"+{line}" for line in rendered(client, sets).splitlines()] if sets else []
-    return "\n".join((str(wanted.file), *gone, *lines))
-
-
 def write(wanted: Change) -> Path | None:
-    """Write it as a whole or not at all; give the copy of what was there before.
+    """Write it as a whole or not at all; return the copy of what was there before.
 
     Raises:
         Busy: Somebody else has changed the file since it was looked at.
@@ -498,22 +471,26 @@ def write(wanted: Change) -> Path | None:
     client, file = wanted.client, wanted.file
     again = f"Close {client.title}, then run the same command again."
     try:
-        if text_of(file) != wanted.old:
+        if _text_of(file) != wanted.old:
             said = f"{file} was changed by somebody else meanwhile; nothing was written."
             raise Busy(said, fix=again)
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)  # such files hold secrets
-        copy = _copied(file, wanted.old) if wanted.old is not None else None
-        _replaced(file, wanted.new, like=file)
-        seen = entry_in(client, text_of(file) or "")
+        copy = None
+        if wanted.old is not None:
+            names = (f"{file.name}.bak{number or ''}" for number in count())
+            copy = next(path for name in names if not os.path.lexists(path := file.with_name(name)))
+            _replace(copy, wanted.old, like=file)
+        _replace(file, wanted.new, like=file)
+        seen = entry_in(client, _text_of(file) or "")
     except (OSError, ValueError) as exc:
-        raise _by_hand(client, file, wanted.entry, why(exc)) from exc
+        raise _by_hand(client, file, wanted.entry, exc) from exc
     if seen != entry_in(client, wanted.new):
         raise Busy(f"{file} was written, and says something else again.", fix=again)
     return copy
 
 
-def text_of(file: Path) -> str | None:
-    """Read it to the letter, its line ends as well; None where there is none.
+def _text_of(file: Path) -> str | None:
+    """Read a file; None where there is none.
 
     Raises:
         OSError: It cannot be read, or is a folder, a pipe or a link in a circle.
@@ -529,30 +506,13 @@ def text_of(file: Path) -> str | None:
     return file.read_bytes().decode("utf-8")
 
 
-def why(exc: Exception) -> str:
-    """Say why a file cannot be used; nothing of it is quoted."""
-    if isinstance(exc, UnicodeError):
-        return "it is not UTF-8"
-    if isinstance(exc, OSError):
-        return (exc.strerror or str(exc)).lower()
-    return str(exc)
-
-
-def _refuse_read_only(file: Path) -> None:
+def _require_writable(file: Path) -> None:
     """Leave alone what its owner or another program protects, though it could be replaced."""
     if not file.stat().st_mode & stat.S_IWUSR or not os.access(file, os.W_OK):
         raise OSError("it is read-only")
 
 
-def _copied(file: Path, text: str) -> Path:
-    """Copy it beside itself, under the first name that is free."""
-    names = (f"{file.name}.bak{number or ''}" for number in count())
-    copy = next(path for name in names if not os.path.lexists(path := file.with_name(name)))
-    _replaced(copy, text, like=file)
-    return copy
-
-
-def _replaced(file: Path, text: str, *, like: Path) -> None:
+def _replace(file: Path, text: str, *, like: Path) -> None:
     """Put a whole file in its place, with the owner and mode of another; else nobody else's."""
     there = like.stat() if like.exists() else None
     number, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
@@ -561,21 +521,26 @@ def _replaced(file: Path, text: str, *, like: Path) -> None:
             made.write(text.encode("utf-8"))
             made.flush()
             if there:
-                _belongs_as(made.fileno(), there)
-            os.fsync(made.fileno())
+                if there.st_uid != os.geteuid():  # by sudo: its owner must be able to read it
+                    os.fchown(number, there.st_uid, there.st_gid)
+                os.fchmod(number, stat.S_IMODE(there.st_mode))
+            os.fsync(number)
         Path(name).replace(file)
     finally:
         Path(name).unlink(missing_ok=True)
 
 
-def _belongs_as(number: int, there: os.stat_result) -> None:
-    if there.st_uid != os.geteuid():  # by sudo: its owner must be able to read it afterwards
-        os.fchown(number, there.st_uid, there.st_gid)
-    os.fchmod(number, stat.S_IMODE(there.st_mode))
+def _why(exc: Exception) -> str:
+    """Say why a file cannot be used; nothing of it is quoted."""
+    if isinstance(exc, UnicodeError):
+        return "it is not UTF-8"
+    if isinstance(exc, OSError):
+        return (exc.strerror or str(exc)).lower()
+    return str(exc)
 
 
-def _by_hand(client: Client, file: Path, entry: Entry, why: str) -> HostError:
+def _by_hand(client: Client, file: Path, entry: Entry, exc: Exception) -> HostError:
     return HostError(
-        f"{file} stays as it is: {why}.",
+        f"{file} stays as it is: {_why(exc)}.",
         fix=f"Put '{SERVER_KEY}' into it by hand:\n{rendered(client, entry)}",
     )

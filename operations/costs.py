@@ -1,7 +1,6 @@
 """What a target costs: by the hour and month, and under a load."""
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -20,8 +19,6 @@ from planner.advise import Goal, Offer, candidates, consider
 from planner.places import Place, Size, accelerator
 from planner.price import HOURS_PER_MONTH, load_cost, price
 
-_DAYS_PER_WEEK: Final = 7
-_CURRENCY: Final = re.compile(r"\s*([A-Za-z]{3})\s*[=:]?\s*([0-9]+(?:\.[0-9]+)?)\s*")
 _CROWD: Final = 32
 """Requests at once that a volume is worked off with, where nobody says how many users there are."""
 
@@ -38,26 +35,53 @@ class Money(NamedTuple):
         return words if self.code == "USD" else f"{self.code} {words.removeprefix('$')}"
 
 
+def currency(words: str | None) -> Money:
+    """Read a currency with its rate, such as `EUR 0.92`.
+
+    >>> currency("eur 0.92").say(100)
+    'EUR 92'
+
+    Raises:
+        InvalidArgument: It has no rate.
+    """
+    if words is None:
+        return Money()
+    code, _, rate = words.replace("=", " ").replace(":", " ").strip().partition(" ")
+    try:
+        money = Money(code.upper(), float(rate))
+    except ValueError:
+        money = Money(rate=0)
+    if not (len(money.code) == 3 and money.code.isalpha() and 0 < money.rate < math.inf):
+        raise InvalidArgument(
+            f"No rate of '{words}' is known here.",
+            fix="Give the currency with what a dollar is in it: currency='EUR 0.92'.",
+        )
+    return money
+
+
 class Hours(Record):
-    """When it is used."""
+    """When and how much it is used."""
 
     hours_per_day: float | None = Field(default=None, gt=0, le=24)
-    days_per_week: float | None = Field(default=None, gt=0, le=_DAYS_PER_WEEK)
+    days_per_week: float | None = Field(default=None, gt=0, le=7)
     requests_per_day: int | None = Field(default=None, ge=1)
     tokens_per_day: int | None = Field(default=None, ge=1)
 
     @property
     def days(self) -> float:
-        """Return the days of a month in which it is used."""
-        share = (self.days_per_week or _DAYS_PER_WEEK) / _DAYS_PER_WEEK
-        return HOURS_PER_MONTH / 24 * share
+        """Days of a month in which it is used."""
+        return HOURS_PER_MONTH / 24 * (self.days_per_week or 7) / 7
 
     @property
     def a_month(self) -> float | None:
-        """Return the hours of a month in which it is to run; None where nobody says."""
+        """Hours of a month in which it is to run; None where nobody says."""
         if self.hours_per_day is None and self.days_per_week is None:
             return None
         return (self.hours_per_day or 24) * self.days
+
+
+HOURS: Final = frozenset(Hours.model_fields)
+"""Arguments that say when and how much it is used."""
 
 
 class Volume(Record):
@@ -91,113 +115,76 @@ class Hosted(Record):
     """What as many replicas can answer."""
 
 
-def currency(words: str | None) -> Money:
-    """Read a currency with its rate, such as `EUR 0.92`.
+class Question(NamedTuple):
+    """What a call says beside target, model and load."""
 
-    >>> currency("eur 0.92").say(100)
-    'EUR 92'
-
-    Raises:
-        InvalidArgument: It has no rate.
-    """
-    if words is None:
-        return Money()
-    match = _CURRENCY.fullmatch(words)
-    if match is None or not float(match.group(2)):
-        raise InvalidArgument(
-            f"No rate of '{words}' is known here.",
-            fix="Give the currency with what a dollar is in it: currency='EUR 0.92'.",
-        )
-    return Money(match.group(1).upper(), float(match.group(2)))
+    hours: Mapping[str, Any]
+    hosted_price: Sequence[float] | None = None
+    currency: str | None = None
+    region: str | None = None
 
 
-def volume(
-    offer: Offer, where: Place, goal: Goal, hours: Hours, *, per_hour: float
-) -> Volume | None:
-    """Return what a volume takes there; None where none was said, or no price is known.
+class _Case(NamedTuple):
+    """An offer with the load and the hours that it is priced for."""
 
-    `per_hour` is how many requests one replica answers.
-    """
-    tokens = goal.load.prompt_tokens + goal.load.output_tokens
-    asked = hours.requests_per_day or (hours.tokens_per_day or 0) / tokens
-    hourly = offer.price.usd_per_hour
-    if not asked or hourly is None:
-        return None
-    a_day = asked / per_hour
-    window = hours.hours_per_day or 24
-    replicas = max(1, math.ceil(a_day / window))
-    running = hours.a_month or goal.hours_per_month
-    month = running * hourly * replicas
-    sleeps = where.scale_to_zero and hours.a_month is None
-    monthly_tokens = asked * tokens * hours.days / 1e6
-    said = f"{hours.requests_per_day or 0:,} requests"
-    return Volume(
-        said=said if hours.requests_per_day else f"{hours.tokens_per_day or 0:,} tokens",
-        requests_per_day=asked,
-        million_tokens_per_month=monthly_tokens,
-        replicas=replicas,
-        work_hours_per_month=a_day * hours.days,
-        usd_per_month=month,
-        usd_per_month_least=a_day * hours.days * hourly if sleeps else None,
-        usd_per_million_tokens=month / monthly_tokens,
-    )
-
-
-def hosted(
-    prices: Sequence[float] | None,
-    offer: Offer,
-    goal: Goal,
-    hours: Hours,
-    taken: Volume | None,
-    *,
-    per_hour: float,
-) -> Hosted | None:
-    """Hold a month's bill against a hosted service's prices for a million tokens in and out.
-
-    Raises:
-        InvalidArgument: It is not two prices.
-    """
-    month = taken.usd_per_month if taken else offer.price.usd_per_month
-    if prices is None or month is None:
-        return None
-    amounts = goal.load.prompt_tokens, goal.load.output_tokens
-    if len(prices) != len(amounts) or min(prices) < 0 or not any(prices):
-        raise InvalidArgument(
-            "A hosted service has two prices.",
-            fix="Give dollars for a million tokens in and out: hosted_price=[0.1, 0.4].",
-        )
-    blend = sum(n * price for n, price in zip(amounts, prices, strict=True)) / sum(amounts)
-    a_day = per_hour * (hours.hours_per_day or 24) * sum(amounts)
-    return Hosted(
-        usd_per_million_tokens=blend,
-        usd_per_month=blend * taken.million_tokens_per_month if taken else None,
-        break_even_tokens_per_day=month / blend * 1e6 / hours.days,
-        most_tokens_per_day=a_day * (taken.replicas if taken else 1),
-    )
-
-
-def _per_hour(offer: Offer, where: Place, goal: Goal, users: int | None) -> float:
-    """Return the requests that one replica answers in an hour, with as many at once as it holds."""
-    (shape,) = candidates(goal)
-    together = users or max(1, min(_CROWD, offer.full.concurrency))
-    load = goal.load.model_copy(update={"concurrency": together})
-    device = accelerator(where.accelerator)
-    return load_cost(shape, device, offer.flags, load, 1.0).requests_per_second.middle * 3600
-
-
-HOURS: Final = frozenset(Hours.model_fields)
-"""Arguments that say when and how much it is used."""
-
-
-class _Meant(NamedTuple):
-    """What a call is about."""
-
+    offer: Offer
     where: Place
-    model: str | None
-    chosen: str | None = None
-    """What they come from, if that is not the call."""
-    known: Remembered | None = None
-    """The deployment that was taken for it."""
+    goal: Goal
+    hours: Hours
+    per_hour: float
+    """Requests that one replica answers."""
+
+    @property
+    def tokens(self) -> int:
+        """Of one request and its answer."""
+        return self.goal.load.prompt_tokens + self.goal.load.output_tokens
+
+    def volume(self) -> Volume | None:
+        """Return what the volume takes; None where none was said, or no price is known."""
+        hours, hourly = self.hours, self.offer.price.usd_per_hour
+        asked = hours.requests_per_day or (hours.tokens_per_day or 0) / self.tokens
+        if not asked or hourly is None:
+            return None
+        work = asked / self.per_hour
+        replicas = max(1, math.ceil(work / (hours.hours_per_day or 24)))
+        month = (hours.a_month or self.goal.hours_per_month) * hourly * replicas
+        sleeps = self.where.scale_to_zero and hours.a_month is None
+        million = asked * self.tokens * hours.days / 1e6
+        said = f"{hours.tokens_per_day or 0:,} tokens"
+        return Volume(
+            said=f"{hours.requests_per_day:,} requests" if hours.requests_per_day else said,
+            requests_per_day=asked,
+            million_tokens_per_month=million,
+            replicas=replicas,
+            work_hours_per_month=work * hours.days,
+            usd_per_month=month,
+            usd_per_month_least=work * hours.days * hourly if sleeps else None,
+            usd_per_million_tokens=month / million,
+        )
+
+    def hosted(self, prices: Sequence[float] | None, taken: Volume | None) -> Hosted | None:
+        """Hold a month's bill against a hosted service's prices for a million tokens in and out.
+
+        Raises:
+            InvalidArgument: It is not two prices.
+        """
+        month = taken.usd_per_month if taken else self.offer.price.usd_per_month
+        if prices is None or month is None:
+            return None
+        if len(prices) != 2 or min(prices) < 0 or not any(prices):
+            raise InvalidArgument(
+                "A hosted service has two prices.",
+                fix="Give dollars for a million tokens in and out: hosted_price=[0.1, 0.4].",
+            )
+        load = self.goal.load
+        blend = (load.prompt_tokens * prices[0] + load.output_tokens * prices[1]) / self.tokens
+        a_day = self.per_hour * (self.hours.hours_per_day or 24) * self.tokens
+        return Hosted(
+            usd_per_million_tokens=blend,
+            usd_per_month=blend * taken.million_tokens_per_month if taken else None,
+            break_even_tokens_per_day=month / blend * 1e6 / self.hours.days,
+            most_tokens_per_day=a_day * (taken.replicas if taken else 1),
+        )
 
 
 class CostEstimate(Foresight):
@@ -244,18 +231,19 @@ class CostEstimate(Foresight):
 
     def facts(self) -> Mapping[str, Any]:
         """Return the bill in one currency, and what it rests on."""
-        code, rate, bill = self.money.code.lower(), self.money.rate, self.bill
+        code, rate, of = self.money.code.lower(), self.money.rate, self.bill
         volume = self.volume
         money = {
-            "per_hour": bill.usd_per_hour,
-            "per_month": volume.usd_per_month if volume else bill.usd_per_month,
-            "per_active_user_hour": None if volume else bill.usd_per_active_user_hour,
+            "per_hour": of.usd_per_hour,
+            "per_month": volume.usd_per_month if volume else of.usd_per_month,
+            "per_active_user_hour": None if volume else of.usd_per_active_user_hour,
         }
         tokens = {
-            "usd_per_million_tokens": bill.usd_per_million_tokens,
-            "usd_per_1000_requests": bill.usd_per_1000_requests,
+            "usd_per_million_tokens": of.usd_per_million_tokens,
+            "usd_per_1000_requests": of.usd_per_1000_requests,
             "load": self.load if self.model else None,
         }
+        shown = {"replicas", "million_tokens_per_month", "work_hours_per_month"}
         return {
             "target": self.target,
             "model": self.model,
@@ -264,20 +252,18 @@ class CostEstimate(Foresight):
             **{f"{code}_{name}": each * rate for name, each in money.items() if each is not None},
             **(tokens if rate == 1 and volume is None else {}),
             "duty": self.duty,
-            "replicas": volume and volume.replicas,
-            "million_tokens_per_month": volume and volume.million_tokens_per_month,
-            "work_hours_per_month": volume and volume.work_hours_per_month,
-            "sources": list(bill.sources),
+            **(volume.model_dump(include=shown) if volume else {}),
+            "sources": list(of.sources),
             "measured": self.measured and self.measured.run,
         }
 
     def warnings(self) -> tuple[str, ...]:
         """Say where sources disagree, and which figures nobody measured."""
         shown = ", ".join(each.partition(" = ")[0] for each in self.bill.sources)
-        disagree = (f"Sources disagree on the price: {shown}.",)
+        disagree = f"Sources disagree on the price: {shown}."
         simulated = self.measured is not None and self.measured.simulated
         said = (
-            *(disagree if self.bill.sources_disagree else ()),
+            *((disagree,) if self.bill.sources_disagree else ()),
             *self.warned,
             *((SIMULATED_RUN,) if simulated else ()),
         )
@@ -296,27 +282,25 @@ class CostEstimate(Foresight):
         to = f" to {self.money.say(most)}" if self.bill.sources_disagree and most > amount else ""
         return f"{self.money.say(amount)}{to}"
 
+    def _running(self) -> str:
+        if self.hours_per_month == HOURS_PER_MONTH:
+            return "always on (730 hours)"
+        return f"at {self.hours_per_month:.3g} hours"
+
     def _hosts(self) -> str:
-        """Say the host that this is the price of, and of others where no model chooses one."""
         if self.host is None:
             return ""
         others = (f"{self.money.say(usd)} an hour with {host}" for host, usd in self.larger_hosts)
-        larger = "".join(f"; {each}, for larger models" for each in others)
-        return f" with {self.host}{larger}"
+        return f" with {'; '.join((self.host, *(f'{one}, for larger models' for one in others)))}"
 
     def _of_volume(self, found: Volume) -> str:
-        say, many = self.money.say, found.replicas
-        least = found.usd_per_month_least
-        asleep = (
-            f", from {say(least)} if the requests come together and it sleeps between them"
-            if least is not None
-            else ""
-        )
+        say, least = self.money.say, found.usd_per_month_least
+        asleep = "" if least is None else f", from {say(least)} if it sleeps between requests"
+        many = f"{found.replicas} replica{'s' if found.replicas > 1 else ''}"
         return (
-            f"{found.said} a day on {self.target}:"
-            f" {self._range(found.usd_per_month)} a month with {many}"
-            f" replica{'s' if many > 1 else ''}"
-            f" {self._running()}{asleep} ({say(found.usd_per_million_tokens)} per million tokens)."
+            f"{found.said} a day on {self.target}: {self._range(found.usd_per_month)} a month with"
+            f" {many} {self._running()}{asleep} ({say(found.usd_per_million_tokens)} per million"
+            " tokens)."
         )
 
     def _against_hosted(self) -> str:
@@ -324,8 +308,10 @@ class CostEstimate(Foresight):
         if other is None:
             return ""
         even, most = other.break_even_tokens_per_day, other.most_tokens_per_day
-        price = say(other.usd_per_million_tokens)
-        words = f" Break-even with {price} per million is at {even / 1e6:,.3g} million tokens a day"
+        words = (
+            f" Break-even with {say(other.usd_per_million_tokens)} per million is at"
+            f" {even / 1e6:,.3g} million tokens a day"
+        )
         if even > most:
             words += f", more than the {most / 1e6:,.3g} million that this answers at most"
         if other.usd_per_month is None or self.volume is None:
@@ -333,40 +319,37 @@ class CostEstimate(Foresight):
         cheaper = "cheaper" if other.usd_per_month < self.volume.usd_per_month else "dearer"
         return f" Hosted it is {say(other.usd_per_month)} a month, {cheaper}.{words}."
 
-    def _running(self) -> str:
-        if self.hours_per_month == HOURS_PER_MONTH:
-            return "always on (730 hours)"
-        return f"at {self.hours_per_month:.3g} hours"
-
     def _of_tokens(self) -> str:
-        foreseen_, seen = self.bill.usd_per_million_tokens, self.measured
+        of, seen = self.bill, self.measured
         if self.money.rate != 1:
             return ""
-        bill = self.bill
-        each = (
-            f", ${bill.usd_per_1000_requests} per 1,000 requests and"
-            f" {self._range(bill.usd_per_active_user_hour)} per active user and hour,"
-            if bill.usd_per_active_user_hour is not None
-            else ""
-        )
-        if seen and seen.usd_per_million_tokens is not None:
-            return (
-                f"; ${seen.usd_per_million_tokens:g} per million tokens as {seen.how}"
-                f"{',' if seen.elsewhere else ''} with {seen.load}"
-                + (f", ${foreseen_}{each} predicted with {self.load}" if foreseen_ else "")
+        predicted = ""
+        if of.usd_per_million_tokens:
+            user = of.usd_per_active_user_hour
+            each = "" if user is None else f" and {self._range(user)} per active user and hour"
+            predicted = (
+                f"${of.usd_per_million_tokens} per million tokens,"
+                f" ${of.usd_per_1000_requests} per 1,000 requests{each},"
+                f" predicted with {self.load}"
             )
-        if not foreseen_:
-            return ""
-        return f"; ${foreseen_} per million tokens{each} predicted with {self.load}"
+        if seen is None or seen.usd_per_million_tokens is None:
+            return f"; {predicted}" if predicted else ""
+        return (
+            f"; ${seen.usd_per_million_tokens:g} per million tokens as {seen.how}"
+            f"{',' if seen.elsewhere else ''} with {seen.load}"
+            f"{f'; {predicted}' if predicted else ''}"
+        )
 
 
-class Question(NamedTuple):
-    """What a call says beside target, model and load."""
+class _Meant(NamedTuple):
+    """What a call is about."""
 
-    hours: Mapping[str, Any]
-    hosted_price: Sequence[float] | None = None
-    currency: str | None = None
-    region: str | None = None
+    where: Place
+    model: str | None
+    chosen: str | None = None
+    """What they come from, if that is not the call."""
+    look: NextStep | None = None
+    """At the deployment that was taken for it."""
 
 
 def cost(
@@ -384,20 +367,12 @@ def cost(
         DoesNotFit: The model cannot be served there.
         InvalidArgument: A price, a currency, a region or hours cannot be read.
     """
-    money, hours = currency(asked.currency), valid(Hours, _said(dict(asked.hours)))
+    money = currency(asked.currency)
+    hours = valid(Hours, {name: one for name, one in asked.hours.items() if one is not None})
     runs = kept(runtime)
     meant = _meant(runtime, target, model, runs)
     where = limited_to(meant.where, asked.region)
-    wanted = valid(Goal, _said({**goal, "model": meant.model, "places": (where.name,)}))
-    wanted = wanted.model_copy(
-        update={
-            # It holds the load's prompt and answer.
-            "max_model_len": max(
-                wanted.max_model_len, wanted.load.prompt_tokens + wanted.load.output_tokens
-            ),
-            "hours_per_month": hours.a_month or wanted.hours_per_month,
-        }
-    )
+    wanted = _goal(goal, meant.model, where, hours)
     found = _found(wanted, where, guessed=model is None)
     if found is None and (hours.requests_per_day or hours.tokens_per_day or asked.hosted_price):
         raise InvalidArgument(
@@ -410,8 +385,9 @@ def cost(
     warned: tuple[str, ...] = ()
     if found:
         per_hour = _per_hour(found, where, wanted, goal.get("users"))
-        taken = volume(found, where, wanted, hours, per_hour=per_hour)
-        against = hosted(asked.hosted_price, found, wanted, hours, taken, per_hour=per_hour)
+        case = _Case(found, where, wanted, hours, per_hour)
+        taken = case.volume()
+        against = case.hosted(asked.hosted_price, taken)
         warned = (*found.doubts, *guesses((foreseen(found),)))
     if asked.region:
         there, todo = goes_to(runtime, where)
@@ -437,8 +413,30 @@ def cost(
         currency=f"{money.code} {money.rate:g}",
         money=money,
         warned=warned,
-        look=meant.known.look if meant.known else None,
+        look=meant.look,
     )
+
+
+def _goal(goal: dict[str, Any], model: str | None, where: Place, hours: Hours) -> Goal:
+    """Return what is wanted, long enough for the load's prompt and answer."""
+    said = {"model": model, **goal} if model else goal
+    wanted = valid(Goal, {**said, "places": (where.name,)})
+    tokens = wanted.load.prompt_tokens + wanted.load.output_tokens
+    return wanted.model_copy(
+        update={
+            "max_model_len": max(wanted.max_model_len, tokens),
+            "hours_per_month": hours.a_month or wanted.hours_per_month,
+        }
+    )
+
+
+def _per_hour(offer: Offer, where: Place, goal: Goal, users: int | None) -> float:
+    """Return the requests that one replica answers in an hour, with as many at once as it holds."""
+    (shape,) = candidates(goal)
+    together = users or max(1, min(_CROWD, offer.full.concurrency))
+    load = goal.load.model_copy(update={"concurrency": together})
+    device = accelerator(where.accelerator)
+    return load_cost(shape, device, offer.flags, load, 1.0).requests_per_second.middle * 3600
 
 
 def _host(size: Size) -> str:
@@ -450,46 +448,34 @@ def _duty(where: Place, wanted: Goal) -> str:
     if where.provider == "own":
         return f"{share}; your own machine is billed by nobody."
     if where.scale_to_zero:
-        return (
-            f"{share}; it sleeps for nothing outside of them with min_replicas 0. An hour counts"
-            " from the beginning of a boot to the end of the idle time after the last request."
-        )
-    return (
-        f"{share}, only if it is deleted outside of them: it bills while nobody asks."
-        " destroy_vllm and deploy_vllm, or ttl_minutes, keep to the hours; every boot counts."
-    )
+        return f"{share}; with min_replicas 0 it sleeps for nothing outside of them."
+    return f"{share}, only if it is deleted outside of them: it bills while nobody asks."
 
 
 def _meant(
     runtime: Runtime, target: str | None, model: str | None, runs: tuple[Evidence, ...]
 ) -> _Meant:
-    """Give place and model, and where they come from if that is not the call."""
-    named = target or runtime.settings.vllm_target
-    if not named:
-        return _only(runtime, model, runs)
-    where = place_named(runtime, named)
-    there = (one for one in remembered(runtime.stage.journal) if one.target == where.name)
-    known = None if model else next(there, None)
-    return _remembered(where, known) if known else _Meant(where, model)
-
-
-def _only(runtime: Runtime, model: str | None, runs: tuple[Evidence, ...]) -> _Meant:
-    """Do it where no target was named: the only one deployed to, else that of the newest run."""
-    known = [one for one in remembered(runtime.stage.journal) if _is_place(one.target)]
-    if len(known) > 1:
+    """Return place and model: of the call, else of the only deployment, else of the newest run."""
+    there = remembered(runtime.stage.journal)
+    if named := target or runtime.settings.vllm_target:
+        where = place_named(runtime, named)
+        known = next((one for one in there if one.target == where.name and not model), None)
+        return _of_deployment(where, known) if known else _Meant(where, model)
+    known_ones = [one for one in there if _is_place(one.target)]
+    if len(known_ones) > 1:
+        steps = (NextStep("estimate_cost", {"target": one.target}) for one in known_ones[:3])
         raise Ambiguous(
-            f"Which target? {', '.join(map(str, known))}: {NOT_LOOKED}.",
+            f"Which target? {', '.join(map(str, known_ones))}: {NOT_LOOKED}.",
             fix="Give `target`.",
-            next_steps=tuple(NextStep("estimate_cost", {"target": o.target}) for o in known[:3]),
+            next_steps=tuple(steps),
         )
-    if known:
-        meant = _remembered(place_named(runtime, known[0].target), known[0])
+    for one in known_ones:
+        meant = _of_deployment(place_named(runtime, one.target), one)
         return meant._replace(model=model or meant.model)
-    run = next((each for each in runs if each.place), None)
-    if run and run.place:
-        where = place_named(runtime, run.place.name)
-        chosen = f"the run {run.run}: the journal has nothing deployed from here"
-        return _Meant(where, model or run.model, chosen)
+    for run in runs:
+        if run.place:
+            chosen = f"the run {run.run}: the journal has nothing deployed from here"
+            return _Meant(place_named(runtime, run.place.name), model or run.model, chosen)
     raise Ambiguous(
         "Which target? The journal has nothing deployed from here, and no run was measured at a"
         " place that is known.",
@@ -498,8 +484,8 @@ def _only(runtime: Runtime, model: str | None, runs: tuple[Evidence, ...]) -> _M
     )
 
 
-def _remembered(where: Place, known: Remembered) -> _Meant:
-    return _Meant(where, known.model, f"{known}: {NOT_LOOKED}", known)
+def _of_deployment(where: Place, known: Remembered) -> _Meant:
+    return _Meant(where, known.model, f"{known}: {NOT_LOOKED}", known.look)
 
 
 def _is_place(target: str) -> bool:
@@ -509,31 +495,27 @@ def _is_place(target: str) -> bool:
         return False
 
 
-def _said(goal: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in goal.items() if value is not None}
-
-
 def _found(wanted: Goal, where: Place, *, guessed: bool) -> Offer | None:
-    """Offer the model; one that nobody named and that cannot be reckoned with is told in a note."""
+    """Offer the model; one that nobody named and that cannot be reckoned with is told in a note.
+
+    Raises:
+        DoesNotFit, InvalidArgument: The named model cannot be served there.
+    """
     if wanted.model is None:
         return None
     try:
-        return _offered(wanted, where)
+        (shape,) = candidates(wanted)
+        offer = consider(shape, where, wanted, backends=BACKENDS)
+        if isinstance(offer, Offer):
+            return offer
+        error = DoesNotFit if "memory" in offer.why else InvalidArgument
+        raise error(
+            f"{shape.model} cannot be served on {where.name}: {offer.reason}",
+            fix="Call recommend_deployment for targets that can.",
+            next_steps=(NextStep("recommend_deployment", {"model": shape.model}),),
+        )
     except OpsError as exc:
         if not guessed:
             raise
         note(f"No cost of tokens: {exc.summary}")
         return None
-
-
-def _offered(wanted: Goal, where: Place) -> Offer:
-    (shape,) = candidates(wanted)
-    offer = consider(shape, where, wanted, backends=BACKENDS)
-    if isinstance(offer, Offer):
-        return offer
-    error = DoesNotFit if "memory" in offer.why else InvalidArgument
-    raise error(
-        f"{shape.model} cannot be served on {where.name}: {offer.reason}",
-        fix="Call recommend_deployment for targets that can.",
-        next_steps=(NextStep("recommend_deployment", {"model": shape.model}),),
-    )

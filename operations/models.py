@@ -1,16 +1,23 @@
-"""Models themselves: which there are, how they are copied, and the Hub's token."""
+"""Models: which there are, where they lie, how they are copied, and the Hub's token."""
 
 import functools
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import anyio
 from pydantic import SecretStr
 
-from backends.base import KeepsSecrets, TakesUploads
+from backends.base import (
+    KeepsSecrets,
+    ListsRegistry,
+    ListsWeights,
+    RegisteredModel,
+    StoredModel,
+    TakesUploads,
+)
 from core.environment import inherited_environment
 from core.errors import InvalidArgument, ModelNotFound, NextStep
 from core.records import Answer, DeploymentSpec, Record, State, Target
@@ -26,6 +33,8 @@ from planner.model import catalog_shape, faults, full_name, is_path, read_model,
 from planner.places import accelerator
 
 _GIB: Final = 2**30
+_CLOUDS: Final = {"gs": "cloud_run", "files": "aca", "blob": "aca"}
+"""Whose targets look into what is written so."""
 _CONTAINER_CACHE: Final = "~/.cache/huggingface/hub"
 """Of whoever runs there, where neither HF_HOME nor HF_HUB_CACHE is set."""
 
@@ -166,7 +175,7 @@ def _not_there(model: str, why: str) -> ModelNotFound:
     )
 
 
-def downloaded(name: str, here: str) -> tuple[Command, ...]:
+def _downloaded(name: str, here: str) -> tuple[Command, ...]:
     """Say how a model of the Hub comes whole into the folder `here`.
 
     Flags: `hf` 2.4.0's own help.
@@ -363,15 +372,6 @@ class CopyInstructions(Answer):
         )
 
 
-class _Bucket(NamedTuple):
-    name: str
-    folder: str
-
-    @property
-    def url(self) -> str:
-        return f"gs://{self.name}/{self.folder}"
-
-
 def from_the_hub(
     runtime: Runtime, model: str, bucket: str | None, target: str | None = None
 ) -> CopyInstructions:
@@ -395,17 +395,18 @@ def from_the_hub(
             destination=upload.location,
             target=where[0],
             gib=gib(name),
-            steps=(*downloaded(name, f"./{folder}"), *uploaded),
+            steps=(*_downloaded(name, f"./{folder}"), *uploaded),
             notes=(_GATED, *upload.notes),
         )
-    to = _destination(runtime, bucket, folder)
-    here = f"./{to.folder.rpartition('/')[2]}"
-    steps = (
-        *downloaded(name, here),
-        *_into(runtime, to, shlex.quote(here), exclude=r"^\.cache/.*"),
-    )
+    url = _destination(runtime, bucket, folder)
+    here = f"./{url.rpartition('/')[2]}"
+    copied = _into(runtime, url, shlex.quote(here), exclude=r"^\.cache/.*")
     return CopyInstructions(
-        model=name, destination=to.url, gib=gib(name), steps=steps, notes=_OF_THE_HUB
+        model=name,
+        destination=url,
+        gib=gib(name),
+        steps=(*_downloaded(name, here), *copied),
+        notes=_OF_THE_HUB,
     )
 
 
@@ -419,15 +420,13 @@ def from_vertex(runtime: Runtime, model: str, bucket: str | None) -> CopyInstruc
         InvalidArgument: It can be no model of a registry, or no bucket is named.
     """
     asked, short = _lookup(runtime, model)
-    to = _destination(runtime, bucket, short)
+    url = _destination(runtime, bucket, short)
     files = '"${FILES:?The registry names no files of this model.}"'
     steps = (
         Command(what="See where its files are.", command=asked),
-        *_into(runtime, to, files, before=f'FILES="$({asked})"; '),
+        *_into(runtime, url, files, before=f'FILES="$({asked})"; '),
     )
-    return CopyInstructions(
-        model=model, destination=to.url, gib=None, steps=steps, notes=_OF_VERTEX
-    )
+    return CopyInstructions(model=model, destination=url, gib=None, steps=steps, notes=_OF_VERTEX)
 
 
 def _uploads(
@@ -445,26 +444,24 @@ def _uploads(
 
 
 def _into(
-    runtime: Runtime, to: _Bucket, source: str, *, before: str = "", exclude: str = ""
+    runtime: Runtime, url: str, source: str, *, before: str = "", exclude: str = ""
 ) -> tuple[Command, ...]:
     """Make the bucket if need be, copy what is not there yet, and look."""
-    bucket, url, settings = f"gs://{to.name}", shlex.quote(to.url), runtime.settings
-    project = settings.google_cloud_project
+    bucket = "/".join(url.split("/")[:3])
+    project = runtime.settings.google_cloud_project
     made = ["gcloud", "storage", "buckets", "create", bucket, f"--location={_region(runtime)}"]
     made += ["--uniform-bucket-level-access", *([f"--project={project}"] if project else [])]
     seen = shlex.join(["gcloud", "storage", "buckets", "describe", bucket, "--format=value(name)"])
     left_out = f" --exclude={shlex.quote(exclude)}" if exclude else ""
+    copy = f"{before}gcloud storage rsync {source} {shlex.quote(url)} --recursive{left_out}"
     return (
         Command(
             what="Make the bucket if it is not there.", command=f"{seen} || {shlex.join(made)}"
         ),
-        Command(
-            what="Copy what is not there yet.",
-            command=f"{before}gcloud storage rsync {source} {url} --recursive{left_out}",
-        ),
+        Command(what="Copy what is not there yet.", command=copy),
         command(
             "See how much is there.",
-            *("gcloud", "storage", "du", to.url, "--summarize", "--readable-sizes"),
+            *("gcloud", "storage", "du", url, "--summarize", "--readable-sizes"),
         ),
     )
 
@@ -491,7 +488,7 @@ def _lookup(runtime: Runtime, model: str) -> tuple[str, str]:
     return shlex.join(words), short or "vertex-model"
 
 
-def _destination(runtime: Runtime, bucket: str | None, folder: str) -> _Bucket:
+def _destination(runtime: Runtime, bucket: str | None, folder: str) -> str:
     wanted = bucket or runtime.settings.bucket_name
     if not wanted:
         raise InvalidArgument("Which bucket?", fix="Give `bucket`, or set BUCKET_NAME.")
@@ -501,7 +498,7 @@ def _destination(runtime: Runtime, bucket: str | None, folder: str) -> _Bucket:
             f"{wanted[:100]!r} is no bucket.", fix="Give BUCKET, or gs://BUCKET/FOLDER."
         )
     name, inside = found.groups()
-    return _Bucket(name, (inside or "").strip("/") or folder)
+    return f"gs://{name}/{(inside or '').strip('/') or folder}"
 
 
 def _region(runtime: Runtime) -> str:
@@ -709,3 +706,111 @@ def _of_file(path: Path) -> str:
         raise InvalidArgument(
             f"{path} cannot be read as text.", fix="Name a file with the token alone."
         ) from exc
+
+
+class StoredRow(StoredModel):
+    """A model in a bucket, with its size as a person reads it."""
+
+    gib: float
+
+
+class BucketModels(Answer):
+    """Every folder of a bucket that holds a model."""
+
+    target: str
+    models: tuple[StoredRow, ...]
+
+    def summary(self) -> str:
+        """Count them, and those that can be served."""
+        if not self.models:
+            return "No model lies in the bucket."
+        ready = sum(row.complete is True for row in self.models)
+        return f"{_count(self.models)} in the bucket, {ready} complete."
+
+    def warnings(self) -> tuple[str, ...]:
+        """Warn of what a deployment would fail at."""
+        return tuple(f"{row.location} {_ill(row)}" for row in self.models if _ill(row))
+
+    def next_steps(self) -> tuple[NextStep, ...]:
+        """Serve one that is complete, or copy one there."""
+        here = {"target": self.target}
+        for row in self.models:
+            if row.complete and row.model and row.servable:
+                serve = {**here, "model": row.model, "weights": row.location}
+                return (NextStep("deploy_vllm", serve),)
+        wanted = {**here, "model": "google/gemma-4-E4B-it"}
+        return (NextStep("get_huggingface_model_copy_instructions", wanted),)
+
+
+async def models_in_bucket(
+    runtime: Runtime, bucket: str | None, target: str | None
+) -> BucketModels:
+    """Look through a bucket; left out, that of the settings.
+
+    Whose it is its form says: gs://BUCKET, files://SHARE, blob://CONTAINER.
+
+    Raises:
+        Unsupported: The target cannot look into buckets.
+        Ambiguous: Several can, and none is named.
+        CloudError: The bucket cannot be read.
+    """
+    stage, tool = runtime.stage, "list_bucket_models"
+    scheme = (bucket or "").partition("://")[0] if "://" in (bucket or "") else ""
+    if bucket is None and stage.settings.bucket_name and not stage.settings.vllm_target:
+        scheme = "gs"
+    # A target of the cloud that a bucket's form, or the setting of one, speaks of.
+    names = (one for one in stage.usable if stage.targets[one].backend == _CLOUDS.get(scheme))
+    meant = target or next(names, None)
+    where, backend = chosen(stage, ListsWeights, "look into buckets", meant, shared=True, tool=tool)
+    meant = bucket.removeprefix("gs://").strip("/") if bucket else None
+    found = await backend.stored_models(meant)
+    rows = tuple(
+        StoredRow(**one.model_dump(), gib=round(one.size_bytes / _GIB, 2)) for one in found
+    )
+    return BucketModels(target=where.name, models=rows)
+
+
+def _count(models: Sequence[object]) -> str:
+    return f"{len(models)} model{'' if len(models) == 1 else 's'}"
+
+
+def _ill(row: StoredRow) -> str:
+    if row.complete is False:
+        return f"is not complete: {row.detail}"
+    if not row.servable:
+        return f"cannot be served from there: {row.detail}"
+    return "" if row.complete else f"may be incomplete: {row.detail or 'that cannot be read.'}"
+
+
+class RegistryModels(Answer):
+    """Every model of a registry."""
+
+    target: str
+    models: tuple[RegisteredModel, ...]
+
+    def summary(self) -> str:
+        """Count them, and those whose files can be copied."""
+        if not self.models:
+            return "The registry holds no model in this region."
+        files = sum(bool(one.artifact) for one in self.models)
+        return f"{_count(self.models)} in the registry, {files} with files in a bucket."
+
+    def next_steps(self) -> tuple[NextStep, ...]:
+        """Copy one to where a deployment reads it."""
+        able = [one.name for one in self.models if one.artifact][:1]
+        tool = "get_vertex_ai_model_copy_instructions"
+        return tuple(NextStep(tool, {"model": name}) for name in able)
+
+
+async def models_in_registry(runtime: Runtime, target: str | None) -> RegistryModels:
+    """Ask the registry of a target's region.
+
+    Raises:
+        Unsupported: The target has no registry.
+        Ambiguous: Several have one, and none is named.
+        CloudError: It cannot be asked.
+    """
+    where, backend = chosen(
+        runtime.stage, ListsRegistry, "ask a registry of models", target, shared=True
+    )
+    return RegistryModels(target=where.name, models=tuple(await backend.registered_models()))

@@ -76,9 +76,29 @@ from planner.layouts import (
     usual_length,
 )
 from planner.model import catalog_shape
-from planner.places import Accelerator, Place, accelerator, places
+from planner.places import Place, accelerator, places
 from planner.price import price
-from planner.speed import Band, decode
+from planner.speed import decode
+
+COMPUTED: Final = frozenset(
+    {
+        "max_model_len", "max_num_seqs", "max_num_batched_tokens", "gpu_memory_utilization",
+        "kv_cache_dtype", "enforce_eager", "tensor_parallel_size",
+    }
+)  # fmt: skip
+"""What a layout sets of a spec."""
+_OF_MEMORY: Final = (
+    "max_model_len", "max_num_seqs", "max_num_batched_tokens", "gpu_memory_utilization",
+)  # fmt: skip
+"""Flags that a memory plan has resolved, be they given or not."""
+_SERVED: Final = re.compile(r"vLLM (\d+\.\d+(?:\.\d+)?)")
+"""How backends name the engine that they start by themselves."""
+_SETUP: Final = "setup_target"
+_OFFLOAD: Final = "cpu_offload_gb"
+_CAUSES: Final = 4
+"""Of what a platform refuses that are shown."""
+_LONG: Final = 120
+"""Characters of one of them."""
 
 
 class Alternatives(NamedTuple):
@@ -92,41 +112,78 @@ class Alternatives(NamedTuple):
     """Of each that fits, without those in question."""
 
 
-def nearer(
-    ground: Ground, goal: Goal, beside: Alternatives, *, said: Flags
-) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Give what fits and asks for less; where no request that long does, a short text, or int4."""
-    model = ground.model.model
-    found = list(nearest(ground, goal, said=said))
-    yield from ((words, arguments(flags)) for words, flags in found)
-    if found:
+def alternatives(ground: Ground, where: Place, flags: Flags, *, wanted: Wish) -> Alternatives:
+    """Compute every layout of the same weights beside these flags, at their length if they fit."""
+    device, memory = ground.accelerator, ground.plan(flags)
+    if device.memory_gib is None or device.bandwidth_gb_per_s is None:
+        return Alternatives({}, "", {})
+    length = memory.max_model_len if memory.fits else min(wanted.max_model_len, MODEST)
+    wish = of_weights(wanted, flags)._replace(max_model_len=length, layout=None)
+    found = dict(_layouts(ground, where, wish))
+    these = {"this": (flags, memory)} if memory.fits else {}
+    all_of_them = these | {name: (each.flags, each.memory) for name, each in found.items()}
+    rows = {name: _layout_row(ground, where, *each) for name, each in all_of_them.items()}
+    if memory.fits:
+        same = [name for name, each in found.items() if _is_same(flags, memory, each)]
+        head = f"the layout for {' and '.join(same)}" if same else "none of the layouts"
+        standing = f"These flags are {head}; `layouts` says what each gives."
+    else:
+        fits = f"These flags do not fit; what does: {', '.join(found)}."
+        standing = fits if found else "Nothing fits there."
+    return Alternatives(rows, standing, {name: each.flags for name, each in found.items()})
+
+
+def _layouts(ground: Ground, where: Place, wish: Wish) -> Iterator[tuple[str, Arrangement]]:
+    """Yield the layouts that fit; offloading only where nothing does with images and sound."""
+    names: tuple[Layout, ...] = get_args(Layout)
+    whole = [(name, arrange(ground, wish._replace(layout=name))) for name in names]
+    whole = [(name, found) for name, found in whole if found.enough]
+    yield from whole
+    text = text_only(ground, wish)
+    if text and text.enough:
+        yield "text only", text
+    host = None if whole else offload(ground, wish, spare_gib(ground.model, where))
+    if host is None:
         return
-    if flags := beside.flags.get("text only"):
-        held = ground.plan(flags).max_model_len
-        yield f"text only, {held:,} tokens: {engine_line(model, flags)}", arguments(flags)
-    smaller = f"{model}{QUANTIZED}"
-    if find(smaller) is None or ground.model.quantization:
-        return
-    other_ground = Ground(catalog_shape(smaller), ground.accelerator, ground.count)
-    length = min(goal.max_model_len, MODEST)
-    wish = goal.wish._replace(max_model_len=length)
-    for words, other in (
-        ("", arrange(other_ground, wish)),
-        (" as text only", text_only(other_ground, wish)),
-    ):
-        if other and other.enough:
-            line = engine_line(smaller, other.flags)
-            yield (
-                f"its int4 weights (QAT){words}: {line}",
-                {"model": smaller, **arguments(other.flags)},
-            )
-            return
+    if not where.sizes or where.size_for(host_gib(ground.model, where, host.flags)):
+        memory = ground.plan(host.flags)
+        yield "offload", Arrangement(layout=None, flags=host.flags, memory=memory, enough=True)
+
+
+def _layout_row(ground: Ground, where: Place, flags: Flags, memory: MemoryPlan) -> str:
+    """Say the flags and what they give: requests held, speed of all of them half way, boot."""
+    model, held = ground.model, memory.kv_low.max_concurrency
+    together = max(1, min(memory.max_num_seqs, int(held)))
+    context = memory.max_model_len // 2
+    step = decode(model, ground.accelerator, flags, concurrency=together, context=context)
+    needed = host_gib(model, where, flags)
+    size = where.size_for(needed)
+    hourly = price(where, size).usd_per_hour
+    parts = (
+        f"at least {held:.1f} requests of {memory.max_model_len:,} tokens",
+        f"{step.tokens_per_second_per_user} tokens/s for each of {together} at once",
+        f"cold start {boot(model, where, flags).seconds} s",
+        f"{size.vcpu} vCPU, {size.ram_gib} GiB" if size else "",
+        f"no host there has {needed:.1f} GiB for weights" if where.sizes and not size else "",
+        f"${hourly:.2f}/h" if hourly else "",
+    )
+    line = engine_line("", flags).removeprefix("vllm serve").strip() or "vLLM's defaults"
+    return f"{line}: {'; '.join(part for part in parts if part)}"
+
+
+def _is_same(flags: Flags, memory: MemoryPlan, other: Arrangement) -> bool:
+    rest = [
+        {**one.model_dump(exclude={*_OF_MEMORY}), "kv_cache_dtype": one.kv_cache_dtype or "auto"}
+        for one in (flags, other.flags)
+    ]
+    resolved = (getattr(memory, name) == getattr(other.memory, name) for name in _OF_MEMORY)
+    return rest[0] == rest[1] and all(resolved)
 
 
 def nearest(
     ground: Ground, goal: Goal, *, said: Flags | None = None
 ) -> Iterator[tuple[str, Flags]]:
-    """Give the same length with other flags where that is enough, else what asks for less.
+    """Yield the same length with other flags where that is enough, else what asks for less.
 
     Both first of the weights as they were said, then of the plainest.
     """
@@ -143,16 +200,40 @@ def nearest(
         yield f"with another {miss.gives_up} ({miss.buys}): {line}", flags
 
 
+def _nearer(
+    ground: Ground, goal: Goal, beside: Alternatives, said: Flags
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield what fits and asks for less; where no request that long does, a short text, or int4."""
+    model = ground.model.model
+    found = list(nearest(ground, goal, said=said))
+    yield from ((words, arguments(flags)) for words, flags in found)
+    if found:
+        return
+    if flags := beside.flags.get("text only"):
+        held = ground.plan(flags).max_model_len
+        yield f"text only, {held:,} tokens: {engine_line(model, flags)}", arguments(flags)
+    smaller = f"{model}{QUANTIZED}"
+    if find(smaller) is None or ground.model.quantization:
+        return
+    other = Ground(catalog_shape(smaller), ground.accelerator, ground.count)
+    wish = goal.wish._replace(max_model_len=min(goal.max_model_len, MODEST))
+    for words, each in (("", arrange(other, wish)), (" as text only", text_only(other, wish))):
+        if each and each.enough:
+            line = engine_line(smaller, each.flags)
+            flags_of = {"model": smaller, **arguments(each.flags)}
+            yield f"its int4 weights (QAT){words}: {line}", flags_of
+            return
+
+
 def check_startable(shape: ModelShape, where: Place, flags: Flags) -> None:
-    """Refuse them before anybody pays for the boot that would find out.
+    """Refuse flags before anybody pays for the boot that would find out.
 
     Raises:
-        InvalidArgument: One of them is so.
+        InvalidArgument: One of them cannot be.
     """
     check_cache_type(flags.kv_cache_dtype, where.device)
     kv_element_bytes(flags)
-    ways, method = flags.tensor_parallel_size, flags.quantization
-    most = positions(shape, flags)
+    ways, method, most = flags.tensor_parallel_size, flags.quantization, positions(shape, flags)
     if ways > where.count:
         raise InvalidArgument(
             f"tensor_parallel_size {ways} is more than the {where.count} of {where.name}.",
@@ -171,137 +252,41 @@ def check_startable(shape: ModelShape, where: Place, flags: Flags) -> None:
         )
 
 
-_SAME: Final = (
-    "max_model_len", "max_num_seqs", "max_num_batched_tokens", "gpu_memory_utilization",
-)  # fmt: skip
-
-
-class _Case(NamedTuple):
-    """One model at one place with the flags that are in question."""
-
-    ground: Ground
-    where: Place
-    flags: Flags
-    memory: MemoryPlan
-
-
-def alternatives(ground: Ground, where: Place, flags: Flags, *, wanted: Wish) -> Alternatives:
-    """Compute every layout of the same weights beside these flags, at their length if they fit."""
-    device = ground.accelerator
-    if device.memory_gib is None or device.bandwidth_gb_per_s is None:
-        return Alternatives({}, "", {})
-    case = _Case(ground, where, flags, ground.plan(flags))
-    length = case.memory.max_model_len if case.memory.fits else wanted.max_model_len
-    if not case.memory.fits:
-        length = min(length, MODEST)
-    wish = of_weights(wanted, flags)._replace(max_model_len=length, layout=None)
-    found = dict(_found(case, wish))
-    rows = {name: _row(case, each.flags, each.memory) for name, each in found.items()}
-    this = {"this": _row(case, flags, case.memory)} if case.memory.fits else {}
-    flags_of = {name: each.flags for name, each in found.items()}
-    return Alternatives({**this, **rows}, _standing(case, found), flags_of)
-
-
-def _found(case: _Case, wish: Wish) -> Iterator[tuple[str, Arrangement]]:
-    """Give the layouts that fit; offloading only where nothing does with images and sound."""
-    layouts: tuple[Layout, ...] = get_args(Layout)
-    whole = False
-    for name in layouts:
-        found = arrange(case.ground, wish._replace(layout=name))
-        if found.enough:
-            whole = True
-            yield name, found
-    text = text_only(case.ground, wish)
-    if text and text.enough:
-        yield "text only", text
-    if whole:
-        return
-    host = offload(case.ground, wish, spare_gib(case.ground.model, case.where))
-    needed = host_gib(case.ground.model, case.where, host.flags) if host else 0
-    if host and (not case.where.sizes or case.where.size_for(needed)):
-        memory = case.ground.plan(host.flags)
-        yield "offload", Arrangement(layout=None, flags=host.flags, memory=memory, enough=True)
-
-
-def _row(case: _Case, flags: Flags, memory: MemoryPlan) -> str:
-    model, where, held = case.ground.model, case.where, memory.kv_low
-    needed = host_gib(model, where, flags)
-    size = where.size_for(needed)
-    hourly = price(where, size).usd_per_hour
-    line = engine_line("", flags).removeprefix("vllm serve").strip() or "vLLM's defaults"
-    parts = [
-        f"at least {held.max_concurrency:.1f} requests of {memory.max_model_len:,} tokens",
-        f"{_speed(case, flags, memory)} tokens/s for each of {_at_once(memory)} at once",
-        f"cold start {boot(model, where, flags).seconds} s",
-    ]
-    if size:
-        parts.append(f"{size.vcpu} vCPU, {size.ram_gib} GiB")
-    elif where.sizes:
-        parts.append(f"no host there has {needed:.1f} GiB for weights")
-    if hourly:
-        parts.append(f"${hourly:.2f}/h")
-    return f"{line}: {'; '.join(parts)}"
-
-
-def _at_once(memory: MemoryPlan) -> int:
-    """Requests of full length that are worked on together, on the low estimate."""
-    return max(1, min(memory.max_num_seqs, int(memory.kv_low.max_concurrency)))
-
-
-def _speed(case: _Case, flags: Flags, memory: MemoryPlan) -> Band:
-    """Give tokens per second of each request when all are there, half way through."""
-    model, device = case.ground.model, case.ground.accelerator
-    together, context = _at_once(memory), memory.max_model_len // 2
-    step = decode(model, device, flags, concurrency=together, context=context)
-    return step.tokens_per_second_per_user
-
-
-def _standing(case: _Case, found: Mapping[str, Arrangement]) -> str:
-    if not case.memory.fits:
-        names = ", ".join(found)
-        return f"These flags do not fit; what does: {names}." if found else "Nothing fits there."
-    alike = [name for name, each in found.items() if _same(case, each)]
-    head = f"the layout for {' and '.join(alike)}" if alike else "none of the layouts"
-    return f"These flags are {head}; `layouts` says what each gives."
-
-
-def _same(case: _Case, other: Arrangement) -> bool:
-    mine, theirs = case.memory, other.memory
-    both = case.flags, other.flags
-    rest = [flags.model_dump(exclude={*_SAME, "kv_cache_dtype"}) for flags in both]
-    caches = {flags.kv_cache_dtype or "auto" for flags in both}
-    alike = all(getattr(mine, name) == getattr(theirs, name) for name in _SAME)
-    return alike and rest[0] == rest[1] and len(caches) == 1
-
-
-COMPUTED: Final = frozenset(
-    {
-        "max_model_len", "max_num_seqs", "max_num_batched_tokens", "gpu_memory_utilization",
-        "kv_cache_dtype", "enforce_eager", "tensor_parallel_size",
-    }
-)  # fmt: skip
-"""What a layout sets of a spec."""
-_SERVED: Final = re.compile(r"vLLM (\d+\.\d+(?:\.\d+)?)")
-"""How backends name the engine that they start by themselves."""
-
-
 def does_not_fit(plan: Plan, memory: MemoryPlan) -> DoesNotFit:
     """Say why, and which plan fits that is nearest to it."""
-    near, offloaded = _else(plan, memory)
+    near: list[tuple[str, Flags]] = []
+    offloaded = None
+    if plan.model.layers and plan.model.groups:
+        device = accelerator(memory.accelerator)
+        if not device.memory_gib and memory.visible_gib and memory.free_gib is not None:
+            # A processor's memory is what was found there.
+            share = memory.free_gib / memory.visible_gib
+            found = {"memory_gib": memory.visible_gib, "free_at_start": share}
+            device = device.model_copy(update=found)
+        ground, said = Ground(plan.model, device, memory.count), Flags.of(plan.spec)
+        goal = Goal(
+            model=plan.spec.model,
+            max_model_len=max(SHORTEST, memory.max_model_len),
+            vllm_version=_version(plan.spec, plan.target.name),
+        )
+        near = list(nearest(ground, goal, said=said))[:2]
+        offloaded = why_not_offload(ground, memory, of_weights(goal.wish, said))
     fix = f"Deploy it {near[0][0]}" if near else "Call recommend_deployment for targets that fit"
     model, where = plan.spec.model, plan.target.name
     named = {"target": where, "model": model}
-    nearer = near[:1] if where in places() else []
     return DoesNotFit(
         f"{model} does not fit on {where}: {' '.join(memory.reasons)}",
         fix=f"{fix}; force=true tries all the same.",
         data={
             "memory": memory_table(memory).model_dump(mode="json", exclude_none=True),
             "nearest": [words for words, _ in near],
-            **({"offload": offloaded} if offloaded else {}),
+            "offload": offloaded,
         },
         next_steps=(
-            *(NextStep("plan_deployment", {**named, **arguments(flags)}) for _, flags in nearer),
+            *(
+                NextStep("plan_deployment", {**named, **arguments(flags)})
+                for _, flags in near[: where in places()]
+            ),
             NextStep("recommend_deployment", {"model": model}),
         ),
     )
@@ -310,19 +295,19 @@ def does_not_fit(plan: Plan, memory: MemoryPlan) -> DoesNotFit:
 def arranged(
     backend: Backend, spec: DeploymentSpec, model: ModelShape, layout: Layout
 ) -> DeploymentSpec:
-    """Give the spec with the flags that the planner computes for a layout.
+    """Return the spec with the flags that the planner computes for a layout.
 
     Raises:
         Unsupported: Model or accelerators are not known well enough to compute them.
     """
-    known = backend.hardware_known() if isinstance(backend, Predicts) else None
-    if known is None or known[0].memory_gib is None or not (model.layers and model.groups):
+    ground = _ground(backend, model)
+    if ground is None or ground.accelerator.memory_gib is None:
         raise Unsupported(
             f"No layout can be computed for {spec.model} on {backend.target.name}: the planner"
             " does not know the model or the accelerator's memory.",
             fix="Give the flags themselves.",
         )
-    ground, version = Ground(model, *known), _version(spec, backend.target.name)
+    version = _version(spec, backend.target.name)
     flags = Flags.of(spec, vllm_version=version)
     if flags.tensor_parallel_size == 1:  # As good as unsaid: a spec has no other word for it.
         flags = flags.model_copy(update={"tensor_parallel_size": ground.count})
@@ -338,15 +323,13 @@ def arranged(
 
 def with_usual_length(backend: Backend, spec: DeploymentSpec, model: ModelShape) -> DeploymentSpec:
     """Return the spec with the length that plan_deployment chooses too, where it names none."""
-    known = backend.hardware_known() if isinstance(backend, Predicts) else None
-    if spec.engine != "vllm" or known is None or not (model.layers and model.groups):
-        return spec
-    if "max_model_len" in engine_flags(spec.engine_args):
+    ground = _ground(backend, model)
+    if spec.engine != "vllm" or ground is None or "max_model_len" in engine_flags(spec.engine_args):
         return spec
     if backend.plan(spec, model).memory is None:
         return spec  # a simulated engine holds no weights, however full this machine is
     flags = Flags.of(spec, vllm_version=_version(spec, backend.target.name))
-    length = usual_length(Ground(model, *known), flags)
+    length = usual_length(ground, flags)
     if length is None:
         return spec
     note(
@@ -368,43 +351,16 @@ def with_parsers(backend: Backend, spec: DeploymentSpec, model: ModelShape) -> D
     return spec.model_copy(update={"engine_args": (*added.words, *spec.engine_args)})
 
 
-def _else(plan: Plan, memory: MemoryPlan) -> tuple[list[tuple[str, Flags]], str | None]:
-    """Give the two nearest plans that fit, and what offloading would mean."""
-    if not (plan.model.layers and plan.model.groups):
-        return [], None
-    ground = Ground(plan.model, _device(memory), memory.count)
-    goal = Goal(
-        model=plan.spec.model,
-        max_model_len=max(SHORTEST, memory.max_model_len),
-        vllm_version=_version(plan.spec, plan.target.name),
-    )
-    said = Flags.of(plan.spec)
-    near = list(nearest(ground, goal, said=said))[:2]
-    return near, why_not_offload(ground, memory, of_weights(goal.wish, said))
-
-
-def _device(memory: MemoryPlan) -> Accelerator:
-    """Return what a plan was made for; a processor's memory is what was found there."""
-    device = accelerator(memory.accelerator)
-    if device.memory_gib or not memory.visible_gib or memory.free_gib is None:
-        return device
-    share = memory.free_gib / memory.visible_gib
-    return device.model_copy(update={"memory_gib": memory.visible_gib, "free_at_start": share})
+def _ground(backend: Backend, model: ModelShape) -> Ground | None:
+    """Return model and accelerators; None where the planner does not know one of them."""
+    known = backend.hardware_known() if isinstance(backend, Predicts) else None
+    return Ground(model, *known) if known and model.layers and model.groups else None
 
 
 def _version(spec: DeploymentSpec, target: str) -> str | None:
-    """Give the vLLM that a target starts by itself; of another image nobody knows."""
+    """Return the vLLM that a target starts by itself; of another image nobody knows."""
     known = places().get(target)
     return known.vllm_version if known and not spec.image else None
-
-
-_SETUP: Final = "setup_target"
-_OFFLOAD: Final = "cpu_offload_gb"
-_NOT_ENABLED: Final = "has not enabled what is needed"
-_CAUSES: Final = 4
-"""Of what a platform refuses that are shown."""
-_LONG: Final = 120
-"""Characters of one of them."""
 
 
 class DeploymentPlan(Foresight):
@@ -464,19 +420,17 @@ class DeploymentPlan(Foresight):
 
     def summary(self) -> str:
         """Say the verdict and the figures that matter."""
+        why = " ".join(self.reasons)
         if not self.known:
-            return f"Nobody can say here whether {self.model} fits on {self.target}: {self._why()}"
+            return f"Nobody can say here whether {self.model} fits on {self.target}: {why}"
+        offload = f" {self.offload}" if _OFFLOAD in self.arguments else ""
         if self.fits:
-            offload = f" {self.offload}" if _OFFLOAD in self.arguments else ""
             missing = f" But {self.missing[0].lower()}{self.missing[1:]}" if self.missing else ""
             return f"{self._verdict()}{self.short or self._room()}{offload}{missing}"
-        near = (
-            f" What fits: {self.nearest[0].partition(': vllm serve')[0]}." if self.nearest else ""
-        )
-        near += f" {self.offload}" if _OFFLOAD in self.arguments else ""
-        if self.memory.fits:
-            return f"{self.model} cannot be deployed on {self.target} as asked: {self._why()}{near}"
-        return f"{self.model} does not fit on {self.target} as asked: {self._why()}{near}"
+        first = next(iter(self.nearest), "").partition(": vllm serve")[0]
+        near = f" What fits: {first}." if first else ""
+        cannot = "cannot be deployed" if self.memory.fits else "does not fit"
+        return f"{self.model} {cannot} on {self.target} as asked: {why}{near}{offload}"
 
     def facts(self) -> Mapping[str, Any]:
         """Return where the memory goes, how fast and dear it is, and what else is possible."""
@@ -550,7 +504,7 @@ class DeploymentPlan(Foresight):
         causes: dict[str, Check] = {}
         for one in sorted(self.checks, key=lambda one: one.outcome):
             if one.outcome != "pass":
-                of_setup = _SETUP in one.fix or _NOT_ENABLED in one.detail
+                of_setup = _SETUP in one.fix or "has not enabled what is needed" in one.detail
                 causes.setdefault(_SETUP if of_setup else one.fix or one.what, one)
         passed = sum(one.outcome == "pass" for one in self.checks)
         shown = [f"{one.outcome}: {one.what}: {_brief(one.detail)}" for one in causes.values()]
@@ -573,9 +527,6 @@ class DeploymentPlan(Foresight):
             f" {self.memory.max_model_len:,} tokens; how fast, nobody can say here."
         )
 
-    def _why(self) -> str:
-        return " ".join(self.reasons)
-
 
 def _brief(detail: str) -> str:
     """Return the beginning of what a platform said, at most a line."""
@@ -585,16 +536,6 @@ def _brief(detail: str) -> str:
     if len(names) > 2:
         return f"{', '.join(names[:2])} and {len(names) - 2} more"[:_LONG]
     return f"{detail[:_LONG].rpartition(' ')[0]} …"
-
-
-class _Looked(NamedTuple):
-    """One plan, with what it was made of."""
-
-    where: Place
-    ground: Ground
-    goal: Goal
-    arranged: Arrangement
-    length_chosen: bool = False
 
 
 def plan_for(
@@ -612,52 +553,64 @@ def plan_for(
     engine_args = engine_words(engine_args)
     own = {"tensor_parallel_size": where.count, "vllm_version": where.vllm_version}
     flags = valid(Flags, {**own, **said, **engine_flags(engine_args)})
-    looked = _look(where, model, flags, layout, engine_args)
-    ground, arranged, shape = looked.ground, looked.arranged, looked.ground.model
-    memory, used, device = arranged.memory, arranged.flags, looked.ground.accelerator
+    goal = Goal(model=model, layout=layout, places=(where.name,), vllm_version=flags.vllm_version)
+    (shape,) = candidates(goal)
+    check_startable(shape, where, flags)
+    ground, device = Ground(shape, where.device, where.count), where.device
+    chosen = None
+    if not layout and "max_model_len" not in flags.model_fields_set:
+        chosen = usual_length(ground, flags)
+        flags = flags.model_copy(update={"max_model_len": chosen})
+    length = flags.max_model_len or (None if layout else ground.plan(flags).max_model_len)
+    if length:
+        goal = goal.model_copy(update={"max_model_len": max(SHORTEST, length)})
+    if layout:
+        made = arrange_said(ground, goal.wish, flags, engine_args)
+    else:
+        memory = ground.plan(flags)
+        made = Arrangement(layout=None, flags=flags, memory=memory, enough=memory.fits)
+    memory, used = made.memory, made.flags
     known = device.memory_gib is not None or used.kv_cache_memory_bytes is not None
-    wish = of_weights(looked.goal.wish, used)
-    offer = _offer(looked) if memory.fits else None
+    wish = of_weights(goal.wish, used)
+    found = _offer(ground, where, goal, made) if memory.fits else None
+    offer = found if isinstance(found, Offer) else None
     beside = alternatives(ground, where, used, wanted=wish)
-    near: Sequence[tuple[str, dict[str, Any]]] = ()
-    if known and not memory.fits:
-        near = tuple(nearer(ground, looked.goal, beside, said=used))
-    made = offer if isinstance(offer, Offer) else None
+    near = [*_nearer(ground, goal, beside, used)] if known and not memory.fits else []
     reasons = memory.reasons
-    if isinstance(offer, Refusal):
-        reasons = (offer.reason,)
+    if isinstance(found, Refusal):
+        reasons = (found.reason,)
     elif not known:
         unknown = f"The memory of {where.title} is not known:"
         reasons = (f"{unknown} give kv_cache_memory_bytes, or set ACCELERATOR_TYPE.",)
     return DeploymentPlan(
         target=where.name,
         model=shape.model,
-        fits=memory.fits and not isinstance(offer, Refusal),
+        fits=memory.fits and not isinstance(found, Refusal),
         reasons=reasons,
-        engine_line=engine_line(shape.model, _started(arranged)),
+        engine_line=engine_line(shape.model, _started(made)),
         precision=precision(shape, used, device),
         checkpoints=checkpoints(shape.model),
         context=context_of(memory, shape),
         memory=memory_table(memory),
         each_gib=each_gib(memory),
         derivation=memory.derivation[:12],
-        foreseen=foreseen(made) if made else None,
+        foreseen=foreseen(offer) if offer else None,
         nearest=tuple(words for words, _ in near),
         offload=what_offloading_costs(ground, memory, used, wish, spare_gib(shape, where)),
         layout=layout,
         layouts=beside.rows,
         standing=beside.standing,
-        changes=tuple(f"{c.flag}: {c.buys}; costs {c.costs}" for c in arranged.changes),
+        changes=tuple(f"{c.flag}: {c.buys}; costs {c.costs}" for c in made.changes),
         kv_precisions=dict(cache_precisions(device)),
         machine=machine_of(where),
-        notes=(*memory.warnings, *(made.warnings if made else ())),
+        notes=(*memory.warnings, *(offer.warnings if offer else ())),
         known=known,
         deployable=where.deployable(BACKENDS),
         arguments=arguments(used, engine_args),
         nearer=near[0][1] if near else None,
-        short=_in_short(where, made) if made else "",
+        short=_in_short(where, offer) if offer else "",
         weights_load=not used.cpu_offload_gb and loads(ground, memory),
-        length_chosen=looked.length_chosen,
+        length_chosen=chosen is not None,
         cache_types=cache_types(device),
     )
 
@@ -679,39 +632,19 @@ def _started(arranged: Arrangement) -> Flags:
     return flags.model_copy(update={"kv_cache_memory_bytes": memory.kv_expected.kv_cache_bytes})
 
 
-def _look(
-    where: Place, model: str, flags: Flags, layout: Layout | None, engine_args: Sequence[str]
-) -> _Looked:
-    wanted = Goal(model=model, layout=layout, places=(where.name,), vllm_version=flags.vllm_version)
-    (shape,) = candidates(wanted)
-    check_startable(shape, where, flags)
-    ground = Ground(shape, where.device, where.count)
-    chosen = None
-    if not layout and "max_model_len" not in flags.model_fields_set:
-        chosen = usual_length(ground, flags)
-        flags = flags.model_copy(update={"max_model_len": chosen})
-    said = flags.max_model_len or (None if layout else ground.plan(flags).max_model_len)
-    goal = wanted.model_copy(update={"max_model_len": max(SHORTEST, said)} if said else {})
-    if layout:
-        return _Looked(where, ground, goal, arrange_said(ground, goal.wish, flags, engine_args))
-    memory = ground.plan(flags)
-    used = Arrangement(layout=None, flags=flags, memory=memory, enough=memory.fits)
-    return _Looked(where, ground, goal, used, chosen is not None)
-
-
-def _offer(looked: _Looked) -> Offer | Refusal | None:
-    where, shape, flags = looked.where, looked.ground.model, looked.arranged.flags
-    if looked.ground.accelerator.bandwidth_gb_per_s is None:
+def _offer(ground: Ground, where: Place, goal: Goal, made: Arrangement) -> Offer | Refusal | None:
+    """Return speed, boot and price; None where the accelerator's bandwidth is not known."""
+    if ground.accelerator.bandwidth_gb_per_s is None:
         return None
-    needed = host_gib(shape, where, flags)
+    needed = host_gib(ground.model, where, made.flags)
     size = where.size_for(needed)
     if where.sizes and size is None:
-        return host_too_small(shape, where, needed)
+        return host_too_small(ground.model, where, needed)
     site = Site(
         place=where,
-        load=looked.goal.load,
-        context=looked.goal.max_model_len // 2,
-        duty=looked.goal.duty,
+        load=goal.load,
+        context=goal.max_model_len // 2,
+        duty=goal.duty,
         deployable=where.deployable(BACKENDS),
     )
-    return make_offer(shape, site, looked.arranged, size)
+    return make_offer(ground.model, site, made, size)

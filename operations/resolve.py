@@ -33,183 +33,27 @@ from core.records import NAME_PATTERN, Deployment, Record, State, Target, moment
 from core.reply import note
 from operations.runtime import Runtime, Stage
 
-NOT_LOOKED: Final = "as the journal has it, not looked at now"
-_READ: Final = 200
-"""Mutating calls, the newest."""
-_STOPPED: Final = {
-    "stop_vllm": True, "stop_azure_vm": True, "start_vllm": False, "start_azure_vm": False,
-}  # fmt: skip
-"""By what was done: whether it stands stopped from then on."""
-
-_Key = tuple[str, str]
-
-
-class Remembered(NamedTuple):
-    """One deployment; the cloud may have ended it since."""
-
-    target: str
-    name: str
-    model: str
-    """Empty where the call did not name it."""
-    stopped: bool = False
-
-    @property
-    def look(self) -> NextStep:
-        """Say how to know."""
-        named = {"name": self.name} if self.name else {}
-        return NextStep("status_vllm", {"target": self.target, **named})
-
-    def __str__(self) -> str:
-        """Say no more than is known."""
-        stopped = " and stopped since" if self.stopped else ""
-        return f"{self.model} was deployed on {self.target}{stopped}"
-
-
-def calls(journal: Journal) -> tuple[Operation, ...]:
-    """Return the newest mutating calls; of a journal that cannot be read none, which is noted."""
-    try:
-        return journal.operations(_READ) if journal.exists else ()
-    except OpsError as exc:
-        note(exc.summary)
-        return ()
-
-
-def deployed(journal: Journal) -> tuple[Remembered, ...]:
-    """Return what was deployed and not destroyed since, oldest first."""
-    there: dict[_Key, Remembered] = {}
-    for done in calls(journal):
-        if done.result == "ok":
-            there = _after(there, done)
-    return tuple(there.values())
-
-
-def remembered(journal: Journal) -> tuple[Remembered, ...]:
-    """Return the same once for each target and model: the stopped last, the newest first."""
-    newest_first = [one for one in reversed(deployed(journal)) if one.model]
-    found: dict[_Key, Remembered] = {}
-    for one in sorted(newest_first, key=lambda one: one.stopped):
-        found.setdefault((one.target, one.model), one)
-    return tuple(found.values())
-
-
-def ended(journal: Journal, name: str) -> str:
-    """Say who destroyed the last deployment of a name, and when; empty where nobody did."""
-    done = [one for one in calls(journal) if one.result == "ok" and subject_of(one)[1] == name]
-    if not done or done[-1].tool != "destroy_vllm":
-        return ""
-    last, target = done[-1], subject_of(done[-1])[0]
-    return f"{last.client} destroyed it on {target} at {last.at:%F %H:%M} UTC."
-
-
-def subject_of(done: Operation) -> tuple[str, str]:
-    """Give target and name of what was changed, as they were said or else turned out to be."""
-    target, slash, name = done.about.rpartition("/")
-    meant = done.arguments.get("target") or target, done.arguments.get("name") or (slash and name)
-    return str(meant[0]), str(meant[1])
-
-
-def _after(there: Mapping[_Key, Remembered], done: Operation) -> dict[_Key, Remembered]:
-    """Give what is there after a call."""
-    key = subject_of(done)
-    if done.tool == "deploy_vllm" and key[0]:
-        others = {known: one for known, one in there.items() if known != key}
-        return {**others, key: Remembered(*key, str(done.arguments.get("model") or ""))}
-    if done.tool == "destroy_vllm":
-        return {known: one for known, one in there.items() if not _is_meant(known, key)}
-    if (stopped := _STOPPED.get(done.tool)) is None:
-        return dict(there)
-    return {
-        known: one._replace(stopped=stopped) if _is_meant(known, key) else one
-        for known, one in there.items()
-    }
-
-
-def _is_meant(known: _Key, said: _Key) -> bool:
-    """Whether a call that may have left target or name out was about this."""
-    return all(word in {"", was} for word, was in zip(said, known, strict=True))
-
-
 A = TypeVar("A")
 T = TypeVar("T")
+_log: Final = logging.getLogger(__name__)
 
-
-def able(stage: Stage, ability: type[A]) -> dict[str, A]:
-    """Give every target that has an ability, by its name."""
-    found = ((name, stage.backend(name)) for name in stage.usable)
-    return {name: one for name, one in found if isinstance(one, ability)}
-
-
-def chosen(
-    stage: Stage,
-    ability: type[A],
-    what: str,
-    target: str | None,
-    *,
-    shared: bool = False,
-    tool: str = "",
-) -> tuple[Target, A]:
-    """Give the target that is named, `VLLM_TARGET` if it can, else the only one that can.
-
-    What is `shared` by all targets of one cloud, such as its secrets, any of them can do; `tool`
-    is then offered for one target of each cloud.
-
-    Raises:
-        TargetNotFound: The named one is not configured.
-        Unsupported: It cannot, or none can.
-        Ambiguous: Several can.
-    """
-    if target and isinstance(named := stage.backend(target), ability):
-        return stage.targets[target], named
-    those = able(stage, ability)
-    clouds = {stage.targets[name].backend for name in those}
-    only = next(iter(those)) if len(those) == 1 or (shared and len(clouds) == 1) else None
-    preferred = stage.settings.vllm_target
-    name = preferred if preferred in those else only
-    if name and not target:
-        return stage.targets[name], those[name]
-    if target or not those:
-        lacking = {row.needs.upper() for row in stage.targets.values() if row.needs}
-        raise Unsupported(
-            f"{target} cannot {what}." if target else f"No target of this server can {what}.",
-            fix=f"These can: {', '.join(those)}."
-            if those
-            else f"Set {' or '.join(sorted(lacking))}, or REHEARSAL=1: see list_targets.",
-            next_steps=(NextStep("list_targets"),),
-        )
-    first = {stage.targets[name].backend: name for name in reversed(those)}
-    each = tuple(NextStep(tool, {"target": one}) for one in those if one in first.values())
-    raise Ambiguous(
-        f"Which target? These can {what}: {', '.join(those)}.",
-        fix="Give `target`, or set VLLM_TARGET.",
-        next_steps=each if tool else (NextStep("list_targets"),),
-    )
-
-
-async def ask_each(
-    those: Mapping[str, Callable[[], Awaitable[T]]],
-) -> tuple[dict[str, T], dict[str, OpsError]]:
-    """Ask several side by side; give what each said, and why the others did not."""
-    said: dict[str, T] = {}
-    failed: dict[str, OpsError] = {}
-
-    async def ask(name: str) -> None:
-        try:
-            said[name] = await those[name]()
-        except OpsError as exc:
-            failed[name] = exc
-
-    async with anyio.create_task_group() as group:
-        for name in those:
-            group.start_soon(ask, name)
-    return said, failed
-
-
-_WAIT_SECONDS: Final = 38.0
-"""A call ends before a client cuts it; the waking goes on."""
-_LAST_LOOK_SECONDS: Final = 4.0
-"""Of the longest wait, for the look that ends it."""
-_LONGEST_BOOT_SECONDS: Final = 7200.0
-"""Longer than any target's own patience, which ends a waking and says why."""
+EACH_SECONDS: Final = 15.0
+"""For one target to list what it has, where the others are answered without it."""
+_ALONE_SECONDS: Final = 22.0
+"""The same where it is the only one that is asked: half of a call."""
+_HAS_NOTHING: Final = frozenset({"API_DISABLED", "NOT_CONFIGURED"})
+"""Reasons why a target cannot be looked at which also keep anything from being deployed there."""
+_AGAIN: Final = (
+    "Call the same tool again; diagnose with this target says whether it can be reached."
+)
+_WHY: Final = {
+    "API_DISABLED": "the API is off in this project",
+    "NOT_AUTHENTICATED": "not logged in, or the login has expired",
+    "PERMISSION_DENIED": "permission denied (403)",
+    "CLOUD_TIMEOUT": "no answer in time",
+    "TARGET_FAULT": "a fault of this server, whose standard error has the traceback",
+}
+"""By code, where the error's own words name one call of many."""
 
 
 class Found(NamedTuple):
@@ -228,8 +72,355 @@ class Found(NamedTuple):
         return self.deployment.name
 
 
+class Sight(NamedTuple):
+    """What was seen of some targets, and which of them could not be looked at."""
+
+    targets: tuple[str, ...]
+    found: tuple[Found, ...]
+    failed: Mapping[str, OpsError]
+    titles: Mapping[str, str]
+    """Of every target there is: the cloud's name."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing can be deployed on what could not be looked at."""
+        return all(error.code in _HAS_NOTHING for error in self.failed.values())
+
+    @property
+    def not_looked_at(self) -> tuple[str, ...]:
+        """Say which targets could not be looked at and why, one sentence for each reason."""
+        reasons: dict[str, set[str]] = {}
+        for name, error in self.failed.items():
+            reasons.setdefault(_reason(error), set()).add(name)
+        said = []
+        for reason, same in reasons.items():
+            who: list[str] = []
+            for title in dict.fromkeys(self.titles[name] for name in self.targets if name in same):
+                cloud = [name for name in self.targets if self.titles[name] == title]
+                who += [title] if same.issuperset(cloud) else [one for one in cloud if one in same]
+            said.append(f"{', '.join(who)} not looked at: {reason}")
+        return tuple(said)
+
+    @property
+    def hides(self) -> tuple[str, ...]:
+        """Return the same where something may be deployed there, else nothing."""
+        return () if self.complete else self.not_looked_at
+
+    def note_what_was_not(self) -> None:
+        """Add a warning for each reason why a target was not looked at."""
+        for sentence in self.not_looked_at:
+            note(sentence)
+
+
+def _reason(error: OpsError) -> str:
+    why = _WHY.get(error.code)
+    if why is None:
+        return f"{error.summary} {error.fix}"
+    return f"{why}. {error.fix}" if error.code == "NOT_AUTHENTICATED" else f"{why}."
+
+
+async def look_around(stage: Stage, target: str | None = None) -> Sight:
+    """List what is deployed on one target, or on all side by side.
+
+    Raises:
+        OpsError: The one target that was named cannot be looked at.
+    """
+    names = (target,) if target else stage.usable
+    seconds = waiting.limit(_ALONE_SECONDS if target else EACH_SECONDS)
+    seen, failed = await ask_each({name: partial(_list, stage, name, seconds) for name in names})
+    if target and failed:
+        raise failed[target]
+    found = (Found(stage.backend(name), one) for name in names for one in seen.get(name, ()))
+    return sight_of(stage, names, tuple(found), failed)
+
+
+def sight_of(
+    stage: Stage, names: Sequence[str], found: tuple[Found, ...], failed: Mapping[str, OpsError]
+) -> Sight:
+    """Put together what was seen of these targets."""
+    titles = {name: TITLES.get(row.backend, name) for name, row in stage.targets.items()}
+    return Sight(tuple(names), found, failed, titles)
+
+
+async def everything(stage: Stage, target: str | None = None) -> tuple[Found, ...]:
+    """Return every deployment of one target, or of all; what could not be looked at is noted.
+
+    Raises:
+        OpsError: The one target that was named cannot be looked at.
+    """
+    sight = await look_around(stage, target)
+    sight.note_what_was_not()
+    return sight.found
+
+
+async def _list(stage: Stage, target: str, seconds: float) -> Sequence[Deployment]:
+    backend = stage.backend(target)
+    with fault_of(target), in_time(target, "list what is deployed", seconds, fix=_AGAIN):
+        return await backend.list()
+
+
+@contextmanager
+def fault_of(target: str) -> Iterator[None]:
+    """Let what nobody foresaw be an error of this target alone: the others are still looked at.
+
+    Raises:
+        TargetFault: Something failed within that is no error of ours.
+    """
+    try:
+        yield
+    except OpsError:
+        raise
+    except Exception as exc:
+        _log.exception("%s could not be read.", target)
+        raise TargetFault(
+            f"{target} could not be read for a reason that this server does not know.",
+            fix="This is a bug of the server: its standard error has the traceback; report it.",
+            cause=type(exc).__name__,
+        ) from exc
+
+
+async def ask_each(
+    those: Mapping[str, Callable[[], Awaitable[T]]],
+) -> tuple[dict[str, T], dict[str, OpsError]]:
+    """Ask several side by side; return what each said, and why the others did not."""
+    said: dict[str, T] = {}
+    failed: dict[str, OpsError] = {}
+
+    async def ask(name: str) -> None:
+        try:
+            said[name] = await those[name]()
+        except OpsError as exc:
+            failed[name] = exc
+
+    async with anyio.create_task_group() as group:
+        for name in those:
+            group.start_soon(ask, name)
+    return said, failed
+
+
+async def find(
+    stage: Stage, target: str | None, name: str | None, *, to_change: bool = False
+) -> Found:
+    """Return the deployment that is meant; `to_change` it, never the owner's own endpoint.
+
+    Raises:
+        InvalidArgument: The name cannot be one.
+        TargetNotFound: The target is not configured.
+        DeploymentNotFound: Nothing fits.
+        CloudError: Nothing fits where it could be looked, and not every target could be.
+        Ambiguous: Several fit, perhaps on targets that could not be looked at; the message lists
+            them.
+        Unsupported: It is not this server's to change.
+    """
+    require_name(name)
+    target = target or stage.settings.vllm_target
+    if not target and ENDPOINT in stage.targets:
+        target = ENDPOINT if name == ENDPOINT or (name is None and not to_change) else None
+    if to_change and target == ENDPOINT:
+        about = stage.backend(target).target
+        raise Unsupported(
+            f"{about.name} is {about.description}: only looked at and asked here.",
+            fix="Change it where it was made, or name a deployment of list_deployments.",
+            next_steps=(NextStep("list_deployments"),),
+        )
+    if target and name:
+        backend = stage.backend(target)
+        with in_time(target, f"look at {name}", _ALONE_SECONDS, fix=_AGAIN):
+            return _with_warnings(Found(backend, await backend.describe(name)))
+    sight = await look_around(stage, target)
+    found = sight.found
+    if sight.complete or any(name in {None, one.name} for one in found):
+        sight.note_what_was_not()  # else the error says it
+    if to_change:
+        found = tuple(one for one in found if one.deployment.target != ENDPOINT)
+        _require_no_other(stage, sight, found, name)
+    return _only(stage, found, target, name, sight)
+
+
+async def find_among(stage: Stage, targets: Sequence[str], name: str | None) -> Found:
+    """Return the deployment that is meant on one of these targets, each of which must answer.
+
+    Raises:
+        InvalidArgument: The name cannot be one.
+        DeploymentNotFound: Nothing fits.
+        Ambiguous: Several fit; the message lists them.
+    """
+    require_name(name)
+    found = [one for each in targets for one in await everything(stage, each)]
+    return _only(stage, tuple(found), " or ".join(targets), name)
+
+
+def place(stage: Stage, target: str | None) -> Backend:
+    """Return the target for something new.
+
+    Raises:
+        Ambiguous: None was named and several could be meant.
+    """
+    wanted = target or stage.settings.vllm_target
+    names = [wanted] if wanted else [name for name in stage.usable if name != ENDPOINT]
+    if len(names) == 1:
+        return stage.backend(names[0])
+    raise Ambiguous(
+        f"Which target? {', '.join(names)}.",
+        fix="Give `target`, or set VLLM_TARGET.",
+        next_steps=(NextStep("list_targets"),),
+    )
+
+
+def require_name(name: str | None) -> None:
+    """Take what can be a deployment's name, or None.
+
+    Raises:
+        InvalidArgument: It cannot be one.
+    """
+    if name is not None and not re.fullmatch(NAME_PATTERN, name):
+        raise InvalidArgument(
+            f"{name[:60]!r} is no deployment's name.",
+            fix="Names have lower-case letters, digits and hyphens, at most 40.",
+            next_steps=(NextStep("list_deployments"),),
+        )
+
+
+def _only(
+    stage: Stage,
+    found: tuple[Found, ...],
+    target: str | None,
+    name: str | None,
+    sight: Sight | None = None,
+) -> Found:
+    fitting = [one for one in found if name in {None, one.name}]
+    if len(fitting) == 1:
+        return _with_warnings(fitting[0])
+    if not fitting:
+        raise _nothing(stage, found, target, name, sight)
+    raise _several([(one.deployment.target, one.name) for one in fitting])
+
+
+def _with_warnings(found: Found) -> Found:
+    for warning in found.deployment.warnings():
+        note(warning)
+    return found
+
+
+def _require_no_other(
+    stage: Stage, sight: Sight, found: tuple[Found, ...], name: str | None
+) -> None:
+    """Refuse to choose where another may be meant that was deployed and cannot be seen now.
+
+    Raises:
+        Ambiguous: There is such another one.
+    """
+    hidden = [
+        (one.target, one.name)
+        for one in (_deployed(stage.journal) if sight.failed else ())
+        if one.target in sight.failed and name in {None, one.name}
+    ]
+    if hidden:
+        fitting = [(one.deployment.target, one.name) for one in found if name in {None, one.name}]
+        unseen = ", ".join(f"{each} on {where}" for where, each in hidden)
+        why = f" {unseen} was deployed from here and could not be looked at now."
+        raise _several([*fitting, *hidden], why)
+
+
+def _several(choices: Sequence[tuple[str, str]], why: str = "") -> Ambiguous:
+    """Say what may be meant; `choices` become the same call once for each."""
+    listed = ", ".join(f"{name} on {target}" for target, name in choices)
+    return Ambiguous(
+        f"Which one: {listed}?{why}",
+        fix="Give `target` and `name`.",
+        data={"choices": [{"target": target, "name": name} for target, name in choices]},
+    )
+
+
+def _nothing(
+    stage: Stage,
+    found: tuple[Found, ...],
+    target: str | None,
+    name: str | None,
+    sight: Sight | None,
+) -> OpsError:
+    failed = sight.failed.values() if sight else ()
+    if sight and (hidden := [one for one in failed if one.code not in _HAS_NOTHING]):
+        what = f"No deployment named '{name}'" if name else "Nothing"
+        return type(hidden[0])(
+            f"{what} found on what could be looked at; {' '.join(sight.not_looked_at)}",
+            cause=hidden[0].cause,
+            fix=hidden[0].fix,
+            next_steps=(NextStep("list_deployments"),),
+        )
+    where = f" on {target}" if target else ""
+    steps: tuple[NextStep, ...] = (NextStep("deploy_vllm"), NextStep("list_targets"))
+    fix = "Call deploy_vllm to start a model, or set VLLM_BASE_URL for one that runs already."
+    if found:
+        steps = (NextStep("list_deployments"),)
+        fix = f"There are: {', '.join(one.name for one in found)}."
+    words = f"Nothing is deployed{where}."
+    if name:
+        past = _ended(stage.journal, name)
+        words = f"No deployment named '{name}'{where}{f': {past}' if past else '.'}"
+    return DeploymentNotFound(words, fix=fix, next_steps=steps)
+
+
+def able(stage: Stage, ability: type[A]) -> dict[str, A]:
+    """Return every target that has an ability, by its name."""
+    found = ((name, stage.backend(name)) for name in stage.usable)
+    return {name: one for name, one in found if isinstance(one, ability)}
+
+
+def chosen(
+    stage: Stage,
+    ability: type[A],
+    what: str,
+    target: str | None,
+    *,
+    shared: bool = False,
+    tool: str = "",
+) -> tuple[Target, A]:
+    """Return the target that is named, `VLLM_TARGET` if it can, else the only one that can.
+
+    What is `shared` by all targets of one cloud, such as its secrets, any of them can do; `tool`
+    is then offered for one target of each cloud.
+
+    Raises:
+        TargetNotFound: The named one is not configured.
+        Unsupported: It cannot, or none can.
+        Ambiguous: Several can.
+    """
+    if target and isinstance(named := stage.backend(target), ability):
+        return stage.targets[target], named
+    those = able(stage, ability)
+    of_clouds = {stage.targets[name].backend: name for name in reversed(those)}
+    only = next(iter(those)) if len(those) == 1 or (shared and len(of_clouds) == 1) else None
+    preferred = stage.settings.vllm_target
+    name = preferred if preferred in those else only
+    if name and not target:
+        return stage.targets[name], those[name]
+    if target or not those:
+        lacking = sorted({row.needs.upper() for row in stage.targets.values() if row.needs})
+        set_one = f"Set {' or '.join(lacking)}, or REHEARSAL=1: see list_targets."
+        raise Unsupported(
+            f"{target} cannot {what}." if target else f"No target of this server can {what}.",
+            fix=f"These can: {', '.join(those)}." if those else set_one,
+            next_steps=(NextStep("list_targets"),),
+        )
+    each = [NextStep(tool, {"target": one}) for one in those if one in of_clouds.values()]
+    raise Ambiguous(
+        f"Which target? These can {what}: {', '.join(those)}.",
+        fix="Give `target`, or set VLLM_TARGET.",
+        next_steps=tuple(each) if tool else (NextStep("list_targets"),),
+    )
+
+
+_WAIT_SECONDS: Final = 38.0
+"""A call ends before a client cuts it; the waking goes on."""
+_LAST_LOOK_SECONDS: Final = 4.0
+"""Of the longest wait, for the look that ends it."""
+_LONGEST_BOOT_SECONDS: Final = 7200.0
+"""Longer than any target's own patience, which ends a waking and says why."""
+
+
 async def awake(runtime: Runtime, found: Found, *, wake: bool) -> Found:
-    """Give a deployment that can be asked now; `wake` it if it sleeps.
+    """Return a deployment that can be asked now; `wake` it if it sleeps.
 
     Raises:
         Asleep: It sleeps and nobody said to wake it.
@@ -281,6 +472,93 @@ def asleep(one: Deployment) -> Asleep:
     )
 
 
+# What the journal knows without looking at a cloud.
+
+NOT_LOOKED: Final = "as the journal has it, not looked at now"
+_READ: Final = 200
+"""Mutating calls, the newest."""
+_STOPPED: Final = {
+    "stop_vllm": True, "stop_azure_vm": True, "start_vllm": False, "start_azure_vm": False,
+}  # fmt: skip
+"""By what was done: whether it stands stopped from then on."""
+
+
+class Remembered(NamedTuple):
+    """One deployment; the cloud may have ended it since."""
+
+    target: str
+    name: str
+    model: str
+    """Empty where the call did not name it."""
+    stopped: bool = False
+
+    @property
+    def look(self) -> NextStep:
+        """The call that says how it is now."""
+        named = {"name": self.name} if self.name else {}
+        return NextStep("status_vllm", {"target": self.target, **named})
+
+    def __str__(self) -> str:
+        """Say no more than is known."""
+        stopped = " and stopped since" if self.stopped else ""
+        return f"{self.model} was deployed on {self.target}{stopped}"
+
+
+def calls(journal: Journal) -> tuple[Operation, ...]:
+    """Return the newest mutating calls; of a journal that cannot be read none, which is noted."""
+    try:
+        return journal.operations(_READ) if journal.exists else ()
+    except OpsError as exc:
+        note(exc.summary)
+        return ()
+
+
+def subject_of(done: Operation) -> tuple[str, str]:
+    """Return target and name of what was changed, as they were said or else turned out to be."""
+    target, slash, name = done.about.rpartition("/")
+    said = done.arguments
+    return str(said.get("target") or target), str(said.get("name") or (slash and name))
+
+
+def _deployed(journal: Journal) -> list[Remembered]:
+    """Return what was deployed and not destroyed since, oldest first."""
+    there: list[Remembered] = []
+    for done in calls(journal):
+        target, name = subject_of(done)
+        if done.result != "ok":
+            continue
+        if done.tool == "deploy_vllm" and target:
+            there = [one for one in there if (one.target, one.name) != (target, name)]
+            there.append(Remembered(target, name, str(done.arguments.get("model") or "")))
+            continue
+        # A call may have left target or name out.
+        meant = [one for one in there if target in {"", one.target} and name in {"", one.name}]
+        if done.tool == "destroy_vllm":
+            there = [one for one in there if one not in meant]
+        elif done.tool in _STOPPED:
+            stopped = _STOPPED[done.tool]
+            there = [one._replace(stopped=stopped) if one in meant else one for one in there]
+    return there
+
+
+def remembered(journal: Journal) -> tuple[Remembered, ...]:
+    """Return the same once for each target and model: the stopped last, the newest first."""
+    newest_first = [one for one in reversed(_deployed(journal)) if one.model]
+    found: dict[tuple[str, str], Remembered] = {}
+    for one in sorted(newest_first, key=lambda one: one.stopped):
+        found.setdefault((one.target, one.model), one)
+    return tuple(found.values())
+
+
+def _ended(journal: Journal, name: str) -> str:
+    """Say who destroyed the last deployment of a name, and when; empty where nobody did."""
+    done = [one for one in calls(journal) if one.result == "ok" and subject_of(one)[1] == name]
+    if not done or done[-1].tool != "destroy_vllm":
+        return ""
+    last, target = done[-1], subject_of(done[-1])[0]
+    return f"{last.client} destroyed it on {target} at {last.at:%F %H:%M} UTC."
+
+
 _KIND: Final = "use"
 
 
@@ -303,8 +581,7 @@ class Look(Record):
     def words(self) -> str:
         """Say when it was last used."""
         if self.used_by is None or self.used_after is None:
-            since = self.started_at or self.at
-            return f"not used since {moment(since)}"
+            return f"not used since {moment(self.started_at or self.at)}"
         if self.used_after == self.used_by:
             return f"last used {moment(self.used_by)}"
         return f"last used between {moment(self.used_after)} and {moment(self.used_by)}"
@@ -361,314 +638,3 @@ def _last_look(runtime: Runtime, deployment: Deployment) -> Look | None:
 def _keep(runtime: Runtime, look: Look) -> None:
     key = f"{look.target}/{look.name}"
     runtime.stage.journal.keep_pair(_KIND, key, look.model_dump_json())
-
-
-_log: Final = logging.getLogger(__name__)
-EACH_SECONDS: Final = 15.0
-"""For one target to list what it has, where the others are answered without it."""
-ALONE_SECONDS: Final = 22.0
-"""The same where it is the only one that is asked: half of a call."""
-NOTHING: Final = frozenset({"API_DISABLED", "NOT_CONFIGURED"})
-"""Reasons why a target cannot be looked at which also keep anything from being deployed there."""
-
-_AGAIN: Final = (
-    "Call the same tool again; diagnose with this target says whether it can be reached."
-)
-_WHY: Final = {
-    "API_DISABLED": "the API is off in this project",
-    "NOT_AUTHENTICATED": "not logged in, or the login has expired",
-    "PERMISSION_DENIED": "permission denied (403)",
-    "CLOUD_TIMEOUT": "no answer in time",
-    "TARGET_FAULT": "a fault of this server, whose standard error has the traceback",
-}
-"""By code, where the error's own words name one call of many."""
-
-
-async def find(
-    stage: Stage, target: str | None, name: str | None, *, to_change: bool = False
-) -> Found:
-    """Give the deployment that is meant; `to_change` it, never the owner's own endpoint.
-
-    Raises:
-        InvalidArgument: The name cannot be one.
-        TargetNotFound: The target is not configured.
-        DeploymentNotFound: Nothing fits.
-        CloudError: Nothing fits where it could be looked, and not every target could be.
-        Ambiguous: Several fit, perhaps on targets that could not be looked at; the message lists
-            them.
-        Unsupported: It is not this server's to change.
-    """
-    require_name(name)
-    target = target or _default_target(stage, name, to_change=to_change)
-    if to_change and target == ENDPOINT:
-        about = stage.backend(target).target
-        raise Unsupported(
-            f"{about.name} is {about.description}: only looked at and asked here.",
-            fix="Change it where it was made, or name a deployment of list_deployments.",
-            next_steps=(NextStep("list_deployments"),),
-        )
-    if target and name:
-        backend = stage.backend(target)
-        with in_time(target, f"look at {name}", ALONE_SECONDS, fix=_AGAIN):
-            return _told(Found(backend, await backend.describe(name)))
-    sight = await look_around(stage, target)
-    found = sight.found
-    if sight.complete or any(name in {None, one.name} for one in found):
-        sight.note_what_was_not()  # else the error says it
-    if to_change:
-        found = tuple(one for one in found if one.deployment.target != ENDPOINT)
-        _require_no_other(stage, sight, found, name)
-    return _told(_only(stage, found, target, name, sight))
-
-
-async def find_among(stage: Stage, targets: Sequence[str], name: str | None) -> Found:
-    """Give the deployment that is meant on one of these targets, each of which must answer.
-
-    Raises:
-        InvalidArgument: The name cannot be one.
-        DeploymentNotFound: Nothing fits.
-        Ambiguous: Several fit; the message lists them.
-    """
-    require_name(name)
-    found = [one for each in targets for one in await everything(stage, each)]
-    return _told(_only(stage, tuple(found), " or ".join(targets), name))
-
-
-def place(stage: Stage, target: str | None) -> Backend:
-    """Give the target for something new.
-
-    Raises:
-        Ambiguous: None was named and several could be meant.
-    """
-    wanted = target or stage.settings.vllm_target
-    if wanted:
-        return stage.backend(wanted)
-    names = [name for name in stage.usable if name != ENDPOINT]
-    if len(names) == 1:
-        return stage.backend(names[0])
-    raise Ambiguous(
-        f"Which target? {', '.join(names)}.",
-        fix="Give `target`, or set VLLM_TARGET.",
-        next_steps=(NextStep("list_targets"),),
-    )
-
-
-class Sight(NamedTuple):
-    """What was seen of some targets, and which of them could not be looked at."""
-
-    targets: tuple[str, ...]
-    found: tuple[Found, ...]
-    failed: Mapping[str, OpsError]
-    titles: Mapping[str, str]
-    """Of every target there is: the cloud's name."""
-
-    @property
-    def not_looked_at(self) -> tuple[str, ...]:
-        """Say which targets could not be looked at and why, one sentence for each reason."""
-        return tuple(_unseen(self.targets, self.failed, self.titles))
-
-    @property
-    def hides(self) -> tuple[str, ...]:
-        """Return the same where something may be deployed there, else nothing."""
-        return () if self.complete else self.not_looked_at
-
-    @property
-    def complete(self) -> bool:
-        """Whether nothing can be deployed on what could not be looked at."""
-        return all(error.code in NOTHING for error in self.failed.values())
-
-    def note_what_was_not(self) -> None:
-        """Add a warning for each reason why a target was not looked at."""
-        for sentence in self.not_looked_at:
-            note(sentence)
-
-
-async def everything(stage: Stage, target: str | None = None) -> tuple[Found, ...]:
-    """Give every deployment of one target, or of all; what could not be looked at is noted.
-
-    Raises:
-        OpsError: The one target that was named cannot be looked at.
-    """
-    sight = await look_around(stage, target)
-    sight.note_what_was_not()
-    return sight.found
-
-
-async def look_around(stage: Stage, target: str | None = None) -> Sight:
-    """List what is deployed on one target, or on all side by side.
-
-    Raises:
-        OpsError: The one target that was named cannot be looked at.
-    """
-    names = (target,) if target else stage.usable
-    seconds = waiting.limit(ALONE_SECONDS if target else EACH_SECONDS)
-    seen, failed = await ask_each({name: partial(look, stage, name, seconds) for name in names})
-    if target and failed:
-        raise failed[target]
-    found = (Found(stage.backend(name), one) for name in names for one in seen.get(name, ()))
-    return sight_of(stage, names, tuple(found), failed)
-
-
-def sight_of(
-    stage: Stage, names: Sequence[str], found: tuple[Found, ...], failed: Mapping[str, OpsError]
-) -> Sight:
-    """Put together what was seen of these targets."""
-    titles = {name: TITLES.get(row.backend, name) for name, row in stage.targets.items()}
-    return Sight(tuple(names), found, failed, titles)
-
-
-async def look(stage: Stage, target: str, seconds: float) -> Sequence[Deployment]:
-    """Give every deployment of one target.
-
-    Raises:
-        TargetNotFound: The target is not configured.
-        CloudTimeout: It did not say within so many seconds.
-        TargetFault: What it said is none that this server understands: a bug, but of one target.
-        OpsError: It cannot be looked at.
-    """
-    backend = stage.backend(target)
-    with fault_of(target), in_time(target, "list what is deployed", seconds, fix=_AGAIN):
-        return await backend.list()
-
-
-@contextmanager
-def fault_of(target: str) -> Iterator[None]:
-    """Let what nobody foresaw be an error of this target alone: the others are still looked at.
-
-    Raises:
-        TargetFault: Something failed within that is no error of ours.
-    """
-    try:
-        yield
-    except OpsError:
-        raise
-    except Exception as exc:
-        _log.exception("%s could not be read.", target)
-        raise TargetFault(
-            f"{target} could not be read for a reason that this server does not know.",
-            fix="This is a bug of the server: its standard error has the traceback; report it.",
-            cause=type(exc).__name__,
-        ) from exc
-
-
-def _unseen(
-    names: Sequence[str], failed: Mapping[str, OpsError], titles: Mapping[str, str]
-) -> Iterator[str]:
-    for words in dict.fromkeys(_words(error) for error in failed.values()):
-        same = {name for name in failed if _words(failed[name]) == words}
-        who: list[str] = []
-        for title in dict.fromkeys(titles[name] for name in names if name in same):
-            cloud = [name for name in names if titles[name] == title]
-            who += [title] if same.issuperset(cloud) else [one for one in cloud if one in same]
-        yield f"{', '.join(who)} not looked at: {words}"
-
-
-def _words(error: OpsError) -> str:
-    why = _WHY.get(error.code)
-    if why is None:
-        return f"{error.summary} {error.fix}"
-    return f"{why}. {error.fix}" if error.code == "NOT_AUTHENTICATED" else f"{why}."
-
-
-def require_name(name: str | None) -> None:
-    """Take what can be a deployment's name, or None.
-
-    Raises:
-        InvalidArgument: It cannot be one.
-    """
-    if name is not None and not re.fullmatch(NAME_PATTERN, name):
-        raise InvalidArgument(
-            f"{name[:60]!r} is no deployment's name.",
-            fix="Names have lower-case letters, digits and hyphens, at most 40.",
-            next_steps=(NextStep("list_deployments"),),
-        )
-
-
-def _default_target(stage: Stage, name: str | None, *, to_change: bool) -> str | None:
-    if stage.settings.vllm_target:
-        return stage.settings.vllm_target
-    meant = {ENDPOINT} if to_change else {None, ENDPOINT}
-    return ENDPOINT if ENDPOINT in stage.targets and name in meant else None
-
-
-def _only(
-    stage: Stage,
-    found: tuple[Found, ...],
-    target: str | None,
-    name: str | None,
-    sight: Sight | None = None,
-) -> Found:
-    fitting = [one for one in found if name is None or one.name == name]
-    if len(fitting) == 1:
-        return fitting[0]
-    if not fitting:
-        raise _nothing(stage, found, target, name, sight)
-    raise _several([(one.deployment.target, one.name) for one in fitting])
-
-
-def _require_no_other(
-    stage: Stage, sight: Sight, found: tuple[Found, ...], name: str | None
-) -> None:
-    """Refuse to choose where another may be meant that was deployed and cannot be seen now.
-
-    Raises:
-        Ambiguous: There is such another one.
-    """
-    fitting = [(one.deployment.target, one.name) for one in found if name in {None, one.name}]
-    remembered = deployed(stage.journal) if sight.failed else ()
-    hidden = [
-        (one.target, one.name)
-        for one in remembered
-        if one.target in sight.failed and name in {None, one.name}
-    ]
-    if hidden:
-        unseen = ", ".join(f"{each} on {where}" for where, each in hidden)
-        raise _several(
-            [*fitting, *hidden],
-            f"{unseen} was deployed from here and could not be looked at now.",
-        )
-
-
-def _several(choices: Sequence[tuple[str, str]], why: str = "") -> Ambiguous:
-    """Say what may be meant; `choices` become the same call once for each."""
-    listed = ", ".join(f"{name} on {target}" for target, name in choices)
-    return Ambiguous(
-        f"Which one: {listed}? {why}".strip(),
-        fix="Give `target` and `name`.",
-        data={"choices": [{"target": target, "name": name} for target, name in choices]},
-    )
-
-
-def _nothing(
-    stage: Stage,
-    found: tuple[Found, ...],
-    target: str | None,
-    name: str | None,
-    sight: Sight | None,
-) -> OpsError:
-    where = f" on {target}" if target else ""
-    hidden = [one for one in sight.failed.values() if one.code not in NOTHING] if sight else []
-    if sight and hidden:
-        what = f"No deployment named '{name}'" if name else "Nothing"
-        return type(hidden[0])(
-            f"{what} found on what could be looked at; {' '.join(sight.not_looked_at)}",
-            cause=hidden[0].cause,
-            fix=hidden[0].fix,
-            next_steps=(NextStep("list_deployments"),),
-        )
-    first: tuple[NextStep, ...] = (NextStep("deploy_vllm"), NextStep("list_targets"))
-    fix = "Call deploy_vllm to start a model, or set VLLM_BASE_URL for one that runs already."
-    if found:
-        first = (NextStep("list_deployments"),)
-        fix = f"There are: {', '.join(one.name for one in found)}."
-    if name is None:
-        return DeploymentNotFound(f"Nothing is deployed{where}.", fix=fix, next_steps=first)
-    past = ended(stage.journal, name)
-    words = f"No deployment named '{name}'{where}{f': {past}' if past else '.'}"
-    return DeploymentNotFound(words, fix=fix, next_steps=first)
-
-
-def _told(found: Found) -> Found:
-    for warning in found.deployment.warnings():
-        note(warning)
-    return found

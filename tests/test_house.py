@@ -18,7 +18,6 @@ _CONTRACTS: Final = {
     "journal": "what was called, and how it ended: kept by the core, told by a tool",
     "models": "which models there are, and where their weights lie",
     "plan": "what a deployment would be, before anything is done",
-    "preflight": "read-only questions to a cloud, and their answers",
     "records": "the closed records of a room",
     "resources": "what is there by an address: MCP's resources, and Azure's",
 }

@@ -26,7 +26,6 @@ from operations.clients import (
     change,
     client_configs,
     clients,
-    difference,
     is_local,
     look_at,
     render,
@@ -258,7 +257,7 @@ def _write(root: Path, options: argparse.Namespace, settings: Mapping[str, str])
         print(f"{look_at(client, wanted.file, root).detail} There is nothing to change.")
         return 0
     stays = "All else in it stays. " if wanted.old is not None else ""
-    print(f"{difference(wanted)}\n{stays}{client.note}".rstrip(), flush=True)
+    print(f"{wanted.difference()}\n{stays}{client.note}".rstrip(), flush=True)
     _agreed(wanted, yes=options.yes)
     copy = write(wanted)
     kept = f" What was there is kept as {copy.name}." if copy else ""

@@ -9,7 +9,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from core.errors import CloudError, DeploymentNotFound
 from core.records import Answer, Deleted, Deployment
-from operations import agreement, deployments, inventory, preflight
+from operations import agreement, capacity, deployments, inventory
 from operations.deployments import find_to_watch
 from operations.resolve import find
 from operations.runtime import Runtime
@@ -115,7 +115,7 @@ async def deploy_vllm(
 
         found = targets.check(rt, backend.target.name, region, zones)
         given = {**given, **({"zones": found} if found else {})}
-    with preflight.offered_for(backend.target):
+    with capacity.offered_for(backend.target):
         wish = await agreement.wish(
             rt, backend, name, model, given=given, reset=reset or (), layout=layout
         )
@@ -242,7 +242,7 @@ async def get_vllm_deployment_config(
 @ops_tool("deploy", CREATES, default=True)
 async def setup_target(
     target: Text = None, confirm: Text = None, rt: Runtime = RT
-) -> preflight.SetupReport:
+) -> capacity.SetupReport:
     """Set a cloud target up, once, before the first deployment; asks first and reads back.
 
     Prepares APIs, service account, roles, registry, storage, network.
@@ -250,10 +250,10 @@ async def setup_target(
     Args:
         confirm: Token from the preview.
     """
-    where, backend = preflight.setting_up(rt, target)
+    where, backend = capacity.setting_up(rt, target)
     seen = await backend.setup()
-    await agree(rt, preflight.to_set_up(where, seen), confirm)
-    return await preflight.set_up(rt, where, backend, seen)
+    await agree(rt, capacity.to_set_up(where, seen), confirm)
+    return await capacity.set_up(rt, where, backend, seen)
 
 
 @ops_tool("deploy", KNOWS)

@@ -1,7 +1,6 @@
 """Tools about models and tokens, wherever they are."""
 
 from core.records import Answer
-from operations import stored_models
 from operations.runtime import Runtime
 from tools.surface import CREATES, LOOKS, RT, Text, ops_tool
 
@@ -37,21 +36,23 @@ async def save_hf_token(
 
 
 @ops_tool("models", LOOKS)
-async def list_bucket_models(
-    bucket: Text = None, target: Text = None, rt: Runtime = RT
-) -> stored_models.BucketModels:
+async def list_bucket_models(bucket: Text = None, target: Text = None, rt: Runtime = RT) -> Answer:
     """List the models in a bucket or share: checkpoints, sizes, complete or what is missing.
 
     Args:
         bucket: Or files://SHARE/FOLDER, blob://CONTAINER; left out, BUCKET_NAME or Azure's share.
     """
-    return await stored_models.models_in_bucket(rt, bucket, target)
+    from operations import models
+
+    return await models.models_in_bucket(rt, bucket, target)
 
 
 @ops_tool("models", LOOKS)
-async def list_vertex_models(target: Text = None, rt: Runtime = RT) -> stored_models.RegistryModels:
+async def list_vertex_models(target: Text = None, rt: Runtime = RT) -> Answer:
     """List the models of Vertex AI's registry; the first call imports for about a second."""
-    return await stored_models.models_in_registry(rt, target)
+    from operations import models
+
+    return await models.models_in_registry(rt, target)
 
 
 @ops_tool("models", LOOKS)

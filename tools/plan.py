@@ -87,7 +87,7 @@ async def plan_deployment(
     given = locals()
     source = {name: given[name] for name in _SOURCE}
     flags = said(given, without=(*_NOT_FLAGS, *_SOURCE))
-    from operations import planning, preflight, targets
+    from operations import capacity, planning, targets
 
     flags |= {"kv_cache_memory_bytes": size_in_bytes(kv_cache_memory_bytes)}
     where = targets.place_named(rt, target, own_image=image is not None, weights=weights)
@@ -96,7 +96,7 @@ async def plan_deployment(
     if region:
         source["zones"] = zones or targets.zones_of(where)
         plan = plan.model_copy(update={"region": targets.goes_to(rt, where)[1]})
-    return await preflight.held(rt, plan, check=check, source=source)
+    return await capacity.held(rt, plan, check=check, source=source)
 
 
 @ops_tool("plan", KNOWS, default=True, seldom=("layout", "usd_per_month", "hours_per_month"))
@@ -126,9 +126,7 @@ async def recommend_deployment(
     goal = said(locals(), without=("targets", "region", "rt"))
     from operations import advice
 
-    if model or quality or users or tokens_per_second_per_user or usd_per_hour or usd_per_month:
-        return advice.recommend(rt, goal, targets or (), region)
-    return advice.choose(targets or (), goal, region)
+    return advice.recommend(rt, goal, targets or (), region)
 
 
 @ops_tool("plan", KNOWS, default=True, seldom=("hours_per_month", "region"))

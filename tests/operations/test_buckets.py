@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from operations.stored_models import BucketModels, StoredRow
+from operations.models import BucketModels, StoredRow
 
 
 def row(folder: str, **more: Any) -> StoredRow:

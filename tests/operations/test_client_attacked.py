@@ -4,7 +4,6 @@ import json
 import os
 import resource
 import signal
-import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -129,17 +128,6 @@ def test_a_full_disk_leaves_everything_as_it_was() -> None:
     with _full_after(4096), pytest.raises(HostError, match="stays as it is"):
         write(wanted)
     assert {path.name: path.read_bytes() for path in file.parent.iterdir()} == {"mcp.json": before}
-
-
-def test_line_ends_of_windows_stay_in_toml_too() -> None:
-    """All of them: one lone line feed would make an editor doubt the whole file."""
-    file = called("codex").place({})
-    file.parent.mkdir()
-    file.write_bytes(b'\xef\xbb\xbfmodel = "x"\r\n[tui]\r\ntheme = "dark"\r\n')
-    assert main(["mcp-config", "codex", "--write", "--yes"]) == 0
-    written = file.read_bytes()
-    assert written.count(b"\n") == written.count(b"\r\n")
-    assert SERVER_KEY in tomllib.loads(written.decode("utf-8-sig"))["mcp_servers"]
 
 
 def test_a_project_that_is_not_there_is_not_made(home: Path) -> None:

@@ -143,16 +143,6 @@ def test_a_link_is_followed_and_stays_one(home: Path) -> None:
     assert SERVER_KEY in tomllib.loads(real.read_text())["mcp_servers"]
 
 
-def test_a_mark_and_line_ends_of_windows_stay() -> None:
-    """Editors there write both; a file of mixed line ends would be a change of every line."""
-    file = _file("cursor", b'\xef\xbb\xbf{\r\n  "mcpServers": {}\r\n}\r\n')
-    assert main(["mcp-config", "cursor", "--write", "--yes"]) == 0
-    written = file.read_bytes()
-    assert written.startswith(b"\xef\xbb\xbf{\r\n")
-    assert written.count(b"\n") == written.count(b"\r\n")
-    assert json.loads(written.decode("utf-8-sig"))["mcpServers"][SERVER_KEY]
-
-
 @pytest.mark.parametrize(
     ("name", "text"),
     [

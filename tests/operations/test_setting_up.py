@@ -2,7 +2,7 @@
 
 from backends.base import Setup, SetupStep
 from core.records import Target
-from operations.preflight import SetupReport, to_set_up
+from operations.capacity import SetupReport, to_set_up
 
 TARGET = Target(name="cloud-run-l4", backend="cloud_run", description="")
 

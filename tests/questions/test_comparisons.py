@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 
 from core.settings import Settings
-from planner.places import place
+from planner.places import places
 from planner.price import price
 from tests.questions.planted import measured
 from tests.questions.typed import typed
@@ -173,16 +173,14 @@ async def test_a_comparison_that_cannot_be_made_says_what_there_is(
 
 @typed("what are high level recommendations for choosing the model and TPU for inference?")
 async def test_choosing_begins_without_a_model(asked: Asked, words: str) -> None:
-    """Every model with where it is served best, and where it is not."""
+    """Every model with where it is served best."""
     async with asked() as ask:
         reply = await ask(words).call("recommend_deployment", targets=["TPU"])
-    assert all(name.startswith("tpu-") for name in reply.data["targets"])
-    told = reply.data["targets"]
-    options = {each["model"]: each for each in reply.data["options"]}
-    large = options["google/gemma-4-31B-it"]
-    assert large["not_on"] == ["tpu-v6e-1"]
-    small = options["google/gemma-4-E2B-it"]
-    assert small["usd_per_hour"] == min(price(place(one)).usd_per_hour or 0 for one in told)
-    assert "GiB" in large["why_not"]
+    options = {each["model"]: each for each in reply.data["models"]}
+    assert all(each["target"].startswith("tpu-") for each in options.values())
+    assert {"E2B", "12B", "31B"} <= options.keys()
+    assert options["31B"]["target"] != "tpu-v6e-1"
+    tpus = [one for one in places().values() if one.deployable_by == "tpu"]
+    assert options["E2B"]["$/h"] == min(price(one).usd_per_hour or 0 for one in tpus)
     for quality in ("small", "medium", "large"):
         assert re.search(rf"{quality}: \S+ on tpu-", reply.structured["summary"])

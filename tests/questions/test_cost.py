@@ -94,21 +94,12 @@ async def test_a_month_at_a_duty_cycle_has_a_price(asked: Asked, words: str) -> 
 async def test_best_practices_are_rules_for_what_is_deployed(
     asked: Asked, cloud: Cloud, words: str
 ) -> None:
-    """Of the deployment: each rule with its reason, its source and whether it is followed.
-
-    Of the target, before anything is deployed: the same call as any advice, without a model.
-    """
+    """Each rule with its reason, its source and whether it is followed."""
     async with asked(cloud.settings) as ask:
         question = ask(words)
         await Life(question.agent, L4).begins()
         explained = await question.call("explain_deployment", target=L4)
         await Life(question.agent, L4).ends()
-        advised = await ask(words).call("recommend_deployment", targets=["L4 cloud run"])
     assert explained.data["practices"]
     for each in explained.data["practices"]:
         assert {"rule", "why", "followed", "source"} <= each.keys()
-    assert advised.data["targets"] == [L4]
-    rules = " ".join(advised.data["rules"])
-    assert "Take the QAT" in rules
-    assert "Fill it" in rules
-    assert f"{L4} bill no accelerator while nobody asks" in rules

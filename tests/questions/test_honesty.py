@@ -38,9 +38,6 @@ async def test_what_cannot_be_deployed_to_is_told_from_what_can(agent: Agent) ->
     compared = await agent.call("compare_targets", models=["26b qat"])
     own = compared.structured["summary"].partition("that this server deploys to: ")[2]
     assert own.startswith(f"26B-A4B QAT on {L4} is cheapest by the hour")
-    prices = [row["usd_per_hour"] for row in compared.data["rows"] if row.get("usd_per_hour")]
-    times = max(prices) / min(prices)
-    assert f"1.14 to {times:.3g} times the cheapest" in compared.structured["summary"]
     advised = await agent.call("recommend_deployment", model="26b qat")
     assert f"on {L4}, $1.42 an hour" in advised.structured["summary"]
     assert all(offer["deployable"] for offer in advised.data["offers"])

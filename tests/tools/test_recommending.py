@@ -71,7 +71,7 @@ async def test_every_next_step_of_advice_works(settings: Settings) -> None:
             "E2B QAT on cloud-run-l4, $1.05 an hour: 5 cents",
         ),
         ({"model": "12b qat", "usd_per_hour": 1}, "$1.42 an hour: 42 cents over $1 an hour"),
-        ({"model": "12b", "usd_per_hour": 1}, "12B QAT on cloud-run-l4 ($1.42 an hour)"),
+        ({"model": "12b", "usd_per_hour": 1}, "12B on tpu-v6e-1-flex, $1.35 an hour: 35 cents"),
         ({"usd_per_hour": 1}, "small: E2B QAT on cloud-run-l4 ($1.05 an hour), 5 cents over $1"),
         ({"model": "12b qat", "usd_per_month": 500}, "$537 over $500 a month"),
         (
@@ -300,7 +300,7 @@ async def test_sizes_are_named_where_no_model_is(agent: Agent) -> None:
     listed = await brief(agent, "list_models")
     assert "5 sizes" in listed.structured["summary"]
     chosen = await brief(agent, "recommend_deployment")
-    models = {row["model"] for row in chosen.data["models"]}
+    models = {row["model"] for row in chosen.data["options"]}
     assert {"E2B", "E4B QAT", "12B QAT", "26B-A4B", "31B"} <= models
     priced = await brief(agent, "estimate_cost", target=L4, model=QAT_12B)
     assert "$1.42 an hour, $1,037 a month" in priced.structured["summary"]
