@@ -26,6 +26,7 @@ _WORD: Final = re.compile(r"[A-Za-z_]{2,}|\b[1-9]\d\d\b")
 _PART: Final = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]{2,}|[A-Z]{3,}")
 _SAYS_NOTHING: Final = re.compile(
     r"\s*(?:File \"|raise\b)|Traceback|Process \w+:|\w*(?:Error|Exception):?\s*$"
+    r"|\w+Error: \[Errno \d+\] [A-Z][\w ]{1,40}: \S+$"
 )
 _FEWEST_WORDS: Final = 3
 _NEIGHBOURS: Final = 6

@@ -441,7 +441,9 @@ for and not found."""
 _OLLAMA_BEGINS: Final = re.compile(
     r"routes\.go:\d+(?: msg=\"|: INFO )server config|images\.go:\d+(?: msg=\"|: )total blobs: "
 )
-_ANSWERS: Final = re.compile(r"\"(?:POST /v1/\S{1,80}|GET /health) HTTP/[\d.]+\" 200")
+_ANSWERS: Final = re.compile(
+    r"\"(?:POST /(?!(?:de)?tokenize)\S{0,80}|GET /health) HTTP/[\d.]+\" 200"
+)
 """What only an engine that serves writes, as an answer begins: it outlived what was before."""
 _LIVES: Final = re.compile(
     rf"{_ANSWERS.pattern}|Avg (?:prompt|generation) throughput"
@@ -468,7 +470,7 @@ _NO_NEWS: Final = re.compile(
     r"|^\W*(?:severity|level|lvl)\W+\w+\W*$"
     r"|error decoding gguf file: \W{0,4}EOF\b"
     r"|^KeyError: '/(?:psm_|mp-|sem)"
-    r"|Failed to detect number of \w+|amdgpu version file missing"
+    r"|Failed to detect number of \w+|amdgpu version file missing|Unable to poll TPU GCE Metadata"
 )
 """What some libraries call an error at each healthy start, or say as they look for devices; and a
 level alone, of JSON that was broken into lines. Ollama before 0.1.30 called the end of a whole file
