@@ -22,7 +22,7 @@ from pydantic import ValidationError
 from backends.base import Leaving, Setup, SetupStep
 from backends.common import concurrency
 from backends.common.concurrency import on_disk, side_by_side, write_whole
-from backends.common.preflight import Answer, Question, unfinished
+from backends.common.preflight import unfinished
 from core.errors import (
     ApiDisabled,
     Busy,
@@ -378,18 +378,6 @@ def steps(wanted: Sequence[Resource]) -> tuple[PlannedStep, ...]:
         for one in wanted
         if one.put
     )
-
-
-def questions(wanted: Sequence[Resource], fix: str) -> tuple[Question, ...]:
-    """Return what a preflight asks of things that are to be there already."""
-
-    async def ask(one: Resource) -> Answer:
-        status = (await look(one)).status
-        if status is Status.READY:
-            return Answer(passed=True, detail="It is there.")
-        return Answer(passed=False, detail=f"It is {status}.", fix=fix)
-
-    return tuple(Question(_sentence(one.title), partial(ask, one)) for one in wanted)
 
 
 async def setup(wanted: Sequence[Resource]) -> Setup:

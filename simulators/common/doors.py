@@ -18,17 +18,13 @@ from starlette.types import ASGIApp, Message, Send
 
 NO_TLS: Final = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 """For what stays on this machine: to load the authorities' certificates takes 70 ms each time."""
-
-
-def _unverified() -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    return context
-
-
-UNVERIFIED_TLS: Final = _unverified()
+UNVERIFIED_TLS: Final = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 """For a probe on this machine, which asks whether anybody answers, not who."""
+UNVERIFIED_TLS.check_hostname = False
+UNVERIFIED_TLS.verify_mode = ssl.CERT_NONE
+_HOP_BY_HOP: Final = frozenset(
+    {"connection", "keep-alive", "transfer-encoding", "te", "trailer", "upgrade", "host"}
+)
 
 
 class WebServer(uvicorn.Server):
@@ -61,7 +57,7 @@ class WebServer(uvicorn.Server):
 async def start_web(
     tasks: TaskGroup, listener: socket.socket, app: ASGIApp, *, certificate: Path | None = None
 ) -> str:
-    """Serve an application in the background; gives its base URL.
+    """Serve an application in the background; returns its base URL.
 
     `certificate` is a file with a key and its certificate: it is then served by TLS.
     """
@@ -72,7 +68,10 @@ async def start_web(
 
 
 def loopback(port: int = 0) -> socket.socket:
-    """Give a socket on this machine's loopback; asyncio writes at once if the protocol is named."""
+    """Return a socket on this machine's loopback.
+
+    asyncio writes at once if the protocol is named.
+    """
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -81,12 +80,6 @@ def loopback(port: int = 0) -> socket.socket:
         listener.close()
         raise
     return listener
-
-
-_HOP_BY_HOP: Final = frozenset(
-    {"connection", "keep-alive", "transfer-encoding", "te", "trailer", "upgrade", "host"}
-)
-_UNREACHABLE: Final = "upstream connect error or disconnect/reset before headers"
 
 
 @dataclass(slots=True)
@@ -108,18 +101,14 @@ class Door:
 
 def open_door(tasks: TaskGroup, host: ASGIApp, port: int = 0) -> Door:
     """Listen for an app; at the port it had before where that is still free."""
-    listener = _listener(port)
+    try:
+        listener = loopback(port)
+    except OSError:
+        listener = loopback()
     server = WebServer(host)
     listener.listen(128)
     tasks.start_soon(server.serve, [listener])
     return Door(listener.getsockname()[1], server)
-
-
-def _listener(port: int) -> socket.socket:
-    try:
-        return loopback(port)
-    except OSError:
-        return loopback()
 
 
 class TurnedAway(Exception):
@@ -165,18 +154,20 @@ async def pass_on(
     Raises:
         TurnedAway: The instance cannot be reached.
     """
+    left_out = _HOP_BY_HOP | but
     async with httpx2.AsyncClient(trust_env=False, timeout=None, verify=NO_TLS) as client:
         asked = client.build_request(
             request.method,
             f"{url}{path or request.url.path}",
             params=request.query_params,
-            headers=_headers(request, _HOP_BY_HOP | but),
+            headers=[pair for pair in request.headers.items() if pair[0] not in left_out],
             content=body,
         )
         try:
             reply = await client.send(asked, stream=True)
         except httpx2.HTTPError as exc:
-            raise TurnedAway(PlainTextResponse(_UNREACHABLE, status_code=503)) from exc
+            words = "upstream connect error or disconnect/reset before headers"
+            raise TurnedAway(PlainTextResponse(words, status_code=503)) from exc
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_leave_with_the_client, request, tasks.cancel_scope)
             await _send(reply, send)
@@ -185,11 +176,8 @@ async def pass_on(
 
 
 async def _send(reply: httpx2.Response, send: Send) -> None:
-    headers = [
-        (name.lower(), value)
-        for name, value in reply.headers.raw
-        if name.decode().lower() not in _HOP_BY_HOP
-    ]
+    pairs = [(name.lower(), value) for name, value in reply.headers.raw]
+    headers = [pair for pair in pairs if pair[0].decode() not in _HOP_BY_HOP]
     await send({"type": "http.response.start", "status": reply.status_code, "headers": headers})
     with contextlib.suppress(httpx2.HTTPError):  # the instance ended: the answer is cut short
         async for piece in reply.aiter_raw():
@@ -201,7 +189,3 @@ async def _leave_with_the_client(request: Request, scope: anyio.CancelScope) -> 
     while (await request.receive())["type"] != "http.disconnect":
         continue
     scope.cancel()
-
-
-def _headers(request: Request, left_out: frozenset[str]) -> list[tuple[str, str]]:
-    return [(name, value) for name, value in request.headers.items() if name not in left_out]

@@ -21,11 +21,10 @@ from starlette.responses import HTMLResponse
 from core.environment import ROOT, inherited_environment
 from simulators.common.doors import NO_TLS, UNVERIFIED_TLS, TurnedAway
 
-_PORT: Final = 8000
-"""Where vLLM listens when no flag says otherwise."""
-_SERVE: Final = ("vllm", "serve")
 _LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 _ANY: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104  every address of the container
+_GRACE_SECONDS: Final = 2.0
+"""From SIGTERM to SIGKILL; ten or more in reality."""
 
 
 class CannotStart(Exception):
@@ -84,15 +83,11 @@ def program(
         ollama: Whether the engine only stands for Ollama.
         guard: What stands before it, where the cloud asks that.
     """
-    asked = flag(words, "--port") or str(_PORT)
-    host = flag(words, "--host") or "0.0.0.0"  # noqa: S104  vLLM's default
-    words = without(words, ("--port", "--host"))
+    asked, host = flag(words, "--port") or "8000", flag(words, "--host") or "0.0.0.0"  # noqa: S104
+    words = _without(words, ("--port", "--host"))
     model = [here(word) for word in words[:1]]
     real, loopback = free_port(), host in _LOOPBACK
-    if guard:
-        reachable = guard.port == port and guard.engine_ports == {int(asked)}
-    else:
-        reachable = asked == str(port)
+    found = guard.port == port and guard.engine_ports == {int(asked)} if guard else None
     return Program(
         argv=("serve", *model, *words[1:], "--host", "127.0.0.1", "--port", str(real)),
         env=env,
@@ -104,7 +99,8 @@ def program(
         ),
         home="/health" if ollama else "/",
         quiet=ollama,
-        reachable=reachable and (host in _ANY or (loopback and guard is not None)),
+        reachable=(asked == str(port) if found is None else found)
+        and (host in _ANY or (loopback and guard is not None)),
         listens=int(asked),
         loopback=loopback,
         guard=guard,
@@ -112,7 +108,7 @@ def program(
 
 
 def served(command: Sequence[str], args: Sequence[str]) -> list[str]:
-    """Give what follows `serve` on a container's command line.
+    """Return what follows `serve` on a container's command line.
 
     Raises:
         CannotStart: The image has no such program.
@@ -120,7 +116,7 @@ def served(command: Sequence[str], args: Sequence[str]) -> list[str]:
     words = [*command, *args]
     if not command:
         return list(args)
-    if tuple(words[:2]) == _SERVE:
+    if words[:2] == ["vllm", "serve"]:
         return words[2:]
     raise CannotStart(
         f"Application failed to start: failed to load {words[0]}: no such file or directory"
@@ -130,7 +126,7 @@ def served(command: Sequence[str], args: Sequence[str]) -> list[str]:
 def environment(
     *, boot_seconds: float, phases: Mapping[str, float], more: Mapping[str, str], accelerator: str
 ) -> dict[str, str]:
-    """Give the engine's environment, as a test's knobs have it, on an accelerator or on none."""
+    """Return the engine's environment, as a test's knobs have it, on an accelerator or on none."""
     env = {**inherited_environment(), "SIMULATED_ENGINE_BOOT_SECONDS": str(boot_seconds)}
     if accelerator:
         env["SIMULATED_ENGINE_ACCELERATOR"] = accelerator
@@ -140,7 +136,7 @@ def environment(
 
 
 def flag(words: Sequence[str], name: str) -> str | None:
-    """Give a flag's value."""
+    """Return a flag's value."""
     for place, word in enumerate(words):
         if word == name and place + 1 < len(words):
             return words[place + 1]
@@ -149,34 +145,29 @@ def flag(words: Sequence[str], name: str) -> str | None:
     return None
 
 
-def without(words: Sequence[str], names: tuple[str, ...]) -> list[str]:
+def _without(words: Sequence[str], names: tuple[str, ...]) -> list[str]:
     """Leave out flags with their values."""
+    left = iter(words)
     kept: list[str] = []
-    skip = False
-    for word in words:
-        if skip or word.startswith(tuple(f"{name}=" for name in names)):
-            skip = False
-        elif word in names:
-            skip = True
-        else:
+    for word in left:
+        if word in names:
+            next(left, None)
+        elif word.partition("=")[0] not in names:
             kept.append(word)
     return kept
 
 
 def free_port() -> int:
-    """Give a port of this machine that nobody listens on."""
+    """Return a port of this machine that nobody listens on."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port: int = listener.getsockname()[1]
         return port
 
 
-_COMMENT: Final = re.compile(r"(?m)^\s*#.*$")
-_WRITTEN: Final = re.compile(r'"\$(\w+)" *>')
-"""The variable that its command writes to the file."""
 _DIRECTIVE: Final = re.compile(r"(?:^|[;{}])\s*([a-z_]+)")
 _LOCATION: Final = re.compile(r"location (=?) ?(\S+) \{([^{}]*)\}")
-_KNOWN: Final = frozenset(
+_UNDERSTOOD: Final = frozenset(
     (
         *("daemon", "worker_processes", "pid", "error_log", "events", "http", "worker_connections"),
         *("access_log", "server_tokens", "absolute_redirect", "client_max_body_size", "server"),
@@ -187,7 +178,7 @@ _KNOWN: Final = frozenset(
         *("proxy_pass_request_body", "proxy_set_header"),
     )
 )
-"""Directives that are understood: any other might let more through."""
+"""Directives: any other might let more through."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +218,7 @@ class Guard:
         Raises:
             TurnedAway: nginx answers by itself.
         """
-        path = plain(request.scope["raw_path"].decode("latin-1"))
+        path = _plain(request.scope["raw_path"].decode("latin-1"))
         way = self._way(path)
         if any(one.path == f"{path}/" for one in self.ways):
             raise TurnedAway(_page(301, "Moved Permanently", location=f"{path}/"))
@@ -239,18 +230,15 @@ class Guard:
 
     async def _ask(self, location: str, request: Request, url: str) -> None:
         asked = next(way for way in self.ways if way.exact and way.path == location)
-        headers = {
-            name: value for name, value in request.headers.items() if name == "authorization"
-        }
+        shown = {name: said for name, said in request.headers.items() if name == "authorization"}
         async with httpx2.AsyncClient(trust_env=False, verify=NO_TLS) as client:
             try:
-                status = (await client.get(url + asked.passed_to, headers=headers)).status_code
+                status = (await client.get(url + asked.passed_to, headers=shown)).status_code
             except httpx2.HTTPError:
                 status = 502
-        if status in {401, 403}:
-            raise TurnedAway(
-                _page(status, {401: "Authorization Required", 403: "Forbidden"}[status])
-            )
+        titles = {401: "Authorization Required", 403: "Forbidden"}
+        if status in titles:
+            raise TurnedAway(_page(status, titles[status]))
         if not 200 <= status < 300:
             raise TurnedAway(_page(500, "Internal Server Error"))
 
@@ -269,7 +257,8 @@ def guard_of(command: Sequence[str], env: Mapping[str, str]) -> Guard:
     Raises:
         CannotStart: It is no such container, or nginx would not take its configuration.
     """
-    written = _WRITTEN.search(command[-1]) if command and "nginx" in command[-1] else None
+    last = command[-1] if command else ""
+    written = re.search(r'"\$(\w+)" *>', last) if "nginx" in last else None
     if written is None or written[1] not in env:
         raise CannotStart("Application failed to start: no nginx with a configuration is started")
     return read(env[written[1]])
@@ -281,25 +270,33 @@ def read(configuration: str) -> Guard:
     Raises:
         CannotStart: nginx would not take it, or it says what is not known here.
     """
-    text = _COMMENT.sub("", configuration)
-    if unknown := {*_DIRECTIVE.findall(text)} - _KNOWN:
+    text = re.sub(r"(?m)^\s*#.*$", "", configuration)
+    if unknown := {*_DIRECTIVE.findall(text)} - _UNDERSTOOD:
         raise _emerg(f'unknown directive "{min(unknown)}"')
     listens = re.findall(r"\blisten (\d+)", text)
-    ways = tuple(_way(*found) for found in _LOCATION.findall(text))
+    ways = tuple(_read_way(*found) for found in _LOCATION.findall(text))
     if (len(listens), len(ways)) != (1, len(re.findall(r"\blocation\b", text))):
         raise _emerg(f"servers that listen {len(listens)} times, {len(ways)} places understood")
-    lost = {way.asks for way in ways if way.asks} - {way.path for way in ways if way.exact}
-    if lost:
-        raise _emerg(f"auth_request asks {min(lost)}, which is no location")
     return Guard(port=int(listens[0]), ways=ways)
 
 
-def plain(path: str) -> str:
-    """Return a path as nginx compares it.
+def _read_way(exact: str, path: str, body: str) -> Way:
+    place = {words[0]: words[1:] for words in map(str.split, body.split(";")) if words}
+    if ("return" in place) == ("proxy_pass" in place) or place.get("return", ["404"]) != ["404"]:
+        raise _emerg(f"location {path} neither passes on nor finds nothing")
+    engine = urlsplit(place.get("proxy_pass", [""])[0])
+    return Way(
+        path=path,
+        exact=bool(exact),
+        passed_to=engine.path,
+        engine_port=engine.port or 0,
+        asks=place.get("auth_request", [""])[0],
+        internal="internal" in place,
+    )
 
-    Raises:
-        TurnedAway: It is no path.
-    """
+
+def _plain(path: str) -> str:
+    """Return a path as nginx compares it."""
     decoded = unquote(path.partition("?")[0], errors="replace")
     parts: list[str] = []
     for part in re.sub("/+", "/", decoded).split("/")[1:]:
@@ -315,78 +312,40 @@ def plain(path: str) -> str:
     return f"/{'/'.join(parts)}{closing}"
 
 
-def _way(exact: str, path: str, body: str) -> Way:
-    """Return a location by its path and directives."""
-    place = {words[0]: words[1:] for words in map(str.split, body.split(";")) if words}
-    if ("return" in place) == ("proxy_pass" in place) or place.get("return", ["404"]) != ["404"]:
-        raise _emerg(f"location {path} neither passes on nor finds nothing")
-    engine = urlsplit(place.get("proxy_pass", [""])[0])
-    return Way(
-        path=path,
-        exact=bool(exact),
-        passed_to=engine.path,
-        engine_port=engine.port or 0,
-        asks=place.get("auth_request", [""])[0],
-        internal="internal" in place,
-    )
-
-
 def _emerg(words: str) -> CannotStart:
     return CannotStart(f"nginx: [emerg] {words} in nginx.conf")
 
 
 def _page(status: int, title: str, **headers: str) -> HTMLResponse:
-    told = f"{status} {title}"
-    return HTMLResponse(
-        f"<html>\r\n<head><title>{told}</title></head>\r\n<body>\r\n<center><h1>{told}</h1></center>"
-        "\r\n<hr><center>nginx</center>\r\n</body>\r\n</html>\r\n",
-        status_code=status,
-        headers=headers,
-    )
-
-
-_GRACE_SECONDS: Final = 2.0
-"""From SIGTERM to SIGKILL; ten or more in reality."""
-_NOT_FOUND: Final = 400
-
-Said = Callable[[str, str], None]
-"""Is told the stream, stdout or stderr, and each line of it."""
+    told = f"<html><body><center><h1>{status} {title}</h1></center><hr>nginx</body></html>\r\n"
+    return HTMLResponse(told, status_code=status, headers=headers)
 
 
 class Child:
     """One process; it ends at the latest with this one."""
 
-    def __init__(self, pid: int, *, leash: int, stdout: int, stderr: int, status: int) -> None:
-        self._pid: Final = pid
-        self._leash: Final = leash
-        self._stdout: Final = stdout
-        self._stderr: Final = stderr
-        self._status: Final = status
-        self.returncode: int | None = None
-
-    def stdout(self) -> AsyncIterator[bytes]:
-        """Give what it prints, to its end."""
-        return _pieces(self._stdout)
-
-    def stderr(self) -> AsyncIterator[bytes]:
-        """Give what it complains about, to its end."""
-        return _pieces(self._stderr)
+    def __init__(self, pid: int, leash: int, stdout: int, stderr: int, status: int) -> None:
+        self._pid, self._files = pid, (leash, stdout, stderr, status)
+        self.output: Final = {"stdout": stdout, "stderr": stderr}
+        """What it prints and what it complains about, as files."""
+        self._status = status
+        self._is_over = False
 
     async def wait(self) -> int:
-        """Wait for its end; gives its status, -9 if it was ended by a signal."""
+        """Wait for its end; returns its status, -9 if it was ended by a signal."""
         told = b"".join([piece async for piece in _pieces(self._status)])
-        self.returncode = int(told) if told else -int(signal.SIGKILL)
-        return self.returncode
+        self._is_over = True
+        return int(told) if told else -int(signal.SIGKILL)
 
     def send(self, number: signal.Signals) -> None:
         """Send a signal, if it is still there."""
-        if self.returncode is None:
+        if not self._is_over:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._pid, number)
 
     def close(self) -> None:
         """Let go of its files; what still lives then dies."""
-        for file in (self._leash, self._stdout, self._stderr, self._status):
+        for file in self._files:
             os.close(file)
 
 
@@ -402,15 +361,20 @@ class Nursery:
         """Start a simulated engine with `python -m simulators.engine`'s arguments."""
         async with self._turn:
             asked = await self._open()
-            theirs, ours = zip(*(_pipe(ours_writes=n == 0) for n in range(4)), strict=True)
+            pipes = [os.pipe() for _ in range(4)]
+            # Of the first, which is standard input, the writing end is ours.
+            theirs = [pipes[0][0], *(writes for _, writes in pipes[1:])]
+            ours = [pipes[0][1], *(reads for reads, _ in pipes[1:])]
             message = json.dumps({"argv": list(argv), "env": dict(env)}).encode() + b"\n"
             socket.send_fds(asked, [message], theirs)
             for file in theirs:
                 os.close(file)
+            told = b""
             with anyio.CancelScope(shield=True):  # or the next one would be told of this child
-                pid = await _pid(asked)
-        leash, stdout, stderr, status = ours
-        return Child(pid, leash=leash, stdout=stdout, stderr=stderr, status=status)
+                while not told.endswith(b"\n"):
+                    await anyio.wait_readable(asked)
+                    told += asked.recv(64)
+        return Child(int(told), *ours)
 
     async def _open(self) -> socket.socket:
         if self._socket and self._process and self._process.returncode is None:
@@ -432,27 +396,13 @@ class Nursery:
 async def _pieces(file: int) -> AsyncIterator[bytes]:
     while True:
         await anyio.wait_readable(file)
-        piece = os.read(file, _PIECE)
-        if not piece:
+        if not (piece := os.read(file, 65536)):
             return
         yield piece
 
 
-_PIECE: Final = 65536
-
-
-async def _pid(asked: socket.socket) -> int:
-    told = b""
-    while not told.endswith(b"\n"):
-        await anyio.wait_readable(asked)
-        told += asked.recv(64)
-    return int(told)
-
-
-def _pipe(*, ours_writes: bool) -> tuple[int, int]:
-    """Give their end and ours."""
-    reads, writes = os.pipe()
-    return (reads, writes) if ours_writes else (writes, reads)
+Said = Callable[[str, str], None]
+"""Is told the stream, stdout or stderr, and each line of it."""
 
 
 class EngineProcess:
@@ -473,7 +423,7 @@ class EngineProcess:
         return self.status is not None or self.told_to_end.is_set()
 
     def end(self, *, at_once: bool = False) -> None:
-        """Tell it to end, politely unless at once; `run` then gives its status."""
+        """Tell it to end, politely unless at once; `run` then returns its status."""
         self._farewell = signal.SIGKILL if at_once else signal.SIGTERM
         self.told_to_end.set()
 
@@ -485,7 +435,7 @@ class EngineProcess:
         said: Said,
         beside: Callable[[], Coroutine[Any, Any, None]],
     ) -> int:
-        """Run it to its end, and something beside it; gives its status."""
+        """Run it to its end, and something beside it; returns its status."""
         self.url = f"http{'s' if program.tls else ''}://127.0.0.1:{program.port}"
         self.guard = program.guard
         child = await nursery.born(program.argv, program.env)
@@ -494,8 +444,8 @@ class EngineProcess:
                 tasks.start_soon(beside)
                 tasks.start_soon(self._end_when_told, child)
                 async with anyio.create_task_group() as ears:
-                    ears.start_soon(_listen, child.stdout(), "stdout", program, said)
-                    ears.start_soon(_listen, child.stderr(), "stderr", program, said)
+                    for stream, file in child.output.items():
+                        ears.start_soon(_listen, file, stream, program, said)
                 self.status = status = await child.wait()
                 tasks.cancel_scope.cancel()
         finally:
@@ -507,7 +457,7 @@ class EngineProcess:
         with contextlib.suppress(httpx2.HTTPError):
             async with httpx2.AsyncClient(trust_env=False, verify=UNVERIFIED_TLS) as client:
                 reply = await client.get(self.url + path, timeout=timeout_seconds)
-            return any_status or reply.status_code < _NOT_FOUND
+            return any_status or reply.status_code < 400
         return False
 
     async def _end_when_told(self, child: Child) -> None:
@@ -517,9 +467,9 @@ class EngineProcess:
         child.send(signal.SIGKILL)
 
 
-async def _listen(heard: AsyncIterator[bytes], stream: str, program: Program, said: Said) -> None:
+async def _listen(file: int, stream: str, program: Program, said: Said) -> None:
     rest = b""
-    async for data in heard:
+    async for data in _pieces(file):
         *lines, rest = (rest + data).split(b"\n")
         for line in () if program.quiet else lines:
             text = line.decode(errors="replace")

@@ -13,7 +13,6 @@ from typing import Any, Final
 from pydantic import SecretStr
 
 from backends.base import World
-from backends.common.preflight import ask_all
 from backends.container import refuse_length
 from backends.lifecycle import (
     Lifecycle,
@@ -21,7 +20,7 @@ from backends.lifecycle import (
     PendingStore,
     Resource,
     Status,
-    questions,
+    look,
     steps,
 )
 from core.errors import CloudRefused, ConcurrentChange, DeploymentNotFound, NotReady
@@ -160,8 +159,10 @@ class NimbusBackend(Lifecycle):
         return Plan(spec=spec, target=self.target, model=model, steps=shown)
 
     async def check(self, _plan: Plan) -> Preflight:
-        asked = questions((self._network(),), "Call setup_target.")
-        return Preflight(checks=tuple(await ask_all(asked, seconds=5.0)))
+        there = (await look(self._network())).status is Status.READY
+        outcome, fix = ("pass", "") if there else ("fail", "Call setup_target.")
+        row = {"what": "The network is there", "outcome": outcome, "detail": "Seen.", "fix": fix}
+        return Preflight.model_validate({"checks": [row]})
 
     async def describe(self, name: str) -> Deployment:
         found = await self.cloud.get("machine", name)

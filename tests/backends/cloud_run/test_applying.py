@@ -16,17 +16,15 @@ from backends.cloud_run.service import (
     service_path,
 )
 from backends.cloud_run.site import Site
-from backends.google.clients import HF_SECRET, SPEC_LABEL, TARGET_LABEL, key_secret
+from backends.google.clients import HF_SECRET, SPEC_LABEL, key_secret
 from backends.lifecycle import Pending
 from core.errors import CloudRefused, NotOurs, QuotaExceeded
 from core.reply import collecting_notes
 from core.settings import GooglePlane
 from tests.backends.cloud_run import server
 from tests.backends.cloud_run.sites import (
-    L4,
     OTHER,
     fault,
-    foreign_service,
     opened,
     planned,
     settled,
@@ -97,20 +95,6 @@ async def test_a_public_service_of_an_older_version_is_given_its_proxy(
     assert any("a new revision with a proxy" in note for note in notes)
     assert [one.name for one in service.template.containers] == ["vllm", "guard"]
     assert "/invocations" not in said
-
-
-@pytest.mark.parametrize("labels", [{"managed-by": "terraform"}, {TARGET_LABEL: L4.name}])
-async def test_a_service_of_somebody_else_is_left_alone(
-    plane: GooglePlane, project: str, controls: Controls, labels: dict[str, str]
-) -> None:
-    """Nothing is made, and nothing is changed."""
-    async with opened(plane, project) as site:
-        await foreign_service(site, **labels)
-        with pytest.raises(NotOurs):
-            await server.apply(site, planned(site))
-    seen = controls.get(project)
-    assert not seen["secrets"]
-    assert UPDATE not in seen["calls"]
 
 
 async def test_a_deployment_of_another_target_is_left_alone(

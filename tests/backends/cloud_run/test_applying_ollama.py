@@ -20,7 +20,6 @@ from tests.backends.cloud_run.sites import fault, opened, planned, settled
 from tests.google_plane import Controls
 
 pytestmark = pytest.mark.anyio
-CREATE_BUILD = "google.devtools.cloudbuild.v1.CloudBuild/CreateBuild"
 
 
 @pytest.fixture(autouse=True)
@@ -68,19 +67,6 @@ async def test_going_on_is_harmless_at_any_time(
         await server.go_on(another, "gemma")
         await server.go_on(another, "gemma")
     assert controls.get(project)["calls"].count("google.cloud.run.v2.Services/CreateService") == 1
-
-
-async def test_the_same_plan_again_builds_nothing_twice(
-    plane: GooglePlane, project: str, controls: Controls
-) -> None:
-    """While it is built, and when the image is there."""
-    async with opened(plane, project) as site:
-        await server.apply(site, small(site))
-        await server.apply(site, small(site))
-        await _built(site)
-        await server.apply(site, small(site))
-        assert await get_service(site, "gemma")
-    assert controls.get(project)["calls"].count(CREATE_BUILD) == 1
 
 
 @pytest.mark.parametrize(("status", "when"), [("UNAVAILABLE", "before"), ("UNAVAILABLE", "after")])
@@ -145,17 +131,6 @@ async def test_a_project_that_cannot_build_has_nothing_of_a_build(
         async with opened(plane, project) as site:
             assert await server.purge(site, "gemma") == ()
             assert (await server.delete(site, "gemma")).gone
-
-
-async def test_another_spec_is_built_beside_a_build_that_is_under_way(
-    plane: GooglePlane, project: str, controls: Controls
-) -> None:
-    controls.set(project, boot_seconds=30)
-    async with opened(plane, project) as site:
-        await server.apply(site, small(site))
-        other = planned(site, model="gemma3:4b", engine="ollama", max_model_len=1024)
-        await server.apply(site, other)
-    assert len(controls.get(project)["builds"]) == 2
 
 
 def test_a_build_that_failed_is_a_failure_and_says_why() -> None:

@@ -5,12 +5,10 @@ from google.api_core.exceptions import NotFound
 from google.cloud.storage import Blob
 
 from backends.cloud_run import storage
-from backends.common import models
-from core.errors import ApiDisabled, CloudError, CloudRefused, NotConfigured
-from core.reply import collecting_notes
+from core.errors import ApiDisabled, CloudRefused, NotConfigured
 from core.settings import GooglePlane
 from tests.backends.cloud_run.shelf import INDEX, below, model, store
-from tests.backends.cloud_run.sites import fault, opened
+from tests.backends.cloud_run.sites import opened
 from tests.google_plane import Controls
 
 pytestmark = pytest.mark.anyio
@@ -74,30 +72,6 @@ async def test_files_that_hold_no_json_do_not_hide_a_model(
     assert found.files == len(files)
 
 
-async def test_models_beyond_a_number_are_counted_and_not_shown(
-    plane: GooglePlane, project: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(models, "_MOST_MODELS", 1)
-    async with opened(plane, project) as site:
-        await store(site, project, {"a/config.json": b"{}", "b/config.json": b"{}"})
-        with collecting_notes() as notes:
-            assert len(await storage.models_in_bucket(site, project)) == 1
-    assert "2 models" in notes[0]
-
-
-async def test_files_beyond_a_number_are_said_not_to_be_looked_at(
-    plane: GooglePlane, project: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(storage, "MOST_FILES", 3)
-    monkeypatch.setattr(models, "MOST_FILES", 3)
-    async with opened(plane, project) as site:
-        await store(site, project, below("gemma", model()))
-        with collecting_notes() as notes:
-            (found,) = await storage.models_in_bucket(site, project)
-    assert found.files == 3
-    assert "more than 3" in notes[0]
-
-
 async def test_a_bucket_that_is_missing_says_how_to_make_it(
     plane: GooglePlane, project: str
 ) -> None:
@@ -149,21 +123,6 @@ async def test_a_registered_model_tells_where_its_files_are(
     assert "/locations/us-east4/models/" in found.name
 
 
-async def test_models_beyond_a_number_are_left_out_and_said_to_be(
-    plane: GooglePlane, project: str, controls: Controls, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Every page is read, and nothing of other regions."""
-    elsewhere = {"display_name": "m", "region": "europe-west4"}
-    rows = [{"display_name": f"m{n}"} for n in range(130)]
-    async with opened(plane, project) as site:
-        controls.set(project, vertex_models=[elsewhere, *rows])
-        assert len(await storage.models_in_registry(site)) == 130
-        monkeypatch.setattr(storage, "_MOST_REGISTERED", 2)
-        with collecting_notes() as notes:
-            assert len(await storage.models_in_registry(site)) == 2
-    assert "more models" in notes[0]
-
-
 async def test_an_api_that_is_off_says_how_to_enable_it(
     plane: GooglePlane, bare_project: str
 ) -> None:
@@ -171,15 +130,3 @@ async def test_an_api_that_is_off_says_how_to_enable_it(
         with pytest.raises(ApiDisabled) as refused:
             await storage.models_in_registry(site)
     assert "setup_target" in refused.value.fix
-
-
-@pytest.mark.parametrize("status", ["UNAVAILABLE", "PERMISSION_DENIED", "RESOURCE_EXHAUSTED"])
-async def test_a_failure_of_google_is_a_coded_error(
-    plane: GooglePlane, project: str, controls: Controls, status: str
-) -> None:
-    controls.set(project, faults=[fault(LIST, status, times=-1)])
-    async with opened(plane, project) as site:
-        with pytest.raises(CloudError) as refused:
-            await storage.models_in_registry(site)
-    assert refused.value.code != "CLOUD_ERROR"
-    assert refused.value.fix

@@ -18,7 +18,6 @@ from core.errors import (
     ConcurrentChange,
     DeploymentNotFound,
     NotOurs,
-    PermissionDenied,
     QuotaExceeded,
 )
 from core.reply import collecting_notes
@@ -123,15 +122,6 @@ async def test_at_most_none_is_a_stop(plane: GooglePlane, project: str) -> None:
         assert is_stopped(await get_service(site, "gemma"))
 
 
-async def test_scaling_starts_what_is_stopped(plane: GooglePlane, project: str) -> None:
-    """Whoever says how many is not content with none."""
-    async with opened(plane, project) as site:
-        await deployed(site)
-        await server.stop(site, "gemma")
-        await server.scale(site, "gemma", 0, 1)
-        assert not is_stopped(await get_service(site, "gemma"))
-
-
 async def test_a_change_by_somebody_else_is_read_anew_once(
     plane: GooglePlane, project: str, controls: Controls
 ) -> None:
@@ -174,28 +164,6 @@ async def test_what_is_not_there_or_not_ours_is_not_changed(
             with pytest.raises(kind):
                 await server.stop(site, name)
     assert controls.get(project)["calls"].count(UPDATE) == before
-
-
-async def test_a_refusal_inside_the_operation_is_told(
-    plane: GooglePlane, project: str, controls: Controls
-) -> None:
-    """Whoever may not change it is told so, and it stays as it was."""
-    controls.set(project, denied_permissions=["run.services.update"])
-    async with opened(plane, project) as site:
-        await deployed(site)
-        with pytest.raises(PermissionDenied):
-            await server.stop(site, "gemma")
-        assert not is_stopped(await get_service(site, "gemma"))
-
-
-async def test_a_change_whose_answer_got_lost_is_seen_and_is_no_failure(
-    plane: GooglePlane, project: str, controls: Controls
-) -> None:
-    async with opened(plane, project) as site:
-        await deployed(site)
-        controls.set(project, faults=[fault("Services/UpdateService", when="after")])
-        await server.stop(site, "gemma")
-        assert is_stopped(await get_service(site, "gemma"))
 
 
 async def test_a_change_that_somebody_else_has_undone_is_no_success(

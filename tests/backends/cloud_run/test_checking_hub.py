@@ -1,7 +1,5 @@
 """What the Hub says of a model, asked of a Hub on this machine."""
 
-import dataclasses
-import threading
 from collections.abc import Iterator
 from http import HTTPStatus
 
@@ -12,12 +10,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from backends.cloud_run.site import Site
-from backends.common import models
 from backends.common.models import ask_hub
-from backends.common.preflight import ask_one
-from tests.backends.cloud_run.planned import site as offline
-from tests.backends.cloud_run.planned import spec
 from tests.webserver import serving
 
 KEY = SecretStr("hf_right")
@@ -70,36 +63,3 @@ def test_the_hub_says_whether_a_model_can_be_fetched(
 
 def test_a_hub_that_is_not_there_leaves_it_unknown() -> None:
     assert ask_hub("open/model", None, "http://127.0.0.1:9").passed is None
-
-
-def in_the_real_world(site: Site) -> Site:
-    """As it would be outside a rehearsal."""
-    settings = site.settings.model_copy(update={"rehearsal": False})
-    return dataclasses.replace(site, settings=settings)
-
-
-@pytest.mark.anyio
-@pytest.mark.parametrize(("model", "outcome"), [("open/model", "pass"), ("gated/model", "fail")])
-async def test_a_preflight_outside_a_rehearsal_asks_the_hub(
-    hub: str, monkeypatch: pytest.MonkeyPatch, model: str, outcome: str
-) -> None:
-    monkeypatch.setattr(models, "ask_hub", lambda model, token: ask_hub(model, token, hub))
-    site = in_the_real_world(offline())
-    (question,) = models.hub_questions(site.settings, spec(model))
-    row = await ask_one(question)
-    assert (row.what, row.outcome) == (f"{model} can be fetched from the Hub", outcome)
-
-
-@pytest.mark.anyio
-async def test_a_hub_that_takes_too_long_leaves_it_unknown(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    over = threading.Event()
-    monkeypatch.setattr(models, "_SECONDS", 0.05)
-    monkeypatch.setattr(models, "ask_hub", lambda _model, _token: over.wait(10))
-    site = in_the_real_world(offline())
-    (question,) = models.hub_questions(site.settings, spec("open/model"))
-    row = await ask_one(question)
-    over.set()
-    assert row.outcome == "unknown"
-    assert "did not answer" in row.detail

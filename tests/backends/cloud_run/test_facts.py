@@ -45,30 +45,12 @@ async def test_without_a_log_nothing_is_known(there: Planted) -> None:
     assert (await backend_of(there.site).engine_facts("gemma")).version is None
 
 
-async def test_without_a_ready_revision_nothing_is_known(there: Planted) -> None:
-    """There is no engine yet."""
-    there.service(latest_ready_revision="")
-    assert (await backend_of(there.site).engine_facts("gemma")).version is None
-
-
 async def test_memory_is_foreseen_for_the_targets_accelerator(there: Planted) -> None:
     """With the flags that were asked for."""
     with_spec(there, SPEC.model_copy(update={"model": "google/gemma-4-E4B-it"}))
     found = await backend_of(there.site).predicted("gemma")
     assert found
     assert (found.accelerator.name, found.flags.vllm_version) == ("l4", "0.32.0")
-
-
-async def test_ollamas_memory_is_not_foreseen_as_vllms(there: Planted) -> None:
-    """Its cache is another."""
-    with_spec(there, SPEC.model_copy(update={"engine": "ollama"}))
-    assert await backend_of(there.site).predicted("gemma") is None
-
-
-async def test_a_model_nobody_knows_is_not_foreseen(there: Planted) -> None:
-    """Nothing is guessed."""
-    with_spec(there, SPEC.model_copy(update={"model": "somebody/else"}))
-    assert await backend_of(there.site).predicted("gemma") is None
 
 
 async def test_the_machine_is_the_one_that_the_service_has(there: Planted) -> None:

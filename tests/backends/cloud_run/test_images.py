@@ -3,17 +3,14 @@
 from collections.abc import Iterator
 
 import pytest
-from google.auth.credentials import Credentials
-from google.auth.exceptions import RefreshError
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from backends.common.registry import reference
-from backends.google import images
 from backends.google.images import pinned
-from core.errors import CloudRefused, NotAuthenticated
+from core.errors import CloudRefused
 from core.settings import GooglePlane
 from tests.backends.cloud_run.sites import opened
 from tests.webserver import serving
@@ -132,33 +129,3 @@ async def test_a_registry_of_google_that_refuses_to_tell_leaves_it_unknown(
     image = f"us-docker.pkg.dev/answers/{status}:v9"
     async with opened(at(registry.url), "p") as site:
         assert await pinned(site, image) is None
-
-
-class Login(Credentials):
-    """Somebody whose access token must be fetched, if it can be."""
-
-    def refresh(self, request: object) -> None:
-        """Fetch it."""
-        if self.quota_project_id == "nobody":
-            raise RefreshError("Reauthentication is needed.")
-        self.token = "ya29.fresh"
-
-
-def by(quota_project: str) -> Login:
-    login = Login()  # type: ignore[no-untyped-call]  # google-auth has no types
-    login._quota_project_id = quota_project
-    return login
-
-
-async def test_googles_own_registries_are_shown_the_callers_token() -> None:
-    async with opened(at("http://127.0.0.1:9"), "p") as site:
-        site.clients._credentials = by("p")
-        assert await images._own_token(site) == "ya29.fresh"
-
-
-async def test_a_login_that_has_run_out_is_said_to_be_so() -> None:
-    async with opened(at("http://127.0.0.1:9"), "p") as site:
-        site.clients._credentials = by("nobody")
-        with pytest.raises(NotAuthenticated) as refused:
-            await images._own_token(site)
-    assert "gcloud auth" in refused.value.fix

@@ -45,16 +45,6 @@ async def test_every_line_comes_once_and_the_newest_page_first(there: Planted) -
     ]
 
 
-async def test_what_is_written_meanwhile_moves_no_page(there: Planted) -> None:
-    """Neither is a line doubled, nor one left out."""
-    there.log(*(f"line {number}" for number in range(1500)), ago=1000)
-    found = list[str]()
-    async for page in logs.log_pages(there.site, "gemma", LogQuery()):
-        there.log(*(f"later {number}" for number in range(700)), ago=5)
-        found = [*(line.text for line in page), *found]
-    assert found == [f"line {number}" for number in range(1500)]
-
-
 async def test_pages_without_entries_are_gone_over(there: Planted) -> None:
     """Google gives them while it searches; only the last has no token."""
     there.project.knobs = there.project.knobs.model_copy(update={"log_empty_pages": 9})

@@ -7,7 +7,6 @@ import pytest
 import yaml
 
 from backends.cloud_run import build as images
-from backends.cloud_run import container
 from backends.google.clients import as_sent
 from core.errors import InvalidArgument
 from core.records import DeploymentSpec
@@ -84,15 +83,6 @@ def test_the_build_runs_as_an_account_of_its_own_and_says_where_its_log_goes() -
     email = "vllm-devops-builder@mine.iam.gserviceaccount.com"
     assert sent["serviceAccount"] == f"projects/mine/serviceAccounts/{email}"
     assert sent["options"]["logging"] == "CLOUD_LOGGING_ONLY"
-
-
-def test_the_builder_has_room_for_the_model_three_times() -> None:
-    """Pulled, in a layer, and pushed."""
-    for tag, row in container.rules().ollama.models.items():
-        if row.gb <= 10:
-            assert images.build_of(_wish(tag), **_WHERE).options.disk_size_gb >= 3 * row.gb
-    unknown = images.build_of(_wish("somebody/model:q4"), **_WHERE)
-    assert unknown.options.disk_size_gb >= 30
 
 
 def test_the_file_for_gcloud_says_the_same_as_the_typed_build() -> None:

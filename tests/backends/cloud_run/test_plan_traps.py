@@ -7,11 +7,9 @@ from google.cloud import run_v2
 
 from backends.cloud_run import container
 from core.errors import InvalidArgument
-from planner.places import Size
 from tests.backends.cloud_run.planned import (
     BUCKET,
     L4,
-    QAT_12B,
     QAT_26B,
     RTX,
     drawn,
@@ -77,20 +75,6 @@ def test_the_probe_outlasts_the_slowest_boot_that_is_foreseen() -> None:
     assert streamed < drawn(model=QAT_26B, **slow).startup.budget_seconds
 
 
-@pytest.mark.parametrize(
-    ("target", "vcpu", "ram_gib"), [(RTX, 8, 32), (L4, 2, 16), (L4, 4, 8), (L4, 16, 64)]
-)
-def test_a_pair_that_cloud_run_does_not_give_is_refused(
-    target: str, vcpu: int, ram_gib: int
-) -> None:
-    """R24: also when somebody changes the table of sizes."""
-    named = site(target).target
-    size = Size(vcpu=vcpu, ram_gib=ram_gib)
-    alone = Size(vcpu=0, ram_gib=0)
-    with pytest.raises(InvalidArgument, match="beside this GPU"):
-        container.refuse_size(container.gpu_of(named), container.place_of(named), size, alone)
-
-
 def test_concurrency_is_what_vllm_takes_at_once() -> None:
     """R25: less wastes the GPU, more waits in a queue that Cloud Run does not see."""
     assert drawn().concurrency == 256
@@ -107,15 +91,6 @@ def test_the_server_listens_where_cloud_run_looks_for_it() -> None:
     for flag in ("--host", "--port"):
         with pytest.raises(InvalidArgument):
             typed(engine_args=(flag, "1"))
-
-
-def test_weights_from_a_bucket_are_streamed() -> None:
-    """R29: gcsfuse crawls when safetensors are read at random."""
-    words = list(_container(typed(weights=BUCKET)).args)
-    assert words[words.index("--load-format") + 1] == "runai_streamer"
-    own = list(_container(typed(weights=BUCKET, engine_args=("--load-format", "auto"))).args)
-    assert own.count("--load-format") == 1
-    assert own[own.index("--load-format") + 1] == "auto"
 
 
 def test_a_download_is_only_planned_where_memory_holds_it() -> None:
@@ -188,14 +163,6 @@ def test_an_instance_that_always_runs_is_planned_with_its_monthly_price() -> Non
     assert not any("all the time" in warning for warning in planned().warnings)
 
 
-def test_what_an_interrupted_call_made_is_found_by_the_next() -> None:
-    """R56: every name follows from the deployment's, none is made up."""
-    names = [
-        step.request.get("secretId") or step.request.get("serviceId") for step in planned().steps
-    ]
-    assert names == ["vllm-devops-gemma-api-key", None, "gemma"]
-
-
 @pytest.mark.parametrize(
     "said",
     [
@@ -211,14 +178,6 @@ def test_a_model_is_not_spread_over_gpus_that_an_instance_does_not_have(
     """R58: an instance has one GPU, and a /dev/shm that is memory."""
     with pytest.raises(InvalidArgument, match="one GPU"):
         typed(**said)
-
-
-def test_a_model_larger_than_the_gpu_is_foreseen() -> None:
-    """R55: bytes are counted before the first call."""
-    memory = planned(model="google/gemma-4-26B-A4B-it", weights=BUCKET).memory
-    assert memory is not None
-    assert not memory.fits
-    assert planned(model=QAT_12B).memory is not None
 
 
 def test_a_long_prefill_is_no_reason_to_kill_a_server() -> None:

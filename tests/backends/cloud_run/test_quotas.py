@@ -4,7 +4,6 @@ import pytest
 from google.cloud.cloudquotas_v1 import DimensionsInfo, QuotaDetails, QuotaInfo
 
 from backends.cloud_run import checks
-from backends.google.errors import CPU_QUOTA, MEMORY_QUOTA, UNITS
 from core.settings import GooglePlane
 from tests.backends.cloud_run.planned import L4, RTX, typed
 from tests.backends.cloud_run.planned import site as offline
@@ -51,16 +50,6 @@ async def test_a_quota_of_nothing_counts_where_services_use_the_gpu(
     assert (first.limit, first.first_grant) == (0, None)
 
 
-async def test_what_was_asked_for_that_cannot_be_read_was_not_asked_for(
-    plane: GooglePlane, project: str, controls: Controls
-) -> None:
-    denied = [fault("ListQuotaPreferences", "PERMISSION_DENIED", times=-1)]
-    controls.set(project, quotas={"l4": 0}, faults=denied)
-    async with opened(plane, project) as site:
-        first, _second = await checks.read_quotas(site)
-    assert (first.limit, first.first_grant) == (None, 3)
-
-
 @pytest.mark.parametrize("status", ["PERMISSION_DENIED", "UNAVAILABLE", "INTERNAL"])
 async def test_a_quota_that_cannot_be_read_is_unknown_and_says_why(
     plane: GooglePlane, project: str, controls: Controls, status: str
@@ -104,16 +93,3 @@ def test_the_entry_of_the_region_goes_before_one_that_applies_to_it() -> None:
         "b": 5,
         "c": None,
     }
-
-
-@pytest.mark.parametrize(
-    ("quota", "unit", "limit"), [(CPU_QUOTA, "vCPU", 20), (MEMORY_QUOTA, "GiB", 40)]
-)
-async def test_cpu_and_memory_are_told_as_people_count_them(
-    plane: GooglePlane, project: str, controls: Controls, quota: str, unit: str, limit: float
-) -> None:
-    """Google counts thousandths and bytes."""
-    controls.set(project, quotas={"cpu": 20, "memory_gib": 40})
-    async with opened(plane, project) as site:
-        read = await checks.read_limit(site, quota, UNITS[quota].size)
-    assert (read, UNITS[quota].name) == ((limit, ""), unit)

@@ -4,7 +4,7 @@ import pytest
 from pydantic import SecretStr
 
 from backends.google.clients import HF_SECRET, key_secret
-from core.errors import CloudError, NotOurs, PermissionDenied
+from core.errors import NotOurs
 from core.reply import collecting_notes
 from core.settings import GooglePlane
 from tests.backends.cloud_run import server
@@ -99,27 +99,3 @@ async def test_what_is_not_ours_is_not_deleted(
     assert not deleted.removed
     assert seen["services"] == ["gemma", "stranger"]
     assert key_secret("gemma") in seen["secrets"]
-
-
-async def test_a_deletion_that_is_refused_takes_nothing(
-    plane: GooglePlane, project: str, controls: Controls
-) -> None:
-    """The key stays with its service."""
-    controls.set(project, denied_permissions=["run.services.delete"])
-    async with opened(plane, project) as site:
-        await deployed(site)
-        with pytest.raises(PermissionDenied):
-            await server.delete(site, "gemma")
-    seen = controls.get(project)
-    assert seen["services"] == ["gemma"]
-    assert key_secret("gemma") in seen["secrets"]
-
-
-async def test_a_project_without_any_api_has_nothing_to_remove(
-    plane: GooglePlane, project: str
-) -> None:
-    """Which Google says as API_DISABLED."""
-    async with opened(plane, f"{project}-bare") as site:
-        with pytest.raises(CloudError) as caught:
-            await server.delete(site, "gemma")
-    assert caught.value.code == "API_DISABLED"

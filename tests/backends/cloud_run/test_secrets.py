@@ -7,7 +7,7 @@ from pydantic import SecretStr
 from backends.cloud_run.site import Site
 from backends.google import secrets
 from backends.google.clients import HF_SECRET, key_secret
-from core.errors import CloudError, ConcurrentChange, InvalidArgument, NotFound, NotOurs
+from core.errors import CloudError, InvalidArgument, NotFound, NotOurs
 from core.settings import GooglePlane
 from tests.backends.cloud_run.sites import fault, opened
 from tests.backends.google_secrets import keep_key, remove_secret
@@ -108,19 +108,6 @@ async def test_a_project_without_the_runtime_account_keeps_no_secret_that_nobody
         with pytest.raises(CloudError):
             await secrets.keep(site, HF_SECRET, TOKEN)
     assert not controls.get(project)["secrets"]
-
-
-async def test_a_policy_changed_at_the_same_time_is_read_anew(
-    plane: GooglePlane, project: str, controls: Controls
-) -> None:
-    """ABORTED by its etag is tried again, a few times."""
-    controls.set(project, faults=[fault("SetIamPolicy", "ABORTED", times=2)])
-    async with opened(plane, project) as site:
-        await secrets.keep(site, HF_SECRET, TOKEN)
-        controls.set(project, faults=[fault("SetIamPolicy", "ABORTED", times=-1)])
-        with pytest.raises(ConcurrentChange):
-            await secrets.keep(site, "another", TOKEN)
-    assert list(controls.get(project)["secrets"]) == [HF_SECRET]
 
 
 async def test_a_secret_without_any_version_is_filled_after_a_moment(

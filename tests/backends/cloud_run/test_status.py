@@ -8,7 +8,8 @@ from typing import Any, Final, NamedTuple
 import pytest
 from google.cloud import run_v2
 
-from core.errors import CloudUnavailable, DeploymentNotFound, NotOurs
+from backends.cloud_run import access
+from core.errors import CloudUnavailable, DeploymentNotFound, NotOurs, NotReady
 from core.records import Deployment, State
 from core.reply import collecting_notes
 from tests.backends.cloud_run import server
@@ -105,6 +106,13 @@ CASES: Final = {
         State.CREATING, {"reconciling": True}, more=lambda one: one.project.revisions.clear()
     ),
     "boots": Case(State.LOADING, ROLLING, phase="loading weights", more=boots),
+    "revision not to be read": Case(
+        State.CREATING,
+        {"reconciling": True},
+        phase="queued",
+        more=lambda one: one.fail("*GetRevision", "PERMISSION_DENIED"),
+        notes="look at its revision",
+    ),
     "boots without a log": Case(
         State.CREATING,
         {"reconciling": True},
@@ -287,3 +295,10 @@ async def test_without_run_there_is_nothing_to_tell(there: Planted) -> None:
         await seen(there)
     with pytest.raises(CloudUnavailable):
         await server.list_deployments(there.site)
+
+
+async def test_no_address_yet_is_not_ready(there: Planted) -> None:
+    """Cloud Run hands out the URL a moment after the service."""
+    there.service(uri="")
+    with pytest.raises(NotReady):
+        await access.access(there.site, "gemma")

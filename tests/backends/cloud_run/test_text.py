@@ -11,7 +11,7 @@ import yaml
 
 from backends.cloud_run.backend import docker
 from backends.cloud_run.service import Blueprint, blueprint, service_of
-from core.errors import DeploymentNotFound, NotFound
+from core.errors import NotFound
 from planner.model import read_model
 from tests.backends.cloud_run import server
 from tests.backends.cloud_run.planned import BUCKET, E4B, L4, drawn, planned, site, spec
@@ -67,12 +67,6 @@ async def test_what_nobody_can_read_any_more_is_said(there: Planted) -> None:
     with pytest.raises(NotFound) as caught:
         await server.config(there.site, "gemma")
     assert "gcloud run services describe" in caught.value.fix
-
-
-async def test_nothing_of_that_name_has_no_text(there: Planted) -> None:
-    """As for every other question about it."""
-    with pytest.raises(DeploymentNotFound):
-        await server.config(there.site, "nobody")
 
 
 _AWKWARD = ("--chat-template-kwargs", '{"a": 1, "b": "it\'s; $(x)~|"}', "--x", "")

@@ -5,7 +5,6 @@ from typing import Any, Final, NamedTuple
 
 from pydantic import SecretStr
 
-from backends.cloud_run import access, status
 from backends.cloud_run.site import Site
 from backends.google import secrets
 from backends.google.clients import HF_SECRET
@@ -140,50 +139,17 @@ UNBUILDING: Final = {
         begin=make_in_image,
     ),
 }
-LOOKING_AT_READY: Final = {
-    "describe": Work(
-        server.describe,
-        {
-            "Services/GetService": MUST,
-            "Revisions/GetRevision": MAY,
-            "MetricService/ListTimeSeries": MAY,
-            "SecretManagerService/AccessSecretVersion": MAY,
-        },
-    ),
-    "list": Work(
-        lambda site, _name: server.list_deployments(site),
-        {
-            "Services/ListServices": MUST,
-            "Revisions/GetRevision": MAY,
-            "MetricService/ListTimeSeries": MAY,
-            "Services/GetService": MAY,  # for asking the model whether it answers
-            "SecretManagerService/AccessSecretVersion": MAY,
-            "CloudBuild/ListBuilds": MAY,
-        },
-    ),
-    "logs": Work(
-        lambda site, name: status.read_logs(site, name, lines=10),
-        {"Services/GetService": MUST, "LoggingServiceV2/ListLogEntries": MUST},
-    ),
-    "access": Work(
-        access.access,
-        {"Services/GetService": MUST, "SecretManagerService/AccessSecretVersion": MUST},
-    ),
-}
-LOOKING_AT_BOOTING: Final = {
-    "describe": Work(
-        server.describe,
-        {
-            "Services/GetService": MUST,
-            "Revisions/GetRevision": MAY,
-            "MetricService/ListTimeSeries": MAY,
-            "LoggingServiceV2/ListLogEntries": MAY,
-        },
-    ),
-}
 
 
-LOOKS: Final = {*LOOKING_AT_BOOTING["describe"].calls, *LOOKING_AT_READY["describe"].calls}
+LOOKS: Final = frozenset(
+    {
+        "Services/GetService",
+        "Revisions/GetRevision",
+        "MetricService/ListTimeSeries",
+        "LoggingServiceV2/ListLogEntries",
+        "SecretManagerService/AccessSecretVersion",
+    }
+)
 """A change ends with a look."""
 
 
