@@ -83,12 +83,10 @@ async def refuse_uncallable(site: Site, spec: DeploymentSpec) -> None:
     if spec.access == "public":
         return
     try:
-        minted = await site.identity.minted(ANYWHERE)
+        await site.identity.minted(ANYWHERE)
     except OpsError as exc:
         exc.summary = f"{exc.summary} Nothing was made."
         raise
-    if other := await site.identity.unlike(minted.email):
-        note(_two_people(other, minted.email))
 
 
 async def advise(site: Site) -> None:
@@ -107,16 +105,7 @@ async def check_token(site: Site) -> Answer:
         minted = await site.identity.minted(ANYWHERE)
     except (NotAuthenticated, PermissionDenied, ApiDisabled) as exc:
         return Answer(passed=False, detail=exc.summary, fix=exc.fix)
-    if other := await site.identity.unlike(minted.email):
-        fix = "Run `gcloud auth login` and `gcloud auth application-default login` as one person."
-        return Answer(passed=None, detail=_two_people(other, minted.email), fix=fix)
     return Answer(passed=True, detail=f"An ID token was minted for {minted.email}.")
-
-
-def _two_people(deploys: str, calls: str) -> str:
-    return (
-        f"{deploys} deploys and gcloud's {calls} would call: that one needs roles/run.invoker too."
-    )
 
 
 async def wake(site: Site, name: str) -> None:

@@ -31,12 +31,7 @@ from backends.base import (
 from backends.cloud_run import access, checks, status, storage
 from backends.cloud_run.build import (
     BUILDING,
-    build_outcome,
     image_of_build,
-    is_under_way,
-    latest_build,
-    or_nothing,
-    planned_spec,
     remaining_image,
     unfinished_build,
 )
@@ -261,29 +256,13 @@ class CloudRunBackend(Lifecycle):
         await get_service(self.site, name)
 
     async def go_on(self, name: str) -> None:
-        """Take the next step; also of a build that another machine began.
-
-        One whose account may not read its key yet gets another revision.
-        """
+        """Take the next step; one whose account may not read its key yet gets another revision."""
         if self.reads_only:
             return
         service = await find_service(self.site, name)
-        if service is not None and target_of(service) == self.target.name:
-            if status.progress(service) == "failed":
-                await self._try_again(name, service)
-        elif service is None and self.pending.get(name) is None:
-            build = await latest_build(self.site, name)
-            spec = planned_spec(self.site, build)
-            if build and spec and build.status.name == "SUCCESS":
-                self.pending.keep(
-                    Pending(
-                        spec=spec,
-                        model=ModelShape(model=spec.model),
-                        where=self.pending.where,
-                        since=datetime.now(UTC),
-                        phase=BUILDING,
-                    )
-                )
+        ours = service is not None and target_of(service) == self.target.name
+        if service is not None and ours and status.progress(service) == "failed":
+            await self._try_again(name, service)
         await super().go_on(name)
 
     async def _try_again(self, name: str, service: Service) -> None:
@@ -312,11 +291,7 @@ class CloudRunBackend(Lifecycle):
             return found
         if pending:
             return status.before_service(self.site, pending)
-        build = await or_nothing(lambda: latest_build(self.site, name))
-        spec = planned_spec(self.site, build)
-        if build and spec and is_under_way(build):
-            return status.while_building(self.site, spec, build)
-        raise not_found(self.site, name, f": {build_outcome(build)}" if build and spec else "")
+        raise not_found(self.site, name, "")
 
     async def list(self) -> Sequence[Deployment]:
         """Return every service with this target's label; none where no project is named."""

@@ -10,7 +10,6 @@ from google.api_core.exceptions import NotFound
 from google.cloud.artifactregistry_v1 import DockerImage
 from google.cloud.devtools import cloudbuild_v1
 from google.cloud.devtools.cloudbuild_v1 import Build, ListBuildsRequest
-from pydantic import ValidationError
 
 from backends.cloud_run.container import Container, Serving, place_for, rules
 from backends.cloud_run.site import REPOSITORY, Site, builder_account
@@ -18,19 +17,10 @@ from backends.container import as_yaml
 from backends.google.clients import as_sent, when
 from backends.google.errors import reading, strictly, translated, writing
 from backends.lifecycle import Resource, Status
-from core.errors import (
-    ApiDisabled,
-    CloudError,
-    CloudRefused,
-    InvalidArgument,
-    PermissionDenied,
-)
+from core.errors import CloudRefused, InvalidArgument, PermissionDenied
 from core.records import DeploymentSpec, Target
-from core.reply import note
 
 T = TypeVar("T")
-SPEC, TARGET = "_SPEC", "_TARGET"
-"""The substitutions that say what the image is for: whoever sees its build end can go on."""
 BUILDING: Final = "building image"
 PORT: Final = 8080
 _IMAGE_GB_USD: Final = 0.10
@@ -210,10 +200,6 @@ def image_of_build(site: Site, spec: DeploymentSpec, *, project: str) -> Resourc
 
     async def put() -> None:
         client = await site.clients.build()
-        options: Any = build.options
-        said = {SPEC: spec.model_dump_json(exclude_defaults=True), TARGET: site.target.name}
-        build.substitutions = said
-        options.substitution_option = type(options).SubstitutionOption.ALLOW_LOOSE
         request = {"parent": site.clients.parent, "project_id": project, "build": build}
         with strictly(f"build the image of {spec.name}"):
             await client.create_build(request=request, **writing())
@@ -227,7 +213,8 @@ def image_of_build(site: Site, spec: DeploymentSpec, *, project: str) -> Resourc
         status=status,
         why=lambda build: CloudRefused(
             f"The image of {spec.name} could not be built.",
-            cause=build_outcome(build),
+            cause=f"It ended as {build.status.name}."
+            f" {build.failure_info.detail or build.status_detail}",
             fix="Change what the cause names, then call deploy_vllm again.",
         ),
         phase=BUILDING,
@@ -305,16 +292,6 @@ def is_under_way(build: Build) -> bool:
     return build.status.name in {"PENDING", "QUEUED", "WORKING"}
 
 
-def planned_spec(site: Site, build: Build | None) -> DeploymentSpec | None:
-    """Return what a build's image is for; None where it does not say, or of another target."""
-    if build is None or build.substitutions.get(TARGET) != site.target.name:
-        return None
-    try:
-        return DeploymentSpec.model_validate_json(build.substitutions.get(SPEC, ""))
-    except ValidationError:
-        return None
-
-
 async def _list_images(site: Site, name: str) -> list[DockerImage]:
     client = await site.clients.repositories()
     with translated(f"list the images of {name}"):
@@ -328,30 +305,3 @@ async def _list_images(site: Site, name: str) -> list[DockerImage]:
 
 def _repository(site: Site) -> str:
     return f"{site.clients.parent}/repositories/{REPOSITORY}"
-
-
-async def builds_under_way(site: Site) -> Sequence[tuple[DeploymentSpec, Build]]:
-    """Return all builds that are under way for this target, with what they are for."""
-    every = await or_nothing(lambda: _list_builds(site)) or ()
-    read = [(planned_spec(site, build), build) for build in every if is_under_way(build)]
-    return [(spec, build) for spec, build in read if spec is not None]
-
-
-async def or_nothing(look: Callable[[], Awaitable[T]]) -> T | None:
-    """Look for builds; whether there are any is no reason to fail, and none where they are off."""
-    try:
-        return await look()
-    except ApiDisabled:
-        return None
-    except CloudError as exc:
-        note(f"{exc.summary} {exc.cause}".strip())
-        return None
-
-
-def build_outcome(build: Build) -> str:
-    """Say how a build ended whose service was never made, or is gone."""
-    at = f"{when(build.finish_time or build.create_time):%F %H:%M} UTC"
-    if build.status.name == "SUCCESS":
-        return f"its image was built at {at}, and deploy_vllm would go on with it"
-    why = f"{build.failure_info.detail or build.status_detail}".strip()
-    return f"the last build of its image ended at {at} as {build.status.name}. {why}".strip()

@@ -136,11 +136,6 @@ class IdentityTokens:
             kept = self._kept[audience] = fresh._replace(until=until)
         return kept
 
-    async def unlike(self, email: str) -> str:
-        """Name the login of the libraries where it is known to be another person than `email`."""
-        person = await self._person()
-        return person if person and person != email else ""
-
     async def how_to_call(self) -> str:
         """Return the commands that let a person without gcloud call; empty: none are needed."""
         person = await self._person()

@@ -12,14 +12,12 @@ from typing import Any, Final, Literal, NamedTuple
 
 import anyio
 from google.api_core.exceptions import NotFound
-from google.cloud.devtools.cloudbuild_v1 import Build
 from google.cloud.monitoring_v3 import Aggregation, ListTimeSeriesRequest, TimeInterval, TimeSeries
 from google.cloud.run_v2 import Condition, Revision, Service, ServiceScaling
 from google.protobuf.duration_pb2 import Duration
 
 from backends.base import BootBudget, LogLines, LogQuery
 from backends.cloud_run import access
-from backends.cloud_run.build import BUILDING, builds_under_way
 from backends.cloud_run.container import gpu_of, place_of, rules, weights_of
 from backends.cloud_run.service import (
     engine_in,
@@ -40,7 +38,7 @@ from backends.google.clients import EXPIRES_LABEL, SPEC_LABEL, when
 from backends.google.errors import reading, translated
 from backends.google.logs import any_of, between, quoted
 from backends.lifecycle import Pending
-from core.records import Deployment, DeploymentSpec, Failure, ModelShape, Phase, Record, State
+from core.records import Deployment, Failure, Phase, Record, State
 from core.reply import note
 from logs.boot import WARMING, phase_of
 from logs.failures import evidence, recognize
@@ -240,7 +238,7 @@ async def read_status(site: Site, service: Service) -> Deployment:
     return await _serving(seen)
 
 
-def before_service(site: Site, pending: Pending, *, phase: str | None = None) -> Deployment:
+def before_service(site: Site, pending: Pending) -> Deployment:
     """Say of a deployment that is on its way what there is before there is a service."""
     spec, since = pending.spec, pending.since
     service = Service(
@@ -255,16 +253,8 @@ def before_service(site: Site, pending: Pending, *, phase: str | None = None) ->
         return _deployment(seen, State.FAILED, since, failure=pending.failure)
     if pending.deleting:
         return _deployment(seen, State.DELETING, since)
-    waits = Phase(name=phase or pending.phase or PREPARING, since=since)
+    waits = Phase(name=pending.phase or PREPARING, since=since)
     return _deployment(seen, State.CREATING, since, phase=waits)
-
-
-def while_building(site: Site, spec: DeploymentSpec, build: Build) -> Deployment:
-    """Say the same of one whose image is being built, by whichever machine asked for it."""
-    pending = Pending(
-        spec=spec, model=ModelShape(model=spec.model), where="", since=when(build.create_time)
-    )
-    return before_service(site, pending, phase=BUILDING)
 
 
 def _stopped(seen: Snapshot) -> Deployment:
@@ -421,7 +411,7 @@ def label_of(site: Site, service: Service, engine: str) -> str:
 
 
 async def list_deployments(site: Site) -> dict[str, Deployment]:
-    """Say it of every service with this target's label, and of every image that is being built."""
+    """Say it of every service with this target's label."""
     found: dict[str, Deployment] = {}
     limiter = anyio.CapacityLimiter(8)
 
@@ -434,8 +424,6 @@ async def list_deployments(site: Site) -> dict[str, Deployment]:
     async with anyio.create_task_group() as group:
         for service in services:
             group.start_soon(look, service)
-    for spec, build in await builds_under_way(site):
-        found.setdefault(spec.name, while_building(site, spec, build))
     return found
 
 

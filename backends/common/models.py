@@ -22,7 +22,6 @@ INDEX: Final = "model.safetensors.index.json"
 TOKENIZERS: Final = ("tokenizer.json", "tokenizer.model", "tekken.json", "vocab.json")
 LENGTH_BYTES: Final = 8
 """Before a safetensors header: its length."""
-_PART: Final = re.compile(r"^(?P<stem>.*)-(?P<number>\d+)-of-(?P<all>\d+)(?P<end>\.\w+)$")
 _HUB_ID: Final = re.compile(r"^[\w.-]+/[\w.-]+$")
 _NAMED: Final = 5
 
@@ -93,7 +92,6 @@ def _missing_completeness(
         yield f"Empty: {in_a_sentence(empty)}."
     if index is not None:
         yield from _short_of(files, index)
-    yield from _unnumbered(files, weights)
     if _weights(files, ".gguf"):
         return  # which hold config and tokenizer
     if CONFIG not in files:
@@ -115,27 +113,6 @@ def _short_of(files: Mapping[str, int], index: Mapping[str, Any]) -> Iterator[st
     there = sum(files[name] for name in wanted)
     if isinstance(total, int | float) and there < total:
         yield f"The index counts {int(total):,} bytes of tensors, the files have {there:,}."
-
-
-def _unnumbered(files: Mapping[str, int], weights: list[str]) -> Iterator[str]:
-    """Find the gaps among files that count themselves."""
-    for name in weights:
-        found = _PART.match(name)
-        if found and int(found["number"]) == _first(files, found):
-            width, end = len(found["number"]), int(found["all"])
-            wanted = (
-                f"{found['stem']}-{number:0{width}}-of-{found['all']}{found['end']}"
-                for number in range(1, min(end, 10_000) + 1)
-            )
-            lost = [each for each in wanted if each not in files]
-            if lost:
-                yield f"Not there: {in_a_sentence(lost)}."
-
-
-def _first(files: Mapping[str, int], found: re.Match[str]) -> int:
-    same = (_PART.match(name) for name in files)
-    alike = (one for one in same if one and one.group("stem", "all") == found.group("stem", "all"))
-    return min(int(one["number"]) for one in alike)
 
 
 def _listed(index: Mapping[str, Any]) -> set[str]:

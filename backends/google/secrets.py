@@ -38,9 +38,9 @@ _KEEP_SECONDS: Final = 15.0
 
 class _Found(NamedTuple):
     secret: Secret
-    version: str | None
-    """Of the newest that can be read, None where there is none."""
-    text: str | None
+    version: str | None = None
+    """Of the newest that can be read, None where there is none, or it was not looked at."""
+    text: str | None = None
 
 
 def key(site: GoogleSite, deployment: str) -> tuple[Resource, Resource]:
@@ -61,8 +61,7 @@ def key(site: GoogleSite, deployment: str) -> tuple[Resource, Resource]:
 
 def key_left(site: GoogleSite, deployment: str) -> Resource:
     """Return a deployment's key as a deletion sees it: its value is not read."""
-    made, _grant = key(site, deployment)
-    return replace(made, get=left(site, site.key_secret(deployment)).get)
+    return replace(key(site, deployment)[0], get=left(site, site.key_secret(deployment)).get)
 
 
 def left(site: GoogleSite, name: str) -> Resource:
@@ -70,31 +69,28 @@ def left(site: GoogleSite, name: str) -> Resource:
 
     async def get() -> _Found | None:
         secret = await _secret(site, name)
-        return _Found(secret, None, None) if secret else None
+        return _Found(secret) if secret else None
 
     return unless_foreign(replace(_resource(site, name, {}, None), get=get))
 
 
 def token(site: GoogleSite, value: SecretStr) -> Resource:
     """Return the Hub's token, readable by the account that deployments run as."""
-    text, project = _stripped(HF_SECRET, value), _project(site)
+    text = _stripped(HF_SECRET, value)
     kept, right = _resource(site, HF_SECRET, {}, text), reader(site, HF_SECRET)
 
     async def get() -> Any:
         found, granted = await kept.get(), await right.get()
         return found if found and found.text == text and granted else None
 
-    async def put() -> None:
-        await keep(site, HF_SECRET, value)
-
     return Resource(
         name="token",
         title=f"the secret {HF_SECRET} with your HF_TOKEN, readable by {RUNTIME_ID}",
         get=get,
-        put=put,
+        put=lambda: keep(site, HF_SECRET, value),
         scope="shared",
         command=f'printf %s "$HF_TOKEN" | gcloud secrets create {HF_SECRET} --data-file=-'
-        f" --replication-policy=automatic --project={project} --labels={_pairs({})}"
+        f" --replication-policy=automatic --project={_project(site)} --labels={_pairs({})}"
         f" && {right.command}",
         usd_per_month=SECRET_USD,
     )
@@ -152,14 +148,25 @@ async def exists(site: GoogleSite, name: str) -> bool:
     return await _secret(site, name) is not None
 
 
-async def readable(site: GoogleSite, name: str) -> bool:
-    """Whether the account that deployments run as may read it."""
-    return await reader(site, name).get() is not None
-
-
 def path_of(site: GoogleSite, secret: str) -> str:
     """Return a secret's full name."""
     return f"projects/{_project(site)}/secrets/{secret}"
+
+
+def reader(site: GoogleSite, name: str) -> Resource:
+    """Return the right of the account that deployments run as to read a secret."""
+    account = runtime_account(_project(site))
+    return binding(
+        site.clients.secrets,
+        path_of(site, name),
+        (_ACCESSOR,),
+        account,
+        what=f"let {account} read the secret {name}",
+        name=f"reader of {name}",
+        title=f"the right of {account} to read {name}, and of nobody else",
+        command=f"gcloud secrets add-iam-policy-binding {name} --project={_project(site)}"
+        f" --member=serviceAccount:{account} --role={_ACCESSOR}",
+    )
 
 
 def _project(site: GoogleSite) -> str:
@@ -178,7 +185,13 @@ def _pairs(labels: Mapping[str, str]) -> str:
 
 
 def _resource(
-    site: GoogleSite, name: str, labels: Mapping[str, str], text: str | None, **more: Any
+    site: GoogleSite,
+    name: str,
+    labels: Mapping[str, str],
+    text: str | None,
+    *,
+    title: str = "",
+    command: str = "",
 ) -> Resource:
     """Return a secret that holds a text, or any text where none is given."""
     request = CreateSecretRequest(
@@ -199,18 +212,15 @@ def _resource(
         return Status.READY if holds else Status.STALE
 
     async def put() -> None:
-        client, data = (
-            await site.clients.secrets(),
-            (text or random.token_urlsafe(_KEY_BYTES)).encode(),
-        )
+        client = await site.clients.secrets()
+        data = (text or random.token_urlsafe(_KEY_BYTES)).encode()
         if await _secret(site, name) is None:
             with strictly(f"make the secret {name}"):
                 await client.create_secret(request, **writing())
         payload = {"data": data, "data_crc32c": crc32c(data)}
+        version = {"parent": path_of(site, name), "payload": payload}
         with strictly(f"fill the secret {name}"):
-            await client.add_secret_version(
-                request={"parent": path_of(site, name), "payload": payload}, **writing()
-            )
+            await client.add_secret_version(request=version, **writing())
 
     async def delete() -> None:
         client = await site.clients.secrets()
@@ -219,39 +229,20 @@ def _resource(
 
     def is_ours(found: _Found) -> bool:
         said = found.secret.labels
-        return (
-            said.get("managed-by") == MANAGED_BY and said.get(_REGION_LABEL, site.home) == site.home
-        )
+        here = said.get(_REGION_LABEL, site.home) == site.home
+        return said.get("managed-by") == MANAGED_BY and here
 
     return Resource(
-        **{
-            "name": name,
-            "title": f"the secret {name}",
-            "body": as_sent(request),
-            "get": get,
-            "put": put,
-            "delete": delete,
-            "status": status,
-            "is_ours": is_ours,
-            "usd_per_month": SECRET_USD,
-            **more,
-        }
-    )
-
-
-def reader(site: GoogleSite, name: str) -> Resource:
-    """Return the right of the account that deployments run as to read a secret."""
-    account = runtime_account(_project(site))
-    return binding(
-        site.clients.secrets,
-        path_of(site, name),
-        (_ACCESSOR,),
-        account,
-        what=f"let {account} read the secret {name}",
-        name=f"reader of {name}",
-        title=f"the right of {account} to read {name}, and of nobody else",
-        command=f"gcloud secrets add-iam-policy-binding {name} --project={_project(site)}"
-        f" --member=serviceAccount:{account} --role={_ACCESSOR}",
+        name=name,
+        title=title or f"the secret {name}",
+        body=as_sent(request),
+        get=get,
+        put=put,
+        delete=delete,
+        status=status,
+        is_ours=is_ours,
+        usd_per_month=SECRET_USD,
+        command=command,
     )
 
 

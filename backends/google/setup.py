@@ -3,7 +3,6 @@
 import shlex
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, Final
 
 import stamina
@@ -23,11 +22,14 @@ from core.errors import ApiDisabled, CloudError, CloudRefused, PermissionDenied
 from core.records import Check
 from core.waiting import wait_until
 
+SET_UP: Final = "Call setup_target (make setup)."
+LABELS: Final = {"managed-by": MANAGED_BY}
+_OPERATION_SECONDS: Final = 25.0
 
-async def apis_off(site: GoogleSite, names: list[str]) -> list[str]:
-    """Give those that are not enabled; at most 30 can be asked for."""
-    client = await site.clients.usage()
-    parent = f"projects/{site.clients.project}"
+
+async def _apis_off(site: GoogleSite, names: Sequence[str]) -> list[str]:
+    """Return those that are not enabled; at most 30 can be asked for."""
+    client, parent = await site.clients.usage(), f"projects/{site.clients.project}"
     request: dict[str, Any] = {
         "parent": parent,
         "names": [f"{parent}/services/{name}" for name in names],
@@ -38,16 +40,15 @@ async def apis_off(site: GoogleSite, names: list[str]) -> list[str]:
     return [name for name in names if name not in on]
 
 
-async def account_there(site: GoogleSite, account: str) -> bool:
+async def _account_there(site: GoogleSite, account: str) -> bool:
     """Whether an account of the project exists and is not disabled."""
     client, project = await site.clients.iam(), site.clients.project
     name = f"projects/{project}/serviceAccounts/{account}"
     try:
         with translated(f"look for the account {account}"):
-            found = await client.get_service_account(name=name, **reading())
+            return not (await client.get_service_account(name=name, **reading())).disabled
     except exceptions.NotFound:
         return False
-    return not found.disabled
 
 
 async def token_kept(site: GoogleSite) -> bool:
@@ -62,144 +63,118 @@ async def token_kept(site: GoogleSite) -> bool:
     return found.state == SecretVersion.State.ENABLED
 
 
-SET_UP: Final = "Call setup_target (make setup)."
-_CALLER: Final = "Google knows who asks"
-
-
 async def check_caller(site: GoogleSite) -> Check | None:
     """Say what stands against asking at all; one row then says more than ten."""
     try:
         _project = site.clients.project
         await site.clients.credentials()
     except CloudError as exc:
-        return Check(what=_CALLER, outcome="fail", detail=exc.summary, fix=exc.fix)
+        what = "Google knows who asks"
+        return Check(what=what, outcome="fail", detail=exc.summary, fix=exc.fix)
     return None
 
 
 def check_reachable(site: GoogleSite) -> Question:
     """Ask for the project."""
-    return Question(f"The project {site.clients.project} is there", partial(_reachable, site))
+    project = site.clients.project
+    fix = f"Correct GOOGLE_CLOUD_PROJECT, or ask for access: gcloud projects describe {project}."
+
+    async def ask() -> Answer:
+        client = await site.clients.projects()
+        try:
+            with translated(f"look at the project {project}"):
+                found = await client.get_project(name=f"projects/{project}", **reading())
+        except (exceptions.NotFound, PermissionDenied):
+            return Answer(passed=False, detail="It does not exist, or not for you.", fix=fix)
+        if found.state != Project.State.ACTIVE:
+            return Answer(passed=False, detail=f"It is {found.state.name}.", fix=fix)
+        return Answer(passed=True, detail=f"{found.name}.")
+
+    return Question(f"The project {project} is there", ask)
 
 
 def check_apis(site: GoogleSite, names: Sequence[str]) -> Question:
     """Ask for APIs."""
-    return Question("Its APIs are enabled", partial(_apis, site, names))
+
+    async def ask() -> Answer:
+        if off := await _apis_off(site, names):
+            command = f"gcloud services enable {' '.join(off)} --project={site.clients.project}"
+            detail = f"Not enabled: {', '.join(off)}."
+            return Answer(passed=False, detail=detail, fix=f"{SET_UP} Or: {command}")
+        return Answer(passed=True, detail=f"All {len(names)} that it needs.")
+
+    return Question("Its APIs are enabled", ask)
 
 
 def check_permissions(site: GoogleSite, wanted: Sequence[Permissions]) -> Question:
     """Ask for what whoever deploys must be allowed to do."""
-    what = "You may do what a deployment takes"
-    return Question(what, partial(_permissions, site, wanted))
+    names = list(dict.fromkeys(name for one in wanted for name in one.names))
+
+    async def ask() -> Answer:
+        client = await site.clients.projects()
+        with strictly("see which permissions you have"):
+            answer = await client.test_iam_permissions(
+                resource=f"projects/{site.clients.project}", permissions=names, **reading()
+            )
+        missing = [name for name in names if name not in answer.permissions]
+        if not missing:
+            return Answer(passed=True, detail=f"All {len(names)} permissions.")
+        holding = dict.fromkeys(one.role for one in wanted if set(one.names) & set(missing))
+        fix = f"Ask the project's owner for {', '.join(holding)}."
+        return Answer(passed=False, detail=f"Missing: {', '.join(missing)}.", fix=fix)
+
+    return Question("You may do what a deployment takes", ask)
 
 
 def check_account(site: GoogleSite, email: str, what: str = "deploy") -> tuple[Question, Question]:
     """Ask for an account, and whether whoever asks may do `what` as it."""
+    project, permission = site.clients.project, "iam.serviceAccounts.actAs"
+
+    async def ask() -> Answer:
+        if await _account_there(site, email):
+            return Answer(passed=True, detail="It is there and not disabled.")
+        return Answer(passed=False, detail="It is missing or disabled.", fix=SET_UP)
+
+    async def ask_to_act() -> Answer:
+        client, resource = await site.clients.iam(), f"projects/{project}/serviceAccounts/{email}"
+        try:
+            with translated(f"see whether you may act as {email}"):
+                answer = await client.test_iam_permissions(
+                    resource=resource, permissions=[permission], **reading()
+                )
+        except exceptions.NotFound:
+            return Answer(passed=None, detail="There is no such account yet.", fix=SET_UP)
+        if permission in answer.permissions:
+            return Answer(passed=True, detail=permission)
+        return Answer(
+            passed=False,
+            detail=f"Missing: {permission}.",
+            fix=f"Ask for it: gcloud iam service-accounts add-iam-policy-binding {email}"
+            f" --project={project} --member=user:YOU --role=roles/iam.serviceAccountUser",
+        )
+
     return (
-        Question(f"The account {email} is there", partial(_account, site, email)),
-        Question(f"You may {what} as that account", partial(_act_as, site, email)),
+        Question(f"The account {email} is there", ask),
+        Question(f"You may {what} as that account", ask_to_act),
     )
 
 
 def check_token(site: GoogleSite) -> Question:
-    """Ask for the Hub's token."""
-    return Question("Instances get the Hub's token if one is needed", partial(_token, site))
+    """Ask for the Hub's token: for the secret, never for its value."""
 
-
-async def _reachable(site: GoogleSite) -> Answer:
-    client, project = await site.clients.projects(), site.clients.project
-    fix = f"Correct GOOGLE_CLOUD_PROJECT, or ask for access: gcloud projects describe {project}."
-    try:
-        with translated(f"look at the project {project}"):
-            found = await client.get_project(name=f"projects/{project}", **reading())
-    except (exceptions.NotFound, PermissionDenied):
-        return Answer(passed=False, detail="It does not exist, or not for you.", fix=fix)
-    if found.state != Project.State.ACTIVE:
-        return Answer(passed=False, detail=f"It is {found.state.name}.", fix=fix)
-    return Answer(passed=True, detail=f"{found.name}.")
-
-
-async def _apis(site: GoogleSite, names: Sequence[str]) -> Answer:
-    off = await apis_off(site, list(names))
-    if off:
-        command = f"gcloud services enable {' '.join(off)} --project={site.clients.project}"
-        return Answer(
-            passed=False, detail=f"Not enabled: {', '.join(off)}.", fix=f"{SET_UP} Or: {command}"
-        )
-    return Answer(passed=True, detail=f"All {len(names)} that it needs.")
-
-
-async def _permissions(site: GoogleSite, wanted: Sequence[Permissions]) -> Answer:
-    client = await site.clients.projects()
-    names = list(dict.fromkeys(name for one in wanted for name in one.names))
-    with strictly("see which permissions you have"):
-        answer = await client.test_iam_permissions(
-            resource=f"projects/{site.clients.project}", permissions=names, **reading()
-        )
-    missing = [name for name in names if name not in answer.permissions]
-    if not missing:
-        return Answer(passed=True, detail=f"All {len(names)} permissions.")
-    roles = dict.fromkeys(one.role for one in wanted if set(one.names) & set(missing))
-    return Answer(
-        passed=False,
-        detail=f"Missing: {', '.join(missing)}.",
-        fix=f"Ask the project's owner for {', '.join(roles)}.",
-    )
-
-
-async def _account(site: GoogleSite, email: str) -> Answer:
-    if await account_there(site, email):
-        return Answer(passed=True, detail="It is there and not disabled.")
-    return Answer(passed=False, detail="It is missing or disabled.", fix=SET_UP)
-
-
-async def _act_as(site: GoogleSite, account: str) -> Answer:
-    client, project = await site.clients.iam(), site.clients.project
-    permission = "iam.serviceAccounts.actAs"
-    try:
-        with translated(f"see whether you may act as {account}"):
-            answer = await client.test_iam_permissions(
-                resource=f"projects/{project}/serviceAccounts/{account}",
-                permissions=[permission],
-                **reading(),
-            )
-    except exceptions.NotFound:
-        return Answer(passed=None, detail="There is no such account yet.", fix=SET_UP)
-    if permission in answer.permissions:
-        return Answer(passed=True, detail=permission)
-    return Answer(
-        passed=False,
-        detail=f"Missing: {permission}.",
-        fix=f"Ask for it: gcloud iam service-accounts add-iam-policy-binding {account}"
-        f" --project={project} --member=user:YOU --role=roles/iam.serviceAccountUser",
-    )
-
-
-async def _token(site: GoogleSite) -> Answer:
-    """Look at the secret, never at its value."""
-    if not await token_kept(site):
+    async def ask() -> Answer:
+        if await token_kept(site):
+            if await secrets.reader(site, HF_SECRET).get() is not None:
+                detail = f"The secret {HF_SECRET} is kept, and they may read it."
+                return Answer(passed=True, detail=detail)
+            detail = f"The account of the instances may not read the secret {HF_SECRET}."
+            return Answer(passed=False, detail=detail, fix="Call save_hf_token, which grants it.")
         if site.settings.hf_token:
-            return Answer(
-                passed=False,
-                detail=f"HF_TOKEN is set here, but the project keeps no secret {HF_SECRET}.",
-                fix=f"{SET_UP} Or call save_hf_token.",
-            )
+            detail = f"HF_TOKEN is set here, but the project keeps no secret {HF_SECRET}."
+            return Answer(passed=False, detail=detail, fix=f"{SET_UP} Or call save_hf_token.")
         return Answer(passed=True, detail="None is kept: enough for a model that is not gated.")
-    if await secrets.readable(site, HF_SECRET):
-        return Answer(passed=True, detail=f"The secret {HF_SECRET} is kept, and they may read it.")
-    return Answer(
-        passed=False,
-        detail=f"The account of the instances may not read the secret {HF_SECRET}.",
-        fix="Call save_hf_token, which grants it.",
-    )
 
-
-LABELS: Final = {"managed-by": MANAGED_BY}
-_OPERATION_SECONDS: Final = 25.0
-
-
-def email_of(site: GoogleSite, account_id: str) -> str:
-    """Return the address of an account of the project."""
-    return f"{account_id}@{site.clients.project}.iam.gserviceaccount.com"
+    return Question("Instances get the Hub's token if one is needed", ask)
 
 
 def apis(site: GoogleSite, wanted: Sequence[Api]) -> Resource:
@@ -207,11 +182,11 @@ def apis(site: GoogleSite, wanted: Sequence[Api]) -> Resource:
     names, project = [api.name for api in wanted], site.clients.project
 
     async def get() -> bool | None:
-        return None if await apis_off(site, names) else True
+        return None if await _apis_off(site, names) else True
 
     async def put() -> None:
         client = await site.clients.usage()
-        request = {"parent": f"projects/{project}", "service_ids": await apis_off(site, names)}
+        request = {"parent": f"projects/{project}", "service_ids": await _apis_off(site, names)}
         with strictly("enable the APIs"):
             operation = await client.batch_enable_services(request=request, **writing())
             await wait_for_operation(operation, "the APIs")
@@ -233,21 +208,19 @@ def account(
     what: str = "deployments run",
 ) -> Resource:
     """Return a service account, as which `what`: that of every deployment, if nobody says."""
-    project = site.clients.project
-    email = email_of(site, account_id)
+    project, email = site.clients.project, _email(site, account_id)
 
     async def get() -> bool | None:
-        return await account_there(site, email) or None
+        return await _account_there(site, email) or None
 
     async def put() -> None:
         client = await site.clients.iam()
+        made = ServiceAccount(display_name=shown, description=f"Made by {MANAGED_BY}.")
         with strictly(f"make the account {account_id}"):
             await client.create_service_account(
                 name=f"projects/{project}",
                 account_id=account_id,
-                service_account=ServiceAccount(
-                    display_name=shown, description=f"Made by {MANAGED_BY}."
-                ),
+                service_account=made,
                 **writing(),
             )
 
@@ -262,9 +235,13 @@ def account(
     )
 
 
+def _email(site: GoogleSite, account_id: str) -> str:
+    return f"{account_id}@{site.clients.project}.iam.gserviceaccount.com"
+
+
 def roles(site: GoogleSite, account_id: str, wanted: Sequence[Role]) -> Resource:
-    """Return an account's roles in the project."""
-    project, email = site.clients.project, email_of(site, account_id)
+    """Return an account's roles in the project, all of them together."""
+    project, email = site.clients.project, _email(site, account_id)
     made = binding(
         site.clients.projects,
         f"projects/{project}",
@@ -284,29 +261,23 @@ def roles(site: GoogleSite, account_id: str, wanted: Sequence[Role]) -> Resource
     return replace(made, put=known_everywhere(made.put))
 
 
-async def has_roles(site: GoogleSite, account_id: str, wanted: Sequence[Role]) -> bool:
-    """Whether an account has every one of these roles in the project."""
-    return await roles(site, account_id, wanted).get() is not None
-
-
 def known_everywhere(put: Callable[[], Awaitable[object]] | None) -> Callable[[], Awaitable[None]]:
     """Put again where Google does not know an enabled API or a new account everywhere yet."""
     assert put is not None
 
+    def not_known_yet(exc: Exception) -> bool:
+        unknown = isinstance(exc, CloudRefused) and "does not exist" in exc.cause
+        return unknown or isinstance(exc, ApiDisabled)
+
     async def patiently() -> None:
         attempts = stamina.retry_context(
-            on=_not_known_yet, attempts=8, timeout=25, wait_initial=0.5, wait_max=4
+            on=not_known_yet, attempts=8, timeout=25, wait_initial=0.5, wait_max=4
         )
         async for attempt in attempts:
             with attempt:
                 await put()
 
     return patiently
-
-
-def _not_known_yet(exc: Exception) -> bool:
-    unknown = isinstance(exc, CloudRefused) and "does not exist" in exc.cause
-    return unknown or isinstance(exc, ApiDisabled)
 
 
 def tokens(site: GoogleSite) -> tuple[Resource, ...]:
@@ -316,7 +287,7 @@ def tokens(site: GoogleSite) -> tuple[Resource, ...]:
 
 
 def labels() -> str:
-    """Write our labels as gcloud takes them."""
+    """Return our labels as gcloud takes them."""
     return ",".join(f"{name}={value}" for name, value in LABELS.items())
 
 
@@ -326,11 +297,8 @@ async def wait_for_operation(operation: Any, what: str) -> None:
     Raises:
         WaitedTooLong: It is not over.
     """
+    waiting_for = f"{what} to be there"
     await wait_until(
-        operation.done,
-        bool,
-        waiting_for=f"{what} to be there",
-        every=0.2,
-        timeout=_OPERATION_SECONDS,
+        operation.done, bool, waiting_for=waiting_for, every=0.2, timeout=_OPERATION_SECONDS
     )
     await operation.result(timeout=1)

@@ -15,7 +15,6 @@ from backends.google import images, secrets, setup
 from backends.google.clients import HF_SECRET, RUNTIME_ID
 from backends.google.errors import not_configured
 from backends.google.iam import Api, Permissions, Role
-from backends.google.setup import has_roles
 from backends.lifecycle import Resource, Status, look, steps
 from backends.tpu import compute, search, vm, zones
 from backends.tpu.compute import instance_command
@@ -301,7 +300,7 @@ def _questions(site: Site, made: Blueprint) -> Iterator[Question]:
 
 async def _roles(site: Site) -> Answer:
     wanted = needs().roles
-    if await has_roles(site, RUNTIME_ID, wanted):
+    if await setup.roles(site, RUNTIME_ID, wanted).get() is not None:
         return Answer(passed=True, detail=f"It may {' and '.join(one.why for one in wanted)}.")
     names = ", ".join(one.name for one in wanted)
     detail = f"It has not all of {names}: docker would not start a container that cannot log."

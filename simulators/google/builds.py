@@ -34,8 +34,6 @@ _USUAL_SECONDS: Final = 600
 _MOST_DISK_GB: Final = 4000
 """These three: the comments of google/devtools/cloudbuild/v1/cloudbuild.proto."""
 _MOST_STEPS: Final = 300
-_MOST_VALUE_BYTES: Final = 4000
-"""These: docs.cloud.google.com/build/docs/configuring-builds/substitute-variable-values."""
 _ACT_AS: Final = "iam.serviceAccounts.actAs"
 _OWN_ACCOUNT_LOGGING: Final = {"CLOUD_LOGGING_ONLY", "NONE", "GCS_ONLY"}
 _FROM: Final = re.compile(r"^FROM\s+(?P<image>\S+)", re.MULTILINE)
@@ -68,7 +66,6 @@ def _check(project: Project, asked: Build, location: str) -> None:
         )
     if asked.service_account:
         _check_account(project, asked)
-    _check_substitutions(asked)
     for number, step in enumerate(asked.steps):
         if not step.name:
             raise invalid(f"build step {number} must specify a name")
@@ -94,19 +91,6 @@ def _check_account(project: Project, asked: Build) -> None:
     if project.denies(_ACT_AS):
         words = f"caller does not have permission to act as service account {email}"
         raise Refused("PERMISSION_DENIED", words)
-
-
-def _check_substitutions(asked: Build) -> None:
-    """Refuse keys and values that cannot be, and keys that no step uses; here none ever does."""
-    given = dict(asked.substitutions)
-    for key, value in given.items():
-        if not re.fullmatch(r"_[A-Z0-9_]{1,99}", key):
-            raise invalid(f"substitution key {key!r} does not match the format of a key")
-        if len(value.encode()) > _MOST_VALUE_BYTES:
-            raise invalid(f"substitution {key} is longer than {_MOST_VALUE_BYTES} bytes")
-    loose = asked.options.substitution_option == BuildOptions.SubstitutionOption.ALLOW_LOOSE
-    if given and not loose:
-        raise invalid(f'key in the substitution data "{min(given)}" is not matched in the template')
 
 
 class _Failed(Exception):

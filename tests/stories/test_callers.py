@@ -90,16 +90,6 @@ async def test_a_machine_is_told_to_ask_its_metadata_server(cloud: Cloud) -> Non
     assert "print-identity-token" not in endpoint.text
 
 
-async def test_two_people_are_told_apart(person: Agent, cloud: Cloud) -> None:
-    """The one of gcloud would call, the one of the libraries deploys."""
-    cloud.set(gcloud="other@example.com")
-    row = await _row(person)
-    assert row["outcome"] == "unknown"
-    assert "other@example.com" in row["detail"]
-    deployed = await person.call("deploy_vllm", **WANTED)
-    assert any("other@example.com" in warning for warning in deployed.structured["warnings"])
-
-
 async def test_setting_up_prints_how_a_person_without_gcloud_can_call(person: Agent) -> None:
     """Two commands and a setting; whoever has gcloud need not read them."""
     shown = await person.call("setup_target", target=TARGET)

@@ -54,21 +54,6 @@ async def test_a_build_comes_first_and_the_service_follows(
     assert not controls.get(project)["secrets"]
 
 
-async def test_going_on_is_harmless_at_any_time(
-    plane: GooglePlane, project: str, controls: Controls
-) -> None:
-    """Before anything, while it is built, and twice afterwards; another server can do it."""
-    async with opened(plane, project) as site:
-        await server.go_on(site, "gemma")
-        await server.apply(site, small(site))
-        await server.go_on(site, "gemma")
-        await _built(site)
-    async with opened(plane, project) as another:
-        await server.go_on(another, "gemma")
-        await server.go_on(another, "gemma")
-    assert controls.get(project)["calls"].count("google.cloud.run.v2.Services/CreateService") == 1
-
-
 @pytest.mark.parametrize(("status", "when"), [("UNAVAILABLE", "before"), ("UNAVAILABLE", "after")])
 async def test_a_build_whose_answer_got_lost_is_not_made_twice(
     plane: GooglePlane, project: str, controls: Controls, status: str, when: str

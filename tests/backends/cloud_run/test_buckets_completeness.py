@@ -46,8 +46,6 @@ NAMES = {"config": CONFIG, "tokenizer": "tokenizer.json", "one": ONE, "two": TWO
         (but(two=None), index(), False, TWO),
         (but(two=800), index(), False, "2,000"),
         (but(two=0), index(0), False, f"Empty: {TWO}."),
-        ({CONFIG: 1, "tokenizer.json": 1, TWO: 5}, None, False, ONE),
-        ({"m-00001-of-00003.gguf": 5, "m-00003-of-00003.gguf": 5}, None, False, "m-00002-of-00003"),
         ({"model.gguf": 5}, None, None, ""),
         ({CONFIG: 1, "tokenizer.model": 1}, None, False, "No weights"),
         (WHOLE, {"weight_map": {}}, False, ""),
