@@ -1,11 +1,13 @@
 """Each test has a project of its own on the worker's simulated Google Cloud."""
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
+from backends.cloud_run.site import Site
 from core.settings import GooglePlane
+from tests.backends.cloud_run.sites import opened
 from tests.google_plane import Controls
 
 
@@ -28,3 +30,11 @@ def project(controls: Controls, bare_project: str) -> str:
     """A project as `set_up` leaves it."""
     controls.set(bare_project, prepared=True)
     return bare_project
+
+
+@pytest.fixture
+async def site(plane: GooglePlane, project: str, controls: Controls) -> AsyncIterator[Site]:
+    """A target of that project, whose engines boot at once."""
+    controls.set(project, boot_seconds=0.1)
+    async with opened(plane, project) as site:
+        yield site
