@@ -12,7 +12,7 @@ import yaml
 from google.cloud import run_v2
 
 from backends.cloud_run.backend import docker
-from backends.cloud_run.service import blueprint, service_of
+from backends.cloud_run.service import blueprint, service_of, service_path
 from backends.google.clients import as_sent
 from core.errors import NotFound
 from core.processes import run
@@ -107,7 +107,10 @@ async def test_every_plan_passes_a_dry_run(
         request = run_v2.CreateServiceRequest(
             parent=made.parent, service_id=made.name, service=typed, validate_only=True
         )
-        await client.create_service(request, timeout=20)
+        operation = await client.create_service(request, timeout=20)
+        assert operation.operation.done
+        assert not operation.operation.name
+        assert operation.metadata.name == service_path(there, made.name)  # the declared type
     assert not controls.get(project)["services"]
 
 
