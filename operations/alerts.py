@@ -2,23 +2,22 @@
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from pydantic import Field
-
 from backends.container import as_yaml
 from core.address import IDENTITY_HEADER, KEY_HEADER
 from core.errors import InvalidArgument, NextStep, NotReady
-from core.records import Access, Answer, Record
+from core.records import Access, Answer
 from core.reply import note
 from operations.resolve import Found, find
 from operations.runtime import TTFT_SECONDS, Command, Runtime, command
 
 FILE: Final = "vllm.rules.yml"
+_ALERTS: Final = Path(__file__).with_name("alerts.toml")
 _JOB: Final = "vllm"
 _LOOK: Final = "15s"
 """Between two scrapes, and between two looks at the rules: `for: 30s` needs several."""
@@ -29,18 +28,6 @@ _MATCHER: Final = re.compile(
 )
 """One label matcher, as Prometheus writes it, and whether another one follows."""
 _NOWHERE: Final = "HOST:PORT"
-
-
-class _Alert(Record):
-    """One row of `alerts.toml`."""
-
-    name: str
-    expr: str
-    for_: str = Field(alias="for")
-    severity: str
-    summary: str
-    description: str
-    call: tuple[str, ...]
 
 
 class AlertRules(Answer):
@@ -118,30 +105,31 @@ async def alert_rules(
 
 
 @cache
-def _catalogue() -> tuple[_Alert, ...]:
-    text = Path(__file__).with_name("alerts.toml").read_text("utf-8")
-    return tuple(_Alert.model_validate(row) for row in tomllib.loads(text)["alert"])
+def _catalogue() -> Sequence[Mapping[str, Any]]:
+    """The rows of `alerts.toml`, which has their sources."""
+    rows: Sequence[Mapping[str, Any]] = tomllib.loads(_ALERTS.read_text("utf-8"))["alert"]
+    return rows
 
 
-def _rule(row: _Alert, selector: str, ttft_seconds: float, found: Found | None) -> dict[str, Any]:
-    whose = "with the target and name of the deployment"
-    if found:
-        whose = f"with target={found.deployment.target} name={found.name}"
-    first, *others = row.call
+def _rule(
+    row: Mapping[str, Any], selector: str, ttft_seconds: float, found: Found | None
+) -> dict[str, Any]:
+    where = f"target={found.deployment.target} name={found.name}" if found else ""
+    whose = f"with {where or 'the target and name of the deployment'}"
+    first, *others = row["call"]
     more = f"; then, as it says: {', '.join(others)}" if others else ""
-
-    def put(text: str) -> str:
-        number = f"{ttft_seconds:g}"
-        return text.strip().replace("SELECTOR", selector).replace("TTFT_SECONDS", number)
-
+    expr, description = (
+        row[part].strip().replace("SELECTOR", selector).replace("TTFT_SECONDS", f"{ttft_seconds:g}")
+        for part in ("expr", "description")
+    )
     return {
-        "alert": row.name,
-        "expr": put(row.expr),
-        "for": row.for_,
-        "labels": {"severity": row.severity},
+        "alert": row["name"],
+        "expr": expr,
+        "for": row["for"],
+        "labels": {"severity": row["severity"]},
         "annotations": {
-            "summary": row.summary,
-            "description": put(row.description),
+            "summary": row["summary"],
+            "description": description,
             "runbook": f"Call {first} {whose}{more}.",
         },
     }

@@ -11,7 +11,7 @@ from backends.base import HasLogs, Scales
 from core.endpoint import Endpoint
 from core.errors import OpsError
 from core.metrics import EngineMetrics, MetricsPage
-from core.records import Deployment, DeploymentSpec, Failure, State, Step
+from core.records import Deployment, Failure, State, Step
 from core.reply import note
 from operations.case import (
     LAYERS,
@@ -83,12 +83,12 @@ async def metrics(case: Case) -> Looked:
         except OpsError as exc:
             return skipped(f"/metrics cannot be read: {exc.summary}")
     case.seen = looks[-1].metrics
-    failure = judge(looks)
-    return (
-        failed(failure, *_figures(looks))
-        if failure
-        else healthy(_said(looks), remarks=_aside(looks))
-    )
+    if failure := judge(looks):
+        return failed(failure, *_figures(looks))
+    last, usage = case.seen, case.seen.kv_cache_usage
+    full = "not known" if usage is None else f"{usage:.0%}"
+    said = f"{last.requests_running} running, {last.requests_waiting} waiting, KV cache use {full}."
+    return healthy(said, remarks=_aside(looks))
 
 
 async def _watch(case: Case, endpoint: Endpoint) -> list[Look]:
@@ -100,7 +100,9 @@ async def _watch(case: Case, endpoint: Endpoint) -> list[Look]:
         await anyio.sleep(min(EVERY_SECONDS, max(0.0, ends - time.monotonic())))
         looks.append(await _look(endpoint))
     if len(looks) > 2:
-        note(f"Requests waited: watched for {_seconds(looks):.0f} s, {len(looks)} looks.")
+        note(
+            f"Requests waited: watched for {looks[-1].at - looks[0].at:.0f} s, {len(looks)} looks."
+        )
     return looks
 
 
@@ -110,56 +112,27 @@ async def _look(endpoint: Endpoint) -> Look:
 
 def judge(looks: Sequence[Look]) -> Failure | None:
     """Give the first of the known ills that all looks together show."""
-    found = (one(looks) for one in _ILLS)
-    return next((failure for failure in found if failure), None)
-
-
-def _preempting(looks: Sequence[Look]) -> Failure | None:
-    grown = _grown(looks, lambda one: one.preemptions)
-    if not grown:
-        return None
-    return ill("PREEMPTING", grown=grown, seconds=_seconds(looks))
-
-
-def _waiting(looks: Sequence[Look]) -> Failure | None:
-    if not all(look.metrics.requests_waiting for look in looks):
-        return None
-    if _seconds(looks) < ENOUGH_SECONDS:
-        return None
-    last = looks[-1].metrics
-    waited = f"{last.requests_waiting} requests wait, at every look for {_seconds(looks):.0f} s"
-    full = f"the KV cache is {last.kv_cache_usage or 0:.0%} full"
-    if max(look.metrics.kv_cache_usage or 0.0 for look in looks) > KV_HIGH:
+    last, seconds = looks[-1].metrics, looks[-1].at - looks[0].at
+    if grown := _grown(looks, lambda one: one.preemptions):
+        return ill("PREEMPTING", grown=grown, seconds=seconds)
+    usage = [look.metrics.kv_cache_usage or 0.0 for look in looks]
+    if seconds >= ENOUGH_SECONDS and all(look.metrics.requests_waiting for look in looks):
+        waited = f"{last.requests_waiting} requests wait, at every look for {seconds:.0f} s"
+        full = f"the KV cache is {usage[-1]:.0%} full"
+        if max(usage) <= KV_HIGH:
+            return ill("SATURATED", waited=waited, full=full, running=last.requests_running)
         fits = last.cache.kv_cache_max_concurrency
         room = "" if fits is None else f" ({fits:.2f} requests of full length fit)"
         return ill("KV_CACHE_TOO_SMALL_FOR_LOAD", waited=waited, full=full, room=room)
-    return ill("SATURATED", waited=waited, full=full, running=last.requests_running)
-
-
-def _nearly_full(looks: Sequence[Look]) -> Failure | None:
-    usage = [look.metrics.kv_cache_usage or 0.0 for look in looks]
-    if min(usage) <= KV_HIGH:
-        return None
-    return ill("KV_CACHE_NEARLY_FULL", usage=usage[-1])
-
-
-def _failing(looks: Sequence[Look]) -> Failure | None:
+    if min(usage) > KV_HIGH:
+        return ill("KV_CACHE_NEARLY_FULL", usage=usage[-1])
     bad, all_ = _grown(looks, _errors), _grown(looks, _requests)
-    if not bad or bad < _ERROR_SHARE * (all_ or bad):
-        return None
-    if bad == 1 and _is_rare(looks[-1].metrics):
-        return None
-    return ill("REQUESTS_FAIL", bad=bad, seconds=_seconds(looks), all=all_ or bad)
-
-
-def _is_rare(last: EngineMetrics) -> bool:
-    """Whether so few of all requests since the engine started failed that one now is chance."""
-    return (_errors(last) or 0) < _ERROR_SHARE * (_requests(last) or 0)
-
-
-_ILLS: Final[tuple[Callable[[Sequence[Look]], Failure | None], ...]] = (
-    _preempting, _waiting, _nearly_full, _failing,
-)  # fmt: skip
+    all_ = all_ or bad
+    # Where so few of all requests since the engine started failed, one now is chance.
+    rare = bad == 1 and (_errors(last) or 0) < _ERROR_SHARE * (_requests(last) or 0)
+    if bad and bad >= _ERROR_SHARE * all_ and not rare:
+        return ill("REQUESTS_FAIL", bad=bad, seconds=seconds, all=all_)
+    return None
 
 
 def _figures(looks: Sequence[Look]) -> tuple[Evidence, ...]:
@@ -178,23 +151,14 @@ def _figures(looks: Sequence[Look]) -> tuple[Evidence, ...]:
     return tuple(rows)
 
 
-def _said(looks: Sequence[Look]) -> str:
-    last = looks[-1].metrics
-    usage = "not known" if last.kv_cache_usage is None else f"{last.kv_cache_usage:.0%}"
-    return (
-        f"{last.requests_running} running, {last.requests_waiting} waiting, KV cache use {usage}."
-    )
-
-
 def _aside(looks: Sequence[Look]) -> tuple[Remark, ...]:
     last, said = looks[-1].metrics, []
     if last.preemptions:
-        text = (
-            f"{last.preemptions} requests were preempted since the engine started; none just now."
-        )
+        text = f"{last.preemptions} requests were preempted since the engine started."
         said.append(Remark(code="PREEMPTED_BEFORE", text=text, count=last.preemptions))
     if all(look.metrics.requests_waiting for look in looks):
-        text = f"{last.requests_waiting} requests wait, seen for {_seconds(looks):.0f} s only."
+        seconds = looks[-1].at - looks[0].at
+        text = f"{last.requests_waiting} requests wait, seen for {seconds:.0f} s only."
         said.append(Remark(code="REQUESTS_WAIT", text=text))
     bad, all_ = _errors(last) or 0, _requests(last) or 0
     if all_ >= _FEW_REQUESTS and bad > _ERROR_SHARE * all_:
@@ -218,10 +182,6 @@ def _requests(one: EngineMetrics) -> int | None:
     return max(sum((one.requests_finished or {}).values()), sum((one.http_requests or {}).values()))
 
 
-def _seconds(looks: Sequence[Look]) -> float:
-    return looks[-1].at - looks[0].at
-
-
 IDLE_SECONDS: Final = 2 * 3600.0
 """A deployment that was ready for so long has had time to be used."""
 _USED_PER_HOUR: Final = 1.0
@@ -231,11 +191,13 @@ _USED_PER_HOUR: Final = 1.0
 async def cost(case: Case) -> Looked:
     """Say what it costs; ill are a time that is over, and hours that nobody used."""
     now = case.deployment
-    if over := _overdue(case):
-        return over
-    if idle := _idle(case):
-        return idle
-    return healthy(_price(now))
+    if now.expires_at and is_overdue(case):
+        ends = end(case.backend, stops=case.stops)
+        ended = f"{now.expires_at:%F %H:%M} UTC"
+        failure = ill("OVERDUE", ended=ended, price=_price(now), end=ends)
+        failure = failure.model_copy(update={"next": end_steps(stops=case.stops)})
+        return failed(failure, condition("its ttl ended", now.expires_at))
+    return _idle(case) or healthy(_price(now))
 
 
 def still_bills(now: Deployment) -> tuple[Remark, ...]:
@@ -255,28 +217,14 @@ def is_overdue(case: Case) -> bool:
     return runs and now.expires_at is not None and now.expires_at < case.now
 
 
-def _overdue(case: Case) -> Looked | None:
-    now = case.deployment
-    if not is_overdue(case) or now.expires_at is None:
-        return None
-    failure = ill(
-        "OVERDUE",
-        ended=f"{now.expires_at:%F %H:%M} UTC",
-        price=_price(now),
-        end=end(case.backend, stops=case.stops),
-    ).model_copy(update={"next": end_steps(stops=case.stops)})
-    return failed(failure, condition("its ttl ended", now.expires_at))
-
-
 def _idle(case: Case) -> Looked | None:
     now, seen = case.deployment, case.seen
-    if now.state is not State.READY or not now.usd_per_hour or seen is None:
+    paid = now.state is State.READY and now.usd_per_hour
+    if not paid or seen is None or now.replicas > 1:  # the page is one replica's
         return None
     since = max(now.since, seen.started_at or now.since)  # its counters begin with the engine
     seconds = (case.now - since).total_seconds()
     served = sum((seen.requests_finished or {}).values())
-    if now.replicas > 1:  # the page is one replica's
-        return None
     busy = seen.requests_running or seen.requests_waiting or seen.requests_finished is None
     if busy or seconds < IDLE_SECONDS or served > _USED_PER_HOUR * seconds / 3600:
         return None
@@ -410,8 +358,10 @@ async def _told(case: Case, seen: dict[Layer, Looked]) -> Diagnosis:
     wrong = next(((layer, one) for layer, one in seen.items() if one.verdict == "failed"), None)
     failure = wrong[1].failure if wrong else None
     steps = (failure.next or _otherwise(case)) if failure else _anyway(case, seen)
-    wants_spec = any(step.tool in OF_A_SPEC for step in steps)
-    spec = await _spec_in_time(case) if wants_spec else None
+    spec = None  # without it a call asks for the model alone
+    if any(step.tool in OF_A_SPEC for step in steps):
+        with anyio.move_on_after(case.left + _MORE_SECONDS):
+            spec = await case.spec()
     remarks = [remark for one in seen.values() for remark in one.remarks]
     return Diagnosis(
         target=now.target,
@@ -421,30 +371,17 @@ async def _told(case: Case, seen: dict[Layer, Looked]) -> Diagnosis:
         code=failure.code if failure else None,
         cause=failure.cause if failure else _state(now, seen),
         fix=failure.fix if failure else None,
-        evidence=_evidence(wrong[1]) if wrong else (),
+        evidence=tuple(dict.fromkeys(wrong[1].evidence))[:MOST_EVIDENCE] if wrong else (),
         remarks=(*remarks, *still_bills(now)),
-        looked_at=tuple(_row(layer, one) for layer, one in seen.items()),
+        looked_at=tuple(
+            LookedAt(layer=layer, verdict=one.verdict, detail=one.detail)
+            for layer, one in seen.items()
+        ),
         next=calls(steps, now, spec),
         cost=Cost(usd_per_hour=now.usd_per_hour, usd_so_far=now.usd_so_far),
         simulated=now.simulated,
         overdue_since=now.expires_at if is_overdue(case) else None,
     )
-
-
-async def _spec_in_time(case: Case) -> DeploymentSpec | None:
-    """Read it where it answers; without it a call asks for the model alone."""
-    with anyio.move_on_after(case.left + _MORE_SECONDS):
-        return await case.spec()
-    return None
-
-
-def _row(layer: Layer, one: Looked) -> LookedAt:
-    return LookedAt(layer=layer, verdict=one.verdict, detail=one.detail)
-
-
-def _evidence(wrong: Looked) -> tuple[Evidence, ...]:
-    """Give what was seen, each thing once."""
-    return tuple(dict.fromkeys(wrong.evidence))[:MOST_EVIDENCE]
 
 
 def _state(now: Deployment, seen: dict[Layer, Looked]) -> str | None:

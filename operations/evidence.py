@@ -1,7 +1,8 @@
 """What runs that are kept here measured of a model on some hardware, in valid cells alone."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path, PurePath
 from typing import Final, NamedTuple
 
@@ -32,7 +33,8 @@ def folder_of_runs(runtime: Runtime) -> Path:
 def folders(runtime: Runtime) -> list[RunFolder]:
     """Give every run's folder, newest first."""
     manifests = folder_of_runs(runtime).glob("*/manifest.json")
-    return [RunFolder(path.parent) for path in sorted(manifests, key=_age, reverse=True)]
+    ages = [(path.stat().st_mtime, path.parent.name, path.parent) for path in manifests]
+    return [RunFolder(path) for *_, path in sorted(ages, reverse=True)]
 
 
 def folder_of(runtime: Runtime, run: str | None, *, running: bool = False) -> RunFolder:
@@ -43,15 +45,18 @@ def folder_of(runtime: Runtime, run: str | None, *, running: bool = False) -> Ru
     Raises:
         NotFound: There is no such run.
     """
-    known, run = folders(runtime), _without_report(run)
+    known, path = folders(runtime), PurePath(run or "")
+    if path.name in _REPORTS:
+        run = path.parent.name or None
     fitting = [one for one in known if run is None or one.path.name == run]
     if running and run is None:
         fitting = [one for one in fitting if one.is_measured_now()]
     if fitting:
         return fitting[0]
     names = ", ".join(one.path.name for one in known[:5])
+    none = "No benchmark runs now." if running else "There is no benchmark yet."
     raise NotFound(
-        _nothing(run, running=running),
+        f"There is no benchmark {run[:120]!r}." if run else none,
         fix=f"There are: {names}." if names else "Call run_benchmark to make one.",
         next_steps=(NextStep("list_benchmarks" if names else "run_benchmark"),),
     )
@@ -92,21 +97,6 @@ def file_of(text: str) -> Path:
             f"There is no file {text[:200]!r}.", fix="Give its full path on this machine."
         )
     return path
-
-
-def _without_report(run: str | None) -> str | None:
-    path = PurePath(run or "")
-    return path.parent.name or None if path.name in _REPORTS else run
-
-
-def _nothing(run: str | None, *, running: bool) -> str:
-    if run:
-        return f"There is no benchmark {run[:120]!r}."
-    return "No benchmark runs now." if running else "There is no benchmark yet."
-
-
-def _age(manifest: Path) -> tuple[float, str]:
-    return manifest.stat().st_mtime, manifest.parent.name
 
 
 _LOOKED: Final = 60
@@ -244,18 +234,13 @@ def model_called(name: str) -> str:
 
 def kept(runtime: Runtime) -> tuple[Evidence, ...]:
     """Give the newest runs that are over, those of real hardware first."""
-    found = tuple(_kept(runtime))
-    return tuple(sorted(found, key=lambda each: each.manifest.subject.simulated))
-
-
-def _kept(runtime: Runtime) -> Iterator[Evidence]:
+    found: list[Evidence] = []
     for folder in folders(runtime)[:_LOOKED]:
-        try:
-            known = Evidence(folder, folder.manifest())
-        except NotFound:
-            continue
-        if state_of(folder).state is not RunState.RUNNING:
-            yield known
+        with suppress(NotFound):
+            one = Evidence(folder, folder.manifest())
+            if state_of(folder).state is not RunState.RUNNING:
+                found.append(one)
+    return tuple(sorted(found, key=lambda one: one.manifest.subject.simulated))
 
 
 def measured(
@@ -274,8 +259,12 @@ def measured(
     """
     for each in sorted(runs, key=lambda run: (run.manifest.subject.simulated, run.imported)):
         if each.is_of(model, where) and (cells := each.valid_cells()):
-            cell = min(cells, key=lambda cell: _far(cell, load))
-            return _told(each, cell, each.elsewhere(where), _hourly(each, where, usd_per_hour))
+            elsewhere, own = each.elsewhere(where), each.manifest.provenance.usd_per_hour
+            count = each.replicas
+            hourly = None if usd_per_hour is None or count is None else usd_per_hour * count
+            if own is not None and elsewhere is None:
+                hourly = own
+            return _told(each, min(cells, key=lambda cell: _far(cell, load)), elsewhere, hourly)
     return None
 
 
@@ -287,15 +276,6 @@ def _far(cell: CellResult, load: Load) -> float:
     """Say how many times more or less a cell asks for, as a logarithm."""
     users = math.log(max(_users(cell), 1e-9) / load.concurrency)
     return abs(users) + abs(math.log(cell.spec.context / load.prompt_tokens))
-
-
-def _hourly(run: Evidence, where: Place, usd_per_hour: float | None) -> float | None:
-    """Give what all its replicas cost at a place an hour; None where nobody can say."""
-    own = run.manifest.provenance.usd_per_hour
-    if own is not None and run.elsewhere(where) is None:
-        return own
-    count = run.replicas
-    return None if usd_per_hour is None or count is None else usd_per_hour * count
 
 
 def _told(

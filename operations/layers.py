@@ -2,9 +2,10 @@
 
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import anyio
 
@@ -12,7 +13,6 @@ from backends.base import (
     EngineFacts,
     GoesOn,
     HasHost,
-    HasQuotas,
     HostState,
     KnowsEngine,
     LogQuery,
@@ -22,8 +22,8 @@ from backends.base import (
 )
 from core.endpoint import Endpoint
 from core.errors import EndpointError, ModelNotServed, OpsError, Unauthorized, Unreachable
-from core.metrics import EngineMetrics, MetricsPage
-from core.records import DeploymentSpec, Failure, State, Step
+from core.metrics import MetricsPage
+from core.records import Failure, State, Step
 from core.redaction import in_quotes
 from core.reply import note
 from logs.boot import BEGINS
@@ -57,10 +57,10 @@ from operations.case import (
     lasting,
     layer_of,
     lines,
+    number,
     restarts,
     skipped,
 )
-from operations.case import number as case_number
 from operations.deployments import following, phase_of, usual
 from operations.readings import read_log
 
@@ -86,33 +86,30 @@ async def recent_logs(case: Case) -> Looked:
     )
     found = finder.findings()
     full = next((one for one in found if one.failure.code == "DISK_FULL"), None)
-    if full and (looked := await _disk(case, full)):
-        return looked
+    if full and isinstance(case.backend, HasHost):
+        # A log that says so and a host that is short of it are one disk that is full.
+        host = await case.backend.host()
+        if host.health == "short of disk":
+            line = Evidence(kind="line", text=full.line[:MOST_CHARACTERS], at=full.last)
+            return _disk_full(case, host, line)
     known = f"{len(found)} of them known failures" if found else "none of them a known failure"
     seen = f"Of the last {_MINUTES} min, {read.lines} lines with a suspicious word, {known}."
-    remarks = [_remark(one) for one in found[:_MOST_REMARKS]]
+    remarks = [
+        Remark(
+            code=one.failure.code,
+            text=f"Its log says so, though it is not unhealthy now: {one.failure.cause}",
+            count=one.count,
+            first=one.first,
+            last=one.last,
+        )
+        for one in found[:_MOST_REMARKS]
+    ]
     return healthy(f"{seen} {read.left_out}".strip(), remarks=remarks)
 
 
-async def _disk(case: Case, told: Finding) -> Looked | None:
-    """A log that says so and a host that is short of it are one disk that is full."""
-    if not isinstance(case.backend, HasHost):
-        return None
-    host = await case.backend.host()
-    if host.health != "short of disk":
-        return None
-    line = Evidence(kind="line", text=told.line[:MOST_CHARACTERS], at=told.last)
-    return failed(ill("DISK_FULL", free=host.disk_free_gib), line, _disk_free(case, host))
-
-
-def _remark(one: Finding) -> Remark:
-    return Remark(
-        code=one.failure.code,
-        text=f"Its log says so, though it is not unhealthy now: {one.failure.cause}",
-        count=one.count,
-        first=one.first,
-        last=one.last,
-    )
+def _disk_full(case: Case, host: HostState, *seen: Evidence) -> Looked:
+    free = number(f"disk free: {host.disk_free_gib:.2f} GiB", case.now)
+    return failed(ill("DISK_FULL", free=host.disk_free_gib), *seen, free)
 
 
 _UNWATCHED_SECONDS: Final = 300.0
@@ -156,9 +153,10 @@ async def resource(case: Case) -> Looked:
         return healthy(f"It is there. {known}".strip())
     if stopped := _steps_stopped(case):
         return stopped
-    longest, usually = _longest(case)
+    longest, usually = longest_of(case, 120.0)
+    longest = longest or _STANDING_LONG_SECONDS.get(now.state)
     if longest is not None and case.for_seconds > longest:
-        return failed(_too_long(case, usually), *(await _evidence(case, usually)))
+        return _too_long(case, usually)
     what = phase_of(now) or now.state
     watch = Step(tool="status_vllm", arguments={"wait_s": 30})
     goes_on = f"It is {now.state}, {what}, for {lasting(case.for_seconds)}.{_usually(usually)}"
@@ -181,11 +179,6 @@ def longest_of(case: Case, at_least: float) -> tuple[float | None, float | None]
     return (None if seconds is None else max(3 * seconds, seconds + at_least)), seconds
 
 
-def _longest(case: Case) -> tuple[float | None, float | None]:
-    longest, usually = longest_of(case, 120.0)
-    return longest or _STANDING_LONG_SECONDS.get(case.deployment.state), usually
-
-
 def _steps_stopped(case: Case) -> Looked | None:
     """Of a deployment made in steps, whether anybody still takes them."""
     now, backend = case.deployment, case.backend
@@ -198,7 +191,7 @@ def _steps_stopped(case: Case) -> Looked | None:
     return failed(failure, condition(f"{now.state}: {phase_of(now)}", case.since))
 
 
-def _too_long(case: Case, usually: float | None) -> Failure:
+def _too_long(case: Case, usually: float | None) -> Looked:
     now = case.deployment
     stopping = now.state is State.STOPPING and case.stops
     failure = ill(
@@ -211,38 +204,16 @@ def _too_long(case: Case, usually: float | None) -> Failure:
         end="stop_vllm again" if stopping else "destroy_vllm, then deploy_vllm elsewhere",
     )
     ends = Step(tool="stop_vllm" if stopping else "destroy_vllm")
-    return failure.model_copy(update={"next": (*failure.next, ends)})
+    seen = [number(f"for {case.for_seconds:.0f} s", case.since)]
+    if usually is not None:
+        seen.append(number(f"usually {usually:.0f} s"))
+    if now.phase and now.phase.detail:
+        seen.append(condition(now.phase.detail, case.now))
+    return failed(failure.model_copy(update={"next": (*failure.next, ends)}), *seen)
 
 
 def _usually(seconds: float | None) -> str:
     return "" if seconds is None else f" Here that usually takes {lasting(seconds)}."
-
-
-async def _evidence(case: Case, usually: float | None) -> tuple[Evidence, ...]:
-    now = case.deployment
-    seen = [case_number(f"for {case.for_seconds:.0f} s", case.since)]
-    if usually is not None:
-        seen.append(case_number(f"usually {usually:.0f} s"))
-    if now.phase and now.phase.detail:
-        seen.append(condition(now.phase.detail, case.now))
-    return (*seen, *(await _quotas(case)))
-
-
-async def _quotas(case: Case) -> tuple[Evidence, ...]:
-    """What allows no accelerator explains a wait for one."""
-    if not isinstance(case.backend, HasQuotas):
-        return ()
-    with anyio.move_on_after(_ASIDE_SECONDS):
-        try:
-            rows = await case.backend.quotas()
-        except OpsError:
-            return ()
-        return tuple(
-            case_number(f"quota {row.quota} in {row.region}: {row.limit:g}, {row.in_use} in use")
-            for row in rows[:3]
-            if row.limit is not None
-        )
-    return ()
 
 
 _TENSOR_PARALLEL: Final = re.compile(r"tensor_parallel_size'?\"?\s*[:=]\s*([0-9]{1,4})")
@@ -251,44 +222,25 @@ _ALIASES: Final = {"half": "float16", "float": "float32", "fp8": "fp8_e4m3"}
 _LOOK_SECONDS: Final = 3.0
 
 
-class Pair(NamedTuple):
-    """One thing that was asked for, and what runs."""
-
-    flag: str
-    asked: str | int
-    runs: str | int
-
-
-class _Seen(NamedTuple):
-    facts: EngineFacts
-    max_model_len: int | None
-
-
 async def as_asked(case: Case) -> Looked:
-    """Hold what the engine says of itself against what was asked for, and against the plan."""
+    """Hold what the engine says of itself against what was asked for."""
     spec = await case.spec()
     if spec is None or spec.engine != "vllm" or not isinstance(case.backend, KnowsEngine):
         return healthy("It has booted; what was asked for is not known here.")
     facts = await case.backend.engine_facts(case.found.name)
-    seen = _Seen(facts, await _max_model_len(case))
-    wrong = tuple(_differing(spec, seen))
-    if wrong:
-        rows = (f"{one.flag}: asked for {one.asked}, runs with {one.runs}" for one in wrong)
-        told = "; ".join(f"{one.flag} {one.runs} instead of {one.asked}" for one in wrong)
-        failure = ill("RUNS_WITH_OTHER_FLAGS", rows=told)
-        return failed(failure, *(condition(row, case.now) for row in rows))
-    return healthy("It has booted with what was asked for.")
-
-
-def _differing(spec: DeploymentSpec, seen: _Seen) -> Iterator[Pair]:
-    for flag, asked, runs in (
-        ("max_model_len", spec.max_model_len, seen.max_model_len),
-        ("dtype", _asked(spec.dtype), _named(seen.facts.weights_dtype)),
-        ("kv_cache_dtype", _asked(spec.kv_cache_dtype), _named(seen.facts.kv_cache_dtype)),
-        ("tensor_parallel_size", spec.tensor_parallel_size, _tensor_parallel(seen.facts)),
-    ):
-        if asked is not None and runs is not None and asked != runs:
-            yield Pair(flag, asked, runs)
+    rows = (
+        ("max_model_len", spec.max_model_len, await _max_model_len(case)),
+        ("dtype", _asked(spec.dtype), _named(facts.weights_dtype)),
+        ("kv_cache_dtype", _asked(spec.kv_cache_dtype), _named(facts.kv_cache_dtype)),
+        ("tensor_parallel_size", spec.tensor_parallel_size, _tensor_parallel(facts)),
+    )
+    wrong = [row for row in rows if None not in row and row[1] != row[2]]
+    if not wrong:
+        return healthy("It has booted with what was asked for.")
+    told = "; ".join(f"{flag} {runs} instead of {asked}" for flag, asked, runs in wrong)
+    seen = (f"{flag}: asked for {asked}, runs with {runs}" for flag, asked, runs in wrong)
+    failure = ill("RUNS_WITH_OTHER_FLAGS", rows=told)
+    return failed(failure, *(condition(row, case.now) for row in seen))
 
 
 def _asked(word: str | None) -> str | None:
@@ -371,8 +323,8 @@ class Found(NamedTuple):
             end = min((one.last for one in self._ends), default=lines[-1].at)
             lines = [one for one in lines if one.at >= end - _AT_THE_END]
         judge = Judge(writer)
-        for number, line in enumerate(lines):
-            judge.take(line.text, number, line.platform)
+        for index, line in enumerate(lines):
+            judge.take(line.text, index, line.platform)
         verdict = judge.verdict()
         if verdict is None or verdict.failure.code != UNKNOWN_CAUSE:
             return None
@@ -438,11 +390,15 @@ async def fault_of(case: Case) -> Fault | None:
     if now.state not in _ENDED:
         return None
     failure = now.failure or ill("NO_REASON", target=now.target, state=now.state)
-    layer = _layer(case, failure.code)
+    cloud = case.writer is not None
+    layer = layer_of(failure.code, now, cloud=cloud)
     if layer is None:
         return None
-    seen = (*_last(failure), condition(f"{now.state}: {failure.code}", now.since))
-    if not is_vague(failure.code):
+    # The line that was recognized comes first; else the last ones tell.
+    vague = is_vague(failure.code)
+    quoted = failure.evidence[-_LAST_LINES:] if vague else failure.evidence[:1]
+    seen = (*lines(quoted), condition(f"{now.state}: {failure.code}", now.since))
+    if not vague:
         return Fault(layer, failure, seen)
     return await _by_the_log(case, failure, layer, seen)
 
@@ -472,7 +428,8 @@ async def _by_the_log(
     case: Case, failure: Failure, layer: Layer, seen: tuple[Evidence, ...]
 ) -> Fault:
     found = await search(case)
-    told = found.cause or (None if failure.code == "KILLED" else _unknown(case, found)) or found.end
+    own = None if failure.code == "KILLED" else found.unknown(case.writer or "engine")
+    told = found.cause or own or found.end
     if told is None and failure.code == UNKNOWN_CAUSE:
         return Fault(_where(layer, served=found.served), failure, seen)
     if told is None:
@@ -480,7 +437,8 @@ async def _by_the_log(
         left_out = f" {found.said}" if found.said else ""
         update = {"cause": f"{unknown}{_before(found)}{left_out}"}
         return Fault(_where(layer, served=found.served), failure.model_copy(update=update), seen)
-    blamed = _layer(case, told.failure.code) or layer
+    cloud = case.writer is not None
+    blamed = layer_of(told.failure.code, case.deployment, cloud=cloud) or layer
     where = _where(blamed, served=found.served)
     said = failure if failure.code == told.failure.code else told.failure
     cause = f"{'It served before it ended. ' if found.served else ''}{said.cause}"
@@ -488,10 +446,6 @@ async def _by_the_log(
     why = told.failure.model_copy(update={"cause": cause})
     evidence = Evidence(kind="line", text=told.line[:400], at=told.last)
     return Fault(where, why, (evidence, *seen))
-
-
-def _unknown(case: Case, found: Found) -> Finding | None:
-    return found.unknown(case.writer or "engine")
 
 
 def _before(found: Found) -> str:
@@ -503,16 +457,6 @@ def _before(found: Found) -> str:
 def _where(layer: Layer, *, served: bool) -> Layer:
     """What served and ended did not fail to boot: its container is gone."""
     return "container" if served and layer == "engine boot" else layer
-
-
-def _layer(case: Case, code: str) -> Layer | None:
-    return layer_of(code, case.deployment, cloud=case.writer is not None)
-
-
-def _last(failure: Failure) -> tuple[Evidence, ...]:
-    """Quote the line that was recognized, which comes first, or else the last ones."""
-    known = not is_vague(failure.code)
-    return lines(failure.evidence[:1] if known else failure.evidence[-_LAST_LINES:])
 
 
 _BOOTING_LONG_SECONDS: Final = 45 * 60.0
@@ -536,14 +480,12 @@ async def container(case: Case) -> Looked:
     seen += f" {host.memory_available_gib:.1f} GiB of memory free."
     if host.health == "ok":
         return healthy(seen)
-    if host.health == "short of disk" and _may_be_the_disk(case):
-        return failed(ill("DISK_FULL", free=host.disk_free_gib), _disk_free(case, host))
+    # What runs well needs no room now, and a reason that is known is the better one.
+    vague = case.fault is None or is_vague(case.fault.failure.code)
+    if host.health == "short of disk" and vague and now.state is not State.READY:
+        return _disk_full(case, host)
     code = "HOST_SHORT_OF_DISK" if host.health == "short of disk" else "HOST_SHORT_OF_MEMORY"
     return healthy(seen, remarks=(Remark(code=code, text=f"The host is {host.health}: {seen}"),))
-
-
-def _disk_free(case: Case, host: HostState) -> Evidence:
-    return case_number(f"disk free: {host.disk_free_gib:.2f} GiB", case.now)
 
 
 async def boot(case: Case) -> Looked:
@@ -578,7 +520,7 @@ async def _slow_booting(case: Case, usually: float | None) -> Looked:
     often = "no boot was seen here before" if usually is None else f"usually {lasting(usually)}"
     cause = f"{_progress(case)}, {often}."
     seen = (
-        case_number(f"in this phase for {case.for_seconds:.0f} s", case.since),
+        number(f"in this phase for {case.for_seconds:.0f} s", case.since),
         condition(often),
     )
     if known:
@@ -587,13 +529,6 @@ async def _slow_booting(case: Case, usually: float | None) -> Looked:
         return failed(known.failure.model_copy(update=words), line, *seen)
     failure = ill("BOOT_TAKES_TOO_LONG", case, progress=cause.rstrip("."))
     return failed(failure, *seen)
-
-
-def _may_be_the_disk(case: Case) -> bool:
-    """What runs well needs no room now; a reason that is known is the better one."""
-    if case.deployment.state is State.READY:
-        return False
-    return case.fault is None or is_vague(case.fault.failure.code)
 
 
 SLOW_HEALTH_SECONDS: Final = 2.0
@@ -616,11 +551,14 @@ async def health(case: Case) -> Looked:
                 says, seconds = await _timed(endpoint)
     except EndpointError as exc:
         return failed(_unreachable(case, exc), condition(f"{exc.summary} {exc.cause}", case.now))
-    took = case_number(f"/health took {seconds:.2f} s", case.now)
+    took = number(f"/health took {seconds:.2f} s", case.now)
     if not says:
-        failure = _dead(case)
+        known = case.deployment.failure
+        said = f" {known.cause}" if known and known.code != "UNHEALTHY" else ""
+        failure = ill("UNHEALTHY", case, said=said)
+        wrote = lines(known.evidence[-8:]) if known else ()
         says_no = condition("/health says no", case.now)
-        return failed(failure, says_no, took, *lines(failure.evidence[-8:]))
+        return failed(failure, says_no, took, *wrote)
     if seconds > SLOW_HEALTH_SECONDS:
         return failed(ill("HEALTH_SLOW", case, seconds=seconds), took)
     return healthy(f"/health said yes in {seconds:.2f} s.")
@@ -653,26 +591,21 @@ async def _one_token(case: Case, endpoint: Endpoint) -> Looked:
     body = {"model": name, "prompt": "Hello", "max_tokens": 1, "temperature": 0}
     reply = await endpoint.post("/v1/completions", body, timeout=_ANSWER_SECONDS)
     seconds = time.perf_counter() - began
-    if not _is_text(reply):
-        return failed(
-            ill("BAD_REPLY", case), condition(f"It answered: {in_quotes(reply, 200)}", case.now)
-        )
+    choices = reply.get("choices")
+    first = choices[0] if isinstance(choices, list) and choices else None
+    if not (isinstance(first, dict) and isinstance(first.get("text"), str)):
+        said = condition(f"It answered: {in_quotes(reply, 200)}", case.now)
+        return failed(ill("BAD_REPLY", case), said)
     spec = await case.spec()
     if spec and not spec.min_replicas:
         note(f"{case.found.name} was asked for one token, which keeps its replica a while longer.")
     return healthy(f"{name} said one token in {seconds:.2f} s.")
 
 
-def _is_text(reply: Mapping[str, Any]) -> bool:
-    """One choice that holds text: words may be empty, for a first token may be the last."""
-    choices = reply.get("choices")
-    first = choices[0] if isinstance(choices, list) and choices else None
-    return isinstance(first, dict) and isinstance(first.get("text"), str)
-
-
 async def _silence(case: Case, endpoint: Endpoint, exc: Unreachable) -> Looked:
     """Where requests wait, or it sleeps, that is why; the metrics say so."""
-    case.seen = await _load(endpoint)
+    with suppress(OpsError):
+        case.seen = MetricsPage(await endpoint.metrics_text()).engine()
     waiting = case.seen.requests_waiting if case.seen else None
     if waiting:
         case.unheard = ill("MODEL_BUSY", case, seconds=_ANSWER_SECONDS, waiting=waiting)
@@ -685,35 +618,22 @@ async def _silence(case: Case, endpoint: Endpoint, exc: Unreachable) -> Looked:
     return failed(ill("MODEL_SILENT", case, seconds=_ANSWER_SECONDS), said)
 
 
-async def _load(endpoint: Endpoint) -> EngineMetrics | None:
-    try:
-        return MetricsPage(await endpoint.metrics_text()).engine()
-    except OpsError:
-        return None
-
-
 async def _refused(case: Case, endpoint: Endpoint, exc: EndpointError) -> Failure:
     words = f"{exc.summary} {exc.cause}".strip()
     if isinstance(exc, Unauthorized):
         return Failure(code=exc.code, cause=words, fix=exc.fix)
     if isinstance(exc, ModelNotServed):
-        served = await _served(endpoint)
-        wanted = case.deployment.served_model_name
+        served, wanted = "another model", case.deployment.served_model_name
+        with suppress(EndpointError):
+            names = [row.id for row in await endpoint.models()]
+            more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+            served = ", ".join(names[:_NAMED]) + more or "no model"
         cause = f"It serves {served}, and not {wanted}."
         fix = f"Ask for {served}, or deploy {wanted} anew with deploy_vllm."
         step = Step(tool="get_model_details")
         return Failure(code=exc.code, cause=cause, fix=fix, next=(step, Step(tool="deploy_vllm")))
     fix = exc.fix if exc.code != "ENDPOINT_ERROR" else again(case)
     return Failure(code=exc.code, cause=words, fix=fix, next=restarts(case))
-
-
-async def _served(endpoint: Endpoint) -> str:
-    try:
-        rows = await endpoint.models()
-        more = f" and {len(rows) - _NAMED} more" if len(rows) > _NAMED else ""
-        return ", ".join(row.id for row in rows[:_NAMED]) + more or "no model"
-    except EndpointError:
-        return "another model"
 
 
 def _unreachable(case: Case, exc: EndpointError) -> Failure:
@@ -725,10 +645,3 @@ def _unreachable(case: Case, exc: EndpointError) -> Failure:
     where = "Start it where it runs, or correct VLLM_BASE_URL; a firewall may stand between."
     fix = silent.fix if mine else where
     return silent.model_copy(update={"code": exc.code, "cause": cause, "fix": fix})
-
-
-def _dead(case: Case) -> Failure:
-    failure = case.deployment.failure
-    said = f" {failure.cause}" if failure and failure.code != "UNHEALTHY" else ""
-    evidence = failure.evidence if failure else ()
-    return ill("UNHEALTHY", case, said=said).model_copy(update={"evidence": evidence})

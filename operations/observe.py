@@ -1,9 +1,9 @@
 """A deployment looked at: its state, its health, its load and what it serves."""
 
 import time
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal
 
 import anyio
 from pydantic import AwareDatetime
@@ -53,8 +53,6 @@ from planner.memory import plan_memory
 from planner.model import read_model
 from planner.places import places
 
-T = TypeVar("T")
-
 
 class Overview(Located):
     """What `status_vllm`, `get_endpoint` and `get_vllm_deployment_config` say, in one."""
@@ -87,22 +85,23 @@ async def overview(runtime: Runtime, target: str, name: str) -> Overview:
         DeploymentNotFound: Nothing of that name was made there.
     """
     found = await find(runtime.stage, target, name)
-    made = await _if_there(config(found))
+    try:
+        endpoint = await endpoint_info(runtime, found)
+    except OpsError as exc:
+        note(exc.summary)
+        endpoint = None
+    try:
+        written = (await config(found)).config
+    except OpsError as exc:
+        note(exc.summary)
+        written = None
     return Overview(
         target=target,
         name=name,
         deployment=found.deployment,
-        endpoint=await _if_there(endpoint_info(runtime, found)),
-        config=made.config if made else None,
+        endpoint=endpoint,
+        config=written,
     )
-
-
-async def _if_there(looking: Awaitable[T]) -> T | None:
-    try:
-        return await looking
-    except OpsError as exc:
-        note(exc.summary)
-        return None
 
 
 _WARM_SECONDS: Final = 2.0
@@ -134,14 +133,17 @@ class HealthReport(Located):
     def summary(self) -> str:
         """Say whether it is healthy."""
         where = f"{self.name} on {self.target}"
-        if self.latency_seconds is not None:
-            return (
-                f"{where} is healthy: the model answered in {self.latency_seconds:.3g} s."
-                f"{self._probed()}"
+        if self.latency_seconds is None:
+            silent = (
+                "" if self.layer == "process" else f"{where}, the {self.layer} does not answer: "
             )
-        if self.layer == "process":
-            return f"Not healthy: {self.detail}"
-        return f"Not healthy: {where}, the {self.layer} does not answer: {self.detail}"
+            return f"Not healthy: {silent}{self.detail}"
+        seen: dict[str, list[str]] = {"fail": [], "pass": [], "not tested": []}
+        for one in self.probes:
+            seen[one.outcome].append(one.what)
+        parts = [f"{outcome}: {', '.join(names)}" for outcome, names in seen.items() if names]
+        probed = f" {'; '.join(parts).capitalize()}." if parts else ""
+        return f"{where} is healthy: the model answered in {self.latency_seconds:.3g} s.{probed}"
 
     def facts(self) -> Mapping[str, Any]:
         """Return what was answered, or what is wrong and what to do."""
@@ -151,15 +153,6 @@ class HealthReport(Located):
         if self.healthy and not seen:
             seen = {"more": "deep=true also tests tools, a JSON schema, thoughts and images"}
         return {**self.model_dump(mode="json", include=kept | more), **seen}
-
-    def _probed(self) -> str:
-        """Say what passed, failed and was not tested."""
-        said = {
-            outcome: ", ".join(one.what for one in self.probes if one.outcome == outcome)
-            for outcome in ("fail", "pass", "not tested")
-        }
-        parts = [f"{outcome}: {names}" for outcome, names in said.items() if names]
-        return f" {'; '.join(parts).capitalize()}." if parts else ""
 
     def next_steps(self) -> tuple[NextStep, ...]:
         """Name what helps in the state that it is in."""
@@ -378,7 +371,10 @@ async def metrics(
     seen = second.engine()
     counted_from = seen.started_at
     before = _looked(runtime, deployment, seen, wanted) if wanted else None
-    now = _keep(runtime, deployment, seen, second.histograms())
+    look = _Look(**here, at=utc_now(), started_at=seen.started_at, histograms=second.histograms())
+    # One of the same ten minutes a week ago gives way, so that few are kept.
+    slot = f"{look.target}/{look.name}/{look.at:%a %H%M}"[:-1]
+    runtime.stage.journal.keep_pair(_LOOKS, slot, look.model_dump_json())
     if wanted and not before and not (counted_from and counted_from > wanted):
         note("Nobody looked at this engine before that time: latencies are since its start.")
     if before:
@@ -386,7 +382,7 @@ async def metrics(
         none = Histogram(buckets={}, total=0.0)
         between = {
             name: one.since(before.histograms.get(name, none)).quantiles()
-            for name, one in now.histograms.items()
+            for name, one in look.histograms.items()
         }
         seen = seen.model_copy(update={"latencies": between})
     tokens, requests = seen.cache.kv_cache_size_tokens, seen.cache.kv_cache_max_concurrency
@@ -423,32 +419,13 @@ def _looked(
     runtime: Runtime, deployment: Deployment, seen: EngineMetrics, latest: datetime
 ) -> _Look | None:
     """Return the newest look at this engine that was not later."""
-    kept = readable(runtime.stage.journal.pairs(_LOOKS), _Look)
     here = (deployment.target, deployment.name, seen.started_at)
     fitting = [
-        one for one in kept if (one.target, one.name, one.started_at) == here and one.at <= latest
+        one
+        for one in readable(runtime.stage.journal.pairs(_LOOKS), _Look)
+        if (one.target, one.name, one.started_at) == here and one.at <= latest
     ]
     return max(fitting, key=lambda one: one.at, default=None)
-
-
-def _keep(
-    runtime: Runtime,
-    deployment: Deployment,
-    seen: EngineMetrics,
-    histograms: dict[str, Histogram],
-) -> _Look:
-    """Remember a look; one of the same ten minutes a week ago gives way, so that few are kept."""
-    now = utc_now()
-    look = _Look(
-        target=deployment.target,
-        name=deployment.name,
-        at=now,
-        started_at=seen.started_at,
-        histograms=histograms,
-    )
-    slot = f"{deployment.target}/{deployment.name}/{now:%a %H%M}"[:-1]
-    runtime.stage.journal.keep_pair(_LOOKS, slot, look.model_dump_json())
-    return look
 
 
 def _rates(first: Counters, second: Counters, seconds: float) -> Rates:
@@ -585,6 +562,7 @@ async def model_details(runtime: Runtime, found: Found) -> ModelDetails:
         metrics = MetricsPage(await endpoint.metrics_text()).engine()
         version = await endpoint.version()
     cache, used = metrics.cache, metrics.kv_cache_usage
+    parts = compare(predicted.memory, facts.memory) if predicted else ()
     # A log was read that would say so if the model set defaults of its own.
     tells_all = facts.version is not None and not deployment.simulated
     return ModelDetails(
@@ -600,7 +578,7 @@ async def model_details(runtime: Runtime, found: Found) -> ModelDetails:
         takes=await _takes(deployment.model, predicted),
         sampling=facts.sampling if facts.sampling or tells_all else None,
         predicted_memory=memory_table(predicted.memory) if predicted else None,
-        beside_plan=_beside_plan(predicted, facts),
+        beside_plan=tuple(str(part) for part in parts if part.measured is not None),
         capacity=Capacity(
             used_percent=None if used is None else round(100 * used, 1),
             kv_cache_tokens=cache.kv_cache_size_tokens,
@@ -624,7 +602,16 @@ async def _foreseen(
         source = (await found.backend.boot_budget(found.name, predicted.model)).weights_from
     device, memory = predicted.accelerator, predicted.memory
     sold = f" of {device.sold_gib:g} GiB" if device.sold_gib else ""
-    beside = _beside(target, predicted, source)
+    beside = Alternatives({}, "", {})
+    if (where := places().get(target)) is not None:
+        # Its flags held against others, with the weights from where it has them.
+        here: dict[str, Any] = {"accelerator": device.name, "count": memory.count}
+        here |= {"weights_from": source, "hub_disk_gib": None} if source else {}
+        ground = Ground(predicted.model, device, memory.count)
+        version = predicted.flags.vllm_version
+        wish = Wish(max_model_len=memory.max_model_len, vllm_version=version)
+        place = where.model_copy(update=here)
+        beside = alternatives(ground, place, predicted.flags, wanted=wish)
     return {
         "context": context_of(_as_sized(predicted, cache), predicted.model),
         "accelerators": f"{memory.count} x {device.title}{sold}",
@@ -662,27 +649,6 @@ def _as_sized(predicted: Prediction, cache: CacheConfig) -> MemoryPlan:
     size = {"kv_cache_memory_bytes": blocks * kv.bytes_per_block}
     flags = predicted.flags.model_copy(update=size)
     return plan_memory(predicted.model, predicted.accelerator, flags)
-
-
-def _beside(target: str, predicted: Prediction, source: str | None) -> Alternatives:
-    """Hold its flags against others, with the weights from where it has them."""
-    where, memory = places().get(target), predicted.memory
-    if where is None:
-        return Alternatives({}, "", {})
-    here = {"accelerator": predicted.accelerator.name, "count": memory.count}
-    if source:
-        here |= {"weights_from": source, "hub_disk_gib": None}
-    ground = Ground(predicted.model, predicted.accelerator, memory.count)
-    version = predicted.flags.vllm_version
-    wish = Wish(max_model_len=memory.max_model_len, vllm_version=version)
-    return alternatives(ground, where.model_copy(update=here), predicted.flags, wanted=wish)
-
-
-def _beside_plan(predicted: Prediction | None, facts: EngineFacts) -> tuple[str, ...]:
-    if predicted is None:
-        return ()
-    rows = compare(predicted.memory, facts.memory)
-    return tuple(str(row) for row in rows if row.measured is not None)
 
 
 def _precision(facts: EngineFacts, cache: CacheConfig, predicted: Prediction | None) -> Precision:

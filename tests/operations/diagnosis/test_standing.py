@@ -1,13 +1,12 @@
 """What a deployment stands on, how long its making takes, and what it costs."""
 
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import ClassVar
 
 import pytest
 
-from backends.base import EngineFacts, Quota, Setup, SetupStep
+from backends.base import EngineFacts, Setup, SetupStep
 from core.journal import Journal
 from core.records import DeploymentSpec, Failure, Phase, State
 from operations import case
@@ -30,17 +29,13 @@ pytestmark = pytest.mark.anyio
 
 
 class Built(Somewhere):
-    """It is made in steps, in a cloud with quotas."""
+    """It is made in steps."""
 
     waits_in: ClassVar[frozenset[str]] = frozenset({"searching"})
 
     async def go_on(self, name: str) -> None:
         """Take no step: whoever diagnoses only looks."""
         raise AssertionError(name)
-
-    async def quotas(self) -> Sequence[Quota]:
-        """Give one that allows nothing."""
-        return [Quota(quota="TPUS", region="r", accelerator="v6e", limit=0)]
 
     async def setup(self) -> Setup:
         """Say that a step was forgotten."""
@@ -65,11 +60,10 @@ async def test_a_step_that_nobody_takes_is_told_with_its_time(tmp_path: Path) ->
     assert seen.next[0].arguments == {"target": "somewhere", "name": "one", "wait_s": 30}
 
 
-async def test_a_making_that_takes_too_long_is_ill_and_shows_the_quota(tmp_path: Path) -> None:
-    """An hour is long where nothing is known; what stands against it is evidence."""
+async def test_a_making_that_takes_too_long_is_ill(tmp_path: Path) -> None:
+    """An hour is long where nothing is known; what its target lacks is a remark."""
     seen = await diagnosed(Built(), deployment(State.CREATING, minutes=60), tmp_path)
     assert (seen.layer, seen.code) == ("cloud resource", "TAKES_TOO_LONG")
-    assert any("TPUS" in one.text for one in seen.evidence)
     assert [one.code for one in seen.remarks] == ["SETUP_INCOMPLETE"]
 
 
