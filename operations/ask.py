@@ -1,11 +1,8 @@
 """The served model asked: answers timed token by token, and probes of what clients rely on."""
 
-import base64
 import json
 import re
-import struct
 import time
-import zlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Final, Literal
@@ -512,20 +509,6 @@ def _excerpt(text: object) -> str:
     return in_quotes(text, _EXCERPT) or "nothing"
 
 
-def _red_png(size: int = 64) -> str:
-    """Return a red square as a data address."""
-
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        check = zlib.crc32(kind + data)
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", check)
-
-    rows = (b"\x00" + b"\xff\x00\x00" * size) * size
-    head = struct.pack(">IIBBBBB", size, size, 8, 2, 0, 0, 0)
-    body = chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
-    png = base64.b64encode(b"\x89PNG\r\n\x1a\n" + body).decode()
-    return f"data:image/png;base64,{png}"
-
-
 def _user(content: object, *, max_tokens: int, **more: Any) -> Mapping[str, Any]:
     return {"messages": [{"role": "user", "content": content}], "max_tokens": max_tokens, **more}
 
@@ -544,9 +527,16 @@ _WITH_TOOL: Final = _user(
     tools=[{"type": "function", "function": _WEATHER}],
 )
 _FORM: Final = {"name": "word", "schema": {"type": "string", "enum": list(_WORDS)}}
+_RED: Final = (
+    "data:image/png;base64,"
+    "iVBORw0KGgoAAAANSUhEUgAAAEAAAABACAIAAAAlC+aJAAAAS0lEQVR42u3PQQkAAAgAsetfWiP4FgYrsKZe"
+    "S0BAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEDgsqnc8OJg6Ln3AAAAAElF"
+    "TkSuQmCC"
+)
+"""A red square of 64 pixels."""
 _PICTURE: Final = (
     {"type": "text", "text": "Which colour fills this image? One word."},
-    {"type": "image_url", "image_url": {"url": _red_png()}},
+    {"type": "image_url", "image_url": {"url": _RED}},
 )
 _QUESTIONS: Final[Mapping[str, tuple[Mapping[str, Any], Judge]]] = {
     "forced tool call": ({**_WITH_TOOL, "tool_choice": "required"}, _tools),

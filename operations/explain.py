@@ -642,12 +642,8 @@ def _of_memory(case: Case, plan: MemoryPlan) -> Iterator[TradeOff]:
     )
 
 
-def _is_fp8(case: Case) -> bool:
-    return case.flags.kv_cache_dtype in {"fp8", "fp8_e4m3", "fp8_e5m2"}
-
-
 def _other_precision(case: Case) -> str:
-    if _is_fp8(case):
+    if case.flags.kv_cache_dtype in {"fp8", "fp8_e4m3", "fp8_e5m2"}:
         return f"kv_cache_dtype=auto: {_at_once(case.plan(kv_cache_dtype=None))} at once"
     if case.ground.fp8_kv:
         return f"kv_cache_dtype=fp8: {_at_once(case.plan(kv_cache_dtype='fp8'))} at once"
@@ -656,17 +652,10 @@ def _other_precision(case: Case) -> str:
     return f"only smaller weights: fp8 for the cache {why}" if why else "only smaller weights"
 
 
-def practices(case: Case, check: BootCheck) -> Iterator[Practice]:
+def practices(case: Case) -> Iterator[Practice]:
     """Give what to set there and why, and whether this deployment does."""
     if plan := case.memory:
         yield from _for_many(case, plan)
-        yield from _cache(case)
-    yield Practice(
-        rule="Give the health check more time than the slowest boot takes",
-        why=check.verdict,
-        followed="yes" if check.long_enough == "nothing ends it" else check.long_enough,
-        source="its own startup probe, and planner/boot.toml",
-    )
     idle, sleeps = case.idle_cost(1), case.place.scale_to_zero
     ends = case.ends_with.removesuffix("_vllm")
     rests = not case.spec.min_replicas if sleeps else case.spec.ttl_minutes or not case.usd_per_hour
@@ -707,23 +696,6 @@ def _for_many(case: Case, plan: MemoryPlan) -> Iterator[Practice]:
         why=f"{theirs} run at once with the layout for concurrency, now {ours}",
         followed=_yes(as_good),
         source="the planner, for this model and accelerator",
-    )
-
-
-def _cache(case: Case) -> Iterator[Practice]:
-    device = case.ground.accelerator
-    row = next((one for one in kv_precisions(device) if one.kv_cache_dtype == "fp8"), None)
-    if row is None or device.kind == "cpu":
-        return
-    fp8, auto = (_at_once(case.plan(kv_cache_dtype=kind)) for kind in ("fp8", None))
-    able = row.possible
-    yield Practice(
-        rule=f"{'Set' if able else 'Leave'} kv_cache_dtype={'fp8' if able else 'auto'}",
-        why=f"{fp8} requests at once with fp8, {auto} without; {row.why}"
-        if able
-        else f"fp8 {row.why}",
-        followed=_yes(_is_fp8(case) is able),
-        source="vLLM's own checks, as planner/kv_precisions.toml has them",
     )
 
 
@@ -907,7 +879,7 @@ async def _read(runtime: Runtime, found: Found) -> _Seen:
         flags=flag_rows(case),
         trade_offs=tuple(trade_offs(case, check.long_enough)),
         boot=check,
-        practices=tuple(practices(case, check)),
+        practices=tuple(practices(case)),
         measured_capacity=await _measured(found),
     )
     return _Seen(case, explanation, asked)

@@ -1,6 +1,7 @@
 """What the planner foresees, said at a glance, and held against what came of it."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -579,10 +580,9 @@ async def learn_speed(runtime: Runtime, found: Found, answer: ModelAnswer) -> No
     timing, tokens = answer.timing, answer.completion_tokens or 0
     if timing is None or timing.tpot_seconds is None or tokens < _ENOUGH_TOKENS:
         return
-    predicted = await _predicted(found)
+    predicted, metrics = await _predicted(runtime, found)
     if predicted is None or predicted.accelerator.bandwidth_gb_per_s is None:
         return
-    metrics = await _metrics(runtime, found)
     if metrics is None or metrics.requests_running or metrics.requests_waiting:
         return
     pair = DecodePair.of(
@@ -600,10 +600,15 @@ async def learn_speed(runtime: Runtime, found: Found, answer: ModelAnswer) -> No
 
 
 async def _learn_cache(runtime: Runtime, found: Found, now: Deployment) -> str | None:
-    predicted, metrics = await _predicted(found), await _metrics(runtime, found)
-    actual = await _actual(found, metrics) if metrics else None
-    if predicted is None or actual is None:
+    """Keep what came of the plan's KV cache, and say it; None where either is not known."""
+    predicted, metrics = await _predicted(runtime, found)
+    if predicted is None or metrics is None or not isinstance(found.backend, KnowsEngine):
         return None
+    cache = metrics.cache
+    blocks, tokens = cache.num_gpu_blocks, cache.kv_cache_size_tokens
+    if blocks is None or tokens is None or cache.kv_cache_max_concurrency is None:
+        return None
+    memory = (await found.backend.engine_facts(found.name)).memory
     pair = KvPair(
         at=datetime.now(UTC),
         target=now.target,
@@ -615,43 +620,31 @@ async def _learn_cache(runtime: Runtime, found: Found, now: Deployment) -> str |
         engine_version=predicted.flags.vllm_version or "not known",
         simulated=now.simulated,
         predicted=PredictedCache.of(predicted.memory),
-        actual=actual,
+        actual=ActualCache(
+            kv_cache_gib=memory.get("kv_cache_gib"),
+            num_blocks=blocks,
+            kv_tokens=tokens,
+            max_concurrency=cache.kv_cache_max_concurrency,
+            weights_gib=memory.get("weights_gib"),
+        ),
     )
     keep_kv(runtime.stage.journal, pair, revision=now.revision, instance=now.instance or "")
     return pair.sentence()
 
 
-async def _actual(found: Found, metrics: EngineMetrics) -> ActualCache | None:
-    cache = metrics.cache
-    known = (cache.num_gpu_blocks, cache.kv_cache_size_tokens, cache.kv_cache_max_concurrency)
-    if any(figure is None for figure in known) or not isinstance(found.backend, KnowsEngine):
-        return None
-    blocks, tokens, concurrency = known
-    memory = (await found.backend.engine_facts(found.name)).memory
-    return ActualCache(
-        kv_cache_gib=memory.get("kv_cache_gib"),
-        num_blocks=blocks or 0,
-        kv_tokens=tokens or 0,
-        max_concurrency=concurrency or 0.0,
-        weights_gib=memory.get("weights_gib"),
-    )
-
-
-async def _predicted(found: Found) -> Prediction | None:
-    if not isinstance(found.backend, Predicts):
-        return None
-    try:
-        return await found.backend.predicted(found.name)
-    except OpsError:
-        return None  # its model's folder is gone, or it was never planned
-
-
-async def _metrics(runtime: Runtime, found: Found) -> EngineMetrics | None:
-    try:
-        async with runtime.endpoint(found.backend, found.name) as endpoint:
-            return MetricsPage(await endpoint.metrics_text()).engine()
-    except OpsError:
-        return None
+async def _predicted(
+    runtime: Runtime, found: Found
+) -> tuple[Prediction | None, EngineMetrics | None]:
+    """Return what was foreseen and what the engine counts, as far as both are known."""
+    predicted = metrics = None
+    if isinstance(found.backend, Predicts):
+        with suppress(OpsError):  # its model's folder is gone, or it was never planned
+            predicted = await found.backend.predicted(found.name)
+    if predicted:
+        with suppress(OpsError):
+            async with runtime.endpoint(found.backend, found.name) as endpoint:
+                metrics = MetricsPage(await endpoint.metrics_text()).engine()
+    return predicted, metrics
 
 
 MODEST: Final = 8192
