@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 from backends.base import Backend, Ends, Leaves, Purges, RefusesEarly, RemembersSpec, Wakes
@@ -32,12 +33,11 @@ async def refuse_start(found: Found) -> None:
         Unsupported: This deployment cannot be started again.
         Expired, DeploymentFailed: Starting would change nothing: it has to be deployed again.
     """
-    if not isinstance(found.backend, RefusesEarly):
-        return
-    error = not_running(found.deployment)
-    if error and found.deployment.state is not State.STOPPED:
-        raise error  # a cloud's failed deployment stays so: it is deployed again, not started
-    await found.backend.refuse_start(found.name)
+    if isinstance(found.backend, RefusesEarly):
+        error = not_running(found.deployment)
+        if error and found.deployment.state is not State.STOPPED:
+            raise error  # a cloud's failed deployment stays so: it is deployed again, not started
+        await found.backend.refuse_start(found.name)
 
 
 async def refuse_scale(found: Found, minimum: int, maximum: int) -> None:
@@ -169,13 +169,10 @@ def to_destroy(found: Found, *, purge: bool) -> Preview:
     if not isinstance(backend, Leaves):
         return shown
     leaving = backend.leaving(one.name)
-    purged = purge and isinstance(backend, Purges)
-    return shown.model_copy(
-        update={
-            "deletes": (*leaving.deletes, *(leaving.purged if purged else ())),
-            "stays": (*(() if purged else leaving.purged), *leaving.stays),
-        }
-    )
+    deletes, stays = leaving.deletes, (*leaving.purged, *leaving.stays)
+    if purge and isinstance(backend, Purges):
+        deletes, stays = (*leaving.deletes, *leaving.purged), leaving.stays
+    return shown.model_copy(update={"deletes": deletes, "stays": stays})
 
 
 def to_purge(backend: Backend, deleted: Deleted) -> Preview | None:
@@ -204,23 +201,19 @@ def to_scale(found: Found, min_replicas: int, max_replicas: int) -> Preview | No
     more = max_replicas > one.replicas or sleeps_no_more
     if one.usd_per_hour == 0 or not more:
         return None
-    what = (
-        f"Run {min_replicas} to {max_replicas} replicas of {one.name} on {one.target}"
-        f" ({_price(one.usd_per_hour)} each"
-    )
-    what += f", of which {min_replicas} never sleep)" if sleeps_no_more else ")"
-    asked = f"{min_replicas}-{max_replicas}"
-    return preview("update_vllm_scaling", one.target, one.name, what, one.usd_per_hour, one, asked)
+    price, asked = one.usd_per_hour, f"{min_replicas}-{max_replicas}"
+    what = f"Run {min_replicas} to {max_replicas} replicas of {one.name} on {one.target}"
+    awake = f", of which {min_replicas} never sleep" if sleeps_no_more else ""
+    what += f" ({_price(price)} each{awake})"
+    return preview("update_vllm_scaling", one.target, one.name, what, price, one, asked)
 
 
 def to_wake(found: Found, tool: str) -> Preview | None:
     """Ask where it sleeps and is paid for; a yes by any `tool` that wakes is good for all."""
-    one = found.deployment
-    if one.usd_per_hour == 0 or one.state is not State.ASLEEP:
+    one, price = found.deployment, found.deployment.usd_per_hour
+    sleeps = one.state is State.ASLEEP and isinstance(found.backend, Wakes)
+    if price == 0 or not sleeps:
         return None
-    if not isinstance(found.backend, Wakes):
-        return None
-    price = one.usd_per_hour
     what = f"Wake {one.name} on {one.target}, which starts a GPU ({_price(price)} until it sleeps)"
     made = preview(_WAKE, one.target, one.name, what, price, one, "")
     return made.model_copy(update={"tool": tool})
@@ -306,10 +299,22 @@ async def wish(
         CloudError: The target cannot be asked what it has.
     """
     require_name(name)
-    defaults = frozenset(map(_flag, reset))
+    dropped = {flag.lstrip("-").replace("-", "_"): flag for flag in reset}
+    if unknown := [flag for name, flag in dropped.items() if name not in RESETTABLE]:
+        raise InvalidArgument(
+            f"{unknown[0][:60]!r} cannot be reset.",
+            fix=f"These can: {', '.join(RESETTABLE)}; engine_args as a whole.",
+        )
     if name is None:
         name = name_for(full_model_name(backend.target, model, runtime))
-    existing = await _existing(backend, name)
+    existing = None
+    # Where an API is off nothing is there: whether `apply` can switch it on, the backend says.
+    with suppress(DeploymentNotFound, ApiDisabled):
+        deployment, spec = await backend.describe(name), None
+        # Of what is being deleted nothing is taken over.
+        if isinstance(backend, RemembersSpec) and deployment.state is not State.DELETING:
+            spec = await backend.spec(name)
+        existing = Existing(deployment, spec)
     present, before = existing or (None, None)
     # A whole wish takes the place of one that failed, and may have failed by a flag.
     corrected = present is not None and present.state is State.FAILED and model is not None
@@ -319,14 +324,14 @@ async def wish(
         spec = specify(backend.target, name, model, runtime, **given)
         return Wish(backend, spec, existing)
     wanted = full_model_name(backend.target, model or before.model, runtime)
-    dropped = set(defaults)
+    left_out = set(dropped)
     if layout:
         from operations.planning import COMPUTED  # noqa: PLC0415  the planner loads slowly
 
-        dropped |= COMPUTED
+        left_out |= COMPUTED
     if before.model != wanted:
-        dropped |= {*_OF_A_MODEL, *(["image"] if before.weights == "baked" else [])}
-    kept = before.model_dump(exclude=dropped)
+        left_out |= {*_OF_A_MODEL, *(["image"] if before.weights == "baked" else [])}
+    kept = before.model_dump(exclude=left_out)
     if given.get("image", before.image) != before.image:
         from planner.flags import without  # noqa: PLC0415  the planner loads slowly
 
@@ -357,30 +362,6 @@ def unchanged(before: DeploymentSpec, after: DeploymentSpec) -> Iterator[str]:
     for flag in before.model_dump(exclude_defaults=True, exclude=set(_IDENTITY)):
         if getattr(before, flag) == getattr(after, flag):
             yield f"{flag} {_shown(getattr(after, flag))}"
-
-
-async def _existing(backend: Backend, name: str) -> Existing | None:
-    """Return what has that name; of what is being deleted nothing is taken over.
-
-    Where an API is off nothing is there: whether `apply` can switch it on is the backend's to say.
-    """
-    try:
-        deployment = await backend.describe(name)
-        known = isinstance(backend, RemembersSpec) and deployment.state is not State.DELETING
-        spec = await backend.spec(name) if known and isinstance(backend, RemembersSpec) else None
-    except (DeploymentNotFound, ApiDisabled):
-        return None
-    return Existing(deployment, spec)
-
-
-def _flag(name: str) -> str:
-    flag = name.lstrip("-").replace("-", "_")
-    if flag not in RESETTABLE:
-        raise InvalidArgument(
-            f"{name[:60]!r} cannot be reset.",
-            fix=f"These can: {', '.join(RESETTABLE)}; engine_args as a whole.",
-        )
-    return flag
 
 
 def _shown(value: object) -> str:
