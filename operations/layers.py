@@ -4,8 +4,8 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime, timedelta
-from typing import Final, NamedTuple
+from datetime import UTC, datetime, timedelta
+from typing import Final
 
 import anyio
 
@@ -290,35 +290,40 @@ _LAST_LINES: Final = 8
 _ENDED: Final = frozenset((State.FAILED, State.EXPIRED, State.UNKNOWN))
 
 
-class Found(NamedTuple):
+class BootLog:
     """What the log of a last boot tells."""
 
-    findings: tuple[Finding, ...]
-    marks: "Marks"
-    said: str
-    """What was not read, and why."""
-    lines: tuple[Line, ...] = ()
-    """Those that were read, oldest first."""
-
-    @property
-    def served(self) -> bool:
-        """It had come up before it ended."""
-        return self.marks.served
-
-    @property
-    def cause(self) -> Finding | None:
-        """The first that says why the newest boot ended; of one that has not, the one before."""
-        found = next((one for one in self._causes if self._is_of_the_end(one)), None)
-        return found or (None if self._ends else self.earlier)
-
-    @property
-    def end(self) -> Finding | None:
+    def __init__(
+        self, findings: Sequence[Finding] = (), lines: Sequence[Line] = (), said: str = ""
+    ) -> None:
+        """Take what the catalogue knows, the lines, oldest first, and what was not read."""
+        began = (
+            line.at
+            for line in lines
+            if not line.platform and BEGINS.search(line.text[:LINE_CHARACTERS])
+        )
+        begun = max(began, default=datetime.min.replace(tzinfo=UTC))
+        up = max((line.at for line in lines if _STARTED in line.text), default=None)
+        self.said: Final = said
+        self.served: Final = up is not None and up >= begun
+        """The newest boot had come up before it ended."""
+        self._lines: Final = [line for line in lines if line.at >= begun]
+        causes = [one for one in findings if is_cause(one)]
+        self._ends: Final = [one for one in findings if is_end(one) and one.last >= begun]
+        self.end: Final = next((one for one in self._ends if one.writer == "engine"), None)
         """The first of the engine's own words on how the newest boot ended."""
-        return next((one for one in self._ends if one.writer == "engine"), None)
+        self.earlier: Final = max(causes, key=lambda one: one.last, default=None)
+        """The newest that says why a boot before it ended."""
+        since = begun
+        if self.served and self._ends:
+            since = max(begun, min(one.last for one in self._ends) - _AT_THE_END)
+        found = next((one for one in causes if one.last >= since), None)
+        self.cause: Final = found or (None if self._ends else self.earlier)
+        """The first that says why the newest boot ended; of one that has not, the one before."""
 
     def unknown(self, writer: Writer) -> Finding | None:
         """Return what the newest boot says in its own words where the catalogue knows no cause."""
-        lines = [one for one in self.lines if not self.marks.begun or one.at >= self.marks.begun]
+        lines = self._lines
         if self.served and lines:
             end = min((one.last for one in self._ends), default=lines[-1].at)
             lines = [one for one in lines if one.at >= end - _AT_THE_END]
@@ -328,60 +333,9 @@ class Found(NamedTuple):
         verdict = judge.verdict()
         if verdict is None or verdict.failure.code != UNKNOWN_CAUSE:
             return None
+        same = {"failure": verdict.failure, "writer": verdict.writer, "line": verdict.line}
         at = lines[verdict.number].at
-        return Finding(
-            failure=verdict.failure,
-            writer=verdict.writer,
-            line=verdict.line,
-            first=at,
-            last=at,
-            count=1,
-        )
-
-    @property
-    def earlier(self) -> Finding | None:
-        """The newest that says why a boot before it ended."""
-        return max(self._causes, key=lambda one: one.last, default=None)
-
-    @property
-    def _causes(self) -> list[Finding]:
-        return [one for one in self.findings if is_cause(one)]
-
-    def _is_of_the_end(self, one: Finding) -> bool:
-        if not self._is_of_the_newest(one):
-            return False
-        ends = [end.last for end in self._ends]
-        return not (self.served and ends) or one.last >= min(ends) - _AT_THE_END
-
-    @property
-    def _ends(self) -> list[Finding]:
-        return [one for one in self.findings if is_end(one) and self._is_of_the_newest(one)]
-
-    def _is_of_the_newest(self, one: Finding) -> bool:
-        return self.marks.begun is None or one.last >= self.marks.begun
-
-
-class Marks:
-    """When the newest boot began, and when one was up last, by the lines that say so."""
-
-    def __init__(self) -> None:
-        """Begin with nothing seen."""
-        self.begun: datetime | None = None
-        self._started: datetime | None = None
-
-    @property
-    def served(self) -> bool:
-        """Whether the newest boot came up."""
-        started = self._started
-        return started is not None and (self.begun is None or started >= self.begun)
-
-    def feed(self, page: Sequence[Line]) -> None:
-        """Look at one page more."""
-        for line in page:
-            if _STARTED in line.text:
-                self._started = max(line.at, self._started or line.at)
-            elif not line.platform and BEGINS.search(line.text[:LINE_CHARACTERS]):
-                self.begun = max(line.at, self.begun or line.at)
+        return Finding(**same, first=at, last=at, count=1)
 
 
 async def fault_of(case: Case) -> Fault | None:
@@ -403,9 +357,9 @@ async def fault_of(case: Case) -> Fault | None:
     return await _by_the_log(case, failure, layer, seen)
 
 
-async def search(case: Case) -> Found:
+async def search(case: Case) -> BootLog:
     """Look through the log of the last boot for what the catalogue knows."""
-    finder, marks = Finder(case.writer), Marks()
+    finder = Finder(case.writer)
     since = max(case.deployment.created_at, case.deployment.since - _BEFORE_THE_END)
     words = (*asked_words(case.writer or "engine"), _STARTED, *_BEGINS)
     query, pages = LogQuery(since=since, contains=words), list[Sequence[Line]]()
@@ -414,14 +368,14 @@ async def search(case: Case) -> Found:
         read = await read_log(
             case.found,
             query,
-            (finder.feed, marks.feed, pages.append),
+            (finder.feed, pages.append),
             most_lines=_MOST_LINES,
             seconds=seconds,
         )
     except OpsError as exc:
-        return Found((), marks, said=f"Its log could not be read: {exc.summary}")
-    lines = tuple(line for page in reversed(pages) for line in page)
-    return Found(finder.findings(), marks, read.left_out, lines)
+        return BootLog(said=f"Its log could not be read: {exc.summary}")
+    lines = [line for page in reversed(pages) for line in page]
+    return BootLog(finder.findings(), lines, read.left_out)
 
 
 async def _by_the_log(
@@ -448,7 +402,7 @@ async def _by_the_log(
     return Fault(where, why, (evidence, *seen))
 
 
-def _before(found: Found) -> str:
+def _before(found: BootLog) -> str:
     """Tell what is known and may be over: of an earlier boot, or long before the end."""
     one = found.earlier
     return f" Before, at {one.last:%F %H:%M} UTC: {one.failure.cause}" if one else ""
