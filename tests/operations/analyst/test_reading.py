@@ -79,20 +79,3 @@ async def test_an_endpoint_that_knows_no_schemas_is_asked_in_words() -> None:
     assert "response_format" not in stranger.bodies[0]
     assert [claim.text for claim in words.claims] == [CLAIM["text"]]
     assert "takes no response_format" in words.notes[0]
-
-
-@pytest.mark.parametrize(
-    ("said", "note"),
-    [
-        ("I cannot help with that.", "no JSON object"),
-        ("", "no JSON object"),
-        ("[1, 2]", "no JSON object"),
-        (json_of({"text": "x", "lines": ["L99"]}), "cites no line that exists"),
-        ('{"claims": "no"}', ""),
-    ],
-)
-async def test_an_answer_without_form_is_no_words(said: str, note: str) -> None:
-    """And it is said why."""
-    words = await read(Stranger(said), case_of(LINE))
-    assert words.claims == ()
-    assert note in " ".join(words.notes)

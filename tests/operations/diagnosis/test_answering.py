@@ -97,33 +97,19 @@ async def test_silence_at_its_address_is_told_as_such(tmp_path: Path) -> None:
     assert (seen.layer, seen.code) == ("health", "ENDPOINT_UNREACHABLE")
 
 
-async def test_an_engine_that_was_put_to_sleep_is_told_as_such(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its requests hang; its metrics say why."""
-    engine = _hanging(monkeypatch, page(sleep="weights_offloaded"))
-    async with listening(engine.app) as url:
-        seen = await diagnosed(Somewhere(url), deployment(), tmp_path)
-    assert (seen.layer, seen.code) == ("model answers", "ENGINE_SLEEPS")
-
-
+@pytest.mark.parametrize(
+    ("sleep", "code"), [("weights_offloaded", "ENGINE_SLEEPS"), ("awake", "MODEL_SILENT")]
+)
 async def test_a_model_that_says_nothing_is_told_as_such(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sleep: str, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing waits, and no token comes."""
-    engine = _hanging(monkeypatch, page())
-    async with listening(engine.app) as url:
-        seen = await diagnosed(Somewhere(url), deployment(), tmp_path)
-    assert (seen.layer, seen.code) == ("model answers", "MODEL_SILENT")
-
-
-def _hanging(monkeypatch: pytest.MonkeyPatch, metrics: str) -> Engine:
-    """Give an engine whose model never answers, and nobody the patience to wait for it."""
+    """Nothing waits, and no token comes; of one that was put to sleep its metrics say why."""
     monkeypatch.setattr(layers, "_ANSWER_SECONDS", 0.1)
     engine = Engine()
-    engine.pages = [metrics]
-    engine.answer_seconds = 0.3
-    return engine
+    engine.pages, engine.answer_seconds = [page(sleep=sleep)], 0.3
+    async with listening(engine.app) as url:
+        seen = await diagnosed(Somewhere(url), deployment(), tmp_path)
+    assert (seen.layer, seen.code) == ("model answers", code)
 
 
 async def test_what_is_called_ill_and_answers_all_the_same_is_well(tmp_path: Path) -> None:

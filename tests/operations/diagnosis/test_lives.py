@@ -8,12 +8,11 @@ import anyio
 import psutil
 import pytest
 
-from backends.local import devices
 from core.settings import Settings
 from operations import layers
 from tests.conversation import Agent, Reply, agent_of
 from tests.simulators.conftest import Simulate
-from tests.tools.world import agent_at, assert_envelope, assert_same_facts, plant
+from tests.tools.world import agent_at, assert_envelope, assert_same_facts
 
 pytestmark = pytest.mark.anyio
 
@@ -66,15 +65,6 @@ async def test_every_way_to_fail_at_boot_is_told_with_its_layer(
     assert any(row["kind"] == "line" for row in small.data["evidence"])
 
 
-async def test_a_failed_one_offers_its_diagnosis_first(agent: Agent, state_dir: Path) -> None:
-    """Whoever sees that it failed is told what to call."""
-    plant(state_dir, wanted="running")
-    status = await agent.call("status_vllm")
-    assert status.state == "failed"
-    assert status.structured["next"][0]["tool"] == "diagnose"
-    assert said(await agent.call("diagnose")) == ("cloud resource", "INTERRUPTED")
-
-
 async def test_a_boot_without_end_is_wait_first_and_ill_later(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -88,16 +78,6 @@ async def test_a_boot_without_end_is_wait_first_and_ill_later(
         monkeypatch.setattr(layers, "_BOOTING_LONG_SECONDS", 0.0)
         monkeypatch.setattr(layers, "longest_of", lambda _case, _least: (None, None))
         assert said(await agent.call("diagnose")) == ("engine boot", "BOOT_TAKES_TOO_LONG")
-
-
-async def test_a_stopped_one_is_well_and_says_how_to_start_it(
-    agent: Agent, state_dir: Path
-) -> None:
-    """Nothing is wrong by design."""
-    plant(state_dir)
-    reply = await agent.call("diagnose")
-    assert reply.data["healthy"] is True
-    assert reply.structured["next"][0]["tool"] == "start_vllm"
 
 
 async def test_an_engine_whose_server_says_no_is_told_as_such(
@@ -123,29 +103,6 @@ async def test_an_engine_that_dies_while_it_serves_is_told_as_such(
         psutil.Process(int(ready.data["instance"].removeprefix("pid "))).kill()
         await agent.settled("one")
         assert said(await agent.call("diagnose")) == ("container", "KILLED")
-
-
-async def test_flags_that_say_two_things_are_told_as_such(settings: Settings) -> None:
-    """The last of two mentions wins in vLLM; what was asked for stands in the next call."""
-    async with agent_of(settings) as agent:
-        await agent.serve("one", max_model_len=4096, engine_args=["--max-model-len=2048"])
-        reply = await agent.call("diagnose")
-        assert said(reply) == ("engine boot", "RUNS_WITH_OTHER_FLAGS")
-        assert "max_model_len 2048 instead of 4096" in reply.data["cause"]
-
-
-async def test_a_full_disk_is_told_of_what_does_not_boot(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The host's figure is the evidence."""
-    monkeypatch.setenv("SIMULATED_ENGINE_FAIL", "exit-in:loading")
-    monkeypatch.setattr(devices, "_disk_free_gib", lambda _root: 0.01)
-    async with agent_of(settings) as agent:
-        await agent.call("deploy_vllm", model=UNPLANNED, name="one")
-        await agent.settled("one")
-        reply = await agent.call("diagnose")
-    assert said(reply) == ("container", "DISK_FULL")
-    assert any("disk free" in row["text"] for row in reply.data["evidence"])
 
 
 async def test_a_cloud_without_its_settings_is_told_as_such(agent: Agent) -> None:
@@ -190,13 +147,6 @@ async def test_an_endpoint_of_ones_own_is_walked_as_well(
         reply = await agent.call("diagnose")
     assert said(reply) == (layer, code)
     assert "vllm(" not in json.dumps(reply.structured["next"])
-
-
-@pytest.mark.parametrize("url", ["http://127.0.0.1:9", "http://[::1", "nonsense"])
-async def test_an_endpoint_that_is_down_is_told_as_such(url: str, state_dir: Path) -> None:
-    """Nothing listens, or the address is none."""
-    async with agent_at(url, state_dir) as agent:
-        assert said(await agent.call("diagnose")) == ("health", "ENDPOINT_UNREACHABLE")
 
 
 async def _up(agent: Agent, name: str) -> Reply:
