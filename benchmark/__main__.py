@@ -16,7 +16,7 @@ import anyio
 import platformdirs
 from pydantic import SecretStr
 
-from benchmark import commandline, compare, imports, profiles, report, report_text, server
+from benchmark import commandline, compare, imports, profiles, report, server
 from benchmark.advice import headline
 from benchmark.commandline import clock, counted, live_on
 from benchmark.folder import RunFolder
@@ -135,7 +135,7 @@ def _show(words: Namespace) -> int:
     folder = _found(words)
     folder.forget_credential()
     print(_state(folder.path.name, state_of(folder)))
-    print(report_text.brief(folder.manifest(), folder.cells()))
+    print(report.brief(folder.manifest(), folder.cells()))
     return 0
 
 

@@ -5,6 +5,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
+from itertools import groupby
 from typing import Final, NamedTuple
 
 from benchmark.records import (
@@ -13,10 +14,8 @@ from benchmark.records import (
     CellResult,
     CellState,
     Code,
-    Distribution,
     Finding,
     Limits,
-    Load,
     Manifest,
     ServerView,
     Worth,
@@ -73,7 +72,12 @@ class Row(NamedTuple):
     @property
     def strongest(self) -> CellResult:
         """The one of the greatest throughput for its latency: Kleinrock's power."""
-        return max(self.cells, key=lambda cell: self.throughput(cell) / _latency_rows(cell))
+
+        def power(cell: CellResult) -> float:
+            took = cell.e2el.mean if cell.e2el else math.nan
+            return self.throughput(cell) / (took if took > 0 else math.inf)
+
+        return max(self.cells, key=power)
 
     def throughput(self, cell: CellResult) -> float:
         """In the row's unit."""
@@ -92,42 +96,9 @@ def rows(cells: Iterable[CellResult]) -> tuple[Row, ...]:
         if cell.request_throughput:
             kinds[cell.spec.lengths, cell.spec.load.arrivals].append(cell)
     return tuple(
-        Row(lengths[0], arrivals, tuple(sorted(row, key=_size)))
+        Row(lengths[0], arrivals, tuple(sorted(row, key=lambda cell: cell.spec.load.size)))
         for (lengths, arrivals), row in sorted(kinds.items())
     )
-
-
-def load_in_words(load: Load) -> str:
-    """Say a load with its unit.
-
-    >>> load_in_words(Load(concurrency=32))
-    '32 in flight'
-    >>> load_in_words(Load(arrivals="poisson", requests_per_second=2))
-    '2 requests/s'
-    """
-    if load.requests_per_second:
-        return f"{figure(load.requests_per_second)} requests/s"
-    how = "at once" if load.arrivals is Arrivals.ONCE else "in flight"
-    return f"{load.concurrency} {how}"
-
-
-def size(load: Load) -> float:
-    """Give what a load is ordered by."""
-    return load.requests_per_second or float(load.concurrency or 0)
-
-
-def _size(cell: CellResult) -> float:
-    return size(cell.spec.load)
-
-
-def _latency_rows(cell: CellResult) -> float:
-    known = cell.e2el.mean if cell.e2el else math.nan
-    return known if known > 0 else math.inf
-
-
-_MAKERS: Final = frozenset(
-    {"nvidia", "google", "intel", "tpu", "gpu", "geforce", "gb", "tesla", "80", "count"}
-)
 
 
 class Known(NamedTuple):
@@ -136,15 +107,6 @@ class Known(NamedTuple):
     model: ModelShape
     accelerator: Accelerator
     flags: Flags
-
-    @property
-    def sequences(self) -> int:
-        """What --max-num-seqs is, vLLM's default where it was left out.
-
-        Raises:
-            InvalidArgument: A flag is none that vLLM takes.
-        """
-        return resolve(self.model, self.accelerator, self.flags).max_num_seqs
 
 
 def known(manifest: Manifest) -> Known | None:
@@ -171,7 +133,8 @@ def known_by(
     """Do the same with what a person says; several accelerators work as one."""
     place = places().get(target or "")
     device = find_accelerator(accelerator or (place.accelerator if place else None))
-    shape = next((found for name in models if (found := _shape(name))), None)
+    shapes = (read_model(name) for name in models if name and not is_path(name))
+    shape = next((each for each in shapes if each.layers and each.groups), None)
     if device is None or shape is None or device.bandwidth_gb_per_s is None:
         return None
     number = count or (place.count if place else 1)
@@ -180,40 +143,34 @@ def known_by(
     return Known(shape, device, flags)
 
 
+_MAKERS: Final = frozenset(
+    {"nvidia", "google", "intel", "tpu", "gpu", "geforce", "gb", "tesla", "80", "count", ""}
+)
+
+
 def find_accelerator(name: str | None) -> Accelerator | None:
     """Give the one whose own name is in what a person calls it.
 
     >>> find_accelerator("NVIDIA A100 80GB").name, find_accelerator("tpu-v6e").name
     ('a100-80', 'v6e')
     """
-    if not name:
-        return None
-    wanted = _words(name)
-    meant = [each for each in accelerators().values() if _words(each.name) <= wanted]
-    return max(meant, key=lambda each: len(_words(each.name)), default=None)
+
+    def words(name: str) -> frozenset[str]:
+        split = re.sub(r"(?<=\d)(?=gb\b)", " ", name.lower())
+        return frozenset(re.split(r"[^a-z0-9]+", split)) - _MAKERS
+
+    meant = [each for each in accelerators().values() if words(each.name) <= words(name or "")]
+    return max(meant, key=lambda each: len(words(each.name)), default=None)
 
 
 def flags_of(manifest: Manifest) -> Flags:
     """Give the engine's flags as they were deployed, vLLM's defaults where nobody says."""
-    said = manifest.provenance.deployment_spec
-    if not said:
-        return Flags(max_model_len=manifest.subject.max_model_len)
     try:
-        return Flags.of(valid(DeploymentSpec, said))
+        if said := manifest.provenance.deployment_spec:
+            return Flags.of(valid(DeploymentSpec, said))
     except OpsError:
-        return Flags(max_model_len=manifest.subject.max_model_len)
-
-
-def _shape(name: str) -> ModelShape | None:
-    if not name or is_path(name):
-        return None
-    shape = read_model(name)
-    return shape if shape.layers and shape.groups else None
-
-
-def _words(name: str) -> frozenset[str]:
-    split = re.sub(r"(?<=\d)(?=gb\b)", " ", name.lower())
-    return frozenset(re.split(r"[^a-z0-9]+", split)) - _MAKERS - {""}
+        pass
+    return Flags(max_model_len=manifest.subject.max_model_len)
 
 
 KV_FULL_FROM: Final = 0.95
@@ -258,30 +215,38 @@ def limits(
     return tuple(Limit(cause, tuple(cells)) for cause, cells in seen.items() if cells)
 
 
+def known_limits(
+    manifest: Manifest, valid: Sequence[Row], measured: Sequence[CellResult]
+) -> tuple[Limit, ...]:
+    """Say what limits at which cells, by what the run tells of its engine."""
+    most, ground = flags_of(manifest).max_num_seqs, known(manifest)
+    if most is None and ground and manifest.provenance.deployment_spec:
+        try:  # a default is known only where the planner knows the device
+            most = resolve(*ground).max_num_seqs
+        except OpsError:
+            most = None
+    return limits(valid, measured, most)
+
+
 def has(cell: CellResult, code: Code) -> bool:
     """Whether a verdict of this code was given."""
     return any(verdict.code is code for verdict in cell.verdicts)
 
 
-def in_words(limit: Limit) -> str:
-    """Say one limit in one sentence, by its hardest cell."""
-    first = listed_firsts(limit.cells)
-    return f"{_HEADS[limit.cause]} from {first} on: {_WORDS[limit.cause](limit.cells[-1])}."
+def _because(cell: CellResult, code: Code) -> str:
+    return next(verdict.because for verdict in cell.verdicts if verdict.code is code)
 
 
-def listed_firsts(cells: Sequence[CellResult], *, most: int = 3) -> str:
+def listed_firsts(cells: Sequence[CellResult]) -> str:
     """Name the smallest load of each prompt length, lengths of the same load together."""
     firsts: dict[int, str] = {}
     for cell in cells:
-        firsts.setdefault(cell.spec.context, load_in_words(cell.spec.load))
-    lengths: dict[str, list[int]] = {}
+        firsts.setdefault(cell.spec.context, cell.spec.load.words)
+    lengths: dict[str, list[str]] = defaultdict(list)
     for context, load in firsts.items():
-        lengths.setdefault(load, []).append(context)
-    words = [
-        f"{load} ({listed([f'{context:,}' for context in contexts])} prompt tokens)"
-        for load, contexts in lengths.items()
-    ]
-    return listed(words, most=most)
+        lengths[load].append(f"{context:,}")
+    words = [f"{load} ({listed(each)} prompt tokens)" for load, each in lengths.items()]
+    return listed(words, most=3)
 
 
 def waiting_share(server: ServerView | None) -> float:
@@ -293,198 +258,104 @@ def waiting_share(server: ServerView | None) -> float:
 
 
 def _cause(cell: CellResult, row: Row, max_num_seqs: int | None) -> Cause | None:
-    server = cell.server
+    server, queued = cell.server, has(cell, Code.KV_QUEUED)
     if server is None:
-        return Cause.KV if has(cell, Code.KV_QUEUED) else None
+        return Cause.KV if queued else None
     waits = (server.requests_waiting_mean or 0.0) >= _WAITING_FROM
-    if waits and _kv_full(cell, server):
+    full = (server.kv_cache_usage_max or 0.0) >= KV_FULL_FROM
+    if waits and (queued or full or server.preemptions):
         return Cause.KV
     if waits and _sequences_full(cell, row, max_num_seqs):
         return Cause.QUEUE
-    if _on_the_way(cell, server):
-        return Cause.GATEWAY
+    if cell.ttft is not None and server.ttft_mean is not None:
+        outside = cell.ttft.mean - server.ttft_mean
+        if outside > max(_ON_THE_WAY_FROM, cell.ttft.mean * _ON_THE_WAY_SHARE):
+            return Cause.GATEWAY
     # Where sequences and cache have room, what waits is waiting for prompts to be read.
     explained = not waits or max_num_seqs is not None
-    return Cause.COMPUTE if explained and _beyond_saturation(cell, row) else None
-
-
-def _kv_full(cell: CellResult, server: ServerView) -> bool:
-    used = server.kv_cache_usage_max or 0.0
-    return has(cell, Code.KV_QUEUED) or used >= KV_FULL_FROM or bool(server.preemptions)
+    beyond = row.saturated and row.cells.index(cell) > row.cells.index(row.saturation)
+    return Cause.COMPUTE if explained and beyond else None
 
 
 def _sequences_full(cell: CellResult, row: Row, max_num_seqs: int | None) -> bool:
-    running = _running(cell)
+    def running(cell: CellResult) -> float:
+        return (cell.server.requests_running_max or 0.0) if cell.server else 0.0
+
+    mine = running(cell)
     if max_num_seqs is not None:
-        return running >= max_num_seqs * _SAME
-    others = [_running(each) for each in row.cells if each is not cell]
-    return any(running * _SAME <= other <= running / _SAME for other in others if running)
+        return mine >= max_num_seqs * _SAME
+    others = [running(each) for each in row.cells if each is not cell]
+    return any(mine * _SAME <= other <= mine / _SAME for other in others if mine)
 
 
-def _running(cell: CellResult) -> float:
-    return (cell.server.requests_running_max or 0.0) if cell.server else 0.0
+_NO_VIEW: Final = ServerView(looks=0)
 
 
-def _on_the_way(cell: CellResult, server: ServerView) -> bool:
-    if cell.ttft is None or server.ttft_mean is None:
-        return False
-    outside = cell.ttft.mean - server.ttft_mean
-    return outside > max(_ON_THE_WAY_FROM, cell.ttft.mean * _ON_THE_WAY_SHARE)
+def _limit(limit: Limit) -> Finding:
+    """Say one limit in one sentence, by its hardest cell."""
+    head, words = _LIMITS[limit.cause]
+    cell = limit.cells[-1]
+    said = words(cell, cell.server or _NO_VIEW)
+    text = f"{head} from {listed_firsts(limit.cells)} on: at {cell.id} {said}."
+    return Finding(kind="limit", text=text, cells=_ids(limit.cells))
 
 
-def _beyond_saturation(cell: CellResult, row: Row) -> bool:
-    position = row.cells.index
-    return row.saturated and position(cell) > position(row.saturation)
-
-
-def _kv_words(cell: CellResult) -> str:
-    server = cell.server
-    if server is None:
-        return f"at {cell.id} {next(iter(_because(cell, Code.KV_QUEUED)))}"
+def _kv_words(cell: CellResult, server: ServerView) -> str:
+    if cell.server is None:
+        return _because(cell, Code.KV_QUEUED)
     return (
-        f"at {cell.id} {percent(server.kv_cache_usage_max or 0)} of its blocks are used and "
+        f"{percent(server.kv_cache_usage_max or 0)} of its blocks are used and "
         f"{figure(server.requests_waiting_mean or 0)} requests wait while "
         f"{figure(server.requests_running_mean or 0)} run"
     )
 
 
-def _queue_words(cell: CellResult) -> str:
-    server = cell.server or ServerView(looks=0)
+def _queue_words(_cell: CellResult, server: ServerView) -> str:
     return (
-        f"at {cell.id} {figure(server.requests_running_max or 0)} run at most, "
+        f"{figure(server.requests_running_max or 0)} run at most, "
         f"{figure(server.requests_waiting_mean or 0)} wait and only "
         f"{percent(server.kv_cache_usage_max or 0)} of the KV cache is used"
     )
 
 
-def _gateway_words(cell: CellResult) -> str:
-    ours = cell.ttft.mean if cell.ttft else 0.0
-    theirs = (cell.server.ttft_mean if cell.server else None) or 0.0
-    return (
-        f"at {cell.id} the first token takes {seconds(ours)} here and {seconds(theirs)} in the "
-        f"engine, on average"
-    )
+def _gateway_words(cell: CellResult, server: ServerView) -> str:
+    here, there = cell.ttft.mean if cell.ttft else 0.0, server.ttft_mean or 0.0
+    both = f"{seconds(here)} here and {seconds(there)} in the engine"
+    return f"the first token takes {both}, on average"
 
 
-def _compute_words(cell: CellResult) -> str:
-    server = cell.server or ServerView(looks=0)
+def _compute_words(cell: CellResult, server: ServerView) -> str:
     tpot = f" at {seconds(cell.tpot.mean)} a token" if cell.tpot else ""
-    waiting = server.requests_waiting_mean or 0.0
-    queued = (
-        f"{figure(waiting)} wait to be read though cache and sequences have room"
-        if waiting >= _WAITING_FROM
-        else "nothing is queued"
-    )
-    return (
-        f"at {cell.id} {figure(server.requests_running_mean or 0)} requests run{tpot}, throughput "
-        f"grows no more and {queued}"
-    )
+    waiting, queued = server.requests_waiting_mean or 0.0, "nothing is queued"
+    if waiting >= _WAITING_FROM:
+        queued = f"{figure(waiting)} wait to be read though cache and sequences have room"
+    running = figure(server.requests_running_mean or 0)
+    return f"{running} requests run{tpot}, throughput grows no more and {queued}"
 
 
-def _client_words(cell: CellResult) -> str:
-    return f"at {cell.id} {next(iter(_because(cell, Code.CLIENT_SATURATED)))}"
-
-
-def _because(cell: CellResult, code: Code) -> Iterator[str]:
-    yield from (verdict.because for verdict in cell.verdicts if verdict.code is code)
-
-
-_HEADS: Final[Mapping[Cause, str]] = {
-    Cause.CLIENT: "The client itself spoils figures",
-    Cause.KV: "The KV cache limits",
-    Cause.QUEUE: "The number of sequences that may run limits",
-    Cause.GATEWAY: "The way between client and engine limits",
-    Cause.COMPUTE: "Computing limits",
+_LIMITS: Final[Mapping[Cause, tuple[str, Callable[[CellResult, ServerView], str]]]] = {
+    Cause.CLIENT: (
+        "The client itself spoils figures",
+        lambda cell, _: _because(cell, Code.CLIENT_SATURATED),
+    ),
+    Cause.KV: ("The KV cache limits", _kv_words),
+    Cause.QUEUE: ("The number of sequences that may run limits", _queue_words),
+    Cause.GATEWAY: ("The way between client and engine limits", _gateway_words),
+    Cause.COMPUTE: ("Computing limits", _compute_words),
 }
-_WORDS: Final[Mapping[Cause, Callable[[CellResult], str]]] = {
-    Cause.CLIENT: _client_words,
-    Cause.KV: _kv_words,
-    Cause.QUEUE: _queue_words,
-    Cause.GATEWAY: _gateway_words,
-    Cause.COMPUTE: _compute_words,
-}
-
-
-_SHOWN: Final = 4
-
-
-def operating_findings(manifest: Manifest, valid: Sequence[Row]) -> Iterator[Finding]:
-    """Say the greatest load within the limits; without limits the most throughput per latency."""
-    limits, share = manifest.plan.limits, manifest.plan.attainment
-    if limits == Limits():
-        yield from _strongest(valid)
-        return
-    best = {row.context: _best_within(row, limits, share) for row in valid}
-    met = {context: cell for context, cell in best.items() if cell is not None}
-    limit_words = _limits_in_words(limits)
-    if met:
-        where = "; ".join(
-            f"{load_in_words(cell.spec.load)} at {context:,} prompt tokens ({_speed(cell)})"
-            for context, cell in list(met.items())[:_SHOWN]
-        )
-        more = f" and {len(met) - _SHOWN} more lengths" if len(met) > _SHOWN else ""
-        yield Finding(
-            kind="operating_point",
-            text=f"With {limit_words} for {percent(share)} of requests, run at most {where}{more}.",
-            cells=tuple(cell.id for cell in met.values()),
-        )
-    if missed := [row for row in valid if best[row.context] is None]:
-        lengths = listed([row.label for row in missed], most=6)
-        yield Finding(
-            kind="operating_point",
-            text=f"At {lengths} prompt tokens no measured load keeps {limit_words} for "
-            f"{percent(share)} of requests.",
-            cells=tuple(cell.id for row in missed for cell in row.cells),
-        )
-
-
-def cost_findings(valid: Sequence[Row]) -> Iterator[Finding]:
-    """Hold the price of a token at the best load against that of one request at a time."""
-    pairs = [(row.cells[0], row.best) for row in valid if row.best is not row.cells[0]]
-    known = [(_usd(one), _usd(best), one, best) for one, best in pairs]
-    priced = [each for each in known if each[0] and each[1]]
-    if not priced:
-        return
-    dear, cheap, one, best = min(priced, key=lambda each: each[1] or 0)
-    what = f"a {PRICED}" if _per_token(best) else "1,000 requests"
-    yield Finding(
-        kind="cost",
-        text=f"At {best.id} {what} cost {usd(cheap or 0)}, at {one.id} {usd(dear or 0)}: "
-        f"{figure((dear or 0) / (cheap or 1))} times as much.",
-        cells=(best.id, one.id),
-    )
-
-
-def _strongest(valid: Sequence[Row]) -> Iterator[Finding]:
-    chosen = [row for row in valid if len(row.cells) > 1] or valid
-    found = [row.strongest for row in chosen if row.strongest.e2el]
-    if found:
-        where = "; ".join(
-            f"{load_in_words(cell.spec.load)} at {cell.spec.prompt_words} ({_speed(cell)})"
-            for cell in found[:_SHOWN]
-        )
-        more = f" and {len(found) - _SHOWN} more lengths" if len(found) > _SHOWN else ""
-        yield Finding(
-            kind="operating_point",
-            text=f"No limits of latency were given; throughput per latency is best with "
-            f"{where}{more}.",
-            cells=tuple(cell.id for cell in found),
-        )
 
 
 def recommended(manifest: Manifest, row: Row) -> CellResult | None:
     """Return the load to run at: the best within the limits, else the most for its latency."""
-    if manifest.plan.limits == Limits():
+    limits, share = manifest.plan.limits, manifest.plan.attainment
+    if limits == Limits():
         return row.strongest if row.strongest.e2el else row.best
-    return _best_within(row, manifest.plan.limits, manifest.plan.attainment)
-
-
-def _best_within(row: Row, limits: Limits, share: float) -> CellResult | None:
     within = [cell for cell in row.cells if _meets(cell, limits, share)]
     return max(within, key=row.throughput, default=None)
 
 
 def _meets(cell: CellResult, limits: Limits, share: float) -> bool:
+    """Judge by p95 where requests were not counted one by one."""
     if cell.goodput_share is not None:
         return cell.goodput_share >= share
     asked = (
@@ -492,21 +363,35 @@ def _meets(cell: CellResult, limits: Limits, share: float) -> bool:
         (limits.tpot_seconds, cell.tpot),
         (limits.e2el_seconds, cell.e2el),
     )
-    return all(_below(spread, limit) for limit, spread in asked if limit is not None)
-
-
-def _below(spread: Distribution | None, limit: float) -> bool:
-    """Judge by p95 where requests were not counted one by one."""
-    return spread is not None and spread.p95 <= limit
-
-
-def _limits_in_words(limits: Limits) -> str:
-    named = (
-        ("TTFT", limits.ttft_seconds),
-        ("TPOT", limits.tpot_seconds),
-        ("E2EL", limits.e2el_seconds),
+    return all(
+        spread is not None and spread.p95 <= limit for limit, spread in asked if limit is not None
     )
-    return ", ".join(f"{name} ≤ {seconds(value)}" for name, value in named if value is not None)
+
+
+def _operating(manifest: Manifest, valid: Sequence[Row]) -> Iterator[Finding]:
+    """Say the greatest load within the limits; without limits the most throughput per latency."""
+    limits, share = manifest.plan.limits, percent(manifest.plan.attainment)
+    several = [row for row in valid if len(row.cells) > 1]
+    chosen = valid if limits != Limits() else several or valid
+    best = [(row, recommended(manifest, row)) for row in chosen]
+    met = [(row, cell) for row, cell in best if cell and (cell.e2el or limits != Limits())]
+    where = "; ".join(
+        f"{cell.spec.load.words} at {cell.spec.prompt_words} ({_speed(cell)})"
+        for _, cell in met[:4]
+    ) + (f" and {len(met) - 4} more lengths" if len(met) > 4 else "")
+    head = f"With {limits.words} for {share} of requests, run at most"
+    if limits == Limits():
+        head = "No limits of latency were given; throughput per latency is best with"
+    if met:
+        yield _finding("operating_point", f"{head} {where}.", [cell for _, cell in met])
+    if missed := [row for row, cell in best if cell is None]:
+        lengths = listed([row.label for row in missed], most=6)
+        yield _finding(
+            "operating_point",
+            f"At {lengths} prompt tokens no measured load keeps {limits.words} for {share} of "
+            "requests.",
+            [cell for row in missed for cell in row.cells],
+        )
 
 
 def _speed(cell: CellResult) -> str:
@@ -516,12 +401,29 @@ def _speed(cell: CellResult) -> str:
     return f"{rate}, {seconds(cell.e2el.mean)} each" if cell.e2el else rate
 
 
-def _per_token(cell: CellResult) -> bool:
-    return cell.usd_per_million_tokens is not None
+def _cost(valid: Sequence[Row]) -> Iterator[Finding]:
+    """Hold the price of a token at the best load against that of one request at a time."""
 
+    def price(cell: CellResult) -> float | None:
+        tokens = cell.usd_per_million_tokens
+        return cell.usd_per_1000_requests if tokens is None else tokens
 
-def _usd(cell: CellResult) -> float | None:
-    return cell.usd_per_million_tokens if _per_token(cell) else cell.usd_per_1000_requests
+    priced = [
+        (cheap, dear, row)
+        for row in valid
+        if row.best is not row.cells[0]
+        if (dear := price(row.cells[0])) and (cheap := price(row.best))
+    ]
+    if priced:
+        cheap, dear, row = min(priced, key=lambda each: each[0])
+        one, best = row.cells[0], row.best
+        what = "1,000 requests" if best.usd_per_million_tokens is None else f"a {PRICED}"
+        yield _finding(
+            "cost",
+            f"At {best.id} {what} cost {usd(cheap)}, at {one.id} {usd(dear)}: "
+            f"{figure(dear / cheap)} times as much.",
+            [best, one],
+        )
 
 
 class Headline(NamedTuple):
@@ -550,87 +452,61 @@ class Headline(NamedTuple):
 def headline(manifest: Manifest, cells: Sequence[CellResult]) -> Headline:
     """Return what a run answers; spoiled figures answer nothing."""
     trust = _trust(manifest, cells)
-    row = _best_row(cells)
+    valid = rows(cell for cell in cells if cell.valid)
+    usable = valid or rows(cell for cell in cells if cell.worth is Worth.RELATIVE)
+    row = max(usable, key=lambda row: row.throughput(row.best), default=None)
     if row is None:
         return Headline(None, None, None, None, trust)
-    cell = row.best
-    chosen = recommended(manifest, row) if cell.valid else None
+    one_token = manifest.plan.workload.output_tokens == 1
+
+    def rate(cell: CellResult) -> str:
+        if one_token:
+            return f"{figure(cell.request_throughput or 0)} requests/s"
+        return f"{figure(row.throughput(cell))} {row.unit}"
+
+    cell, width = row.best, row.best.relative_half_width
+    head = rate(cell) if cell.valid else f"relative only, {rate(cell)}"
+    interval = f" ± {percent(width)}" if width is not None else ""
+    price = None
+    if cell.usd_per_million_tokens is not None and not one_token:
+        price = f"{usd(cell.usd_per_million_tokens)} per {PRICED}"
+    elif cell.usd_per_1000_requests is not None:
+        price = f"{usd(cell.usd_per_1000_requests)} per 1,000 requests"
+    run_at = None
+    if cell.valid:
+        chosen = recommended(manifest, row)
+        run_at = "No measured load keeps the limits"
+        if chosen:
+            run_at = f"Run at {chosen.spec.load.words}"
+        if chosen and chosen is not cell:
+            run_at += f": {', '.join(part for part in (rate(chosen), _latency(chosen)) if part)}"
     return Headline(
-        best=_best(manifest, row),
-        latency=_latency_headline(cell),
-        price=_price(manifest, cell),
-        recommended=_run_at(manifest, row, chosen) if cell.valid else None,
+        best=f"{head}{interval} with {cell.spec.load.words} at {cell.spec.prompt_words}",
+        latency=_latency(cell),
+        price=price,
+        recommended=run_at,
         trust=trust,
         best_cell=cell,
     )
 
 
-def _best_row(cells: Sequence[CellResult]) -> Row | None:
-    valid = rows(cell for cell in cells if cell.valid)
-    usable = valid or rows(cell for cell in cells if cell.worth is Worth.RELATIVE)
-    return max(usable, key=lambda row: row.throughput(row.best), default=None)
-
-
-def _best(manifest: Manifest, row: Row) -> str:
-    cell = row.best
-    width = cell.relative_half_width
-    interval = f" ± {percent(width)}" if width is not None else ""
-    head = "" if cell.valid else "relative only, "
-    return (
-        f"{head}{_rate(manifest, row, cell)}{interval} with "
-        f"{load_in_words(cell.spec.load)} at {cell.spec.prompt_words}"
-    )
-
-
-def _rate(manifest: Manifest, row: Row, cell: CellResult) -> str:
-    if _one_token(manifest):
-        return f"{figure(cell.request_throughput or 0)} requests/s"
-    return f"{figure(row.throughput(cell))} {row.unit}"
-
-
-def _one_token(manifest: Manifest) -> bool:
-    """Whether an answer is one token, so that it is requests that count."""
-    return manifest.plan.workload.output_tokens == 1
-
-
-def _latency_headline(cell: CellResult) -> str | None:
+def _latency(cell: CellResult) -> str | None:
     """Say median TTFT and TPOT, or what there is instead: E2EL, or means."""
-    named = {"TTFT": cell.ttft, "TPOT": cell.tpot}
-    spreads = {name: spread for name, spread in named.items() if spread}
+    spreads = {name: s for name, s in (("TTFT", cell.ttft), ("TPOT", cell.tpot)) if s}
     if not spreads and cell.e2el:
         spreads = {"E2EL": cell.e2el}
     bounds = cell.client.error_bounds if cell.client else {}
     for point in ("p50", "mean"):
-        known = {
-            name: value
-            for name, spread in spreads.items()
-            if math.isfinite(value := getattr(spread, point))
-        }
-        moved = [bounds.get(f"{name.lower()}_{point}") for name in known]
+        values = {name: getattr(spread, point) for name, spread in spreads.items()}
+        finite = {name: value for name, value in values.items() if math.isfinite(value)}
+        if not finite:
+            continue
+        moved = [bounds.get(f"{name.lower()}_{point}") for name in finite]
         by = " and ".join(seconds(one) for one in moved if one is not None)
         client = f"; the client may have moved that by {by}" if by and None not in moved else ""
-        if known:
-            said = " and ".join(f"{name} {seconds(value)}" for name, value in known.items())
-            return f"{said} ({point}{client})"
+        said = " and ".join(f"{name} {seconds(value)}" for name, value in finite.items())
+        return f"{said} ({point}{client})"
     return None
-
-
-def _price(manifest: Manifest, cell: CellResult) -> str | None:
-    if cell.usd_per_million_tokens is not None and not _one_token(manifest):
-        return f"{usd(cell.usd_per_million_tokens)} per {PRICED}"
-    if cell.usd_per_1000_requests is not None:
-        return f"{usd(cell.usd_per_1000_requests)} per 1,000 requests"
-    return None
-
-
-def _run_at(manifest: Manifest, row: Row, cell: CellResult | None) -> str:
-    if cell is None:
-        return "No measured load keeps the limits"
-    where = f"Run at {load_in_words(cell.spec.load)}"
-    if cell is row.best:
-        return where
-    latency = _latency_headline(cell)
-    return f"{where}: {_rate(manifest, row, cell)}{f', {latency}' if latency else ''}"
 
 
 def _trust(manifest: Manifest, cells: Sequence[CellResult]) -> str:
@@ -641,7 +517,7 @@ def _trust(manifest: Manifest, cells: Sequence[CellResult]) -> str:
     if not measured:
         return f"{head}no cell was measured"
     if valid:
-        marks = _codes_headline(valid, spoils=False)
+        marks = _counted(valid, spoils=False)
         known = f" (marked: {marks})" if marks else ""
         return f"{head}{len(valid)} of {len(measured)} measured cells are valid{known}"
     if relative:
@@ -649,17 +525,22 @@ def _trust(manifest: Manifest, cells: Sequence[CellResult]) -> str:
             f"{head}relative only, one burst each: {len(relative)} of {len(measured)} measured "
             "cells compare with runs of the same method and recommend nothing"
         )
-    return f"{head}none of {len(measured)} measured cells is valid ({_codes_headline(measured)})"
+    return f"{head}none of {len(measured)} measured cells is valid ({_counted(measured)})"
 
 
-def _codes_headline(cells: Sequence[CellResult], *, spoils: bool = True) -> str:
-    counted = Counter(
-        verdict.code
+def _codes(cells: Iterable[CellResult], *, spoils: bool = True) -> Counter[Code]:
+    """Count the cells of each code."""
+    return Counter(
+        code
         for cell in cells
-        for verdict in cell.verdicts
-        if verdict.spoils is spoils and verdict.code is not Code.SIMULATED
+        for code in {verdict.code for verdict in cell.verdicts if verdict.spoils is spoils}
+        if code is not Code.SIMULATED
     )
-    return listed([f"{code} {number}" for code, number in counted.most_common()])
+
+
+def _counted(cells: Iterable[CellResult], *, spoils: bool = True) -> str:
+    codes = _codes(cells, spoils=spoils).most_common()
+    return listed([f"{code} {number}" for code, number in codes])
 
 
 _ROOM: Final = 0.9
@@ -670,20 +551,18 @@ def flag_findings(
     manifest: Manifest, valid: Sequence[Row], limits: Sequence[Limit]
 ) -> Iterator[Finding]:
     """Yield one change for every limit that a flag can move."""
-    by_id = {cell.id: cell for row in valid for cell in row.cells}
+    advice = {Cause.KV: _more_kv, Cause.QUEUE: _more_sequences}
+    usable = {cell.id for row in valid for cell in row.cells}
     for limit in limits:
-        advise = _ADVICE.get(limit.cause)
-        cells = [cell for cell in limit.cells if cell.id in by_id and cell.server]
-        if advise and cells:
+        cells = [cell for cell in limit.cells if cell.id in usable and cell.server]
+        if limit.cause in advice and cells:
             worst = max(cells, key=lambda cell: waiting_share(cell.server))
-            text = advise(manifest, worst)
-            if text:
-                yield Finding(kind="flag", text=text, cells=(worst.id,))
+            if text := advice[limit.cause](manifest, worst):
+                yield _finding("flag", text, [worst])
 
 
-def _more_kv(manifest: Manifest, cell: CellResult) -> str | None:
-    share = waiting_share(cell.server)
-    cache = manifest.subject.cache
+def _more_kv(manifest: Manifest, cell: CellResult) -> str:
+    share, cache = waiting_share(cell.server), manifest.subject.cache
     already = flags_of(manifest).kv_cache_dtype or (cache and cache.cache_dtype) or "auto"
     ground = known(manifest)
     most = 1 / (1 - share) if share < 1 else 1.0
@@ -703,14 +582,11 @@ def _more_kv(manifest: Manifest, cell: CellResult) -> str | None:
 
 
 def _more_sequences(manifest: Manifest, cell: CellResult) -> str | None:
-    server = cell.server
+    server, share = cell.server, waiting_share(cell.server)
     if server is None or not server.requests_running_max:
         return None
-    running = server.requests_running_max
-    used = server.kv_cache_usage_max or 0.0
-    room = _ROOM / used if used else float("inf")
-    wanted = 1 / (1 - waiting_share(server)) if waiting_share(server) < 1 else 1.0
-    gain = min(room, wanted)
+    running, used = server.requests_running_max, server.kv_cache_usage_max or 0.0
+    gain = min(_ROOM / used if used else math.inf, 1 / (1 - share) if share < 1 else 1.0)
     if gain <= 1:
         return None
     return (
@@ -728,30 +604,16 @@ def _foreseen(
     running = cell.server.requests_running_mean if cell.server else None
     if ground is None or not running:
         return "; that is the bound of the gain"
+    changed = ground._replace(flags=ground.flags.model_copy(update=dict(change)))
     try:
-        before = _tokens_per_second(ground, cell, round(running), ground.flags)
-        flags = ground.flags.model_copy(update=dict(change))
-        after = _tokens_per_second(ground, cell, round(running * gain), flags)
+        before, after = (
+            decode(*each, concurrency=max(1, round(number)), context=cell.spec.context)
+            for each, number in ((ground, running), (changed, running * gain))
+        )
     except OpsError:
         return "; that is the bound of the gain"
-    return f"; the planner predicts {figure(after / before)} times the decode throughput"
-
-
-def _tokens_per_second(ground: Known, cell: CellResult, running: int, flags: Flags) -> float:
-    step = decode(
-        ground.model,
-        ground.accelerator,
-        flags,
-        concurrency=max(1, running),
-        context=cell.spec.context,
-    )
-    return step.tokens_per_second.middle
-
-
-_ADVICE: Final[Mapping[Cause, Callable[[Manifest, CellResult], str | None]]] = {
-    Cause.KV: _more_kv,
-    Cause.QUEUE: _more_sequences,
-}
+    times = after.tokens_per_second.middle / before.tokens_per_second.middle
+    return f"; the planner predicts {figure(times)} times the decode throughput"
 
 
 _MOST: Final = 10
@@ -763,14 +625,14 @@ def findings(manifest: Manifest, cells: Sequence[CellResult]) -> tuple[Finding, 
     measured = [cell for cell in cells if cell.state is CellState.MEASURED]
     valid = rows(cell for cell in measured if cell.valid)
     if not valid:
-        return (_nothing(cells),)
+        return (_nothing(cells, measured),)
     seen = known_limits(manifest, valid, measured)
     decisions = (
-        *operating_findings(manifest, valid),
-        *(_limit(each) for each in seen),
+        *_operating(manifest, valid),
+        *map(_limit, seen),
         *_saturation(valid),
         *flag_findings(manifest, valid, seen),
-        *cost_findings(valid),
+        *_cost(valid),
     )
     distrust = tuple(_distrust(measured, room=max(1, _MOST - len(decisions))))
     kept = decisions[: _MOST - len(distrust)]
@@ -778,131 +640,81 @@ def findings(manifest: Manifest, cells: Sequence[CellResult]) -> tuple[Finding, 
     return (*distrust, *kept) if mostly else (*kept, *distrust)
 
 
-def known_limits(
-    manifest: Manifest, valid: Sequence[Row], measured: Sequence[CellResult]
-) -> tuple[Limit, ...]:
-    """Say what limits at which cells, by what the run tells of its engine."""
-    return limits(valid, measured, _most_sequences(manifest))
-
-
-def _most_sequences(manifest: Manifest) -> int | None:
-    """Give --max-num-seqs as deployed; a default only where the planner knows the device."""
-    said = flags_of(manifest).max_num_seqs
-    ground = known(manifest)
-    if said is not None or ground is None or not manifest.provenance.deployment_spec:
-        return said
-    try:
-        return ground.sequences
-    except OpsError:
-        return None
-
-
-def _nothing(cells: Sequence[CellResult]) -> Finding:
-    measured = [cell for cell in cells if cell.state is CellState.MEASURED]
+def _nothing(cells: Sequence[CellResult], measured: Sequence[CellResult]) -> Finding:
     if not measured:
         skipped = sum(cell.state is CellState.SKIPPED for cell in cells)
         text = (
             f"Nothing can be decided: no cell was measured, {skipped} were skipped and "
             f"{len(cells) - skipped} failed."
         )
-        return Finding(kind="distrust", text=text, cells=tuple(cell.id for cell in cells))
-    if any(cell.worth is Worth.RELATIVE for cell in measured):
-        return _relative(measured)
-    codes = ", ".join(f"{code} {count}" for code, count in _codes_findings(measured).most_common())
-    return Finding(
-        kind="distrust",
-        text=f"Nothing can be decided: none of {len(measured)} measured cells is valid "
-        f"({codes or 'no throughput'}).",
-        cells=tuple(cell.id for cell in measured),
-    )
-
-
-def _relative(measured: Sequence[CellResult]) -> Finding:
+        return _finding("distrust", text, cells)
     kept = [cell for cell in measured if cell.worth is Worth.RELATIVE]
-    others = Counter(_codes_findings([cell for cell in measured if cell not in kept]))
+    if not kept:
+        codes = _counted(measured) or "no throughput"
+        text = f"Nothing can be decided: none of {len(measured)} measured cells is valid ({codes})."
+        return _finding("distrust", text, measured)
+    others = _codes(cell for cell in measured if cell not in kept)
     del others[Code.ARTICLE_METHOD]
     codes = ", ".join(f"{code} {count}" for code, count in others.most_common())
     rest = f"; {len(measured) - len(kept)} others are spoiled ({codes})" if codes else ""
-    return Finding(
-        kind="distrust",
-        text=f"{len(kept)} of {len(measured)} cells are relative only: one burst and its drain is "
-        f"no serving rate, so they compare with runs of the same method and decide nothing{rest}.",
-        cells=_ids(kept),
+    text = (
+        f"{len(kept)} of {len(measured)} cells are relative only: one burst and its drain is "
+        f"no serving rate, so they compare with runs of the same method and decide nothing{rest}."
     )
-
-
-def _limit(limit: Limit) -> Finding:
-    return Finding(kind="limit", text=in_words(limit), cells=_ids(limit.cells))
+    return _finding("distrust", text, kept)
 
 
 def _saturation(valid: Sequence[Row]) -> Iterator[Finding]:
     long = [row for row in valid if len(row.cells) > 1]
-    reached = [row for row in long if row.saturated]
-    if reached:
-        text = "; ".join(_saturations(reached))
-        yield Finding(
-            kind="saturation",
-            text=f"95 % of the best throughput is reached with {text}.",
-            cells=tuple(cell.id for row in reached for cell in (row.saturation, row.best)),
+    if reached := [row for row in long if row.saturated]:
+        yield _finding(
+            "saturation",
+            f"95 % of the best throughput is reached with {'; '.join(_saturations(reached))}.",
+            [cell for row in reached for cell in (row.saturation, row.best)],
         )
     if growing := [row for row in long if not row.saturated]:
         lengths = listed([row.label for row in growing], most=6)
-        last = growing[-1].cells[-1]
-        yield Finding(
-            kind="saturation",
-            text=f"At {lengths} prompt tokens throughput still grows at the greatest valid load, "
-            f"{load_in_words(last.spec.load)}: measure greater ones to find where it ends.",
-            cells=tuple(row.cells[-1].id for row in growing),
+        last = [row.cells[-1] for row in growing]
+        yield _finding(
+            "saturation",
+            f"At {lengths} prompt tokens throughput still grows at the greatest valid load, "
+            f"{last[-1].spec.load.words}: measure greater ones to find where it ends.",
+            last,
         )
 
 
 def _saturations(reached: Sequence[Row]) -> Iterator[str]:
     """Say neighbours of the same saturation point together."""
-    groups: list[list[Row]] = []
-    for row in reached:
-        same = groups and groups[-1][-1].saturation.spec.load == row.saturation.spec.load
-        groups[-1].append(row) if same else groups.append([row])
-    for group in groups:
+    for load, alike in groupby(reached, key=lambda row: row.saturation.spec.load):
+        group = list(alike)
         first, last = group[0], group[-1]
         lengths = f"{first.context:,}" + (f" to {last.context:,}" if len(group) > 1 else "")
-        rates = [row.throughput(row.saturation) for row in group]
-        span = figure(min(rates)) + (
-            f" to {figure(max(rates))}" if figure(min(rates)) != figure(max(rates)) else ""
-        )
-        yield (
-            f"{load_in_words(first.saturation.spec.load)} at {lengths} prompt tokens "
-            f"({span} {first.unit})"
-        )
-
-
-def _codes_findings(measured: Sequence[CellResult]) -> Counter[Code]:
-    return Counter(
-        code
-        for cell in measured
-        for code in {verdict.code for verdict in cell.verdicts if verdict.spoils}
-    )
+        rates = sorted(row.throughput(row.saturation) for row in group)
+        ends = dict.fromkeys((figure(rates[0]), figure(rates[-1])))
+        yield f"{load.words} at {lengths} prompt tokens ({' to '.join(ends)} {first.unit})"
 
 
 def _distrust(measured: Sequence[CellResult], *, room: int) -> Iterator[Finding]:
     """Tell of each code, the most frequent first; what has no room is counted together."""
-    counted = _codes_findings(measured).most_common()
+    counted = _codes(measured).most_common()
     told = len(counted) if len(counted) <= room else room - 1
     for code, count in counted[:told]:
-        cells = [c for c in measured if any(v.code is code for v in c.verdicts)]
-        first = next(v.because for v in cells[0].verdicts if v.code is code)
-        yield Finding(
-            kind="distrust",
-            text=f"{code} spoils {count} of {len(measured)} measured cells: "
-            f"{listed([cell.id for cell in cells], most=3)}; at {cells[0].id} {first}.",
-            cells=_ids(cells),
+        cells = [cell for cell in measured if has(cell, code)]
+        yield _finding(
+            "distrust",
+            f"{code} spoils {count} of {len(measured)} measured cells: "
+            f"{listed(_ids(cells), most=3)}; at {cells[0].id} {_because(cells[0], code)}.",
+            cells,
         )
     if rest := dict(counted[told:]):
         words = listed([f"{code} {count}" for code, count in rest.items()], most=9)
-        cells = [c for c in measured if any(v.code in rest for v in c.verdicts)]
-        yield Finding(
-            kind="distrust", text=f"Further cells are spoiled: {words}.", cells=_ids(cells)
-        )
+        cells = [cell for cell in measured if any(v.code in rest for v in cell.verdicts)]
+        yield _finding("distrust", f"Further cells are spoiled: {words}.", cells)
 
 
-def _ids(cells: Sequence[CellResult]) -> tuple[str, ...]:
+def _finding(kind: str, text: str, cells: Iterable[CellResult]) -> Finding:
+    return Finding.model_validate({"kind": kind, "text": text, "cells": _ids(cells)})
+
+
+def _ids(cells: Iterable[CellResult]) -> tuple[str, ...]:
     return tuple(cell.id for cell in cells)

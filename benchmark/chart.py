@@ -2,8 +2,7 @@
 
 import io
 import textwrap
-from collections.abc import Callable, Sequence
-from io import BytesIO
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
@@ -11,44 +10,58 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import LogLocator, NullFormatter
 
-from benchmark import report_text
-from benchmark.advice import Row, rows, size
+from benchmark.advice import Row, rows
 from benchmark.records import Arrivals, CellResult, CellState, Manifest, Worth
-from benchmark.report_text import METRICS, Metric, by_arrivals, throughput
+from benchmark.report import caveats
+from benchmark.tables import METRICS, Metric, by_arrivals, throughput
 
 _COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-"""Okabe and Ito's, without the yellow that is too pale on white."""
+"""Okabe and Ito's, told apart by colour-blind people, without the yellow that is too pale on white;
+markers and dashes say it again."""
 _MARKERS: Final = "osD^vPX<>ph*"
 _DASHES: Final[tuple[Literal["-", "--", ":"], ...]] = ("-", "--", ":")
 _MOST_BANDS: Final = 3
 """More bands than these hide the lines: then only the shortest and the longest prompts have one."""
 _MOST_TICKS: Final = 16
+_MOST_COLUMNS: Final = 3
 _INCHES: Final = (16.0, 6.8)
-_DPI: Final = 100
 _LONGEST_LINE: Final = 120
 _GREY: Final = "#a0a0a0"
+_FACES: Final = (
+    ({Worth.VALID, Worth.MARKED}, None, 3, ""),
+    ({Worth.RELATIVE}, _GREY, 4, "grey: relative only"),
+    ({Worth.SPOILED}, "white", 4, "hollow: not for decisions"),
+)
+"""What a marker is filled with, how high it lies and what the legend says of it."""
 
 
 class _Line(NamedTuple):
-    """The cells of one prompt length, by load."""
+    """Cells by load, as they are drawn."""
 
-    length: str
-    cells: tuple[CellResult, ...]
-    colour: str
-    marker: str
-    dashes: Literal["-", "--", ":"]
-    size: float
-    """Of a marker, in square points: of lines that coincide the lower ones show as rings."""
-    band: bool
+    name: str
+    cells: Sequence[CellResult]
+    number: int
+    band: bool = False
 
+    @property
+    def style(self) -> dict[str, str]:
+        colours, number = len(_COLOURS), self.number
+        return {
+            "color": _COLOURS[number % colours],
+            "linestyle": _DASHES[number // colours % len(_DASHES)],
+            "marker": _MARKERS[number % len(_MARKERS)],
+        }
 
-class _Panel(NamedTuple):
-    """One figure against load, from its middle to its tail where the run has one."""
-
-    middle: Metric
-    high: Metric | None
+    def points(self, *metrics: Metric) -> list[tuple[Any, ...]]:
+        """Give load, figures and worth of the cells that have them all."""
+        shown = ((cell, [metric.shown(cell) for metric in metrics]) for cell in self.cells)
+        return [
+            (cell.spec.load.size, *values, cell.worth)
+            for cell, values in shown
+            if None not in values
+        ]
 
 
 def png(manifest: Manifest, cells: Sequence[CellResult]) -> bytes:
@@ -56,140 +69,162 @@ def png(manifest: Manifest, cells: Sequence[CellResult]) -> bytes:
 
     Where requests came in several ways, the one with the most cells is drawn.
     """
-    figure = Figure(figsize=_INCHES, dpi=_DPI, layout="constrained")
-    FigureCanvasAgg(figure)
-    figure.suptitle(_title(manifest), fontsize=14, parse_math=False)
+    figure = _figure(_INCHES)
+    figure.suptitle(title(manifest), fontsize=14, parse_math=False)
     kinds = by_arrivals(cell for cell in cells if cell.state is CellState.MEASURED)
     arrivals, most = max(kinds.items(), key=lambda kind: len(kind[1]), default=(None, ()))
-    panels = _panels(manifest, most)
-    if arrivals and panels:
-        _draw(figure, _lines(most), arrivals, panels)
+    shown = panels(manifest, most)
+    if arrivals and shown:
+        made = lines(most)
+        across = figure.subplots(1, len(shown), squeeze=False)[0]
+        for axes, (middle, high) in zip(across, shown, strict=True):
+            _panel(axes, made, middle, high)
+            _load_axis(axes, made, arrivals)
+        _legend(figure, made)
     else:
         figure.text(0.5, 0.5, "No cell was measured.", ha="center", fontsize=16)
-    made = io.BytesIO()
-    figure.savefig(made, format="png")
-    return made.getvalue()
+    return _drawn(figure, dpi=100)
 
 
-def _panels(manifest: Manifest, cells: Sequence[CellResult]) -> list[_Panel]:
-    """Choose the figures that are known; E2EL stands in for TTFT or TPOT."""
+def panels(manifest: Manifest, cells: Sequence[CellResult]) -> list[tuple[Metric, Metric | None]]:
+    """Choose the figures that are known, each with its tail; E2EL stands in for TTFT or TPOT."""
 
     def known(key: str) -> Metric | None:
-        metric = METRICS[key]
-        return metric if any(metric.shown(cell) for cell in cells) else None
+        metric = METRICS.get(key)
+        return metric if metric and any(metric.shown(cell) for cell in cells) else None
 
     wanted = (
-        (throughput(manifest, cells).key, None),
+        (throughput(manifest, cells).key, ""),
         ("ttft_p50", "ttft_p99"),
         ("tpot_p50", "tpot_p99"),
         ("e2el_p50", "e2el_p95"),
         ("e2el_mean", "e2el_p95"),
     )
-    found = [
-        _Panel(middle, known(high) if high else None)
-        for key, high in wanted
-        if (middle := known(key))
-    ]
+    found = [(middle, known(high)) for key, high in wanted if (middle := known(key))]
     return found[:3] if known("e2el_p50") else found
 
 
-def _title(manifest: Manifest) -> str:
+def title(manifest: Manifest) -> str:
     """Name the run, and below it what must be known before any figure is read."""
     ground = manifest.provenance
     place = ", ".join(part for part in (ground.accelerator, ground.target) if part)
     head = f"Benchmark of {manifest.subject.model}" + (f" on {place}" if place else "")
-    lines = [" ".join(line.split()) for line in (head, report_text.caveats(manifest)) if line]
-    short = (textwrap.shorten(line, _LONGEST_LINE, placeholder=" ...") for line in lines)
+    words = [" ".join(line.split()) for line in (head, caveats(manifest)) if line]
+    short = (textwrap.shorten(line, _LONGEST_LINE, placeholder=" ...") for line in words)
     # The font at hand has no more than Western letters.
     return "\n".join(short).encode("latin-1", "replace").decode("latin-1")
 
 
-def _lines(cells: Sequence[CellResult]) -> list[_Line]:
+def lines(cells: Sequence[CellResult]) -> list[_Line]:
+    """Give a line for each prompt length."""
     labels = {cell.spec.lengths: cell.spec.length_label for cell in cells}
-    rows = sorted(labels)
-    few = len(rows) <= _MOST_BANDS
+    lengths = sorted(labels)
+    bands = lengths if len(lengths) <= _MOST_BANDS else [lengths[0], lengths[-1]]
     return [
         _Line(
-            labels[lengths],
-            tuple(sorted((c for c in cells if c.spec.lengths == lengths), key=_load)),
-            _COLOURS[number % len(_COLOURS)],
-            _MARKERS[number % len(_MARKERS)],
-            _DASHES[number // len(_COLOURS) % len(_DASHES)],
-            size=100 - 5 * min(number, 11),
-            band=few or lengths in {rows[0], rows[-1]},
+            labels[each],
+            sorted((c for c in cells if c.spec.lengths == each), key=lambda c: c.spec.load.size),
+            number,
+            band=each in bands,
         )
-        for number, lengths in enumerate(rows)
+        for number, each in enumerate(lengths)
     ]
 
 
-def _load(cell: CellResult) -> float:
-    load = cell.spec.load
-    return load.requests_per_second or float(load.concurrency or 0)
-
-
-def _draw(
-    figure: Figure, lines: Sequence[_Line], arrivals: Arrivals, panels: Sequence[_Panel]
-) -> None:
-    every = all(line.band for line in lines)
-    for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
-        for line in lines:
-            _line(axes, line, panel.middle)
-            if panel.high and line.band:
-                _band(axes, line, panel.middle, panel.high)
-        some = "" if every else " for shortest and longest"
-        band = f", band to {panel.high.title.split()[-1]}{some}" if panel.high else ""
-        axes.set_title(f"{panel.middle.heading.rstrip(')')}{band})", fontsize=12)
-        _load_axis(axes, lines, arrivals)
-        _figure_axis(axes)
-    _legend(figure, lines)
-
-
-def _points(line: _Line, metric: Metric) -> list[tuple[float, float, Worth]]:
-    return [
-        (_load(cell), value, cell.worth) for cell in line.cells if (value := metric.shown(cell))
-    ]
-
-
-def _line(axes: Axes, line: _Line, metric: Metric) -> None:
-    points = _points(line, metric)
-    loads, values = [p[0] for p in points], [p[1] for p in points]
-    axes.plot(loads, values, color=line.colour, linestyle=line.dashes, linewidth=1.6, zorder=2)
-    for worths, face, height in (
-        ({Worth.VALID, Worth.MARKED}, line.colour, 3),
-        ({Worth.RELATIVE}, _GREY, 4),
-        ({Worth.SPOILED}, "white", 4),
-    ):
-        some = [(load, value) for load, value, worth in points if worth in worths]
-        axes.scatter(
-            [load for load, _ in some],
-            [value for _, value in some],
-            marker=line.marker,
-            s=line.size,
-            facecolors=face,
-            edgecolors=line.colour,
-            linewidths=1.5,
-            zorder=height,
+def draw(path: Path, called: Sequence[str], used: Sequence[Sequence[CellResult]]) -> None:
+    """Write the picture of the cells that were compared: columns are prompt lengths."""
+    by_run = [{row.context: row for row in rows(cells)} for cells in used]
+    shared = [set(by_run[0]) & set(other) for other in by_run[1:]]
+    contexts = sorted(set.intersection(*shared) or set.union(*shared))
+    if len(contexts) > _MOST_COLUMNS:
+        contexts = [contexts[0], contexts[len(contexts) // 2], contexts[-1]]
+    known = [
+        (words, metric)
+        for words, metric in (
+            ("requests/s", METRICS["requests"]),
+            ("mean E2EL (s)", METRICS["e2el_mean"]),
         )
-
-
-def _band(axes: Axes, line: _Line, middle: Metric, high: Metric) -> None:
-    both = [
-        (_load(cell), low, top)
-        for cell in line.cells
-        if (low := middle.shown(cell)) and (top := high.shown(cell))
+        if any(metric.shown(cell) for cells in used for cell in cells)
     ]
-    if both:
-        loads, lows, tops = ([point[n] for point in both] for n in range(3))
-        axes.fill_between(loads, lows, tops, color=line.colour, alpha=0.14, linewidth=0)
+    figure = _figure((4.2 * len(contexts) + 0.8, 0.8 + 3.0 * len(known)))
+    axes: Any = figure.subplots(len(known), len(contexts), squeeze=False, sharex="col")
+    for column, context in enumerate(contexts):
+        each: list[Row | None] = [run.get(context) for run in by_run]
+        made = [
+            _Line(name, row.cells if row else (), number)
+            for number, (name, row) in enumerate(zip(called, each, strict=True))
+        ]
+        for row, (words, metric) in enumerate(known):
+            axis = axes[row][column]
+            for line in made:
+                _plot(axis, line, metric, label=line.name, **line.style)
+            _log(axis)
+            axis.xaxis.set_major_formatter("{x:,g}")
+            axis.grid(visible=True, which="major", alpha=0.3)
+            axes[row][0].set_ylabel(words)
+        axes[0][column].set_title(f"{context:,} prompt tokens")
+        axes[-1][column].set_xlabel("load (requests in flight, or per second)")
+    handles, labels = axes[0][0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=min(4, len(called)))
+    path.write_bytes(_drawn(figure, dpi=120))
 
 
-def _load_axis(axes: Axes, lines: Sequence[_Line], arrivals: Arrivals) -> None:
-    closed = arrivals in {Arrivals.CLOSED, Arrivals.ONCE}
-    counted = "Requests at once" if arrivals is Arrivals.ONCE else "Requests in flight"
-    words = counted if closed else "Requests per second, as meant"
-    axes.set_xlabel(words, fontsize=12)
+def _figure(inches: tuple[float, float]) -> Figure:
+    figure = Figure(figsize=inches, layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def _drawn(figure: Figure, *, dpi: int) -> bytes:
+    image = io.BytesIO()
+    figure.savefig(image, format="png", dpi=dpi)
+    return image.getvalue()
+
+
+def _plot(axes: Axes, line: _Line, metric: Metric, **style: Any) -> None:
+    points = [point for point in line.points(metric) if point[1] > 0]
+    axes.plot([point[0] for point in points], [point[1] for point in points], **style)
+
+
+def _log(axes: Axes) -> None:
     axes.set_xscale("log", base=2)
-    loads = sorted({_load(cell) for line in lines for cell in line.cells})
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_major_formatter("{x:,g}")
+    axes.yaxis.set_minor_formatter(NullFormatter())
+
+
+def _panel(axes: Axes, made: Sequence[_Line], middle: Metric, high: Metric | None) -> None:
+    for line in made:
+        colour = line.style["color"]
+        dashes = line.style["linestyle"]
+        _plot(axes, line, middle, color=colour, linestyle=dashes, linewidth=1.6, zorder=2)
+        for worths, face, height, _ in _FACES:
+            some = [point for point in line.points(middle) if point[-1] in worths]
+            axes.scatter(
+                [point[0] for point in some],
+                [point[1] for point in some],
+                marker=line.style["marker"],
+                # Of lines that coincide the lower ones show as rings.
+                s=100 - 5 * min(line.number, 11),
+                facecolors=face or colour,
+                edgecolors=colour,
+                linewidths=1.5,
+                zorder=height,
+            )
+        if high and line.band and (both := line.points(middle, high)):
+            loads, lows, tops = ([point[n] for point in both] for n in range(3))
+            axes.fill_between(loads, lows, tops, color=colour, alpha=0.14, linewidth=0)
+    some_bands = "" if all(line.band for line in made) else " for shortest and longest"
+    band = f", band to {high.title.split()[-1]}{some_bands}" if high else ""
+    axes.set_title(f"{middle.heading.rstrip(')')}{band})", fontsize=12)
+
+
+def _load_axis(axes: Axes, made: Sequence[_Line], arrivals: Arrivals) -> None:
+    counted = {Arrivals.CLOSED: "Requests in flight", Arrivals.ONCE: "Requests at once"}
+    _log(axes)
+    axes.set_xlabel(counted.get(arrivals, "Requests per second, as meant"), fontsize=12)
+    loads = sorted({cell.spec.load.size for line in made for cell in line.cells})
     if len(loads) <= _MOST_TICKS:
         turned = 45 if len(loads) > _MOST_TICKS / 4 else 0
         axes.set_xticks(loads, [f"{load:g}" for load in loads], rotation=turned)
@@ -201,24 +236,11 @@ def _load_axis(axes: Axes, lines: Sequence[_Line], arrivals: Arrivals) -> None:
     axes.tick_params(labelsize=10)
 
 
-def _figure_axis(axes: Axes) -> None:
-    axes.set_yscale("log")
-    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axes.yaxis.set_major_formatter("{x:,g}")
-    axes.yaxis.set_minor_formatter(NullFormatter())
-
-
-def _legend(figure: Figure, lines: Sequence[_Line]) -> None:
-    entries = [
-        Line2D([], [], color=e.colour, linestyle=e.dashes, marker=e.marker, label=e.length)
-        for e in lines
-    ]
-    worths = {cell.worth for line in lines for cell in line.cells}
-    for worth, face, words in (
-        (Worth.SPOILED, "white", "hollow: not for decisions"),
-        (Worth.RELATIVE, _GREY, "grey: relative only"),
-    ):
-        if worth in worths:
+def _legend(figure: Figure, made: Sequence[_Line]) -> None:
+    entries = [Line2D([], [], label=line.name, **line.style) for line in made]  # type: ignore[arg-type]
+    worths = {cell.worth for line in made for cell in line.cells}
+    for those, face, _, words in reversed(_FACES):
+        if words and those & worths:
             sign = Line2D([], [], color="#444444", marker="o", markerfacecolor=face)
             sign.set(linestyle="none", label=words)
             entries.append(sign)
@@ -230,91 +252,3 @@ def _legend(figure: Figure, lines: Sequence[_Line]) -> None:
         fontsize=11,
         frameon=False,
     )
-
-
-_COMPARISON_CHART_COLOURS: Final = (
-    "#0072B2",
-    "#D55E00",
-    "#009E73",
-    "#CC79A7",
-    "#E69F00",
-    "#56B4E9",
-    "#000000",
-)
-"""Okabe and Ito's, told apart by colour-blind people; markers and dashes say it again."""
-_COMPARISON_CHART_MARKERS: Final = "osD^vP*"
-_COMPARISON_CHART_DASHES: Final = ("-", "--", "-.", ":")
-_MOST_COLUMNS: Final = 3
-
-
-def draw(path: Path, called: Sequence[str], used: Sequence[Sequence[CellResult]]) -> None:
-    """Write the picture of the cells that were compared."""
-    by_run = [{row.context: row for row in rows(cells)} for cells in used]
-    shared = [set(by_run[0]) & set(other) for other in by_run[1:]]
-    contexts = _some(sorted(set.intersection(*shared) or set.union(*shared)))
-    known = [
-        (words, value)
-        for words, value in (("requests/s", _throughput), ("mean E2EL (s)", _latency))
-        if any(value(cell) for cells in used for cell in cells)
-    ]
-    height = 0.8 + 3.0 * len(known)
-    figure = Figure(figsize=(4.2 * len(contexts) + 0.8, height), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes: Any = figure.subplots(len(known), len(contexts), squeeze=False, sharex="col")
-    for row, (words, value) in enumerate(known):
-        for column, context in enumerate(contexts):
-            _panel(axes[row][column], called, [run.get(context) for run in by_run], value)
-        axes[row][0].set_ylabel(words)
-    for column, context in enumerate(contexts):
-        axes[0][column].set_title(f"{context:,} prompt tokens")
-        axes[-1][column].set_xlabel("load (requests in flight, or per second)")
-    handles, labels = axes[0][0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=min(4, len(called)))
-    image = BytesIO()
-    figure.savefig(image, format="png", dpi=120)
-    path.write_bytes(image.getvalue())
-
-
-def _panel(
-    axis: Any,
-    called: Sequence[str],
-    each: Sequence[Row | None],
-    value: Callable[[CellResult], float | None],
-) -> None:
-    for number, (name, row) in enumerate(zip(called, each, strict=True)):
-        cells = row.cells if row else ()
-        points = [(size(cell.spec.load), value(cell)) for cell in cells]
-        known = [(load, height) for load, height in points if height]
-        axis.plot(
-            [load for load, _ in known],
-            [height for _, height in known],
-            color=_COMPARISON_CHART_COLOURS[number % len(_COMPARISON_CHART_COLOURS)],
-            marker=_COMPARISON_CHART_MARKERS[number % len(_COMPARISON_CHART_MARKERS)],
-            linestyle=_COMPARISON_CHART_DASHES[number % len(_COMPARISON_CHART_DASHES)],
-            label=name,
-        )
-    axis.set_xscale("log", base=2)
-    axis.set_yscale("log")
-    axis.xaxis.set_major_formatter(FuncFormatter(_plain))
-    axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axis.yaxis.set_major_formatter(FuncFormatter(_plain))
-    axis.yaxis.set_minor_formatter(NullFormatter())
-    axis.grid(visible=True, which="major", alpha=0.3)
-
-
-def _plain(value: float, _position: int) -> str:
-    return f"{value:,g}"
-
-
-def _throughput(cell: CellResult) -> float | None:
-    return cell.request_throughput
-
-
-def _latency(cell: CellResult) -> float | None:
-    return cell.e2el.mean if cell.e2el and cell.e2el.mean > 0 else None
-
-
-def _some(contexts: Sequence[int]) -> Sequence[int]:
-    if len(contexts) <= _MOST_COLUMNS:
-        return contexts
-    return [contexts[0], contexts[len(contexts) // 2], contexts[-1]]

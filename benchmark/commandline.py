@@ -22,7 +22,7 @@ from benchmark.records import (
     seconds,
     usd,
 )
-from benchmark.report_text import known, load_label, load_order
+from benchmark.tables import known
 from core.errors import InvalidArgument
 
 N = TypeVar("N", int, float)
@@ -280,7 +280,7 @@ def table(
     Where not all has room, it is the part around the present cell.
     """
     contexts = sorted(set(plan.contexts))
-    loads = sorted({*plan.loads, *(cell.spec.load for cell in cells)}, key=load_order)
+    loads = sorted({*plan.loads, *(cell.spec.load for cell in cells)}, key=lambda load: load.order)
     found = {cell.id: _in_table(cell) for cell in cells}
     places = {
         CellSpec(context=context, load=load).id: (row, column)
@@ -293,7 +293,7 @@ def table(
     across = _around(loads, column, (room[0] - 1 - _ROW_HEAD) // _WIDTH)
     down = _around(contexts, row, room[1] - _AROUND)
     return [
-        f"{'tokens':>{_ROW_HEAD}}" + "".join(f"{load_label(load):>{_WIDTH}}" for load in across),
+        f"{'tokens':>{_ROW_HEAD}}" + "".join(f"{load.label:>{_WIDTH}}" for load in across),
         *(
             f"{context:>{_ROW_HEAD},}"
             + "".join(

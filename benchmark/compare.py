@@ -12,7 +12,7 @@ import numpy as np
 from numpy import typing as npt
 
 from benchmark import parquet
-from benchmark.advice import find_accelerator, flags_of, known, load_in_words, rows, size
+from benchmark.advice import find_accelerator, flags_of, known, rows
 from benchmark.folder import RunFolder
 from benchmark.records import (
     OF_BURSTS,
@@ -754,9 +754,9 @@ def _side(name: str, run: Loaded, used: Mapping[str, CellResult]) -> Side:
         best=tuple(
             RowBest(
                 context=row.context,
-                saturation=load_in_words(row.saturation.spec.load),
+                saturation=row.saturation.spec.load.words,
                 saturated=row.saturated,
-                load=load_in_words(row.best.spec.load),
+                load=row.best.spec.load.words,
                 throughput=row.throughput(row.best),
                 unit=row.unit,
                 usd_per_million_tokens=row.best.usd_per_million_tokens,
@@ -837,12 +837,12 @@ def _scaling(
         mine = [each for each in ratios if each.run == name]
         count = chips(run.manifest)
         times = count / base if base and count and count != base else None
-        for load in sorted({each.load for each in mine}, key=size):
+        for load in sorted({each.load for each in mine}, key=lambda load: load.size):
             logs = [math.log(each.throughput.value) for each in mine if each.load == load]
             factor = math.exp(sum(logs) / len(logs))
             yield Scaling(
                 run=name,
-                load=load_in_words(load),
+                load=load.words,
                 factor=factor,
                 lengths=len(logs),
                 efficiency=factor / times if times else None,
@@ -859,7 +859,7 @@ def _crossovers(called: Sequence[str], ratios: Sequence[CellRatio]) -> Iterator[
                 if (each.run, each.context, each.load.arrivals) == (run, context, arrivals)
                 and _decided(each)
             ),
-            key=lambda each: size(each.load),
+            key=lambda each: each.load.size,
         )
         for below, above in itertools.pairwise(row):
             if (below.better > 1) != (above.better > 1):
@@ -874,12 +874,12 @@ def _decided(each: CellRatio) -> bool:
 def _crossover(base: str, below: CellRatio, above: CellRatio) -> Crossover:
     low, high = math.log(below.better), math.log(above.better)
     share = low / (low - high)
-    left, right = math.log(size(below.load)), math.log(size(above.load))
+    left, right = math.log(below.load.size), math.log(above.load.size)
     return Crossover(
         run=below.run,
         context=below.context,
-        below=load_in_words(below.load),
-        above=load_in_words(above.load),
+        below=below.load.words,
+        above=above.load.words,
         at=math.exp(left + share * (right - left)),
         better_below=below.run if low > 0 else base,
         better_above=below.run if high > 0 else base,

@@ -7,7 +7,7 @@ from typing import Final
 from benchmark.compare import CellRatio, Comparison, Loaded, Ratio, Side, compare, usable
 from benchmark.folder import replace
 from benchmark.records import PRICED, CellResult, figure, percent, usd
-from benchmark.report_text import METRICS, escaped, load_label, load_order, matrix, table
+from benchmark.tables import METRICS, escaped, matrix, table
 from core.errors import DiskFull
 
 _RATIOS: Final[tuple[tuple[str, Callable[[CellRatio], Ratio | None]], ...]] = (
@@ -57,7 +57,7 @@ def _document(made: Comparison, used: Sequence[Sequence[CellResult]], chart: str
     yield "\n## Throughput (requests/s)\n"
     for side, cells in zip(made.runs, used, strict=True):
         yield f"### {escaped(side.name)}\n"
-        yield f"{matrix(cells, METRICS['requests'].value)}\n"
+        yield f"{matrix(cells, METRICS['requests'].shown)}\n"
     for side in others:
         yield f"## {escaped(side.name)} over {escaped(first.name)}\n"
         yield "A ratio in **bold** differs from 1 at 95 %; in brackets its interval.\n"
@@ -98,13 +98,13 @@ def _ratio_tables(made: Comparison, side: Side) -> Iterator[str]:
 
 def _ratio_matrix(known: Sequence[tuple[CellRatio, Ratio]]) -> str:
     """Lay ratios out by hand: they carry intervals that one figure does not."""
-    loads = sorted({each.load for each, _ in known}, key=load_order)
+    loads = sorted({each.load for each, _ in known}, key=lambda load: load.order)
     found = {(each.context, each.load): _ratio(value) for each, value in known}
     rows = [
         [f"{context:,}", *(found.get((context, load), "") for load in loads)]
         for context in sorted({each.context for each, _ in known})
     ]
-    return table(["Prompt tokens", *map(load_label, loads)], rows)
+    return table(["Prompt tokens", *(load.label for load in loads)], rows)
 
 
 def _ratio(value: Ratio) -> str:

@@ -108,6 +108,38 @@ class Load(Record):
     requests_per_second: Annotated[float, Field(gt=0)] | None = None
     """Mean rate of open loops."""
 
+    @property
+    def size(self) -> float:
+        """What loads of one kind are ordered by."""
+        return self.requests_per_second or float(self.concurrency or 0)
+
+    @property
+    def order(self) -> tuple[str, float, int]:
+        """What loads of any kind are ordered by."""
+        return self.arrivals.value, self.requests_per_second or 0.0, self.concurrency or 0
+
+    @property
+    def label(self) -> str:
+        """Its size in a column's heading.
+
+        >>> Load(concurrency=64).label, Load(requests_per_second=2).label
+        ('64', '2/s')
+        """
+        rate = f"{self.requests_per_second:g}/s" if self.requests_per_second else ""
+        return " at ".join(part for part in (str(self.concurrency or ""), rate) if part)
+
+    @property
+    def words(self) -> str:
+        """Its size with its unit.
+
+        >>> Load(concurrency=32).words, Load(arrivals="poisson", requests_per_second=2).words
+        ('32 in flight', '2 requests/s')
+        """
+        if self.requests_per_second:
+            return f"{figure(self.requests_per_second)} requests/s"
+        how = "at once" if self.arrivals is Arrivals.ONCE else "in flight"
+        return f"{self.concurrency} {how}"
+
 
 class StopRule(Record):
     """When a cell has been measured for long enough."""
@@ -128,6 +160,15 @@ class Limits(Record):
     ttft_seconds: float | None = None
     tpot_seconds: float | None = None
     e2el_seconds: float | None = None
+
+    @property
+    def words(self) -> str:
+        """All of them; nothing where there is none."""
+        said = ((name, getattr(self, f"{name.lower()}_seconds")) for name in _LIMITED)
+        return ", ".join(f"{name} ≤ {seconds(value)}" for name, value in said if value is not None)
+
+
+_LIMITED: Final = ("TTFT", "TPOT", "E2EL")
 
 
 class CellSpec(Record):
@@ -472,6 +513,11 @@ class Manifest(Record):
     subject: Subject
     provenance: Provenance = Provenance()
     host: Host
+
+    @property
+    def imported_from(self) -> str | None:
+        """The tool whose results these are; None where we measured."""
+        return self.host.versions.get("tool")
 
 
 class RunState(StrEnum):

@@ -5,17 +5,18 @@ import csv
 import hashlib
 import io
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from benchmark import report_text
 from benchmark.advice import (
     Cause,
-    Limit,
+    Headline,
     Row,
     findings,
     flag_findings,
@@ -23,39 +24,455 @@ from benchmark.advice import (
     headline,
     known_limits,
     listed_firsts,
-    load_in_words,
     rows,
-    size,
 )
 from benchmark.folder import RunFolder
-from benchmark.judge import limit_of
+from benchmark.judge import limit_of, reconciled
 from benchmark.records import (
+    Arrivals,
     CellResult,
     CellState,
     ClientView,
     Code,
-    Distribution,
     Finding,
     Manifest,
     ServerView,
+    Worth,
     figure,
     listed,
     percent,
+    seconds,
     usd,
 )
-from benchmark.report_text import (
+from benchmark.tables import (
     METRICS,
     Metric,
-    code_rows,
-    imported_from,
+    Value,
+    at,
+    by_arrivals,
+    escaped,
+    in_cell,
     known,
-    load_label,
-    load_order,
-    point,
+    legend,
+    matrix,
+    numbers,
+    table,
     throughput,
 )
 
-_MOST: Final = 8
+TEMPLATES: Final = Path(__file__).parent / "templates"
+_NOT_KNOWN: Final = "not known"
+Words = Iterator[tuple[str, str]]
+"""Names and plain text."""
+
+
+class CodeRow(NamedTuple):
+    """One code over a whole run."""
+
+    code: Code
+    effect: str
+    """What the code does to a cell that has no other."""
+    cells: tuple[str, ...]
+    because: str
+    """Of the last of them, which has the greatest load as a rule."""
+
+
+def code_rows(cells: Sequence[CellResult]) -> tuple[CodeRow, ...]:
+    """Give every code that was earned, those that spoil first."""
+    found: dict[Code, list[tuple[str, str]]] = {code: [] for code in Code}
+    marks = set()
+    for cell in cells:
+        for verdict in cell.verdicts:
+            found[verdict.code].append((cell.id, verdict.because))
+            if not verdict.spoils:
+                marks.add(verdict.code)
+    made = [
+        CodeRow(
+            code,
+            Worth.RELATIVE.value
+            if code is Code.ARTICLE_METHOD
+            else ("marks" if code in marks else "spoils"),
+            tuple(dict.fromkeys(cell for cell, _ in said)),
+            f"{said[-1][1]} ({said[-1][0]})",
+        )
+        for code, said in found.items()
+        if said
+    ]
+    return tuple(sorted(made, key=lambda row: row.effect == "marks"))
+
+
+def caveats(manifest: Manifest) -> str:
+    """Say what must be known before any figure is read; nothing of a run like any other."""
+    tool = manifest.imported_from
+    kinds = (
+        (tool, f"imported from {tool}, not measured here"),
+        (manifest.subject.simulated, "SIMULATED ENGINE, no hardware was measured"),
+        (manifest.plan.profile == "article", "THE ARTICLES' METHOD, which no decision can rest on"),
+    )
+    return "; ".join(words for holds, words in kinds if holds)
+
+
+def validity(manifest: Manifest, cells: Sequence[CellResult]) -> str:
+    """Say in one sentence how much of the run may be believed."""
+    plan, valid = manifest.plan, [cell for cell in cells if cell.valid]
+    planned = ""  # where the next cell depends on the last, or no length is known
+    if plan.profile != "find-capacity" and plan.contexts:
+        planned = f" of {len(set(plan.contexts)) * len(set(plan.loads)):,} planned"
+    states = [cell.state for cell in cells]
+    worths = [cell.worth for cell in cells]
+    measured, skipped, failed = map(states.count, CellState)
+    decided, others = f"{len(cells):,}{planned} decided", f"{skipped:,} skipped, {failed:,} failed"
+    if not measured:
+        return f"No cell was measured: {decided}, {others}."
+    relative = worths.count(Worth.RELATIVE)
+    return (
+        f"{len(valid):,} of {measured:,} measured cells are valid "
+        f"({worths.count(Worth.MARKED):,} of them marked), "
+        f"{f'{relative:,} relative only, ' if relative else ''}"
+        f"{worths.count(Worth.SPOILED):,} spoiled; {others}; {decided}."
+    )
+
+
+def answer(manifest: Manifest, said: Headline) -> tuple[tuple[str, str], ...]:
+    """Return what a reader wants first, by name: what was found, on what and for how much."""
+    ground = manifest.provenance
+    hourly = f"${ground.usd_per_hour:g} per hour" if ground.usd_per_hour is not None else ""
+    named = (
+        ("Latency there", said.latency),
+        ("Recommended load", said.recommended),
+        ("How far to trust it", said.trust[0].upper() + said.trust[1:]),
+        ("Model", manifest.subject.model),
+        ("Accelerator", _accelerator(manifest) or _NOT_KNOWN),
+        ("Target", ground.target or _NOT_KNOWN),
+        ("Price", ", ".join(part for part in (hourly, said.price) if part) or _NOT_KNOWN),
+    )
+    return tuple((name, words) for name, words in named if words)
+
+
+def _accelerator(manifest: Manifest) -> str:
+    ground = manifest.provenance
+    count = f"{ground.accelerator_count} x " if ground.accelerator_count else ""
+    return f"{count}{ground.accelerator}" if ground.accelerator else ""
+
+
+def facts(manifest: Manifest) -> tuple[tuple[str, str], ...]:
+    """Give everything of the manifest that is known, as names and plain text."""
+    ours = () if manifest.imported_from else _method(manifest)
+    return tuple((name, said) for name, said in (*_subject(manifest), *ours) if said)
+
+
+def _subject(manifest: Manifest) -> Words:
+    subject, ground, plan = manifest.subject, manifest.provenance, manifest.plan
+    version = f"vLLM {subject.vllm_version or 'of unknown version'}"
+    cache = subject.cache.model_dump(exclude_none=True) if subject.cache else {}
+    revision = f"revision {ground.revision}" if ground.revision else ""
+    length = "exactly" if plan.workload.fixed_output else "up to"
+    yield "Run", f"{manifest.run_id}, {manifest.created_at:%Y-%m-%d %H:%M:%S %Z}"
+    yield "Model", subject.model
+    yield "Engine", version + (", simulated" if subject.simulated else "")
+    yield "Longest request", f"{subject.max_model_len:,} tokens" if subject.max_model_len else ""
+    yield "KV cache", ", ".join(f"{key} {value}" for key, value in cache.items())
+    yield "Endpoint", manifest.base_url
+    yield "Target", ground.target or ""
+    yield "Deployment", " ".join(part for part in (ground.deployment, revision) if part)
+    yield "Accelerator", _accelerator(manifest)
+    if ground.usd_per_hour is not None:
+        source = ground.price_source or "source not stated"
+        yield "Price", f"${ground.usd_per_hour:g} per hour, {source}"
+    yield "Measured by", manifest.imported_from or ""
+    yield "Profile", plan.profile
+    tokens = f"{length} {plan.workload.output_tokens:,} output tokens"
+    yield "Request", f"{plan.workload.api}, {tokens}"
+    yield "Limits", plan.limits.words
+
+
+def _method(manifest: Manifest) -> Words:
+    work, stop, host = manifest.plan.workload, manifest.plan.stop, manifest.host
+    prompts, same = work.dataset or "made token by token", percent(work.prefix_share)
+    least, most = figure(stop.min_seconds), figure(stop.max_seconds)
+    width, memory = percent(stop.relative_half_width), figure(host.memory_gib)
+    yield "Prompts", f"{prompts}, {same} the same for all, seed {work.seed}"
+    yield "A cell ends", f"after {least} to {most} s, when the 95 % interval is within ± {width}"
+    yield "A request is given up", f"after {figure(stop.request_timeout_seconds)} s"
+    machine = f"{host.system}, {host.cpu}, {host.cores} cores, {memory} GiB"
+    yield "Client", f"{machine}, Python {host.python}"
+    yield "Client's versions", ", ".join(f"{key} {value}" for key, value in host.versions.items())
+
+
+def arguments(manifest: Manifest) -> dict[str, object]:
+    """Give what to call `run_benchmark` with for the same run."""
+    plan, ground = manifest.plan, manifest.provenance
+    loads = sorted(plan.loads, key=lambda load: load.order)
+    open_loop = loads and loads[0].arrivals not in _CLOSED
+    limits = {f"{name}_ms": getattr(plan.limits, f"{name}_seconds") for name in _LIMITED}
+    wanted: dict[str, object | None] = {
+        "profile": plan.profile,
+        "target": ground.target,
+        "name": ground.deployment,
+        "contexts": list(plan.contexts),
+        "concurrencies": [load.concurrency for load in loads if load.concurrency] or None,
+        "requests_per_second": [
+            load.requests_per_second for load in loads if load.requests_per_second
+        ]
+        or None,
+        "arrivals": loads[0].arrivals.value if open_loop else None,
+        "output_tokens": plan.workload.output_tokens,
+        "dataset": plan.workload.dataset,
+        "cell_seconds": plan.stop.max_seconds,
+        "workers": plan.workers,
+        "max_cost_usd": plan.max_cost_usd,
+        "max_minutes": plan.max_minutes,
+        **{name: limit and limit * 1000 for name, limit in limits.items()},
+    }
+    return {key: value for key, value in wanted.items() if value is not None}
+
+
+_LIMITED: Final = ("ttft", "tpot", "e2el")
+
+
+def again(manifest: Manifest) -> str:
+    """Write the call that does the run again, as one line."""
+    if manifest.imported_from:
+        return f"import_benchmark(file=...)  # {manifest.base_url}"
+    words = (f"{key}={json.dumps(value)}" for key, value in arguments(manifest).items())
+    return f"run_benchmark({', '.join(words)})"
+
+
+def command(manifest: Manifest) -> str | None:
+    """Write the command that does it again from a shell; None for what was imported."""
+    if manifest.imported_from:
+        return None
+    work, ground = manifest.plan.workload, manifest.provenance
+    asked = arguments(manifest)
+    wanted = {
+        "url": manifest.base_url,
+        "model": manifest.subject.model,
+        **{key: value for key, value in asked.items() if key not in {"target", "name"}},
+        "api": work.api,
+        "prefix_share": work.prefix_share,
+        "seed": work.seed,
+        "accelerator": ground.accelerator,
+        "accelerator_count": ground.accelerator_count,
+        "usd_per_hour": ground.usd_per_hour,
+    }
+    words = (
+        (
+            f"--{key.replace('_', '-')}",
+            ",".join(map(str, value)) if isinstance(value, list) else str(value),
+        )
+        for key, value in wanted.items()
+        if value is not None
+    )
+    return shlex.join(["python", "-m", "benchmark", "run", *chain.from_iterable(words)])
+
+
+class _Line(NamedTuple):
+    title: str
+    path: str
+    words: Callable[[float], str]
+
+
+_CLIENT: Final = (
+    _Line("CPU of the busiest worker, of one core", "client.cpu_share", percent),
+    _Line("Lateness of timers, p99.5", "client.loop_lag_p99_5_seconds", seconds),
+    _Line("Lateness of timers, p99", "client.loop_lag_p99_seconds", seconds),
+    _Line("Lateness of sending, p99", "client.send_lateness_p99_seconds", seconds),
+    _Line("Waiting for a CPU in 4 ms, p99.5", "client.cpu_wait_p99_5_seconds", seconds),
+    _Line("Waiting for a CPU in 10 ms, p99", "client.cpu_wait_p99_seconds", seconds),
+    *(
+        _Line(f"May have moved {name.upper()} {point} by", f"client.error_bounds.{each}", seconds)
+        for each in ("ttft_p50", "tpot_p50", "itl_p99", "e2el_mean")
+        for name, point in (each.split("_"),)
+    ),
+    _Line("Memory of all workers", "client.memory_mib", lambda value: f"{figure(value)} MiB"),
+    _Line("Step of the wall clock", "client.clock_step_seconds", seconds),
+)
+_SERVER_WORST: Final = (
+    _Line("Prefix cache hit rate", "server.prefix_cache_hit_rate", percent),
+    _Line("Preemptions", "server.preemptions", figure),
+    _Line("Requests of others", "server.other_requests", figure),
+)
+_SERVER: Final = (
+    Metric("", "Requests waiting, mean", "", "server.requests_waiting_mean"),
+    Metric("", "Requests running, mean", "", "server.requests_running_mean"),
+    Metric("", "KV cache in use, most (%)", "", "server.kv_cache_usage_max", 100),
+)
+
+
+def _worst(lines: Sequence[_Line], cells: Sequence[CellResult]) -> str:
+    """Give the worst of some figures, each with its cell; nothing where none are known."""
+    found = []
+    for line in lines:
+        read = at(line.path)
+        seen = [(abs(value), cell.id) for cell in cells if (value := known(read(cell))) is not None]
+        if seen:
+            value, cell_id = max(seen, key=lambda each: each[0])
+            found.append([line.title, line.words(value), cell_id])
+    return table(["What", "Worst", "Cell"], found) if found else ""
+
+
+def _server(cells: Sequence[CellResult]) -> Words:
+    """Give headings and tables of what /metrics said in the cells' windows."""
+    if worst := _worst(_SERVER_WORST, cells):
+        yield "Over the run", worst
+    for metric in _known(_SERVER, cells):
+        yield metric.title, matrix(cells, metric.shown)
+
+
+def _reconciliation(cells: Sequence[CellResult]) -> str:
+    """Hold our TTFT against the engine's own; nothing where it did not tell one."""
+    told = [cell for cell in cells if cell.ttft and cell.server and cell.server.ttft_mean]
+    apart = [f"- {cell.id}: {escaped(said)}" for cell in told if (said := reconciled(cell))]
+    if not told:
+        return ""
+    head = f"Mean TTFT agrees in {len(told) - len(apart)} of {len(told)} cells."
+    more = [f"- and {len(apart) - 10} more"] if len(apart) > 10 else []
+    return "\n".join([head, *([""] if apart else []), *apart[:10], *more])
+
+
+_NOT_SHOWN: Final = {"ttft_p95", "tpot_p99", "itl_p99", "e2el_mean", "e2el_p50"}
+"""Of all metrics, in the report."""
+_CLOSED: Final = (Arrivals.CLOSED, Arrivals.ONCE)
+_TITLES: Final = {
+    Arrivals.CLOSED: "Closed loop: columns are requests in flight",
+    Arrivals.ONCE: "One burst: columns are requests sent at once",
+    Arrivals.CONSTANT: "Open loop, requests at constant distances",
+    Arrivals.POISSON: "Open loop, Poisson arrivals",
+    Arrivals.BURSTS: "Open loop, bursts",
+}
+
+
+def text(manifest: Manifest, cells: Sequence[CellResult], findings: Sequence[Finding]) -> str:
+    """Write the whole report; partial, empty and imported runs have one, too."""
+    said, caveat = headline(manifest, cells), caveats(manifest)
+    spec = manifest.provenance.deployment_spec
+    deployed = json.dumps(spec, indent=2, ensure_ascii=False, default=str)
+    most = max((cell.tokens_per_event or 0 for cell in cells), default=0)
+    codes = [
+        [row.code.value, row.effect, str(len(row.cells)), escaped(row.because)]
+        for row in code_rows(cells)
+    ]
+    groups = [
+        (_TITLES[arrivals], legend(kind), list(_tables(arrivals, kind)))
+        for arrivals, kind in by_arrivals(cells).items()
+        if any(cell.state is CellState.MEASURED for cell in kind)
+    ]
+    return (
+        _environment(html=False)
+        .get_template("report.md.j2")
+        .render(
+            title=f"Benchmark of {manifest.subject.model}" + (f": {caveat}" if caveat else ""),
+            tool=manifest.imported_from,
+            best=said.best or "no figure can be used",
+            answer=answer(manifest, said),
+            validity=validity(manifest, cells),
+            codes=table(["Verdict", "Effect", "Cells", "Such as"], codes, texts=2) if codes else "",
+            findings=findings,
+            groups=groups,
+            unmeasured=_unmeasured(cells),
+            tokens_per_event=figure(most) if most > 1.005 else "",
+            limits=manifest.plan.limits.words,
+            client=_worst(_CLIENT, cells),
+            server=list(_server(cells)),
+            reconciliation=_reconciliation(cells),
+            facts=facts(manifest),
+            deployment=_fenced(deployed, "json") if spec else "",
+            again=again(manifest),
+            command=command(manifest),
+        )
+    )
+
+
+def _environment(*, html: bool) -> Environment:
+    made = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=html,  # noqa: S701  Markdown: the filter `md` escapes
+    )
+    made.filters.update(
+        md=escaped,
+        fenced=_fenced,
+        figure=figure,
+        few=lambda ids: listed(tuple(dict.fromkeys(ids))),
+        words=lambda kind: kind.replace("_", " "),
+    )
+    return made
+
+
+def _tables(arrivals: Arrivals, cells: Sequence[CellResult]) -> Words:
+    """Give headings, which may be empty, and tables: of open loops one, with a line for a rate."""
+    shown = [each for each in _known(METRICS.values(), cells) if each.key not in _NOT_SHOWN]
+    if arrivals in _CLOSED:
+        yield from ((metric.heading, matrix(cells, metric.shown)) for metric in shown)
+        return
+    notes = numbers(cells)
+    lines = [
+        [
+            cell.spec.length_label,
+            cell.spec.load.label,
+            "" if cell.concurrency_mean is None else figure(cell.concurrency_mean),
+            *(in_cell(cell, metric.shown, notes=notes) for metric in shown),
+        ]
+        for cell in sorted(cells, key=_order)
+    ]
+    head = ["Prompt tokens", "Meant", "In flight, mean", *(metric.heading for metric in shown)]
+    yield "", table(head, lines)
+
+
+def _order(cell: CellResult) -> tuple[Any, ...]:
+    return cell.spec.lengths, cell.spec.load.order
+
+
+def _unmeasured(cells: Sequence[CellResult]) -> str:
+    """Say each reason once, with its cells."""
+    reasons: dict[str, list[str]] = {}
+    for cell in cells:
+        if cell.state is not CellState.MEASURED:
+            why = cell.reason or "; ".join(v.because for v in cell.verdicts) or "no reason is known"
+            reasons.setdefault(f"{cell.state}: {escaped(why)}", []).append(cell.id)
+    return "\n".join(f"- {why} ({len(ids)}: {listed(ids)})" for why, ids in reasons.items())
+
+
+def _fenced(words: str, language: str = "") -> str:
+    fence = "```"
+    while fence in words:
+        fence += "`"
+    return f"{fence}{language}\n{words}\n{fence}"
+
+
+MAX_CHARACTERS: Final = 7_500
+"""Less than 2,000 tokens."""
+
+
+def brief(manifest: Manifest, cells: Sequence[CellResult]) -> str:
+    """Give the answer, the findings and the main tables, as many as there is room for."""
+    said = [f"- {finding.text}" for finding in findings(manifest, cells)]
+    head = [f"Best: {headline(manifest, cells).sentence}", "", "Findings:", *said]
+    return main_tables(cells, head="\n".join(head))
+
+
+def main_tables(cells: Sequence[CellResult], room: int = MAX_CHARACTERS, *, head: str = "") -> str:
+    """Give the main tables, as many as so many characters hold."""
+    filled = head
+    for part in _main_tables(cells):
+        if len(filled) + len(part) > room:
+            return f"{filled}\n\nMore tables are in benchmark_report.md."[: room + 60].strip()
+        filled = f"{filled}\n\n{part}"
+    return filled.strip()
+
+
+def _main_tables(cells: Sequence[CellResult]) -> Iterator[str]:
+    if not any(cell.state is CellState.MEASURED for cell in cells):
+        return
+    for group in by_arrivals(cells).values():
+        if said := legend(group):
+            yield said
+        for metric in (METRICS[key] for key in ("output", "ttft_p50", "tpot_p50")):
+            made = matrix(group, metric.shown, corner="Prompt tokens \\ load")
+            yield f"{metric.heading}, by prompt tokens and load:\n\n{made}"
 
 
 def actions(manifest: Manifest, cells: Sequence[CellResult]) -> tuple[str, ...]:
@@ -63,22 +480,32 @@ def actions(manifest: Manifest, cells: Sequence[CellResult]) -> tuple[str, ...]:
     measured = [cell for cell in cells if cell.state is CellState.MEASURED]
     valid = rows(cell for cell in measured if cell.valid)
     limits = known_limits(manifest, valid, measured) if valid else ()
-    found = (
+    spoiled = {
+        code: [c for c in measured if any(v.code is code and v.spoils for v in c.verdicts)]
+        for code in (Code.CLIENT_SATURATED, *_REMEDIES)
+    }
+    remedies = {Code.CLIENT_SATURATED: _better_client(manifest, measured), **_REMEDIES}
+    failed = [cell for cell in cells if cell.state is CellState.FAILED]
+    return (
         *(each.text for each in flag_findings(manifest, valid, limits)),
-        *_moves(limits),
+        *(
+            f"{_BEYOND_FLAGS[limit.cause]} (from {listed_firsts(limit.cells)} on)."
+            for limit in limits
+            if limit.cause in _BEYOND_FLAGS
+        ),
         *_greater(valid),
-        *_client(manifest, measured),
-        *_again(measured),
-        *_failed(cells),
-    )
-    return found[:_MOST]
-
-
-def _moves(limits: Sequence[Limit]) -> Iterator[str]:
-    """Yield what no flag moves."""
-    for limit in limits:
-        if words := _BEYOND_FLAGS.get(limit.cause):
-            yield f"{words} (from {listed_firsts(limit.cells)} on)."
+        *(
+            f"{remedies[code]} ({code} in {len(found):,} cell{'s' if len(found) > 1 else ''}, "
+            f"first {found[0].id})."
+            for code, found in spoiled.items()
+            if found
+        ),
+        *(
+            f"See with diagnose why {len(failed)} cells failed, first {each.id}: "
+            f"{each.reason or 'no reason is known'}."
+            for each in failed[:1]
+        ),
+    )[:8]
 
 
 def _greater(valid: Sequence[Row]) -> Iterator[str]:
@@ -88,55 +515,28 @@ def _greater(valid: Sequence[Row]) -> Iterator[str]:
     counted = [load for load in loads if load.concurrency and not load.requests_per_second]
     if not counted:
         return
-    most = max(counted, key=size)
-    further = [int(size(most)) * times for times in (2, 4)]
+    most = max(counted, key=lambda load: load.size)
+    further = [int(most.size) * times for times in (2, 4)]
     contexts = [row.context for row in growing]
     yield (
-        f"Throughput still grows at {load_in_words(most)}: measure on with run_benchmark("
+        f"Throughput still grows at {most.words}: measure on with run_benchmark("
         f"contexts={contexts[:4]}, concurrencies={further}) to find where it ends."
     )
 
 
-def _client(manifest: Manifest, measured: Sequence[CellResult]) -> Iterator[str]:
-    """Yield how to get a better client; more workers only where their cores were full."""
-    spoiled = [cell for cell in measured if has(cell, Code.CLIENT_SATURATED)]
-    if not spoiled:
-        return
-    cores, full = manifest.host.cores, limit_of("cpu_share")
-    crowded = [
-        cell for cell in spoiled if cell.client and full < cell.client.cpu_share and cores > 1
-    ]
-    if imported_from(manifest):
-        words = "Measure with run_benchmark: the client that measured this was the limit"
-    elif crowded and all(cell.client and cell.client.workers < cores for cell in crowded):
-        words = f"Measure with workers={cores}: the client's one core was full"
-    else:
-        words = (
-            "Measure from a machine that does nothing else, or while this one is idle: it let the "
-            "client wait, and more workers would wait as well"
-        )
-    yield f"{words} (CLIENT_SATURATED in {_counted_actions(spoiled)}, first {spoiled[0].id})."
-
-
-def _again(measured: Sequence[CellResult]) -> Iterator[str]:
-    """Yield, for what spoils cells, how they are measured well."""
-    for code, words in _REMEDIES.items():
-        spoiled = [
-            cell.id for cell in measured if any(v.code is code and v.spoils for v in cell.verdicts)
-        ]
-        if spoiled:
-            yield f"{words} ({code} in {_counted_actions(spoiled)}, first {spoiled[0]})."
-
-
-def _counted_actions(cells: Sequence[object]) -> str:
-    return f"{figure(len(cells))} cell{'s' if len(cells) > 1 else ''}"
-
-
-def _failed(cells: Sequence[CellResult]) -> Iterator[str]:
-    failed = [cell for cell in cells if cell.state is CellState.FAILED]
-    if failed:
-        why = failed[0].reason or "no reason is known"
-        yield f"See with diagnose why {len(failed)} cells failed, first {failed[0].id}: {why}."
+def _better_client(manifest: Manifest, measured: Sequence[CellResult]) -> str:
+    """Say how to get one; more workers only where their cores were full."""
+    if manifest.imported_from:
+        return "Measure with run_benchmark: the client that measured this was the limit"
+    cores, spoiled = manifest.host.cores, [c for c in measured if has(c, Code.CLIENT_SATURATED)]
+    full = limit_of("cpu_share")
+    crowded = [cell.client for cell in spoiled if cell.client and cell.client.cpu_share > full]
+    if crowded and all(client.workers < cores for client in crowded):
+        return f"Measure with workers={cores}: the client's one core was full"
+    return (
+        "Measure from a machine that does nothing else, or while this one is idle: it let the "
+        "client wait, and more workers would wait as well"
+    )
 
 
 _BEYOND_FLAGS: Final[Mapping[Cause, str]] = {
@@ -164,126 +564,78 @@ _REMEDIES: Final[Mapping[Code, str]] = {
 
 
 Field = str | float | None
-Read = Callable[[CellResult], Field]
-
-_CSVFILE_DISTRIBUTIONS: Final = ("ttft", "tpot", "itl", "e2el", "connect")
+_SPREADS: Final = ("ttft", "tpot", "itl", "e2el", "connect")
 _POINTS: Final = ("mean", "p50", "p90", "p95", "p99", "max")
 _SERVER_SECONDS: Final = frozenset(
     {"ttft_mean", "ttft_p50", "itl_mean", "queue_mean", "prefill_mean", "e2el_mean"}
 )
-_COMMANDS: Final = ("=", "+", "-", "@", "\t", "\r")
+_FORMULAS: Final = ("=", "+", "-", "@", "\t", "\r")
 """A text that begins so is a formula to a spreadsheet."""
 
 
-def _success_rate(cell: CellResult) -> float | None:
-    counts = cell.counts
-    return counts.succeeded / counts.measured if counts and counts.measured else None
+def _pairs(values: Mapping[str, float]) -> str:
+    return ";".join(
+        f"{name}={value}" if isinstance(value, int) else f"{name}={value:.6g}"
+        for name, value in values.items()
+    )
 
 
-def _counted_csvfile(name: str) -> Read:
-    return lambda cell: None if cell.counts is None else getattr(cell.counts, name)
-
-
-def _number(name: str) -> Read:
-    return lambda cell: getattr(cell, name)
-
-
-def _size(name: str) -> Read:
-    def read(cell: CellResult) -> Field:
-        distribution = getattr(cell, name)
-        return None if distribution is None else distribution.count
-
-    return read
-
-
-def _seen(view: str, name: str) -> Read:
-    def read(cell: CellResult) -> Field:
-        seen = getattr(cell, view)
-        return None if seen is None else getattr(seen, name)
-
-    return read
-
-
-def _error_bounds(cell: CellResult) -> Field:
-    bounds = cell.client.error_bounds if cell.client else {}
-    return ";".join(f"{name}={seconds:.6g}" for name, seconds in bounds.items())
-
-
-_ARTICLES: Final[Mapping[str, Read]] = {
+COLUMNS: Final[Mapping[str, Value]] = {
+    # The articles' grid file has these, in this order.
     "context_size": lambda c: c.spec.context or None,
-    "concurrency": lambda c: c.spec.load.concurrency,
-    "success_rate": _success_rate,
-    "avg_latency": point("e2el", "mean"),
-    "p95_latency": point("e2el", "p95"),
-    "req_per_sec": _number("request_throughput"),
-    "total_time": _number("window_seconds"),
-    "num_success": _counted_csvfile("succeeded"),
+    "concurrency": at("spec.load.concurrency"),
+    "success_rate": lambda c: (
+        c.counts.succeeded / c.counts.measured if c.counts and c.counts.measured else None
+    ),
+    "avg_latency": at("e2el.mean"),
+    "p95_latency": at("e2el.p95"),
+    "req_per_sec": at("request_throughput"),
+    "total_time": at("window_seconds"),
+    "num_success": at("counts.succeeded"),
     "num_failure": lambda c: c.counts.measured - c.counts.succeeded if c.counts else None,
-}
-"""The columns of the articles' grid file, in its order."""
-
-_CELL: Final[Mapping[str, Read]] = {
-    "cell": lambda c: c.id,
-    "state": lambda c: c.state.value,
+    "cell": at("id"),
+    "state": at("state.value"),
     "valid": lambda c: "true" if c.valid else "false",
     "verdicts": lambda c: ";".join(verdict.code for verdict in c.verdicts),
-    "reason": _number("reason"),
-    "arrivals": lambda c: c.spec.load.arrivals.value,
-    "intended_requests_per_second": lambda c: c.spec.load.requests_per_second,
+    "reason": at("reason"),
+    "arrivals": at("spec.load.arrivals.value"),
+    "intended_requests_per_second": at("spec.load.requests_per_second"),
     "started_at": lambda c: c.started_at.isoformat() if c.started_at else None,
-    "window_seconds": _number("window_seconds"),
-    "wall_seconds": _number("wall_seconds"),
-    "requests_sent": _counted_csvfile("sent"),
-    "requests_measured": _counted_csvfile("measured"),
-    "requests_succeeded": _counted_csvfile("succeeded"),
-    "requests_cut": _counted_csvfile("cut"),
-    "errors": lambda c: (
-        ";".join(f"{name}={n}" for name, n in c.counts.errors.items()) if c.counts else None
-    ),
-    "requests_per_second": _number("request_throughput"),
-    "input_tokens_per_second": _number("input_token_throughput"),
-    "output_tokens_per_second": _number("output_token_throughput"),
-    "reasoning_tokens": _number("reasoning_tokens"),
-    "tokens_per_event": _number("tokens_per_event"),
-    "goodput_requests_per_second": _number("goodput"),
-    "goodput_share": _number("goodput_share"),
-    "concurrency_mean": _number("concurrency_mean"),
-    "output_throughput_relative_half_width": _number("relative_half_width"),
-    "usd_per_1000_requests": _number("usd_per_1000_requests"),
-    "usd_per_million_output_tokens": _number("usd_per_million_output_tokens"),
-    "usd_per_million_tokens": _number("usd_per_million_tokens"),
-}
-
-
-def _distributions() -> dict[str, Read]:
-    counts = {f"{name}_count": _size(name) for name in _CSVFILE_DISTRIBUTIONS}
-    seconds: dict[str, Read] = {
-        f"{name}_{each}_seconds": point(name, each)
-        for name in _CSVFILE_DISTRIBUTIONS
-        for each in _POINTS
-    }
-    return {**counts, **seconds}
-
-
-def _views() -> dict[str, Read]:
-    server = {
-        f"server_{name}{'_seconds' if name in _SERVER_SECONDS else ''}": _seen("server", name)
+    "window_seconds": at("window_seconds"),
+    "wall_seconds": at("wall_seconds"),
+    "requests_sent": at("counts.sent"),
+    "requests_measured": at("counts.measured"),
+    "requests_succeeded": at("counts.succeeded"),
+    "requests_cut": at("counts.cut"),
+    "errors": lambda c: _pairs(c.counts.errors) if c.counts else None,
+    "requests_per_second": at("request_throughput"),
+    "input_tokens_per_second": at("input_token_throughput"),
+    "output_tokens_per_second": at("output_token_throughput"),
+    "reasoning_tokens": at("reasoning_tokens"),
+    "tokens_per_event": at("tokens_per_event"),
+    "goodput_requests_per_second": at("goodput"),
+    "goodput_share": at("goodput_share"),
+    "concurrency_mean": at("concurrency_mean"),
+    "output_throughput_relative_half_width": at("relative_half_width"),
+    "usd_per_1000_requests": at("usd_per_1000_requests"),
+    "usd_per_million_output_tokens": at("usd_per_million_output_tokens"),
+    "usd_per_million_tokens": at("usd_per_million_tokens"),
+    **{f"{name}_count": at(f"{name}.count") for name in _SPREADS},
+    **{f"{name}_{each}_seconds": at(f"{name}.{each}") for name in _SPREADS for each in _POINTS},
+    **{
+        f"server_{name}{'_seconds' if name in _SERVER_SECONDS else ''}": at(f"server.{name}")
         for name in ServerView.model_fields
-    }
-    return {
-        **server,
-        **{f"client_{name}": _seen("client", name) for name in ClientView.model_fields},
-        "client_error_bounds": _error_bounds,
-    }
-
-
-COLUMNS: Final[Mapping[str, Read]] = {**_ARTICLES, **_CELL, **_distributions(), **_views()}
+    },
+    **{f"client_{name}": at(f"client.{name}") for name in ClientView.model_fields},
+    "client_error_bounds": lambda c: _pairs(c.client.error_bounds) if c.client else "",
+}
 """By name, in the file's order; `FILES.md` says what each means. The run's own follow."""
 
 
-def _run(manifest: Manifest) -> dict[str, Field]:
+def csv_text(manifest: Manifest, cells: Sequence[CellResult]) -> str:
+    """Write a header and one row for each cell; a number reads back as the same number."""
     ground, subject = manifest.provenance, manifest.subject
-    return {
+    run: dict[str, Field] = {
         "run_id": manifest.run_id,
         "profile": manifest.plan.profile,
         "model": subject.model,
@@ -295,38 +647,25 @@ def _run(manifest: Manifest) -> dict[str, Field]:
         "usd_per_hour": ground.usd_per_hour,
         "output_tokens_asked": manifest.plan.workload.output_tokens,
     }
-
-
-def csv_text(manifest: Manifest, cells: Sequence[CellResult]) -> str:
-    """Write a header and one row for each cell; a number reads back as the same number."""
-    run = {name: _written(value) for name, value in _run(manifest).items()}
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow([*COLUMNS, *run])
     for cell in cells:
-        writer.writerow([*(_written(read(cell)) for read in COLUMNS.values()), *run.values()])
+        values = (*(read(cell) for read in COLUMNS.values()), *run.values())
+        writer.writerow([_written(value) for value in values])
     return file.getvalue()
 
 
 def _written(value: Field) -> str:
     if isinstance(value, str):
-        return f"'{value}" if value.startswith(_COMMANDS) else value
+        return f"'{value}" if value.startswith(_FORMULAS) else value
     number = known(value)
     return "" if number is None else repr(number)
 
 
-TEMPLATES: Final = Path(__file__).parent / "templates"
-_SCRIPTS: Final = (
-    "page_words.js",
-    "page_heatmap.js",
-    "page_detail.js",
-    "page_table.js",
-    "page_curves.js",
-    "page.js",
+_SCRIPTS: Final = tuple(
+    f"page{part}.js" for part in ("_words", "_heatmap", "_detail", "_table", "_curves", "")
 )
-_PAGE_DISTRIBUTIONS: Final = ("ttft", "tpot", "itl", "e2el")
-
-
 Json = dict[str, Any]
 
 
@@ -337,24 +676,27 @@ def page_text(manifest: Manifest, cells: Sequence[CellResult], findings: Sequenc
     """
     script = "\n".join((TEMPLATES / name).read_text(encoding="utf-8") for name in _SCRIPTS)
     style = (TEMPLATES / "page.css").read_text(encoding="utf-8")
-    metrics = _metrics(manifest, cells)
-    said = headline(manifest, cells)
+    said, caveat = headline(manifest, cells), caveats(manifest)
+    head = f"Benchmark of {manifest.subject.model}"
     return (
-        _environment()
+        _environment(html=True)
         .get_template("report.html.j2")
         .render(
-            title=report_text.name(manifest),
-            model=manifest.subject.model,
-            caveats=report_text.caveats(manifest),
+            title=head + (f": {caveat}" if caveat else ""),
+            head=head,
+            caveats=caveat,
             best=said.best,
-            answer=report_text.answer(manifest, said),
-            validity=report_text.validity(manifest, cells),
+            answer=answer(manifest, said),
+            validity=validity(manifest, cells),
             codes=code_rows(cells),
             findings=findings,
-            facts=report_text.facts(manifest),
-            again=report_text.again_rows(manifest),
-            metrics=metrics,
-            cells=sorted(cells, key=_place),
+            facts=facts(manifest),
+            again=(
+                ("Again, by an agent", again(manifest)),
+                ("Again, from a shell", command(manifest)),
+            ),
+            metrics=_metrics(manifest, cells),
+            cells=sorted(cells, key=lambda cell: (cell.spec.load.arrivals, *_order(cell))),
             script=Markup(script),  # noqa: S704  our own file
             style=Markup(style),  # noqa: S704  our own file
             script_hash=_hash(script),
@@ -372,31 +714,9 @@ def embedded(data: object) -> Markup:
     return Markup(words)  # noqa: S704  no letter of it is markup any more
 
 
-def _place(cell: CellResult) -> tuple[str, tuple[int, int], float, int]:
-    arrivals, rate, concurrency = load_order(cell.spec.load)
-    return arrivals, cell.spec.lengths, rate, concurrency
-
-
 def _hash(words: str) -> str:
     digest = hashlib.sha256(words.encode()).digest()
     return f"sha256-{base64.b64encode(digest).decode()}"
-
-
-def _environment() -> Environment:
-    made = Environment(
-        loader=FileSystemLoader(TEMPLATES),
-        undefined=StrictUndefined,
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    made.filters.update(
-        figure=figure,
-        load=load_label,
-        few=lambda ids: listed(tuple(dict.fromkeys(ids))),
-        words=lambda kind: kind.replace("_", " "),
-    )
-    return made
 
 
 def _metrics(manifest: Manifest, cells: Sequence[CellResult]) -> list[Metric]:
@@ -404,16 +724,15 @@ def _metrics(manifest: Manifest, cells: Sequence[CellResult]) -> list[Metric]:
 
     Where an answer is one token, tokens are requests; the mean E2EL stands in for a median.
     """
-    known = {
-        key: metric
-        for key, metric in METRICS.items()
-        if any(metric.shown(cell) is not None for cell in cells)
-    }
-    if "e2el_p50" in known:
-        known.pop("e2el_mean", None)
+    found = _known(METRICS.values(), cells)
+    twice = {"e2el_mean"} if METRICS["e2el_p50"] in found else set()
     if throughput(manifest, cells).key == "requests":
-        known.pop("output", None)
-    return list(known.values())
+        twice.add("output")
+    return [metric for metric in found if metric.key not in twice]
+
+
+def _known(metrics: Iterable[Metric], cells: Sequence[CellResult]) -> list[Metric]:
+    return [each for each in metrics if any(each.shown(cell) is not None for cell in cells)]
 
 
 def _data(manifest: Manifest, cells: Sequence[CellResult]) -> Json:
@@ -435,17 +754,17 @@ def _data(manifest: Manifest, cells: Sequence[CellResult]) -> Json:
 
 
 def _cell(cell: CellResult) -> Json:
-    load = cell.spec.load
+    spec, load = cell.spec, cell.spec.load
     shown = ((metric.key, metric.shown(cell)) for metric in METRICS.values())
     return {
         "id": cell.id,
-        "context": cell.spec.context,
-        "answer": cell.spec.output_tokens or 0,
-        "length": cell.spec.length_label,
-        "load": load_label(load),
-        "size": load.requests_per_second or load.concurrency or 0,
+        "context": spec.context,
+        "answer": spec.output_tokens or 0,
+        "length": spec.length_label,
+        "load": load.label,
+        "size": load.size,
         "arrivals": load.arrivals.value,
-        "words": f"{cell.spec.prompt_words}, {load_in_words(load)}",
+        "words": f"{spec.prompt_words}, {load.words}",
         "state": cell.state.value,
         "reason": cell.reason,
         "kind": cell.worth.value,
@@ -456,42 +775,35 @@ def _cell(cell: CellResult) -> Json:
         ],
         "values": {key: value for key, value in shown if value is not None},
         "points": {
-            name: _points(spread) for name in _PAGE_DISTRIBUTIONS if (spread := getattr(cell, name))
+            name: {point: known(getattr(spread, point)) for point in _POINTS}
+            for name in ("ttft", "tpot", "itl", "e2el")
+            if (spread := getattr(cell, name))
         },
-        "more": _more(cell),
+        "more": list(_more(cell)),
     }
 
 
-def _points(spread: Distribution) -> Json:
-    return {name: known(getattr(spread, name)) for name in _POINTS}
+_MORE: Final = (
+    _Line("In flight, mean", "concurrency_mean", figure),
+    _Line("95 % interval of throughput, ±", "relative_half_width", percent),
+    _Line("Within the limits", "goodput_share", percent),
+    _Line("Waiting at the engine, mean", "server.requests_waiting_mean", figure),
+    _Line("KV cache in use, most", "server.kv_cache_usage_max", percent),
+    _Line("Prefix cache hit rate", "server.prefix_cache_hit_rate", percent),
+    _Line("Client's CPU, of one core", "client.cpu_share", percent),
+    _Line("Price of 1,000 requests", "usd_per_1000_requests", usd),
+)
 
 
-def _more(cell: CellResult) -> list[tuple[str, str]]:
+def _more(cell: CellResult) -> Words:
     """Give what else is known of a cell, in words."""
-    counts, server, client = cell.counts, cell.server, cell.client
-    rows: list[tuple[str, str | None]] = []
-    if counts:
+    if counts := cell.counts:
         failed = ", ".join(f"{number} {name}" for name, number in counts.errors.items())
-        rows = [
-            ("Requests measured", f"{counts.measured:,}"),
-            ("Failed", failed or f"{counts.measured - counts.succeeded:,}"),
-        ]
-    rows.append(("In flight, mean", _if(cell.concurrency_mean, figure)))
-    rows.append(("95 % interval of throughput, ±", _if(cell.relative_half_width, percent)))
-    rows.append(("Within the limits", _if(cell.goodput_share, percent)))
-    if server:
-        rows.append(("Waiting at the engine, mean", _if(server.requests_waiting_mean, figure)))
-        rows.append(("KV cache in use, most", _if(server.kv_cache_usage_max, percent)))
-        rows.append(("Prefix cache hit rate", _if(server.prefix_cache_hit_rate, percent)))
-    if client:
-        rows.append(("Client's CPU, of one core", _if(client.cpu_share, percent)))
-    rows.append(("Price of 1,000 requests", _if(cell.usd_per_1000_requests, usd)))
-    return [(name, said) for name, said in rows if said is not None]
-
-
-def _if(value: float | None, words: Any) -> str | None:
-    number = known(value)
-    return None if number is None else words(number)
+        yield "Requests measured", f"{counts.measured:,}"
+        yield "Failed", failed or f"{counts.measured - counts.succeeded:,}"
+    for line in _MORE:
+        if (value := known(at(line.path)(cell))) is not None:
+            yield line.title, line.words(value)
 
 
 def write_all(folder: RunFolder) -> None:
@@ -509,6 +821,6 @@ def write_all(folder: RunFolder) -> None:
     cells = tuple({cell.spec: cell for cell in folder.cells()}.values())
     found = findings(manifest, cells)
     folder.write(folder.csv_file, csv_text(manifest, cells))
-    folder.write(folder.report_file, report_text.text(manifest, cells, found))
+    folder.write(folder.report_file, text(manifest, cells, found))
     folder.write(folder.page_file, page_text(manifest, cells, found))
     folder.write(folder.chart_file, chart.png(manifest, cells))

@@ -39,7 +39,6 @@ from benchmark.records import (
     percent,
     usd,
 )
-from benchmark.report_text import load_label, load_order
 from benchmark.server import Seen, Watch, look, read_look
 from core.endpoint import Endpoint
 from core.errors import Busy, DiskFull, EndpointError, OpsError, Unauthorized, WaitedTooLong
@@ -222,7 +221,7 @@ def next_grid_cell(
 def grid_specs(plan: RunPlan) -> Iterator[CellSpec]:
     """Give every cell of the grid, in order."""
     for context in sorted(set(plan.contexts)):
-        for load in sorted(set(plan.loads), key=load_order):
+        for load in sorted(set(plan.loads), key=lambda load: load.order):
             yield CellSpec(context=context, load=load)
 
 
@@ -252,7 +251,7 @@ def _saturated(plan: RunPlan, done: Sequence[CellResult], spec: CellSpec) -> Cel
         return None
     because = (
         f"output throughput grew by {percent(max(0.0, best / _tokens(base) - 1))} from "
-        f"{load_label(base.spec.load)} to {load_label(last.spec.load)} users, limit "
+        f"{base.spec.load.label} to {last.spec.load.label} users, limit "
         f"{percent(GAIN)}; {last.id} stands for it with {figure(_tokens(last))} tokens/s"
     )
     return _skipped(spec, Code.SATURATED_ROW, because)

@@ -437,16 +437,15 @@ def look(folder: RunFolder) -> BenchmarkRun:
     eta, usd = progress.eta_seconds, progress.usd_so_far
     means: dict[str, Any] = {}
     if over and cells:
-        from benchmark import report_text
+        from benchmark import report
         from benchmark.advice import findings
-        from benchmark.report import actions
 
         # What only changes a flag is an action; the tables get the room that the words leave.
         said = findings(manifest, cells)
         decisions = tuple(each.text for each in said if each.kind != "flag")
-        items = actions(manifest, cells)
-        room = report_text.MAX_CHARACTERS - sum(map(len, (*decisions, *items)))
-        tables = report_text.tables(cells, room) or None
+        items = report.actions(manifest, cells)
+        room = report.MAX_CHARACTERS - sum(map(len, (*decisions, *items)))
+        tables = report.main_tables(cells, room) or None
         means = {"key_decisions": decisions, "action_items": items, "report": tables}
     return BenchmarkRun(
         **_about(folder, manifest, progress),

@@ -9,7 +9,6 @@ from typing import Final, NamedTuple
 from benchmark.advice import find_accelerator
 from benchmark.folder import RunFolder
 from benchmark.records import CellResult, Manifest, RunState, figure, seconds, usd
-from benchmark.report_text import imported_from
 from benchmark.run import state_of
 from core.errors import Busy, InvalidArgument, NextStep, NotFound
 from core.records import Record
@@ -137,7 +136,7 @@ class Evidence(NamedTuple):
     @property
     def imported(self) -> bool:
         """Whether another tool measured it."""
-        return imported_from(self.manifest) is not None
+        return self.manifest.imported_from is not None
 
     @property
     def replicas(self) -> int | None:

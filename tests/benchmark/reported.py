@@ -7,7 +7,7 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
-from benchmark import report_text
+from benchmark import report
 from benchmark.advice import findings
 from benchmark.folder import RunFolder
 from benchmark.records import (
@@ -41,7 +41,7 @@ def rows_of(text: str) -> list[dict[str, str]]:
 
 def report_of(cells: Sequence[CellResult], manifest: Manifest | None = None) -> str:
     manifest = manifest or a_manifest()
-    return report_text.text(manifest, cells, findings(manifest, cells))
+    return report.text(manifest, cells, findings(manifest, cells))
 
 
 def at_rate(cell: CellResult, rate: float, arrivals: Arrivals = Arrivals.POISSON) -> CellResult:

@@ -81,10 +81,10 @@ def test_any_name_can_be_drawn() -> None:
 def test_many_lines_differ_in_more_than_colour() -> None:
     """Twelve prompt lengths, twelve pairs of marker and stroke."""
     contexts = tuple(2**n for n in range(3, 15))
-    lines = chart._lines(a_grid(contexts, (1, 8)))
-    assert len({(line.marker, line.dashes) for line in lines}) == 12
-    assert len({(line.colour, line.dashes) for line in lines}) == 12
-    assert [line.length for line in lines if line.band] == ["8", "16,384"]
+    lines = chart.lines(a_grid(contexts, (1, 8)))
+    assert len({(line.style["marker"], line.style["linestyle"]) for line in lines}) == 12
+    assert len({(line.style["color"], line.style["linestyle"]) for line in lines}) == 12
+    assert [line.name for line in lines if line.band] == ["8", "16,384"]
 
 
 def test_colours_are_those_that_colour_blind_people_tell_apart() -> None:
@@ -96,11 +96,11 @@ def test_colours_are_those_that_colour_blind_people_tell_apart() -> None:
 def test_an_imported_run_is_drawn_with_what_it_has() -> None:
     """An article's grid has requests per second and mean E2EL; nothing else gets an axis."""
     made = import_file(ARTICLE, claims=A100)
-    assert [each.middle.key for each in chart._panels(made.manifest, made.cells)] == [
+    assert [middle.key for middle, _ in chart.panels(made.manifest, made.cells)] == [
         "requests", "e2el_mean",
     ]  # fmt: skip
-    ours = chart._panels(a_manifest(), a_grid())
-    assert [each.middle.key for each in ours] == ["output", "ttft_p50", "tpot_p50"]
+    ours = chart.panels(a_manifest(), a_grid())
+    assert [middle.key for middle, _ in ours] == ["output", "ttft_p50", "tpot_p50"]
     assert size_of(chart.png(made.manifest, made.cells)) == (1600, 680)
 
 
@@ -109,6 +109,6 @@ def test_what_must_be_known_first_is_whole_in_the_title() -> None:
     made = import_file(
         ARTICLE, claims=A100.model_copy(update={"accelerator": "A100 " * 40})
     ).manifest
-    first, second = chart._title(made).splitlines()
+    first, second = chart.title(made).splitlines()
     assert first.endswith("...")
     assert second.endswith("not measured here; THE ARTICLES' METHOD, which no decision can rest on")

@@ -11,7 +11,7 @@ import pytest
 from benchmark.import_audit import Claims
 from benchmark.imports import import_file
 from benchmark.records import Arrivals, Code, Worth
-from benchmark.report_text import validity
+from benchmark.report import validity
 from core.errors import InvalidArgument
 from tests.benchmark.importing import HERE, aiperf, cells_of, codes, guidellm, written
 

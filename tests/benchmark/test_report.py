@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmark import commandline, report, report_text
+from benchmark import commandline, report
 from benchmark.folder import RunFolder
 from benchmark.records import (
     Arrivals,
@@ -192,7 +192,7 @@ def test_the_command_that_runs_it_again_is_one(rates: tuple[float, ...]) -> None
     changed = {"loads": tuple(loads) or manifest.plan.loads, "limits": Limits(ttft_seconds=0.5)}
     plan = manifest.plan.model_copy(update=changed)
     model = manifest.subject.model_copy(update={"model": "a model; rm -rf '$HOME'"})
-    words = report_text.command(manifest.model_copy(update={"plan": plan, "subject": model}))
+    words = report.command(manifest.model_copy(update={"plan": plan, "subject": model}))
     assert words
     _, _, _, *given = shlex.split(words)
     read = commandline.parser().parse_args(given)

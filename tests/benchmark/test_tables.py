@@ -3,20 +3,18 @@
 import math
 
 from benchmark.records import CellState, Code, Load
-from benchmark.report_text import (
+from benchmark.report import code_rows
+from benchmark.tables import (
     METRICS,
     by_arrivals,
-    code_rows,
     escaped,
     legend,
-    load_label,
     matrix,
     numbers,
     run_wide,
     table,
-    tally,
 )
-from tests.benchmark.made import a_cell, a_grid, a_manifest, with_verdict
+from tests.benchmark.made import a_cell, a_grid, with_verdict
 
 OUTPUT = METRICS["output"].shown
 
@@ -88,15 +86,6 @@ def test_the_last_result_of_a_cell_counts() -> None:
     assert lines(matrix(cells, OUTPUT))[2] == "| 8 | 50 |"
 
 
-def test_loads_are_named_by_what_they_are() -> None:
-    """Users, rates, or both."""
-    burst = Load.model_validate(
-        {"arrivals": "bursts", "concurrency": 64, "requests_per_second": 12.5}
-    )
-    assert load_label(burst) == "64 at 12.5/s"
-    assert load_label(Load(concurrency=2048)) == "2048"
-
-
 def test_cells_of_other_arrivals_are_kept_apart() -> None:
     """A burst's row is no closed loop's."""
     once = a_cell().model_copy(
@@ -114,55 +103,6 @@ def test_no_text_breaks_a_table_or_becomes_markup() -> None:
     said = escaped("a|b\n<img src=x> `c` [d](e) ~~f~~ my_model_1")
     assert said == r"a\|b &lt;img src=x&gt; \`c\` \[d\](e) \~\~f\~\~ my_model_1"
     assert table(["a", "b"], [["c", "1"]]) == "| a | b |\n| --- | ---: |\n| c | 1 |"
-
-
-def test_the_tally_counts_every_cell_once() -> None:
-    """Valid and spoiled together are what was measured."""
-    cells = list(a_grid())
-    cells[0] = with_verdict(cells[0], Code.KV_QUEUED)
-    cells[1] = with_verdict(cells[1], Code.COLD)
-    cells[2] = a_cell(8, 32, state=CellState.SKIPPED)
-    cells[3] = a_cell(8, 128, state=CellState.FAILED)
-    found = tally(a_manifest(), cells[:-1])
-    assert found._asdict() == {
-        "planned": 12,
-        "decided": 11,
-        "measured": 9,
-        "valid": 8,
-        "marked": 1,
-        "relative": 0,
-        "spoiled": 1,
-        "skipped": 1,
-        "failed": 1,
-    }
-
-
-def worst_of(code: Code, *words: str) -> str:
-    cells = [with_verdict(a_cell(8, n), code, because) for n, because in enumerate(words, start=1)]
-    return code_rows(cells)[0].worst
-
-
-def test_the_worst_figure_of_a_code_is_told() -> None:
-    """It is the one farthest from its limit, in whichever unit or direction."""
-    cached = ("hit rate 3.1 %, limit 1 %", "hit rate 43.1 %, limit 1 %", "hit rate 9 %, limit 1 %")
-    assert worst_of(Code.PREFIX_CACHED, *cached) == cached[1]
-    few = ("29 answers, 30 wanted", "3 answers, 30 wanted; p99 = the slowest")
-    assert worst_of(Code.TOO_FEW_SAMPLES, *few) == few[1]
-    late = ("send p99 90 ms, limit 5 ms", "send p99 1.2 s, limit 5 ms")
-    assert worst_of(Code.CLIENT_SATURATED, *late) == late[1]
-    gone = ("3 of 10 requests timed out", "20 of 1000 requests timed out")
-    assert worst_of(Code.TIMEOUTS, *gone) == gone[0]
-    cold = (
-        "median TTFT 50 ms in the first third of the window, 20 ms in the last; limit 1.3 times",
-        "median TTFT 10 ms in the first third of the window, 9 ms in the last; limit 1.3 times",
-    )
-    assert worst_of(Code.COLD, *cold) == cold[0]
-    queued = (
-        "KV cache 100 % full, 96 requests waiting on average",
-        "KV cache 99 % full, 2 requests waiting on average",
-    )
-    assert worst_of(Code.KV_QUEUED, *queued) == queued[0]
-    assert worst_of(Code.SIMULATED, "no figure") == "no figure"
 
 
 def test_codes_that_spoil_come_first() -> None:
