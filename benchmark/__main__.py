@@ -18,7 +18,7 @@ from pydantic import SecretStr
 
 from benchmark import commandline, compare, imports, profiles, report, server
 from benchmark.advice import headline
-from benchmark.commandline import clock, counted, live_on
+from benchmark.commandline import Lines, clock, counted
 from benchmark.folder import RunFolder
 from benchmark.import_audit import Claims
 from benchmark.records import Progress, RunState
@@ -85,7 +85,7 @@ def _resume(words: Namespace) -> int:
 def _measure(folder: RunFolder, key: SecretStr | None) -> int:
     _log_to(folder.log_file)
     print(folder.path, file=sys.stderr)
-    show = live_on(sys.stdout, folder.manifest().plan, folder.cells())
+    show = Lines(sys.stdout)
 
     patience = PATIENCE_SECONDS * Settings().patience_scale
 
@@ -160,11 +160,9 @@ def _state(name: str, progress: Progress) -> str:
 
 
 def _compare(words: Namespace) -> int:
-    from benchmark.compare_report import write_comparison
-
     runs = [compare.load(_folder_of(words, run)) for run in words.runs]
     path = words.file or _runs(words) / compare.file_name(compare.names(runs))
-    made = write_comparison(runs, path)
+    made = compare.write_comparison(runs, path)
     print(made.summary())
     print(path)
     return 0

@@ -4,7 +4,7 @@ import itertools
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -13,14 +13,13 @@ from numpy import typing as npt
 
 from benchmark import parquet
 from benchmark.advice import find_accelerator, flags_of, known, rows
-from benchmark.folder import RunFolder
+from benchmark.folder import RunFolder, replace
 from benchmark.records import (
     OF_BURSTS,
     PRICED,
     Arrivals,
     CellResult,
     CellState,
-    Distribution,
     Finding,
     Load,
     Manifest,
@@ -30,13 +29,13 @@ from benchmark.records import (
     usd,
 )
 from benchmark.samples import Outcome, Samples
-from core.errors import InvalidArgument, NextStep, NotFound
+from benchmark.tables import METRICS, escaped, matrix, table
+from core.errors import DiskFull, InvalidArgument, NextStep, NotFound
 from core.records import Answer, Record
 from planner.places import places
 
 _SHORT_ROWS: Final = 3
 _SHORT_LIST: Final = 6
-_SHORT_FINDINGS: Final = 6
 
 T = TypeVar("T")
 
@@ -170,7 +169,7 @@ class Comparison(Answer):
         """Return the findings and the files; the first finding is the summary."""
         return {
             "runs": [f"{side.name}: {side.run_id}" for side in self.runs[:_SHORT_LIST]],
-            "findings": [each.text for each in self.findings[1:_SHORT_FINDINGS]],
+            "findings": [each.text for each in self.findings[1:_SHORT_LIST]],
             "file": self.file,
             "chart": self.chart,
         }
@@ -190,39 +189,37 @@ class Comparison(Answer):
 
     def short(self) -> "Comparison":
         """Give what an agent reads, at most 2,000 tokens; the file has the rest."""
-        sides = tuple(_short(side, self.axes) for side in self.runs)
-        return self.model_copy(
-            update={
-                "runs": sides[:_SHORT_LIST],
-                "cells": (),
-                "scaling": _spread(self.scaling, _SHORT_LIST),
-                "crossovers": _spread(self.crossovers, _SHORT_LIST),
-                "findings": tuple(
-                    each.model_copy(update={"cells": each.cells[:_SHORT_ROWS]})
-                    for each in self.findings
-                ),
-            }
+
+        def few(values: tuple[T, ...], most: int) -> tuple[T, ...]:
+            step = max(1.0, (len(values) - 1) / (most - 1))
+            return tuple(values[round(n * step)] for n in range(min(most, len(values))))
+
+        sides = (
+            side.model_copy(
+                update={
+                    "axes": {name: side.axes[name] for name in self.axes},
+                    "best": few(side.best, _SHORT_ROWS),
+                }
+            )
+            for side in self.runs[:_SHORT_LIST]
         )
+        findings = (
+            each.model_copy(update={"cells": each.cells[:_SHORT_ROWS]}) for each in self.findings
+        )
+        update = {
+            "runs": tuple(sides),
+            "cells": (),
+            "scaling": few(self.scaling, _SHORT_LIST),
+            "crossovers": few(self.crossovers, _SHORT_LIST),
+            "findings": tuple(findings),
+        }
+        return self.model_copy(update=update)
 
 
 ARTICLE_WARNING: Final = (
     "Every run is one burst of requests and its drain: the ratios say nothing of decoding and of "
     "serving under a steady load."
 )
-
-
-def _short(side: Side, differing: tuple[str, ...]) -> Side:
-    axes = {name: value for name, value in side.axes.items() if name in differing}
-    best = _spread(side.best, _SHORT_ROWS)
-    return side.model_copy(update={"axes": axes, "best": best})
-
-
-def _spread(values: tuple[T, ...], most: int) -> tuple[T, ...]:
-    """Keep some, from the first to the last."""
-    if len(values) <= most:
-        return values
-    step = (len(values) - 1) / (most - 1)
-    return tuple(values[round(number * step)] for number in range(most))
 
 
 _METHOD: Final = ("api", "output_tokens", "fixed_output", "prefix_share", "dataset")
@@ -495,178 +492,127 @@ def _student(freedom: int) -> float:
 
 
 _MOST: Final = 10
+COMPARE: Final = "compare"
+DISTRUST: Final = "distrust"
 
 
 def comparison_findings(made: Comparison) -> tuple[Finding, ...]:
     """Say what to conclude, the most important first."""
+    found = [
+        Finding.model_validate({"kind": kind, "text": text, "cells": cells})
+        for kind, text, cells in _conclusions(made)
+    ]
+    return tuple(sorted(found, key=lambda each: each.kind != COMPARE)[:_MOST])
+
+
+Conclusions = Iterator[tuple[str, str, tuple[str, ...]]]
+"""Kinds of findings, their texts and their cells."""
+
+
+def _conclusions(made: Comparison) -> Conclusions:
     base = made.runs[0]
-    found: list[Finding] = []
     for side in made.runs[1:]:
         ratios = [each for each in made.cells if each.run == side.name]
         if not ratios:
-            found.append(_nothing(base, side))
+            yield DISTRUST, f"{side.name} and {base.name} have no usable cell in common.", ()
             continue
-        found.append(_overall(base, side, ratios))
-        found += _latency_comparison_findings(base, side, ratios)
-        found += _prices(base, side)
-        found += _crossing(made, side)
-        found += _scaling_comparison_findings(
-            base, side, [each for each in made.scaling if each.run == side.name]
-        )
-    found += _saturations(made.runs)
-    found += _excluded(made)
-    return tuple(sorted(found, key=lambda each: each.kind != "compare")[:_MOST])
-
-
-def _nothing(base: Side, side: Side) -> Finding:
-    return Finding(
-        kind="distrust",
-        text=f"{side.name} and {base.name} have no usable cell in common.",
-        cells=(),
-    )
-
-
-def _overall(base: Side, side: Side, ratios: Sequence[CellRatio]) -> Finding:
-    values = [each.throughput.value for each in ratios]
-    least = min(ratios, key=lambda each: each.throughput.value)
-    most = max(ratios, key=lambda each: each.throughput.value)
-    return Finding(
-        kind="compare",
-        text=f"{side.name} gives {figure(_mean(values))} times the throughput of {base.name} over "
-        f"{len(ratios)} common cells, from {figure(least.throughput.value)} at {least.cell} to "
-        f"{figure(most.throughput.value)} at {most.cell}; {_sure(ratios)}.",
-        cells=(least.cell, most.cell),
-    )
-
-
-def _sure(ratios: Sequence[CellRatio]) -> str:
-    known = [each for each in ratios if each.deciding.significant is not None]
-    if not known:
-        return "the files hold no spread, so no difference is tested"
-    sure = [each for each in known if each.deciding.significant]
-    better = sum(each.better > 1 for each in sure)
-    return (
-        f"of {len(known)} cells with an interval it is better in {better} and worse in "
-        f"{len(sure) - better} at 95 %"
-    )
-
-
-def _latency_comparison_findings(
-    base: Side, side: Side, ratios: Sequence[CellRatio]
-) -> Iterator[Finding]:
-    known = {
-        name.upper(): [(each, found.value) for each in ratios if (found := getattr(each, name))]
-        for name in ("ttft", "tpot", "e2el")
-    }
-    words = [
-        f"{name} is {figure(_mean([value for _, value in pairs]))} times"
-        for name, pairs in known.items()
-        if pairs
-    ]
-    if words:
-        yield Finding(
-            kind="compare",
-            text=f"Of {side.name} the mean {listed(words)} that of {base.name} (geometric mean "
-            f"over the common cells).",
-            cells=tuple(each.cell for each in ratios[:3]),
-        )
-
-
-def _prices(base: Side, side: Side) -> Iterator[Finding]:
-    pairs = [
-        (one, two, one.usd_per_million_tokens, two.usd_per_million_tokens)
-        for one, two in _common(base, side)
-        if one.usd_per_million_tokens and two.usd_per_million_tokens
-    ]
-    if not pairs:
-        return
-    ratios = sorted(
-        (second / first, two.context, second, first)
-        for one, two, first, second in pairs
-        if first and second
-    )
-    ends = [ratios[0]] if ratios[0][0] == ratios[-1][0] else [ratios[0], ratios[-1]]
-    words = " and ".join(
-        f"{figure(times)} times as much at {context:,} prompt tokens "
-        f"({usd(second)} against {usd(first)})"
-        for times, context, second, first in ends
-    )
-    yield Finding(
-        kind="compare",
-        text=f"At the best load of each, a {PRICED} costs on {side.name}, held against "
-        f"{base.name}, {words}.",
-        cells=(),
-    )
-
-
-def _crossing(made: Comparison, side: Side) -> Iterator[Finding]:
-    mine = [each for each in made.crossovers if each.run == side.name]
-    if mine:
-        words = [
+        yield from _ratios_told(base, side, ratios)
+        yield from ((COMPARE, text, ()) for text in _prices(base, side))
+        crossed = [
             f"at {each.context:,} prompt tokens between {each.below} and {each.above} (about "
             f"{figure(each.at)}) from {each.better_below} to {each.better_above}"
-            for each in mine
+            for each in made.crossovers
+            if each.run == side.name
         ]
-        yield Finding(
-            kind="compare", text=f"The better one changes {listed(words, most=3)}.", cells=()
+        if crossed:
+            yield COMPARE, f"The better one changes {listed(crossed, most=3)}.", ()
+        scaling = [each for each in made.scaling if each.run == side.name and each.efficiency]
+        if scaling:
+            first, last = scaling[0], scaling[-1]
+            best = max(scaling, key=lambda each: each.factor)
+            text = (
+                f"From {base.name} to {side.name} throughput scales {figure(first.factor)} times "
+                f"at {first.load} and {figure(last.factor)} times at {last.load}, at most "
+                f"{figure(best.factor)} times at {best.load}: {percent(best.efficiency or 0)} of "
+                "what the number of accelerators promises."
+            )
+            yield COMPARE, text, ()
+    yield from _saturations(made.runs)
+    spoiled = [
+        f"{side.cells_spoiled} of {side.name} ("
+        + listed([f"{code} {count}" for code, count in side.spoiled_by.items()])
+        + ")"
+        for side in made.runs
+        if side.cells_spoiled
+    ]
+    if spoiled:
+        yield DISTRUST, f"Spoiled cells are left out: {'; '.join(spoiled)}.", ()
+    if made.article_method:
+        yield DISTRUST, ARTICLE_WARNING, ()
+
+
+def _ratios_told(base: Side, side: Side, ratios: Sequence[CellRatio]) -> Conclusions:
+    by_rate = sorted(ratios, key=lambda each: each.throughput.value)
+    least, most = by_rate[0], by_rate[-1]
+    known = [each for each in ratios if each.deciding.significant is not None]
+    sure = "the files hold no spread, so no difference is tested"
+    if known:
+        better = [each.better > 1 for each in known if each.deciding.significant]
+        sure = (
+            f"of {len(known)} cells with an interval it is better in {sum(better)} and worse in "
+            f"{len(better) - sum(better)} at 95 %"
+        )
+    text = (
+        f"{side.name} gives {figure(_mean([each.throughput.value for each in ratios]))} times the "
+        f"throughput of {base.name} over {len(ratios)} common cells, from "
+        f"{figure(least.throughput.value)} at {least.cell} to {figure(most.throughput.value)} at "
+        f"{most.cell}; {sure}."
+    )
+    yield COMPARE, text, (least.cell, most.cell)
+    words = []
+    for name in ("ttft", "tpot", "e2el"):
+        values = [found.value for each in ratios if (found := getattr(each, name))]
+        if values:
+            words.append(f"{name.upper()} is {figure(_mean(values))} times")
+    if words:
+        text = (
+            f"Of {side.name} the mean {listed(words)} that of {base.name} (geometric mean over "
+            "the common cells)."
+        )
+        yield COMPARE, text, tuple(each.cell for each in ratios[:3])
+
+
+def _prices(base: Side, side: Side) -> Iterator[str]:
+    first = {row.context: row.usd_per_million_tokens for row in base.best}
+    ratios = sorted(
+        (price / reference, row.context, price, reference)
+        for row in side.best
+        if (price := row.usd_per_million_tokens) and (reference := first.get(row.context))
+    )
+    if ratios:
+        ends = [ratios[0]] if ratios[0][0] == ratios[-1][0] else [ratios[0], ratios[-1]]
+        words = " and ".join(
+            f"{figure(times)} times as much at {context:,} prompt tokens "
+            f"({usd(price)} against {usd(reference)})"
+            for times, context, price, reference in ends
+        )
+        yield (
+            f"At the best load of each, a {PRICED} costs on {side.name}, held against "
+            f"{base.name}, {words}."
         )
 
 
-def _scaling_comparison_findings(
-    base: Side, side: Side, scaling: Sequence[Scaling]
-) -> Iterator[Finding]:
-    if not scaling or scaling[0].efficiency is None:
-        return
-    first, last = scaling[0], scaling[-1]
-    best = max(scaling, key=lambda each: each.factor)
-    yield Finding(
-        kind="compare",
-        text=f"From {base.name} to {side.name} throughput scales {figure(first.factor)} times at "
-        f"{first.load} and {figure(last.factor)} times at {last.load}, at most "
-        f"{figure(best.factor)} times at {best.load}: {percent(best.efficiency or 0)} of what the "
-        f"number of accelerators promises.",
-        cells=(),
-    )
-
-
-def _saturations(sides: Sequence[Side]) -> Iterator[Finding]:
-    shared = {row.context for row in sides[0].best}
-    shared = shared.intersection(*({row.context for row in side.best} for side in sides))
+def _saturations(sides: Sequence[Side]) -> Conclusions:
+    shared = set.intersection(*({row.context for row in side.best} for side in sides))
     reached = [
-        (side.name, row)
+        f"{side.name} with {row.saturation}"
         for side in sides
         for row in side.best
-        if row.saturated and shared and row.context == max(shared)
+        if row.saturated and row.context == max(shared, default=None)
     ]
     if reached:
-        words = "; ".join(f"{name} with {row.saturation}" for name, row in reached)
-        yield Finding(
-            kind="saturation",
-            text=f"At {max(shared):,} prompt tokens 95 % of the best throughput is reached by "
-            f"{words}.",
-            cells=(),
-        )
-
-
-def _excluded(made: Comparison) -> Iterator[Finding]:
-    spoiled = [side for side in made.runs if side.cells_spoiled]
-    if spoiled:
-        words = "; ".join(
-            f"{side.cells_spoiled} of {side.name} ("
-            + listed([f"{code} {count}" for code, count in side.spoiled_by.items()])
-            + ")"
-            for side in spoiled
-        )
-        yield Finding(kind="distrust", text=f"Spoiled cells are left out: {words}.", cells=())
-    if made.article_method:
-        yield Finding(kind="distrust", text=ARTICLE_WARNING, cells=())
-
-
-def _common(base: Side, side: Side) -> Iterator[tuple[RowBest, RowBest]]:
-    known = {row.context: row for row in base.best}
-    for row in side.best:
-        if row.context in known:
-            yield known[row.context], row
+        head = f"At {max(shared):,} prompt tokens 95 % of the best throughput is reached by"
+        yield "saturation", f"{head} {'; '.join(reached)}.", ()
 
 
 def _mean(values: Sequence[float]) -> float:
@@ -775,58 +721,48 @@ def _ratios(
         two = other[1].get(cell_id)
         if two is None:
             continue
-        blocks_one = blocks(first[0].samples, one)
-        blocks_two = blocks(other[0].samples, two)
-        throughput = _throughput(one, two, (blocks_one, blocks_two))
+        cuts = blocks(first[0].samples, one), blocks(other[0].samples, two)
+        throughput = _throughput(one, two, cuts)
+        price = None
+        if one.usd_per_million_tokens and two.usd_per_million_tokens:
+            # A token's price has the spread of the throughput that it is computed from.
+            value = two.usd_per_million_tokens / one.usd_per_million_tokens
+            price = Ratio(value=value)
+            if throughput.low is not None and throughput.high is not None:
+                scale = value * throughput.value
+                low, high = scale / throughput.high, scale / throughput.low
+                price = Ratio(value=value, low=low, high=high)
         yield CellRatio(
             cell=cell_id,
             context=one.spec.context,
             load=one.spec.load,
             run=name,
             throughput=throughput,
-            **{
-                figure: _latency(figure, (one, two), (blocks_one, blocks_two))
-                for figure in ("ttft", "tpot", "e2el")
-            },
-            usd_per_million_tokens=_price(one, two, throughput),
+            **{figure: _latency(figure, one, two, cuts) for figure in ("ttft", "tpot", "e2el")},
+            usd_per_million_tokens=price,
         )
 
 
-def _throughput(one: CellResult, two: CellResult, blocks: tuple[Cut, Cut]) -> Ratio:
+def _throughput(one: CellResult, two: CellResult, cuts: tuple[Cut, Cut]) -> Ratio:
     value = (two.request_throughput or 0) / (one.request_throughput or 1)
-    first, other = (cut.get("throughput") for cut in blocks)
-    if first is not None and other is not None:
-        return ratio(value, first, other)
     if one.spec.load.arrivals is Arrivals.ONCE:
         return Ratio(value=value)
-    return from_half_widths(value, one.relative_half_width, two.relative_half_width)
+    return _between(value, "throughput", cuts) or from_half_widths(
+        value, one.relative_half_width, two.relative_half_width
+    )
 
 
-def _latency(
-    figure: str,
-    cells: tuple[CellResult, CellResult],
-    blocks: tuple[Cut, Cut],
-) -> Ratio | None:
-    spreads: list[Distribution | None] = [getattr(cell, figure) for cell in cells]
-    one, two = spreads
-    if one is None or two is None or not one.mean > 0 or not two.mean > 0:
+def _latency(figure: str, one: CellResult, two: CellResult, cuts: tuple[Cut, Cut]) -> Ratio | None:
+    first, other = getattr(one, figure), getattr(two, figure)
+    if first is None or other is None or not first.mean > 0 or not other.mean > 0:
         return None
-    first, other = (cut.get(figure) for cut in blocks)
-    value = two.mean / one.mean
-    if first is None or other is None:
-        return Ratio(value=value)
-    return ratio(value, first, other)
+    value = other.mean / first.mean
+    return _between(value, figure, cuts) or Ratio(value=value)
 
 
-def _price(one: CellResult, two: CellResult, throughput: Ratio) -> Ratio | None:
-    """A token's price has the spread of the throughput that it is computed from."""
-    if not one.usd_per_million_tokens or not two.usd_per_million_tokens:
-        return None
-    value = two.usd_per_million_tokens / one.usd_per_million_tokens
-    if throughput.low is None or throughput.high is None:
-        return Ratio(value=value)
-    scale = value * throughput.value
-    return Ratio(value=value, low=scale / throughput.high, high=scale / throughput.low)
+def _between(value: float, figure: str, cuts: tuple[Cut, Cut]) -> Ratio | None:
+    first, other = (cut.get(figure) for cut in cuts)
+    return None if first is None or other is None else ratio(value, first, other)
 
 
 def _scaling(
@@ -838,13 +774,13 @@ def _scaling(
         count = chips(run.manifest)
         times = count / base if base and count and count != base else None
         for load in sorted({each.load for each in mine}, key=lambda load: load.size):
-            logs = [math.log(each.throughput.value) for each in mine if each.load == load]
-            factor = math.exp(sum(logs) / len(logs))
+            values = [each.throughput.value for each in mine if each.load == load]
+            factor = _mean(values)
             yield Scaling(
                 run=name,
                 load=load.words,
                 factor=factor,
-                lengths=len(logs),
+                lengths=len(values),
                 efficiency=factor / times if times else None,
             )
 
@@ -873,14 +809,149 @@ def _decided(each: CellRatio) -> bool:
 
 def _crossover(base: str, below: CellRatio, above: CellRatio) -> Crossover:
     low, high = math.log(below.better), math.log(above.better)
-    share = low / (low - high)
     left, right = math.log(below.load.size), math.log(above.load.size)
     return Crossover(
         run=below.run,
         context=below.context,
         below=below.load.words,
         above=above.load.words,
-        at=math.exp(left + share * (right - left)),
+        at=math.exp(left + low / (low - high) * (right - left)),
         better_below=below.run if low > 0 else base,
         better_above=below.run if high > 0 else base,
     )
+
+
+_RATIOS: Final[tuple[tuple[str, Callable[[CellRatio], Ratio | None]], ...]] = (
+    ("throughput (requests/s, above 1 is better)", lambda each: each.throughput),
+    ("mean TTFT (below 1 is better)", lambda each: each.ttft),
+    ("mean TPOT (below 1 is better)", lambda each: each.tpot),
+    ("mean E2EL (below 1 is better)", lambda each: each.e2el),
+    (f"$ per {PRICED}; below 1 is better", lambda each: each.usd_per_million_tokens),
+)
+
+
+def write_comparison(runs: Sequence[Loaded], path: Path) -> Comparison:
+    """Compare runs and write the file `path`, such as tpu_v6e4_vs_v6e1_comparison.md, and a chart.
+
+    Raises:
+        InvalidArgument: Workload or method differ, or no cell is usable in all runs' grids.
+        DiskFull: The files cannot be written.
+    """
+    from benchmark.chart import draw  # noqa: PLC0415  matplotlib: a second
+
+    made = compare(runs)
+    chart = path.with_suffix(".png")
+    used = [tuple(usable(run).values()) for run in runs]
+    made = made.model_copy(update={"file": str(path), "chart": str(chart)})
+    try:
+        draw(chart, [side.name for side in made.runs], used)
+        replace(path, "\n".join(_document(made, used, chart.name)) + "\n")
+    except OSError as exc:
+        raise DiskFull(
+            f"{path.name} cannot be written.",
+            fix="Make room there, or name another.",
+            cause=str(exc),
+        ) from exc
+    return made
+
+
+def _document(made: Comparison, used: Sequence[Sequence[CellResult]], chart: str) -> Iterator[str]:
+    first, *others = made.runs
+    yield f"# {' against '.join(escaped(side.name) for side in made.runs)}\n"
+    yield f"{escaped(made.summary())}\n"
+    yield from (f"> {escaped(warning)}\n" for warning in made.warnings())
+    yield f"![Throughput and latency against load]({chart})\n"
+    yield "## Findings\n"
+    yield from (f"* {escaped(finding.text)}" for finding in made.findings)
+    yield "\n## Runs\n"
+    rows = [[name, *(escaped(side.axes[name]) for side in made.runs)] for name in made.axes]
+    rows.append(["run", *(escaped(side.run_id) for side in made.runs)])
+    rows.append(["cells used", *(str(side.cells_used) for side in made.runs)])
+    rows.append(["cells left out", *(str(side.cells_spoiled) for side in made.runs)])
+    yield table(["", *(escaped(side.name) for side in made.runs)], rows)
+    alike = (f"{name} {said}" for name, said in first.axes.items() if name not in made.axes)
+    yield f"\nAlike: {escaped(', '.join(alike))}."
+    yield "\n## Throughput (requests/s)\n"
+    for side, cells in zip(made.runs, used, strict=True):
+        yield f"### {escaped(side.name)}\n"
+        yield f"{matrix(cells, METRICS['requests'].shown)}\n"
+    for side in others:
+        yield f"## {escaped(side.name)} over {escaped(first.name)}\n"
+        yield "A ratio in **bold** differs from 1 at 95 %; in brackets its interval.\n"
+        mine = [each for each in made.cells if each.run == side.name]
+        for title, of in _RATIOS:
+            if known := [(each, found) for each in mine if (found := of(each)) is not None]:
+                yield f"### {title}\n"
+                yield f"{_ratio_matrix(known)}\n"
+    yield from _lists(made)
+    yield "\n## Method\n"
+    yield (
+        "Workload and method are the same in all runs; spoiled cells are left out of every figure. "
+        "Intervals are 95 %, from 1,000 resamples of stretches of the window that are each at "
+        "least as long as a request, and from the cells' own intervals where requests were not "
+        f"kept. Of {len(made.cells)} ratios tested so, about {len(made.cells) / 20:.0f} would "
+        "look significant by chance alone."
+    )
+
+
+def _ratio_matrix(known: Sequence[tuple[CellRatio, Ratio]]) -> str:
+    """Lay ratios out by hand: they carry intervals that one figure does not."""
+    loads = sorted({each.load for each, _ in known}, key=lambda load: load.order)
+    found = {(each.context, each.load): _shown(value) for each, value in known}
+    rows = [
+        [f"{context:,}", *(found.get((context, load), "") for load in loads)]
+        for context in sorted({each.context for each, _ in known})
+    ]
+    return table(["Prompt tokens", *(load.label for load in loads)], rows)
+
+
+def _shown(value: Ratio) -> str:
+    shown = f"**{figure(value.value)}**" if value.significant else figure(value.value)
+    if value.low is None or value.high is None:
+        return shown
+    return f"{shown} ({figure(value.low)} to {figure(value.high)})"
+
+
+def _lists(made: Comparison) -> Iterator[str]:
+    yield "## Saturation and price\n"
+    head = ["Run", "Prompt tokens", "95 % of the best at", "Best at", "Throughput"]
+    best = (
+        [
+            escaped(side.name),
+            f"{row.context:,}",
+            row.saturation if row.saturated else "not reached",
+            row.load,
+            f"{figure(row.throughput)} {row.unit}",
+            "" if row.usd_per_million_tokens is None else usd(row.usd_per_million_tokens),
+        ]
+        for side in made.runs
+        for row in side.best
+    )
+    yield table([*head, f"$ per {PRICED}"], best)
+    yield "\n## Scaling by load\n"
+    scaling = (
+        [
+            escaped(each.run),
+            each.load,
+            figure(each.factor),
+            str(each.lengths),
+            "" if each.efficiency is None else percent(each.efficiency),
+        ]
+        for each in made.scaling
+    )
+    yield table(["Run", "Load", "Times the throughput", "Lengths", "Of ideal scaling"], scaling)
+    yield "\n## Crossovers\n"
+    if not made.crossovers:
+        yield "None: one run is the better one at every load of a prompt length.\n"
+        return
+    crossed = (
+        [
+            f"{each.context:,}",
+            f"{each.below} to {each.above}",
+            figure(each.at),
+            escaped(each.better_below),
+            escaped(each.better_above),
+        ]
+        for each in made.crossovers
+    )
+    yield table(["Prompt tokens", "Between", "About", "Better below", "Better above"], crossed)

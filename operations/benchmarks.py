@@ -9,9 +9,8 @@ from typing import Any, Final
 
 import anyio
 
-from benchmark import compare_report
 from benchmark.advice import Headline, headline
-from benchmark.compare import chips, load
+from benchmark.compare import chips, file_name, load, names, write_comparison
 from benchmark.folder import RunFolder
 from benchmark.records import CellState, Manifest, Progress, RunState, Worth
 from benchmark.run import state_of
@@ -572,7 +571,7 @@ def _made(runtime: Runtime, name: str, kept: list[Path]) -> Path:
     # Scaling is told from fewer accelerators to more, whichever the name puts first.
     loaded.sort(key=lambda each: chips(each.manifest) or 0)
     path = folder_of_runs(runtime) / name
-    compare_report.write_comparison(loaded, path)
+    write_comparison(loaded, path)
     return path
 
 
@@ -597,8 +596,6 @@ async def compare(runtime: Runtime, benchmarks: Sequence[str], file: str | None)
         NotFound: One of the runs, or the file, is not there.
         InvalidArgument: They were measured in different ways, or the name is none.
     """
-    from benchmark import compare, compare_report
-
     if file is not None and not _FILE_NAME.fullmatch(file):
         raise InvalidArgument(
             f"{file[:60]!r} is no name for the file.",
@@ -606,9 +603,9 @@ async def compare(runtime: Runtime, benchmarks: Sequence[str], file: str | None)
         )
     if not benchmarks:
         return await anyio.to_thread.run_sync(printed, runtime, file)
-    loaded = [compare.load(folder) for folder in runs_meant(runtime, benchmarks)]
-    path = folder_of_runs(runtime) / (file or compare.file_name(compare.names(loaded)))
-    made = await anyio.to_thread.run_sync(compare_report.write_comparison, loaded, path)
+    loaded = [load(folder) for folder in runs_meant(runtime, benchmarks)]
+    path = folder_of_runs(runtime) / (file or file_name(names(loaded)))
+    made = await anyio.to_thread.run_sync(write_comparison, loaded, path)
     return made.short()
 
 

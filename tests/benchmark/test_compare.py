@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from benchmark.advice import find_accelerator
-from benchmark.compare import Loaded, axes, compare, file_name, load, names
-from benchmark.compare_report import write_comparison
+from benchmark.compare import Loaded, axes, compare, file_name, load, names, write_comparison
 from benchmark.folder import RunFolder
 from benchmark.records import Arrivals, CellSpec, Code, Load
 from core.errors import DiskFull, InvalidArgument, NotFound
