@@ -213,7 +213,7 @@ def line(cell: CellResult) -> str:
         return f"{cell.id}: skipped. {cell.reason}"
     if cell.state is CellState.FAILED:
         return f"{cell.id}: failed. {cell.reason} {codes}".rstrip()
-    shown = (
+    shown: tuple[tuple[str, Callable[[float], str]], ...] = (
         ("output_token_throughput", lambda tokens: f"{figure(tokens)} tok/s"),
         ("ttft.p50", lambda middle: f"TTFT p50 {seconds(middle)}"),
         ("tpot.p50", lambda middle: f"TPOT p50 {seconds(middle)}"),

@@ -6,11 +6,11 @@ import math
 import shutil
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from types import SimpleNamespace, TracebackType
+from types import TracebackType
 from typing import Final, NamedTuple, Protocol, Self
 
 import anyio
@@ -47,10 +47,9 @@ from core.waiting import wait_until
 
 
 class Foreseen(NamedTuple):
-    """What is left, as far as cells so far can tell."""
+    """What is left, as far as cells so far can tell; None where one depends on the other."""
 
     cells_total: int | None
-    """None where the next cell depends on the last."""
     eta_seconds: float | None
 
 
@@ -95,37 +94,28 @@ class Accounts:
 
     def next_cell_seconds(self, done: Sequence[CellResult]) -> float:
         """Guess how long the next cell takes: as its neighbour, else the least it can."""
-        measured = _measured_accounts(done)
-        return measured[-1] if measured else self._manifest.plan.stop.min_seconds
+        return next(_walls(reversed(done)), self._manifest.plan.stop.min_seconds)
 
     def foresee(self, done: Sequence[CellResult], *, in_cell_seconds: float) -> Foreseen:
         """Foresee the end, `in_cell_seconds` into the present cell."""
-        plan = self._manifest.plan
+        plan, subject, stop = self._manifest.plan, self._manifest.subject, self._manifest.plan.stop
         if plan.profile == "find-capacity":
             return Foreseen(None, None)
         specs = list(grid_specs(plan))
         decided = {cell.spec for cell in done}
-        left = [spec for spec in specs if spec not in decided and self._is_measured(spec)]
-        each = self._mean_seconds(done)
-        seconds = len(left) * each - min(in_cell_seconds, each)
-        return Foreseen(len(specs), max(0.0, seconds))
-
-    def _is_measured(self, spec: CellSpec) -> bool:
-        return too_long(self._manifest.plan, self._manifest.subject, spec) is None
-
-    def _mean_seconds(self, done: Sequence[CellResult]) -> float:
-        measured, stop = _measured_accounts(done), self._manifest.plan.stop
-        if measured:
-            return sum(measured) / len(measured)
-        return (stop.min_seconds + stop.max_seconds + stop.warmup_max_seconds) / 2
+        left = [s for s in specs if s not in decided and not too_long(plan, subject, s)]
+        measured = list(_walls(done))
+        guess = (stop.min_seconds + stop.max_seconds + stop.warmup_max_seconds) / 2
+        each = sum(measured) / len(measured) if measured else guess
+        return Foreseen(len(specs), max(0.0, len(left) * each - min(in_cell_seconds, each)))
 
     def _usd(self, seconds: float) -> float | None:
         price = self._manifest.provenance.usd_per_hour
         return None if price is None else price * seconds / 3600
 
 
-def _measured_accounts(done: Sequence[CellResult]) -> list[float]:
-    return [c.wall_seconds for c in done if c.wall_seconds and c.state is not CellState.SKIPPED]
+def _walls(done: Iterable[CellResult]) -> Iterator[float]:
+    return (c.wall_seconds for c in done if c.wall_seconds and c.state is not CellState.SKIPPED)
 
 
 _STATE_TRIES: Final = 40
@@ -142,22 +132,18 @@ def state_of(folder: RunFolder) -> Progress:
         measured, before, seen = folder.is_measured_now(), seen, folder.progress()
         if seen == before:  # else it began or ended while we looked
             break
-    known = seen or _not_begun(folder)
+    known = seen or Progress(
+        state=RunState.RUNNING,
+        cells_done=len(folder.cells()),
+        elapsed_seconds=0.0,
+        updated_at=folder.manifest().created_at,
+    )
     if measured:
         return known.model_copy(update={"state": RunState.RUNNING, "reason": None})
     if known.state is not RunState.RUNNING:
         return known
     lost = {"state": RunState.INTERRUPTED, "doing": None, "eta_seconds": None}
     return known.model_copy(update={**lost, "reason": "Its process is gone; `resume` goes on."})
-
-
-def _not_begun(folder: RunFolder) -> Progress:
-    return Progress(
-        state=RunState.RUNNING,
-        cells_done=len(folder.cells()),
-        elapsed_seconds=0.0,
-        updated_at=folder.manifest().created_at,
-    )
 
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
@@ -240,43 +226,28 @@ def too_long(plan: RunPlan, subject: Subject, spec: CellSpec) -> CellResult | No
 def _saturated(plan: RunPlan, done: Sequence[CellResult], spec: CellSpec) -> CellResult | None:
     if not plan.stop_saturated or spec.load.arrivals is not Arrivals.CLOSED:
         return None
-    row = [cell for cell in done if _same_row(cell, spec)]
-    *_, base, middle, last = (None, None, None, *row)
-    if not (base and middle and last and all(map(_tells, (base, middle, last)))):
-        return None
-    if _users(last) < _GROWTH * _users(base) or _users(spec) <= _users(last):
-        return None
-    best = max(_tokens(middle), _tokens(last))
-    if best > (1 + GAIN) * _tokens(base):
-        return None
-    because = (
-        f"output throughput grew by {percent(max(0.0, best / _tokens(base) - 1))} from "
-        f"{base.spec.load.label} to {last.spec.load.label} users, limit "
-        f"{percent(GAIN)}; {last.id} stands for it with {figure(_tokens(last))} tokens/s"
-    )
-    return _skipped(spec, Code.SATURATED_ROW, because)
-
-
-def _same_row(cell: CellResult, spec: CellSpec) -> bool:
-    return (
-        cell.spec.context == spec.context
+    row = [
+        cell
+        for cell in done
+        if cell.spec.context == spec.context
         and cell.spec.load.arrivals is spec.load.arrivals
         and cell.state is not CellState.SKIPPED
+    ][-1 - _STEPS :]
+    tokens = [cell.output_token_throughput or 0.0 for cell in row]
+    # The throughput of a spoiled cell, such as a slow client's, is not the engine's.
+    if len(row) <= _STEPS or not all(tokens) or not all(cell.valid for cell in row):
+        return None
+    base, last = row[0], row[-1]
+    grown, size = last.spec.load.size / base.spec.load.size, spec.load.size
+    best = max(tokens[1:])
+    if grown < _GROWTH or size <= last.spec.load.size or best > (1 + GAIN) * tokens[0]:
+        return None
+    because = (
+        f"output throughput grew by {percent(max(0.0, best / tokens[0] - 1))} from "
+        f"{base.spec.load.label} to {last.spec.load.label} users, limit {percent(GAIN)}; "
+        f"{last.id} stands for it with {figure(tokens[-1])} tokens/s"
     )
-
-
-def _tells(cell: CellResult) -> bool:
-    """Whether its throughput is the engine's: a spoiled cell, such as a slow client's, is not."""
-    return cell.valid and bool(cell.output_token_throughput)
-
-
-def _users(cell: CellResult | CellSpec) -> int:
-    load = cell.spec.load if isinstance(cell, CellResult) else cell.load
-    return load.concurrency or 0
-
-
-def _tokens(cell: CellResult) -> float:
-    return cell.output_token_throughput or 0.0
+    return _skipped(spec, Code.SATURATED_ROW, because)
 
 
 def _skipped(spec: CellSpec, code: Code, because: str) -> CellResult:
@@ -311,83 +282,56 @@ def next_search_cell(
     plan: RunPlan, subject: Subject, done: Sequence[CellResult]
 ) -> CellSpec | CellResult | None:
     """Say what comes next: a cell to measure, one decided without measuring, None at the end."""
-    return next(_open_ends(plan, subject, done), None)
-
-
-def _open_ends(
-    plan: RunPlan, subject: Subject, done: Sequence[CellResult]
-) -> Iterator[CellSpec | CellResult]:
+    first = plan.loads[0]
+    counted = "concurrency" if first.requests_per_second is None else "requests_per_second"
     for context in sorted(set(plan.contexts)):
         row = [cell for cell in done if cell.spec.context == context]
         if any(cell.state is CellState.SKIPPED for cell in row):
             continue
-        size = _next_size(plan, {_size(cell.spec.load): _held(plan, cell) for cell in row})
+        size = _next_size(plan, row)
         if size is not None:
-            spec = CellSpec(context=context, load=_of_size(plan.loads[0], size))
-            yield too_long(plan, subject, spec) or spec
+            load = first.model_copy(update={counted: size})
+            spec = CellSpec(context=context, load=load)
+            return too_long(plan, subject, spec) or spec
+    return None
 
 
 def bracket(plan: RunPlan, row: Sequence[CellResult]) -> Bracket:
     """Say between which loads the capacity of one context lies."""
-    return _bracket({_size(cell.spec.load): _held(plan, cell) for cell in row})
 
+    def holds(cell: CellResult) -> bool:
+        share = cell.goodput_share
+        spoiled = any(v.spoils and v.code is not Code.TOO_FEW_SAMPLES for v in cell.verdicts)
+        return not spoiled and share is not None and share >= plan.attainment
 
-def _held(plan: RunPlan, cell: CellResult) -> bool:
-    share = cell.goodput_share
-    spoiled = any(v.spoils and v.code is not Code.TOO_FEW_SAMPLES for v in cell.verdicts)
-    return not spoiled and share is not None and share >= plan.attainment
-
-
-def _bracket(tried: Mapping[float, bool]) -> Bracket:
+    tried = {cell.spec.load.size: holds(cell) for cell in row}
     fails = min((size for size, held in tried.items() if not held), default=None)
     below = (s for s, held in tried.items() if held and (fails is None or s < fails))
     return Bracket(max(below, default=None), fails)
 
 
-def _next_size(plan: RunPlan, tried: Mapping[float, bool]) -> float | None:
-    first = plan.loads[0]
-    if not tried:
-        return _size(first)
-    holds, fails = _bracket(tried)
+def _next_size(plan: RunPlan, row: Sequence[CellResult]) -> float | int | None:
+    """Double until one fails, halve until one holds, then look between them; users are whole."""
+    first, (holds, fails) = plan.loads[0], bracket(plan, row)
     by_users = first.requests_per_second is None
-    if fails is None:
-        most = MOST_USERS if by_users else MOST_PER_SECOND
-        return _doubled(holds or 1.0, most)
-    if holds is None:
-        least = 1.0 if by_users else _size(first) * _DEPTH
-        return _halved(fails, least, by_users=by_users)
-    return _between(holds, fails, by_users=by_users)
-
-
-def _doubled(holds: float, most: float) -> float | None:
-    return min(2 * holds, most) if holds < most else None
-
-
-def _halved(fails: float, least: float, *, by_users: bool) -> float | None:
-    if fails <= least:
-        return None
-    return float(fails // 2) if by_users else _rounded(fails / 2)
-
-
-def _between(holds: float, fails: float, *, by_users: bool) -> float | None:
-    if fails <= holds * (1 + RESOLUTION) or (by_users and fails - holds <= 1):
-        return None
-    middle = (holds + fails) / 2
-    return float(int(middle)) if by_users else _rounded(middle)
-
-
-def _rounded(rate: float) -> float:
-    return float(f"{rate:.{_DIGITS}g}")
-
-
-def _size(load: Load) -> float:
-    return float(load.requests_per_second or load.concurrency or 0)
-
-
-def _of_size(first: Load, size: float) -> Load:
-    if first.requests_per_second is None:
-        return first.model_copy(update={"concurrency": int(size)})
-    return first.model_copy(update={"requests_per_second": size})
+    most = MOST_USERS if by_users else MOST_PER_SECOND
+    if not row:
+        size = first.size
+    elif fails is None:
+        if (holds or 1.0) >= most:
+            return None
+        size = min(2 * (holds or 1.0), most)
+    elif holds is None:
+        if fails <= (1.0 if by_users else first.size * _DEPTH):
+            return None
+        size = fails / 2
+    else:
+        if fails <= holds * (1 + RESOLUTION) or (by_users and fails - holds <= 1):
+            return None
+        size = (holds + fails) / 2
+    if by_users:
+        return int(size)
+    return size if fails is None else float(f"{size:.{_DIGITS}g}")
 
 
 CONNECTIONS_PER_WORKER: Final = 512
@@ -625,19 +569,6 @@ class End(NamedTuple):
     """Why it failed."""
 
 
-async def sweep(folder: RunFolder, *, show: Live | None = None) -> RunState:
-    """Measure what is left of a run, and write its reports.
-
-    It ends cleanly when the stop file is there, at the first SIGINT or SIGTERM and when a budget
-    is used up; at a second signal at once.
-
-    Raises:
-        NotFound: This is no run's folder.
-        Busy: Another process measures it.
-    """
-    return (await conclude(folder, show=show)).state
-
-
 async def conclude(
     folder: RunFolder,
     *,
@@ -646,7 +577,15 @@ async def conclude(
     crew: Crew = Fleet,
     patience_seconds: float = PATIENCE_SECONDS,
 ) -> End:
-    """As `sweep`, and say why it ended; `key` is left for the workers once the run is ours."""
+    """Measure what is left of a run, write its reports, and say why it ended.
+
+    It ends cleanly when the stop file is there, at the first SIGINT or SIGTERM and when a budget
+    is used up; at a second signal at once. `key` is left for the workers once the run is ours.
+
+    Raises:
+        NotFound: This is no run's folder.
+        Busy: Another process measures it.
+    """
     manifest = folder.manifest()
     async with contextlib.AsyncExitStack() as held:
         await _lock(folder, held)
@@ -718,13 +657,9 @@ class _Sweep:
 
     async def _go_on(self, bench: Bench) -> End:
         plan, subject = self._manifest.plan, self._manifest.subject
-        course = (
-            SimpleNamespace(next_cell=next_search_cell)
-            if plan.profile == "find-capacity"
-            else SimpleNamespace(next_cell=next_grid_cell)
-        )
+        next_cell = next_search_cell if plan.profile == "find-capacity" else next_grid_cell
         seen: Seen | None = None
-        while (step := course.next_cell(plan, subject, self._cells)) is not None:
+        while (step := next_cell(plan, subject, self._cells)) is not None:
             if self._ending.asked():
                 return End(RunState.STOPPED, self._ending.reason)
             if isinstance(step, CellResult):
