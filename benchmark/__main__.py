@@ -4,39 +4,278 @@ The exit status is 0 when a run is done, 3 when it was stopped, 130 when it was 
 when it, or anything else, failed.
 """
 
+import argparse
 import logging
+import shutil
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Final
+from typing import Any, Final, TextIO, TypeVar
+from urllib.parse import urlsplit
 
 import anyio
 import platformdirs
 from pydantic import SecretStr
 
-from benchmark import commandline, compare, imports, profiles, report, server
+from benchmark import compare, imports, profiles, report, server
 from benchmark.advice import headline
-from benchmark.commandline import Lines, clock, counted
 from benchmark.folder import RunFolder
 from benchmark.import_audit import Claims
-from benchmark.records import Progress, RunState
+from benchmark.profiles import PROFILES, plan_of
+from benchmark.records import (
+    Arrivals,
+    CellResult,
+    CellState,
+    Progress,
+    Provenance,
+    RunPlan,
+    RunState,
+    Worth,
+    figure,
+    seconds,
+    usd,
+)
 from benchmark.run import PATIENCE_SECONDS, End, conclude, state_of
+from benchmark.tables import at, known
 from core import PRODUCT
 from core.endpoint import Endpoint
-from core.errors import Busy, NotFound, OpsError
+from core.errors import Busy, InvalidArgument, NotFound, OpsError
 from core.records import Access, valid
 from core.settings import Settings
+
+N = TypeVar("N", int, float)
+
+
+def _several(kind: Callable[[str], N]) -> Callable[[str], tuple[N, ...]]:
+    def read(text: str) -> tuple[N, ...]:
+        return tuple(kind(part) for part in text.split(",") if part.strip())
+
+    read.__name__ = "list of numbers"
+    return read
+
+
+Options = dict[str, dict[str, Any]]
+_OPEN: Final = (Arrivals.POISSON, Arrivals.CONSTANT, Arrivals.BURSTS)
+_LIMITS: Final = ("ttft", "tpot", "e2el")
+_PLAN: Final[Options] = {
+    "contexts": {"type": _several(int), "metavar": "8,512", "help": "prompt tokens"},
+    "concurrencies": {"type": _several(int), "metavar": "1,8", "help": "users at once"},
+    "requests-per-second": {
+        "type": _several(float),
+        "metavar": "2,4",
+        "help": "open loop instead",
+    },
+    "arrivals": {"choices": _OPEN, "help": "how requests come at a rate (poisson)"},
+    "output-tokens": {"type": int},
+    "dataset": {"help": "a JSONL or ShareGPT file of prompts"},
+    "api": {"choices": ("completion", "chat")},
+    "prefix-share": {
+        "type": float,
+        "help": "how much of every prompt is the same, 0 to 1 (0)",
+    },
+    "seed": {"type": int},
+    "cell-seconds": {"type": float, "help": "the longest window of a cell"},
+    "workers": {"type": int, "help": "processes that put the load on"},
+    "max-cost-usd": {"type": float},
+    "max-minutes": {"type": float},
+}
+_GROUND: Final[Options] = {
+    "accelerator": {"help": "what it runs on, for the record"},
+    "accelerator-count": {"type": int},
+    "usd-per-hour": {"type": float, "help": "of all replicas together"},
+}
+_FOLDER: Final[Options] = {
+    "folder": {"type": Path, "help": "where runs are kept (the user's state)"}
+}
+_RUN: Final[Options] = {
+    "url": {"required": True, "help": "such as http://127.0.0.1:8000"},
+    "model": {"help": "left out: the first one that is served"},
+    "profile": {"default": "quick", "choices": PROFILES},
+    **_PLAN,
+    **{
+        f"{name}-ms": {"type": float, "help": f"the longest {name.upper()} that is good enough"}
+        for name in _LIMITS
+    },
+    **_GROUND,
+    **_FOLDER,
+}
+_IMPORT: Final[Options] = {
+    "model": {},
+    "max-model-len": {"type": int},
+    "output-tokens": {"type": int},
+    "timeout-seconds": {"type": float},
+    **_GROUND,
+    **_FOLDER,
+}
+_ONE: Final[Options] = {"run": {"help": "its folder, or its id"}}
+_COMMANDS: Final[dict[str, tuple[str, Options, Options]]] = {
+    "run": ("measure an endpoint", {}, _RUN),
+    "resume": ("go on with a run", _ONE, _FOLDER),
+    "stop": ("ask a run to end with what there is", _ONE, _FOLDER),
+    "show": ("print how far a run is, and its findings", _ONE, _FOLDER),
+    "report": ("write a run's reports again", _ONE, _FOLDER),
+    "list": ("list the runs that are kept", {}, _FOLDER),
+    "compare": (
+        "set runs side by side; the first is the base",
+        {"runs": {"nargs": "+"}},
+        {"file": {"type": Path, "help": "the Markdown file to write"}, **_FOLDER},
+    ),
+    "import": ("read and audit another tool's results", {"file": {"type": Path}}, _IMPORT),
+}
+"""What each does, what it takes by place and what by name."""
+
+
+def parser() -> argparse.ArgumentParser:
+    """Make the parser; each command has its name in `command`."""
+    top = argparse.ArgumentParser(
+        prog="python -m benchmark",
+        description="Measure an OpenAI-compatible endpoint; VLLM_API_KEY holds its key.",
+    )
+    commands = top.add_subparsers(dest="command", required=True)
+    for name, (what, places, options) in _COMMANDS.items():
+        command = commands.add_parser(name, help=what)
+        for word, form in places.items():
+            command.add_argument(word, **form)
+        for word, form in options.items():
+            command.add_argument(f"--{word}", **form)
+    return top
+
+
+def plan_from(words: argparse.Namespace) -> RunPlan:
+    """Make the plan that the words of `run` ask for; limits come in milliseconds.
+
+    Raises:
+        InvalidArgument: It cannot be measured so.
+    """
+    given = {f"{name}_seconds": getattr(words, f"{name}_ms") for name in _LIMITS}
+    limits = {name: value / 1000 for name, value in given.items() if value is not None}
+    asked = (word.replace("-", "_") for word in _PLAN)
+    return plan_of(words.profile, limits=limits, **{name: getattr(words, name) for name in asked})
+
+
+def provenance_from(words: argparse.Namespace) -> Provenance:
+    """Give what the words say of hardware and price.
+
+    Raises:
+        InvalidArgument: The price is below 0.
+    """
+    price = words.usd_per_hour
+    if price is not None and not price >= 0:
+        raise InvalidArgument(f"An hour cannot cost {price}.", fix="Give 0 or more.")
+    return Provenance(
+        accelerator=words.accelerator,
+        accelerator_count=words.accelerator_count,
+        usd_per_hour=price,
+        price_source="said on the command line" if price is not None else None,
+    )
+
+
+def base_url_from(text: str) -> str:
+    """Give an endpoint's address without /v1 and without a slash at its end.
+
+    >>> base_url_from("http://127.0.0.1:8000/v1/")
+    'http://127.0.0.1:8000'
+
+    Raises:
+        InvalidArgument: It is no address, or holds a password.
+    """
+    fix = "Give http(s)://host:port, and a key in VLLM_API_KEY."
+    try:
+        parts = urlsplit(text)
+        known = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
+    except ValueError as exc:
+        raise InvalidArgument("The URL is no address.", fix=fix, cause=str(exc)) from exc
+    if not known or parts.username or parts.password or parts.query or parts.fragment:
+        raise InvalidArgument("The URL is no address of an endpoint.", fix=fix)
+    return text.rstrip("/").removesuffix("/v1").rstrip("/")
+
+
+_BAR: Final = 24
+_WORDS: Final = {Worth.SPOILED: "SPOILED", Worth.RELATIVE: "relative only"}
+
+
+class Lines:
+    """One line for each cell; below them, on a terminal, how far the run is."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._clear = "\r\x1b[K" if stream.isatty() else ""
+        self._progress: Progress | None = None
+
+    def tell(self, progress: Progress, tokens_per_second: float | None, /) -> None:
+        """Keep it for the next line; a terminal shows it at once."""
+        self._progress = progress
+        if self._clear:
+            width = shutil.get_terminal_size().columns - 1
+            self._stream.write(f"{self._clear}{state_line(progress, tokens_per_second)[:width]}")
+            self._stream.flush()
+
+    def decided(self, cell: CellResult, /) -> None:
+        """Print the cell."""
+        far = counted(self._progress, 1) if self._progress else ""
+        print(f"{self._clear}{far}{line(cell)}", file=self._stream, flush=True)
+
+
+def line(cell: CellResult) -> str:
+    """Say a cell in one line."""
+    codes = "; ".join(f"{v.code} ({v.because})" for v in cell.verdicts)
+    if cell.state is CellState.SKIPPED:
+        return f"{cell.id}: skipped. {cell.reason}"
+    if cell.state is CellState.FAILED:
+        return f"{cell.id}: failed. {cell.reason} {codes}".rstrip()
+    shown: tuple[tuple[str, Callable[[float], str]], ...] = (
+        ("output_token_throughput", lambda tokens: f"{figure(tokens)} tok/s"),
+        ("ttft.p50", lambda middle: f"TTFT p50 {seconds(middle)}"),
+        ("tpot.p50", lambda middle: f"TPOT p50 {seconds(middle)}"),
+        ("goodput_share", lambda share: f"{share:.1%} within the limits"),
+    )
+    figures = [
+        words(value) for path, words in shown if (value := known(at(path)(cell))) is not None
+    ]
+    worth = _WORDS.get(cell.worth, "valid")
+    return f"{cell.id}: {'; '.join(figures)}; {worth}{f': {codes}' if codes else ''}"
+
+
+def counted(progress: Progress, more: int = 0) -> str:
+    """Say how many cells there are of how many."""
+    total = "" if progress.cells_total is None else f"/{progress.cells_total}"
+    return f"[{progress.cells_done + more}{total}] "
+
+
+def state_line(progress: Progress, tokens_per_second: float | None) -> str:
+    """Say how far a run is: a bar, then what is being done."""
+    total = progress.cells_total
+    share = progress.cells_done / total if total else 0.0
+    bar = f"[{'#' * int(share * _BAR):-<{_BAR}}] " if total else ""
+    eta = "" if progress.eta_seconds is None else f", about {clock(progress.eta_seconds)} to go"
+    cost = "" if progress.usd_so_far is None else f", {usd(progress.usd_so_far)}"
+    rate = "" if tokens_per_second is None else f", {figure(tokens_per_second)} tok/s"
+    doing = " ".join(part for part in (progress.cell, progress.doing) if part)
+    now = f"{doing}{rate}" if doing else str(progress.state)
+    return f"{bar}{counted(progress)}{clock(progress.elapsed_seconds)}{eta}{cost}; {now}"
+
+
+def clock(duration_seconds: float) -> str:
+    """Give a duration as people read it.
+
+    >>> clock(75), clock(3 * 3600 + 62)
+    ('1:15', '3:01:02')
+    """
+    minutes, rest = divmod(round(duration_seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
 
 _STATUS: Final = {RunState.DONE: 0, RunState.STOPPED: 3, RunState.INTERRUPTED: 130}
 
 
 def main(argv: Sequence[str]) -> int:
     """Run one command line; give its exit status."""
-    words = commandline.parser().parse_args(argv)
+    words = parser().parse_args(argv)
     try:
-        return _COMMANDS[words.command](words)
+        return _ACTIONS[words.command](words)
     except OpsError as exc:
         return _complain(exc)
     except KeyboardInterrupt:  # before the sweep listens for it
@@ -44,8 +283,8 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _run(words: Namespace) -> int:
-    plan = commandline.plan_from(words)
-    url = commandline.base_url_from(words.url)
+    plan = plan_from(words)
+    url = base_url_from(words.url)
     key = Settings().vllm_api_key
     seen = anyio.run(_look, Access(base_url=url, api_key=key, protection="its key"), words.model)
     for said in seen.notes:
@@ -55,7 +294,7 @@ def _run(words: Namespace) -> int:
         base_url=url,
         plan=plan,
         subject=seen.subject,
-        provenance=commandline.provenance_from(words),
+        provenance=provenance_from(words),
     )
     return _measure(folder, key)
 
@@ -208,7 +447,7 @@ def _complain(error: OpsError) -> int:
     return 1
 
 
-_COMMANDS: Final[Mapping[str, Callable[[Namespace], int]]] = {
+_ACTIONS: Final[Mapping[str, Callable[[Namespace], int]]] = {
     "run": _run,
     "resume": _resume,
     "stop": _stop,

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import numpy as np
 from numpy import typing as npt
 
-from benchmark import parquet
+from benchmark import samples as kept
 from benchmark.advice import find_accelerator, flags_of, known, rows
 from benchmark.folder import RunFolder, replace
 from benchmark.records import (
@@ -385,7 +385,7 @@ def blocks(folder: Path | None, cell: CellResult) -> Cut:
     if folder is None or cell.spec.load.arrivals is Arrivals.ONCE:
         return {}
     try:
-        samples = parquet.read(RunFolder(folder).samples_file(cell.id))
+        samples = kept.read(RunFolder(folder).samples_file(cell.id))
     except NotFound:
         return {}
     window = window_of(samples, cell)

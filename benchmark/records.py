@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal, NamedTuple
 
 from pydantic import BeforeValidator, Field
 
-from benchmark.samples import Samples
+from benchmark.samples import SCHEMA, Samples
 from core.metrics import CacheConfig
 from core.records import Record
 
@@ -61,9 +61,6 @@ def listed(words: Sequence[str], *, most: int = 4) -> str:
     shown = ", ".join(words[:most])
     return f"{shown} and {len(words) - most} more" if len(words) > most else shown
 
-
-SCHEMA: Final = 1
-"""Of every file in a run's folder; it grows when a reader must know."""
 
 Positive = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0, le=1)]

@@ -16,9 +16,8 @@ from typing import Final, NamedTuple, Protocol, Self
 import anyio
 from pydantic import SecretStr
 
-from benchmark import figures, judge, parquet, profiles, report
+from benchmark import figures, judge, profiles, report, samples
 from benchmark.client import Fleet, Job
-from benchmark.commandline import Live
 from benchmark.folder import RunFolder
 from benchmark.records import (
     Arrivals,
@@ -427,7 +426,7 @@ class Bench:
         )
         if said.stop() and not self._suffices(cell):
             return None
-        parquet.write(self._folder.samples_file(spec.id), measured.samples, cell=spec.id)
+        samples.write(self._folder.samples_file(spec.id), measured.samples, cell=spec.id)
         subject = self._manifest.subject
         return judge.judged(cell, measured=measured, plan=plan, subject=subject, before=before)
 
@@ -558,6 +557,16 @@ _SWEEP_TRIES: Final = 10
 _LOCK_SECONDS: Final = 0.03
 _RATE_SLICES: Final = 8
 _log = logging.getLogger(__name__)
+
+
+class Live(Protocol):
+    """Shows what a sweep says of itself; never raises."""
+
+    def tell(self, progress: Progress, tokens_per_second: float | None, /) -> None:
+        """Show how far it is, and the output rate of the present cell."""
+
+    def decided(self, cell: CellResult, /) -> None:
+        """Show a cell that is over."""
 
 
 class End(NamedTuple):

@@ -1,5 +1,6 @@
-"""What became of each request: outcomes as small numbers, measurements as columns."""
+"""What became of each request: outcomes as small numbers, measurements as columns, and on disk."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from enum import IntEnum
@@ -8,6 +9,11 @@ from typing import Any, Final
 
 import numpy as np
 from numpy import typing as npt
+
+from core.errors import DiskFull, NotFound
+
+SCHEMA: Final = 1
+"""Of every file in a run's folder; it grows when a reader must know."""
 
 
 class Outcome(IntEnum):
@@ -131,3 +137,86 @@ def merged(parts: Sequence[Samples]) -> Samples:
         raise ValueError("There is nothing to merge.")
     columns = {f.name: np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(Samples)}
     return Samples(**columns)
+
+
+_MONOTONIC: Final = frozenset({"intended", "sent", "headers", "first_token", "last_token", "done"})
+_UNITS: Final = {
+    **dict.fromkeys(_MONOTONIC, "s, monotonic clock"),
+    **dict.fromkeys(("connect_seconds", "gaps"), "s"),
+    **dict.fromkeys(
+        ("prompt_tokens", "output_tokens", "reasoning_tokens", "cached_tokens"), "tokens"
+    ),
+}
+_PLAIN: Final = tuple(f.name for f in fields(Samples) if f.name not in {"gaps", "gap_counts"})
+"""Columns of one value a row; gaps are lists, whose lengths are the counts."""
+
+
+def write(path: Path, samples: Samples, *, cell: str) -> None:
+    """Write all rows as Parquet with zstd, or leave nothing; folders on the way are made.
+
+    Raises:
+        DiskFull: It cannot be written.
+    """
+    arrow = _arrow()
+    offsets = np.concatenate([[0], np.cumsum(samples.gap_counts)]).astype(np.int32)
+    arrays = {name: arrow.array(getattr(samples, name)) for name in _PLAIN}
+    arrays["gaps"] = arrow.ListArray.from_arrays(offsets, arrow.array(samples.gaps))
+    units = {name: {"unit": _UNITS[name]} if name in _UNITS else {} for name in arrays}
+    schema = arrow.schema(
+        [arrow.field(name, a.type, metadata=units[name]) for name, a in arrays.items()],
+        metadata={
+            "schema_version": str(SCHEMA),
+            "cell": cell,
+            "times": "Seconds on the client's monotonic clock; NaN: it never came.",
+            "counts": f"{UNKNOWN}: the engine did not say.",
+            "gaps": "Seconds between the request's token events.",
+            "outcome": ", ".join(f"{o.value} {o.name.lower()}" for o in Outcome),
+            "finish": ", ".join(f"{f.value} {f.name.lower()}" for f in Finish),
+        },
+    )
+    table = arrow.table(list(arrays.values()), schema=schema)
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        arrow.parquet.write_table(table, beside, compression="zstd")
+        beside.replace(path)
+    except OSError as exc:
+        beside.unlink(missing_ok=True)
+        raise DiskFull(
+            f"The samples of {cell} cannot be written.",
+            fix="Make room there; `resume` measures the cell again.",
+            cause=str(exc),
+        ) from exc
+
+
+def read(path: Path) -> Samples:
+    """Read what `write` wrote, value for value.
+
+    Raises:
+        NotFound: There is no such file, or it holds no samples.
+    """
+    arrow = _arrow()
+    try:
+        # Opened here: pyarrow would take a folder, or a name with a scheme, for something else.
+        with path.open("rb") as file:
+            # Without threads: pyarrow 26's readers abort the process when it ends (seen 2026-11).
+            table = arrow.parquet.ParquetFile(file).read(use_threads=False)
+        table.select([*_PLAIN, "gaps"])
+    except (OSError, arrow.ArrowInvalid, KeyError) as exc:
+        raise NotFound(
+            f"{path.name} holds no samples of a cell.",
+            fix="The samples of a run are in its folder `samples`, one file for each cell.",
+            cause=str(exc)[:300],
+        ) from exc
+    lists = table.column("gaps").combine_chunks()
+    return Samples(
+        **{name: table.column(name).to_numpy() for name in _PLAIN},
+        gap_counts=lists.value_lengths().to_numpy(zero_copy_only=False).astype(np.int64),
+        gaps=lists.flatten().to_numpy(),
+    )
+
+
+def _arrow() -> Any:
+    import pyarrow.parquet  # type: ignore[import-untyped]  # noqa: PLC0415  has no types and takes 0.2 s that only a sweep needs
+
+    return pyarrow

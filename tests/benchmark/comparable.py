@@ -5,7 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmark import compare, parquet
+from benchmark import compare
+from benchmark import samples as kept
 from benchmark.compare import Blocks, Loaded, Ratio, load, ratio
 from benchmark.folder import RunFolder
 from benchmark.records import CellResult, Counts, Manifest, Workload
@@ -103,5 +104,5 @@ def saved(root: Path, manifest: Manifest, speed: float) -> Loaded:
         e2el=spread(REQUEST_SECONDS / speed), relative_half_width=None,
     )  # fmt: skip
     folder.add(cell)
-    parquet.write(folder.samples_file(cell.id), samples, cell=cell.id)
+    kept.write(folder.samples_file(cell.id), samples, cell=cell.id)
     return load(folder)

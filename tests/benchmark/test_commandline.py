@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from benchmark import __main__ as program
-from benchmark.commandline import base_url_from, parser, plan_from
+from benchmark.__main__ import base_url_from, parser, plan_from
 from benchmark.folder import RunFolder
 from benchmark.profiles import plan_of
 from benchmark.records import Arrivals, Code, Limits, RunState

@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from benchmark.commandline import Lines, state_line
+from benchmark.__main__ import Lines, state_line
 from benchmark.records import CellState, Code, Progress, RunState
 from tests.benchmark.made import WHEN, a_cell, with_verdict
 

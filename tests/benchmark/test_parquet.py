@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from benchmark import parquet
+from benchmark import samples as parquet
 from benchmark.samples import Samples
 from core.errors import DiskFull, NotFound
 from tests.benchmark.made import some_samples
@@ -63,9 +63,9 @@ def test_the_file_is_made_for_other_readers_too(tmp_path: Path) -> None:
 
 def test_the_file_says_what_it_is_of(tmp_path: Path) -> None:
     parquet.write(tmp_path / "x.parquet", some_samples(2), cell="512x8")
-    said = parquet.about(tmp_path / "x.parquet")
-    assert (said["schema_version"], said["cell"]) == ("1", "512x8")
-    assert "6 timeout" in said["outcome"]
+    said = pq.ParquetFile(tmp_path / "x.parquet").schema_arrow.metadata
+    assert (said[b"schema_version"], said[b"cell"]) == (b"1", b"512x8")
+    assert b"6 timeout" in said[b"outcome"]
 
 
 def test_a_file_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
@@ -95,4 +95,4 @@ def test_parquet_of_something_else_is_no_samples(tmp_path: Path) -> None:
 
     pq.write_table(pa.table({"request": [1]}), tmp_path / "x.parquet")
     with pytest.raises(NotFound):
-        parquet.about(tmp_path / "x.parquet")
+        parquet.read(tmp_path / "x.parquet")

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmark import commandline, report
+from benchmark import __main__ as program
+from benchmark import report
 from benchmark.folder import RunFolder
 from benchmark.records import (
     Arrivals,
@@ -195,8 +196,8 @@ def test_the_command_that_runs_it_again_is_one(rates: tuple[float, ...]) -> None
     words = report.command(manifest.model_copy(update={"plan": plan, "subject": model}))
     assert words
     _, _, _, *given = shlex.split(words)
-    read = commandline.parser().parse_args(given)
-    again = commandline.plan_from(read)
+    read = program.parser().parse_args(given)
+    again = program.plan_from(read)
     assert read.model == "a model; rm -rf '$HOME'"
     assert (again.contexts, again.loads) == (plan.contexts, plan.loads)
     assert (again.limits, again.workload.seed) == (plan.limits, plan.workload.seed)
