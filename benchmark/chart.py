@@ -14,7 +14,6 @@ from matplotlib.ticker import LogLocator, NullFormatter
 
 from benchmark.advice import Row, rows
 from benchmark.records import Arrivals, CellResult, CellState, Manifest, Worth
-from benchmark.report import caveats
 from benchmark.tables import METRICS, Metric, by_arrivals, throughput
 
 _COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -109,7 +108,7 @@ def title(manifest: Manifest) -> str:
     ground = manifest.provenance
     place = ", ".join(part for part in (ground.accelerator, ground.target) if part)
     head = f"Benchmark of {manifest.subject.model}" + (f" on {place}" if place else "")
-    words = [" ".join(line.split()) for line in (head, caveats(manifest)) if line]
+    words = [" ".join(line.split()) for line in (head, manifest.caveats) if line]
     short = (textwrap.shorten(line, _LONGEST_LINE, placeholder=" ...") for line in words)
     # The font at hand has no more than Western letters.
     return "\n".join(short).encode("latin-1", "replace").decode("latin-1")

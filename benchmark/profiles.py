@@ -20,7 +20,6 @@ from benchmark.records import (
     Arrivals,
     Host,
     Limits,
-    Load,
     Manifest,
     Profile,
     Provenance,
@@ -46,6 +45,7 @@ _ARTICLE_KEEPS: Final = (
 )
 """What would make it another method than the articles'."""
 _WORK: Final = ("output_tokens", "dataset", "seed", "prefix_share", "api")
+_AT_A_RATE: Final = (Arrivals.POISSON, Arrivals.CONSTANT, Arrivals.BURSTS)
 _RUN: Final = ("workers", "max_cost_usd", "max_minutes")
 _KNOWN: Final = frozenset(
     {"contexts", "concurrencies", "requests_per_second", "arrivals", "cell_seconds", "limits"}
@@ -87,13 +87,17 @@ def plan_of(profile: Profile = "quick", **overrides: Any) -> RunPlan:
     asked = {name: value for name, value in overrides.items() if value is not None}
     _check_names(profile, asked)
     named = _named()[profile]
+    own = named.model_dump(include={"output_tokens", "fixed_output", "prefix_share"})
+    work = own | {name: asked[name] for name in _WORK if name in asked}
+    if "dataset" in work:
+        work["dataset"] = str(Path(work["dataset"]).expanduser().resolve())
     plan = valid(
         RunPlan,
         {
             "profile": profile,
             "contexts": _contexts(named, asked),
             "loads": _loads(named, asked),
-            "workload": _workload(named, asked),
+            "workload": valid(Workload, work).model_dump(),
             "stop": _stop(named, asked),
             "limits": valid(Limits, dict(asked.get("limits", {}))).model_dump(),
             "stop_saturated": named.stop_saturated,
@@ -135,55 +139,31 @@ def _contexts(named: _Named, asked: Mapping[str, Any]) -> tuple[int, ...]:
 
 
 def _loads(named: _Named, asked: Mapping[str, Any]) -> list[dict[str, Any]]:
-    rates = asked.get("requests_per_second")
-    if rates is None:
-        _check_closed(asked)
-        users = asked.get("concurrencies", named.concurrencies)
-        return [
-            {"arrivals": named.arrivals, "concurrency": c}
-            for c in _ascending("concurrencies", users)
-        ]
+    rates, users = asked.get("requests_per_second"), asked.get("concurrencies")
     arrivals = str(asked.get("arrivals", Arrivals.POISSON))
-    bursts = _bursts(arrivals, asked.get("concurrencies"))
-    return [
-        {"arrivals": arrivals, "requests_per_second": rate, "concurrency": burst}
-        for burst in bursts
-        for rate in _ascending("requests_per_second", rates)
-    ]
-
-
-def _check_closed(asked: Mapping[str, Any]) -> None:
-    """Poisson is what open loops are if nothing is said, so it alone asks for nothing."""
-    if asked.get("arrivals") in {Arrivals.CONSTANT, Arrivals.BURSTS}:
-        raise InvalidArgument(
-            f"Arrivals that are {asked['arrivals']} need a rate.", fix="Give requests_per_second."
-        )
-
-
-def _bursts(arrivals: str, users: Sequence[int] | None) -> tuple[int | None, ...]:
-    if arrivals not in {Arrivals.POISSON, Arrivals.CONSTANT, Arrivals.BURSTS}:
+    if rates is None:
+        # Poisson is what open loops are if nothing is said, so it alone asks for nothing.
+        if arrivals in {Arrivals.CONSTANT, Arrivals.BURSTS}:
+            raise InvalidArgument(
+                f"Arrivals that are {arrivals} need a rate.", fix="Give requests_per_second."
+            )
+        several = _ascending("concurrencies", named.concurrencies if users is None else users)
+        return [{"arrivals": named.arrivals, "concurrency": each} for each in several]
+    if arrivals not in _AT_A_RATE:
         raise InvalidArgument(
             f"Requests cannot come {arrivals!r} at a rate.",
-            fix="Arrivals are poisson, constant or bursts.",
+            fix=f"Arrivals are {', '.join(_AT_A_RATE)}.",
         )
     if (arrivals == Arrivals.BURSTS) != bool(users):
         raise InvalidArgument(
             "Bursts have a size and a rate; other loads have users or a rate, not both.",
             fix="Give concurrencies with arrivals=bursts, and leave them out of other open loops.",
         )
-    return _ascending("concurrencies", users) if users else (None,)
-
-
-def _workload(named: _Named, asked: Mapping[str, Any]) -> dict[str, Any]:
-    own = {
-        "output_tokens": named.output_tokens,
-        "fixed_output": named.fixed_output,
-        "prefix_share": named.prefix_share,
-    }
-    said = {name: asked[name] for name in _WORK if name in asked}
-    if "dataset" in said:
-        said["dataset"] = str(Path(said["dataset"]).expanduser().resolve())
-    return valid(Workload, own | said).model_dump()
+    return [
+        {"arrivals": arrivals, "requests_per_second": rate, "concurrency": burst}
+        for burst in (_ascending("concurrencies", users) if users else (None,))
+        for rate in _ascending("requests_per_second", rates)
+    ]
 
 
 def _stop(named: _Named, asked: Mapping[str, Any]) -> StopRule:
@@ -210,16 +190,13 @@ def _check_values(plan: RunPlan) -> None:
             "A capacity is the highest load within limits, and none was given.",
             fix="Give at least one: the longest TTFT, TPOT or E2EL that is good enough.",
         )
-    if plan.profile == "find-capacity" and not searchable(plan.loads[0]):
+    first = plan.loads[0]
+    sizes = (first.concurrency is None) + (first.requests_per_second is None)
+    if plan.profile == "find-capacity" and sizes != 1:
         raise InvalidArgument(
-            f"A capacity is not looked for in {plan.loads[0].arrivals}.",
+            f"A capacity is not looked for in {first.arrivals}.",
             fix="Begin at a concurrency, or at a rate with poisson or constant arrivals.",
         )
-
-
-def searchable(load: Load) -> bool:
-    """Whether a load has one size that a search can change."""
-    return (load.concurrency is None) != (load.requests_per_second is None)
 
 
 def _check_positive(name: str, value: float | None) -> None:
@@ -266,7 +243,6 @@ def _cpu() -> str:
     return next(names, platform.processor() or platform.machine())
 
 
-_LONGEST_NAME: Final = 40
 _NO_PROVENANCE: Final = Provenance()
 
 
@@ -291,7 +267,8 @@ def make(
         )
     now = datetime.now(UTC)
     named = provenance.deployment or subject.model.rsplit("/", 1)[-1]
-    path = _claim(runs, f"{now:%Y%m%d-%H%M%S}-{plan.profile}-{_slug(named)}")
+    slug = re.sub(r"[^a-z0-9]+", "-", named.lower()).strip("-")[:40].strip("-") or "model"
+    path = _claim(runs, f"{now:%Y%m%d-%H%M%S}-{plan.profile}-{slug}")
     folder = RunFolder(path)
     folder.create(
         Manifest(
@@ -323,8 +300,3 @@ def _claim(runs: Path, name: str) -> Path:
             f"{runs} cannot be written.", fix="Make room there, or name another.", cause=str(exc)
         ) from exc
     raise InvalidArgument(f"{runs} has a thousand runs of this second.", fix="Name another folder.")
-
-
-def _slug(text: str) -> str:
-    words = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
-    return words[:_LONGEST_NAME].strip("-") or "model"

@@ -516,6 +516,16 @@ class Manifest(Record):
         """The tool whose results these are; None where we measured."""
         return self.host.versions.get("tool")
 
+    @property
+    def caveats(self) -> str:
+        """What must be known before any figure is read; nothing of a run like any other."""
+        kinds = (
+            (self.imported_from, f"imported from {self.imported_from}, not measured here"),
+            (self.subject.simulated, "SIMULATED ENGINE, no hardware was measured"),
+            (self.plan.profile == "article", "THE ARTICLES' METHOD, which no decision can rest on"),
+        )
+        return "; ".join(words for holds, words in kinds if holds)
+
 
 class RunState(StrEnum):
     """What a run does now."""

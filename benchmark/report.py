@@ -101,17 +101,6 @@ def code_rows(cells: Sequence[CellResult]) -> tuple[CodeRow, ...]:
     return tuple(sorted(made, key=lambda row: row.effect == "marks"))
 
 
-def caveats(manifest: Manifest) -> str:
-    """Say what must be known before any figure is read; nothing of a run like any other."""
-    tool = manifest.imported_from
-    kinds = (
-        (tool, f"imported from {tool}, not measured here"),
-        (manifest.subject.simulated, "SIMULATED ENGINE, no hardware was measured"),
-        (manifest.plan.profile == "article", "THE ARTICLES' METHOD, which no decision can rest on"),
-    )
-    return "; ".join(words for holds, words in kinds if holds)
-
-
 def validity(manifest: Manifest, cells: Sequence[CellResult]) -> str:
     """Say in one sentence how much of the run may be believed."""
     plan, valid = manifest.plan, [cell for cell in cells if cell.valid]
@@ -344,7 +333,7 @@ _TITLES: Final = {
 
 def text(manifest: Manifest, cells: Sequence[CellResult], findings: Sequence[Finding]) -> str:
     """Write the whole report; partial, empty and imported runs have one, too."""
-    said, caveat = headline(manifest, cells), caveats(manifest)
+    said, caveat = headline(manifest, cells), manifest.caveats
     spec = manifest.provenance.deployment_spec
     deployed = json.dumps(spec, indent=2, ensure_ascii=False, default=str)
     most = max((cell.tokens_per_event or 0 for cell in cells), default=0)
@@ -676,7 +665,7 @@ def page_text(manifest: Manifest, cells: Sequence[CellResult], findings: Sequenc
     """
     script = "\n".join((TEMPLATES / name).read_text(encoding="utf-8") for name in _SCRIPTS)
     style = (TEMPLATES / "page.css").read_text(encoding="utf-8")
-    said, caveat = headline(manifest, cells), caveats(manifest)
+    said, caveat = headline(manifest, cells), manifest.caveats
     head = f"Benchmark of {manifest.subject.model}"
     return (
         _environment(html=True)

@@ -3,17 +3,18 @@
 import math
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from types import TracebackType
-from typing import Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
 import anyio
 from anyio.abc import TaskGroup
 
 from benchmark.records import ServerView, Subject
 from benchmark.workload import alphabet
-from core.endpoint import Endpoint, ServedModel
+from core.endpoint import Endpoint
 from core.errors import EndpointError, ModelNotServed
 from core.metrics import CacheConfig, MetricsPage, quantiles
 
@@ -207,26 +208,50 @@ def view_of(looks: Sequence[Look], *, begin: float, end: float, sent: int) -> Se
     """
     if not looks:
         return None
-    first, last = _edges(looks, begin, end)
+    first, last = _nearest(looks, begin), _nearest(looks, end)
+    if first == last:  # a window shorter than a slow look: better too wide than no difference
+        first, last = max(first - 1, 0), min(last + 1, len(looks) - 1)
     inside = [look for look in looks if begin <= look.at <= end]
-    grown = _growth(looks[first : last + 1])
-    return ServerView(
-        looks=len(inside),
-        **_gauges(inside),
-        **_counts(grown),
-        **_means(grown),
-        prefix_cache_hit_rate=_hit_rate(grown),
-        ttft_p50=_ttft_p50(looks[first], looks[last]) if grown else None,
-        process_start_time=looks[last].start,
-        other_requests=_others(_growth(looks), sent),
+    gauges = {
+        name: [look.gauges[name] for look in inside if name in look.gauges]
+        for name in ("running", "waiting", KV_USE)
+    }
+    means = {name: sum(v) / len(v) if v else None for name, v in gauges.items()}
+    most = {name: max(v, default=None) for name, v in gauges.items()}
+    grown, whole = _growth(looks[first : last + 1]), _growth(looks)
+    counts = {field: round(grown[name]) for field, name in _COUNTS.items() if name in grown}
+    latencies = {
+        f"{name}_mean": _ratio(grown, f"{name}_sum", f"{name}_count")
+        for name in ("ttft", "itl", "queue", "prefill", "e2el")
+    }
+    hits = _ratio(grown, "prefix_hits", "prefix_queries")
+    others = max(0, round(whole["finished"]) - sent) if "finished" in whole else None
+    return ServerView.model_validate(
+        {
+            "looks": len(inside),
+            "requests_running_mean": means["running"],
+            "requests_running_max": most["running"],
+            "requests_waiting_mean": means["waiting"],
+            "requests_waiting_max": most["waiting"],
+            "kv_cache_usage_max": most[KV_USE],
+            **counts,
+            **latencies,
+            # An engine without the cache looks nothing up.
+            "prefix_cache_hit_rate": _ratio(grown, "cached", "prompt") if hits is None else hits,
+            "ttft_p50": _ttft_p50(looks[first], looks[last]) if grown else None,
+            "process_start_time": looks[last].start,
+            # Of the whole watch, because `sent` is that of the whole cell.
+            "other_requests": others,
+        }
     )
 
 
-def _edges(looks: Sequence[Look], begin: float, end: float) -> tuple[int, int]:
-    first, last = _nearest(looks, begin), _nearest(looks, end)
-    if first == last:  # a window shorter than a slow look: better too wide than no difference
-        return max(first - 1, 0), min(last + 1, len(looks) - 1)
-    return first, last
+_COUNTS: Final = {
+    "preemptions": "preemptions",
+    "prompt_tokens": "prompt",
+    "generation_tokens": "generation",
+    "requests_finished": "finished",
+}
 
 
 def _nearest(looks: Sequence[Look], at: float) -> int:
@@ -242,50 +267,9 @@ def _growth(looks: Sequence[Look]) -> dict[str, float]:
 
 
 def _same_engine(old: Look, new: Look) -> bool:
-    if old.start != new.start:
-        return False
     known = old.growing.keys() & new.growing.keys()
-    return all(new.growing[name] >= old.growing[name] for name in known)
-
-
-def _gauges(inside: Sequence[Look]) -> dict[str, float | None]:
-    values = {name: _said(inside, name) for name in ("running", "waiting", KV_USE)}
-    return {
-        "requests_running_mean": _mean(values["running"]),
-        "requests_running_max": max(values["running"], default=None),
-        "requests_waiting_mean": _mean(values["waiting"]),
-        "requests_waiting_max": max(values["waiting"], default=None),
-        "kv_cache_usage_max": max(values[KV_USE], default=None),
-    }
-
-
-def _said(inside: Iterable[Look], name: str) -> list[float]:
-    return [look.gauges[name] for look in inside if name in look.gauges]
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return sum(values) / len(values) if values else None
-
-
-def _counts(grown: Mapping[str, float]) -> dict[str, int | None]:
-    names = {
-        "preemptions": "preemptions",
-        "prompt_tokens": "prompt",
-        "generation_tokens": "generation",
-        "requests_finished": "finished",
-    }
-    return {field: round(grown[name]) if name in grown else None for field, name in names.items()}
-
-
-def _means(grown: Mapping[str, float]) -> dict[str, float | None]:
-    names = ("ttft", "itl", "queue", "prefill", "e2el")
-    return {f"{name}_mean": _ratio(grown, f"{name}_sum", f"{name}_count") for name in names}
-
-
-def _hit_rate(grown: Mapping[str, float]) -> float | None:
-    """Tokens found over tokens looked up; an engine without the cache looks none up."""
-    found = _ratio(grown, "prefix_hits", "prefix_queries")
-    return found if found is not None else _ratio(grown, "cached", "prompt")
+    grows = all(new.growing[name] >= old.growing[name] for name in known)
+    return old.start == new.start and grows
 
 
 def _ratio(grown: Mapping[str, float], part: str, whole: str) -> float | None:
@@ -296,11 +280,6 @@ def _ttft_p50(old: Look, new: Look) -> float | None:
     known = sorted(old.ttft_buckets.keys() & new.ttft_buckets.keys())
     grown = {bound: new.ttft_buckets[bound] - old.ttft_buckets[bound] for bound in known}
     return quantiles(grown, 0.0).p50 if grown else None
-
-
-def _others(grown: Mapping[str, float], sent: int) -> int | None:
-    """Of the whole watch, because `sent` is that of the whole cell."""
-    return max(0, round(grown["finished"]) - sent) if "finished" in grown else None
 
 
 _SMALLEST_ENGINE_BYTES: Final = 256 * 2**20
@@ -321,13 +300,6 @@ class Seen(NamedTuple):
     """What could not be learned, in sentences."""
 
 
-class _Page(NamedTuple):
-    cache: CacheConfig | None = None
-    process_start_time: float | None = None
-    simulated: bool = False
-    notes: tuple[str, ...] = ()
-
-
 async def look(endpoint: Endpoint, model: str | None) -> Seen:
     """Look at an endpoint: what it serves, in which version, how its KV cache is sized.
 
@@ -338,27 +310,6 @@ async def look(endpoint: Endpoint, model: str | None) -> Seen:
         EndpointError: /v1/models does not answer as it should.
     """
     served = await endpoint.models()
-    chosen = _chosen(served, model)
-    page = await _page(endpoint)
-    letters = await alphabet(endpoint, chosen.id)
-    subject = Subject(
-        model=chosen.id,
-        max_model_len=chosen.max_model_len,
-        vllm_version=await _version(endpoint),
-        cache=page.cache,
-        process_start_time=page.process_start_time,
-        simulated=page.simulated,
-    )
-    return Seen(
-        subject,
-        letters.token_ids,
-        letters.words,
-        letters.template_tokens,
-        (*_which(served, model, chosen), *page.notes, *letters.notes),
-    )
-
-
-def _chosen(served: Sequence[ServedModel], model: str | None) -> ServedModel:
     fitting = [one for one in served if model in {None, one.id}]
     if not fitting:
         names = ", ".join(one.id for one in served[:10]) or "no model"
@@ -366,48 +317,47 @@ def _chosen(served: Sequence[ServedModel], model: str | None) -> ServedModel:
             f"The endpoint serves {names}, not {model or 'a model'}.",
             fix="Name a model that it serves, or none.",
         )
-    return fitting[0]
+    chosen = fitting[0]
+    several = (
+        ()
+        if model is not None or len(served) < 2
+        else (f"{len(served)} models are served; {chosen.id} is measured.",)
+    )
+    about, notes = await _page(endpoint)
+    letters = await alphabet(endpoint, chosen.id)
+    version = None
+    with suppress(EndpointError):
+        version = await endpoint.version()
+    subject = Subject(
+        model=chosen.id, max_model_len=chosen.max_model_len, vllm_version=version, **about
+    )
+    return Seen(
+        subject,
+        letters.token_ids,
+        letters.words,
+        letters.template_tokens,
+        (*several, *notes, *letters.notes),
+    )
 
 
-def _which(
-    served: Sequence[ServedModel], model: str | None, chosen: ServedModel
-) -> tuple[str, ...]:
-    if model is not None or len(served) < 2:
-        return ()
-    return (f"{len(served)} models are served; {chosen.id} is measured.",)
-
-
-async def _version(endpoint: Endpoint) -> str | None:
-    try:
-        return await endpoint.version()
-    except EndpointError:
-        return None
-
-
-async def _page(endpoint: Endpoint) -> _Page:
+async def _page(endpoint: Endpoint) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Give what /metrics says of the engine itself, and what is missing."""
     try:
         page = MetricsPage(await endpoint.metrics_text())
     except EndpointError:
-        return _Page(notes=("The engine has no readable /metrics: its own view is missing.",))
+        return {}, ("The engine has no readable /metrics: its own view is missing.",)
     cache = page.engine().cache
-    return _Page(
-        cache=cache if cache != CacheConfig() else None,
-        process_start_time=_only(page, "process_start_time_seconds"),
-        simulated=_is_simulated(page),
-    )
+    # The simulated engine is told by its size: in all that it says it is as the real one. A front
+    # end that is no Python program is small as well, and is not meant.
+    resident = _only(page, "process_resident_memory_bytes")
+    python = page.matching("python_info") and page.matching("vllm:cache_config_info")
+    return {
+        "cache": cache if cache != CacheConfig() else None,
+        "process_start_time": _only(page, "process_start_time_seconds"),
+        "simulated": bool(python and resident and resident < _SMALLEST_ENGINE_BYTES),
+    }, ()
 
 
 def _only(page: MetricsPage, name: str) -> float | None:
     rows = [row.value for row in page.matching(name) if row.name == name]
     return rows[0] if len(rows) == 1 else None
-
-
-def _is_simulated(page: MetricsPage) -> bool:
-    """Tell the simulated engine by its size: in all that it says it is as the real one.
-
-    A front end that is no Python program is small as well, and is not meant.
-    """
-    resident = _only(page, "process_resident_memory_bytes")
-    python = page.matching("python_info")
-    speaks_vllm = page.matching("vllm:cache_config_info")
-    return bool(python and speaks_vllm and resident and resident < _SMALLEST_ENGINE_BYTES)
