@@ -27,7 +27,7 @@ from simulators.common.programs import (
     served,
 )
 from simulators.google import iam
-from simulators.google.registry import digest_of
+from simulators.google.images import digest_of
 from simulators.google.run_rules import (
     GPUS,
     MAX_DEFAULT,

@@ -20,14 +20,12 @@ from core.settings import GooglePlane
 from simulators.common.doors import loopback, start_web
 from simulators.common.lifetime import Recorder, announce, leave_when_idle, until_told_to_end
 from simulators.google import (
-    builds,
     compute,
     iam,
+    images,
     logging,
     monitoring,
     projects,
-    quotas,
-    registry,
     run,
     secrets,
     serving,
@@ -241,17 +239,14 @@ def _bindings(policy: Policy) -> dict[str, list[str]]:
     return {one.role: sorted(one.members) for one in policy.bindings if one.members}
 
 
-_SERVED: Final = (
-    *(serving, run, secrets, logging, monitoring, quotas, projects, registry, builds, storage),
-    tpu,
-)
+_SERVED: Final = (*(serving, run, secrets, logging, monitoring, projects, images, storage, tpu),)
 """Modules with `mount(server, world)`: what is asked by gRPC."""
 _ROUTES: Final[tuple[Callable[[World], Sequence[BaseRoute]], ...]] = (
-    *(control_routes, iam.metadata_routes, iam.gcloud_routes, registry.routes),
+    *(control_routes, iam.metadata_routes, iam.gcloud_routes, images.routes),
     *(compute.compute_routes, tpu.routes),
 )
 _RESUMES: Final[tuple[Callable[[World], None], ...]] = (
-    *(run.resume, builds.resume, iam.resume, compute.compute_resume, tpu.resume),
+    *(run.resume, images.resume, iam.resume, compute.compute_resume, tpu.resume),
 )
 """What goes on when the process is started again."""
 

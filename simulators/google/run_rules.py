@@ -24,7 +24,7 @@ from google.cloud.run_v2.types import (
 from google.protobuf.duration_pb2 import Duration
 from google.rpc.error_details_pb2 import BadRequest
 
-from simulators.google import quotas
+from simulators.google import projects
 from simulators.google.serving import Refused, invalid
 from simulators.google.state import Project
 from simulators.google.store import moment
@@ -53,14 +53,14 @@ GPUS: Final = {
         short="l4",
         cpus=(4, 8),
         memory=(16, 32),
-        regions=frozenset({*quotas.L4, "asia-south1"}),
+        regions=frozenset({*projects.L4, "asia-south1"}),
         quota="NvidiaL4GpuAllocNoZonalRedundancyPerProjectRegion",
     ),
     "nvidia-rtx-pro-6000": Gpu(
         short="rtx-pro-6000",
         cpus=(20, math.inf),
         memory=(80, math.inf),
-        regions=frozenset({*quotas.RTX, "asia-south2"}),
+        regions=frozenset({*projects.RTX, "asia-south2"}),
         quota="NvidiaRtxPro6000GpuAllocNoZonalRedundancyPerProjectRegion",
     ),
 }
@@ -236,7 +236,7 @@ def check(
     if accelerator_of(service.template):
         _check_gpu_quota(project, location, service, validate_only=validate_only)
     milli = instance_cpus(service.template) * 1000
-    octets = instance_gibibytes(service.template) * quotas.GIB
+    octets = instance_gibibytes(service.template) * projects.GIB
     _check_size(project, location, service, "CpuAllocPerProjectRegion", milli, "CPU")
     _check_size(project, location, service, "MemAllocPerProjectRegion", octets, "memory")
 
@@ -244,7 +244,7 @@ def check(
 def grant_first(project: Project, location: str, service: Service) -> None:
     """Give the first deployment with a GPU in a region the quota that goes with it."""
     accelerator = accelerator_of(service.template)
-    if accelerator and quotas.limit(project, GPUS[accelerator].quota, location) is None:
+    if accelerator and projects.limit(project, GPUS[accelerator].quota, location) is None:
         project.granted_quotas.add((GPUS[accelerator].quota, location))
 
 
@@ -384,10 +384,10 @@ def _check_gpu_quota(
             f"The feature 'GPU type {accelerator}' is not supported in the declared launch stage.",
         )
     lone = service.template.gpu_zonal_redundancy_disabled
-    limit = quotas.limit(project, rule.quota, location)
-    granted = (limit or 0) // quotas.RUN_QUOTAS[rule.quota].factor
+    limit = projects.limit(project, rule.quota, location)
+    granted = (limit or 0) // projects.RUN_QUOTAS[rule.quota].factor
     if limit is None and (not validate_only or project.knobs.validates_first_grant):
-        granted = quotas.FIRST_GRANT
+        granted = projects.FIRST_GRANT
     if not lone or not granted:
         raise invalid(
             "template.scaling.max_instance_count: You do not have quota for using GPUs"
@@ -407,7 +407,7 @@ def _check_size(
     project: Project, location: str, service: Service, quota_id: str, each: float, what: str
 ) -> None:
     """Refuse more CPU or memory than the project has for as many instances as may be."""
-    allowed = quotas.limit(project, quota_id, location) or 0
+    allowed = projects.limit(project, quota_id, location) or 0
     asked = most_instances(service) * each
     if asked > allowed:
         raise invalid(

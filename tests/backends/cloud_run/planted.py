@@ -21,7 +21,7 @@ from backends.google.clients import EXPIRES_LABEL, SPEC_LABEL, TARGET_LABEL
 from core.records import DeploymentSpec, Target
 from core.settings import GooglePlane, Settings
 from simulators.common.doors import loopback, start_web
-from simulators.google import builds, logging, monitoring, run
+from simulators.google import images, logging, monitoring, run
 from simulators.google.state import Entry, Fault, Instance, Project
 from simulators.google.state import World as Everything
 
@@ -136,7 +136,7 @@ async def planting(folder: Path) -> AsyncIterator[Planted]:
             project = everything.project(PROJECT)
             project.apis = {f"{api}.googleapis.com" for api in _APIS}
             server = grpc.aio.server()
-            for part in (run, logging, monitoring, builds):
+            for part in (run, logging, monitoring, images):
                 part.mount(server, everything)
             port = server.add_insecure_port("127.0.0.1:0")
             await server.start()
