@@ -207,11 +207,7 @@ async def advance(
 
 
 async def reconcile(
-    wanted: Sequence[Resource],
-    seen: dict[str, Seen],
-    put: dict[str, Seen],
-    *,
-    anew: bool = True,
+    wanted: Sequence[Resource], seen: dict[str, Seen], put: dict[str, Seen], *, anew: bool = True
 ) -> Resource | None:
     """Look once at what is not ready yet and put what can be put; the first that is waited for.
 

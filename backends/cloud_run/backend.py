@@ -29,12 +29,7 @@ from backends.base import (
     World,
 )
 from backends.cloud_run import access, checks, status, storage
-from backends.cloud_run.build import (
-    BUILDING,
-    image_of_build,
-    remaining_image,
-    unfinished_build,
-)
+from backends.cloud_run.build import BUILDING, image_of_build, remaining_image, unfinished_build
 from backends.cloud_run.container import gpu_of, place_of
 from backends.cloud_run.service import (
     Blueprint,

@@ -123,11 +123,7 @@ def blueprint(
         name=spec.name,
         project=project,
         region=region,
-        labels={
-            "managed-by": MANAGED_BY,
-            TARGET_LABEL: target.name,
-            SPEC_LABEL: spec.fingerprint,
-        },
+        labels={"managed-by": MANAGED_BY, TARGET_LABEL: target.name, SPEC_LABEL: spec.fingerprint},
         spec=spec,
         gpu=target.accelerator or "",
         startup=startup_probe(serving.boot_seconds, path=made.health, port=made.port),

@@ -121,8 +121,7 @@ async def keep(site: GoogleSite, name: str, value: SecretStr) -> KeptSecret:
     found = (await look(made)).found
     if waits or found is None:
         raise ConcurrentChange(
-            f"Somebody else changed the secret {name} at the same time.",
-            fix="Call the tool again.",
+            f"Somebody else changed the secret {name} at the same time.", fix="Call the tool again."
         )
     account = runtime_account(site.clients.project)
     return KeptSecret(name=name, version=str(found.version), readable_by=(account,))

@@ -218,10 +218,7 @@ def account(
         made = ServiceAccount(display_name=shown, description=f"Made by {MANAGED_BY}.")
         with strictly(f"make the account {account_id}"):
             await client.create_service_account(
-                name=f"projects/{project}",
-                account_id=account_id,
-                service_account=made,
-                **writing(),
+                name=f"projects/{project}", account_id=account_id, service_account=made, **writing()
             )
 
     return Resource(

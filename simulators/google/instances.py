@@ -202,10 +202,7 @@ class Engine:
             "location": parts[3],
         }
         self._row = Instance(
-            service=revision.service,
-            revision=self.revision,
-            location=parts[3],
-            started=time.time(),
+            service=revision.service, revision=self.revision, location=parts[3], started=time.time()
         )
         self.process: Final = EngineProcess()
         self.requests = 0

@@ -176,9 +176,7 @@ def prepare(project: Project) -> None:
     for region in _REGIONS:
         name = f"projects/{project.id}/locations/{region}/repositories/vllm-devops"
         project.repositories[name] = Repository(
-            name=name,
-            format_=Repository.Format.DOCKER,
-            labels={"managed-by": "vllm-devops-agent"},
+            name=name, format_=Repository.Format.DOCKER, labels={"managed-by": "vllm-devops-agent"}
         )
         project.policies[name] = Policy(bindings=[pusher])
 
@@ -196,10 +194,7 @@ def seen(project: Project) -> dict[str, Any]:
         "services": sorted(_ids(project.services)),
         "revisions": sorted(_ids(project.revisions)),
         "secrets": {
-            name: {
-                "versions": len(secret.versions),
-                "bindings": _bindings(secret.policy),
-            }
+            name: {"versions": len(secret.versions), "bindings": _bindings(secret.policy)}
             for name, secret in sorted(project.secrets.items())
         },
         "repositories": sorted(project.repositories),

@@ -11,10 +11,7 @@ from typing import Any, Final, Never, TypeVar
 import anyio
 import grpc
 import grpc.aio
-from google.longrunning.operations_pb2 import (
-    GetOperationRequest,
-    Operation,
-)
+from google.longrunning.operations_pb2 import GetOperationRequest, Operation
 from google.protobuf import json_format
 from google.protobuf.message import Message
 from google.rpc.error_details_pb2 import ErrorInfo
@@ -446,12 +443,7 @@ Work = Callable[[], Awaitable[Any]]
 
 
 def begun(
-    world: World,
-    project: Project,
-    name: str,
-    work: Work,
-    *,
-    metadata: Any = None,
+    world: World, project: Project, name: str, work: Work, *, metadata: Any = None
 ) -> Operation:
     """Begin an operation whose `work` goes on by itself; its answer, or Refused, finishes it."""
     operation = opened(project, name, metadata)
