@@ -35,14 +35,45 @@ class Completeness(NamedTuple):
 
 def judge_files(files: Mapping[str, int], index: Mapping[str, Any] | None) -> Completeness:
     """Judge a folder by the sizes of its files in bytes and its index, if it has one."""
-    missing = [*_missing_completeness(files, index)]
+    tensors = sorted(name for name in files if name.endswith(".safetensors"))
+    gguf = sorted(name for name in files if name.endswith(".gguf"))
+    missing: list[str] = []
+    if not (tensors or gguf):
+        missing.append("No weights: neither safetensors nor GGUF files.")
+    if empty := [name for name in (*tensors, *gguf) if not files[name]]:
+        missing.append(f"Empty: {in_a_sentence(empty)}.")
+    if index is not None:
+        missing += _short_of(files, index)
+    if not gguf:  # which hold config and tokenizer
+        if CONFIG not in files:
+            missing.append(f"No {CONFIG}.")
+        if not any(name in files for name in TOKENIZERS):
+            missing.append("No tokenizer.")
     if missing:
         return Completeness(complete=False, detail=" ".join(missing))
-    if index is None and not _weights(files, ".safetensors"):
-        return Completeness(
-            complete=None, detail="GGUF files have no index: only names were compared."
-        )
+    if index is None and not tensors:
+        return Completeness(None, "GGUF files have no index: only names were compared.")
     return Completeness(complete=True, detail="")
+
+
+def _short_of(files: Mapping[str, int], index: Mapping[str, Any]) -> Iterator[str]:
+    wanted = _listed(index)
+    lost = sorted(wanted - set(files))
+    if not wanted:
+        yield f"{INDEX} names no file."
+    if lost:
+        yield f"The index names what is not there: {in_a_sentence(lost)}."
+        return
+    metadata = index.get("metadata")
+    total = metadata.get("total_size") if isinstance(metadata, Mapping) else None
+    there = sum(files[name] for name in wanted)
+    if isinstance(total, int | float) and there < total:
+        yield f"The index counts {int(total):,} bytes of tensors, the files have {there:,}."
+
+
+def _listed(index: Mapping[str, Any]) -> set[str]:
+    named = index.get("weight_map")
+    return {str(name) for name in named.values()} if isinstance(named, Mapping) else set()
 
 
 def model_of(config: Mapping[str, Any] | None) -> str | None:
@@ -79,49 +110,6 @@ def in_a_sentence(names: list[str]) -> str:
     """Write names in a sentence, not more than a few."""
     more = len(names) - _NAMED
     return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
-
-
-def _missing_completeness(
-    files: Mapping[str, int], index: Mapping[str, Any] | None
-) -> Iterator[str]:
-    weights = [*_weights(files, ".safetensors"), *_weights(files, ".gguf")]
-    empty = [name for name in weights if not files[name]]
-    if not weights:
-        yield "No weights: neither safetensors nor GGUF files."
-    if empty:
-        yield f"Empty: {in_a_sentence(empty)}."
-    if index is not None:
-        yield from _short_of(files, index)
-    if _weights(files, ".gguf"):
-        return  # which hold config and tokenizer
-    if CONFIG not in files:
-        yield f"No {CONFIG}."
-    if not any(name in files for name in TOKENIZERS):
-        yield "No tokenizer."
-
-
-def _short_of(files: Mapping[str, int], index: Mapping[str, Any]) -> Iterator[str]:
-    wanted = _listed(index)
-    lost = sorted(wanted - set(files))
-    if not wanted:
-        yield f"{INDEX} names no file."
-    if lost:
-        yield f"The index names what is not there: {in_a_sentence(lost)}."
-        return
-    metadata = index.get("metadata")
-    total = metadata.get("total_size") if isinstance(metadata, Mapping) else None
-    there = sum(files[name] for name in wanted)
-    if isinstance(total, int | float) and there < total:
-        yield f"The index counts {int(total):,} bytes of tensors, the files have {there:,}."
-
-
-def _listed(index: Mapping[str, Any]) -> set[str]:
-    named = index.get("weight_map")
-    return {str(name) for name in named.values()} if isinstance(named, Mapping) else set()
-
-
-def _weights(files: Mapping[str, int], ending: str) -> list[str]:
-    return sorted(name for name in files if name.endswith(ending))
 
 
 ENDINGS: Final = ("safetensors", "gguf", "json", "model", "txt", "jinja", "tiktoken")
@@ -263,49 +251,37 @@ def ask_hub(model: str, token: SecretStr | None, endpoint: str | None = None) ->
     `endpoint` is another Hub than the public one.
     """
     unreachable: type[Exception] = vars(errors)["HTTPError"]  # of its own HTTP library
-    api = HfApi(endpoint)
-    said: bool | str = token.get_secret_value() if token else False
+    api, page = HfApi(endpoint), f"https://huggingface.co/{model}"
     try:
         try:
             api.auth_check(model, token=False)
         except errors.RepositoryNotFoundError:  # gated ones among them
             if not token:
                 raise
-            api.auth_check(model, token=said)
+            api.auth_check(model, token=token.get_secret_value())
             return Answer(passed=True, detail="It is gated or private, and HF_TOKEN may read it.")
     except errors.GatedRepoError:  # is a RepositoryNotFoundError, so it stands first
-        return _gated(model, known=token is not None)
+        if token:
+            detail = "It is gated, and the owner of HF_TOKEN has not been let in."
+            fix = (
+                f"Accept its licence at {page} as the owner of that token; with a fine-grained"
+                " token, allow it to read gated repositories."
+            )
+        else:
+            detail = "It is gated, and no HF_TOKEN is set."
+            fix = f"Accept its licence at {page}, then call save_hf_token with a token of yours."
+        return Answer(passed=False, detail=detail, fix=fix)
     except errors.RepositoryNotFoundError:
-        return _missing_gated(model, known=token is not None)
+        owner = "your HF_TOKEN" if token else "somebody without a token"
+        return Answer(
+            passed=False,
+            detail=f"The Hub has no model {model}, or does not show it to {owner}.",
+            fix="Correct its name (OWNER/MODEL); for a private one call save_hf_token.",
+        )
     except (unreachable, OSError, ValueError) as exc:
         why = (str(exc).splitlines() or [""])[0]
         return Answer(passed=None, detail=f"The Hub cannot be asked: {type(exc).__name__} {why}")
     return Answer(passed=True, detail="It is there for everybody.")
-
-
-def _gated(model: str, *, known: bool) -> Answer:
-    page = f"https://huggingface.co/{model}"
-    if known:
-        return Answer(
-            passed=False,
-            detail="It is gated, and the owner of HF_TOKEN has not been let in.",
-            fix=f"Accept its licence at {page} as the owner of that token; with a fine-grained"
-            " token, allow it to read gated repositories.",
-        )
-    return Answer(
-        passed=False,
-        detail="It is gated, and no HF_TOKEN is set.",
-        fix=f"Accept its licence at {page}, then call save_hf_token with a token of yours.",
-    )
-
-
-def _missing_gated(model: str, *, known: bool) -> Answer:
-    owner = "your HF_TOKEN" if known else "somebody without a token"
-    return Answer(
-        passed=False,
-        detail=f"The Hub has no model {model}, or does not show it to {owner}.",
-        fix="Correct its name (OWNER/MODEL); for a private one call save_hf_token.",
-    )
 
 
 _SECONDS: Final = 15.0

@@ -63,35 +63,26 @@ async def ask_all(questions: Sequence[Question], seconds: float) -> list[Check]:
         async with anyio.create_task_group() as group:
             for question in questions:
                 group.start_soon(answer, question)
-    return [found.get(one.what) or no_answer(one, seconds) for one in questions]
+    late = {
+        "outcome": "unknown",
+        "detail": f"No answer came within {seconds:.0f} s.",
+        "fix": "Call the same tool again.",
+    }
+    return [
+        found.get(one.what) or Check.model_validate({"what": one.what, **late}) for one in questions
+    ]
 
 
 async def ask_one(question: Question) -> Check:
     """Ask; whoever cannot answer leaves it unknown, with the reason."""
     try:
-        answer = await question.ask()
+        passed, detail, fix = await question.ask()
     except OpsError as exc:
         why = f"{exc.summary} {exc.cause}".strip()
-        answer = Answer(None, f"It could not be looked at. {why}", exc.fix)
-    outcomes = {True: "pass", False: "fail", None: "unknown"}
-    return Check.model_validate(
-        {
-            "what": question.what,
-            "outcome": outcomes[answer.passed],
-            "detail": answer.detail,
-            "fix": answer.fix,
-        }
-    )
-
-
-def no_answer(question: Question, seconds: float) -> Check:
-    """Say that an answer did not come."""
-    return Check(
-        what=question.what,
-        outcome="unknown",
-        detail=f"No answer came within {seconds:.0f} s.",
-        fix="Call the same tool again.",
-    )
+        passed, detail, fix = None, f"It could not be looked at. {why}", exc.fix
+    outcome = {True: "pass", False: "fail", None: "unknown"}[passed]
+    row = {"what": question.what, "outcome": outcome, "detail": detail, "fix": fix}
+    return Check.model_validate(row)
 
 
 ECHO: Final = "https://api.ipify.org"

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 from google.api.launch_stage_pb2 import LaunchStage
@@ -33,6 +33,7 @@ MAX_DEFAULT: Final = 100
 """Instances where nobody says how many at most. source: run.v2 protos"""
 DEFAULT_PORT: Final = 8080
 _UNITS: Final = {"Ki": 2**-20, "Mi": 2**-10, "Gi": 1.0, "M": 1e6 / 2**30, "G": 1e9 / 2**30}
+_LATEST: Final = TrafficTargetAllocationType.TRAFFIC_TARGET_ALLOCATION_TYPE_LATEST
 
 
 class Gpu(NamedTuple):
@@ -68,122 +69,38 @@ GPUS: Final = {
 it gives no upper bounds for the RTX"""
 
 
-def gpus_of(container: Container) -> str:
-    """Give how many accelerators it asks for, empty for none."""
-    return container.resources.limits.get("nvidia.com/gpu", "")
-
-
-def accelerator_of(template: RevisionTemplate) -> str:
-    """Give the kind that its node has, empty for none."""
-    return template.node_selector.accelerator
-
-
 def engine_of(template: RevisionTemplate | Revision) -> Container:
-    """Give the container that has the accelerator; where none has, the first."""
-    return next((one for one in template.containers if gpus_of(one)), template.containers[0])
+    """Return the container that has the accelerator; where none has, the first."""
+    return next((one for one in template.containers if _gpus(one)), template.containers[0])
 
 
 def ingress_of(template: RevisionTemplate | Revision) -> Container:
-    """Give the container that requests are sent to."""
+    """Return the container that requests are sent to."""
     return next((one for one in template.containers if one.ports), template.containers[0])
 
 
-def cpus(limit: str) -> float:
-    """Read `8` or `8000m`; what cannot be read is not a number."""
+def _gpus(container: Container) -> str:
+    return container.resources.limits.get("nvidia.com/gpu", "")
+
+
+def _size(*containers: Container) -> tuple[float, float]:
+    """Return processors and GiB of containers together; what cannot be read is not a number."""
+    limits = [one.resources.limits for one in containers]
+    return (
+        sum(_cpus(one.get("cpu", "1")) for one in limits),
+        sum(_gibibytes(one.get("memory", "512Mi")) for one in limits),
+    )
+
+
+def _cpus(limit: str) -> float:
     return _number(limit[:-1]) / 1000 if limit.endswith("m") else _number(limit)
 
 
-def gibibytes(limit: str) -> float:
-    """Read `32Gi`; what cannot be read is not a number."""
+def _gibibytes(limit: str) -> float:
     for unit, factor in _UNITS.items():
         if limit.endswith(unit):
             return _number(limit.removesuffix(unit)) * factor
     return _number(limit) / 2**30
-
-
-def instance_cpus(template: RevisionTemplate) -> float:
-    """Give the processors of all containers together."""
-    return sum(cpus(one.resources.limits.get("cpu", "1")) for one in template.containers)
-
-
-def instance_gibibytes(template: RevisionTemplate) -> float:
-    """Give the memory of all containers together."""
-    return sum(
-        gibibytes(one.resources.limits.get("memory", "512Mi")) for one in template.containers
-    )
-
-
-def most_instances(service: Service) -> int:
-    """Give the upper limit of instances; 0 where none is set."""
-    limits = (service.scaling.max_instance_count, service.template.scaling.max_instance_count)
-    return min((limit for limit in limits if limit), default=0)
-
-
-def least_instances(service: Service) -> int:
-    """Give how many instances are kept; in manual mode how many there are."""
-    if is_manual(service):
-        return service.scaling.manual_instance_count
-    return max(service.scaling.min_instance_count, service.template.scaling.min_instance_count)
-
-
-def timeout_seconds(template: RevisionTemplate) -> float:
-    """Give how long one request may take; 0 where nobody says."""
-    timeout: Duration = RevisionTemplate.pb(template).timeout
-    return timeout.seconds + timeout.nanos / 1e9
-
-
-def is_manual(service: Service) -> bool:
-    """Whether a person says how many instances there are."""
-    return service.scaling.scaling_mode == type(service.scaling).ScalingMode.MANUAL
-
-
-def port_of(container: Container) -> int:
-    """Give the port that it listens on."""
-    return container.ports[0].container_port if container.ports else DEFAULT_PORT
-
-
-def fill_in(service: Service, project_number: str) -> None:
-    """Set what the server sets where the request says nothing."""
-    if not service.ingress:
-        service.ingress = IngressTraffic(IngressTraffic.INGRESS_TRAFFIC_ALL)
-    if not service.traffic:
-        latest = TrafficTargetAllocationType.TRAFFIC_TARGET_ALLOCATION_TYPE_LATEST
-        service.traffic = [TrafficTarget(type_=latest, percent=100)]
-    _switch_scaling(service.scaling)
-    template = service.template
-    if not most_instances(service) and not is_manual(service):
-        template.scaling.max_instance_count = MAX_DEFAULT
-    if not template.timeout:
-        template.timeout = Duration(seconds=300)
-    template.max_instance_request_concurrency = template.max_instance_request_concurrency or 80
-    if not template.service_account:
-        template.service_account = f"{project_number}-compute@developer.gserviceaccount.com"
-    _fill_in_ingress(ingress_of(template))
-
-
-def _fill_in_ingress(container: Container) -> None:
-    if not container.ports:
-        container.ports = [ContainerPort(name="http1", container_port=DEFAULT_PORT)]
-    elif not container.ports[0].name:
-        container.ports[0].name = "http1"
-    if not container.startup_probe:
-        container.startup_probe = Probe(
-            timeout_seconds=240,
-            period_seconds=240,
-            failure_threshold=1,
-            tcp_socket=TCPSocketAction(port=port_of(container)),
-        )
-
-
-def _switch_scaling(scaling: ServiceScaling) -> None:
-    """What the other mode knows is unset. source: run/docs/configuring/services/manual-scaling."""
-    if scaling.scaling_mode != ServiceScaling.ScalingMode.MANUAL:
-        ServiceScaling.pb(scaling).ClearField("manual_instance_count")
-        return
-    if "manual_instance_count" not in scaling:
-        scaling.manual_instance_count = scaling.min_instance_count
-    scaling.min_instance_count = 0
-    scaling.max_instance_count = 0
 
 
 def _number(text: str) -> float:
@@ -191,6 +108,68 @@ def _number(text: str) -> float:
         return float(text)
     except ValueError:
         return math.nan
+
+
+def most_instances(service: Service) -> int:
+    """Return the upper limit of instances; 0 where none is set."""
+    limits = (service.scaling.max_instance_count, service.template.scaling.max_instance_count)
+    return min((limit for limit in limits if limit), default=0)
+
+
+def least_instances(service: Service) -> int:
+    """Return how many instances are kept; in manual mode how many there are."""
+    if is_manual(service):
+        return service.scaling.manual_instance_count
+    return max(service.scaling.min_instance_count, service.template.scaling.min_instance_count)
+
+
+def timeout_seconds(template: RevisionTemplate) -> float:
+    """Return how long one request may take; 0 where nobody says."""
+    timeout: Duration = RevisionTemplate.pb(template).timeout
+    return timeout.seconds + timeout.nanos / 1e9
+
+
+def is_manual(service: Service) -> bool:
+    """Whether a person says how many instances there are."""
+    return service.scaling.scaling_mode == ServiceScaling.ScalingMode.MANUAL
+
+
+def port_of(container: Container) -> int:
+    """Return the port that it listens on."""
+    return container.ports[0].container_port if container.ports else DEFAULT_PORT
+
+
+def fill_in(service: Service, project_number: str) -> None:
+    """Set what the server sets where the request says nothing."""
+    template, scaling = service.template, service.scaling
+    service.ingress = service.ingress or IngressTraffic(IngressTraffic.INGRESS_TRAFFIC_ALL)
+    if not service.traffic:
+        service.traffic = [TrafficTarget(type_=_LATEST, percent=100)]
+    # What the other mode knows is unset. source: run/docs/configuring/services/manual-scaling
+    if is_manual(service):
+        if "manual_instance_count" not in scaling:
+            scaling.manual_instance_count = scaling.min_instance_count
+        scaling.min_instance_count = scaling.max_instance_count = 0
+    else:
+        ServiceScaling.pb(scaling).ClearField("manual_instance_count")
+        if not most_instances(service):
+            template.scaling.max_instance_count = MAX_DEFAULT
+    if not template.timeout:
+        template.timeout = Duration(seconds=300)
+    template.max_instance_request_concurrency = template.max_instance_request_concurrency or 80
+    if not template.service_account:
+        template.service_account = f"{project_number}-compute@developer.gserviceaccount.com"
+    container = ingress_of(template)
+    if not container.ports:
+        container.ports = [ContainerPort(container_port=DEFAULT_PORT)]
+    container.ports[0].name = container.ports[0].name or "http1"
+    if not container.startup_probe:
+        container.startup_probe = Probe(
+            timeout_seconds=240,
+            period_seconds=240,
+            failure_threshold=1,
+            tcp_socket=TCPSocketAction(port=port_of(container)),
+        )
 
 
 _SERVICE_ID: Final = re.compile(r"[a-z](?:[a-z0-9-]{0,47}[a-z0-9])?")
@@ -202,10 +181,6 @@ supported in the declared launch stage" (2026-11-23)."""
 _GIB_PER_CPU: Final = 4
 """Source: docs.cloud.google.com/run/docs/configuring/services/memory-limits, up to 8 CPUs."""
 _QUOTA_HELP: Final = "\n\nTo request quota: g.co/cloudrun/gpu-quota"
-_SIZE_HELP: Final = (
-    "\nConsider running your workload in a region with greater capacity, or requesting an increase"
-    " in quota for this region."
-)
 _Problems = Iterator[tuple[str, str]]
 """Fields below the service, and what is wrong with each."""
 
@@ -230,49 +205,39 @@ def check(
             " not end with a hyphen; must be less than 50 characters."
         )
         raise _violations(verb, [("service_id", words)])
-    problems = [(f"service.{field}", words) for field, words in _problems(service)]
-    if problems:
+    if problems := [(f"service.{field}", words) for field, words in _problems(service)]:
         raise _violations(verb, problems)
-    if accelerator_of(service.template):
+    if service.template.node_selector.accelerator:
         _check_gpu_quota(project, location, service, validate_only=validate_only)
-    milli = instance_cpus(service.template) * 1000
-    octets = instance_gibibytes(service.template) * projects.GIB
-    _check_size(project, location, service, "CpuAllocPerProjectRegion", milli, "CPU")
-    _check_size(project, location, service, "MemAllocPerProjectRegion", octets, "memory")
+    processors, memory = _size(*service.template.containers)
+    totals = {
+        "CpuAllocPerProjectRegion": (processors * 1000, "CPU"),
+        "MemAllocPerProjectRegion": (memory * projects.GIB, "memory"),
+    }
+    for quota, (each, what) in totals.items():
+        allowed = projects.limit(project, quota, location) or 0
+        asked = most_instances(service) * each
+        if asked > allowed:
+            raise invalid(
+                f"scaling.max_instance_count: Max instances must be set to {allowed // each:.0f} or"
+                f" fewer to set the requested total {what}.\nConsider running your workload in a"
+                " region with greater capacity, or requesting an increase in quota for this"
+                f" region.\n\nQuota violated:\n{quota} requested: {asked:.0f} allowed: {allowed}"
+            )
 
 
 def grant_first(project: Project, location: str, service: Service) -> None:
     """Give the first deployment with a GPU in a region the quota that goes with it."""
-    accelerator = accelerator_of(service.template)
+    accelerator = service.template.node_selector.accelerator
     if accelerator and projects.limit(project, GPUS[accelerator].quota, location) is None:
         project.granted_quotas.add((GPUS[accelerator].quota, location))
 
 
 def _problems(service: Service) -> _Problems:
-    yield from _of_service(service)
-    template = service.template
-    yield from _of_template(template)
-    for place, container in enumerate(template.containers):
-        yield from _of_container(f"template.containers[{place}]", template, container)
-    if len(template.containers) > 1:
-        yield from _of_neighbours(template)
-    if template.containers and (gpus_of(engine_of(template)) or accelerator_of(template)):
-        yield from _of_gpu(service, engine_of(template))
-
-
-def _of_service(service: Service) -> _Problems:
-    for key, value in service.labels.items():
-        if not re.fullmatch(r"[a-z][a-z0-9_-]{0,62}", key):
-            yield "labels", f"{key} is not a valid label key."
-        elif not re.fullmatch(r"[a-z0-9_-]{0,63}", value):
-            yield "labels", f"{value} is not a valid label value."
-    own = service.scaling
-    for where, scaling in (("template.scaling", service.template.scaling), ("scaling", own)):
+    template, own = service.template, service.scaling
+    for where, scaling in (("template.scaling", template.scaling), ("scaling", own)):
         if scaling.max_instance_count and scaling.min_instance_count > scaling.max_instance_count:
             yield f"{where}.max_instance_count", "must be greater or equal than min_instance_count."
-
-
-def _of_template(template: RevisionTemplate) -> _Problems:
     ports = sum(bool(one.ports) for one in template.containers)
     if ports != 1 and len(template.containers) != 1:
         yield "template.containers", "exactly one container must have a port."
@@ -282,6 +247,13 @@ def _of_template(template: RevisionTemplate) -> _Problems:
         yield "template.max_instance_request_concurrency", "must be between 1 and 1000."
     if any(o.startswith("-") for volume in template.volumes for o in volume.gcs.mount_options):
         yield "template.volumes", "mount options must not start with a hyphen."
+    for place, container in enumerate(template.containers):
+        yield from _of_container(f"template.containers[{place}]", template, container)
+    if len(template.containers) > 1:
+        yield from _of_neighbours(template)
+    engine = engine_of(template) if template.containers else None
+    if engine and (_gpus(engine) or template.node_selector.accelerator):
+        yield from _of_gpu(template, engine)
 
 
 def _of_container(where: str, template: RevisionTemplate, container: Container) -> _Problems:
@@ -296,7 +268,7 @@ def _of_container(where: str, template: RevisionTemplate, container: Container) 
             yield f"{where}.ports[0].container_port", "must be between 1 and 65535."
     if any(one.name in {"PORT", "K_SERVICE", "K_REVISION"} for one in container.env):
         yield f"{where}.env", "The following reserved env names were provided: PORT."
-    longest = _STARTUP_SECONDS if gpus_of(container) else 240
+    longest = _STARTUP_SECONDS if _gpus(container) else 240
     yield from _of_probe(f"{where}.startup_probe", container.startup_probe, 240, longest)
     yield from _of_probe(f"{where}.liveness_probe", container.liveness_probe, 3600, 0)
     names = {volume.name for volume in template.volumes}
@@ -323,11 +295,11 @@ def _of_probe(where: str, probe: Probe, most: int, longest: int) -> _Problems:
 
 
 def _of_neighbours(template: RevisionTemplate) -> _Problems:
-    """What containers of one instance are to each other."""
+    """Say what containers of one instance may not be to each other."""
     named = {one.name: one for one in template.containers}
     if "" in named or len(named) < len(template.containers):
         yield "template.containers", "every container must have a name of its own."
-    if sum(bool(gpus_of(one)) for one in template.containers) > 1:
+    if sum(bool(_gpus(one)) for one in template.containers) > 1:
         yield "template.containers", "only one container can have a GPU."
     for place, container in enumerate(template.containers):
         where = f"template.containers[{place}]"
@@ -336,44 +308,43 @@ def _of_neighbours(template: RevisionTemplate) -> _Problems:
                 yield f"{where}.depends_on", f"no other container is named {other}."
             elif not named[other].startup_probe:
                 yield f"{where}.depends_on", f"{other} must have a startup probe."
-        limits = container.resources.limits
-        processors, memory = cpus(limits.get("cpu", "1")), gibibytes(limits.get("memory", "512Mi"))
-        if not gpus_of(container) and (processors < 1 or processors % 1):
+        processors, memory = _size(container)
+        if not _gpus(container) and (processors < 1 or processors % 1):
             yield f"{where}.resources.limits.cpu", "must be a whole number beside a GPU."
-        if not gpus_of(container) and memory > 4 * processors:
+        if not _gpus(container) and memory > 4 * processors:
             yield f"{where}.resources.limits.memory", f"{processors:g} CPU go with 4 GiB each."
 
 
-def _of_gpu(service: Service, container: Container) -> _Problems:
-    template = service.template
+def _of_gpu(template: RevisionTemplate, container: Container) -> _Problems:
     where = f"template.containers[{list(template.containers).index(container)}].resources"
-    rule = GPUS.get(accelerator_of(template))
+    rule = GPUS.get(template.node_selector.accelerator)
     if rule is None:
         yield "template.node_selector.accelerator", f"must be one of {', '.join(GPUS)}."
         return
-    if gpus_of(container) != "1":
+    (least, most), (smallest, largest) = rule.cpus, rule.memory
+    if _gpus(container) != "1":
         yield f"{where}.limits", "nvidia.com/gpu must be 1."
     if container.resources.cpu_idle:
         yield f"{where}.cpu_idle", "must be false: GPUs need CPU that is always allocated."
     if template.execution_environment.name == "EXECUTION_ENVIRONMENT_GEN1":
         yield "template.execution_environment", "GPUs need the second generation."
-    if instance_cpus(template) > rule.cpus[1] or instance_gibibytes(template) > rule.memory[1]:
-        most = f"{rule.cpus[1]:g} CPU and {rule.memory[1]:g}Gi"
-        yield "template.containers", f"all containers together may have {most} beside this GPU."
-    limits = container.resources.limits
-    processors, memory = cpus(limits.get("cpu", "1")), gibibytes(limits.get("memory", "512Mi"))
-    largest = min(rule.memory[1], _GIB_PER_CPU * processors)
-    if not rule.cpus[0] <= processors <= rule.cpus[1]:
-        yield f"{where}.limits.cpu", f"must be between {rule.cpus[0]:g} and {rule.cpus[1]:g}."
-    if not rule.memory[0] <= memory <= largest:
-        yield f"{where}.limits.memory", f"must be between {rule.memory[0]:g}Gi and {largest:g}Gi."
+    processors, memory = _size(*template.containers)
+    if processors > most or memory > largest:
+        words = f"all containers together may have {most:g} CPU and {largest:g}Gi beside this GPU."
+        yield "template.containers", words
+    processors, memory = _size(container)
+    largest = min(largest, _GIB_PER_CPU * processors)
+    if not least <= processors <= most:
+        yield f"{where}.limits.cpu", f"must be between {least:g} and {most:g}."
+    if not smallest <= memory <= largest:
+        yield f"{where}.limits.memory", f"must be between {smallest:g}Gi and {largest:g}Gi."
 
 
 def _check_gpu_quota(
     project: Project, location: str, service: Service, *, validate_only: bool
 ) -> None:
-    accelerator = accelerator_of(service.template)
-    rule = GPUS[accelerator]
+    accelerator = service.template.node_selector.accelerator
+    rule, lone = GPUS[accelerator], service.template.gpu_zonal_redundancy_disabled
     if location not in rule.regions:
         where = "service.template.node_selector.accelerator"
         words = f"GPU type {accelerator} is not supported in region {location}."
@@ -383,7 +354,6 @@ def _check_gpu_quota(
             "FAILED_PRECONDITION",
             f"The feature 'GPU type {accelerator}' is not supported in the declared launch stage.",
         )
-    lone = service.template.gpu_zonal_redundancy_disabled
     limit = projects.limit(project, rule.quota, location)
     granted = (limit or 0) // projects.RUN_QUOTAS[rule.quota].factor
     if limit is None and (not validate_only or project.knobs.validates_first_grant):
@@ -403,30 +373,15 @@ def _check_gpu_quota(
         )
 
 
-def _check_size(
-    project: Project, location: str, service: Service, quota_id: str, each: float, what: str
-) -> None:
-    """Refuse more CPU or memory than the project has for as many instances as may be."""
-    allowed = projects.limit(project, quota_id, location) or 0
-    asked = most_instances(service) * each
-    if asked > allowed:
-        raise invalid(
-            f"scaling.max_instance_count: Max instances must be set to {allowed // each:.0f} or"
-            f" fewer to set the requested total {what}.{_SIZE_HELP}\n\nQuota violated:\n{quota_id}"
-            f" requested: {asked:.0f} allowed: {allowed}"
-        )
-
-
 def _violations(verb: str, problems: list[tuple[str, str]]) -> Refused:
-    prefix = f"Violation in {verb}ServiceRequest"
-    field: Callable[..., Any] = BadRequest.FieldViolation
-    details = BadRequest(
-        field_violations=[field(field=f"{prefix}.{name}", description=w) for name, w in problems]
-    )
+    prefix, field = f"Violation in {verb}ServiceRequest", BadRequest.FieldViolation
+    violations: list[Any] = [
+        field(field=f"{prefix}.{name}", description=words) for name, words in problems
+    ]
     return Refused(
         "INVALID_ARGUMENT",
         "\n".join(f"{prefix}.{name}: {words}" for name, words in problems),
-        details=(details,),
+        details=(BadRequest(field_violations=violations),),
     )
 
 
@@ -486,8 +441,7 @@ def serve(service: Service, revision: Revision) -> None:
     revision.observed_generation = revision.generation
     revision.conditions = _conditions(("Ready", *_OF_REVISION), _STATE.CONDITION_SUCCEEDED)
     service.latest_ready_revision = revision.name
-    latest = TrafficTargetAllocationType.TRAFFIC_TARGET_ALLOCATION_TYPE_LATEST
-    service.traffic_statuses = [TrafficTargetStatus(type_=latest, percent=100)]
+    service.traffic_statuses = [TrafficTargetStatus(type_=_LATEST, percent=100)]
     settle(service)
 
 
