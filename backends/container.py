@@ -1,9 +1,7 @@
 """The container of a model: vLLM's command, environment and probes, and the proxy before it."""
 
-import functools
 import re
 import shlex
-import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -286,24 +284,11 @@ GUARD_NAME: Final = "guard"
 """Of its container."""
 GUARD_VARIABLE: Final = "GUARD_CONFIGURATION"
 """Holds the configuration, which its command writes to a file."""
-_FILE: Final = Path(__file__).with_name("guard.toml")
-_KEY: Final = "/guard/key"
-"""Reached by nginx itself alone."""
+_FILE: Final = Path(__file__).with_name("guard.conf")
 _START: Final = (
     f'cd "${{TMPDIR:-/tmp}}" && printf "%s\\n" "${GUARD_VARIABLE}" >nginx.conf'
     " && exec nginx -p . -c nginx.conf -e stderr"
 )
-
-
-class GuardRules(Record):
-    """What is let through, and how."""
-
-    own_key: tuple[str, ...]
-    with_key: tuple[str, ...]
-    open: tuple[str, ...]
-    client_max_body_size: str
-    read_timeout: str
-    connections: int
 
 
 class Certificate(Record):
@@ -311,12 +296,6 @@ class Certificate(Record):
 
     certificate: str
     key: str
-
-
-@functools.cache
-def guard_rules() -> GuardRules:
-    """Return `guard.toml`."""
-    return GuardRules.model_validate(tomllib.loads(_FILE.read_text("utf-8")))
 
 
 def guard_container(
@@ -343,59 +322,18 @@ def guard_container(
 def guard_configuration(
     *, port: int = GUARD_PORT, engine_port: int = PORT, tls: Certificate | None = None
 ) -> str:
-    """Return nginx's configuration; there is no secret in it."""
-    chosen, engine = guard_rules(), f"http://127.0.0.1:{engine_port}"
-    # A path behind the address sends on the path as nginx compared it, not as it was written.
-    ways = [f"location {path} {{ proxy_pass {engine}{path}; }}" for path in chosen.own_key]
-    ways += [
-        f"location = {path} {{ auth_request {_KEY}; proxy_pass {engine}{path}; }}"
-        for path in chosen.with_key
-    ]
-    ways += [f"location = {path} {{ proxy_pass {engine}{path}; }}" for path in chosen.open]
-    encrypted = (
-        [f"ssl_certificate {tls.certificate};", f"ssl_certificate_key {tls.key};"] if tls else []
-    )
-    server = [
-        f"listen {port}{' ssl' if tls else ''};",
-        *encrypted,
-        "location / { return 404; }",
-        *ways,
-        f"location = {_KEY} {{",
-        "  internal;",
-        f"  proxy_pass {engine}/v1/models;",
-        "  proxy_pass_request_body off;",
-        '  proxy_set_header Content-Length "";',
-        "}",
-    ]
-    http = [
-        "access_log off;",
-        "server_tokens off;",
-        "absolute_redirect off;",
-        *(f"{kind}_temp_path {kind};" for kind in _TEMPORARY),
-        f"client_max_body_size {chosen.client_max_body_size};",
-        "proxy_http_version 1.1;",
-        "proxy_buffering off;",
-        "proxy_request_buffering off;",
-        f"proxy_read_timeout {chosen.read_timeout};",
-        f"proxy_send_timeout {chosen.read_timeout};",
-    ]
-    return "\n".join(
-        (
-            "daemon off;",
-            "worker_processes 1;",
-            "pid nginx.pid;",
-            # Below that it would write of every probe that comes before the engine listens.
-            "error_log stderr crit;",
-            f"events {{ worker_connections {chosen.connections}; }}",
-            "http {",
-            *(f"  {line}" for line in http),
-            "  server {",
-            *(f"    {line}" for line in server),
-            "  }",
-            "}",
-        )
-    )
-
-
-_TEMPORARY: Final = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
-"""Folders that nginx makes where it runs, and not where its packager put them."""
+    """Return nginx's configuration, as `guard.conf` has it; there is no secret in it."""
+    values = {
+        "$listen": f"{port}{' ssl' if tls else ''}",
+        "$engine": f"http://127.0.0.1:{engine_port}",
+        "    $tls": (
+            f"    ssl_certificate {tls.certificate};\n    ssl_certificate_key {tls.key};"
+            if tls
+            else ""
+        ),
+    }
+    text = _FILE.read_text("utf-8")
+    for name, value in values.items():
+        text = text.replace(name, value)
+    lines = [line for line in text.splitlines() if line and not line.lstrip().startswith("#")]
+    return "\n".join(lines)
