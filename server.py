@@ -53,7 +53,6 @@ from core.errors import OpsError
 from core.settings import Settings
 from operations.inventory import running
 from operations.runtime import Runtime
-from tools import every  # noqa: F401  registers them
 from tools.gate import Gate, set_up
 from tools.profile import INSTRUCTIONS, listed
 from tools.resources import furnish

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import anyio
+from pydantic import Field
 
-from benchmark.advice import Headline, headline
+from benchmark.advice import headline
 from benchmark.compare import chips, file_name, load, names, write_comparison
 from benchmark.folder import RunFolder
 from benchmark.records import CellState, Manifest, Progress, RunState, Worth
@@ -32,8 +33,22 @@ from operations.runtime import Runtime
 from planner.catalog import find as catalog_find
 from planner.places import Place, place
 
+Tell = Callable[[str], Awaitable[None]]
 _REFRESH_SECONDS: Final = 60.0
 """An identity token lasts an hour; a new one is there long before."""
+_LOOK_SECONDS: Final = 0.5
+_STOP_SECONDS: Final = 40.0
+_LISTED: Final = 30
+_LISTED_SHORT: Final = 8
+_DECISIONS_SHORT: Final = 3
+_ACTIONS_SHORT: Final = 2
+_TEXT: Final = 20_000
+_TEXT_SHORT: Final = 2_400
+"""Characters of a comparison that are told: 5,000 tokens, and those of a short answer."""
+_FILES: Final = 8
+"""Names of files in an error."""
+_CHIPS: Final = re.compile(r"\b(v\d+[ep]?)[ _]?-?(\d+)\b")
+_FILE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,118}\.md")
 
 
 def keep_credential_fresh(runtime: Runtime, folder: RunFolder) -> None:
@@ -42,23 +57,6 @@ def keep_credential_fresh(runtime: Runtime, folder: RunFolder) -> None:
         runtime.background.start(
             f"credential of {folder.path.name}", lambda: _keep_fresh(runtime, folder)
         )
-
-
-def forget_credentials(runtime: Runtime, runs: Iterable[RunFolder]) -> None:
-    """Take away what killed runs have left; a server that only looks says that it is there."""
-    for folder in runs:
-        if not runtime.settings.read_only:
-            try:
-                folder.forget_credential()
-            except (OpsError, OSError) as exc:
-                note(
-                    f"{folder.path.name} was killed and its credential could not be removed: {exc}"
-                )
-        elif folder.credential_files() and not folder.is_measured_now():
-            note(
-                f"{folder.path.name} was killed and left its credential in {folder.path}: a server"
-                " that may write removes it as soon as it starts."
-            )
 
 
 async def _keep_fresh(runtime: Runtime, folder: RunFolder) -> None:
@@ -74,136 +72,27 @@ async def _keep_fresh(runtime: Runtime, folder: RunFolder) -> None:
             folder.keep_certificate(access.certificate)
         held = (access.api_key, access.identity_token)
         now = tuple(secret.get_secret_value() if secret else None for secret in held)
-        known_now = (folder.credential(), folder.identity())
-        if any(now) and folder.is_measured_now() and now != known_now:
+        changed = now != (folder.credential(), folder.identity())
+        if any(now) and folder.is_measured_now() and changed:
             with suppress(OpsError):  # a full disk is the run's to tell
                 folder.keep_credential(*held)
     folder.forget_credential()  # it may have ended while this was written
 
 
-_CHIPS: Final = re.compile(r"\b(v\d+[ep]?)[ _]?-?(\d+)\b")
-
-
-def runs_meant(runtime: Runtime, words: Sequence[str]) -> list[RunFolder]:
-    """Give for each of these the run of that id, else the newest of that model or target.
-
-    Raises:
-        NotFound: Nothing that is kept is meant by one of them.
-    """
-    runs = kept(runtime)
-    ids = {folder.path.name: folder for folder in folders(runtime)}
-    found: list[RunFolder] = []
-    missing: list[str] = []
-    like: str | None = None
-    for each in words:
-        newest = None if each in ids else _newest(runs, each, like)
-        folder = newest.folder if newest else ids.get(each)
-        like = like or (newest.model if newest else None)
-        found += [folder] if folder else []
-        missing += [] if folder else [each]
-    if missing:
-        raise _not_kept(runs, words, missing)
-    return found
-
-
-def sides_of(file: str) -> tuple[str, str] | None:
-    """Give the two that a file's name compares, None where it names none.
-
-    >>> sides_of("tpu_v6e4_vs_v6e1_comparison.md")
-    ('tpu v6e-4', 'v6e-1')
-    """
-    stem = file.removesuffix(".md").removesuffix("_comparison").lower()
-    first, vs, second = stem.partition("_vs_")
-    if not (vs and first and second):
-        return None
-    one, two = (_CHIPS.sub(r"\1-\2", side.replace("_", " ")).strip() for side in (first, second))
-    return one, two
-
-
-def _newest(runs: Sequence[Evidence], words: str, like: str | None) -> Evidence | None:
-    """Give the newest run that is meant; first those of the model `like`, and with valid cells."""
-    model, _, where = words.partition(" on ")
-    fitting = [run for run in runs if _is(run, model.strip(), where.strip())]
-    alike = [run for run in fitting if like in {None, run.model}] or fitting
-    return next((run for run in alike if run.valid_cells()), next(iter(alike), None))
-
-
-def _is(run: Evidence, words: str, where: str) -> bool:
-    if where:
-        return run.model == model_called(words) and _is_on(run, where)
-    if catalog_find(words) or run.model == words:
-        return run.model == model_called(words)
-    return _is_on(run, words)
-
-
-def _is_on(run: Evidence, words: str) -> bool:
-    meant = _place(words)
-    if meant is None or run.place is None:
-        return run.manifest.provenance.target == words
-    named = (meant.provider, meant.accelerator, meant.count)
-    return (run.place.provider, run.place.accelerator, run.place.count) == named
-
-
-def _place(words: str) -> Place | None:
-    try:
-        return place(words)
-    except InvalidArgument:
-        return None
-
-
-def _not_kept(runs: Sequence[Evidence], words: Sequence[str], missing: Sequence[str]) -> NotFound:
-    there = "; ".join(
-        f"{run.run} ({run.model} on {run.manifest.provenance.target})" for run in runs[:6]
-    )
-    models = [each.partition(" on ")[0] for each in words]
-    foresee = NextStep("compare_targets", {"models": models})
-    steps = (foresee,) if all(map(catalog_find, models)) else ()
-    names = ", ".join(repr(each[:60]) for each in missing)
-    return NotFound(
-        f"No run is kept of {names}.",
-        fix=(f"There are: {there}. " if there else "No run is kept at all. ")
-        + "compare_targets predicts what nobody measured; run_benchmark measures it.",
-        next_steps=(*steps, NextStep("list_benchmarks" if runs else "run_benchmark")),
-    )
-
-
-def report(runtime: Runtime, run: str) -> str:
-    """Give its report, or how far it is; the end of a very long one is left out.
-
-    Raises:
-        NotFound: There is no such run, or its files cannot be read.
-    """
-    folder = folder_of(runtime, run)
-    if not folder.report_file.exists():
-        return f"# Benchmark {run}\n\n{look(folder).summary()} Its report is written at its end.\n"
-    file, cause = folder.report_file, "It leads out of the run's folder."
-    text = None
-    try:
-        if file.resolve().parent == folder.path.resolve():
-            text = file.read_text(encoding="utf-8", errors="replace")
-    except OSError as exc:
-        cause = str(exc)[:300]
-    if text is None:
-        raise NotFound(
-            f"The report of {run} cannot be read.",
-            fix="Call get_benchmark, which reads what was measured.",
-            cause=cause,
-        )
-    if len(text) <= MAX_CHARACTERS:
-        return text
-    left = len(text) - MAX_CHARACTERS
-    kept = text[:MAX_CHARACTERS].rpartition("\n")[0]
-    return f"{kept}\n\n[… {left} characters left out: get_benchmark names the folder.]\n"
-
-
-Tell = Callable[[str], Awaitable[None]]
-_LOOK_SECONDS: Final = 0.5
-_STOP_SECONDS: Final = 40.0
-_LISTED: Final = 30
-_MOST_DECISIONS: Final = 3
-_MOST_ACTIONS: Final = 2
-_MOST_ROWS: Final = 8
-"""Of a short answer."""
+def _forget_credentials(runtime: Runtime, runs: Iterable[RunFolder]) -> None:
+    """Take away what killed runs have left; a server that only looks says that it is there."""
+    for folder in runs:
+        run = folder.path.name
+        if not runtime.settings.read_only:
+            try:
+                folder.forget_credential()
+            except (OpsError, OSError) as exc:
+                note(f"{run} was killed and its credential could not be removed: {exc}")
+        elif folder.credential_files() and not folder.is_measured_now():
+            note(
+                f"{run} was killed and left its credential in {folder.path}: a server that may"
+                " write removes it as soon as it starts."
+            )
 
 
 class BenchmarkRun(Answer):
@@ -253,35 +142,36 @@ class BenchmarkRun(Answer):
     folder: str
     files: tuple[str, ...] = ()
     simulated: bool = False
-
-    @property
-    def sentence(self) -> str:
-        """The answer in one line."""
-        return Headline(self.best, self.latency, self.price, self.recommended, self.trust).sentence
+    sentence: str = Field(exclude=True)
+    """The answer in one line."""
 
     def summary(self) -> str:
         """Say the best figures, the load to run at and how far to trust it; or how far it is."""
         where = f" on {self.target}" if self.target else ""
-        total = "" if self.cells_total is None else f" of {self.cells_total}"
+        done = f"{self.cells_done}{self._total()} cells"
         if self.state is RunState.RUNNING:
             eta = "" if self.eta_seconds is None else f", about {self.eta_seconds:.0f} s to go"
-            head = f"Measuring {self.model}{where}: {self.cells_done}{total} cells"
-            return f"{head} ({self.doing or 'beginning'}){eta}."
-        head = f"{self.model}{where}: "
+            return f"Measuring {self.model}{where}: {done} ({self.doing or 'beginning'}){eta}."
+        ended = ""
         if self.state is not RunState.DONE:
             why = f" {self.reason}" if self.reason else ""
-            head = f"{head}{self.state} after {self.cells_done}{total} cells.{why} "
-        return f"{head}{self.sentence}"
+            ended = f"{self.state} after {done}.{why} "
+        return f"{self.model}{where}: {ended}{self.sentence}"
+
+    def _total(self) -> str:
+        return "" if self.cells_total is None else f" of {self.cells_total}"
 
     def facts(self) -> Mapping[str, Any]:
         """Return what the answer rests on, decisions and actions, and where the page is."""
+        failed = f", {self.failed_cells} failed" if self.failed_cells else ""
+        measured = f"{self.measured_cells} measured, {self.valid_cells} valid{failed}"
         known: dict[str, Any] = {
             "run": self.run,
             "state": self.state,
             "accelerator": self.accelerator,
             "usd_per_hour": self.usd_per_hour,
             "usd_so_far": self.usd_so_far or None,
-            "cells": self._cells(),
+            "cells": f"{self.cells_done}{self._total()} decided, {measured}",
         }
         if self.state is RunState.RUNNING:
             return {**known, "best": self.best}
@@ -290,39 +180,32 @@ class BenchmarkRun(Answer):
             **known,
             "price": self.price,
             "codes": ", ".join(f"{code} {n}" for code, n in self.said_of_cells.items()),
-            "key_decisions": self.key_decisions[:_MOST_DECISIONS],
-            "action_items": self.action_items[:_MOST_ACTIONS],
+            "key_decisions": self.key_decisions[:_DECISIONS_SHORT],
+            "action_items": self.action_items[:_ACTIONS_SHORT],
             "page": f"{self.folder}/{page}" if page in self.files else None,
         }
 
-    def _cells(self) -> str:
-        total = "" if self.cells_total is None else f" of {self.cells_total}"
-        failed = f", {self.failed_cells} failed" if self.failed_cells else ""
-        measured = f"{self.measured_cells} measured, {self.valid_cells} valid{failed}"
-        return f"{self.cells_done}{total} decided, {measured}"
-
     def warnings(self) -> tuple[str, ...]:
         """Warn of figures that are not what they seem."""
-        said = (
-            f"{self.spoiled_cells} cells must not be used: see said_of_cells."
-            if self.spoiled_cells
-            else "",
-            f"{self.failed_cells} cells failed: the report says why." if self.failed_cells else "",
-            SIMULATED if self.simulated else "",
-        )
-        return tuple(words for words in said if words)
+        said = {
+            f"{self.spoiled_cells} cells must not be used: see said_of_cells.": self.spoiled_cells,
+            f"{self.failed_cells} cells failed: the report says why.": self.failed_cells,
+            SIMULATED: self.simulated,
+        }
+        return tuple(words for words, true in said.items() if true)
 
     def next_steps(self) -> tuple[NextStep, ...]:
         """Wait, go on, or compare."""
+        resume = NextStep("run_benchmark", {"resume": self.run})
         match self.state:
             case RunState.RUNNING:
                 return (NextStep("get_benchmark", {"run": self.run, "wait_s": 40}),)
             case RunState.INTERRUPTED | RunState.STOPPED:
-                return (NextStep("run_benchmark", {"resume": self.run}),)
+                return (resume,)
             case RunState.FAILED:
                 where = {"target": self.target, "name": self.name}
                 look = NextStep("status_vllm", {k: v for k, v in where.items() if v})
-                return (look, NextStep("run_benchmark", {"resume": self.run}))
+                return (look, resume)
             case _:
                 return (NextStep("list_benchmarks"),)
 
@@ -352,22 +235,18 @@ class BenchmarkRuns(Answer):
 
     def summary(self) -> str:
         """Say how many, and what the newest one found."""
-        running = sum(row.state is RunState.RUNNING for row in self.runs)
-        count = len(self.runs) + self.left_out
-        head = f"{count} benchmark run{'' if count == 1 else 's'}, {running} of them running."
         if not self.runs:
             return "No benchmark was run here yet."
-        newest = self.runs[0]
+        running = sum(row.state is RunState.RUNNING for row in self.runs)
+        count, newest = len(self.runs) + self.left_out, self.runs[0]
+        head = f"{count} benchmark run{'' if count == 1 else 's'}, {running} of them running."
         where = f" on {newest.target}" if newest.target else ""
         return f"{head} Newest: {newest.model}{where}, {newest.best or 'no figure can be used'}."
 
     def facts(self) -> Mapping[str, Any]:
         """Return the newest runs, a line each."""
-        rows = [
-            {"run": row.run, "state": row.state, "model": row.model, "target": row.target}
-            | {"best": row.best}
-            for row in self.runs[:_MOST_ROWS]
-        ]
+        fields = {"run", "state", "model", "target", "best"}
+        rows = [row.model_dump(include=fields) for row in self.runs[:_LISTED_SHORT]]
         older = len(self.runs) - len(rows) + self.left_out
         return {"runs": rows, "older": older or None}
 
@@ -384,20 +263,24 @@ async def watch(
     """Wait for its end, at most until the deadline on anyio's clock; say what is there then."""
     if state_of(folder).state is RunState.RUNNING:
         keep_credential_fresh(runtime, folder)
-    forget_credentials(runtime, [folder])
-    return await _over(folder, deadline, tell)
+    _forget_credentials(runtime, [folder])
+    return await _wait_for_end(folder, deadline, tell)
 
 
 def list_all(runtime: Runtime) -> BenchmarkRuns:
-    """Give every run, newest first."""
+    """Return every run, newest first."""
     known = folders(runtime)
-    forget_credentials(runtime, known)
-    rows = [row for folder in known[:_LISTED] if (row := _row(folder))]
-    return BenchmarkRuns(
-        runs=tuple(rows),
-        left_out=max(0, len(known) - _LISTED),
-        folder=str(folder_of_runs(runtime)),
-    )
+    _forget_credentials(runtime, known)
+    rows = []
+    for folder in known[:_LISTED]:
+        try:
+            manifest = folder.manifest()
+            best = headline(manifest, folder.cells()).best
+            rows.append(RunRow(**_about(folder, manifest, state_of(folder)), best=best))
+        except NotFound as exc:
+            note(exc.summary)
+    left_out = max(0, len(known) - _LISTED)
+    return BenchmarkRuns(runs=tuple(rows), left_out=left_out, folder=str(folder_of_runs(runtime)))
 
 
 async def stop(folder: RunFolder, tell: Tell) -> BenchmarkRun:
@@ -410,13 +293,13 @@ async def stop(folder: RunFolder, tell: Tell) -> BenchmarkRun:
         folder.forget_credential()
         return look(folder)
     folder.write(folder.stop_file, "")
-    seen = await _over(folder, anyio.current_time() + _STOP_SECONDS, tell)
+    seen = await _wait_for_end(folder, anyio.current_time() + _STOP_SECONDS, tell)
     if seen.state is RunState.RUNNING:
         note("It was asked to stop and is still at it: look again with get_benchmark.")
     return seen
 
 
-async def _over(folder: RunFolder, deadline: float, tell: Tell) -> BenchmarkRun:
+async def _wait_for_end(folder: RunFolder, deadline: float, tell: Tell) -> BenchmarkRun:
     while True:
         seen = look(folder)
         left = deadline - anyio.current_time()
@@ -429,8 +312,7 @@ async def _over(folder: RunFolder, deadline: float, tell: Tell) -> BenchmarkRun:
 def look(folder: RunFolder) -> BenchmarkRun:
     """Read a run's files."""
     manifest, cells, progress = folder.manifest(), folder.cells(), state_of(folder)
-    found = headline(manifest, cells)
-    over = progress.state is not RunState.RUNNING
+    found, over = headline(manifest, cells), progress.state is not RunState.RUNNING
     codes = Counter(verdict.code.value for cell in cells for verdict in cell.verdicts)
     written = (folder.report_file, folder.csv_file, folder.chart_file, folder.page_file)
     eta, usd = progress.eta_seconds, progress.usd_so_far
@@ -448,6 +330,7 @@ def look(folder: RunFolder) -> BenchmarkRun:
         means = {"key_decisions": decisions, "action_items": items, "report": tables}
     return BenchmarkRun(
         **_about(folder, manifest, progress),
+        **means,
         reason=progress.reason,
         doing=" ".join(part for part in (progress.doing, progress.cell) if part) or None,
         elapsed_seconds=round(progress.elapsed_seconds, 1),
@@ -466,21 +349,11 @@ def look(folder: RunFolder) -> BenchmarkRun:
         price=found.price,
         recommended=found.recommended,
         trust=found.trust,
-        **means,
+        sentence=found.sentence,
         folder=str(folder.path),
         files=tuple(path.name for path in written if over and path.exists()),
         simulated=manifest.subject.simulated,
     )
-
-
-def _row(folder: RunFolder) -> RunRow | None:
-    try:
-        manifest = folder.manifest()
-        found = headline(manifest, folder.cells())
-        return RunRow(**_about(folder, manifest, state_of(folder)), best=found.best)
-    except NotFound as exc:
-        note(exc.summary)
-        return None
 
 
 def _about(folder: RunFolder, manifest: Manifest, progress: Progress) -> dict[str, Any]:
@@ -496,95 +369,99 @@ def _about(folder: RunFolder, manifest: Manifest, progress: Progress) -> dict[st
     }
 
 
-_MOST: Final = 20_000
-"""Characters of a file that are told: 5,000 tokens."""
-_MOST_SHORT: Final = 2_400
-"""The same of a short answer."""
-_SHOWN: Final = 8
-"""Names of files in an error."""
-
-
-class KeptComparison(Answer):
-    """A comparison's own text."""
-
-    file: str
-    chart: str | None
-    text: str
-    """Its Markdown: findings, runs, matrices, saturation, scaling by load, crossovers."""
-    characters_left_out: int
-    """Of its end."""
-    made_now: bool
-    """From the runs that its name speaks of, for nobody had written it."""
-
-    def summary(self) -> str:
-        """Give its main finding."""
-        title, _, rest = self.text.lstrip("# ").partition("\n")
-        first = next((line for line in rest.splitlines() if line.strip()), "")
-        return f"{title}: {first}"
-
-    def facts(self) -> Mapping[str, Any]:
-        """Return its findings; the tables below them are in the file."""
-        head = self.text.partition("\n## Runs")[0]
-        return {"file": self.file, "chart": self.chart, "text": head[:_MOST_SHORT]}
-
-    def warnings(self) -> tuple[str, ...]:
-        """Say what is not shown."""
-        left = f"{self.characters_left_out:,} characters more are in {self.file}."
-        return (left,) if self.characters_left_out else ()
-
-
-def printed(runtime: Runtime, name: str | None) -> KeptComparison:
-    """Give a comparison by its file's name, or the newest; one that is not there is made.
+def report(runtime: Runtime, run: str) -> str:
+    """Return its report, or how far it is; the end of a very long one is left out.
 
     Raises:
-        NotFound: There is none, and no two runs are what its name speaks of.
+        NotFound: There is no such run, or its files cannot be read.
     """
-    files = folder_of_runs(runtime).glob("*.md")
-    kept = sorted(files, key=lambda path: path.stat().st_mtime_ns, reverse=True)
-    if name is None and not kept:
-        raise _none(kept, None)
-    found = kept[0] if name is None else next((each for each in kept if each.name == name), None)
-    path = found or _made(runtime, name or "", kept)
-    text, chart = path.read_text(encoding="utf-8"), path.with_suffix(".png")
-    return KeptComparison(
-        file=str(path),
-        chart=str(chart) if chart.exists() else None,
-        text=text[:_MOST],
-        characters_left_out=max(0, len(text) - _MOST),
-        made_now=found is None,
-    )
-
-
-def _made(runtime: Runtime, name: str, kept: list[Path]) -> Path:
-    meant = sides_of(name)
-    if meant is None:
-        raise _none(kept, name)
+    folder = folder_of(runtime, run)
+    file, cause = folder.report_file, "It leads out of the run's folder."
+    if not file.exists():
+        return f"# Benchmark {run}\n\n{look(folder).summary()} Its report is written at its end.\n"
+    text = None
     try:
-        loaded = [load(folder) for folder in runs_meant(runtime, meant)]
-    except NotFound as exc:
-        error = _none(kept, name)
+        if file.resolve().parent == folder.path.resolve():
+            text = file.read_text(encoding="utf-8", errors="replace")
+    except OSError as exc:
+        cause = str(exc)[:300]
+    if text is None:
         raise NotFound(
-            f"{error.summary} {exc.summary}",
-            fix=f"{error.fix} {exc.fix}",
-            next_steps=exc.next_steps,
-        ) from exc
-    # Scaling is told from fewer accelerators to more, whichever the name puts first.
-    loaded.sort(key=lambda each: chips(each.manifest) or 0)
-    path = folder_of_runs(runtime) / name
-    write_comparison(loaded, path)
-    return path
+            f"The report of {run} cannot be read.",
+            fix="Call get_benchmark, which reads what was measured.",
+            cause=cause,
+        )
+    left = len(text) - MAX_CHARACTERS
+    if left <= 0:
+        return text
+    shown = text[:MAX_CHARACTERS].rpartition("\n")[0]
+    return f"{shown}\n\n[… {left} characters left out: get_benchmark names the folder.]\n"
 
 
-def _none(kept: list[Path], name: str | None) -> NotFound:
-    names = ", ".join(path.name for path in kept[:_SHOWN])
-    return NotFound(
-        f"There is no comparison {name!r}." if name else "No comparison was made yet.",
-        fix=f"There are: {names}." if names else "Make one of two runs or more.",
-        next_steps=(NextStep("list_benchmarks"),),
+def runs_meant(runtime: Runtime, words: Sequence[str]) -> list[RunFolder]:
+    """Return for each of these the run of that id, else the newest of that model or target.
+
+    Raises:
+        NotFound: Nothing that is kept is meant by one of them.
+    """
+    runs = kept(runtime)
+    ids = {folder.path.name: folder for folder in folders(runtime)}
+    found: list[RunFolder] = []
+    missing: list[str] = []
+    like: str | None = None
+    for each in words:
+        newest = None if each in ids else _newest(runs, each, like)
+        if newest:
+            like = like or newest.model
+            found.append(newest.folder)
+        elif each in ids:
+            found.append(ids[each])
+        else:
+            missing.append(each)
+    if missing:
+        raise _not_kept(runs, words, missing)
+    return found
+
+
+def _newest(runs: Sequence[Evidence], words: str, like: str | None) -> Evidence | None:
+    """Return the newest run that is meant; first those of the model `like`, with valid cells."""
+    model, _, where = words.partition(" on ")
+    fitting = [run for run in runs if _is(run, model.strip(), where.strip())]
+    alike = [run for run in fitting if like in {None, run.model}] or fitting
+    return next((run for run in alike if run.valid_cells()), next(iter(alike), None))
+
+
+def _is(run: Evidence, words: str, where: str) -> bool:
+    if where:
+        return run.model == model_called(words) and _is_on(run, where)
+    if catalog_find(words) or run.model == words:
+        return run.model == model_called(words)
+    return _is_on(run, words)
+
+
+def _is_on(run: Evidence, words: str) -> bool:
+    try:
+        meant: Place | None = place(words)
+    except InvalidArgument:
+        meant = None
+    if meant is None or run.place is None:
+        return run.manifest.provenance.target == words
+    named = (meant.provider, meant.accelerator, meant.count)
+    return (run.place.provider, run.place.accelerator, run.place.count) == named
+
+
+def _not_kept(runs: Sequence[Evidence], words: Sequence[str], missing: Sequence[str]) -> NotFound:
+    there = "; ".join(
+        f"{run.run} ({run.model} on {run.manifest.provenance.target})" for run in runs[:6]
     )
-
-
-_FILE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,118}\.md")
+    models = [each.partition(" on ")[0] for each in words]
+    foresee = (NextStep("compare_targets", {"models": models}),) * all(map(catalog_find, models))
+    return NotFound(
+        f"No run is kept of {', '.join(repr(each[:60]) for each in missing)}.",
+        fix=(f"There are: {there}. " if there else "No run is kept at all. ")
+        + "compare_targets predicts what nobody measured; run_benchmark measures it.",
+        next_steps=(*foresee, NextStep("list_benchmarks" if runs else "run_benchmark")),
+    )
 
 
 async def compare(runtime: Runtime, benchmarks: Sequence[str], file: str | None) -> Answer:
@@ -602,11 +479,94 @@ async def compare(runtime: Runtime, benchmarks: Sequence[str], file: str | None)
             fix="Give a plain name that ends in .md; it is kept beside the runs.",
         )
     if not benchmarks:
-        return await anyio.to_thread.run_sync(printed, runtime, file)
+        return await anyio.to_thread.run_sync(_printed, runtime, file)
     loaded = [load(folder) for folder in runs_meant(runtime, benchmarks)]
     path = folder_of_runs(runtime) / (file or file_name(names(loaded)))
     made = await anyio.to_thread.run_sync(write_comparison, loaded, path)
     return made.short()
+
+
+class KeptComparison(Answer):
+    """A comparison's own text."""
+
+    file: str
+    chart: str | None
+    text: str
+    """Its Markdown: findings, runs, matrices, saturation, scaling by load, crossovers."""
+    characters_left_out: int
+    """Of its end."""
+    made_now: bool
+    """From the runs that its name speaks of, for nobody had written it."""
+
+    def summary(self) -> str:
+        """Return its main finding."""
+        title, _, rest = self.text.lstrip("# ").partition("\n")
+        first = next((line for line in rest.splitlines() if line.strip()), "")
+        return f"{title}: {first}"
+
+    def facts(self) -> Mapping[str, Any]:
+        """Return its findings; the tables below them are in the file."""
+        head = self.text.partition("\n## Runs")[0]
+        return {"file": self.file, "chart": self.chart, "text": head[:_TEXT_SHORT]}
+
+    def warnings(self) -> tuple[str, ...]:
+        """Say what is not shown."""
+        left = f"{self.characters_left_out:,} characters more are in {self.file}."
+        return (left,) if self.characters_left_out else ()
+
+
+def _printed(runtime: Runtime, name: str | None) -> KeptComparison:
+    """Return a comparison by its file's name, or the newest; one that is not there is made.
+
+    Raises:
+        NotFound: There is none, and no two runs are what its name speaks of.
+    """
+    files = folder_of_runs(runtime).glob("*.md")
+    there = sorted(files, key=lambda path: path.stat().st_mtime_ns, reverse=True)
+    found = next((each for each in there if name in {None, each.name}), None)
+    path = found or _made(runtime, name, there)
+    text, chart = path.read_text(encoding="utf-8"), path.with_suffix(".png")
+    return KeptComparison(
+        file=str(path),
+        chart=str(chart) if chart.exists() else None,
+        text=text[:_TEXT],
+        characters_left_out=max(0, len(text) - _TEXT),
+        made_now=found is None,
+    )
+
+
+def _made(runtime: Runtime, name: str | None, there: Sequence[Path]) -> Path:
+    known = ", ".join(path.name for path in there[:_FILES])
+    error = NotFound(
+        f"There is no comparison {name!r}." if name else "No comparison was made yet.",
+        fix=f"There are: {known}." if known else "Make one of two runs or more.",
+        next_steps=(NextStep("list_benchmarks"),),
+    )
+    sides = sides_of(name or "")
+    if name is None or sides is None:
+        raise error
+    try:
+        loaded = [load(folder) for folder in runs_meant(runtime, sides)]
+    except NotFound as exc:
+        words, fix = f"{error.summary} {exc.summary}", f"{error.fix} {exc.fix}"
+        raise NotFound(words, fix=fix, next_steps=exc.next_steps) from exc
+    # Scaling is told from fewer accelerators to more, whichever the name puts first.
+    loaded.sort(key=lambda each: chips(each.manifest) or 0)
+    path = folder_of_runs(runtime) / name
+    write_comparison(loaded, path)
+    return path
+
+
+def sides_of(file: str) -> tuple[str, str] | None:
+    """Return the two that a file's name compares, None where it names none.
+
+    >>> sides_of("tpu_v6e4_vs_v6e1_comparison.md")
+    ('tpu v6e-4', 'v6e-1')
+    """
+    stem = file.removesuffix(".md").removesuffix("_comparison").lower()
+    first, _, second = stem.partition("_vs_")
+    one, two = (_CHIPS.sub(r"\1-\2", side.replace("_", " ")).strip() for side in (first, second))
+    return (one, two) if first and second else None
 
 
 async def import_file(runtime: Runtime, file: str, claims: Mapping[str, Any]) -> BenchmarkRun:
@@ -621,9 +581,8 @@ async def import_file(runtime: Runtime, file: str, claims: Mapping[str, Any]) ->
     path, said = file_of(file), valid(import_audit.Claims, claims)
 
     def read_and_keep() -> tuple[RunFolder, Sequence[str]]:
-        imported = imports.import_file(
-            path, claims=said, others=list(imports.earlier(folders(runtime)))
-        )
+        others = list(imports.earlier(folders(runtime)))
+        imported = imports.import_file(path, claims=said, others=others)
         folder = RunFolder(folder_of_runs(runtime) / imported.manifest.run_id)
         imports.save_import(imported, folder)
         report.write_all(folder)

@@ -2,11 +2,10 @@
 
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from functools import cache
 from pathlib import Path
-from re import fullmatch
 from typing import Any, Final, Literal, NamedTuple, get_args
 
 import anyio
@@ -16,7 +15,7 @@ from backends.common.preflight import read_needs
 from benchmark.judge import limits
 from core import VERSION, waiting
 from core.environment import ROOT
-from core.errors import CloudError, NextStep, NotFound, OpsError
+from core.errors import NextStep, NotFound, OpsError
 from core.records import NAME_PATTERN, Answer, Record
 from core.redaction import redact
 from core.settings import Settings
@@ -26,7 +25,6 @@ from operations.evidence import folders
 from operations.resolve import subject_of
 from operations.runtime import Runtime
 from planner import catalog
-from planner.catalog import entries
 
 _ABOUT: Final[dict[Writer, str]] = {
     "engine": "what an engine's log says when it dies or suffers",
@@ -75,14 +73,9 @@ class FailureMeaning(Answer):
 
 
 def known_failures() -> KnownFailures:
-    """Give the codes."""
-    return KnownFailures(
-        codes={
-            writer: tuple(dict.fromkeys(entry.code for entry in catalogue(writer)))
-            for writer in WRITERS
-        },
-        about={**_ABOUT},
-    )
+    """Return the codes."""
+    codes = {name: tuple(dict.fromkeys(one.code for one in catalogue(name))) for name in WRITERS}
+    return KnownFailures(codes=codes, about={**_ABOUT})
 
 
 def failures_of(writer: str) -> FailuresOf:
@@ -92,18 +85,18 @@ def failures_of(writer: str) -> FailuresOf:
         NotFound: There is no such writer.
     """
     causes: dict[str, dict[str, None]] = {}
-    for one in catalogue(_known(writer)):
+    for one in _of_writer(writer):
         causes.setdefault(one.code, {})[one.cause] = None
     return FailuresOf(writer=writer, causes={code: tuple(said) for code, said in causes.items()})
 
 
 def failure(writer: str, code: str) -> FailureMeaning:
-    """Give all that is known of one.
+    """Return all that is known of one.
 
     Raises:
         NotFound: There is no such writer or code.
     """
-    entries = tuple(one for one in catalogue(_known(writer)) if one.code == code)
+    entries = tuple(one for one in _of_writer(writer) if one.code == code)
     if not entries:
         raise NotFound(
             f"{writer} has no failure of that code.", fix=f"Read vllm://failures/{writer}."
@@ -111,32 +104,33 @@ def failure(writer: str, code: str) -> FailureMeaning:
     return FailureMeaning(writer=writer, code=code, entries=entries)
 
 
-def _known(writer: str) -> Writer:
+def _of_writer(writer: str) -> Sequence[Pattern]:
     for one in WRITERS:
         if one == writer:
-            return one
+            return catalogue(one)
     raise NotFound("There is no such writer.", fix=f"There are: {', '.join(WRITERS)}.")
 
 
-PATIENCE_SECONDS: Final = 0.7
+_PATIENCE_SECONDS: Final = 0.7
 """For what this machine serves: who types does not wait. No cloud is asked: each takes longer."""
 _REMEMBERED: Final = 500
 """Mutating calls that are looked through for names."""
-_GONE: Final = "destroy_vllm"
 _NOTHING: Final = frozenset({"DEPLOYMENT_NOT_FOUND", "TARGET_NOT_FOUND", "INVALID_ARGUMENT"})
 """Results of calls that were about nothing that exists."""
+KINDS: Final = frozenset({"target", "name", "model", "run", "writer", "code"})
+"""What can be chosen: the arguments of prompts and of addresses that are not free text."""
 
 Given = Mapping[str, str]
 """What was said before, by the names of the arguments."""
 
 
 async def choices(runtime: Runtime, what: str, given: Given) -> list[str]:
-    """Give what `what` may be, likeliest first; what cannot be known quickly is left out."""
+    """Return what `what` may be, likeliest first; what cannot be known quickly is left out."""
     known: list[str] = []
     try:
-        known.extend(_KINDS[what](runtime, given))
+        known.extend(_known(runtime, what, given))
         if what == "name":
-            known.extend(await _here(runtime, given))
+            known.extend(await _names_here(runtime, given))
     except (OpsError, OSError):  # a journal that is damaged, a folder that is gone
         pass
     return [word for word in dict.fromkeys(known) if redact(word, runtime.secrets) == word]
@@ -153,70 +147,50 @@ def fitting(typed: str, known: Iterable[str]) -> list[str]:
     return sorted(holding, key=lambda word: not word.lower().startswith(wanted))
 
 
-def _targets(runtime: Runtime, _given: Given) -> Iterator[str]:
-    yield from runtime.stage.usable
-    yield from runtime.stage.targets
+def _known(runtime: Runtime, what: str, given: Given) -> Iterator[str]:
+    match what:
+        case "target":
+            yield from (*runtime.stage.usable, *runtime.stage.targets)
+        case "name":
+            yield from _names_remembered(runtime, given)
+        case "model":
+            own = runtime.settings.model_name
+            yield from (*([own] if own else []), *(entry.model for entry in catalog.entries()))
+        case "run":
+            yield from (folder.path.name for folder in folders(runtime))
+        case "writer":
+            yield from WRITERS
+        case "code":
+            for writer in WRITERS:
+                if given.get("writer") in {None, "", writer}:
+                    yield from (entry.code for entry in catalogue(writer))
 
 
-async def _here(runtime: Runtime, given: Given) -> list[str]:
-    """Give the names of what is on this machine, as far as it says so in time."""
+async def _names_here(runtime: Runtime, given: Given) -> list[str]:
+    """Return the names of what is on this machine, as far as it says so in time."""
     found: list[str] = []
-    with anyio.move_on_after(waiting.limit(PATIENCE_SECONDS)):
+    with anyio.move_on_after(waiting.limit(_PATIENCE_SECONDS)):
         for target in runtime.stage.targets.values():
-            if target.backend == "local" and _meant(target.name, given):
+            if target.backend == "local" and _is_meant(target.name, given):
                 seen = await runtime.stage.backend(target.name).list()
                 found.extend(one.name for one in seen)
     return found
 
 
-def _remembered(runtime: Runtime, given: Given) -> list[str]:
-    """Give the names of the journal, newest first, without those that were deleted last."""
+def _names_remembered(runtime: Runtime, given: Given) -> list[str]:
+    """Return the names of the journal, newest first, without those that were deleted last."""
     journal = runtime.stage.journal
-    if not journal.exists:
-        return []
     stands: dict[tuple[str, str], bool] = {}
-    for done in reversed(journal.operations(limit=_REMEMBERED)):
+    for done in reversed(journal.operations(limit=_REMEMBERED) if journal.exists else ()):
         target, name = subject_of(done)
-        if fullmatch(NAME_PATTERN, name) and done.result not in _NOTHING:
-            stands.setdefault((target, name), done.tool != _GONE or done.result != "ok")
-    return [name for (target, name), so in stands.items() if so and _meant(target, given)]
+        if re.fullmatch(NAME_PATTERN, name) and done.result not in _NOTHING:
+            stands.setdefault((target, name), (done.tool, done.result) != ("destroy_vllm", "ok"))
+    return [name for (target, name), so in stands.items() if so and _is_meant(target, given)]
 
 
-def _meant(target: str, given: Given) -> bool:
+def _is_meant(target: str, given: Given) -> bool:
     """Whether a target is the one that was said before, if one was; `""` was not written down."""
     return given.get("target") in {None, "", target} or not target
-
-
-def _models(runtime: Runtime, _given: Given) -> Iterator[str]:
-    if runtime.settings.model_name:
-        yield runtime.settings.model_name
-    yield from (entry.model for entry in entries())
-
-
-def _runs(runtime: Runtime, _given: Given) -> Iterator[str]:
-    yield from (folder.path.name for folder in folders(runtime))
-
-
-def _writers(_runtime: Runtime, _given: Given) -> Iterator[str]:
-    yield from WRITERS
-
-
-def _codes_choices(_runtime: Runtime, given: Given) -> Iterator[str]:
-    for writer in WRITERS:
-        if given.get("writer") in {None, "", writer}:
-            yield from (entry.code for entry in catalogue(writer))
-
-
-_KINDS: Final[Mapping[str, Callable[[Runtime, Given], Iterable[str]]]] = {
-    "target": _targets,
-    "name": _remembered,
-    "model": _models,
-    "run": _runs,
-    "writer": _writers,
-    "code": _codes_choices,
-}
-KINDS: Final = frozenset(_KINDS)
-"""What can be chosen: the arguments of prompts and of addresses that are not free text."""
 
 
 Kind = Literal[
@@ -321,20 +295,14 @@ class Help(Answer):
             }
         if not self.exact:
             return {one.name: f"{one.kind}. {one.says}" for one in self.entries}
-        clouds = dict.fromkeys(row.cloud for row in self.roles)
-        roles = {cloud: _whys(row for row in self.roles if row.cloud == cloud) for cloud in clouds}
+        roles: dict[str, dict[str, str]] = {}
+        for row in self.roles:
+            whys = roles.setdefault(row.cloud, {})
+            whys[row.role] = f"{whys[row.role]}; {row.why}" if row.role in whys else row.why
         first, *others = self.entries
         kept = first.model_dump(include={"kind", "value", "listed", "parameters", "see"})
         more = {f"{one.name} ({one.kind})": one.says for one in others}
         return {**kept, **more, **roles}
-
-
-def _whys(rows: Iterable[RoleRow]) -> dict[str, str]:
-    """Give each role once, with everything that it is for."""
-    whys: dict[str, str] = {}
-    for row in rows:
-        whys[row.role] = f"{whys[row.role]}; {row.why}" if row.role in whys else row.why
-    return whys
 
 
 def explain(
@@ -358,7 +326,9 @@ def explain(
         return _about(topic, found[:_MOST])
     if found := _matching(wanted, entries):
         whole = [one for one in found if _has_all(wanted, one)]
-        return _about(topic, whole) if len(whole) == 1 else _near(topic, found)
+        if len(whole) == 1:
+            return _about(topic, whole)
+        return Help(topic=topic, entries=tuple(found), exact=False)
     nearest = _nearest(wanted, entries)
     raise NotFound(
         f"Nothing here has to do with '{topic[:60]}'.",
@@ -372,10 +342,6 @@ def _about(topic: str, entries: Sequence[Entry]) -> Help:
     clouds = {one.name.removeprefix(_ROLES) for one in entries}
     roles = tuple(row for row in _roles() if {row.cloud, "permissions"} & clouds)
     return Help(topic=topic, entries=tuple(entries), roles=roles)
-
-
-def _near(topic: str, entries: Sequence[Entry]) -> Help:
-    return Help(topic=topic, entries=tuple(entries), exact=False)
 
 
 def _overview(
@@ -441,13 +407,11 @@ def _arguments(tools: Mapping[str, ToolText]) -> Iterator[Entry]:
         for name, words in _parameters(text):
             meanings.setdefault(name, {}).setdefault(words, []).append(tool)
     for name, rows in meanings.items():
-        says = " ".join(f"{words} ({_of(takers)})" for words, takers in rows.items())
-        yield Entry(name=name, kind="argument", says=says)
-
-
-def _of(tools: list[str]) -> str:
-    more = f" and {len(tools) - _NEAREST} more" if len(tools) > _NEAREST else ""
-    return f"of {', '.join(tools[:_NEAREST])}{more}"
+        said = []
+        for words, takers in rows.items():
+            more = f" and {len(takers) - _NEAREST} more" if len(takers) > _NEAREST else ""
+            said.append(f"{words} (of {', '.join(takers[:_NEAREST])}{more})")
+        yield Entry(name=name, kind="argument", says=" ".join(said))
 
 
 def _settings(runtime: Runtime) -> Iterator[Entry]:
@@ -481,19 +445,19 @@ def _written() -> tuple[Entry, ...]:
 @cache
 def _rights() -> tuple[Entry, ...]:
     """Return for each cloud the roles that whoever deploys needs, by whatever people call them."""
-    found = []
-    for needs in _needs():
-        words = [*needs["also"], needs["title"].lower()]
-        roles = dict.fromkeys(row["role"] for row in needs["permissions"])
-        found.append(
-            Entry(
-                name=f"{_ROLES}{needs['title']}",
-                kind="how-to",
-                says=f"{', '.join(roles)}.",
-                also=tuple(f"{word} {rights}" for word in words for rights in _RIGHTS),
-            )
+    return tuple(
+        Entry(
+            name=f"{_ROLES}{needs['title']}",
+            kind="how-to",
+            says=f"{', '.join(dict.fromkeys(row['role'] for row in needs['permissions']))}.",
+            also=tuple(
+                f"{word} {rights}"
+                for word in (*needs["also"], needs["title"].lower())
+                for rights in _RIGHTS
+            ),
         )
-    return tuple(found)
+        for needs in _needs()
+    )
 
 
 @cache
@@ -506,7 +470,7 @@ def _needs() -> tuple[dict[str, Any], ...]:
 def _codes() -> tuple[Entry, ...]:
     """Give what every code means: of errors, of failures in a log, of spoiled benchmark cells."""
     found: dict[str, Entry] = {}
-    for error in (*_errors(OpsError), *_errors(CloudError)):
+    for error in _errors():
         again = "Retryable." if error.retryable else "Not retryable."
         says = f"{' '.join((error.__doc__ or '').split())} {again}"
         found.setdefault(error.code, Entry(name=error.code, kind="error", says=says))
@@ -523,7 +487,7 @@ def _codes() -> tuple[Entry, ...]:
     return tuple(found.values())
 
 
-def _errors(kind: type[OpsError]) -> Iterator[type[OpsError]]:
+def _errors(kind: type[OpsError] = OpsError) -> Iterator[type[OpsError]]:
     for one in kind.__subclasses__():
         if one.__doc__ and "code" in vars(one):
             yield one

@@ -112,10 +112,15 @@ def hub_id(model: str) -> str:
     name = full_name(model)
     try:
         validate_repo_id(name)
-    except HFValidationError as exc:
-        raise _no_hub_id(model) from exc
-    if is_path(name) or name.startswith("-") or name.count("/") != 1:
-        raise _no_hub_id(model)
+        valid_id = not (is_path(name) or name.startswith("-") or name.count("/") != 1)
+    except HFValidationError:
+        valid_id = False
+    if not valid_id:
+        raise InvalidArgument(
+            f"{model[:100]!r} is no model of the Hugging Face Hub.",
+            fix="Give an id such as google/gemma-4-E4B-it, or a short name such as `12b qat`.",
+            next_steps=(NextStep("list_models"),),
+        )
     if why := not_on_hub(name):
         raise _not_there(name, why)
     return name
@@ -190,14 +195,6 @@ def _downloaded(name: str, here: str) -> tuple[Command, ...]:
             "See that every file is whole.",
             *("hf", "cache", "verify", name, "--local-dir", here, "--fail-on-missing-files"),
         ),
-    )
-
-
-def _no_hub_id(model: str) -> InvalidArgument:
-    return InvalidArgument(
-        f"{model[:100]!r} is no model of the Hugging Face Hub.",
-        fix="Give an id such as google/gemma-4-E4B-it, or a short name such as `12b qat`.",
-        next_steps=(NextStep("list_models"),),
     )
 
 
@@ -623,10 +620,18 @@ def read_token(
             "A token can be read from one place only.", fix="Give one of token, env and file."
         )
     if token:
-        return _checked(token, "the argument")
-    if file:
-        return _checked(_of_file(Path(file).expanduser()), f"the file {file}")
-    return _checked(_of_variable(settings, env or _SETTING), f"the variable {env or _SETTING}")
+        text, source = token, "the argument"
+    elif file:
+        text, source = _of_file(Path(file).expanduser()), f"the file {file}"
+    else:
+        text, source = _of_variable(settings, env or _SETTING), f"the variable {env or _SETTING}"
+    if not _SHAPE.fullmatch(word := text.strip()):
+        raise InvalidArgument(
+            f"What {source} holds is no token of the Hugging Face Hub; nothing was sent or kept.",
+            fix="A token begins with hf_ and is one word: make one at"
+            " huggingface.co/settings/tokens.",
+        )
+    return SecretStr(word), source
 
 
 async def ask_the_hub(settings: Settings, token: SecretStr) -> Known:
@@ -671,17 +676,6 @@ def _whoami(token: SecretStr) -> Known:
     return Known(account=name, role=access.get("role"))
 
 
-def _checked(text: str, source: str) -> tuple[SecretStr, str]:
-    word = text.strip()
-    if not _SHAPE.fullmatch(word):
-        raise InvalidArgument(
-            f"What {source} holds is no token of the Hugging Face Hub; nothing was sent or kept.",
-            fix="A token begins with hf_ and is one word: make one at"
-            " huggingface.co/settings/tokens.",
-        )
-    return SecretStr(word), source
-
-
 def _of_variable(settings: Settings, name: str) -> str:
     own = settings.hf_token.get_secret_value() if settings.hf_token else None
     found = own if name == _SETTING else inherited_environment().get(name)
@@ -695,17 +689,13 @@ def _of_variable(settings: Settings, name: str) -> str:
 
 
 def _of_file(path: Path) -> str:
+    fix = "Name a file with the token alone, such as ~/.cache/huggingface/token."
     try:
-        if not path.is_file() or path.stat().st_size > _MAX_FILE_BYTES:
-            raise InvalidArgument(
-                f"{path} is no file that holds just a token.",
-                fix="Name a file with the token alone, such as ~/.cache/huggingface/token.",
-            )
-        return path.read_text("utf-8")
+        if path.is_file() and path.stat().st_size <= _MAX_FILE_BYTES:
+            return path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as exc:
-        raise InvalidArgument(
-            f"{path} cannot be read as text.", fix="Name a file with the token alone."
-        ) from exc
+        raise InvalidArgument(f"{path} cannot be read as text.", fix=fix) from exc
+    raise InvalidArgument(f"{path} is no file that holds just a token.", fix=fix)
 
 
 class StoredRow(StoredModel):

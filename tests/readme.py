@@ -27,7 +27,7 @@ from planner.price import price
 from tests.conversation import SETTLED, agent_of
 from tests.listing import MAX_TOKENS, listing, tokens
 from tests.measure_house import imports
-from tools import every  # noqa: F401  registers them
+from tools import profile  # noqa: F401  registers the tools
 from tools.surface import TOOLS, Registered
 
 README: Final = ROOT / "README.md"

@@ -3,6 +3,18 @@
 from typing import Final
 
 from core.settings import Settings
+from tools import (  # noqa: F401  every tool there is, registered by being imported
+    ask,
+    benchmark,
+    compat,
+    deploy,
+    diagnose,
+    help,  # noqa: A004
+    models,
+    observe,
+    plan,
+    quota,
+)
 from tools.surface import TOOLS
 
 INSTRUCTIONS: Final = """\

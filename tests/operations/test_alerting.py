@@ -20,7 +20,7 @@ from core.settings import Settings
 from operations import alerts
 from operations.alerts import AlertRules
 from operations.runtime import Runtime
-from tools import every  # noqa: F401  registers them
+from tools import profile  # noqa: F401  registers the tools
 from tools.surface import TOOLS
 
 pytestmark = pytest.mark.anyio

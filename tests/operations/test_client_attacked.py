@@ -109,16 +109,6 @@ def test_what_is_no_file_is_told_and_left(
     assert [one.state for one in look(ROOT, {}) if one.state != "absent"] == ["unreadable"]
 
 
-def test_a_link_to_a_file_that_is_not_there_yet_makes_that_file(home: Path) -> None:
-    """The link stays one."""
-    file = called("cursor").place({})
-    file.parent.mkdir()
-    file.symlink_to(home / "dotfiles/cursor.json")
-    assert main(["mcp-config", "cursor", "--write", "--yes"]) == 0
-    assert file.is_symlink()
-    assert SERVER_KEY in (home / "dotfiles/cursor.json").read_text()
-
-
 def test_a_full_disk_leaves_everything_as_it_was() -> None:
     """Neither half a file nor half a copy, which somebody would trust, is left behind."""
     file = _cursor({"other": {"command": "x" * 5000}})
@@ -153,13 +143,6 @@ def test_an_interrupted_question_is_a_no(
     assert main(["mcp-config", "codex", "--write"]) == 2
     assert "Nothing was written." in capsys.readouterr().err
     assert list(home.iterdir()) == []
-
-
-def test_what_must_be_known_before_is_said_before(capsys: pytest.CaptureFixture[str]) -> None:
-    """A client that writes its file as well must be closed first, not afterwards."""
-    assert main(["mcp-config", "claude", "--write", "--yes"]) == 0
-    said = capsys.readouterr().out
-    assert said.index("close it first") < said.index("Written")
 
 
 @pytest.mark.parametrize("field", ["url", "httpUrl"])

@@ -112,15 +112,6 @@ async def test_two_calls_at_once_make_one_deployment(still: Agent, state_dir: Pa
     assert len(processes_of(state_dir)) == 2
 
 
-async def test_two_servers_see_the_same_deployment(still: Agent, settings: Settings) -> None:
-    """A second agent on the same machine watches and ends what the first has made."""
-    await deploy(still)
-    async with agent_of(settings) as other:
-        assert (await other.call("status_vllm")).state == "loading"
-        assert (await other.call("destroy_vllm")).data["gone"] is True
-    assert (await still.call("status_vllm", name="one")).code == "DEPLOYMENT_NOT_FOUND"
-
-
 async def test_stopped_keeps_everything_but_the_process(still: Agent, state_dir: Path) -> None:
     """Start brings the same deployment back; each of them twice is harmless."""
     first = await deploy(still, max_model_len=512)
@@ -167,11 +158,6 @@ async def test_destroying_leaves_nothing(still: Agent, state_dir: Path) -> None:
     again = await still.call("destroy_vllm", target="local", name="one")
     assert (again.data["gone"], again.data["removed"]) == (True, [])
     assert (await still.call("list_deployments")).data["deployments"] == []
-
-
-async def test_destroying_nothing_is_told(agent: Agent) -> None:
-    """Without a name there is nothing that could be meant."""
-    assert (await agent.call("destroy_vllm")).code == "DEPLOYMENT_NOT_FOUND"
 
 
 async def test_the_engine_outlives_the_server(

@@ -34,13 +34,6 @@ async def cost(agent: Agent, **load: Any) -> Reply:
     return await ask(agent, "estimate_cost", **{"target": L4, **load})
 
 
-async def rows(agent: Agent, *models: str, **goal: Any) -> list[dict[str, Any]]:
-    reply = await ask(agent, "compare_targets", models=models, **goal)
-    found = reply.data["rows"]
-    assert isinstance(found, list)
-    return found
-
-
 def middle(band: str) -> float:
     """The geometric middle of `a-b`, or the figure before `(a-b)`."""
     head, _, _ = band.replace(",", "").partition(" ")
@@ -92,50 +85,6 @@ async def test_what_are_high_level_recommendations_for_choosing_the_model(agent:
     reply = await recommend(agent, quality="medium", usd_per_hour=2.0, scale_to_zero=True)
     assert reply.data["offers"][0]["usd_per_hour"] <= 2
     assert {each["why"] for each in reply.data["refused"]} >= {"price", "scale to zero", "memory"}
-
-
-async def test_how_much_more_expensive_are_these_options(agent: Agent) -> None:
-    """As a factor of the cheapest, by the hour; by the token beside it."""
-    found = await rows(agent, "26B QAT", targets=[L4, "aca-a100"], users=2)
-    assert [row["times_the_cheapest"] for row in found] == [
-        1,
-        pytest.approx(6.35 / 1.421, abs=0.01),
-    ]
-    assert all(row["usd_per_million_tokens"] for row in found)
-
-
-async def test_is_26b_qat_better_than_12b_qat_on_l4_gpu_cloud_run(agent: Agent) -> None:
-    """Twice the weights on the same host and price, slower to wake, cheaper by the token."""
-    large, small = await rows(agent, "26B QAT", "12B QAT", targets=["Cloud Run L4"])
-    assert large["weights_gib"] > 1.9 * small["weights_gib"]
-    assert (large["host_gib"], small["host_gib"]) == (32, 32)
-    assert middle(large["boot_seconds"]) > middle(small["boot_seconds"]) + 40
-    assert large["usd_per_hour"] == small["usd_per_hour"]
-    cheaper = "usd_per_million_tokens"
-    assert middle(large[cheaper]) < middle(small[cheaper])
-
-
-async def test_compare_26b_qat_to_12b_qat_and_12b_non_qat_and_4b_qat_and_4b_non_qat(
-    agent: Agent,
-) -> None:
-    """Five rows in the order asked; 12B in bf16 does not fit an L4, and the row says why."""
-    typed = ("26B QAT", "12B QAT", "12B non QAT", "4B QAT", "4B non QAT")
-    found = await rows(agent, *typed, targets=[L4])
-    assert [row["fits"] for row in found] == [True, True, False, True, True]
-    assert "while loading" in found[2]["reason"]
-    assert len({row["model"] for row in found}) == 5
-
-
-async def test_compare_price_performance_across_aws_gcp_and_azure(agent: Agent) -> None:
-    """Every target of every cloud in one table, and the best by hour, token and speed."""
-    reply = await ask(agent, "compare_targets", models=["12B QAT"], users=4)
-    places = {row["place"] for row in reply.data["rows"] if row["fits"]}
-    assert {"ec2-g6-2xlarge", L4, "aca-a100"} <= places
-    assert (reply.data["load"], reply.data["left_out"]) == (
-        "4 at once, 1,024 tokens in, 256 out",
-        0,
-    )
-    assert "fastest for each of 4 users" in reply.structured["summary"]
 
 
 async def test_the_largest_comparison_keeps_every_model_and_says_what_it_leaves_out(

@@ -88,16 +88,6 @@ async def test_a_target_is_set_up_once_and_after_a_yes(bare: Settings, controls:
     assert "Create" in str(controls.get(project_of(bare))["calls"])
 
 
-async def test_a_target_is_not_set_up_after_a_no(bare: Settings, controls: Controls) -> None:
-    """Nothing of it is there afterwards."""
-    async with agent_of(bare, human=lambda _question: "decline") as agent:
-        reply = await agent.call("setup_target", target=TARGET)
-        assert reply.code == "CANCELLED"
-        await agent.call("setup_target", target=TARGET)
-        assert agent.asked[0] == agent.asked[1]
-    assert "Create" not in str(controls.get(project_of(bare))["calls"])
-
-
 async def test_a_token_is_kept_and_never_told(
     agent: Agent, prepared: Settings, tmp_path: Path
 ) -> None:
@@ -283,25 +273,6 @@ async def test_the_usual_target_is_meant_where_it_can(prepared: Settings) -> Non
     async with agent_of(settings) as agent:
         reply = await agent.call("list_vertex_models")
     assert reply.data["target"] == TARGET, reply
-
-
-INSTRUCTIONS: Final[dict[str, dict[str, Any]]] = {
-    "get_huggingface_model_copy_instructions": {"model": "12b qat", "bucket": "weights"},
-    "get_vertex_ai_model_copy_instructions": {"model": "77", "bucket": "weights"},
-    "get_huggingfacehub_download_path": {"model": "12b qat"},
-    "get_vllm_gpu_deployment_config": {"model": "12b qat", "hosts": 2, "weights": "gs://weights/x"},
-}
-
-
-@pytest.mark.parametrize("tool", INSTRUCTIONS)
-async def test_instructions_have_both_halves_the_same(agent: Agent, tool: str) -> None:
-    """Every command is a line of the text, as it is pasted, and nothing is cut."""
-    reply = await agent.call(tool, **INSTRUCTIONS[tool])
-    assert not reply.failed, reply
-    assert_envelope(reply)
-    assert_same_facts(reply)
-    assert "truncated" not in reply.structured
-    assert all(step["command"] in reply.text for step in reply.data["steps"])
 
 
 async def test_a_model_that_the_hub_has_not_is_not_deployed_from_it(

@@ -7,7 +7,6 @@ from typing import Any, Final
 
 import pytest
 
-from core import journal
 from core.journal import Journal
 from core.settings import Settings
 from tests.conversation import Agent, Reply, agent_of
@@ -34,10 +33,6 @@ def damaged(state_dir: Path) -> Path:
 def _is_left(damaged: Path) -> bool:
     """It is the audit log: nobody makes it anew."""
     return damaged.read_bytes() == _NO_DATABASE
-
-
-def _move_away(damaged: Path) -> None:
-    damaged.rename(damaged.with_suffix(".old"))
 
 
 async def _preview(agent: Agent, **said: Any) -> Reply:
@@ -73,19 +68,6 @@ async def test_a_humans_yes_does_it_as_before(opened: Open, state_dir: Path, dam
     assert _is_left(damaged)
 
 
-async def test_such_a_token_is_good_once(opened: Open, state_dir: Path, damaged: Path) -> None:
-    """The same deployment, made again, stays."""
-    plant(state_dir)
-    async with opened() as agent:
-        token = token_of(await _preview(agent))
-        assert (await agent.call("destroy_vllm", **ONE, confirm=token)).data["gone"]
-        folder = plant(state_dir)
-        again = await agent.call("destroy_vllm", **ONE, confirm=token)
-    assert again.code == "CONFIRMATION_STALE"
-    assert _is_left(damaged)
-    assert folder.path.exists()
-
-
 @pytest.mark.usefixtures("damaged")
 async def test_such_a_token_is_good_for_what_was_shown_only(opened: Open, state_dir: Path) -> None:
     """Not for another deployment, not for more, not in another state; a guess is good for none."""
@@ -100,30 +82,6 @@ async def test_such_a_token_is_good_for_what_was_shown_only(opened: Open, state_
     assert reply.code == "CONFIRMATION_STALE"
     assert folder.path.exists()
     assert two.path.exists()
-
-
-@pytest.mark.usefixtures("damaged")
-async def test_such_a_token_ends_with_its_time(
-    opened: Open, state_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Ten minutes, as any other."""
-    monkeypatch.setattr(journal, "TOKEN_MINUTES", -1)
-    folder = plant(state_dir)
-    async with opened() as agent:
-        token = token_of(await _preview(agent))
-        assert (await agent.call("destroy_vllm", confirm=token)).code == "CONFIRMATION_STALE"
-    assert folder.path.exists()
-
-
-@pytest.mark.usefixtures("damaged")
-async def test_such_a_token_ends_with_its_server(opened: Open, state_dir: Path) -> None:
-    """What is in memory is nowhere else."""
-    folder = plant(state_dir)
-    async with opened() as agent:
-        token = token_of(await _preview(agent))
-    async with opened() as agent:
-        assert (await agent.call("destroy_vllm", confirm=token)).code == "CONFIRMATION_STALE"
-    assert folder.path.exists()
 
 
 @pytest.mark.usefixtures("damaged")
@@ -147,21 +105,6 @@ async def test_a_server_that_only_looks_gives_no_token(state_dir: Path, mode: st
         reply = await agent.call("destroy_vllm", **ONE)
     assert reply.code == "READ_ONLY"
     assert folder.path.exists()
-
-
-async def test_a_journal_that_was_mended_meanwhile_writes_down_what_is_done(
-    opened: Open, state_dir: Path, damaged: Path
-) -> None:
-    """The yes still counts; tokens are of the file again."""
-    plant(state_dir)
-    async with opened() as agent:
-        token = token_of(await _preview(agent))
-        _move_away(damaged)
-        assert (await agent.call("destroy_vllm", confirm=token)).data["gone"]
-        plant(state_dir)
-        shown = await _preview(agent)
-    assert "damaged" not in f"{shown.structured['warnings']}"
-    assert [one.tool for one in Journal(damaged).operations()] == ["destroy_vllm", "destroy_vllm"]
 
 
 def _without_tokens(file: Path) -> None:

@@ -18,7 +18,6 @@ from tests.tools.calls import (
     EVERY,
     KEEPING,
     LOOKING,
-    MEASURING,
     OLD,
     OLD_CHANGING,
     OLD_LOOKING,
@@ -119,28 +118,11 @@ def test_the_walk_knows_every_tool() -> None:
     assert writing == {name for name, one in TOOLS.items() if one.writes}
 
 
-async def test_all_four_annotations_are_set(agent: Agent) -> None:
-    """A client's policy engine never has to assume the worst."""
-    for tool in await agent.client.list_tools():
-        said = tool.annotations
-        assert said, tool.name
-        hints = (said.read_only_hint, said.destructive_hint, said.idempotent_hint)
-        assert all(isinstance(hint, bool) for hint in (*hints, said.open_world_hint)), tool.name
-        assert not (said.read_only_hint and said.destructive_hint), tool.name
-
-
 async def test_only_what_takes_something_away_is_destructive(agent: Agent) -> None:
     """Replacing, stopping and deleting can end work of others; starting and measuring cannot."""
     tools = await agent.client.list_tools()
     destructive = {t.name for t in tools if t.annotations and t.annotations.destructive_hint}
     assert destructive == {*CHANGING, "manage_queued_resource"} - {"start_vllm"}
-
-
-async def test_only_measuring_is_another_thing_each_time(agent: Agent) -> None:
-    """A client that did not hear an answer may call again what writes, but for a benchmark."""
-    tools = [tool for tool in await agent.client.list_tools() if tool.name in WRITING]
-    once = {t.name for t in tools if t.annotations and not t.annotations.idempotent_hint}
-    assert once == set(MEASURING)
 
 
 async def test_descriptions_are_short_imperatives(agent: Agent) -> None:

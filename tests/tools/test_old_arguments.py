@@ -28,14 +28,6 @@ async def test_low_latency_is_the_layout_for_speed(agent: Agent, said: object) -
     assert TOLD not in now.structured["warnings"]
 
 
-@pytest.mark.parametrize("said", [False, "false", None])
-async def test_no_low_latency_changes_nothing(agent: Agent, said: object) -> None:
-    """Neither do null and false, as clients send them for what is left out."""
-    was = await agent.call("plan_deployment", low_latency=said, **PLAN)
-    now = await agent.call("plan_deployment", **PLAN)
-    assert was.data == now.data
-
-
 async def test_what_is_said_in_todays_words_wins(agent: Agent) -> None:
     """Two words for one thing: the new one is meant."""
     reply = await agent.call("plan_deployment", low_latency=True, layout="context", **PLAN)
@@ -52,14 +44,6 @@ async def test_the_journal_has_todays_words(
     (written,) = operations_of(state_dir)
     assert written.arguments["layout"] == "speed"
     assert "low_latency" not in written.arguments
-
-
-async def test_an_old_argument_is_in_no_schema(state_dir: Path) -> None:
-    """Nobody has to learn it, and no other tool takes it."""
-    async with agent_of(of(state_dir)) as agent:
-        assert "low_latency" not in str(await agent.client.list_tools())
-        reply = await agent.call("status_vllm", low_latency=True)
-    assert reply.code == "INVALID_ARGUMENT"
 
 
 def two_clouds(state_dir: Path, **more: object) -> Settings:

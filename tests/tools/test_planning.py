@@ -84,22 +84,6 @@ async def test_other_targets_are_answered_with_those_that_are_alike(
     assert word in reply.structured["fix"]
 
 
-async def test_will_a_standard_gemma4_26ab_fit_on_the_l4_cloud_run_gpu_with_24_gb_memory(
-    agent: Agent,
-) -> None:
-    """No: 48.5 GiB of weights, and of the 24 GB only 21.96 GiB are visible."""
-    reply = await plan(agent, "Gemma4 26AB")
-    memory = reply.data["memory"]
-    assert reply.data["fits"] is False
-    assert memory["weights_gib"] == pytest.approx(48.5, rel=0.01)
-    assert memory["load_peak_gib"] > memory["weights_gib"]
-    assert "21.96 GiB is visible" in reply.structured["summary"]
-    first, other = reply.structured["next"]
-    assert other["tool"] == "recommend_deployment"
-    assert first["arguments"]["model"] == QAT_26B
-    assert (await plan(agent, **first["arguments"])).data["fits"] is True
-
-
 async def test_the_qat_one(agent: Agent) -> None:
     """Yes with 32 GiB of host: flags, requests at once, a band of speed and a cold start."""
     reply = await plan(agent, "26B QAT", max_model_len=16_384, max_num_seqs=8)
@@ -141,21 +125,6 @@ async def test_31b_qat_dies_while_loading(agent: Agent) -> None:
     assert (await plan(agent, **step)).data["fits"] is True
 
 
-async def test_why_is_cpu_offloading_not_recommended(agent: Agent) -> None:
-    """PCIe against memory bandwidth, and what that leaves of the tokens."""
-    reply = await plan(agent, "QAT 31B")
-    assert "32 GB/s against 300 GB/s" in reply.data["offload"]
-    assert "9 times slower" in reply.data["offload"]
-    offloaded: dict[str, Any] = {
-        "cpu_offload_gb": 14,
-        "kv_cache_dtype": "fp8",
-        "max_model_len": 8192,
-    }
-    tried = await plan(agent, "QAT 31B", "gke-l4", **offloaded)
-    low, high = map(float, tried.data["foreseen"]["tokens_per_second_per_user"].split("-"))
-    assert (low <= 0.8, high >= 1.6) == (True, True)
-
-
 async def test_a_host_that_is_too_small_does_not_fit_either(agent: Agent) -> None:
     """On Cloud Run the files count against 32 GiB, and what is offloaded comes on top."""
     offloaded: dict[str, Any] = {
@@ -179,66 +148,6 @@ async def test_are_there_any_better_memory_layouts(agent: Agent) -> None:
         assert reply.data["fits"] is True
         assert line.partition(":")[0] in reply.data["engine_line"]
     assert "--kv-cache-dtype fp8" in layouts["concurrency"]
-
-
-async def test_is_v6e_1_an_option(agent: Agent) -> None:
-    """For 31B QAT it is with an image of one's own; what is started there has no int4 weights."""
-    own = await plan(agent, "31B QAT", "v6e-1", max_model_len=8192)
-    assert own.data["fits"] is False
-    assert "0.27.0" in own.structured["summary"]
-    reply = await plan(agent, "31B QAT", "v6e-1", max_model_len=8192, vllm_version="0.32.0")
-    assert reply.data["fits"] is True
-    assert reply.data["machine"]["memory_gib_each"] == 31.24
-
-
-async def test_what_is_the_memory_breakdown_on_the_gpu(agent: Agent) -> None:
-    """Every part by name, and a drawing whose parts fill what is visible."""
-    memory = (await plan(agent, "26B QAT", max_model_len=8192, max_num_seqs=8)).data["memory"]
-    assert {"experts", "embedding", "vision", "rope caches", "CUDA graphs"} <= {
-        *memory["parts_gib"]
-    }
-    assert memory["kv_cache_gib"]["low"] < memory["kv_cache_gib"]["high"]
-    for word in ("# weights", "= KV cache", "visible", "21.96 GiB"):
-        assert word in memory["drawing"]
-
-
-async def test_breakdown_the_32gb_tpu_memory_per_chip_and_the_use(agent: Agent) -> None:
-    """31.24 GiB are visible of each chip; the cache of all of them is said to be of all."""
-    one = await plan(agent, "e2b", "tpu-v6e-1", max_model_len=32_768)
-    assert one.data["memory"]["weights_gib"] == pytest.approx(8.97, abs=0.01)
-    assert one.data["memory"]["kv_tokens"] == pytest.approx(1_151_744, rel=0.002)
-    four = await plan(agent, "e2b", "tpu-v6e-4", max_model_len=16_384)
-    assert "on each chip" in four.data["foreseen"]["reason"]
-    assert "on all together" in four.data["foreseen"]["reason"]
-
-
-async def test_can_the_l4_use_4_bit_quant_for_kv(agent: Agent) -> None:
-    """vLLM has one that an L4 could run; nobody measured it, and plans do not reckon with it."""
-    reply = await plan(agent, "26B QAT", max_model_len=8192)
-    able = reply.data["kv_precisions"]
-    assert able["int4_per_token_head"].startswith("yes, 4 bits (not planned with here)")
-    assert able["nvfp4"].startswith("no, 4 bits")
-    assert able["fp8"].startswith("yes, 8 bits:")
-    asked = await plan(agent, "26B QAT", kv_cache_dtype="int4_per_token_head")
-    assert asked.code == "INVALID_ARGUMENT"
-    assert "fp8" in asked.structured["fix"]
-
-
-async def test_what_is_quant_in_this_model_weights_kv_cache_fptype(agent: Agent) -> None:
-    """Said of both, in one line."""
-    reply = await plan(agent, "26B QAT", max_model_len=8192, kv_cache_dtype="fp8")
-    weights = "weights 4-bit compressed-tensors, the rest bfloat16"
-    said = f"{weights}; KV cache fp8, 8 bits; computes in bfloat16"
-    assert reply.data["precision"] == said
-
-
-async def test_what_are_the_a100_hardware_details_memory_vm_etc(agent: Agent) -> None:
-    """Accelerator, processors, memory, disk and network of the target."""
-    machine = (await plan(agent, "12B QAT", "aca-a100", max_model_len=8192)).data["machine"]
-    assert machine["memory_gib_each"] == 79.25
-    assert machine["hosts"] == ["24 vCPU, 220 GiB"]
-    assert "not documented" in machine["disk"]
-    assert "240 s" in machine["network"]
 
 
 @pytest.mark.parametrize(

@@ -43,16 +43,6 @@ async def test_replacing_asks_and_the_same_again_does_not(opened: Open, state_di
     assert "max_model_len: 1024 -> 512" in question
 
 
-async def test_a_no_to_replacing_keeps_the_old_one(opened: Open, state_dir: Path) -> None:
-    """What runs is not ended before the answer."""
-    folder = plant(state_dir)
-    before = snapshot(folder.path)
-    async with opened(lambda _question: "decline") as agent:
-        reply = await agent.call("deploy_vllm", **ONE, model=MODEL, max_model_len=512)
-    assert reply.code == "CANCELLED"
-    assert snapshot(folder.path) == before
-
-
 async def test_what_costs_nothing_is_not_asked_for(opened: Open, state_dir: Path) -> None:
     """On one's own machine, deploying, stopping, starting and scaling go ahead."""
     async with opened(lambda _question: "decline") as agent:
@@ -96,19 +86,6 @@ async def test_what_costs_is_asked_for_with_its_price(
     assert "$2.50 an hour" in question
     assert snapshot(state_dir / "real" / "rented" / "one") == before
     assert not (state_dir / "real" / "rented" / "two").exists()
-
-
-async def test_a_yes_to_the_price_starts_it(
-    opened: Open, state_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """By token as by a human: the preview carries the price as a number."""
-    targets(monkeypatch, tmp_path / "targets.toml", rented=2.5)
-    plant(state_dir, target="rented")
-    async with opened() as agent:
-        preview = await agent.call("start_vllm")
-        assert preview.data["usd_per_hour"] == 2.5
-        reply = await agent.call("start_vllm", confirm=token_of(preview))
-        assert reply.state == "loading"
 
 
 async def test_a_yes_to_some_flags_is_none_to_others(

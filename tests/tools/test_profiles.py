@@ -102,14 +102,6 @@ async def test_read_only_lists_no_tool_that_writes(state_dir: Path) -> None:
         assert await agent.names() == {*LOOKING, *CLOUD_LOOKING}
 
 
-async def test_read_only_on_an_empty_disk_leaves_it_empty(state_dir: Path) -> None:
-    """Not even the journal or its folder is made."""
-    async with agent_of(of(state_dir, "all", read_only=True)) as agent:
-        for tool, arguments in LOOKING.items():
-            assert_envelope(await agent.call(tool, **arguments))
-    assert snapshot(state_dir.parent) == {}
-
-
 @pytest.mark.parametrize("state", ["stopped", "running"])
 async def test_read_only_touches_no_file(state_dir: Path, state: str) -> None:
     """With deployments and a journal of an earlier server, every byte and time stays."""
@@ -166,15 +158,6 @@ async def test_next_names_only_listed_tools(profile: str, state: str, state_dir:
             rows = reply.structured["data"].get("deployments", ())
             named = {one for row in rows for one in row.get("tools", ())}
             assert named <= listed, (tool, named)
-
-
-async def test_next_of_a_ready_deployment_is_listed(served_settings: Settings) -> None:
-    """A ready one offers the question, a healthy one its metrics."""
-    async with agent_of(served_settings.model_copy(update={"toolsets": ()})) as agent:
-        listed = await agent.names()
-        for tool in listed & set(LOOKING):
-            reply = await agent.call(tool, **LOOKING[tool])
-            assert {step["tool"] for step in reply.structured["next"]} <= listed
 
 
 async def test_next_can_be_called_as_it_stands(served: Agent) -> None:

@@ -74,13 +74,6 @@ async def test_a_prompt_is_its_skill_with_what_was_said_in_front(
                 assert f"- {name.upper()} is {said}" in text
 
 
-async def test_what_was_not_said_is_told_as_open(agent: Agent) -> None:
-    """A model must not fill a placeholder with what nobody meant."""
-    text = await text_of(agent, "deploy-and-verify", model="e4b", name="")
-    assert "- MODEL is e4b" in text
-    assert "Not said: TARGET, NAME." in text
-
-
 @pytest.mark.parametrize(
     ("prompt", "arguments", "why"),
     [
@@ -97,14 +90,6 @@ async def test_an_argument_that_is_missing_or_unknown_is_refused(
             await agent.client.get_prompt(prompt, arguments)
     assert caught.value.error.code == -32602
     assert why in caught.value.error.message
-
-
-async def test_a_prompt_that_is_not_there_is_not_found(settings: Settings, mode: str) -> None:
-    """With the protocol's own code."""
-    async with agent_of(settings, mode=mode) as agent:
-        with pytest.raises(MCPError) as caught:
-            await agent.client.get_prompt("make-coffee")
-    assert caught.value.error.code == -32602
 
 
 async def test_what_a_person_says_stays_on_its_line(agent: Agent) -> None:

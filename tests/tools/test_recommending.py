@@ -169,24 +169,6 @@ async def test_replicas_are_counted_against_the_budget(agent: Agent) -> None:
     assert "2 x cloud-run-l4, $2.84 an hour: 34 cents over $2.50" in reply.structured["summary"]
 
 
-@pytest.mark.parametrize("target", [L4, "aca-a100", "aca-t4", "cloud-run-rtx-pro-6000"])
-async def test_speed_is_the_fastest_layout(agent: Agent, target: str) -> None:
-    """For one user, at the same length, no other layout is computed to be faster."""
-    for model in ("e2b", "e4b qat", "12b qat"):
-        speeds: dict[str, float] = {}
-        for layout in ("speed", "concurrency", "context"):
-            flags = {"layout": layout, "max_model_len": 8192}
-            reply = await agent.call("plan_deployment", model=model, target=target, **flags)
-            if reply.failed or not reply.data["fits"]:
-                continue
-            same = {**reply.structured["next"][0]["arguments"], "max_model_len": 8192}
-            again = await agent.call("plan_deployment", **same)
-            band = again.data["foreseen"]["tokens_per_second_per_user"]
-            low, _, high = band.replace(",", "").partition("-")
-            speeds[layout] = float(low) * float(high)
-        assert speeds.get("speed", 0) == max(speeds.values(), default=0), (model, speeds)
-
-
 async def test_a_length_that_nobody_asked_for_leaves_room_for_several_users(
     settings: Settings,
 ) -> None:

@@ -107,12 +107,6 @@ async def test_nothing_of_it_is_made_before_somebody_asks(
     assert asked == ["resources"]
 
 
-async def test_targets_are_what_the_tool_says(agent: Agent) -> None:
-    """A client without resources has the same from list_targets."""
-    by_tool = await agent.call("list_targets")
-    assert (await told(agent, "vllm://targets"))["data"] == by_tool.data
-
-
 async def test_a_deployment_is_read_with_state_address_and_configuration(
     served: Agent,
 ) -> None:

@@ -75,22 +75,3 @@ async def test_what_no_goal_would_cure_is_left_out(
     said = await why(agent, **goal)
     assert reason in said
     assert "aca-t4" not in said
-
-
-async def test_a_row_that_is_quoted_names_its_model(agent: Agent) -> None:
-    """Another model at the same target has another reason."""
-    every = await why(agent, targets=["aca-t4"])
-    assert "meets this. gemma-4-" in every
-    assert " on aca-t4: " in every
-    large = await why(agent, quality="large", targets=["aca-t4"])
-    assert "gemma-4-26B-A4B-it on aca-t4: It runs out of memory" in large
-
-
-@pytest.mark.parametrize("goal", [{}, {"model": "e4b"}], ids=["every model", "one"])
-async def test_a_target_that_does_not_sleep_is_not_said_to_bill(
-    agent: Agent, goal: dict[str, Any]
-) -> None:
-    """This machine bills nothing, and most TPUs cannot be stopped."""
-    said = await why(agent, scale_to_zero=True, targets=["tpu-v6e-1", "local"], **goal)
-    assert said.endswith("It does not scale to zero.")
-    assert "gemma" not in said
