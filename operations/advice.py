@@ -308,7 +308,7 @@ class Option(Foreseen):
             "replicas": self.replicas if self.replicas > 1 else None,
             "tokens/s": self.tokens_per_second_per_user,
             "at once": self.at_once.partition(":")[0].replace(" at once", ""),
-            "$/h": None if self.usd_per_hour is None else self.usd_per_hour * self.replicas,
+            "$/h": self.usd_per_hour and round(self.usd_per_hour * self.replicas, 4),
             "not met": self.misses,
             "region": self.region,
         }

@@ -29,7 +29,7 @@ async def why(agent: Agent, **goal: Any) -> str:
         ),
         (
             {"model": "12b", "targets": ["tpu-v6e-4"], "users": 5000},
-            r"^5000 users: (\d+) replicas \(each a deployment\), up to \d+ users each",
+            r"^5000 users: (\d+) replicas, up to \d+ users each",
             r"^{0} replicas on tpu-v6e-4 need a quota of \d+ accelerators, in {0} deployments",
         ),
         (
@@ -63,7 +63,7 @@ async def test_this_machine_is_there_once(settings: Settings) -> None:
     ("goal", "reason"),
     [
         ({"usd_per_month": 10}, "over $10 a month"),
-        ({"max_model_len": 300_000}, "--max-model-len 300,000 is beyond the model's"),
+        ({"max_model_len": 300_000}, "only with 131,072 tokens"),
         ({"tokens_per_second_per_user": 5000}, "tokens/s of the 5000 asked for, up to 1 user;"),
     ],
     ids=["budget", "length", "speed"],
