@@ -49,10 +49,3 @@ def test_a_model_that_cannot_be_served_from_where_it_lies_is_not_offered() -> No
     (step,) = found.next_steps()
     assert step.tool == "get_huggingface_model_copy_instructions"
     assert step.arguments["target"] == "aca-a100"
-
-
-def test_an_empty_bucket_says_how_to_fill_it() -> None:
-    """With the tool that gives the commands."""
-    found = BucketModels(target="cloud-run-l4", models=())
-    assert found.summary() == "No model lies in the bucket."
-    assert found.next_steps()[0].tool == "get_huggingface_model_copy_instructions"

@@ -199,5 +199,8 @@ def test_a_simulated_engine_is_shortened_for_simulated_memory_alone(
     """It holds no weights: a full machine is no reason for a shorter context."""
     world = World(Settings(engine="simulated"), state_dir, ("x",), simulated_memory_gib=memory)
     spec = DeploymentSpec(name="one", model="google/gemma-4-E2B-it")
-    made = with_usual_length(SmallMachine(TARGET, world), spec, read_model(spec.model))
+    machine, model = SmallMachine(TARGET, world), read_model(spec.model)
+    made = with_usual_length(machine, spec, model)
     assert (made.max_model_len is not None) is shortened
+    said = spec.model_copy(update={"engine_args": ("--max-model-len=4096",)})
+    assert with_usual_length(machine, said, model) == said

@@ -11,11 +11,6 @@ def step(what: str, *, done: bool = False, usd_per_month: float = 0.0) -> SetupS
     return SetupStep(what=what, done=done, command=f"make {what}", usd_per_month=usd_per_month)
 
 
-def test_nobody_is_asked_where_nothing_is_missing() -> None:
-    """There is nothing to say yes to."""
-    assert to_set_up(TARGET, Setup(steps=(step("the API", done=True),))) is None
-
-
 def test_a_human_is_shown_what_would_be_made() -> None:
     """Only what is missing, each by its name."""
     seen = Setup(steps=(step("the API", done=True), step("an account"), step("a repository")))
@@ -25,14 +20,6 @@ def test_a_human_is_shown_what_would_be_made() -> None:
     assert asked.makes == ("an account", "a repository")
     assert asked.question.splitlines()[1:] == ["- an account", "- a repository"]
     assert asked.tool == "setup_target"
-
-
-def test_a_human_is_shown_what_it_costs_to_have_it() -> None:
-    """By the month and by name, whether or not anything is deployed."""
-    seen = Setup(steps=(step("the API"), step("The share", usd_per_month=25.0)))
-    asked = to_set_up(TARGET, seen)
-    assert asked
-    assert "($25.00 a month, used or not: the share)" in asked.what
 
 
 def test_a_yes_is_bound_to_what_was_missing() -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tools.asked import ONE, Open, mode, opened, token_of, yes
+from tests.tools.asked import Open, mode, opened, token_of, yes
 from tests.tools.world import operations_of, plant, snapshot
 
 __all__ = ["mode", "opened"]
@@ -23,24 +23,6 @@ async def test_a_humans_no_changes_nothing(opened: Open, state_dir: Path, says: 
     assert operations_of(state_dir)[-1].result == "CANCELLED"
 
 
-async def test_a_client_that_cannot_ask_gets_a_preview_and_a_token(
-    opened: Open, state_dir: Path
-) -> None:
-    """Nothing is done yet; the same call with the token does it."""
-    folder = plant(state_dir)
-    before = snapshot(folder.path)
-    async with opened() as agent:
-        preview = await agent.call("destroy_vllm")
-        assert preview.code == "CONFIRMATION_REQUIRED"
-        assert preview.data["what"].startswith("Delete one on local")
-        assert snapshot(folder.path) == before
-        (step,) = preview.structured["next"]
-        assert step["arguments"] == {**ONE, "confirm": token_of(preview)}
-        reply = await agent.call(step["tool"], **step["arguments"])
-    assert reply.data["gone"] is True
-    assert not folder.path.exists()
-
-
 async def test_a_token_is_good_for_one_deployment_only(opened: Open, state_dir: Path) -> None:
     """A yes to one is no yes to two, and stays good for one."""
     plant(state_dir)
@@ -51,16 +33,6 @@ async def test_a_token_is_good_for_one_deployment_only(opened: Open, state_dir: 
         assert other.code == "CONFIRMATION_STALE"
         assert two.path.exists()
         assert (await agent.call("destroy_vllm", name="one", confirm=token)).data["gone"]
-
-
-async def test_a_token_is_good_for_what_was_shown_only(opened: Open, state_dir: Path) -> None:
-    """A yes to a deletion is no yes to a deletion with everything that stays."""
-    folder = plant(state_dir)
-    async with opened() as agent:
-        token = token_of(await agent.call("destroy_vllm"))
-        reply = await agent.call("destroy_vllm", purge=True, confirm=token)
-    assert reply.code == "CONFIRMATION_STALE"
-    assert folder.path.exists()
 
 
 async def test_a_token_ends_when_the_state_changes(opened: Open, state_dir: Path) -> None:
