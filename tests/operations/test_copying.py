@@ -10,13 +10,14 @@ from typing import Any, Final
 import pytest
 from huggingface_hub import constants
 
-from core.errors import InvalidArgument
+from core.errors import InvalidArgument, Unsupported
 from core.settings import Settings
 from operations.models import CopyInstructions, download_path, from_the_hub, from_vertex, hub_id
 from operations.runtime import Runtime
 from tests.operations.shells import assert_shell
 
 MODEL: Final = "google/gemma-4-12B-it-qat-w4a16-ct"
+FOLDER: Final = "gemma-4-12B-it-qat-w4a16-ct"
 REGISTERED: Final = "projects/123/locations/us-east5/models/77@2"
 
 
@@ -27,6 +28,11 @@ def runtime(tmp_path: Path, **settings: Any) -> Runtime:
 @pytest.fixture
 def rt(tmp_path: Path) -> Runtime:
     return runtime(tmp_path, bucket_name="weights", google_cloud_project="project")
+
+
+@pytest.fixture
+def azure(tmp_path: Path) -> Runtime:
+    return runtime(tmp_path, azure_subscription_id="s")
 
 
 def commands(found: CopyInstructions) -> str:
@@ -210,3 +216,64 @@ def test_half_a_download_is_not_whole(cache: Path) -> None:
     found = download_path("12b qat")
     assert "b.safetensors" in found.warnings()[0]
     assert found.summary().endswith("not whole.")
+
+
+@pytest.mark.parametrize("model", ["12b qat", "someone/unknown"])
+def test_every_command_to_a_share_is_one_that_a_shell_reads(azure: Runtime, model: str) -> None:
+    """And nothing in them is to be filled in by hand."""
+    for step in from_the_hub(azure, model, None, "aca-a100").steps:
+        assert_shell(step.command)
+        assert "<" not in step.command
+
+
+def test_a_model_is_downloaded_checked_and_copied_to_the_share(azure: Runtime) -> None:
+    """From the folder that it was downloaded to, into one of its own."""
+    found = from_the_hub(azure, "12b qat", None, "aca-t4")
+    order = ["hf download", "hf cache verify", "share-rm show", "azcopy copy", "storage file list"]
+    seen = [next(i for i, s in enumerate(found.steps) if each in s.command) for each in order]
+    assert seen == sorted(seen)
+    assert f"--local-dir ./{FOLDER}" in commands(found)
+    assert f"'./{FOLDER}/*'" in commands(found)
+    assert found.destination == f"files://weights/{FOLDER}"
+
+
+def test_it_is_looked_for_and_served_afterwards(azure: Runtime) -> None:
+    """With all that the two tools want."""
+    looked, served = from_the_hub(azure, "12b qat", None, "aca-a100").next_steps()
+    assert looked.tool == "list_bucket_models"
+    assert looked.arguments == {"target": "aca-a100", "bucket": "files://weights"}
+    assert served.tool == "deploy_vllm"
+    assert served.arguments == {
+        "target": "aca-a100",
+        "model": MODEL,
+        "weights": f"files://weights/{FOLDER}",
+    }
+
+
+def test_a_share_says_that_azure_is_meant(tmp_path: Path) -> None:
+    """Also where a bucket of Cloud Storage is set, and the target can be told."""
+    azure = runtime(tmp_path, azure_subscription_id="s", bucket_name="google", vllm_target="aca-t4")
+    found = from_the_hub(azure, "12b qat", "files://others/it")
+    assert found.destination == "files://others/it"
+    assert found.target == "aca-t4"
+
+
+def test_the_usual_target_says_that_azure_is_meant(tmp_path: Path) -> None:
+    azure = runtime(tmp_path, azure_subscription_id="s", vllm_target="aca-a100")
+    assert from_the_hub(azure, "12b qat", None).destination.startswith("files://weights/")
+
+
+def test_a_bucket_of_cloud_storage_stays_one(tmp_path: Path) -> None:
+    """Whatever the usual target is."""
+    azure = runtime(tmp_path, azure_subscription_id="s", vllm_target="aca-a100")
+    assert from_the_hub(azure, "12b qat", "gs://weights").destination == f"gs://weights/{FOLDER}"
+
+
+def test_a_target_that_reads_no_share_is_refused_one(azure: Runtime) -> None:
+    with pytest.raises(Unsupported, match="cloud-run-l4 cannot read a share"):
+        from_the_hub(azure, "12b qat", "files://weights", "cloud-run-l4")
+
+
+def test_a_bucket_is_no_share(azure: Runtime) -> None:
+    with pytest.raises(InvalidArgument, match="no place that Azure keeps weights in"):
+        from_the_hub(azure, "12b qat", "gs://weights", "aca-a100")

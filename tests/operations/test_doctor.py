@@ -1,19 +1,27 @@
 """`server.py doctor` finds what is wrong, says what to do, and ends whatever hangs."""
 
+import base64
 import json
+import os
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
 
 from backends.local.process import free_port
+from core.endpoint import trusted
 from core.errors import InvalidArgument
 from core.journal import Journal
 from core.settings import Settings
 from operations import doctor
+from operations.clients import SERVER_KEY, clients
 from operations.doctor import Finding, Look, Report, all_of
 from server import main
 
@@ -31,21 +39,24 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"):
         monkeypatch.delenv(name.lower(), raising=False)
         monkeypatch.setenv(name, "" if name == "NO_PROXY" else proxy)
-    for name in ("CODEX_HOME", "CLAUDE_CONFIG_DIR", "GEMINI_CLI_HOME", "XDG_CONFIG_HOME"):
+    for name in ("XDG_CONFIG_HOME", *(one.variable for one in clients() if one.variable)):
         monkeypatch.delenv(name, raising=False)
     for name in ("GOOGLE_APPLICATION_CREDENTIALS", "CLOUDSDK_CONFIG", "AZURE_CLIENT_ID"):
         monkeypatch.delenv(name, raising=False)
     return tmp_path
 
 
-def _seen(capsys: pytest.CaptureFixture[str], status: int) -> dict[str, dict[str, Any]]:
+def _seen(
+    capsys: pytest.CaptureFixture[str], status: int | None = None
+) -> dict[str, dict[str, Any]]:
     """Run the front door; give what was found by what it is about."""
-    assert main(["doctor", "--json"]) == status
+    ended = main(["doctor", "--json"])
+    assert status in {None, ended}
     said = capsys.readouterr()
     assert said.err == ""
     assert _SECRET not in said.out
     told = json.loads(said.out)
-    assert told["ok"] is (status == 0)
+    assert told["ok"] is (ended == 0)
     return {row["about"]: row for row in told["findings"]}
 
 
@@ -252,3 +263,161 @@ def test_only_a_failure_is_a_failure() -> None:
     row = partial(Finding, area="a", about="b", detail="c")
     assert Report(findings=(row(verdict="missing"), row(verdict="warning"))).ok
     assert not Report(findings=(row(verdict="ok"), row(verdict="failed"))).ok
+
+
+@pytest.mark.parametrize(
+    "proxy",
+    [
+        f"foo://ada:{_SECRET}@proxy:1",
+        f"socks5://ada:{_SECRET}@proxy:1",
+        f"http://ada:{_SECRET}/x@proxy:1",
+    ],
+)
+def test_a_proxy_that_cannot_be_used_is_told(
+    proxy: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Libraries answer it with a traceback that repeats the password."""
+    monkeypatch.setenv("HTTPS_PROXY", proxy)
+    monkeypatch.setenv("HF_TOKEN", "x")
+    found = _seen(capsys)
+    for about in ("huggingface.co", "HF_TOKEN"):
+        assert found[about]["verdict"] == "failed"
+        assert "HTTPS_PROXY" in found[about]["fix"]
+
+
+@pytest.mark.parametrize("text", [None, "no certificate"])
+def test_authorities_that_are_not_there_are_told(
+    text: str | None,
+    world: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Every call over HTTPS would break on it."""
+    if text:
+        (world / "ca.pem").write_text(text)
+    monkeypatch.setenv("SSL_CERT_FILE", str(world / "ca.pem"))
+    trusted.cache_clear()
+    found = _seen(capsys)["huggingface.co"]
+    trusted.cache_clear()
+    assert found["verdict"] == "failed"
+    assert "SSL_CERT_FILE" in found["detail"]
+
+
+def test_what_a_client_holds_is_not_repeated(
+    world: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An address may hold a password or a key; whose it is is enough."""
+    (world / ".cursor").mkdir()
+    url = f"https://ada:{_SECRET}@gpu.example/mcp?key={_SECRET}"
+    text = json.dumps({"mcpServers": {SERVER_KEY: {"url": url}}})
+    (world / ".cursor/mcp.json").write_text(text)
+    assert _seen(capsys)["Cursor"]["detail"].endswith("calls an address.")
+
+
+def test_a_file_that_is_broken_is_told_with_its_line(
+    world: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And with nothing that stands there."""
+    (world / ".claude.json").write_text(f'{{\n"{_SECRET}" 1}}')
+    found = _seen(capsys)["Claude Code"]
+    assert (found["verdict"], "line 2" in found["detail"]) == ("warning", True)
+
+
+def test_what_is_switched_off_is_not_told_to_be_written(
+    world: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Writing leaves it off: the advice would be followed for nothing."""
+    assert main(["mcp-config", "cursor", "--write", "--yes"]) == 0
+    capsys.readouterr()
+    file = world / ".cursor/mcp.json"
+    file.write_text(file.read_text().replace('"args"', '"disabled": true, "args"'))
+    found = _seen(capsys)["Cursor"]
+    assert found["verdict"] == "missing"
+    assert found["fix"].startswith("Switch it on")
+
+
+def test_advice_to_configure_a_client_can_be_typed_as_it_stands(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It names a client, and the others."""
+    fix = _seen(capsys)["MCP clients"]["fix"]
+    name = fix.partition("CLIENT=")[2].partition(" ")[0]
+    assert name in [one.name for one in clients()]
+    assert all(one.name in fix for one in clients())
+
+
+@contextmanager
+def _answering(status: int, body: dict[str, Any]) -> Iterator[str]:
+    """Serve one answer to whatever is asked."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["content-length"]))
+            self.send_response(status)
+            self.send_header("content-type", "application/json")
+            self.end_headers()
+            self.wfile.write(json.dumps(body).encode())
+
+        def log_message(self, *_words: object) -> None:
+            """Print nothing."""
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/token"
+        server.shutdown()
+        thread.join()
+
+
+def _login(settings: Settings, about: str) -> Finding:
+    looks = [one for one in doctor.cloud_looks(settings, ()) if one.about == about]
+    (found,) = all_of(looks).findings
+    return found
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "verdict"),
+    [
+        (200, {"access_token": _TOKEN, "expires_in": 3600}, "ok"),
+        (400, {"error": "invalid_grant", "error_description": f"Bearer {_TOKEN}"}, "failed"),
+    ],
+)
+def test_google_is_asked_for_a_token_that_nobody_sees(
+    world: Path, monkeypatch: pytest.MonkeyPatch, status: int, body: dict[str, Any], verdict: str
+) -> None:
+    """A login that has run out looks the same as a good one until a token is fetched."""
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048).private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with _answering(status, body) as url:
+        account = {"type": "service_account", "client_email": "a@b", "token_uri": url}
+        (world / "key.json").write_text(json.dumps({**account, "private_key": key.decode()}))
+        monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(world / "key.json"))
+        found = _login(Settings(google_cloud_project="mine"), "Google Cloud login")
+    assert found.verdict == verdict, found
+    assert _TOKEN not in str(found)
+    assert verdict == "ok" or "gcloud auth application-default login" in found.fix
+
+
+@pytest.mark.parametrize(("status", "verdict"), [(0, "ok"), (1, "failed")])
+def test_azure_is_asked_for_a_token_that_nobody_sees(
+    world: Path, monkeypatch: pytest.MonkeyPatch, status: int, verdict: str
+) -> None:
+    """Through its own CLI, as most people are logged in."""
+    claims = base64.urlsafe_b64encode(b'{"oid": "me"}').decode()
+    answer = {"accessToken": f"e30.{claims}.{_SECRET}", "expiresOn": "2099-01-01 00:00:00.000000"}
+    said = json.dumps(answer) if status == 0 else "Please run 'az login' to setup account."
+    where = 1 if status == 0 else 2
+    (world / "az").write_text(
+        f"#!/bin/sh\necho '{said.replace(chr(39), '')}' >&{where}\nexit {status}\n"
+    )
+    (world / "az").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{world}:{os.defpath}")
+    monkeypatch.setenv("AZURE_TOKEN_CREDENTIALS", "AzureCliCredential")
+    found = _login(Settings(azure_subscription_id="mine"), "Azure login")
+    assert found.verdict == verdict, found
+    assert _SECRET not in str(found)
+    assert verdict == "ok" or "az login" in found.fix
