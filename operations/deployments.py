@@ -231,7 +231,11 @@ async def deploy(runtime: Runtime, backend: Backend, wanted: Plan) -> Deployment
     for warning in wanted.warnings:
         note(warning)
     with _in_time(backend, f"deploy {wanted.spec.name}"):
-        deployment = await backend.apply(wanted)
+        return _begun(runtime, backend, await backend.apply(wanted))
+
+
+def _begun(runtime: Runtime, backend: Backend, deployment: Deployment) -> Deployment:
+    """Keep when it ends and follow its boot."""
     keep_expiry(runtime, deployment)
     follow(runtime, backend, deployment)
     return usual(runtime, deployment)
@@ -268,10 +272,7 @@ async def stop(found: Found) -> Deployment:
 async def start(runtime: Runtime, found: Found) -> Deployment:
     """Start a stopped one again."""
     with _in_time(found.backend, f"start {found.name}"):
-        deployment = await _stops(found).start(found.name)
-    keep_expiry(runtime, deployment)
-    follow(runtime, found.backend, deployment)
-    return usual(runtime, deployment)
+        return _begun(runtime, found.backend, await _stops(found).start(found.name))
 
 
 async def scale(
@@ -288,9 +289,7 @@ async def scale(
         deployment = await found.backend.scale(
             found.name, min_replicas=min_replicas, max_replicas=max_replicas
         )
-    keep_expiry(runtime, deployment)
-    follow(runtime, found.backend, deployment)
-    return usual(runtime, deployment)
+        return _begun(runtime, found.backend, deployment)
 
 
 async def destroy(runtime: Runtime, found: Found, *, purge: bool) -> Deleted:

@@ -361,17 +361,13 @@ async def stop_all(stopping: Stopping) -> AllStopped:
                 state = (await deployments.stop(found)).state
         except OpsError as exc:
             return _stop(found, found.deployment.state, exc.summary)
-        trouble = "" if state in _STOPPED else f"it is {state}"
-        return _stop(found, state, trouble)
+        return _stop(found, state, "" if state in _STOPPED else f"it is {state}")
 
     rows = await side_by_side([partial(stop, one) for one in stopping.stops])
-    sight = stopping.sight
+    sight, why = stopping.sight, "it cannot be stopped, only deleted"
     if sight.found or sight.complete:
         sight.note_what_was_not()
-    cannot = (
-        _stop(one, one.deployment.state, "it cannot be stopped, only deleted")
-        for one in stopping.cannot
-    )
+    cannot = (_stop(one, one.deployment.state, why) for one in stopping.cannot)
     return AllStopped(
         deployments=(*rows, *cannot),
         not_looked_at=sight.not_looked_at,
