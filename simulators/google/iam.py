@@ -176,8 +176,11 @@ def _metadata(world: World) -> Handler:
             refusal = "Missing required header: Metadata-Flavor"
             return PlainTextResponse(refusal, status_code=403, headers=_FLAVOR)
         what = request.path_params["what"]
-        reply = await serving.faulted(project, f"metadata/{what or 'list'}")
-        reply = reply or _told(world, project, request)
+        try:
+            await serving.begin(project, f"metadata/{what or 'list'}")
+            reply = _told(world, project, request)
+        except Refused as refused:
+            reply = serving.of(refused)
         reply.headers.update(_FLAVOR)
         return reply
 
@@ -196,26 +199,26 @@ def _told(world: World, project: Project, request: Request) -> Response:
 
 def _credentials(world: World) -> Handler:
     """Answer as IAM credentials do; who owns the project may mint, but for what is denied."""
-    what = "getOpenIdToken"
+    what, api = "getOpenIdToken", "iamcredentials.googleapis.com"
+
+    async def minted(project: Project, email: str, request: Request) -> str:
+        await serving.begin(project, f"google.iam.credentials.v1.IAMCredentials/{what}")
+        serving.admit(project, api, f"iam.serviceAccounts.{what}", email)
+        if email not in {*project.accounts, project.caller}:
+            raise Refused("NOT_FOUND", f"Not found; Gaia id not found for email {email}")
+        audience = (await request.json()).get("audience")
+        if not audience:
+            raise invalid("The audience must be given.")
+        return world.tokens.mint(str(audience), email, project.knobs.token_seconds)
 
     async def handle(request: Request) -> Response:
         world.touch()
         email = request.path_params["email"]
         project = world.project(email.rpartition("@")[2].partition(".")[0])
-        refused = await serving.faulted(
-            project, f"google.iam.credentials.v1.IAMCredentials/{what}"
-        ) or serving.refused(
-            project, "iamcredentials.googleapis.com", f"iam.serviceAccounts.{what}", email
-        )
-        if refused:
-            return refused
-        if email not in {*project.accounts, project.caller}:
-            return serving.error("NOT_FOUND", f"Not found; Gaia id not found for email {email}")
-        audience = (await request.json()).get("audience")
-        if not audience:
-            return serving.error("INVALID_ARGUMENT", "The audience must be given.")
-        seconds = project.knobs.token_seconds
-        return JSONResponse({"token": world.tokens.mint(str(audience), email, seconds)})
+        try:
+            return JSONResponse({"token": await minted(project, email, request)})
+        except Refused as refused:
+            return serving.of(refused)
 
     return handle
 
@@ -307,10 +310,8 @@ def _gcloud(world: World, project: Project, words: list[str]) -> str:
     audience = flags.get("audiences", "")
     other = flags.get("impersonate-service-account", "")
     if other:
-        refused = serving.refused(
-            project, "iamcredentials.googleapis.com", "iam.serviceAccounts.getOpenIdToken", other
-        )
-        if refused or other not in project.accounts:
+        denied = project.denies("iam.serviceAccounts.getOpenIdToken")
+        if denied or other not in project.accounts:
             raise _Failed(f"(gcloud.auth.print-identity-token) Failed to impersonate [{other}].")
     elif audience and not account.endswith(".gserviceaccount.com"):
         raise _Failed(

@@ -5,7 +5,7 @@ import hashlib
 import itertools
 import re
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -16,7 +16,6 @@ from google.cloud.devtools.cloudbuild_v1.types import (
     Build,
     BuildOperationMetadata,
     BuildOptions,
-    BuildStep,
     BuiltImage,
     Results,
 )
@@ -164,7 +163,6 @@ _MOST_DISK_GB: Final = 4000
 _MOST_STEPS: Final = 300
 _ACT_AS: Final = "iam.serviceAccounts.actAs"
 _OWN_ACCOUNT_LOGGING: Final = {"CLOUD_LOGGING_ONLY", "NONE", "GCS_ONLY"}
-_FROM: Final = re.compile(r"^FROM\s+(?P<image>\S+)", re.MULTILINE)
 _UPLOAD: Final = "artifactregistry.repositories.uploadArtifacts"
 _WRITE_LOG: Final = "logging.logEntries.create"
 _UNKNOWN: Final = 2
@@ -244,7 +242,7 @@ async def _run(world: World, project: Project, build: Build, operation: Operatio
         _fail(project, build, operation, late, _STATUS.TIMEOUT)
     else:
         try:
-            _go(world, project, build)
+            _go(project, build)
             build.status, build.finish_time = _STATUS.SUCCESS, moment()
             _note(project, build, operation, "INFO", "DONE")
             serving.succeeded(operation, build)
@@ -253,51 +251,27 @@ async def _run(world: World, project: Project, build: Build, operation: Operatio
     world.keep(project)
 
 
-def _go(world: World, project: Project, build: Build) -> None:
+def _go(project: Project, build: Build) -> None:
     built: set[str] = set()
-    said = ""
     for number, step in enumerate(build.steps):
-        said += "\n".join((*step.args, step.script))
-        built.update(_stepped(world, project, build, number, step, said))
+        what = step.id or str(number)
+        if fault := take_fault(project, f"cloudbuild.step/{what}"):
+            detail = f"build step {number} failed: {fault.refusal.message}"
+            raise _Failed(_FAILURE.USER_BUILD_STEP, detail)
+        if "build" in step.args:
+            tagged = [
+                image
+                for option, image in itertools.pairwise(step.args)
+                if option in {"--tag", "-t"}
+            ]
+            built.update(tagged)
+            for tag in tagged:
+                words = f"Step #{number} - {what}: Successfully tagged {tag}"
+                _write(project, build, "INFO", words)
     digests = {image: _pushed(project, build, image, built) for image in build.images}
     project.images.update(digests)
     images = [BuiltImage(name=image, digest=digest) for image, digest in digests.items()]
     build.results = Results(images=images)
-
-
-def _stepped(
-    world: World, project: Project, build: Build, number: int, step: BuildStep, said: str
-) -> Iterator[str]:
-    """Return what images a step builds; `said` is what it and those before it say."""
-    what = step.id or str(number)
-    fault = take_fault(project, f"cloudbuild.step/{what}")
-    if fault:
-        detail = f"build step {number} failed: {fault.refusal.message}"
-        raise _Failed(_FAILURE.USER_BUILD_STEP, detail)
-    tags = list(_tags(step))
-    if not tags:
-        return
-    if "Dockerfile" not in said:
-        raise _Failed(
-            _FAILURE.USER_BUILD_STEP,
-            f'build step {number} "{step.name}" failed: unable to prepare context: lstat'
-            " /workspace/Dockerfile: no such file or directory",
-        )
-    for base in _FROM.findall(said):
-        name, _, tag = base.partition(":")
-        if digest_of(world, name, tag or "latest") is None:
-            detail = f"manifest for {base} not found: manifest unknown"
-            raise _Failed(_FAILURE.USER_BUILD_STEP, f"build step {number} failed: {detail}")
-    for tag in tags:
-        _write(project, build, "INFO", f"Step #{number} - {what}: Successfully tagged {tag}")
-        yield tag
-
-
-def _tags(step: BuildStep) -> Iterator[str]:
-    """Return the images that a step's own words say it builds."""
-    if "build" in step.args:
-        pairs = itertools.pairwise(step.args)
-        yield from (image for option, image in pairs if option in {"--tag", "-t"})
 
 
 def _pushed(project: Project, build: Build, image: str, built: set[str]) -> str:

@@ -133,19 +133,22 @@ def _local_weights(folder: Path, revision: Revision, path: str) -> str:
     return path
 
 
-_HUBS: Final = ("docker.io/", "index.docker.io/", "mirror.gcr.io/")
-_PKG: Final = "-docker.pkg.dev/"
-
-
 def check_image(world: World, project: Project, image: str) -> None:
     """Refuse an image that is not there, or that may not be read.
 
     Raises:
         RolloutFailed: CONTAINER_MISSING or CONTAINER_IMAGE_UNAUTHORIZED.
     """
-    _region, ours, rest = image.partition(_PKG)
+    _region, ours, rest = image.partition("-docker.pkg.dev/")
     if ours and rest.partition("/")[0] != project.id:
-        raise _unauthorized(project, image)
+        agent = f"service-{project.number}@serverless-robot-prod.iam.gserviceaccount.com"
+        raise RolloutFailed(
+            "PERMISSION_DENIED",
+            f"Google Cloud Run Service Agent {agent} must have permission to read the image,"
+            f" {image}. Ensure that the provided container image URL is correct and that the above"
+            " account has permission to access the image.",
+            common=Condition.CommonReason.CONTAINER_IMAGE_UNAUTHORIZED,
+        )
     if project.knobs.rollout == "image-missing" or not exists(world, rest if ours else image):
         raise RolloutFailed(
             "NOT_FOUND",
@@ -156,22 +159,11 @@ def check_image(world: World, project: Project, image: str) -> None:
 
 def exists(world: World, image: str) -> bool:
     """Say whether a registry has it; `image` is without the host of a project's own registry."""
-    for hub in _HUBS:
+    for hub in ("docker.io/", "index.docker.io/", "mirror.gcr.io/"):
         image = image.removeprefix(hub)
     named, _, digest = image.partition("@")
     name, _, tag = named.partition(":")
     return digest_of(world, name, digest or tag or "latest") is not None
-
-
-def _unauthorized(project: Project, image: str) -> RolloutFailed:
-    agent = f"service-{project.number}@serverless-robot-prod.iam.gserviceaccount.com"
-    return RolloutFailed(
-        "PERMISSION_DENIED",
-        f"Google Cloud Run Service Agent {agent} must have permission to read the image, {image}."
-        " Ensure that the provided container image URL is correct and that the above account has"
-        " permission to access the image.",
-        common=Condition.CommonReason.CONTAINER_IMAGE_UNAUTHORIZED,
-    )
 
 
 SYSTEM_LOG: Final = "run.googleapis.com/varlog/system"

@@ -129,13 +129,21 @@ def take_fault(project: Project, method: str) -> Injected | None:
     return None
 
 
-def admit(project: Project, request: Any, api: str, permission: str) -> None:
+def admit(project: Project, api: str, permission: str, resource: str) -> None:
     """Refuse a call to an API that is off, or by a caller who may not."""
     if api and api not in project.apis | ALWAYS_ENABLED:
         raise disabled(project, api)
     if project.denies(permission):
-        message = plain(request)
-        raise not_permitted(permission, next(_texts(message), f"projects/{project.id}"))
+        raise not_permitted(permission, resource)
+
+
+async def begin(project: Project, method: str) -> Injected | None:
+    """Count a call; what goes wrong with it at once is raised, what goes wrong later returned."""
+    project.called(method)
+    fault = take_fault(project, method)
+    if fault and fault.when in {"before", "hang"}:
+        await _fail(fault)
+    return fault
 
 
 def check_billed(world: World, project: Project, api: str, billed: str) -> None:
@@ -216,22 +224,16 @@ CODES: Final = {
 _TYPES: Final = "type.googleapis.com"
 
 
-def error(status: str, message: str, details: Sequence[Any] = ()) -> Response:
-    """Give an error as Google's JSON APIs do; `status` is a name of google.rpc.Code."""
-    code = CODES.get(status, 500)
-    body: dict[str, Any] = {"code": code, "message": message, "status": status}
-    if details:
-        body["details"] = list(details)
-    return JSONResponse({"error": body}, status_code=code)
-
-
 def of(refused: Refused) -> Response:
-    """Return the same refusal as a gRPC server's."""
-    told = [
-        {"@type": f"{_TYPES}/{one.DESCRIPTOR.full_name}", **json_format.MessageToDict(one)}
-        for one in refused.all_details
-    ]
-    return error(refused.status, refused.message, told)
+    """Return the same refusal as Google's JSON APIs tell it."""
+    code = CODES.get(refused.status, 500)
+    body: dict[str, Any] = {"code": code, "message": refused.message, "status": refused.status}
+    if refused.all_details:
+        body["details"] = [
+            {"@type": f"{_TYPES}/{one.DESCRIPTOR.full_name}", **json_format.MessageToDict(one)}
+            for one in refused.all_details
+        ]
+    return JSONResponse({"error": body}, status_code=code)
 
 
 def rest(
@@ -247,38 +249,18 @@ def rest(
     async def handle(request: Request) -> Response:
         world.touch()
         project = world.project(request.path_params["project"])
-        project.called(name)
-        fault = take_fault(project, name)
-        reply = Response()
-        if fault is None or fault.when in {"after", "hang-after"}:
+        try:
+            fault = await begin(project, name)
             reply = await admitted(project, request)
             if verb != "GET":
                 world.keep(project)
-        if fault and fault.when.startswith("hang"):
-            await anyio.sleep_forever()
-        return refuse(fault.refusal) if fault else reply
+            if fault:
+                await _fail(fault)
+        except Refused as refused:
+            return refuse(refused)
+        return reply
 
     return Route(path, handle, methods=[verb])
-
-
-async def faulted(project: Project, method: str) -> Response | None:
-    """Count a call, and give what goes wrong with it; a fault of `hang` never answers."""
-    project.called(method)
-    fault = take_fault(project, method)
-    if fault is None:
-        return None
-    if fault.when.startswith("hang"):
-        await anyio.sleep_forever()
-    return of(fault.refusal)
-
-
-def refused(project: Project, api: str, permission: str, resource: str) -> Response | None:
-    """Give the refusal of a call to an API that is off, or by a caller who may not."""
-    if api not in project.apis | ALWAYS_ENABLED:
-        return of(disabled(project, api))
-    if project.denies(permission):
-        return of(not_permitted(permission, resource))
-    return None
 
 
 _READS: Final = ("Get", "List", "Test", "Access", "Wait", "BatchGet")
@@ -346,12 +328,10 @@ async def _answered(
     world: World, name: str, method: Method, api: str, billed: str, request: Any
 ) -> Any:
     project = world.project(project_of(request))
-    project.called(name)
-    fault = take_fault(project, name)
-    if fault and fault.when in {"before", "hang"}:
-        await _fail(fault)
+    fault = await begin(project, name)
     check_billed(world, project, api, billed)
-    admit(project, request, api, method.permission)
+    resource = next(_texts(plain(request)), f"projects/{project.id}")
+    admit(project, api, method.permission, resource)
     answer = await method.answer(world, project, request)
     if not name.partition("/")[2].startswith(_READS):
         world.keep(project)
