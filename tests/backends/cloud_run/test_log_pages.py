@@ -1,8 +1,7 @@
 """A deployment's log, read from Cloud Logging page by page."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,16 +13,16 @@ from backends.google.logs import lines_of
 from core.errors import DeploymentNotFound, PermissionDenied
 from core.reply import collecting_notes
 from logs.read import Line
-from tests.backends.cloud_run.planted import Planted, planting
+from tests.backends.cloud_run.planted import Planted
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-async def there(tmp_path: Path) -> AsyncIterator[Planted]:
-    async with planting(tmp_path) as planted:
-        planted.service(age_seconds=3600)
-        yield planted
+async def there(there: Planted) -> Planted:
+    """The same with a service that is an hour old."""
+    there.service(age_seconds=3600)
+    return there
 
 
 async def pages(there: Planted, name: str = "gemma", **asked: Any) -> list[Sequence[Line]]:

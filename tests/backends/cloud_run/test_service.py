@@ -3,7 +3,6 @@
 import json
 import shlex
 import shutil
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,7 +19,7 @@ from core.settings import GooglePlane
 from planner.model import read_model
 from tests.backends.cloud_run import server
 from tests.backends.cloud_run.planned import BUCKET, E4B, L4, RTX, drawn, planned, site, spec
-from tests.backends.cloud_run.planted import Planted, labels, planting
+from tests.backends.cloud_run.planted import Planted, labels
 from tests.backends.cloud_run.sites import opened
 from tests.backends.discovery import faults
 from tests.google_plane import Controls
@@ -127,12 +126,6 @@ def test_the_service_remembers_what_was_asked_for() -> None:
         "vllm-devops-expires": "1800000000",
     }
     assert "vllm-devops-expires" not in service_of(made).labels
-
-
-@pytest.fixture
-async def there(tmp_path: Path) -> AsyncIterator[Planted]:
-    async with planting(tmp_path) as planted:
-        yield planted
 
 
 def _plant(there: Planted, *, image: str = _PINNED, **said: Any) -> None:

@@ -1,19 +1,22 @@
 """What a service, its instances and its log are told as, with every reading planted."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import pytest
-from google.cloud import run_v2
+from google.cloud import monitoring_v3, run_v2
 
 from backends.cloud_run import access
-from core.errors import CloudUnavailable, DeploymentNotFound, NotOurs, NotReady
-from core.records import Deployment, State
+from backends.cloud_run import status as instances
+from backends.cloud_run.service import version_of
+from backends.cloud_run.status import label_of
+from core.errors import ApiDisabled, CloudUnavailable, DeploymentNotFound, NotOurs, NotReady
+from core.records import Deployment, DeploymentSpec, State
 from core.reply import collecting_notes
 from tests.backends.cloud_run import server
-from tests.backends.cloud_run.planted import PARENT, SPEC, Planted, labels, planting
+from tests.backends.cloud_run.planted import PARENT, SPEC, Planted, labels
+from tests.backends.cloud_run.server import backend_of
 
 pytestmark = pytest.mark.anyio
 
@@ -21,12 +24,6 @@ MANUAL: Final = run_v2.ServiceScaling.ScalingMode.MANUAL
 NONE: Final = run_v2.ServiceScaling(scaling_mode=MANUAL, manual_instance_count=0)
 ONE: Final = run_v2.ServiceScaling(min_instance_count=1)
 RTX: Final = "cloud-run-rtx-pro-6000"
-
-
-@pytest.fixture
-async def there(tmp_path: Path) -> AsyncIterator[Planted]:
-    async with planting(tmp_path) as planted:
-        yield planted
 
 
 async def seen(there: Planted, name: str = "gemma") -> Deployment:
@@ -302,3 +299,135 @@ async def test_no_address_yet_is_not_ready(there: Planted) -> None:
     there.service(uri="")
     with pytest.raises(NotReady):
         await access.access(there.site, "gemma")
+
+
+_BOOT = (
+    "[core.py:1] Initializing a V1 LLM engine (v0.32.0) with config: dtype=torch.bfloat16,",
+    "INFO 11-21 12:00:30 [x.py:1] Model loading took 8.6 GiB and 20.1 seconds",
+    "INFO 11-21 12:00:40 [x.py:1] Application startup complete.",
+)
+
+
+def with_spec(there: Planted, spec: DeploymentSpec) -> None:
+    there.service(annotations={"vllm-devops/spec": spec.model_dump_json(exclude_defaults=True)})
+
+
+async def test_the_log_of_the_boot_tells_version_and_memory(there: Planted) -> None:
+    """As vLLM says it itself."""
+    there.service()
+    there.log(*_BOOT)
+    found = await backend_of(there.site).engine_facts("gemma")
+    assert (found.version, found.weights_dtype) == ("0.32.0", "torch.bfloat16")
+    assert found.memory["weights_gib"] == 8.6
+
+
+async def test_without_a_log_nothing_is_known(there: Planted) -> None:
+    """A log is kept for 30 days."""
+    there.service()
+    assert (await backend_of(there.site).engine_facts("gemma")).version is None
+
+
+async def test_memory_is_foreseen_for_the_targets_accelerator(there: Planted) -> None:
+    """With the flags that were asked for."""
+    with_spec(there, SPEC.model_copy(update={"model": "google/gemma-4-E4B-it"}))
+    found = await backend_of(there.site).predicted("gemma")
+    assert found
+    assert (found.accelerator.name, found.flags.vllm_version) == ("l4", "0.32.0")
+
+
+async def test_the_machine_is_the_one_that_the_service_has(there: Planted) -> None:
+    """Not the largest that the target could give."""
+    there.service()
+    machine = await backend_of(there.site).hardware("gemma")
+    assert (machine.vcpu, machine.ram_gib) == (4, 16)
+    assert "L4" in machine.accelerator
+    accelerator, count = backend_of(there.site).hardware_known()
+    assert (accelerator.name, count) == ("l4", 1)
+
+
+async def test_an_image_of_ones_own_has_no_version_unless_its_tag_says_it(there: Planted) -> None:
+    """The target's own image is known by the rules."""
+    service = there.service()
+    image = service.template.containers[0]
+    assert label_of(there.site, service, "vllm") == "simulated vLLM 0.32.0"
+    image.image = "example.com/mine@sha256:00"
+    assert label_of(there.site, service, "vllm").endswith("(version not known)")
+    image.image = "vllm/vllm-openai@sha256:00"
+    assert version_of(there.site, service)
+    assert label_of(there.site, service, "ollama") == "simulated Ollama"
+
+
+async def counts(there: Planted) -> list[int]:
+    now = datetime.now(UTC)
+    return [one.count for one in await instances.read_instances(there.site, "gemma", now)]
+
+
+async def test_busy_and_idle_instances_of_the_deployment_are_counted_together(
+    there: Planted,
+) -> None:
+    """Both are billed; what ended is none, and what never was is no reading."""
+    there.instance(started=60, name="other")
+    assert await counts(there) == []
+    there.instance(started=60)
+    there.instance(started=60)
+    there.project.instances[1].busy.append((0.0, None))
+    assert await counts(there) == [2]
+    for one in there.project.instances:
+        one.ended = datetime.now(UTC).timestamp()
+    assert await counts(there) == [0]
+
+
+def test_a_series_that_has_ended_counts_no_more() -> None:
+    """A former revision's last point stays the newest of its series."""
+    now = datetime.now(UTC)
+
+    def one(at: datetime, count: int) -> monitoring_v3.TimeSeries:
+        point = monitoring_v3.Point(
+            interval=monitoring_v3.TimeInterval(end_time=at),
+            value=monitoring_v3.TypedValue(int64_value=count),
+        )
+        return monitoring_v3.TimeSeries(points=[point])
+
+    reading = instances.newest_reading([one(now, 1), one(now - timedelta(seconds=60), 1)])
+    assert reading
+    assert (reading.count, reading.at) == (1, now)
+
+
+async def test_a_metric_that_the_project_never_had_is_no_reading(there: Planted) -> None:
+    """Google answers so until the first instance ever; an API that is off names the remedy."""
+    there.fail("google.monitoring.*", "NOT_FOUND")
+    assert await counts(there) == []
+    there.project.apis.discard("monitoring.googleapis.com")
+    there.fail("nothing", "NOT_FOUND")
+    with pytest.raises(ApiDisabled, match="instances"):
+        await counts(there)
+
+
+async def test_what_was_billed_is_summed_over_instances_and_revisions(there: Planted) -> None:
+    """Since the service was made: 900 seconds, some minutes late."""
+    service = there.service(age_seconds=1800)
+    there.instance(started=1200, ended=600)
+    there.instance(started=300)
+    hourly = instances.usd_per_hour(there.site, service) or 0
+    usd = await instances.usd_so_far(there.site, service, datetime.now(UTC))
+    assert usd == pytest.approx(900 / 3600 * hourly, rel=0.14)
+
+
+@pytest.mark.parametrize(
+    ("cpu", "memory", "gib"),
+    [
+        ("8", "32Gi", 32),
+        ("8000m", "32768Mi", 32),
+        ("8", "34359738368", 32),
+        ("lots", "16Gi", None),
+    ],
+)
+def test_money_is_not_guessed_where_the_size_cannot_be_read(
+    cpu: str, memory: str, gib: int | None
+) -> None:
+    """Google takes what Kubernetes takes; a service that was changed by hand may say anything."""
+    limits = run_v2.ResourceRequirements(limits={"cpu": cpu, "memory": memory})
+    template = run_v2.RevisionTemplate(containers=[run_v2.Container(resources=limits)])
+    size = instances.size_of(run_v2.Service(template=template))
+    assert (size.ram_gib if size else None) == gib
+    assert instances.size_of(run_v2.Service()) is None
