@@ -7,8 +7,8 @@ preflights, deletion, purge and what is left behind all walk the same lists, her
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -126,17 +126,6 @@ class Seen(NamedTuple):
     found: Any = None
 
 
-class Waiting(NamedTuple):
-    """What is waited for."""
-
-    resource: Resource
-
-    @property
-    def phase(self) -> str:
-        """Return what is waited for, in the words of its cloud."""
-        return self.resource.phase
-
-
 class Removal(NamedTuple):
     """What a deletion came to."""
 
@@ -179,7 +168,7 @@ async def advance(
     seconds: float,
     seen: dict[str, Seen] | None = None,
     anew: bool = True,
-) -> Waiting | None:
+) -> Resource | None:
     """Put what is missing, in order, and wait so long; None when all of it is ready.
 
     Nothing is put twice while it is pending, and only what is stale is changed. `seen` tells
@@ -197,7 +186,7 @@ async def advance(
     try:
         while waits := await reconcile(wanted, seen, put, anew=anew):
             if anyio.current_time() + pause > until:
-                return Waiting(waits)
+                return waits
             await anyio.sleep(pause)
             pause = min(2 * pause, _LOOK_SECONDS)
     except OpsError:
@@ -489,15 +478,15 @@ class PendingStore(Generic[P]):
                 self._path(name).unlink(missing_ok=True)
         return there
 
-    @asynccontextmanager
-    async def locked(self, name: str, *, seconds: float | None = None) -> AsyncIterator[None]:
+    def locked(
+        self, name: str, *, seconds: float | None = None
+    ) -> AbstractAsyncContextManager[int]:
         """Keep other calls and other servers on this machine from changing a deployment.
 
         Raises:
             Busy: Another one has been at it for so many seconds, or else for long.
         """
-        async with concurrency.locked(self._locks / f".{name}.lock", name, seconds=seconds):
-            yield
+        return concurrency.locked(self._locks / f".{name}.lock", name, seconds=seconds)
 
     def _path(self, name: str) -> Path:
         return self._folder / f"{name}.json"
@@ -685,7 +674,7 @@ class Lifecycle(ABC):
         waits = await advance(wanted, seconds=self.go_on_seconds, anew=False)
         self._keep_waiting(asked, waits)
 
-    def _keep_waiting(self, asked: Pending, waits: Waiting | None) -> None:
+    def _keep_waiting(self, asked: Pending, waits: Resource | None) -> None:
         """Write down what is waited for; what is ready is not pending any more."""
         if waits:
             self.pending.keep(asked.model_copy(update={"phase": waits.phase}))

@@ -7,7 +7,6 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import Any, Final
 
-import anyio
 from google.api_core.exceptions import NotFound, PreconditionFailed
 from google.api_core.iam import Policy
 from google.cloud.artifactregistry_v1 import Repository
@@ -26,6 +25,7 @@ from backends.cloud_run.service import (
 )
 from backends.cloud_run.site import BUILDER_ID, REPOSITORY, Site, builder_account
 from backends.common import models
+from backends.common.concurrency import side_by_side
 from backends.common.models import folders, judge_whole
 from backends.common.preflight import Answer, Question, ask_all, read_needs
 from backends.google import images
@@ -125,15 +125,13 @@ async def read_quotas(site: Site) -> tuple[Quota, ...]:
     accelerator = site.target.accelerator or ""
     if not site.clients.project or accelerator not in _KINDS:
         return ()
-    used: list[tuple[float | None, str]] = []
-    found: dict[str, Quota] = {}
     stem, unit = _KINDS[accelerator]
 
-    async def look(ending: str) -> None:
+    async def look(ending: str) -> Quota:
         limit, why = await read_limit(site, f"{stem}{ending}", unit)
         if limit and unit != 1:
             why = f"Read as {limit * unit:.0f} thousandths."
-        found[ending] = Quota(
+        return Quota(
             quota=f"{stem}{ending}",
             region=site.clients.region,
             accelerator=accelerator,
@@ -141,19 +139,13 @@ async def read_quotas(site: Site) -> tuple[Quota, ...]:
             detail=why,
         )
 
-    async def count() -> None:
-        used.append(await _in_use(site))
-
-    async with anyio.create_task_group() as group:
-        group.start_soon(look, _WITHOUT)
-        group.start_soon(look, _WITH)
-        group.start_soon(count)
-    (in_use, how), ours = used[0], found[_WITHOUT]
+    looks: list[Any] = [partial(look, _WITHOUT), partial(look, _WITH), partial(_in_use, site)]
+    ours, other, (in_use, how) = await side_by_side(looks)
     if ours.limit == 0 and not in_use and not await _asked_for(site, ours.quota):
         new = {"limit": None, "first_grant": FIRST_GRANT, "detail": _UNUSED}
         ours = ours.model_copy(update=new)
     detail = " ".join(part for part in (ours.detail, how) if part)
-    return (ours.model_copy(update={"in_use": in_use, "detail": detail}), found[_WITH])
+    return (ours.model_copy(update={"in_use": in_use, "detail": detail}), other)
 
 
 async def read_limit(site: Site, quota: str, size: int) -> tuple[float | None, str]:

@@ -22,7 +22,6 @@ from google.cloud.monitoring_v3 import MetricServiceAsyncClient
 from google.cloud.resourcemanager_v3 import ProjectsAsyncClient
 from google.cloud.secretmanager_v1 import SecretManagerServiceAsyncClient
 from google.cloud.service_usage_v1 import ServiceUsageAsyncClient
-from google.cloud.storage import Client
 from google.cloud.storage import Client as StorageClient
 from google.oauth2.credentials import Credentials as Person
 from google.protobuf.json_format import MessageToDict
@@ -89,10 +88,8 @@ class GoogleClients:
         self._open: dict[str, Any] = {}
         self._plane: GooglePlane | None = None
         self._credentials: Credentials | None = None
-        self.region: Final = self._region(target)
-
-    def _region(self, target: Target) -> str:
-        return self.settings.google_cloud_location or target.region or "us-central1"
+        said = self.settings.google_cloud_location
+        self.region: Final = said or target.region or "us-central1"
 
     @property
     def settings(self) -> Settings:
@@ -129,7 +126,7 @@ class GoogleClients:
             self._plane = await self._world.google()
         return self._plane
 
-    async def credentials(self) -> "Credentials":
+    async def credentials(self) -> Credentials:
         """Give whoever asks; what a person asks is billed to the project.
 
         Raises:
@@ -175,13 +172,13 @@ class GoogleClients:
         """The project's number and its policy."""
         return await self.client(ProjectsAsyncClient)
 
-    async def storage(self) -> "StorageClient":
+    async def storage(self) -> StorageClient:
         """Cloud Storage; its client is not async, so call it in a thread."""
         plane, credentials = await self.plane(), await self.credentials()
 
-        def make() -> "StorageClient":
+        def make() -> StorageClient:
             options = {"api_endpoint": plane.storage} if plane else None
-            return Client(self.project, credentials=credentials, client_options=options)
+            return StorageClient(self.project, credentials=credentials, client_options=options)
 
         if "storage" not in self._open:
             self._open["storage"] = await anyio.to_thread.run_sync(make)
@@ -234,7 +231,7 @@ def _ending(method: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _rehearsed(kind: Callable[..., Any], plane: GooglePlane, credentials: "Credentials") -> Any:
+def _rehearsed(kind: Callable[..., Any], plane: GooglePlane, credentials: Credentials) -> Any:
 
     billed: Any = getattr(credentials, "quota_project_id", None)
 
@@ -250,7 +247,7 @@ def _rehearsed(kind: Callable[..., Any], plane: GooglePlane, credentials: "Crede
     return kind(transport=transport(channel=channel))
 
 
-async def _rehearsed_login(plane: GooglePlane, project: str) -> "Credentials":
+async def _rehearsed_login(plane: GooglePlane, project: str) -> Credentials:
     """Read what a login left on the simulated machine; a machine's own account is anonymous."""
     try:
         async with httpx2.AsyncClient(trust_env=False, verify=trusted()) as client:
@@ -264,7 +261,7 @@ async def _rehearsed_login(plane: GooglePlane, project: str) -> "Credentials":
     return person
 
 
-def _default_credentials() -> "Credentials":
+def _default_credentials() -> Credentials:
 
     try:
         found, _project = google.auth.default(scopes=[SCOPE])
@@ -273,12 +270,12 @@ def _default_credentials() -> "Credentials":
     return found
 
 
-def is_person(credentials: "Credentials") -> bool:
+def is_person(credentials: Credentials) -> bool:
     """Say whether somebody logged in with gcloud, rather than a service account."""
     return isinstance(credentials, Person)
 
 
-def _billing(found: "Credentials", project: str) -> "Credentials":
+def _billing(found: Credentials, project: str) -> Credentials:
     """Let the project stand for a person's calls.
 
     A person's login carries the quota project of the day it was made, or none; many APIs then
