@@ -22,7 +22,6 @@ from simulators.google.serving import Method, add, invalid
 from simulators.google.state import Entry, Project, World
 
 E = TypeVar("E")
-T = TypeVar("T", str, float)
 Fits = Callable[[E], bool]
 Test = Callable[[str, str, tuple[str, ...]], Fits[E]]
 """Makes a function of a field, an operator and values: whether one of the values fits.
@@ -68,12 +67,6 @@ def matcher(words: str, test: Test[E]) -> Fits[E]:
     return fits
 
 
-def compared(how: str, actual: str, wanted: str) -> bool:
-    """Compare words as Logging does: their case does not count."""
-    one, other = actual.lower(), wanted.lower()
-    return other in one if how == ":" else ordered(how, one, other)
-
-
 _ORDERED: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     "=": operator.eq,
     "!=": operator.ne,
@@ -84,15 +77,17 @@ _ORDERED: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
 }
 
 
-def ordered(how: str, actual: T, wanted: T) -> bool:
-    """Compare what has an order.
-
-    Raises:
-        BadFilter: The operator knows none.
-    """
+def _compared(how: str, wanted: Any, actual: Callable[[E], Any]) -> Fits[E]:
+    """Return whether what an entry has stands so to what is wanted; what it has not never does."""
     if how not in _ORDERED:
         raise BadFilter(f"Unparseable filter: operator {how!r} cannot be used here")
-    return _ORDERED[how](actual, wanted)
+    compare = _ORDERED[how]
+
+    def fits(entry: E) -> bool:
+        found = actual(entry)
+        return found is not None and compare(found, wanted)
+
+    return fits
 
 
 class _Parser:
@@ -220,40 +215,26 @@ def _micros(seconds: float) -> int:
 def _test(field: str, how: str, values: tuple[str, ...]) -> Fits[Entry]:
     value = values[0]
     if field == "timestamp":
-        return _number(how, _moment(value), lambda entry: _micros(entry.timestamp))
+        return _compared(how, _moment(value), lambda entry: _micros(entry.timestamp))
     if field == "severity":
         if value.upper() not in SEVERITIES:
             raise BadFilter(f"Unparseable filter: {value!r} is not a severity")
-        return _number(how, SEVERITIES[value.upper()], lambda row: SEVERITIES[row.severity])
+        return _compared(how, SEVERITIES[value.upper()], lambda row: SEVERITIES[row.severity])
     if how == FUNCTION:
         if field != "log_id":
             raise BadFilter(f"Unparseable filter: unknown function {field!r}")
         return lambda entry: entry.log_name == value
-    return _words(how, values, _text(field))
+    text, words = _text(field), tuple(word.lower() for word in values)
 
+    def lowered(entry: Entry) -> str | None:  # the case of words does not count
+        found = text(entry)
+        return None if found is None else found.lower()
 
-def _number(how: str, wanted: int, actual: Callable[[Entry], int]) -> Fits[Entry]:
-    ordered(how, wanted, wanted)  # refuses what has no order, also without entries
-    return lambda entry: ordered(how, actual(entry), wanted)
+    def holds(entry: Entry) -> bool:
+        found = lowered(entry)
+        return found is not None and any(word in found for word in words)
 
-
-def _words(how: str, values: tuple[str, ...], text: Text) -> Fits[Entry]:
-    if how == ":":
-        lowered = tuple(value.lower() for value in values)
-
-        def holds(entry: Entry) -> bool:
-            actual = text(entry)
-            low = "" if actual is None else actual.lower()
-            return actual is not None and any(word in low for word in lowered)
-
-        return holds
-    (value,) = values
-
-    def fits(entry: Entry) -> bool:
-        actual = text(entry)
-        return actual is not None and compared(how, actual, value)
-
-    return fits
+    return holds if how == ":" else _compared(how, words[0], lowered)
 
 
 _TEXTS: Final[Mapping[str, Text]] = {
