@@ -1,55 +1,73 @@
-"""A container app: every value decided, typed for Azure's SDK, and found again by name."""
+"""A container app: its tags, values, body and address, and how it is found again."""
 
+import json
 import math
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from azure.core.exceptions import ResourceNotFoundError
 from azure.mgmt.appcontainers import models as M  # noqa: N812  what every body is made of
 from azure.mgmt.appcontainers.models import ContainerApp, Ingress, Secret, Template
+from pydantic import ValidationError
 
 from backends import container
-from backends.aca import resources
+from backends.aca import secrets as kept
 from backends.aca.container import (
     Mount,
+    RunningProbe,
+    decide_precision,
     gpu_of,
+    place_doubts,
+    place_of,
     refuse_name,
     refuse_replicas,
-    region_doubt,
     rules,
-    running_probe,
-    serving_of,
-    size_doubt,
     size_of,
+    slowest_boot,
     startup_probe,
+    weights_of,
 )
-from backends.aca.resources import MANAGED_TAG, or_none, tags_of
 from backends.aca.site import (
     CONTAINER,
     EXPIRES_TAG,
     HF_SECRET,
+    JSON_TAG,
     KEY,
+    MANAGED_TAG,
+    OURS,
     REGISTRY_SECRET,
+    SPEC_TAG,
+    TARGET_TAG,
     Ground,
     Site,
+    is_ours,
     key_secret,
+    or_none,
     reading,
     strictly,
+    tags_in,
     translated,
 )
 from backends.common import registry
-from backends.common.registry import Reference, reference
+from backends.common.preflight import ECHO, caller_ranges, own_address
+from backends.common.registry import reference
 from backends.container import (
     GUARD_NAME,
+    LOOPBACK,
+    PORT,
     Container,
     Probe,
+    hub_environment,
     refuse_foreign_fields,
     refuse_length,
     refuse_spread,
+    requests_at_once,
+    vllm_arguments,
 )
+from core.address import KEY_HEADER
 from core.errors import (
     ApiDisabled,
     CloudRefused,
@@ -59,18 +77,92 @@ from core.errors import (
     NotOurs,
     NotReady,
 )
-from core.records import NAME_PATTERN, DeploymentSpec, ModelShape, Record
+from core.records import NAME_PATTERN, Access, DeploymentSpec, ModelShape, Record
 from core.settings import Settings
+from planner.places import accelerator
+
+
+def tags_of(target: str, spec: DeploymentSpec) -> dict[str, str]:
+    """Return the tags of an app.
+
+    Raises:
+        InvalidArgument: What is asked for is too long for tags.
+    """
+    limits = rules().limits
+    said = json.dumps(spec.model_dump(mode="json", exclude_defaults=True), separators=(",", ":"))
+    # ASCII without spaces: nothing is counted twice, and no part is trimmed at its ends.
+    text, room = said.replace(" ", "\\u0020"), limits.tag_characters
+    count = -(-(len(text) + len(f"{limits.json_tags}:")) // room)
+    if count > limits.json_tags:
+        raise InvalidArgument(
+            f"What is asked for takes {len(text):,} characters, more than an app's tags hold.",
+            fix="Shorten engine_args, or keep long values in a file of the image.",
+        )
+    whole = f"{count}:{text}"
+    parts = [whole[start : start + room] for start in range(0, len(whole), room)]
+    return {
+        **OURS,
+        TARGET_TAG: target,
+        SPEC_TAG: spec.fingerprint,
+        **{f"{JSON_TAG}-{number}": part for number, part in enumerate(parts)},
+    }
+
+
+def target_in(app: ContainerApp) -> str | None:
+    """Return the target that an app was made for."""
+    return tags_in(app.tags).get(TARGET_TAG)
+
+
+def fingerprint_in(app: ContainerApp) -> str | None:
+    """Return the fingerprint of what was asked for."""
+    return tags_in(app.tags).get(SPEC_TAG)
+
+
+def expires_in(app: ContainerApp) -> datetime | None:
+    """Return when its time ends; None where nobody said."""
+    said = tags_in(app.tags).get(EXPIRES_TAG, "")
+    return datetime.fromtimestamp(int(said), UTC) if said.isdecimal() else None
+
+
+def spec_in(tags: Mapping[str, str] | None) -> DeploymentSpec | None:
+    """Return what was asked for; None where the tags do not say it, or were changed since."""
+    held = tags_in(tags)
+    # Later parts of a longer one that stood there before are not counted.
+    count, colon, first = held.get(f"{JSON_TAG}-0", "").partition(":")
+    if not (colon and count.isdecimal()):
+        return None
+    rest = [held.get(f"{JSON_TAG}-{number}", "") for number in range(1, int(count))]
+    try:
+        return DeploymentSpec.model_validate_json("".join((first, *rest)))
+    except ValidationError:
+        return None
+
+
+def spec_as_running(app: ContainerApp) -> DeploymentSpec | None:
+    """Return what was asked for, with the Hub's files where this app has them.
+
+    Where they lie unless somebody says is a matter of size, and of what was known at the time.
+    """
+    spec = spec_in(app.tags)
+    if spec is None or not spec.from_hub:
+        return spec
+    where = "hub:share" if app.template and app.template.volumes else "hub:disk"
+    return spec.model_copy(update={"weights": where})
+
 
 _AZURE: Final = ".azurecr.io"
-
 _pins: Final[dict[tuple[str, str], str]] = {}
 """Digests found by this process, so that a plan, its check and its deployment mean one image."""
 
 
+def registry_of(image: str) -> str:
+    """Return the registry that an image is pulled from."""
+    return reference(image.partition("@")[0]).registry
+
+
 def registry_of_azure(image: str) -> str | None:
     """Return the Azure registry that an image is pulled from with our identity; None for others."""
-    server = reference(image.partition("@")[0]).registry
+    server = registry_of(image)
     return server if server.endswith(_AZURE) else None
 
 
@@ -86,8 +178,8 @@ def account_for(settings: Settings, *images: str) -> Account | None:
     server, username = settings.registry_server, settings.registry_username
     if not username or not settings.registry_password:
         return None
-    asked = {reference(image.partition("@")[0]).registry for image in images}
-    return Account(server, username) if reference(f"{server}/x/x").registry in asked else None
+    asked = {registry_of(image) for image in images}
+    return Account(server, username) if registry_of(f"{server}/x/x") in asked else None
 
 
 async def pinned(site: Site, image: str) -> str | None:
@@ -101,65 +193,42 @@ async def pinned(site: Site, image: str) -> str | None:
     wanted = reference(image)
     plane = await site.clients.plane()
     base = plane.http if plane else f"https://{wanted.registry}"
-    if (base, image) not in _pins:
-        password = site.settings.registry_password
-        account = account_for(site.settings, image)
-        login = (account.username, password.get_secret_value()) if account and password else None
-        said = await registry.ask_registry(base, wanted, login=login)
-        digest = _read_images(said, wanted) if said else None
-        if digest is None:
-            return None
-        _pins[base, image] = f"{wanted.name}@{digest}"
-    return _pins[base, image]
-
-
-def _read_images(said: registry.RegistryAnswer, wanted: Reference) -> str | None:
-    if wanted.registry.endswith(_AZURE):
-        return said.digest  # shown to whoever logs in there, which nobody does here
-    if said.status in {401, 403, 404}:
+    if (base, image) in _pins:
+        return _pins[base, image]
+    password, account = site.settings.registry_password, account_for(site.settings, image)
+    login = (account.username, password.get_secret_value()) if account and password else None
+    said = await registry.ask_registry(base, wanted, login=login)
+    # One of Azure's is shown to whoever logs in there, which nobody does here.
+    if said and said.status in {401, 403, 404} and not wanted.registry.endswith(_AZURE):
         raise CloudRefused(
             f"{wanted.registry} has no image {wanted.path}:{wanted.tag} that all may pull.",
             cause=f"Its registry answers {said.status}.",
             fix="Correct the name or tag; Container Apps pull what is public, and from a registry"
             " of Azure what the identity vllm-devops may read (AcrPull).",
         )
-    return said.digest
-
-
-def image_of(app: ContainerApp) -> str | None:
-    """Return the image of the engine's container, which is the first."""
-    return next(iter(images_of(app)), None)
+    if not said or not said.digest:
+        return None
+    _pins[base, image] = f"{wanted.name}@{said.digest}"
+    return _pins[base, image]
 
 
 def images_of(app: ContainerApp) -> tuple[str, ...]:
-    """Return the images of an app's containers."""
-    template = app.properties.template if app.properties else None
-    return tuple(one.image or "" for one in (template.containers if template else None) or ())
+    """Return the images of an app's containers; the engine's is the first."""
+    return tuple(one.image or "" for one in _containers(app))
 
 
-def version_of(site: Site, app: ContainerApp) -> str | None:
+def version(site: Site, app: ContainerApp) -> str | None:
     """Return vLLM's version: by the image's tag, or as the target's own image has it."""
-    return version(site, image_of(app))
-
-
-def version(site: Site, image: str | None) -> str | None:
-    """Return the version of vLLM in an image."""
-    own = gpu_of(site.target)
-    return container.version_of(image, own.image, own.vllm) if image else None
-
-
-def label_of(site: Site, app: ContainerApp) -> str:
-    """Return the engine's name for people."""
-    return label(site, image_of(app))
+    own, images = gpu_of(site.target), images_of(app)
+    return container.version_of(images[0], own.image, own.vllm) if images else None
 
 
 def label(site: Site, image: str | None) -> str:
     """Return the name of the engine in an image for people."""
+    own = gpu_of(site.target)
+    named = container.version_of(image, own.image, own.vllm) if image else None
     name = "simulated vLLM" if site.rehearsed else "vLLM"
-    return f"{name} {version(site, image) or '(version not known)'}"
-
-
-Exposure = Literal["private", "public", "internal"]
+    return f"{name} {named or '(version not known)'}"
 
 
 class Blueprint(Record):
@@ -170,7 +239,6 @@ class Blueprint(Record):
     """What it stands on."""
     profile: str
     """What its environment calls the workload profile."""
-    profile_type: str
     tags: Mapping[str, str]
     container: Container
     """The engine's, which listens for its own replica alone."""
@@ -188,11 +256,9 @@ class Blueprint(Record):
     polling_seconds: int
     concurrency: int
     """Requests for which there is one replica."""
-    exposure: Exposure
+    exposure: Literal["private", "public", "internal"]
     """Who reaches it: the callers' addresses, everybody, or its environment's network."""
     mount: Mount | None = None
-    needs_token: bool
-    """The Hub's token must be in the vault."""
     account: Account | None = None
     """Who pulls the image, with the password in the vault; None: anybody, or the identity."""
     boot_seconds: float
@@ -204,6 +270,11 @@ class Blueprint(Record):
     def path(self) -> str:
         """Its full id."""
         return self.ground.app_id(self.name)
+
+    @property
+    def needs_token(self) -> bool:
+        """Whether the Hub's token must be in the vault."""
+        return HF_SECRET in self.container.secrets.values()
 
     @property
     def kept(self) -> dict[str, str]:
@@ -222,41 +293,61 @@ def blueprint(
         InvalidArgument: Container Apps or the model cannot take the spec.
     """
     _refuse(spec, model)
-    target, chosen = site.target, rules()
+    target, chosen, place = site.target, rules(), place_of(site.target)
+    gpu, size, weights = gpu_of(target), size_of(target, spec), weights_of(spec, model, place)
+    chosen_spec, doubts = decide_precision(spec, model, accelerator(place.accelerator))
+    slowest = slowest_boot(chosen_spec, model, place, weights)
+    from_hub = weights.kind == "hub"
     token = bool(site.settings.hf_token) if hf_token is None else hf_token
-    serving = serving_of(target, spec, model, hf_token=token)
-    gpu, size = gpu_of(target), size_of(target, spec)
+    engine = Container(
+        image=spec.image or gpu.image,
+        command=("vllm",),
+        args=vllm_arguments(chosen_spec, weights.model, host=LOOPBACK),
+        env={
+            **weights.env,
+            **(hub_environment(chosen.hub, size.ram_gib) if from_hub else {}),
+            **spec.variables,
+        },
+        secrets={"VLLM_API_KEY": KEY, **({"HF_TOKEN": HF_SECRET} if from_hub and token else {})},
+        port=PORT,
+        health="/health",
+    )
     proxy = container.guard_container(chosen.guard.image)
+
     # The engine is asked through its proxy: a probe comes from outside, where nothing else is. They
     # are the engine's own all the same: one that fails starts its container again.
-    asked: dict[str, Any] = {"path": proxy.health, "port": proxy.port}
-    doubts = (region_doubt(target, site.ground.region), size_doubt(target, spec), *serving.doubts)
+    def probe(said: RunningProbe) -> Probe:
+        return Probe(path=proxy.health, port=proxy.port, **said.model_dump())
+
     return Blueprint(
         name=spec.name,
         ground=site.ground,
         tags=tags_of(target.name, spec),
-        container=serving.container,
+        container=engine,
         guard=proxy,
         profile=gpu.profile,
-        profile_type=gpu.profile_type,
         cpu=size.vcpu,
         memory_gib=size.ram_gib,
-        startup=startup_probe(serving.boot_seconds, **asked),
-        readiness=running_probe(chosen.readiness_probe, **asked),
-        liveness=running_probe(chosen.liveness_probe, **asked),
+        startup=startup_probe(slowest.inside, path=proxy.health, port=proxy.port),
+        readiness=probe(chosen.readiness_probe),
+        liveness=probe(chosen.liveness_probe),
         min_replicas=spec.min_replicas,
         max_replicas=spec.max_replicas,
         # Its time counts while a replica still boots; it cannot be shortened once a boot is over,
         # as every change of it is a new revision, which boots.
-        cooldown_seconds=math.ceil(max(chosen.scaling.cooldown_seconds, serving.scheduled_seconds)),
+        cooldown_seconds=math.ceil(max(chosen.scaling.cooldown_seconds, slowest.whole)),
         polling_seconds=chosen.scaling.polling_seconds,
-        concurrency=serving.concurrency,
+        concurrency=requests_at_once(chosen_spec, model, place, gpu.max_num_seqs),
         exposure=spec.access,
-        mount=serving.mount,
-        account=account_for(site.settings, serving.container.image, proxy.image),
-        needs_token="HF_TOKEN" in serving.container.secrets,
-        boot_seconds=serving.boot_seconds,
-        doubts=tuple(filter(None, doubts)),
+        mount=weights.mount,
+        account=account_for(site.settings, engine.image, proxy.image),
+        boot_seconds=slowest.inside,
+        doubts=(
+            *place_doubts(target, spec, site.ground.region),
+            *doubts,
+            *weights.doubts,
+            *slowest.doubts,
+        ),
     )
 
 
@@ -284,7 +375,7 @@ def _refuse(spec: DeploymentSpec, model: ModelShape) -> None:
         )
 
 
-VOLUME: Final = "weights"
+_VOLUME: Final = "weights"
 
 
 def app_of(
@@ -293,8 +384,7 @@ def app_of(
     kept_at: str | None = None,
     addresses: tuple[str, ...] = (),
     expires_at: int | None = None,
-    image: str | None = None,
-) -> M.ContainerApp:
+) -> ContainerApp:
     """Type the app, as it is created; its name is said beside it.
 
     Args:
@@ -302,29 +392,40 @@ def app_of(
         kept_at: The address of the vault with its secrets, if not Azure's own.
         addresses: Who may call a private one.
         expires_at: When its ttl ends, in seconds since 1970: a tag, as only who applies knows.
-        image: The same image by its digest, where that is known.
 
     Raises:
         InvalidArgument: It is private, and nobody may call it: Azure would let everybody in.
     """
-    expiry = {EXPIRES_TAG: str(expires_at)} if expires_at else {}
-    return M.ContainerApp(
+    identity = drawn.ground.identity_id
+    vault = kept_at or f"https://{drawn.ground.vault}.vault.azure.net"
+    configuration = M.Configuration(
+        active_revisions_mode="Single",
+        max_inactive_revisions=rules().scaling.inactive_revisions,
+        ingress=ingress_of(drawn, addresses),
+        secrets=[
+            Secret(name=name, key_vault_url=f"{vault}/secrets/{secret}", identity=identity)
+            for name, secret in drawn.kept.items()
+        ],
+        registries=_registries(drawn) or None,
+        # The platform reads secrets and images with it; what runs in the container may not.
+        identity_settings=[M.IdentitySettings(identity=identity, lifecycle="None")],
+    )
+    return ContainerApp(
         location=drawn.ground.region,
-        tags={**drawn.tags, **expiry},
+        tags={**drawn.tags, **({EXPIRES_TAG: str(expires_at)} if expires_at else {})},
         identity=M.ManagedServiceIdentity(
-            type="UserAssigned",
-            user_assigned_identities={drawn.ground.identity_id: M.UserAssignedIdentity()},
+            type="UserAssigned", user_assigned_identities={identity: M.UserAssignedIdentity()}
         ),
         properties=M.ContainerAppProperties(
             environment_id=drawn.ground.environment_id,
             workload_profile_name=drawn.profile,
-            configuration=_configuration(drawn, kept_at, ingress_of(drawn, addresses)),
-            template=_template(drawn, image or drawn.container.image),
+            configuration=configuration,
+            template=_template(drawn),
         ),
     )
 
 
-def ingress_of(drawn: Blueprint, addresses: tuple[str, ...]) -> M.Ingress:
+def ingress_of(drawn: Blueprint, addresses: tuple[str, ...]) -> Ingress:
     """Type who reaches it, and how.
 
     Raises:
@@ -340,14 +441,14 @@ def ingress_of(drawn: Blueprint, addresses: tuple[str, ...]) -> M.Ingress:
             f"{len(addresses)} addresses are more than {rules().limits.addresses}.",
             fix="Join them to ranges in AZURE_ALLOWED_ADDRESSES.",
         )
-    kept = restrictions_of(addresses) if drawn.exposure == "private" else []
-    return M.Ingress(
+    let_in = restrictions_of(addresses) if drawn.exposure == "private" else []
+    return Ingress(
         external=drawn.exposure != "internal",
         target_port=drawn.guard.port,
         transport="http",
         allow_insecure=False,
         traffic=[M.TrafficWeight(weight=100, latest_revision=True)],
-        ip_security_restrictions=kept or None,
+        ip_security_restrictions=let_in or None,
     )
 
 
@@ -361,24 +462,7 @@ def restrictions_of(addresses: Iterable[str]) -> list[M.IpSecurityRestrictionRul
     ]
 
 
-def _configuration(drawn: Blueprint, kept_at: str | None, ingress: M.Ingress) -> M.Configuration:
-    identity = drawn.ground.identity_id
-    kept_at = kept_at or f"https://{drawn.ground.vault}.vault.azure.net"
-    return M.Configuration(
-        active_revisions_mode="Single",
-        max_inactive_revisions=rules().scaling.inactive_revisions,
-        ingress=ingress,
-        secrets=[
-            M.Secret(name=name, key_vault_url=f"{kept_at}/secrets/{secret}", identity=identity)
-            for name, secret in drawn.kept.items()
-        ],
-        registries=_registries(drawn),
-        # The platform reads secrets and images with it; what runs in the container may not.
-        identity_settings=[M.IdentitySettings(identity=identity, lifecycle="None")],
-    )
-
-
-def _registries(drawn: Blueprint) -> list[M.RegistryCredentials] | None:
+def _registries(drawn: Blueprint) -> list[M.RegistryCredentials]:
     account, images = drawn.account, (drawn.container.image, drawn.guard.image)
     own = {server for image in images if (server := registry_of_azure(image))}
     rows = [
@@ -386,98 +470,69 @@ def _registries(drawn: Blueprint) -> list[M.RegistryCredentials] | None:
         for server in sorted(own - {account.server if account else ""})
     ]
     if account:
-        rows.append(
-            M.RegistryCredentials(
-                server=account.server,
-                username=account.username,
-                password_secret_ref=REGISTRY_SECRET,
-            )
+        login = {"username": account.username, "password_secret_ref": REGISTRY_SECRET}
+        rows.append(M.RegistryCredentials(server=account.server, **login))
+    return rows
+
+
+def _template(drawn: Blueprint) -> Template:
+    mount, proxy = drawn.mount, rules().guard
+    # The engine first: the GPU is given to the first container alone.
+    engine = _container(
+        CONTAINER, drawn.container, drawn.cpu - proxy.vcpu, drawn.memory_gib - proxy.ram_gib
+    )
+    engine.probes = [
+        M.ContainerAppProbe(
+            type=kind,
+            http_get=M.ContainerAppProbeHttpGet(path=probe.path, port=probe.port, scheme="HTTP"),
+            period_seconds=probe.period_seconds,
+            timeout_seconds=probe.timeout_seconds,
+            failure_threshold=probe.failures,
         )
-    return rows or None
-
-
-def _template(drawn: Blueprint, image: str) -> M.Template:
-    return M.Template(
-        # The engine first: the GPU is given to the first container alone.
-        containers=[_container(drawn, image), _guard(drawn)],
+        for kind, probe in (
+            ("Startup", drawn.startup),
+            ("Readiness", drawn.readiness),
+            ("Liveness", drawn.liveness),
+        )
+    ]
+    volume = None
+    if mount:
+        engine.volume_mounts = [M.VolumeMount(volume_name=_VOLUME, mount_path=mount.path)]
+        volume = M.Volume(
+            name=_VOLUME,
+            storage_type="AzureFile",
+            storage_name=mount.link,
+            mount_options=rules().share.mount_options,
+        )
+    requests = M.HttpScaleRule(metadata={"concurrentRequests": str(drawn.concurrency)})
+    return Template(
+        containers=[engine, _container(GUARD_NAME, drawn.guard, proxy.vcpu, proxy.ram_gib)],
         scale=M.Scale(
             min_replicas=drawn.min_replicas,
             max_replicas=drawn.max_replicas,
             cooldown_period=drawn.cooldown_seconds,
             polling_interval=drawn.polling_seconds,
-            rules=[
-                M.ScaleRule(
-                    name="requests",
-                    http=M.HttpScaleRule(metadata={"concurrentRequests": str(drawn.concurrency)}),
-                )
-            ],
+            rules=[M.ScaleRule(name="requests", http=requests)],
         ),
-        volumes=[_volume(drawn.mount)] if drawn.mount else None,
+        volumes=[volume] if volume else None,
     )
 
 
-def _container(drawn: Blueprint, image: str) -> M.Container:
-    container, mount, proxy = drawn.container, drawn.mount, rules().guard
-    plain = [M.EnvironmentVar(name=name, value=value) for name, value in container.env.items()]
-    kept = [
-        M.EnvironmentVar(name=name, secret_ref=secret) for name, secret in container.secrets.items()
-    ]
+def _container(name: str, said: Container, vcpu: float, ram_gib: float) -> M.Container:
+    plain = [M.EnvironmentVar(name=key, value=value) for key, value in said.env.items()]
+    secret = [M.EnvironmentVar(name=key, secret_ref=ref) for key, ref in said.secrets.items()]
     return M.Container(
-        name=CONTAINER,
-        image=image,
-        command=list(container.command),
-        args=list(container.args),
-        env=[*plain, *kept],
-        resources=M.ContainerResources(
-            cpu=drawn.cpu - proxy.vcpu, memory=f"{drawn.memory_gib - proxy.ram_gib}Gi"
-        ),
-        probes=[
-            _probe("Startup", drawn.startup),
-            _probe("Readiness", drawn.readiness),
-            _probe("Liveness", drawn.liveness),
-        ],
-        volume_mounts=[M.VolumeMount(volume_name=VOLUME, mount_path=mount.path)] if mount else None,
+        name=name,
+        image=said.image,
+        command=list(said.command),
+        args=list(said.args),
+        env=[*plain, *secret],
+        resources=M.ContainerResources(cpu=vcpu, memory=f"{ram_gib}Gi"),
     )
 
 
-def _guard(drawn: Blueprint) -> M.Container:
-    container, size = drawn.guard, rules().guard
-    return M.Container(
-        name=GUARD_NAME,
-        image=container.image,
-        command=list(container.command),
-        args=list(container.args),
-        env=[M.EnvironmentVar(name=name, value=value) for name, value in container.env.items()],
-        resources=M.ContainerResources(cpu=size.vcpu, memory=f"{size.ram_gib}Gi"),
-    )
-
-
-def is_open(app: M.ContainerApp) -> bool:
-    """Whether requests reach an engine that asks for its key at some paths alone."""
-    template = app.properties.template if app.properties else None
-    return GUARD_NAME not in {one.name for one in (template.containers if template else None) or ()}
-
-
-def _probe(kind: str, probe: Probe) -> M.ContainerAppProbe:
-    return M.ContainerAppProbe(
-        type=kind,
-        http_get=M.ContainerAppProbeHttpGet(path=probe.path, port=probe.port, scheme="HTTP"),
-        period_seconds=probe.period_seconds,
-        timeout_seconds=probe.timeout_seconds,
-        failure_threshold=probe.failures,
-    )
-
-
-def _volume(mount: Mount) -> M.Volume:
-    return M.Volume(
-        name=VOLUME,
-        storage_type="AzureFile",
-        storage_name=mount.link,
-        mount_options=rules().share.mount_options,
-    )
-
-
-_OWN_TAGS: Final = "vllm-devops-"
+def _containers(app: ContainerApp) -> Sequence[M.Container]:
+    return (app.template.containers if app.template else None) or ()
 
 
 def patch_of(
@@ -493,7 +548,7 @@ def patch_of(
     """
     configuration = M.Configuration(ingress=ingress) if ingress else None
     properties = M.ContainerAppProperties(template=template, configuration=configuration)
-    return M.ContainerApp(
+    return ContainerApp(
         location=app.location,
         tags={**(app.tags or {}), **(tags or {})},
         properties=properties if template or ingress else None,
@@ -502,48 +557,15 @@ def patch_of(
 
 def copy_template(app: ContainerApp) -> Template:
     """Return a copy of an app's template, for a revision of its own."""
-    assert app.properties
-    assert app.properties.template
-    template = M.Template(app.properties.template.as_dict(exclude_readonly=True))
+    template = Template(app.template.as_dict(exclude_readonly=True))
     template.revision_suffix = new_suffix()
     return template
 
 
 def copy_ingress(app: ContainerApp) -> Ingress | None:
     """Return a copy of an app's ingress; None where it has none."""
-    configuration = app.properties.configuration if app.properties else None
-    if configuration is None or configuration.ingress is None:
-        return None
-    return M.Ingress(configuration.ingress.as_dict(exclude_readonly=True))
-
-
-def gives(app: ContainerApp, secrets: Mapping[str, str]) -> bool:
-    """Whether an app still has these secrets, and gives them to its container as these variables.
-
-    A PUT that was made of what Azure shows may have lost them.
-    """
-    template = app.properties.template if app.properties else None
-    held = {secret.name for secret in _parts(app).secrets or ()}
-    given = {
-        (variable.name, variable.secret_ref)
-        for container in (template.containers if template else None) or ()
-        for variable in container.env or ()
-        if variable.secret_ref in held
-    }
-    return secrets.items() <= given
-
-
-def spec_as_running(app: ContainerApp) -> DeploymentSpec | None:
-    """Return what was asked for, with the Hub's files where this app has them.
-
-    Where they lie unless somebody says is a matter of size, and of what was known at the time.
-    """
-    spec = resources.spec_from_tags(app.tags)
-    if spec is None or not spec.from_hub:
-        return spec
-    template = app.properties.template if app.properties else None
-    where = "hub:share" if template and template.volumes else "hub:disk"
-    return spec.model_copy(update={"weights": where})
+    ingress = _ingress(app)
+    return Ingress(ingress.as_dict(exclude_readonly=True)) if ingress else None
 
 
 def new_suffix() -> str:
@@ -551,10 +573,23 @@ def new_suffix() -> str:
     return f"r{time.time_ns() // 1_000_000:x}"
 
 
-def suffix_in(app: ContainerApp) -> str | None:
-    """Return what the newest revision was named for."""
-    template = app.properties.template if app.properties else None
-    return template.revision_suffix if template else None
+def is_guarded(app: ContainerApp, secrets: Mapping[str, str]) -> bool:
+    """Whether an app has its proxy and gives its container these secrets as these variables.
+
+    A PUT that was made of what Azure shows may have lost them, and then it answers everybody.
+    """
+    held = {secret.name for secret in app.configuration.secrets or ()}
+    given = {
+        (variable.name, variable.secret_ref)
+        for one in _containers(app)
+        for variable in one.env or ()
+        if variable.secret_ref in held
+    }
+    return _has_proxy(app) and secrets.items() <= given
+
+
+def _has_proxy(app: ContainerApp) -> bool:
+    return GUARD_NAME in {one.name for one in _containers(app)}
 
 
 async def replacement(site: Site, wanted: ContainerApp, now: ContainerApp) -> ContainerApp:
@@ -563,71 +598,72 @@ async def replacement(site: Site, wanted: ContainerApp, now: ContainerApp) -> Co
     A secret without its value would be deleted, so values are fetched of those that are not kept
     in a vault.
     """
-    was, will = _parts(now), _parts(wanted)
+    was, will = now.configuration, wanted.configuration
     others = {
         name: text
         for name, text in (now.tags or {}).items()
-        if name.lower() != MANAGED_TAG and not name.lower().startswith(_OWN_TAGS)
+        if name.lower() != MANAGED_TAG and not name.lower().startswith("vllm-devops-")
     }
     wanted.tags = {**others, **(wanted.tags or {})}
-    _keep_identities(wanted, now)
-    will.secrets = [*(will.secrets or ()), *await _other_secrets(site, wanted, now)]
+    if wanted.identity and now.identity:
+        mine = wanted.identity.user_assigned_identities or {}
+        theirs = set(now.identity.user_assigned_identities or {})
+        known = {each.lower() for each in mine}
+        wanted.identity.user_assigned_identities = mine | {
+            each: M.UserAssignedIdentity() for each in theirs if each.lower() not in known
+        }
+    known = {secret.name for secret in will.secrets or ()}
+    rest = [secret for secret in was.secrets or () if secret.name not in known]
+    values: dict[str, str] = {}
+    if any(not secret.key_vault_url for secret in rest):
+        apps, names = (await site.clients.apps()).container_apps, (site.ground.resource_group,)
+        with strictly(f"read the secrets of {now.name}"):
+            found = await apps.list_secrets(*names, str(now.name), **reading())
+        values = {str(one.name): one.value for one in found.value or () if one.value is not None}
+    will.secrets = [
+        *(will.secrets or ()),
+        *(
+            Secret(name=one.name, key_vault_url=one.key_vault_url, identity=one.identity)
+            if one.key_vault_url
+            else Secret(name=one.name, value=values[str(one.name)])
+            for one in rest
+            if one.key_vault_url or one.name in values
+        ),
+    ]
     will.registries = will.registries or was.registries
     return wanted
 
 
-def _keep_identities(wanted: ContainerApp, now: ContainerApp) -> None:
-    if wanted.identity is None or now.identity is None:
-        return
-    known = {each.lower() for each in wanted.identity.user_assigned_identities or {}}
-    others = {
-        each: M.UserAssignedIdentity()
-        for each in now.identity.user_assigned_identities or {}
-        if each.lower() not in known
-    }
-    wanted.identity.user_assigned_identities = {
-        **(wanted.identity.user_assigned_identities or {}),
-        **others,
-    }
-
-
-async def _other_secrets(site: Site, wanted: ContainerApp, now: ContainerApp) -> list[Secret]:
-    known = {secret.name for secret in _parts(wanted).secrets or ()}
-    others = [secret for secret in _parts(now).secrets or () if secret.name not in known]
-    plain = [secret.name for secret in others if not secret.key_vault_url]
-    values: dict[str, str] = {}
-    if plain:
-        apps = await site.clients.apps()
-        with strictly(f"read the secrets of {now.name}"):
-            found = await apps.container_apps.list_secrets(
-                site.ground.resource_group, str(now.name), **reading()
-            )
-        values = {str(one.name): one.value for one in found.value or () if one.value is not None}
-    return [
-        M.Secret(name=each.name, key_vault_url=each.key_vault_url, identity=each.identity)
-        if each.key_vault_url
-        else M.Secret(name=each.name, value=values[str(each.name)])
-        for each in others
-        if each.key_vault_url or each.name in values
-    ]
-
-
-def _parts(app: ContainerApp) -> Any:
-    """Return an app's configuration."""
-    assert app.properties
-    assert app.properties.configuration
-    return app.properties.configuration
-
-
 async def list_apps(site: Site) -> Sequence[ContainerApp]:
     """Return every app with this target's tag in the resource group; none where there is none."""
-    client = await site.clients.apps()
+    apps = (await site.clients.apps()).container_apps
     try:
         with translated("list the container apps"):
-            pager = client.container_apps.list_by_resource_group(site.clients.group, **reading())
+            pager = apps.list_by_resource_group(site.ground.resource_group, **reading())
             return [app async for app in pager if is_this_targets(site, app)]
     except ResourceNotFoundError:
         return ()
+
+
+async def find_app(site: Site, name: str) -> ContainerApp | None:
+    """Return the app of that name, whoever made it; None if there is none.
+
+    Raises:
+        ApiDisabled: The provider is not registered.
+    """
+    if not re.fullmatch(NAME_PATTERN, name):
+        return None
+    apps = (await site.clients.apps()).container_apps
+    asked = apps.get(site.ground.resource_group, name, **reading())
+    return await or_none(f"look at the app {name}", asked)
+
+
+async def find_any(site: Site, name: str) -> ContainerApp | None:
+    """Return what `find_app` does, and None where the provider is not registered yet."""
+    try:
+        return await find_app(site, name)
+    except ApiDisabled:
+        return None
 
 
 async def get_app(site: Site, name: str) -> ContainerApp:
@@ -641,21 +677,8 @@ async def get_app(site: Site, name: str) -> ContainerApp:
     app = await find_app(site, name)
     waiting = site.pending.get(name)
     if app is None and waiting:
-        raise NotReady(
-            f"{name} has no app yet ({waiting.phase}).",
-            fix="Call status_vllm until it has one; destroy_vllm takes it away.",
-            next_steps=(NextStep("status_vllm", {"target": site.target.name, "name": name}),),
-        )
+        raise _not_ready(site, name, f"{name} has no app yet ({waiting.phase}).")
     return own_app(site, name, app)
-
-
-async def find_app(site: Site, name: str) -> ContainerApp | None:
-    """Return the app of that name, whoever made it; None if there is none."""
-    if not re.fullmatch(NAME_PATTERN, name):
-        return None
-    client = await site.clients.apps()
-    asked = client.container_apps.get(site.clients.group, name, **reading())
-    return await or_none(f"look at the app {name}", asked)
 
 
 async def get_spec(site: Site, name: str) -> DeploymentSpec | None:
@@ -664,44 +687,44 @@ async def get_spec(site: Site, name: str) -> DeploymentSpec | None:
     Raises:
         DeploymentNotFound: There is no such app.
     """
-    try:
-        app = await find_app(site, name)
-    except ApiDisabled:  # nothing was ever made there
-        app = None
-    waiting = site.pending.get(name)
+    app, waiting = await find_any(site, name), site.pending.get(name)
     if waiting and (app is None or is_this_targets(site, app)):
         return waiting.spec
-    return resources.spec_from_tags(own_app(site, name, app).tags)
+    return spec_in(own_app(site, name, app).tags)
 
 
 def own_app(site: Site, name: str, app: ContainerApp | None) -> ContainerApp:
     """Return an app that was read, if it is a deployment of this target.
 
     Raises:
-        DeploymentNotFound, NotOurs: As `app_named` does.
+        DeploymentNotFound: There is none, or it is another target's.
+        NotOurs: It was not made here.
     """
-    if app is None:
-        raise _not_found(site, name, "")
-    if not resources.is_ours(app.tags):
+    if app is not None and not is_ours(app):
         raise NotOurs(
-            f"The app {name} in {site.clients.group} was not made here: it is left alone.",
+            f"The app {name} in {site.ground.resource_group} was not made here: it is left alone.",
             fix="Take another name; or tag it managed-by=vllm-devops-agent to hand it over.",
         )
-    if not is_this_targets(site, app):
-        where = resources.target_in(app.tags) or "another target"
-        raise _not_found(site, name, f": it is on {where}")
+    if app is None or not is_this_targets(site, app):
+        where = f": it is on {target_in(app) or 'another target'}" if app else ""
+        raise DeploymentNotFound(
+            f"No deployment named '{name[:60]}' on {site.target.name}{where}.",
+            fix="Call list_deployments for those that there are.",
+            next_steps=(NextStep("list_deployments"),),
+        )
     return app
 
 
 def is_this_targets(site: Site, app: ContainerApp) -> bool:
-    return resources.is_ours(app.tags) and resources.target_in(app.tags) == site.target.name
+    """Whether an app is a deployment of this target."""
+    return is_ours(app) and target_in(app) == site.target.name
 
 
-def _not_found(site: Site, name: str, where: str) -> DeploymentNotFound:
-    return DeploymentNotFound(
-        f"No deployment named '{name[:60]}' on {site.target.name}{where}.",
-        fix="Call list_deployments for those that there are.",
-        next_steps=(NextStep("list_deployments"),),
+def _not_ready(site: Site, name: str, said: str) -> NotReady:
+    return NotReady(
+        said,
+        fix="Call status_vllm until it has one; destroy_vllm takes it away.",
+        next_steps=(NextStep("status_vllm", {"target": site.target.name, "name": name}),),
     )
 
 
@@ -709,3 +732,79 @@ def created_at(app: ContainerApp, otherwise: datetime) -> datetime:
     """Return when an app was made, or what it is given where Azure does not say it."""
     made = app.system_data.created_at if app.system_data else None
     return made.astimezone(UTC) if made else otherwise
+
+
+_SETTING: Final = "AZURE_ALLOWED_ADDRESSES"
+
+
+async def callers(site: Site) -> tuple[str, ...]:
+    """Return whom a private deployment lets in, as CIDR ranges in the order of the setting.
+
+    No IPv6: learn.microsoft.com/azure/container-apps/ip-restrictions (2026-11-21).
+
+    Raises:
+        InvalidArgument: A range that is set is none.
+        CloudUnavailable: None is set, and nobody says which address this machine has.
+    """
+    if said := site.settings.azure_allowed_addresses:
+        return caller_ranges(said, _SETTING, "an ingress of Container Apps knows no IPv6")
+    plane = await site.clients.plane()
+    url = f"{plane.http}/rehearsal/address" if plane else ECHO
+    return (await own_address(url, _SETTING, own=plane is not None),)
+
+
+async def access_of(site: Site, app: ContainerApp) -> Access:
+    """Return the address of an app and the engine's key.
+
+    Raises:
+        NotReady: Azure has not given it an address yet.
+        NotFound: Its key is missing.
+    """
+    name, url = str(app.name), url_of(site, app)
+    if url is None:
+        raise _not_ready(site, name, f"{name} has no address yet.")
+    keyed = any(one.secret_ref == KEY for each in _containers(app) for one in each.env or ())
+    return Access(
+        base_url=url,
+        api_key=await kept.read(site, key_secret(name)) if keyed else None,
+        header_commands={KEY_HEADER: kept.read_command(site, key_secret(name))} if keyed else {},
+        protection=_protection(app, keyed=keyed),
+    )
+
+
+def url_of(site: Site, app: ContainerApp) -> str | None:
+    """Return its base URL, None before it has a name in the world."""
+    ingress = _ingress(app)
+    if ingress is None or not ingress.fqdn:
+        return None
+    return f"{'http' if site.rehearsed else 'https'}://{ingress.fqdn}"
+
+
+def is_external(app: ContainerApp) -> bool:
+    """Whether it answers outside its environment's network."""
+    ingress = _ingress(app)
+    return bool(ingress and ingress.external)
+
+
+def allowed(app: ContainerApp) -> tuple[str, ...]:
+    """Return the ranges of addresses that its ingress lets in; none is everybody."""
+    ingress = _ingress(app)
+    let_in = (ingress.ip_security_restrictions if ingress else None) or ()
+    return tuple(str(rule.ip_address_range) for rule in let_in if rule.action == "Allow")
+
+
+def _ingress(app: ContainerApp) -> Ingress | None:
+    return app.configuration.ingress if app.configuration else None
+
+
+def _protection(app: ContainerApp, *, keyed: bool) -> str:
+    ranges, key = ", ".join(allowed(app)), "the engine behind it has no key"
+    if keyed and not _has_proxy(app):
+        key = "the engine's key protects /v1 alone: deploy_vllm again puts a proxy before it"
+    elif keyed:
+        key = "a proxy lets through those with the engine's key alone, and everybody to /health"
+    if not is_external(app):
+        return f"HTTPS; it answers only inside its environment's network; {key}."
+    if ranges:
+        return f"HTTPS; Azure lets in {ranges} and nobody else; {key}."
+    return f"HTTPS; open to the internet: {key}; each request may start a paid replica."

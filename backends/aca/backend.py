@@ -2,28 +2,23 @@
 
 from collections.abc import AsyncGenerator, Sequence
 from datetime import UTC, datetime
-from functools import partial
 from typing import ClassVar
 
 from pydantic import SecretStr, ValidationError
 
-from backends.aca import (
-    access,
-    checks,
-    deployment,
-    environment,
-    logs,
-    operations,
-    plan,
-    replicas,
-    secrets,
-    status,
-    storage,
-)
 from backends.aca import app as apps
-from backends.aca.container import gpu_of
-from backends.aca.resources import PHASES, is_policy, target_in, was_made_here
-from backends.aca.site import HF_SECRET, REGISTRY_SECRET, SHARE, Site, not_configured
+from backends.aca import deployment, ground, logs, plan, replicas, secrets, status, storage
+from backends.aca.container import gpu_of, place_of, rules, weights_of
+from backends.aca.site import (
+    HF_SECRET,
+    PHASES,
+    REGISTRY_SECRET,
+    SHARE,
+    Site,
+    is_ours,
+    is_policy,
+    not_configured,
+)
 from backends.base import (
     BootBudget,
     DeploymentConfig,
@@ -39,6 +34,7 @@ from backends.base import (
     Upload,
     World,
 )
+from backends.common.engine import facts_of, hardware_of, predict
 from backends.lifecycle import (
     Lifecycle,
     Pending,
@@ -49,7 +45,7 @@ from backends.lifecycle import (
     purge,
     set_up,
 )
-from core.errors import ApiDisabled, CloudError, OpsError
+from core.errors import CloudError, OpsError
 from core.records import (
     Access,
     Deleted,
@@ -62,8 +58,9 @@ from core.records import (
     Target,
 )
 from core.reply import note
+from logs.boot import boot_of
 from logs.read import Line
-from planner.places import Accelerator
+from planner.places import Accelerator, accelerator
 
 _PURGE_SECONDS = 6.0
 """For each of them; an environment takes minutes, and is looked for by the next call."""
@@ -102,9 +99,9 @@ class AcaBackend(Lifecycle):
     async def _refuse_early(self, spec: DeploymentSpec, model: ModelShape) -> None:
         """Refuse callers that are none, and what a policy forbids where Azure tells it."""
         if spec.access == "private":
-            await access.callers(self.site)
+            await apps.callers(self.site)
         try:
-            refusal = await checks.find_policy_refusal(self.site, spec, model)
+            refusal = await plan.find_policy_refusal(self.site, spec, model)
         except CloudError:
             return
         if refusal:
@@ -112,7 +109,10 @@ class AcaBackend(Lifecycle):
 
     def owned(self, name: str) -> Sequence[Resource]:
         """Return key and app: the app goes first."""
-        is_there = partial(deployment.is_there, self.site, name)
+
+        async def is_there() -> bool:
+            return await apps.find_any(self.site, name) is not None
+
         key = secrets.owned_key(self.site, name, is_there)
         return (key, deployment.owned_app(self.site, name))
 
@@ -131,15 +131,15 @@ class AcaBackend(Lifecycle):
         )
 
     def _of_the_region(self) -> tuple[Resource, ...]:
-        return (environment.left_workspace(self.site), environment.left_environment(self.site))
+        return (ground.left_workspace(self.site), ground.left_environment(self.site))
 
     def plan(self, spec: DeploymentSpec, model: ModelShape) -> Plan:
         """Say which resources would be made, from the group to the app."""
         return plan.make_plan(self.site, spec, model)
 
-    async def check(self, plan: Plan) -> Preflight:
+    async def check(self, wanted: Plan) -> Preflight:
         """Ask Azure for everything that the plan needs; changes nothing."""
-        return await checks.preflight(self.site, plan)
+        return await plan.check(self.site, wanted)
 
     async def refuse_deploy(self, spec: DeploymentSpec) -> None:
         """Refuse a name that another app has."""
@@ -163,15 +163,12 @@ class AcaBackend(Lifecycle):
 
     async def delete(self, name: str) -> Deleted:
         """Delete app and key; what it stood on stays and is named. That of another target stays."""
-        try:
-            app = await apps.find_app(self.site, name)
-        except ApiDisabled:
-            app = None
-        if app is not None and was_made_here(app) and target_in(app.tags) != self.target.name:
+        app = await apps.find_any(self.site, name)
+        if app is not None and is_ours(app) and apps.target_in(app) != self.target.name:
             return Deleted(name=name, target=self.target.name, gone=True)
         deleted = await super().delete(name)
         if deleted.gone:
-            operations.forget_change(self.site, name)
+            replicas.forget_change(self.site, name)
         if deleted.gone and not deleted.stays:  # a purge is agreed to by what stayed
             stays = await leftovers(self.remaining(name))
             return deleted.model_copy(update={"stays": stays})
@@ -180,11 +177,11 @@ class AcaBackend(Lifecycle):
     async def purge(self, name: str) -> tuple[str, ...]:
         """Delete what the app stood on, if nothing else stands on it and it was made here."""
         site = self.site
-        if await deployment.is_there(site, name):
+        if await apps.find_any(site, name):
             note(f"{name} is still there: what it stands on is kept.")
             return ()
-        users = await environment.apps_on(site)
-        inside = [str(app.name) for app in users if environment.is_in(app, site)]
+        users = await ground.apps_on(site)
+        inside = [str(app.name) for app in users if ground.is_in(app, site)]
         if needed := sorted({*self._waiting_in_group(), *inside}):
             note(
                 f"The environment {site.ground.environment} is kept with all else:"
@@ -219,7 +216,7 @@ class AcaBackend(Lifecycle):
 
     async def access(self, name: str) -> Access:
         """Return the URL and the engine's key."""
-        return await access.access(self.site, name)
+        return await apps.access_of(self.site, await apps.get_app(self.site, name))
 
     async def scale(self, name: str, *, min_replicas: int, max_replicas: int) -> Deployment:
         """Change how many replicas there may be; Azure makes a new revision, which boots."""
@@ -254,23 +251,44 @@ class AcaBackend(Lifecycle):
 
     async def boot_budget(self, name: str, model: ModelShape) -> BootBudget:
         """Read startup probe and cooldown of the app."""
-        return await status.boot_budget(self.site, name, model)
+        app = await apps.get_app(self.site, name)
+        spec = apps.spec_as_running(app)
+        weights = weights_of(spec, model, place_of(self.target)) if spec else None
+        (seconds, probe), cooldown = status.startup_probe_of(app), status.cooldown_seconds(app)
+        return BootBudget(
+            seconds=seconds,
+            probe=probe,
+            longest_seconds=rules().startup_probe.most_seconds,
+            weights_from=weights.boot_source if weights else "hub",
+            fetches_first=weights.kept if weights else False,
+            idle_seconds=cooldown,
+            stays_seconds=cooldown,
+            notes=("The ingress ends every request after 240 s: what wakes it must ask again.",),
+        )
 
     async def engine_facts(self, name: str) -> EngineFacts:
-        """Return what the log of its boot tells."""
-        return await status.engine_facts(self.site, name)
+        """Return what the log of the serving revision's first boot tells."""
+        app = await apps.get_app(self.site, name)
+        for one in await replicas.read_revisions(self.site, name):
+            if one.name == app.latest_ready_revision_name:
+                return facts_of(boot_of(await status.first_words(self.site, app, one)))
+        return EngineFacts()
 
     async def hardware(self, name: str, /) -> Hardware:
         """Return what a replica of the app has."""
-        return await status.hardware(self.site, name)
+        app = await apps.get_app(self.site, name)
+        return hardware_of(place_of(self.target), replicas.size_of(app))
 
     async def predicted(self, name: str) -> Prediction | None:
         """Return what was to be expected of its memory."""
-        return await status.predicted(self.site, name)
+        app = await apps.get_app(self.site, name)
+        gpu, _ = self.hardware_known()
+        return await predict(apps.spec_in(app.tags), gpu, apps.version(self.site, app))
 
-    def hardware_known(self) -> tuple[Accelerator, int] | None:
+    def hardware_known(self) -> tuple[Accelerator, int]:
         """Return the accelerator of one replica."""
-        return status.hardware_known(self.site)
+        place = place_of(self.target)
+        return accelerator(place.accelerator), place.count
 
     async def config(self, name: str) -> DeploymentConfig:
         """Return the same app as az commands and YAML."""
@@ -280,7 +298,7 @@ class AcaBackend(Lifecycle):
         """Return what a subscription needs once, with the token of the settings if one is set."""
         _named = self.site.clients.subscription
         token = (secrets.hub_token(self.site, renew=True),) if self.site.settings.hf_token else ()
-        return (*plan.ground(self.site, share), *token)
+        return (*plan.base(self.site, share), *token)
 
     async def set_up(self) -> Setup:
         """Make what is missing; where a policy forbids the share, all but that."""

@@ -1,4 +1,4 @@
-"""What runs in a replica: Container Apps' limits, precision, weights, probes and vLLM."""
+"""What runs in a replica: Container Apps' limits, precision, weights, probes and boot."""
 
 import hashlib
 import math
@@ -7,27 +7,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
-from backends.aca.site import HF_SECRET, KEY, SHARE
-from backends.container import (
-    LOOPBACK,
-    PORT,
-    Container,
-    HubCache,
-    Probe,
-    flag_value,
-    hub_environment,
-    inside,
-    requests_at_once,
-    size_known,
-    vllm_arguments,
-)
+from backends.aca.site import SHARE
+from backends.container import HubCache, Probe, flag_value, inside, size_known
 from core import settings
 from core.errors import InvalidArgument
 from core.records import DeploymentSpec, ModelShape, Record, Target
-from planner.boot import Boot, boot, file_bytes, stored_bytes
+from planner.boot import boot, file_bytes, stored_bytes
 from planner.flags import Flags
 from planner.model import is_path
-from planner.places import Accelerator, Place, Size, accelerator, places
+from planner.places import Accelerator, Place, Size, places
 
 _FILE: Final = Path(__file__).with_name("rules.toml")
 
@@ -165,11 +153,7 @@ def gpu_of(target: Target) -> Gpu:
 
 
 def place_of(target: Target) -> Place:
-    """Return what the planner knows of a target's replicas.
-
-    Raises:
-        InvalidArgument: Container Apps have no such accelerator that is known here.
-    """
+    """Return what the planner knows of a target's replicas. Raises what `gpu_of` does."""
     gpu_of(target)
     return next(
         place
@@ -182,8 +166,7 @@ def size_of(target: Target, spec: DeploymentSpec) -> Size:
     """Return the processors and memory of a replica: a whole node's unless less is asked for.
 
     Raises:
-        InvalidArgument: Container Apps have no such accelerator that is known here, or its nodes
-            have less.
+        InvalidArgument: Its nodes have less, or are not known here.
     """
     gpu = gpu_of(target)
     vcpu, ram_gib = spec.cpu or gpu.vcpu, spec.memory_gib or gpu.ram_gib
@@ -198,11 +181,7 @@ def size_of(target: Target, spec: DeploymentSpec) -> Size:
 
 
 def refuse_name(name: str) -> None:
-    """Refuse a deployment that no app can be called.
-
-    Raises:
-        InvalidArgument: Azure would not take it.
-    """
+    """Refuse a deployment that no app can be called. Raises InvalidArgument."""
     if not re.fullmatch(rules().limits.app_name, name):
         raise InvalidArgument(
             f"No container app can be called {name!r}.",
@@ -211,11 +190,7 @@ def refuse_name(name: str) -> None:
 
 
 def refuse_replicas(maximum: int) -> None:
-    """Refuse more replicas than a revision has.
-
-    Raises:
-        InvalidArgument: Azure would not take them.
-    """
+    """Refuse more replicas than a revision has. Raises InvalidArgument."""
     most = rules().limits.replicas
     if maximum > most:
         raise InvalidArgument(
@@ -224,33 +199,20 @@ def refuse_replicas(maximum: int) -> None:
         )
 
 
-def size_doubt(target: Target, spec: DeploymentSpec) -> str | None:
-    """Say what stands against less than a whole node."""
-    gpu, size = gpu_of(target), size_of(target, spec)
-    if (size.vcpu, size.ram_gib) == (gpu.vcpu, gpu.ram_gib):
-        return None
-    return (
-        f"{size.vcpu} vCPU and {size.ram_gib} GiB are less than the whole {gpu.profile_type}, and"
-        " which pairs Azure takes is not documented: if it refuses this one"
-        " (ContainerAppInvalidResourceTotal), leave cpu and memory_gib out."
-    )
-
-
-def region_doubt(target: Target, region: str) -> str | None:
-    """Say what stands against a region; who has GPUs is Azure's to say, and changes."""
-    listed = place_of(target).regions
-    if region in listed:
-        return None
-    return (
-        f"{region} is not on Microsoft's page of 2025 of regions with this GPU; the check asks"
-        f" Azure itself. Set AZURE_LOCATION to one of {', '.join(listed)}."
-    )
-
-
-_HALF: Final = ("float16", "half")
-_WHOLE: Final = ("float32", "float")
-_BETWEEN: Final = (None, "auto", "bfloat16")
-"""What becomes float16 on a card that has no bfloat16."""
+def place_doubts(target: Target, spec: DeploymentSpec, region: str) -> Iterator[str]:
+    """Say what stands against a region, and against less than a whole node."""
+    listed, gpu, size = place_of(target).regions, gpu_of(target), size_of(target, spec)
+    if region not in listed:
+        yield (
+            f"{region} is not on Microsoft's page of 2025 of regions with this GPU; the check asks"
+            f" Azure itself. Set AZURE_LOCATION to one of {', '.join(listed)}."
+        )
+    if (size.vcpu, size.ram_gib) != (gpu.vcpu, gpu.ram_gib):
+        yield (
+            f"{size.vcpu} vCPU and {size.ram_gib} GiB are less than the whole {gpu.profile_type},"
+            " and which pairs Azure takes is not documented: if it refuses this one"
+            " (ContainerAppInvalidResourceTotal), leave cpu and memory_gib out."
+        )
 
 
 class Precision(NamedTuple):
@@ -266,40 +228,42 @@ def decide_precision(spec: DeploymentSpec, model: ModelShape, device: Accelerato
     Raises:
         InvalidArgument: vLLM cannot serve the model, or keep such a cache, on it.
     """
-    _refuse_cache(spec, device)
-    doubts = [*_cache(spec, device), *_weights(spec, model, device)]
-    chosen = spec
-    if not device.bf16:
-        dtype, why = _dtype(spec, model, device)
-        chosen = spec.model_copy(update={"dtype": dtype})
-        doubts += [*why, *_heads(spec, model, device, 4 if dtype in _WHOLE else 2)]
-    return Precision(chosen, tuple(doubts))
+    doubts = [*_of_the_cache(spec, device), *_of_fp8_weights(spec, model, device)]
+    if device.bf16:
+        return Precision(spec, tuple(doubts))
+    dtype, why = _without_bf16(spec, model, device)
+    element_bytes = 4 if dtype in {"float32", "float"} else 2
+    doubts += [*why, *_of_the_heads(spec, model, device, element_bytes)]
+    return Precision(spec.model_copy(update={"dtype": dtype}), tuple(doubts))
 
 
-def _refuse_cache(spec: DeploymentSpec, device: Accelerator) -> None:
-    kept = _flag(spec, "--kv-cache-dtype", spec.kv_cache_dtype) or ""
-    own = "bf16" if device.bf16 else "float16"
-    if kept.startswith("fp8") and not device.fp8_kv:
-        raise InvalidArgument(
-            f"An fp8 KV cache needs SM 8.9; {device.title} has SM {device.sm}, where vLLM's Triton"
-            " attention refuses it.",
-            fix=f"Leave kv_cache_dtype out: the cache is kept in {own}, two bytes a value.",
-        )
-    if kept == "bfloat16" and not device.bf16:
-        raise InvalidArgument(
-            f"{device.title} has no bfloat16, also not for a KV cache.",
-            fix="Leave kv_cache_dtype out: the cache is kept in float16.",
-        )
+def _flag(spec: DeploymentSpec, flag: str, field: str | None) -> str:
+    """Return what counts: engine_args win; vLLM's own choice is "auto"."""
+    return flag_value(spec.engine_args, flag) or field or "auto"
 
 
-def _cache(spec: DeploymentSpec, device: Accelerator) -> Iterator[str]:
+def _of_the_cache(spec: DeploymentSpec, device: Accelerator) -> Iterator[str]:
     kept = _flag(spec, "--kv-cache-dtype", spec.kv_cache_dtype)
-    if device.bf16 and not device.fp8_kv and kept in {None, "auto"}:
-        why = f"fp8 needs SM 8.9, and {device.title} has SM {device.sm}"
-        yield f"The KV cache is kept in bf16, two bytes a value: {why}."
+    own = "bf16" if device.bf16 else "float16"
+    why = ""
+    if kept.startswith("fp8") and not device.fp8_kv:
+        why = (
+            f"An fp8 KV cache needs SM 8.9; {device.title} has SM {device.sm}, where vLLM's Triton"
+            " attention refuses it."
+        )
+    elif kept == "bfloat16" and not device.bf16:
+        why = f"{device.title} has no bfloat16, also not for a KV cache."
+    if why:
+        fix = f"Leave kv_cache_dtype out: the cache is kept in {own}, two bytes a value."
+        raise InvalidArgument(why, fix=fix)
+    if device.bf16 and not device.fp8_kv and kept == "auto":
+        yield (
+            "The KV cache is kept in bf16, two bytes a value: fp8 needs SM 8.9, and"
+            f" {device.title} has SM {device.sm}."
+        )
 
 
-def _weights(spec: DeploymentSpec, model: ModelShape, device: Accelerator) -> Iterator[str]:
+def _of_fp8_weights(spec: DeploymentSpec, model: ModelShape, device: Accelerator) -> Iterator[str]:
     fp8 = "fp8" in {_flag(spec, "--quantization", spec.quantization), model.quantization}
     if not fp8 or device.fp8_compute:
         return
@@ -315,17 +279,27 @@ def _weights(spec: DeploymentSpec, model: ModelShape, device: Accelerator) -> It
     )
 
 
-def _dtype(
+def _without_bf16(
     spec: DeploymentSpec, model: ModelShape, device: Accelerator
 ) -> tuple[str | None, tuple[str, ...]]:
+    """Choose a dtype on a card without bfloat16, and say what it means."""
     wanted = _flag(spec, "--dtype", spec.dtype)
     if flag_value(spec.engine_args, "--dtype") in {"auto", "bfloat16"}:
         raise InvalidArgument(
             f"{device.title} has no bfloat16.", fix="Leave --dtype out of engine_args."
         )
     if model.model_type in rules().half.refused_by:
-        return _without_half(wanted, model, device)
-    if wanted not in _BETWEEN:
+        if wanted in {"float16", "half"}:
+            raise InvalidArgument(
+                f"vLLM does not run {model.model_type} in float16: it is numerically unstable.",
+                fix="Leave dtype out: it is run in float32, or take target aca-a100.",
+            )
+        doubt = (
+            f"It computes in float32, at twice the memory: {device.title} has no bfloat16, and vLLM"
+            f" does not run {model.model_type} in float16."
+        )
+        return "float32", (doubt,)
+    if wanted not in {"auto", "bfloat16"}:
         return spec.dtype, ()
     doubt = (
         f"It computes in float16 (--dtype float16): {device.title} has no bfloat16, and values"
@@ -334,36 +308,20 @@ def _dtype(
     return "float16", (doubt,)
 
 
-def _without_half(
-    wanted: str | None, model: ModelShape, device: Accelerator
-) -> tuple[str, tuple[str, ...]]:
-    if wanted in _HALF:
-        raise InvalidArgument(
-            f"vLLM does not run {model.model_type} in float16: it is numerically unstable.",
-            fix="Leave dtype out: it is run in float32, or take target aca-a100.",
-        )
-    doubt = (
-        f"It computes in float32, at twice the memory: {device.title} has no bfloat16, and vLLM"
-        f" does not run {model.model_type} in float16."
-    )
-    return "float32", (doubt,)
-
-
-def _heads(
+def _of_the_heads(
     spec: DeploymentSpec, model: ModelShape, device: Accelerator, element_bytes: int
 ) -> Iterator[str]:
     """Judge the attention kernel's shared memory, which is a T4's narrowest place."""
-    longest = max((layer.head_size for layer in model.layers), default=0)
-    room = rules().turing.head_bytes
     yield (
         f"vLLM's Triton attention is the only one for SM {device.sm}: FlashAttention and FlashInfer"
         " want SM 8.0."
     )
-    if longest * element_bytes <= room:
+    head_bytes = max((layer.head_size for layer in model.layers), default=0) * element_bytes
+    if head_bytes <= rules().turing.head_bytes:
         return
     why = (
-        f"vLLM's attention of heads of {longest} in {element_bytes * 8} bits needs"
-        f" {longest * element_bytes * 96:,} bytes of shared memory, {device.title} has 65,536"
+        f"vLLM's attention of heads of {head_bytes // element_bytes} in {element_bytes * 8} bits"
+        f" needs {head_bytes * 96:,} bytes of shared memory, {device.title} has 65,536"
     )
     if spec.image is None and element_bytes == 2:
         raise InvalidArgument(
@@ -375,11 +333,6 @@ def _heads(
     yield f"{why}: it dies (OutOfResources) unless its image's vLLM has smaller tiles."
 
 
-def _flag(spec: DeploymentSpec, flag: str, field: str | None) -> str | None:
-    """Return what counts: engine_args win."""
-    return flag_value(spec.engine_args, flag) or field
-
-
 _FOLDER: Final = re.compile(r"files://([a-z0-9](?:-?[a-z0-9]){2,62})((?:/[^/]+)+)/?")
 _OFFLINE: Final = {"HF_HUB_OFFLINE": "1"}
 FILES: Final = "azure-files"
@@ -389,10 +342,13 @@ class Mount(Record):
     """A file share as a folder."""
 
     share: str
-    link: str
-    """What the environment calls the share."""
-    path: str
     read_only: bool
+    path: str
+
+    @property
+    def link(self) -> str:
+        """What the environment calls the share."""
+        return link_of(self.share, read_only=self.read_only)
 
 
 class Weights(Record):
@@ -423,7 +379,12 @@ def weights_of(spec: DeploymentSpec, model: ModelShape, place: Place) -> Weights
         case "hub" | "hub:disk" | "hub:share":
             return _hub(spec, model, place)
         case "baked":
-            return _baked(spec)
+            if not spec.image:
+                raise InvalidArgument(
+                    "Weights that are baked into an image need the image.",
+                    fix="Give image=REGISTRY/NAME@sha256:…",
+                )
+            return Weights(kind="baked", model=spec.model, env=_OFFLINE, boot_source="baked")
         case location:
             return _folder(location)
 
@@ -448,22 +409,20 @@ def _hub(spec: DeploymentSpec, model: ModelShape, place: Place) -> Weights:
             f"Azure does not see {spec.model}, a folder of this machine.",
             fix="Copy it to a file share and give weights=files://SHARE/FOLDER, or give a Hub id.",
         )
-    gib, fits = stored_bytes(model) / 2**30, place.hub_disk_gib or 0
+    gib, fits, share = stored_bytes(model) / 2**30, place.hub_disk_gib or 0, rules().share
+    is_small = 0 < gib <= fits
     size = f"{gib:.1f} GiB" if gib else "files of a size that is not known"
-    seen = (
-        f"{fits:g} GiB were seen to fit on the disk of a container with a GPU; how large that disk"
-        " is, is not known"
-    )
-    low, high = rules().share.usd_per_month
-    if spec.weights == "hub:disk" or (spec.weights != "hub:share" and 0 < gib <= fits):
-        risk = f" ({seen}: a full one ends the boot and says so)" if not 0 < gib <= fits else ""
+    seen = f"{fits:g} GiB were seen to fit on its disk, whose size is not known"
+    if spec.weights == "hub:disk" or (spec.weights != "hub:share" and is_small):
+        risk = "" if is_small else f" ({seen}: a full one ends the boot and says so)"
+        low, high = share.usd_per_month
         doubt = (
             f"Every start downloads {size} of {spec.model} from the Hugging Face Hub to the"
             f" container's disk{risk}; weights=hub:share keeps them on a file share, which costs"
             f" about ${low:.0f} to ${high:.0f} a month."
         )
         return Weights(kind="hub", model=spec.model, boot_source="hub", doubts=(doubt,))
-    why = "" if 0 < gib <= fits else f", as {seen} (weights=hub:disk tries it, without a share)"
+    why = "" if is_small else f", as {seen} (weights=hub:disk tries it, without a share)"
     doubt = (
         f"The first boot downloads {size} to the share {SHARE}, and later ones read them there"
         f"{why}."
@@ -471,20 +430,11 @@ def _hub(spec: DeploymentSpec, model: ModelShape, place: Place) -> Weights:
     return Weights(
         kind="hub",
         model=spec.model,
-        env={"HF_HOME": rules().share.cache_path},
-        mount=_mount(SHARE, read_only=False),
+        env={"HF_HOME": share.cache_path},
+        mount=Mount(share=SHARE, path=share.mount_path, read_only=False),
         boot_source=FILES,
         doubts=(doubt,),
     )
-
-
-def _baked(spec: DeploymentSpec) -> Weights:
-    if not spec.image:
-        raise InvalidArgument(
-            "Weights that are baked into an image need the image.",
-            fix="Give image=REGISTRY/NAME@sha256:…",
-        )
-    return Weights(kind="baked", model=spec.model, env=_OFFLINE, boot_source="baked")
 
 
 def _folder(location: str) -> Weights:
@@ -495,23 +445,9 @@ def _folder(location: str) -> Weights:
             fix="Give files://SHARE/FOLDER; what lies in a bucket or a blob container is copied to"
             " a share first, as Container Apps mount nothing else.",
         )
-    mount = _mount(found[1], read_only=True)
-    return Weights(
-        kind="files",
-        model=f"{mount.path}{found[2]}",
-        env=_OFFLINE,
-        mount=mount,
-        boot_source=FILES,
-    )
-
-
-def _mount(share: str, *, read_only: bool) -> Mount:
-    return Mount(
-        share=share,
-        link=link_of(share, read_only=read_only),
-        path=rules().share.mount_path,
-        read_only=read_only,
-    )
+    mount = Mount(share=found[1], path=rules().share.mount_path, read_only=True)
+    model = f"{mount.path}{found[2]}"
+    return Weights(kind="files", model=model, env=_OFFLINE, mount=mount, boot_source=FILES)
 
 
 def startup_probe(slowest_boot_seconds: float, *, path: str, port: int) -> Probe:
@@ -542,103 +478,41 @@ def _startup(budget: float, most: int, *, path: str, port: int) -> Probe:
     )
 
 
-def running_probe(chosen: RunningProbe, *, path: str, port: int) -> Probe:
-    """Return the probe of a server that has started: ready, or alive at all."""
-    return Probe(path=path, port=port, **chosen.model_dump())
+class SlowestBoot(NamedTuple):
+    """Seconds of the slowest boot that is foreseen."""
 
-
-class Serving(Record):
-    """vLLM in a replica of a container app."""
-
-    container: Container
-    mount: Mount | None
-    concurrency: int
-    """Requests that it takes at once."""
-    boot_seconds: float
-    """The slowest boot that is foreseen, from the container's start to the first answer."""
-    scheduled_seconds: float
-    """The same from when the replica is scheduled: the host and its image come first."""
-    doubts: tuple[str, ...] = ()
-
-
-class _Slowest(Record):
     inside: float
+    """From the container's start to the first answer."""
     whole: float
+    """From when the replica is scheduled: the host and its image come first."""
     doubts: tuple[str, ...] = ()
 
 
-def serving_of(
-    target: Target, spec: DeploymentSpec, model: ModelShape, *, hf_token: bool
-) -> Serving:
-    """Decide how vLLM serves a model.
-
-    Raises:
-        InvalidArgument: A value cannot be, or the accelerator cannot serve the model.
-    """
-    place, gpu = place_of(target), gpu_of(target)
-    weights = weights_of(spec, model, place)
-    chosen = decide_precision(spec, model, accelerator(place.accelerator))
-    slowest = _slowest(chosen.spec, model, place, weights)
-    fetch = weights.kind == "hub"
-    token = {"HF_TOKEN": HF_SECRET} if fetch and hf_token else {}
-    own = hub_environment(rules().hub, size_of(target, spec).ram_gib) if fetch else {}
-    return Serving(
-        container=Container(
-            image=spec.image or gpu.image,
-            command=("vllm",),
-            args=vllm_arguments(chosen.spec, weights.model, host=LOOPBACK),
-            env={**weights.env, **own, **spec.variables},
-            secrets={"VLLM_API_KEY": KEY, **token},
-            port=PORT,
-            health="/health",
-        ),
-        mount=weights.mount,
-        concurrency=requests_at_once(chosen.spec, model, place, gpu.max_num_seqs),
-        boot_seconds=slowest.inside,
-        scheduled_seconds=slowest.whole,
-        doubts=(*chosen.doubts, *weights.doubts, *slowest.doubts),
-    )
-
-
-def _slowest(spec: DeploymentSpec, model: ModelShape, place: Place, weights: Weights) -> _Slowest:
+def slowest_boot(
+    spec: DeploymentSpec, model: ModelShape, place: Place, weights: Weights
+) -> SlowestBoot:
+    """Foresee the boot of a replica; the first one may have to download, then read."""
     most = rules().startup_probe.most_seconds
     if not size_known(model):
         doubt = f"How long the boot takes is not known; the startup probe gives up after {most} s."
-        return _Slowest(inside=most, whole=most, doubts=(doubt,))
-    foreseen = boot(model, place, Flags.of(spec), weights_from=weights.boot_source)
-    fetched = _fetching(spec, model, place, weights)
-    seconds, host = inside(foreseen) + fetched, foreseen.seconds.high - inside(foreseen)
-    return _Slowest(
-        inside=seconds,
-        whole=seconds + host,
-        doubts=(*_reading(model, weights), *_too_slow(seconds, foreseen, most)),
-    )
-
-
-def _fetching(spec: DeploymentSpec, model: ModelShape, place: Place, weights: Weights) -> float:
-    """Seconds of the first boot's download, before the files are read from where they stay."""
-    if not weights.kept:
-        return 0
-    phases = boot(model, place, Flags.of(spec), weights_from="hub").phases
-    return next(phase.seconds.high for phase in phases if phase.name == "weights")
-
-
-def _reading(model: ModelShape, weights: Weights) -> tuple[str, ...]:
-    if weights.boot_source != FILES:
-        return ()
-    rate, mib = rules().share.mib_per_second, file_bytes(model) / 2**20
-    doubt = (
-        f"A boot reads {mib / 1024:.1f} GiB from the file share, at {rate} MiB/s in"
-        f" {math.ceil(mib / rate / 60)} min or more; a larger share is faster."
-    )
-    return (doubt,)
-
-
-def _too_slow(seconds: float, foreseen: Boot, most: int) -> tuple[str, ...]:
-    if seconds <= most:
-        return ()
-    doubt = (
-        f"The boot may take {seconds:,.0f} s ({foreseen.weights_from}), and the startup probe gives"
-        f" up after {most:,} s: put the files on a share first, or take a smaller checkpoint."
-    )
-    return (doubt,)
+        return SlowestBoot(most, most, (doubt,))
+    flags, doubts = Flags.of(spec), list[str]()
+    foreseen = boot(model, place, flags, weights_from=weights.boot_source)
+    seconds = inside(foreseen)
+    host = foreseen.seconds.high - seconds
+    if weights.kept:
+        phases = boot(model, place, flags, weights_from="hub").phases
+        seconds += next(phase.seconds.high for phase in phases if phase.name == "weights")
+    if weights.boot_source == FILES:
+        rate, mib = rules().share.mib_per_second, file_bytes(model) / 2**20
+        doubts.append(
+            f"A boot reads {mib / 1024:.1f} GiB from the file share, at {rate} MiB/s in"
+            f" {math.ceil(mib / rate / 60)} min or more; a larger share is faster."
+        )
+    if seconds > most:
+        doubts.append(
+            f"The boot may take {seconds:,.0f} s ({foreseen.weights_from}), and the startup probe"
+            f" gives up after {most:,} s: put the files on a share first, or take a smaller"
+            " checkpoint."
+        )
+    return SlowestBoot(seconds, seconds + host, tuple(doubts))

@@ -11,15 +11,23 @@ from typing import Any, Final, Literal, NamedTuple
 
 from azure.mgmt.appcontainers.models import ContainerApp
 
-from backends.aca import access, operations, replicas, resources, secrets, status
-from backends.aca import app as aca_app
-from backends.aca.app import Blueprint, app_of, blueprint, is_open
+from backends.aca import app as apps
+from backends.aca import replicas, secrets, status
+from backends.aca.app import Blueprint, find_any, find_app, get_app, spec_in
 from backends.aca.container import older_startup_probe, refuse_replicas
-from backends.aca.resources import EFFECT, fingerprint_in, is_policy, spec_from_tags, was_made_here
-from backends.aca.site import EXPIRES_TAG, HF_SECRET, UNSURE, Site, strictly, writing
-from backends.lifecycle import Resource, Status
+from backends.aca.replicas import ChangeKind, carry_out, patiently, read_revisions
+from backends.aca.site import (
+    EFFECT,
+    EXPIRES_TAG,
+    HF_SECRET,
+    Site,
+    is_ours,
+    is_policy,
+    strictly,
+    writing,
+)
+from backends.lifecycle import UNSURE, Resource, Status
 from core.errors import (
-    ApiDisabled,
     CloudRefused,
     ConcurrentChange,
     NotOurs,
@@ -34,8 +42,8 @@ from core.waiting import wait_until
 _UNREAD: Final = re.compile(
     r"managed identity.*secret|secret.*managed identity", re.IGNORECASE | re.DOTALL
 )
+"""What Azure says while the identity of the app may not read its secrets (yet)."""
 _OLDER_PROBES: Final = "ContainerAppProbeFailureThresholdOutOfRange"
-_BROKEN: Final = frozenset({"Failed", "Canceled"})
 APP_FIX: Final = (
     "If it forbids apps that the internet reaches, give access=internal, which only callers in the"
     " environment's network reach; else change what the cause names, or ask its administrators for"
@@ -43,17 +51,13 @@ APP_FIX: Final = (
 )
 _HOLDS_SECONDS: Final = 5.0
 _LOOK_SECONDS: Final = 0.5
-_TAKEN_SECONDS: Final = 10.0
-"""A deletion is watched so long for a refusal."""
-
-Change = Literal["none", "start", "scale", "callers", "replace"]
 
 
 class Found(NamedTuple):
     """An app, and what has to be changed of it."""
 
     app: ContainerApp
-    change: Change
+    change: Literal["none", "start", "scale", "callers", "replace"]
 
 
 @dataclass(kw_only=True)
@@ -80,23 +84,14 @@ class WantedApp:
             return None
         return Found(app, "none" if self.is_put else await self._change(app))
 
-    async def _change(self, app: ContainerApp) -> Change:
-        """Say what has to be changed; one that failed, or lost its key, is replaced as a whole.
-
-        One that somebody else's PUT has robbed of its key would answer everybody.
-        """
+    async def _change(self, app: ContainerApp) -> Any:
+        """Say what has to be changed; one that failed, or lost its key, is replaced as a whole."""
         site, spec = self.site, self.spec
-        drawn = blueprint(site, spec, self.model)
-        if not aca_app.gives(app, drawn.container.secrets) or await failed(site, app):
+        drawn = apps.blueprint(site, spec, self.model)
+        if not apps.is_guarded(app, drawn.container.secrets) or await failed(site, app):
             return "replace"
-        if is_open(app):
-            note(
-                f"{spec.name} had nothing before its engine, which computes at paths that its key"
-                " does not protect: a new revision with a proxy takes its place."
-            )
-            return "replace"
-        if fingerprint_in(app.tags) != spec.fingerprint:
-            said, count = spec_from_tags(app.tags), {"min_replicas", "max_replicas"}
+        if apps.fingerprint_in(app) != spec.fingerprint:
+            said, count = spec_in(app.tags), {"min_replicas", "max_replicas"}
             if said is None or said.model_dump(exclude=count) != spec.model_dump(exclude=count):
                 return "replace"
             return "scale"
@@ -106,138 +101,93 @@ class WantedApp:
 
     async def put(self) -> None:
         """Create it, or change or replace the one that there is; its status tells the rest."""
-        site, name = self.site, self.spec.name
+        site, spec = self.site, self.spec
         found = await self.get()
         if found and found.change != "replace":
-            await self._adjust(found.change)
+            if found.change == "scale":
+                await scale(site, spec.name, spec.min_replicas, spec.max_replicas)
+            elif found.change == "start":
+                await start(site, spec.name)
+            await settle_callers(site, spec.name)
             self.is_put = True
             return
-        wanted = await self._wanted(found.app if found else None)
-        was_stopped = found is not None and is_stopped(found.app)
-        await operations.patiently(partial(self._send, wanted))
-        if was_stopped and self.is_put:
-            await start(site, name)
+        drawn, addresses, suffix = await self._values(found.app if found else None)
+        send = partial(self._send, addresses=addresses, suffix=suffix)
+        await patiently(partial(send, drawn))
+        if found and is_stopped(found.app) and self.is_put:
+            await start(site, spec.name)
 
-    async def _send(self, wanted: "_Body") -> None:
+    async def _values(
+        self, now: ContainerApp | None
+    ) -> tuple[Blueprint, tuple[str, ...], str | None]:
+        """Decide what is sent: values with pinned images, who may call, a revision's own name."""
+        site, spec = self.site, self.spec
+        token = spec.from_hub and await secrets.exists(site, HF_SECRET)
+        drawn = apps.blueprint(site, spec, self.model, hf_token=token)
+        addresses = await apps.callers(site) if drawn.exposure == "private" else ()
+        pinned = {}
+        for name, one in (("container", drawn.container), ("guard", drawn.guard)):
+            image = await apps.pinned(site, one.image)
+            if image is None:
+                note(f"{one.image} is not pinned: its registry cannot be asked.")
+            pinned[name] = one.model_copy(update={"image": image or one.image})
+        if now is not None:
+            await deactivate_strays(site, now)
+        # A revision that failed is made anew although nothing differs.
+        again = now is not None and apps.fingerprint_in(now) == spec.fingerprint
+        return drawn.model_copy(update=pinned), addresses, apps.new_suffix() if again else None
+
+    async def _send(
+        self, drawn: Blueprint, *, addresses: tuple[str, ...], suffix: str | None
+    ) -> None:
         """Send it once, or once more as an older service takes it."""
-        site, name = self.site, self.spec.name
-        body, there = wanted.body(), await aca_app.find_app(site, name)
+        site, spec = self.site, self.spec
+        ends = int(time.time()) + spec.ttl_minutes * 60 if spec.ttl_minutes else None
+        body = apps.app_of(
+            drawn, addresses=addresses, expires_at=ends, kept_at=await site.clients.vault_url()
+        )
+        if suffix:
+            body.template.revision_suffix = suffix
+        there = await find_app(site, spec.name)
         if there is not None:
             refuse_foreign_app(site, there)
-            body = await aca_app.replacement(site, body, there)
-        what = f"{'replace' if there else 'create'} the app {name}"
-        apps = (await site.clients.apps()).container_apps
+            body = await apps.replacement(site, body, there)
         try:
-            with strictly(what):
-                poller = await apps.begin_create_or_update(
-                    site.ground.resource_group, name, body, **writing()
-                )
-            await operations.watch(site, name, "create_or_update", what, poller)
+            what = f"{'replace' if there else 'create'} the app {spec.name}"
+            await carry_out(site, spec.name, "create_or_update", what, body)
         except OpsError as exc:
-            if is_unread(exc):
+            if _UNREAD.search(exc.cause):
                 if datetime.now(UTC) - self.since < secrets.EFFECT_TIME:
                     return  # what it was granted does not count yet
                 raise
             if is_policy(exc):
                 exc.fix = APP_FIX
-            if not wanted.is_in(await aca_app.find_app(site, name)):
-                if _OLDER_PROBES not in f"{exc.summary} {exc.cause}" or wanted.older:
-                    raise
-                await self._send(wanted.with_older_probe())
+            now = await find_app(site, spec.name)
+            taken = now is not None and apps.fingerprint_in(now) == spec.fingerprint
+            if taken and now and suffix in {None, now.template and now.template.revision_suffix}:
+                self.is_put = True
                 return
+            older = older_startup_probe(drawn.startup)
+            if _OLDER_PROBES not in f"{exc.summary} {exc.cause}" or older == drawn.startup:
+                raise
+            _note_older_probe(drawn, older.budget_seconds, older.failures)
+            drawn = drawn.model_copy(update={"startup": older})
+            await self._send(drawn, addresses=addresses, suffix=suffix)
+            return
         self.is_put = True
 
-    async def _adjust(self, change: Change) -> None:
-        site, spec = self.site, self.spec
-        if change == "scale":
-            await scale(site, spec.name, spec.min_replicas, spec.max_replicas)
-        elif change == "start":
-            await start(site, spec.name)
-        await settle_callers(site, spec.name)
 
-    async def _wanted(self, now: ContainerApp | None) -> "_Body":
-        """Decide what is sent; an app whose creation failed goes first: it changes no more."""
-        site, spec = self.site, self.spec
-        token = spec.from_hub and await secrets.exists(site, HF_SECRET)
-        drawn = blueprint(site, spec, self.model, hf_token=token)
-        addresses = await access.callers(site) if drawn.exposure == "private" else ()
-        image = await aca_app.pinned(site, drawn.container.image)
-        if image is None:
-            note(f"{drawn.container.image} is not pinned: its registry cannot be asked.")
-        proxy = await aca_app.pinned(site, drawn.guard.image)
-        if proxy:
-            guarded = drawn.guard.model_copy(update={"image": proxy})
-            drawn = drawn.model_copy(update={"guard": guarded})
-        ready = now.properties.latest_ready_revision_name if now and now.properties else None
-        if now is not None and not ready and _state(now) in _BROKEN:
-            await _removed(site, now)
-            now = None
-        if now is not None:
-            await deactivate_strays(site, now)
-        again = now is not None and fingerprint_in(now.tags) == spec.fingerprint
-        return _Body(
-            drawn=drawn,
-            fingerprint=spec.fingerprint,
-            addresses=addresses,
-            expires_at=int(time.time()) + spec.ttl_minutes * 60 if spec.ttl_minutes else None,
-            address=await secrets.address(site),
-            image=image,
-            suffix=aca_app.new_suffix() if again else None,
+def _note_older_probe(drawn: Blueprint, budget_seconds: int, failures: int) -> None:
+    said = (
+        f"This region's Container Apps refuse {drawn.startup.failures} failures of a startup probe:"
+        f" {drawn.name} was sent {failures} failures."
+    )
+    if drawn.boot_seconds > budget_seconds:
+        said += (
+            f" A boot of more than {budget_seconds / 60:.0f} min is ended then, and it may take"
+            f" {drawn.boot_seconds / 60:.0f} min: put the files on a share first."
         )
-
-
-class _Body(NamedTuple):
-    """What an app is to be, as far as it does not depend on what there is."""
-
-    drawn: Blueprint
-    fingerprint: str
-    addresses: tuple[str, ...]
-    expires_at: int | None
-    address: str
-    """Where its secrets are kept."""
-    image: str | None
-    suffix: str | None
-    """Of a revision that is to be made although nothing differs from one that failed."""
-    older: bool = False
-    """With a startup probe as older services take it."""
-
-    def body(self) -> ContainerApp:
-        """Return it in Azure's words."""
-        body = app_of(
-            self.drawn,
-            addresses=self.addresses,
-            expires_at=self.expires_at,
-            kept_at=self.address,
-            image=self.image,
-        )
-        template = body.properties.template if body.properties else None
-        if template and self.suffix:
-            template.revision_suffix = self.suffix
-        return body
-
-    def is_in(self, app: ContainerApp | None) -> bool:
-        """Whether an app is that."""
-        if app is None or fingerprint_in(app.tags) != self.fingerprint:
-            return False
-        return self.suffix in {None, aca_app.suffix_in(app)}
-
-    def with_older_probe(self) -> "_Body":
-        """Return the same with fewer failures of the startup probe, and say what that means."""
-        drawn = self.drawn
-        probe = older_startup_probe(drawn.startup)
-        said = (
-            f"This region's Container Apps refuse {drawn.startup.failures} failures of a startup"
-            f" probe: {drawn.name} was sent {probe.failures} failures, {probe.period_seconds} s"
-            " apart."
-        )
-        if drawn.boot_seconds > probe.budget_seconds:
-            said += (
-                f" A boot of more than {probe.budget_seconds / 60:.0f} min is ended then, and it"
-                f" may take {drawn.boot_seconds / 60:.0f} min: put the files on a share first"
-                " (weights=files://SHARE/FOLDER)."
-            )
-        note(said)
-        return self._replace(drawn=drawn.model_copy(update={"startup": probe}), older=True)
+    note(said)
 
 
 def app(
@@ -251,7 +201,6 @@ def app(
         get=wanted.get,
         put=wanted.put,
         status=lambda found: Status.READY if found.change == "none" else Status.STALE,
-        after=tuple(shown.pop("after", ())),
         phase=EFFECT,
         **shown,
     )
@@ -262,19 +211,11 @@ def owned_app(site: Site, name: str) -> Resource:
     return Resource(
         name="app",
         title=f"the container app {name} in {site.ground.resource_group} with every revision",
-        get=partial(aca_app.find_app, site, name),
+        get=partial(find_app, site, name),
         delete=partial(_delete, site, name),
-        is_ours=was_made_here,
+        is_ours=is_ours,
         status=lambda found: Status.DELETING if _state(found) == "Deleting" else Status.READY,
     )
-
-
-async def is_there(site: Site, name: str) -> bool:
-    """Whether there is an app of that name, whoever made it."""
-    try:
-        return await aca_app.find_app(site, name) is not None
-    except ApiDisabled:
-        return False
 
 
 async def find_own_app(site: Site, name: str) -> ContainerApp | None:
@@ -284,10 +225,7 @@ async def find_own_app(site: Site, name: str) -> ContainerApp | None:
         NotOurs: It was not made here, or is another target's; it is left alone.
         ConcurrentChange: It is being deleted.
     """
-    try:
-        app = await aca_app.find_app(site, name)
-    except ApiDisabled:
-        return None
+    app = await find_any(site, name)
     if app is not None:
         refuse_foreign_app(site, app)
     return app
@@ -300,9 +238,9 @@ def refuse_foreign_app(site: Site, app: ContainerApp) -> None:
         NotOurs: It was.
         ConcurrentChange: It is.
     """
-    target = resources.target_in(app.tags)
+    target = apps.target_in(app)
     where = f"{app.name} in the resource group {site.ground.resource_group}"
-    if not was_made_here(app):
+    if not is_ours(app):
         raise NotOurs(
             f"An app {where} exists that was not made here; it is left alone.",
             fix="Deploy under another name.",
@@ -318,17 +256,11 @@ def refuse_foreign_app(site: Site, app: ContainerApp) -> None:
         )
 
 
-def is_unread(exc: OpsError) -> bool:
-    """Whether Azure says that the identity of the app may not read its secrets (yet)."""
-    return bool(_UNREAD.search(exc.cause))
-
-
 async def failed(site: Site, app: ContainerApp) -> bool:
     """Whether an app or its newest revision failed; one whose boot only takes long has not."""
-    named = app.properties.latest_revision_name if app.properties else None
-    held = await replicas.read_revisions(site, str(app.name))
-    newest = next((one for one in held if one.name == named), None)
-    if _state(app) in _BROKEN:
+    held = await read_revisions(site, str(app.name))
+    newest = next((one for one in held if one.name == app.latest_revision_name), None)
+    if _state(app) in status.GIVEN_UP:
         return not await status.is_only_late(site, app, newest)
     if newest is None or not newest.broken:
         return False
@@ -337,52 +269,26 @@ async def failed(site: Site, app: ContainerApp) -> bool:
 
 def is_stopped(app: ContainerApp) -> bool:
     """Whether a person stopped it; its replicas may still be ending."""
-    return bool(app.properties and app.properties.running_status == "Stopped")
+    return bool(app.running_status == "Stopped")
 
 
 def _state(app: ContainerApp) -> str:
-    return replicas.word(app.properties.provisioning_state if app.properties else None)
-
-
-async def _removed(site: Site, app: ContainerApp) -> None:
-    """Delete an app whose creation failed.
-
-    Raises:
-        ConcurrentChange: It is still being deleted.
-    """
-    name = str(app.name)
-    await _delete(site, name)
-    try:
-        await wait_until(
-            partial(aca_app.find_app, site, name),
-            lambda found: found is None,
-            waiting_for=f"{name} to be gone",
-            every=_LOOK_SECONDS,
-            timeout=_TAKEN_SECONDS,
-        )
-    except WaitedTooLong as exc:
-        raise ConcurrentChange(
-            f"{name} could not be created before, and is still being deleted.",
-            fix="Call the same tool again in a minute: it is made anew.",
-        ) from exc
-    operations.forget_change(site, name)
-    note(f"{name} could not be created before: it was deleted, and is made anew.")
+    return replicas.word(app.provisioning_state)
 
 
 async def _delete(site: Site, name: str) -> None:
     """Begin to delete an app with its revisions, and watch for a refusal."""
-    what = f"delete the app {name}"
 
     async def attempt() -> None:
         try:
-            await operations.carry_out(site, name, "delete", what, seconds=_TAKEN_SECONDS)
+            await carry_out(site, name, "delete", f"delete the app {name}")
         except (CloudRefused, ConcurrentChange, *UNSURE):  # it may be gone, or going, all the same
-            there = await aca_app.find_app(site, name)
+            there = await find_app(site, name)
             if there is not None and _state(there) != "Deleting":
                 raise
 
     async with deactivate_all(site, name):
-        await operations.patiently(attempt)
+        await patiently(attempt)
 
 
 async def scale(site: Site, name: str, minimum: int, maximum: int) -> None:
@@ -404,14 +310,14 @@ async def scale(site: Site, name: str, minimum: int, maximum: int) -> None:
         )
 
         def rescaled(now: ContainerApp) -> ContainerApp:
-            template, spec = aca_app.copy_template(now), spec_from_tags(now.tags)
+            template, spec = apps.copy_template(now), spec_in(now.tags)
             assert template.scale
             template.scale.min_replicas, template.scale.max_replicas = minimum, maximum
             tags: dict[str, str] = {}
             if spec:
                 said = spec.model_copy(update={"min_replicas": minimum, "max_replicas": maximum})
-                tags = resources.tags_of(resources.target_in(now.tags) or "", said)
-            return aca_app.patch_of(now, tags=tags, template=template)
+                tags = apps.tags_of(site.target.name, said)
+            return apps.patch_of(now, tags=tags, template=template)
 
         await _change_app(
             site,
@@ -431,7 +337,7 @@ async def refuse_scale(site: Site, name: str, minimum: int, maximum: int) -> Con
         InvalidArgument: No app has so many.
         QuotaExceeded: Region or environment may not use that many accelerators.
     """
-    app = await aca_app.get_app(site, name)
+    app = await get_app(site, name)
     if maximum < 1 or _scales(app, minimum, maximum):
         return app
     refuse_replicas(maximum)
@@ -445,9 +351,8 @@ async def refuse_scale(site: Site, name: str, minimum: int, maximum: int) -> Con
 
 
 def _scales(app: ContainerApp, minimum: int, maximum: int) -> bool:
-    scale = app.properties.template.scale if app.properties and app.properties.template else None
-    now = ((scale.min_replicas or 0), scale.max_replicas) if scale else None
-    return now == (minimum, maximum)
+    scale = app.template.scale if app.template else None
+    return bool(scale and ((scale.min_replicas or 0), scale.max_replicas) == (minimum, maximum))
 
 
 async def stop(site: Site, name: str) -> None:
@@ -455,7 +360,7 @@ async def stop(site: Site, name: str) -> None:
 
     Whether every replica of every revision has ended is told by a look at it.
     """
-    app = await aca_app.get_app(site, name)
+    app = await get_app(site, name)
     if is_stopped(app):
         return
     await deactivate_strays(site, app)
@@ -465,35 +370,28 @@ async def stop(site: Site, name: str) -> None:
 
 async def start(site: Site, name: str) -> None:
     """Let it scale by itself again, as it was asked for. Raises as `scale` does."""
-    app = await aca_app.get_app(site, name)
+    app = await get_app(site, name)
     if is_stopped(app):
-        spec = spec_from_tags(app.tags)
+        spec = spec_in(app.tags)
         if spec and spec.ttl_minutes:  # first: whoever ends what is overdue would end it at once
             tags = {EXPIRES_TAG: str(int(time.time()) + spec.ttl_minutes * 60)}
             await _change_app(
                 site,
                 name,
                 f"tag {name}",
-                lambda now: aca_app.patch_of(now, tags=tags),
+                lambda now: apps.patch_of(now, tags=tags),
                 lambda now: tags.items() <= (now.tags or {}).items(),
             )
         await _switch(site, name, "start", lambda now: not is_stopped(now))
-    revision = await _deactivated(site, app)
-    if revision is None:
-        return
-    client = await site.clients.apps()
-    with strictly(f"activate the revision {revision}"):
-        await client.container_apps_revisions.activate_revision(
-            site.ground.resource_group, name, revision, **writing()
-        )
-    note(f"The revision {revision} had been deactivated: it is activated, and boots.")
+    if revision := await _deactivated(site, app):
+        await _activate(site, name, revision, on=True)
+        note(f"The revision {revision} had been deactivated: it is activated, and boots.")
 
 
 async def _deactivated(site: Site, app: ContainerApp) -> str | None:
     """Return the newest revision if it was deactivated, where the app could not be stopped."""
-    newest, name = (app.properties.latest_revision_name if app.properties else None), str(app.name)
-    for one in await replicas.read_revisions(site, name):
-        if one.name == newest and not one.active and not one.broken:
+    for one in await read_revisions(site, str(app.name)):
+        if one.name == app.latest_revision_name and not one.active and not one.broken:
             return one.name
     return None
 
@@ -503,11 +401,10 @@ async def deactivate_strays(site: Site, app: ContainerApp) -> None:
 
     An update can bring one back, which is billed from then on and which nothing else ever ends.
     """
-    known = app.properties
-    served = {known.latest_revision_name, known.latest_ready_revision_name} if known else set()
-    for one in await replicas.read_revisions(site, str(app.name)):
+    served = {app.latest_revision_name, app.latest_ready_revision_name}
+    for one in await read_revisions(site, str(app.name)):
         if one.active and one.min_replicas and one.name not in served:
-            await _deactivate(site, str(app.name), one.name)
+            await _activate(site, str(app.name), one.name, on=False)
             note(
                 f"The revision {one.name} was kept running beside the newest, with"
                 f" {one.number} replicas: it is deactivated."
@@ -526,9 +423,9 @@ async def deactivate_all(site: Site, name: str) -> AsyncIterator[None]:
     try:
         yield
     except ConcurrentChange as exc:
-        ended = [one.name for one in await replicas.read_revisions(site, name) if one.active]
+        ended = [one.name for one in await read_revisions(site, name) if one.active]
         for revision in ended:
-            await _deactivate(site, name, revision)
+            await _activate(site, name, revision, on=False)
         if ended:
             exc.fix = (
                 f"{', '.join(ended)} was deactivated meanwhile, so that no replica goes on: call"
@@ -537,12 +434,11 @@ async def deactivate_all(site: Site, name: str) -> AsyncIterator[None]:
         raise
 
 
-async def _deactivate(site: Site, name: str, revision: str) -> None:
-    client = await site.clients.apps()
-    with strictly(f"deactivate the revision {revision}"):
-        await client.container_apps_revisions.deactivate_revision(
-            site.ground.resource_group, name, revision, **writing()
-        )
+async def _activate(site: Site, name: str, revision: str, *, on: bool) -> None:
+    revisions = (await site.clients.apps()).container_apps_revisions
+    change = revisions.activate_revision if on else revisions.deactivate_revision
+    with strictly(f"{'activate' if on else 'deactivate'} the revision {revision}"):
+        await change(site.ground.resource_group, name, revision, **writing())
 
 
 async def _callers(site: Site, app: ContainerApp) -> tuple[str, ...] | None:
@@ -550,37 +446,31 @@ async def _callers(site: Site, app: ContainerApp) -> tuple[str, ...] | None:
 
     Where nobody says which address this machine has, those who could call it still can.
     """
-    spec, ingress = spec_from_tags(app.tags), aca_app.copy_ingress(app)
-    if ingress is None or (spec and spec.access != "private"):
+    spec = spec_in(app.tags)
+    if apps.copy_ingress(app) is None or (spec and spec.access != "private"):
         return None
     try:
-        wanted = await access.callers(site)
+        wanted = await apps.callers(site)
     except OpsError as exc:
         note(f"Who may call {app.name} is left as it was. {exc.summary} {exc.fix}")
         return None
-    return None if _let_in(app) == set(wanted) else wanted
+    return None if set(apps.allowed(app)) == set(wanted) else wanted
 
 
 async def settle_callers(site: Site, name: str) -> None:
     """Let those in who may call it now: an address that was given anew, or other settings."""
-    wanted = await _callers(site, await aca_app.get_app(site, name))
+    wanted = await _callers(site, await get_app(site, name))
     if wanted is None:
         return
 
     def edit(now: ContainerApp) -> ContainerApp:
-        edited = aca_app.copy_ingress(now)
+        edited = apps.copy_ingress(now)
         assert edited
-        edited.ip_security_restrictions = aca_app.restrictions_of(wanted)
-        return aca_app.patch_of(now, ingress=edited)
+        edited.ip_security_restrictions = apps.restrictions_of(wanted)
+        return apps.patch_of(now, ingress=edited)
 
     what = f"let {', '.join(wanted)} call {name}"
-    await _change_app(site, name, what, edit, lambda now: _let_in(now) == set(wanted))
-
-
-def _let_in(app: ContainerApp) -> set[str]:
-    ingress = aca_app.copy_ingress(app)
-    rules = (ingress.ip_security_restrictions if ingress else None) or ()
-    return {str(rule.ip_address_range) for rule in rules}
+    await _change_app(site, name, what, edit, lambda now: set(apps.allowed(now)) == set(wanted))
 
 
 async def _change_app(
@@ -593,18 +483,16 @@ async def _change_app(
     """Send the change of an app that `edit` makes of what is read; read again, it holds."""
 
     async def attempt() -> bool:
-        body = edit(await aca_app.get_app(site, name))
-        return await operations.carry_out(site, name, "update", what, body=body)
+        return await carry_out(site, name, "update", what, edit(await get_app(site, name)))
 
     await _read_back(site, name, what, attempt, holds)
 
 
 async def _switch(
-    site: Site, name: str, kind: operations.Kind, holds: Callable[[ContainerApp], bool]
+    site: Site, name: str, kind: ChangeKind, holds: Callable[[ContainerApp], bool]
 ) -> None:
     what = f"{kind} {name}"
-    attempt = partial(operations.carry_out, site, name, kind, what)
-    await _read_back(site, name, what, attempt, holds)
+    await _read_back(site, name, what, partial(carry_out, site, name, kind, what), holds)
 
 
 async def _read_back(
@@ -617,10 +505,10 @@ async def _read_back(
     """Do it once nothing else is being done; what is over must be so, what is not will be."""
 
     async def is_so() -> bool:
-        return holds(await aca_app.get_app(site, name))
+        return holds(await get_app(site, name))
 
     try:
-        over = await operations.patiently(attempt)
+        over = await patiently(attempt)
     except UNSURE:
         if not await is_so():
             raise

@@ -3,8 +3,8 @@
 import json
 import re
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from contextlib import aclosing, suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from operator import attrgetter
@@ -72,9 +72,9 @@ async def stream_console(replica: ReplicaState, token: SecretStr) -> Sequence[Li
 
 async def token_of(site: Site, name: str) -> SecretStr:
     """Fetch what opens the streams of an app."""
-    client = await site.clients.apps()
+    client, group = await site.clients.apps(), site.ground.resource_group
     with strictly(f"open the log streams of {name}"):
-        answer = await client.container_apps.get_auth_token(site.clients.group, name, **reading())
+        answer = await client.container_apps.get_auth_token(group, name, **reading())
     return SecretStr((answer.properties.token if answer.properties else None) or "")
 
 
@@ -112,34 +112,27 @@ def moment(said: Any) -> datetime | None:
 async def _rows(url: str | None, token: SecretStr) -> Sequence[dict[str, Any]]:
     """Read what a stream has now; one that goes on is left when it says no more."""
     found: list[dict[str, Any]] = []
-    with anyio.move_on_after(_SILENCE_SECONDS):
-        async for line in _stream(url or "", token):
-            try:
-                row = json.loads(line)
-            except ValueError:
-                continue
-            found += [row] if isinstance(row, dict) else []
-            if len(found) >= TAIL:
-                break
-    return found
-
-
-async def _stream(url: str, token: SecretStr) -> AsyncIterator[str]:
     headers = {"Authorization": f"Bearer {token.get_secret_value()}"}
     params = {"follow": "false", "tailLines": str(TAIL), "output": "json"}
     try:
-        async with (
-            httpx2.AsyncClient(timeout=READ_SECONDS, verify=trusted()) as client,
-            client.stream("GET", url, params=params, headers=headers) as reply,
-        ):
-            if not reply.is_success:
-                await reply.aread()
-                raise _refused(reply)
-            async for line in reply.aiter_lines():
-                yield line
+        with anyio.move_on_after(_SILENCE_SECONDS):
+            async with (
+                httpx2.AsyncClient(timeout=READ_SECONDS, verify=trusted()) as client,
+                client.stream("GET", url or "", params=params, headers=headers) as reply,
+            ):
+                if not reply.is_success:
+                    await reply.aread()
+                    raise _refused(reply)
+                async for line in reply.aiter_lines():
+                    with suppress(ValueError):
+                        row = json.loads(line)
+                        found += [row] if isinstance(row, dict) else []
+                    if len(found) >= TAIL:
+                        break
     except httpx2.HTTPError as exc:
         words = str(exc) or type(exc).__name__
         raise CloudUnavailable("The log stream cannot be read.", cause=words, fix=_AGAIN) from exc
+    return found
 
 
 def _refused(reply: httpx2.Response) -> CloudError:
@@ -225,7 +218,7 @@ async def place_of(site: Site, app: ContainerApp) -> Place:
     client = await site.clients.apps()
     full = str(app.environment_id or app.managed_environment_id or "")
     name = full.rpartition("/")[2] or site.ground.environment
-    group = full.split("/")[4] if full.count("/") > 4 else site.clients.group
+    group = full.split("/")[4] if full.count("/") > 4 else site.ground.resource_group
     with strictly(f"look at the environment {name}"):
         environment = await client.managed_environments.get(group, name, **reading())
     kept = environment.app_logs_configuration
@@ -313,72 +306,6 @@ _TICK: Final = timedelta(microseconds=1)
 """What the SDK reads of a moment; Log Analytics itself knows tenths of it."""
 _START: Final = datetime.min.replace(tzinfo=UTC)
 _AT: Final = attrgetter("at")
-
-
-class _Buffer:
-    """Lines that were read and not yet given, oldest first."""
-
-    over = True
-    """Whether nothing older will come to them."""
-
-    def __init__(self, lines: Sequence[Line] = ()) -> None:
-        self.ahead = lines
-
-    @property
-    def known(self) -> datetime:
-        """Back to when nothing is missing any more."""
-        return _START if self.over else self.ahead[0].at
-
-    def take(self, since: datetime = _START) -> Sequence[Line]:
-        """Return what is as new as that, and forget it."""
-        taken = [line for line in self.ahead if line.at >= since]
-        self.ahead = self.ahead[: len(self.ahead) - len(taken)]
-        return taken
-
-
-class _Table(_Buffer):
-    """One table on the way back through time; `fresh` leaves out what was given before."""
-
-    over = False
-
-    def __init__(
-        self,
-        ask: Callable[[Wanted, int], Awaitable[Kept]],
-        wanted: Wanted,
-        fresh: Callable[[Sequence[Line]], Sequence[Line]],
-    ) -> None:
-        super().__init__()
-        self._ask, self._wanted, self._fresh = ask, wanted, fresh
-        self._rows = PAGE_ROWS
-
-    async def fill(self) -> None:
-        """Ask until there is something to take, or nothing older."""
-        while not self.ahead and not self.over:
-            try:
-                kept = await self._ask(self._wanted, self._rows)
-            except NoTable as exc:
-                note(f"{exc.summary} What the live streams still have is all that there is.")
-                kept = Kept((), all_rows=True)
-            self.ahead = self._fresh(self._chosen(kept))
-
-    def _chosen(self, kept: Kept) -> Sequence[Line]:
-        """Leave lines of the oldest moment for the next question: there may be more of them."""
-        self.over = kept.all_rows or not kept.lines
-        if self.over:
-            return kept.lines
-        oldest = kept.lines[0].at
-        newer = [line for line in kept.lines if line.at > oldest]
-        if newer:
-            self._wanted, self._rows = self._wanted._replace(before=oldest + _TICK), PAGE_ROWS
-            return newer
-        if kept.whole and self._rows < _MOST_ROWS:
-            self._rows *= 10
-            return ()
-        note(f"Log Analytics has more lines of {oldest:%F %T} than it gives at once.")
-        self._wanted, self._rows = self._wanted._replace(before=oldest), PAGE_ROWS
-        return kept.lines
-
-
 _KEPT: Final = timedelta(days=30)
 """Log Analytics keeps lines as long where nobody has said otherwise."""
 _BEFORE: Final = timedelta(minutes=1)
@@ -426,66 +353,6 @@ async def log_pages(site: Site, name: str, query: LogQuery) -> AsyncGenerator[Se
                 yield lines
 
 
-class _Live(NamedTuple):
-    """Lines of the streams."""
-
-    console: Sequence[Line] = ()
-    events: Sequence[Line] = ()
-
-
-async def _pages(
-    site: Site, app: ContainerApp, query: LogQuery, live: _Live
-) -> AsyncGenerator[Sequence[Line], None]:
-    """Return pages that may hold more than is asked for: a stream cannot be asked for less.
-
-    Events of long ago belong between kept lines of that time.
-    """
-    first = min(map(_AT, live.console), default=None)
-    shown = sorted([*live.console, *live.events], key=_AT)
-    now = [line for line in shown if first is not None and line.at >= first]
-    held = _Buffer(shown[: len(shown) - len(now)])
-    yield now
-    if not live.console:
-        note("Log Analytics receives lines some minutes late: the newest may be missing.")
-    given = bool(shown)
-    try:
-        async with aclosing(_older(site, app, query, shown, held)) as older:
-            async for page in older:
-                given = True
-                yield page
-    except CloudError as exc:
-        if not given:
-            raise
-        note(f"Older lines are missing. {exc.summary} {exc.cause}".strip())
-        yield held.take()
-
-
-async def _older(
-    site: Site, app: ContainerApp, query: LogQuery, shown: Sequence[Line], held: _Buffer
-) -> AsyncGenerator[Sequence[Line], None]:
-    """Return every line that was kept, minutes late; each page oldest line first.
-
-    The lines `held` belong between them, and are still there after an error.
-    """
-    now = datetime.now(UTC)
-    begin = query.since or max(created_at(app, now), now - _KEPT)
-    wanted = Wanted(begin, max(begin, query.until or now), contains=query.contains)
-    ask = partial(_kept, site, await place_of(site, app), str(app.name))
-    fresh = _Doubles(shown).left_out
-    tables = [_Table(ask, wanted, fresh)]
-    if query.platform:
-        tables.append(_Table(ask, wanted._replace(platform=True), fresh))
-    sources = [held, *tables]
-    while True:
-        await side_by_side([one.fill for one in tables])
-        if not any(one.ahead for one in sources):
-            return
-        known = max(one.known for one in sources)
-        page = sorted((line for one in sources for line in one.take(known)), key=_AT)
-        for end in range(len(page), 0, -PAGE_ROWS):
-            yield page[max(0, end - PAGE_ROWS) : end]
-
-
 async def _app(site: Site, name: str) -> ContainerApp | None:
     """Find the app; None, and a note, where what it needs is still being made."""
     app = await find_app(site, name)
@@ -506,23 +373,11 @@ def _asked_for(query: LogQuery, lines: Iterable[Line]) -> Sequence[Line]:
     ]
 
 
-class _Doubles:
-    """The lines that a stream gave, to be known again in what was kept."""
+class _Live(NamedTuple):
+    """Lines of the streams."""
 
-    def __init__(self, shown: Sequence[Line]) -> None:
-        self._left = Counter((line.platform, line.text) for line in shown)
-        self._since = min(map(_AT, shown)) - _BEFORE if shown else None
-
-    def left_out(self, page: Sequence[Line]) -> Sequence[Line]:
-        """Return what no stream gave, of the same ones the older; the newest is to come first."""
-        return [line for line in reversed(page) if not self._seen(line)][::-1]
-
-    def _seen(self, line: Line) -> bool:
-        which = line.platform, line.text
-        if self._since is None or line.at < self._since or not self._left[which]:
-            return False
-        self._left[which] -= 1
-        return True
+    console: Sequence[Line] = ()
+    events: Sequence[Line] = ()
 
 
 async def _live(site: Site, app: ContainerApp, *, platform: bool = True) -> _Live:
@@ -534,7 +389,7 @@ async def _live(site: Site, app: ContainerApp, *, platform: bool = True) -> _Liv
         return _Live()
 
     async def events() -> Sequence[Line]:
-        return [event.line for event in await stream_events(app, token)]
+        return [event.line for event in await stream_events(app, token)] if platform else ()
 
     running = [
         partial(stream_console, replica, token)
@@ -542,9 +397,87 @@ async def _live(site: Site, app: ContainerApp, *, platform: bool = True) -> _Liv
         for replica in one.replicas
         if replica.started
     ]
-    streams: list[Callable[[], Awaitable[Sequence[Line]]]] = [*running]
-    if platform:
-        streams.append(events)
-    each = await side_by_side([partial(or_note, one, nothing) for one in streams])
-    told = each.pop() if platform else ()
+    streams: list[Callable[[], Awaitable[Sequence[Line]]]] = [events, *running]
+    told, *each = await side_by_side([partial(or_note, one, nothing) for one in streams])
     return _Live([line for one in each for line in one], told)
+
+
+async def _pages(
+    site: Site, app: ContainerApp, query: LogQuery, live: _Live
+) -> AsyncGenerator[Sequence[Line], None]:
+    """Return pages that may hold more than is asked for: a stream cannot be asked for less.
+
+    Events of long ago belong between kept lines of that time.
+    """
+    first = min(map(_AT, live.console), default=None)
+    shown = sorted([*live.console, *live.events], key=_AT)
+    now = [line for line in shown if first is not None and line.at >= first]
+    held = shown[: len(shown) - len(now)]
+    yield now
+    if not live.console:
+        note("Log Analytics receives lines some minutes late: the newest may be missing.")
+    given = bool(shown)
+    try:
+        async with aclosing(_older(site, app, query, shown, held)) as older:
+            async for page in older:
+                given = True
+                yield page
+    except CloudError as exc:
+        if not given:
+            raise
+        note(f"Older lines are missing. {exc.summary} {exc.cause}".strip())
+        yield held
+
+
+async def _older(
+    site: Site, app: ContainerApp, query: LogQuery, shown: Sequence[Line], held: list[Line]
+) -> AsyncGenerator[Sequence[Line], None]:
+    """Return every line that was kept, minutes late; each page oldest line first.
+
+    The lines `held` belong between them, and are still there after an error.
+    """
+    now = datetime.now(UTC)
+    begin = query.since or max(created_at(app, now), now - _KEPT)
+    wanted = Wanted(begin, max(begin, query.until or now), contains=query.contains)
+    place, name = await place_of(site, app), str(app.name)
+    tables, rows = [False, True] if query.platform else [False], PAGE_ROWS
+    doubles = Counter((line.platform, line.text) for line in shown)
+    alike = shown[0].at - _BEFORE if shown else now
+
+    async def ask(*, platform: bool) -> Kept:
+        try:
+            return await _kept(site, place, name, wanted._replace(platform=platform), rows)
+        except NoTable as exc:
+            tables.remove(platform)
+            note(f"{exc.summary} What the live streams still have is all that there is.")
+            return Kept((), all_rows=True)
+
+    while True:
+        kept = await side_by_side([partial(ask, platform=one) for one in tables])
+        # Of a table that has more, lines of its oldest moment may be missing.
+        edge = max(
+            (one.lines[0].at for one in kept if one.lines and not one.all_rows), default=_START
+        )
+        found = sorted((line for one in kept for line in one.lines), key=_AT)
+        page = [line for line in found if line.at > edge]
+        if page or edge is _START:
+            begin, rows, wanted = edge + _TICK, PAGE_ROWS, wanted._replace(before=edge + _TICK)
+        elif rows < _MOST_ROWS and all(one.whole for one in kept):
+            rows *= 10
+            continue
+        else:
+            note(f"Log Analytics has more lines of {edge:%F %T} than it gives at once.")
+            page = [line for line in found if line.at == edge]
+            begin, rows, wanted = edge, PAGE_ROWS, wanted._replace(before=edge)
+        fresh: list[Line] = []
+        for line in reversed(page):  # of the same ones the newest were in the streams
+            if line.at >= alike and doubles[line.platform, line.text]:
+                doubles[line.platform, line.text] -= 1
+            else:
+                fresh.append(line)
+        page = sorted([*reversed(fresh), *(line for line in held if line.at >= begin)], key=_AT)
+        held[:] = [line for line in held if line.at < begin]
+        for end in range(len(page), 0, -PAGE_ROWS):
+            yield page[max(0, end - PAGE_ROWS) : end]
+        if edge is _START:
+            return

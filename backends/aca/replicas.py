@@ -1,23 +1,185 @@
-"""Revisions and their replicas: how many run, how many may, and what they cost."""
+"""What Azure does with an app: changes under way, revisions, replicas, quotas, and the cost."""
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from functools import partial
 from math import ceil
-from typing import Any, Final, NamedTuple
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple, TypeVar
 
+import anyio
 from azure.core.exceptions import ResourceNotFoundError
-from azure.mgmt.appcontainers.models import ContainerApp, Replica, Revision, Usage
-from azure.monitor.querymetrics import MetricsQueryResult, MetricValue
+from azure.core.polling import AsyncLROPoller
+from azure.core.polling.base_polling import BadResponse, BadStatus
+from azure.mgmt.appcontainers.models import ContainerApp, Replica, Revision
+from pydantic import ValidationError
 
 from backends.aca.container import gpu_of, place_of
-from backends.aca.site import CONTAINER, Site, reading, strictly, translated
+from backends.aca.site import (
+    CONTAINER,
+    READ_SECONDS,
+    Ground,
+    Site,
+    reading,
+    strictly,
+    translated,
+    writing,
+)
 from backends.base import Quota
-from backends.common.concurrency import side_by_side
-from core.errors import ApiDisabled, CloudError
+from backends.common.concurrency import on_disk, side_by_side, write_whole
+from core.errors import ApiDisabled, CloudError, ConcurrentChange
+from core.records import NAME_PATTERN, Failure, Record
+from core.reply import note
 from planner.places import Size
 from planner.price import price
+
+T = TypeVar("T")
+
+REFUSAL_SECONDS: Final = 10.0
+"""Azure refuses soon what it refuses at all; what is still under way then goes on."""
+BUSY_SECONDS: Final = 15.0
+"""As long another change of the same app is waited out."""
+AGAIN_SECONDS: Final = 1.0
+_LOOK_SECONDS: Final = 0.5
+_UNREADABLE: Final = frozenset({401, 403, 404, 408, 429})
+"""Of a look at a change these say nothing of the change itself; nor does anything from 500 on."""
+
+ChangeKind = Literal["create_or_update", "update", "delete", "start", "stop"]
+
+
+class Change(Record):
+    """The last change of one app that Azure took; holds no secret."""
+
+    kind: ChangeKind
+    what: str
+    ground: Ground
+    token: str
+    """With it the SDK goes on where another process left off; empty once it is over."""
+    failure: Failure | None = None
+
+
+async def carry_out(
+    site: Site, name: str, kind: ChangeKind, what: str, body: ContainerApp | None = None
+) -> bool:
+    """Begin a change, write it down, and watch it for `REFUSAL_SECONDS`.
+
+    Returns whether it was seen to be over: it may go on, or nobody may see how it goes.
+    """
+    with strictly(what):
+        poller = await _begin(site, name, kind, body, **writing())
+    change = Change(kind=kind, what=what, ground=site.ground, token=poller.continuation_token())
+    _keep(site, name, change)
+    deadline = anyio.current_time() + REFUSAL_SECONDS
+    while (over := await _over(site, name, change)) is False:
+        if anyio.current_time() + _LOOK_SECONDS > deadline:
+            return False
+        await anyio.sleep(_LOOK_SECONDS)
+    return over is True
+
+
+async def patiently(attempt: Callable[[], Awaitable[T]]) -> T:
+    """Try again, for `BUSY_SECONDS`, as long as something else is being changed.
+
+    Raises:
+        ConcurrentChange: It still is.
+    """
+    deadline = anyio.current_time() + BUSY_SECONDS
+    while True:
+        try:
+            return await attempt()
+        except ConcurrentChange:
+            if anyio.current_time() + AGAIN_SECONDS > deadline:
+                raise
+        await anyio.sleep(AGAIN_SECONDS)
+
+
+async def failure_of(site: Site, name: str) -> Failure | None:
+    """Say why the last change of an app from this machine failed; None if it did not (yet)."""
+    try:
+        change = Change.model_validate_json(_path(site, name).read_bytes())
+    except (FileNotFoundError, NotADirectoryError, ValidationError):
+        return None
+    if change.ground != site.ground:  # that of another subscription, group or region
+        return None
+    if change.token:
+        try:
+            await _over(site, name, change)
+        except CloudError as exc:
+            return _failure(exc)
+    return change.failure
+
+
+def forget_change(site: Site, name: str) -> None:
+    """Let go of what is known of an app's changes: it is gone."""
+    if re.fullmatch(NAME_PATTERN, name):
+        with on_disk(site.folder):
+            _path(site, name).unlink(missing_ok=True)
+
+
+async def _over(site: Site, name: str, change: Change) -> bool | None:
+    """Look once whether a change is over, and remember how it went; None where nobody may see."""
+    try:
+        over = await _polled(site, name, change)
+    except CloudError as exc:
+        status = getattr(exc.__cause__, "status_code", None)
+        if status is None or status >= 500 or status in _UNREADABLE:  # the look failed, not it
+            note(f"Azure took it, and does not say how it goes: {change.what}. {exc.cause}".strip())
+            return None
+        _keep(site, name, change.model_copy(update={"token": "", "failure": _failure(exc)}))
+        raise
+    if over:
+        _keep(site, name, change.model_copy(update={"token": ""}))
+    return over
+
+
+async def _polled(site: Site, name: str, change: Change) -> bool:
+    """Ask once, by the SDK's own poller."""
+    with strictly(change.what):
+        # By `timeout` a poller means something else than a call.
+        limits = {name: limit for name, limit in reading().items() if name != "timeout"}
+        more = {**limits, "continuation_token": change.token}
+        poller = await _begin(site, name, change.kind, None, **more)
+        method: Any = poller.polling_method()
+        told = True
+        try:
+            if not method.finished():
+                await method.update_status()
+        except (BadStatus, BadResponse):
+            told = False
+        if not told or (method.finished() and method.status().lower() != "succeeded"):
+            with anyio.move_on_after(READ_SECONDS):
+                await poller.wait()  # which raises what Azure answered
+    return bool(method.finished())
+
+
+async def _begin(
+    site: Site, name: str, kind: ChangeKind, body: ContainerApp | None, **more: Any
+) -> AsyncLROPoller[Any]:
+    """Begin a change, or with a continuation token go on with it: then no body is sent."""
+    begin = getattr((await site.clients.apps()).container_apps, f"begin_{kind}")
+    given = (body,) if kind in {"create_or_update", "update"} else ()
+    poller: AsyncLROPoller[Any] = await begin(site.ground.resource_group, name, *given, **more)
+    return poller
+
+
+def _failure(exc: CloudError) -> Failure:
+    return Failure(code=exc.code, cause=exc.cause or exc.summary, fix=exc.fix)
+
+
+def _keep(site: Site, name: str, change: Change) -> None:
+    if site.settings.read_only:
+        return
+    path = _path(site, name)
+    with on_disk(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    write_whole(path, change.model_dump_json(exclude_defaults=True))
+
+
+def _path(site: Site, name: str) -> Path:
+    return site.folder / "changes" / f"{name}.json"
+
 
 BROKEN: Final = frozenset({"Failed", "Degraded", "ActivationFailed"})
 """Of a revision's running state, which Azure writes with more words than its SDK knows."""
@@ -76,46 +238,32 @@ class RevisionReplicas(NamedTuple):
 async def read_revisions(site: Site, name: str) -> tuple[RevisionReplicas, ...]:
     """Return every revision of a deployment with its replicas, the newest last.
 
-    One that was replaced may still hold a replica, which is billed: all of them are asked.
+    One that was replaced may still hold a replica, which is billed: all of them are asked. There
+    are none where there is no such app.
     """
-    revisions = await revisions_of(site, name)
-    replicas = await side_by_side(
-        [lambda one=one: replicas_of(site, name, str(one.name)) for one in revisions]  # type: ignore[misc]
-    )
-    found = [read_revision(one, there) for one, there in zip(revisions, replicas, strict=True)]
-    return tuple(sorted(found, key=lambda one: one.created or _EARLIEST))
+    client, group = await site.clients.apps(), site.ground.resource_group
 
-
-async def revisions_of(site: Site, name: str) -> Sequence[Revision]:
-    """Return every revision of an app, active or not; none where there is no such app."""
-    client = await site.clients.apps()
+    async def replicas(one: Revision) -> RevisionReplicas:
+        try:
+            with translated(f"list the replicas of {one.name}"):
+                found = await client.container_apps_revision_replicas.list_replicas(
+                    group, name, str(one.name), **reading()
+                )
+        except ResourceNotFoundError:
+            return _read_revision(one, ())
+        return _read_revision(one, found.value)
 
     try:
         with translated(f"list the revisions of {name}"):
-            pager = client.container_apps_revisions.list_revisions(
-                site.clients.group, name, **reading()
-            )
-            return [one async for one in pager]
+            pager = client.container_apps_revisions.list_revisions(group, name, **reading())
+            revisions = [one async for one in pager]
     except ResourceNotFoundError:
         return ()
+    found = await side_by_side([partial(replicas, one) for one in revisions])
+    return tuple(sorted(found, key=lambda one: one.created or _EARLIEST))
 
 
-async def replicas_of(site: Site, name: str, revision: str) -> Sequence[Replica]:
-    """Return the replicas of one revision; none where it is gone."""
-    client = await site.clients.apps()
-
-    try:
-        with translated(f"list the replicas of {revision}"):
-            found = await client.container_apps_revision_replicas.list_replicas(
-                site.clients.group, name, revision, **reading()
-            )
-    except ResourceNotFoundError:
-        return ()
-    return found.value
-
-
-def read_revision(revision: Revision, replicas: Sequence[Replica]) -> RevisionReplicas:
-    """Read what the SDK gives."""
+def _read_revision(revision: Revision, replicas: Sequence[Replica]) -> RevisionReplicas:
     scale = revision.template.scale if revision.template else None
     said: Mapping[str, Any] = revision.properties or {}
     seen = sorted(map(_seen, replicas), key=lambda one: one.created or _EARLIEST)
@@ -157,7 +305,7 @@ def _seen(replica: Replica) -> ReplicaState:
         ready=bool(first and first.ready),
         started=bool(first and (first.started or first.running_state == "Running")),
         restarts=(first.restart_count or 0) if first else 0,
-        details=" ".join(word for word in said if word),
+        details=" ".join(filter(None, said)),
         log_stream=(first.log_stream_endpoint or "") if first else "",
     )
 
@@ -166,112 +314,66 @@ def _moment(said: datetime | None) -> datetime | None:
     return said.astimezone(UTC) if said else None
 
 
-_SERVERLESS: Final = "consumption"
-"""In the names of quotas that count here; the others are of GPUs hired by the month.
-Source: answers in public projects' notes, read 2026-11."""
-ENVIRONMENTS: Final = "managedenvironmentcount"
-"""How the name of the quota of environments in a region ends, in lower case."""
-_NO_ENVIRONMENT: Final = "There is no environment yet, so its own limit is not known."
-
-
-class QuotaUse(NamedTuple):
-    """One reading."""
-
-    name: str
-    limit: float
-    in_use: float
-
-
 async def read_quotas(site: Site) -> Sequence[Quota]:
     """Return the region's quota and the environment's, the one with the least room first.
 
     What cannot be read has no limit and says why, and stands last.
     """
     _named = site.clients.subscription
-    region = f"Azure names no quota of these GPUs in {site.clients.region}, which is not 0."
-    own = f"The environment {site.ground.environment} names no quota of these GPUs."
-    found = await side_by_side(
-        [
-            partial(_quota, site, partial(read_region, site), region),
-            partial(_quota, site, partial(read_environment, site), own),
-        ]
-    )
-    return sorted(found, key=_room)
-
-
-async def read_region(site: Site) -> list[QuotaUse]:
-    """Read everything that is counted in the region."""
-    client, found = await site.clients.apps(), list[QuotaUse]()
-    try:
-        with translated(f"read the quotas of {site.clients.region}"):
-            async for usage in client.usages.list(site.clients.region, **reading()):
-                found.append(_used(usage))
-    except ResourceNotFoundError:
-        return []
-    return found
-
-
-async def read_environment(site: Site) -> list[QuotaUse] | None:
-    """Read everything that is counted in the environment; None where there is none."""
     client, ground = await site.clients.apps(), site.ground
-    usages, found = client.managed_environment_usages, list[QuotaUse]()
+    own = (ground.resource_group, ground.environment)
+    asked = (
+        (
+            partial(client.usages.list, ground.region),
+            f"the quotas of {ground.region}",
+            "is not known to Azure.",
+        ),
+        (
+            partial(client.managed_environment_usages.list, *own),
+            f"the quotas of the environment {ground.environment}",
+            "is not there yet: its own limit is not known.",
+        ),
+    )
+    found = await side_by_side([partial(_read_quota, site, *each) for each in asked])
+
+    def room(quota: Quota) -> float:
+        return float("inf") if quota.limit is None else quota.limit - (quota.in_use or 0)
+
+    return sorted(found, key=room)
+
+
+async def _read_quota(site: Site, pages: Callable[..., Any], what: str, absent: str) -> Quota:
+    """Read the quota of the target's GPU, hired by the second; others are hired by the month.
+
+    Source of the names: answers in public projects' notes, read 2026-11.
+    """
+    ending, found = f"{gpu_of(site.target).quota}gpus".lower(), None
+    where = what.removeprefix("the quotas of ")
+    detail = f"Azure names no quota of these GPUs in {where}, which is not 0."
     try:
-        with translated(f"read the quotas of the environment {ground.environment}"):
-            pages = usages.list(ground.resource_group, ground.environment, **reading())
-            async for usage in pages:
-                found.append(_used(usage))
+        with translated(f"read {what}"):
+            async for one in pages(**reading()):
+                name = (one.name.value if one.name else "") or ""
+                if "consumption" in name.lower() and name.lower().endswith(ending):
+                    found, detail = (name, one.limit, one.current_value), ""
+                    break
     except ResourceNotFoundError:
-        return None
-    return found
-
-
-def _used(usage: Usage) -> QuotaUse:
-    name = usage.name.value if usage.name else ""
-    return QuotaUse(name or "", usage.limit, usage.current_value)
-
-
-async def _quota(
-    site: Site, look: Callable[[], Awaitable[list[QuotaUse] | None]], missing: str
-) -> Quota:
-    try:
-        usages = await look()
+        detail = f"{where[:1].upper()}{where[1:]} {absent}"
     except ApiDisabled:
-        return _row(site, None, "Microsoft.App is not registered yet: setup_target does it.")
+        detail = "Microsoft.App is not registered yet: setup_target does it."
     except CloudError as exc:
-        return _row(site, None, f"{exc.summary} {exc.cause}".strip())
-    if usages is None:
-        return _row(site, None, _NO_ENVIRONMENT)
-    ours = next((one for one in usages if _counts(site, one.name)), None)
-    return _row(site, ours, "" if ours else missing)
-
-
-def _counts(site: Site, name: str) -> bool:
-    """Whether a quota is that of the target's GPU, hired by the second."""
-    lower, gpu = name.lower(), gpu_of(site.target).quota.lower()
-    return _SERVERLESS in lower and lower.endswith(f"{gpu}gpus")
-
-
-def _row(site: Site, used: QuotaUse | None, detail: str) -> Quota:
+        detail = f"{exc.summary} {exc.cause}".strip()
+    name, limit, in_use = found or ("", None, None)
     return Quota(
-        quota=used.name if used else "",
-        region=site.clients.region,
+        quota=name,
+        region=site.ground.region,
         accelerator=site.target.accelerator or "",
-        limit=used.limit if used else None,
-        in_use=used.in_use if used else None,
+        limit=limit,
+        in_use=in_use,
         detail=detail,
     )
 
 
-def _room(quota: Quota) -> float:
-    """Return how many are left; without end where it is not known."""
-    return float("inf") if quota.limit is None else quota.limit - (quota.in_use or 0)
-
-
-_NAMESPACE: Final = "Microsoft.App/containerApps"
-_METRIC: Final = "Replicas"
-_EACH: Final = "revisionName eq '*'"
-"""Without it, Azure gives the mean of all revisions in place of their sum."""
-_MOST_REVISIONS: Final = 100
 _KEPT: Final = timedelta(days=92)
 """Azure Monitor keeps its figures for 93 days."""
 _GRAINS: Final = (
@@ -317,43 +419,33 @@ def size_of(app: ContainerApp) -> Size | None:
 async def usd_so_far(
     site: Site, app: ContainerApp, created: datetime, now: datetime
 ) -> float | None:
-    """Return what its replicas cost since it was made, some minutes late."""
-    hourly = usd_per_hour(site, app)
+    """Return what its replicas, of every revision, cost since it was made; some minutes late."""
+    hourly, begin = usd_per_hour(site, app), max(created, now - _KEPT)
     if hourly is None:
         return None
-    hours = await replica_hours(site, str(app.name), max(created, now - _KEPT), now)
-    return round(hours * hourly, 4)
-
-
-async def replica_hours(site: Site, name: str, begin: datetime, end: datetime) -> float:
-    """Return how long replicas ran, those of every revision together."""
-    grain = next((grain for span, grain in _GRAINS if end - begin <= span), _GRAINS[-1][1])
+    grain = next((grain for span, grain in _GRAINS if now - begin <= span), _GRAINS[-1][1])
     client = await site.clients.metrics()
     with strictly("read how many replicas ran"):
         found = await client.query_resources(
-            resource_ids=[site.ground.app_id(name)],
-            metric_namespace=_NAMESPACE,
-            metric_names=[_METRIC],
-            timespan=(begin, end),
+            resource_ids=[site.ground.app_id(str(app.name))],
+            metric_namespace="Microsoft.App/containerApps",
+            metric_names=["Replicas"],
+            timespan=(begin, now),
             granularity=grain,
             aggregations=["average", "maximum"],
-            filter=_EACH,
-            max_results=_MOST_REVISIONS,
+            # Without it, Azure gives the mean of all revisions in place of their sum.
+            filter="revisionName eq '*'",
+            max_results=100,
             **reading(),
         )
-    hours = grain.total_seconds() / 3600
-    return sum(map(_replicas, _points(found))) * hours
-
-
-def _points(found: Sequence[MetricsQueryResult]) -> Iterable[MetricValue]:
-    return (
+    points = (
         point
         for result in found
         for metric in result.metrics
         for series in metric.timeseries
         for point in series.data
     )
-
-
-def _replicas(point: MetricValue) -> float:
-    return point.average if point.average is not None else point.maximum or 0.0
+    ran = sum(
+        point.average if point.average is not None else point.maximum or 0.0 for point in points
+    )
+    return round(ran * grain.total_seconds() / 3600 * hourly, 4)

@@ -12,41 +12,42 @@ import anyio
 from azure.core.exceptions import ResourceNotFoundError
 from azure.keyvault.secrets import KeyVaultSecret
 from azure.mgmt.keyvault import models
-from azure.mgmt.keyvault.models import Vault, VaultCheckNameAvailabilityParameters
+from azure.mgmt.keyvault.aio import KeyVaultManagementClient
+from azure.mgmt.keyvault.models import Vault
 from pydantic import SecretStr
 
-from backends.aca import identity
-from backends.aca.identity import Grant, find_assignment, grant, is_granted
-from backends.aca.resources import (
-    EFFECT,
-    OURS,
-    TAGS,
-    TEXT,
-    body,
-    create_unless_there,
-    here,
-    or_none,
-    provisioned,
-    unless,
-    was_made_here,
-)
+from backends.aca.ground import Grant, find_assignment, find_identity, grant, identity, is_granted
 from backends.aca.site import (
+    DEPLOYMENT_TAG,
+    EFFECT,
     GROUP_TAG,
     HF_SECRET,
     MANAGED_BY,
+    OURS,
     REGISTRY_SECRET,
-    UNSURE,
+    SETUP,
+    TAGS,
+    TEXT,
+    Kind,
     Site,
+    create_unless_there,
+    find,
+    here,
+    is_ours,
     key_secret,
+    or_none,
+    provisioned,
     reading,
+    resource,
     strictly,
     translated,
+    unless,
     writing,
 )
 from backends.base import KeptSecret
 from backends.common.preflight import Answer, Question
 from backends.container import as_assignments
-from backends.lifecycle import Resource, Status
+from backends.lifecycle import UNSURE, Resource, Status
 from core.errors import (
     CloudError,
     CloudRefused,
@@ -61,6 +62,7 @@ from core.errors import (
 )
 from core.reply import note
 
+_VAULT: Final = Kind(KeyVaultManagementClient, "vaults", delete="delete")
 _ADMINISTRATOR: Final = "00482a5a-887f-4fb3-b363-3b7fe8e74483"
 """Key Vault Administrator."""
 KEEPS_SECRETS: Final = Grant(
@@ -77,37 +79,37 @@ DELETED_DAYS: Final = 7
 """The least that a vault keeps what was deleted: its name is taken for so long."""
 EFFECT_TIME: Final = timedelta(minutes=15)
 """Azure says that a role takes effect within ten minutes."""
-_NAME: Final = "Set AZURE_KEYVAULT_NAME to another name"
-_TENANT: Final = "TENANT_ID"
 
 
 def base(site: Site) -> Iterator[Resource]:
     """Return the identity of apps, the vault, who may read and keep its secrets, and its answer."""
-    scope = site.ground.vault_id
-    yield identity.identity(site)
+    yield identity(site)
     yield vault(site)
-    yield grant(site, READS_SECRETS, scope, to="apps", after="vault")
-    yield grant(site, KEEPS_SECRETS, scope, to="you", after="vault")
+    yield _reads(site)
+    yield _keeps(site)
     yield answer(site)
 
 
-async def address(site: Site) -> str:
-    """Return where the vault answers."""
-    return await site.clients.vault_url()
+def _reads(site: Site) -> Resource:
+    return grant(site, READS_SECRETS, site.ground.vault_id, to="apps", after="vault")
+
+
+def _keeps(site: Site) -> Resource:
+    return grant(site, KEEPS_SECRETS, site.ground.vault_id, to="you", after="vault")
 
 
 async def find_vault(site: Site) -> Vault | None:
     """Return the vault, None if the group has none of that name."""
-    client, ground = await site.clients.vaults(), site.ground
-    asked = client.vaults.get(ground.resource_group, ground.vault, **reading())
-    return await or_none("look for the vault", asked)
+    names = site.ground.resource_group, site.ground.vault
+    found: Vault | None = await find(site, _VAULT, "the vault", *names)
+    return found
 
 
 def vault_status(found: Vault) -> Status:
     """Say whether it is there and lets roles decide who may read it."""
     if not found.properties.enable_rbac_authorization:
         return Status.STALE
-    now = provisioned(found.properties.provisioning_state)
+    now = provisioned(found)
     return Status.PENDING if now is Status.FAILED else now
 
 
@@ -129,24 +131,19 @@ def vault_of(site: Site, tenant_id: str, *, recover: bool = False) -> Any:
 def vault(site: Site) -> Resource:
     """Return the Key Vault, which other deployments of the group share."""
     ground = site.ground
-
-    async def delete() -> None:
-        client = (await site.clients.vaults()).vaults
-        with strictly(f"delete the vault {ground.vault}"):
-            await client.delete(ground.resource_group, ground.vault, **writing())
-
     named = ("--name", ground.vault, *here(ground))
     kept = ("--enable-rbac-authorization", "true", "--retention-days", str(DELETED_DAYS))
-    return Resource(
+    return resource(
+        site,
+        _VAULT,
+        f"the Key Vault {ground.vault}, read by roles",
+        (ground.resource_group, ground.vault),
+        vault_of(site, "TENANT_ID"),
         name="vault",
-        title=f"the Key Vault {ground.vault}, read by roles",
-        body=body(ground.vault_id, vault_of(site, _TENANT)),
-        get=partial(find_vault, site),
+        path=ground.vault_id,
         put=partial(_put_vault, site),
-        delete=delete,
         after=("identity",),
         status=vault_status,
-        scope="shared",
         command=create_unless_there("keyvault", named, "--location", ground.region, *kept, *TAGS),
     )
 
@@ -161,52 +158,30 @@ async def _put_vault(site: Site) -> None:
     if found := await find_vault(site):
         if vault_status(found) is not Status.STALE:
             return  # another server has made it meanwhile
-        raise CloudRefused(
-            f"The vault {ground.vault} goes by access policies, not by roles.", fix=by_roles(site)
-        )
-    known = await identity.find_identity(site)
+        said = f"The vault {ground.vault} goes by access policies, not by roles."
+        raise CloudRefused(said, fix=by_roles(site))
+    known = await find_identity(site)
     tenant = (known.tenant_id if known else None) or ""
     wanted = vault_of(site, tenant, recover=await _is_deleted(site))
-    client = (await site.clients.vaults()).vaults
-    try:
-        with strictly(f"make the vault {ground.vault}"):
-            await client.begin_create_or_update(
-                ground.resource_group, ground.vault, wanted, **writing()
-            )
-    except ConcurrentChange as exc:
-        is_free, words = await _name_problem(site)
-        if is_free or await find_vault(site):
-            raise
-        raise CloudRefused(
-            f"The name of the vault {ground.vault} is taken, by whomever in the world.",
-            cause=words,
-            fix=f"{_NAME}, or bring yours into {ground.resource_group}.",
-        ) from exc
+    make = await _VAULT.call(site, _VAULT.put)
+    with strictly(f"make the vault {ground.vault}"):
+        await make(ground.resource_group, ground.vault, wanted, **writing())
 
 
 def by_roles(site: Site) -> str:
     """Return what to do about a vault that goes by access policies."""
     update = ("az", "keyvault", "update", "--name", site.ground.vault, *here(site.ground))
     command = shlex.join((*update, "--enable-rbac-authorization", "true"))
-    return f"`{command}`, which ends its policies. Or: {_NAME}."
-
-
-async def _name_problem(site: Site) -> tuple[bool, str]:
-    """Say whether the vault's name can be taken, and Azure's words if it cannot."""
-    client, name = await site.clients.vaults(), site.ground.vault
-    asked = VaultCheckNameAvailabilityParameters(name=name)
-    with strictly(f"see whether the name {name} is free"):
-        said = await client.vaults.check_name_availability(asked, **reading())
-    return bool(said.name_available), said.message or ""
+    return f"`{command}`, which ends its policies. Or: Set AZURE_KEYVAULT_NAME to another name."
 
 
 async def _is_deleted(site: Site) -> bool:
     """Whether a vault of ours with that name was deleted, and can be had back."""
-    client, ground = await site.clients.vaults(), site.ground
-    asked = client.vaults.get_deleted(ground.vault, ground.region, **reading())
+    look, ground = await _VAULT.call(site, "get_deleted"), site.ground
+    asked = look(ground.vault, ground.region, **reading())
     found = await or_none("look for a deleted vault", asked)
     whose = (found.properties.vault_id if found and found.properties else None) or ""
-    return whose.lower() == ground.vault_id.lower()
+    return bool(whose.lower() == ground.vault_id.lower())
 
 
 def answer(site: Site) -> Resource:
@@ -250,41 +225,28 @@ def questions(site: Site) -> Iterator[Question]:
     yield Question(f"The Key Vault {site.ground.vault} answers you", partial(_vault_answer, site))
 
     async def apps() -> Answer:
-        who = site.ground.identity
-        if await apps_may_read(site):
-            return Answer(passed=True, detail=f"As {who}, by its role.")
-        return Answer(passed=True, detail=f"{who} will be given the role for it.")
+        may, who = await is_granted(_reads(site)), site.ground.identity
+        said = f"As {who}, by its role." if may else f"{who} will be given the role for it."
+        return Answer(passed=True, detail=said)
 
     yield Question("Apps may read the vault", apps)
 
 
 async def _vault_answer(site: Site) -> Answer:
-    found = await find_vault(site)
+    found, title = await find_vault(site), KEEPS_SECRETS.title
     if found is None:
-        if await _is_deleted(site):
-            return Answer(passed=True, detail="It was deleted, and will be brought back.")
-        is_free, words = await _name_problem(site)
-        if is_free:
-            return Answer(passed=True, detail="It will be made; its name is free in the world.")
-        return Answer(passed=False, detail=words or "Its name is taken.", fix=f"{_NAME}.")
+        again = "It was deleted, and will be brought back."
+        return Answer(passed=True, detail=again if await _is_deleted(site) else "It will be made.")
     if not found.properties.enable_rbac_authorization:
         detail = "It goes by access policies, not by roles."
         return Answer(passed=False, detail=detail, fix=by_roles(site))
     if await does_answer(site):
         return Answer(passed=True, detail="It does.")
-    title = KEEPS_SECRETS.title
-    if await is_granted(grant(site, KEEPS_SECRETS, site.ground.vault_id, to="you", after="vault")):
+    if await is_granted(_keeps(site)):
         return Answer(passed=None, detail=f"You have the role {title}; it takes minutes to count.")
     return Answer(passed=True, detail=f"You will be given the role {title}; it takes minutes.")
 
 
-async def apps_may_read(site: Site) -> bool:
-    """Whether the identity that apps run as is seen to be allowed to read."""
-    scope = site.ground.vault_id
-    return await is_granted(grant(site, READS_SECRETS, scope, to="apps", after="vault"))
-
-
-_KEY_BYTES: Final = 32
 _SETTLES_SECONDS: Final = 8.0
 """A vault takes a few seconds to delete or to recover a secret; its name is taken meanwhile."""
 _LOOK_SECONDS: Final = 1.0
@@ -301,23 +263,22 @@ def key(site: Site, deployment: str, since: datetime | None = None) -> Resource:
     `since` is when the deployment was asked for: for a while after, a role may not count yet.
     """
     name = key_secret(deployment)
+    tags = {DEPLOYMENT_TAG: deployment, GROUP_TAG: site.ground.owner}
 
     async def put() -> None:
-        value = random.token_urlsafe(_KEY_BYTES)
         try:
-            await _set(site, name, value, site.ground.key_tags(deployment))
+            await _set(site, name, random.token_urlsafe(32), tags)
         except PermissionDenied:
             if since is None or datetime.now(UTC) - since > EFFECT_TIME:
                 raise
 
-    made = r"openssl rand -hex 32 | tr -d '\n'"
     return _resource(
         site,
         name,
         f"its key (secret {name})",
         put=put,
-        made=made,
-        tags=site.ground.key_tags(deployment),
+        made=r"openssl rand -hex 32 | tr -d '\n'",
+        tags=tags,
         is_ours=lambda found: found is UNSEEN or _is_ours(site, found),
         delete=partial(remove, site, name),
         scope="deployment",
@@ -333,9 +294,8 @@ def hub_token(site: Site, *, renew: bool = False) -> Resource:
 def registry_password(site: Site) -> Resource:
     """Return the password of the registry's account, as the settings have it."""
     title = f"the secret {REGISTRY_SECRET} with your REGISTRY_PASSWORD"
-    return _of_the_settings(
-        site, REGISTRY_SECRET, site.settings.registry_password, title, renew=True
-    )
+    said = site.settings.registry_password
+    return _of_the_settings(site, REGISTRY_SECRET, said, title, renew=True)
 
 
 def _of_the_settings(
@@ -355,13 +315,12 @@ def _of_the_settings(
 
 def left(site: Site, name: str) -> Resource:
     """Return a secret that stays, for other deployments may read it."""
-    deleted = ("az", *_KEPT, "delete", *_named(site, name))
     return Resource(
         name=name,
         title=f"the secret {name} in the vault {site.ground.vault}",
         get=partial(_get, site, name),
         scope="shared",
-        how_to_remove=shlex.join(deleted),
+        how_to_remove=shlex.join(("az", *_KEPT, "delete", *_named(site, name))),
     )
 
 
@@ -371,9 +330,9 @@ def left_base(site: Site) -> tuple[Resource, ...]:
         vault(site),
         title=f"the vault {site.ground.vault} with all secrets (its name stays taken, and it can be"
         " recovered for as long as it says; at no cost)",
-        is_ours=was_made_here,
+        is_ours=is_ours,
     )
-    return (kept, replace(identity.identity(site), is_ours=was_made_here))
+    return (kept, replace(identity(site), is_ours=is_ours))
 
 
 def _resource(
@@ -389,7 +348,6 @@ def _resource(
     """Return a secret; `made` writes its value in a shell, through a pipe and into no argument."""
     given = ("--file", "/dev/stdin", "--encoding", "utf-8", "--output", "none", *TAGS)
     kept = (*_KEPT, "set", *_named(site, name), *given, *as_assignments(tags or {}))
-    command = unless((*_KEPT, "show", *_named(site, name)), f"{made} | {shlex.join(('az', *kept))}")
     address = f"https://{site.ground.vault}.vault.azure.net/secrets/{name}"
     return Resource(
         name=name,
@@ -399,7 +357,9 @@ def _resource(
         put=put,
         after=("answer",),
         phase=EFFECT,
-        command=command,
+        command=unless(
+            (*_KEPT, "show", *_named(site, name)), f"{made} | {shlex.join(('az', *kept))}"
+        ),
         **{"scope": "shared", **more},
     )
 
@@ -417,11 +377,10 @@ async def _get(site: Site, name: str) -> Any:
 
 def owned_key(site: Site, deployment: str, app_is_there: Callable[[], Awaitable[bool]]) -> Resource:
     """Return a deployment's key as what goes with it; what is not known of it keeps no app."""
-    whole, name = key(site, deployment), key_secret(deployment)
 
     async def get() -> Any:
         try:
-            return await _seen(site, name)
+            return await _seen(site, key_secret(deployment))
         except NoVault:
             return None
         except CloudError as exc:
@@ -435,7 +394,7 @@ def owned_key(site: Site, deployment: str, app_is_there: Callable[[], Awaitable[
             )
             return None
 
-    return replace(whole, get=get)
+    return replace(key(site, deployment), get=get)
 
 
 async def keep(site: Site, name: str, value: SecretStr) -> KeptSecret:
@@ -460,7 +419,7 @@ async def keep(site: Site, name: str, value: SecretStr) -> KeptSecret:
         there = await _set(site, name, text, {})
     readers: tuple[str, ...] = ()
     try:
-        readers = (site.ground.identity,) if await apps_may_read(site) else ()
+        readers = (site.ground.identity,) if await is_granted(_reads(site)) else ()
     except CloudError as exc:
         note(f"Whether apps may read it is not known: {exc.summary} {exc.cause}".strip())
     return KeptSecret(name=name, version=str(there.properties.version), readable_by=readers)
@@ -501,7 +460,7 @@ async def remove(site: Site, name: str) -> bool:
         return False
     client = await site.clients.secrets()
     try:
-        await _settled(f"delete the secret {name}", lambda: client.delete_secret(name, **writing()))
+        await _settled(f"delete the secret {name}", client.delete_secret(name, **writing()))
     except (CloudRefused, *UNSURE):  # it may be gone all the same
         if await _seen(site, name) is not None:
             raise
@@ -518,12 +477,12 @@ async def remove(site: Site, name: str) -> bool:
 
 async def _set(site: Site, name: str, text: str, tags: Mapping[str, str]) -> KeyVaultSecret:
     """Make a version; a secret of that name that was deleted is recovered first."""
-    client, own = await site.clients.secrets(), {"managed-by": MANAGED_BY, **tags}
+    client = await site.clients.secrets()
     deadline = anyio.current_time() + _SETTLES_SECONDS
     while True:
         try:
             with strictly(f"keep the secret {name}"):
-                return await client.set_secret(name, text, tags=own, **writing())
+                return await client.set_secret(name, text, tags={**OURS, **tags}, **writing())
         except ConcurrentChange:
             if anyio.current_time() > deadline:
                 raise
@@ -541,14 +500,14 @@ async def _recovered(site: Site, name: str) -> bool:
     client, what = await site.clients.secrets(), f"recover the secret {name}"
     if await or_none(what, client.get_deleted_secret(name, **reading())) is None:
         return False
-    await _settled(what, lambda: client.recover_deleted_secret(name, **writing()))
+    await _settled(what, client.recover_deleted_secret(name, **writing()))
     return True
 
 
-async def _settled(what: str, work: Callable[[], Awaitable[object]]) -> None:
+async def _settled(what: str, work: Awaitable[object]) -> None:
     """Do what the vault needs some seconds for, which its client waits for without an end."""
     with anyio.move_on_after(_SETTLES_SECONDS) as scope, strictly(what):
-        await work()
+        await work
     if scope.cancelled_caught:
         raise CloudTimeout(
             f"The vault was not done within {_SETTLES_SECONDS:.0f} s: {what}.",
@@ -565,10 +524,7 @@ async def _seen(site: Site, name: str) -> KeyVaultSecret | None:
         return None
     except CloudUnavailable:
         if await find_vault(site) is None:  # its address leads nowhere then
-            raise NoVault(
-                f"There is no vault {site.ground.vault} yet.",
-                fix="Call setup_target (make setup), which makes what the target needs.",
-            ) from None
+            raise NoVault(f"There is no vault {site.ground.vault} yet.", fix=SETUP) from None
         raise
 
 

@@ -1,19 +1,21 @@
-"""What every part of the backend is handed: names, clients, login, errors and the target."""
+"""One target on Azure: names, errors, clients, and how its resources are looked at and made."""
 
 import base64
 import hashlib
 import json
 import logging
 import re
+import shlex
 import ssl
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, NamedTuple, Self, TypeVar
 
 import aiohttp
 import anyio
@@ -34,19 +36,13 @@ from azure.core.pipeline.transport import AioHttpTransport
 from azure.identity.aio import DefaultAzureCredential
 from azure.keyvault.secrets.aio import SecretClient
 from azure.mgmt.appcontainers.aio import ContainerAppsAPIClient
-from azure.mgmt.authorization.v2022_04_01.aio import AuthorizationManagementClient
-from azure.mgmt.keyvault.aio import KeyVaultManagementClient
-from azure.mgmt.loganalytics.aio import LogAnalyticsManagementClient
-from azure.mgmt.msi.v2024_11_30.aio import ManagedServiceIdentityClient
-from azure.mgmt.resource.resources.aio import ResourceManagementClient
-from azure.mgmt.storage.aio import StorageManagementClient
 from azure.monitor.query.aio import LogsQueryClient
 from azure.monitor.querymetrics.aio import MetricsClient
 from azure.storage.blob.aio import BlobServiceClient
 from azure.storage.fileshare.aio import ShareServiceClient
 
 from backends.base import World
-from backends.lifecycle import Pending, PendingStore
+from backends.lifecycle import Pending, PendingStore, Resource, Status
 from core.errors import (
     ApiDisabled,
     CloudError,
@@ -63,8 +59,11 @@ from core.errors import (
 from core.records import Record, Target
 from core.settings import AzurePlane, Settings
 
+T = TypeVar("T")
 MANAGED_BY: Final = "vllm-devops-agent"
 """The value of the tag `managed-by` on everything that is made here."""
+MANAGED_TAG: Final = "managed-by"
+OURS: Final = {MANAGED_TAG: MANAGED_BY}
 TARGET_TAG: Final = "vllm-devops-target"
 SPEC_TAG: Final = "vllm-devops-spec"
 """Its value is the spec's fingerprint."""
@@ -91,6 +90,14 @@ NO_SUBSCRIPTION: Final = "SUBSCRIPTION_ID"
 REHEARSED_SUBSCRIPTION: Final = "00000000-0000-4000-8000-000000000000"
 DEFAULT_REGION: Final = "swedencentral"
 
+REGISTERING: Final = "registering providers"
+ENVIRONMENT: Final = "creating the environment"
+EFFECT: Final = "waiting for access to take effect"
+PREPARING: Final = "preparing"
+"""Group, workspace, identity, secrets and storage: each takes seconds."""
+PHASES: Final = frozenset({REGISTERING, ENVIRONMENT, EFFECT, PREPARING})
+"""Everything that a deployment may wait for before it has an app."""
+
 
 class Ground(Record):
     """What every deployment of a target stands on; made once, by the set-up."""
@@ -110,46 +117,38 @@ class Ground(Record):
         """The resource group's full id."""
         return f"/subscriptions/{self.subscription}/resourceGroups/{self.resource_group}"
 
+    def id_of(self, kind: str, name: str) -> str:
+        """Return the full id of something in the group; `kind` is Azure's own."""
+        return f"{self.group_id}/providers/{kind}/{name}"
+
     @property
     def environment_id(self) -> str:
         """The managed environment's full id."""
-        return f"{self.group_id}/providers/Microsoft.App/managedEnvironments/{self.environment}"
+        return self.id_of("Microsoft.App/managedEnvironments", self.environment)
 
     @property
     def identity_id(self) -> str:
         """The identity's full id."""
-        kind = "Microsoft.ManagedIdentity/userAssignedIdentities"
-        return f"{self.group_id}/providers/{kind}/{self.identity}"
+        return self.id_of("Microsoft.ManagedIdentity/userAssignedIdentities", self.identity)
 
     @property
     def vault_id(self) -> str:
         """The vault's full id."""
-        return f"{self.group_id}/providers/Microsoft.KeyVault/vaults/{self.vault}"
+        return self.id_of("Microsoft.KeyVault/vaults", self.vault)
 
     @property
     def storage_id(self) -> str:
         """The storage account's full id."""
-        kind = "Microsoft.Storage/storageAccounts"
-        return f"{self.group_id}/providers/{kind}/{self.storage_account}"
-
-    @property
-    def workspace_id(self) -> str:
-        """The workspace's full id."""
-        kind = "Microsoft.OperationalInsights/workspaces"
-        return f"{self.group_id}/providers/{kind}/{self.workspace}"
+        return self.id_of("Microsoft.Storage/storageAccounts", self.storage_account)
 
     @property
     def owner(self) -> str:
         """Whose secrets are meant in a vault of several groups."""
         return f"{self.subscription}/{self.resource_group}"
 
-    def key_tags(self, deployment: str) -> dict[str, str]:
-        """Return the tags of a deployment's key, beside the one that everything has."""
-        return {DEPLOYMENT_TAG: deployment, GROUP_TAG: self.owner}
-
     def app_id(self, name: str) -> str:
         """Return an app's full id."""
-        return f"{self.group_id}/providers/Microsoft.App/containerApps/{name}"
+        return self.id_of("Microsoft.App/containerApps", name)
 
 
 def ground_of(target: Target, settings: Settings, subscription: str) -> Ground:
@@ -177,37 +176,40 @@ def key_secret(name: str) -> str:
 _LOGIN: Final = "Run `az login`, or set AZURE_CLIENT_ID, AZURE_TENANT_ID and AZURE_CLIENT_SECRET."
 _AGAIN: Final = "Call the same tool again in a minute."
 _LOOK: Final = "Look with status_vllm, then call again."
-_SETUP: Final = "Call setup_target (make setup), which makes what the target needs."
+SETUP: Final = "Call setup_target (make setup), which makes what the target needs."
 _QUOTA_FIX: Final = "Call check_gpu_quotas; ask for more quota, or remove what uses it."
-_ASK: Final = "Ask the subscription's owner for the role that the cause names."
 _CHANGE: Final = "Change what the cause names."
+_ASK: Final = "Ask the subscription's owner for the role that the cause names."
+NEW_ENVIRONMENT: Final = (
+    "Set AZURE_CONTAINERAPPS_ENVIRONMENT to a new name, and an environment is made for it"
+)
 _POLICY: Final = (
     "A policy of the subscription forbids it: ask its owner for an exemption, or name by setting"
     " (AZURE_KEYVAULT_NAME, AZURE_STORAGE_ACCOUNT, AZURE_CONTAINERAPPS_ENVIRONMENT) what is there."
 )
-_SIZE: Final = "Leave cpu and memory_gib out, which takes the whole node."
-_LOCK: Final = "Somebody has locked it (az lock list): ask them, or choose another resource group."
-_DISABLED: Final = "The subscription is disabled: ask its owner to put its payment right."
 _NETWORK_FIX: Final = (
     "Let this machine's address in (az keyvault network-rule add --name VAULT --ip-address"
     " ADDRESS), or set AZURE_KEYVAULT_NAME to another vault."
 )
-_CODES: Final[tuple[tuple[re.Pattern[str], type[CloudError], str], ...]] = tuple(
-    (re.compile(pattern, re.IGNORECASE), kind, fix)
-    for pattern, kind, fix in (
-        (r"^MissingSubscriptionRegistration$|^SubscriptionNotRegistered$", ApiDisabled, _SETUP),
-        (r"^RequestDisallowedByPolicy", CloudRefused, _POLICY),
-        (r"^ContainerAppInvalidResourceTotal$", CloudRefused, _SIZE),
-        (r"^ScopeLocked$", CloudRefused, _LOCK),
-        (r"DisabledSubscription$|^SubscriptionDisabled", CloudRefused, _DISABLED),
-        (r"AuthorizationFailed|^Forbidden|LinkedAuthorizationFailed", PermissionDenied, _ASK),
-        (r"ExpiredAuthenticationToken|InvalidAuthenticationToken", NotAuthenticated, _LOGIN),
-        (r"OperationInProgress|^Conflict$|AnotherOperation|^OperationNotAllowed$|PreconditionFailed",
-         ConcurrentChange, _LOOK),
-        (r"Quota|MaxNumberOf|MaximumAllowed|LimitExceeded", QuotaExceeded, _QUOTA_FIX),
-        (r"TooManyRequests|SubscriptionRequestsThrottled", CloudUnavailable, _AGAIN),
-        (r"^Internal|ServerBusy|ServiceUnavailable|^GatewayTimeout", CloudUnavailable, _AGAIN),
-    )
+_CODES: Final[tuple[tuple[str, type[CloudError], str], ...]] = (
+    ("^MissingSubscriptionRegistration$|^SubscriptionNotRegistered$", ApiDisabled, SETUP),
+    ("^RequestDisallowedByPolicy", CloudRefused, _POLICY),
+    ("^ContainerAppInvalidResourceTotal$", CloudRefused,
+     "Leave cpu and memory_gib out, which takes the whole node."),
+    ("^WorkloadProfile", CloudRefused, f"{NEW_ENVIRONMENT} that has the profile from the start."),
+    ("^(Vault|StorageAccount)Already(Exists|Taken)$", CloudRefused,
+     "The name is taken: set AZURE_KEYVAULT_NAME or AZURE_STORAGE_ACCOUNT to another."),
+    ("^ScopeLocked$", CloudRefused,
+     "Somebody has locked it (az lock list): ask them, or choose another resource group."),
+    ("DisabledSubscription$|^SubscriptionDisabled", CloudRefused,
+     "The subscription is disabled: ask its owner to put its payment right."),
+    ("AuthorizationFailed|^Forbidden|LinkedAuthorizationFailed", PermissionDenied, _ASK),
+    ("ExpiredAuthenticationToken|InvalidAuthenticationToken", NotAuthenticated, _LOGIN),
+    ("OperationInProgress|^Conflict$|AnotherOperation|^OperationNotAllowed$|PreconditionFailed",
+     ConcurrentChange, _LOOK),
+    ("Quota|MaxNumberOf|MaximumAllowed|LimitExceeded", QuotaExceeded, _QUOTA_FIX),
+    ("TooManyRequests|SubscriptionRequestsThrottled", CloudUnavailable, _AGAIN),
+    ("^Internal|ServerBusy|ServiceUnavailable|^GatewayTimeout", CloudUnavailable, _AGAIN),
 )  # fmt: skip
 """Codes in the body say more than the status: a failed operation comes with status 200."""
 _STATUSES: Final[dict[int, tuple[type[CloudError], str]]] = {
@@ -222,7 +224,6 @@ _NETWORK: Final = re.compile(
     r"client address is not authorized|public network access is disabled", re.IGNORECASE
 )
 """A vault's words where its own network rules, and no role, keep somebody out."""
-_UNSURE: Final = "Look with status_vllm whether it happened; the same call again is harmless."
 _OVER_QUOTA: Final = re.compile(r"\bquota\b|maximum allowed cores", re.IGNORECASE)
 
 
@@ -237,7 +238,8 @@ def translated(what: str) -> Iterator[None]:
     except ResourceNotFoundError:
         raise
     except ClientAuthenticationError as exc:
-        raise unknown_caller(exc.message) from exc
+        said = "Azure does not know who asks."
+        raise NotAuthenticated(said, cause=exc.message, fix=_LOGIN) from exc
     except HttpResponseError as exc:
         raise error_of(exc, what) from exc
     except ServiceRequestError as exc:
@@ -245,7 +247,7 @@ def translated(what: str) -> Iterator[None]:
         raise CloudUnavailable(said, cause=exc.message, fix=_AGAIN) from exc
     except ServiceResponseError as exc:
         said = f"Azure did not answer in time: {what}."
-        raise CloudTimeout(said, cause=exc.message, fix=_UNSURE) from exc
+        raise CloudTimeout(said, cause=exc.message, fix=_LOOK) from exc
     except AzureError as exc:
         said = f"Azure's library failed: {what}."
         raise CloudError(said, cause=exc.message, fix="Read the cause.") from exc
@@ -258,9 +260,8 @@ def strictly(what: str) -> Iterator[None]:
         with translated(what):
             yield
     except ResourceNotFoundError as exc:
-        raise CloudRefused(
-            f"Azure does not find what is needed: {what}.", cause=exc.message, fix=_SETUP
-        ) from exc
+        said = f"Azure does not find what is needed: {what}."
+        raise CloudRefused(said, cause=exc.message, fix=SETUP) from exc
 
 
 def code_of(exc: HttpResponseError) -> str:
@@ -270,17 +271,15 @@ def code_of(exc: HttpResponseError) -> str:
 
 def error_of(exc: HttpResponseError, what: str) -> OpsError:
     """Class one failure, by the code in its body first."""
-    code, status = code_of(exc), exc.status_code or 0
     words = str(getattr(exc.error, "message", None) or exc.message)
-    return classed(code, words, what, status=status)
+    return classed(code_of(exc), words, what, status=exc.status_code or 0)
 
 
 def classed(code: str, words: str, what: str, *, status: int = 0) -> OpsError:
     """Class what Azure says; `code` is its own, `words` its sentence."""
-    named = next(((kind, fix) for form, kind, fix in _CODES if form.search(code)), None)
-    kind, fix = named or _STATUSES.get(status, (CloudRefused, _CHANGE))
-    if not named and status >= 500:
-        kind, fix = CloudUnavailable, _AGAIN
+    known = ((kind, fix) for form, kind, fix in _CODES if re.search(form, code, re.IGNORECASE))
+    unknown = (CloudUnavailable, _AGAIN) if status >= 500 else (CloudRefused, _CHANGE)
+    kind, fix = next(known, _STATUSES.get(status, unknown))
     if kind in {CloudRefused, ConcurrentChange} and _OVER_QUOTA.search(words):
         kind, fix = QuotaExceeded, _QUOTA_FIX
     if kind is PermissionDenied and _NETWORK.search(words):
@@ -289,9 +288,9 @@ def classed(code: str, words: str, what: str, *, status: int = 0) -> OpsError:
     return kind(f"Azure refused: {what} ({said}).", cause=words, fix=fix)
 
 
-def unknown_caller(words: str) -> NotAuthenticated:
-    """Nobody is logged in, or their login has run out."""
-    return NotAuthenticated("Azure does not know who asks.", cause=words, fix=_LOGIN)
+def is_policy(exc: OpsError) -> bool:
+    """Whether a policy refused it."""
+    return isinstance(exc, CloudRefused) and "RequestDisallowedByPolicy" in exc.summary
 
 
 def not_configured() -> NotConfigured:
@@ -305,8 +304,6 @@ def not_configured() -> NotConfigured:
 
 READ_SECONDS: Final = 10.0
 WRITE_SECONDS: Final = 15.0
-UNSURE: Final = (CloudUnavailable, CloudTimeout)
-"""After these a change may have happened all the same."""
 
 
 def reading() -> dict[str, Any]:
@@ -345,11 +342,24 @@ def object_id(token: str) -> str:
         ) from exc
 
 
+class _Credential:
+    """What the SDK wants of a credential beside its tokens."""
+
+    async def close(self) -> None:
+        """Let go of connections."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        await self.close()
+
+
 _SPARE_SECONDS: Final = 300.0
 """A token that ends sooner is fetched anew, as the SDK's own policy does."""
 
 
-class RememberedCredential:
+class RememberedCredential(_Credential):
     """Asks another credential once for each scope; a dozen clients each would ask by themselves."""
 
     def __init__(self, asked: AsyncTokenCredential) -> None:
@@ -358,11 +368,7 @@ class RememberedCredential:
         self._locks: dict[tuple[object, ...], anyio.Lock] = defaultdict(anyio.Lock)
 
     async def get_token(self, *scopes: str, **more: Any) -> AccessToken:
-        """Return a token; with `claims`, which say why the last one was refused, a new one.
-
-        Raises:
-            ClientAuthenticationError: Nobody is logged in.
-        """
+        """Return a token; with `claims`, which say why the last one was refused, a new one."""
         key = (*scopes, *sorted((name, str(said)) for name, said in more.items()))
         async with self._locks[key]:
             kept = self._tokens.get(key)
@@ -374,57 +380,12 @@ class RememberedCredential:
         """Let go of the other one's connections."""
         await self._asked.close()
 
-    async def __aenter__(self) -> Self:
-        """Be used as a context."""
-        return self
-
-    async def __aexit__(self, *_error: object) -> None:
-        """Let go of the other one's connections."""
-        await self.close()
-
-
-_UNASKED: Final = "/register?api-version=2016-02-01"
-"""How the SDK's own registration ends; ours is asked for with a newer version."""
-
-
-class NoRegistration(SansIOHTTPPolicy[Any, Any]):
-    """Refuses the call by which the SDK answers Azure's "not registered", before it is sent.
-
-    It would change a subscription that is only looked at, and then wait without an end.
-    """
-
-    def __init__(self) -> None:
-        # It announces what is refused here.
-        logging.getLogger("azure.mgmt.core.policies").setLevel(logging.ERROR)
-
-    def on_request(self, request: PipelineRequest[Any]) -> None:
-        """Let everything pass but that.
-
-        Raises:
-            ApiDisabled: It was about to be registered.
-        """
-        url = request.http_request.url
-        if request.http_request.method == "POST" and url.endswith(_UNASKED):
-            provider = url.removesuffix(_UNASKED).rsplit("/", 1)[-1]
-            raise ApiDisabled(
-                f"The subscription has not registered {provider}.",
-                fix="Call setup_target (make setup), which makes what the target needs.",
-            )
-
 
 _TOKEN_SECONDS: Final = 30.0
 """For a token: the simulated cloud shares this machine with the engines that it simulates."""
 
 
-def connections_to(plane: AzurePlane) -> aiohttp.ClientSession:
-    """Open what all clients share; else the SDK would load the certificate anew for each call."""
-    trust = aiohttp.TCPConnector(ssl=ssl.create_default_context(cafile=plane.ca))
-    return aiohttp.ClientSession(
-        connector=trust, cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=False
-    )
-
-
-class RehearsedCredential:
+class RehearsedCredential(_Credential):
     """Fetches a token for each call; the SDK keeps it until shortly before it runs out."""
 
     def __init__(self, plane: AzurePlane, subscription: str) -> None:
@@ -451,25 +412,38 @@ class RehearsedCredential:
         """Let go of the connection."""
         await self._client.aclose()
 
-    async def __aenter__(self) -> Self:
-        """Be used as a context."""
-        return self
 
-    async def __aexit__(self, *_error: object) -> None:
-        """Let go of the connection."""
-        await self.close()
+_UNASKED: Final = "/register?api-version=2016-02-01"
+"""How the SDK's own registration ends; ours is asked for with a newer version."""
+
+
+class NoRegistration(SansIOHTTPPolicy[Any, Any]):
+    """Refuses the call by which the SDK answers Azure's "not registered", before it is sent.
+
+    It would change a subscription that is only looked at, and then wait without an end.
+    """
+
+    def __init__(self) -> None:
+        # It announces what is refused here.
+        logging.getLogger("azure.mgmt.core.policies").setLevel(logging.ERROR)
+
+    def on_request(self, request: PipelineRequest[Any]) -> None:
+        """Let everything pass but that.
+
+        Raises:
+            ApiDisabled: It was about to be registered.
+        """
+        url = request.http_request.url
+        if request.http_request.method == "POST" and url.endswith(_UNASKED):
+            provider = url.removesuffix(_UNASKED).rsplit("/", 1)[-1]
+            raise ApiDisabled(f"The subscription has not registered {provider}.", fix=SETUP)
 
 
 C = TypeVar("C")
-
 SCOPE: Final = "https://management.azure.com/.default"
-_INTENT: Final = "backup"
-"""What a login, rather than an account's key, must say of itself to read a share."""
 _TRY_AGAIN_SECONDS: Final = 0.2
-_WAIT: Final[Any] = {"initial_backoff": 0.2, "increment_base": 0, "random_jitter_range": 0}
+_STORAGE: Final[Any] = {"initial_backoff": 0.2, "increment_base": 0, "random_jitter_range": 0}
 """The same for storage, whose clients would else wait 15 s."""
-_POLL_SECONDS: Final = 3.0
-_POLL_SECONDS_REHEARSED: Final = 0.1
 
 
 class Clients:
@@ -478,7 +452,7 @@ class Clients:
     def __init__(self, target: Target, world: World) -> None:
         self._target = target
         self._world = world
-        self._open: dict[str, Any] = {}
+        self._open: dict[object, Any] = {}
         self._plane: AzurePlane | None = None
         self._credential: AsyncTokenCredential | None = None
         self._connections: aiohttp.ClientSession | None = None
@@ -490,29 +464,21 @@ class Clients:
 
     @property
     def subscription(self) -> str:
-        """Its id."""
+        """Its id.
+
+        Raises:
+            NotConfigured: No subscription is named.
+        """
         named = self._world.settings.azure_subscription_id
-        if named:
-            return named
-        if self._world.azure:
-            return REHEARSED_SUBSCRIPTION
-        raise not_configured()
+        if not named and not self._world.azure:
+            raise not_configured()
+        return named or REHEARSED_SUBSCRIPTION
 
     @property
     def ground(self) -> Ground:
         """The names of what deployments stand on; without a subscription its name is a word."""
         whose = self.subscription if self.configured else NO_SUBSCRIPTION
         return ground_of(self._target, self._world.settings, whose)
-
-    @property
-    def region(self) -> str:
-        """Where everything is made."""
-        return self.ground.region
-
-    @property
-    def group(self) -> str:
-        """The name of the resource group."""
-        return self.ground.resource_group
 
     async def plane(self) -> AzurePlane | None:
         """Return the simulated cloud, None in the real world."""
@@ -543,31 +509,16 @@ class Clients:
 
     async def apps(self) -> ContainerAppsAPIClient:
         """Apps, revisions, replicas, managed environments, and their quotas."""
-        return await self._arm("apps", ContainerAppsAPIClient)
+        return await self.arm(ContainerAppsAPIClient)
 
-    async def resources(self) -> ResourceManagementClient:
-        """Resource groups and providers."""
-        return await self._arm("resources", ResourceManagementClient)
-
-    async def workspaces(self) -> LogAnalyticsManagementClient:
-        """Log Analytics workspaces."""
-        return await self._arm("workspaces", LogAnalyticsManagementClient)
-
-    async def identities(self) -> ManagedServiceIdentityClient:
-        """User-assigned identities."""
-        return await self._arm("identities", ManagedServiceIdentityClient)
-
-    async def roles(self) -> AuthorizationManagementClient:
-        """Role assignments."""
-        return await self._arm("roles", AuthorizationManagementClient)
-
-    async def storage(self) -> StorageManagementClient:
-        """Storage accounts and their shares."""
-        return await self._arm("storage", StorageManagementClient)
-
-    async def vaults(self) -> KeyVaultManagementClient:
-        """Key Vaults themselves."""
-        return await self._arm("vaults", KeyVaultManagementClient)
+    async def arm(self, kind: Callable[..., C]) -> C:
+        """Return a client of Azure's management, of one of the SDK's classes."""
+        more = await self._shared()
+        more |= {"per_retry_policies": [NoRegistration()], "polling_interval": 3.0}
+        if self._plane:
+            more |= {"base_url": self._plane.arm, "credential_scopes": [SCOPE]}
+            more["polling_interval"] = 0.1
+        return self._kept(kind, lambda: kind(subscription_id=self.subscription, **more))
 
     async def vault_url(self) -> str:
         """Return the address of the target's vault."""
@@ -579,41 +530,41 @@ class Clients:
         url, more = await self.vault_url(), await self._shared()
         if self._plane:
             more["verify_challenge_resource"] = False
-        return self._kept("secrets", lambda: SecretClient(url, **more))
+        return self._kept(SecretClient, lambda: SecretClient(url, **more))
 
     async def queries(self) -> LogsQueryClient:
         """Log Analytics."""
         more = await self._shared()
         if self._plane:
             more["endpoint"] = self._plane.logs
-        return self._kept("queries", lambda: LogsQueryClient(**more))
+        return self._kept(LogsQueryClient, lambda: LogsQueryClient(**more))
 
     async def metrics(self) -> MetricsClient:
         """Azure Monitor's figures of resources in the region."""
-        more = await self._shared()
-        url = self._plane.arm if self._plane else f"https://{self.region}.metrics.monitor.azure.com"
-        return self._kept("metrics", lambda: MetricsClient(url, **more))
+        more, region = await self._shared(), self.ground.region
+        url = self._plane.arm if self._plane else f"https://{region}.metrics.monitor.azure.com"
+        return self._kept(MetricsClient, lambda: MetricsClient(url, **more))
 
     async def blobs(self) -> BlobServiceClient:
         """The blobs of the target's storage account."""
         url, more = await self._storage_url("blob"), await self._shared()
-        return self._kept("blobs", lambda: BlobServiceClient(url, **more, **_WAIT))
+        return self._kept(BlobServiceClient, lambda: BlobServiceClient(url, **more, **_STORAGE))
 
     async def files(self) -> ShareServiceClient:
-        """The file shares of the target's storage account."""
-        url, more = await self._storage_url("file"), await self._shared()
-        return self._kept(
-            "files", lambda: ShareServiceClient(url, token_intent=_INTENT, **more, **_WAIT)
+        """The file shares of the target's storage account, read by a login and not by a key."""
+        url, more = (
+            await self._storage_url("file"),
+            {**await self._shared(), **_STORAGE, "token_intent": "backup"},
         )
+        return self._kept(ShareServiceClient, lambda: ShareServiceClient(url, **more))
 
     async def aclose(self) -> None:
         """Close every connection."""
         for client in self._open.values():
             await client.close()
-        if self._credential is not None:
-            await self._credential.close()
-        if self._connections is not None:
-            await self._connections.close()
+        for one in (self._credential, self._connections):
+            if one is not None:
+                await one.close()
         self._open, self._credential, self._connections = {}, None, None
 
     async def _storage_url(self, kind: str) -> str:
@@ -622,29 +573,25 @@ class Clients:
             return f"{plane.storage}/{kind}/{account}"
         return f"https://{account}.{kind}.core.windows.net"
 
-    async def _arm(self, name: str, kind: Callable[..., C]) -> C:
-        more = await self._shared()
-        more["per_retry_policies"] = [NoRegistration()]
-        if self._plane:
-            more |= {"base_url": self._plane.arm, "credential_scopes": [SCOPE]}
-        more["polling_interval"] = _POLL_SECONDS_REHEARSED if self._plane else _POLL_SECONDS
-        return self._kept(name, lambda: kind(subscription_id=self.subscription, **more))
-
     async def _shared(self) -> dict[str, Any]:
         """What every client is given."""
         credential, plane = await self.credential(), await self.plane()
-        more = {"credential": credential, "retry_backoff_factor": _TRY_AGAIN_SECONDS}
+        more: dict[str, Any] = {
+            "credential": credential, "retry_backoff_factor": _TRY_AGAIN_SECONDS
+        }  # fmt: skip
         if plane is None:
             return more
-        self._connections = self._connections or connections_to(plane)
-        return {
-            **more,
-            "transport": AioHttpTransport(session=self._connections, session_owner=False),
-        }
+        if self._connections is None:  # else the SDK would load the certificate for each call
+            trust = aiohttp.TCPConnector(ssl=ssl.create_default_context(cafile=plane.ca))
+            self._connections = aiohttp.ClientSession(
+                connector=trust, cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=False
+            )
+        transport = AioHttpTransport(session=self._connections, session_owner=False)
+        return {**more, "transport": transport}
 
-    def _kept(self, name: str, make: Callable[[], C]) -> C:
-        found: C = self._open.get(name) or make()
-        self._open[name] = found
+    def _kept(self, kind: object, make: Callable[[], C]) -> C:
+        found: C = self._open.get(kind) or make()
+        self._open[kind] = found
         return found
 
 
@@ -668,12 +615,10 @@ class Site:
     def open(cls, target: Target, world: World) -> Self:
         """Open a target, without any I/O."""
         clients, folder = Clients(target, world), world.folder / "aca" / target.name
+        pending = PendingStore(Pending, folder, where=clients.ground.environment_id)
+        settings = world.settings
         return cls(
-            target=target,
-            settings=world.settings,
-            clients=clients,
-            folder=folder,
-            pending=PendingStore(Pending, folder, where=clients.ground.environment_id),
+            target=target, settings=settings, clients=clients, folder=folder, pending=pending
         )
 
     @property
@@ -685,3 +630,120 @@ class Site:
     def ground(self) -> Ground:
         """What its deployments stand on; names alone, nothing is asked of anybody."""
         return self.clients.ground
+
+
+def tags_in(tags: Mapping[str, str] | None) -> dict[str, str]:
+    """Return tags by their names in lower case: Azure keeps the case, and does not mind it."""
+    return {name.lower(): value for name, value in (tags or {}).items()}
+
+
+def is_ours(found: Any) -> bool:
+    """Whether a resource was made here, as its tags say."""
+    return tags_in(found.tags).get(MANAGED_TAG) == MANAGED_BY
+
+
+def as_sent(model: Any) -> dict[str, Any]:
+    """Return a typed body as it goes over the wire, without what is unset."""
+    # The older of Azure's packages have models of another kind.
+    older = hasattr(model, "serialize")
+    sent: dict[str, Any] = model.serialize() if older else model.as_dict(exclude_readonly=True)
+    return sent
+
+
+async def or_none(what: str, asked: Awaitable[T]) -> T | None:
+    """Return what is asked for; None if there is none."""
+    try:
+        with translated(what):
+            return await asked
+    except ResourceNotFoundError:
+        return None
+
+
+def provisioned(found: Any) -> Status:
+    """Read the provisioning state of a resource."""
+    state = (found.properties.provisioning_state if found.properties else None) or "succeeded"
+    if state.lower() == "succeeded":
+        return Status.READY
+    return Status.FAILED if state.lower() in {"failed", "canceled"} else Status.PENDING
+
+
+class Kind(NamedTuple):
+    """How the SDK reads, makes and deletes one kind of resource."""
+
+    client: Callable[..., Any]
+    """A class of the SDK."""
+    operations: str
+    get: str = "get"
+    put: str = "begin_create_or_update"
+    delete: str = "begin_delete"
+
+    async def call(self, site: Site, method: str) -> Callable[..., Any]:
+        """Return a method of the SDK."""
+        client = await site.clients.arm(self.client)
+        found: Callable[..., Any] = getattr(getattr(client, self.operations), method)
+        return found
+
+
+async def find(site: Site, kind: Kind, what: str, *named: str, **more: Any) -> Any:
+    """Return a resource by its names, None if there is none."""
+    get = await kind.call(site, kind.get)
+    return await or_none(f"look for {what}", get(*named, **more, **reading()))
+
+
+def resource(
+    site: Site, kind: Kind, what: str, named: tuple[str, ...], wanted: Any, **said: Any
+) -> Resource:
+    """Return a shared resource of a kind; `said` is more of it, or in place of what its kind does.
+
+    Args:
+        site: The target.
+        kind: Which methods of the SDK read, make and delete it.
+        what: It with its name, such as "the resource group vllm-devops".
+        named: By which the SDK's methods know it.
+        wanted: Its typed body.
+        **said: Fields of `Resource`; `path` is its full id, for a plan.
+    """
+
+    async def put() -> None:
+        make = await kind.call(site, kind.put)
+        with strictly(f"make {what}"):
+            await make(*named, wanted, **writing())
+
+    async def delete() -> None:
+        remove = await kind.call(site, kind.delete)
+        with strictly(f"delete {what}"):
+            await remove(*named, **writing())
+
+    given: dict[str, Any] = {
+        "title": what,
+        "body": {"id": said.pop("path"), **as_sent(wanted)},
+        "get": partial(find, site, kind, what, *named),
+        "put": put,
+        "delete": delete,
+        "scope": "shared",
+    }
+    return Resource(**{**given, **said})
+
+
+TAGS: Final = ("--tags", f"{MANAGED_TAG}={MANAGED_BY}")
+TEXT: Final = ("--output", "tsv")
+
+
+def here(ground: Ground) -> tuple[str, ...]:
+    """Return the flags of the group; whoever pastes may have chosen another subscription."""
+    return "--resource-group", ground.resource_group, "--subscription", ground.subscription
+
+
+def unless(show: tuple[str, ...], made: str) -> str:
+    """Do `made` where `show` finds nothing.
+
+    `az … create` puts a whole new body: an environment of somebody's would lose its other profiles,
+    a group its tags, and a share that was enlarged its size.
+    """
+    return f"{shlex.join(('az', *show, '--output', 'none'))} 2>/dev/null || {made}"
+
+
+def create_unless_there(kind: str, named: tuple[str, ...], *flags: str) -> str:
+    """Create a thing of a kind such as "keyvault" where there is none of that name."""
+    words = tuple(kind.split())
+    return unless((*words, "show", *named), shlex.join(("az", *words, "create", *named, *flags)))

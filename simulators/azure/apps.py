@@ -54,7 +54,7 @@ def _app(call: Call, asked: Body, there: Body | None) -> Body:
     asked = app_rules.filled(asked)
     refuse_by_policy(call.sub, APP, call.name, asked)
     if there:
-        _check_change(call, asked, there)
+        _check_change(asked, there)
     app_rules.check(call, asked)
     properties, old = asked["properties"], there["properties"] if there else {}
     revision, keys = "", ("template", "workloadProfileName")
@@ -75,15 +75,9 @@ def _app(call: Call, asked: Body, there: Body | None) -> Body:
     }
 
 
-def _check_change(call: Call, asked: Body, there: Body) -> None:
+def _check_change(asked: Body, there: Body) -> None:
     if environment_of(asked) != environment_of(there):
         raise refusal("app-moved", name=there["name"])
-    provisioned = any(
-        one["properties"]["provisioningState"] == "Provisioned"
-        for one in revisions_of(call.sub, call.id)
-    )
-    if there["properties"]["provisioningState"] == "Failed" and not provisioned:
-        raise refusal("app-broken", name=there["name"])
 
 
 def _revision_name(call: Call, suffix: str) -> str:

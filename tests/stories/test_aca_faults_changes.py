@@ -9,7 +9,7 @@ import httpx2
 import pytest
 from azure.mgmt.appcontainers import models
 
-from backends.aca import operations
+from backends.aca import replicas
 from backends.aca.site import Site
 from tests.backends.aca.deployed import app_of_name
 from tests.backends.aca.sites import opened
@@ -86,7 +86,7 @@ async def test_a_former_revision_that_runs_again_is_told_with_its_cost_and_ended
         await seen(agent, lambda reply: reply.state == "ready" and "former" not in reply.text)
         async with outside(trouble) as site:
             revisions = (await site.clients.apps()).container_apps_revisions
-            await revisions.activate_revision(site.clients.group, "one", former)
+            await revisions.activate_revision(site.ground.resource_group, "one", former)
         told = await seen(agent, lambda reply: former in reply.text)
         assert f"The former revision {former} holds 1 replica(s), at $6.35 an hour." in told.text
         await asked(agent, "stop_vllm")
@@ -102,7 +102,7 @@ async def test_stopped_is_said_once_every_replica_has_ended(
     trouble: Azure, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Azure calls an app stopped while a replica of it still answers, and bills."""
-    monkeypatch.setattr(operations, "REFUSAL_SECONDS", 0.05)
+    monkeypatch.setattr(replicas, "REFUSAL_SECONDS", 0.05)
     trouble.set(engine_environment={"SIMULATED_ENGINE_TIME_SCALE": "8"})
     async with agent_of(trouble.settings) as agent, anyio.create_task_group() as tasks:
         await deploys(agent)
@@ -216,7 +216,7 @@ async def outside(azure: Azure) -> AsyncIterator[Site]:
 async def revisions_of(site: Site, name: str) -> Any:
     """Read one revision of the deployment."""
     revisions = (await site.clients.apps()).container_apps_revisions
-    return await revisions.get_revision(site.clients.group, "one", name)
+    return await revisions.get_revision(site.ground.resource_group, "one", name)
 
 
 async def _put(site: Site, edit: Callable[[Any], None]) -> None:
@@ -224,7 +224,7 @@ async def _put(site: Site, edit: Callable[[Any], None]) -> None:
     app: Any = await app_of_name(site, "one")
     edit(app.properties)
     apps = (await site.clients.apps()).container_apps
-    await (await apps.begin_create_or_update(site.clients.group, "one", app)).wait()
+    await (await apps.begin_create_or_update(site.ground.resource_group, "one", app)).wait()
 
 
 def _with_a_secret(properties: Any) -> None:
@@ -241,7 +241,7 @@ def _without_secrets(properties: Any) -> None:
 
 async def _values(site: Site) -> dict[str, str]:
     apps = (await site.clients.apps()).container_apps
-    found = await apps.list_secrets(site.clients.group, "one")
+    found = await apps.list_secrets(site.ground.resource_group, "one")
     return {str(one.name): str(one.value) for one in found.value or ()}
 
 

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from azure.mgmt.loganalytics.aio import LogAnalyticsManagementClient
+from azure.mgmt.storage.aio import StorageManagementClient
 
 from backends.aca.site import HF_SECRET, SCOPE, Site, key_secret
 from core.settings import AzurePlane
@@ -73,8 +75,8 @@ async def known(azure: Azure) -> tuple[dict[str, str], str]:
 
 async def _keys(site: Site) -> dict[str, Any]:
     ground = site.ground
-    accounts = (await site.clients.storage()).storage_accounts
-    workspaces = (await site.clients.workspaces()).shared_keys
+    accounts = (await site.clients.arm(StorageManagementClient)).storage_accounts
+    workspaces = (await site.clients.arm(LogAnalyticsManagementClient)).shared_keys
     of_share = await accounts.list_keys(ground.resource_group, ground.storage_account)
     of_logs = await workspaces.get_shared_keys(ground.resource_group, ground.workspace)
     assert of_share.keys_property

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from backends.aca import deployment, operations, replicas, secrets
+from backends.aca import deployment, replicas, secrets
 from backends.aca.app import app_of, get_app
 from backends.aca.backend import AcaBackend
 from backends.aca.replicas import RevisionReplicas
@@ -29,8 +29,8 @@ _LONGEST_SECONDS: Final = 20.0
 
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look often, and wait for nothing that does not come in a rehearsal."""
-    monkeypatch.setattr(operations, "_LOOK_SECONDS", 0.02)
-    monkeypatch.setattr(operations, "AGAIN_SECONDS", 0.02)
+    monkeypatch.setattr(replicas, "_LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(replicas, "AGAIN_SECONDS", 0.02)
     monkeypatch.setattr(deployment, "_LOOK_SECONDS", 0.02)
     monkeypatch.setattr(concurrency, "_LOOK_SECONDS", 0.01)
 
@@ -107,7 +107,7 @@ async def foreign_app(site: Site, name: str = NAME, **tags: str) -> None:
     app.properties.configuration.secrets = None
     app.properties.template.containers[0].env = None
     apps = (await site.clients.apps()).container_apps
-    await (await apps.begin_create_or_update(site.clients.group, name, app)).wait()
+    await (await apps.begin_create_or_update(site.ground.resource_group, name, app)).wait()
 
 
 async def apply(site: Site, plan: Plan) -> None:

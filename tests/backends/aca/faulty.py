@@ -121,7 +121,7 @@ def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
         return ()
 
     monkeypatch.setattr(AioHttpTransport, "send", tapped)
-    monkeypatch.setattr("backends.aca.plan.ground", prepared)
+    monkeypatch.setattr("backends.aca.plan.base", prepared)
     monkeypatch.setattr("backends.aca.site._TRY_AGAIN_SECONDS", 0.01)
     monkeypatch.setattr(secrets, "_LOOK_SECONDS", 0.02)
     impatient(monkeypatch)

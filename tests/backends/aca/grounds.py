@@ -4,7 +4,7 @@ from collections import Counter
 from typing import Final
 
 from backends.aca.backend import AcaBackend
-from backends.aca.plan import ground
+from backends.aca.plan import base as ground
 from backends.aca.site import SHARE, Site
 from backends.lifecycle import advance
 from core.waiting import wait_until

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from backends.aca.app import Blueprint, app_of, blueprint
 from backends.aca.plan import make_plan
 from backends.aca.plan import wanted as resources_of
-from backends.aca.resources import as_sent
-from backends.aca.site import Site
+from backends.aca.site import Site, as_sent
 from backends.base import World
 from backends.lifecycle import Resource
 from core.records import DeploymentSpec, LayerShape, ModelShape, Plan

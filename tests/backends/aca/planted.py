@@ -17,7 +17,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from backends.aca.resources import tags_of
+from backends.aca.app import tags_of
+from backends.aca.backend import AcaBackend
 from backends.aca.site import Site
 from backends.base import World
 from core.records import DeploymentSpec
@@ -38,7 +39,7 @@ STREAM_TOKEN: Final = "stream-token"
 class Planted:
     """What a test may plant, and what was asked."""
 
-    site: Site
+    backend: AcaBackend
     arm: Arm
     url: str = ""
     healthy: bool = True
@@ -57,6 +58,11 @@ class Planted:
     """Of the metric, by revision, one a minute."""
     tables: dict[str, Answer] = field(default_factory=dict)
     """Of Log Analytics, by name; one that is not planted is not there."""
+
+    @property
+    def site(self) -> Site:
+        """The opened target."""
+        return self.backend.site
 
     def app(self, name: str = "gemma", **said: Any) -> dict[str, Any]:
         """Plant an app; `said` are its properties, its `tags` and `age_seconds`."""
@@ -162,16 +168,16 @@ async def planting(
     """Give a site whose Azure is what a test plants."""
     settings = Settings(rehearsal=True, azure_subscription_id=SUBSCRIPTION, **said)
     found, arm = target_of(target), Arm()
-    site = Site.open(found, World(settings, folder, ()))
-    clients, planted = site.clients, Planted(site, arm)
+    backend = AcaBackend(found, World(settings, folder, ()))
+    clients, planted = backend.site.clients, Planted(backend, arm)
     whose: Any = Anybody()
     more: Any = {"transport": arm, "retry_backoff_factor": 0.001}
     clients._credential = whose
     clients._open |= {
-        "apps": ContainerAppsAPIClient(whose, SUBSCRIPTION, **more),
-        "metrics": MetricsClient("https://metrics.example", whose, **more),
-        "queries": LogsQueryClient(whose, **more),
-        "secrets": SecretClient(
+        ContainerAppsAPIClient: ContainerAppsAPIClient(whose, SUBSCRIPTION, **more),
+        MetricsClient: MetricsClient("https://metrics.example", whose, **more),
+        LogsQueryClient: LogsQueryClient(whose, **more),
+        SecretClient: SecretClient(
             "https://vault.example", whose, verify_challenge_resource=False, **more
         ),
     }

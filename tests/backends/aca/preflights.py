@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from azure.mgmt.appcontainers.aio import ContainerAppsAPIClient
 
-from backends.aca import checks
+from backends.aca import plan as plan_module
 from backends.aca.plan import make_plan
 from backends.aca.site import Site
 from core.records import Check, DeploymentSpec, Plan, Preflight
@@ -26,7 +26,7 @@ def planned(site: Site, **said: Any) -> Plan:
 
 async def checked(site: Site, **said: Any) -> Preflight:
     """Check a plan of a deployment named gemma."""
-    return await checks.preflight(site, planned(site, **said))
+    return await plan_module.check(site, planned(site, **said))
 
 
 def row(preflight: Preflight, words: str) -> Check:
@@ -49,7 +49,9 @@ def planted_apps(site: Site) -> Arm:
     more: Any = {"transport": arm, "retry_total": 0, "polling_interval": 0}
     client: Any = ContainerAppsAPIClient(whose, site.clients.subscription, **more)
     opened = site.clients._open
-    opened |= {"apps": client} | ({"apps before": opened["apps"]} if "apps" in opened else {})
+    if ContainerAppsAPIClient in opened:
+        opened["before"] = opened[ContainerAppsAPIClient]
+    opened[ContainerAppsAPIClient] = client
     return arm
 
 

@@ -5,7 +5,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from uuid import NAMESPACE_URL, uuid4, uuid5
 
+from azure.mgmt.authorization.v2022_04_01.aio import AuthorizationManagementClient
 from azure.mgmt.authorization.v2022_04_01.models import RoleAssignmentCreateParameters
+from azure.mgmt.storage.aio import StorageManagementClient
 from azure.mgmt.storage.models import Sku, StorageAccountCreateParameters
 
 from backends.aca.site import Site
@@ -26,7 +28,7 @@ async def allowed(site: Site, role: str) -> AsyncIterator[None]:
         f"/roleDefinitions/{role}"
     )
     wanted = RoleAssignmentCreateParameters(role_definition_id=definition, principal_id=who)
-    assignments = (await site.clients.roles()).role_assignments
+    assignments = (await site.clients.arm(AuthorizationManagementClient)).role_assignments
     await assignments.create(scope, name, wanted)
     yield
     await assignments.delete(scope, name)
@@ -40,7 +42,7 @@ async def with_blobs(plane: AzurePlane, subscription: str) -> AsyncIterator[Site
         wanted = StorageAccountCreateParameters(
             sku=Sku(name="Standard_LRS"), kind="StorageV2", location=site.ground.region
         )
-        accounts = (await site.clients.storage()).storage_accounts
+        accounts = (await site.clients.arm(StorageManagementClient)).storage_accounts
         poller = await accounts.begin_create(site.ground.resource_group, name, wanted)
         await poller.result()
         async with allowed(site, BLOBS_READER):

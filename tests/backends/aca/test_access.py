@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from backends.aca import access
+from backends.aca import app as access
 from backends.common import preflight
 from core.endpoint import Endpoint
 from core.errors import CloudUnavailable, InvalidArgument, NotFound, NotReady
@@ -30,7 +30,7 @@ def allow(address: str) -> dict[str, str]:
 async def test_address_and_key_open_the_door(there: Planted) -> None:
     """The key is the one of the vault."""
     there.app()
-    found = await access.access(there.site, "gemma")
+    found = await there.backend.access("gemma")
     assert found.base_url == there.url
     assert found.headers == {"Authorization": "Bearer the-key"}
     endpoint = Endpoint(found)
@@ -44,14 +44,14 @@ async def test_outside_a_rehearsal_it_is_always_https(tmp_path: Path) -> None:
         there.app(ingress={"fqdn": "gemma.red.swedencentral.azurecontainerapps.io"})
         real = there.site.settings.model_copy(update={"rehearsal": False})
         object.__setattr__(there.site, "settings", real)
-        found = await access.access(there.site, "gemma")
+        found = await there.backend.access("gemma")
     assert found.base_url == "https://gemma.red.swedencentral.azurecontainerapps.io"
 
 
 async def test_a_person_is_told_how_to_fetch_the_key(there: Planted) -> None:
     """It is in no answer."""
     there.app()
-    found = await access.access(there.site, "gemma")
+    found = await there.backend.access("gemma")
     command = found.header_commands["Authorization"]
     assert command.startswith(f"az keyvault secret show --vault-name {there.site.ground.vault} ")
     assert "--name vllm-devops-gemma-api-key " in command
@@ -61,15 +61,15 @@ async def test_a_person_is_told_how_to_fetch_the_key(there: Planted) -> None:
 async def test_the_addresses_that_are_let_in_are_named(there: Planted) -> None:
     """And what the key does not protect, where an older version put no proxy before the engine."""
     there.app(ingress={"ipSecurityRestrictions": [allow("203.0.113.7/32"), allow("10.0.0.0/8")]})
-    said = (await access.access(there.site, "gemma")).protection
+    said = (await there.backend.access("gemma")).protection
     assert "lets in 203.0.113.7/32, 10.0.0.0/8 and nobody else" in said
-    assert "POST /invocations computes" in said
+    assert "protects /v1 alone" in said
 
 
 async def test_what_is_open_to_everybody_says_so(there: Planted) -> None:
     """Whoever asks may start a paid replica."""
     there.app()
-    said = (await access.access(there.site, "gemma")).protection
+    said = (await there.backend.access("gemma")).protection
     assert "open to the internet" in said
     assert "paid replica" in said
 
@@ -77,7 +77,7 @@ async def test_what_is_open_to_everybody_says_so(there: Planted) -> None:
 async def test_an_internal_one_says_from_where_it_can_be_asked(there: Planted) -> None:
     """Its name is known only there."""
     there.app(ingress={"external": False})
-    said = (await access.access(there.site, "gemma")).protection
+    said = (await there.backend.access("gemma")).protection
     assert "only inside its environment's network" in said
 
 
@@ -85,7 +85,7 @@ async def test_an_engine_without_a_key_is_not_said_to_have_one(there: Planted) -
     """Somebody may have changed the app by hand."""
     body = there.app()
     body["properties"]["template"]["containers"][0]["env"] = []
-    found = await access.access(there.site, "gemma")
+    found = await there.backend.access("gemma")
     assert found.api_key is None
     assert found.header_commands == {}
     assert "has no key" in found.protection
@@ -95,7 +95,7 @@ async def test_before_it_has_an_address_it_is_not_ready(there: Planted) -> None:
     """Azure names it while it makes it."""
     there.app(ingress={"fqdn": None})
     with pytest.raises(NotReady) as caught:
-        await access.access(there.site, "gemma")
+        await there.backend.access("gemma")
     assert caught.value.next_steps[0].tool == "status_vllm"
 
 
@@ -104,7 +104,7 @@ async def test_a_key_that_is_gone_says_what_brings_it_back(there: Planted) -> No
     there.app()
     there.arm.refuse("GET .*vault.example/secrets/.*", 404, "SecretNotFound")
     with pytest.raises(NotFound, match="vllm-devops-gemma-api-key is missing"):
-        await access.access(there.site, "gemma")
+        await there.backend.access("gemma")
 
 
 async def test_whoever_asks_is_let_in_where_nobody_is_named(

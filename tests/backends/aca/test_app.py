@@ -6,13 +6,12 @@ import pytest
 
 from backends.aca import container
 from backends.aca.app import app_of, ingress_of
-from backends.aca.resources import as_sent
+from backends.aca.site import as_sent
 from core.errors import InvalidArgument
 from tests.backends.aca.planned import (
     A100,
     CALLERS,
     FOLDER,
-    PATCHED,
     VAULT,
     drawn,
     planned,
@@ -79,13 +78,6 @@ def test_a_ttl_is_a_tag() -> None:
     body = as_sent(app_of(drawn(), kept_at=VAULT, addresses=CALLERS, expires_at=1_700_000_000))
     assert body["tags"]["vllm-devops-expires"] == "1700000000"
     assert "vllm-devops-expires" not in sent()["tags"]
-
-
-def test_an_image_by_its_digest_replaces_the_tag() -> None:
-    """Whatever the tag comes to mean."""
-    app = app_of(drawn(), kept_at=VAULT, addresses=CALLERS, image=PATCHED)
-    container, _ = as_sent(app)["properties"]["template"]["containers"]
-    assert container["image"] == PATCHED
 
 
 def test_an_azure_registry_is_pulled_from_with_the_identity() -> None:

@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from backends.aca.app import app_of, label, label_of, pinned, registry_of_azure, version_of
+from backends.aca.app import app_of, label, pinned, registry_of_azure, version
 from core.errors import CloudRefused
 from core.settings import AzurePlane
 from tests.backends.aca.planned import A100, CALLERS, PATCHED, VAULT, drawn, site
@@ -77,10 +77,7 @@ def test_only_a_registry_of_azures_is_logged_in_to() -> None:
 def test_an_engine_is_known_by_its_image() -> None:
     """By the tag, or as ours where the digest hides it."""
     app = app_of(drawn(), kept_at=VAULT, addresses=CALLERS)
-    assert version_of(site(A100), app) == "0.32.0"
-    assert label_of(site(A100), app) == "vLLM 0.32.0"
-    pinned = app_of(drawn(), kept_at=VAULT, addresses=CALLERS, image=f"vllm/vllm-openai@{_DIGEST}")
-    assert version_of(site(A100), pinned) == "0.32.0"
-    own = app_of(drawn(image=PATCHED), kept_at=VAULT, addresses=CALLERS)
-    assert label_of(site(A100), own) == "vLLM (version not known)"
+    assert version(site(A100), app) == "0.32.0"
+    assert label(site(A100), f"vllm/vllm-openai@{_DIGEST}") == "vLLM 0.32.0"
+    assert label(site(A100), PATCHED) == "vLLM (version not known)"
     assert label(site(A100, rehearsal=True), None).startswith("simulated vLLM")

@@ -3,8 +3,8 @@
 import pytest
 
 from backends.aca import secrets
-from backends.aca.environment import environment_of
-from backends.aca.resources import OURS, as_sent
+from backends.aca.ground import environment_of
+from backends.aca.site import OURS, as_sent
 from backends.aca.storage import Link, link_body
 from tests.backends.aca.planned import T4, resources, site
 

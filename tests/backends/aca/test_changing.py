@@ -6,7 +6,8 @@ from datetime import UTC, datetime
 import pytest
 from azure.mgmt.appcontainers import models
 
-from backends.aca import deployment, replicas, resources, status
+from backends.aca import deployment, replicas, status
+from backends.aca.app import spec_in
 from backends.aca.site import SPEC_TAG
 from core.errors import (
     CloudUnavailable,
@@ -54,7 +55,7 @@ async def test_scaling_changes_the_app_and_what_it_says_of_itself(
         spec = wanted(site, max_model_len=2048, min_replicas=1, max_replicas=2).spec
     assert any("boots once" in note for note in notes)
     assert _scale(after) == (1, 2)
-    assert resources.spec_from_tags(after.tags) == spec
+    assert spec_in(after.tags) == spec
     assert (after.tags or {})[SPEC_TAG] == spec.fingerprint
     assert _but_scale(after) == _but_scale(before)
 
@@ -169,7 +170,7 @@ async def test_a_stop_that_takes_long_is_no_error(
     azure: AzurePlane, subscription: str, controls: Controls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Azure is at it, which is said; nothing was undone by anybody."""
-    monkeypatch.setattr("backends.aca.operations.REFUSAL_SECONDS", 0.05)
+    monkeypatch.setattr("backends.aca.replicas.REFUSAL_SECONDS", 0.05)
     monkeypatch.setattr(deployment, "_HOLDS_SECONDS", 0.05)
     async with opened(azure, subscription) as site:
         await make(site)
@@ -185,7 +186,7 @@ async def test_nobody_who_says_the_address_leaves_it_as_it_was(
     """Whoever could call it still can, and it is said."""
     async with opened(azure, subscription) as site:
         await make(site)
-        monkeypatch.setattr("backends.aca.access.own_address", _unseen)
+        monkeypatch.setattr("backends.aca.app.own_address", _unseen)
         with collecting_notes() as notes:
             await deployment.settle_callers(site, "gemma")
     assert any("as it was" in note for note in notes)

@@ -4,7 +4,7 @@ from contextlib import suppress
 
 import pytest
 
-from backends.aca import app, deployment, operations, status
+from backends.aca import app, deployment, replicas, status
 from backends.aca.site import Site
 from core.errors import CloudRefused, ConcurrentChange
 from core.records import Deployment, State
@@ -21,8 +21,8 @@ pytestmark = pytest.mark.anyio
 @pytest.fixture(autouse=True)
 def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     impatient(monkeypatch)
-    monkeypatch.setattr(operations, "BUSY_SECONDS", 0.1)
-    monkeypatch.setattr(operations, "REFUSAL_SECONDS", 0.1)
+    monkeypatch.setattr(replicas, "BUSY_SECONDS", 0.1)
+    monkeypatch.setattr(replicas, "REFUSAL_SECONDS", 0.1)
 
 
 async def test_what_was_stopped_as_it_was_created_can_be_started(

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from azure.mgmt.appcontainers import models
 
-from backends.aca.app import copy_ingress, copy_template, gives, patch_of, replacement
+from backends.aca.app import copy_ingress, copy_template, is_guarded, patch_of, replacement
 from tests.backends.aca.planned import A100, drawn, site, small, typed
 
 pytestmark = pytest.mark.anyio
@@ -90,10 +90,10 @@ async def test_of_our_own_tags_none_is_kept_that_is_not_said_again() -> None:
 
 
 @pytest.mark.parametrize("lost", ["secrets", "env"])
-def test_an_app_that_lost_its_key_no_longer_gives_it(lost: str) -> None:
+def test_an_app_that_lost_its_key_no_longer_is_guarded_it(lost: str) -> None:
     """Whoever puts what Azure shows, without the parts that he does not know, loses them."""
     app, wanted = _app(), drawn(A100, **small()).container.secrets
-    assert gives(app, wanted)
+    assert is_guarded(app, wanted)
     assert app.properties
     assert app.properties.configuration
     assert app.properties.template
@@ -102,4 +102,4 @@ def test_an_app_that_lost_its_key_no_longer_gives_it(lost: str) -> None:
         app.properties.configuration.secrets = None
     else:
         app.properties.template.containers[0].env = []
-    assert not gives(app, wanted)
+    assert not is_guarded(app, wanted)

@@ -6,9 +6,10 @@ from typing import Any, Final, NamedTuple
 
 import anyio
 import pytest
+from azure.mgmt.keyvault.aio import KeyVaultManagementClient
 from azure.mgmt.storage.models import FileShare, FileShareProperties
 
-from backends.aca import checks as aca_checks
+from backends.aca import plan as aca_checks
 from backends.aca import replicas
 from backends.aca.storage import has_room
 from backends.common import preflight
@@ -112,11 +113,6 @@ ROWS: Final = (
         plant=usages("SubscriptionConsumptionNCA100Gpus", 2, 2)),
     Row("a quota that nobody tells", "quotas allow", "unknown",
         plant=lambda arm: arm.on("GET .*/usages", lambda _: (200, {"value": []}))),
-    Row("room for one more", "takes the environment", "pass",
-        plant=usages("ManagedEnvironmentCount", 14, 15)),
-    Row("a region that is full", "takes the environment", "fail", "", NEW_NAME,
-        plant=usages("ManagedEnvironmentCount", 15, 15)),
-    Row("one that is there needs no room", "takes the environment", "pass", plant=there_is()),
     Row("it has the profile", ENVIRONMENT, "pass", "has it", plant=there_is()),
     Row("it is being made", ENVIRONMENT, "pass", "waiting", plant=there_is("Waiting")),
     Row("it lacks the profile", ENVIRONMENT, "unknown", "will be added", NEW_NAME,
@@ -275,7 +271,7 @@ async def test_what_azure_refuses_to_tell_is_never_taken_for_a_pass(
     assert all("Azure" in one.detail for one in quotas)
 
 
-async def test_a_name_that_is_taken_in_the_world_fails_with_its_setting(
+async def test_a_name_that_is_taken_in_the_world_is_told_with_its_setting(
     azure: AzurePlane, subscription: str, controls: Controls
 ) -> None:
     """The vault's and the account's; a deleted vault of ours is brought back."""
@@ -283,18 +279,17 @@ async def test_a_name_that_is_taken_in_the_world_fails_with_its_setting(
     controls.set(other, **AT_ONCE)
     async with opened(azure, subscription) as site:
         taken = site.ground
-        assert row(await checked(site), "The Key Vault").detail == "It does."
+    for named in ("vault", "storage_account"):
+        setting = {"vault": "azure_keyvault_name"}.get(named, f"azure_{named}")
+        async with opened(azure, other, **{setting: getattr(taken, named)}) as site:
+            with pytest.raises(CloudRefused) as refused:
+                await stands(site)
+        assert setting.upper() in refused.value.fix
+        assert not refused.value.retryable
     async with opened(azure, other) as site:
         await stands(site)
-    async with opened(azure, other, azure_keyvault_name=taken.vault) as site:
-        assert "AZURE_KEYVAULT_NAME" in the_only_failure(await checked(site)).fix
-    for name, outcome in ((taken.storage_account, "fail"), (f"t{other[:8]}", "pass")):
-        async with opened(azure, other, azure_storage_account=name) as site:
-            found = row(await checked(site, **SHARE), "The share weights")
-        assert found.outcome == outcome
-        assert ("AZURE_STORAGE_ACCOUNT" in found.fix) == (outcome == "fail")
-    async with opened(azure, other) as site:
-        await (await site.clients.vaults()).vaults.delete("vllm-devops", site.ground.vault)
+        vaults = (await site.clients.arm(KeyVaultManagementClient)).vaults
+        await vaults.delete("vllm-devops", site.ground.vault)
         assert "brought back" in row(await checked(site), "The Key Vault").detail
     controls.drop(other)
 
@@ -378,7 +373,7 @@ async def test_a_quota_that_is_not_told_is_not_known_and_stands_last(
     async with opened(azure, subscription, azure_containerapps_environment="another") as site:
         known, unknown = await replicas.read_quotas(site)
         assert (known.limit, unknown.limit) == (2, None)
-        assert "no environment yet" in unknown.detail
+        assert "is not there yet" in unknown.detail
         usages("SubscriptionNCA100Gpus", 0, 8)(planted_apps(site))
         found = await replicas.read_quotas(site)
     assert all(one.limit is None and "no quota of these GPUs" in one.detail for one in found)

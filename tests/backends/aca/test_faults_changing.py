@@ -151,4 +151,4 @@ async def test_what_ends_anywhere_is_finished_by_the_next_call(
         assert await work.holds(site, name)
         await world.cloud.whole(name)
         if what == "apply":
-            assert len(await replicas.revisions_of(site, name)) == 1
+            assert len(await replicas.read_revisions(site, name)) == 1

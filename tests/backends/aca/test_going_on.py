@@ -6,8 +6,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from backends.aca import app, resources, secrets, status
-from backends.aca.site import Site, key_secret
+from backends.aca import app, secrets, status
+from backends.aca.site import EFFECT, PHASES, Site, key_secret
 from core.records import State
 from core.settings import AzurePlane
 from core.waiting import wait_until
@@ -33,7 +33,7 @@ async def test_a_deployment_in_a_bare_subscription_waits_for_what_it_stands_on(
         await make(site)
         phases = await _to_the_end(site)
         assert phases
-        assert phases <= resources.PHASES
+        assert phases <= PHASES
         assert await app.find_app(site, "gemma")
         assert await secrets.exists(site, key_secret("gemma"))
         await go_on(site, "gemma")
@@ -88,7 +88,7 @@ async def test_a_role_that_never_counts_is_told_in_the_end(
         await make(site)
         told = await status.describe(site, "gemma")
         assert told.phase
-        assert told.phase.name == resources.EFFECT
+        assert told.phase.name == EFFECT
         monkeypatch.setattr(secrets, "EFFECT_TIME", timedelta(0))
         await go_on(site, "gemma")
         told = await status.describe(site, "gemma")
@@ -110,7 +110,7 @@ async def test_an_identity_that_may_not_read_the_vault_yet_is_waited_for(
         await make(site)
         told = await status.describe(site, "gemma")
         assert told.phase
-        assert told.phase.name == resources.EFFECT
+        assert told.phase.name == EFFECT
         assert await secrets.exists(site, key_secret("gemma"))
         await go_on(site, "gemma")
         assert await app.find_app(site, "gemma")

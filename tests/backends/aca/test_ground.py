@@ -3,10 +3,13 @@
 from typing import Any
 
 import pytest
+from azure.mgmt.loganalytics.aio import LogAnalyticsManagementClient
+from azure.mgmt.resource.resources.aio import ResourceManagementClient
 from azure.mgmt.resource.resources.models import ResourceGroup
+from azure.mgmt.storage.aio import StorageManagementClient
 
-from backends.aca import resources as phases
-from backends.aca.plan import ground
+from backends.aca import site as phases
+from backends.aca.plan import base as ground
 from backends.aca.site import SHARE
 from core.errors import CloudRefused
 from core.settings import AzurePlane
@@ -90,7 +93,7 @@ async def test_a_group_of_somebody_else_keeps_its_tags_and_its_place(
 ) -> None:
     controls.set(bare_subscription, **AT_ONCE)
     async with opened(azure, bare_subscription, azure_resource_group="theirs") as site:
-        client = await site.clients.resources()
+        client = await site.clients.arm(ResourceManagementClient)
         theirs = ResourceGroup(location="westus3", tags={"owner": "them"})
         await client.resource_groups.create_or_update("theirs", theirs)
         await stands(site, share=None)
@@ -104,7 +107,7 @@ async def test_logs_go_to_the_workspace_that_is_set(
     controls.set(bare_subscription, **AT_ONCE)
     async with opened(azure, bare_subscription, azure_resource_group="one") as site:
         await stands(site, share=None)
-        workspaces = (await site.clients.workspaces()).workspaces
+        workspaces = (await site.clients.arm(LogAnalyticsManagementClient)).workspaces
         theirs = await workspaces.get("one", site.ground.workspace)
     assert theirs.properties
     guid = theirs.properties.customer_id
@@ -142,12 +145,12 @@ async def test_no_key_is_in_any_log(
     async with opened(azure, bare_subscription) as site:
         await stands(site)
         names = site.ground
-        keys = await (await site.clients.storage()).storage_accounts.list_keys(
+        keys = await (await site.clients.arm(StorageManagementClient)).storage_accounts.list_keys(
             names.resource_group, names.storage_account
         )
-        shared = await (await site.clients.workspaces()).shared_keys.get_shared_keys(
-            names.resource_group, names.workspace
-        )
+        shared = await (
+            await site.clients.arm(LogAnalyticsManagementClient)
+        ).shared_keys.get_shared_keys(names.resource_group, names.workspace)
     secret = [shared.primary_shared_key, *(one.value for one in keys.keys_property or ())]
     assert all(secret)
     assert not [one for one in secret if str(one) in caplog.text]

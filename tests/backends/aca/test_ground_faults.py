@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from backends.aca import site as aca_site
-from backends.aca.resources import PHASES
-from backends.aca.site import Site
+from backends.aca.site import PHASES, Site
 from backends.common.concurrency import side_by_side
 from core.errors import CloudError, NotAuthenticated
 from core.settings import AzurePlane

@@ -3,6 +3,7 @@
 import uuid
 
 import pytest
+from azure.mgmt.storage.aio import StorageManagementClient
 from azure.mgmt.storage.models import FileShare
 
 from backends.aca import storage
@@ -51,7 +52,7 @@ async def test_another_share_is_only_read_and_never_made(
         with pytest.raises(CloudRefused) as caught:
             await go(site, share="models")
         assert "files://SHARE/FOLDER" in caught.value.fix
-        shares = (await site.clients.storage()).file_shares
+        shares = (await site.clients.arm(StorageManagementClient)).file_shares
         await shares.create("vllm-devops", site.ground.storage_account, "models", FileShare())
         assert await go(site, share="models") is None
         found = await links_of(site)

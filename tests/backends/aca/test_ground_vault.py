@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 from azure.mgmt.keyvault import models
+from azure.mgmt.keyvault.aio import KeyVaultManagementClient
 
 from backends.aca import secrets, storage
-from backends.aca.identity import find_assignment, find_identity
-from backends.aca.resources import EFFECT
-from backends.aca.site import Site
+from backends.aca.ground import find_assignment, find_identity, grant, is_granted
+from backends.aca.site import EFFECT, Site
 from core.errors import CloudRefused, PermissionDenied
 from core.settings import AzurePlane
 from tests.azure_plane import Controls
@@ -25,13 +25,16 @@ ROLES = "PUT Microsoft.Authorization/roleAssignments"
 
 
 async def delete_vault(site: Site) -> None:
-    vaults = (await site.clients.vaults()).vaults
+    vaults = (await site.clients.arm(KeyVaultManagementClient)).vaults
     await vaults.delete("vllm-devops", site.ground.vault)
 
 
 async def by_policies(site: Site) -> None:
     """Let there be a vault of that name which does not go by roles."""
-    vaults, whose = (await site.clients.vaults()).vaults, await find_identity(site)
+    vaults, whose = (
+        (await site.clients.arm(KeyVaultManagementClient)).vaults,
+        await find_identity(site),
+    )
     assert whose
     wanted = models.VaultCreateOrUpdateParameters(
         location="swedencentral",
@@ -44,6 +47,11 @@ async def by_policies(site: Site) -> None:
     )
     poller = await vaults.begin_create_or_update("vllm-devops", site.ground.vault, wanted)
     await poller.result()
+
+
+async def _apps_may_read(site: Site) -> bool:
+    role, scope = secrets.READS_SECRETS, site.ground.vault_id
+    return await is_granted(grant(site, role, scope, to="apps", after="vault"))
 
 
 async def test_a_vault_that_was_deleted_is_brought_back_with_what_is_in_it(
@@ -122,7 +130,7 @@ async def test_an_identity_that_the_directory_does_not_know_yet_gets_its_role_a_
     controls.set(bare_subscription, **AT_ONCE, faults=[unknown])
     async with opened(azure, bare_subscription) as site:
         await stands(site, share=None)
-        assert await secrets.apps_may_read(site)
+        assert await _apps_may_read(site)
     assert changes(controls, bare_subscription)[ROLES] == 4
 
 
@@ -130,7 +138,7 @@ async def test_a_role_of_the_identity_is_not_seen_before_it_is_given(
     azure: AzurePlane, bare_subscription: str, subscription: str
 ) -> None:
     async with opened(azure, subscription, azure_resource_group="elsewhere") as site:
-        assert not await secrets.apps_may_read(site)
+        assert not await _apps_may_read(site)
 
 
 async def test_an_assignment_of_a_larger_role_is_enough(

@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 from azure.core.polling._utils import _decode_continuation_token
 
-from backends.aca import operations, secrets
+from backends.aca import replicas, secrets
 from backends.aca.app import app_of, copy_template, find_app, patch_of
 from backends.aca.site import Site, key_secret
 from core.errors import CloudError
@@ -43,7 +43,7 @@ async def test_a_change_that_fails_says_why_with_the_words_of_its_body(
             await _revise(site)
         assert MISSING in caught.value.cause
     async with opened(azure, subscription, folder=tmp_path) as site:
-        failure = await operations.failure_of(site, "gemma")
+        failure = await replicas.failure_of(site, "gemma")
     assert failure
     assert MISSING in failure.cause
     assert failure.fix
@@ -56,12 +56,12 @@ async def test_a_change_that_fails_after_its_server_died_is_told_by_the_next(
     async with opened(azure, subscription, folder=tmp_path) as site:
         await foreign_app(site)
         controls.set(subscription, rollout="image-missing", operation_seconds=0.4)
-        assert not await _revise(site, seconds=0.0)
-        assert await operations.failure_of(site, "gemma") is None
+        assert not await _begin(site)
+        assert await replicas.failure_of(site, "gemma") is None
 
     async with opened(azure, subscription, folder=tmp_path) as site:
         failure = await wait_until(
-            lambda: operations.failure_of(site, "gemma"),
+            lambda: replicas.failure_of(site, "gemma"),
             bool,
             waiting_for="the failure",
             every=0.05,
@@ -70,7 +70,7 @@ async def test_a_change_that_fails_after_its_server_died_is_told_by_the_next(
         assert failure
         assert MISSING in failure.cause
         calls = len(controls.get(subscription)["calls"])
-        assert await operations.failure_of(site, "gemma") == failure
+        assert await replicas.failure_of(site, "gemma") == failure
     assert len(controls.get(subscription)["calls"]) == calls
 
 
@@ -85,20 +85,19 @@ async def test_a_look_that_fails_says_nothing_of_the_change(
             await make(site)
         assert any("does not say how it goes" in note for note in notes)
         assert await find_app(site, "gemma")
-        assert await operations.failure_of(site, "gemma") is None
+        assert await replicas.failure_of(site, "gemma") is None
 
 
 async def test_what_is_kept_holds_no_secret(
-    azure: AzurePlane, subscription: str, controls: Controls
+    azure: AzurePlane, subscription: str, controls: Controls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither whoever asked nor a value; and it is for this user only."""
     controls.set(subscription, operation_seconds=3600)
+    monkeypatch.setattr(replicas, "REFUSAL_SECONDS", 0.0)
     async with opened(azure, subscription) as site:
         await put_key(site, "gemma")
         key = (await secrets.read(site, key_secret("gemma"))).get_secret_value()
-        await operations.carry_out(
-            site, "gemma", "create_or_update", "create", body=await _body(site), seconds=0.0
-        )
+        await replicas.carry_out(site, "gemma", "create_or_update", "create", await _body(site))
         (file,) = (site.folder / "changes").iterdir()
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
         held = _unpacked(json.loads(file.read_text()))
@@ -119,10 +118,10 @@ async def test_what_another_subscription_did_is_not_told_here(
         async with opened(
             azure, subscription, folder=tmp_path, azure_resource_group="other"
         ) as elsewhere:
-            assert await operations.failure_of(elsewhere, "gemma") is None
-        assert await operations.failure_of(site, "gemma")
-        operations.forget_change(site, "gemma")
-        assert await operations.failure_of(site, "gemma") is None
+            assert await replicas.failure_of(elsewhere, "gemma") is None
+        assert await replicas.failure_of(site, "gemma")
+        replicas.forget_change(site, "gemma")
+        assert await replicas.failure_of(site, "gemma") is None
 
 
 async def test_a_server_that_only_reads_writes_nothing_down(
@@ -132,15 +131,22 @@ async def test_a_server_that_only_reads_writes_nothing_down(
     async with opened(azure, subscription, folder=tmp_path) as site:
         await foreign_app(site)
         controls.set(subscription, operation_seconds=0.4)
-        assert not await _revise(site, seconds=0.0)
+        assert not await _begin(site)
     (file,) = (site.folder / "changes").iterdir()
     before = file.read_text()
     async with opened(azure, subscription, folder=tmp_path, read_only=True) as site:
         await wait_until(
             lambda: _settled(site), bool, waiting_for="the change", every=0.05, timeout=20
         )
-        assert await operations.failure_of(site, "gemma") is None
+        assert await replicas.failure_of(site, "gemma") is None
     assert file.read_text() == before
+
+
+async def _begin(site: Site) -> bool:
+    """Change it, and watch no longer than once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(replicas, "REFUSAL_SECONDS", 0.0)
+        return await _revise(site)
 
 
 async def _settled(site: Site) -> bool:
@@ -153,12 +159,12 @@ async def _body(site: Site) -> Any:
     return app_of(drawn(site, **small()), kept_at=vault, addresses=CALLERS)
 
 
-async def _revise(site: Site, **more: Any) -> bool:
+async def _revise(site: Site) -> bool:
     """Change what a replica runs."""
     app = await find_app(site, "gemma")
     assert app
     body = patch_of(app, template=copy_template(app))
-    return await operations.carry_out(site, "gemma", "update", "revise gemma", body=body, **more)
+    return await replicas.carry_out(site, "gemma", "update", "revise gemma", body)
 
 
 def _unpacked(kept: Mapping[str, Any]) -> str:

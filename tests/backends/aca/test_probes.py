@@ -4,6 +4,7 @@ from hypothesis import given, strategies
 
 from backends.aca import container
 from backends.aca.container import rules
+from tests.backends.aca.planned import drawn
 
 
 @given(strategies.floats(min_value=0, max_value=1e6))
@@ -29,8 +30,7 @@ def test_a_boot_too_long_for_short_periods_gets_longer_ones() -> None:
 
 def test_a_long_prefill_is_no_death() -> None:
     """The server answers /health late while it reads a long prompt: minutes must go by."""
-    alive = container.running_probe(rules().liveness_probe, path="/health", port=8000)
-    ready = container.running_probe(rules().readiness_probe, path="/health", port=8000)
+    alive, ready = drawn().liveness, drawn().readiness
     assert alive.timeout_seconds >= 30
     assert alive.budget_seconds >= 300
     assert ready.budget_seconds >= 60

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from azure.mgmt.appcontainers import models
 
-from backends.aca import app, deployment, operations, secrets, status
+from backends.aca import app, deployment, replicas, secrets, status
 from backends.aca.backend import AcaBackend
 from backends.aca.site import key_secret
 from core.errors import ConcurrentChange, NotOurs
@@ -105,9 +105,9 @@ async def test_a_deletion_that_takes_long_is_not_called_gone(
     azure: AzurePlane, subscription: str, controls: Controls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its key is kept until the app is seen to be gone; a second call is not refused."""
-    monkeypatch.setattr(deployment, "_TAKEN_SECONDS", 0.05)
+    monkeypatch.setattr(replicas, "REFUSAL_SECONDS", 0.05)
     monkeypatch.setattr(AcaBackend, "delete_seconds", 0.05)
-    monkeypatch.setattr("backends.aca.operations.BUSY_SECONDS", 0.05)
+    monkeypatch.setattr("backends.aca.replicas.BUSY_SECONDS", 0.05)
     async with opened(azure, subscription) as site:
         await make(site)
         controls.set(subscription, operation_seconds=3600)
@@ -189,7 +189,7 @@ async def test_what_was_not_made_here_is_not_purged(
     """An environment without our tag stays, and is said to."""
     async with opened(azure, subscription) as site:
         environments = (await site.clients.apps()).managed_environments
-        named = (site.clients.group, site.ground.environment)
+        named = (site.ground.resource_group, site.ground.environment)
         found = await environments.get(*named)
         body = models.ManagedEnvironment(location=found.location, tags={"managed-by": "me"})
         await (await environments.begin_update(*named, body)).wait()
@@ -233,7 +233,7 @@ async def test_what_may_not_be_ended_yet_is_deactivated_so_that_it_bills_no_more
     what: str,
 ) -> None:
     """Another operation holds the app for as long as its boot: its replicas end all the same."""
-    monkeypatch.setattr(operations, "BUSY_SECONDS", 0.1)
+    monkeypatch.setattr(replicas, "BUSY_SECONDS", 0.1)
     held = "POST Microsoft.App/containerApps/stop" if what == "stop" else DELETE
     busy = fault(held, 409, code="ContainerAppOperationInProgress", times=-1)
     async with opened(azure, subscription) as site:

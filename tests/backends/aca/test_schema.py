@@ -5,8 +5,8 @@ from typing import Any, Final
 
 import pytest
 
-from backends.aca.environment import environment_of
-from backends.aca.resources import as_sent
+from backends.aca.ground import environment_of
+from backends.aca.site import as_sent
 from backends.aca.storage import Link, link_body
 from tests.backends.aca import armschema
 from tests.backends.aca.planned import A100, DENSE_31B, FOLDER, PATCHED, T4, sent, site, small

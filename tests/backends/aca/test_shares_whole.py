@@ -4,12 +4,12 @@ from collections.abc import Mapping
 
 import pytest
 
-from backends.aca import checks, storage
+from backends.aca import storage
 from backends.common.models import Completeness
-from backends.common.preflight import ask_one
-from core.records import Check, DeploymentSpec
+from core.records import Check
 from core.settings import AzurePlane
 from tests.azure_plane import Controls
+from tests.backends.aca.preflights import checked
 from tests.backends.aca.shelf import store
 from tests.backends.aca.sites import fault, opened
 from tests.backends.shelf import INDEX, ONE, TWO, below, model, safetensors
@@ -28,10 +28,9 @@ async def judged(azure: AzurePlane, subscription: str, files: Mapping[str, bytes
 
 async def row(azure: AzurePlane, subscription: str, weights: str = LOCATION) -> Check:
     """Give the row of a preflight."""
-    spec = DeploymentSpec(name="one", model="google/gemma-3-4b-it", weights=weights)
     async with opened(azure, subscription) as site:
-        (question,) = checks.weights_questions(site, spec)
-        return await ask_one(question)
+        found = await checked(site, weights=weights)
+    return next(one for one in found.checks if "holds a whole model" in one.what)
 
 
 async def test_a_whole_model_is_whole(azure: AzurePlane, subscription: str) -> None:
@@ -71,7 +70,7 @@ async def test_a_model_that_is_not_whole_fails_the_preflight(
     assert "get_huggingface_model_copy_instructions" in found.fix
 
 
-@pytest.mark.parametrize("weights", [LOCATION, "files://nothing/gemma", "files://No/Share"])
+@pytest.mark.parametrize("weights", [LOCATION, "files://nothing/gemma"])
 async def test_a_place_that_is_not_there_fails_the_preflight(
     azure: AzurePlane, subscription: str, weights: str
 ) -> None:

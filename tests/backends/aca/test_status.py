@@ -7,7 +7,8 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
-from backends.aca import app, logs, operations, resources, status
+from backends.aca import app, logs, replicas, status
+from backends.aca.site import ENVIRONMENT
 from backends.lifecycle import Pending
 from core.errors import CloudUnavailable, DeploymentNotFound, NotAuthenticated, NotOurs, NotReady
 from core.records import Deployment, Failure, State
@@ -39,11 +40,11 @@ async def noted(there: Planted) -> tuple[Deployment, str]:
 
 def answered(there: Planted, cause: str, code: str = "CLOUD_REFUSED") -> None:
     """Let Azure have said why the last change failed."""
-    change = operations.Change(
+    change = replicas.Change(
         kind="create_or_update", what="create gemma", ground=there.site.ground,
-        since=datetime.now(UTC), token="", failure=Failure(code=code, cause=cause, fix="x"),
+        token="", failure=Failure(code=code, cause=cause, fix="x"),
     )  # fmt: skip
-    operations._keep(there.site, "gemma", change)
+    replicas._keep(there.site, "gemma", change)
 
 
 class Row(NamedTuple):
@@ -415,7 +416,7 @@ async def test_an_app_whose_spec_was_lost_is_still_told(there: Planted) -> None:
 def wait(there: Planted, failure: Failure | None = None) -> None:
     """Let a deployment wait for its environment."""
     store, shape = there.site.pending, catalog_shape(SPEC.model)
-    more: dict[str, Any] = {"phase": resources.ENVIRONMENT, "failure": failure}
+    more: dict[str, Any] = {"phase": ENVIRONMENT, "failure": failure}
     store.keep(Pending(spec=SPEC, model=shape, where=store.where, since=datetime.now(UTC), **more))
 
 
@@ -423,13 +424,13 @@ async def test_before_there_is_an_app_its_phase_is_what_it_waits_for(there: Plan
     """Nothing is billed, what it would cost is known, and whoever needs its app is told."""
     wait(there)
     now, _ = await noted(there)
-    assert (now.state, now.phase and now.phase.name) == (State.CREATING, resources.ENVIRONMENT)
+    assert (now.state, now.phase and now.phase.name) == (State.CREATING, ENVIRONMENT)
     assert (now.model, now.revision, now.replicas) == (SPEC.model, SPEC.fingerprint, 0)
     assert now.engine.startswith("simulated vLLM")
     assert now.usd_per_hour
     assert now.url is None
     assert await app.get_spec(there.site, "gemma") == SPEC
-    with pytest.raises(NotReady, match=resources.ENVIRONMENT) as caught:
+    with pytest.raises(NotReady, match=ENVIRONMENT) as caught:
         await app.get_app(there.site, "gemma")
     assert caught.value.next_steps[0].tool == "status_vllm"
     with collecting_notes() as notes:

@@ -10,7 +10,7 @@ import yaml
 
 from backends.aca import plan
 from backends.aca.app import app_of, blueprint
-from backends.aca.resources import as_sent
+from backends.aca.site import as_sent
 from core.errors import NotFound
 from planner.model import read_model
 from tests.backends.aca.planned import CALLERS, E4B, PATCHED, VAULT, spec
@@ -29,7 +29,9 @@ def _plant(there: Planted, *, token: bool = False, **said: Any) -> None:
     """Let an app run as it was planned, with the image that it was pinned to."""
     wanted = spec(**said)
     made = blueprint(there.site, wanted, read_model(wanted.model), hf_token=token)
-    sent = as_sent(app_of(made, kept_at=VAULT, addresses=CALLERS, image=PATCHED))
+    pinned = made.container.model_copy(update={"image": PATCHED})
+    made = made.model_copy(update={"container": pinned})
+    sent = as_sent(app_of(made, kept_at=VAULT, addresses=CALLERS))
     properties = sent["properties"]
     configuration, template = properties["configuration"], properties["template"]
     there.app(tags=sent["tags"], configuration=configuration, template=template)

@@ -5,8 +5,8 @@ from typing import Any, Final, NamedTuple
 
 from pydantic import SecretStr
 
-from backends.aca import deployment, resources, secrets
-from backends.aca.app import find_app, get_app
+from backends.aca import deployment, secrets
+from backends.aca.app import find_app, get_app, spec_in
 from backends.aca.site import HF_SECRET, Site
 from tests.backends.aca import deployed
 from tests.backends.aca.deployed import PATCH, PUT, SERVED, delete, stopped
@@ -74,12 +74,12 @@ async def _gone(site: Site, name: str) -> bool:
 
 
 async def _replaced(site: Site, name: str) -> bool:
-    spec = resources.spec_from_tags((await get_app(site, name)).tags)
+    spec = spec_in((await get_app(site, name)).tags)
     return spec is not None and spec.max_model_len == 2048
 
 
 async def _scaled(site: Site, name: str) -> bool:
-    spec = resources.spec_from_tags((await get_app(site, name)).tags)
+    spec = spec_in((await get_app(site, name)).tags)
     return spec is not None and spec.max_replicas == 2
 
 

@@ -30,13 +30,18 @@ def small(clients: Clients) -> Any:
         name="one", image="me/one:1", resources=M.ContainerResources(cpu=0.5, memory="1Gi")
     )
     return M.ContainerApp(
-        location=clients.region,
+        location=clients.ground.region,
         properties=M.ContainerAppProperties(
             environment_id=clients.ground.environment_id,
             configuration=M.Configuration(secrets=[M.Secret(name="s", value="very-secret")]),
             template=M.Template(containers=[container], scale=M.Scale(min_replicas=0)),
         ),
     )
+
+
+async def _create(clients: Clients) -> None:
+    apps, group = (await clients.apps()).container_apps, clients.ground.resource_group
+    await (await apps.begin_create_or_update(group, "one", small(clients))).result()
 
 
 async def test_a_process_that_was_killed_is_followed_by_one_that_knows_everything(
@@ -47,7 +52,10 @@ async def test_a_process_that_was_killed_is_followed_by_one_that_knows_everythin
     with azure_plane(tmp_path) as first:
         Controls(first).set(sub, prepared=True, operation_seconds=0.5)
         async with opened(first, sub) as site:
-            apps, named = (await site.clients.apps()).container_apps, (site.clients.group, "one")
+            apps, named = (
+                (await site.clients.apps()).container_apps,
+                (site.ground.resource_group, "one"),
+            )
             poller = await apps.begin_create_or_update(*named, small(site.clients))
             token = poller.continuation_token()
             os.kill(first.pid, signal.SIGKILL)
@@ -86,7 +94,9 @@ async def test_a_subscription_is_told_without_its_secrets_and_dropped_whole(
 ) -> None:
     """A secret's name is there, its value is nowhere; nothing runs of it afterwards."""
     apps = (await clients.apps()).container_apps
-    await (await apps.begin_create_or_update(clients.group, "one", small(clients))).result()
+    await (
+        await apps.begin_create_or_update(clients.ground.resource_group, "one", small(clients))
+    ).result()
     await (await clients.secrets()).set_secret("hf-token", "more-secret")
     told = controls.get(clients.subscription)
     assert told["secrets"] == {clients.ground.vault: ["hf-token"]}
@@ -123,7 +133,9 @@ async def test_a_secret_is_read_and_deleted_as_azure_does_it(
 async def test_replicas_are_counted_in_each_minute(clients: Clients) -> None:
     """Whole ones, in every minute in which there was one; before it, there is nothing."""
     apps, now = (await clients.apps()).container_apps, datetime.now(UTC)
-    await (await apps.begin_create_or_update(clients.group, "one", small(clients))).result()
+    await (
+        await apps.begin_create_or_update(clients.ground.resource_group, "one", small(clients))
+    ).result()
     (found,) = await (await clients.metrics()).query_resources(
         resource_ids=[clients.ground.app_id("one")],
         metric_namespace="Microsoft.App/containerApps",

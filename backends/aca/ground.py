@@ -1,0 +1,658 @@
+"""What a subscription needs first: providers, group, workspace, environment, identity and roles."""
+
+import re
+import shlex
+import uuid
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import cache, partial
+from typing import Any, Final, Literal, NamedTuple
+
+from azure.core.exceptions import ResourceNotFoundError
+from azure.mgmt.appcontainers import models
+from azure.mgmt.appcontainers.aio import ContainerAppsAPIClient
+from azure.mgmt.appcontainers.models import ContainerApp, ManagedEnvironment
+from azure.mgmt.authorization.v2022_04_01.aio import AuthorizationManagementClient
+from azure.mgmt.authorization.v2022_04_01.models import (
+    RoleAssignment,
+    RoleAssignmentCreateParameters,
+)
+from azure.mgmt.loganalytics import models as workspaces
+from azure.mgmt.loganalytics.aio import LogAnalyticsManagementClient
+from azure.mgmt.loganalytics.models import Workspace
+from azure.mgmt.msi.v2024_11_30.aio import ManagedServiceIdentityClient
+from azure.mgmt.msi.v2024_11_30.models import Identity
+from azure.mgmt.resource.resources.aio import ResourceManagementClient
+from azure.mgmt.resource.resources.models import ResourceGroup
+
+from backends.aca.container import gpu_of
+from backends.aca.site import (
+    CONSUMPTION,
+    EFFECT,
+    ENVIRONMENT,
+    NEW_ENVIRONMENT,
+    OURS,
+    REGISTERING,
+    TAGS,
+    TEXT,
+    Kind,
+    Site,
+    create_unless_there,
+    find,
+    here,
+    is_ours,
+    or_none,
+    provisioned,
+    reading,
+    resource,
+    strictly,
+    translated,
+    unless,
+    writing,
+)
+from backends.common.concurrency import side_by_side
+from backends.common.preflight import Answer, read_needs
+from backends.lifecycle import Resource, Status, look
+from core.errors import ApiDisabled, CloudRefused, NotOurs, PermissionDenied
+from core.records import Record
+
+_PROVIDERS: Final = (
+    "Microsoft.App",
+    "Microsoft.OperationalInsights",
+    "Microsoft.ManagedIdentity",
+    "Microsoft.KeyVault",
+)
+_LOGS_GB_USD: Final = 2.30
+"""For each GB of logs that is taken in, pay as you go in US regions; the usual price, not looked up
+[R] (2026-11-21)."""
+_GROUP: Final = Kind(ResourceManagementClient, "resource_groups", put="create_or_update")
+_WORKSPACE: Final = Kind(LogAnalyticsManagementClient, "workspaces")
+_ENVIRONMENT: Final = Kind(ContainerAppsAPIClient, "managed_environments")
+_IDENTITY: Final = Kind(
+    ManagedServiceIdentityClient, "user_assigned_identities", "get", "create_or_update", "delete"
+)
+
+
+def provider_names(*, share: bool) -> tuple[str, ...]:
+    """Return those that a deployment needs, with weights on a share or without."""
+    return (*_PROVIDERS, *(("Microsoft.Storage",) if share else ()))
+
+
+async def registrations(site: Site, names: tuple[str, ...]) -> dict[str, str]:
+    """Return each provider's state in lower case, such as registered."""
+    client = await site.clients.arm(ResourceManagementClient)
+
+    async def state(name: str) -> str:
+        with strictly(f"see whether {name} is registered"):
+            found = await client.providers.get(name, **reading())
+        return (found.registration_state or "").lower()
+
+    states = await side_by_side([partial(state, name) for name in names])
+    return dict(zip(names, states, strict=True))
+
+
+def providers(site: Site, *, share: bool) -> Resource:
+    """Return the registrations that a subscription needs; Azure takes a minute or two for them."""
+    names = provider_names(share=share)
+    register = ("az", "provider", "register", "--subscription", site.ground.subscription)
+
+    async def put() -> None:
+        client = await site.clients.arm(ResourceManagementClient)
+        for name, state in (await registrations(site, names)).items():
+            if state not in {"registered", "registering"}:
+                with strictly(f"register {name}"):
+                    await client.providers.register(name, **writing())
+
+    def status(found: dict[str, str]) -> Status:
+        states = set(found.values())
+        if states == {"registered"}:
+            return Status.READY
+        return Status.PENDING if states <= {"registered", "registering"} else Status.ABSENT
+
+    return Resource(
+        name="providers",
+        title=f"the registrations of {', '.join(names)}",
+        body={"namespaces": list(names)},
+        get=partial(registrations, site, names),
+        put=put,
+        status=status,
+        scope="shared",
+        phase=REGISTERING,
+        command="\n".join(shlex.join((*register, "--wait", "--namespace", name)) for name in names),
+    )
+
+
+def group(site: Site) -> Resource:
+    """Return the resource group; whose it is does not matter."""
+    ground, name = site.ground, site.ground.resource_group
+    named = ("--name", name, "--subscription", ground.subscription)
+    return resource(
+        site,
+        _GROUP,
+        f"the resource group {name}",
+        (name,),
+        ResourceGroup(location=ground.region, tags=dict(OURS)),
+        name="group",
+        path=ground.group_id,
+        delete=None,
+        after=("providers",),
+        command=create_unless_there("group", named, "--location", ground.region, *TAGS),
+    )
+
+
+_LOGS: Final = ("monitor", "log-analytics", "workspace")
+
+
+async def find_workspace(site: Site) -> Workspace | None:
+    """Return the workspace that a new environment logs to: the one that is set, or our own."""
+    guid, ground = site.settings.azure_log_analytics_workspace_id, site.ground
+    if not guid:
+        names = ground.resource_group, ground.workspace
+        found: Workspace | None = await find(site, _WORKSPACE, "the workspace of logs", *names)
+        return found
+    client = await site.clients.arm(LogAnalyticsManagementClient)
+    with strictly("look through the subscription's workspaces"):
+        async for one in client.workspaces.list(**reading()):
+            if one.properties and (one.properties.customer_id or "").lower() == guid.lower():
+                return one
+    return None
+
+
+def workspace(site: Site) -> Resource:
+    """Return the workspace for logs; an environment that is there has its own place for them."""
+    ground, guid = site.ground, site.settings.azure_log_analytics_workspace_id
+    properties = workspaces.WorkspaceProperties(
+        sku=workspaces.WorkspaceSku(name="PerGB2018"), retention_in_days=30
+    )
+
+    async def get() -> Any:
+        found = await find_workspace(site) or await find_environment(site)
+        if found is None and guid:
+            raise CloudRefused(
+                f"The subscription has no Log Analytics workspace {guid}.",
+                fix="Correct AZURE_LOG_ANALYTICS_WORKSPACE_ID (the workspace's own id, a GUID), or"
+                " leave it out for one that is made here.",
+            )
+        return found
+
+    named = ("--workspace-name", ground.workspace, *here(ground))
+    made = create_unless_there(" ".join(_LOGS), named, "--location", ground.region, *TAGS)
+    whole = resource(
+        site,
+        _WORKSPACE,
+        f"the workspace {guid or ground.workspace} for logs",
+        (ground.resource_group, ground.workspace),
+        Workspace(location=ground.region, tags=dict(OURS), properties=properties),
+        name="workspace",
+        path=ground.id_of("Microsoft.OperationalInsights/workspaces", ground.workspace),
+        get=get,
+        after=("group",),
+        status=lambda found: provisioned(found) if isinstance(found, Workspace) else Status.READY,
+        command="" if guid else made,
+    )
+    return replace(whole, put=None, delete=None) if guid else whole
+
+
+def left_workspace(site: Site) -> Resource:
+    """Return our own workspace as something that stays."""
+    return replace(
+        workspace(site),
+        title=f"the workspace {site.ground.workspace} with its logs (about {_LOGS_GB_USD:.2f} $ per"
+        " GB taken in; what lies there is free for its first month, and after a deletion it can be"
+        " recovered for two weeks)",
+        get=partial(find_workspace, site),
+        is_ours=is_ours,
+    )
+
+
+_WORKS: Final = {"succeeded", "upgraderequested", "upgradefailed"}
+
+
+async def find_environment(site: Site) -> ManagedEnvironment | None:
+    """Return the environment of the target, None if there is none."""
+    names = site.ground.resource_group, site.ground.environment
+    found: ManagedEnvironment | None = await find(site, _ENVIRONMENT, "the environment", *names)
+    return found
+
+
+class Condition(NamedTuple):
+    """What an environment is good for."""
+
+    status: Status
+    why: str = ""
+    """Why it can never hold apps of the target, or why it failed, in Azure's words."""
+    state: str = ""
+
+
+def condition(site: Site, found: ManagedEnvironment) -> Condition:
+    """Say whether apps of the target can be made in it."""
+    told, gpu, name = found.properties, gpu_of(site.target), site.ground.environment
+    state = ((told.provisioning_state if told else None) or "succeeded").lower()
+    if state in {"failed", "canceled"}:
+        return Condition(Status.FAILED, (told.deployment_errors if told else None) or "", state)
+    if state in {"scheduledfordelete", "deleting"}:
+        return Condition(Status.DELETING, state=state)
+    if state not in _WORKS:
+        return Condition(Status.PENDING, state=state)
+    region = (found.location or "").lower().replace(" ", "")
+    profiles = {one.name: one for one in (told.workload_profiles if told else None) or ()}
+    same, why = profiles.get(gpu.profile), ""
+    if region != site.ground.region:
+        why = f"The environment {name} is in {region}, not in {site.ground.region}."
+    elif not profiles:
+        why = f"The environment {name} has no workload profiles, so it can have no GPU."
+    elif same and same.workload_profile_type.lower() != gpu.profile_type.lower():
+        kind = same.workload_profile_type
+        why = f"The profile {gpu.profile} of the environment {name} is {kind}."
+    return Condition(Status.STALE if why or not same else Status.READY, why, state)
+
+
+def environment_of(site: Site, guid: str, key: str | None = None) -> ManagedEnvironment:
+    """Type the managed environment; `key` of the workspace is None where the body is shown."""
+    gpu = gpu_of(site.target)
+    wanted = {CONSUMPTION: CONSUMPTION, gpu.profile: gpu.profile_type}
+    return ManagedEnvironment(
+        location=site.ground.region,
+        tags=dict(OURS),
+        properties=models.ManagedEnvironmentProperties(
+            workload_profiles=[
+                models.WorkloadProfile(name=name, workload_profile_type=kind)
+                for name, kind in wanted.items()
+            ],
+            app_logs_configuration=models.AppLogsConfiguration(
+                destination="log-analytics",
+                log_analytics_configuration=models.LogAnalyticsConfiguration(
+                    customer_id=guid, shared_key=key
+                ),
+            ),
+        ),
+    )
+
+
+def environment(site: Site) -> Resource:
+    """Return the managed environment with the target's profile; without replicas it is free."""
+    ground, kind = site.ground, gpu_of(site.target).profile_type
+    guid = site.settings.azure_log_analytics_workspace_id
+    whole = resource(
+        site,
+        _ENVIRONMENT,
+        f"the environment {ground.environment}",
+        (ground.resource_group, ground.environment),
+        environment_of(site, guid or "WORKSPACE_GUID"),
+        name="environment",
+        title=f"the environment {ground.environment} with {CONSUMPTION} and {kind}",
+        path=ground.environment_id,
+        after=("workspace",),
+        status=lambda found: condition(site, found).status,
+        why=lambda found: CloudRefused(
+            f"The environment {ground.environment} could not be made.",
+            cause=condition(site, found).why,
+            fix="Put right what the cause names, then call the same tool again: it is made anew.",
+        ),
+        phase=ENVIRONMENT,
+        command=_environment_command(site, guid),
+    )
+    return replace(whole, put=partial(_put_environment, site))
+
+
+def left_environment(site: Site) -> Resource:
+    """Return the environment as something that stays."""
+    title = f"the environment {site.ground.environment}"
+    return replace(environment(site), title=title, is_ours=is_ours)
+
+
+def _environment_command(site: Site, guid: str | None) -> str:
+    """Write how a person makes it; `guid` is of a workspace of their own."""
+    ground, gpu = site.ground, gpu_of(site.target)
+    kind = ("containerapp", "env")
+    named = ("--name", ground.environment, *here(ground))
+
+    def logs(verb: str, query: str) -> str:
+        found = (*here(ground), "--workspace-name", ground.workspace, "--query", query, *TEXT)
+        return shlex.join(("az", *_LOGS, verb, *found))
+
+    flags = ("--location", ground.region, *TAGS, "--enable-workload-profiles", "true")
+    made = shlex.join(("az", *kind, "create", *named, *flags, "--logs-workspace-key", "@-"))
+    said = shlex.quote(guid) if guid else f'"$({logs("show", "customerId")})"'
+    source = "printenv WORKSPACE_KEY" if guid else logs("get-shared-keys", "primarySharedKey")
+    one, profile = (*named, "--workload-profile-name", gpu.profile), (*kind, "workload-profile")
+    added = shlex.join(("az", *profile, "add", *one, "--workload-profile-type", gpu.profile_type))
+    first = unless((*kind, "show", *named), f"{source} | {made} --logs-workspace-id {said}")
+    return f"{first}\n{unless((*profile, 'show', *one), added)}"
+
+
+async def _put_environment(site: Site) -> None:
+    """Begin to make it, to make anew what failed, or to add the target's profile.
+
+    Raises:
+        CloudRefused: It cannot be had; the cause has Azure's words.
+        NotOurs: It failed, and is not ours to be made anew.
+    """
+    found, name = await find_environment(site), site.ground.environment
+    now = condition(site, found) if found else Condition(Status.FAILED)
+    if found and now.status is Status.FAILED and not is_ours(found):
+        raise NotOurs(
+            f"The environment {name} has failed, and was not made here.",
+            cause=now.why,
+            fix=f"Repair it, or take it away. {NEW_ENVIRONMENT}.",
+        )
+    if found is None or now.status is Status.FAILED:
+        await _create_environment(site)
+    elif now.why:
+        raise CloudRefused(now.why, fix=f"{NEW_ENVIRONMENT}; or set AZURE_LOCATION to where it is.")
+    elif now.status is Status.STALE:
+        await _widen(site, found)
+
+
+async def _create_environment(site: Site) -> None:
+    names = site.ground.resource_group, site.ground.environment
+    kept = await find_workspace(site)
+    assert kept  # it is put after the workspace
+    assert kept.id
+    assert kept.properties
+    parts = kept.id.split("/")
+    keys = (await site.clients.arm(LogAnalyticsManagementClient)).shared_keys
+    with strictly(f"read the key of the workspace {kept.name}"):
+        said = await keys.get_shared_keys(parts[4], parts[-1], **reading())
+    wanted = environment_of(site, kept.properties.customer_id or "", said.primary_shared_key or "")
+    make = await _ENVIRONMENT.call(site, _ENVIRONMENT.put)
+    with strictly(f"make the environment {site.ground.environment}"):
+        await make(*names, wanted, **writing())
+
+
+async def _widen(site: Site, found: ManagedEnvironment) -> None:
+    """Add the profile by a merge, which leaves everything else of somebody's environment alone.
+
+    A whole new body would drop whatever Azure does not show, such as the key of its logs; this is
+    what `az containerapp env workload-profile add` sends as well.
+    """
+    gpu, ground = gpu_of(site.target), site.ground
+    profiles = list((found.properties.workload_profiles if found.properties else None) or ())
+    added = models.WorkloadProfile(name=gpu.profile, workload_profile_type=gpu.profile_type)
+    wanted = ManagedEnvironment(
+        location=found.location,
+        properties=models.ManagedEnvironmentProperties(workload_profiles=[*profiles, added]),
+    )
+    update = await _ENVIRONMENT.call(site, "begin_update")
+    with strictly(f"add {gpu.profile_type} to the environment {ground.environment}"):
+        await update(ground.resource_group, ground.environment, wanted, **writing())
+
+
+async def apps_on(site: Site) -> Sequence[ContainerApp]:
+    """Return every app of the subscription that is in the environment or runs as the identity."""
+    client, ground, found = await site.clients.apps(), site.ground, list[ContainerApp]()
+    try:
+        with strictly("see which apps stand on the same"):
+            async for app in client.container_apps.list_by_subscription(**reading()):
+                known = (app.identity.user_assigned_identities if app.identity else None) or {}
+                if is_in(app, site) or ground.identity_id.lower() in map(str.lower, known):
+                    found.append(app)
+    except ApiDisabled:
+        return ()
+    return found
+
+
+def is_in(app: ContainerApp, site: Site) -> bool:
+    """Whether an app is in the target's environment."""
+    inside = app.properties
+    named = (inside.environment_id, inside.managed_environment_id) if inside else ()
+    return site.ground.environment_id.lower() in {(one or "").lower() for one in named}
+
+
+class Grant(NamedTuple):
+    """One of Azure's built-in roles."""
+
+    id: str
+    title: str
+    also: tuple[str, ...]
+    """Ids of those that allow as much."""
+
+
+_NAMES: Final = uuid.UUID("5b1f3c4a-5a4e-4d0e-9d63-9a0f6a1f0c11")
+ME: Final = "$(az ad signed-in-user show --query id --output tsv)"
+"""The object id of whoever is logged in, for a shell; it knows people, not service principals."""
+
+
+async def find_identity(site: Site) -> Identity | None:
+    """Return the identity that apps run as; None if there is none."""
+    names = site.ground.resource_group, site.ground.identity
+    found: Identity | None = await find(site, _IDENTITY, "the identity of apps", *names)
+    return found
+
+
+def identity(site: Site) -> Resource:
+    """Return the identity that apps run as."""
+    ground = site.ground
+    named = ("--name", ground.identity, *here(ground))
+    return resource(
+        site,
+        _IDENTITY,
+        f"the identity {ground.identity}, as which apps run",
+        (ground.resource_group, ground.identity),
+        Identity(location=ground.region, tags=dict(OURS)),
+        name="identity",
+        path=ground.identity_id,
+        after=("group",),
+        command=create_unless_there("identity", named, "--location", ground.region, *TAGS),
+    )
+
+
+def assignment_of(scope: str, role: str, principal: str, *, kind: str | None) -> Any:
+    """Type a role assignment; `kind`, left out, is found by Azure."""
+    kinds = "/providers/Microsoft.Authorization/roleDefinitions"
+    return RoleAssignmentCreateParameters(
+        role_definition_id=f"/subscriptions/{scope.split('/')[2]}{kinds}/{role}",
+        principal_id=principal,
+        principal_type=kind,  # type: ignore[arg-type]  # None: nothing is sent, which it takes
+    )
+
+
+async def find_assignment(site: Site, scope: str, role: Grant, principal: str) -> Any:
+    """Return the assignment by which somebody has a role or a larger one, through a group too.
+
+    Those above the scope count as well; what is asked of a resource that is not there is missing.
+    """
+    client = await site.clients.arm(AuthorizationManagementClient)
+    whose = f"atScope() and assignedTo('{principal}')"
+
+    async def first() -> RoleAssignment | None:
+        async for one in client.role_assignments.list_for_scope(scope, filter=whose, **reading()):
+            if (one.role_definition_id or "").lower().endswith((role.id, *role.also)):
+                return one
+        return None
+
+    return await or_none(f"read who has which role on {scope.rsplit('/', 1)[-1]}", first())
+
+
+def grant(
+    site: Site, role: Grant, scope: str, *, to: Literal["apps", "you"], after: str
+) -> Resource:
+    """Return a role on a scope, of the identity of apps or of whoever deploys; twice is once."""
+    ground, of_apps = site.ground, to == "apps"
+    kind = "ServicePrincipal" if of_apps else None
+    on = scope.rsplit("/", 1)[-1]
+
+    async def principal() -> str | None:
+        if not of_apps:
+            return await site.clients.caller()
+        found = await find_identity(site)
+        return found.principal_id if found else None
+
+    async def get() -> Any:
+        who = await principal()
+        return await find_assignment(site, scope, role, who) if who else None
+
+    def named(who: str) -> str:
+        return str(uuid.uuid5(_NAMES, f"{scope}|{role.id}|{who}".lower()))
+
+    async def put() -> None:
+        who = await principal()
+        if who is None:
+            return
+        wanted = assignment_of(scope, role.id, who, kind=kind)
+        client = await site.clients.arm(AuthorizationManagementClient)
+        try:
+            with strictly(f"give the role {role.title} on {on}"):
+                await client.role_assignments.create(scope, named(who), wanted, **writing())
+        except CloudRefused as exc:
+            # An identity that was made a moment ago: Azure's directory learns of it by and by.
+            if "PrincipalNotFound" not in exc.summary:
+                raise
+
+    show = ("az", "identity", "show", "--name", ground.identity, *here(ground))
+    who = f"$({shlex.join((*show, '--query', 'principalId', *TEXT))})" if of_apps else ME
+    word = "PRINCIPAL_OF_THE_IDENTITY" if of_apps else "YOUR_OBJECT_ID"
+    path = f"{scope}/providers/Microsoft.Authorization/roleAssignments/{named(word)}"
+    return Resource(
+        name=f"{to} {role.id}",
+        title=f"the role {role.title} of {ground.identity if of_apps else 'yours'} on {on}",
+        body={"id": path, **assignment_of(scope, role.id, word, kind=kind).serialize()},
+        get=get,
+        put=put,
+        after=(after, "identity"),
+        scope="shared",
+        phase=EFFECT,
+        command=grant_command(role.title, scope, who, kind=kind or "User"),
+    )
+
+
+def grant_command(title: str, scope: str, who: str, *, kind: str = "User") -> str:
+    """Write how a person gives a role to `who`, which a shell reads."""
+    made = ("az", "role", "assignment", "create", "--role", title, "--scope", scope)
+    more = ("--assignee-principal-type", kind, "--subscription", scope.split("/")[2])
+    return f'{shlex.join((*made, *more))} --assignee-object-id "{who}"'
+
+
+async def is_granted(granted: Resource) -> bool:
+    """Whether a role is seen to be given."""
+    return (await look(granted)).status is Status.READY
+
+
+class Permissions(Record):
+    """What whoever deploys must be allowed to do."""
+
+    role: str
+    """Which holds them all."""
+    why: str
+    needed_by: Literal["every", "share", "ground", "register", "purge", "questions"]
+    names: tuple[str, ...]
+
+
+class Needs(Record):
+    """Everything that is needed."""
+
+    title: str
+    """Of the cloud."""
+    also: tuple[str, ...]
+    """What people call it."""
+    permissions: tuple[Permissions, ...]
+
+
+class Granted(NamedTuple):
+    """What one role of somebody's allows, with `*` for any letters."""
+
+    actions: tuple[str, ...]
+    not_actions: tuple[str, ...]
+
+    def allows(self, action: str) -> bool:
+        """Say whether; Azure does not mind upper and lower case."""
+        return _any(self.actions, action) and not _any(self.not_actions, action)
+
+
+def _any(patterns: Iterable[str], action: str) -> bool:
+    """Whether one of Azure's patterns stands for an action.
+
+    >>> _any(("Microsoft.App/*/read",), "microsoft.app/containerApps/revisions/read")
+    True
+    """
+    return any(
+        re.fullmatch(re.escape(pattern).replace(r"\*", ".*"), action, re.IGNORECASE)
+        for pattern in patterns
+    )
+
+
+@cache
+def needs() -> Needs:
+    """Read them, once."""
+    return Needs.model_validate(read_needs("aca"))
+
+
+def missing(granted: Sequence[Granted], wanted: Iterable[str]) -> list[str]:
+    """Return the actions that none of somebody's roles allows."""
+    return [action for action in wanted if not any(role.allows(action) for role in granted)]
+
+
+def _granted(said: Any) -> Granted:
+    return Granted(tuple(said.actions or ()), tuple(said.not_actions or ()))
+
+
+async def may_deploy(
+    site: Site, *, share: bool, is_to_make: Callable[[], Awaitable[bool]]
+) -> Answer:
+    """Say whether you may do what a deployment takes, and make what it stands on if need be."""
+    client, group = await site.clients.arm(AuthorizationManagementClient), site.ground
+    try:
+        with translated("see what you may do"):
+            pages = client.permissions.list_for_resource_group(group.resource_group, **reading())
+            granted = [_granted(one) async for one in pages]
+    except ResourceNotFoundError:
+        named = group.resource_group
+        detail = f"Azure tells it of a resource group that is there, and {named} is not yet."
+        return Answer(passed=None, detail=detail)
+    lacking = [
+        (one.needed_by, one.role, each)
+        for one in needs().permissions
+        if one.needed_by in {"every", "ground", *(("share",) if share else ())}
+        and (each := missing(granted, one.names))
+    ]
+    if any(who == "ground" for who, _, _ in lacking) and not await is_to_make():
+        lacking = [one for one in lacking if one[0] != "ground"]
+    if not lacking:
+        return Answer(passed=True, detail="Everything that it takes.")
+    names = [name for _, _, each in lacking for name in each]
+    titles = " and ".join(dict.fromkeys(title for _, title, _ in lacking))
+    return Answer(
+        passed=False,
+        detail=f"Missing: {', '.join(names)}.",
+        fix=f"Ask the subscription's owner for {titles} on {group.group_id}.",
+    )
+
+
+async def may_register(site: Site, names: tuple[str, ...]) -> Answer:
+    """Say whether the providers are registered, or may be."""
+    states = await registrations(site, names)
+    left = [name for name, state in states.items() if state != "registered"]
+    asked = [name for name in left if states[name] != "registering"]
+    granted = await _granted_on_subscription(site) if asked else ()
+    if may_not := missing(granted, [f"{name}/register/action" for name in asked]):
+        commands = " && ".join(f"az provider register --namespace {name}" for name in asked)
+        return Answer(
+            passed=False,
+            detail=f"Not registered, and none of your roles on the subscription has"
+            f" {', '.join(may_not)}.",
+            fix="A role on the resource group is not enough: let the subscription's owner run"
+            f" {commands}",
+        )
+    if left:
+        detail = f"Will be registered, which takes a minute or two: {', '.join(left)}."
+        return Answer(passed=True, detail=detail)
+    return Answer(passed=True, detail=f"All {len(states)} that it needs.")
+
+
+async def _granted_on_subscription(site: Site) -> Sequence[Granted]:
+    """Return what your roles on the subscription allow; none where they cannot even be read.
+
+    Whoever has a built-in role there that registers a provider may read its assignments.
+    """
+    client = await site.clients.arm(AuthorizationManagementClient)
+    scope, found = f"/subscriptions/{site.clients.subscription}", list[Granted]()
+    whose = f"atScope() and assignedTo('{await site.clients.caller()}')"
+    try:
+        with translated("see which roles you have on the subscription"):
+            pages = client.role_assignments.list_for_scope(scope, filter=whose, **reading())
+            for role_id in {one.role_definition_id or "" async for one in pages}:
+                role = await client.role_definitions.get_by_id(role_id, **reading())
+                found += map(_granted, role.permissions or ())
+    except PermissionDenied:
+        return ()
+    return found
