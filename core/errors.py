@@ -37,6 +37,13 @@ class OpsError(Exception):
     code: ClassVar[str] = "FAILED"
     retryable: ClassVar[bool] = False
 
+    def __init_subclass__(cls, *, code: str | None = None, retryable: bool | None = None) -> None:
+        """Declare an error's words for programs; what is left out is that of its parent."""
+        if code is not None:
+            cls.code = code
+        if retryable is not None:
+            cls.retryable = retryable
+
     def __init__(
         self,
         summary: str,
@@ -54,308 +61,197 @@ class OpsError(Exception):
         self.next_steps = next_steps
 
 
-class InvalidArgument(OpsError):
+class InvalidArgument(OpsError, code="INVALID_ARGUMENT"):
     """An argument cannot be what it is."""
 
-    code = "INVALID_ARGUMENT"
 
-
-class Ambiguous(InvalidArgument):
+class Ambiguous(InvalidArgument, code="AMBIGUOUS"):
     """Several things fit; the message lists them."""
 
-    code = "AMBIGUOUS"
 
-
-class NotFound(OpsError):
+class NotFound(OpsError, code="NOT_FOUND"):
     """Nothing of that name is known here."""
 
-    code = "NOT_FOUND"
 
-
-class DeploymentNotFound(NotFound):
+class DeploymentNotFound(NotFound, code="DEPLOYMENT_NOT_FOUND"):
     """No deployment of that name exists, or none at all."""
 
-    code = "DEPLOYMENT_NOT_FOUND"
 
-
-class TargetNotFound(NotFound):
+class TargetNotFound(NotFound, code="TARGET_NOT_FOUND"):
     """No such target is configured."""
 
-    code = "TARGET_NOT_FOUND"
 
-
-class DoesNotFit(OpsError):
+class DoesNotFit(OpsError, code="DOES_NOT_FIT"):
     """The plan says that the model would not run there; the error carries what would."""
 
-    code = "DOES_NOT_FIT"
 
-
-class Unsupported(OpsError):
+class Unsupported(OpsError, code="UNSUPPORTED"):
     """This target cannot do that."""
 
-    code = "UNSUPPORTED"
 
-
-class ReadOnly(OpsError):
+class ReadOnly(OpsError, code="READ_ONLY"):
     """The server was started to look, not to change."""
 
-    code = "READ_ONLY"
 
-
-class Busy(OpsError):
+class Busy(OpsError, code="BUSY", retryable=True):
     """Another server or call is changing the same thing."""
-
-    code = "BUSY"
-    retryable = True
 
 
 class ConfirmationError(OpsError):
     """A human has not said yes; nothing was changed."""
 
 
-class ConfirmationRequired(ConfirmationError):
+class ConfirmationRequired(ConfirmationError, code="CONFIRMATION_REQUIRED"):
     """The policy forbids this without a human who can be asked."""
 
-    code = "CONFIRMATION_REQUIRED"
 
-
-class ConfirmationStale(ConfirmationError):
+class ConfirmationStale(ConfirmationError, code="CONFIRMATION_STALE", retryable=True):
     """The token is unknown, used, too old, or the world has changed since."""
 
-    code = "CONFIRMATION_STALE"
-    retryable = True
 
-
-class Cancelled(ConfirmationError):
+class Cancelled(ConfirmationError, code="CANCELLED"):
     """The human said no."""
 
-    code = "CANCELLED"
 
-
-class WaitedTooLong(OpsError):
+class WaitedTooLong(OpsError, code="WAITED_TOO_LONG", retryable=True):
     """The end of a wait came first; the message names what was last seen."""
 
-    code = "WAITED_TOO_LONG"
-    retryable = True
 
-
-class HostError(OpsError):
+class HostError(OpsError, code="HOST_ERROR"):
     """This machine lacks something."""
 
-    code = "HOST_ERROR"
 
-
-class CommandNotFound(HostError):
+class CommandNotFound(HostError, code="COMMAND_NOT_FOUND"):
     """A program that is needed is not installed."""
 
-    code = "COMMAND_NOT_FOUND"
 
-
-class DiskFull(HostError):
+class DiskFull(HostError, code="DISK_FULL", retryable=True):
     """There is no room to write."""
-
-    code = "DISK_FULL"
-    retryable = True
 
 
 class JournalDamaged(HostError):
     """The file of the journal is no journal, or out of reach."""
 
 
-class PortInUse(HostError):
+class PortInUse(HostError, code="PORT_IN_USE"):
     """Another process listens on that port."""
 
-    code = "PORT_IN_USE"
 
-
-class ModelNotFound(HostError):
+class ModelNotFound(HostError, code="MODEL_NOT_FOUND"):
     """The model's folder does not exist or holds no model; or the Hub has none of that name."""
 
-    code = "MODEL_NOT_FOUND"
 
-
-class EndpointError(OpsError):
+class EndpointError(OpsError, code="ENDPOINT_ERROR", retryable=True):
     """The model's endpoint did not do what was asked."""
 
-    code = "ENDPOINT_ERROR"
-    retryable = True
 
-
-class Unreachable(EndpointError):
+class Unreachable(EndpointError, code="ENDPOINT_UNREACHABLE"):
     """Nothing answers at the address, or not in time."""
 
-    code = "ENDPOINT_UNREACHABLE"
 
-
-class NotReady(EndpointError):
+class NotReady(EndpointError, code="NOT_READY"):
     """The deployment is there but its model does not answer yet."""
 
-    code = "NOT_READY"
 
-
-class Stopped(EndpointError):
+class Stopped(EndpointError, code="STOPPED", retryable=False):
     """The deployment was stopped, and runs only when it is started."""
 
-    code = "STOPPED"
-    retryable = False
 
-
-class Expired(EndpointError):
+class Expired(EndpointError, code="EXPIRED", retryable=False):
     """The deployment's time is over, and its machine is gone."""
 
-    code = "EXPIRED"
-    retryable = False
 
-
-class DeploymentFailed(EndpointError):
+class DeploymentFailed(EndpointError, code="FAILED", retryable=False):
     """The deployment failed, and does not come back by itself."""
 
-    code = "FAILED"
-    retryable = False
 
-
-class Asleep(EndpointError):
+class Asleep(EndpointError, code="ASLEEP", retryable=False):
     """Nothing of it runs; whoever asks it starts a GPU, and pays."""
 
-    code = "ASLEEP"
-    retryable = False
 
-
-class Unauthorized(EndpointError):
+class Unauthorized(EndpointError, code="UNAUTHORIZED", retryable=False):
     """The endpoint refuses the key."""
 
-    code = "UNAUTHORIZED"
-    retryable = False
 
-
-class AddressNotAllowed(EndpointError):
+class AddressNotAllowed(EndpointError, code="ADDRESS_NOT_ALLOWED", retryable=False):
     """A gateway before the endpoint lets in other addresses than the caller's."""
 
-    code = "ADDRESS_NOT_ALLOWED"
-    retryable = False
 
-
-class RequestRefused(EndpointError):
+class RequestRefused(EndpointError, code="REQUEST_REFUSED", retryable=False):
     """The engine says the request is wrong; its own words are in `cause`."""
 
-    code = "REQUEST_REFUSED"
-    retryable = False
 
-
-class ModelNotServed(EndpointError):
+class ModelNotServed(EndpointError, code="MODEL_NOT_SERVED", retryable=False):
     """The endpoint serves other models than the one asked for."""
 
-    code = "MODEL_NOT_SERVED"
-    retryable = False
 
-
-class BadReply(EndpointError):
+class BadReply(EndpointError, code="BAD_REPLY"):
     """The endpoint's reply is not what an OpenAI-compatible server sends."""
 
-    code = "BAD_REPLY"
 
-
-class TimedOut(EndpointError):
+class TimedOut(EndpointError, code="TIMED_OUT"):
     """It was asked, and nothing was answered in the time that there is."""
 
-    code = "TIMED_OUT"
 
-
-class BrokenStream(EndpointError):
+class BrokenStream(EndpointError, code="BROKEN_STREAM"):
     """The stream ended before the engine said it was done."""
 
-    code = "BROKEN_STREAM"
 
-
-class CloudError(OpsError):
+class CloudError(OpsError, code="CLOUD_ERROR"):
     """The cloud did not do what was asked; its own words are in `cause`."""
 
-    code = "CLOUD_ERROR"
 
-
-class ApiDisabled(CloudError):
+class ApiDisabled(CloudError, code="API_DISABLED"):
     """The project has not enabled the API that is needed."""
 
-    code = "API_DISABLED"
 
-
-class BuildMachineRefused(CloudError):
+class BuildMachineRefused(CloudError, code="BUILD_MACHINE_REFUSED"):
     """The project may not build images on such a machine in this region."""
 
-    code = "BUILD_MACHINE_REFUSED"
 
-
-class CloudRefused(CloudError):
+class CloudRefused(CloudError, code="CLOUD_REFUSED"):
     """The cloud says that the request itself cannot be."""
 
-    code = "CLOUD_REFUSED"
 
-
-class CloudTimeout(CloudError):
+class CloudTimeout(CloudError, code="CLOUD_TIMEOUT", retryable=True):
     """The cloud did not answer in time; what was asked for may still have happened."""
 
-    code = "CLOUD_TIMEOUT"
-    retryable = True
 
-
-class CloudUnavailable(CloudError):
+class CloudUnavailable(CloudError, code="CLOUD_UNAVAILABLE", retryable=True):
     """The cloud is not to be reached just now."""
 
-    code = "CLOUD_UNAVAILABLE"
-    retryable = True
 
-
-class ConcurrentChange(CloudError):
+class ConcurrentChange(CloudError, code="CONCURRENT_CHANGE", retryable=True):
     """Somebody else changed the same thing at the same time."""
 
-    code = "CONCURRENT_CHANGE"
-    retryable = True
 
-
-class NoCapacity(CloudError):
+class NoCapacity(CloudError, code="NO_CAPACITY", retryable=True):
     """The cloud has none free now; the same call may get one later, or elsewhere."""
 
-    code = "NO_CAPACITY"
-    retryable = True
 
-
-class NotAuthenticated(CloudError):
+class NotAuthenticated(CloudError, code="NOT_AUTHENTICATED"):
     """The cloud does not know who asks."""
 
-    code = "NOT_AUTHENTICATED"
 
-
-class NotConfigured(CloudError):
+class NotConfigured(CloudError, code="NOT_CONFIGURED"):
     """A setting is missing without which the cloud cannot be asked."""
 
-    code = "NOT_CONFIGURED"
 
-
-class NotOurs(CloudError):
+class NotOurs(CloudError, code="NOT_OURS"):
     """Something of that name exists that was not made here; it is left alone."""
 
-    code = "NOT_OURS"
 
-
-class PermissionDenied(CloudError):
+class PermissionDenied(CloudError, code="PERMISSION_DENIED"):
     """The cloud knows who asks, and does not let them."""
 
-    code = "PERMISSION_DENIED"
 
-
-class QuotaExceeded(CloudError):
+class QuotaExceeded(CloudError, code="QUOTA_EXCEEDED"):
     """The project may not use that much."""
 
-    code = "QUOTA_EXCEEDED"
 
-
-class ZoneRefused(CloudError):
+class ZoneRefused(CloudError, code="ZONE_REFUSED"):
     """This zone does not have the hardware, or does not give it in this way; another may."""
 
-    code = "ZONE_REFUSED"
 
-
-class TargetFault(CloudError):
+class TargetFault(CloudError, code="TARGET_FAULT"):
     """One target could not be read, through a fault of this server; the others can be."""
-
-    code = "TARGET_FAULT"

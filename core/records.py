@@ -739,11 +739,10 @@ class Gib(Record):
 
 
 class MemoryPart(Record):
-    """One thing that takes accelerator memory, and how its size was found."""
+    """One thing that takes accelerator memory."""
 
     name: str
     gib: Gib
-    derivation: tuple[str, ...]
 
 
 class KvPlan(Record):
@@ -765,7 +764,6 @@ class KvPlan(Record):
     """The longest single request, in tokens; 0 if not even one token fits."""
     fits: bool
     """One request of full length fits, beside the block that vLLM keeps for itself."""
-    derivation: tuple[str, ...]
 
 
 class MemoryPlan(Record):

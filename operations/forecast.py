@@ -16,12 +16,12 @@ from operations.resolve import Found
 from operations.runtime import Runtime
 from planner.advise import Offer, Refusal
 from planner.boot import Boot
-from planner.calibrate import ActualCache, DecodePair, KvPair, PredictedCache, keep_decode, keep_kv
+from planner.calibrate import ActualCache, DecodePair, cache_prediction, keep_decode
 from planner.catalog import short_name
-from planner.commandline import table, work_gib
 from planner.flags import Flags
 from planner.kv import kv_precisions
-from planner.layouts import Ground, Wish, free_gib, offload, offloading
+from planner.layouts import Ground, Wish, offload, offloading
+from planner.memory import table, work_gib
 from planner.places import Accelerator, Place, accelerator, place
 from planner.price import Load, LoadCost, Price
 from planner.speed import Band
@@ -509,7 +509,7 @@ def _probe(boot: Boot) -> str | None:
 
 def loads(ground: Ground, memory: MemoryPlan) -> bool:
     """Whether the weights get onto the accelerator."""
-    return memory.load_peak_gib <= free_gib(ground.accelerator)
+    return memory.load_peak_gib <= ground.accelerator.free_gib
 
 
 def why_not_offload(
@@ -571,7 +571,7 @@ async def with_prediction(runtime: Runtime, found: Found, now: Deployment) -> De
         return now
     life = f"{now.target}/{now.name}/{now.revision}/{now.instance}"
     if life not in runtime.learned:
-        runtime.learned[life] = await _learn_cache(runtime, found, now)
+        runtime.learned[life] = await _cache_against_plan(runtime, found)
     return now.model_copy(update={"prediction": runtime.learned[life]})
 
 
@@ -599,37 +599,17 @@ async def learn_speed(runtime: Runtime, found: Found, answer: ModelAnswer) -> No
     keep_decode(runtime.stage.journal, pair)
 
 
-async def _learn_cache(runtime: Runtime, found: Found, now: Deployment) -> str | None:
-    """Keep what came of the plan's KV cache, and say it; None where either is not known."""
+async def _cache_against_plan(runtime: Runtime, found: Found) -> str | None:
+    """Say what came of the plan's KV cache; None where either is not known."""
     predicted, metrics = await _predicted(runtime, found)
     if predicted is None or metrics is None or not isinstance(found.backend, KnowsEngine):
         return None
-    cache = metrics.cache
-    blocks, tokens = cache.num_gpu_blocks, cache.kv_cache_size_tokens
-    if blocks is None or tokens is None or cache.kv_cache_max_concurrency is None:
+    blocks, tokens = metrics.cache.num_gpu_blocks, metrics.cache.kv_cache_size_tokens
+    if blocks is None or tokens is None:
         return None
-    memory = (await found.backend.engine_facts(found.name)).memory
-    pair = KvPair(
-        at=datetime.now(UTC),
-        target=now.target,
-        name=now.name,
-        model=now.model,
-        accelerator=predicted.accelerator.name,
-        count=predicted.memory.count,
-        flags=predicted.flags,
-        engine_version=predicted.flags.vllm_version or "not known",
-        simulated=now.simulated,
-        predicted=PredictedCache.of(predicted.memory),
-        actual=ActualCache(
-            kv_cache_gib=memory.get("kv_cache_gib"),
-            num_blocks=blocks,
-            kv_tokens=tokens,
-            max_concurrency=cache.kv_cache_max_concurrency,
-            weights_gib=memory.get("weights_gib"),
-        ),
-    )
-    keep_kv(runtime.stage.journal, pair, revision=now.revision, instance=now.instance or "")
-    return pair.sentence()
+    said = (await found.backend.engine_facts(found.name)).memory.get("kv_cache_gib")
+    actual = ActualCache(kv_cache_gib=said, num_blocks=blocks, kv_tokens=tokens)
+    return cache_prediction(predicted.memory, actual)
 
 
 async def _predicted(

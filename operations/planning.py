@@ -43,11 +43,9 @@ from planner.advise import (
     Goal,
     Offer,
     Refusal,
-    Site,
     candidates,
     engine_line,
     host_gib,
-    host_too_small,
     make_offer,
     spare_gib,
 )
@@ -636,15 +634,4 @@ def _offer(ground: Ground, where: Place, goal: Goal, made: Arrangement) -> Offer
     """Return speed, boot and price; None where the accelerator's bandwidth is not known."""
     if ground.accelerator.bandwidth_gb_per_s is None:
         return None
-    needed = host_gib(ground.model, where, made.flags)
-    size = where.size_for(needed)
-    if where.sizes and size is None:
-        return host_too_small(ground.model, where, needed)
-    site = Site(
-        place=where,
-        load=goal.load,
-        context=goal.max_model_len // 2,
-        duty=goal.duty,
-        deployable=where.deployable(BACKENDS),
-    )
-    return make_offer(ground.model, site, made, size)
+    return make_offer(ground.model, where, made, goal, backends=BACKENDS)

@@ -4,12 +4,12 @@ import functools
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal
 
 from pydantic import Field
 
 from core.errors import InvalidArgument, OpsError
-from core.records import Answer, MemoryPlan, ModelShape, Record
+from core.records import MemoryPlan, ModelShape, Record
 from planner.boot import Boot, boot, file_bytes
 from planner.catalog import entries, find, not_on_hub
 from planner.flags import Flags, parsers_for
@@ -27,7 +27,7 @@ from planner.layouts import (
     offload,
 )
 from planner.model import read_model
-from planner.places import FIGURES, Place, Size, accelerator, place, places, unserved
+from planner.places import FIGURES, Place, Size, accelerator, unserved
 from planner.price import HOURS_PER_MONTH, Load, LoadCost, Price, load_cost, price
 from planner.speed import Decode, Prefill, Saturation, decode, prefill, saturation
 
@@ -206,51 +206,52 @@ class Refusal(Record):
         return self.why in {"speed", "price"} or bool(self.nearest)
 
 
-class Site(Record):
-    """Where and for what an offer is made."""
-
-    place: Place
-    load: Load
-    context: int
-    """Tokens that each request holds, half way."""
-    duty: float
-    deployable: bool
-
-
-def make_offer(model: ModelShape, site: Site, arranged: Arrangement, size: Size | None) -> Offer:
-    """Put together everything that is known of a plan that fits.
+def make_offer(
+    model: ModelShape,
+    where: Place,
+    arranged: Arrangement,
+    goal: Goal,
+    *,
+    backends: Collection[str] = (),
+) -> Offer | Refusal:
+    """Put together all that is known of a plan that fits; refuse where no host holds its weights.
 
     Raises:
         InvalidArgument: The accelerator's bandwidth is not known.
     """
-    place, flags, device = site.place, arranged.flags, site.place.device
-    costs = price(place, size, duty=site.duty)
-    step = decode(model, device, flags, concurrency=site.load.concurrency, context=site.context)
-    full = saturation(model, device, flags, arranged.memory, context=site.context)
-    together = max(1, min(full.kv_requests, arranged.memory.max_num_seqs))
+    flags, memory, device, load = arranged.flags, arranged.memory, where.device, goal.load
+    needed, context = host_gib(model, where, flags), goal.max_model_len // 2
+    size = where.size_for(needed)
+    if where.sizes and size is None:
+        return host_too_small(model, where, needed)
+    costs = price(where, size, duty=goal.duty)
     hourly = costs.usd_per_hour
-    booting = boot(model, place, flags)
-    parsers = parsers_for(model.model_type, place.vllm_version, ())
-    named = {"place": place.name, "title": place.title, "model": model.model}
+    step = decode(model, device, flags, concurrency=load.concurrency, context=context)
+    most = saturation(model, device, flags, memory, context=context)
+    together = max(1, min(most.kv_requests, memory.max_num_seqs))
+    booting = boot(model, where, flags)
+    parsers = parsers_for(model.model_type, where.vllm_version, ())
     return Offer(
-        **named,
-        deployable=site.deployable,
+        place=where.name,
+        title=where.title,
+        model=model.model,
+        deployable=where.deployable(backends),
         size=size,
         flags=flags,
         engine_line=" ".join((engine_line(model.model, flags), *parsers.words)),
-        memory=arranged.memory,
+        memory=memory,
         changes=arranged.changes,
         decode=step,
-        full=decode(model, device, flags, concurrency=together, context=site.context),
-        prefill=prefill(model, device, flags, prompt_tokens=site.load.prompt_tokens),
-        saturation=full,
+        full=decode(model, device, flags, concurrency=together, context=context),
+        prefill=prefill(model, device, flags, prompt_tokens=load.prompt_tokens),
+        saturation=most,
         boot=booting,
         price=costs,
-        cost=None if hourly is None else load_cost(model, device, flags, site.load, hourly),
-        load=site.load,
-        reason=_reason(arranged.memory, step, costs, size),
-        limits=place.limits,
-        warnings=(*arranged.memory.warnings, *_warnings(place, costs, booting)),
+        cost=None if hourly is None else load_cost(model, device, flags, load, hourly),
+        load=load,
+        reason=_reason(memory, step, costs, size),
+        limits=where.limits,
+        warnings=(*memory.warnings, *_warnings(where, costs, booting)),
     )
 
 
@@ -265,9 +266,19 @@ def spare_gib(model: ModelShape, place: Place) -> float | None:
     return place.spare_gib(file_bytes(model) / 2**30 if place.host_holds_weights else 0.0)
 
 
-def refuse(model: ModelShape, where: Place, why: Why, reason: str) -> Refusal:
-    """Refuse for a reason other than the accelerator's memory."""
-    return Refusal(place=where.name, title=where.title, model=model.model, why=why, reason=reason)
+def refuse(model: ModelShape, where: Place, why: Why, reason: str, **more: Any) -> Refusal:
+    """Refuse a model at a place; `more` are further fields of the refusal."""
+    named = {"place": where.name, "title": where.title, "model": model.model}
+    return Refusal(**named, why=why, reason=reason, **more)
+
+
+def host_too_small(model: ModelShape, where: Place, needed_gib: float) -> Refusal:
+    """Refuse because no host of the place holds the weights."""
+    reason = (
+        f"Its files are {file_bytes(model) / 2**30:.2f} GiB and the host needs {needed_gib:.2f} "
+        f"GiB for weights, of {where.largest_ram_gib} GiB at most: take another place."
+    )
+    return refuse(model, where, "host memory", reason)
 
 
 def commonest(refusals: Sequence[Refusal]) -> Refusal:
@@ -310,56 +321,14 @@ def _without_figures(reason: str) -> str:
     return re.sub(r"\d[\d.,]*", "", reason.partition(" (")[0])
 
 
-def host_too_small(model: ModelShape, where: Place, needed_gib: float) -> Refusal:
-    """Refuse because no host of the place holds the weights."""
-    return refuse(
-        model,
-        where,
-        "host memory",
-        f"Its files are {file_bytes(model) / 2**30:.2f} GiB and the host needs {needed_gib:.2f} "
-        f"GiB for weights, of {where.largest_ram_gib} GiB at most: take another place.",
-    )
-
-
-def no_room(
-    model: ModelShape,
-    where: Place,
-    memory: MemoryPlan,
-    *,
-    reason: str,
-    nearest: tuple[NearMiss, ...],
-    offload: Offload | None,
-) -> Refusal:
-    """Refuse for the accelerator's memory, with what would fit."""
-    return Refusal(
-        place=where.name,
-        title=where.title,
-        model=model.model,
-        why="memory",
-        reason=reason,
-        weights_gib=memory.weights_gib,
-        load_peak_gib=memory.load_peak_gib,
-        visible_gib=memory.visible_gib,
-        nearest=nearest,
-        offload=offload,
-    )
-
-
 def engine_line(model: str, flags: Flags) -> str:
     """Write the flags as a person would type them."""
-    return " ".join(["vllm serve", model, *_words(flags)])
-
-
-def _words(flags: Flags) -> Iterator[str]:
+    words = ["vllm serve", model]
     for name, value in flags.model_dump(exclude={"vllm_version"}, exclude_defaults=True).items():
-        flag = f"--{name.replace('_', '-')}"
-        yield (
-            flag
-            if value is True
-            else f"{flag} {value:g}"
-            if isinstance(value, float)
-            else (f"{flag} {value}")
-        )
+        words.append(f"--{name.replace('_', '-')}")
+        if value is not True:
+            words.append(f"{value:g}" if isinstance(value, float) else str(value))
+    return " ".join(words)
 
 
 def _reason(memory: MemoryPlan, step: Decode, costs: Price, size: Size | None) -> str:
@@ -391,193 +360,33 @@ def _warnings(place: Place, costs: Price, booting: Boot) -> Iterator[str]:
         yield f"It runs for at most {place.max_run_hours} hours."
 
 
-def examine(
-    model: ModelShape,
-    where: Place,
-    flags: Flags,
-    *,
-    goal: Goal | None = None,
-    backends: Collection[str] = (),
-) -> Offer | Refusal:
-    """Foresee exactly these flags; the place's accelerators all work together.
+class _Arranged:
+    """A goal on some accelerators: alike at every place that has them."""
 
-    Raises:
-        InvalidArgument: A flag is none that vLLM takes, or the place's accelerator is not known.
-        Unsupported: The model's shape is not known.
-    """
-    wanted = goal or Goal(model=model.model)
-    asked = _complete(flags, where)
-    ground = Ground(model, accelerator(where.accelerator), asked.tensor_parallel_size)
-    memory = ground.plan(asked)
-    arranged = Arrangement(layout=None, flags=asked, memory=memory, enough=memory.fits)
-    if not memory.fits:
-        return _refusal(model, where, ground, arranged, wanted)
-    needed = host_gib(model, where, asked)
-    size = where.size_for(needed)
-    if where.sizes and size is None:
-        return host_too_small(model, where, needed)
-    site = Site(
-        place=where,
-        load=wanted.load,
-        context=memory.max_model_len // 2,
-        duty=wanted.duty,
-        deployable=where.deployable(backends),
-    )
-    return make_offer(model, site, arranged, size)
+    def __init__(self, model: ModelShape, where: Place, wish: Wish) -> None:
+        self.ground = Ground(model, where.device, where.count)
+        self._wish = wish
 
+    @functools.cached_property
+    def flags(self) -> Arrangement:
+        return arrange(self.ground, self._wish)
 
-def _complete(flags: Flags, where: Place) -> Flags:
-    if flags.tensor_parallel_size != 1:
-        return flags
-    return flags.model_copy(update={"tensor_parallel_size": where.count})
+    @functools.cached_property
+    def nearest(self) -> tuple[NearMiss, ...]:
+        return tuple(near_misses(self.ground, self._wish))
 
-
-def _refusal(
-    model: ModelShape, where: Place, ground: Ground, arranged: Arrangement, goal: Goal
-) -> Refusal:
-    memory, device = arranged.memory, ground.accelerator
-    loads = memory.load_peak_gib <= (device.memory_gib or 0) * device.free_at_start
-    wish = Wish(
-        max_model_len=memory.max_model_len,
-        requests=1,
-        text_only=arranged.flags.language_model_only,
-        usual_tokens=goal.load.prompt_tokens + goal.load.output_tokens,
-        vllm_version=arranged.flags.vllm_version,
-    )
-    return no_room(
-        model,
-        where,
-        memory,
-        reason=" ".join(memory.reasons),
-        nearest=tuple(near_misses(ground, wish)) if loads else (),
-        offload=None if loads else offload(ground, wish, spare_gib(model, where)),
-    )
-
-
-_INSTEAD: Final = 3
-"""Alternatives of each kind that are shown."""
-
-
-class Advice(Answer):
-    """Every place for a goal: the feasible ones ranked, the others with the reason."""
-
-    goal: Goal
-    offers: tuple[Offer, ...]
-    """The best first: rented before your own, sure before doubtful, then by price and speed."""
-    refused: tuple[Refusal, ...]
-    elsewhere: tuple[Offer, ...] = ()
-    """The same model at other places, where the goal's places all refuse."""
-    instead: tuple[Offer, ...] = ()
-    """Other models at the goal's places, where they all refuse, the largest first."""
-
-    def summary(self) -> str:
-        """Say what to do, or why nothing can be done."""
-        if self.offers:
-            best = self.offers[0]
-            return f"{best.model} on {best.place}: {best.reason}"
-        said = f"Nothing fits. {self._why_not()}" if self.refused else "Nothing was asked of."
-        other = [f"{offer.model} on {offer.place}" for offer in (*self.elsewhere, *self.instead)]
-        return f"{said} Instead: {', '.join(other)}." if other else said
-
-    def warnings(self) -> tuple[str, ...]:
-        """What the first offer leaves in doubt."""
-        return (*self.offers[0].doubts, *self.offers[0].warnings) if self.offers else ()
-
-    def _why_not(self) -> str:
-        """Say the commonest reason, the first of those, and the length that it leaves."""
-        why = commonest(self.refused)
-        alike = {each.place for each in self.refused if each.reason == why.reason}
-        more = f" and {len(alike) - 1} more" if len(alike) > 1 else ""
-        lengths = (near.arrangement.memory.max_model_len for near in why.nearest)
-        shorter = next((each for each in lengths if each < self.goal.max_model_len), None)
-        cure = f" It fits {why.place} with max_model_len={shorter}." if shorter else ""
-        return f"{whose(why, self.refused)}{more}: {why.reason}{cure}"
-
-
-class _Ask(NamedTuple):
-    """One goal and the backends that there are; remembers plans over places."""
-
-    goal: Goal
-    backends: Collection[str]
-    grounds: dict[tuple[str, str, int], Ground]
-    arranged: dict[tuple[str, str, int, str | None], Arrangement]
-    misses: dict[
-        tuple[str, str, int, int | None, str | None], tuple[tuple[NearMiss, ...], Offload | None]
-    ]
-    near: bool = True
-    """Look for what comes near, where something does not fit."""
-
-    def wish(self, where: Place) -> Wish:
-        version = self.goal.vllm_version or where.vllm_version
-        return self.goal.wish._replace(vllm_version=version)
-
-    def ground(self, model: ModelShape, where: Place) -> Ground:
-        key = (model.model, where.accelerator, where.count)
-        if key not in self.grounds:
-            self.grounds[key] = Ground(model, where.device, where.count)
-        return self.grounds[key]
-
-    def arrangement(self, model: ModelShape, where: Place) -> Arrangement:
-        wish = self.wish(where)
-        key = (model.model, where.accelerator, where.count, wish.vllm_version)
-        if key not in self.arranged:
-            self.arranged[key] = arrange(self.ground(model, where), wish)
-        return self.arranged[key]
-
-    def missed(
-        self, model: ModelShape, where: Place, memory: MemoryPlan
-    ) -> tuple[tuple[NearMiss, ...], Offload | None]:
-        wish = self.wish(where)
-        size = where.largest_ram_gib
-        key = (model.model, where.accelerator, where.count, size, wish.vllm_version)
-        if key not in self.misses:
-            ground = self.ground(model, where)
-            loads = memory.load_peak_gib <= _free_gib(where)
-            self.misses[key] = (
-                tuple(near_misses(ground, wish)),
-                None if loads else offload(ground, wish, spare_gib(model, where)),
-            )
-        return self.misses[key]
-
-    def site(self, where: Place) -> Site:
-        return Site(
-            place=where,
-            load=self.goal.load,
-            context=self.goal.max_model_len // 2,
-            duty=self.goal.duty,
-            deployable=where.deployable(self.backends),
-        )
-
-
-def advise(goal: Goal, *, backends: Collection[str] = ()) -> Advice:
-    """Rank every place for a goal; `backends` are those that this project has.
-
-    Raises:
-        InvalidArgument: The model or a place is not known.
-    """
-    models = candidates(goal)
-    ask = _Ask(goal, backends, {}, {}, {})
-    asked = [place(name) for name in goal.places] or list(places().values())
-    offers, refused = _split(ask, models, asked)
-    elsewhere, instead = ([], []) if offers else _alternatives(ask, models, asked)
-    return Advice(
-        goal=goal,
-        offers=tuple(sorted(offers, key=_rank)),
-        refused=tuple(refused),
-        elsewhere=tuple(sorted(elsewhere, key=_rank)[:_INSTEAD]),
-        instead=tuple(instead[:_INSTEAD]),
-    )
+    def offload(self, where: Place) -> Offload | None:
+        """Say what it would mean, where nothing else gets the weights onto the accelerator."""
+        if self.ground.loads(self.flags.flags) and where.device.memory_gib is not None:
+            return None
+        return offload(self.ground, self._wish, spare_gib(self.ground.model, where))
 
 
 def consider(
     model: ModelShape, where: Place, goal: Goal, *, backends: Collection[str] = ()
 ) -> Offer | Refusal:
-    """Offer or refuse one model at one place.
-
-    Raises:
-        InvalidArgument: A flag of the goal is none that vLLM takes.
-    """
-    return _consider(_Ask(goal, backends, {}, {}, {}), model, where)
+    """Offer or refuse one model at one place; a flag that vLLM does not take is a refusal."""
+    return considering(goal, backends=backends)(model, where)
 
 
 def considering(
@@ -587,77 +396,57 @@ def considering(
 
     Without `near` nobody looks for what would come near, which takes most of the time.
     """
-    return functools.partial(_consider, _Ask(goal, backends, {}, {}, {}, near))
+    known: dict[tuple[str, str, int, str | None], _Arranged] = {}
+
+    def look(model: ModelShape, where: Place) -> Offer | Refusal:
+        if goal.scale_to_zero and not where.scale_to_zero:
+            return refuse(model, where, "scale to zero", "It does not scale to zero.")
+        if where.device.bandwidth_gb_per_s is None:
+            return refuse(model, where, "not known", " ".join(where.limits))
+        version = goal.vllm_version or where.vllm_version
+        key = (model.model, where.accelerator, where.count, version)
+        if key not in known:
+            known[key] = _Arranged(model, where, goal.wish._replace(vllm_version=version))
+        try:
+            found = known[key].flags
+        except OpsError as exc:
+            return refuse(model, where, "not known", exc.summary)
+        if not found.enough:
+            return _does_not_fit(goal, where, known[key], near=near)
+        offer = make_offer(model, where, found, goal, backends=backends)
+        return _judged(goal, model, where, offer) if isinstance(offer, Offer) else offer
+
+    return look
 
 
-def _split(
-    ask: _Ask, models: Collection[ModelShape], asked: Collection[Place]
-) -> tuple[list[Offer], list[Refusal]]:
-    pairs = [(model, where) for model in models for where in asked]
-    found = [served(model, where, _consider(ask, model, where)) for model, where in pairs]
-    offers = [each for each in found if isinstance(each, Offer)]
-    return offers, [each for each in found if isinstance(each, Refusal)]
-
-
-def _alternatives(
-    ask: _Ask, models: Collection[ModelShape], asked: Collection[Place]
-) -> tuple[list[Offer], list[Offer]]:
-    others = [where for where in places().values() if where not in asked]
-    elsewhere, _ = _split(ask, models, others)
-    instead = []
-    for sibling in siblings(next(iter(models))):
-        offers, _ = _split(ask, [sibling], asked)
-        instead += sorted(offers, key=_rank)[:1]
-        if len(instead) == _INSTEAD:
-            break
-    return elsewhere, instead
-
-
-def _consider(ask: _Ask, model: ModelShape, where: Place) -> Offer | Refusal:
-    if ask.goal.scale_to_zero and not where.scale_to_zero:
-        return refuse(model, where, "scale to zero", "It does not scale to zero.")
-    if where.device.bandwidth_gb_per_s is None:
-        return refuse(model, where, "not known", " ".join(where.limits))
-    try:
-        arranged = ask.arrangement(model, where)
-    except OpsError as exc:
-        return refuse(model, where, "not known", exc.summary)
-    if not arranged.enough:
-        return _does_not_fit(ask, model, where, arranged)
-    return _with_host(ask, model, where, arranged)
-
-
-def _does_not_fit(ask: _Ask, model: ModelShape, where: Place, arranged: Arrangement) -> Refusal:
-    memory = arranged.memory
-    nearest, offloaded = ask.missed(model, where, memory) if ask.near else ((), None)
-    why = _too_many(ask, model, where, arranged) or " ".join(memory.reasons)
-    return no_room(model, where, memory, reason=why, nearest=nearest, offload=offloaded)
-
-
-def _too_many(ask: _Ask, model: ModelShape, where: Place, arranged: Arrangement) -> str | None:
-    """Say how many requests are held, where fewer would fit: sequences take memory themselves."""
-    memory, most = arranged.memory, ""
-    if not memory.fits:
-        alone = arranged.flags.model_copy(update={"max_num_seqs": 1})
-        memory, most = ask.ground(model, where).plan(alone), "At most "
-    held = memory.kv_low.max_concurrency
-    if not memory.fits or held >= ask.goal.users:
-        return None
-    return (
-        f"{most}{held:.2f} requests of {memory.max_model_len:,} tokens are held at once on the low"
-        f" estimate, {ask.goal.users} are wanted."
+def _does_not_fit(goal: Goal, where: Place, arranged: _Arranged, *, near: bool) -> Refusal:
+    memory = arranged.flags.memory
+    return refuse(
+        arranged.ground.model,
+        where,
+        "memory",
+        _too_many(goal, arranged) or " ".join(memory.reasons),
+        weights_gib=memory.weights_gib,
+        load_peak_gib=memory.load_peak_gib,
+        visible_gib=memory.visible_gib,
+        nearest=arranged.nearest if near else (),
+        offload=arranged.offload(where) if near else None,
     )
 
 
-def _with_host(
-    ask: _Ask, model: ModelShape, where: Place, arranged: Arrangement
-) -> Offer | Refusal:
-    needed = host_gib(model, where, arranged.flags)
-    size = where.size_for(needed)
-    if where.sizes and size is None:
-        return host_too_small(model, where, needed)
-    offer = make_offer(model, ask.site(where), arranged, size)
-    return _judged(ask.goal, model, where, offer)
+def _too_many(goal: Goal, arranged: _Arranged) -> str | None:
+    """Say how many requests are held, where fewer would fit: sequences take memory themselves."""
+    memory, most = arranged.flags.memory, ""
+    if not memory.fits:
+        alone = arranged.flags.flags.model_copy(update={"max_num_seqs": 1})
+        memory, most = arranged.ground.plan(alone), "At most "
+    held = memory.kv_low.max_concurrency
+    if not memory.fits or held >= goal.users:
+        return None
+    return (
+        f"{most}{held:.2f} requests of {memory.max_model_len:,} tokens are held at once on the low"
+        f" estimate, {goal.users} are wanted."
+    )
 
 
 def _judged(goal: Goal, model: ModelShape, where: Place, offer: Offer) -> Offer | Refusal:
@@ -667,8 +456,7 @@ def _judged(goal: Goal, model: ModelShape, where: Place, offer: Offer) -> Offer 
         return refuse(model, where, "price", too_dear)
     if offer.boot.within_budget == "no":
         return refuse(model, where, "boot", offer.boot.advice)
-    doubts = (*_unserved(model, where), *_not_on_hub(model), *_doubts(goal, offer))
-    return offer.model_copy(update={"doubts": doubts})
+    return offer.model_copy(update={"doubts": tuple(_doubts(goal, model, where, offer))})
 
 
 def _too_slow(goal: Goal, offer: Offer) -> str | None:
@@ -700,17 +488,11 @@ def _too_dear(goal: Goal, price: Price) -> str | None:
     return None
 
 
-def _unserved(model: ModelShape, where: Place) -> Iterator[str]:
+def _doubts(goal: Goal, model: ModelShape, where: Place, offer: Offer) -> Iterator[str]:
     if why := unserved(model, where.device):
         yield f"{why} {FIGURES}"
-
-
-def _not_on_hub(model: ModelShape) -> Iterator[str]:
     if why := not_on_hub(model.model):
         yield f"{why} It is for whoever has its files in a bucket: weights=gs://BUCKET/FOLDER."
-
-
-def _doubts(goal: Goal, offer: Offer) -> Iterator[str]:
     for budget, _, most, unit in _limits(goal, offer.price):
         if most > budget:
             yield f"One source says ${most:,.2f} a {unit}, more than the ${budget:,.2f} allowed."
@@ -721,18 +503,3 @@ def _doubts(goal: Goal, offer: Offer) -> Iterator[str]:
         yield f"{wanted:g} tokens/s for each user is extrapolated: {offer.decode.beyond}."
     if wanted and each.low < wanted:
         yield f"{wanted:g} tokens/s for each user lies within the predicted range, {each}."
-
-
-def _rank(offer: Offer) -> tuple[bool, int, float, float]:
-    price = offer.price.usd_per_hour
-    return (
-        offer.price.usd_per_hour == 0,  # Hardware of your own, if you have it.
-        len(offer.doubts),
-        float("inf") if price is None else price,
-        -offer.decode.tokens_per_second.middle,
-    )
-
-
-def _free_gib(where: Place) -> float:
-    device = where.device
-    return (device.memory_gib or 0) * device.free_at_start

@@ -1,20 +1,15 @@
 """Models and places side by side: what each does and what it costs."""
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, Final
+from typing import Any
 
 from pydantic import Field
 
-from core.records import Answer, ModelShape, Record, valid
+from core.records import Answer, ModelShape, Record
 from planner.advise import Goal, Offer, Refusal, candidates, considering, host_gib, served
 from planner.boot import Span, file_bytes
 from planner.places import Place, accelerator, place, places, unserved
 from planner.speed import Band
-
-_COLUMNS: Final = (
-    "model", "place", "weights GiB", "KV GiB", "requests", "tokens/s user", "tokens/s all",
-    "boot s", "$/h", "$/M tokens",
-)  # fmt: skip
 
 
 class Row(Record):
@@ -95,15 +90,22 @@ def compare(
     """
     sites = [place(name) for name in where] or list(places().values())
     consider = considering(goal, backends=backends)
-    rows = _priced(
+    rows = [
+        _row(shape, site, consider(shape, site))
+        for name in models
+        for shape in candidates(goal.model_copy(update={"model": name}))
+        for site in sites
+    ]
+    least = min((row.usd_per_hour for row in rows if row.usd_per_hour), default=None)
+    return judged(
+        goal,
         [
-            _row(shape, site, consider(shape, site))
-            for name in models
-            for shape in candidates(goal.model_copy(update={"model": name}))
-            for site in sites
-        ]
+            row.model_copy(update={"times_the_cheapest": row.usd_per_hour / least})
+            if least and row.usd_per_hour
+            else row
+            for row in rows
+        ],
     )
-    return judged(goal, rows)
 
 
 def judged(goal: Goal, rows: Sequence[Row]) -> Comparison:
@@ -114,70 +116,47 @@ def judged(goal: Goal, rows: Sequence[Row]) -> Comparison:
     fitting = [row for row in rows if row.fits and not row.unserved]
     rented = [row for row in fitting if row.usd_per_hour]
     known = [row for row in fitting if row.beyond is None]
+    per_token = [row for row in known if row.usd_per_hour]
     return Comparison(
         goal=goal,
         rows=tuple(rows),
         cheapest=_best(rented, lambda row: row.usd_per_hour),
-        best_value=_best(
-            [row for row in known if row.usd_per_hour],
-            lambda row: _middle(row.usd_per_million_tokens),
-        ),
+        best_value=_best(per_token, lambda row: _middle(row.usd_per_million_tokens)),
         fastest=_best(known, lambda row: -(_middle(row.tokens_per_second_per_user) or 0)),
     )
 
 
-def table(comparison: Comparison) -> str:
-    """Write it for a terminal, or as Markdown: it is both; * is above all that was measured."""
-    rows = [_cells(row) for row in comparison.rows]
-    widths = [max(map(len, column)) for column in zip(_COLUMNS, *rows, strict=True)]
-    lines = [_COLUMNS, tuple("-" * width for width in widths), *rows]
-    return "\n".join(
-        "| "
-        + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True))
-        + " |"
-        for line in lines
-    )
-
-
 def _row(shape: ModelShape, site: Place, found: Offer | Refusal) -> Row:
-    known = {"model": shape.model, "place": site.name, "files_gib": file_bytes(shape) / 2**30}
-    judged = served(shape, site, found)
-    known |= {"refusal": judged if isinstance(judged, Refusal) else None}
-    if isinstance(found, Refusal):
-        return valid(Row, {**known, "fits": False, "reason": found.reason})
-    return valid(Row, {**known, "fits": True, **_figures(shape, site, found)})
-
-
-def _figures(shape: ModelShape, site: Place, offer: Offer) -> dict[str, Any]:
-    cost = offer.cost
-    return {
-        "reason": offer.reason,
-        "unserved": unserved(shape, accelerator(site.accelerator)),
-        "host_gib": offer.size.ram_gib if offer.size else None,
-        "host_needs_gib": host_gib(shape, site, offer.flags),
-        "weights_gib": offer.memory.weights_gib,
-        "kv_cache_gib": offer.memory.kv_cache_gib.expected,
-        "requests_held": offer.memory.kv_low.max_concurrency,
-        "tokens_per_second_per_user": offer.decode.tokens_per_second_per_user,
-        "beyond": offer.decode.beyond,
-        "output_tokens_per_second": cost.output_tokens_per_second if cost else None,
-        "ttft_seconds": offer.prefill.ttft_seconds,
-        "boot_seconds": offer.boot.seconds,
-        "usd_per_hour": offer.price.usd_per_hour,
-        "usd_per_month": offer.price.usd_per_month,
-        "usd_per_1000_requests": cost.usd_per_1000_requests if cost else None,
-        "usd_per_million_tokens": cost.usd_per_million_tokens if cost else None,
+    known: dict[str, Any] = {
+        "model": shape.model,
+        "place": site.name,
+        "files_gib": file_bytes(shape) / 2**30,
+        "reason": found.reason,
     }
-
-
-def _priced(rows: Sequence[Row]) -> list[Row]:
-    least = min((row.usd_per_hour for row in rows if row.usd_per_hour), default=None)
-    return [
-        row.model_copy(update={"times_the_cheapest": row.usd_per_hour / least})
-        if least and row.usd_per_hour
-        else row
-        for row in rows
-    ]
+    if isinstance(refusal := served(shape, site, found), Refusal):
+        known["refusal"] = refusal
+    if isinstance(found, Refusal):
+        return Row(**known, fits=False)
+    cost = found.cost
+    return Row(
+        **known,
+        fits=True,
+        unserved=unserved(shape, accelerator(site.accelerator)),
+        host_gib=found.size.ram_gib if found.size else None,
+        host_needs_gib=host_gib(shape, site, found.flags),
+        weights_gib=found.memory.weights_gib,
+        kv_cache_gib=found.memory.kv_cache_gib.expected,
+        requests_held=found.memory.kv_low.max_concurrency,
+        tokens_per_second_per_user=found.decode.tokens_per_second_per_user,
+        beyond=found.decode.beyond,
+        output_tokens_per_second=cost.output_tokens_per_second if cost else None,
+        ttft_seconds=found.prefill.ttft_seconds,
+        boot_seconds=found.boot.seconds,
+        usd_per_hour=found.price.usd_per_hour,
+        usd_per_month=found.price.usd_per_month,
+        usd_per_1000_requests=cost.usd_per_1000_requests if cost else None,
+        usd_per_million_tokens=cost.usd_per_million_tokens if cost else None,
+    )
 
 
 def _best(rows: Sequence[Row], of: Callable[[Row], float | None]) -> str | None:
@@ -190,20 +169,3 @@ def _best(rows: Sequence[Row], of: Callable[[Row], float | None]) -> str | None:
 
 def _middle(band: Band | None) -> float | None:
     return band.middle if band else None
-
-
-def _cells(row: Row) -> tuple[str, ...]:
-    if not row.fits:
-        return (row.model, row.place, "no", *[""] * (len(_COLUMNS) - 4), row.reason)
-    return (
-        row.model,
-        row.place,
-        f"{row.weights_gib:.2f}",
-        f"{row.kv_cache_gib:.2f}",
-        f"{row.requests_held:.1f}",
-        f"{row.tokens_per_second_per_user}{' *' if row.beyond else ''}",
-        str(row.output_tokens_per_second or "?"),
-        str(row.boot_seconds),
-        "?" if row.usd_per_hour is None else f"{row.usd_per_hour:.3f}",
-        str(row.usd_per_million_tokens or "?"),
-    )

@@ -5,8 +5,9 @@ import json
 import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple, Self, TypeVar
+from typing import Any, Final, Literal, NamedTuple, Self, TypeVar, get_args
 
 from pydantic import Field
 
@@ -14,81 +15,6 @@ from core.errors import InvalidArgument, Unsupported
 from core.records import DeploymentSpec, ModelShape, Record, apart, valid
 from planner.kv import KvAsk
 from planner.places import Accelerator
-
-_Size = Callable[[str], int | None]
-
-_OVERRIDES_FLAG: Final = "--hf-overrides"
-_POSITIONS: Final = "max_position_embeddings"
-
-
-def overrides_in(words: Sequence[str], size: _Size) -> dict[str, Any]:
-    """Give what a command line overrides: its last JSON, or all of its dotted keys, which win.
-
-    >>> overrides_in(["--hf-overrides.text_config.rope_theta", "10"], int)
-    {'text_config.rope_theta': 10}
-
-    Raises:
-        ValueError: It is no JSON of an object.
-    """
-    whole: dict[str, Any] = {}
-    dotted: dict[str, Any] = {}
-    for position, word in enumerate(words):
-        given, joined, value = word.partition("=")
-        name, dot, key = given.partition(".")
-        if name.replace("_", "-") != _OVERRIDES_FLAG:
-            continue
-        value = value if joined else "".join(words[position + 1 : position + 2])
-        if dot:
-            dotted[key] = _value(value, size)
-        else:
-            whole = _object(value)
-    return dotted or whole
-
-
-def limit(overrides: Mapping[str, Any], own: int | None) -> int | None:
-    """Give the positions of a model that has `own`; None where nobody knows them.
-
-    >>> limit({"text_config": {"max_position_embeddings": 4096}}, 131072)
-    4096
-    """
-    said = list(_leaves(overrides))
-    if any("rope" in key for key, _ in said):
-        return None
-    named = [value for key, value in said if key.rpartition(".")[2] == _POSITIONS]
-    sizes = [value for value in named if isinstance(value, int) and value > 0]
-    return sizes[-1] if sizes else own
-
-
-def _leaves(overrides: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
-    waiting: list[tuple[str, object]] = list(overrides.items())
-    while waiting:
-        key, value = waiting.pop(0)
-        yield key, value
-        if isinstance(value, Mapping):
-            waiting += value.items()
-
-
-def _object(text: str) -> dict[str, Any]:
-    try:
-        found = json.loads(text)
-    except RecursionError as exc:
-        raise ValueError(text[:60]) from exc
-    if not isinstance(found, dict):
-        raise ValueError(text[:60])  # noqa: TRY004  of a text, not of our own types
-    return found
-
-
-def _value(text: str, size: _Size) -> object:
-    """Read a dotted key's value as vLLM does: JSON, a size such as 32k, or words."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        pass
-    try:
-        return size(text)
-    except InvalidArgument:
-        return text
-
 
 _VERSIONS_FILE: Final = Path(__file__).with_name("versions.toml")
 _VERSION: Final = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?")
@@ -117,10 +43,6 @@ class Profile(Record):
     libraries_gib: float = 0.25
     """Growth of the CUDA context and libraries while profiling, on one H100."""
     log: str
-
-    def says(self, asked: str | None) -> str:
-        """Tell which row was taken and why."""
-        return f"vLLM {asked or 'of no given version'}: planned as {self.version}."
 
 
 @functools.cache
@@ -161,17 +83,6 @@ _UNITS: Final = {"": 1} | {
     letter: base**power
     for letters, base in (("kmgt", 10**3), ("KMGT", 2**10))
     for power, letter in enumerate(letters, start=1)
-}
-_SWITCHES: Final = {
-    f"--{no}{name.replace('_', '-')}": (name, not no)
-    for name in (
-        "async_scheduling",
-        "language_model_only",
-        "disable_chunked_mm_input",
-        "disable_hybrid_kv_cache_manager",
-        "enforce_eager",
-    )
-    for no in ("", "no-")
 }
 
 
@@ -219,11 +130,6 @@ class Flags(Record):
         return {name: value for name, value in said.items() if value is not False}
 
 
-def positions(model: ModelShape, flags: Flags) -> int | None:
-    """Give the longest sequence that a model takes with these flags; None where nobody knows."""
-    return limit(json.loads(flags.hf_overrides or "{}"), model.max_position_embeddings)
-
-
 def size_in_bytes(size: str | None) -> int | None:
     """Read a size as vLLM does: 25k is 25,000 and 25K is 25,600.
 
@@ -246,27 +152,39 @@ def _length(size: str) -> int | None:
     return None if size in {"auto", "-1"} else size_in_bytes(size)
 
 
-_VALUED: Final[Mapping[str, tuple[str, Callable[[str], object]]]] = {
-    "--max-model-len": ("max_model_len", _length),
-    "--gpu-memory-utilization": ("gpu_memory_utilization", float),
-    "--device-memory-utilization": ("gpu_memory_utilization", float),
-    "--kv-cache-dtype": ("kv_cache_dtype", str),
-    "--kv-cache-memory-bytes": ("kv_cache_memory_bytes", size_in_bytes),
-    "--max-num-seqs": ("max_num_seqs", int),
-    "--max-num-batched-tokens": ("max_num_batched_tokens", size_in_bytes),
-    "--tensor-parallel-size": ("tensor_parallel_size", int),
-    "-tp": ("tensor_parallel_size", int),
-    "--quantization": ("quantization", str),
-    "-q": ("quantization", str),
-    "--dtype": ("dtype", str),
-    "--cpu-offload-gb": ("cpu_offload_gb", float),
-    "--block-size": ("block_size", int),
-    "--num-gpu-blocks-override": ("num_gpu_blocks_override", int),
-    "--vllm-version": ("vllm_version", str),
+_READ_AS: Final[Mapping[str, Callable[[str], object]]] = {
+    "max_model_len": _length,
+    "kv_cache_memory_bytes": size_in_bytes,
+    "max_num_batched_tokens": size_in_bytes,
 }
-"""Flags with a value, and how vLLM reads it."""
-READ: Final = frozenset({*_SWITCHES, *_VALUED})
-"""Flags that change a plan."""
+"""How vLLM reads a value, where that is another way than its type says."""
+_ALSO: Final = {
+    "--device-memory-utilization": "gpu_memory_utilization",
+    "-tp": "tensor_parallel_size",
+    "-q": "quantization",
+}
+"""Other words for the same."""
+
+
+def _kind(name: str) -> Callable[[str], object] | None:
+    """Return how a flag's value is read; None of a switch."""
+    annotation = Flags.model_fields[name].annotation
+    kinds = get_args(annotation) or (annotation,)
+    return None if bool in kinds else _READ_AS.get(name, kinds[0])
+
+
+_NAMES_OF: Final = {
+    f"--{name.replace('_', '-')}": name for name in Flags.model_fields if name != "hf_overrides"
+} | _ALSO
+_SWITCHES: Final = {
+    flag.replace("--", f"--{no}", 1): (name, not no)
+    for flag, name in _NAMES_OF.items()
+    if _kind(name) is None
+    for no in ("", "no-")
+}
+_VALUED: Final = {
+    flag: (name, kind) for flag, name in _NAMES_OF.items() if (kind := _kind(name)) is not None
+}
 
 
 def engine_flags(words: Sequence[str]) -> dict[str, object]:
@@ -276,28 +194,29 @@ def engine_flags(words: Sequence[str]) -> dict[str, object]:
         InvalidArgument: A value cannot be read.
     """
     values: dict[str, object] = {}
-    for position, word in enumerate(words):
-        given, joined, value = word.partition("=")
+    for given, joined, value in _pairs(words):
         flag = given.replace("_", "-")
         if flag in _SWITCHES:
             name, switch = _SWITCHES[flag]
             if joined:
-                raise _switched(flag, on=switch)
+                plain, no = flag.removeprefix("--no-").removeprefix("--"), flag.startswith("--no-")
+                raise InvalidArgument(
+                    f"engine_args gives {flag} a value, and it takes no value.",
+                    fix=f"Give {flag} alone, or --{'' if no else 'no-'}{plain}.",
+                )
             values[name] = switch
         elif flag in _VALUED:
-            following = words[position + 1] if position + 1 < len(words) else ""
             name, kind = _VALUED[flag]
-            values[name] = _read(flag, value or following, kind)
-    overrides = _read("--hf-overrides", words, lambda said: overrides_in(said, size_in_bytes))
+            values[name] = _read(flag, value, kind)
+    overrides = _read("--hf-overrides", words, _overrides)
     return {**values, "hf_overrides": json.dumps(overrides)} if overrides else values
 
 
-def _switched(flag: str, *, on: bool) -> InvalidArgument:
-    other = flag.replace("--", "--no-", 1) if on else flag.replace("--no-", "--", 1)
-    return InvalidArgument(
-        f"engine_args gives {flag} a value, and it takes no value.",
-        fix=f"Give {flag} alone, or {other}.",
-    )
+def _pairs(words: Sequence[str]) -> Iterator[tuple[str, bool, str]]:
+    """Yield each word as a flag, with whether a value is joined to it, else the next word."""
+    for word, following in pairwise((*words, "")):
+        given, joined, value = word.partition("=")
+        yield given, bool(joined), value or following
 
 
 def _read(flag: str, value: T, kind: Callable[[T], object]) -> object:
@@ -310,6 +229,57 @@ def _read(flag: str, value: T, kind: Callable[[T], object]) -> object:
         ) from exc
 
 
+def _overrides(words: Sequence[str]) -> dict[str, Any]:
+    """Give what a command line overrides: its last JSON, or all of its dotted keys, which win.
+
+    Raises:
+        ValueError: It is no JSON of an object.
+    """
+    whole: dict[str, Any] = {}
+    dotted: dict[str, Any] = {}
+    for given, _, value in _pairs(words):
+        name, dot, key = given.partition(".")
+        if name.replace("_", "-") != "--hf-overrides":
+            continue
+        found = _dotted(value) if dot else _json(value)
+        if dot:
+            dotted[key] = found
+        elif isinstance(found, dict):
+            whole = found
+        else:
+            raise ValueError(value[:60])  # of a text, not of our own types
+    return dotted or whole
+
+
+def _json(text: str) -> object:
+    try:
+        return json.loads(text)
+    except RecursionError as exc:
+        raise ValueError(text[:60]) from exc
+
+
+def _dotted(text: str) -> object:
+    """Read a dotted key's value as vLLM does: JSON, a size such as 32k, or words."""
+    try:
+        return _json(text)
+    except ValueError:
+        return size_in_bytes(text) if _SIZE.fullmatch(text) else text
+
+
+def positions(model: ModelShape, flags: Flags) -> int | None:
+    """Give the longest sequence that a model takes with these flags; None where nobody knows."""
+    said, waiting = [], list(json.loads(flags.hf_overrides or "{}").items())
+    while waiting:
+        key, value = waiting.pop(0)
+        said.append((key, value))
+        waiting += value.items() if isinstance(value, Mapping) else ()
+    if any("rope" in key for key, _ in said):
+        return None
+    named = [value for key, value in said if key.split(".")[-1] == "max_position_embeddings"]
+    sizes = [value for value in named if isinstance(value, int) and value > 0]
+    return sizes[-1] if sizes else model.max_position_embeddings
+
+
 _OURS: Final = {
     "--host": "it listens where the target can protect it",
     "--port": "give it as `port`",
@@ -320,14 +290,18 @@ _OURS: Final = {
     "--model": "give it as `model`",
     "--hf-token": "set HF_TOKEN; no secret belongs on a command line",
 }
-_GUARDED: Final = READ | {
-    "--hf-overrides",
-    "--pipeline-parallel-size",
-    "--data-parallel-size",
-    "--load-format",
-    "--safetensors-load-strategy",
-    "--limit-mm-per-prompt",
-}
+_GUARDED: Final = (
+    _SWITCHES.keys()
+    | _VALUED.keys()
+    | {
+        "--hf-overrides",
+        "--pipeline-parallel-size",
+        "--data-parallel-size",
+        "--load-format",
+        "--safetensors-load-strategy",
+        "--limit-mm-per-prompt",
+    }
+)
 """Flags that are looked for by their whole names."""
 _ENGINE_WORDS_FLAG: Final = re.compile(r"(?:^|\s)(--[A-Za-z][\w-]*)")
 _ATTACHED: Final = re.compile(r"-q[^=]")
@@ -350,34 +324,24 @@ def check_words(words: Sequence[str]) -> None:
     Raises:
         InvalidArgument: One of them is so.
     """
-    for flag in (flag for word in words for flag in _flags(word)):
-        # argparse takes --api-k for --api-key as well.
-        ours = next((name for name in _OURS if name.startswith(flag)), None)
-        if ours:
+    # Also those in the value of another; argparse takes --api-k for --api-key as well.
+    for found in _ENGINE_WORDS_FLAG.findall("\n".join(words)):
+        flag = found.replace("_", "-")
+        if ours := next((name for name in _OURS if name.startswith(flag)), None):
             raise InvalidArgument(
                 f"engine_args may not hold {flag}: {_OURS[ours]}.", fix=f"Leave {flag} out."
             )
     for word in words:
-        _refuse_short(word)
-
-
-def _flags(word: str) -> Iterator[str]:
-    """Give the flags in a word, also where they stand in the value of another."""
-    return (found.replace("_", "-") for found in _ENGINE_WORDS_FLAG.findall(word))
-
-
-def _refuse_short(word: str) -> None:
-    given = re.split(r"[=.]", word, maxsplit=1)[0].replace("_", "-")
-    if _ATTACHED.match(word):
-        given, whole = "-q", ["--quantization"]
-    elif given[2:] and given.startswith("--") and given not in _GUARDED:
-        whole = sorted(name for name in _GUARDED if name.startswith(given))
-    else:
-        return
-    if whole:
-        raise InvalidArgument(
-            f"engine_args abbreviates a flag: {given}.", fix=f"Write {' or '.join(whole)}."
-        )
+        given = re.split(r"[=.]", word, maxsplit=1)[0].replace("_", "-")
+        whole: list[str] = []
+        if _ATTACHED.match(word):
+            given, whole = "-q", ["--quantization"]
+        elif given[2:] and given.startswith("--") and given not in _GUARDED:
+            whole = sorted(name for name in _GUARDED if name.startswith(given))
+        if whole:
+            raise InvalidArgument(
+                f"engine_args abbreviates a flag: {given}.", fix=f"Write {' or '.join(whole)}."
+            )
 
 
 _PARSERS_FILE: Final = Path(__file__).with_name("parsers.toml")
@@ -419,6 +383,10 @@ class Trouble(Record):
     says: str
     sources: tuple[str, ...]
 
+    def met(self, version: str) -> bool:
+        """Whether this version has it."""
+        return numbers(self.since) <= numbers(version) < numbers(self.until)
+
 
 class Parsers(NamedTuple):
     """The flags to add, and what is to be known of them."""
@@ -439,29 +407,34 @@ def parsers_for(model_type: str | None, version: str | None, engine_args: Sequen
     Nothing is added to a vLLM of which nobody knows the version: an unknown flag ends its boot.
     """
     family, troubles = _rows()
-    if not (model_type or "").startswith(family.model_types):
-        return Parsers()
     given = {word.partition("=")[0].replace("_", "-") for word in engine_args}
     wanted: list[Kind] = [kind for kind, names in _NAMES.items() if not names & given]
-    if not wanted:
+    if not (wanted and (model_type or "").startswith(family.model_types)):
         return Parsers()
     if version is None:
         words = " ".join(word for kind in wanted for word in getattr(family, kind))
-        return Parsers(notes=(_not_added(wanted, "nobody knows which vLLM its image has", words),))
+        why = "nobody knows which vLLM its image has"
+        choose = f" Give them in engine_args if it has them: {words}."
+        return Parsers(notes=(f"{_not_added(wanted, why)}{choose}",))
     if numbers(version) < numbers(family.since):
         why = f"vLLM {version} has none for it before {family.since}"
         return Parsers(notes=(_not_added(wanted, why),))
     flags, notes = list[str](), list[str]()
     for kind in wanted:
-        found = next(_met(troubles, kind, version), None)
+        found = next((one for one in troubles if one.of == kind and one.met(version)), None)
+        said = f"{found.says} ({found.sources[-1]})" if found else ""
         if found and found.left_out:
-            why = f"in vLLM {version} {found.says} ({found.sources[-1]})"
-            notes.append(_not_added([kind], why))
+            notes.append(_not_added([kind], f"in vLLM {version} {said}"))
             continue
         flags += getattr(family, kind)
-        if found:
-            notes.append(f"vLLM {version}: {found.says} ({found.sources[-1]}).")
+        notes += [f"vLLM {version}: {said}."] if found else []
     return Parsers(tuple(flags), tuple(notes))
+
+
+def _not_added(kinds: Sequence[Kind], why: str) -> str:
+    which = " and ".join(f"--{'tool-call' if kind == 'tools' else kind}-parser" for kind in kinds)
+    missing = ", and ".join(_GIVES[kind] for kind in kinds)
+    return f"Without {which}: {why}; {missing}."
 
 
 @functools.cache
@@ -486,20 +459,7 @@ def added_in(words: Sequence[str]) -> tuple[str, ...]:
     return tuple(words)[: len(words) - len(without(words))]
 
 
-def _met(troubles: Sequence[Trouble], kind: Kind, version: str) -> Iterator[Trouble]:
-    for one in troubles:
-        if one.of == kind and numbers(one.since) <= numbers(version) < numbers(one.until):
-            yield one
-
-
-def _not_added(kinds: Sequence[Kind], why: str, words: str = "") -> str:
-    which = " and ".join(f"--{'tool-call' if kind == 'tools' else kind}-parser" for kind in kinds)
-    missing = ", and ".join(_GIVES[kind] for kind in kinds)
-    choose = f" Give them in engine_args if it has them: {words}." if words else ""
-    return f"Without {which}: {why}; {missing}.{choose}"
-
-
-MOST_TOKENS_OF_AN_ITEM: Final = 2496
+_LARGEST_ITEM_TOKENS: Final = 2496
 """Of Gemma 4's largest image or video: 32 frames of 70 tokens and 8 around them."""
 _TPU_BATCHED: Final = {"v6e": 1024, "v5e": 512, "v5p": 256}
 _ELEMENT_BYTES: Final = {
@@ -547,25 +507,37 @@ def resolve(model: ModelShape, accelerator: Accelerator, flags: Flags) -> Resolv
             fix="Give a folder with its config.json and safetensors files, or a catalog name.",
             cause=" ".join(model.unknown),
         )
-    row = profile(flags.vllm_version)
+    row, cpu = profile(flags.vllm_version), accelerator.kind == "cpu"
     if needs_float32(model, accelerator, flags):
         flags = flags.model_copy(update={"dtype": "float32"})
     own = positions(model, flags) or model.max_position_embeddings
     length = flags.max_model_len or own or 1
-    seqs, batched, why = _batches(model, accelerator, flags, length)
-    util = flags.gpu_memory_utilization or row.gpu_memory_utilization
-    flight = batched * _flights(row, accelerator, flags)
-    ask = _kv_ask(model, accelerator, flags, length=length, in_flight=flight)
+    seqs, batched = _batches(model, accelerator, flags, length)
+    flights = {None: row.in_flight_batches, True: 2, False: 1}[flags.async_scheduling]
+    ask = KvAsk(
+        max_model_len=length,
+        in_flight_tokens=batched * (1 if cpu else flights),  # there vLLM schedules one by one
+        block_size=flags.block_size or (128 if cpu else 16),
+        element_bytes=kv_element_bytes(flags),
+        tensor_parallel=flags.tensor_parallel_size,
+        longest=max(model.max_position_embeddings or 0, length),
+        hybrid=not flags.disable_hybrid_kv_cache_manager,
+        tokens_logged=row.tokens_logged,
+        blocks_override=flags.num_gpu_blocks_override,
+    )
     return Resolved(
         profile=row,
         max_model_len=length,
         max_num_seqs=seqs,
         max_num_batched_tokens=batched,
-        gpu_memory_utilization=util,
+        gpu_memory_utilization=flags.gpu_memory_utilization or row.gpu_memory_utilization,
         element_bytes=_element_bytes(flags.dtype or "auto"),
         tensor_parallel=flags.tensor_parallel_size,
-        ask=ask._replace(tokens_logged=row.tokens_logged),
-        derivation=(row.says(flags.vllm_version), *why),
+        ask=ask,
+        derivation=(
+            f"vLLM {flags.vllm_version or 'of no given version'}: planned as {row.version}.",
+            f"max_num_seqs = {seqs}, max_num_batched_tokens = {batched}",
+        ),
     )
 
 
@@ -581,59 +553,29 @@ def needs_float32(model: ModelShape, accelerator: Accelerator, flags: Flags) -> 
 
 def most_tokens_of_an_item(model: ModelShape, flags: Flags) -> int:
     """Tokens of the largest image or video that this model takes, 0 without a vision tower."""
-    gemma4 = (model.model_type or "").startswith("gemma4")
-    return (
-        MOST_TOKENS_OF_AN_ITEM if gemma4 and model.vision and not flags.language_model_only else 0
-    )
+    seen = model.vision and not flags.language_model_only
+    return _LARGEST_ITEM_TOKENS if seen and (model.model_type or "").startswith("gemma4") else 0
 
 
 def _batches(
     model: ModelShape, accelerator: Accelerator, flags: Flags, length: int
-) -> tuple[int, int, tuple[str, ...]]:
-    seqs, batched = _defaults(accelerator, flags.tensor_parallel_size)
+) -> tuple[int, int]:
+    """Return how many sequences and tokens a step takes at most."""
+    ways, memory = flags.tensor_parallel_size, accelerator.memory_gib or 0
+    seqs, batched = 256, 2048
+    if accelerator.kind == "cpu":
+        seqs, batched = 128 * ways, 2048 * ways
+    elif accelerator.kind == "tpu":
+        batched = _TPU_BATCHED.get(accelerator.name, 2048)
+    elif memory >= 160:
+        seqs, batched = 1024, 16_384
+    elif memory >= 70 and "a100" not in accelerator.device_name:
+        seqs, batched = 1024, 8192
     seqs = flags.max_num_seqs or seqs
     if model.bidirectional_images:
         batched = max(batched, most_tokens_of_an_item(model, flags))
     batched = flags.max_num_batched_tokens or min(seqs * length, batched)
-    if flags.max_num_seqs is None:
-        seqs = min(seqs, batched)
-    return seqs, batched, (f"max_num_seqs = {seqs}, max_num_batched_tokens = {batched}",)
-
-
-def _defaults(accelerator: Accelerator, tensor_parallel: int) -> tuple[int, int]:
-    if accelerator.kind == "cpu":
-        return 128 * tensor_parallel, 2048 * tensor_parallel
-    if accelerator.kind == "tpu":
-        return 256, _TPU_BATCHED.get(accelerator.name, 2048)
-    memory = accelerator.memory_gib or 0
-    if memory >= 160:
-        return 1024, 16_384
-    if memory >= 70 and "a100" not in accelerator.device_name:
-        return 1024, 8192
-    return 256, 2048
-
-
-def _flights(row: Profile, accelerator: Accelerator, flags: Flags) -> int:
-    if accelerator.kind == "cpu":  # vLLM turns async scheduling off there.
-        return 1
-    if flags.async_scheduling is None:
-        return row.in_flight_batches
-    return 2 if flags.async_scheduling else 1
-
-
-def _kv_ask(
-    model: ModelShape, accelerator: Accelerator, flags: Flags, *, length: int, in_flight: int
-) -> KvAsk:
-    return KvAsk(
-        max_model_len=length,
-        in_flight_tokens=in_flight,
-        block_size=flags.block_size or (128 if accelerator.kind == "cpu" else 16),
-        element_bytes=kv_element_bytes(flags),
-        tensor_parallel=flags.tensor_parallel_size,
-        longest=max(model.max_position_embeddings or 0, length),
-        hybrid=not flags.disable_hybrid_kv_cache_manager,
-        blocks_override=flags.num_gpu_blocks_override,
-    )
+    return seqs if flags.max_num_seqs else min(seqs, batched), batched
 
 
 def kv_element_bytes(flags: Flags) -> int:

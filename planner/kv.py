@@ -2,7 +2,8 @@
 
 import functools
 import tomllib
-from collections.abc import Iterable
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
@@ -43,11 +44,6 @@ class Spec(NamedTuple):
         seen = min(self.window - 1 + in_flight_tokens, length)
         return ceil_div(seen, self.block_size) + 1
 
-    def __str__(self) -> str:
-        """Say it in a derivation."""
-        kind = "full" if self.window is None else f"sliding({self.window})"
-        return f"{kind} {self.kv_heads} x {self.head_size}"
-
 
 def ceil_div(number: int, by: int) -> int:
     """Divide upwards.
@@ -71,7 +67,6 @@ class Layout(NamedTuple):
 
     groups: tuple[Groups, ...]
     bytes_per_block: int
-    derivation: tuple[str, ...]
 
     def blocks(self, length: int, in_flight_tokens: int) -> int:
         """Blocks that one request of this length may hold."""
@@ -83,8 +78,11 @@ def plan_kv(model: ModelShape, kv_cache_bytes: int, ask: KvAsk) -> KvPlan:
     layout = divide(model, ask)
     blocks = ask.blocks_override or max(0, kv_cache_bytes) // layout.bytes_per_block
     needed = layout.blocks(ask.max_model_len, ask.in_flight_tokens)
-    concurrency = blocks / needed
-    tokens, how = _logged(layout, blocks, needed, ask)
+    if ask.tokens_logged == "concurrency":
+        # vLLM rounds this way: the quotient first, in floating point.
+        tokens = int(blocks / needed * ask.max_model_len)
+    else:
+        tokens = blocks // sum(each.number for each in layout.groups) * ask.block_size
     return KvPlan(
         kv_cache_bytes=kv_cache_bytes,
         num_blocks=blocks,
@@ -92,18 +90,9 @@ def plan_kv(model: ModelShape, kv_cache_bytes: int, ask: KvAsk) -> KvPlan:
         bytes_per_block=layout.bytes_per_block,
         blocks_per_request=needed,
         kv_tokens=tokens,
-        max_concurrency=concurrency,
+        max_concurrency=blocks / needed,
         max_len_that_fits=longest_length(layout, blocks, ask),
         fits=blocks - 1 >= needed,
-        derivation=(
-            *layout.derivation,
-            f"num_blocks = floor({kv_cache_bytes:,} / {layout.bytes_per_block:,}) = {blocks:,}"
-            if not ask.blocks_override
-            else f"num_blocks = --num-gpu-blocks-override = {blocks:,}",
-            *_request_derivation(layout, ask, needed),
-            f"max_concurrency = {blocks:,} / {needed:,} = {concurrency:.2f}",
-            how,
-        ),
     )
 
 
@@ -113,18 +102,17 @@ def divide(model: ModelShape, ask: KvAsk) -> Layout:
     full = any(layer.attention == "full" for layer in own)
     specs = [_spec(layer, ask, promoted=full and not ask.hybrid) for layer in own]
     if len({spec.window for spec in specs}) == 1:
-        return _one_group(specs)
+        total = sum(spec.page_bytes for spec in specs)
+        return Layout((Groups(specs[0], len(specs), 1),), total)
     return _many_groups(list(_unified(specs)))
 
 
 def longest_length(layout: Layout, num_blocks: int, ask: KvAsk) -> int:
     """The longest request that fits beside the null block, as vLLM searches for it."""
-    low, high = 0, ask.longest or ask.max_model_len
-    while low < high:
-        middle = (low + high + 1) // 2
-        fits = layout.blocks(middle, ask.in_flight_tokens) <= num_blocks - 1
-        low, high = (middle, high) if fits else (low, middle - 1)
-    return low
+    lengths = range(1, (ask.longest or ask.max_model_len) + 1)
+    return bisect_left(
+        lengths, num_blocks, key=lambda length: layout.blocks(length, ask.in_flight_tokens)
+    )
 
 
 def _spec(layer: LayerShape, ask: KvAsk, *, promoted: bool) -> Spec:
@@ -138,16 +126,7 @@ def _spec(layer: LayerShape, ask: KvAsk, *, promoted: bool) -> Spec:
     )
 
 
-def _one_group(specs: list[Spec]) -> Layout:
-    total = sum(spec.page_bytes for spec in specs)
-    pages = " + ".join(
-        f"{specs.count(spec)} x {spec.page_bytes:,}" for spec in dict.fromkeys(specs)
-    )
-    why = f"All {len(specs)} layers cache alike: one group, bytes_per_block = {pages} = {total:,}"
-    return Layout((Groups(specs[0], len(specs), 1),), total, (why,))
-
-
-def _unified(specs: list[Spec]) -> Iterable[Spec]:
+def _unified(specs: Sequence[Spec]) -> Iterator[Spec]:
     largest = max(spec.page_bytes for spec in specs)
     for spec in specs:
         # A page that does not divide the largest is padded to it instead.
@@ -155,45 +134,12 @@ def _unified(specs: list[Spec]) -> Iterable[Spec]:
         yield spec._replace(block_size=spec.block_size * ratio, page_bytes=largest)
 
 
-def _many_groups(specs: list[Spec]) -> Layout:
+def _many_groups(specs: Sequence[Spec]) -> Layout:
     counts = {spec: specs.count(spec) for spec in dict.fromkeys(specs)}
     fewest, most = min(counts.values()), max(counts.values())
     size = most if most < 1.5 * fewest else fewest
     groups = tuple(Groups(spec, size, ceil_div(count, size)) for spec, count in counts.items())
-    page = specs[0].page_bytes
-    return Layout(
-        groups=groups,
-        bytes_per_block=size * page,
-        derivation=(
-            *(
-                f"{spec}: {counts[spec]} layers in {count} groups of {size}, "
-                f"blocks of {spec.block_size} tokens"
-                for spec, _, count in groups
-            ),
-            f"bytes_per_block = {size} layers x largest page of {page:,} = {size * page:,}",
-        ),
-    )
-
-
-def _request_derivation(layout: Layout, ask: KvAsk, needed: int) -> Iterable[str]:
-    length, flight = ask.max_model_len, ask.in_flight_tokens
-    for spec, _, count in layout.groups:
-        if spec.window is None:
-            yield f"{spec}: {count} x ceil({length:,} / {spec.block_size})"
-        else:
-            held = f"min({spec.window} - 1 + {flight:,} in flight, {length:,})"
-            yield f"{spec}: {count} x (ceil({held} / {spec.block_size}) + 1)"
-    yield f"blocks per request of {length:,} tokens = {needed:,}"
-
-
-def _logged(layout: Layout, blocks: int, needed: int, ask: KvAsk) -> tuple[int, str]:
-    if ask.tokens_logged == "concurrency":
-        # vLLM rounds this way: the quotient first, in floating point.
-        tokens = int(blocks / needed * ask.max_model_len)
-        return tokens, f"tokens = int(max_concurrency x {ask.max_model_len:,}) = {tokens:,}"
-    groups = sum(each.number for each in layout.groups)
-    tokens = blocks // groups * ask.block_size
-    return tokens, f"tokens as this version logs them = {blocks:,} // {groups} groups x block size"
+    return Layout(groups, bytes_per_block=size * specs[0].page_bytes)
 
 
 _BLOCK_TABLE_ENTRIES: Final = 524_288
@@ -203,10 +149,9 @@ _BLOCK_TABLE_ENTRIES: Final = 524_288
 def plan_kv_tpu(model: ModelShape, kv_cache_bytes: int, ask: KvAsk, *, max_num_seqs: int) -> KvPlan:
     """Divide a cache as tpu-inference does, from the bytes of all chips together."""
     block = block_size(ask.max_model_len, max_num_seqs)
-    per_token = bytes_per_token(model, ask)
+    per_token = _bytes_per_token(model, ask)
     blocks = max(0, kv_cache_bytes) // (per_token * block)
     needed = ceil_div(ask.max_model_len, block)
-    longest = min(ask.longest or ask.max_model_len, blocks * block)
     return KvPlan(
         kv_cache_bytes=kv_cache_bytes,
         num_blocks=blocks,
@@ -215,15 +160,8 @@ def plan_kv_tpu(model: ModelShape, kv_cache_bytes: int, ask: KvAsk, *, max_num_s
         blocks_per_request=needed,
         kv_tokens=blocks * block,
         max_concurrency=blocks / needed,
-        max_len_that_fits=longest,
+        max_len_that_fits=min(ask.longest or ask.max_model_len, blocks * block),
         fits=blocks >= needed,
-        derivation=(
-            f"{_own(model)} layers cache in full, whatever their window",
-            f"bytes per token = {per_token:,} over {ask.tensor_parallel} chips",
-            f"block = {block} tokens for {ask.max_model_len:,} tokens and {max_num_seqs} sequences",
-            f"num_blocks = floor({kv_cache_bytes:,} / ({per_token:,} x {block})) = {blocks:,}",
-            f"tokens = {blocks:,} x {block} = {blocks * block:,}",
-        ),
     )
 
 
@@ -238,26 +176,17 @@ def block_size(max_model_len: int, max_num_seqs: int) -> int:
     return max(natural, _power_of_2(ceil_div(max_model_len, entries)))
 
 
-def bytes_per_token(model: ModelShape, ask: KvAsk) -> int:
+def _bytes_per_token(model: ModelShape, ask: KvAsk) -> int:
     """Over all chips: heads are padded to the chips, to 32-bit words and to lanes of 128."""
     packing = 4 // ask.element_bytes
     total = 0
     for layer in model.layers:
-        if layer.shares_kv:
-            continue
-        heads = max(layer.kv_heads, ask.tensor_parallel)
-        rows = _align(ceil_div(2 * heads, ask.tensor_parallel), packing)
-        lanes = _align(layer.head_size, 128)
-        total += rows * lanes * ask.element_bytes * ask.tensor_parallel
+        if not layer.shares_kv:
+            heads = max(layer.kv_heads, ask.tensor_parallel)
+            words = ceil_div(ceil_div(2 * heads, ask.tensor_parallel), packing)
+            lanes = ceil_div(layer.head_size, 128) * 128
+            total += words * packing * lanes * ask.element_bytes * ask.tensor_parallel
     return total
-
-
-def _own(model: ModelShape) -> int:
-    return sum(not layer.shares_kv for layer in model.layers)
-
-
-def _align(number: int, to: int) -> int:
-    return ceil_div(number, to) * to
 
 
 def _power_of_2(number: int) -> int:
@@ -294,24 +223,23 @@ class _Row(Record):
 
 def kv_precisions(accelerator: Accelerator) -> tuple[KvPrecision, ...]:
     """Say of every precision whether Gemma 4 can have it there, and what it means."""
-    return tuple(_of(name, row, accelerator) for name, row in _rows().items())
+    missing = {name: _missing(name, row, accelerator) for name, row in _rows().items()}
+    return tuple(
+        KvPrecision(
+            kv_cache_dtype=name,
+            bits=row.bits,
+            possible=not missing[name],
+            planned=row.planned,
+            why=missing[name] or row.note,
+        )
+        for name, row in _rows().items()
+    )
 
 
 @functools.cache
 def _rows() -> dict[str, _Row]:
     rows: dict[str, dict[str, Any]] = tomllib.loads(_FILE.read_text("utf-8"))
     return {name: valid(_Row, row) for name, row in rows.items()}
-
-
-def _of(name: str, row: _Row, accelerator: Accelerator) -> KvPrecision:
-    missing = _missing(name, row, accelerator)
-    return KvPrecision(
-        kv_cache_dtype=name,
-        bits=row.bits,
-        possible=not missing,
-        planned=row.planned,
-        why=missing or row.note,
-    )
 
 
 def _missing(name: str, row: _Row, accelerator: Accelerator) -> str:

@@ -1,7 +1,8 @@
 """Flags computed for a model and an accelerator, and plans that nearly fit."""
 
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 from core.records import MemoryPlan, ModelShape, Record, valid
@@ -88,6 +89,15 @@ class Ground:
             self._plans[flags] = plan_memory(self.model, self.accelerator, flags)
         return self._plans[flags]
 
+    def holds(self, flags: Flags, requests: int) -> bool:
+        """Whether it fits, and so many requests of full length are held at once."""
+        plan = self.plan(flags)
+        return plan.fits and plan.kv_low.max_concurrency >= requests
+
+    def loads(self, flags: Flags) -> bool:
+        """Whether the weights get onto the accelerator."""
+        return self.plan(flags).load_peak_gib <= self.accelerator.free_gib
+
     @property
     def fp8_kv(self) -> bool:
         """Whether an fp8 KV cache is allowed, and gains anything."""
@@ -107,22 +117,17 @@ class Ground:
         return plain.model_copy(update=dict(wish.kept))
 
     def _begins_with_fp8(self, wish: Wish) -> bool:
-        if not self.fp8_kv or wish.layout is None:
-            return False
-        return wish.layout != "speed" or self._is_faster_with_fp8(wish)
-
-    def _is_faster_with_fp8(self, wish: Wish) -> bool:
-        """Whether a step that reads an fp8 cache, half as large, is computed to be shorter."""
+        """Whether the layout is for a large cache, or a step that reads one is quicker."""
+        if not self.fp8_kv or wish.layout != "speed":
+            return self.fp8_kv and wish.layout is not None
         if self.accelerator.bandwidth_gb_per_s is None:
             return False
         plain = Flags(tensor_parallel_size=self.count).model_copy(update=dict(wish.kept))
-        fp8 = plain.model_copy(update={"kv_cache_dtype": "fp8"})
-        speeds = [
+        usual, fp8 = (
             decode(self.model, self.accelerator, flags, context=wish.max_model_len // 2)
-            for flags in (plain, fp8)
-        ]
-        rates = [each.tokens_per_second.middle for each in speeds]
-        return rates[1] > rates[0]
+            for flags in (plain, _with(plain, kv_cache_dtype="fp8"))
+        )
+        return fp8.tokens_per_second.middle > usual.tokens_per_second.middle
 
 
 def arrange(ground: Ground, wish: Wish) -> Arrangement:
@@ -133,14 +138,13 @@ def arrange(ground: Ground, wish: Wish) -> Arrangement:
         Unsupported: The model's shape is not known.
     """
     flags, changes = _fixed(ground, wish)
-    if _enough(ground.plan(flags), wish.requests):
+    if ground.holds(flags, wish.requests):
         flags = _grown(ground, flags, wish)
-    memory = ground.plan(flags)
     return Arrangement(
         layout=wish.layout,
         flags=flags,
-        memory=memory,
-        enough=_enough(memory, wish.requests),
+        memory=ground.plan(flags),
+        enough=ground.holds(flags, wish.requests),
         changes=tuple(changes),
     )
 
@@ -186,21 +190,11 @@ def usual_length(ground: Ground, flags: Flags) -> int | None:
     if own is None or ground.accelerator.memory_gib is None:
         return None
     length = own
-    while length > _USEFUL_LENGTH and not _enough(
-        ground.plan(_of_length(flags, length)), _USEFUL_REQUESTS
+    while length > _USEFUL_LENGTH and not ground.holds(
+        _with(flags, max_model_len=length), _USEFUL_REQUESTS
     ):
         length = max(_USEFUL_LENGTH, length // 2)
     return None if length == own else length
-
-
-def longest(ground: Ground, flags: Flags, requests: int) -> Flags | None:
-    """Give the same flags with the longest length, below theirs, that so many requests have."""
-    low, high = 0, (flags.max_model_len or 0) // SHORTEST
-    while low < high:
-        middle = (low + high + 1) // 2
-        fits = _enough(ground.plan(_of_length(flags, middle * SHORTEST)), requests)
-        low, high = (middle, high) if fits else (low, middle - 1)
-    return _of_length(flags, low * SHORTEST) if low else None
 
 
 def utilization(accelerator: Accelerator) -> float | None:
@@ -210,35 +204,6 @@ def utilization(accelerator: Accelerator) -> float | None:
     if accelerator.kind == "tpu":
         return _TPU_UTILIZATION
     return min(_GPU_UTILIZATION, int(accelerator.free_at_start * 100) / 100)
-
-
-def fixes(ground: Ground) -> Iterator[tuple[str, str, Callable[[Flags], Flags]]]:
-    """Give what can be changed without asking less: flag, cost and change, gentlest first."""
-    if ground.fp8_kv:
-        yield (
-            "--kv-cache-dtype fp8",
-            "a little accuracy of attention",
-            lambda flags: flags.model_copy(update={"kv_cache_dtype": "fp8"}),
-        )
-    if ground.accelerator.kind == "gpu":
-        yield (
-            f"--max-num-batched-tokens {_SMALL_BATCH}",
-            "prompts are read in more steps, so the first token comes later",
-            _small_batches,
-        )
-    if ground.accelerator.kind == "gpu":
-        yield (
-            "--enforce-eager",
-            "CUDA graphs: every step waits for Python, most with small batches",
-            lambda flags: flags.model_copy(update={"enforce_eager": True}),
-        )
-
-
-def _small_batches(flags: Flags) -> Flags:
-    """Let a step take fewer tokens; an image of Gemma 4 has to fit in one."""
-    if not flags.language_model_only:
-        return flags
-    return flags.model_copy(update={"max_num_batched_tokens": _SMALL_BATCH})
 
 
 def difference(before: MemoryPlan, after: MemoryPlan) -> str:
@@ -251,15 +216,22 @@ def difference(before: MemoryPlan, after: MemoryPlan) -> str:
     return f"KV cache {cache}, {was} -> {now} requests of {new} tokens"
 
 
+def _with(flags: Flags, **changed: Any) -> Flags:
+    return flags.model_copy(update=changed)
+
+
 def _fixed(ground: Ground, wish: Wish) -> tuple[Flags, list[Change]]:
+    """Change what asks for no less, one flag after another, until it is enough."""
     flags = ground.plainest(wish)
     changes = list(_fewer_sequences(ground, flags))
-    if not ground.plan(flags).load_peak_gib < _free_gib(ground.accelerator):
+    if ground.accelerator.memory_gib is None or not (
+        ground.plan(flags).load_peak_gib < ground.accelerator.free_gib
+    ):
         return flags, []  # No flag below helps to load it.
-    for flag, costs, change in fixes(ground):
-        if _enough(ground.plan(flags), wish.requests):
+    for flag, costs, change in _fixes(ground, flags):
+        if ground.holds(flags, wish.requests):
             break
-        changed = change(flags)
+        changed = _with(flags, **change)
         if changed != flags:
             buys = difference(ground.plan(flags), ground.plan(changed))
             changes.append(Change(flag=flag, buys=buys, costs=costs))
@@ -267,9 +239,24 @@ def _fixed(ground: Ground, wish: Wish) -> tuple[Flags, list[Change]]:
     return flags, changes
 
 
+def _fixes(ground: Ground, flags: Flags) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Yield what can be changed without asking less: flag, cost and change, gentlest first."""
+    if ground.fp8_kv:
+        fp8 = {"kv_cache_dtype": "fp8"}
+        yield "--kv-cache-dtype fp8", "a little accuracy of attention", fp8
+    if ground.accelerator.kind != "gpu":
+        return
+    if flags.language_model_only:  # an image of Gemma 4 has to fit in one step
+        slower = "prompts are read in more steps, so the first token comes later"
+        small = {"max_num_batched_tokens": _SMALL_BATCH}
+        yield f"--max-num-batched-tokens {_SMALL_BATCH}", slower, small
+    waits = "CUDA graphs: every step waits for Python, most with small batches"
+    yield "--enforce-eager", waits, {"enforce_eager": True}
+
+
 def _fewer_sequences(ground: Ground, flags: Flags) -> Iterator[Change]:
     """Say what the sequences bought, where vLLM's own default would not have been enough."""
-    default = ground.plan(flags.model_copy(update={"max_num_seqs": None}))
+    default = ground.plan(_with(flags, max_num_seqs=None))
     if not default.fits and ground.plan(flags).fits:
         yield Change(
             flag=f"--max-num-seqs {flags.max_num_seqs}",
@@ -278,40 +265,31 @@ def _fewer_sequences(ground: Ground, flags: Flags) -> Iterator[Change]:
         )
 
 
-def _free_gib(accelerator: Accelerator) -> float:
-    return (accelerator.memory_gib or 0) * accelerator.free_at_start
-
-
-def _enough(plan: MemoryPlan, requests: int) -> bool:
-    return plan.fits and plan.kv_low.max_concurrency >= requests
-
-
-def _of_length(flags: Flags, length: int) -> Flags:
-    return flags.model_copy(update={"max_model_len": length})
-
-
 def _grown(ground: Ground, flags: Flags, wish: Wish) -> Flags:
+    """Take what the layout is for: sequences of usual requests in powers of two, or length."""
     if wish.layout == "speed":
         return flags  # A step waits for every other request in its batch.
-    return (_longer if wish.layout == "context" else _more)(ground, flags, wish)
-
-
-def _more(ground: Ground, flags: Flags, wish: Wish) -> Flags:
-    """Take as many sequences as the cache holds of usual ones, in powers of two."""
+    if wish.layout == "context":
+        most = ground.plan(flags).kv_low.max_len_that_fits
+        most = min(most, ground.model.max_position_embeddings or most)
+        longer = _longest(ground, _with(flags, max_model_len=most), 1)
+        return longer if longer and most > wish.max_model_len else flags
     usual = min(wish.usual_tokens or wish.max_model_len, wish.max_model_len)
-    held = min(_MOST_SEQUENCES, int(ground.plan(_of_length(flags, usual)).kv_low.max_concurrency))
-    sequences = max(wish.requests, 1 << max(0, held.bit_length() - 1))
-    more = flags.model_copy(update={"max_num_seqs": sequences})
-    return more if _enough(ground.plan(more), wish.requests) else flags
+    held = ground.plan(_with(flags, max_model_len=usual)).kv_low.max_concurrency
+    fewer = min(_MOST_SEQUENCES, int(held))
+    more = _with(flags, max_num_seqs=max(wish.requests, 1 << max(0, fewer.bit_length() - 1)))
+    return more if ground.holds(more, wish.requests) else flags
 
 
-def _longer(ground: Ground, flags: Flags, wish: Wish) -> Flags:
-    """Take the longest length that one request can have."""
-    most = ground.plan(flags).kv_low.max_len_that_fits
-    most = min(most, ground.model.max_position_embeddings or most)
-    if most <= wish.max_model_len:
-        return flags
-    return longest(ground, _of_length(flags, most), 1) or flags
+def _longest(ground: Ground, flags: Flags, requests: int) -> Flags | None:
+    """Give the same flags with the longest length, up to theirs, that so many requests have."""
+    lengths = range(SHORTEST, (flags.max_model_len or 0) + 1, SHORTEST)
+    fitting = bisect_left(
+        lengths,
+        1,
+        key=lambda length: not ground.holds(_with(flags, max_model_len=length), requests),
+    )
+    return _with(flags, max_model_len=lengths[fitting - 1]) if fitting else None
 
 
 _SEARCHED: Final = 15
@@ -342,23 +320,32 @@ class Offload(Record):
 
 def near_misses(ground: Ground, wish: Wish) -> Iterator[NearMiss]:
     """Give plans that fit and ask for less, the nearest first."""
-    if loads(ground, _tightest(ground, wish)):
-        yield from _asking_less(ground, wish)
+    tightest = arrange(ground, wish)
+    if ground.loads(tightest.flags):
+        if shorter := _longest(ground, tightest.flags, wish.requests):
+            said = f"length: {shorter.max_model_len:,} tokens"
+            yield _miss(said, tightest, _again(ground, tightest, shorter))
+        if fewer := _fewer(ground, tightest.flags):
+            said = f"users: {fewer.max_num_seqs} at full length at once"
+            yield _miss(said, tightest, _again(ground, tightest, fewer))
     text = text_only(ground, wish)
     if text and text.enough:
-        yield NearMiss(
-            gives_up="input: no images and no sound (--language-model-only)",
-            buys=_held(ground, wish, text),
-            arrangement=text,
-        )
+        said = "input: no images and no sound (--language-model-only)"
+        yield _miss(said, tightest, text)
 
 
-def _asking_less(ground: Ground, wish: Wish) -> Iterator[NearMiss]:
-    tightest = _tightest(ground, wish)
-    if shorter := longest(ground, tightest, wish.requests):
-        yield _miss(ground, shorter, f"length: {shorter.max_model_len:,} tokens", wish)
-    if fewer := _fewer(ground, tightest):
-        yield _miss(ground, fewer, f"users: {fewer.max_num_seqs} at full length at once", wish)
+def _again(ground: Ground, tightest: Arrangement, flags: Flags) -> Arrangement:
+    memory = ground.plan(flags)
+    return tightest.model_copy(update={"flags": flags, "memory": memory, "enough": memory.fits})
+
+
+def _miss(gives_up: str, before: Arrangement, after: Arrangement) -> NearMiss:
+    was, now = before.memory, after.memory
+    buys = (
+        f"{was.kv_low.max_concurrency:.2f} requests of {was.max_model_len:,} tokens at once "
+        f"become {now.kv_low.max_concurrency:.2f} of {now.max_model_len:,}"
+    )
+    return NearMiss(gives_up=gives_up, buys=buys, arrangement=after)
 
 
 def _fewer(ground: Ground, flags: Flags) -> Flags | None:
@@ -366,23 +353,9 @@ def _fewer(ground: Ground, flags: Flags) -> Flags | None:
     while not ground.plan(flags).fits:
         if (flags.max_num_seqs or 1) == 1:
             return None
-        flags = _sequences(flags, (flags.max_num_seqs or 1) // 2)
+        flags = _with(flags, max_num_seqs=(flags.max_num_seqs or 1) // 2)
     held = int(ground.plan(flags).kv_low.max_concurrency)
-    return _sequences(flags, min(held, flags.max_num_seqs or held))
-
-
-def _sequences(flags: Flags, number: int) -> Flags:
-    return flags.model_copy(update={"max_num_seqs": number})
-
-
-def loads(ground: Ground, flags: Flags) -> bool:
-    """Whether the weights get onto the accelerator."""
-    return ground.plan(flags).load_peak_gib <= free_gib(ground.accelerator)
-
-
-def free_gib(device: Accelerator) -> float:
-    """Give what is free of its memory when vLLM begins, endless where that is not known."""
-    return (device.memory_gib or math.inf) * device.free_at_start
+    return _with(flags, max_num_seqs=min(held, flags.max_num_seqs or held))
 
 
 def text_only(ground: Ground, wish: Wish) -> Arrangement | None:
@@ -401,83 +374,50 @@ def offload(ground: Ground, wish: Wish, host_gib: float | None) -> Offload | Non
     def fits(gigabytes: int) -> bool:
         return ground.plan(_offloaded(flags, gigabytes)).fits
 
-    free = free_gib(ground.accelerator)
-    low = max(1, math.ceil(ground.plan(flags).load_peak_gib - free))
-    high = low + _SEARCHED
-    if fits(0) or not fits(high):
+    least = ground.plan(flags).load_peak_gib - ground.accelerator.free_gib
+    low = max(1, math.ceil(least))
+    if fits(0) or not fits(low + _SEARCHED):
         return None
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if fits(middle) else (middle + 1, high)
-    return _offload(ground, _offloaded(flags, low), low, host_gib)
-
-
-def _offload(ground: Ground, flags: Flags, gigabytes: int, host_gib: float | None) -> Offload:
-    with_it, whole = _both(ground, flags)
+    gigabytes = low + bisect_left(range(low, low + _SEARCHED), 1, key=fits)
+    flags = _offloaded(flags, gigabytes)
+    with_it, slower = _slower(ground, flags)
+    short = host_gib is not None and gigabytes > host_gib
+    head = f"It would fit with --cpu-offload-gb {gigabytes}, but"
+    if short:
+        head = (
+            f"No: --cpu-offload-gb {gigabytes} would make room on the accelerator, and no host"
+            f" there can spare that (at most {max(0.0, host_gib or 0):.0f} GiB beside its files);"
+        )
     return Offload(
         cpu_offload_gb=gigabytes,
         flags=flags,
         roof_tokens_per_second=with_it.roof_tokens_per_second,
         tokens_per_second=with_it.tokens_per_second,
-        slower=whole.roof_tokens_per_second / with_it.roof_tokens_per_second,
-        why_not=(f"{_loaded(gigabytes, host_gib)} {offloading(ground, flags)}"),
+        slower=slower,
+        why_not=f"{head} {offloading(ground, flags)}",
     )
 
 
 def offloading(ground: Ground, flags: Flags) -> str:
     """Say what the offload of these flags costs: PCIe held against the accelerator's memory."""
-    device, (with_it, whole) = ground.accelerator, _both(ground, flags)
+    device, (with_it, slower) = ground.accelerator, _slower(ground, flags)
     bandwidth, pcie = device.bandwidth_gb_per_s or 0, device.pcie_gb_per_s or 1
-    slower = whole.roof_tokens_per_second / with_it.roof_tokens_per_second
+    roof = with_it.roof_tokens_per_second
     return (
         f"every step then moves weights over PCIe: {pcie:.0f} GB/s against {bandwidth:,.0f} "
         f"GB/s of its own memory, {bandwidth / pcie:.0f} times slower. At most "
-        f"{with_it.roof_tokens_per_second:.1f} tokens/s, likely "
-        f"{with_it.tokens_per_second}, where {whole.roof_tokens_per_second:.0f} would be the "
-        f"roof without: {slower:.1f} times slower."
+        f"{roof:.1f} tokens/s, likely {with_it.tokens_per_second}, where {roof * slower:.0f} would"
+        f" be the roof without: {slower:.1f} times slower."
     )
 
 
-def _both(ground: Ground, flags: Flags) -> tuple[Decode, Decode]:
-    """Foresee a step with the offload and without."""
-    model, device = ground.model, ground.accelerator
-    return decode(model, device, flags), decode(model, device, _offloaded(flags, 0))
-
-
-def _loaded(gigabytes: int, host_gib: float | None) -> str:
-    """Say whether the host has the memory for it."""
-    flag = f"--cpu-offload-gb {gigabytes}"
-    if host_gib is None or gigabytes <= host_gib:
-        return f"It would fit with {flag}, but"
-    return (
-        f"No: {flag} would make room on the accelerator, and no host there can spare that (at most"
-        f" {max(0.0, host_gib):.0f} GiB beside its files);"
+def _slower(ground: Ground, flags: Flags) -> tuple[Decode, float]:
+    """Foresee a step with the offload, and how many times longer it takes than without."""
+    with_it, whole = (
+        decode(ground.model, ground.accelerator, each) for each in (flags, _offloaded(flags, 0))
     )
+    return with_it, whole.roof_tokens_per_second / with_it.roof_tokens_per_second
 
 
 def _offloaded(flags: Flags, gigabytes: int) -> Flags:
-    return flags.model_copy(update={"cpu_offload_gb": float(gigabytes) if gigabytes else None})
-
-
-def _tightest(ground: Ground, wish: Wish) -> Flags:
-    """Give the flags after every fix that was tried and was not enough."""
-    return arrange(ground, wish).flags
-
-
-def _miss(ground: Ground, flags: Flags, gives_up: str, wish: Wish) -> NearMiss:
-    memory = ground.plan(flags)
-    changed = arrange(ground, wish).changes
-    arrangement = Arrangement(
-        layout=wish.layout, flags=flags, memory=memory, enough=memory.fits, changes=changed
-    )
-    return NearMiss(
-        gives_up=gives_up, buys=_held(ground, wish, arrangement), arrangement=arrangement
-    )
-
-
-def _held(ground: Ground, wish: Wish, after: Arrangement) -> str:
-    before, now = ground.plan(_tightest(ground, wish)), after.memory
-    return (
-        f"{before.kv_low.max_concurrency:.2f} requests of {before.max_model_len:,} tokens at once "
-        f"become {now.kv_low.max_concurrency:.2f} of {now.max_model_len:,}"
-    )
+    return _with(flags, cpu_offload_gb=float(gigabytes) if gigabytes else None)

@@ -5,7 +5,7 @@ import math
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
 from core.records import (
     DeploymentSpec,
@@ -77,77 +77,114 @@ def overheads() -> Overheads:
     return valid(Overheads, tomllib.loads(_FILE.read_text("utf-8")))
 
 
-def part(name: str, size: float, *derivation: str, uncertain: float = 0.0) -> MemoryPart:
-    """Make a part of a plan from its bytes."""
+class Case(NamedTuple):
+    """A model on accelerators of one kind, and vLLM's flags with what it makes of them."""
+
+    model: ModelShape
+    device: Accelerator
+    flags: Flags
+    known: Resolved
+
+    @classmethod
+    def of(cls, model: ModelShape, device: Accelerator, flags: Flags) -> Self:
+        """Resolve the flags.
+
+        Raises:
+            InvalidArgument: A flag is none that vLLM takes.
+            Unsupported: The model's shape is not known.
+        """
+        return cls(model, device, flags, resolve(model, device, flags))
+
+    @property
+    def uses_mxfp4(self) -> bool:
+        """Whether its experts have four bits and a shared scale."""
+        return self.model.quantization == MXFP4
+
+    @property
+    def requested_gib(self) -> float | None:
+        """What vLLM may take of an accelerator; None where its memory is not known."""
+        if self.device.memory_gib is None:
+            return None
+        if self.device.kind == "cpu" and self.flags.gpu_memory_utilization is None:
+            return self.device.free_gib
+        return self.device.memory_gib * self.known.gpu_memory_utilization
+
+    def divide(self, kv_cache_bytes: int) -> KvPlan:
+        """Divide a cache as the engine there does."""
+        if self.device.kind == "tpu":
+            seqs = self.known.max_num_seqs
+            return plan_kv_tpu(self.model, kv_cache_bytes, self.known.ask, max_num_seqs=seqs)
+        return plan_kv(self.model, kv_cache_bytes, self.known.ask)
+
+
+def _part(name: str, size: float, uncertain: float = 0.0) -> MemoryPart:
+    """Make a part of a plan from its bytes, which may be so much off, as a share."""
     gib = size / GIB
     around = Gib(low=gib * (1 - uncertain), expected=gib, high=gib * (1 + uncertain))
-    return MemoryPart(name=name, gib=around, derivation=derivation)
+    return MemoryPart(name=name, gib=around)
 
 
-def refusals(
-    model: ModelShape, accelerator: Accelerator, flags: Flags, known: Resolved
-) -> Iterator[str]:
+def _refusals(case: Case) -> Iterator[str]:
     """Give each reason why these flags cannot start, in a sentence."""
-    yield from _precision(model, accelerator, flags)
-    yield from _lengths(model, flags, known)
-    yield from _sharding(model, known)
-    util = known.gpu_memory_utilization
-    if accelerator.kind == "gpu" and not flags.kv_cache_memory_bytes:
-        yield from _utilization(accelerator, util)
-        yield from _mxfp4(model, accelerator, flags, known)
-    if accelerator.kind == "tpu":
-        yield from _tpu(model, accelerator, flags, util)
+    kind = case.device.kind
+    yield from _precision(case)
+    yield from _lengths(case)
+    yield from _sharding(case)
+    if kind == "gpu" and not case.flags.kv_cache_memory_bytes:
+        yield from _utilization(case)
+    if kind == "tpu":
+        yield from _tpu(case)
 
 
-def warnings(
-    model: ModelShape, accelerator: Accelerator, flags: Flags, known: Resolved
-) -> Iterator[str]:
+def _warnings(case: Case) -> Iterator[str]:
     """Give what starts but should be known."""
-    sm = accelerator.sm or 99
-    if sm < 8 and any(layer.head_size > 256 for layer in model.layers):
+    model, device, flags, known = case
+    if (device.sm or 99) < 8 and any(layer.head_size > 256 for layer in model.layers):
         yield (
-            f"{accelerator.title} has 64 KiB of shared memory: vLLM's Triton attention of heads "
+            f"{device.title} has 64 KiB of shared memory: vLLM's Triton attention of heads "
             "beyond 256 needs 96 and dies (OutOfResources) unless patched."
         )
-    if needs_float32(model, accelerator, flags):
+    if needs_float32(model, device, flags):
         yield (
-            f"{accelerator.title} has no bf16, and vLLM does not run {model.model_type} in fp16:"
+            f"{device.title} has no bf16, and vLLM does not run {model.model_type} in fp16:"
             " it takes float32, which doubles weights and cache."
         )
-    elif not accelerator.bf16 and flags.dtype in {None, "auto", "bfloat16"}:
-        yield f"{accelerator.title} has no bf16: vLLM casts to fp16."
-    if accelerator.kind == "gpu" and known.max_num_seqs >= 512 and flags.max_num_seqs is None:
+    elif not device.bf16 and flags.dtype in {None, "auto", "bfloat16"}:
+        yield f"{device.title} has no bf16: vLLM casts to fp16."
+    if device.kind == "gpu" and known.max_num_seqs >= 512 and flags.max_num_seqs is None:
         yield (
             f"vLLM's default of {known.max_num_seqs} sequences here reserves sampler memory; "
             "--max-num-seqs 256 leaves more for the cache."
         )
-    if accelerator.kind == "tpu" and (model.model_type or "").startswith("gemma4_unified"):
+    if device.kind == "tpu" and (model.model_type or "").startswith("gemma4_unified"):
         yield "tpu-inference 0.32 has no JAX build of this model: its torch path may take more."
-    yield from upstream_doubts(model.model, accelerator.name, flags.vllm_version, "default")
-    if known.profile.graphs_estimated is False and not flags.enforce_eager:
+    yield from upstream_doubts(model.model, device.name, flags.vllm_version, "default")
+    if not known.profile.graphs_estimated and not flags.enforce_eager:
         yield "This version does not count CUDA graphs: it may run out of memory after its start."
     yield from model.unknown
 
 
-def _precision(model: ModelShape, accelerator: Accelerator, flags: Flags) -> Iterator[str]:
-    sm = "" if accelerator.sm is None else f" (SM {accelerator.sm})"
-    if (flags.kv_cache_dtype or "").startswith("fp8") and not accelerator.fp8_kv:
-        yield f"An fp8 KV cache needs SM 8.9 or newer; {accelerator.title}{sm} has none."
+def _precision(case: Case) -> Iterator[str]:
+    model, device, flags, _ = case
+    where = device.title if device.sm is None else f"{device.title} (SM {device.sm})"
+    if (flags.kv_cache_dtype or "").startswith("fp8") and not device.fp8_kv:
+        yield f"An fp8 KV cache needs SM 8.9 or newer; {where} has none."
     fp8 = flags.quantization == "fp8" or model.quantization_bits == 8
-    if fp8 and accelerator.sm is not None and accelerator.sm < 8.0:
-        yield f"fp8 weights need SM 8.0 or newer; {accelerator.title}{sm} has none."
+    if fp8 and device.sm is not None and device.sm < 8.0:
+        yield f"fp8 weights need SM 8.0 or newer; {where} has none."
     if flags.dtype in {"float16", "half"} and refuses_fp16(model):
         yield f"vLLM does not run {model.model_type} in float16 (numerical instability)."
-    if model.quantization and needs_float32(model, accelerator, flags):
+    if model.quantization and needs_float32(model, device, flags):
         yield (
-            f"{accelerator.title}{sm} has no bfloat16, vLLM does not run {model.model_type} in"
+            f"{where} has no bfloat16, vLLM does not run {model.model_type} in"
             " float16, and quantized weights do not run in float32."
         )
-    if not accelerator.bf16 and flags.dtype == "bfloat16":
-        yield f"{accelerator.title}{sm} has no bfloat16."
+    if not device.bf16 and flags.dtype == "bfloat16":
+        yield f"{where} has no bfloat16."
 
 
-def _lengths(model: ModelShape, flags: Flags, known: Resolved) -> Iterator[str]:
+def _lengths(case: Case) -> Iterator[str]:
+    model, _, flags, known = case
     most = positions(model, flags)
     if most and known.max_model_len > most:
         yield f"--max-model-len {known.max_model_len:,} is beyond the model's {most:,} positions."
@@ -159,53 +196,48 @@ def _lengths(model: ModelShape, flags: Flags, known: Resolved) -> Iterator[str]:
         )
 
 
-def _sharding(model: ModelShape, known: Resolved) -> Iterator[str]:
-    ways = known.tensor_parallel
-    heads = model.num_attention_heads or ways
+def _sharding(case: Case) -> Iterator[str]:
+    ways = case.known.tensor_parallel
+    heads = case.model.num_attention_heads or ways
     if heads % ways:
         yield f"{heads} attention heads cannot be shared by {ways} accelerators."
-    for count in sorted({layer.kv_heads for layer in model.layers}):
+    for count in sorted({layer.kv_heads for layer in case.model.layers}):
         if count % ways and ways % count:
             yield f"{count} KV heads cannot be shared by {ways} accelerators."
 
 
-def _utilization(accelerator: Accelerator, util: float) -> Iterator[str]:
-    if accelerator.memory_gib and util > accelerator.free_at_start:
-        free = accelerator.memory_gib * accelerator.free_at_start
-        yield (
-            f"--gpu-memory-utilization {util} asks for {util * accelerator.memory_gib:.2f} GiB; "
-            f"{free:.2f} of {accelerator.memory_gib:.2f} GiB are free at the start."
-        )
-
-
-def _mxfp4(
-    model: ModelShape, accelerator: Accelerator, flags: Flags, known: Resolved
-) -> Iterator[str]:
-    counted = known.profile.graphs_estimated or flags.enforce_eager
-    old = numbers(known.profile.version) < (0, 18)  # gpt-oss-120b ran at 0.95 with 0.11.0
-    if model.quantization != MXFP4 or counted or old or not accelerator.memory_gib:
+def _utilization(case: Case) -> Iterator[str]:
+    known, memory, share = case.known, case.device.memory_gib, case.device.free_at_start
+    util, version = known.gpu_memory_utilization, known.profile.version
+    if not memory:
         return
-    share = accelerator.free_at_start - known.gpu_memory_utilization
-    need, outside = overheads().mxfp4_outside_gib, share * accelerator.memory_gib
-    if 0 <= outside < need:
+    if util > share:
         yield (
-            f"vLLM {known.profile.version} does not count CUDA graphs, and a MXFP4 model needs"
+            f"--gpu-memory-utilization {util} asks for {util * memory:.2f} GiB; "
+            f"{memory * share:.2f} of {memory:.2f} GiB are free at the start."
+        )
+    counted = known.profile.graphs_estimated or case.flags.enforce_eager
+    old = numbers(version) < (0, 18)  # gpt-oss-120b ran at 0.95 with 0.11.0
+    need, outside = overheads().mxfp4_outside_gib, (share - util) * memory
+    if case.uses_mxfp4 and not counted and not old and 0 <= outside < need:
+        yield (
+            f"vLLM {version} does not count CUDA graphs, and a MXFP4 model needs"
             f" about {need} GiB beside what --gpu-memory-utilization asks for:"
-            f" {known.gpu_memory_utilization} leaves {outside:.2f}."
+            f" {util} leaves {outside:.2f}."
         )
 
 
-def _tpu(model: ModelShape, accelerator: Accelerator, flags: Flags, util: float) -> Iterator[str]:
-    visible, programs = accelerator.memory_gib or 0.0, overheads().tpu_programs_gib
-    if visible * (1 - util) < programs:
+def _tpu(case: Case) -> Iterator[str]:
+    util, version = case.known.gpu_memory_utilization, case.flags.vllm_version
+    outside, programs = (case.device.memory_gib or 0.0) * (1 - util), overheads().tpu_programs_gib
+    if outside < programs:
         yield (
-            f"At --gpu-memory-utilization {util} {visible * (1 - util):.2f} GiB of a chip remain; "
+            f"At --gpu-memory-utilization {util} {outside:.2f} GiB of a chip remain; "
             f"the compiled programs live outside vLLM's budget and need about {programs} GiB."
         )
-    old = flags.vllm_version is not None and numbers(flags.vllm_version) < (0, 32)
-    if model.quantization_bits == 4 and old:
+    if case.model.quantization_bits == 4 and version is not None and numbers(version) < (0, 32):
         yield (
-            f"tpu-inference before 0.32 has no int4 weights, and this is {flags.vllm_version}: take"
+            f"tpu-inference before 0.32 has no int4 weights, and this is {version}: take"
             " bf16 weights, or an image of 0.32 or newer and its vllm_version."
         )
 
@@ -223,139 +255,102 @@ _HOPPERS: Final = 132
 """Multiprocessors of the H100 that `libraries_gib` was measured on."""
 
 
-def working_parts(
-    model: ModelShape, accelerator: Accelerator, flags: Flags, known: Resolved
-) -> tuple[MemoryPart, ...]:
+def _working_parts(case: Case) -> tuple[MemoryPart, ...]:
     """Give what vLLM's profile run finds on a GPU, and what its processes take on a CPU."""
-    numbers = overheads()
-    if accelerator.kind == "cpu" and accelerator.memory_gib is not None:
-        why = "Python and PyTorch, API server and engine core"
-        size, uncertain = numbers.cpu_processes_gib * GIB, numbers.uncertain.cpu_processes
-        return (part("processes", size, why, uncertain=uncertain),)
-    if accelerator.kind != "gpu":
+    shares = overheads().uncertain
+    if case.device.kind == "cpu" and case.device.memory_gib is not None:
+        # Python and PyTorch, API server and engine core.
+        return (_part("processes", overheads().cpu_processes_gib * GIB, shares.cpu_processes),)
+    if case.device.kind != "gpu":
         return ()
-    parts = [max(_peaks(model, accelerator, flags, known), key=lambda peak: peak.gib.expected)]
-    if _keeps_workspace(model, known):
-        parts += _experts(model, known)
-    if not flags.enforce_eager:
-        parts.append(_graphs(model, accelerator, known))
-    return (*parts, *_libraries(accelerator, known))
+    # Peaks come one after another, so only the largest counts.
+    parts = [max(_peaks(case), key=lambda peak: peak.gib.expected)]
+    if _keeps_workspace(case) and (size := _experts_bytes(case)):
+        parts.append(_part("experts' workspace", size, shares.activations))
+    if not case.flags.enforce_eager:
+        parts.append(_graphs(case))
+    return (*parts, *_libraries(case))
 
 
-def _libraries(accelerator: Accelerator, known: Resolved) -> Iterator[MemoryPart]:
-    numbers, several = overheads(), known.tensor_parallel > 1
+def _libraries(case: Case) -> Iterator[MemoryPart]:
+    device, known, fixed = case.device, case.known, overheads()
+    several = known.tensor_parallel > 1
     # A context keeps the same for each multiprocessor.
-    size = (accelerator.multiprocessors or _HOPPERS) / _HOPPERS
-    apart = known.profile.libraries_gib * size + (numbers.nccl_gib if several else 0)
-    why = "growth of the CUDA context" + (" and NCCL" if several else "")
-    yield part("libraries", apart * GIB, why, uncertain=numbers.uncertain.non_torch)
-    if several and known.profile.fuses_all_reduce and (accelerator.sm or 0) // 1 in _FUSING:
-        size, why = numbers.all_reduce_gib * GIB, "FlashInfer's buffers on such accelerators"
-        yield part("fused all-reduce", size, why, uncertain=numbers.uncertain.all_reduce)
+    size = (device.multiprocessors or _HOPPERS) / _HOPPERS * known.profile.libraries_gib
+    size += fixed.nccl_gib if several else 0
+    yield _part("libraries", size * GIB, fixed.uncertain.non_torch)
+    if several and known.profile.fuses_all_reduce and (device.sm or 0) // 1 in _FUSING:
+        # FlashInfer's buffers.
+        yield _part("fused all-reduce", fixed.all_reduce_gib * GIB, fixed.uncertain.all_reduce)
 
 
-def _peaks(
-    model: ModelShape, accelerator: Accelerator, flags: Flags, known: Resolved
-) -> Iterator[MemoryPart]:
-    # They come one after another, so only the largest counts.
-    uncertain, ways = overheads().uncertain, known.tensor_parallel
-    tokens, element, hidden = (
-        known.max_num_batched_tokens,
-        known.element_bytes,
-        model.hidden_size or 0,
-    )
-    width = round(3 * (model.intermediate_size or 0) / ways + 3 * hidden)
-    what = f"{tokens:,} tokens x {width:,} x {element}"
-    beside = 0.0 if _keeps_workspace(model, known) else _experts_bytes(model, known)
-    size = tokens * width * element + beside
-    yield part("activations", size, what, uncertain=uncertain.activations)
-    yield _sampler(model, accelerator, known)
-    if most_tokens_of_an_item(model, flags) and model.vision_intermediate_size:
-        patches = overheads().vision_patches
+def _peaks(case: Case) -> Iterator[MemoryPart]:
+    model, known = case.model, case.known
+    tokens, element = known.max_num_batched_tokens, known.element_bytes
+    shares = overheads().uncertain
+    inner, hidden = model.intermediate_size or 0, model.hidden_size or 0
+    width = round(3 * inner / known.tensor_parallel + 3 * hidden)
+    beside = 0.0 if _keeps_workspace(case) else _experts_bytes(case)
+    yield _part("activations", tokens * width * element + beside, shares.activations)
+    yield _sampler(case)
+    if most_tokens_of_an_item(model, case.flags) and model.vision_intermediate_size:
         width = 3 * model.vision_intermediate_size + 4 * model.vision_hidden_size
-        what = f"{patches:,} patches of a video x {width:,} x {element}"
-        yield part(
-            "vision encoder", patches * width * element, what, uncertain=uncertain.activations
-        )
+        size = overheads().vision_patches * width * element
+        yield _part("vision encoder", size, shares.activations)
 
 
-def _sampler(model: ModelShape, accelerator: Accelerator, known: Resolved) -> MemoryPart:
+def _sampler(case: Case) -> MemoryPart:
     """Count the tensors that are there at once when vLLM samples once for every sequence.
 
     source: the wheels named in versions.toml, v1/sample and v1/worker/gpu_model_runner.py; of a
     sort also torch 2.9 aten/src/ATen/native/cuda/SortStable.cu.
     """
+    model, device, _, known = case
     seqs, vocab, element = known.max_num_seqs, model.vocab_size or 0, known.element_bytes
     each = element + _FP32  # as computed, and for the sampler
     buffer = 0
-    if known.profile.sampler != "sort":
-        each += 2 * _FP32  # probabilities, and noise to divide them by
-        rows = min(1 << max(0, seqs - 1).bit_length(), accelerator.multiprocessors)
-        buffer = rows * vocab * _FP32
-    else:
+    if known.profile.sampler == "sort":
         each += _FP32 + _INT64 + (_SEGMENTED if seqs >= _SEGMENTS else _FULL)
-    hidden = (model.hidden_size or 0) * element
-    numbers = overheads()
-    new = (accelerator.sm or 0) >= 9.0
-    blas = (numbers.cublas_mib if new else numbers.cublas_mib_before_sm90) * MIB
-    states = known.max_num_batched_tokens * hidden + 2 * seqs * hidden
-    made = part(
-        "sampler",
-        seqs * vocab * each + buffer + states + blas,
-        f"{seqs:,} sequences x {vocab:,} tokens x {each} bytes, the hidden states and workspaces",
-        uncertain=numbers.uncertain.sampler,
-    )
+    else:
+        each += 2 * _FP32  # probabilities, and noise to divide them by
+        buffer = min(1 << max(0, seqs - 1).bit_length(), device.multiprocessors) * vocab * _FP32
+    fixed, new = overheads(), (device.sm or 0) >= 9.0
+    blas = (fixed.cublas_mib if new else fixed.cublas_mib_before_sm90) * MIB
+    states = (known.max_num_batched_tokens + 2 * seqs) * (model.hidden_size or 0) * element
+    size = seqs * vocab * each + buffer + states + blas
+    made = _part("sampler", size, fixed.uncertain.sampler)
     if known.profile.sampler != "v2":
         return made
     least = (seqs * vocab * element + states) / GIB
     return made.model_copy(update={"gib": made.gib.model_copy(update={"low": least})})
 
 
-def _keeps_workspace(model: ModelShape, known: Resolved) -> bool:
-    return known.profile.keeps_workspace and model.quantization != MXFP4
+def _keeps_workspace(case: Case) -> bool:
+    return case.known.profile.keeps_workspace and not case.uses_mxfp4
 
 
-def _experts(model: ModelShape, known: Resolved) -> Iterator[MemoryPart]:
-    if size := _experts_bytes(model, known):
-        what = f"{known.max_num_batched_tokens:,} tokens x {model.experts_per_token} experts each"
-        yield part("experts' workspace", size, what, uncertain=overheads().uncertain.activations)
-
-
-def _experts_bytes(model: ModelShape, known: Resolved) -> float:
+def _experts_bytes(case: Case) -> float:
     """Return what vLLM's kernels for experts work in.
 
     source: vllm 0.32.0 fused_moe/experts, workspace_shapes of TritonExperts and MarlinExperts
     """
+    model, known = case.model, case.known
     if not model.num_experts:
         return 0.0
-    inner = model.moe_intermediate_size / known.tensor_parallel
-    hidden = model.hidden_size or 0
+    inner, hidden = model.moe_intermediate_size / known.tensor_parallel, model.hidden_size or 0
     wide = max(inner, hidden) + max(2 * inner, hidden)
     return known.max_num_batched_tokens * model.experts_per_token * wide * known.element_bytes
 
 
-def _graphs(model: ModelShape, accelerator: Accelerator, known: Resolved) -> MemoryPart:
-    larger = accelerator.sm == 10.0 or model.model_type == "gpt_oss"
-    most = min(2 * known.max_num_seqs, 1024 if larger else 512)
-    sizes = capture_sizes(most)
-    full = sum(size <= known.max_num_seqs for size in sizes)
-    each = overheads().graph_mib_per_layer * len(model.layers)
-    return part(
-        "CUDA graphs",
-        (len(sizes) + full) * each * MIB,
-        f"{len(sizes)} piecewise and {full} full graphs x {each:.1f} MiB",
-        uncertain=overheads().uncertain.graphs,
-    )
-
-
-def capture_sizes(most: int) -> tuple[int, ...]:
-    """Give the batch sizes that vLLM captures.
-
-    >>> capture_sizes(16)
-    (1, 2, 4, 8, 16)
-    """
-    sizes = (1, 2, 4, *range(8, 257, 8), *range(272, most + 1, 16))
-    return tuple(size for size in sizes if size <= most)
+def _graphs(case: Case) -> MemoryPart:
+    seqs = case.known.max_num_seqs
+    larger = case.device.sm == 10.0 or case.model.model_type == "gpt_oss"
+    most = min(2 * seqs, 1024 if larger else 512)
+    captured = (1, 2, 4, *range(8, 257, 8), *range(272, most + 1, 16))
+    sizes = [size for size in captured if size <= most]
+    full = sum(size <= seqs for size in sizes)
+    each = overheads().graph_mib_per_layer * len(case.model.layers)
+    return _part("CUDA graphs", (len(sizes) + full) * each * MIB, overheads().uncertain.graphs)
 
 
 _SHARDED: Final = frozenset({"linear", "experts", "embedding", "per_layer_embedding", "lm_head"})
@@ -363,7 +358,6 @@ _SHARDED_ON_TPU: Final = _SHARDED | {"vision", "shared_kv"}
 # source: inferred from 18,523 blocks on v6e-4 (2026-11-20); on GPUs read in vllm 0.32.0.
 _TOWERS: Final = frozenset({"vision", "audio"})
 _HOPPER: Final = 9.0
-_STORED_ELEMENT: Final = {"float32": 4}
 _OFFLOADED: Final = QUANTIZABLE | {"other"}
 """Only decoder layers go to the host, each as it is made."""
 
@@ -390,163 +384,130 @@ class Resident(NamedTuple):
         return self.gib - slack + passing
 
 
-def resident(
-    model: ModelShape, accelerator: Accelerator, flags: Flags, known: Resolved
-) -> Resident:
+def resident(case: Case) -> Resident:
     """Say what one accelerator holds once the model is loaded."""
-    parts = (
-        *_weights(model, accelerator, flags, known),
-        *_extras(model, accelerator, flags, known),
-    )
+    parts = (*_weights(case), *_key_values(case))
+    if case.device.kind != "tpu":
+        parts = (*parts, *_tables(case))
+    if case.device.kind == "gpu":
+        parts = (*parts, *_repack(case))
     layers = sum(each.gib.expected * GIB for each in parts if each.name in _OFFLOADED)
     return Resident(
         parts=parts,
-        offloaded=min((flags.cpu_offload_gb or 0) * GIB, layers),
-        transient=_transient(model, accelerator, known),
+        offloaded=min((case.flags.cpu_offload_gb or 0) * GIB, layers),
+        transient=_transient(case),
     )
 
 
-def _weights(
-    model: ModelShape, accelerator: Accelerator, flags: Flags, known: Resolved
-) -> Iterator[MemoryPart]:
-    ways = known.tensor_parallel
-    for group in model.groups:
-        size = _group_bytes(group, model, accelerator, flags, known)
+def _weights(case: Case) -> Iterator[MemoryPart]:
+    ways = case.known.tensor_parallel
+    names = _SHARDED_ON_TPU if case.device.kind == "tpu" else _SHARDED
+    for group in case.model.groups:
+        size = _group_bytes(group, case)
         if not size:
             continue
-        shared = group.name in (_SHARDED_ON_TPU if accelerator.kind == "tpu" else _SHARDED)
-        each = size / ways if shared else size
-        yield part(
-            group.name,
-            each,
-            f"{group.parameters:,} parameters, {size:,.0f} bytes ({group.provenance})"
-            + (f" over {ways} accelerators" if shared and ways > 1 else ""),
-            uncertain=_uncertain(group, model),
-        )
+        share = size / ways if group.name in names else size
+        yield _part(group.name, share, _uncertain(group, case))
 
 
-def _uncertain(group: ParameterGroup, model: ModelShape) -> float:
+def _uncertain(group: ParameterGroup, case: Case) -> float:
     shares = overheads().uncertain
-    if group.name != "experts" or not model.quantization:
+    if group.name != "experts" or not case.model.quantization:
         return shares.weights
-    return shares.mxfp4 if model.quantization == MXFP4 else shares.experts
+    return shares.mxfp4 if case.uses_mxfp4 else shares.experts
 
 
-def _group_bytes(
-    group: ParameterGroup,
-    model: ModelShape,
-    accelerator: Accelerator,
-    flags: Flags,
-    known: Resolved,
-) -> float:
-    tpu = accelerator.kind == "tpu"
+def _group_bytes(group: ParameterGroup, case: Case) -> float:
+    model, device, flags, known = case
+    tpu = device.kind == "tpu"
     if group.name in _TOWERS and flags.language_model_only:
         return 0
     if tpu and group.name == "audio":  # tpu-inference loads text and vision only.
         return 0
     size: float = group.stored_bytes if tpu and group.name == "shared_kv" else group.resident_bytes
-    if model.quantization == MXFP4 and group.name == "experts" and accelerator.kind == "gpu":
-        return size * _padded(model, accelerator, known)
+    if case.uses_mxfp4 and group.name == "experts" and device.kind == "gpu":
+        return size * _padded(case)
     if model.quantization and group.name in QUANTIZABLE:
         return size
     if flags.quantization == "fp8" and group.name in QUANTIZABLE:
         return group.parameters
-    return size * known.element_bytes / _STORED_ELEMENT.get(model.dtype or "", 2)
+    return size * known.element_bytes / (4 if model.dtype == "float32" else 2)
 
 
-def _padded(model: ModelShape, accelerator: Accelerator, known: Resolved) -> float:
+def _padded(case: Case) -> float:
     """Return how much larger MXFP4 experts are once vLLM has padded them for its kernels.
 
     source: vllm 0.18.0 quantization/mxfp4.py and 0.28.0 fused_moe/oracle/mxfp4.py: Marlin, which
     pads the most. Of Triton's layout on SM 9.0 inferred from gpt-oss-20b and -120b, 13.47 and
     64.38 GiB with vLLM 0.11.0 (llm-d-planner docs/empirical-vllm-memory-results.md, 2026-04-27).
     """
+    model, known = case.model, case.known
     inner, hidden = model.moe_intermediate_size / known.tensor_parallel, model.hidden_size or 0
     if not (inner and hidden):
         return 1.0
     wider = math.ceil(hidden / 256) * 256 / hidden
-    if accelerator.sm == _HOPPER and known.profile.mxfp4_on_hopper == "triton":
+    if case.device.sm == _HOPPER and known.profile.mxfp4_on_hopper == "triton":
         return wider
     return wider * math.ceil(inner / 128) * 128 / inner
 
 
-def _extras(
-    model: ModelShape, accelerator: Accelerator, flags: Flags, known: Resolved
-) -> Iterator[MemoryPart]:
-    yield from _key_values(model, accelerator, known)
-    if accelerator.kind == "tpu":
-        return
-    heads = {(layer.attention, layer.head_size) for layer in model.layers}
-    stretched = {"full": model.rope_factor, "sliding": 1.0}
-    width = round(sum(size * stretched[attention] for attention, size in heads))
-    positions = model.max_position_embeddings or 0
-    rope = positions * width * known.element_bytes
-    yield part("rope caches", rope, f"{positions:,} positions x {width} x {known.element_bytes}")
-    if model.per_layer_embedding_size and model.vision:
-        tokens, wide = known.max_num_batched_tokens, model.per_layer_embedding_size
-        size = tokens * len(model.layers) * wide * known.element_bytes
-        yield part("per-layer buffer", size, f"{tokens:,} tokens x {len(model.layers)} x {wide}")
-    if accelerator.kind == "gpu":
-        yield from _repack(model, accelerator, flags, known)
-
-
-def _key_values(
-    model: ModelShape, accelerator: Accelerator, known: Resolved
-) -> Iterator[MemoryPart]:
+def _key_values(case: Case) -> Iterator[MemoryPart]:
+    model, ways = case.model, case.known.tensor_parallel
     linear = model.group("linear")
     if linear is None or not linear.parameters:
         return
     own = [layer for layer in model.layers if not layer.shares_kv]
     each = (model.hidden_size or 0) * linear.resident_bytes / linear.parameters
-    twice = sum(_rows(layer, known) for layer in own if layer.attention == "full")
-    if model.k_eq_v and accelerator.kind != "tpu":
-        yield part(
-            "keys loaded twice", twice * each, f"{twice:,.0f} rows where values are the keys"
-        )
+    if model.k_eq_v and case.device.kind != "tpu":
+        twice = sum(_rows(layer, ways) for layer in own if layer.attention == "full")
+        yield _part("keys loaded twice", twice * each)
     copies = sum(
-        2 * (_rows(layer, known) - layer.kv_heads * layer.head_size / known.tensor_parallel)
-        for layer in own
+        2 * (_rows(layer, ways) - layer.kv_heads * layer.head_size / ways) for layer in own
     )
     if copies:
-        yield part("key-value copies", copies * each, "fewer KV heads than accelerators")
+        yield _part("key-value copies", copies * each)
 
 
-def _rows(layer: LayerShape, known: Resolved) -> int:
-    return max(1, layer.kv_heads // known.tensor_parallel) * layer.head_size
+def _rows(layer: LayerShape, ways: int) -> int:
+    return max(1, layer.kv_heads // ways) * layer.head_size
 
 
-def _repack(
-    model: ModelShape, accelerator: Accelerator, flags: Flags, known: Resolved
-) -> Iterator[MemoryPart]:
-    numbers, linear, experts = overheads(), model.group("linear"), model.group("experts")
-    int4 = model.quantization_bits == 4 and accelerator.sm is not None
-    int4 = int4 and model.quantization != MXFP4
+def _tables(case: Case) -> Iterator[MemoryPart]:
+    model, element = case.model, case.known.element_bytes
+    heads = {(layer.attention, layer.head_size) for layer in model.layers}
+    stretched = {"full": model.rope_factor, "sliding": 1.0}
+    width = round(sum(size * stretched[attention] for attention, size in heads))
+    rows = model.max_position_embeddings or 0
+    yield _part("rope caches", rows * width * element)
+    if model.per_layer_embedding_size and model.vision:
+        tokens, wide = case.known.max_num_batched_tokens, model.per_layer_embedding_size
+        yield _part("per-layer buffer", tokens * len(model.layers) * wide * element)
+
+
+def _repack(case: Case) -> Iterator[MemoryPart]:
+    model, device, flags, known = case
+    fixed, linear, experts = overheads(), model.group("linear"), model.group("experts")
+    int4 = model.quantization_bits == 4 and device.sm is not None and not case.uses_mxfp4
     fp8 = model.quantization_bits == 8 or flags.quantization == "fp8"
-    if fp8 and not accelerator.fp8_compute:
+    if fp8 and not device.fp8_compute:
         both = sum(group.parameters for group in (linear, experts) if group)
-        scales = both * numbers.marlin_fp8_scale_bytes / known.tensor_parallel
-        yield part("fp8 scales for Marlin", scales, "a bf16 scale for every 128 weights")
+        scales = both * fixed.marlin_fp8_scale_bytes / known.tensor_parallel
+        yield _part("fp8 scales for Marlin", scales)
     elif not int4:
         return
-    slack = numbers.repack_slack_gib * GIB
-    why = [f"{numbers.repack_slack_gib} GiB that the allocator keeps after repacking"]
-    if experts:
+    slack = fixed.repack_slack_gib * GIB
+    if experts:  # one layer of them
         slack += experts.resident_bytes / len(model.layers) / known.tensor_parallel
-        why.append("and one layer's experts")
-    yield part("repack slack", slack, *why, uncertain=0.5)
+    yield _part("repack slack", slack, uncertain=0.5)
 
 
-def _transient(model: ModelShape, accelerator: Accelerator, known: Resolved) -> MemoryPart | None:
-    if not model.tied or accelerator.kind != "gpu":
+def _transient(case: Case) -> MemoryPart | None:
+    """Count the table that is made for the output layer, and freed when it is tied."""
+    model, known = case.model, case.known
+    if not model.tied or case.device.kind != "gpu":
         return None
-    rows, wide, ways = model.vocab_size or 0, model.hidden_size or 0, known.tensor_parallel
-    size = rows * wide * known.element_bytes / ways
-    return part(
-        "second token table",
-        size,
-        f"{rows:,} x {wide:,} x {known.element_bytes} / {ways}: made for the output layer, "
-        "and freed when it is tied to the embedding",
-    )
+    size = (model.vocab_size or 0) * (model.hidden_size or 0) * known.element_bytes
+    return _part("second token table", size / known.tensor_parallel)
 
 
 def plan_memory(model: ModelShape, accelerator: Accelerator, flags: Flags) -> MemoryPlan:
@@ -556,15 +517,23 @@ def plan_memory(model: ModelShape, accelerator: Accelerator, flags: Flags) -> Me
         InvalidArgument: A flag is none that vLLM takes.
         Unsupported: The model's shape is not known.
     """
-    known = resolve(model, accelerator, flags)
-    held = resident(model, accelerator, flags, known)
-    work = working_parts(model, accelerator, flags, known)
-    refused = [*refusals(model, accelerator, flags, known), *_loading(accelerator, flags, held)]
-    cache, how = _cache(model, accelerator, flags, known, held, work)
-    low, expected, high = (_divide(model, accelerator, known, size) for size in cache)
-    reasons = (*refused, *_room(accelerator, flags, known, held, work, low))
+    case = Case.of(model, accelerator, flags)
+    known, held, work = case.known, resident(case), _working_parts(case)
+    cache, how = _cache(case, held, work)
+    low, expected, high = (case.divide(size) for size in cache)
+    reasons = (*_refusals(case), *_loading(case, held), *_room(case, held, work, low))
     return MemoryPlan(
-        **_asked(model, accelerator, flags, known),
+        model=model.model,
+        accelerator=accelerator.name,
+        count=known.tensor_parallel,
+        vllm_version=known.profile.version,
+        max_model_len=known.max_model_len,
+        max_num_seqs=known.max_num_seqs,
+        max_num_batched_tokens=known.max_num_batched_tokens,
+        gpu_memory_utilization=known.gpu_memory_utilization,
+        visible_gib=accelerator.memory_gib,
+        requested_gib=case.requested_gib,
+        free_gib=accelerator.free_gib if accelerator.memory_gib else None,
         weights_gib=held.gib,
         load_peak_gib=held.peak_gib,
         kv_cache_gib=Gib(low=cache[0] / GIB, expected=cache[1] / GIB, high=cache[2] / GIB),
@@ -575,27 +544,9 @@ def plan_memory(model: ModelShape, accelerator: Accelerator, flags: Flags) -> Me
         kv_high=high,
         fits=not reasons,
         reasons=reasons,
-        warnings=tuple(warnings(model, accelerator, flags, known)),
+        warnings=tuple(_warnings(case)),
         derivation=(*known.derivation, *how),
     )
-
-
-def _asked(
-    model: ModelShape, accelerator: Accelerator, flags: Flags, known: Resolved
-) -> dict[str, Any]:
-    return {
-        "model": model.model,
-        "accelerator": accelerator.name,
-        "count": known.tensor_parallel,
-        "vllm_version": known.profile.version,
-        "max_model_len": known.max_model_len,
-        "max_num_seqs": known.max_num_seqs,
-        "max_num_batched_tokens": known.max_num_batched_tokens,
-        "gpu_memory_utilization": known.gpu_memory_utilization,
-        "visible_gib": accelerator.memory_gib,
-        "requested_gib": _requested_gib(accelerator, flags, known),
-        "free_gib": _free_gib(accelerator) if accelerator.memory_gib else None,
-    }
 
 
 _CPU_SHARES: Final = (0.5, 0.9)
@@ -604,67 +555,51 @@ Cache = tuple[int, int, int]
 """Bytes: low, expected, high."""
 
 
-def _requested_gib(accelerator: Accelerator, flags: Flags, known: Resolved) -> float | None:
-    if accelerator.memory_gib is None:
-        return None
-    if accelerator.kind == "cpu" and flags.gpu_memory_utilization is None:
-        return _free_gib(accelerator)
-    return accelerator.memory_gib * known.gpu_memory_utilization
-
-
 def _cache(
-    model: ModelShape,
-    accelerator: Accelerator,
-    flags: Flags,
-    known: Resolved,
-    held: Resident,
-    work: tuple[MemoryPart, ...],
+    case: Case, held: Resident, work: tuple[MemoryPart, ...]
 ) -> tuple[Cache, tuple[str, ...]]:
+    device, flags, known, requested = case.device, case.flags, case.known, case.requested_gib
     if (given := flags.kv_cache_memory_bytes) is not None:
         return (given, given, given), (f"KV cache = --kv-cache-memory-bytes = {given:,}",)
-    requested = _requested_gib(accelerator, flags, known)
     if requested is None:
         return (0, 0, 0), ("The memory of this accelerator is not known.",)
-    if accelerator.kind == "tpu":
+    if device.kind == "tpu":
         return _tpu_cache(requested, known, held)
+    if device.kind == "cpu" and flags.gpu_memory_utilization is None:
+        most = held.peak_gib + sum(each.gib.high for each in work)
+        return _cpu_cache(case, requested - most)
+    if held.peak_gib > device.free_gib:
+        return (0, 0, 0), ("Nothing is left for a cache: the model cannot be loaded.",)
     counted = [
         each for each in work if known.profile.graphs_estimated or each.name != "CUDA graphs"
     ]
     taken = sum(each.gib.expected for each in counted)
     less = sum(each.gib.high - each.gib.expected for each in (*held.parts, *counted))
     more = sum(each.gib.expected - each.gib.low for each in (*held.parts, *counted))
-    if accelerator.kind == "cpu" and flags.gpu_memory_utilization is None:
-        return _cpu_cache(model, accelerator, known, requested - _needed_gib(held, work))
     expected = requested - held.gib - taken
-    if next(_loading(accelerator, flags, held), None):
-        return (0, 0, 0), ("Nothing is left for a cache: the model cannot be loaded.",)
+    names, util = ", ".join(each.name for each in counted), known.gpu_memory_utilization
+    how = (
+        f"KV cache = {requested:.2f} - {held.gib:.2f} weights - {taken:.2f} ({names})"
+        f" = {expected:.2f} GiB, {less:.2f} less to {more:.2f} more"
+    )
     return (_whole(expected - less), _whole(expected), _whole(expected + more)), (
-        (
-            f"requested = {accelerator.memory_gib} GiB x {known.gpu_memory_utilization} "
-            f"= {requested:.2f} GiB"
-        ),
-        (
-            f"KV cache = {requested:.2f} - {held.gib:.2f} weights - {taken:.2f} "
-            f"({', '.join(each.name for each in counted)}) = {expected:.2f} GiB, "
-            f"{less:.2f} less to {more:.2f} more"
-        ),
+        f"requested = {device.memory_gib} GiB x {util} = {requested:.2f} GiB",
+        how,
     )
 
 
-def _cpu_cache(
-    model: ModelShape, accelerator: Accelerator, known: Resolved, left_gib: float
-) -> tuple[Cache, tuple[str, ...]]:
+def _cpu_cache(case: Case, left_gib: float) -> tuple[Cache, tuple[str, ...]]:
     """Take half of what weights and processes leave free, more if one request needs it.
 
     vLLM's own default is 92 % of the host's memory, which is hardly ever free.
     """
-    most = min(left_gib, accelerator.cache_gib_most or left_gib)
+    most = min(left_gib, case.device.cache_gib_most or left_gib)
     size = 0
     for share in _CPU_SHARES:
         size = _whole(most * share) // MIB * MIB
-        kv = _divide(model, accelerator, known, size)
+        kv = case.divide(size)
         if kv.fits:
-            enough = (known.max_num_seqs * kv.blocks_per_request + 1) * kv.bytes_per_block
+            enough = (case.known.max_num_seqs * kv.blocks_per_request + 1) * kv.bytes_per_block
             size = min(size, -(-enough // MIB) * MIB)
             break
     return (size, size, size), (
@@ -672,87 +607,61 @@ def _cpu_cache(
     )
 
 
-def _needed_gib(held: Resident, work: tuple[MemoryPart, ...]) -> float:
-    """Return what everything but the cache takes at most."""
-    return held.peak_gib + sum(each.gib.high for each in work)
-
-
 def _tpu_cache(requested: float, known: Resolved, held: Resident) -> tuple[Cache, tuple[str, ...]]:
     ways = known.tensor_parallel
     apart = held.gib * overheads().uncertain.tpu_weights * ways
     expected = (requested - held.gib) * ways
-    return (_whole(expected - apart), _whole(expected), _whole(expected + apart)), (
-        (
-            f"KV cache = {ways} x ({requested:.2f} - {held.gib:.2f} weights) = {expected:.2f} GiB "
-            "of all chips; compiled programs live outside"
-        ),
+    how = (
+        f"KV cache = {ways} x ({requested:.2f} - {held.gib:.2f} weights) = {expected:.2f} GiB "
+        "of all chips; compiled programs live outside"
     )
+    return (_whole(expected - apart), _whole(expected), _whole(expected + apart)), (how,)
 
 
 def _whole(gib: float) -> int:
     return max(0, math.floor(gib * GIB))
 
 
-def _divide(
-    model: ModelShape, accelerator: Accelerator, known: Resolved, kv_cache_bytes: int
-) -> KvPlan:
-    if accelerator.kind == "tpu":
-        return plan_kv_tpu(model, kv_cache_bytes, known.ask, max_num_seqs=known.max_num_seqs)
-    return plan_kv(model, kv_cache_bytes, known.ask)
-
-
-def _free_gib(accelerator: Accelerator) -> float:
-    return (accelerator.memory_gib or math.inf) * accelerator.free_at_start
-
-
-def _loading(accelerator: Accelerator, flags: Flags, held: Resident) -> Iterator[str]:
-    free = _free_gib(accelerator)
+def _loading(case: Case, held: Resident) -> Iterator[str]:
+    free, passing = case.device.free_gib, held.transient
     if held.peak_gib <= free:
         return
-    passing = held.transient
     why = (
         f" ({held.peak_gib - passing.gib.expected:.2f} resident and {passing.gib.expected:.2f} for "
         "a second token table that is freed afterwards)"
         if passing
         else ""
     )
-    offloaded = " even with its offload" if flags.cpu_offload_gb else ""
+    offloaded = " even with its offload" if case.flags.cpu_offload_gb else ""
     yield (
         f"It runs out of memory while loading{offloaded}: needs {held.peak_gib:.2f} GiB to load"
-        f"{why}, {accelerator.memory_gib:.2f} GiB is visible and {free:.2f} free."
+        f"{why}, {case.device.memory_gib:.2f} GiB is visible and {free:.2f} free."
     )
 
 
-def _room(
-    accelerator: Accelerator,
-    flags: Flags,
-    known: Resolved,
-    held: Resident,
-    work: tuple[MemoryPart, ...],
-    low: KvPlan,
-) -> Iterator[str]:
-    if held.peak_gib > _free_gib(accelerator):
+def _room(case: Case, held: Resident, work: tuple[MemoryPart, ...], low: KvPlan) -> Iterator[str]:
+    device, known, given = case.device, case.known, case.flags.kv_cache_memory_bytes
+    free, chips = device.free_gib, known.tensor_parallel if device.kind == "tpu" else 1
+    if held.peak_gib > free:
         return
-    if flags.kv_cache_memory_bytes is None and accelerator.memory_gib is None:
+    if given is None and device.memory_gib is None:
         yield "The memory of this accelerator is not known: give --kv-cache-memory-gib."
         return
-    free, chips = _free_gib(accelerator), known.tensor_parallel if accelerator.kind == "tpu" else 1
     beside = held.gib + sum(each.gib.high for each in work)
-    most = min(free - beside, accelerator.cache_gib_most or free)
+    most = min(free - beside, device.cache_gib_most or free)
     cache = low.kv_cache_bytes / GIB / chips
-    if flags.kv_cache_memory_bytes is not None and cache > most:
+    if given is not None and cache > most:
         would = f"a cache of {int(most * chips * 1024)} MiB would fit" if most > 0 else "none would"
         yield (
             f"Weights, work and the cache asked for need {beside + cache:.2f} GiB, "
             f"{free:.2f} are free: {would}."
         )
-    is_cpu = accelerator.kind == "cpu"
-    reserved = (_requested_gib(accelerator, flags, known) or 0.0) if is_cpu else 0.0
-    if flags.kv_cache_memory_bytes is None and reserved > free:
+    is_cpu, reserved = device.kind == "cpu", case.requested_gib or 0.0
+    if is_cpu and given is None and reserved > free:
         yield (
-            f"gpu_memory_utilization {flags.gpu_memory_utilization} is {reserved:.2f} GiB of the"
-            f" host's {accelerator.memory_gib:.2f}, {free:.2f} are free: at most"
-            f" {int(accelerator.free_at_start * 100) / 100} would fit; left out, it is computed."
+            f"gpu_memory_utilization {case.flags.gpu_memory_utilization} is {reserved:.2f} GiB of"
+            f" the host's {device.memory_gib:.2f}, {free:.2f} are free: at most"
+            f" {int(device.free_at_start * 100) / 100} would fit; left out, it is computed."
         )
     if is_cpu and beside >= free:
         yield f"Weights and processes need {beside:.2f} GiB, {free:.2f} are free."
@@ -782,3 +691,46 @@ def foresee(
     if accelerator.memory_gib is None and spec.kv_cache_memory_bytes is None:
         return None
     return plan_memory(model, accelerator, Flags.of(spec, vllm_version=vllm_version))
+
+
+_WIDTH: Final = 60
+_WORK: Final = frozenset(
+    {"activations", "sampler", "vision encoder", "experts' workspace"}
+    | {"CUDA graphs", "libraries", "fused all-reduce", "processes"}
+)
+
+
+def work_gib(plan: MemoryPlan) -> float:
+    """Give what one accelerator needs beside weights and cache, as vLLM profiles it."""
+    return sum(part.gib.expected for part in plan.parts if part.name in _WORK)
+
+
+def table(plan: MemoryPlan) -> Iterator[str]:
+    """Give the verdict, a bar, what it is made of, and what the cache would hold."""
+    kv, gib = plan.kv_expected, plan.kv_cache_gib
+    shares = (
+        ("#", "weights", plan.weights_gib),
+        ("+", "work (profiled)", work_gib(plan)),
+        ("=", "KV cache", gib.expected / (plan.count if plan.kv_is_shared else 1)),
+    )
+    head = f"{plan.model} on {plan.count} x {plan.accelerator}, vLLM {plan.vllm_version}"
+    yield f"{head}: {'fits' if plan.fits else 'DOES NOT FIT'}"
+    yield from (f"  ! {reason}" for reason in plan.reasons)
+    yield ""
+    total = max(plan.visible_gib or 0.0, sum(size for *_, size in shares)) or 1.0
+    drawn, at = "", 0.0
+    for mark, _, size in shares:
+        at += size
+        drawn = drawn.ljust(round(at / total * _WIDTH), mark)
+    yield f"  [{drawn:.<{_WIDTH}}]"
+    yield from (f"  {mark} {name:<22}{size:8.2f} GiB" for mark, name, size in shares)
+    if plan.visible_gib is not None:
+        requested = plan.requested_gib or 0.0
+        yield f"    {'visible':<22}{plan.visible_gib:8.2f} GiB, of which {requested:.2f} requested"
+    yield f"    {'at the loading peak':<22}{plan.load_peak_gib:8.2f} GiB"
+    yield ""
+    yield f"  KV cache {gib.low:.2f} to {gib.high:.2f} GiB, expected {gib.expected:.2f}:"
+    yield f"    {kv.num_blocks:,} blocks, {kv.kv_tokens:,} tokens"
+    yield f"    {kv.max_concurrency:.2f} requests of {plan.max_model_len:,} tokens at once"
+    yield f"    longest request that surely fits: {plan.kv_low.max_len_that_fits:,} tokens"
+    yield from (f"  note: {warning}" for warning in plan.warnings)

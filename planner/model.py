@@ -1,18 +1,19 @@
 """A model, read from its own files, from the Hub or from the catalog."""
 
+import dataclasses
 import functools
 import importlib
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from pydantic import SecretStr
 
 from core.errors import ModelNotFound, Unsupported, did_you_mean
-from core.records import LayerShape, ModelShape, ParameterGroup, Provenance
+from core.records import LayerShape, ModelShape, Provenance
 from planner import catalog
 from planner.tensors import (
     GATED,
@@ -21,7 +22,6 @@ from planner.tensors import (
     ModelConfig,
     Section,
     Stored,
-    Tensor,
     decoder_tensors,
     group_of,
     is_unicode,
@@ -52,7 +52,12 @@ class Quantization(NamedTuple):
         """Whether a linear layer of this name is quantized."""
         if self.method == MXFP4:
             return module.endswith(".experts")
-        return not any(_matches(pattern, module) for pattern in self.ignored)
+        return not any(
+            re.match(pattern[3:], module)
+            if pattern.startswith("re:")
+            else f".{pattern}." in f".{module}."
+            for pattern in self.ignored
+        )
 
 
 def read_quantization(config: Section) -> Quantization | None:
@@ -68,41 +73,29 @@ def read_quantization(config: Section) -> Quantization | None:
 
 
 def _stored_quantization(method: str, config: Section) -> tuple[int | None, float | None]:
+    """Return the bits of a weight, and its bytes with scales and zero points."""
     match method:
         case "compressed-tensors":
-            groups = config.section("config_groups").sections()
+            named = config.section("config_groups")
+            groups = (named.section(name) for name in named.values)
             weights = next((found for group in groups if (found := group.section("weights"))), None)
-            return _compressed(weights) if weights else (None, None)
+            if weights is None:
+                return None, None
+            bits = weights.number("num_bits", default=8, least=1, most=_WIDEST)
+            group = weights.number("group_size", least=-MOST)
+            zeros = not weights.on("symmetric", default=True)
         case "awq" | "gptq":
             bits = config.number("bits", default=4, least=1, most=_WIDEST)
-            group = config.number("group_size", default=128, least=-MOST)
-            return bits, bits / 8 + _scales(group, bits=bits, zeros=True)
-        case method if method == MXFP4:
+            group, zeros = config.number("group_size", default=128, least=-MOST), True
+        case "mxfp4":
             return 4, 0.5 + 1 / 32
         case "fp8":
             block = config.numbers("weight_block_size", 2)
             return 8, 1 + (4 / (block[0] * block[1]) if block else 0)
         case _:
             return None, None
-
-
-def _compressed(weights: Section) -> tuple[int, float]:
-    bits = weights.number("num_bits", default=8, least=1, most=_WIDEST)
-    group = weights.number("group_size", least=-MOST)
-    zeros = not weights.on("symmetric", default=True)
-    return bits, bits / 8 + _scales(group, bits=bits, zeros=zeros)
-
-
-def _scales(group: int, *, bits: int, zeros: bool) -> float:
-    if group <= 0:
-        return 0.0
-    return (2 + (bits / 8 if zeros else 0)) / group
-
-
-def _matches(pattern: str, module: str) -> bool:
-    if pattern.startswith("re:"):
-        return re.match(pattern[3:], module) is not None
-    return module == pattern or f".{module}.".find(f".{pattern}.") >= 0
+    scales = (2 + (bits / 8 if zeros else 0)) / group if group > 0 else 0.0
+    return bits, bits / 8 + scales
 
 
 def _compiles(pattern: str) -> bool:
@@ -210,6 +203,8 @@ def _list(names: Iterable[str]) -> str:
     return ", ".join(shown(name) for name in [first, *others][:_NAMED]) + rest
 
 
+Header = Mapping[str, Any]
+"""Of a safetensors file: by the name of a tensor its dtype, shape and data_offsets."""
 _LENGTH_BYTES: Final = 8
 _MOST_DIMENSIONS: Final = 16
 _SCALE: Final = re.compile(
@@ -221,57 +216,41 @@ _PACKED: Final = re.compile(r"(weight_packed|qweight)$")
 _BITS: Final = {"I64": 64, "I32": 32, "U8": 8, "I8": 8}
 
 
-def read_headers(files: Iterable[Path]) -> tuple[Mapping[str, Any], ...]:
+def read_headers(files: Iterable[Path]) -> tuple[Header, ...]:
     """Read the headers of safetensors files.
 
     Raises:
         ModelNotFound: A file is no safetensors file.
     """
-    return tuple(_header(file) for file in files)
+    headers = []
+    for file in files:
+        try:
+            headers.append(_header(file))
+        except (OSError, ValueError) as exc:
+            raise ModelNotFound(
+                f"{shown(str(file))} is not a safetensors file.",
+                fix="Copy it again; it may be cut off, or a Git LFS pointer.",
+                cause=str(exc),
+            ) from exc
+    return tuple(headers)
 
 
-def stored_tensors(headers: Iterable[Mapping[str, Any]], bits: int | None) -> Iterator[Stored]:
-    """Give every tensor of the headers; `bits` unpacks the weights of a packed checkpoint."""
-    for header in headers:
-        for name, entry in header.items():
-            if name == "__metadata__":
-                continue
-            first, last = entry["data_offsets"]
-            shape = entry["shape"]
-            yield Stored(
-                name=name,
-                dimensions=len(shape),
-                parameters=_parameters(name, math.prod(shape), entry["dtype"], bits),
-                stored_bytes=last - first,
-            )
+def _header(file: Path) -> Header:
+    """Read a header, of which every tensor lies within its file.
 
-
-def _header(file: Path) -> Mapping[str, Any]:
-    try:
-        return _checked(*_start(file))
-    except (OSError, ValueError) as exc:
-        raise ModelNotFound(
-            f"{shown(str(file))} is not a safetensors file.",
-            fix="Copy it again; it may be cut off, or a Git LFS pointer.",
-            cause=str(exc),
-        ) from exc
-
-
-def _start(file: Path) -> tuple[Any, int]:
-    """Read the header of a file, and how many bytes of numbers follow it."""
+    Raises:
+        ValueError: It is none.
+    """
     size = file.stat().st_size - _LENGTH_BYTES
     with file.open("rb") as stream:
         length = int.from_bytes(stream.read(_LENGTH_BYTES), "little")
         if length > min(size, MOST_JSON_BYTES):
             raise ValueError(f"Its header would have {length:,} bytes.")
-        return parse_json(stream.read(length)), size - length
-
-
-def _checked(header: Any, size: int) -> Mapping[str, Any]:
+        header = parse_json(stream.read(length))
     if not isinstance(header, dict):
         raise ValueError("Its header is no JSON object.")  # noqa: TRY004  the file's error, not ours
     for name, entry in header.items():
-        if name != "__metadata__" and not (is_word(name) and _is_tensor(entry, size)):
+        if name != "__metadata__" and not (is_word(name) and _is_tensor(entry, size - length)):
             raise ValueError(f"{shown(name)} is no tensor, or not within the file.")
     return header
 
@@ -289,41 +268,33 @@ def _is_tensor(entry: Any, size: int) -> bool:
 
 def _counts(values: Any) -> list[int] | None:
     short = isinstance(values, list) and len(values) <= _MOST_DIMENSIONS
-    return (
-        values if short and all(type(each) is int and is_whole(each) for each in values) else None
-    )
+    whole = short and all(type(each) is int and is_whole(each) for each in values)
+    return values if whole else None
 
 
-def _parameters(name: str, numbers: int, dtype: str, bits: int | None) -> int:
-    if _SCALE.search(name):
-        return 0
-    if bits and (_PACKED.search(name) or dtype == "U8"):
-        return numbers * _BITS.get(dtype, bits) // bits
-    return numbers
+def _stored(headers: Iterable[Header], bits: int | None) -> Iterator[Stored]:
+    """Give every tensor of the headers; `bits` unpacks the weights of a packed checkpoint."""
+    for header in headers:
+        for name, entry in header.items():
+            if name == "__metadata__":
+                continue
+            first, last = entry["data_offsets"]
+            parameters, dtype = math.prod(entry["shape"]), entry["dtype"]
+            if _SCALE.search(name):
+                parameters = 0
+            elif bits and (_PACKED.search(name) or dtype == "U8"):
+                parameters = parameters * _BITS.get(dtype, bits) // bits
+            yield Stored(name, len(entry["shape"]), parameters, last - first)
 
 
 _BYTES: Final = {"float32": 4, "bfloat16": 2, "float16": 2}
 
-Layers = tuple[LayerShape, ...]
 
-
-def from_headers(
-    headers: Iterable[Mapping[str, Any]],
+def _from_config(
     config: ModelConfig,
-    layers: Layers,
+    layers: tuple[LayerShape, ...],
     quantization: Quantization | None,
-) -> tuple[ParameterGroup, ...]:
-    """Add up what the files hold, to the byte."""
-    tensors = stored_tensors(headers, quantization.bits if quantization else None)
-    return sum_up(tensors, layers, tied=config.tied, provenance="safetensors headers")
-
-
-def from_config(
-    config: ModelConfig,
-    layers: Layers,
-    quantization: Quantization | None,
-    provenance: Provenance,
-) -> tuple[ParameterGroup, ...]:
+) -> list[Stored]:
     """Compute what the files would hold; nothing, and why in `unknown`, where that is not known."""
     if config.model_type not in GATED:
         config.unknown.append(
@@ -335,28 +306,19 @@ def from_config(
             f"How many bytes {quantization.method} stores is not known from config.json alone."
         )
     if config.unknown or not layers:
-        return ()
+        return []
     tensors = [*decoder_tensors(config, layers), *tower_tensors(config)]
-    if config.unknown:
-        return ()
-    element = _BYTES.get(config.dtype or "", 2)
-    stored = _stored_weights(tensors, layers, quantization, element)
-    return sum_up(stored, layers, tied=config.tied, provenance=provenance)
-
-
-def _stored_weights(
-    tensors: Iterable[Tensor], layers: Layers, quantization: Quantization | None, element: int
-) -> Iterator[Stored]:
-    for tensor in tensors:
-        name, dimensions = tensor.name, len(tensor.shape)
-        group = group_of(name, dimensions, layers)
+    element, stored = _BYTES.get(config.dtype or "", 2), []
+    for name, shape in tensors:
+        group = group_of(name, len(shape), layers)
         if quantization and group == "shared_kv":
             continue  # Quantized checkpoints leave out what is never used.
         size: float = element
-        module = name.rsplit(".", 1)[0]
-        if quantization and group in QUANTIZABLE and quantization.applies(module):
+        if quantization and group in QUANTIZABLE and quantization.applies(name.rsplit(".", 1)[0]):
             size = quantization.bytes_per_parameter or element
-        yield Stored(name, dimensions, tensor.parameters, round(tensor.parameters * size))
+        parameters = math.prod(shape)
+        stored.append(Stored(name, len(shape), parameters, round(parameters * size)))
+    return [] if config.unknown else stored
 
 
 def is_path(model: str) -> bool:
@@ -406,7 +368,7 @@ def shape_of(
     model: str,
     config: Any,
     *,
-    headers: Iterable[Mapping[str, Any]] = (),
+    headers: Sequence[Header] = (),
     weight_bytes: int | None = None,
     catalogued: bool = False,
     unknown: Iterable[str] = (),
@@ -418,19 +380,46 @@ def shape_of(
     read = ModelConfig(config)
     layers = read.layers()
     quantization = read_quantization(read.whole.section("quantization_config"))
-    groups = (
-        from_headers(headers, read, layers, quantization)
-        if headers
-        else from_config(read, layers, quantization, "catalog" if catalogued else "config.json")
-    )
-    known = {**_figures(read), **_kinds(read, quantization, groups)}
+    provenance: Provenance = "catalog" if catalogued else "config.json"
+    if headers:
+        provenance = "safetensors headers"
+        stored = list(_stored(headers, quantization.bits if quantization else None))
+    else:
+        stored = _from_config(read, layers, quantization)
+    groups = sum_up(stored, layers, tied=read.tied, provenance=provenance)
+    names, text = {group.name for group in groups}, read.text
+    vision = read.whole.section("vision_config")
+    experts = text.number("num_experts", "num_local_experts")
+    wide = text.on("use_double_wide_mlp") and read.first_sharing < read.depth
     return ModelShape(
         model=model,
+        architecture=next(iter(read.whole.words("architectures")), None),
+        max_position_embeddings=text.number("max_position_embeddings") or None,
+        rope_factor=read.rope_factor,
+        dtype=read.dtype,
+        quantization=quantization.method if quantization else None,
         weight_bytes=weight_bytes,
+        model_type=read.model_type,
         layers=layers,
+        hidden_size=read.hidden or None,
+        intermediate_size=text.number("intermediate_size") * (2 if wide else 1) or None,
+        num_attention_heads=read.heads or None,
+        vocab_size=text.number("vocab_size") or None,
+        tied=read.tied,
+        k_eq_v=text.on("attention_k_eq_v"),
+        num_experts=experts,
+        experts_per_token=experts and text.number("top_k_experts", "num_experts_per_tok"),
+        moe_intermediate_size=experts and text.number("moe_intermediate_size", "intermediate_size"),
+        per_layer_embedding_size=text.number("hidden_size_per_layer_input"),
+        vision="vision" in names or bool(vision),
+        audio="audio" in names or bool(read.whole.section("audio_config")),
+        vision_hidden_size=vision.number("hidden_size"),
+        vision_intermediate_size=vision.number("intermediate_size"),
+        bidirectional_images=text.values.get("use_bidirectional_attention") == "vision",
+        quantization_bits=quantization.bits if quantization else None,
+        quantization_ignored=quantization.ignored if quantization else (),
         groups=groups,
         unknown=(*unknown, *read.unknown),
-        **known,
     )
 
 
@@ -464,51 +453,6 @@ def read_config(path: Path) -> Any:
         ) from exc
 
 
-def _figures(read: ModelConfig) -> dict[str, Any]:
-    moe = read.number("num_experts", "num_local_experts")
-    wide = read.text.on("use_double_wide_mlp") and read.first_sharing < read.depth
-    inner = read.number("intermediate_size")
-    vision = read.whole.section("vision_config")
-    return {
-        "max_position_embeddings": read.number("max_position_embeddings") or None,
-        "rope_factor": read.rope_factor,
-        "hidden_size": read.hidden or None,
-        "intermediate_size": inner * (2 if wide else 1) or None,
-        "num_attention_heads": read.heads or None,
-        "vocab_size": read.number("vocab_size") or None,
-        "num_experts": moe,
-        "experts_per_token": read.number("top_k_experts", "num_experts_per_tok") if moe else 0,
-        "moe_intermediate_size": read.number("moe_intermediate_size", "intermediate_size")
-        if moe
-        else 0,
-        "per_layer_embedding_size": read.number("hidden_size_per_layer_input"),
-        "vision_hidden_size": vision.number("hidden_size"),
-        "vision_intermediate_size": vision.number("intermediate_size"),
-    }
-
-
-def _kinds(
-    read: ModelConfig, quantization: Quantization | None, groups: tuple[ParameterGroup, ...]
-) -> dict[str, Any]:
-    names = {group.name for group in groups}
-    return {
-        "architecture": next(iter(read.whole.words("architectures")), None),
-        "model_type": read.model_type,
-        "dtype": read.dtype,
-        "quantization": quantization.method if quantization else None,
-        "quantization_bits": quantization.bits if quantization else None,
-        "quantization_ignored": quantization.ignored if quantization else (),
-        "tied": read.tied,
-        "k_eq_v": read.text.on("attention_k_eq_v"),
-        "vision": "vision" in names or bool(read.whole.section("vision_config")),
-        "audio": "audio" in names or bool(read.whole.section("audio_config")),
-        "bidirectional_images": read.text.values.get("use_bidirectional_attention") == "vision",
-    }
-
-
-_LIBRARY: Final = "huggingface_hub"
-
-
 def read_hub_model(
     model: str,
     *,
@@ -524,49 +468,29 @@ def read_hub_model(
         ModelNotFound: The Hub has no such model, it is gated, or it cannot be reached.
         Unsupported: huggingface_hub is not installed.
     """
-    hub, errors = _libraries()
-    api = hub.HfApi(endpoint, token=token.get_secret_value() if token else None)
-    try:
-        config = api.hf_hub_download(model, "config.json", revision=revision)
-        found = api.get_safetensors_metadata(model, revision=revision)
-    except errors as exc:
-        raise ModelNotFound(
-            f"{model} could not be read from the Hub.",
-            fix="Check its name and, if it is gated, that HF_TOKEN may read it.",
-            cause=(str(exc).splitlines() or [""])[0],
-        ) from exc
-    headers = tuple(header_of(file.tensors) for file in found.files_metadata.values())
-    return shape_of(
-        model,
-        read_config(Path(config)),
-        headers=headers,
-        weight_bytes=sum(_size(header) for header in headers),
-    )
-
-
-def header_of(tensors: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Write huggingface_hub's records of tensors as the file's own header."""
-    fields = ("dtype", "shape", "data_offsets")
-    return {
-        name: {field: getattr(tensor, field) for field in fields}
-        for name, tensor in tensors.items()
-    }
-
-
-def _size(header: Mapping[str, Mapping[str, Any]]) -> int:
-    ends: Iterable[int] = (entry["data_offsets"][1] for entry in header.values())
-    return max(ends, default=0)
-
-
-def _libraries() -> tuple[Any, tuple[type[Exception], ...]]:
-    # Both take a while to import, and nothing else here needs them.
-    try:
-        hub = importlib.import_module(_LIBRARY)
-        errors = importlib.import_module(f"{_LIBRARY}.errors")
+    try:  # Both take a while to import, and nothing else here needs them.
+        hub = importlib.import_module("huggingface_hub")
+        errors = importlib.import_module("huggingface_hub.errors")
     except ImportError as exc:
         raise Unsupported(
             "Models of the Hub cannot be read: huggingface_hub is not installed.",
             fix="Run ./init.sh again, or give a folder or a catalog name.",
         ) from exc
     unreadable = (errors.NotASafetensorsRepoError, errors.SafetensorsParsingError)
-    return hub, (*unreadable, errors.HTTPError, OSError)
+    api = hub.HfApi(endpoint, token=token.get_secret_value() if token else None)
+    try:
+        config = api.hf_hub_download(model, "config.json", revision=revision)
+        found = api.get_safetensors_metadata(model, revision=revision)
+    except (*unreadable, errors.HTTPError, OSError) as exc:
+        raise ModelNotFound(
+            f"{model} could not be read from the Hub.",
+            fix="Check its name and, if it is gated, that HF_TOKEN may read it.",
+            cause=(str(exc).splitlines() or [""])[0],
+        ) from exc
+    headers = [
+        {name: dataclasses.asdict(tensor) for name, tensor in file.tensors.items()}
+        for file in found.files_metadata.values()
+    ]
+    sizes = (max((row["data_offsets"][1] for row in one.values()), default=0) for one in headers)
+    read = read_config(Path(config))
+    return shape_of(model, read, headers=headers, weight_bytes=sum(sizes))

@@ -47,6 +47,11 @@ class Accelerator(Record):
     sources: tuple[str, ...]
     """Where each number comes from, and when it was read."""
 
+    @property
+    def free_gib(self) -> float:
+        """What is free of its memory when vLLM begins, endless where that is not known."""
+        return (self.memory_gib or math.inf) * self.free_at_start
+
 
 @functools.cache
 def accelerators() -> dict[str, Accelerator]:

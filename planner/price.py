@@ -128,7 +128,6 @@ class LoadCost(Record):
     """Of prompts and answers together."""
     usd_per_million_output_tokens: Band
     usd_per_active_user_hour: float
-    derivation: tuple[str, ...]
 
 
 @functools.cache
@@ -176,22 +175,16 @@ def load_cost(
     Raises:
         InvalidArgument: The model's shape or the accelerator's bandwidth is not known.
     """
-    seconds, how = _seconds_per_request(model, accelerator, flags, load)
+    seconds = _seconds_per_request(model, accelerator, flags, load)
     usd = usd_per_hour / 3600
-    tokens = load.prompt_tokens + load.output_tokens
     return LoadCost(
         load=load,
-        requests_per_second=_over(1, seconds),
-        output_tokens_per_second=_over(load.output_tokens, seconds),
-        usd_per_1000_requests=_times(seconds, usd * 1000),
-        usd_per_million_tokens=_times(seconds, usd * 1e6 / tokens),
-        usd_per_million_output_tokens=_times(seconds, usd * 1e6 / load.output_tokens),
+        requests_per_second=seconds.under(1),
+        output_tokens_per_second=seconds.under(load.output_tokens),
+        usd_per_1000_requests=seconds.times(usd * 1000),
+        usd_per_million_tokens=seconds.times(usd * 1e6 / (load.prompt_tokens + load.output_tokens)),
+        usd_per_million_output_tokens=seconds.times(usd * 1e6 / load.output_tokens),
         usd_per_active_user_hour=usd_per_hour / load.concurrency,
-        derivation=(
-            *how,
-            f"{usd_per_hour:.3f} $/h / 3600 x {seconds} s a request",
-            f"{usd_per_hour:.3f} $/h / {load.concurrency} users",
-        ),
     )
 
 
@@ -229,7 +222,7 @@ def _per_hour(rate: Rate, place: Place, host: Size | None) -> float:
 
 def _seconds_per_request(
     model: ModelShape, accelerator: Accelerator, flags: Flags, load: Load
-) -> tuple[Band, tuple[str, ...]]:
+) -> Band:
     """Of the accelerator's time: its prompt alone, its answer shared with the batch."""
     reading = prefill(model, accelerator, flags, prompt_tokens=load.prompt_tokens).seconds
     context = load.prompt_tokens + load.output_tokens // 2
@@ -237,16 +230,4 @@ def _seconds_per_request(
         model, accelerator, flags, concurrency=load.concurrency, context=context
     ).tokens_per_second
     low, high = (load.output_tokens / each for each in (rate.high, rate.low))
-    return Band(low=reading.low + low, high=reading.high + high), (
-        f"{load.prompt_tokens:,} tokens in, {load.output_tokens:,} out, no prompt cached",
-        f"prompt: {reading} s of the accelerator's time",
-        f"answer: {load.output_tokens:,} / {rate} tokens/s in batches of {load.concurrency}",
-    )
-
-
-def _over(amount: float, seconds: Band) -> Band:
-    return Band(low=amount / seconds.high, high=amount / seconds.low)
-
-
-def _times(seconds: Band, factor: float) -> Band:
-    return Band(low=seconds.low * factor, high=seconds.high * factor)
+    return Band(low=reading.low + low, high=reading.high + high)

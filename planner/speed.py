@@ -3,9 +3,10 @@
 import functools
 import math
 import tomllib
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Self
 
 from core.errors import InvalidArgument
 from core.records import GroupName, LayerShape, MemoryPlan, ModelShape, Record, valid
@@ -33,6 +34,16 @@ class Band(Record):
     def middle(self) -> float:
         """The expected figure, else the geometric middle; to rank by, not to show."""
         return self.expected or (self.low * self.high) ** 0.5
+
+    def times(self, factor: float) -> "Band":
+        """Return so many times as much."""
+        expected = None if self.expected is None else self.expected * factor
+        return Band(low=self.low * factor, expected=expected, high=self.high * factor)
+
+    def under(self, amount: float) -> "Band":
+        """Return an amount over it: of seconds, how much a second."""
+        expected = amount / self.expected if self.expected else None
+        return Band(low=amount / self.high, expected=expected, high=amount / self.low)
 
 
 class Share(Record):
@@ -123,18 +134,12 @@ _NOT_WHOLE: Final[frozenset[GroupName]] = frozenset(
     {"experts", "embedding", "per_layer_embedding", "lm_head", "vision", "audio", "shared_kv"}
 )
 """What a decode step reads in part, once in a special way, or not at all."""
-
-
-class Part(NamedTuple):
-    """One thing that a decode step reads, over all accelerators together."""
-
-    name: str
-    bytes_read: float
-    how: str
+_OFFLOADED: Final = QUANTIZABLE | {"other"}
+"""Only decoder layers go to the host."""
 
 
 class Work(NamedTuple):
-    """A model on `accelerators` alike ones, ready to be reckoned with."""
+    """A model on `tensor_parallel_size` alike accelerators, ready to be reckoned with."""
 
     model: ModelShape
     accelerator: Accelerator
@@ -151,11 +156,6 @@ class Work(NamedTuple):
         online = 8 if self.flags.quantization == "fp8" else 16
         return self.model.quantization_bits or online
 
-    @property
-    def kv_bytes(self) -> int:
-        """Of one cached number."""
-        return 1 if (self.flags.kv_cache_dtype or "auto").startswith("fp8") else 2
-
     def experts_touched(self, tokens: int) -> float:
         """Different experts that some tokens are expected to choose together.
 
@@ -164,22 +164,28 @@ class Work(NamedTuple):
         every, chosen = self.model.num_experts, self.model.experts_per_token
         return every * (1 - (1 - chosen / every) ** tokens) if every else 0.0
 
-    def weights(self, tokens: int) -> Iterator[Part]:
-        """Weights that a step of so many tokens reads once."""
+    def weights(self, tokens: int) -> Iterator[tuple[str, float]]:
+        """Bytes of weights that a step of so many tokens reads once, over all accelerators."""
         for group in self.model.groups:
             if group.name not in _NOT_WHOLE and (held := self._resident(group.name)):
-                yield Part(group.name, held, "all of it")
-        yield from self._output()
-        yield from self._experts(tokens)
+                yield group.name, held
+        own = 0.0 if self.model.tied else self._resident("lm_head")
+        yield "lm_head", own or self._resident("embedding")
+        if every := self.model.num_experts:
+            yield "experts", self._resident("experts") * self.experts_touched(tokens) / every
         if self.model.per_layer_embedding_size:
             row = 2 * len(self.model.layers) * self.model.per_layer_embedding_size
-            yield Part("per-layer embeddings", row * tokens, f"{tokens} rows of {row:,} bytes")
+            yield "per-layer embeddings", row * tokens
 
-    def cache(self, concurrency: int, context: int) -> Part:
-        """Keys and values that a step reads for requests of this length."""
-        each = sum(self._layer_cache(layer, context) for layer in self.model.layers)
-        what = f"{concurrency} x {each:,} bytes at {context:,} tokens"
-        return Part("KV cache", concurrency * each, what)
+    def cache(self, concurrency: int, context: int) -> float:
+        """Bytes of keys and values that a step reads for requests of this length."""
+        element = 1 if (self.flags.kv_cache_dtype or "auto").startswith("fp8") else 2
+        # A layer that shares another's cache reads it all the same; too few heads are replicated.
+        return concurrency * sum(
+            2 * max(layer.kv_heads, self.devices) * layer.head_size * element * seen
+            for layer in self.model.layers
+            if (seen := self._seen(layer, context))
+        )
 
     def flops_per_token(self, context: int, *, output: bool) -> float:
         """Operations of one token that looks back on `context` others."""
@@ -218,22 +224,6 @@ class Work(NamedTuple):
                 fix="Ask for another accelerator, or measure it there.",
             )
 
-    def _output(self) -> Iterator[Part]:
-        own = self._resident("lm_head")
-        if own and not self.model.tied:
-            yield Part("lm_head", own, "all of it; of the embedding only rows")
-        else:
-            yield Part("lm_head", self._resident("embedding"), "the whole tied embedding table")
-
-    def _experts(self, tokens: int) -> Iterator[Part]:
-        if not self.model.num_experts:
-            return
-        touched, every = self.experts_touched(tokens), self.model.num_experts
-        how = (
-            f"{touched:.1f} of {every} experts, top-{self.model.experts_per_token}, {tokens} tokens"
-        )
-        yield Part("experts", self._resident("experts") * touched / every, how)
-
     def _resident(self, name: GroupName) -> float:
         group = self.model.group(name)
         if group is None:
@@ -250,11 +240,6 @@ class Work(NamedTuple):
         # tpu-inference attends in full, whatever the window.
         windowed = layer.window is not None and self.accelerator.kind != "tpu"
         return min(layer.window or context, context) if windowed else context
-
-    def _layer_cache(self, layer: LayerShape, context: int) -> int:
-        # A layer that shares another's cache reads it all the same; too few heads are replicated.
-        heads = max(layer.kv_heads, self.devices)
-        return 2 * heads * layer.head_size * self.kv_bytes * self._seen(layer, context)
 
 
 _SEARCHED: Final = 8192
@@ -277,7 +262,6 @@ class Decode(Record):
     """From measurements on this device; else a band below the roof."""
     beyond: str | None
     """What was measured nearest, where the band ends above all that was measured there."""
-    derivation: tuple[str, ...]
 
 
 class Prefill(Record):
@@ -288,7 +272,6 @@ class Prefill(Record):
     tokens_per_second: Band
     ttft_seconds: Band
     """With nothing before it in the queue and no network between."""
-    derivation: tuple[str, ...]
 
 
 class Saturation(Record):
@@ -298,11 +281,10 @@ class Saturation(Record):
     """Of full length, that the KV cache holds on its low estimate; further ones queue."""
     compute_requests: int | None
     """From here arithmetic takes longer than reading; None: reading always takes longer."""
-    derivation: tuple[str, ...]
 
 
 class _Step(NamedTuple):
-    """A step's demands, and whether it is one like those that were measured."""
+    """What a step demands."""
 
     work: Work
     concurrency: int
@@ -310,6 +292,24 @@ class _Step(NamedTuple):
     """Of the accelerators' own memory."""
     pcie_bytes: float
     flops: float
+
+    @classmethod
+    def of(cls, work: Work, concurrency: int, context: int) -> Self:
+        """Count it; only layers are offloaded, and of experts only those chosen are read."""
+        weights = list(work.weights(concurrency))
+        read = sum(size for name, size in weights if name in _OFFLOADED)
+        held = sum(group.resident_bytes for group in work.model.groups if group.name in _OFFLOADED)
+        offloaded = (work.flags.cpu_offload_gb or 0) * 2**30 * min(1.0, read / held)
+        moved = min(read, offloaded)
+        return cls(
+            work=work,
+            concurrency=concurrency,
+            memory_bytes=sum(size for _, size in weights)
+            - moved
+            + work.cache(concurrency, context),
+            pcie_bytes=moved,
+            flops=concurrency * work.flops_per_token(context, output=True),
+        )
 
     @property
     def constants(self) -> Constants | None:
@@ -321,13 +321,12 @@ class _Step(NamedTuple):
         return known if bits in known.weight_bits and devices in known.tensor_parallel else None
 
     @property
-    def fastest(self) -> float:
-        """Seconds of a step that was not measured, at best."""
-        most = share("decode").high
-        known = constants(self.work.accelerator.name)
-        # Sharing the work or choosing experts makes no layer quicker to start.
-        measured = self._calibrated(known) if known else 0.0
-        return max(measured, self._seconds(most, most, share("pcie").high))
+    def is_arithmetic(self) -> bool:
+        """Whether arithmetic takes longer than reading, by the data sheet."""
+        device, count = self.work.accelerator, self.work.devices
+        peak = (self.work.tflops or 1e9) * 1e12
+        bandwidth = (device.bandwidth_gb_per_s or 1) * 1e9 * count
+        return self.flops / peak >= self.memory_bytes / bandwidth
 
     def roof(self) -> float:
         """Seconds, if everything promised were reached."""
@@ -335,16 +334,21 @@ class _Step(NamedTuple):
 
     def seconds(self) -> Band:
         """Seconds: slow is `high`."""
-        known, least, most = self.constants, share("decode").low, share("decode").high
-        slow = self._seconds(least, min(least, share("prefill").low), share("pcie").low)
+        known, reached, pcie = self.constants, share("decode"), share("pcie")
+        slow = self._seconds(reached.low, min(reached.low, share("prefill").low), pcie.low)
         if known is None:
-            return Band(low=self.fastest, high=max(slow, self.fastest * most / least))
+            # Sharing the work or choosing experts makes no layer quicker to start.
+            own = constants(self.work.accelerator.name)
+            measured = self._calibrated(own) if own else 0.0
+            fast = max(measured, self._seconds(reached.high, reached.high, pcie.high))
+            return Band(low=fast, high=max(slow, fast * reached.high / reached.low))
         expected = self._calibrated(known)
         # Only steps of one request were measured.
         high = expected * (1 + known.error) if self.concurrency == 1 else max(slow, expected)
         return Band(low=expected * (1 - known.error), expected=expected, high=high)
 
     def _seconds(self, memory: float, arithmetic: float, pcie: float) -> float:
+        """Return how long it takes where such shares of what is promised are reached."""
         device, count = self.work.accelerator, self.work.devices
         reading = self.memory_bytes / ((device.bandwidth_gb_per_s or 1) * 1e9 * count * memory)
         moving = self.pcie_bytes / ((device.pcie_gb_per_s or 32) * 1e9 * count * pcie)
@@ -376,26 +380,25 @@ def decode(
     """
     work = Work(model, accelerator, flags)
     work.check()
-    step, how = _step(work, concurrency, context)
+    step = _Step.of(work, concurrency, context)
     seconds = step.seconds()
-    each = _inverse(seconds, 1)
+    each = seconds.under(1)
     return Decode(
         concurrency=concurrency,
         context=context,
         bytes_read=round(step.memory_bytes + step.pcie_bytes),
         roof_tokens_per_second=concurrency / step.roof(),
-        tokens_per_second=_inverse(seconds, concurrency),
+        tokens_per_second=seconds.under(concurrency),
         tokens_per_second_per_user=each,
         calibrated=step.constants is not None,
         beyond=None if step.constants else beyond(accelerator, model.model, each.high),
-        derivation=(*how, *_how_fast(step, seconds)),
     )
 
 
 def prefill(
     model: ModelShape, accelerator: Accelerator, flags: Flags, *, prompt_tokens: int
 ) -> Prefill:
-    """Foresee how long one prompt is read, and when its first token comes.
+    """Foresee how long one prompt is read, and when its first token comes, a step later.
 
     Raises:
         InvalidArgument: The model's shape or the accelerator's bandwidth is not known.
@@ -410,14 +413,8 @@ def prefill(
     return Prefill(
         prompt_tokens=prompt_tokens,
         seconds=seconds,
-        tokens_per_second=_inverse(seconds, prompt_tokens),
+        tokens_per_second=seconds.under(prompt_tokens),
         ttft_seconds=Band(low=seconds.low + 1 / first.high, high=seconds.high + 1 / first.low),
-        derivation=(
-            f"{flops / 1e12:.3g} TFLOP for {prompt_tokens:,} tokens, attention counted",
-            f"{peak / 1e12:,.0f} TFLOPS x {reached.low}-{reached.high}: {seconds} s",
-            reached.source,
-            "the first token comes one decode step later",
-        ),
     )
 
 
@@ -427,83 +424,14 @@ def saturation(
     """Say at how many requests the KV cache and the arithmetic are full."""
     work = Work(model, accelerator, flags)
     work.check()
-    held = int(plan.kv_low.max_concurrency) if plan.fits else 0
-    bound = _compute_bound(work, context)
+    requests = range(1, _SEARCHED + 1)
+    reading = bisect_left(
+        requests, 1, key=lambda together: _Step.of(work, together, context).is_arithmetic
+    )
     return Saturation(
-        kv_requests=held,
-        compute_requests=bound,
-        derivation=(_held(plan), _bound_in_words(bound, context)),
+        kv_requests=int(plan.kv_low.max_concurrency) if plan.fits else 0,
+        compute_requests=requests[reading] if reading < _SEARCHED else None,
     )
-
-
-def _step(work: Work, concurrency: int, context: int) -> tuple[_Step, Sequence[str]]:
-    weights = list(work.weights(concurrency))
-    cache = work.cache(concurrency, context)
-    active = sum(part.bytes_read for part in weights)
-    offloaded = _offloaded(work, weights)
-    step = _Step(
-        work=work,
-        concurrency=concurrency,
-        memory_bytes=active - offloaded + cache.bytes_read,
-        pcie_bytes=offloaded,
-        flops=concurrency * work.flops_per_token(context, output=True),
-    )
-    read = [f"{name}: {size / 1e9:.3f} GB, {how}" for name, size, how in (*weights, cache)]
-    moved = [f"of that {offloaded / 1e9:.2f} GB over PCIe, each step"] if offloaded else []
-    return step, [*read, *moved]
-
-
-def _offloaded(work: Work, weights: Sequence[Part]) -> float:
-    """Bytes over PCIe: only layers are offloaded, and of experts only those chosen are read."""
-    layers = QUANTIZABLE | {"other"}
-    read = sum(part.bytes_read for part in weights if part.name in layers)
-    held = sum(group.resident_bytes for group in work.model.groups if group.name in layers)
-    return min(read, (work.flags.cpu_offload_gb or 0) * 2**30 * min(1.0, read / held))
-
-
-def _how_fast(step: _Step, seconds: Band) -> Sequence[str]:
-    device, count, known = step.work.accelerator, step.work.devices, step.constants
-    roof = f"roof: {step.roof() * 1e3:.2f} ms at {count} x {device.bandwidth_gb_per_s:,.0f} GB/s"
-    took = f"a step takes {seconds.low * 1e3:.3g}-{seconds.high * 1e3:.3g} ms"
-    if known:
-        constants_used = f"{known.effective_gb_per_s:,.0f} GB/s, {known.layer_microseconds:g} us"
-        return roof, f"{took}: {constants_used} a layer, {known.source}"
-    reached = share("decode")
-    return roof, f"{took}: {reached.low}-{reached.high} of the roof ({reached.source})"
-
-
-def _held(plan: MemoryPlan) -> str:
-    kv = plan.kv_low
-    each = f"{kv.blocks_per_request:,} for a request of {plan.max_model_len:,} tokens"
-    return f"KV cache: {kv.num_blocks:,} blocks / {each} = {kv.max_concurrency:.2f}"
-
-
-def _bound_in_words(bound: int | None, context: int) -> str:
-    if bound is None:
-        return f"arithmetic: at {context:,} tokens each, reading always takes longer"
-    return f"arithmetic: takes longer than reading from {bound} requests of {context:,} tokens on"
-
-
-def _inverse(seconds: Band, amount: float) -> Band:
-    expected = amount / seconds.expected if seconds.expected else None
-    return Band(low=amount / seconds.high, expected=expected, high=amount / seconds.low)
-
-
-def _compute_bound(work: Work, context: int) -> int | None:
-    bandwidth = (work.accelerator.bandwidth_gb_per_s or 1) * 1e9 * work.devices
-    peak = (work.tflops or 1e9) * 1e12
-
-    def bound(concurrency: int) -> bool:
-        step, _ = _step(work, concurrency, context)
-        return step.flops / peak >= step.memory_bytes / bandwidth
-
-    if not bound(_SEARCHED):
-        return None
-    low, high = 1, _SEARCHED
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if bound(middle) else (middle + 1, high)
-    return low
 
 
 _ROUNDING: Final = 1.005
@@ -520,7 +448,6 @@ class Verdict(Record):
     verdict: str
     """impossible, doubtful (above the band), plausible, or slow (below it)."""
     reason: str
-    derivation: tuple[str, ...]
 
 
 def judge(
@@ -533,7 +460,12 @@ def judge(
     """
     foreseen = decode(model, accelerator, flags)
     likely, roof = foreseen.tokens_per_second, foreseen.roof_tokens_per_second
-    verdict = _verdict(claimed_tokens_per_second, likely, roof)
+    if claimed_tokens_per_second > roof * _ROUNDING:
+        verdict = "impossible"
+    elif claimed_tokens_per_second > likely.high:
+        verdict = "doubtful"
+    else:
+        verdict = "plausible" if claimed_tokens_per_second >= likely.low else "slow"
     read = f"{foreseen.bytes_read / 1e9:.2f} GB"
     bandwidth = (accelerator.bandwidth_gb_per_s or 0) * flags.tensor_parallel_size
     return Verdict(
@@ -546,13 +478,4 @@ def judge(
             f"{flags.tensor_parallel_size} x {accelerator.title} is {verdict}: a token reads "
             f"{read} at {bandwidth:,.0f} GB/s, so the roof is {roof:.3g} and {likely} is likely."
         ),
-        derivation=foreseen.derivation,
     )
-
-
-def _verdict(claimed: float, likely: Band, roof: float) -> str:
-    if claimed > roof * _ROUNDING:
-        return "impossible"
-    if claimed > likely.high:
-        return "doubtful"
-    return "plausible" if claimed >= likely.low else "slow"

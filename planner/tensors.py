@@ -3,7 +3,7 @@
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from core.records import GroupName, LayerShape, ParameterGroup, Provenance
@@ -25,7 +25,7 @@ class Section:
         """What could not be read, in sentences; shared by all sections of a config."""
         self._name = name
         if not isinstance(values, Mapping):
-            self._say(f"{name} is no JSON object")
+            self._pass_over(f"{name} is no JSON object")
 
     def __bool__(self) -> bool:
         """Whether it says anything."""
@@ -39,7 +39,7 @@ class Section:
                 continue
             if is_whole(value, least=least, most=most):
                 return int(value)
-            self._say(f"{self._of(name)} is no number that makes sense")
+            self._pass_over(f"{name} of {self._name} is no number that makes sense")
         return default
 
     def numbers(self, name: str, count: int) -> tuple[int, ...] | None:
@@ -47,12 +47,10 @@ class Section:
         value = self.values.get(name)
         if not value:
             return None
-        if (
-            isinstance(value, list)
-            and [is_whole(each, least=1) for each in value] == [True] * count
-        ):
+        whole = isinstance(value, list) and all(is_whole(each, least=1) for each in value)
+        if whole and len(value) == count:
             return tuple(int(each) for each in value)
-        self._say(f"{self._of(name)} is no list of {count} numbers that make sense")
+        self._pass_over(f"{name} of {self._name} is no list of {count} numbers that make sense")
         return None
 
     def word(self, name: str) -> str | None:
@@ -60,7 +58,7 @@ class Section:
         value = self.values.get(name)
         if not value or is_word(value):
             return value or None
-        self._say(f"{self._of(name)} is no word")
+        self._pass_over(f"{name} of {self._name} is no word")
         return None
 
     def words(self, name: str) -> tuple[str, ...]:
@@ -68,9 +66,9 @@ class Section:
         value = self.values.get(name)
         if not value:
             return ()
-        if isinstance(value, list) and all(is_word(each) for each in value):
+        if isinstance(value, list) and all(map(is_word, value)):
             return tuple(value)
-        self._say(f"{self._of(name)} is no list of words")
+        self._pass_over(f"{name} of {self._name} is no list of words")
         return ()
 
     def on(self, name: str, *, default: bool = False) -> bool:
@@ -78,7 +76,7 @@ class Section:
         value = self.values.get(name, default)
         if value is None or (isinstance(value, int) and value in {0, 1}):
             return bool(value)
-        self._say(f"{self._of(name)} is neither true nor false")
+        self._pass_over(f"{name} of {self._name} is neither true nor false")
         return default
 
     def section(self, name: str) -> "Section":
@@ -86,14 +84,7 @@ class Section:
         value = self.values.get(name)
         return Section({} if value is None else value, shown(name), self.unknown)
 
-    def sections(self) -> Iterator["Section"]:
-        """Give every object inside."""
-        return (self.section(name) for name in self.values)
-
-    def _of(self, name: str) -> str:
-        return f"{name} of {self._name}"
-
-    def _say(self, what: str) -> None:
+    def _pass_over(self, what: str) -> None:
         sentence = f"{what}: it was passed over."
         if sentence not in self.unknown:
             self.unknown.append(sentence)
@@ -165,8 +156,10 @@ def group_of(name: str, dimensions: int, layers: tuple[LayerShape, ...]) -> Grou
         if mark in name:
             return group
     layer = _LAYER.search(name)
-    if layer and _SHARED.search(name) and _shares(int(layer.group(1)), layers):
-        return "shared_kv"
+    if layer and _SHARED.search(name):
+        index = int(layer[1])
+        if index < len(layers) and layers[index].shares_kv:
+            return "shared_kv"
     small = dimensions < 2 or any(mark in name for mark in _SMALL)
     return "other" if small else "linear"
 
@@ -199,10 +192,6 @@ def sum_up(
     )
 
 
-def _shares(index: int, layers: tuple[LayerShape, ...]) -> bool:
-    return index < len(layers) and layers[index].shares_kv
-
-
 _WINDOWED_BY_DEFAULT: Final = frozenset({"mistral", "phi3", "starcoder2"})
 """Model types whose `sliding_window`, when set, holds for every layer."""
 _PATTERN_OF_GEMMA: Final = 6
@@ -231,10 +220,6 @@ class ModelConfig:
         self.text = Section({**self.whole.values, **inner.values}, "config.json", self.unknown)
         self.model_type = self.text.word("model_type") or self.whole.word("model_type")
 
-    def number(self, *names: str, most: int = MOST) -> int:
-        """Give the first of several names that holds a number, 0 for none."""
-        return self.text.number(*names, most=most)
-
     @property
     def is_gemma(self) -> bool:
         """Gemma 3 and 4 leave out what is their default."""
@@ -248,22 +233,22 @@ class ModelConfig:
     @property
     def depth(self) -> int:
         """How many decoder layers there are."""
-        return self.number("num_hidden_layers", "n_layer", "num_layers", most=_MOST_LAYERS)
+        return self.text.number("num_hidden_layers", "n_layer", "num_layers", most=_MOST_LAYERS)
 
     @property
     def heads(self) -> int:
         """How many query heads there are."""
-        return self.number("num_attention_heads", "n_head")
+        return self.text.number("num_attention_heads", "n_head")
 
     @property
     def hidden(self) -> int:
         """How wide a token is."""
-        return self.number("hidden_size", "n_embd", "d_model")
+        return self.text.number("hidden_size", "n_embd", "d_model")
 
     @property
     def head_size(self) -> int:
         """Of a layer that does not say otherwise."""
-        return self.number("head_dim") or (self.hidden // self.heads if self.heads else 0)
+        return self.text.number("head_dim") or (self.hidden // self.heads if self.heads else 0)
 
     @property
     def tied(self) -> bool:
@@ -291,22 +276,23 @@ class ModelConfig:
     @property
     def first_sharing(self) -> int:
         """The first layer that reads an earlier one's cache."""
-        return self.depth - self.number("num_kv_shared_layers")
+        return self.depth - self.text.number("num_kv_shared_layers")
 
     def layers(self) -> tuple[LayerShape, ...]:
         """Give every layer, or none and say why in `unknown`."""
-        missing = [
-            name
-            for name, value in (
-                ("num_hidden_layers", self.depth),
-                ("num_attention_heads", self.heads),
-                ("head_dim or hidden_size", self.head_size),
-            )
-            if not value
+        needed = {
+            "num_hidden_layers": self.depth,
+            "num_attention_heads": self.heads,
+            "head_dim or hidden_size": self.head_size,
+        }
+        self.unknown += [
+            f"config.json does not give {name}." for name in needed if not needed[name]
         ]
-        self.unknown += [f"config.json does not give {name}." for name in missing]
-        self.unknown += [f"{why}, which is not planned." for why in self._exotic()]
-        if missing or self.unknown:
+        exotic = [why for name, why in _NOT_PLANNED.items() if self.text.values.get(name)]
+        kinds = dict.fromkeys(self.text.words("layer_types"))
+        exotic += [f"It has layers of type {name}" for name in kinds if name not in _NAMES]
+        self.unknown += [f"{why}, which is not planned." for why in exotic]
+        if self.unknown:
             return ()
         layers = tuple(self._layers())
         if any(layer.attention == "sliding" and not layer.window for layer in layers):
@@ -315,19 +301,13 @@ class ModelConfig:
             self.unknown.append(f"layer_types names {len(layers)} of {self.depth} layers.")
         return () if self.unknown else layers
 
-    def _exotic(self) -> Iterator[str]:
-        yield from (why for name, why in _NOT_PLANNED.items() if self.text.values.get(name))
-        for name in dict.fromkeys(self.text.words("layer_types")):
-            if name not in _NAMES:
-                yield f"It has layers of type {name}"
-
     def _layers(self) -> Iterator[LayerShape]:
-        heads = self.number("num_key_value_heads", "num_kv_heads") or self.heads
+        heads = self.text.number("num_key_value_heads", "num_kv_heads") or self.heads
         for index, full in enumerate(self._is_full()):
             own_heads, own_size = self._overrides(index, full=full)
             yield LayerShape(
                 attention="full" if full else "sliding",
-                window=None if full else self.number("sliding_window"),
+                window=None if full else self.text.number("sliding_window"),
                 kv_heads=own_heads or heads,
                 head_size=own_size or self.head_size,
                 shares_kv=0 < self.first_sharing <= index,
@@ -336,13 +316,13 @@ class ModelConfig:
     def _is_full(self) -> list[bool]:
         if names := self.text.words("layer_types"):
             return [_NAMES[name] == "full" for name in names[: self.depth]]
-        window = self.number("sliding_window")
-        pattern = self.number("sliding_window_pattern", "_sliding_window_pattern")
+        window = self.text.number("sliding_window")
+        pattern = self.text.number("sliding_window_pattern", "_sliding_window_pattern")
         if window and (pattern or self.is_gemma):
             every = pattern or _PATTERN_OF_GEMMA
             return [(index + 1) % every == 0 for index in range(self.depth)]
         if self.text.on("use_sliding_window"):
-            full = self.number("max_window_layers")
+            full = self.text.number("max_window_layers")
             return [index < full for index in range(self.depth)]
         return [not (window and self.model_type in _WINDOWED_BY_DEFAULT)] * self.depth
 
@@ -357,23 +337,9 @@ class ModelConfig:
         k_eq_v = self.text.on("attention_k_eq_v")
         given = "global_head_dim" in self.text.values
         return (
-            self.number("num_global_key_value_heads") if k_eq_v else 0,
-            self.number("global_head_dim") if given else _GEMMA4_FULL_HEAD,
+            self.text.number("num_global_key_value_heads") if k_eq_v else 0,
+            self.text.number("global_head_dim") if given else _GEMMA4_FULL_HEAD,
         )
-
-
-_LINEARS_PER_LAYER: Final = {"vision": 7, "audio": 10}
-_CLIP_BOUNDS: Final = 4
-"""Least and largest input and output of each clipped linear layer."""
-
-
-class _Reader:
-    def __init__(self, config: Section, defaults: dict[str, int]) -> None:
-        self._config = config
-        self._defaults = defaults
-
-    def __getitem__(self, name: str) -> int:
-        return self._config.number(name, default=self._defaults[name], least=1)
 
 
 class Tensor(NamedTuple):
@@ -389,123 +355,110 @@ class Tensor(NamedTuple):
 
 
 def tower_tensors(config: ModelConfig) -> Iterator[Tensor]:
-    """Give the towers' tensors; a tower of unknown build goes to the config's `unknown`."""
+    """Give each tower as one tensor; a tower of unknown build goes to the config's `unknown`."""
     for kind in ("vision", "audio"):
         tower = config.whole.section(f"{kind}_config")
         if not tower:
             continue
-        model_type = tower.word("model_type")
-        build = _BUILDS.get(model_type or "")
-        if build is None:
-            config.unknown.append(
-                f"The parameters of a {kind} tower of type {model_type} are not known."
-            )
-        else:
-            yield from build(tower, config.hidden)
+        model_type = tower.word("model_type") or ""
+        if model_type not in _BUILDS:
+            said = model_type or None
+            config.unknown.append(f"The parameters of a {kind} tower of type {said} are not known.")
+            continue
+        usual, parameters = _BUILDS[model_type]
+        sizes = {name: tower.number(name, default=size, least=1) for name, size in usual.items()}
+        yield Tensor(f"model.{kind}_tower", (parameters(tower, sizes, config.hidden),))
 
 
-def _gemma4_vision(tower: Section, hidden: int) -> Iterator[Tensor]:
-    read = _Reader(tower, _GEMMA4_VISION)
-    wide, inner = read["hidden_size"], read["intermediate_size"]
-    inside = read["num_attention_heads"] * read["head_dim"]
-    per_layer = 4 * wide * inside + 3 * wide * inner + 4 * wide + 2 * read["head_dim"]
-    depth = read["num_hidden_layers"]
-    yield Tensor("model.vision_tower.encoder", (depth, per_layer))
-    yield Tensor("model.vision_tower.patch_embedder.input_proj", (wide, 3, read["patch_size"] ** 2))
-    yield Tensor(
-        "model.vision_tower.patch_embedder.position_embedding_table",
-        (2, read["position_embedding_size"], wide),
-    )
-    if tower.on("standardize"):
-        yield Tensor("model.vision_tower.std", (2, wide))
-    if tower.on("use_clipped_linears"):
-        bounds = (depth, _LINEARS_PER_LAYER["vision"], _CLIP_BOUNDS)
-        yield Tensor("model.vision_tower.encoder.clip", bounds)
-    yield Tensor("model.embed_vision.embedding_projection.weight", (hidden, wide))
+_CLIP_BOUNDS: Final = 4
+"""Least and largest input and output of each clipped linear layer."""
+Sizes = Mapping[str, int]
 
 
-def _gemma4_audio(tower: Section, hidden: int) -> Iterator[Tensor]:
-    read = _Reader(tower, _GEMMA4_AUDIO)
-    wide, depth, out = read["hidden_size"], read["num_hidden_layers"], read["output_proj_dims"]
+def _gemma4_vision(tower: Section, size: Sizes, hidden: int) -> int:
+    wide, depth, head = size["hidden_size"], size["num_hidden_layers"], size["head_dim"]
+    attention = 4 * wide * size["num_attention_heads"] * head
+    each = attention + 3 * wide * size["intermediate_size"] + 4 * wide + 2 * head
+    each += 7 * _CLIP_BOUNDS if tower.on("use_clipped_linears") else 0
+    patches = wide * 3 * size["patch_size"] ** 2 + 2 * size["position_embedding_size"] * wide
+    standardized = 2 * wide if tower.on("standardize") else 0
+    return depth * each + patches + standardized + hidden * wide
+
+
+def _gemma4_audio(tower: Section, size: Sizes, hidden: int) -> int:
+    wide, depth, out = size["hidden_size"], size["num_hidden_layers"], size["output_proj_dims"]
     feed_forward = 2 * (2 * 4 * wide * wide + 2 * wide)
-    attention = 5 * wide * wide + wide // read["num_attention_heads"]
-    convolution = 3 * wide * wide + wide * read["conv_kernel_size"] + 2 * wide
-    per_layer = feed_forward + attention + convolution + 3 * wide
+    attention = 5 * wide * wide + wide // size["num_attention_heads"]
+    convolution = 3 * wide * wide + wide * size["conv_kernel_size"] + 2 * wide
+    each = feed_forward + attention + convolution + 3 * wide
     first, second = tower.numbers("subsampling_conv_channels", 2) or (128, 32)
     subsampling = first * 9 + first + second * first * 9 + second + wide * wide
-    yield Tensor("model.audio_tower.layers", (depth, per_layer))
-    yield Tensor("model.audio_tower.subsample_conv_projection", (subsampling,))
-    yield Tensor("model.audio_tower.output_proj", (out, wide + 1))
-    if tower.on("use_clipped_linears", default=True):
-        bounds = (depth, _LINEARS_PER_LAYER["audio"], _CLIP_BOUNDS)
-        yield Tensor("model.audio_tower.clip", bounds)
-    yield Tensor("model.embed_audio.embedding_projection.weight", (hidden, out))
+    each += 10 * _CLIP_BOUNDS if tower.on("use_clipped_linears", default=True) else 0
+    return depth * each + subsampling + out * (wide + 1) + hidden * out
 
 
-def _unified_vision(tower: Section, hidden: int) -> Iterator[Tensor]:
-    read = _Reader(tower, _UNIFIED_VISION)
-    wide = read["mm_embed_dim"]
-    patch = 3 * (read["patch_size"] * read["pooling_kernel_size"]) ** 2
-    yield Tensor("model.embed_vision.pos_embedding", (read["mm_posemb_size"], 2, wide))
-    yield Tensor("model.embed_vision.patch_dense.weight", (wide, patch))
-    yield Tensor("model.embed_vision.norms_and_biases", (2 * patch + 5 * wide,))
-    yield Tensor("model.embed_vision.embedding_projection.weight", (hidden, wide))
+def _unified_vision(_: Section, size: Sizes, hidden: int) -> int:
+    wide, patch = size["mm_embed_dim"], 3 * (size["patch_size"] * size["pooling_kernel_size"]) ** 2
+    positions, norms = size["mm_posemb_size"] * 2 * wide, 2 * patch + 5 * wide
+    return positions + wide * patch + norms + hidden * wide
 
 
-def _unified_audio(tower: Section, hidden: int) -> Iterator[Tensor]:
-    size = _Reader(tower, {"audio_embed_dim": 640})["audio_embed_dim"]
-    yield Tensor("model.embed_audio.embedding_projection.weight", (hidden, size))
+def _unified_audio(_: Section, size: Sizes, hidden: int) -> int:
+    return hidden * size["audio_embed_dim"]
 
 
-def _siglip(tower: Section, hidden: int) -> Iterator[Tensor]:
-    read = _Reader(tower, _SIGLIP)
-    wide, inner, patch = read["hidden_size"], read["intermediate_size"], read["patch_size"]
-    attention = 4 * (wide * wide + wide)
-    per_layer = attention + 2 * wide * inner + inner + wide + 4 * wide
-    yield Tensor("vision_tower.encoder", (read["num_hidden_layers"], per_layer))
-    yield Tensor("vision_tower.patch_embedding", (wide, 3 * patch * patch + 1))
-    yield Tensor("vision_tower.position_embedding", ((read["image_size"] // patch) ** 2, wide))
-    yield Tensor("vision_tower.post_layernorm", (2, wide))
-    yield Tensor("multi_modal_projector.mm_input_projection_weight", (wide, hidden))
-    yield Tensor("multi_modal_projector.mm_soft_emb_norm.weight", (wide,))
+def _siglip(_: Section, size: Sizes, hidden: int) -> int:
+    wide, inner, patch = size["hidden_size"], size["intermediate_size"], size["patch_size"]
+    each = 4 * (wide * wide + wide) + 2 * wide * inner + inner + wide + 4 * wide
+    patches = wide * (3 * patch * patch + 1) + (size["image_size"] // patch) ** 2 * wide
+    return size["num_hidden_layers"] * each + patches + 2 * wide + wide * hidden + wide
 
 
-_BUILDS: Final = {
-    "gemma4_vision": _gemma4_vision,
-    "gemma4_audio": _gemma4_audio,
-    "gemma4_unified_vision": _unified_vision,
-    "gemma4_unified_audio": _unified_audio,
-    "siglip_vision_model": _siglip,
+_BUILDS: Final[Mapping[str, tuple[Sizes, Callable[[Section, Sizes, int], int]]]] = {
+    "gemma4_vision": (
+        {
+            "hidden_size": 768,
+            "intermediate_size": 3072,
+            "num_hidden_layers": 16,
+            "num_attention_heads": 12,
+            "head_dim": 64,
+            "patch_size": 16,
+            "position_embedding_size": 10240,
+        },
+        _gemma4_vision,
+    ),
+    "gemma4_audio": (
+        {
+            "hidden_size": 1024,
+            "num_hidden_layers": 12,
+            "num_attention_heads": 8,
+            "conv_kernel_size": 5,
+            "output_proj_dims": 1536,
+        },
+        _gemma4_audio,
+    ),
+    "gemma4_unified_vision": (
+        {
+            "mm_embed_dim": 3840,
+            "patch_size": 16,
+            "pooling_kernel_size": 3,
+            "mm_posemb_size": 1120,
+        },
+        _unified_vision,
+    ),
+    "gemma4_unified_audio": ({"audio_embed_dim": 640}, _unified_audio),
+    "siglip_vision_model": (
+        {
+            "hidden_size": 1152,
+            "intermediate_size": 4304,
+            "num_hidden_layers": 27,
+            "patch_size": 14,
+            "image_size": 896,
+        },
+        _siglip,
+    ),
 }
-_GEMMA4_VISION: Final = {
-    "hidden_size": 768,
-    "intermediate_size": 3072,
-    "num_hidden_layers": 16,
-    "num_attention_heads": 12,
-    "head_dim": 64,
-    "patch_size": 16,
-    "position_embedding_size": 10240,
-}
-_GEMMA4_AUDIO: Final = {
-    "hidden_size": 1024,
-    "num_hidden_layers": 12,
-    "num_attention_heads": 8,
-    "conv_kernel_size": 5,
-    "output_proj_dims": 1536,
-}
-_UNIFIED_VISION: Final = {
-    "mm_embed_dim": 3840,
-    "patch_size": 16,
-    "pooling_kernel_size": 3,
-    "mm_posemb_size": 1120,
-}
-_SIGLIP: Final = {
-    "hidden_size": 1152,
-    "intermediate_size": 4304,
-    "num_hidden_layers": 27,
-    "patch_size": 14,
-    "image_size": 896,
-}
+"""By type of tower: what it is built with unless it says otherwise, and its parameters."""
 
 
 GATED: Final = frozenset(
@@ -514,97 +467,97 @@ GATED: Final = frozenset(
     | {"gemma3", "gemma3_text", "gemma4", "gemma4_text", "gemma4_unified", "gemma4_unified_text"}
 )
 """Model types whose layers are known: grouped-query attention and a gated MLP or experts."""
-
-
 _QKV_BIAS: Final = frozenset({"qwen2", "qwen2_moe"})
+_NORMS: Final = ("input_layernorm", "post_attention_layernorm")
+_GEMMA_NORMS: Final = ("pre_feedforward_layernorm", "post_feedforward_layernorm")
+_EXPERT_NORMS: Final = tuple(
+    f"{where}_layernorm_{number}"
+    for where, number in (("post_feedforward", 1), ("post_feedforward", 2), ("pre_feedforward", 2))
+)
 
 
 def decoder_tensors(config: ModelConfig, layers: tuple[LayerShape, ...]) -> Iterator[Tensor]:
     """Give every tensor but the towers'."""
-    hidden, vocab = config.hidden, config.number("vocab_size")
+    hidden, vocab = config.hidden, config.text.number("vocab_size")
     yield Tensor("model.embed_tokens.weight", (vocab, hidden))
     if not config.tied or "lm_head" in config.whole.words("stored_again"):
         yield Tensor("lm_head.weight", (vocab, hidden))
     yield Tensor("model.norm.weight", (hidden,))
-    yield from _per_layer_embedding(config)
+    per_layer = config.text.number("hidden_size_per_layer_input") if config.is_gemma4 else 0
+    if per_layer:
+        rows, wide = config.text.number("vocab_size_per_layer_input", "vocab_size"), config.depth
+        yield Tensor("model.embed_tokens_per_layer.weight", (rows, wide * per_layer))
+        yield Tensor("model.per_layer_model_projection.weight", (wide * per_layer, hidden))
+        yield Tensor("model.per_layer_projection_norm.weight", (per_layer,))
+        for index in range(config.depth):
+            prefix = f"model.layers.{index}"
+            yield Tensor(f"{prefix}.per_layer_input_gate.weight", (per_layer, hidden))
+            yield Tensor(f"{prefix}.per_layer_projection.weight", (hidden, per_layer))
+            yield Tensor(f"{prefix}.post_per_layer_input_norm.weight", (hidden,))
     for index, layer in enumerate(layers):
-        prefix = f"model.layers.{index}"
-        yield from _attention(config, layer, f"{prefix}.self_attn")
-        yield from _norms(config, prefix)
-        yield from _mlp(config, layer, prefix)
-        yield from _experts(config, prefix)
+        shapes = _attention(config, layer) | _norms(config) | _mlp(config, layer) | _experts(config)
+        for name, shape in shapes.items():
+            yield Tensor(f"model.layers.{index}.{name}", shape)
 
 
-def _per_layer_embedding(config: ModelConfig) -> Iterator[Tensor]:
-    size, hidden = config.number("hidden_size_per_layer_input"), config.hidden
-    if not (config.is_gemma4 and size):
-        return
-    vocab = config.number("vocab_size_per_layer_input", "vocab_size")
-    yield Tensor("model.embed_tokens_per_layer.weight", (vocab, config.depth * size))
-    yield Tensor("model.per_layer_model_projection.weight", (config.depth * size, hidden))
-    yield Tensor("model.per_layer_projection_norm.weight", (size,))
-    for index in range(config.depth):
-        prefix = f"model.layers.{index}"
-        yield Tensor(f"{prefix}.per_layer_input_gate.weight", (size, hidden))
-        yield Tensor(f"{prefix}.per_layer_projection.weight", (hidden, size))
-        yield Tensor(f"{prefix}.post_per_layer_input_norm.weight", (hidden,))
+Shapes = dict[str, tuple[int, ...]]
+"""By name within a layer."""
 
 
-def _attention(config: ModelConfig, layer: LayerShape, prefix: str) -> Iterator[Tensor]:
+def _attention(config: ModelConfig, layer: LayerShape) -> Shapes:
     query, hidden = config.heads * layer.head_size, config.hidden
     cached = layer.kv_heads * layer.head_size
     k_eq_v = config.text.on("attention_k_eq_v") and layer.attention == "full"
-    yield Tensor(f"{prefix}.q_proj.weight", (query, hidden))
-    yield Tensor(f"{prefix}.k_proj.weight", (cached, hidden))
+    shapes: Shapes = {
+        "q_proj.weight": (query, hidden),
+        "k_proj.weight": (cached, hidden),
+        "o_proj.weight": (hidden, query),
+    }
     if not k_eq_v:
-        yield Tensor(f"{prefix}.v_proj.weight", (cached, hidden))
-    yield Tensor(f"{prefix}.o_proj.weight", (hidden, query))
+        shapes["v_proj.weight"] = (cached, hidden)
     if config.is_gemma or (config.model_type or "").startswith("qwen3"):
-        yield Tensor(f"{prefix}.q_norm.weight", (layer.head_size,))
-        yield Tensor(f"{prefix}.k_norm.weight", (layer.head_size,))
-    if config.model_type in _QKV_BIAS or config.text.on("attention_bias"):
-        yield Tensor(f"{prefix}.q_proj.bias", (query,))
-        yield Tensor(f"{prefix}.k_proj.bias", (cached,))
-        yield Tensor(f"{prefix}.v_proj.bias", (cached,))
-    if config.model_type not in _QKV_BIAS and config.text.on("attention_bias"):
-        yield Tensor(f"{prefix}.o_proj.bias", (hidden,))
+        shapes |= {"q_norm.weight": (layer.head_size,), "k_norm.weight": (layer.head_size,)}
+    biased = config.text.on("attention_bias")
+    if biased or config.model_type in _QKV_BIAS:
+        shapes |= {"q_proj.bias": (query,), "k_proj.bias": (cached,), "v_proj.bias": (cached,)}
+    if biased and config.model_type not in _QKV_BIAS:
+        shapes["o_proj.bias"] = (hidden,)
+    return {f"self_attn.{name}": shape for name, shape in shapes.items()}
 
 
-def _norms(config: ModelConfig, prefix: str) -> Iterator[Tensor]:
-    names = ["input_layernorm", "post_attention_layernorm"]
-    if config.is_gemma:
-        names += ["pre_feedforward_layernorm", "post_feedforward_layernorm"]
-    if config.is_gemma4 and config.number("num_experts"):
-        names += [f"{side}_feedforward_layernorm_{n}" for side, n in _EXPERT_NORMS]
-    yield from (Tensor(f"{prefix}.{name}.weight", (config.hidden,)) for name in names)
-    if config.is_gemma4:
-        yield Tensor(f"{prefix}.layer_scalar", (1,))
+def _norms(config: ModelConfig) -> Shapes:
+    names = [*_NORMS, *(_GEMMA_NORMS if config.is_gemma else ())]
+    if config.is_gemma4 and config.text.number("num_experts"):
+        names += _EXPERT_NORMS
+    scalar: Shapes = {"layer_scalar": (1,)} if config.is_gemma4 else {}
+    return {f"{name}.weight": (config.hidden,) for name in names} | scalar
 
 
-_EXPERT_NORMS: Final = (("post", 1), ("post", 2), ("pre", 2))
-
-
-def _mlp(config: ModelConfig, layer: LayerShape, prefix: str) -> Iterator[Tensor]:
-    if config.number("num_experts", "num_local_experts") and not config.is_gemma4:
-        return
+def _mlp(config: ModelConfig, layer: LayerShape) -> Shapes:
+    if config.text.number("num_experts", "num_local_experts") and not config.is_gemma4:
+        return {}
     wide = config.text.on("use_double_wide_mlp") and layer.shares_kv
-    inner = config.number("intermediate_size") * (2 if wide else 1)
-    yield Tensor(f"{prefix}.mlp.gate_proj.weight", (inner, config.hidden))
-    yield Tensor(f"{prefix}.mlp.up_proj.weight", (inner, config.hidden))
-    yield Tensor(f"{prefix}.mlp.down_proj.weight", (config.hidden, inner))
+    inner = config.text.number("intermediate_size") * (2 if wide else 1)
+    return {
+        "mlp.gate_proj.weight": (inner, config.hidden),
+        "mlp.up_proj.weight": (inner, config.hidden),
+        "mlp.down_proj.weight": (config.hidden, inner),
+    }
 
 
-def _experts(config: ModelConfig, prefix: str) -> Iterator[Tensor]:
-    count, hidden = config.number("num_experts", "num_local_experts"), config.hidden
+def _experts(config: ModelConfig) -> Shapes:
+    count, hidden = config.text.number("num_experts", "num_local_experts"), config.hidden
     if not count:
-        return
-    inner = config.number("moe_intermediate_size", "intermediate_size")
-    yield Tensor(f"{prefix}.router.proj.weight", (count, hidden))
+        return {}
+    inner = config.text.number("moe_intermediate_size", "intermediate_size")
+    shapes: Shapes = {
+        "router.proj.weight": (count, hidden),
+        "experts.gate_up_proj": (count, 2 * inner, hidden),
+        "experts.down_proj": (count, hidden, inner),
+    }
     if config.is_gemma4:
-        yield Tensor(f"{prefix}.router.scale", (hidden,))
-        yield Tensor(f"{prefix}.router.per_expert_scale", (count,))
-    yield Tensor(f"{prefix}.experts.gate_up_proj", (count, 2 * inner, hidden))
-    yield Tensor(f"{prefix}.experts.down_proj", (count, hidden, inner))
-    if shared := config.number("shared_expert_intermediate_size"):
-        yield Tensor(f"{prefix}.mlp.shared_expert.gate_up_proj", (2 * shared, hidden))
-        yield Tensor(f"{prefix}.mlp.shared_expert.down_proj", (hidden, shared))
+        shapes |= {"router.scale": (hidden,), "router.per_expert_scale": (count,)}
+    if shared := config.text.number("shared_expert_intermediate_size"):
+        shapes["mlp.shared_expert.gate_up_proj"] = (2 * shared, hidden)
+        shapes["mlp.shared_expert.down_proj"] = (hidden, shared)
+    return shapes

@@ -17,11 +17,11 @@ from core.environment import ROOT
 from core.processes import run
 from core.records import MemoryPlan, ModelShape
 from planner import catalog
-from planner.advise import Goal, advise
+from planner.advise import Goal, considering
 from planner.flags import Flags
 from planner.memory import plan_memory
 from planner.model import catalog_shape, read_model, shape_of
-from planner.places import accelerator
+from planner.places import accelerator, places
 
 _PLAN_MS: Final = 5.0
 _ADVISE_MS: Final = 100.0
@@ -183,7 +183,13 @@ def main() -> None:
         _PLAN_MS,
     )
     goal = Goal(model="26b qat", max_model_len=8192, users=4)
-    told("advice over every place", milliseconds(lambda: advise(goal)), _ADVISE_MS)
+
+    def everywhere() -> None:
+        look = considering(goal)
+        for where in places().values():
+            look(read_model("26b qat"), where)
+
+    told("advice over every place", milliseconds(everywhere), _ADVISE_MS)
     told_rows("open")
     told_rows("held")
     told("import of memory and models", anyio.run(import_milliseconds), _IMPORT_MS)

@@ -65,7 +65,6 @@ from core.records import (
 )
 from logs.read import Line
 from planner.flags import Flags
-from planner.layouts import free_gib
 from planner.memory import GIB
 from planner.model import read_model
 from planner.places import Accelerator
@@ -305,7 +304,7 @@ class LocalBackend:
                 port=port,
                 socket=socket,
                 created_at=created_at,
-                free_gib=free_gib(here.accelerator) if here and cache else None,
+                free_gib=here.accelerator.free_gib if here and cache else None,
                 kv_cache_memory_bytes=cache,
             )
         )

@@ -8,8 +8,8 @@ from typing import Any, Final, Literal
 
 from core.errors import OpsError
 from core.records import KvPlan, MemoryPlan, ModelShape
-from planner.flags import Flags, resolve
-from planner.memory import plan_memory, resident
+from planner.flags import Flags
+from planner.memory import Case, plan_memory, resident
 from planner.places import Accelerator, accelerator
 from simulators.engine.flags import BootError, Knobs, flag_names
 from simulators.engine.model import GIB, load_model, stand_in
@@ -127,8 +127,7 @@ class Room:
         visible, peak = self.accelerator.memory_gib, self.plan.load_peak_gib
         if visible is None or peak <= self._free_gib:
             return
-        known = resolve(self.shape, self.accelerator, self.flags)
-        passing = resident(self.shape, self.accelerator, self.flags, known).transient
+        passing = resident(Case.of(self.shape, self.accelerator, self.flags)).transient
         piece = passing.gib.expected if passing else 0.0
         held = peak - piece
         free = self._free_gib - held

@@ -3,8 +3,10 @@
 from typing import Any
 
 from core.records import ModelShape
+from planner.advise import Goal, Offer, Refusal, candidates, considering, served
 from planner.catalog import find
 from planner.model import catalog_shape, shape_of
+from planner.places import place, places
 
 
 def catalogued(name: str) -> ModelShape:
@@ -18,6 +20,25 @@ def with_quantization(name: str, quantization: dict[str, Any]) -> ModelShape:
     entry = find(name)
     assert entry
     return shape_of(name, {**entry.config, "quantization_config": quantization})
+
+
+def advised(goal: Goal, *where: str, backends: tuple[str, ...] = ()) -> dict[str, Offer | Refusal]:
+    """By place what the planner says of a goal, of its first model; no place is every one."""
+    look, model = considering(goal, backends=backends), candidates(goal)[0]
+    sites = [place(name) for name in where] or places().values()
+    return {site.name: served(model, site, look(model, site)) for site in sites}
+
+
+def offer(goal: Goal, where: str, **more: Any) -> Offer:
+    found = advised(goal, where, **more)[where]
+    assert isinstance(found, Offer), found.reason
+    return found
+
+
+def refusal(goal: Goal, where: str) -> Refusal:
+    found = advised(goal, where)[where]
+    assert isinstance(found, Refusal), found.reason
+    return found
 
 
 FP8_BLOCK = {"quant_method": "fp8", "weight_block_size": [128, 128]}

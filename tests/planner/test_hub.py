@@ -80,14 +80,14 @@ def test_a_gated_model_says_what_to_do(served: tuple[Hub, str]) -> None:
     assert "hf_wrong" not in f"{refused.value.summary} {refused.value.cause}"
 
 
-def test_fit_plans_a_model_of_the_hub(
+def test_the_command_plans_a_model_of_the_hub(
     served: tuple[Hub, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """`--from-hub` reads its headers with the token of the settings; no weights are downloaded."""
     hub, url = served
     monkeypatch.setenv("HF_TOKEN", KEY)
-    monkeypatch.setattr("planner.commandline.read_hub_model", partial(read_hub_model, endpoint=url))
-    words = ["fit", "a/b", "--from-hub", "--accelerator", "l4", "--max-model-len", "64", "--json"]
+    monkeypatch.setattr("planner.__main__.read_hub_model", partial(read_hub_model, endpoint=url))
+    words = ["a/b", "--from-hub", "--accelerator", "l4", "--max-model-len", "64", "--json"]
     assert main(words) in {0, 1}
     assert json.loads(capsys.readouterr().out)["weights_gib"] >= 0
     assert {name for name, _ in hub.asked} >= {"config.json"}

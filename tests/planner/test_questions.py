@@ -2,29 +2,16 @@
 
 import pytest
 
-from planner.advise import Advice, Goal, Offer, Refusal, advise
+from planner.advise import Goal, Offer
 from planner.compare import Comparison, Row, compare
 from planner.flags import Flags
 from planner.kv import kv_precisions
 from planner.memory import plan_memory
 from planner.places import accelerator, place
 from planner.speed import decode
-from tests.planner.shapes import catalogued
+from tests.planner.shapes import advised, catalogued, offer, refusal
 
-L4 = ("cloud-run-l4",)
-
-
-def only(advice: Advice) -> Refusal:
-    (refusal,) = advice.refused
-    return refusal
-
-
-def refused_at(advice: Advice, where: str) -> str:
-    return next(each.reason for each in advice.refused if each.place == where)
-
-
-def first(advice: Advice) -> Offer:
-    return advice.offers[0]
+L4 = "cloud-run-l4"
 
 
 def rows(found: Comparison) -> dict[str, Row]:
@@ -32,21 +19,19 @@ def rows(found: Comparison) -> dict[str, Row]:
 
 
 def test_will_a_standard_gemma4_26ab_fit_on_the_l4_cloud_run_gpu_with_24_gb_memory() -> None:
-    """No: 48 GiB of weights, a card that shows 22; its QAT one is not on the Hub, 12B's is."""
-    advice = advise(Goal(model="26b", places=L4))
-    refusal = only(advice)
-    assert refusal.why == "memory"
-    assert refusal.weights_gib == pytest.approx(48.5, rel=0.01)
-    assert refusal.visible_gib == 21.96
-    assert advice.instead[0].model == "google/gemma-4-12B-it-qat-w4a16-ct"
-    assert {offer.place for offer in advice.elsewhere} >= {"cloud-run-rtx-pro-6000", "h100"}
+    """No: 48 GiB of weights, a card that shows 22."""
+    found = refusal(Goal(model="26b"), L4)
+    assert found.why == "memory"
+    assert found.weights_gib == pytest.approx(48.5, rel=0.01)
+    assert found.visible_gib == 21.96
+    assert offer(Goal(model="26b"), "cloud-run-rtx-pro-6000")
 
 
 def test_summary_qat_26ab_model_deployment_options() -> None:
     """It fits an L4 with 32 GiB of host, and everything larger, each with flags, boot and price."""
-    advice = advise(Goal(model="26b qat", max_model_len=16_384))
-    offers = {offer.place: offer for offer in advice.offers}
-    l4 = offers["cloud-run-l4"]
+    advice = advised(Goal(model="26b qat", max_model_len=16_384))
+    offers = {name: one for name, one in advice.items() if isinstance(one, Offer)}
+    l4 = offers[L4]
     assert l4.size
     assert (l4.size.vcpu, l4.size.ram_gib) == (8, 32)
     assert l4.memory.weights_gib == pytest.approx(16.44, rel=0.05)
@@ -54,29 +39,36 @@ def test_summary_qat_26ab_model_deployment_options() -> None:
     assert l4.price.usd_per_hour == pytest.approx(1.421, rel=0.005)
     assert "--max-model-len 16384" in l4.engine_line
     assert {"aca-a100", "cloud-run-rtx-pro-6000"} <= offers.keys()
-    assert "0.27.0" in refused_at(advice, "tpu-v6e-1")
+    assert "0.27.0" in advice["tpu-v6e-1"].reason
 
 
 def test_summary_qat_31b_model_deployment_options_on_nvidia_l4_cloud_run() -> None:
-    """No: it dies while loading. Offloading would load it, at a crawl. Others are named."""
-    advice = advise(Goal(model="31b qat", places=L4))
-    refusal = only(advice)
-    assert refusal.load_peak_gib == pytest.approx(22.1, abs=0.05)
-    assert "while loading" in refusal.reason
-    assert "2.62" in refusal.reason
-    assert refusal.offload
-    assert refusal.offload.roof_tokens_per_second < 5
-    assert {offer.place for offer in advice.elsewhere} & {"aca-a100", "h100"}
-    assert advice.instead[0].model == "google/gemma-4-12B-it-qat-w4a16-ct"
+    """No: it dies while loading. Offloading would load it, at a crawl."""
+    found = refusal(Goal(model="31b qat"), L4)
+    assert found.load_peak_gib == pytest.approx(22.1, abs=0.05)
+    assert "while loading" in found.reason
+    assert "2.62" in found.reason
+    assert found.offload
+    assert found.offload.roof_tokens_per_second < 5
+    assert offer(Goal(model="31b qat"), "aca-a100")
+
+
+def offered_gib(gigabytes: int) -> bool:
+    """Whether 31B QAT fits an L4 with so much of it in the host's memory."""
+    flags = {"max_model_len": 8192, "gpu_memory_utilization": 0.95, "max_num_seqs": 1}
+    given = Flags.model_validate({**flags, "cpu_offload_gb": gigabytes})
+    return plan_memory(catalogued("31b qat"), accelerator("l4"), given).fits
 
 
 def test_why_is_cpu_offloading_not_recommended() -> None:
     """PCIe against memory: 32 against 300 GB/s; 14 GiB offloaded were measured at 0.8-1.6."""
-    refusal = only(advise(Goal(model="31b qat", places=L4)))
-    assert refusal.offload
-    assert "32 GB/s against 300 GB/s" in refusal.offload.why_not
-    assert "9 times slower" in refusal.offload.why_not
-    assert refusal.offload.slower > 3
+    found = refusal(Goal(model="31b qat"), L4).offload
+    assert found
+    assert "32 GB/s against 300 GB/s" in found.why_not
+    assert "9 times slower" in found.why_not
+    assert found.slower > 3
+    assert offered_gib(found.cpu_offload_gb)
+    assert not offered_gib(found.cpu_offload_gb - 1)
     flags = Flags(cpu_offload_gb=14)
     band = decode(catalogued("31b qat"), accelerator("l4"), flags).tokens_per_second
     assert band.low <= 0.8
@@ -85,14 +77,13 @@ def test_why_is_cpu_offloading_not_recommended() -> None:
 
 def test_is_v6e_1_an_option() -> None:
     """For 31B QAT, with an image of 0.32; for 12B in bf16, with two users of 8k, not with four."""
-    goal = Goal(model="31b qat", places=("tpu-v6e-1",))
-    assert "no int4 weights, and this is 0.27.0" in only(advise(goal)).reason
-    newer = goal.model_copy(update={"vllm_version": "0.32.0"})
-    assert first(advise(newer)).memory.fits
-    refusal = only(advise(Goal(model="12b", users=4, places=("tpu-v6e-1",))))
-    assert [near.gives_up.split(":")[0] for near in refusal.nearest] == ["length", "users"]
-    assert "users: 2" in refusal.nearest[1].gives_up
-    assert refusal.nearest[0].buys.startswith("2.16 requests of 8,192 tokens at once become 4.")
+    goal = Goal(model="31b qat")
+    assert "no int4 weights, and this is 0.27.0" in refusal(goal, "tpu-v6e-1").reason
+    assert offer(goal.model_copy(update={"vllm_version": "0.32.0"}), "tpu-v6e-1").memory.fits
+    nearest = refusal(Goal(model="12b", users=4), "tpu-v6e-1").nearest
+    assert [near.gives_up.split(":")[0] for near in nearest] == ["length", "users"]
+    assert "users: 2" in nearest[1].gives_up
+    assert nearest[0].buys.startswith("2.16 requests of 8,192 tokens at once become 4.")
 
 
 def test_how_much_more_expensive_are_these_options() -> None:
@@ -108,7 +99,7 @@ def test_how_much_more_expensive_are_these_options() -> None:
 
 def test_is_26b_qat_better_than_12b_qat_on_l4_gpu_cloud_run() -> None:
     """Faster and cheaper by the token; slower to wake, from the same host."""
-    found = compare(["26b qat", "12b qat"], L4, Goal(max_model_len=16_384, users=2))
+    found = compare(["26b qat", "12b qat"], [L4], Goal(max_model_len=16_384, users=2))
     large, small = found.rows
     assert large.weights_gib
     assert small.weights_gib
@@ -128,7 +119,7 @@ def test_is_26b_qat_better_than_12b_qat_on_l4_gpu_cloud_run() -> None:
 def test_are_there_any_better_memory_layouts_or_is_this_the_best() -> None:
     """Three, each computed: the longest context, the most users, the shortest step."""
     found = {
-        layout: first(advise(Goal(model="26b qat", places=L4, layout=layout))).memory
+        layout: offer(Goal(model="26b qat", layout=layout), L4).memory
         for layout in ("speed", "concurrency", "context")
     }
     assert found["context"].max_model_len > 100_000
@@ -186,20 +177,18 @@ def test_what_are_the_a100_hardware_details() -> None:
 
 def test_is_the_startup_time_enough_for_the_health_check_timeout_on_cloud_run() -> None:
     """26B QAT boots in 13 minutes of the 30 that the probe allows."""
-    boot = first(advise(Goal(model="26b qat", places=L4))).boot
+    boot = offer(Goal(model="26b qat"), L4).boot
     assert boot.budget_seconds == 1800
     assert boot.within_budget == "yes"
 
 
 def test_cost_per_token_request_user_hour_and_month_at_a_duty_cycle() -> None:
-    """All of one load, with the sum they come from."""
-    goal = Goal(model="12b qat", places=L4, users=4, hours_per_month=73)
-    offer = first(advise(goal))
-    assert offer.cost
-    assert offer.cost.usd_per_active_user_hour == pytest.approx(1.4209 / 4, rel=0.01)
-    assert offer.price.usd_per_month == pytest.approx(1.4209 * 73, rel=0.01)
-    assert offer.cost.usd_per_1000_requests.low < offer.cost.usd_per_1000_requests.high
-    assert any("/h / 3600" in line for line in offer.cost.derivation)
+    """All of one load."""
+    found = offer(Goal(model="12b qat", users=4, hours_per_month=73), L4)
+    assert found.cost
+    assert found.cost.usd_per_active_user_hour == pytest.approx(1.4209 / 4, rel=0.01)
+    assert found.price.usd_per_month == pytest.approx(1.4209 * 73, rel=0.01)
+    assert found.cost.usd_per_1000_requests.low < found.cost.usd_per_1000_requests.high
 
 
 def test_can_the_l4_use_4_bit_quant_for_kv() -> None:
