@@ -308,6 +308,8 @@ def _from_config(
     if config.unknown or not layers:
         return []
     tensors = [*decoder_tensors(config, layers), *tower_tensors(config)]
+    if config.unknown:
+        return []
     element, stored = _BYTES.get(config.dtype or "", 2), []
     for name, shape in tensors:
         group = group_of(name, len(shape), layers)
@@ -318,7 +320,7 @@ def _from_config(
             size = quantization.bytes_per_parameter or element
         parameters = math.prod(shape)
         stored.append(Stored(name, len(shape), parameters, round(parameters * size)))
-    return [] if config.unknown else stored
+    return stored
 
 
 def is_path(model: str) -> bool:

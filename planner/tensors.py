@@ -483,8 +483,8 @@ def decoder_tensors(config: ModelConfig, layers: tuple[LayerShape, ...]) -> Iter
     if not config.tied or "lm_head" in config.whole.words("stored_again"):
         yield Tensor("lm_head.weight", (vocab, hidden))
     yield Tensor("model.norm.weight", (hidden,))
-    per_layer = config.text.number("hidden_size_per_layer_input") if config.is_gemma4 else 0
-    if per_layer:
+    per_layer = config.text.number("hidden_size_per_layer_input")
+    if per_layer and config.is_gemma4:
         rows, wide = config.text.number("vocab_size_per_layer_input", "vocab_size"), config.depth
         yield Tensor("model.embed_tokens_per_layer.weight", (rows, wide * per_layer))
         yield Tensor("model.per_layer_model_projection.weight", (wide * per_layer, hidden))
