@@ -3,7 +3,7 @@
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from fnmatch import fnmatch
 from typing import Any, Final
@@ -256,36 +256,24 @@ def quantiles(buckets: Mapping[float, float], total: float) -> Quantiles:
     count = int(bounds[-1][1])
     if not count:
         return Quantiles(count=0)
-    return Quantiles(
-        count=count,
-        mean=round(total / count, 6),
-        p50=_quantile(bounds, 0.50),
-        p50_at_most=_bound(bounds, 0.50),
-        p95=_quantile(bounds, 0.95),
-        p95_at_most=_bound(bounds, 0.95),
-        p99=_quantile(bounds, 0.99),
-        p99_at_most=_bound(bounds, 0.99),
-    )
+    found: dict[str, float | None] = {}
+    for percent in (50, 95, 99):
+        found[f"p{percent}"], found[f"p{percent}_at_most"] = _quantile(bounds, percent / 100)
+    return Quantiles(count=count, mean=round(total / count, 6), **found)
 
 
-def _quantile(bounds: Iterable[tuple[float, float]], q: float) -> float | None:
-    rows = list(bounds)
-    rank = q * rows[-1][1]
+def _quantile(bounds: Sequence[tuple[float, float]], q: float) -> tuple[float | None, float | None]:
+    """Return Prometheus' own estimate, and the bound of the bucket that it lies in."""
+    rank = q * bounds[-1][1]
     below, seen = 0.0, 0.0
-    for bound, cumulative in rows:
+    for bound, cumulative in bounds:
         if cumulative >= rank:
-            if math.isinf(bound) or not below:
-                return below or None
-            inside = (rank - seen) / (cumulative - seen) if cumulative > seen else 0.0
-            return round(below + (bound - below) * inside, 6)
+            break
         below, seen = bound, cumulative
-    return None
-
-
-def _bound(bounds: Iterable[tuple[float, float]], q: float) -> float | None:
-    rows = list(bounds)
-    bound = next(bound for bound, cumulative in rows if cumulative >= q * rows[-1][1])
-    return None if math.isinf(bound) else bound
+    if math.isinf(bound):
+        return below or None, None
+    inside = (rank - seen) / (cumulative - seen) if cumulative > seen else 0.0
+    return (round(below + (bound - below) * inside, 6) if below else None), bound
 
 
 def _sample(sample: Any) -> Sample:

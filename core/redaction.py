@@ -3,71 +3,56 @@
 import re
 import unicodedata
 from collections.abc import Iterable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 MASK: Final = "[redacted]"
-
-
-class _Shape(NamedTuple):
-    """What a kind of secret looks like."""
-
-    hints: tuple[str, ...]
-    """Lower-case words of which any text that holds one has at least one: a cheap first look."""
-    pattern: re.Pattern[str]
-    """Matches the secret alone; what must stand before it is looked at, not taken."""
-
-
-def _shape(hints: str, pattern: str, flags: int = 0) -> _Shape:
-    return _Shape(tuple(hints.split()), re.compile(pattern, re.VERBOSE | re.ASCII | flags))
 
 
 _REFERENCES: Final = r"""(?:none|null|true|false|undefined|empty|secretref:|projects/|keyvaultref:
     |[^\s'",&;]{0,200}:latest\b|["'\[(]*[<${*[(]|os\.|self\.|str(?:ing)?\b|optional\b)"""
 """What stands where a secret would, and is none: no value, a reference, a variable."""
 
-_SHAPES: Final = (
-    _shape("hf_", r"\bhf_[A-Za-z0-9]{16,}"),
-    _shape("api_org_", r"\bapi_org_[A-Za-z0-9]{16,}"),
-    # OpenAI-style keys, ours among them.
-    _shape("sk-", r"\bsk-[A-Za-z0-9_-]{16,}"),
-    _shape("ya29.", r"\bya29\.[A-Za-z0-9_.-]{16,}"),
-    _shape("aiza", r"\bAIza[A-Za-z0-9_-]{30,}"),
-    _shape("gocspx-", r"\bGOCSPX-[A-Za-z0-9_-]{16,}"),
+_KEY: Final = "[A-Za-z0-9%+/=_-]{16,}"
+"""Of a signed address, or a connection string."""
+_SHAPES: Final = {
+    "hf_": r"\bhf_[A-Za-z0-9]{16,}",
+    "api_org_": r"\bapi_org_[A-Za-z0-9]{16,}",
+    "sk-": r"\bsk-[A-Za-z0-9_-]{16,}",  # as OpenAI's, ours among them
+    "ya29.": r"\bya29\.[A-Za-z0-9_.-]{16,}",
+    "aiza": r"\bAIza[A-Za-z0-9_-]{30,}",
+    "gocspx-": r"\bGOCSPX-[A-Za-z0-9_-]{16,}",
     # JSON web tokens; one that begins within a word is not looked at without end, again and again.
-    _shape(
-        "eyj",
-        r"(?:(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,}+|(?<=-)eyJ[A-Za-z0-9_-]{8,500}+)"
-        r"\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}",
-    ),
-    _shape("github_pat_", r"\bgithub_pat_[A-Za-z0-9_]{22,}"),
-    _shape("ghp_ gho_ ghu_ ghs_ ghr_", r"\bgh[pousr]_[A-Za-z0-9]{30,}"),
-    _shape("glpat-", r"\bglpat-[A-Za-z0-9_-]{16,}"),
-    _shape("xox", r"\bxox[abeoprs]-[A-Za-z0-9-]{10,}"),
-    _shape("hooks.slack.com/", r"(?<=hooks\.slack\.com/services/)[A-Za-z0-9/]{20,}"),
-    _shape("akia asia", r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"),
+    "eyj": r"""(?:(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,}+|(?<=-)eyJ[A-Za-z0-9_-]{8,500}+)
+        \.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}""",
+    "github_pat_": r"\bgithub_pat_[A-Za-z0-9_]{22,}",
+    "ghp_ | gho_ | ghu_ | ghs_ | ghr_": r"\bgh[pousr]_[A-Za-z0-9]{30,}",
+    "glpat-": r"\bglpat-[A-Za-z0-9_-]{16,}",
+    "xox": r"\bxox[abeoprs]-[A-Za-z0-9-]{10,}",
+    "hooks.slack.com/": r"(?<=hooks\.slack\.com/services/)[A-Za-z0-9/]{20,}",
+    "akia | asia": r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b",
     # A client secret of Microsoft Entra.
-    _shape("8q~", r"(?<![A-Za-z0-9_.~-])[A-Za-z0-9_.~-]{3}8Q~[A-Za-z0-9_.~-]{31,37}"),
-    _shape("bearer", r"(?<=[Bb]earer\s)[A-Za-z0-9_.~+/=-]{12,}"),
-    _shape("basic", r"(?<=[Bb]asic\s)[A-Za-z0-9+/]{8,}={1,2}(?![A-Za-z0-9+/=])"),
-    _shape(
-        "accountkey= sharedaccesskey= sharedaccesssignature=",
-        r"(?:(?<=AccountKey=)|(?<=SharedAccessKey=)|(?<=SharedAccessSignature=))"
-        r"[A-Za-z0-9%+/=_-]{16,}",
-    ),
-    _shape(
-        "--api-key --api_key --hf-token --hf_token",
-        rf"(?:(?<=--api[-_]key\s)|(?<=--hf[-_]token\s))(?!{_REFERENCES}|API_KEY|HF_TOKEN)"
-        r"[^\s'\",;&)\]}]{4,}",
-    ),
-    _shape("sig=", r"(?<=[?&]sig=)[A-Za-z0-9%+/=_-]{16,}"),
-    _shape("x-goog-signature=", r"(?<=[?&]X-Goog-Signature=)[A-Fa-f0-9]{16,}"),
-    _shape("x-amz-", r"(?:(?<=X-Amz-Signature=)|(?<=X-Amz-Security-Token=))[A-Za-z0-9%+/=_-]{16,}"),
+    "8q~": r"(?<![A-Za-z0-9_.~-])[A-Za-z0-9_.~-]{3}8Q~[A-Za-z0-9_.~-]{31,37}",
+    "bearer": r"(?<=[Bb]earer\s)[A-Za-z0-9_.~+/=-]{12,}",
+    "basic": r"(?<=[Bb]asic\s)[A-Za-z0-9+/]{8,}={1,2}(?![A-Za-z0-9+/=])",
+    "accountkey=": rf"(?<=AccountKey=){_KEY}",
+    "sharedaccesskey=": rf"(?<=SharedAccessKey=){_KEY}",
+    "sharedaccesssignature=": rf"(?<=SharedAccessSignature=){_KEY}",
+    "--api-key | --api_key | --hf-token | --hf_token": rf"""
+        (?:(?<=--api[-_]key\s)|(?<=--hf[-_]token\s))(?!{_REFERENCES}|API_KEY|HF_TOKEN)
+        [^\s'\",;&)\]}}]{{4,}}""",
+    "sig=": rf"(?<=[?&]sig=){_KEY}",
+    "x-goog-signature=": r"(?<=[?&]X-Goog-Signature=)[A-Fa-f0-9]{16,}",
+    "x-amz-signature=": rf"(?<=X-Amz-Signature=){_KEY}",
+    "x-amz-security-token=": rf"(?<=X-Amz-Security-Token=){_KEY}",
     # A private key whose end is missing takes the rest of the text with it.
-    _shape(
-        "private key-----",
-        r"-----BEGIN\ [A-Z ]{0,24}PRIVATE\ KEY-----.*?(?:-----END[ A-Z]{0,40}-----|\Z)",
-        re.DOTALL,
-    ),
+    "private key-----": r"""-----BEGIN\ [A-Z ]{0,24}PRIVATE\ KEY-----
+        [\s\S]*?(?:-----END[ A-Z]{0,40}-----|\Z)""",
+}
+"""What each kind of secret looks like; the pattern matches it alone. The keys are lower-case words
+of which any text that holds one has at least one: a cheap first look."""
+_PATTERNS: Final = tuple(
+    (tuple(hints.split(" | ")), re.compile(pattern, re.VERBOSE | re.ASCII))
+    for hints, pattern in _SHAPES.items()
 )
 
 _NAMED: Final = re.compile(
@@ -138,24 +123,16 @@ def _redact_text(text: str, secrets: list[str]) -> str:
     if len(text) in _KEY_LINE_LENGTHS and _KEY_LINE.fullmatch(text):
         return MASK
     folded = text.lower()
-    for pattern in _hinted(folded):
-        text = pattern.sub(MASK, text)
+    for hints, pattern in _PATTERNS:  # almost never one, and most of the time goes here
+        for hint in hints:
+            if hint in folded:
+                text = pattern.sub(MASK, text)
+                break
     if "://" in folded and "@" in folded:
         text = _LOGIN.sub(rf"\1:{MASK}", text)
     if ("=" in folded or ":" in folded) and any(name in folded for name in _NAMES):
         text = _NAMED.sub(_hide, text)
     return text
-
-
-def _hinted(folded: str) -> list[re.Pattern[str]]:
-    """Give the patterns worth a look; almost always none, and most of the time goes here."""
-    found = []
-    for hints, pattern in _SHAPES:
-        for hint in hints:
-            if hint in folded:
-                found.append(pattern)
-                break
-    return found
 
 
 def _hide(match: re.Match[str]) -> str:

@@ -232,35 +232,34 @@ def _call(step: Mapping[str, Any]) -> str:
 
 def _block(value: Mapping[str, Any], indent: str) -> Iterator[str]:
     for name, item in value.items():
-        if isinstance(item, Mapping) and item:
-            yield f"{indent}- {name}:"
-            yield from _block(item, indent + "  ")
-        elif isinstance(item, list) and item:
-            yield f"{indent}- {name}:"
-            yield from _items(item, indent + "  ")
-        elif isinstance(item, str) and "\n" in item:
-            yield f"{indent}- {name}:"
-            yield from _fenced(item) if name in _TYPED else _spoken(item)
-        else:
-            yield f"{indent}- {name}: {_scalar(item)}"
+        yield from _entry(f"{indent}- {name}:", item, indent, typed=name in _TYPED)
 
 
 def _items(items: list[Any], indent: str) -> Iterator[str]:
     for item in items:
-        if isinstance(item, Mapping) and (row := _row(item)):
+        if not isinstance(item, Mapping):
+            yield from _entry(f"{indent}-", item, indent)
+        elif row := _row(item):
             yield f"{indent}- {row}"
-        elif isinstance(item, Mapping):
+        else:
             first, *rest = list(_block(item, indent + "  ")) or [""]
             yield f"{indent}- {first.strip().removeprefix('- ')}"
             yield from rest
-        elif isinstance(item, list) and item:
-            yield f"{indent}-"
-            yield from _items(item, indent + "  ")
-        elif isinstance(item, str) and "\n" in item:
-            yield f"{indent}-"
-            yield from _spoken(item)
-        else:
-            yield f"{indent}- {_scalar(item)}"
+
+
+def _entry(head: str, item: Any, indent: str, *, typed: bool = False) -> Iterator[str]:
+    inner: Iterator[str] | None = None
+    if isinstance(item, Mapping) and item:
+        inner = _block(item, indent + "  ")
+    elif isinstance(item, list) and item:
+        inner = _items(item, indent + "  ")
+    elif isinstance(item, str) and "\n" in item:
+        inner = _fenced(item) if typed else _spoken(item)
+    if inner is None:
+        yield f"{head} {_scalar(item)}"
+    else:
+        yield head
+        yield from inner
 
 
 def _row(item: Mapping[str, Any]) -> str:

@@ -134,15 +134,7 @@ class Settings(BaseSettings):
     @property
     def secrets(self) -> tuple[str, ...]:
         """Every secret value that must never be seen in an answer."""
-        held = (
-            self.vllm_api_key,
-            self.hf_token,
-            self.registry_password,
-            self.google_api_key,
-            self.analyst_api_key,
-            self.mcp_bearer_token,
-        )
-        given = (secret.get_secret_value() for secret in held if secret)
+        given = (value.get_secret_value() for _, value in self if isinstance(value, SecretStr))
         urls = (self.vllm_base_url, self.analyst_base_url)
         return tuple(secret for secret in (*given, *map(_password, urls)) if secret)
 

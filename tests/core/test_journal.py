@@ -3,13 +3,14 @@
 import sqlite3
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from core.errors import DiskFull, HostError, OpsError
-from core.journal import TOKEN_MINUTES, Journal, Outcome
+from core.journal import TOKEN_MINUTES, HeldTokens, Journal, Outcome
 from tests.logs.conftest import NOW
 
 
@@ -62,31 +63,57 @@ def test_only_the_newest_operations_are_given(path: Path) -> None:
     assert [row.tool for row in journal.operations()] == [f"tool{n}" for n in range(5)]
 
 
-def test_a_token_says_yes_once(path: Path) -> None:
-    """A second use of it is refused."""
-    journal = Journal(path)
-    token = journal.mint("destroy one")
-    assert journal.redeem(token, "destroy one")
-    assert not journal.redeem(token, "destroy one")
-
-
-def test_a_token_says_yes_to_one_thing_only(path: Path) -> None:
-    """For something else it is refused, and stays good for what it was made for."""
-    journal = Journal(path)
-    token = journal.mint("destroy one in state ready")
-    assert not journal.redeem(token, "destroy one in state failed")
-    assert not journal.redeem("another", "destroy one in state ready")
-    assert journal.redeem(token, "destroy one in state ready")
-
-
-@pytest.mark.parametrize(("seconds", "good"), [(TOKEN_MINUTES * 60, True), (601, False)])
-def test_a_token_grows_old(path: Path, seconds: int, *, good: bool) -> None:
-    """Ten minutes, and then no more."""
+@pytest.fixture(params=["in the file", "in memory"])
+def tokens(request: pytest.FixtureRequest, path: Path) -> tuple[Journal | HeldTokens, Hands]:
+    """Where tokens are kept: both are as strict."""
     clock = Hands()
-    journal = Journal(path, clock=clock)
-    token = journal.mint("x")
+    file = request.param == "in the file"
+    return Journal(path, clock=clock) if file else HeldTokens(clock), clock
+
+
+def test_a_token_says_yes_once_and_to_one_thing_only(
+    tokens: tuple[Journal | HeldTokens, Hands],
+) -> None:
+    """For something else it is refused, and stays good for what it was made for."""
+    kept, _ = tokens
+    token = kept.mint("destroy one in state ready")
+    assert not kept.redeem(token, "destroy one in state failed")
+    assert not kept.redeem("another", "destroy one in state ready")
+    assert kept.redeem(token, "destroy one in state ready")
+    assert not kept.redeem(token, "destroy one in state ready")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "good"), [(TOKEN_MINUTES * 60, True), (TOKEN_MINUTES * 60 + 1, False), (-1, False)]
+)
+def test_a_token_has_its_time(
+    tokens: tuple[Journal | HeldTokens, Hands], seconds: int, *, good: bool
+) -> None:
+    """Ten minutes, and then no more; a clock that is set back makes none live longer."""
+    kept, clock = tokens
+    token = kept.mint("x")
     clock.now += timedelta(seconds=seconds)
-    assert journal.redeem(token, "x") is good
+    assert kept.redeem(token, "x") is good
+
+
+def test_of_many_who_use_one_token_at_once_one_wins(
+    tokens: tuple[Journal | HeldTokens, Hands],
+) -> None:
+    """There is no moment between looking and taking."""
+    kept, _ = tokens
+    token = kept.mint("x")
+    assert sorted(map(bool, at_once(lambda: kept.redeem(token, "x")))) == [False] * 3 + [True]
+
+
+def test_old_tokens_in_memory_are_swept_away() -> None:
+    """What nobody used does not pile up, and none is kept as it is said."""
+    clock = Hands()
+    held = HeldTokens(clock)
+    old = held.mint("x")
+    clock.now += timedelta(hours=1)
+    new, kept = held.mint("y"), f"{vars(held)}"
+    assert "'y'" in kept
+    assert not any(word in kept for word in ("'x'", old, new))
 
 
 def test_old_tokens_are_swept_away(path: Path) -> None:
@@ -140,13 +167,6 @@ def test_servers_that_begin_at_once_lose_nothing(path: Path) -> None:
     numbers = at_once(lambda: [Journal(path).begin("x", "tool", {}) for _ in range(5)])
     assert all(isinstance(number, list) for number in numbers), numbers
     assert len(Journal(path).operations(100)) == 20
-
-
-def test_a_token_redeemed_by_four_at_once_is_good_for_one(path: Path) -> None:
-    """There is no moment between looking and taking."""
-    token = Journal(path).mint("x")
-    redeemed = at_once(lambda: Journal(path).redeem(token, "x"))
-    assert sorted(map(str, redeemed)) == ["False", "False", "False", "True"]
 
 
 def test_the_usual_length_of_a_phase_is_the_median_of_the_last_ten(path: Path) -> None:
@@ -280,3 +300,22 @@ def test_times_are_told_with_their_zone(path: Path) -> None:
     """The real clock is UTC."""
     Journal(path).begin("x", "y", {})
     assert Journal(path).operations()[0].at.tzinfo == UTC
+
+
+def test_an_older_journal_is_read_and_gone_on_with(path: Path) -> None:
+    """It lacks what calls were about; what is written from now on has it."""
+    path.parent.mkdir()
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute(
+            "CREATE TABLE operations"
+            " (id INTEGER PRIMARY KEY, at TEXT, client TEXT, tool TEXT, arguments TEXT,"
+            " result TEXT)"
+        )
+        row = ("2026-11-01T00:00:00+00:00", "x", "stop_vllm", "{}", "ok")
+        db.execute(
+            "INSERT INTO operations (at, client, tool, arguments, result) VALUES (?,?,?,?,?)", row
+        )
+    assert [one.about for one in Journal(path, read_only=True).operations()] == [""]
+    journal = Journal(path)
+    journal.end(journal.begin("x", "y", {}), Outcome(result="ok", about="local/one"))
+    assert [one.about for one in journal.operations()] == ["", "local/one"]
