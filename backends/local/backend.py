@@ -20,6 +20,7 @@ from backends.base import (
     Usage,
     World,
 )
+from backends.common.engine import facts_of
 from backends.local import devices, process, status
 from backends.local.devices import Devices, read_devices
 from backends.local.plan import (
@@ -30,10 +31,8 @@ from backends.local.plan import (
     computed_cache,
     deployment_config,
     foresee_here,
-    leaving,
     leftovers,
     make_plan,
-    name_engine,
     no_room,
     one_replica,
     serve_argv,
@@ -54,6 +53,7 @@ from core.address import KEY_HEADER
 from core.errors import CommandNotFound, DeploymentNotFound, HostError, NextStep
 from core.records import (
     NAME_PATTERN,
+    SIMULATED,
     Access,
     Deleted,
     Deployment,
@@ -63,7 +63,8 @@ from core.records import (
     Preflight,
     Target,
 )
-from logs.read import Line
+from logs.boot import read_boot
+from logs.read import Line, head_lines, newest_lines
 from planner.flags import Flags
 from planner.memory import GIB
 from planner.model import read_model
@@ -92,8 +93,11 @@ class LocalBackend:
         return choose_engine(world.settings, world.simulated_engine, has_memory=has_memory)
 
     def engine_name(self) -> tuple[str, str]:
-        """Give the engine of this machine."""
-        return name_engine(self.engine)
+        """Return the engine and, if it is not the real thing, what to do about it."""
+        engine = self.engine
+        if engine is None:
+            return "none", "There is no vLLM: run `make vllm` or set VLLM_EXECUTABLE."
+        return engine.label, SIMULATED if engine.kind == "simulated" else ""
 
     def plan(self, spec: DeploymentSpec, model: ModelShape) -> Plan:
         """Say which process would be started, and whether its memory suffices."""
@@ -171,7 +175,10 @@ class LocalBackend:
 
     async def list(self) -> Sequence[Deployment]:
         """Give every folder below the root."""
-        seen = [(folder, await self._looker.look(folder)) for folder in self._folders()]
+        names = sorted(path.name for path in self._root.glob("[a-z]*"))
+        known = (self._folder(name) for name in names if re.fullmatch(NAME_PATTERN, name))
+        there = [folder for folder in known if folder.exists]
+        seen = [(folder, await self._looker.look(folder)) for folder in there]
         return [deployment for folder, deployment in seen if folder.exists]
 
     async def delete(self, name: str) -> Deleted:
@@ -199,14 +206,13 @@ class LocalBackend:
 
     def leaving(self, name: str) -> Leaving:
         """Name what `delete` takes and leaves."""
-        return leaving(self._folder(name))
+        stays = leftovers(self._folder(name).made_if_readable())
+        deletes = ("its processes", f"its folder {name} with key and log")
+        return Leaving(deletes=deletes, stays=tuple(one.what for one in stays))
 
     async def access(self, name: str) -> Access:
         """Give address and key."""
-        folder = self._folder(name)
-        made = folder.made()
-        if made is None:
-            raise self._not_found(name)
+        folder, made = self._made(name)
         return Access(
             base_url=made.url,
             api_key=folder.api_key(),
@@ -247,7 +253,8 @@ class LocalBackend:
 
     async def logs(self, name: str, *, lines: int, contains: str | None = None) -> LogLines:
         """Give the newest lines of the engine's log."""
-        return status.newest_lines(self._known(name).log, lines, contains)
+        found, total = newest_lines(self._known(name).log, lines, contains)
+        return LogLines(lines=found, total=total)
 
     def log_pages(self, name: str, query: LogQuery) -> AsyncGenerator[Sequence[Line], None]:
         """Read the engine's log from its end."""
@@ -260,7 +267,8 @@ class LocalBackend:
 
     async def engine_facts(self, name: str) -> EngineFacts:
         """Give what the boot log tells."""
-        return status.engine_facts(self._known(name).log)
+        log = self._known(name).log
+        return facts_of(read_boot(head_lines(log), now=datetime.now(UTC)))
 
     async def hardware(self, _name: str, /) -> Hardware:
         """Give what this machine has."""
@@ -277,10 +285,7 @@ class LocalBackend:
 
     async def config(self, name: str) -> DeploymentConfig:
         """Give shell, docker and compose."""
-        folder = self._known(name)
-        made = folder.made()
-        if made is None:
-            raise self._not_found(name)
+        folder, made = self._made(name)
         key = folder.path / "api-key"
         return deployment_config(made.engine, made.started, made.socket or made.port, key)
 
@@ -309,11 +314,8 @@ class LocalBackend:
             )
         )
         folder.want("running")
-        await launch(folder, self._hf_token(), lock)
-
-    def _hf_token(self) -> str | None:
         token = self._world.settings.hf_token
-        return token.get_secret_value() if token else None
+        await launch(folder, token.get_secret_value() if token else None, lock)
 
     def _engine(self) -> Engine:
         engine = self.engine
@@ -329,16 +331,18 @@ class LocalBackend:
             raise self._not_found(name[:60])
         return Folder(self._root / name)
 
-    def _folders(self) -> Sequence[Folder]:
-        names = sorted(path.name for path in self._root.glob("[a-z]*"))
-        known = (self._folder(name) for name in names if re.fullmatch(NAME_PATTERN, name))
-        return tuple(folder for folder in known if folder.exists)
-
     def _known(self, name: str) -> Folder:
         folder = self._folder(name)
         if not folder.exists:
             raise self._not_found(name)
         return folder
+
+    def _made(self, name: str) -> tuple[Folder, Made]:
+        folder = self._folder(name)
+        made = folder.made()
+        if made is None:
+            raise self._not_found(name)
+        return folder, made
 
     def _not_found(self, name: str) -> DeploymentNotFound:
         return DeploymentNotFound(

@@ -21,7 +21,6 @@ from logs.read import size_of
 from planner.memory import GIB
 from planner.places import Accelerator, accelerators
 
-_GIB: Final = 1024**3
 _LOW_MEMORY_GIB: Final = 1.0
 _LOW_DISK_GIB: Final = 1.0
 _ROOT: Final = Path("/")
@@ -68,8 +67,8 @@ async def hardware() -> Hardware:
     return Hardware(
         accelerator=await _accelerator(),
         vcpu=psutil.cpu_count(),
-        ram_gib=round(machine_memory().total / _GIB, 1),
-        disk=f"{disk.free / _GIB:.0f} GiB free of {disk.total / _GIB:.0f} GiB",
+        ram_gib=round(machine_memory().total / GIB, 1),
+        disk=f"{disk.free / GIB:.0f} GiB free of {disk.total / GIB:.0f} GiB",
         network=f"loopback of {socket.gethostname()}",
     )
 
@@ -79,12 +78,17 @@ async def state(root: Path) -> HostState:
     psutil.cpu_percent(None)
     await anyio.sleep(0.1)
     memory = machine_memory()
-    available, free = memory.available / _GIB, _disk_free_gib(root)
+    available, free = memory.available / GIB, _disk_free_gib(root)
+    health: Literal["ok", "short of memory", "short of disk"] = "ok"
+    if available < _LOW_MEMORY_GIB:
+        health = "short of memory"
+    elif free < _LOW_DISK_GIB:
+        health = "short of disk"
     return HostState(
-        health=_health(available, free),
+        health=health,
         cpu_percent=psutil.cpu_percent(None),
         memory_available_gib=round(available, 1),
-        memory_total_gib=round(memory.total / _GIB, 1),
+        memory_total_gib=round(memory.total / GIB, 1),
         disk_free_gib=round(free, 1),
     )
 
@@ -93,26 +97,19 @@ async def usage(seen: Sequence[Seen], log: Path) -> Usage | None:
     """Say what processes take, None if there are none."""
     if not seen:
         return None
-    processes = []
+    processes, cpu = list[psutil.Process](), 0.0
     for one in seen:
-        try:
-            process = psutil.Process(one.pid)
-            process.cpu_percent(None)
-            processes.append(process)
-        except psutil.NoSuchProcess:
-            continue
+        with contextlib.suppress(psutil.NoSuchProcess):
+            processes.append(psutil.Process(one.pid))
+            processes[-1].cpu_percent(None)
     await anyio.sleep(0.1)
-    cpu, resident = 0.0, 0
     for process in processes:
-        try:
+        with contextlib.suppress(psutil.NoSuchProcess):
             cpu += process.cpu_percent(None)
-            resident += process.memory_info().rss
-        except psutil.NoSuchProcess:
-            continue
     return Usage(
         processes=len(seen),
         cpu_percent=round(cpu, 1),
-        resident_memory_bytes=resident,
+        resident_memory_bytes=resident_bytes(seen),
         log_bytes=size_of(log),
     )
 
@@ -140,7 +137,7 @@ def check_disk(root: Path) -> Check:
 def check_memory(weight_bytes: int) -> Check:
     """Whether the weights alone fit into what is free."""
     available = machine_memory().available
-    detail = f"weights {weight_bytes / _GIB:.2f} GiB, available {available / _GIB:.1f} GiB"
+    detail = f"weights {weight_bytes / GIB:.2f} GiB, available {available / GIB:.1f} GiB"
     if not weight_bytes:
         return Check(what="memory", outcome="unknown", detail="the model's size is not known here")
     fits = weight_bytes < available
@@ -169,15 +166,7 @@ def _processor_host() -> str:
 
 def _disk_free_gib(root: Path) -> float:
     existing = next(path for path in (root, *root.parents) if path.exists())
-    return shutil.disk_usage(existing).free / _GIB
-
-
-def _health(
-    memory_gib: float, disk_gib: float
-) -> Literal["ok", "short of memory", "short of disk"]:
-    if memory_gib < _LOW_MEMORY_GIB:
-        return "short of memory"
-    return "short of disk" if disk_gib < _LOW_DISK_GIB else "ok"
+    return shutil.disk_usage(existing).free / GIB
 
 
 def _node(root: Path) -> tuple[int, int] | None:

@@ -2,13 +2,14 @@
 
 import json
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from backends.base import DeploymentConfig, Leaving
+from backends.base import DeploymentConfig
 from backends.container import refuse_foreign_fields, refuse_length, vllm_flags
 from backends.local.devices import Devices
-from backends.local.process import Engine, Folder, Made, claim, find_vllm, simulated, with_cache
+from backends.local.process import Engine, Made, claim, find_vllm, simulated, with_cache
 from core.environment import ROOT
 from core.errors import DoesNotFit, InvalidArgument, NextStep, PortInUse
 from core.records import (
@@ -53,17 +54,15 @@ def check_port(port: int) -> Check:
     return Check(what="port", outcome="pass", detail=f"{port} is free")
 
 
-def plan_warnings(engine: Engine, spec: DeploymentSpec) -> tuple[str, ...]:
-    internal = spec.access == "internal"
+def _warnings(engine: Engine, spec: DeploymentSpec) -> Iterator[str]:
     if engine.kind == "simulated":
-        return (SIMULATED, _INTERNAL) if internal else (SIMULATED,)
-    reached = _INTERNAL if internal else _SHARED
-    if is_path(spec.model):
-        return (reached,)
-    return (
-        reached,
-        f"vLLM downloads {spec.model} from the Hugging Face Hub unless it is here already.",
-    )
+        yield SIMULATED
+    if spec.access == "internal":
+        yield _INTERNAL
+    elif engine.kind != "simulated":
+        yield _SHARED
+    if engine.kind != "simulated" and not is_path(spec.model):
+        yield f"vLLM downloads {spec.model} from the Hugging Face Hub unless it is here already."
 
 
 def leftovers(made: Made | None) -> tuple[Remainder, ...]:
@@ -73,23 +72,7 @@ def leftovers(made: Made | None) -> tuple[Remainder, ...]:
     return (Remainder(what=what, usd_per_month=0.0, how_to_remove="hf cache rm"),)
 
 
-def leaving(folder: Folder) -> Leaving:
-    """Name what a deletion takes away, and what it leaves."""
-    deletes = ("its processes", f"its folder {folder.path.name} with key and log")
-    return Leaving(
-        deletes=deletes, stays=tuple(one.what for one in leftovers(folder.made_if_readable()))
-    )
-
-
-def too_few(wanted: int, there: int) -> InvalidArgument:
-    """Refuse to spread a model over more accelerators than there are."""
-    return InvalidArgument(
-        f"tensor_parallel_size {wanted} needs as many accelerators; this machine has {there}.",
-        fix=f"Give {max(there, 1)} or less.",
-    )
-
-
-def refuse_clouds(spec: DeploymentSpec) -> None:
+def _refuse_clouds(spec: DeploymentSpec) -> None:
     """Refuse what only a cloud has; it would be taken here and mean nothing.
 
     Raises:
@@ -153,7 +136,10 @@ def serve_argv(engine: Engine, spec: DeploymentSpec, where: int | str) -> tuple[
     """
     internal = spec.access == "internal"
     listen = ("--uds", str(where)) if internal else ("--host", "127.0.0.1", "--port", str(where))
-    return (*engine.command, *_serve(spec, spec.model), *listen, *_quiet(engine))
+    # Since 0.32 at the latest, vLLM can keep our own looks out of its log.
+    known = (engine.version or "").split(".")[:2]
+    new_enough = [int(part) for part in known if part.isdigit()] >= [0, 32]
+    return (*engine.command, *_serve(spec, spec.model), *listen, *((_QUIET,) if new_enough else ()))
 
 
 def serve_env(engine: Engine, spec: DeploymentSpec) -> dict[str, str]:
@@ -189,13 +175,6 @@ def deployment_config(
 
 def _serve(spec: DeploymentSpec, model: str) -> tuple[str, ...]:
     return ("serve", model, "--served-model-name", spec.served_model_name, *vllm_flags(spec))
-
-
-def _quiet(engine: Engine) -> tuple[str, ...]:
-    """Since 0.32 at the latest, vLLM can keep our own looks out of its log."""
-    known = (engine.version or "").split(".")[:2]
-    new_enough = [int(part) for part in known if part.isdigit()] >= [0, 32]
-    return (_QUIET,) if new_enough else ()
 
 
 def _in_container(spec: DeploymentSpec) -> tuple[str, ...]:
@@ -254,13 +233,6 @@ def choose_engine(
     return simulated(simulation, has_memory=has_memory)
 
 
-def name_engine(engine: Engine | None) -> tuple[str, str]:
-    """Give an engine's name and, if it is not the real thing, what to do about it."""
-    if engine is None:
-        return "none", "There is no vLLM: run `make vllm` or set VLLM_EXECUTABLE."
-    return engine.label, SIMULATED if engine.kind == "simulated" else ""
-
-
 def make_plan(
     target: Target, engine: Engine, here: Devices | None, spec: DeploymentSpec, model: ModelShape
 ) -> Plan:
@@ -269,7 +241,11 @@ def make_plan(
     Raises:
         InvalidArgument: The model or this machine cannot take the spec.
     """
-    _refuse(spec, model)
+    refuse_length(spec, model)
+    if spec.max_replicas > 1 or spec.min_replicas > 1:
+        raise one_replica()
+    refuse_foreign_fields(spec, "this machine")
+    _refuse_clouds(spec)
     memory = foresee_here(engine, here, spec, model)
     started = with_cache(spec, computed_cache(spec, memory, here, model))
     internal = spec.access == "internal"
@@ -285,7 +261,7 @@ def make_plan(
         model=model,
         steps=(step,),
         memory=memory,
-        warnings=plan_warnings(engine, spec),
+        warnings=tuple(_warnings(engine, spec)),
     )
 
 
@@ -296,7 +272,11 @@ def foresee_here(
     if here is None:
         return None
     if here.accelerator.kind == "gpu" and spec.tensor_parallel_size > here.number:
-        raise too_few(spec.tensor_parallel_size, here.number)
+        raise InvalidArgument(
+            f"tensor_parallel_size {spec.tensor_parallel_size} needs as many accelerators; this"
+            f" machine has {here.number}.",
+            fix=f"Give {max(here.number, 1)} or less.",
+        )
     return foresee(spec, model, here.accelerator, vllm_version=engine.number)
 
 
@@ -319,11 +299,3 @@ def computed_cache(
     left -= (model.weight_bytes or 0) / GIB
     size = min(left / 2, device.cache_gib_most or left, _UNPLANNED_GIB)
     return int(size * 1024) * MIB if size > 0 else None
-
-
-def _refuse(spec: DeploymentSpec, model: ModelShape) -> None:
-    refuse_length(spec, model)
-    if spec.max_replicas > 1 or spec.min_replicas > 1:
-        raise one_replica()
-    refuse_foreign_fields(spec, "this machine")
-    refuse_clouds(spec)

@@ -9,6 +9,7 @@ import signal
 import socket
 import sys
 import tempfile
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
 from typing import Final, Literal, TypeVar
@@ -57,7 +58,7 @@ class Engine(Record):
 
     @property
     def label(self) -> str:
-        """Give its name for people."""
+        """Its name for people."""
         name = "vLLM" if self.kind == "vllm" else "simulated vLLM"
         return f"{name} {self.version or '(version not known)'}"
 
@@ -75,10 +76,7 @@ class Engine(Record):
 def find_vllm(executable: str | None, root: Path) -> Engine | None:
     """Give the real engine: the one named, then `.vllm` of the checkout, then the PATH's."""
     own = root / ".vllm" / "bin" / "vllm"
-    path = executable or (str(own) if own.exists() else None) or shutil.which("vllm")
-    if not path:
-        return None
-    found = shutil.which(path)
+    found = shutil.which(executable or (str(own) if own.exists() else "vllm"))
     if not found:
         return None
     version = installed_version(Path(found))
@@ -183,6 +181,13 @@ class Exit(Record):
     detail: str = ""
 
 
+def _readable(read: Callable[[], R | None]) -> R | None:
+    try:
+        return read()
+    except HostError:
+        return None
+
+
 class Folder:
     """Reads and writes the files of one deployment; every write is whole or not at all."""
 
@@ -241,21 +246,17 @@ class Folder:
             raise self.damaged(_MADE, f"It is of another deployment, {made.spec.name}.")
         return made
 
-    def made_if_readable(self) -> Made | None:
-        """Give the same; None also if its file is damaged."""
-        with suppress(HostError):
-            return self.made()
-        return None
-
     def process(self) -> Process | None:
-        """Give the session that was started last."""
+        """Return the session that was started last. Raises what `made` does."""
         return self._read(PROCESS, Process)
 
+    def made_if_readable(self) -> Made | None:
+        """Return what it was made with; None also if its file is damaged."""
+        return _readable(self.made)
+
     def process_if_readable(self) -> Process | None:
-        """Give the same; None also if its file is damaged."""
-        with suppress(HostError):
-            return self.process()
-        return None
+        """Return the session that was started last; None also if its file is damaged."""
+        return _readable(self.process)
 
     def exit(self) -> Exit | None:
         """Give how the last engine ended, None while it runs or when nobody saw it."""
@@ -364,31 +365,24 @@ class Folder:
         """Write a file whole or not at all, for this user only."""
         write_whole(self.path / name, text)
 
-    def _text(self, name: str) -> str | None:
-        """Give the text of a file, None if there is none."""
-        raw = self._bytes(name)
-        try:
-            return None if raw is None else raw.decode("ascii")
-        except UnicodeDecodeError as exc:
-            raise self.damaged(name, str(exc)) from exc
-
     def _read(self, name: str, record: type[R]) -> R | None:
-        raw = self._bytes(name)
+        text = self._text(name)
         try:
-            return None if raw is None else record.model_validate_json(raw)
+            return None if text is None else record.model_validate_json(text)
         except ValidationError as exc:
             raise self.damaged(name, str(exc).splitlines()[0]) from exc
 
-    def _bytes(self, name: str) -> bytes | None:
+    def _text(self, name: str) -> str | None:
+        """Return the text of a file, None if there is none."""
         path = self.path / name
         what = obstacle(path)
         if what:
             raise self.damaged(name, f"It {what}.")
         try:
-            return path.read_bytes()
+            return path.read_text(encoding="utf-8")
         except (FileNotFoundError, NotADirectoryError):
             return None
-        except OSError as exc:
+        except (OSError, UnicodeDecodeError) as exc:
             raise self.damaged(name, str(exc)) from exc
 
     def damaged(self, name: str, cause: str) -> HostError:
@@ -542,14 +536,10 @@ async def launch(folder: Folder, hf_token: str | None, lock: int) -> None:
     await wait_until(
         look, bool, waiting_for="the engine's process to start", every=0.02, timeout=20
     )
-    _require_start(folder, made.argv[0])
-
-
-def _require_start(folder: Folder, program: str) -> None:
     ended = folder.exit()
     if ended and ended.reason == "not started":
         raise HostError(
-            f"{program} cannot be started.",
+            f"{made.argv[0]} cannot be started.",
             fix="Run `make vllm` again, or correct VLLM_EXECUTABLE.",
             cause=ended.detail,
         )

@@ -4,12 +4,11 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import closing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import anyio
 
-from backends.base import EngineFacts, LogLines, LogQuery
-from backends.common.engine import facts_of
+from backends.base import LogQuery
 from backends.local.identity import Seen
 from backends.local.process import (
     PROCESS,
@@ -29,8 +28,7 @@ from core.reply import note
 from core.waiting import wait_until
 from logs.boot import WARMING, BootLog, read_boot
 from logs.failures import died_of, evidence, recognize
-from logs.read import Line, Wanted, head_lines, newest_pages
-from logs.read import newest_lines as files_newest_lines
+from logs.read import Line, Wanted, head_lines, newest_lines, newest_pages
 from planner.memory import GIB
 
 _TAIL: Final = 400
@@ -57,48 +55,35 @@ class Looker:
             folder.check()
             return await self._look(folder)
         except HostError as exc:  # be it damaged while it is looked at
-            return self._damaged(folder, exc)
+            failure = Failure(code=exc.code, cause=f"{exc.summary} {exc.cause}", fix=exc.fix)
+            found = self._deployment(folder, State.UNKNOWN, failure=failure)
+            living = session_members(folder)  # it may hold an accelerator
+            more: dict[str, Any] = {
+                "replicas": int(bool(living)),
+                "instance": f"pid {_numbers(living)}" if living else None,
+                "usd_per_hour": self._target.usd_per_hour,
+            }
+            return found.model_copy(update=more)
 
     async def _look(self, folder: Folder) -> Deployment:
         made, process = folder.made(), folder.process()
         if made is None:
             state = State.DELETING if folder.wanted() == "deleted" else State.FAILED
-            return self._never_made(folder, state, _interrupted())
-        living = find_engine(process)
-        if living or is_starting(folder):
-            return await self._alive(folder, made, process)
+            return self._deployment(folder, state, failure=_interrupted("anything was started"))
+        if find_engine(process) or is_starting(folder):
+            assert process is not None
+            if folder.wanted() == "deleted":
+                return self._deployment(folder, State.DELETING, process.at)
+            boot = read_boot(head_lines(folder.log), now=datetime.now(UTC))
+            if not boot.started:
+                return self._booting(folder, process, boot)
+            return await self._serving(folder, made, process, boot)
         await _ending(process, _LAST_WORD_SECONDS)
         left = session_members(folder)
         if any(seen.pid == seen.session for seen in left):  # its watcher, which keeps an engine
-            numbers = ", ".join(str(seen.pid) for seen in left)
-            raise folder.damaged(PROCESS, f"It does not say what runs as pid {numbers}.")
+            words = f"It does not say what runs as pid {_numbers(left)}."
+            raise folder.damaged(PROCESS, words)
         return self._ended(folder, made, left)
-
-    def _damaged(self, folder: Folder, exc: HostError) -> Deployment:
-        """Say what is known all the same, and what runs: it may hold an accelerator."""
-        made, living = folder.made_if_readable(), session_members(folder)
-        failure = Failure(code=exc.code, cause=f"{exc.summary} {exc.cause}", fix=exc.fix)
-        found = self._never_made(folder, State.UNKNOWN, failure)
-        if made:
-            found = self._deployment(folder, made, State.UNKNOWN, found.since)
-        numbers = ", ".join(str(seen.pid) for seen in living)
-        return found.model_copy(
-            update={
-                "failure": failure,
-                "replicas": 1 if living else 0,
-                "instance": f"pid {numbers}" if living else None,
-                "usd_per_hour": self._target.usd_per_hour,
-            }
-        )
-
-    async def _alive(self, folder: Folder, made: Made, process: Process | None) -> Deployment:
-        assert process is not None
-        if folder.wanted() == "deleted":
-            return self._deployment(folder, made, State.DELETING, process.at)
-        boot = read_boot(head_lines(folder.log), now=datetime.now(UTC))
-        if not boot.started:
-            return self._booting(folder, made, process, boot)
-        return await self._serving(folder, made, process, boot)
 
     async def _serving(
         self, folder: Folder, made: Made, process: Process, boot: BootLog
@@ -106,17 +91,20 @@ class Looker:
         endpoint = Endpoint(Access(base_url=made.url, api_key=folder.api_key(), protection=""))
         try:
             if not await endpoint.healthy():
-                return self._ill(folder, made, "Its /health says that the engine is dead.")
+                return self._ill(folder, "Its /health says that the engine is dead.")
             await self._first(endpoint, made, process)
         except EndpointError as exc:
             if await _ending(process, _DYING_SECONDS):
                 return self._ended(folder, made, session_members(folder))
+            words = f"{exc.summary} {exc.cause}".strip()
             if process.started in self._answered:
-                return self._ill(folder, made, f"{exc.summary} {exc.cause}".strip())
-            return self._booting(folder, made, process, boot, failure=_not_answering(exc))
+                return self._ill(folder, words)
+            cause = f"Its server is up but the model has not answered yet: {words}"
+            failure = Failure(code=exc.code, cause=cause, fix=exc.fix)
+            return self._booting(folder, process, boot, failure=failure)
         finally:
             await endpoint.aclose()
-        return self._deployment(folder, made, State.READY, boot.since or process.at)
+        return self._deployment(folder, State.READY, boot.since or process.at)
 
     async def _first(self, endpoint: Endpoint, made: Made, process: Process) -> None:
         engine = process.started
@@ -135,12 +123,7 @@ class Looker:
             self._asked.pop(engine).set()
 
     def _booting(
-        self,
-        folder: Folder,
-        made: Made,
-        process: Process,
-        boot: BootLog,
-        failure: Failure | None = None,
+        self, folder: Folder, process: Process, boot: BootLog, *, failure: Failure | None = None
     ) -> Deployment:
         phase = Phase(
             name=WARMING if boot.started else boot.phase,
@@ -148,66 +131,70 @@ class Looker:
             percent=boot.percent,
             detail=boot.counted,
         )
-        found = self._deployment(folder, made, State.LOADING, process.at)
-        return found.model_copy(update={"phase": phase, "failure": failure})
+        return self._deployment(folder, State.LOADING, process.at, phase=phase, failure=failure)
 
-    def _ill(self, folder: Folder, made: Made, cause: str) -> Deployment:
-        lines, _ = files_newest_lines(folder.log, _TAIL)
+    def _ill(self, folder: Folder, cause: str) -> Deployment:
+        lines, _ = newest_lines(folder.log, _TAIL)
         failure = recognize(lines) or Failure(
             code="UNHEALTHY",
             cause=cause,
             fix="Look again in a few seconds; if it stays so, stop_vllm and start_vllm.",
             evidence=evidence(lines),
         )
-        found = self._deployment(folder, made, State.UNKNOWN, datetime.now(UTC))
-        return found.model_copy(update={"failure": failure})
+        return self._deployment(folder, State.UNKNOWN, datetime.now(UTC), failure=failure)
 
     def _ended(self, folder: Folder, made: Made, left: Sequence[Seen]) -> Deployment:
-        ended = folder.exit()
-        at = ended.at if ended else _last_sign(folder, made)
-        wanted = folder.wanted()
+        ended, wanted = folder.exit(), folder.wanted()
+        at = ended.at if ended else _changed(folder.log) or made.created_at
         if wanted == "deleted":
-            return self._deployment(folder, made, State.DELETING, at)
+            return self._deployment(folder, State.DELETING, at)
         outlived = ""
         if left:
-            numbers = ", ".join(str(seen.pid) for seen in left)
             outlived = (
-                f"{len(left)} of its processes (pid {numbers}) live on and may hold memory and the"
-                " accelerator: start_vllm or destroy_vllm ends them."
+                f"{len(left)} of its processes (pid {_numbers(left)}) live on and may hold memory"
+                " and the accelerator: start_vllm or destroy_vllm ends them."
             )
-        stopped = self._deployment(folder, made, State.STOPPED, at)
         if wanted == "stopped" or (ended and ended.reason == "ttl"):
             if outlived:
                 note(f"{folder.name}: {outlived}")
-            return stopped if wanted == "stopped" else stopped.model_copy(update={"expires_at": at})
+            expired = {} if wanted == "stopped" else {"expires_at": at}
+            return self._deployment(folder, State.STOPPED, at).model_copy(update=expired)
         failure = _death(folder)
         failure = failure.model_copy(update={"cause": f"{failure.cause} {outlived}".strip()})
-        found = self._deployment(folder, made, State.FAILED, at)
-        return found.model_copy(update={"failure": failure})
+        return self._deployment(folder, State.FAILED, at, failure=failure)
 
-    def _never_made(self, folder: Folder, state: State, failure: Failure) -> Deployment:
-        at = _changed(folder.path) or datetime.now(UTC)
-        return Deployment(
-            name=folder.name,
-            target=self._target.name,
-            state=state,
-            since=at,
-            model="not known",
-            served_model_name="not known",
-            engine="none",
-            revision="none",
-            created_at=at,
-            failure=failure,
-        )
-
-    def _deployment(self, folder: Folder, made: Made, state: State, since: datetime) -> Deployment:
-        process = folder.process_if_readable()
+    def _deployment(
+        self,
+        folder: Folder,
+        state: State,
+        since: datetime | None = None,
+        *,
+        phase: Phase | None = None,
+        failure: Failure | None = None,
+    ) -> Deployment:
+        """Make the record; of one that nothing readable is written down of, with what is known."""
+        made, process = folder.made_if_readable(), folder.process_if_readable()
+        at = since or _changed(folder.path) or datetime.now(UTC)
+        common: dict[str, Any] = {
+            "name": folder.name,
+            "target": self._target.name,
+            "state": state,
+            "since": at,
+            "phase": phase,
+            "failure": failure,
+        }
+        if made is None:
+            return Deployment(
+                **common,
+                model="not known",
+                served_model_name="not known",
+                engine="none",
+                revision="none",
+                created_at=at,
+            )
         living = find_engine(process)
         return Deployment(
-            name=made.spec.name,
-            target=self._target.name,
-            state=state,
-            since=since,
+            **common,
             model=made.spec.model,
             served_model_name=made.spec.served_model_name,
             engine=made.engine.label,
@@ -224,6 +211,10 @@ class Looker:
         )
 
 
+def _numbers(seen: Sequence[Seen]) -> str:
+    return ", ".join(str(one.pid) for one in seen)
+
+
 async def _ending(process: Process | None, seconds: float) -> bool:
     """Whether the engine is gone; one that is just dying is waited for, and its watcher's work."""
 
@@ -236,38 +227,21 @@ async def _ending(process: Process | None, seconds: float) -> bool:
     return find_engine(process) is None
 
 
-def _interrupted() -> Failure:
+def _interrupted(before: str) -> Failure:
     return Failure(
         code="INTERRUPTED",
-        cause="It was interrupted before anything was started.",
-        fix="Call deploy_vllm again, or destroy_vllm to clear it away.",
+        cause=f"It was interrupted before {before}.",
+        fix="Call deploy_vllm again to go on, or destroy_vllm to clear it away.",
     )
 
 
 def _death(folder: Folder) -> Failure:
     process, ended = folder.process(), folder.exit()
     if process is None or (process.engine is None and ended is None):
-        return Failure(
-            code="INTERRUPTED",
-            cause="It was interrupted before its engine was started.",
-            fix="Call deploy_vllm or start_vllm to go on, or destroy_vllm to clear it away.",
-        )
-    lines, _ = files_newest_lines(folder.log, _TAIL)
+        return _interrupted("its engine was started")
     if ended and ended.reason == "not started":
         return Failure(code="NOT_STARTED", cause=ended.detail, fix="Call deploy_vllm again.")
-    return died_of(ended.status if ended else None, lines)
-
-
-def _not_answering(exc: EndpointError) -> Failure:
-    return Failure(
-        code=exc.code,
-        cause=f"Its server is up but the model has not answered yet: {exc.summary} {exc.cause}",
-        fix=exc.fix,
-    )
-
-
-def _last_sign(folder: Folder, made: Made) -> datetime:
-    return _changed(folder.log) or made.created_at
+    return died_of(ended.status if ended else None, newest_lines(folder.log, _TAIL)[0])
 
 
 def _changed(path: Path) -> datetime | None:
@@ -285,12 +259,6 @@ def _memory(made: Made) -> dict[str, str]:
     return {"memory": f"KV cache {size:.2f} GiB, of {made.free_gib:.1f} GiB free at its start"}
 
 
-def newest_lines(log: Path, lines: int, contains: str | None) -> LogLines:
-    """Give the newest lines, and how many there are."""
-    found, total = files_newest_lines(log, lines, contains)
-    return LogLines(lines=found, total=total)
-
-
 async def log_pages(log: Path, query: LogQuery) -> AsyncGenerator[Sequence[Line], None]:
     """Give what was written since the engine was started last; each block is read in a thread."""
     wanted = Wanted(query.since, query.until, query.contains)
@@ -298,8 +266,3 @@ async def log_pages(log: Path, query: LogQuery) -> AsyncGenerator[Sequence[Line]
         while (page := await anyio.to_thread.run_sync(next, found, None)) is not None:
             if page:
                 yield page
-
-
-def engine_facts(log: Path) -> EngineFacts:
-    """Give what the boot tells."""
-    return facts_of(read_boot(head_lines(log), now=datetime.now(UTC)))

@@ -1,46 +1,331 @@
-"""Compute Engine: what an instance with chips may be and how it lives, and firewall rules."""
+"""Compute Engine's REST v1: instances with chips and how each lives, firewall rules, operations."""
 
 import functools
+import importlib
 import ipaddress
+import json
 import re
 import time
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
+import uuid
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
 import anyio
+from google.protobuf import json_format
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute
 
 from simulators.google import tpu_zones, vm
-from simulators.google.compute_store import (
-    LINK,
-    SYSTEM,
-    Call,
-    Collection,
-    Denied,
-    Resource,
-    bad,
-    begin,
-    fail,
-    fingerprint,
-    finish,
-    moment,
-    named,
-    new_id,
-    not_ready,
-    operation_routes,
-    parts,
-    route,
-    same,
-    wrong,
-)
+from simulators.google.serving import CODES, Refused, check_billed, disabled, rest
 from simulators.google.state import Project, Tpu, World
 from simulators.google.tpu_zones import limit_of, pool_of
 from simulators.google.vm_programs import VmSpec
 
+Resource = dict[str, Any]
+API: Final = "compute.googleapis.com"
+LINK: Final = "https://www.googleapis.com/compute/v1/"
+"""How links begin."""
+SYSTEM: Final = "system"
+"""The user of what Compute Engine does by itself."""
 _CATALOG: Final = Path(__file__).with_name("catalog.toml")
+_REASONS: Final = {
+    "PERMISSION_DENIED": "forbidden",
+    "NOT_FOUND": "notFound",
+    "ALREADY_EXISTS": "alreadyExists",
+    "RESOURCE_EXHAUSTED": "rateLimitExceeded",
+    "UNAVAILABLE": "backendError",
+    "INTERNAL": "backendError",
+}
+"""Of a refusal that names no reason of Compute Engine's own, by its status."""
+_OTHERS: Final = frozenset(
+    {
+        *("us-central1-a", "us-east1-b", "us-east4-a", "us-west1-a", "us-west4-a"),
+        *("europe-west1-b", "europe-west2-a", "asia-east1-a", "asia-northeast1-b"),
+    }
+)
+"""Some of the zones without TPUs; which have them is said in `tpu_zones.ZONES` alone."""
+
+
+class Denied(Exception):
+    """A call is answered with an error of HTTP and a reason such as alreadyExists."""
+
+    def __init__(self, code: int, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.code, self.reason, self.message = code, reason, message
+
+
+def _wrong(field: str, value: Any, words: str) -> Denied:
+    """Say that a field's value cannot be; `field` is such as resource.machineType."""
+    said = value if isinstance(value, str) else json.dumps(value)
+    return Denied(400, "invalid", f"Invalid value for field '{field}': '{said}'. {words}")
+
+
+def _bad(words: str) -> Denied:
+    return Denied(400, "badRequest", words)
+
+
+def _not_ready(path: str) -> Denied:
+    return Denied(400, "resourceNotReady", f"The resource '{path}' is not ready")
+
+
+def _error(code: int, message: str, reason: str, **more: Any) -> Response:
+    errors = [{"message": message, "domain": "global", "reason": reason}]
+    body = {"code": code, "message": message, "errors": errors, **more}
+    return JSONResponse({"error": body}, status_code=code)
+
+
+def _translated(refused: Refused) -> Response:
+    """Return a refusal that all of Google's APIs share as Compute Engine writes it."""
+    code, more = CODES.get(refused.status, 500), dict[str, Any](status=refused.status)
+    if refused.reason != "SERVICE_DISABLED":
+        reason = _REASONS.get(refused.status, "badRequest")
+        return _error(code, refused.message, reason, **more)
+    more["details"] = [
+        {
+            "@type": "type.googleapis.com/google.rpc.ErrorInfo",
+            "reason": refused.reason,
+            "domain": refused.domain,
+            "metadata": dict(refused.metadata),
+        }
+    ]
+    return _error(code, refused.message, "accessNotConfigured", **more)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call that was admitted."""
+
+    world: World
+    project: Project
+    zone: str
+    """Of the path; empty if it has none."""
+    name: str
+    query: Mapping[str, str]
+    body: Any
+    """What was sent, read as JSON; None if nothing was."""
+
+    @property
+    def parent(self) -> str:
+        """What the resource lies in, such as projects/P/zones/Z or projects/P/global."""
+        return f"projects/{self.project.id}/" + (f"zones/{self.zone}" if self.zone else "global")
+
+    def need(self, permission: str, path: str = "") -> None:
+        """Refuse a caller who lacks a permission."""
+        if self.project.denies(permission):
+            words = f"Required '{permission}' permission for '{path or self.parent}'"
+            raise Denied(403, "forbidden", words)
+
+    def read(self, schema: str) -> Resource:
+        """Return the body as the SDK's message has it.
+
+        Raises:
+            Denied: A field is unknown, a value is of another type, or none of its words.
+        """
+        kind = getattr(importlib.import_module("google.cloud.compute_v1.types"), schema)
+        if not isinstance(self.body, dict):
+            raise _bad("Invalid JSON payload received. Root element must be a message.")
+        message = kind.pb(kind())
+        try:
+            json_format.ParseDict(self.body, message)
+        except json_format.ParseError as exc:
+            raise _bad(f"Invalid JSON payload received. {exc}") from exc
+        for at, value, words in _chosen(kind, message, "resource"):
+            if value not in words:
+                raise _wrong(at, value, f"Must be one of: {', '.join(words)}.")
+        said: Resource = json_format.MessageToDict(message)
+        return said
+
+    def find(self, rows: "Rows", kind: str) -> Resource:
+        """Return the resource that it is about.
+
+        Raises:
+            Denied: There is none.
+        """
+        for row in rows(self.world, self.project, self.zone):
+            if row["name"] == self.name:
+                return row
+        path = f"{self.parent}/{kind}/{self.name}"
+        raise Denied(404, "notFound", f"The resource '{path}' was not found")
+
+
+def _chosen(kind: Any, message: Any, at: str) -> Iterator[tuple[str, str, Sequence[str]]]:
+    """Yield each word that is one of several: the SDK has them as strings beside an enum."""
+    known = {field.name: field.message for field in kind.meta.fields.values()}
+    for field, value in message.ListFields():
+        here, inner = f"{at}.{field.json_name}", known.get(field.name)
+        words = getattr(kind, field.name.title().replace("_", ""), None)
+        if isinstance(value, str) and words is not None:
+            yield here, value, [one.name for one in words if not one.name.startswith("UNDEFINED")]
+        elif inner is not None and hasattr(inner, "meta") and field.message_type is not None:
+            rows = [value] if hasattr(value, "ListFields") else value
+            for row in rows if not field.message_type.GetOptions().map_entry else ():
+                yield from _chosen(inner, row, here)
+
+
+Answers = Callable[[Call], Awaitable[Resource]]
+Rows = Callable[[World, Project, str], Sequence[Resource]]
+"""What there is in a zone; of what belongs to none its name is empty."""
+
+
+def _route(
+    world: World, verb: str, path: str, name: str, answers: Answers, *needed: str
+) -> BaseRoute:
+    """Serve one method, such as compute.instances.insert.
+
+    `needed` are the permissions that the caller needs, in place of one called as the method is.
+    """
+
+    async def admitted(project: Project, request: Request) -> Response:
+        try:
+            check_billed(world, project, API, request.headers.get("x-goog-user-project", ""))
+            if API not in project.apis:
+                raise disabled(project, API)
+        except Refused as refused:
+            return _translated(refused)
+        at, sent = request.path_params, await request.body()
+        try:
+            body = json.loads(sent) if sent else None
+            zone, named = at.get("zone", ""), at.get("name", "")
+            call = Call(world, project, zone, named, request.query_params, body)
+            for permission in needed or (name,):
+                call.need(permission, request.url.path.removeprefix("/compute/v1/"))
+            if zone and zone not in _zone_names(project):
+                raise _wrong("zone", zone, "Unknown zone.")
+            return JSONResponse(_shown(await answers(call)))
+        except ValueError as exc:
+            return _error(400, f"Invalid JSON payload received. {exc}", "badRequest")
+        except Denied as denied:
+            return _error(denied.code, denied.message, denied.reason)
+
+    where = f"/compute/v1/projects/{{project}}/{path}"
+    return rest(world, verb, where, name, admitted, _translated)
+
+
+def _readable(world: World, path: str, service: str, rows: Rows) -> list[BaseRoute]:
+    """Serve get and list of one kind, and aggregatedList of what lies in zones; all on one page."""
+    kind, api = path.rpartition("/")[2], f"compute.{service}"
+
+    async def get(call: Call) -> Resource:
+        return call.find(rows, kind)
+
+    async def listed(call: Call) -> Resource:
+        return {"items": _filtered(call, rows(world, call.project, call.zone))}
+
+    async def aggregated(call: Call) -> Resource:
+        scopes: Resource = {}
+        for zone in _zone_names(call.project):
+            here = _filtered(call, rows(world, call.project, zone))
+            words = f"There are no results for scope 'zones/{zone}' on this page."
+            warning = {"code": "NO_RESULTS_ON_PAGE", "message": words}
+            scopes[f"zones/{zone}"] = {kind: here} if here else {"warning": warning}
+        return {"items": scopes}
+
+    many = _route(
+        world, "GET", f"aggregated/{kind}", f"{api}.aggregatedList", aggregated, f"{api}.list"
+    )
+    return [
+        _route(world, "GET", path, f"{api}.list", listed),
+        _route(world, "GET", f"{path}/{{name}}", f"{api}.get", get),
+        *([many] if kind in {"instances", "machineTypes"} else []),
+    ]
+
+
+_TERM: Final = re.compile(r"(?P<field>\w+) (?P<op>=|eq) \"(?P<value>[^\"]*)\"")
+
+
+def _filtered(call: Call, rows: Sequence[Resource]) -> list[Resource]:
+    """Return those that one term means: a field is so, or fits a pattern."""
+    said = call.query.get("filter", "")
+    term = _TERM.fullmatch(said)
+    if said and term is None:
+        raise _wrong("filter", said, "Invalid list filter expression.")
+    if term is None:
+        return [_shown(row) for row in rows]
+    field, value = term["field"], term["value"]
+    pattern = re.compile(value if term["op"] == "eq" else re.escape(value))
+    return [_shown(row) for row in rows if pattern.fullmatch(str(row.get(field, "")))]
+
+
+def _shown(resource: Mapping[str, Any]) -> Resource:
+    """Leave out what only the simulation knows of a resource."""
+    return {key: value for key, value in resource.items() if not key.startswith("_")}
+
+
+def _zone_names(project: Project) -> tuple[str, ...]:
+    return tuple(sorted({*_OTHERS, *(project.knobs.tpu_zones or tpu_zones.ZONES)}))
+
+
+def _moment(at: float | None = None) -> str:
+    """Return a time, now if none is given, as Compute Engine writes it."""
+    return datetime.fromtimestamp(at or time.time(), UTC).isoformat(timespec="milliseconds")
+
+
+def _named(link: str, field: str, *place: str) -> str:
+    """Return the last word of a link of the project that lies in `place`, such as global, networks.
+
+    Raises:
+        Denied: It is no such link.
+    """
+    words = link.split("/")
+    if tuple(words[:-1]) != place:
+        raise _wrong(field, link, "The URL is malformed.")
+    return words[-1]
+
+
+_KEPT: Final = 500
+"""Operations of a project, newest last."""
+_PHRASES: Final = {400: "BAD REQUEST", 403: "FORBIDDEN", 503: "SERVICE UNAVAILABLE"}
+
+
+def _begin(
+    project: Project, kind: str, target: Resource, *, user: str = "", request: str = ""
+) -> Resource:
+    """Begin an operation on a resource.
+
+    `kind` is such as insert, or compute.instances.preempted; `user` is the caller if not said.
+    """
+    path, drawn = str(target["selfLink"]).removeprefix(LINK), uuid.uuid4().hex
+    parent, word = "/".join(path.split("/")[:-2]), "systemevent" if user else "operation"
+    name = f"{word}-{time.time_ns() // 10**6}-{drawn[:13]}-{drawn[13:21]}-{drawn[21:29]}"
+    operation = {
+        "name": name,
+        "operationType": kind,
+        "targetLink": LINK + path,
+        "status": "RUNNING",
+        "user": user or project.caller,
+        "insertTime": _moment(),
+        "_request": request,
+        "_path": f"{parent}/operations/{name}",
+    }
+    project.compute_operations[str(operation["_path"])] = operation
+    for old in tuple(project.compute_operations)[:-_KEPT]:
+        del project.compute_operations[old]
+    return operation
+
+
+def _same(call: Call) -> Resource | None:
+    """Return the operation that the same request began before; none without a requestId."""
+    asked, rows = call.query.get("requestId"), call.project.compute_operations.values()
+    return next((one for one in rows if asked and one["_request"] == asked), None)
+
+
+def _finish(operation: Resource) -> Resource:
+    operation.update(status="DONE", endTime=_moment())
+    return operation
+
+
+def _fail(operation: Resource, status: int, code: str, message: str) -> None:
+    """End it with an error: a status of HTTP, and Compute Engine's code."""
+    _finish(operation).update(
+        error={"errors": [{"code": code, "message": message}]},
+        httpErrorStatusCode=status,
+        httpErrorMessage=_PHRASES[status],
+    )
 
 
 class MachineType(NamedTuple):
@@ -69,37 +354,15 @@ def _machine_types(project: Project, zone: str) -> Mapping[str, MachineType]:
 
 
 def _type_rows(_world: World, project: Project, zone: str) -> Sequence[Resource]:
-    """Return a zone's machine types."""
     return [
-        {
-            **_row(project, f"zones/{zone}/machineTypes/{name}"),
-            "guestCpus": kind.cpus,
-            "memoryMb": kind.memory_gb * 1024,
-            "zone": zone,
-            "accelerators": [{"guestAcceleratorType": "ct6e", "guestAcceleratorCount": kind.chips}][
-                : kind.chips
-            ],
-        }
+        {"name": name, "guestCpus": kind.cpus, "memoryMb": kind.memory_gb * 1024, "zone": zone}
         for name, kind in _machine_types(project, zone).items()
     ]
 
 
 def _network_rows(_world: World, project: Project, _zone: str) -> Sequence[Resource]:
-    names = catalog()["networks"]["names"]
-    return [
-        {**_row(project, f"global/networks/{name}"), "autoCreateSubnetworks": True}
-        for name in names
-    ]
-
-
-def _row(project: Project, path: str) -> Resource:
-    kind, name = path.split("/")[-2:]
-    return {
-        "kind": f"compute#{kind[:-1]}",
-        "id": str(int.from_bytes(path.encode()[-7:], "big")),
-        "name": name,
-        "selfLink": f"{LINK}projects/{project.id}/{path}",
-    }
+    link = f"{LINK}projects/{project.id}/global/networks"
+    return [{"name": name, "selfLink": f"{link}/{name}"} for name in catalog()["networks"]["names"]]
 
 
 def _instance_rows(world: World, project: Project, zone: str) -> Sequence[Resource]:
@@ -111,14 +374,11 @@ def _firewall_rows(_world: World, project: Project, _zone: str) -> Sequence[Reso
     return list(project.firewalls.values())
 
 
-_INSTANCES: Final = Collection("instances", _instance_rows)
-_FIREWALLS: Final = Collection("firewalls", _firewall_rows, scope="global/")
-_READ: Final = (
-    _INSTANCES,
-    _FIREWALLS,
-    Collection("machineTypes", _type_rows),
-    Collection("networks", _network_rows, scope="global/"),
-)
+def _operation_rows(_world: World, project: Project, zone: str) -> Sequence[Resource]:
+    begins = f"projects/{project.id}/" + (f"zones/{zone}/" if zone else "global/")
+    return [one for path, one in project.compute_operations.items() if path.startswith(begins)]
+
+
 _NEEDED: Final = (
     *("compute.instances.create", "compute.disks.create", "compute.instances.setMetadata"),
     *("compute.instances.setTags", "compute.instances.setLabels"),
@@ -134,15 +394,19 @@ def compute_routes(world: World) -> Sequence[BaseRoute]:
     rule, fire = f"{rules}/{{name}}", "compute.firewalls"
     changes = "compute.networks.updatePolicy"
     return [
-        *chain.from_iterable(each.routes(world) for each in _READ),
-        *operation_routes(world),
-        route(world, "POST", instances, f"{api}.insert", _insert, *_NEEDED),
-        route(world, "DELETE", one, f"{api}.delete", _delete),
-        route(world, "POST", f"{one}/stop", f"{api}.stop", _stop),
-        route(world, "GET", f"{one}/serialPort", f"{api}.getSerialPortOutput", _serial),
-        route(world, "POST", rules, f"{fire}.insert", _insert_rule, f"{fire}.create", changes),
-        route(world, "PATCH", rule, f"{fire}.patch", _patch_rule, f"{fire}.update", changes),
-        route(world, "DELETE", rule, f"{fire}.delete", _delete_rule, f"{fire}.delete", changes),
+        *_readable(world, instances, "instances", _instance_rows),
+        *_readable(world, rules, "firewalls", _firewall_rows),
+        *_readable(world, "zones/{zone}/machineTypes", "machineTypes", _type_rows),
+        *_readable(world, "global/networks", "networks", _network_rows),
+        *_readable(world, "zones/{zone}/operations", "zoneOperations", _operation_rows),
+        *_readable(world, "global/operations", "globalOperations", _operation_rows),
+        _route(world, "POST", instances, f"{api}.insert", _insert, *_NEEDED),
+        _route(world, "DELETE", one, f"{api}.delete", functools.partial(_ended, how="delete")),
+        _route(world, "POST", f"{one}/stop", f"{api}.stop", functools.partial(_ended, how="stop")),
+        _route(world, "GET", f"{one}/serialPort", f"{api}.getSerialPortOutput", _serial),
+        _route(world, "POST", rules, f"{fire}.insert", _insert_rule, f"{fire}.create", changes),
+        _route(world, "PATCH", rule, f"{fire}.patch", _patch_rule, f"{fire}.update", changes),
+        _route(world, "DELETE", rule, f"{fire}.delete", _delete_rule, f"{fire}.delete", changes),
     ]
 
 
@@ -154,11 +418,11 @@ def compute_resume(world: World) -> None:
                 _live(world, project, one)
         for path, operation in project.compute_operations.items():
             if "/global/" in path:
-                finish(operation)
+                _finish(operation)
 
 
 async def _insert(call: Call) -> Resource:
-    again = same(call)
+    again = _same(call)
     if again:
         return again
     project, made = call.project, _made(call)
@@ -167,40 +431,32 @@ async def _insert(call: Call) -> Resource:
     path = _path(project, made)
     if path in project.vms:
         raise Denied(409, "alreadyExists", f"The resource '{path}' already exists")
-    made |= {"id": new_id(), "creationTimestamp": moment(), "status": "PENDING"}
-    operation = begin(project, "insert", made, request=call.request_id)
+    made |= {"creationTimestamp": _moment(), "status": "PENDING"}
+    operation = _begin(project, "insert", made, request=call.query.get("requestId", ""))
     waits = _seconds((call.body.get("params") or {}).get("requestValidForDuration"))
     flex = _provisioning(made) == "flex-start"
     made["_notes"] = {
         "asked": time.time(),
         "wait": waits if flex and waits else _USUAL_WAIT_SECONDS,
-        "insert": operation["selfLink"].removeprefix(LINK),
+        "insert": operation["_path"],
     }
     project.vms[path] = made
     _live(call.world, project, made)
     return operation
 
 
-async def _delete(call: Call) -> Resource:
-    return _ended(call, "delete")
-
-
-async def _stop(call: Call) -> Resource:
-    return _ended(call, "stop")
-
-
-def _ended(call: Call, how: "How") -> Resource:
+async def _ended(call: Call, how: "How") -> Resource:
     """Begin an instance's end; asked again with the same requestId it is the same."""
-    again = same(call)
+    again = _same(call)
     if again:
         return again
     project, one = call.project, _kept(call)
     life = life_of(call.world, project, call.zone, one["name"])
     if (life and life.ending) or (how == "stop" and one["status"] not in {"RUNNING", "TERMINATED"}):
-        raise not_ready(_path(project, one))
-    operation = begin(project, how, one, request=call.request_id)
+        raise _not_ready(_path(project, one))
+    operation = _begin(project, how, one, request=call.query.get("requestId", ""))
     if life is None and how == "stop":
-        return finish(operation)
+        return _finish(operation)
     (life or _live(call.world, project, one)).end(how, operation)
     return operation
 
@@ -209,19 +465,14 @@ async def _serial(call: Call) -> Resource:
     """Tell what port 1 has shown."""
     one = _kept(call)
     if one["status"] in {"PENDING", "PROVISIONING", "TERMINATED"}:
-        raise not_ready(_path(call.project, one))
+        raise _not_ready(_path(call.project, one))
     running = vm.vm_of(call.world, call.project, "compute", call.zone, one["name"])
-    return {
-        "kind": "compute#serialPortOutput",
-        "contents": running.serial_text if running else "",
-        "selfLink": f"{one['selfLink']}/serialPort",
-    }
+    return {"contents": running.serial_text if running else ""}
 
 
 def _kept(call: Call) -> Resource:
     """Return the instance that a call is about, as it is kept."""
-    found = _INSTANCES.found(call)
-    return call.project.vms[_path(call.project, found)]
+    return call.project.vms[_path(call.project, call.find(_instance_rows, "instances"))]
 
 
 def _path(project: Project, one: Resource) -> str:
@@ -232,9 +483,12 @@ def _zone(one: Resource) -> str:
     return str(one["zone"]).rpartition("/")[2]
 
 
+def _machine_name(one: Resource) -> str:
+    return str(one["machineType"]).rpartition("/")[2]
+
+
 def _chips(one: Resource) -> int:
-    name = str(one["machineType"]).rpartition("/")[2]
-    return int(catalog()["machine_types"][name]["chips"])
+    return int(catalog()["machine_types"][_machine_name(one)]["chips"])
 
 
 def _provisioning(one: Resource) -> str:
@@ -258,7 +512,7 @@ def _told(world: World, project: Project, one: Resource) -> Resource:
         interface["accessConfigs"] = [
             {**config, "natIP": running.external_ip} for config in interface["accessConfigs"]
         ]
-    scheduling = {"terminationTimestamp": moment(ends)} if ends else {}
+    scheduling = {"terminationTimestamp": _moment(ends)} if ends else {}
     status = {"scheduling": scheduling}
     return {**one, "networkInterfaces": [interface], "resourceStatus": status}
 
@@ -273,7 +527,7 @@ class Failure(NamedTuple):
 
 
 def _stock_out(project: Project, one: Resource) -> Failure:
-    zone, machine = _zone(one), one["machineType"].rpartition("/")[2]
+    zone, machine = _zone(one), _machine_name(one)
     words = (
         f"The zone 'projects/{project.id}/zones/{zone}' does not have enough resources available to"
         f" fulfill the request.  '(resource type:compute)'. A {machine} VM instance is currently"
@@ -294,13 +548,12 @@ def _quota_exceeded(project: Project, one: Resource) -> Failure:
 def _not_accepted(one: Resource) -> Failure:
     words = (
         f"{one['scheduling']['provisioningModel']} provisioning model is not supported for machine"
-        f' type "{one["machineType"].rpartition("/")[2]}" in location "{_zone(one)}"'
+        f' type "{_machine_name(one)}" in location "{_zone(one)}"'
     )
     return Failure(400, "UNSUPPORTED_OPERATION", words)
 
 
 How = Literal["delete", "stop", "expired", "preempted"]
-
 _USUAL_WAIT_SECONDS: Final = 30
 """Simulated: how long it stays PENDING before a stock-out where no wait is asked for."""
 _STAGING: Final = 0.7
@@ -330,20 +583,19 @@ class Life:
 
     def end(self, how: How, operation: Resource) -> None:
         """Let it end; the operation is done when it has."""
-        path = operation["selfLink"].removeprefix(LINK)
-        self._notes.update(ending=how, told=time.time(), operation=path)
+        self._notes.update(ending=how, told=time.time(), operation=operation["_path"])
         self._told.set()
 
     def by_itself(self, kind: str) -> Resource:
         """Begin what Compute Engine does unasked, such as compute.instances.preempted."""
-        return begin(self._project, kind, self.vm, user=SYSTEM)
+        return _begin(self._project, kind, self.vm, user=SYSTEM)
 
     async def live(self) -> None:
         """Go on from its status to its end."""
         with self.scope:
             failure = None if self.ending else await self._start()
             if failure:
-                fail(self._operation("insert"), *failure)
+                _fail(self._operation("insert"), *failure)
                 self._forget()
             else:
                 if not self.ending:
@@ -369,8 +621,8 @@ class Life:
                 await self._rest(min(left, 0.2))
         if not self.ending:
             self._notes["ran"] = time.time()
-            self.vm["lastStartTimestamp"] = moment()
-            finish(self._operation("insert"))
+            self.vm["lastStartTimestamp"] = _moment()
+            _finish(self._operation("insert"))
             self._become("RUNNING")
         return None
 
@@ -421,26 +673,26 @@ class Life:
     async def _end(self) -> None:
         self._become("STOPPING")
         with anyio.move_on_after(_POLITE_SECONDS) as patience:
-            await self._end_vm(at_once=False)
+            await self.end_vm(at_once=False)
         if patience.cancelled_caught:
-            await self._end_vm(at_once=True)
-        while True:
-            left = self._left("told", self._project.knobs.tpu_delete_seconds)
-            if left <= 0:
-                break
-            await anyio.sleep(min(left, 0.2))
+            await self.end_vm(at_once=True)
+        seconds = self._left("told", self._project.knobs.tpu_delete_seconds)
+        while seconds > 0:
+            await anyio.sleep(min(seconds, 0.2))
+            seconds = self._left("told", self._project.knobs.tpu_delete_seconds)
         how, inserted, name = self.ending or "delete", self._operation("insert"), self.vm["name"]
         if inserted.get("status") == "RUNNING":  # Google's own words are not known
             words = f"Instance '{name}' creation failed: it was {how} while it was created."
-            fail(inserted, 400, "UNSUPPORTED_OPERATION", words)
-        finish(self._operation("operation"))
+            _fail(inserted, 400, "UNSUPPORTED_OPERATION", words)
+        _finish(self._operation("operation"))
         self._forget(stays=not self._is_deleted(how))
 
     def _is_deleted(self, how: How) -> bool:
         action = self.vm["scheduling"].get("instanceTerminationAction")
         return how == "delete" or (how != "stop" and action == "DELETE")
 
-    async def _end_vm(self, *, at_once: bool) -> None:
+    async def end_vm(self, *, at_once: bool) -> None:
+        """Tell its VM to be gone, and see that it is."""
         zone, name = _zone(self.vm), self.vm["name"]
         running = vm.vm_of(self._world, self._project, "compute", zone, name)
         if running:
@@ -455,11 +707,10 @@ class Life:
         if not stays:
             self._project.vms.pop(_path(self._project, self.vm), None)
             return
-        for name in ("maxRunDuration", "terminationTime"):
-            self.vm["scheduling"].pop(name, None)
+        self.vm["scheduling"].pop("maxRunDuration", None)
         for name in ("ending", "told", "operation", "ran"):
             self._notes.pop(name, None)
-        self.vm.update(lastStopTimestamp=moment(), status="TERMINATED")
+        self.vm.update(lastStopTimestamp=_moment(), status="TERMINATED")
 
     def _operation(self, note: str) -> Resource:
         return self._project.compute_operations.get(self._notes[note], {})
@@ -514,15 +765,11 @@ def life_of(world: World, project: Project, zone: str, name: str) -> Life | None
 async def forget(world: World, project: Project) -> None:
     """End every instance of a project at once, and its VM with it."""
     for one in tuple(project.vms.values()):
-        zone, name = _zone(one), one["name"]
-        life = life_of(world, project, zone, name)
+        key = f"{project.id}/compute-life/{_zone(one)}/{one['name']}"
+        life: Life | None = world.live.pop(key, None)
         if life:
             life.scope.cancel()
-            world.live.pop(f"{project.id}/compute-life/{zone}/{name}", None)
-        running = vm.vm_of(world, project, "compute", zone, name)
-        if running:
-            running.end(at_once=True)
-            await running.ended.wait()
+            await life.end_vm(at_once=True)
     project.vms.clear()
 
 
@@ -554,32 +801,26 @@ def _made(call: Call) -> Resource:
     project, zone, body = call.project, call.zone, call.read("Instance")
     name = _check_name(body.get("name"))
     machine, kind = _machine(project, zone, body)
-    labels, items = body.get("labels", {}), body.get("metadata", {}).get("items", [])
-    tags = body.get("tags", {}).get("items", [])
     _check_words(body)
     parent = f"{LINK}projects/{project.id}/zones/{zone}"
     return {
         **{key: value for key, value in body.items() if key != "params"},
-        "kind": "compute#instance",
         "machineType": f"{parent}/machineTypes/{machine}",
         "zone": parent,
         "selfLink": f"{parent}/instances/{name}",
-        "cpuPlatform": "AMD Turin",
         "scheduling": _scheduled(body, kind),
-        "disks": [_disk(body, project.id, zone, machine, kind)],
+        "disks": [{"diskSizeGb": _disk_gb(body, zone, machine, kind)}],
         "networkInterfaces": [_interface(body, project, zone)],
         "serviceAccounts": [_account(one, call) for one in body.get("serviceAccounts", [])[:1]],
-        "labels": labels,
-        "labelFingerprint": fingerprint(labels),
-        "tags": {"items": tags, "fingerprint": fingerprint(tags)},
-        "metadata": {"kind": "compute#metadata", "items": items, "fingerprint": fingerprint(items)},
-        "startRestricted": False,
+        "labels": body.get("labels", {}),
+        "tags": body.get("tags", {}),
+        "metadata": body.get("metadata", {}),
     }
 
 
 def _check_name(name: Any, field: str = "resource.name") -> str:
     if not isinstance(name, str) or not re.fullmatch(_NAME, name):
-        raise wrong(field, name or "", f"Must be a match of regex '{_NAME}'")
+        raise _wrong(field, name or "", f"Must be a match of regex '{_NAME}'")
     return name
 
 
@@ -588,92 +829,71 @@ def _check_words(body: Resource) -> None:
     for key, value in body.get("labels", {}).items():
         if not _LABEL.fullmatch(f"{key}={value}"):
             words = f"Label '{key}': '{value}' violates format constraints."
-            raise wrong("resource.labels", "", words)
+            raise _wrong("resource.labels", "", words)
     for number, tag in enumerate(body.get("tags", {}).get("items", [])):
         _check_name(tag, f"resource.tags.items[{number}]")
     for number, item in enumerate(body.get("metadata", {}).get("items", [])):
         if len(item.get("value", "").encode()) > _MOST_METADATA:
             words = f"Value of key is too large: maximum size {_MOST_METADATA} bytes."
-            raise wrong(f"resource.metadata.items[{number}].value", item.get("key", ""), words)
+            raise _wrong(f"resource.metadata.items[{number}].value", item.get("key", ""), words)
 
 
 def _machine(project: Project, zone: str, body: Resource) -> tuple[str, MachineType]:
     field, link = "resource.machineType", body.get("machineType", "")
-    name = named(link, field, project.id, "zones", zone, "machineTypes")
+    name = _named(link, field, "zones", zone, "machineTypes")
     kind = _machine_types(project, zone).get(name)
     if kind is None:
         words = f"Machine type with name '{name}' does not exist in zone '{zone}'."
-        raise wrong(field, link, words)
+        raise _wrong(field, link, words)
     threads = body.get("advancedMachineFeatures", {}).get("threadsPerCore")
     if kind.one_thread and threads != 1:
         field = "resource.advancedMachineFeatures.threadsPerCore"
-        raise wrong(field, threads or 2, f"Machine type {name} supports 1 thread per core alone.")
+        raise _wrong(field, threads or 2, f"Machine type {name} supports 1 thread per core alone.")
     return name, kind
 
 
-def _disk(body: Resource, project: str, zone: str, machine: str, kind: MachineType) -> Resource:
-    """Return the boot disk, with what follows from the request; more are not simulated."""
+def _disk_gb(body: Resource, zone: str, machine: str, kind: MachineType) -> str:
+    """Return the size of the boot disk; more disks are not simulated."""
     given, at = body.get("disks") or [], "resource.disks[0].initializeParams"
     if len(given) != 1 or not given[0].get("boot"):
-        raise wrong("resource.disks", len(given), "The one disk must be a boot disk.")
+        raise _wrong("resource.disks", len(given), "The one disk must be a boot disk.")
     params, known = given[0].get("initializeParams") or {}, catalog()["disk_types"]
-    if "sourceImage" not in params:
-        raise wrong(at, params, "A boot disk must have a source image.")
-    smallest = _image_gb(params["sourceImage"], zone)
-    size = int(params.get("diskSizeGb") or given[0].get("diskSizeGb") or smallest)
+    image = re.fullmatch(r"projects/(.+)/global/images/family/(.+)", params.get("sourceImage", ""))
+    smallest = catalog()["images"].get(f"{image[1]}/{image[2]}") if image else None
+    if smallest is None:
+        words = "The referenced image resource cannot be found."
+        raise _wrong(f"{at}.sourceImage", params.get("sourceImage", ""), words)
+    size = int(params.get("diskSizeGb") or smallest)
     if size < smallest:
         words = f"Requested disk size cannot be smaller than the image size ({smallest} GB)"
-        raise wrong(f"{at}.diskSizeGb", str(size), words)
+        raise _wrong(f"{at}.diskSizeGb", str(size), words)
     if "diskType" in params:
         link, field = params["diskType"], f"{at}.diskType"
-        name = named(link, field, project, "zones", zone, "diskTypes")
+        name = _named(link, field, "zones", zone, "diskTypes")
         if name not in known:
-            raise wrong(field, link, "The referenced diskType resource cannot be found.")
+            raise _wrong(field, link, "The referenced diskType resource cannot be found.")
         if kind.chips and not known[name]:
-            raise bad(f"[{name}, {machine}] features are not compatible for creating instance.")
-    disk = params.get("diskName") or body["name"]
-    return {
-        **{key: value for key, value in given[0].items() if key != "initializeParams"},
-        "kind": "compute#attachedDisk",
-        "type": "PERSISTENT",
-        "mode": "READ_WRITE",
-        "index": 0,
-        "autoDelete": bool(given[0].get("autoDelete")),
-        "deviceName": given[0].get("deviceName") or "persistent-disk-0",
-        "diskSizeGb": str(size),
-        "source": f"{LINK}projects/{project}/zones/{zone}/disks/{disk}",
-    }
-
-
-def _image_gb(link: str, zone: str) -> int:
-    """Read a family's link: that of every zone, or what one zone sees of it (gcloud's)."""
-    words, shapes = (
-        parts(link),
-        (["global", "images", "family"], ["zones", zone, "imageFamilyViews"]),
-    )
-    found = words[:1] == ["projects"] and len(words) == 6 and words[2:5] in shapes
-    size = catalog()["images"].get(f"{words[1]}/{words[5]}") if found else None
-    if size is None:
-        field = "resource.disks[0].initializeParams.sourceImage"
-        raise wrong(field, link, "The referenced image resource cannot be found.")
-    return int(size)
+            raise _bad(f"[{name}, {machine}] features are not compatible for creating instance.")
+    return str(size)
 
 
 def _interface(body: Resource, project: Project, zone: str) -> Resource:
     given, at = body.get("networkInterfaces") or [], "resource.networkInterfaces[0]"
     if len(given) != 1:
-        raise wrong("resource.networkInterfaces", len(given), "Exactly one must be given.")
-    region, parent = zone.rpartition("-")[0], f"{LINK}projects/{project.id}"
+        raise _wrong("resource.networkInterfaces", len(given), "Exactly one must be given.")
     found = {}
-    for kind, place in (("network", ("global",)), ("subnetwork", ("regions", region))):
+    for kind, place in (
+        ("network", ("global",)),
+        ("subnetwork", ("regions", zone.rpartition("-")[0])),
+    ):
         link = given[0].get(kind, f"{'/'.join(place)}/{kind}s/default")
-        name = named(link, f"{at}.{kind}", project.id, *place, f"{kind}s")
+        name = _named(link, f"{at}.{kind}", *place, f"{kind}s")
         if name not in catalog()["networks"]["names"]:
-            raise wrong(f"{at}.{kind}", link, f"The referenced {kind} resource cannot be found.")
-        found[kind] = f"{parent}/{'/'.join(place)}/{kind}s/{name}"
+            raise _wrong(f"{at}.{kind}", link, f"The referenced {kind} resource cannot be found.")
+        found[kind] = f"{LINK}projects/{project.id}/{'/'.join(place)}/{kind}s/{name}"
     outside = given[0].get("accessConfigs", [])
     if len(outside) > 1:
-        raise wrong(f"{at}.accessConfigs", len(outside), "At most one access config is possible.")
+        raise _wrong(f"{at}.accessConfigs", len(outside), "At most one access config is possible.")
     if outside and "compute.vmExternalIpAccess" in project.knobs.constraints:
         instance = f"projects/{project.id}/zones/{zone}/instances/{body.get('name')}"
         raise Denied(
@@ -683,14 +903,7 @@ def _interface(body: Resource, project: Project, zone: str) -> Resource:
             f" {project.number}. Add instance {instance} to the constraint to use external IP with"
             " it.",
         )
-    config = {"kind": "compute#accessConfig", "type": "ONE_TO_ONE_NAT", "name": "External NAT"}
-    return {
-        **given[0],
-        **found,
-        "kind": "compute#networkInterface",
-        "name": "nic0",
-        "accessConfigs": [{**config, **one} for one in outside],
-    }
+    return {**given[0], **found, "accessConfigs": outside}
 
 
 def _account(one: Resource, call: Call) -> Resource:
@@ -745,12 +958,12 @@ def _contradictions(body: Resource, said: Resource, kind: MachineType) -> Iterat
     model, flex = said["provisioningModel"], said["provisioningModel"] == "FLEX_START"
     if said["automaticRestart"] and model != "STANDARD":
         words = f"Automatic restart must be false for the provisioning model {model}."
-        yield wrong(f"{_AT}.automaticRestart", True, words)  # noqa: FBT003  the field's value
+        yield _wrong(f"{_AT}.automaticRestart", True, words)  # noqa: FBT003  the field's value
     if said["onHostMaintenance"] != "TERMINATE" and kind.chips:
-        yield bad("Instances with guest accelerators do not support live migration.")
+        yield _bad("Instances with guest accelerators do not support live migration.")
     action = said.get("instanceTerminationAction", "")
     if action and model == "STANDARD" and "maxRunDuration" not in said:
-        yield wrong(
+        yield _wrong(
             f"{_AT}.instanceTerminationAction",
             action,
             "You cannot specify a termination action for a VM instance that has the standard"
@@ -760,20 +973,20 @@ def _contradictions(body: Resource, said: Resource, kind: MachineType) -> Iterat
     shortest, longest = _RUN_SECONDS[flex]
     if "maxRunDuration" in said and not shortest <= _seconds(said["maxRunDuration"]) <= longest:
         words = f"Must be between {shortest} and {longest} seconds."
-        yield wrong(f"{_AT}.maxRunDuration", said["maxRunDuration"], words)
+        yield _wrong(f"{_AT}.maxRunDuration", said["maxRunDuration"], words)
     waited = body.get("params", {}).get("requestValidForDuration")
     field, (shortest, longest) = "resource.params.requestValidForDuration", _FLEX_WAIT_SECONDS
     if waited is not None and not flex:
-        yield wrong(field, waited, "Only instances of the model FLEX_START wait for capacity.")
+        yield _wrong(field, waited, "Only instances of the model FLEX_START wait for capacity.")
     if _seconds(waited) and not shortest <= _seconds(waited) <= longest:
-        yield wrong(field, waited, f"Must be 0, or between {shortest} and {longest} seconds.")
+        yield _wrong(field, waited, f"Must be 0, or between {shortest} and {longest} seconds.")
     if flex and not action:
         words = "It must be set for the provisioning model FLEX_START."
-        yield wrong(f"{_AT}.instanceTerminationAction", action, words)
+        yield _wrong(f"{_AT}.instanceTerminationAction", action, words)
     affinity = body.get("reservationAffinity", {}).get("consumeReservationType", "")
     if flex and affinity != "NO_RESERVATION":
         words = "It must be NO_RESERVATION for the provisioning model FLEX_START."
-        yield wrong("resource.reservationAffinity.consumeReservationType", affinity, words)
+        yield _wrong("resource.reservationAffinity.consumeReservationType", affinity, words)
 
 
 _RULE_SECONDS: Final = 0.1
@@ -783,7 +996,7 @@ _FIXED: Final = ("name", "network", "direction")
 
 
 async def _insert_rule(call: Call) -> Resource:
-    again = same(call)
+    again = _same(call)
     if again:
         return again
     body = call.read("Firewall")
@@ -791,32 +1004,34 @@ async def _insert_rule(call: Call) -> Resource:
     path = f"projects/{call.project.id}/global/firewalls/{name}"
     if name in call.project.firewalls:
         raise Denied(409, "alreadyExists", f"The resource '{path}' already exists")
-    rule |= _row(call.project, f"global/firewalls/{name}")
-    rule |= {"id": new_id(), "creationTimestamp": moment()}
+    rule |= {"selfLink": LINK + path, "creationTimestamp": _moment()}
     call.project.firewalls[name] = rule
     return _changing(call, "insert", rule)
 
 
 async def _patch_rule(call: Call) -> Resource:
-    kept = _FIREWALLS.found(call)
-    rule = _rule(call, {**kept, **call.read("Firewall")})
+    kept = call.find(_firewall_rows, "firewalls")
+    said = call.read("Firewall")
+    network = f"global/networks/{kept['network'].rpartition('/')[2]}"
+    rule = _rule(call, {**kept, "network": network, **said})
     for key in _FIXED:
         if rule[key] != kept[key]:
-            raise wrong(f"resource.{key}", rule[key], "It cannot be changed.")
+            raise _wrong(f"resource.{key}", rule[key], "It cannot be changed.")
     call.project.firewalls[kept["name"]] = rule
     return _changing(call, "patch", rule)
 
 
 async def _delete_rule(call: Call) -> Resource:
-    return _changing(call, "delete", call.project.firewalls.pop(_FIREWALLS.found(call)["name"]))
+    rule = call.find(_firewall_rows, "firewalls")
+    return _changing(call, "delete", call.project.firewalls.pop(rule["name"]))
 
 
 def _changing(call: Call, kind: str, rule: Resource) -> Resource:
-    operation = begin(call.project, kind, rule, request=call.request_id)
+    operation = _begin(call.project, kind, rule, request=call.query.get("requestId", ""))
 
     async def end() -> None:
         await anyio.sleep(_RULE_SECONDS)
-        finish(operation)
+        _finish(operation)
         call.world.keep(call.project)
 
     call.world.tasks.start_soon(end)
@@ -830,23 +1045,20 @@ def _rule(call: Call, body: Resource) -> Resource:
         Denied: Something of it cannot be.
     """
     if not body.get("allowed"):
-        raise bad("Exactly one of allowed or denied must be specified.")
+        raise _bad("Exactly one of allowed or denied must be specified.")
     for number, one in enumerate(body.get("sourceRanges", [])):
-        _check_range(one, f"resource.sourceRanges[{number}]")
+        try:
+            ipaddress.ip_network(one)
+        except ValueError as exc:
+            field = f"resource.sourceRanges[{number}]"
+            raise _wrong(field, one, "Must be a valid CIDR address range.") from exc
     for number, one in enumerate(body.get("targetTags", [])):
         _check_name(one, f"resource.targetTags[{number}]")
     link = body.get("network", "global/networks/default")
-    network = named(link, "resource.network", call.project.id, "global", "networks")
+    network = _named(link, "resource.network", "global", "networks")
     if network not in catalog()["networks"]["names"]:
         words = "The referenced network resource cannot be found."
-        raise wrong("resource.network", link, words)
+        raise _wrong("resource.network", link, words)
     rule = {"priority": 1000, "direction": "INGRESS", "disabled": False, **body}
     rule.setdefault("sourceRanges", ["0.0.0.0/0"])
     return {**rule, "network": f"{LINK}projects/{call.project.id}/global/networks/{network}"}
-
-
-def _check_range(said: str, at: str) -> None:
-    try:
-        ipaddress.ip_network(said)
-    except ValueError as exc:
-        raise wrong(at, said, "Must be a valid CIDR address range.") from exc
