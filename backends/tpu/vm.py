@@ -69,11 +69,6 @@ class Generation(Record):
     image_family: str
     disk_type: str
 
-    @property
-    def image(self) -> str:
-        """The newest image for the boot disk of an instance."""
-        return f"projects/{self.image_project}/global/images/family/{self.image_family}"
-
 
 class Disk(Record):
     """Sizes in 10^9 bytes."""
@@ -87,31 +82,27 @@ class Disk(Record):
 
 
 class Wait(Record):
-    """How long a place is waited for."""
+    """How long a place is waited for: the only one, or each of several."""
 
     alone_seconds: int
     each_seconds: int
-    """Where there are others to try."""
 
 
 class Run(Record):
-    """How long a VM may live."""
+    """How long a VM may live; `minutes` where nobody says."""
 
     minutes: int
-    """Where nobody says."""
     flex_least_minutes: int
     flex_most_minutes: int
     most_minutes: int
 
 
 class Docker(Record):
-    """How containers are run."""
+    """How containers are run; the folders are the host's, one in its memory."""
 
     shm_size: str
     folder: str
-    """Of the host, for certificate, weights and compiled programs."""
     memory_folder: str
-    """Of the host, in its memory."""
 
 
 class Cache(Record):
@@ -164,6 +155,80 @@ def generation_of(place: Offered) -> Generation:
     return known[place.accelerator]
 
 
+ENGINE_PORT: Final = 8001
+"""Of the VM alone: what is asked from outside asks the proxy before it."""
+_PLANES: Final[dict[str, tuple[PlaneKind, ...]]] = {
+    "auto": ("compute", "queued"),
+    "queued": ("queued",),
+    "compute": ("compute",),
+}
+_REASONS: Final = {
+    "auto": "In each zone Compute Engine is asked first, because it ends a VM by itself and Google"
+    " calls the Cloud TPU API legacy; then the queue of Cloud TPU, which has a quota of its own.",
+    "queued": "Only the queue of Cloud TPU is asked, as control_plane=queued says.",
+    "compute": "Only Compute Engine is asked, as control_plane=compute says.",
+}
+_ZONE: Final = r"[a-z]+-[a-z]+[0-9]{1,2}-[a-z][a-z0-9]{0,5}"
+_NETWORK: Final = r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?"
+
+
+def blueprint(
+    site: Site, spec: DeploymentSpec, model: ModelShape, *, hf_token: bool | None = None
+) -> Blueprint:
+    """Decide every value of the VM that a spec asks for; `hf_token`: that secret is kept.
+
+    Its own `spec`, decided again, gives the same.
+
+    Raises:
+        InvalidArgument: The platform or the model cannot take the spec.
+    """
+    _refuse(spec, model)
+    offered, generation = site.offered, generation_of(site.offered)
+    minutes, baked = run_minutes(spec, offered), spec.weights == "baked"
+    whole = with_flags(spec, model, offered.count).model_copy(update={"ttl_minutes": minutes})
+    small = "queued" in _PLANES[spec.control_plane] and site.provisioning != "flex-start"
+    room = _room(spec, model, offered, baked=baked, small_disk=small)
+    kinds, reason = _planes(spec, on_node=room.on_node)
+    places = tuple(Place(zone, kind) for zone in _zones(site, spec) for kind in kinds)
+    usual = rules().wait.alone_seconds if len(places) == 1 else rules().wait.each_seconds
+    network, subnetwork = network_of(spec)
+    project = site.clients.project if site.clients.configured else NO_PROJECT
+    token = bool(site.settings.hf_token) if hf_token is None else hf_token
+    image = f"{generation.image_project}/global/images/family/{generation.image_family}"
+    made = Blueprint(
+        spec=whole,
+        id=vm_id(spec.name),
+        labels={
+            "managed-by": MANAGED_BY,
+            TARGET_LABEL: site.target.name,
+            DEPLOYMENT_LABEL: spec.name,
+            SPEC_LABEL: whole.fingerprint,
+        },
+        project=project,
+        service_account=runtime_account(project),
+        accelerator=site.accelerator,
+        machine_type=generation.machine_type.format(count=offered.count),
+        chips=offered.count,
+        provisioning=site.provisioning,
+        runtime_version=generation.runtime_version,
+        image=f"projects/{image}",
+        disk_type=generation.disk_type,
+        places=places,
+        reason=reason,
+        wait_seconds=spec.zone_wait_minutes * 60 if spec.zone_wait_minutes else usual,
+        run_seconds=minutes * 60 or None,
+        disk_gb=room.disk_gb,
+        network=network,
+        subnetwork=subnetwork,
+        # Without an address of its own nothing outside Google is reached, but by a NAT of theirs.
+        external_ip=not (spec.access == "internal" and spec.network),
+        opened=spec.access != "internal",
+        anybody=spec.access == "public",
+        container=_container(whole, offered, room, baked=baked, token=token),
+    )
+    return made.model_copy(update={"doubts": tuple(_doubts(site, made, room, model))})
+
+
 def network_of(spec: DeploymentSpec) -> tuple[str, str]:
     """Return network and subnetwork; an empty subnetwork is that of the zone's region.
 
@@ -200,48 +265,6 @@ def run_minutes(spec: DeploymentSpec, place: Offered) -> int:
     return minutes
 
 
-def _is_baked(spec: DeploymentSpec) -> bool:
-    """Whether the weights come with the image; else they come from the Hub.
-
-    Raises:
-        InvalidArgument: A VM with chips does not read them from there, or an image is missing.
-    """
-    location = spec.weights or "hub"
-    if location == "hub" and is_path(spec.model):
-        raise InvalidArgument(
-            f"A VM with TPUs does not see {spec.model}, a folder of this machine.",
-            fix="Give a Hub id, or bake the files into an image (weights=baked, image=…).",
-        )
-    if location not in {"hub", "baked"}:
-        raise InvalidArgument(
-            f"VMs with TPUs do not read {location} here: its files would have to be copied"
-            " to the VM first.",
-            fix="Leave weights out: the VM fetches them from the Hugging Face Hub; or bake"
-            " them into an image (weights=baked, image=…).",
-        )
-    if location == "baked" and not spec.image:
-        raise InvalidArgument(
-            "Weights that are baked into an image need the image.",
-            fix="Give image=REGION-docker.pkg.dev/PROJECT/REPOSITORY/NAME@sha256:…",
-        )
-    return location == "baked"
-
-
-_PLANES: Final[dict[str, tuple[PlaneKind, ...]]] = {
-    "auto": ("compute", "queued"),
-    "queued": ("queued",),
-    "compute": ("compute",),
-}
-_REASONS: Final = {
-    "auto": "In each zone Compute Engine is asked first, because it ends a VM by itself and Google"
-    " calls the Cloud TPU API legacy; then the queue of Cloud TPU, which has a quota of its own.",
-    "queued": "Only the queue of Cloud TPU is asked, as control_plane=queued says.",
-    "compute": "Only Compute Engine is asked, as control_plane=compute says.",
-}
-_ZONE: Final = r"[a-z]+-[a-z]+[0-9]{1,2}-[a-z][a-z0-9]{0,5}"
-_NETWORK: Final = r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?"
-
-
 def _planes(spec: DeploymentSpec, *, on_node: bool) -> tuple[tuple[PlaneKind, ...], str]:
     """Return who is asked, and why; `on_node`: what is served finds room on a node of the queue."""
     kinds, reason = _PLANES[spec.control_plane], _REASONS[spec.control_plane]
@@ -272,16 +295,11 @@ def _zones(site: Site, spec: DeploymentSpec) -> tuple[str, ...]:
     return zones
 
 
-ENGINE_PORT: Final = 8001
-"""Of the VM alone: what is asked from outside asks the proxy before it."""
 _WHOLE: Final = "--disable-chunked-mm-input"
 _BATCHED: Final = "--max-num-batched-tokens"
 _LIMIT: Final = "--limit-mm-per-prompt"
-_SPREADING: Final = {
-    "tensor": ("--tensor-parallel-size", "-tp"),
-    "pipeline": ("--pipeline-parallel-size", "-pp"),
-    "data": ("--data-parallel-size", "-dp"),
-}
+_TENSOR: Final = ("--tensor-parallel-size", "-tp")
+_OTHERS: Final = (("--pipeline-parallel-size", "-pp"), ("--data-parallel-size", "-dp"))
 
 
 def with_flags(spec: DeploymentSpec, model: ModelShape, chips: int) -> DeploymentSpec:
@@ -290,42 +308,34 @@ def with_flags(spec: DeploymentSpec, model: ModelShape, chips: int) -> Deploymen
     Raises:
         InvalidArgument: Another number of chips is wanted, or images would not be taken.
     """
-    _refuse_spread(spec, chips)
+    tensor = flag_value(spec.engine_args, *_TENSOR) or str(spec.tensor_parallel_size)
+    others = [flag_value(spec.engine_args, *flags) or "1" for flags in _OTHERS]
+    if tensor not in {"1", str(chips)} or any(count != "1" for count in others):
+        raise InvalidArgument(  # those that are left over would be paid for
+            f"A model is spread over all {chips} chips of the VM, by tensor parallelism alone.",
+            fix="Leave tensor, pipeline and data parallelism out.",
+        )
     changes: dict[str, object] = {"tensor_parallel_size": chips}
-    item = most_tokens_of_an_item(model, Flags.of(spec))
+    item, chosen = most_tokens_of_an_item(model, Flags.of(spec)), rules().multimodal
     if item:
         own = flag_value(spec.engine_args, _BATCHED)
         batched = int(own) if own and own.isdecimal() else spec.max_num_batched_tokens
         if batched is None:
-            changes["max_num_batched_tokens"] = rules().multimodal.max_num_batched_tokens
+            changes["max_num_batched_tokens"] = chosen.max_num_batched_tokens
         elif batched < item:
             raise InvalidArgument(
                 f"max_num_batched_tokens {batched} is less than the {item} of an image: on TPUs"
                 f" {spec.model} reads an image in one piece.",
                 fix=f"Give {item} or more, or engine_args --language-model-only.",
             )
-        changes["engine_args"] = (*spec.engine_args, *_images(spec, model))
+        more: list[str] = []
+        if flag_value(spec.engine_args, _WHOLE) is None:
+            more += [_WHOLE]
+        if flag_value(spec.engine_args, _LIMIT) is None:
+            audio = {"audio": chosen.audios} if model.audio else {}
+            more += [_LIMIT, json.dumps({"image": chosen.images, **audio})]
+        changes["engine_args"] = (*spec.engine_args, *more)
     return spec.model_copy(update=changes)
-
-
-def _images(spec: DeploymentSpec, model: ModelShape) -> Iterator[str]:
-    chosen = rules().multimodal
-    if flag_value(spec.engine_args, _WHOLE) is None:
-        yield _WHOLE
-    if flag_value(spec.engine_args, _LIMIT) is None:
-        audio = {"audio": chosen.audios} if model.audio else {}
-        yield from (_LIMIT, json.dumps({"image": chosen.images, **audio}))
-
-
-def _refuse_spread(spec: DeploymentSpec, chips: int) -> None:
-    """Refuse another spread than over all chips: those that are left over would be paid for."""
-    asked = {name: flag_value(spec.engine_args, *flags) for name, flags in _SPREADING.items()}
-    tensor = asked.pop("tensor") or str(spec.tensor_parallel_size)
-    if tensor not in {"1", str(chips)} or any((count or "1") != "1" for count in asked.values()):
-        raise InvalidArgument(
-            f"A model is spread over all {chips} chips of the VM, by tensor parallelism alone.",
-            fix="Leave tensor, pipeline and data parallelism out.",
-        )
 
 
 class _Room(NamedTuple):
@@ -343,24 +353,23 @@ def _room(
     spec: DeploymentSpec, model: ModelShape, place: Offered, *, baked: bool, small_disk: bool
 ) -> _Room:
     """Choose the disk; `small_disk`: on some VM it is given, and weights may lie in memory."""
-    disk = rules().disk
+    disk, known = rules().disk, size_known(model)
+    weights_gb = file_bytes(model) / 1e9 if known else 0.0
+    least = math.ceil(disk.image_gb + weights_gb)
     if spec.boot_disk_gb:
         doubt = ""
-        if not baked and size_known(model):
-            needed = math.ceil(disk.image_gb + file_bytes(model) / 1e9)
-            if spec.boot_disk_gb < needed:
-                doubt = (
-                    f"boot_disk_gb={spec.boot_disk_gb} is less than the {needed} GB of image and"
-                    " weights: the VM would be paid for and end with a full disk."
-                )
+        if known and not baked and spec.boot_disk_gb < least:
+            doubt = (
+                f"boot_disk_gb={spec.boot_disk_gb} is less than the {least} GB of image and"
+                " weights: the VM would be paid for and end with a full disk."
+            )
         return _Room(spec.boot_disk_gb, on_node=not small_disk, doubt=doubt)
-    if not size_known(model):
+    if not known:
         doubt = (
             f"How large {model.model} is, is not known: a disk of {disk.unknown_gb} GB is planned;"
             f" a node of the queue has {disk.node_gb} GB, whatever is planned."
         )
         return _Room(disk.unknown_gb, doubt=doubt)
-    weights_gb = file_bytes(model) / 1e9
     needed = math.ceil(disk.image_gb + weights_gb + disk.spare_gb)
     chosen = max(disk.least_gb, needed)
     if not small_disk or needed <= disk.node_gb:
@@ -376,110 +385,31 @@ def _room(
     return _Room(chosen, in_memory=True, doubt=doubt)
 
 
-def _environment(place: Offered, room: _Room, *, fetch: bool) -> dict[str, str]:
-    cache, docker = rules().cache, rules().docker
-    compiled = {cache.variable: f"{cache.mount_path}/xla"}
-    if not fetch:
-        return compiled
-    home = docker.memory_folder if room.in_memory else cache.mount_path
-    own = hub_environment(rules().hub, place.largest_ram_gib or 0)
-    return {**compiled, "HF_HOME": f"{home}/hub", **own}
-
-
-def _doubts_of_serving(spec: DeploymentSpec, model: ModelShape, place: Offered) -> Iterator[str]:
-    chosen: Implementation = (
-        "vllm" if spec.variables.get("MODEL_IMPL_TYPE") == "vllm" else "default"
-    )
-    version = None if spec.image else rules().engine.vllm
-    yield from upstream_doubts(model.model, place.accelerator, version, chosen)
-    method = f"{spec.quantization or ''} {model.quantization or ''} {spec.dtype or ''}".lower()
-    if "fp8" in method or model.quantization_bits == 8:
-        yield (
-            "A v6e does not compute in fp8: such weights are stored small and widened for every"
-            " step, which saves memory and no time."
-        )
-    cache = spec.kv_cache_dtype or flag_value(spec.engine_args, "--kv-cache-dtype") or ""
-    if cache.startswith("fp8"):
-        yield "An fp8 KV cache is stored on a v6e, and gains nothing with one KV head per chip."
-    if not size_known(model):
-        yield f"How long {model.model} takes to boot is not known."
-
-
-def blueprint(
-    site: Site, spec: DeploymentSpec, model: ModelShape, *, hf_token: bool | None = None
-) -> Blueprint:
-    """Decide every value of the VM that a spec asks for; `hf_token`: that secret is kept.
-
-    Its own `spec`, decided again, gives the same.
-
-    Raises:
-        InvalidArgument: The platform or the model cannot take the spec.
-    """
-    _refuse(spec, model)
-    offered, generation = site.offered, generation_of(site.offered)
-    minutes, baked = run_minutes(spec, offered), _is_baked(spec)
-    whole = with_flags(spec, model, offered.count).model_copy(update={"ttl_minutes": minutes})
-    small = "queued" in _PLANES[spec.control_plane] and site.provisioning != "flex-start"
-    room = _room(spec, model, offered, baked=baked, small_disk=small)
-    kinds, reason = _planes(spec, on_node=room.on_node)
-    places = tuple(Place(zone, kind) for zone in _zones(site, spec) for kind in kinds)
-    usual = rules().wait.alone_seconds if len(places) == 1 else rules().wait.each_seconds
-    network, subnetwork = network_of(spec)
-    project = site.clients.project if site.clients.configured else NO_PROJECT
-    token = bool(site.settings.hf_token) if hf_token is None else hf_token
-    made = Blueprint(
-        spec=whole,
-        id=vm_id(spec.name),
-        labels={
-            "managed-by": MANAGED_BY,
-            TARGET_LABEL: site.target.name,
-            DEPLOYMENT_LABEL: spec.name,
-            SPEC_LABEL: whole.fingerprint,
-        },
-        project=project,
-        service_account=runtime_account(project),
-        accelerator=site.accelerator,
-        machine_type=generation.machine_type.format(count=offered.count),
-        chips=offered.count,
-        provisioning=site.provisioning,
-        runtime_version=generation.runtime_version,
-        image=generation.image,
-        disk_type=generation.disk_type,
-        places=places,
-        reason=reason,
-        wait_seconds=spec.zone_wait_minutes * 60 if spec.zone_wait_minutes else usual,
-        run_seconds=minutes * 60 or None,
-        disk_gb=room.disk_gb,
-        network=network,
-        subnetwork=subnetwork,
-        # Without an address of its own nothing outside Google is reached, but by a NAT of theirs.
-        external_ip=not (spec.access == "internal" and spec.network),
-        opened=spec.access != "internal",
-        anybody=spec.access == "public",
-        container=_container(whole, offered, room, baked=baked, token=token),
-    )
-    doubts = (*_doubts_of_places(site, made, room), *_doubts_of_serving(whole, model, offered))
-    return made.model_copy(update={"doubts": doubts})
-
-
 def _container(
     spec: DeploymentSpec, place: Offered, room: _Room, *, baked: bool, token: bool
 ) -> Container:
+    cache, docker = rules().cache, rules().docker
+    env = {cache.variable: f"{cache.mount_path}/xla"}
+    if baked:
+        env["HF_HUB_OFFLINE"] = "1"
+    else:
+        home = docker.memory_folder if room.in_memory else cache.mount_path
+        own = hub_environment(rules().hub, place.largest_ram_gib or 0)
+        env |= {"HF_HOME": f"{home}/hub", **own}
     secrets = {"VLLM_API_KEY": key_secret(spec.name)}
-    offline = {"HF_HUB_OFFLINE": "1"} if baked else {}
     return Container(
         image=spec.image or rules().engine.image,
         command=("vllm",),
         args=vllm_arguments(spec, spec.model, host=LOOPBACK, port=ENGINE_PORT),
-        env={**offline, **_environment(place, room, fetch=not baked), **spec.variables},
+        env={**env, **spec.variables},
         secrets={**secrets, "HF_TOKEN": HF_SECRET} if token and not baked else secrets,
         port=PORT,
         health="/health",
     )
 
 
-def _doubts_of_places(site: Site, made: Blueprint, room: _Room) -> Iterator[str]:
-    """Say what is not certain of zones, network and disk; the cloud knows more zones."""
+def _doubts(site: Site, made: Blueprint, room: _Room, model: ModelShape) -> Iterator[str]:
+    """Say what is not certain of zones, network, disk and numbers; the cloud knows more zones."""
     spec, asked = made.spec, dict.fromkeys(place.zone for place in made.places)
     unknown = [zone for zone in asked if zone not in site.offered.regions]
     if unknown:
@@ -503,31 +433,66 @@ def _doubts_of_places(site: Site, made: Blueprint, room: _Room) -> Iterator[str]
         yield made.reason
     if room.doubt:
         yield room.doubt
+    own: Implementation = "vllm" if spec.variables.get("MODEL_IMPL_TYPE") == "vllm" else "default"
+    version = None if spec.image else rules().engine.vllm
+    yield from upstream_doubts(model.model, site.offered.accelerator, version, own)
+    method = f"{spec.quantization or ''} {model.quantization or ''} {spec.dtype or ''}".lower()
+    if "fp8" in method or model.quantization_bits == 8:
+        yield (
+            "A v6e does not compute in fp8: such weights are stored small and widened for every"
+            " step, which saves memory and no time."
+        )
+    cache = spec.kv_cache_dtype or flag_value(spec.engine_args, "--kv-cache-dtype") or ""
+    if cache.startswith("fp8"):
+        yield "An fp8 KV cache is stored on a v6e, and gains nothing with one KV head per chip."
+    if not size_known(model):
+        yield f"How long {model.model} takes to boot is not known."
 
 
 def _refuse(spec: DeploymentSpec, model: ModelShape) -> None:
     refuse_length(spec, model)
     refuse_foreign_fields(spec, "Cloud TPU")
-    if spec.engine == "ollama":
-        raise InvalidArgument(
+    weights, bake = spec.weights or "hub", "bake the files into an image (weights=baked, image=…)"
+    control = any(re.search(r"[\x00-\x1f\x7f]", word) for word in spec.engine_args)
+    for refused, words, fix in (
+        (
+            spec.engine == "ollama",
             "Ollama has no build for TPUs.",
-            fix="Leave engine out, which is vLLM, or take target cloud-run-l4.",
-        )
-    if spec.port is not None:
-        raise InvalidArgument(
+            "Leave engine out, which is vLLM, or take target cloud-run-l4.",
+        ),
+        (
+            spec.port is not None,
             "A VM with TPUs answers on port 8000, the only one that is let in and tunnelled.",
-            fix="Leave port out.",
-        )
-    if (spec.min_replicas, spec.max_replicas) != (1, 1):
-        raise InvalidArgument(
+            "Leave port out.",
+        ),
+        (
+            (spec.min_replicas, spec.max_replicas) != (1, 1),
             "A deployment on TPUs is one VM.",
-            fix="Leave min_replicas and max_replicas out; deploy a second name for a second one.",
-        )
-    if any(re.search(r"[\x00-\x1f\x7f]", word) for word in spec.engine_args):
-        raise InvalidArgument(
+            "Leave min_replicas and max_replicas out; deploy a second name for a second one.",
+        ),
+        (
+            control,
             "A word of engine_args has a control character, such as a new line.",
-            fix="Put long text, such as a chat template, into the image or the model's folder.",
-        )
+            "Put long text, such as a chat template, into the image or the model's folder.",
+        ),
+        (
+            weights == "hub" and is_path(spec.model),
+            f"A VM with TPUs does not see {spec.model}, a folder of this machine.",
+            f"Give a Hub id, or {bake}.",
+        ),
+        (
+            weights not in {"hub", "baked"},
+            f"VMs with TPUs do not read {weights} here: the VM would have to copy its files first.",
+            f"Leave weights out: the VM fetches them from the Hugging Face Hub; or {bake}.",
+        ),
+        (
+            weights == "baked" and not spec.image,
+            "Weights that are baked into an image need the image.",
+            "Give image=REGION-docker.pkg.dev/PROJECT/REPOSITORY/NAME@sha256:…",
+        ),
+    ):
+        if refused:
+            raise InvalidArgument(words, fix=fix)
 
 
 TLS_FOLDER: Final = "/tls"
@@ -590,20 +555,19 @@ def container_command(made: Blueprint) -> tuple[str, ...]:
 
 
 def _decided(made: Blueprint, image: str) -> Iterable[str]:
-    secrets, container = made.container.secrets, made.container
+    secrets, before = made.container.secrets, guard_of(made)
     words = {
         "DEPLOYMENT": made.spec.name,
         "PROJECT": made.project,
         "IMAGE": image,
         "KEY_SECRET": secrets["VLLM_API_KEY"],
         "TOKEN_SECRET": secrets.get("HF_TOKEN", ""),
-        "PORT": str(container.port),
+        "PORT": str(made.container.port),
         "TLS": "yes" if made.opened else "no",
         "LOG": LOG,
         "CACHE": f"{rules().docker.folder}/cache",
         "GUARD_IMAGE": rules().guard.image,
     }
-    before = guard_of(made)
     lists = {
         "DOCKER": docker_arguments(made),
         "COMMAND": container_command(made),
