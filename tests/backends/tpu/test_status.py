@@ -1,9 +1,10 @@
 """A request, its VM, its log and its model, told as one deployment; which there are."""
 
 from collections.abc import AsyncIterator
-from datetime import timedelta
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import anyio
 import pytest
@@ -16,7 +17,7 @@ from core.errors import ApiDisabled, CloudUnavailable, DeploymentNotFound, NotOu
 from core.records import Deployment, Failure, State
 from core.reply import collecting_notes
 from tests.backends.tpu.planned import EIGHT
-from tests.backends.tpu.sites import offline, on
+from tests.backends.tpu.sites import MODEL, offline, on
 from tests.backends.tpu.stage import HERE, KEY, NOW, Stage, attempt, staged
 
 pytestmark = pytest.mark.anyio
@@ -43,6 +44,164 @@ async def told(stage: Stage) -> tuple[Deployment, str]:
     return deployment, " ".join(notes)
 
 
+FULL = (
+    "RuntimeError: HLO temporaries (20.1G) exceeds available HBM (19.5G)",
+    "RuntimeError: Engine core initialization failed. See root cause above.",
+)
+
+
+def minutes(before: float) -> datetime:
+    """So many minutes ago."""
+    return NOW - timedelta(minutes=before)
+
+
+@dataclass(kw_only=True)
+class Case:
+    """What is remembered, there and logged; and what is told of it."""
+
+    id: str
+    kept: dict[str, Any] | None = None
+    """None: nothing is remembered here."""
+    chip: tuple[ChipState, dict[str, Any]] | None = None
+    ended: Ended | None = None
+    script: tuple[tuple[str, str, float], ...] = ()
+    """Phase, message, seconds ago."""
+    wrote: tuple[tuple[str, float], ...] = ()
+    state: State
+    phase: str | None = None
+    detail: str = ""
+    """Part of it."""
+    code: str | None = None
+    words: tuple[str, ...] = ()
+    """Parts of the failure's cause and fix, and of what is noted."""
+    never: tuple[str, ...] = ()
+    """Parts of none of those."""
+    more: dict[str, Any] = field(default_factory=dict)
+    """Other fields of the deployment."""
+
+
+ON_QUEUE: Final = {"attempts": (attempt(place=QUEUE),), "placed": QUEUE}
+PLACED: Final = {"attempts": (attempt(),), "placed": HERE}
+ASKED: Final = {"attempts": (attempt("", QUEUE),)}
+RUNS: Final = (ChipState.RUNNING, dict[str, Any]())
+WAITS: Final = {"place": QUEUE, "said": "WAITING_FOR_RESOURCES", "node": ""}
+BOOTS: Final[dict[str, Any]] = {"kept": PLACED, "chip": RUNS}
+COMPILED: Final = tuple((line, 50.0) for line in COMPILES)
+NOTHING: Final = Failure(code="NO_CAPACITY", cause="No chip in one place.", fix="Deploy again.")
+
+
+def leftover(state: ChipState, **said: Any) -> dict[str, Any]:
+    """Of the queue."""
+    return {"kept": ON_QUEUE, "chip": (state, {"place": QUEUE, **said}), "state": State.FAILED}
+
+
+HOLDS: Final = ("Google's words.", "destroy_vllm", "counts against the quota")
+CASES: Final = (
+    # A request that waits, before there is any node, in the cloud's words.
+    Case(id="waits", kept=ASKED, chip=(ChipState.WAITING, WAITS), state=State.QUEUED,
+         phase=SEARCHING, detail="; WAITING_FOR_RESOURCES"),
+    # Its phase is one that a call goes on from: else nobody would ever note the chip.
+    Case(id="not noted", kept=ASKED, chip=(ChipState.RUNNING, {"place": QUEUE}),
+         state=State.CREATING, phase=SEARCHING),
+    Case(id="deleting", kept={"deleting": True, "placed": HERE}, state=State.DELETING,
+         phase=DELETING),
+    Case(id="replacing", kept={"replacing": (HERE,)}, state=State.QUEUED, phase=REPLACING),
+    Case(id="returning", kept={"attempts": (attempt("NO_CAPACITY", returned=False),)},
+         state=State.QUEUED, phase=RETURNING),
+    Case(id="found nothing", kept={"attempts": (attempt("NO_CAPACITY"),), "failure": NOTHING},
+         state=State.FAILED, code="NO_CAPACITY", more={"failure": NOTHING}),
+    Case(id="being made", kept=PLACED, chip=(ChipState.PROVISIONING, {"said": "STAGING"}),
+         state=State.CREATING, phase="making the VM", detail="STAGING"),
+    # ACTIVE and RUNNING say nothing of vLLM; it bills from here on.
+    Case(id="runs", kept=PLACED, chip=(ChipState.RUNNING, {"external_ip": "127.77.1.1"}),
+         state=State.LOADING, phase="booting",
+         more={"replicas": 1, "url": "https://127.77.1.1:8000"}),
+    # The newest try; a certificate is no step.
+    Case(id="step", **BOOTS, state=State.LOADING, phase="pulling image", detail="Try 2 of 6",
+         script=(("booting", "", 110), ("certificate", CERTIFICATE, 100),
+                 ("pulling image", "vllm/vllm-tpu:v0.27.0", 90),
+                 ("pulling image", "Try 2 of 6, for: no route", 60))),
+    Case(id="compiles", **BOOTS, state=State.LOADING, phase="compiling",
+         detail="2 graphs so far; the total is not reported; expected: 5 min, 1 to 10",
+         script=(("booting", "", 110), ("starting engine", "", 80)), wrote=COMPILED),
+    # A VM that came up again boots again, whatever it has compiled before.
+    Case(id="boots again", **BOOTS, state=State.LOADING, phase="booting", wrote=COMPILED,
+         script=(("starting engine", "", 100), ("booting", "", 30))),
+    # Its next boot is told from its first line on, which is older than the script's word of it.
+    Case(id="engine again", **BOOTS, state=State.LOADING, phase="loading weights",
+         script=(("starting engine", "", 100), ("ready", "", 80),
+                 ("starting engine", "The engine ended and is started again.", 50)),
+         wrote=(("INFO 11-21 02:00:00 Starting to load model m...", 55),)),
+    Case(id="silent", kept=PLACED, chip=(ChipState.RUNNING, {"given_at": minutes(20)}),
+         state=State.LOADING, phase="booting",
+         words=("logged nothing in Cloud Logging", "roles/logging.logWriter")),
+    # By its labels and metadata alone.
+    Case(id="another machine's", chip=(ChipState.WAITING, WAITS), state=State.QUEUED,
+         phase=SEARCHING, more={"model": MODEL}),
+    Case(id="stopped", kept=PLACED, chip=(ChipState.STOPPED, {"given_at": minutes(60)}),
+         state=State.STOPPED, more={"replicas": 0, "usd_so_far": None}),
+    Case(id="gone", kept=PLACED, state=State.FAILED, code="NOT_KNOWN"),
+    # Ours is gone, and the id was given anew.
+    Case(id="somebody else's", kept=PLACED, state=State.FAILED, code="NOT_KNOWN",
+         chip=(ChipState.RUNNING, {"labels": {"managed-by": "somebody"}}), more={"replicas": 0}),
+    *(
+        Case(id=code, **leftover(state, taken_by=by, why="Google's words.", node=""), code=code,
+             words=HOLDS, more={"usd_so_far": None})
+        for state, by, code in (
+            (ChipState.SUSPENDED, "service", "PREEMPTED"),
+            (ChipState.SUSPENDED, "user", "DELETED_ELSEWHERE"),
+            (ChipState.FAILED, "", "REQUEST_FAILED"),
+        )
+    ),
+    # It never starts again, and its end by Google is dropped when it stops.
+    Case(id="disk", kept=PLACED, chip=(ChipState.SUSPENDED, {}), state=State.FAILED,
+         code="NOT_KNOWN", words=("destroy_vllm", "bills its disk"), never=("bills nothing",)),
+    # The service suspends those of flex-start as it does those it takes back.
+    Case(id="expired", kept=ON_QUEUE, state=State.EXPIRED, code="EXPIRED", words=("ttl_minutes",),
+         chip=(ChipState.SUSPENDED,
+               {"place": QUEUE, "taken_by": "service", "ends_at": minutes(1)}),
+         more={"since": minutes(1)}),
+    # From the chip to the moment at which it was taken.
+    Case(id="cost", **leftover(ChipState.SUSPENDED, given_at=minutes(120)), code="PREEMPTED",
+         ended=Ended("PREEMPTED", minutes(60), ""), more={"usd_so_far": 2.7}),
+    Case(id="script failed", **BOOTS, state=State.FAILED, code="BOOT_FAILED",
+         script=(("booting", "", 100), ("failed", "v9 cannot be pulled: manifest unknown", 50)),
+         words=("manifest unknown", "bills", "$2.70 an hour")),
+    Case(id="engine died", **BOOTS, state=State.FAILED, code="TPU_HBM_EXCEEDED",
+         script=(("starting engine", "", 100),
+                 ("ended", "The engine ended with exit code 1.", 50)),
+         wrote=tuple((line, 60) for line in FULL), words=("20.1G", "bills")),
+    # Docker adds 128 to it.
+    Case(id="engine killed", **BOOTS, state=State.FAILED, code="KILLED", words=("signal 9",),
+         script=(("starting engine", "", 100),
+                 ("ended", "The engine ended with exit code 137.", 50))),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+async def test_what_is_there_is_told(stage: Stage, case: Case) -> None:
+    """Its state, what it waits for or why it failed, and what it costs."""
+    if case.kept is not None:
+        stage.kept(**case.kept)
+    if case.chip:
+        stage.chip(case.chip[0], **case.chip[1])
+    stage.queued.ends = case.ended
+    for phase, message, ago in case.script:
+        stage.told(phase, message, ago=ago)
+    for line, ago in case.wrote:
+        stage.wrote(line, ago=ago)
+    deployment, notes = await told(stage)
+    failure, at = deployment.failure, deployment.phase
+    assert (deployment.state, at and at.name) == (case.state, case.phase)
+    assert (failure and failure.code) == case.code
+    assert case.detail in (at.detail if at else "")
+    said = f"{failure.cause} {failure.fix} {notes}" if failure else notes
+    assert [one for one in case.words if one not in said] == []
+    assert [one for one in case.never if one in said] == []
+    assert {name: getattr(deployment, name) for name in case.more} == case.more
+    assert at is None or at.name not in {SEARCHING, DELETING} or at.name in WAITS_IN
+
+
 async def test_a_search_is_queued_and_says_where_it_is(stage: Stage) -> None:
     """Nothing bills, and the next call takes its next step."""
     stage.kept(attempt("QUOTA_EXCEEDED", Place("us-east5-a", "compute")), attempt("", QUEUE))
@@ -53,129 +212,6 @@ async def test_a_search_is_queued_and_says_where_it_is(stage: Stage) -> None:
     assert "us-east5-a (queued resource), place 2 of" in deployment.phase.detail
     assert deployment.resources["gave no chip"] == "us-east5-a (Compute Engine): QUOTA_EXCEEDED"
     assert deployment.url is None
-
-
-async def test_a_request_that_waits_is_shown_in_the_clouds_words(stage: Stage) -> None:
-    """The queued resource and its state, before there is any node."""
-    stage.kept(attempt("", QUEUE))
-    stage.chip(ChipState.WAITING, place=QUEUE, said="WAITING_FOR_RESOURCES", node="")
-    deployment, _ = await told(stage)
-    assert deployment.state is State.QUEUED
-    assert deployment.resources["queued resource"] == "vllm-devops-gemma WAITING_FOR_RESOURCES"
-    assert "node" not in deployment.resources
-    assert deployment.phase
-    assert deployment.phase.detail.endswith("WAITING_FOR_RESOURCES")
-
-
-async def test_a_chip_that_the_search_has_not_noted_yet_still_waits_for_a_call(
-    stage: Stage,
-) -> None:
-    """Its phase is one that a call goes on from: else nobody would ever note the chip."""
-    stage.kept(attempt("", QUEUE))
-    stage.chip(place=QUEUE)
-    deployment, _ = await told(stage)
-    assert deployment.state is State.CREATING
-    assert deployment.phase
-    assert deployment.phase.name in WAITS_IN
-
-
-@pytest.mark.parametrize(
-    ("said", "state", "phase"),
-    [
-        ({"deleting": True, "placed": HERE}, State.DELETING, DELETING),
-        ({"replacing": (HERE,)}, State.QUEUED, REPLACING),
-        ({"attempts": (attempt("NO_CAPACITY", returned=False),)}, State.QUEUED, RETURNING),
-    ],
-)
-async def test_what_goes_on_only_by_calls_says_so(
-    stage: Stage, said: dict[str, Any], state: State, phase: str
-) -> None:
-    """A removal, a replacement, a request that is given back."""
-    stage.kept(**said)
-    deployment, _ = await told(stage)
-    assert (deployment.state, deployment.phase and deployment.phase.name) == (state, phase)
-
-
-async def test_a_search_that_found_nothing_has_failed(stage: Stage) -> None:
-    """As it was written down, with every place that gave no chip."""
-    failure = Failure(code="NO_CAPACITY", cause="No chip in one place.", fix="Deploy again.")
-    stage.kept(attempt("NO_CAPACITY"), failure=failure)
-    deployment, _ = await told(stage)
-    assert (deployment.state, deployment.failure) == (State.FAILED, failure)
-
-
-async def test_a_vm_that_is_being_made_is_no_boot_yet(stage: Stage) -> None:
-    """A chip was given; nothing of ours runs on it."""
-    stage.kept(attempt(), placed=HERE)
-    stage.chip(ChipState.PROVISIONING, said="STAGING")
-    deployment, _ = await told(stage)
-    assert deployment.state is State.CREATING
-    assert deployment.phase
-    assert (deployment.phase.name, deployment.phase.detail) == ("making the VM", "STAGING")
-
-
-async def test_a_vm_that_runs_is_never_ready_by_itself(stage: Stage) -> None:
-    """ACTIVE and RUNNING say nothing of vLLM; it bills from here on."""
-    stage.kept(attempt(), placed=HERE)
-    stage.chip(external_ip="127.77.1.1")
-    deployment, _ = await told(stage)
-    assert (deployment.state, deployment.replicas) == (State.LOADING, 1)
-    assert deployment.phase
-    assert deployment.phase.name == "booting"
-    assert deployment.url == "https://127.77.1.1:8000"
-    assert deployment.usd_so_far
-    assert deployment.usd_per_hour
-
-
-async def test_the_script_tells_each_step_of_a_boot(stage: Stage) -> None:
-    """With its newest try; a certificate is no step."""
-    stage.kept(attempt(), placed=HERE)
-    stage.chip()
-    stage.told("booting", ago=110)
-    stage.told("certificate", CERTIFICATE, ago=100)
-    stage.told("pulling image", "vllm/vllm-tpu:v0.27.0", ago=90)
-    stage.told("pulling image", "Try 2 of 6, for: no route", ago=60)
-    deployment, _ = await told(stage)
-    assert deployment.phase
-    assert deployment.phase.name == "pulling image"
-    assert deployment.phase.detail == "Try 2 of 6, for: no route"
-    assert deployment.phase.since == NOW - timedelta(seconds=60)
-
-
-async def test_a_long_compile_is_no_hang(stage: Stage) -> None:
-    """It says how many graphs there are so far, and how long it usually takes, by whom."""
-    stage.kept(attempt(), placed=HERE)
-    stage.chip()
-    stage.told("booting", ago=110)
-    stage.told("starting engine", ago=80)
-    stage.wrote(*COMPILES)
-    deployment, _ = await told(stage)
-    assert (deployment.state, deployment.failure) == (State.LOADING, None)
-    assert deployment.phase
-    assert deployment.phase.name == "compiling"
-    assert deployment.phase.detail.startswith("2 graphs so far")
-    assert "expected: 5 min, 1 to 10" in deployment.phase.detail
-
-
-async def test_only_the_newest_boot_is_told(stage: Stage) -> None:
-    """A VM that came up again boots again, whatever it has compiled before."""
-    stage.kept(attempt(), placed=HERE)
-    stage.chip()
-    stage.told("starting engine", ago=100)
-    stage.wrote(*COMPILES, ago=90)
-    stage.told("booting", ago=30)
-    deployment, _ = await told(stage)
-    assert deployment.phase
-    assert deployment.phase.name == "booting"
-
-
-async def test_a_silent_vm_is_explained(stage: Stage) -> None:
-    """One that may not write logs boots on, and nobody sees how far it is."""
-    stage.kept(attempt(), placed=HERE)
-    stage.chip(given_at=NOW - timedelta(minutes=20))
-    _, notes = await told(stage)
-    assert "logged nothing in Cloud Logging" in notes
-    assert "roles/logging.logWriter" in notes
 
 
 async def test_what_the_serial_port_tells_stands_in_for_the_log(stage: Stage) -> None:
@@ -192,23 +228,6 @@ async def test_what_the_serial_port_tells_stands_in_for_the_log(stage: Stage) ->
     assert deployment.phase
     assert deployment.phase.name == "pulling image"
     assert not notes
-
-
-async def test_of_another_machines_search_its_request_is_told(stage: Stage) -> None:
-    """By its labels and metadata alone."""
-    stage.chip(ChipState.WAITING, place=QUEUE, said="WAITING_FOR_RESOURCES")
-    deployment, _ = await told(stage)
-    assert (deployment.state, deployment.model) == (State.QUEUED, stage.spec().model)
-    assert deployment.revision == stage.spec().fingerprint
-
-
-async def test_a_stopped_vm_bills_nothing_more(stage: Stage) -> None:
-    """It says so, and no cost that would grow."""
-    stage.kept(attempt(), placed=HERE)
-    stage.chip(ChipState.STOPPED, given_at=NOW - timedelta(hours=1))
-    deployment, _ = await told(stage)
-    assert (deployment.state, deployment.replicas) == (State.STOPPED, 0)
-    assert deployment.usd_so_far is None
 
 
 async def test_when_it_ends_is_told_by_the_cloud_or_by_our_label(stage: Stage) -> None:
@@ -242,12 +261,6 @@ async def test_the_look_at_everything_is_shared(stage: Stage) -> None:
     assert (stage.queued.listed, stage.compute.listed) == (1, 1)
 
 
-FULL = (
-    "RuntimeError: HLO temporaries (20.1G) exceeds available HBM (19.5G)",
-    "RuntimeError: Engine core initialization failed. See root cause above.",
-)
-
-
 @pytest.mark.parametrize("code", ["PREEMPTED", "EXPIRED", "DELETED_ELSEWHERE"])
 async def test_a_vm_that_is_gone_is_told_by_what_google_remembers(stage: Stage, code: str) -> None:
     """Its operations are the only explanation left; its time ended then."""
@@ -264,125 +277,6 @@ async def test_a_vm_that_is_gone_is_told_by_what_google_remembers(stage: Stage, 
     assert "deploy_vllm" in deployment.failure.fix
     assert "destroy_vllm" not in deployment.failure.fix
     assert deployment.replicas == 0
-
-
-async def test_a_vm_that_is_gone_for_reasons_unknown_says_so(stage: Stage) -> None:
-    """No reason is made up."""
-    stage.kept(attempt(), placed=HERE)
-    deployment, _ = await told(stage)
-    assert deployment.failure
-    assert deployment.failure.code == "NOT_KNOWN"
-
-
-@pytest.mark.parametrize(
-    ("state", "taken_by", "code"),
-    [
-        (ChipState.SUSPENDED, "service", "PREEMPTED"),
-        (ChipState.SUSPENDED, "user", "DELETED_ELSEWHERE"),
-        (ChipState.FAILED, "", "REQUEST_FAILED"),
-    ],
-)
-async def test_a_leftover_is_named_with_what_it_holds(
-    stage: Stage, state: ChipState, taken_by: str, code: str
-) -> None:
-    """It bills nothing, and counts against the quota until destroy_vllm."""
-    stage.kept(attempt(place=QUEUE), placed=QUEUE)
-    stage.chip(state, place=QUEUE, taken_by=taken_by, why="Google's words.", node="")
-    deployment, _ = await told(stage)
-    assert deployment.state is State.FAILED
-    assert deployment.failure
-    assert deployment.failure.code == code
-    assert "Google's words." in deployment.failure.cause
-    assert "destroy_vllm" in deployment.failure.fix
-    assert "counts against the quota" in deployment.failure.fix
-    assert deployment.usd_so_far is None
-
-
-async def test_an_instance_that_was_stopped_bills_its_disk(stage: Stage) -> None:
-    """It never starts again, and its end by Google is dropped when it stops."""
-    stage.kept(attempt(), placed=HERE)
-    stage.chip(ChipState.SUSPENDED)
-    deployment, _ = await told(stage)
-    assert deployment.failure
-    assert "destroy_vllm" in deployment.failure.fix
-    assert "bills its disk" in deployment.failure.fix
-    assert "bills nothing" not in deployment.failure.fix
-
-
-async def test_a_leftover_whose_time_is_over_has_expired(stage: Stage) -> None:
-    """The service suspends those of flex-start as it does those it takes back."""
-    stage.kept(attempt(place=QUEUE), placed=QUEUE)
-    ends = NOW - timedelta(seconds=30)
-    stage.chip(ChipState.SUSPENDED, place=QUEUE, taken_by="service", ends_at=ends)
-    deployment, _ = await told(stage)
-    assert deployment.failure
-    assert (deployment.failure.code, deployment.since) == ("EXPIRED", ends)
-    assert "ttl_minutes" in deployment.failure.fix
-
-
-async def test_what_it_cost_ends_with_its_vm(stage: Stage) -> None:
-    """From the chip to the moment at which it was taken."""
-    stage.kept(attempt(place=QUEUE), placed=QUEUE)
-    given = NOW - timedelta(hours=2)
-    stage.queued.ends = Ended("PREEMPTED", NOW - timedelta(hours=1), "")
-    stage.chip(ChipState.SUSPENDED, place=QUEUE, given_at=given)
-    deployment, _ = await told(stage)
-    assert deployment.usd_so_far == deployment.usd_per_hour
-
-
-async def test_a_script_that_failed_leaves_a_vm_that_bills(stage: Stage) -> None:
-    """What it could not do is the failure, and the bill goes on until somebody acts."""
-    stage.kept(attempt(), placed=HERE)
-    stage.chip()
-    stage.told("booting", ago=100)
-    stage.told("failed", "vllm/vllm-tpu:v9 cannot be pulled: manifest unknown", ago=50)
-    deployment, notes = await told(stage)
-    assert deployment.state is State.FAILED
-    assert deployment.failure
-    assert deployment.failure.code == "BOOT_FAILED"
-    assert "manifest unknown" in deployment.failure.cause
-    assert "bills" in notes
-    assert f"${deployment.usd_per_hour:.2f} an hour" in notes
-
-
-async def test_an_engine_that_died_is_told_by_its_last_lines(stage: Stage) -> None:
-    """By the catalogue of failures, with the lines; its VM bills on."""
-    stage.kept(attempt(), placed=HERE)
-    stage.chip()
-    stage.told("starting engine", ago=100)
-    stage.wrote(*FULL, ago=60)
-    stage.told("ended", "The engine ended with exit code 1.", ago=50)
-    deployment, notes = await told(stage)
-    assert deployment.failure
-    assert deployment.failure.code == "TPU_HBM_EXCEEDED"
-    assert "20.1G" in deployment.failure.cause
-    assert "bills" in notes
-
-
-async def test_an_engine_that_was_killed_says_by_which_signal(stage: Stage) -> None:
-    """Docker adds 128 to it."""
-    stage.kept(attempt(), placed=HERE)
-    stage.chip()
-    stage.told("starting engine", ago=100)
-    stage.told("ended", "The engine ended with exit code 137.", ago=50)
-    deployment, _ = await told(stage)
-    assert deployment.failure
-    assert deployment.failure.code == "KILLED"
-    assert "signal 9" in deployment.failure.cause
-
-
-async def test_an_engine_that_is_started_again_boots(stage: Stage) -> None:
-    """Its next boot is told from its first line on, which is older than the script's word of it."""
-    stage.kept(attempt(), placed=HERE)
-    stage.chip()
-    stage.told("starting engine", ago=100)
-    stage.told("ready", ago=80)
-    stage.wrote("INFO 11-21 02:00:00 Starting to load model m...", ago=55)
-    stage.told("starting engine", "The engine ended and is started again.", ago=50)
-    deployment, _ = await told(stage)
-    assert deployment.state is State.LOADING
-    assert deployment.phase
-    assert deployment.phase.name == "loading weights"
 
 
 async def served(stage: Stage, *, tell: bool = True, **said: object) -> None:
@@ -588,14 +482,6 @@ async def test_a_remembered_one_is_looked_at_where_it_was_placed(stage: Stage) -
     deployment = await status.describe(stage.site, "gemma")
     assert deployment.state is State.LOADING
     assert not stage.compute.listed
-
-
-async def test_somebody_elses_vm_at_its_place_is_not_taken_for_it(stage: Stage) -> None:
-    """Ours is gone, and the id was given anew."""
-    stage.kept(attempt(), placed=HERE)
-    stage.chip(labels={"managed-by": "somebody"})
-    deployment = await status.describe(stage.site, "gemma")
-    assert (deployment.state, deployment.replicas) == (State.FAILED, 0)
 
 
 async def test_what_was_asked_for_is_read_from_memory_or_metadata(stage: Stage) -> None:
