@@ -1,7 +1,7 @@
 """What a deployment would be, with its price and memory; what a preflight asks of it."""
 
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from functools import cache, partial
 from typing import Final
 
@@ -21,7 +21,7 @@ from backends.tpu.compute import instance_command
 from backends.tpu.queued_resources import queued_command
 from backends.tpu.site import ACCOUNT_SCOPE, SPEC_METADATA, Blueprint, Place, Request, Site
 from backends.tpu.vm import blueprint, rules
-from core.errors import CloudRefused, NotFound, NotOurs, OpsError
+from core.errors import CloudRefused, CloudUnavailable, NotFound, NotOurs, OpsError
 from core.records import DeploymentSpec, ModelShape, Plan, Preflight, Record
 from planner.memory import foresee
 from planner.model import read_model
@@ -286,13 +286,14 @@ def _questions(site: Site, made: Blueprint) -> Iterator[Question]:
         yield setup.check_token(site)
     yield Question(f"The network {made.network} is there", partial(_network, site, made))
     if made.opened and not made.anybody:
-        yield Question("It is known who may call", partial(_callers, site))
+        yield _asked("It is known who may call", partial(_callers, site), OpsError)
     yield from models.hub_questions(site.settings, made.spec)
-    yield Question("The container image is there", partial(_image, site, made))
-    yield Question(f"The id {made.id} is free or yours", partial(_id, site, made))
+    image = partial(_image, site, made.container.image)
+    yield _asked("The container image is there", image, CloudRefused)
+    yield _asked(f"The id {made.id} is free or yours", partial(_id, site, made.spec.name), NotOurs)
     if made.opened:
         rule = rule_left(site, made.spec.name)
-        yield Question(f"The name of {rule.title} is free or yours", partial(_free, rule))
+        yield _asked(f"The name of {rule.title} is free or yours", partial(_free, rule), NotOurs)
     chips = "one chip" if made.chips == 1 else f"{made.chips} chips"
     way = "on demand" if made.provisioning == "on-demand" else f"as {made.provisioning}"
     yield Question(f"A place may give {chips} {way}", partial(_places, site, made))
@@ -316,45 +317,39 @@ async def _network(site: Site, made: Blueprint) -> Answer:
     return Answer(passed=True, detail=f"It is{sub if made.subnetwork else ''}.")
 
 
-async def _callers(site: Site) -> Answer:
-    try:
-        known = await compute.callers(site)
-    except OpsError as exc:
-        return Answer(passed=False, detail=f"{exc.summary} {exc.cause}".strip(), fix=exc.fix)
-    return Answer(passed=True, detail=f"{', '.join(known)}; nobody else is let in.")
+def _asked(what: str, work: Callable[[], Awaitable[str]], *refusals: type[OpsError]) -> Question:
+    """Ask what is answered in words; these refusals are an answer as well."""
+
+    async def ask() -> Answer:
+        try:
+            return Answer(passed=True, detail=await work())
+        except refusals as exc:
+            return Answer(passed=False, detail=f"{exc.summary} {exc.cause}".strip(), fix=exc.fix)
+
+    return Question(what, ask)
 
 
-async def _image(site: Site, made: Blueprint) -> Answer:
-    image = made.container.image
-    try:
-        pinned = await images.pinned(site, image)
-    except CloudRefused as exc:
-        return Answer(passed=False, detail=f"{exc.summary} {exc.cause}", fix=exc.fix)
+async def _callers(site: Site) -> str:
+    return f"{', '.join(await compute.callers(site))}; nobody else is let in."
+
+
+async def _image(site: Site, image: str) -> str:
+    pinned = await images.pinned(site, image)
     if pinned is None:
-        return Answer(passed=None, detail=f"The registry of {image} cannot be asked from here.")
-    return Answer(passed=True, detail=pinned)
+        raise CloudUnavailable(f"The registry of {image} cannot be asked from here.", fix="")
+    return pinned
 
 
-async def _id(site: Site, made: Blueprint) -> Answer:
-    name = made.spec.name
+async def _id(site: Site, name: str) -> str:
     there = await search.find_named(site, name)
-    try:
-        search.refuse_foreign(site, name, there)
-    except NotOurs as exc:
-        return Answer(passed=False, detail=f"{exc.summary} {exc.cause}".strip(), fix=exc.fix)
-    if there:
-        where = ", ".join(f"{one.place} {one.said}" for one in there)
-        return Answer(passed=True, detail=f"It is this deployment's: {where}.")
-    return Answer(passed=True, detail="Nothing of that id is there.")
+    search.refuse_foreign(site, name, there)
+    where = ", ".join(f"{one.place} {one.said}" for one in there)
+    return f"It is this deployment's: {where}." if there else "Nothing of that id is there."
 
 
-async def _free(one: Resource) -> Answer:
-    try:
-        there = (await look(one)).status is not Status.ABSENT
-    except NotOurs as exc:
-        return Answer(passed=False, detail=f"{exc.summary} {exc.cause}".strip(), fix=exc.fix)
-    said = "It is this deployment's, which would be changed." if there else "None is there."
-    return Answer(passed=True, detail=said)
+async def _free(one: Resource) -> str:
+    there = (await look(one)).status is not Status.ABSENT
+    return "It is this deployment's, which would be changed." if there else "None is there."
 
 
 _SECONDS: Final = 15.0
