@@ -19,7 +19,7 @@ from core import waiting
 from core.errors import InvalidArgument, NextStep, NotFound, OpsError
 from core.records import SIMULATED, Answer, Record, valid
 from core.reply import MAX_CHARACTERS, note
-from operations.evidence import (
+from operations.measurement import (
     Evidence,
     file_of,
     folder_of,

@@ -8,8 +8,8 @@ from pydantic import Field
 from backends.registry import BACKENDS
 from core.errors import NextStep
 from core.records import Record, valid
-from operations.evidence import SIMULATED_RUN, Evidence, Measurement, kept, measured
 from operations.forecast import Foresight, dollars, load_words, spoken
+from operations.measurement import SIMULATED_RUN, Evidence, Measurement, kept, measured
 from operations.runtime import Runtime
 from operations.targets import place_called
 from planner.advise import Goal

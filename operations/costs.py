@@ -10,8 +10,8 @@ from backends.registry import BACKENDS
 from core.errors import Ambiguous, DoesNotFit, InvalidArgument, NextStep, OpsError, TargetNotFound
 from core.records import Record, valid
 from core.reply import note
-from operations.evidence import SIMULATED_RUN, Evidence, Measurement, kept, measured
 from operations.forecast import Bill, Foresight, bill, dollars, foreseen, guesses, load_words
+from operations.measurement import SIMULATED_RUN, Evidence, Measurement, kept, measured
 from operations.resolve import NOT_LOOKED, Remembered, remembered
 from operations.runtime import Runtime
 from operations.targets import goes_to, limited_to, place_called, place_named

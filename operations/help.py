@@ -21,7 +21,7 @@ from core.redaction import redact
 from core.settings import Settings
 from logs.failures import WRITERS, Pattern, Writer, catalogue
 from operations.case import ills
-from operations.evidence import folders
+from operations.measurement import folders
 from operations.resolve import subject_of
 from operations.runtime import Runtime
 from planner import catalog

@@ -91,10 +91,10 @@ async def get_benchmark(
 ) -> Answer:
     """Summarize a benchmark: its report, performance results, what limits; or how far it is."""
     deadline = anyio.current_time() + wait_s
-    from operations import benchmarks, evidence
+    from operations import benchmarks, measurement
 
     return await benchmarks.watch(
-        rt, evidence.folder_of(rt, run), deadline=deadline, tell=saying(ctx)
+        rt, measurement.folder_of(rt, run), deadline=deadline, tell=saying(ctx)
     )
 
 
@@ -111,9 +111,9 @@ async def stop_benchmark(
     run: Text = None, ctx: Context = CurrentContext(), rt: Runtime = RT
 ) -> Answer:
     """End, cancel or abort a sweep; what was measured stays, with its report."""
-    from operations import benchmarks, evidence
+    from operations import benchmarks, measurement
 
-    return await benchmarks.stop(evidence.folder_of(rt, run, running=True), saying(ctx))
+    return await benchmarks.stop(measurement.folder_of(rt, run, running=True), saying(ctx))
 
 
 @ops_tool("benchmark", CREATES)
