@@ -28,9 +28,9 @@ from planner.model import read_model
 from planner.places import place
 from tests.conversation import agent_of
 from tests.operations.diagnosis.made import deployment
-from tests.stories.conftest import Azure, Cloud, bare_azure, bare_cloud, ready_azure
+from tests.stories.conftest import Azure, bare_azure, ready_azure
 
-__all__ = ["bare_azure", "bare_cloud", "ready_azure"]
+__all__ = ["bare_azure", "ready_azure"]
 
 MODEL: Final = "google/gemma-4-E2B-it"
 LARGE: Final = DeploymentSpec(name="one", model="google/gemma-4-26B-A4B-it")
@@ -154,20 +154,6 @@ def test_what_would_be_possible_is_no_reason_against_itself() -> None:
     here = to_move(HERE, between, engine_args=("--kv-cache-memory-bytes=4G",))
     assert here == "only smaller weights"
     assert "needs SM 8.9" in to_move("aca-t4", between)
-
-
-@pytest.mark.anyio
-async def test_what_a_chip_is_told_to_do_can_be_done(bare_cloud: Cloud) -> None:
-    """stop_vllm is not advised where it answers that it cannot, while the bill goes on."""
-    async with agent_of(bare_cloud.settings) as agent:
-        await agent.call("setup_target", target=CHIP)
-        wish = {"model": MODEL, "max_model_len": 4096, "zones": ["us-east5-b"], "ttl_minutes": 60}
-        await agent.call("deploy_vllm", target=CHIP, name="one", **wish)
-        assert (await agent.settled("one", target=CHIP)).state == "ready"
-        reply = await agent.call("explain_deployment")
-        stopped = await agent.call("stop_vllm", target=CHIP, name="one")
-    assert stopped.code == "UNSUPPORTED"
-    assert "stop_vllm" not in reply.text
 
 
 @pytest.mark.anyio

@@ -30,7 +30,7 @@ async def test_this_machine_is_explained(served: Agent) -> None:
 
 
 async def test_a_chip_is_explained_until_it_is_deleted(bare_cloud: Cloud) -> None:
-    """It never sleeps and no probe watches its boot; both are said, with the price."""
+    """It never sleeps, no probe watches its boot, and no stop is advised that would be refused."""
     settings = bare_cloud.settings
     async with agent_of(settings) as agent:
         await agent.call("setup_target", target="tpu-v6e-1")
@@ -41,7 +41,10 @@ async def test_a_chip_is_explained_until_it_is_deleted(bare_cloud: Cloud) -> Non
         assert ready.state == "ready", ready
         reply = await agent.call("explain_deployment", flags=["--max-model-len=8192"])
         whole = await agent.call("explain_deployment")
+        stopped = await agent.call("stop_vllm", target="tpu-v6e-1", name="one")
     assert_same_facts(whole)
+    assert stopped.code == "UNSUPPORTED"
+    assert "stop_vllm" not in whole.text
     assert whole.data["boot"]["long_enough"] == "nothing ends it"
     assert "billed until" in " ".join(whole.data["boot"]["notes"])
     between = [one["between"] for one in whole.data["trade_offs"]]
@@ -88,22 +91,32 @@ async def test_changes_that_cannot_be_are_refused(
     assert "verysecret" not in reply.text
 
 
-@pytest.mark.parametrize(
-    ("flag", "words"),
-    [("tensor_parallel_size=2", "spread over all 4 chips"), ("max_replicas=3", "max_replicas out")],
-)
-async def test_a_change_that_its_target_refuses_is_refused_here(
-    bare_cloud: Cloud, flag: str, words: str
-) -> None:
+async def test_a_change_that_its_target_refuses_is_refused_here(bare_cloud: Cloud) -> None:
     """Nothing is said to fit, or offered, that deploying would not take: the rules are its own."""
     async with agent_of(bare_cloud.settings) as agent:
         await agent.call("setup_target", target="tpu-v6e-4")
         wish = {"model": MODEL, "max_model_len": 4096, "ttl_minutes": 60, "zones": ["us-east5-b"]}
         deployed = await agent.call("deploy_vllm", target="tpu-v6e-4", name="one", **wish)
         assert not deployed.failed, deployed
-        reply = await agent.call("explain_deployment", flags=[flag])
-    assert reply.code == "INVALID_ARGUMENT", reply
-    assert words in reply.text
+        spread = await agent.call("explain_deployment", flags=["tensor_parallel_size=2"])
+        more = await agent.call("explain_deployment", flags=["max_replicas=3"])
+    assert (spread.code, more.code) == ("INVALID_ARGUMENT", "INVALID_ARGUMENT")
+    assert "spread over all 4 chips" in spread.text
+    assert "max_replicas out" in more.text
+
+
+async def test_two_deployments_are_compared(cloud: Cloud) -> None:
+    """Flag by flag, with what all of it changes; the other one is named with its target."""
+    async with agent_of(cloud.settings) as agent:
+        await _on_an_l4(agent)
+        wish = {"model": "google/gemma-4-E4B-it", "name": "two", "max_model_len": 4096}
+        await agent.call("deploy_vllm", target="cloud-run-l4", **wish)
+        reply = await agent.call("explain_deployment", name="one", other="two on cloud-run-l4")
+    comparison = reply.data["comparison"]
+    assert comparison["compared_with"] == "two on cloud-run-l4"
+    told = {one["flag"]: (one["before"], one["after"]) for one in comparison["differences"]}
+    assert told["--max-model-len"][1] == "4,096"
+    assert "nothing is restarted" in comparison["restarts"]
 
 
 async def test_counts_of_two_lengths_are_told_with_both(cloud: Cloud) -> None:
