@@ -100,54 +100,57 @@ async def heard_of(
     )
 
 
-async def test_the_first_token_is_the_first_content() -> None:
+THOUGHT: Final = [
+    ROLE,
+    said(content=""),
+    said(reasoning="hm"),
+    said(content="A"),
+    said(content="B"),
+]
+TIMED: Final[dict[str, tuple[list[Any], list[float], dict[str, float | None]]]] = {
+    "the first token is the first content": (
+        [*THOUGHT, end(), usage(3)],
+        [0, 1, 2, 3, 5, 6, 6.5, 6.75, 7],
+        {"ttft_seconds": 5, "ttft_reasoning_seconds": 3, "e2el_seconds": 7},
+    ),
+    "tokens are the engine's count and not chunks": (
+        [said(content="four words"), said(content=" and five more"), end(), usage(9)],
+        [0, 1, 5, 5, 5, 5],
+        {"tpot_seconds": 0.5, "output_tokens_per_second": 1.8},
+    ),
+    "without a count nothing is made up": (
+        [said(content="A"), said(content="B"), end()],
+        [0, 1, 2, 3, 4],
+        {"tpot_seconds": None, "output_tokens_per_second": None},
+    ),
+    "gaps are measured values": (
+        [*(said(content=str(number)) for number in range(5)), end(), usage(5)],
+        [0, 1, 2, 4, 5, 15, 15, 15, 15],
+        {"itl_p50_seconds": 1, "itl_p99_seconds": 10},
+    ),
+    "one token has no gaps": (
+        [said(content="A"), end("length"), usage(1)],
+        [0, 1, 2, 3, 4],
+        {"itl_p50_seconds": None, "tpot_seconds": None},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", TIMED)
+async def test_an_answer_is_timed_by_what_came(case: str) -> None:
     """Neither the role, nor an empty chunk, nor a thought is what a person waits for."""
-    events = [ROLE, said(content=""), said(reasoning="hm"), said(content="A"), said(content="B")]
-    answer = await heard_of(
-        [*events, end(), usage(3)], clock=iter([0, 1, 2, 3, 5, 6, 6.5, 6.75, 7])
-    )
+    events, clock, wanted = TIMED[case]
+    answer = await heard_of(events, clock=iter(clock))
     assert answer.timing
-    assert answer.timing.ttft_seconds == 5
-    assert answer.timing.ttft_reasoning_seconds == 3
-    assert answer.timing.e2el_seconds == 7
+    assert {name: getattr(answer.timing, name) for name in wanted} == wanted
 
 
-async def test_tokens_are_counted_by_the_engine_and_not_by_chunks() -> None:
-    """Two chunks may carry nine tokens; the time for each is the engine's count's."""
-    events = [said(content="four words"), said(content=" and five more"), end(), usage(9)]
-    answer = await heard_of(events, clock=iter([0, 1, 5, 5, 5, 5]))
-    assert answer.timing
-    assert answer.completion_tokens == 9
-    assert answer.prompt_tokens == 7
-    assert answer.timing.tpot_seconds == 0.5
-    assert answer.timing.output_tokens_per_second == 1.8
-
-
-async def test_without_usage_nothing_is_made_up() -> None:
-    """An engine that does not count leaves gaps, not guesses."""
-    answer = await heard_of([said(content="A"), said(content="B"), end()])
-    assert answer.completion_tokens is None
-    assert answer.timing
-    assert answer.timing.tpot_seconds is None
-    assert answer.timing.output_tokens_per_second is None
-
-
-async def test_gaps_are_measured_values() -> None:
-    """The median and the slowest of a hundred are gaps that occurred."""
-    events = [said(content=str(number)) for number in range(5)]
-    answer = await heard_of([*events, end(), usage(5)], clock=iter([0, 1, 2, 4, 5, 15, 15, 15, 15]))
-    assert answer.timing
-    assert answer.timing.itl_p50_seconds == 1
-    assert answer.timing.itl_p99_seconds == 10
-
-
-async def test_one_token_has_no_gaps() -> None:
-    """What cannot be measured is left out."""
-    answer = await heard_of([said(content="A"), end("length"), usage(1)])
-    assert answer.timing
-    assert answer.timing.itl_p50_seconds is None
-    assert answer.timing.tpot_seconds is None
+async def test_tokens_and_the_end_are_the_engines_words() -> None:
+    """As it counts them, and none where it does not."""
+    answer = await heard_of([said(content="A"), end("length"), usage(9)])
+    assert (answer.completion_tokens, answer.prompt_tokens) == (9, 7)
     assert answer.finish_reason == "length"
+    assert (await heard_of([said(content="A"), end()])).completion_tokens is None
 
 
 @pytest.mark.parametrize("field", ["reasoning", "reasoning_content"])
