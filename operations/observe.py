@@ -30,7 +30,7 @@ from core.metrics import (
     Quantiles,
     Sample,
 )
-from core.records import Deployment, MemoryPlan, Record, State, moment, random_weights
+from core.records import Deployment, Record, State, moment, random_weights
 from core.reply import note
 from operations.ask import Probe, probe, require_ready
 from operations.deployments import anew, stoppable
@@ -45,7 +45,7 @@ from operations.forecast import (
     weights_type,
 )
 from operations.planning import Alternatives, alternatives
-from operations.readings import EndpointInfo, Located, compare, config, endpoint_info
+from operations.readings import EndpointInfo, Located, compare, endpoint_info, written_config
 from operations.resolve import Found, asked, counted, find
 from operations.runtime import Runtime
 from planner.layouts import Ground, Wish
@@ -85,23 +85,13 @@ async def overview(runtime: Runtime, target: str, name: str) -> Overview:
         DeploymentNotFound: Nothing of that name was made there.
     """
     found = await find(runtime.stage, target, name)
+    here = {"target": target, "name": name, "deployment": found.deployment}
     try:
         endpoint = await endpoint_info(runtime, found)
     except OpsError as exc:
         note(exc.summary)
-        endpoint = None
-    try:
-        written = (await config(found)).config
-    except OpsError as exc:
-        note(exc.summary)
-        written = None
-    return Overview(
-        target=target,
-        name=name,
-        deployment=found.deployment,
-        endpoint=endpoint,
-        config=written,
-    )
+        return Overview(**here, config=await written_config(found))
+    return Overview(**here, endpoint=endpoint, config=endpoint.config)
 
 
 _WARM_SECONDS: Final = 2.0
@@ -600,7 +590,13 @@ async def _foreseen(
     target, source = found.deployment.target, None
     if isinstance(found.backend, EndsSlowBoots):
         source = (await found.backend.boot_budget(found.name, predicted.model)).weights_from
-    device, memory = predicted.accelerator, predicted.memory
+    device, memory, sized = predicted.accelerator, predicted.memory, predicted.memory
+    blocks, kv = cache.num_gpu_blocks, memory.kv_expected
+    if blocks is not None and cache.block_size == kv.block_size:
+        # Planned with as many blocks as the engine says it has.
+        size = {"kv_cache_memory_bytes": blocks * kv.bytes_per_block}
+        flags = predicted.flags.model_copy(update=size)
+        sized = plan_memory(predicted.model, device, flags)
     sold = f" of {device.sold_gib:g} GiB" if device.sold_gib else ""
     beside = Alternatives({}, "", {})
     if (where := places().get(target)) is not None:
@@ -613,7 +609,7 @@ async def _foreseen(
         place = where.model_copy(update=here)
         beside = alternatives(ground, place, predicted.flags, wanted=wish)
     return {
-        "context": context_of(_as_sized(predicted, cache), predicted.model),
+        "context": context_of(sized, predicted.model),
         "accelerators": f"{memory.count} x {device.title}{sold}",
         "each_gib": each_gib(memory, facts.memory),
         "layouts": dict(beside.rows),
@@ -639,16 +635,6 @@ async def _takes(model: str, predicted: Prediction | None) -> tuple[str, ...]:
         "audio": shape.audio and towers and not tpu,  # tpu-inference loads no audio tower
     }
     return tuple(kind for kind, takes in can.items() if takes)
-
-
-def _as_sized(predicted: Prediction, cache: CacheConfig) -> MemoryPlan:
-    """Plan it with as many blocks as the engine says it has."""
-    kv, blocks = predicted.memory.kv_expected, cache.num_gpu_blocks
-    if blocks is None or cache.block_size != kv.block_size:
-        return predicted.memory
-    size = {"kv_cache_memory_bytes": blocks * kv.bytes_per_block}
-    flags = predicted.flags.model_copy(update=size)
-    return plan_memory(predicted.model, predicted.accelerator, flags)
 
 
 def _precision(facts: EngineFacts, cache: CacheConfig, predicted: Prediction | None) -> Precision:

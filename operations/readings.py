@@ -389,12 +389,7 @@ class Config(Located):
 async def endpoint_info(runtime: Runtime, found: Found) -> EndpointInfo:
     """Say where it answers, how it is protected, how to try it and how it is made."""
     access = runtime.keep_quiet(await found.backend.access(found.name))
-    deployment, written = found.deployment, None
-    if isinstance(found.backend, WritesConfig):
-        try:
-            written = await found.backend.config(found.name)
-        except OpsError as exc:
-            note(f"Its configuration could not be read: {exc.summary}")
+    deployment = found.deployment
     return EndpointInfo(
         target=deployment.target,
         name=found.name,
@@ -407,7 +402,7 @@ async def endpoint_info(runtime: Runtime, found: Found) -> EndpointInfo:
         curl=curl(found.name, access, "/v1/models"),
         certificate=access.certificate,
         snippets=snippets(found.name, access, deployment.served_model_name),
-        config=written,
+        config=await written_config(found),
     )
 
 
@@ -474,6 +469,16 @@ def _shown(text: str) -> str:
     return f"{printable(shortened(text, _LINE_CHARACTERS))}{cut}"
 
 
+async def written_config(found: Found) -> DeploymentConfig | None:
+    """Return the deployment as text, None where it was made elsewhere or cannot be read."""
+    if isinstance(found.backend, WritesConfig):
+        try:
+            return await found.backend.config(found.name)
+        except OpsError as exc:
+            note(f"Its configuration could not be read: {exc.summary}")
+    return None
+
+
 async def config(found: Found) -> Config:
     """Return the deployment as text.
 
@@ -485,5 +490,5 @@ async def config(found: Found) -> Config:
         raise Unsupported(
             f"{found.deployment.target} was not configured from here.", fix="Ask whoever runs it."
         )
-    written = await found.backend.config(found.name)
-    return Config(target=found.deployment.target, name=found.name, config=written)
+    text = await found.backend.config(found.name)
+    return Config(target=found.deployment.target, name=found.name, config=text)
