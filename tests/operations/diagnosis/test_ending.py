@@ -204,3 +204,15 @@ async def test_a_chip_whose_server_says_no_is_not_to_be_stopped(
     assert (report.healthy, report.layer) == (False, "server")
     assert advised in (report.fix or "")
     assert ("stop_vllm" in (report.fix or "")) is (plane == "queued")
+
+
+@pytest.mark.parametrize("state", [State.ASLEEP, State.LOADING, State.CREATING, State.FAILED])
+async def test_a_check_asks_nothing_of_what_does_not_serve(state: State, tmp_path: Path) -> None:
+    """A question would wake what sleeps, which is paid for; its platform tells enough."""
+    engine = Engine()
+    runtime = Runtime(Settings(vllm_devops_state_dir=tmp_path), frozenset())
+    async with listening(engine.app) as url:
+        found = Found(cast("Backend", Somewhere(url)), deployment(state))
+        report = await health(runtime, found)
+    assert (report.healthy, report.layer) == (False, "process")
+    assert engine.asked == 0
