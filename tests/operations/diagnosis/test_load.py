@@ -2,14 +2,19 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from backends.base import Backend
 from core.metrics import MetricsPage
 from core.reply import collecting_notes
+from core.settings import Settings
 from operations import diagnose, layers
 from operations.diagnose import Look, judge
+from operations.observe import metrics
+from operations.resolve import Found
+from operations.runtime import Runtime
 from tests.operations.diagnosis.made import (
     Engine,
     Somewhere,
@@ -134,3 +139,18 @@ def _hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(diagnose, "WATCH_SECONDS", 0.1)
     monkeypatch.setattr(diagnose, "ENOUGH_SECONDS", 0.05)
     monkeypatch.setattr(diagnose, "EVERY_SECONDS", 0.03)
+
+
+@pytest.mark.usefixtures("hastened")
+async def test_a_rate_is_what_came_in_the_time_between_two_looks(tmp_path: Path) -> None:
+    """A hundred tokens more, over the seconds that are told beside it."""
+    engine = Engine()
+    engine.pages = [f"{page()}vllm:prompt_tokens_total {tokens}\n" for tokens in (50, 150)]
+    runtime = Runtime(Settings(vllm_devops_state_dir=tmp_path), frozenset())
+    async with listening(engine.app) as url:
+        report = await metrics(runtime, Found(cast("Backend", Somewhere(url)), deployment()), None)
+    rates = report.rates
+    assert rates
+    assert rates.prompt_tokens_per_second
+    seconds = 100 / rates.prompt_tokens_per_second
+    assert abs(seconds - rates.window_seconds) <= 0.01
