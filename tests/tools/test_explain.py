@@ -42,6 +42,7 @@ async def test_a_chip_is_explained_until_it_is_deleted(bare_cloud: Cloud) -> Non
         reply = await agent.call("explain_deployment", flags=["--max-model-len=8192"])
         whole = await agent.call("explain_deployment")
         stopped = await agent.call("stop_vllm", target="tpu-v6e-1", name="one")
+    assert not reply.failed, reply
     assert_same_facts(whole)
     assert stopped.code == "UNSUPPORTED"
     assert "stop_vllm" not in whole.text

@@ -203,17 +203,23 @@ async def test_what_is_overdue_is_ill_at_its_cost(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("hours", "requests", "price", "layer"),
-    [(5, 2, 2.0, "cost"), (5, 20, 2.0, None), (1, 0, 2.0, None), (5, 0, 0.0, None)],
+    ("hours", "requests", "price", "replicas", "layer"),
+    [
+        (5, 2, 2.0, 1, "cost"),
+        (5, 20, 2.0, 1, None),
+        (1, 0, 2.0, 1, None),
+        (5, 0, 0.0, 1, None),
+        (5, 2, 2.0, 2, None),  # the page is one replica's: the other may be used
+    ],
 )
 async def test_what_is_billed_and_hardly_used_is_ill_at_its_cost(
-    hours: float, requests: int, price: float, layer: str | None, tmp_path: Path
+    hours: float, requests: int, price: float, replicas: int, layer: str | None, tmp_path: Path
 ) -> None:
-    """Not in its first hours, not where it costs nothing, not where it is used."""
+    """Not in its first hours, not where it costs nothing, not where it is or may be used."""
     engine = Engine()
     engine.pages = [page(good=requests)]
     async with listening(engine.app) as url:
-        now = deployment(minutes=60 * hours, usd_per_hour=price)
+        now = deployment(minutes=60 * hours, usd_per_hour=price, replicas=replicas)
         seen = await diagnosed(Somewhere(url), now, tmp_path)
     assert seen.layer == layer
     assert seen.code == ("IDLE_AND_BILLED" if layer else None)
