@@ -95,13 +95,15 @@ async def test_last_night_is_not_this_morning(asking: Settings, state_dir: Path)
 
 
 async def test_a_token_is_not_told(asking: Settings) -> None:
-    """Neither one that was good nor one that was not."""
+    """Neither one that was good nor one that was not; a preview is no failure."""
     said = asking.model_copy(update={"confirm": "token"})
     async with agent_of(said) as agent:
         shown = await agent.call("destroy_vllm", **ONE)
         token = shown.data["confirm"]
         await agent.call("destroy_vllm", **ONE, confirm=token)
         reply = await agent.call("list_operations")
+        failed = await agent.call("list_operations", failures=True)
+    assert failed.data["changes"] == []
     assert token not in f"{reply.text}{reply.structured}"
     assert [row["result"] for row in reply.data["changes"]] == ["CONFIRMATION_REQUIRED", "ok"]
 

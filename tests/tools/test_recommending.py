@@ -123,9 +123,12 @@ async def test_a_gpu_of_this_machine_is_recommended(settings: Settings) -> None:
     own = settings.model_copy(update={"accelerator_type": "rtx-4090"})
     async with agent_of(own) as agent:
         reply = await agent.call("recommend_deployment", model="12b qat", targets=["local"])
+        both = {"model": "12b qat", "targets": ["local", L4]}
+        beside = await agent.call("recommend_deployment", **both)
     (offer,) = reply.data["offers"]
     assert (offer["target"], offer["deployable"]) == ("local", True)
     assert "your own machine, no bill" in reply.structured["summary"]
+    assert [each["target"] for each in beside.data["offers"]] == [L4, "local"]
 
 
 @pytest.mark.parametrize(
