@@ -21,70 +21,32 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path: Final = path
-
-    @property
-    def manifest_file(self) -> Path:
+        self.manifest_file: Final = path / "manifest.json"
         """Written once, before the sweep begins."""
-        return self.path / "manifest.json"
-
-    @property
-    def cells_file(self) -> Path:
+        self.cells_file: Final = path / "cells.jsonl"
         """One `CellResult` on each line, in the order in which they were decided."""
-        return self.path / "cells.jsonl"
-
-    @property
-    def progress_file(self) -> Path:
+        self.progress_file: Final = path / "progress.json"
         """Replaced about every second."""
-        return self.path / "progress.json"
-
-    @property
-    def credential_file(self) -> Path:
+        self.credential_file: Final = path / "credential"
         """Only while the run needs it, and only its owner's to read."""
-        return self.path / "credential"
-
-    @property
-    def certificate_file(self) -> Path:
+        self.certificate_file: Final = path / "certificate.pem"
         """The one certificate to trust, of an endpoint that signs for itself; no secret."""
-        return self.path / "certificate.pem"
-
-    @property
-    def stop_file(self) -> Path:
+        self.stop_file: Final = path / "stop"
         """Its presence asks the sweep to end with what there is."""
-        return self.path / "stop"
-
-    @property
-    def log_file(self) -> Path:
+        self.log_file: Final = path / "log.txt"
         """What the sweep and its workers said."""
-        return self.path / "log.txt"
-
-    @property
-    def csv_file(self) -> Path:
+        self.csv_file: Final = path / "benchmark_results.csv"
         """Tidy: one row for each cell."""
-        return self.path / "benchmark_results.csv"
-
-    @property
-    def report_file(self) -> Path:
-        """For people."""
-        return self.path / "benchmark_report.md"
-
-    @property
-    def chart_file(self) -> Path:
-        """A picture."""
-        return self.path / "benchmark_chart.png"
-
-    @property
-    def page_file(self) -> Path:
+        self.report_file: Final = path / "benchmark_report.md"
+        self.chart_file: Final = path / "benchmark_chart.png"
+        self.page_file: Final = path / "report.html"
         """One self-contained interactive page."""
-        return self.path / "report.html"
+        self.parts: Final = path / "parts"
+        """What workers hand over, while a cell is measured."""
 
     def samples_file(self, cell: str) -> Path:
         """Every request of one cell, as Parquet."""
         return self.path / "samples" / f"{cell}.parquet"
-
-    @property
-    def parts(self) -> Path:
-        """What workers hand over, while a cell is measured."""
-        return self.path / "parts"
 
     def renew_parts(self) -> None:
         """Empty the folder of parts, or make it."""

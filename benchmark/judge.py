@@ -14,11 +14,9 @@ from benchmark.records import (
     Arrivals,
     CellResult,
     CellState,
-    ClientView,
     Code,
     Measured,
     RunPlan,
-    ServerView,
     Subject,
     Verdict,
     percent,
@@ -65,30 +63,6 @@ class Case(NamedTuple):
     subject: Subject
     before: Sequence[CellResult]
 
-    @classmethod
-    def of(
-        cls,
-        cell: CellResult,
-        measured: Measured | None,
-        *,
-        plan: RunPlan,
-        subject: Subject,
-        before: Sequence[CellResult],
-    ) -> "Case":
-        """Take the measured requests out once, for all rules."""
-        rows = None if measured is None else measured_rows(measured)
-        return cls(cell, measured, rows, plan, subject, before)
-
-    @property
-    def server(self) -> ServerView | None:
-        """What the engine said of itself."""
-        return self.cell.server
-
-    @property
-    def client(self) -> ClientView | None:
-        """How the client was."""
-        return self.cell.client
-
     @property
     def total(self) -> int:
         """Measured requests, well or badly ended."""
@@ -115,7 +89,7 @@ _DESCRIBING: Final = tuple(
 def prefix_cached(case: Case) -> str | None:
     asked = case.plan.workload.prefix_share
     limit = asked + limit_of("hit_share")
-    hits = case.server.prefix_cache_hit_rate if case.server else None
+    hits = case.cell.server.prefix_cache_hit_rate if case.cell.server else None
     if hits is not None and hits > limit:
         return f"hit rate {percent(hits)}, limit {percent(limit)}"
     cached = _cached_share(case.rows)
@@ -134,8 +108,8 @@ def _cached_share(rows: Samples | None) -> float | None:
 
 def client_saturated(case: Case) -> str | None:
     most = limit_of("cpu_share")
-    if case.client and case.client.cpu_share > most:
-        return f"CPU {percent(case.client.cpu_share)} of a core, limit {percent(most)}"
+    if case.cell.client and case.cell.client.cpu_share > most:
+        return f"CPU {percent(case.cell.client.cpu_share)} of a core, limit {percent(most)}"
     return _moved(case.cell, _DECIDING)
 
 
@@ -173,7 +147,7 @@ def _value(cell: CellResult, name: str) -> float | None:
 
 
 def kv_queued(case: Case) -> str | None:
-    server = case.server
+    server = case.cell.server
     if server is None or not server.requests_waiting_mean or server.kv_cache_usage_max is None:
         return None
     free = 1 - server.kv_cache_usage_max
@@ -189,7 +163,7 @@ def server_changed(case: Case) -> str | None:
     seen = [case.subject.process_start_time]
     seen += [c.server.process_start_time for c in (*case.before, case.cell) if c.server]
     known = [start for start in seen if start is not None]
-    now = case.server.process_start_time if case.server else None
+    now = case.cell.server.process_start_time if case.cell.server else None
     if now is None or abs(now - known[0]) <= limit_of("start_tolerance_seconds"):
         return None
     apart, side = seconds(abs(now - known[0])), "after" if now > known[0] else "before"
@@ -197,13 +171,13 @@ def server_changed(case: Case) -> str | None:
 
 
 def clock_stepped(case: Case) -> str | None:
-    step = abs(case.client.clock_step_seconds) if case.client else 0.0
+    step = abs(case.cell.client.clock_step_seconds) if case.cell.client else 0.0
     limit = limit_of("step_seconds")
     return f"clock stepped {seconds(step)}, limit {seconds(limit)}" if step > limit else None
 
 
 def other_load(case: Case) -> str | None:
-    server = case.server
+    server = case.cell.server
     if server is None or not server.other_requests or case.cell.counts is None:
         return None
     share = server.other_requests / (server.requests_finished or case.cell.counts.sent or 1)
@@ -352,7 +326,8 @@ def judged(
     """
     if cell.state is CellState.SKIPPED:
         return cell
-    case = Case.of(cell, measured, plan=plan, subject=subject, before=before)
+    rows = None if measured is None else measured_rows(measured)
+    case = Case(cell, measured, rows, plan, subject, before)
     asked = RULES if cell.state is CellState.MEASURED else _OF_FAILED
     found = {code: because for code, rule in asked.items() if (because := rule(case))}
     kept = tuple(v for v in cell.verdicts if v.code not in found)

@@ -308,8 +308,8 @@ class Entry(NamedTuple):
 def dataset_bodies(workload: Asked, *, model: str) -> Callable[[int], bytes]:
     """Give the function from a request's number to its JSON body.
 
-    The prompts come in an order that the seed mixes; after `prompts_before_wrapping` requests the
-    same order begins again.
+    The prompts come in an order that the seed mixes; after the last one the
+    same order begins again, and the engine's prefix cache may know what it is asked.
 
     Raises:
         InvalidArgument: The file cannot be read, or a prompt does not fit the API.
@@ -331,17 +331,6 @@ def dataset_bodies(workload: Asked, *, model: str) -> Callable[[int], bytes]:
         return front(tokens) + prompts[place]
 
     return body
-
-
-def prompts_before_wrapping(path: Path) -> int:
-    """Say how many requests a dataset serves before its first prompt comes again.
-
-    From then on the engine's prefix cache may know what it is asked.
-
-    Raises:
-        InvalidArgument: The file cannot be read.
-    """
-    return len(read(path))
 
 
 def read(path: Path) -> Sequence[Entry]:
@@ -479,21 +468,6 @@ def bodies(
     if workload.api == "chat":
         return _chats(workload, context, model, words=words, template_tokens=template_tokens)
     return _completions(workload, context, model, token_ids=token_ids)
-
-
-def distinct_prompts(workload: Asked, *, context: int, alphabet_size: int) -> int:
-    """Say how many requests are promised to differ before made prompts may repeat.
-
-    Two tokens of 64 kinds make 4,096 prompts, and then the first comes again; from five tokens on
-    there are 2**30, and beyond them chance goes on. `context` is in tokens, for chats without
-    those of the template.
-
-    >>> from benchmark.records import Workload
-    >>> distinct_prompts(Workload(), context=2, alphabet_size=64)
-    4096
-    """
-    own = context - _shared_tokens(workload, context)
-    return _power(alphabet_size, _digits(own, alphabet_size))
 
 
 def _completions(workload: Asked, context: int, model: str, *, token_ids: Sequence[int]) -> Bodies:

@@ -1,13 +1,11 @@
 """Events come out the same however the packets fell."""
 
-import doctest
 import itertools
 
 import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmark import wire
 from benchmark.wire import Splitter, payloads, plain_events
 
 _JSON = st.dictionaries(st.text(max_size=6), st.text(max_size=12), max_size=3).map(orjson.dumps)
@@ -86,7 +84,3 @@ def test_data_of_several_lines_is_one_event() -> None:
     text, count = Splitter().feed(b'data: {"a":\ndata: 1}\n\n')
     assert count == 1
     assert orjson.loads(payloads(text)[0]) == {"a": 1}
-
-
-def test_the_examples_in_the_docstrings_hold() -> None:
-    assert doctest.testmod(wire).failed == 0

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from benchmark import workload
 from benchmark.records import Workload
-from benchmark.workload import bodies, prompts_before_wrapping, read
+from benchmark.workload import bodies, read
 from core.errors import InvalidArgument
 
 SHARED: list[dict[str, Any]] = [
@@ -36,7 +36,7 @@ def asked(path: Path, **workload: Any) -> Callable[[int], Any]:
 def test_every_prompt_comes_once_before_the_first_comes_again(tmp_path: Path) -> None:
     """In an order that the seed mixes, and no other."""
     path = written(tmp_path, *({"prompt": f"p{i}"} for i in range(50)))
-    many = prompts_before_wrapping(path)
+    many = len(read(path))
     one, other = asked(path, seed=1), asked(path, seed=2)
     orders = [[ask(number)["prompt"] for number in range(many)] for ask in (one, other)]
     assert sorted(orders[0]) == sorted(orders[1]) == sorted(f"p{i}" for i in range(50))
@@ -160,7 +160,7 @@ def test_memory_is_bounded_for_any_file(
     path = written(tmp_path, *({"prompt": "abc"} for _ in range(3)))
     path.write_text(path.read_text(encoding="utf-8") + '\n{"prompt": "abc"}\n{"prompt": "d"}\n{')
     monkeypatch.setattr(workload, limit, value)
-    assert prompts_before_wrapping(path) == 3
+    assert len(read(path)) == 3
 
 
 def test_one_open_quotation_mark_does_not_read_a_list_to_its_end(

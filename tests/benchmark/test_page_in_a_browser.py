@@ -170,14 +170,6 @@ def test_what_the_client_may_have_moved_stands_below_the_figure(opened: Open) ->
 
 
 @pytest.mark.browser
-def test_the_map_is_as_wide_as_its_place(opened: Open) -> None:
-    """A quick run's few columns fill it."""
-    browser = opened([a_cell(8, 1), a_cell(8, 8)])
-    table, place = (browser.find_element(By.CSS_SELECTOR, each) for each in ("#heatmap", ".map"))
-    assert table.rect["width"] > 0.95 * place.rect["width"]
-
-
-@pytest.mark.browser
 def test_it_loads_without_an_error_and_without_a_request(opened: Open) -> None:
     """The console is silent and nothing was fetched."""
     browser = opened(doubtful())
@@ -350,21 +342,6 @@ def test_without_javascript_the_table_is_there(opened: Open, browser: webdriver.
         assert "needs JavaScript" in words
     finally:
         browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
-
-
-@pytest.mark.browser
-def test_it_is_dark_where_the_reader_wants_it(opened: Open, browser: webdriver.Chrome) -> None:
-    """By the system's own preference."""
-    grounds = []
-    for scheme in ("light", "dark"):
-        wish = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
-        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", wish)
-        opened(doubtful())
-        grounds.append(
-            browser.execute_script("return getComputedStyle(document.body).backgroundColor")
-        )
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
-    assert grounds == ["rgb(255, 255, 255)", "rgb(21, 24, 28)"]
 
 
 @pytest.mark.browser

@@ -64,6 +64,8 @@ def test_a_report_replaces_the_one_before(tmp_path: Path) -> None:
     """A resumed run's last report has all of its cells, each once."""
     folder = a_folder(tmp_path, a_grid((8,), (1,)))
     report.write_all(folder)
+    with folder.cells_file.open("a", encoding="utf-8") as torn:
+        torn.write('{"spec": {"context": 8')  # a kill came while it was written
     folder.add(a_cell(8, 1, output_token_throughput=77.0))
     folder.add(a_cell(8, 8))
     report.write_all(folder)
