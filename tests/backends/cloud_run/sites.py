@@ -7,13 +7,13 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from backends.base import World
+from backends.cloud_run.backend import CloudRunBackend
 from backends.cloud_run.service import blueprint, get_service, service_of
 from backends.cloud_run.site import Clients, IdentityTokens, Site
 from core.records import DeploymentSpec, Plan, Target
 from core.settings import GooglePlane, Settings
 from core.waiting import wait_until
 from planner.model import catalog_shape
-from tests.backends.cloud_run import server
 
 MODEL: Final = "google/gemma-4-E4B-it"
 L4: Final = Target(
@@ -52,6 +52,13 @@ async def opened(
             await clients.aclose()
 
 
+def backend_of(site: Site) -> CloudRunBackend:
+    """Return a server's backend of that target, which waits a second for what is under way."""
+    backend = CloudRunBackend(site.target, site.clients._world)
+    backend.site, backend.apply_seconds = site, 1.0
+    return backend
+
+
 def fault(method: str, status: str = "UNAVAILABLE", **more: Any) -> Mapping[str, Any]:
     """Let a method such as `Services/CreateService` fail."""
     return {"method": f"*{method}", "status": status, **more}
@@ -61,7 +68,7 @@ def planned(site: Site, **said: Any) -> Plan:
     """Plan a small model, or one with another spec."""
     values = {"name": "gemma", "model": MODEL, "min_replicas": 0, **said}
     spec = DeploymentSpec.model_validate(values)
-    return server.backend_of(site).plan(spec, catalog_shape(MODEL))
+    return backend_of(site).plan(spec, catalog_shape(MODEL))
 
 
 async def foreign_service(site: Site, name: str = "gemma", **labels: str) -> None:
@@ -77,7 +84,7 @@ async def foreign_service(site: Site, name: str = "gemma", **labels: str) -> Non
 
 async def deployed(site: Site, **said: Any) -> None:
     """Deploy, and wait until it stands."""
-    await server.apply(site, planned(site, **said))
+    await backend_of(site).apply(planned(site, **said))
     failure = await settled(site, said.get("name", "gemma"))
     assert not failure
 

@@ -40,12 +40,12 @@ from core.records import Plan, State
 from core.reply import collecting_notes
 from core.settings import GooglePlane
 from core.waiting import wait_until
-from tests.backends.cloud_run import server
 from tests.backends.cloud_run.planned import drawn
 from tests.backends.cloud_run.planned import site as offline
 from tests.backends.cloud_run.planned import spec as specified
 from tests.backends.cloud_run.sites import (
     OTHER,
+    backend_of,
     deployed,
     fault,
     foreign_service,
@@ -66,9 +66,9 @@ async def test_a_plan_becomes_a_service_with_a_key_that_it_may_read(
 ) -> None:
     """The image is pinned, nobody else is let in; the same again changes nothing."""
     for _ in range(2):
-        await server.apply(site, planned(site))
+        await backend_of(site).apply(planned(site))
     async with opened(controls.plane, site.clients.project) as another:
-        await server.apply(another, planned(another))
+        await backend_of(another).apply(planned(another))
     service, seen = await get_service(site, "gemma"), controls.get(site.clients.project)
     assert "@sha256:" in service.template.containers[0].image
     assert (seen["services"], seen["secrets"][KEY]["versions"]) == (["gemma"], 1)
@@ -86,12 +86,12 @@ async def test_a_public_service_of_an_older_version_is_given_its_proxy(site: Sit
         service.template.containers = [engine]
 
     plan = planned(site, access="public")
-    await server.apply(site, plan)
+    await backend_of(site).apply(plan)
     await change_service(site, "gemma", Change("take it away", without_proxy, is_open))
     await settled(site)
     assert "POST /invocations computes" in (await access.access(site, "gemma")).protection
     with collecting_notes() as notes:
-        await server.apply(site, plan)
+        await backend_of(site).apply(plan)
     service = await get_service(site, "gemma")
     assert any("a new revision with a proxy" in note for note in notes)
     assert [one.name for one in service.template.containers] == ["vllm", "guard"]
@@ -104,18 +104,18 @@ async def test_what_is_another_targets_or_a_strangers_is_left_alone(
     """Neither replaced nor changed nor deleted; its target is named, its key stays."""
     project = site.clients.project
     async with opened(controls.plane, project, target=OTHER) as other:
-        await server.apply(other, planned(other))
+        await backend_of(other).apply(planned(other))
     await foreign_service(site, "stranger")
     before = controls.get(project)["calls"].count(UPDATE)
     with pytest.raises(NotOurs, match=OTHER.name):
-        await server.apply(site, planned(site))
+        await backend_of(site).apply(planned(site))
     for name, kind in {"nobody": DeploymentNotFound, "stranger": NotOurs,
                        "gemma": DeploymentNotFound}.items():  # fmt: skip
         with pytest.raises(kind):
-            await server.stop(site, name)
+            await backend_of(site).stop(name)
     with pytest.raises(NotOurs):
-        await server.delete(site, "stranger")
-    deleted = await server.delete(site, "gemma")
+        await backend_of(site).delete("stranger")
+    deleted = await backend_of(site).delete("gemma")
     assert (deleted.gone, deleted.removed) == (True, ())
     seen = controls.get(project)
     assert seen["services"] == ["gemma", "stranger"]
@@ -132,7 +132,7 @@ async def test_a_refused_service_leaves_no_key_behind_that_this_call_made(
         await keep_key(site, "gemma")
     controls.set(site.clients.project, quotas={"l4": 0})
     with pytest.raises(QuotaExceeded):
-        await server.apply(site, planned(site))
+        await backend_of(site).apply(planned(site))
     seen = controls.get(site.clients.project)
     assert (seen["services"], list(seen["secrets"])) == ([], [KEY] if kept else [])
 
@@ -141,14 +141,14 @@ async def test_an_answer_that_got_lost_is_no_failure(site: Site, controls: Contr
     """What was made or changed all the same is seen to be there."""
     project = site.clients.project
     controls.set(project, faults=[fault("Services/CreateService", when="after")])
-    await server.apply(site, planned(site))
+    await backend_of(site).apply(planned(site))
     controls.set(project, faults=[fault("Services/UpdateService", when="after")])
-    await server.apply(site, planned(site, max_model_len=2048))
+    await backend_of(site).apply(planned(site, max_model_len=2048))
     service = await get_service(site, "gemma")
     assert service.labels[SPEC_LABEL] == planned(site, max_model_len=2048).spec.fingerprint
     await settled(site)
     controls.set(project, faults=[fault("Services/UpdateService", when="after")])
-    await server.stop(site, "gemma")
+    await backend_of(site).stop("gemma")
     assert is_stopped(await get_service(site, "gemma"))
 
 
@@ -156,11 +156,11 @@ async def test_another_spec_replaces_the_whole_and_keeps_key_and_others_labels(
     site: Site, controls: Controls
 ) -> None:
     """A ttl that is left out is no longer there; a person's own label is."""
-    await server.apply(site, planned(site, ttl_minutes=60))
+    await backend_of(site).apply(planned(site, ttl_minutes=60))
     client, service = await site.clients.run(), await get_service(site, "gemma")
     service.labels["cost-centre"] = "42"
     await client.update_service(service=service)
-    await server.apply(site, planned(site, max_model_len=2048))
+    await backend_of(site).apply(planned(site, max_model_len=2048))
     service = await get_service(site, "gemma")
     assert "2048" in " ".join(service.template.containers[0].args)
     assert service.labels["cost-centre"] == "42"
@@ -176,13 +176,13 @@ async def test_a_token_of_the_settings_is_kept_for_the_hub_and_stays_when_it_is_
     async with opened(plane, project, hf_token=SecretStr("hf_first")) as site:
         await deployed(site)
         service = await get_service(site, "gemma")
-        deleted = await server.delete(site, "gemma")
+        deleted = await backend_of(site).delete("gemma")
     named = {one.name: one.value_source for one in service.template.containers[0].env}
     assert named["HF_TOKEN"].secret_key_ref.secret.endswith(HF_SECRET)
     assert [one.usd_per_month for one in deleted.stays] == [0.06]
     assert HF_SECRET in deleted.stays[0].how_to_remove
     async with opened(plane, project, hf_token=SecretStr("hf_second")) as site:
-        await server.apply(site, planned(site, name="qwen"))
+        await backend_of(site).apply(planned(site, name="qwen"))
     assert controls.get(project)["secrets"][HF_SECRET]["versions"] == 1
 
 
@@ -199,7 +199,7 @@ async def test_only_the_named_account_is_let_in(
     asks nobody, and an account that there is not is noted."""
     account = f"vllm-devops-runtime@{project}.iam.gserviceaccount.com"
     async with opened(plane, project, google_service_account=account) as site:
-        backend, plan = server.backend_of(site), planned(site)
+        backend, plan = backend_of(site), planned(site)
         where, now = backend.pending.where, datetime.now(UTC)
         backend.pending.keep(Pending(spec=plan.spec, model=plan.model, where=where, since=now))
         before = await backend.describe("gemma")
@@ -207,14 +207,14 @@ async def test_only_the_named_account_is_let_in(
         assert before.phase.name in backend.waits_in
         await backend.go_on("gemma")
         assert backend.pending.get("gemma") is None
-        await server.apply(site, planned(site, name="open", access="public"))
+        await backend_of(site).apply(planned(site, name="open", access="public"))
         assert await _invokers(site, "gemma") == [f"serviceAccount:{account}"]
         assert await _invokers(site, "open") == []
         assert (await get_service(site, "open")).invoker_iam_disabled
     nobody = f"nobody@{project}.iam.gserviceaccount.com"
     async with opened(plane, project, google_service_account=nobody) as site:
         with collecting_notes() as notes:
-            await server.apply(site, planned(site, name="third"))
+            await backend_of(site).apply(planned(site, name="third"))
     assert "third" in controls.get(project)["services"]
     assert any(nobody in text for text in notes)
 
@@ -223,7 +223,7 @@ async def test_an_image_that_is_not_there_is_refused_before_anything_is_made(
     site: Site, controls: Controls
 ) -> None:
     with pytest.raises(CloudRefused):
-        await server.apply(site, planned(site, image="nobody/nothing:never"))
+        await backend_of(site).apply(planned(site, image="nobody/nothing:never"))
     seen = controls.get(site.clients.project)
     assert not seen["secrets"]
     assert not [call for call in seen["calls"] if call.endswith(("/CreateSecret", CREATE))]
@@ -232,11 +232,11 @@ async def test_an_image_that_is_not_there_is_refused_before_anything_is_made(
 async def test_one_that_failed_is_tried_anew(site: Site, controls: Controls) -> None:
     """The same spec makes another revision, for the first stays failed."""
     controls.set(site.clients.project, rollout="image-missing")
-    await server.apply(site, planned(site))
+    await backend_of(site).apply(planned(site))
     await settled(site)
     controls.set(site.clients.project, rollout="ok")
     with collecting_notes() as notes:
-        await server.apply(site, planned(site))
+        await backend_of(site).apply(planned(site))
     assert len(controls.get(site.clients.project)["revisions"]) == 2
     assert not notes
 
@@ -275,16 +275,16 @@ async def test_scaling_changes_the_service_and_what_it_says_of_itself(
 ) -> None:
     """No revision is made, by a new plan neither; more than the quota is refused."""
     await deployed(site, max_replicas=3)
-    await server.scale(site, "gemma", 1, 2)
+    await backend_of(site).scale("gemma", min_replicas=1, max_replicas=2)
     service = await get_service(site, "gemma")
     spec = read_spec(service)
     assert (service.scaling.min_instance_count, service.scaling.max_instance_count) == (1, 2)
     assert spec == planned(site, min_replicas=1, max_replicas=2).spec
     assert service.labels[SPEC_LABEL] == spec.fingerprint
-    await server.apply(site, planned(site, max_replicas=1))
+    await backend_of(site).apply(planned(site, max_replicas=1))
     assert (await get_service(site, "gemma")).scaling.max_instance_count == 1
     with pytest.raises(QuotaExceeded):
-        await server.scale(site, "gemma", 0, 9)
+        await backend_of(site).scale("gemma", min_replicas=0, max_replicas=9)
     assert read_spec(await get_service(site, "gemma")) == planned(site).spec
     assert len(controls.get(site.clients.project)["revisions"]) == 1
 
@@ -294,7 +294,7 @@ async def test_more_than_the_revision_was_made_for_boots_another(
 ) -> None:
     await deployed(site)
     with collecting_notes() as notes:
-        await server.scale(site, "gemma", 0, 2)
+        await backend_of(site).scale("gemma", min_replicas=0, max_replicas=2)
     assert (await get_service(site, "gemma")).template.scaling.max_instance_count == 2
     assert len(controls.get(site.clients.project)["revisions"]) == 2
     assert notes
@@ -306,14 +306,14 @@ async def test_what_is_started_again_has_its_time_anew(
 ) -> None:
     """Else what was stopped for its age would run for ever once it is started."""
     await deployed(site, ttl_minutes=5)
-    await server.stop(site, "gemma")
+    await backend_of(site).stop("gemma")
     later = time.time() + 7200
     monkeypatch.setattr("backends.cloud_run.service.time.time", lambda: later)
     if again == "start":
-        await server.start(site, "gemma")
+        await backend_of(site).start("gemma")
     else:
-        await server.scale(site, "gemma", 0, 1)
-    after = (await server.describe(site, "gemma")).expires_at
+        await backend_of(site).scale("gemma", min_replicas=0, max_replicas=1)
+    after = (await backend_of(site).describe("gemma")).expires_at
     assert after == datetime.fromtimestamp(int(later) + 300, UTC)
 
 
@@ -321,17 +321,17 @@ async def test_a_stop_is_no_instance_by_hand_and_a_start_what_was_asked_for(site
     """At least and at most are as before, each twice is harmless; at most none is a stop too."""
     await deployed(site, min_replicas=1, max_replicas=2)
     for _ in range(2):
-        await server.stop(site, "gemma")
+        await backend_of(site).stop("gemma")
         assert is_stopped(await get_service(site, "gemma"))
     for _ in range(2):
-        await server.start(site, "gemma")
+        await backend_of(site).start("gemma")
         service = await get_service(site, "gemma")
         now = service.scaling
         assert not is_stopped(service)
         assert (now.min_instance_count, now.max_instance_count) == (1, 2)
-    await server.scale(site, "gemma", 0, 0)
+    await backend_of(site).scale("gemma", min_replicas=0, max_replicas=0)
     assert is_stopped(await get_service(site, "gemma"))
-    await server.apply(site, planned(site, min_replicas=1, max_replicas=2))
+    await backend_of(site).apply(planned(site, min_replicas=1, max_replicas=2))
     assert not is_stopped(await get_service(site, "gemma"))
 
 
@@ -340,12 +340,12 @@ async def test_a_change_by_somebody_else_is_read_anew_once(site: Site, controls:
     await deployed(site)
     project = site.clients.project
     controls.set(project, faults=[fault("UpdateService", "ABORTED")])
-    await server.stop(site, "gemma")
+    await backend_of(site).stop("gemma")
     controls.set(project, faults=[fault("UpdateService", "ABORTED", times=2)])
     with pytest.raises(ConcurrentChange):
-        await server.start(site, "gemma")
+        await backend_of(site).start("gemma")
     old = await get_service(site, "gemma")
-    await server.start(site, "gemma")
+    await backend_of(site).start("gemma")
     old.labels["mine"] = "too-late"
     with pytest.raises(ConcurrentChange):
         await write_service(site, old, "write what was read before")
@@ -359,11 +359,11 @@ async def test_a_deletion_takes_service_and_key_and_is_read_back(
 ) -> None:
     """A second one finds nothing; a key that a dead server left goes as well."""
     await deployed(site)
-    assert len((await server.delete(site, "gemma")).removed) == 2
-    again = await server.delete(site, "gemma")
+    assert len((await backend_of(site).delete("gemma")).removed) == 2
+    again = await backend_of(site).delete("gemma")
     assert (again.gone, again.removed) == (True, ())
     await keep_key(site, "gemma")
-    assert (await server.delete(site, "gemma")).removed == (f"its key (secret {KEY})",)
+    assert (await backend_of(site).delete("gemma")).removed == (f"its key (secret {KEY})",)
     seen = controls.get(site.clients.project)
     assert (seen["services"], seen["secrets"]) == ([], {})
 
@@ -372,10 +372,10 @@ async def test_weights_in_a_bucket_stay_with_their_price(site: Site, controls: C
     """A bucket that cannot be read is named all the same."""
     folder = f"gs://{site.clients.project}/models/gemma"
     controls.set(site.clients.project, rollout="image-missing")
-    await server.apply(site, planned(site, weights=folder))
+    await backend_of(site).apply(planned(site, weights=folder))
     await settled(site)
     with collecting_notes() as notes:
-        deleted = await server.delete(site, "gemma")
+        deleted = await backend_of(site).delete("gemma")
     assert notes
     assert folder in deleted.stays[0].what
     assert folder in deleted.stays[0].how_to_remove
@@ -402,13 +402,13 @@ async def test_a_build_comes_first_and_the_service_follows(site: Site, controls:
     project = site.clients.project
     controls.set(project, boot_seconds=2.0)
     for _ in range(2):
-        await server.apply(site, small(site))
-    seen = await server.describe(site, "gemma")
+        await backend_of(site).apply(small(site))
+    seen = await backend_of(site).describe("gemma")
     assert (seen.state, seen.phase and seen.phase.name) == (State.CREATING, "building image")
-    assert [one.name for one in await server.list_deployments(site)] == ["gemma"]
+    assert [one.name for one in await backend_of(site).list()] == ["gemma"]
     await _built(site)
     for _ in range(2):
-        await server.go_on(site, "gemma")
+        await backend_of(site).go_on("gemma")
     await settled(site)
     service = await get_service(site, "gemma")
     image = f"us-east4-docker.pkg.dev/{project}/vllm-devops/gemma@sha256:"
@@ -416,10 +416,12 @@ async def test_a_build_comes_first_and_the_service_follows(site: Site, controls:
     assert (await access.access(site, "gemma")).api_key is None
     there = controls.get(project)
     assert (len(there["builds"]), there["secrets"], there["calls"].count(CREATE)) == (1, {}, 1)
-    assert await server.purge(site, "gemma") == ()
-    deleted = await server.delete(site, "gemma")
+    assert await backend_of(site).purge("gemma") == ()
+    deleted = await backend_of(site).delete("gemma")
     assert "GB" in deleted.stays[0].what
-    assert await server.purge(site, "gemma") == ("its image vllm-devops/gemma, if one was built",)
+    assert await backend_of(site).purge("gemma") == (
+        "its image vllm-devops/gemma, if one was built",
+    )
     assert not controls.get(project)["images"]
 
 
@@ -431,19 +433,19 @@ async def test_a_build_whose_answer_got_lost_is_not_made_twice(
     controls.set(site.clients.project, faults=[fault("CloudBuild/CreateBuild", when=when)])
     if when == "before":
         with pytest.raises(CloudError):
-            await server.apply(site, small(site))
-    await server.apply(site, small(site))
+            await backend_of(site).apply(small(site))
+    await backend_of(site).apply(small(site))
     assert len(controls.get(site.clients.project)["builds"]) == 1
 
 
 async def test_a_deletion_while_it_is_built_ends_the_build(site: Site, controls: Controls) -> None:
     """Nothing comes of it later."""
     controls.set(site.clients.project, boot_seconds=30)
-    await server.apply(site, small(site))
-    deleted = await server.delete(site, "gemma")
-    await server.go_on(site, "gemma")
+    await backend_of(site).apply(small(site))
+    deleted = await backend_of(site).delete("gemma")
+    await backend_of(site).go_on("gemma")
     with pytest.raises(DeploymentNotFound):
-        await server.describe(site, "gemma")
+        await backend_of(site).describe("gemma")
     assert deleted.removed == ("its build, if one is under way",)
     last = await build.latest_build(site, "gemma")
     assert last
@@ -462,8 +464,8 @@ async def test_a_project_that_cannot_build_has_nothing_of_a_build(
         for method in ("ArtifactRegistry/*", "CloudBuild/*")
     ]
     controls.set(site.clients.project, faults=answers)
-    assert await server.purge(site, "gemma") == ()
-    assert (await server.delete(site, "gemma")).gone
+    assert await backend_of(site).purge("gemma") == ()
+    assert (await backend_of(site).delete("gemma")).gone
 
 
 def test_a_build_that_failed_is_a_failure_and_says_why() -> None:

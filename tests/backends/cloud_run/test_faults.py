@@ -9,9 +9,8 @@ from backends.cloud_run.service import get_service, is_stopped
 from backends.cloud_run.site import Site
 from backends.google.clients import HF_SECRET, key_secret
 from core.settings import GooglePlane
-from tests.backends.cloud_run import server
 from tests.backends.cloud_run.faulty import Answer, Cloud, Told, Wire, answers_to, cloud_of, wire
-from tests.backends.cloud_run.sites import opened
+from tests.backends.cloud_run.sites import backend_of, opened
 from tests.backends.cloud_run.works import (
     BUILDING,
     CHANGING,
@@ -81,7 +80,7 @@ async def test_a_deployment_is_whole_or_not_there(world: World, what: str, metho
         assert there is (told.code is None or work.begin is not None)
         await work.do(world.site, name)
         assert await world.cloud.whole(name)
-    listed = await server.list_deployments(world.site)
+    listed = await backend_of(world.site).list()
     assert len(listed) == len(answers_to(method))
 
 
@@ -115,7 +114,7 @@ async def test_a_deletion_leaves_nothing_that_it_does_not_tell(
         seen = await world.cloud.set()
         assert told.code or _nothing_of(seen, name)
         assert key_secret(name) in seen["secrets"] or name not in seen["services"]
-        assert (await server.delete(world.site, name)).gone
+        assert (await backend_of(world.site).delete(name)).gone
         assert _nothing_of(await world.cloud.set(), name)
 
 
@@ -158,7 +157,7 @@ async def test_what_is_being_built_can_be_taken_away(world: World, what: str, me
     for number, answer in enumerate(answers_to(method)):
         name = f"gemma-{number}"
         told = await tried(world, UNBUILDING[what], method, answer, name)
-        left = [one.name for one in await server.list_deployments(world.site)]
+        left = [one.name for one in await backend_of(world.site).list()]
         assert told.code or answer.code == "PERMISSION_DENIED" or name not in left
-        assert (await server.delete(world.site, name)).gone
-        assert name not in [one.name for one in await server.list_deployments(world.site)]
+        assert (await backend_of(world.site).delete(name)).gone
+        assert name not in [one.name for one in await backend_of(world.site).list()]

@@ -8,7 +8,6 @@ import pytest
 from backends.cloud_run.site import Site
 from backends.google import errors as google_errors
 from core.settings import GooglePlane
-from tests.backends.cloud_run import server
 from tests.backends.cloud_run.faulty import (
     Cloud,
     Killed,
@@ -19,7 +18,7 @@ from tests.backends.cloud_run.faulty import (
     told_of,
     wire,
 )
-from tests.backends.cloud_run.sites import opened, planned
+from tests.backends.cloud_run.sites import backend_of, opened, planned
 from tests.backends.cloud_run.works import make, replace
 
 __all__ = ["wire"]
@@ -98,15 +97,15 @@ async def test_a_deletion_that_ends_anywhere_is_finished_by_the_next(
     for number in range(first, last + 1):
         name = f"gemma-{number}"
         await make(world.site, name)
-        told = await world.cut(number, way, server.delete(world.site, name))
+        told = await world.cut(number, way, backend_of(world.site).delete(name))
         if told and told.code is None:
             assert not await world.cloud.whole(name)
-        assert (await server.delete(world.site, name)).gone
+        assert (await backend_of(world.site).delete(name)).gone
         assert not await world.cloud.whole(name)
 
 
 async def _length(site: Site, name: str) -> int | None:
-    spec = await server.spec(site, name)
+    spec = await backend_of(site).spec(name)
     return spec.max_model_len if spec else None
 
 
@@ -127,11 +126,11 @@ async def test_a_cloud_that_is_down_for_long_is_told_before_anything_is_made(
         await cloud.set(faults=[{"method": "*", "times": -1}])
         plan = planned(site)
         for work in (
-            server.apply(site, plan),
-            server.stop(site, "gemma"),
-            server.delete(site, "gemma"),
-            server.describe(site, "gemma"),
-            server.list_deployments(site),
+            backend_of(site).apply(plan),
+            backend_of(site).stop("gemma"),
+            backend_of(site).delete("gemma"),
+            backend_of(site).describe("gemma"),
+            backend_of(site).list(),
         ):
             assert (await told_of(work)).code == "CLOUD_UNAVAILABLE"
         await cloud.set(faults=[])

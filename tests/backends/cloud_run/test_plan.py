@@ -25,7 +25,7 @@ from tests.backends.cloud_run.planned import (
     spec,
     typed,
 )
-from tests.backends.cloud_run.server import backend_of
+from tests.backends.cloud_run.sites import backend_of
 
 OLLAMA: dict[str, Any] = {"engine": "ollama", "model": "gemma3:4b"}
 _EVERY: list[dict[str, Any]] = [

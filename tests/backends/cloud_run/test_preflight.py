@@ -13,11 +13,10 @@ from backends.lifecycle import advance
 from core.errors import CloudRefused, PermissionDenied, QuotaExceeded
 from core.records import Check, Preflight
 from core.settings import GooglePlane
-from tests.backends.cloud_run import server
 from tests.backends.cloud_run.planned import L4, RTX, planned, typed
 from tests.backends.cloud_run.planned import site as offline
 from tests.backends.cloud_run.shelf import TWO, below, model, store
-from tests.backends.cloud_run.sites import deployed, fault, opened
+from tests.backends.cloud_run.sites import backend_of, deployed, fault, opened
 from tests.google_plane import Controls
 
 pytestmark = pytest.mark.anyio
@@ -383,17 +382,17 @@ async def test_a_deployment_that_a_preflight_would_fail_is_refused_and_makes_not
     controls.set(project, quotas=FRESH)
     async with opened(plane, project, target=offline(RTX).target) as site:
         with pytest.raises(QuotaExceeded) as quota:
-            await server.apply(site, planned(site))
+            await backend_of(site).apply(planned(site))
     assert "MemAllocPerProjectRegion: 80 GiB asked for, 40 GiB allowed" in quota.value.fix
     async with opened(plane, project) as site:
         controls.set(project, denied_permissions=["iam.serviceAccounts.actAs"])
         assert "vllm-devops-builder" in row(await checked(site, **OLLAMA), "build as that").fix
         with pytest.raises(PermissionDenied):
-            await server.apply(site, planned(site, **OLLAMA))
+            await backend_of(site).apply(planned(site, **OLLAMA))
         controls.set(project, denied_permissions=[])
         await without_builder(site)
         with pytest.raises(CloudRefused) as refused:
-            await server.apply(site, planned(site, **OLLAMA))
+            await backend_of(site).apply(planned(site, **OLLAMA))
     assert "setup_target" in refused.value.fix
     seen = controls.get(project)
     assert (seen["services"], seen["secrets"], seen["builds"]) == ([], {}, [])

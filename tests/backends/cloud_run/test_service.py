@@ -17,10 +17,9 @@ from core.errors import NotFound
 from core.processes import run
 from core.settings import GooglePlane
 from planner.model import read_model
-from tests.backends.cloud_run import server
 from tests.backends.cloud_run.planned import BUCKET, E4B, L4, RTX, drawn, planned, site, spec
 from tests.backends.cloud_run.planted import Planted, labels
-from tests.backends.cloud_run.sites import opened
+from tests.backends.cloud_run.sites import backend_of, opened
 from tests.backends.discovery import faults
 from tests.google_plane import Controls
 
@@ -139,7 +138,7 @@ def _plant(there: Planted, *, image: str = _PINNED, **said: Any) -> None:
 async def test_it_is_written_as_it_runs(there: Planted) -> None:
     """With the image it was pinned to and the token it reads, not as it would be made today."""
     _plant(there, model=E4B, max_num_seqs=8)
-    config = await server.config(there.site, "gemma")
+    config = await backend_of(there.site).config("gemma")
     written = yaml.safe_load(config.yaml)
     (container,) = written["template"]["containers"]
     assert container["image"] == _PINNED
@@ -150,14 +149,14 @@ async def test_it_is_written_as_it_runs(there: Planted) -> None:
     assert "secrets add-iam-policy-binding hf-token" in config.command
     there.service(annotations={})  # somebody took it away
     with pytest.raises(NotFound) as caught:
-        await server.config(there.site, "gemma")
+        await backend_of(there.site).config("gemma")
     assert "gcloud run services describe" in caught.value.fix
 
 
 async def test_ollamas_image_is_built_first(there: Planted) -> None:
     """The commands make it from nothing, and there is no key to speak of."""
     _plant(there, model="gemma3:4b", engine="ollama", image="us-docker.pkg.dev/p/r/gemma:1")
-    config = await server.config(there.site, "gemma")
+    config = await backend_of(there.site).config("gemma")
     assert config.command.index("builds submit") < config.command.index("PATCH")
     assert "gcloud secrets" not in config.command
     assert not any("Secret Manager" in note for note in config.notes)

@@ -14,9 +14,8 @@ from backends.cloud_run.status import label_of
 from core.errors import ApiDisabled, CloudUnavailable, DeploymentNotFound, NotOurs, NotReady
 from core.records import Deployment, DeploymentSpec, State
 from core.reply import collecting_notes
-from tests.backends.cloud_run import server
 from tests.backends.cloud_run.planted import PARENT, SPEC, Planted, labels
-from tests.backends.cloud_run.server import backend_of
+from tests.backends.cloud_run.sites import backend_of
 
 pytestmark = pytest.mark.anyio
 
@@ -27,7 +26,7 @@ RTX: Final = "cloud-run-rtx-pro-6000"
 
 
 async def seen(there: Planted, name: str = "gemma") -> Deployment:
-    return await server.describe(there.site, name)
+    return await backend_of(there.site).describe(name)
 
 
 def failed(message: str, reason: str) -> run_v2.Condition:
@@ -278,7 +277,7 @@ async def test_what_is_not_there_or_not_ours_is_not_told(there: Planted) -> None
         await seen(there, "other")
     for name in ("second", "first"):
         there.service(name, delete_time=datetime.now(UTC))
-    names = [(each.name, each.state) for each in await server.list_deployments(there.site)]
+    names = [(each.name, each.state) for each in await backend_of(there.site).list()]
     assert names == [("first", State.DELETING), ("second", State.DELETING)]
 
 
@@ -291,7 +290,7 @@ async def test_without_run_there_is_nothing_to_tell(there: Planted) -> None:
     with pytest.raises(CloudUnavailable):
         await seen(there)
     with pytest.raises(CloudUnavailable):
-        await server.list_deployments(there.site)
+        await backend_of(there.site).list()
 
 
 async def test_no_address_yet_is_not_ready(there: Planted) -> None:

@@ -9,9 +9,8 @@ from backends.cloud_run.site import Site
 from backends.google import secrets
 from backends.google.clients import HF_SECRET
 from core.records import Plan
-from tests.backends.cloud_run import server
 from tests.backends.cloud_run.faulty import ANSWERS
-from tests.backends.cloud_run.sites import planned
+from tests.backends.cloud_run.sites import backend_of, planned
 
 Do = Callable[[Site, str], Awaitable[Any]]
 
@@ -39,20 +38,36 @@ def wanted(site: Site, name: str, **said: Any) -> Plan:
 
 
 async def make(site: Site, name: str) -> None:
-    await server.apply(site, wanted(site, name))
+    await backend_of(site).apply(wanted(site, name))
 
 
 async def make_in_image(site: Site, name: str) -> None:
-    await server.apply(site, wanted(site, name, model="gemma3:4b", engine="ollama"))
+    await backend_of(site).apply(wanted(site, name, model="gemma3:4b", engine="ollama"))
 
 
 async def replace(site: Site, name: str) -> None:
-    await server.apply(site, wanted(site, name, max_model_len=2048))
+    await backend_of(site).apply(wanted(site, name, max_model_len=2048))
 
 
 async def make_and_stop(site: Site, name: str) -> None:
     await make(site, name)
-    await server.stop(site, name)
+    await backend_of(site).stop(name)
+
+
+async def scale(site: Site, name: str) -> None:
+    await backend_of(site).scale(name, min_replicas=0, max_replicas=2)
+
+
+async def stop(site: Site, name: str) -> None:
+    await backend_of(site).stop(name)
+
+
+async def start(site: Site, name: str) -> None:
+    await backend_of(site).start(name)
+
+
+async def delete(site: Site, name: str) -> None:
+    await backend_of(site).delete(name)
 
 
 async def keep_token(site: Site, _name: str) -> None:
@@ -97,13 +112,17 @@ MAKING: Final = {
     ),
 }
 CHANGING: Final = {
-    "scale": Work(lambda site, name: server.scale(site, name, 0, 2), _CHANGE, begin=make),
-    "stop": Work(server.stop, _CHANGE, begin=make),
-    "start": Work(server.start, _CHANGE, begin=make_and_stop),
+    "scale": Work(
+        lambda site, name: backend_of(site).scale(name, min_replicas=0, max_replicas=2),
+        _CHANGE,
+        begin=make,
+    ),
+    "stop": Work(stop, _CHANGE, begin=make),
+    "start": Work(start, _CHANGE, begin=make_and_stop),
 }
 DELETING: Final = {
     "delete": Work(
-        server.delete,
+        delete,
         {
             "Services/GetService": MUST,
             "Services/DeleteService": MUST,
@@ -128,7 +147,7 @@ BUILDING: Final = {
 }
 UNBUILDING: Final = {
     "delete while building": Work(
-        server.delete,
+        delete,
         {
             "Services/GetService": MUST,
             "SecretManagerService/GetSecret": MUST,
