@@ -151,17 +151,27 @@ async def _stop(site: Site) -> None:
     client.stop_unary(project=site.clients.project, zone=ZONE, instance=GEMMA, timeout=10)
 
 
-class _Hanging(Clients):
-    """Whoever asks it hears nothing."""
+class _Answering(Clients):
+    """Each of its clients of Compute Engine is the same one."""
 
-    def __init__(self, gate: threading.Event) -> None:
-        super().__init__(
-            target_of("tpu-v6e-1"), World(Settings(google_cloud_project="p"), Path(), ())
-        )
-        self._gate = gate
+    def __init__(self, **methods: Any) -> None:
+        world = World(Settings(google_cloud_project="p"), Path(), ())
+        super().__init__(target_of("tpu-v6e-1"), world)
+        self._client = SimpleNamespace(**methods)
 
     async def compute(self, _name: str) -> Any:
-        return SimpleNamespace(get=lambda **_: self._gate.wait(20))
+        return self._client
+
+
+async def test_the_instances_of_every_page_are_told() -> None:
+    """Google gives 500 at once."""
+    said = {"machine_type": "machineTypes/ct6e-standard-1t", "zone": f"zones/{ZONE}"}
+    pages = [
+        InstanceAggregatedList(items={ZONE: {"instances": [{"name": name, **said}]}})
+        for name in ("one", "two")
+    ]
+    clients = _Answering(aggregated_list=lambda **_: SimpleNamespace(pages=pages))
+    assert [chip.id for chip in await compute.ComputePlane(clients).list()] == ["one", "two"]
 
 
 async def test_a_client_that_never_comes_back_is_left_behind(
@@ -170,9 +180,10 @@ async def test_a_client_that_never_comes_back_is_left_behind(
     """Its own time limit counts between two bytes, not from the first to the last."""
     monkeypatch.setattr(compute, "READ_SECONDS", 0.0)
     gate = threading.Event()
+    clients = _Answering(get=lambda **_: gate.wait(20))
     try:
         with pytest.raises(CloudTimeout):
-            await compute.call(_Hanging(gate), "wait", "Instances", "get")
+            await compute.call(clients, "wait", "Instances", "get")
     finally:
         gate.set()
 
