@@ -2,7 +2,7 @@
 
 import functools
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -67,22 +67,19 @@ def boot(model: ModelShape, place: Place, flags: Flags, *, weights_from: str | N
         InvalidArgument: Nobody knows the source, or how large the model is.
     """
     source = weights_from or source_of(model, place)
-    phases = (
-        BootPhase(name="host and image", seconds=valid(Span, _data()["hosts"][_host(place)])),
-        BootPhase(name="engine start", seconds=_engine(place, flags)["start"]),
-        BootPhase(name="weights", seconds=_loading(model, place, source)),
-        *(
-            BootPhase(name=name, seconds=span)
-            for name, span in _engine(place, flags).items()
-            if name != "start"
-        ),
-    )
-    inside = _total(phases[1:])
+    host, engine = valid(Span, _data()["hosts"][_host(place)]), _engine(place, flags)
+    spans = {
+        "host and image": host,
+        "engine start": engine.pop("start"),
+        "weights": _loading(model, place, source),
+        **engine,
+    }
+    inside = _sum(span for span in spans.values() if span is not host)
     return Boot(
         place=place.name,
         weights_from=source,
-        phases=phases,
-        seconds=_total(phases),
+        phases=tuple(valid(BootPhase, {"name": name, "seconds": spans[name]}) for name in spans),
+        seconds=_sum(spans.values()),
         again=_again(model, place, flags),
         budget_seconds=place.startup_seconds_max,
         within_budget=_within(inside, place.startup_seconds_max),
@@ -150,7 +147,7 @@ def _host(place: Place) -> str:
     return "google-serverless" if place.scale_to_zero else "machine"
 
 
-def _engine(place: Place, flags: Flags) -> dict[Any, Span]:
+def _engine(place: Place, flags: Flags) -> dict[str, Span]:
     kind = accelerator(place.accelerator).kind
     row = f"{kind}-eager" if flags.enforce_eager and kind != "tpu" else kind
     return {name: valid(Span, span) for name, span in _data()["engine"][row].items()}
@@ -161,26 +158,20 @@ def _again(model: ModelShape, place: Place, flags: Flags) -> Span | None:
     host = _host(place)
     if host not in _KEEP_DISK:
         return None
-    spans = dict(_engine(place, flags))
+    spans = _engine(place, flags) | {"weights": _loading(model, place, "local-disk")}
     if "compile" in spans:
         spans["compile"] = valid(Span, _data()["compiled_before"])
-    here = valid(Span, _data()["hosts"][host])
-    phases = [*spans.values(), _loading(model, place, "local-disk")]
-    phases += [here] if host == "own" else []  # a machine that is there takes none
-    return _sum(phases)
+    if host == "own":  # a machine that is there takes none
+        spans["host"] = valid(Span, _data()["hosts"][host])
+    return _sum(spans.values())
 
 
-def _total(phases: tuple[BootPhase, ...]) -> Span:
-    return _sum([phase.seconds for phase in phases])
-
-
-def _sum(spans: Sequence[Span]) -> Span:
-    return Span(
-        low=sum(span.low for span in spans),
-        expected=sum(span.expected for span in spans),
-        high=sum(span.high for span in spans),
-        source="the sum of its phases",
+def _sum(spans: Iterable[Span]) -> Span:
+    low, expected, high = (
+        sum(ends)
+        for ends in zip(*((one.low, one.expected, one.high) for one in spans), strict=True)
     )
+    return Span(low=low, expected=expected, high=high, source="the sum of its phases")
 
 
 def _within(seconds: Span, budget: int | None) -> Literal["yes", "probably", "probably not", "no"]:

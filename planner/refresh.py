@@ -7,7 +7,7 @@ import argparse
 import datetime as dt
 import re
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -15,7 +15,7 @@ import anyio
 import httpx2
 from pydantic import SecretStr
 
-from core.errors import OpsError, Unreachable
+from core.errors import NotConfigured, OpsError, Unreachable
 from core.settings import Settings
 from planner.price import FILE, Lookup, Rate, rates
 
@@ -49,96 +49,92 @@ async def refresh(
     client: httpx2.AsyncClient, *, google_key: SecretStr | None, path: Path = FILE
 ) -> list[Outcome]:
     """Ask for every rate that says where, and write those that were found into the file."""
-    asked = [(rate, rate.lookup) for rate in rates().values() if rate.lookup]
-    azure = [(rate, look) for rate, look in asked if look.api == "azure"]
-    google = [(rate, look) for rate, look in asked if look.api == "google"]
-    outcomes = [await _azure(client, rate, look) for rate, look in azure]
-    outcomes += await _google(client, google, google_key)
-    write(path, outcomes, dt.datetime.now(dt.UTC).date())
+    outcomes = []
+    listed: dict[str, list[Json]] = {}
+    """Of Google: its services, and the SKUs of those that were asked for."""
+    for rate in rates().values():
+        if look := rate.lookup:
+            try:
+                found = (
+                    await _azure(client, rate, look)
+                    if look.api == "azure"
+                    else await _google(client, rate, look, google_key, listed)
+                )
+            except OpsError as exc:
+                outcomes.append(Outcome(rate, None, exc.summary))
+            else:
+                outcomes.append(_chosen(rate, found))
+    _write(path, outcomes, dt.datetime.now(dt.UTC).date())
     return outcomes
 
 
-def write(path: Path, outcomes: Sequence[Outcome], today: dt.date) -> None:
+def _write(path: Path, outcomes: Sequence[Outcome], today: dt.date) -> None:
     """Put new numbers and today's date beside the rates that were found; the rest is untouched."""
-    text = path.read_text("utf-8")
-    for outcome in outcomes:
-        if outcome.usd is not None:
-            text = _replaced(text, outcome.rate, outcome.usd, today)
-    if text != path.read_text("utf-8"):
+    before = text = path.read_text("utf-8")
+    for rate, usd, _ in outcomes:
+        if usd is None or rate.lookup is None:
+            continue
+        begin = text.index(f"[rates.{rate.name}]")
+        end = text.find("\n[", begin)
+        section = text[begin:end]
+        for name, value in (
+            ("usd", f"{usd:.10f}".rstrip("0")),
+            ("date", today.isoformat()),
+            ("source", f'"{_SOURCES[rate.lookup.api]}"'),
+        ):
+            section = re.sub(rf"(?m)^{name} = .*$", f"{name} = {value}", section, count=1)
+        text = text[:begin] + section + text[end:]
+    if text != before:
         path.write_text(text, "utf-8")
 
 
-def _replaced(text: str, rate: Rate, usd: float, today: dt.date) -> str:
-    begin, api = text.index(f"[rates.{rate.name}]"), rate.lookup.api if rate.lookup else "azure"
-    end = text.find("\n[", begin)
-    section = text[begin:end]
-    section = re.sub(r"(?m)^usd = .*$", f"usd = {usd:.10f}".rstrip("0"), section, count=1)
-    section = re.sub(r"(?m)^date = .*$", f"date = {today.isoformat()}", section, count=1)
-    section = re.sub(r"(?m)^source = .*$", f'source = "{_SOURCES[api]}"', section, count=1)
-    return text[:begin] + section + text[end:]
-
-
-async def _azure(client: httpx2.AsyncClient, rate: Rate, look: Lookup) -> Outcome:
+async def _azure(client: httpx2.AsyncClient, rate: Rate, look: Lookup) -> list[float]:
     wanted = f"serviceName eq 'Azure Container Apps' and armRegionName eq '{look.region}'"
     query = {
         "api-version": "2023-01-01-preview",
         "$filter": f"{wanted} and priceType eq 'Consumption'",
     }
-    try:
-        found = [
-            _per(row["retailPrice"], row["unitOfMeasure"], rate)
-            async for row in _azure_rows(client, query)
-            # The first use of a month is free and has a row of its own.
-            if row["meterName"] == look.meter and row["retailPrice"] > 0
-        ]
-    except OpsError as exc:
-        return Outcome(rate, None, exc.summary)
-    return _chosen(rate, found)
-
-
-async def _azure_rows(client: httpx2.AsyncClient, query: Mapping[str, str]) -> AsyncIterator[Json]:
+    rows = []
     page = await _get(client, AZURE, query)
     for _ in range(_PAGES):
-        for row in page.get("Items", ()):
-            yield row
+        rows += page.get("Items", ())
         if not page.get("NextPageLink"):
-            return
+            break
         page = await _get(client, page["NextPageLink"], {})
+    # The first use of a month is free and has a row of its own.
+    mine = [row for row in rows if row["meterName"] == look.meter and row["retailPrice"] > 0]
+    return [_per(row["retailPrice"], row["unitOfMeasure"], rate) for row in mine]
 
 
 async def _google(
-    client: httpx2.AsyncClient, asked: Sequence[tuple[Rate, Lookup]], key: SecretStr | None
-) -> list[Outcome]:
+    client: httpx2.AsyncClient,
+    rate: Rate,
+    look: Lookup,
+    key: SecretStr | None,
+    listed: dict[str, list[Json]],
+) -> list[float]:
     if key is None:
-        words = "Google's catalog needs an API key: set GOOGLE_API_KEY"
-        return [Outcome(rate, None, words) for rate, _ in asked]
-    try:
-        services = {
-            row["displayName"]: row["name"]
-            async for row in _google_rows(client, "services", "services", key)
-        }
-        skus = {
-            name: [row async for row in _google_rows(client, f"{services[name]}/skus", "skus", key)]
-            for name in {look.service for _, look in asked} & services.keys()
-        }
-    except OpsError as exc:
-        return [Outcome(rate, None, exc.summary) for rate, _ in asked]
-    return [
-        _chosen(rate, _matching(skus.get(look.service, []), rate, look)) for rate, look in asked
-    ]
+        raise NotConfigured("Google's catalog needs an API key: set GOOGLE_API_KEY", fix="Set it.")
+    if "" not in listed:
+        listed[""] = await _google_rows(client, "services", "services", key)
+    names = {row["displayName"]: row["name"] for row in listed[""]}
+    if look.service in names and look.service not in listed:
+        path = f"{names[look.service]}/skus"
+        listed[look.service] = await _google_rows(client, path, "skus", key)
+    return _matching(listed.get(look.service, []), rate, look)
 
 
 async def _google_rows(
     client: httpx2.AsyncClient, path: str, rows: str, key: SecretStr
-) -> AsyncIterator[Json]:
-    query = {"pageSize": "5000"}
+) -> list[Json]:
+    query, found = {"pageSize": "5000"}, []
     for _ in range(_PAGES):
         page = await _get(client, f"{GOOGLE}/{path}", query, key)
-        for row in page.get(rows, ()):
-            yield row
+        found += page.get(rows, ())
         if not page.get("nextPageToken"):
-            return
+            break
         query = {**query, "pageToken": page["nextPageToken"]}
+    return found
 
 
 def _matching(skus: Sequence[Json], rate: Rate, look: Lookup) -> list[float]:
