@@ -415,49 +415,24 @@ def _siglip(_: Section, size: Sizes, hidden: int) -> int:
 
 
 _BUILDS: Final[Mapping[str, tuple[Sizes, Callable[[Section, Sizes, int], int]]]] = {
-    "gemma4_vision": (
-        {
-            "hidden_size": 768,
-            "intermediate_size": 3072,
-            "num_hidden_layers": 16,
-            "num_attention_heads": 12,
-            "head_dim": 64,
-            "patch_size": 16,
-            "position_embedding_size": 10240,
-        },
-        _gemma4_vision,
-    ),
-    "gemma4_audio": (
-        {
-            "hidden_size": 1024,
-            "num_hidden_layers": 12,
-            "num_attention_heads": 8,
-            "conv_kernel_size": 5,
-            "output_proj_dims": 1536,
-        },
-        _gemma4_audio,
-    ),
-    "gemma4_unified_vision": (
-        {
-            "mm_embed_dim": 3840,
-            "patch_size": 16,
-            "pooling_kernel_size": 3,
-            "mm_posemb_size": 1120,
-        },
-        _unified_vision,
-    ),
+    "gemma4_vision": ({
+        "hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 16,
+        "num_attention_heads": 12, "head_dim": 64, "patch_size": 16,
+        "position_embedding_size": 10240,
+    }, _gemma4_vision),
+    "gemma4_audio": ({
+        "hidden_size": 1024, "num_hidden_layers": 12, "num_attention_heads": 8,
+        "conv_kernel_size": 5, "output_proj_dims": 1536,
+    }, _gemma4_audio),
+    "gemma4_unified_vision": ({
+        "mm_embed_dim": 3840, "patch_size": 16, "pooling_kernel_size": 3, "mm_posemb_size": 1120,
+    }, _unified_vision),
     "gemma4_unified_audio": ({"audio_embed_dim": 640}, _unified_audio),
-    "siglip_vision_model": (
-        {
-            "hidden_size": 1152,
-            "intermediate_size": 4304,
-            "num_hidden_layers": 27,
-            "patch_size": 14,
-            "image_size": 896,
-        },
-        _siglip,
-    ),
-}
+    "siglip_vision_model": ({
+        "hidden_size": 1152, "intermediate_size": 4304, "num_hidden_layers": 27,
+        "patch_size": 14, "image_size": 896,
+    }, _siglip),
+}  # fmt: skip
 """By type of tower: what it is built with unless it says otherwise, and its parameters."""
 
 
