@@ -61,3 +61,11 @@ def test_a_layout_takes_no_more_sequences_than_engine_args_leave_room_for() -> N
     assert tight.enough
     assert tight.flags.gpu_memory_utilization == 0.85
     assert (tight.flags.max_num_seqs or 0) < (roomy.flags.max_num_seqs or 0)
+
+
+def test_engine_args_win_over_what_a_layout_computes() -> None:
+    """vLLM reads them last: also the length, which a wish says itself."""
+    ground = Ground(catalogued("12b qat"), accelerator("l4"), 1)
+    words = ["--max-model-len=4k", "--max-num-seqs", "3", "--kv-cache-dtype=auto"]
+    found = arrange_said(ground, WISH._replace(layout="context"), Flags(), words).flags
+    assert (found.max_model_len, found.max_num_seqs, found.kv_cache_dtype) == (4000, 3, "auto")
