@@ -12,10 +12,9 @@ from operations.forecast import Foresight, dollars, load_words, spoken
 from operations.measurement import SIMULATED_RUN, Evidence, Measurement, kept, measured
 from operations.runtime import Runtime
 from operations.targets import place_called
-from planner.advise import Goal
+from planner.advise import Comparison, Goal, Row, compare, judged
 from planner.boot import Span
 from planner.catalog import short_name
-from planner.compare import Comparison, Row, compare, judged
 from planner.places import FIGURES, place, places
 from planner.price import price
 from planner.speed import Band

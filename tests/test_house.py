@@ -11,7 +11,6 @@ _CONTRACTS: Final = {
     "boot": "the phases of an engine's boot: foreseen by the planner, read from a log",
     "clients": "who speaks to a service: Google's clients, and the users' MCP clients",
     "commandline": "`python -m ROOM`: a parser and what it prints",
-    "compare": "alternatives side by side: plans, and runs",
     "endpoint": "an OpenAI-compatible address: a client of it, and the backend that is only one",
     "environment": "what surrounds a program: its variables, and the environment of Azure's apps",
     "errors": "a library's exceptions as ours",

@@ -2,8 +2,7 @@
 
 import pytest
 
-from planner.advise import Goal
-from planner.compare import Comparison, Row, compare
+from planner.advise import Comparison, Goal, Row, compare
 
 
 def row(found: Comparison, model: str, where: str) -> Row:

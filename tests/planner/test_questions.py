@@ -2,8 +2,7 @@
 
 import pytest
 
-from planner.advise import Goal, Offer
-from planner.compare import Comparison, Row, compare
+from planner.advise import Comparison, Goal, Offer, Row, compare
 from planner.flags import Flags
 from planner.kv import kv_precisions
 from planner.memory import plan_memory

@@ -95,6 +95,14 @@ def test_any_other_device_decodes_within_its_band(row: Measured) -> None:
     )
 
 
+def test_no_more_is_moved_over_pcie_than_a_step_reads() -> None:
+    """All layers of 12B QAT are 6 GB: an offload of 20 GiB takes as long as one of 100."""
+    some, most, all_of_it = (
+        step("12b qat", "l4", cpu_offload_gb=gib).roof_tokens_per_second for gib in (4, 20, 100)
+    )
+    assert some > most == all_of_it > 0
+
+
 def test_a_speed_measured_over_the_internet_is_at_the_foot_of_the_band() -> None:
     """A100, 12B QAT, 98.7 tokens/s seen by a far client."""
     assert step("12b qat", "a100-80").tokens_per_second.low == pytest.approx(98.7, rel=0.03)
