@@ -10,15 +10,12 @@ _CONTRACTS: Final = {
     "advice": "what to do next, each with the measure that it rests on",
     "boot": "the phases of an engine's boot: foreseen by the planner, read from a log",
     "clients": "who speaks to a service: Google's clients, and the users' MCP clients",
-    "commandline": "`python -m ROOM`: a parser and what it prints",
     "endpoint": "an OpenAI-compatible address: a client of it, and the backend that is only one",
-    "environment": "what surrounds a program: its variables, and the environment of Azure's apps",
     "errors": "a library's exceptions as ours",
     "journal": "what was called, and how it ended: kept by the core, told by a tool",
     "models": "which models there are, and where their weights lie",
     "plan": "what a deployment would be, before anything is done",
     "records": "the closed records of a room",
-    "resources": "what is there by an address: MCP's resources, and Azure's",
 }
 """By name that modules of several rooms have: what they all hold."""
 
