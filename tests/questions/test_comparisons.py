@@ -87,6 +87,24 @@ async def test_a_simulated_run_is_no_measurement_of_hardware(
     assert any("no hardware was there" in each for each in reply.structured["warnings"])
 
 
+async def test_a_simulated_run_makes_nobody_the_fastest(
+    asked: Asked, settings: Settings, state_dir: Path
+) -> None:
+    """A speed above all that was measured is borne out by hardware alone."""
+    model, rtx = "google/gemma-4-26B-A4B-it-qat-w4a16-ct", "cloud-run-rtx-pro-6000"
+    folder = measured(state_dir, "20261121-120000-quick-one", model=model, target=rtx)
+    real = folder.manifest()
+    subject = real.subject.model_copy(update={"simulated": True})
+    fastest = []
+    for manifest in (real.model_copy(update={"subject": subject}), real):
+        folder.create(manifest)
+        async with asked(settings) as ask:
+            question = ask("how does the performance compare to ACA T4?")
+            reply = await question.call("compare_targets", models=["26b qat"], targets=[rtx, L4])
+        fastest.append(reply.data["fastest"])
+    assert fastest == [f"{model} on {L4}", f"{model} on {rtx}"]
+
+
 @typed(
     "compare aws vs gcp vs azure performance", "compare price/performance across AWS,GCP,and Azure"
 )
