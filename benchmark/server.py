@@ -263,7 +263,7 @@ def _growth(looks: Sequence[Look]) -> dict[str, float]:
     if len(looks) < 2 or not all(_same_engine(*pair) for pair in pairwise(looks)):
         return {}
     old, new = looks[0].growing, looks[-1].growing
-    return {name: new[name] for name in old.keys() & new.keys()}
+    return {name: new[name] - old[name] for name in old.keys() & new.keys()}
 
 
 def _same_engine(old: Look, new: Look) -> bool:
