@@ -4,7 +4,6 @@ import copy
 import ipaddress
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 from simulators.azure.admission import refusal
 from simulators.azure.arm import Call, plain_region
@@ -60,7 +59,7 @@ def check(call: Call, asked: Body) -> None:
     secrets = configuration.get("secrets") or []
     names = [one.get("name") or "" for one in secrets]
     for secret in secrets:
-        _check_secret(call, secret, {one.lower() for one in _identities(asked)})
+        _check_secret(secret, {one.lower() for one in _identities(asked)})
     profiles = environment["properties"].get("workloadProfiles") or []
     types = {one["name"]: one["workloadProfileType"] for one in profiles}
     profile = properties["workloadProfileName"]
@@ -96,27 +95,13 @@ def _environment(call: Call, asked: Body) -> Body:
     return found
 
 
-def _check_secret(call: Call, secret: Mapping[str, Any], identities: set[str]) -> None:
+def _check_secret(secret: Mapping[str, Any], identities: set[str]) -> None:
     name, url, identity = (secret.get(key) or "" for key in ("name", "keyVaultUrl", "identity"))
     if not secret.get("value") and not (url and identity):
         why = "value or keyVaultUrl and identity should be provided"
         raise refusal("app-secret", name=name, why=why)
-    if url and not _is_vault_secret(call, url):
-        raise refusal("app-secret-url", url=url, name=name)
     if url and identity.lower() not in {"system", *identities}:
         raise refusal("app-secret-identity", identity=identity, name=name)
-
-
-def _is_vault_secret(call: Call, url: str) -> bool:
-    """Return whether it is `https://NAME.vault.azure.net/secrets/SECRET[/VERSION]`, or one here."""
-    base, parts = call.world.urls.vaults, urlsplit(url)
-    if url.startswith(f"{base}/"):
-        path = url.removeprefix(f"{base}/").split("/")[1:]
-    elif parts.scheme == "https" and (parts.hostname or "").endswith(".vault.azure.net"):
-        path = parts.path.strip("/").split("/")
-    else:
-        return False
-    return path[:1] == ["secrets"] and len(path) in {2, 3} and all(path)
 
 
 def _check_ingress(ingress: Mapping[str, Any]) -> None:
@@ -176,8 +161,6 @@ def _check_scale(scale: Mapping[str, Any]) -> None:
     if not 0 <= least <= most or not 1 <= most <= _MOST_REPLICAS:
         why = f"minReplicas {least} and maxReplicas {most} do not go together"
         raise refusal("app-scale", why=why)
-    if scale["cooldownPeriod"] < 1 or scale["pollingInterval"] < 1:
-        raise refusal("app-scale", why="cooldownPeriod and pollingInterval must be positive")
 
 
 def _check_volumes(call: Call, template: Mapping[str, Any], environment_id: str) -> None:

@@ -557,13 +557,11 @@ def check_tags(tags: Mapping[str, str] | None) -> None:
     source: learn.microsoft.com, Use tags to organize your Azure resources
 
     Raises:
-        Refused: There are too many, or one is too long or has a letter that may not be.
+        Refused: There are too many, or one is too long.
     """
     if tags and len(tags) > 50:
         raise refusal("tags", count=len(tags))
     for name, value in (tags or {}).items():
-        if not name or len(name) > 512 or set("<>%&\\?/") & set(name):
-            raise refusal("tag-name", name=name[:80])
         if len(value) > 256:
             raise refusal("tag-value", name=name, count=len(value))
 

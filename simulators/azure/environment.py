@@ -13,8 +13,6 @@ CONSUMPTION: Final = "Consumption"
 _APP: Final = "Microsoft.App/containerApps"
 _LINK: Final = f"{ENVIRONMENT}/storages"
 _OFFERS: Final = "locations/availableManagedEnvironmentsWorkloadProfileTypes"
-_LONGEST_PROFILE: Final = 15
-"""Letters. Source: github.com/Azure/azure-cli/issues/31239."""
 
 
 class Profile(Record):
@@ -129,8 +127,6 @@ def _environment(call: Call, asked: Body, there: Body | None) -> Body:
     profiles = properties.get("workloadProfiles") or []
     for profile in profiles:
         _check_profile(call.sub, region, profile)
-    if len({one["name"] for one in profiles}) < len(profiles):
-        raise refusal("profile-twice")
     logs = properties.get("appLogsConfiguration") or {}
     linked = logs.get("logAnalyticsConfiguration") or {}
     if logs.get("destination") == "log-analytics" and not (
@@ -156,16 +152,9 @@ def _environment(call: Call, asked: Body, there: Body | None) -> Body:
 
 
 def _check_profile(sub: Subscription, region: str, profile: Mapping[str, Any]) -> None:
-    name, kind = profile["name"], profile["workloadProfileType"]
-    if len(name) > _LONGEST_PROFILE:
-        raise refusal("profile-name", name=name)
+    kind = profile["workloadProfileType"]
     if kind not in _offered(sub, region):
         raise refusal("profile-region", kind=kind, region=region)
-    for key in ("minimumCount", "maximumCount"):
-        if kind.startswith(CONSUMPTION) and profile.get(key) is not None:
-            raise refusal(
-                "profile-count", key=f"{key[0].upper()}{key[1:]}", kind=kind.replace("-", "_")
-            )
 
 
 def _check_change(call: Call, profiles: Sequence[Body], there: Body) -> None:
@@ -174,10 +163,6 @@ def _check_change(call: Call, profiles: Sequence[Body], there: Body) -> None:
     for name, kind in after.items():
         if name not in before and call.sub.knobs.old_environment and "GPU" in kind:
             raise refusal("profile-late", kind=kind, name=there["name"])
-    for app in _apps(call):
-        used = app["properties"]["workloadProfileName"]
-        if used in before and used not in after:
-            raise refusal("profile-used", profile=used, app=app["name"])
 
 
 def _check_empty(call: Call, _environment: Body) -> None:
@@ -194,20 +179,12 @@ def _shown_environment(_world: World, _sub: Subscription, body: Body) -> Body:
     return {**body, "properties": {**body["properties"], "appLogsConfiguration": told}}
 
 
-_NEEDED: Final = {
-    "azureFile": ("accountName", "accountKey", "shareName", "accessMode"),
-    "nfsAzureFile": ("server", "shareName", "accessMode"),
-}
-
-
 def _link(_call: Call, asked: Body, _there: Body | None) -> Body:
     properties = asked.get("properties", {})
-    kinds = [kind for kind in _NEEDED if properties.get(kind)]
-    if len(kinds) != 1:
-        raise refusal("link", why="Exactly one of azureFile and nfsAzureFile must be provided.")
-    missing = [key for key in _NEEDED[kinds[0]] if not properties[kinds[0]].get(key)]
-    if missing:
-        raise refusal("link", why=f"The storage's {kinds[0]} lacks {', '.join(missing)}.")
+    file = properties.get("azureFile") or {}
+    needed = ("accountName", "accountKey", "shareName", "accessMode")
+    if missing := [key for key in needed if not file.get(key)]:
+        raise refusal("link", why=f"The storage's azureFile lacks {', '.join(missing)}.")
     return {"properties": properties}
 
 

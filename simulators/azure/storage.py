@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Final
 from xml.sax.saxutils import escape
 
-from azure.mgmt.storage import models as M  # noqa: N812  as Microsoft writes it
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -25,14 +24,10 @@ from simulators.azure.admission import (
 )
 from simulators.azure.arm import Call, kind_of, moment
 from simulators.azure.ground import refuse_by_policy
-from simulators.azure.schema import checked
 from simulators.azure.state import Body, Subscription, World
 
 ACCOUNT: Final = "Microsoft.Storage/storageAccounts"
 SHARE: Final = f"{ACCOUNT}/fileServices/shares"
-_NAMES: Final = r"^[a-z0-9]{3,24}$"
-_WORD: Final = r"^(?=.{3,63}$)[a-z0-9]+(-[a-z0-9]+)*$"
-"""Of shares and containers."""
 _FILES_ONLY: Final = "FileStorage"
 _KEYS: Final = ("key1", "key2")
 
@@ -58,14 +53,9 @@ def resume(world: World) -> None:
 def _account(call: Call, asked: Body, there: Body | None) -> Body:
     name, kind, sku = call.name, asked["kind"], asked["sku"]["name"]
     refuse_by_policy(call.sub, call.kind.type, name, asked)
-    if kind == _FILES_ONLY and sku.startswith("Standard_"):
-        raise refusal("account-sku", sku=sku, kind=kind)
-    if there and there["kind"] != kind:
-        raise refusal("account-kind")
     taken = None if there else call.world.named(ACCOUNT, name)
     if taken:
-        own = taken[0] is call.sub
-        raise refusal("account-elsewhere" if own else "account-taken", name=name)
+        raise refusal("account-taken", name=name)
     if not there:  # one of that name may have been deleted with its whole group
         shutil.rmtree(account_folder(call.world, call.sub, name), ignore_errors=True)
     served = ("file",) if kind == _FILES_ONLY else ("blob", "file", "queue", "table", "dfs")
@@ -104,32 +94,9 @@ async def _list_keys(call: Call) -> Body:
     return {"keys": rows}
 
 
-async def _check_name(call: Call) -> Body:
-    name = checked(M.StorageAccountCheckNameAvailabilityParameters, call.body)["name"]
-    if not re.match(_NAMES, name):
-        told = f"{name} is not a valid storage account name."
-        return {"nameAvailable": False, "reason": "AccountNameInvalid", "message": told}
-    if call.world.named(ACCOUNT, name):
-        told = f"The storage account named {name} is already taken."
-        return {"nameAvailable": False, "reason": "AlreadyExists", "message": told}
-    return {"nameAvailable": True}
-
-
-def _account_of(call: Call) -> Body:
-    account = call.sub.resources[call.parent.lower()]
-    if account["kind"] != _FILES_ONLY and account["sku"]["tier"] == "Premium":
-        raise refusal("share-account")
-    return account
-
-
 def _share(call: Call, asked: Body, there: Body | None) -> Body:
-    account, properties = _account_of(call), asked.get("properties", {})
+    account, properties = call.sub.resources[call.parent.lower()], asked.get("properties", {})
     premium = account["sku"]["tier"] == "Premium"
-    usual, least = (100, 1) if premium else (5120, 1)
-    if account["sku"]["name"] in {"Premium_LRS", "Premium_ZRS"}:
-        least = 100
-    if not least <= properties.get("shareQuota", usual) <= 102_400:
-        raise refusal("share-size", least=least)
     folder = account_folder(call.world, call.sub, account["name"], "file", call.name)
     if not there:  # its account may have been deleted with the whole group
         shutil.rmtree(folder, ignore_errors=True)
@@ -137,7 +104,7 @@ def _share(call: Call, asked: Body, there: Body | None) -> Body:
     return {
         "etag": '"0x8DD0A1"',
         "properties": {
-            "shareQuota": usual,
+            "shareQuota": 100,
             "enabledProtocols": "SMB",
             "accessTier": "Premium" if premium else "TransactionOptimized",
             "metadata": {},
@@ -157,7 +124,6 @@ async def _share_ended(world: World, sub: Subscription, share: Body) -> None:
 KINDS: Final = (
     kind_of(ACCOUNT, fill=_account, handlers={"listKeys": _list_keys}, ended=_account_ended),
     kind_of(SHARE, fill=_share, ended=_share_ended),
-    kind_of("Microsoft.Storage", handlers={"checkNameAvailability": _check_name}),
 )
 
 

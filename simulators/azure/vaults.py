@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from azure.keyvault.secrets._generated import models as secrets
-from azure.mgmt.keyvault import models as vaults
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
@@ -31,15 +30,12 @@ READ: Final = "Microsoft.KeyVault/vaults/secrets/getSecret/action"
 _DELETED: Final = "Microsoft.KeyVault/deletedVaults"
 _LONGEST_DAYS: Final = 90
 _DAY: Final = 86_400
-_NAMES: Final = r"^(?=.{3,24}$)[A-Za-z](?:-?[A-Za-z0-9])*$"
 
 
 def _vault(call: Call, asked: Body, there: Body | None) -> Body:
     properties, name = asked["properties"], call.name.lower()
     if properties["tenantId"].lower() != call.sub.tenant:
         raise refusal("vault-tenant", tenant=properties["tenantId"])
-    if properties.get("enableSoftDelete") is False:
-        raise refusal("vault-soft")
     mode = properties.pop("createMode", "default")
     deleted = _softly_deleted(call.sub, name)
     softly = deleted if deleted and deleted["id"].lower() == call.id else None
@@ -114,21 +110,9 @@ def _deleted(sub: Subscription, name: str) -> Body:
     }
 
 
-async def _check_name(call: Call) -> Body:
-    name = checked(vaults.VaultCheckNameAvailabilityParameters, call.body)["name"]
-    if not re.match(_NAMES, name):
-        told = f"The vault name '{name}' is invalid."
-        return {"nameAvailable": False, "reason": "AccountNameInvalid", "message": told}
-    if _taken(call.world, name):
-        told = f"The vault name '{name}' is already in use."
-        return {"nameAvailable": False, "reason": "AlreadyExists", "message": told}
-    return {"nameAvailable": True}
-
-
 KINDS: Final = (
     kind_of(VAULT, fill=_vault, ended=_ended),
     kind_of("Microsoft.KeyVault/locations/deletedVaults", handlers={"GET": _get_deleted}),
-    kind_of("Microsoft.KeyVault", handlers={"checkNameAvailability": _check_name}),
 )
 
 

@@ -16,8 +16,6 @@ CHANGES: Final = ("PUT", "PATCH", "DELETE", "POST")
 READS: Final = {
     "POST Microsoft.OperationalInsights/workspaces/sharedKeys",
     "POST Microsoft.Storage/storageAccounts/listKeys",
-    "POST Microsoft.Storage/checkNameAvailability",
-    "POST Microsoft.KeyVault/checkNameAvailability",
     "POST Microsoft.PolicyInsights/checkPolicyRestrictions",
 }
 """What is asked with POST and changes nothing."""

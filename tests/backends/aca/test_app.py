@@ -26,19 +26,6 @@ def _configuration(**said: Any) -> dict[str, Any]:
     return found
 
 
-def test_every_value_of_a_blueprint_is_in_the_app() -> None:
-    """The app is the blueprint in Azure's words."""
-    made, body = drawn(), sent()
-    container, _ = body["properties"]["template"]["containers"]
-    assert body["tags"] == dict(made.tags)
-    assert body["properties"]["environmentId"] == made.ground.environment_id
-    assert container["image"] == made.container.image
-    assert container["command"] == ["vllm"]
-    assert container["args"] == list(made.container.args)
-    plain = {env["name"]: env["value"] for env in container["env"] if "value" in env}
-    assert plain == dict(made.container.env)
-
-
 def test_azure_looks_for_the_proxy_and_the_proxy_for_the_engine() -> None:
     """On another address, or another port, no probe ever succeeds; the engine has no other."""
     body = sent()

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from azure.mgmt.appcontainers import models
 
-from backends.aca.app import copy_ingress, copy_template, is_guarded, patch_of, replacement
+from backends.aca.app import is_guarded, replacement
 from tests.backends.aca.planned import A100, drawn, site, small, typed
 
 pytestmark = pytest.mark.anyio
@@ -15,44 +15,6 @@ THEIRS = "/subscriptions/s/resourceGroups/g/providers/Microsoft.ManagedIdentity/
 def _app(**said: Any) -> models.ContainerApp:
     """What is sent for a deployment, as if it had been read."""
     return models.ContainerApp(typed(**small(**said)).as_dict())
-
-
-def test_a_change_says_where_the_app_is_and_keeps_its_tags() -> None:
-    """Without its location Azure refuses it; nothing else is said that does not change."""
-    body = patch_of(_app(), tags={"a": "b"})
-    assert body.location == "swedencentral"
-    assert body.tags == {**(_app().tags or {}), "a": "b"}
-    assert body.properties is None
-
-
-def test_a_changed_template_carries_every_container_and_a_name_of_its_own() -> None:
-    """Lists are replaced as wholes: half a container would be the whole of it."""
-    app = _app()
-    template = copy_template(app)
-    body = patch_of(app, template=template)
-    assert app.properties
-    assert app.properties.template
-    assert body.properties
-    assert body.properties.template
-    sent = body.properties.template.as_dict()
-    assert sent.pop("revisionSuffix")
-    assert sent == app.properties.template.as_dict()
-    assert body.properties.configuration is None
-
-
-def test_a_copy_is_changed_and_not_what_was_read() -> None:
-    """What was read is compared with later."""
-    app = _app()
-    template, ingress = copy_template(app), copy_ingress(app)
-    assert template.scale
-    assert ingress
-    template.scale.max_replicas = 7
-    ingress.ip_security_restrictions = []
-    again, kept = copy_template(app), copy_ingress(app)
-    assert again.scale
-    assert kept
-    assert again.scale.max_replicas == 1
-    assert kept.ip_security_restrictions
 
 
 async def test_a_replacement_keeps_identities_registries_and_references_of_others() -> None:

@@ -1,6 +1,5 @@
 """A preflight asks Azure for everything a plan needs, row by row, and changes nothing."""
 
-import uuid
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
@@ -17,7 +16,7 @@ from core.errors import CloudRefused, NotConfigured
 from core.settings import AzurePlane
 from tests.azure_plane import Controls
 from tests.backends.aca.arm import Arm
-from tests.backends.aca.grounds import AT_ONCE, changes, stands
+from tests.backends.aca.grounds import changes
 from tests.backends.aca.planned import GIB
 from tests.backends.aca.planned import site as offline
 from tests.backends.aca.preflights import (
@@ -257,6 +256,15 @@ async def test_what_azure_does_not_answer_in_time_is_unknown_and_the_rest_is_tol
     assert row(found, "quotas allow").outcome == "pass"
 
 
+async def test_a_deleted_vault_of_ours_is_told_to_come_back(
+    azure: AzurePlane, subscription: str
+) -> None:
+    async with opened(azure, subscription) as site:
+        vaults = (await site.clients.arm(KeyVaultManagementClient)).vaults
+        await vaults.delete("vllm-devops", site.ground.vault)
+        assert "brought back" in row(await checked(site), "The Key Vault").detail
+
+
 @pytest.mark.parametrize("status", [403, 429, 503])
 async def test_what_azure_refuses_to_tell_is_never_taken_for_a_pass(
     azure: AzurePlane, subscription: str, controls: Controls, status: int
@@ -269,29 +277,6 @@ async def test_what_azure_refuses_to_tell_is_never_taken_for_a_pass(
         assert row(found, words).outcome == "unknown"
     assert [one.limit for one in quotas] == [None, None]
     assert all("Azure" in one.detail for one in quotas)
-
-
-async def test_a_name_that_is_taken_in_the_world_is_told_with_its_setting(
-    azure: AzurePlane, subscription: str, controls: Controls
-) -> None:
-    """The vault's and the account's; a deleted vault of ours is brought back."""
-    other = str(uuid.uuid4())
-    controls.set(other, **AT_ONCE)
-    async with opened(azure, subscription) as site:
-        taken = site.ground
-    for named in ("vault", "storage_account"):
-        setting = {"vault": "azure_keyvault_name"}.get(named, f"azure_{named}")
-        async with opened(azure, other, **{setting: getattr(taken, named)}) as site:
-            with pytest.raises(CloudRefused) as refused:
-                await stands(site)
-        assert setting.upper() in refused.value.fix
-        assert not refused.value.retryable
-    async with opened(azure, other) as site:
-        await stands(site)
-        vaults = (await site.clients.arm(KeyVaultManagementClient)).vaults
-        await vaults.delete("vllm-devops", site.ground.vault)
-        assert "brought back" in row(await checked(site), "The Key Vault").detail
-    controls.drop(other)
 
 
 async def test_an_address_that_nobody_tells_fails_with_its_setting(

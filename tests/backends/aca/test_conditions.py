@@ -5,8 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from backends.aca.logs import Event
-from backends.aca.replicas import ReplicaState
-from backends.aca.status import Reason, host_missing, meaning_of, over_quota, read_failure, step_of
+from backends.aca.status import Reason, meaning_of, over_quota, read_failure
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
@@ -14,13 +13,6 @@ NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 def event(reason: str, text: str = "", *, seconds: float = 0, replica: str = "r") -> Event:
     at = NOW - timedelta(seconds=seconds)
     return Event(at, reason, text, "gemma--1", replica)
-
-
-def replica(*, started: bool = False) -> ReplicaState:
-    made = NOW - timedelta(seconds=600)
-    return ReplicaState(
-        "r", made, ready=False, started=started, restarts=0, details="", log_stream=""
-    )
 
 
 @pytest.mark.parametrize(
@@ -46,11 +38,6 @@ def test_a_wording_is_recognized(words: str, code: str) -> None:
     assert meaning
     assert meaning.code == code
     assert meaning.fix
-
-
-def test_a_container_that_ended_well_means_nothing() -> None:
-    """Exit code 0 is no failure."""
-    assert meaning_of(Reason("Container 'vllm' was terminated with exit code '0'")) is None
 
 
 ENDED = (
@@ -94,18 +81,3 @@ def test_a_used_up_quota_is_told_at_once_until_a_host_is_there() -> None:
     assert (told.code, told.cause) == ("QUOTA_EXCEEDED", words)
     assert over_quota([*events, event("PullingImage")]) is None
     assert over_quota([event("AssigningReplicaFailed", "insufficient capacity")]) is None
-
-
-def test_a_step_began_with_its_first_event() -> None:
-    """Azure repeats events."""
-    events = [event("PullingImage", seconds=300), event("PullingImage", seconds=100)]
-    step = step_of(replica(), events, NOW)
-    assert (step.name, step.since) == ("pulling the image", NOW - timedelta(seconds=300))
-
-
-def test_a_wait_for_a_host_counts_from_the_replicas_creation() -> None:
-    """Each attempt to assign it is an event of its own."""
-    step = step_of(replica(), [event("AssigningReplica", seconds=10)], NOW)
-    assert (step.name, step.since) == ("assigning a GPU host", NOW - timedelta(seconds=600))
-    assert host_missing(step, NOW, None)
-    assert host_missing(step, NOW - timedelta(seconds=1), None) is None

@@ -134,13 +134,6 @@ async def test_an_identity_that_the_directory_does_not_know_yet_gets_its_role_a_
     assert changes(controls, bare_subscription)[ROLES] == 4
 
 
-async def test_a_role_of_the_identity_is_not_seen_before_it_is_given(
-    azure: AzurePlane, bare_subscription: str, subscription: str
-) -> None:
-    async with opened(azure, subscription, azure_resource_group="elsewhere") as site:
-        assert not await _apps_may_read(site)
-
-
 async def test_an_assignment_of_a_larger_role_is_enough(
     azure: AzurePlane, subscription: str
 ) -> None:

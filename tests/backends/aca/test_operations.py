@@ -106,24 +106,6 @@ async def test_what_is_kept_holds_no_secret(
         assert text.lower() not in held.lower()
 
 
-async def test_what_another_subscription_did_is_not_told_here(
-    azure: AzurePlane, subscription: str, bare_subscription: str, tmp_path: Path
-) -> None:
-    """Nor what was forgotten with its app."""
-    async with opened(azure, subscription, folder=tmp_path) as site:
-        await foreign_app(site)
-        Controls(azure).set(subscription, rollout="image-missing")
-        with pytest.raises(CloudError):
-            await _revise(site)
-        async with opened(
-            azure, subscription, folder=tmp_path, azure_resource_group="other"
-        ) as elsewhere:
-            assert await replicas.failure_of(elsewhere, "gemma") is None
-        assert await replicas.failure_of(site, "gemma")
-        replicas.forget_change(site, "gemma")
-        assert await replicas.failure_of(site, "gemma") is None
-
-
 async def test_a_server_that_only_reads_writes_nothing_down(
     azure: AzurePlane, subscription: str, controls: Controls, tmp_path: Path
 ) -> None:

@@ -10,15 +10,12 @@ from core.errors import InvalidArgument
 from core.records import ModelShape, Plan
 from tests.backends.aca.planned import (
     A100,
-    DENSE_31B,
-    E4B,
     PATCHED,
     T4,
     drawn,
     planned,
     site,
     small,
-    spec,
 )
 
 
@@ -98,12 +95,6 @@ def test_the_price_is_of_a_whole_replica(target: str, hourly: float) -> None:
     assert any("disagree on the price" in warning for warning in plan.warnings)
 
 
-def test_a_replica_that_always_runs_is_planned_with_its_monthly_price() -> None:
-    """A left-over min_replicas of 1 is found on the bill."""
-    assert any("$4,638 a month" in each for each in planned(min_replicas=1).warnings)
-    assert not any("a month;" in each for each in planned().warnings)
-
-
 def test_a_cold_start_is_never_hidden_in_a_request() -> None:
     """A2: the ingress ends every request at 240 s, and a boot takes longer."""
     (said,) = [each for each in planned().warnings if "240 s" in each]
@@ -145,15 +136,6 @@ def test_what_cannot_be_is_refused_with_the_reason(said: dict[str, Any], why: st
     assert refused.value.fix
 
 
-def test_a_network_is_chosen_with_the_environment() -> None:
-    """The fix names the setting."""
-    with pytest.raises(InvalidArgument) as refused:
-        drawn(network="vnet/subnet")
-    assert "AZURE_CONTAINERAPPS_ENVIRONMENT" in refused.value.fix
-    own = drawn(site(A100, azure_containerapps_environment="ours"))
-    assert own.ground.environment_id.endswith("/managedEnvironments/ours")
-
-
 def test_a_model_that_nobody_measured_is_planned_on_the_safe_side() -> None:
     """Not knowing is said: the share, the longest boot, and vLLM's usual number of requests."""
     unknown = ModelShape(model="someone/else")
@@ -165,20 +147,6 @@ def test_a_model_that_nobody_measured_is_planned_on_the_safe_side() -> None:
     plan = planned(shape=unknown, model="someone/else")
     assert plan.memory is None
     assert any("boot takes is not known" in warning for warning in plan.warnings)
-
-
-def test_the_largest_model_is_given_the_time_of_its_first_boot() -> None:
-    """It is downloaded to the share and then read from it; later boots only read."""
-    made = drawn(model=DENSE_31B)
-    assert made.startup.period_seconds > 10
-    assert made.startup.budget_seconds > made.boot_seconds
-    assert not any("gives up" in warning for warning in planned(model=DENSE_31B).warnings)
-
-
-def test_the_spec_of_a_plan_is_what_was_asked_for() -> None:
-    """What is decided beside it is not written into it: its fingerprint stays."""
-    assert planned(T4, **small()).spec == spec(small()["model"])
-    assert planned().spec == spec(E4B)
 
 
 def test_the_roles_are_those_of_microsofts_list() -> None:

@@ -1,17 +1,12 @@
 """A subscription is set up once, by steps that can be done again, and nobody else's is touched."""
 
-from pathlib import Path
-
 import pytest
 
-from backends.aca.backend import AcaBackend
-from backends.base import World
-from core.errors import NotConfigured
-from core.settings import AzurePlane, Settings
+from core.settings import AzurePlane
 from tests.azure_plane import Controls
 from tests.backends.aca.deployed import patient
 from tests.backends.aca.grounds import AT_ONCE, MADE, changes
-from tests.backends.aca.sites import backend_of, opened, target_of
+from tests.backends.aca.sites import backend_of, opened
 
 pytestmark = pytest.mark.anyio
 
@@ -77,10 +72,3 @@ async def test_a_token_that_is_another_is_kept_anew_and_never_told(
         assert [one.what.split(" with")[0] for one in found.missing] == ["The secret hf-token"]
         assert (await backend_of(site).set_up()).missing == ()
     assert TOKEN not in repr(found)
-
-
-async def test_without_a_subscription_it_says_which_setting_is_missing() -> None:
-    backend = AcaBackend(target_of("aca-a100"), World(Settings(), Path("nowhere"), ()))
-    for work in (backend.setup, backend.set_up):
-        with pytest.raises(NotConfigured):
-            await work()

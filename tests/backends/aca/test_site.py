@@ -1,7 +1,6 @@
 """What every part is handed: clients and logins, each opened once, and refusals with what helps."""
 
 import time
-from functools import partial
 from typing import Any, Self
 
 import anyio.lowlevel
@@ -22,21 +21,6 @@ async def test_two_who_ask_at_once_get_one_login(azure: AzurePlane, subscription
     async with opened(azure, subscription) as site:
         one, other = await side_by_side([site.clients.credential] * 2)
         assert one is other
-
-
-@pytest.mark.parametrize("name", ["apps", "files", "secrets"])
-async def test_two_who_ask_at_once_get_one_client(
-    azure: AzurePlane, subscription: str, name: str
-) -> None:
-    async with opened(azure, subscription) as site:
-        one, other = await side_by_side([partial(getattr(site.clients, name))] * 2)
-        assert one is other
-
-
-async def test_whoever_asks_is_named_by_their_token(azure: AzurePlane, subscription: str) -> None:
-    """By an id that roles are given to, the same each time."""
-    async with opened(azure, subscription) as site:
-        assert await site.clients.caller() == await site.clients.caller()
 
 
 @pytest.mark.parametrize("token", ["", "a.b", "a.!!.c", "a.e30.c", "a.bnVsbA.c"])

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from azure.mgmt.appcontainers.models import ContainerApp
 
 from backends.aca import replicas
 from backends.aca.app import get_app
@@ -71,11 +70,6 @@ async def test_a_price_is_of_the_replica_as_it_was_made(there: Planted) -> None:
     app = await get_app(there.site, "gemma")
     assert replicas.size_of(app) == Size(vcpu=24, ram_gib=220)
     assert replicas.usd_per_hour(there.site, app) == pytest.approx(6.354, rel=0.05)
-
-
-def test_a_size_that_cannot_be_read_is_none() -> None:
-    """The price is then that of the target's usual size."""
-    assert replicas.size_of(ContainerApp(location="")) is None
 
 
 async def test_figures_that_may_not_be_read_are_a_coded_error(there: Planted) -> None:

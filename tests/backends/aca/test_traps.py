@@ -7,7 +7,7 @@ from azure.core.exceptions import HttpResponseError, ODataV4Format
 
 from backends.aca.container import rules
 from backends.aca.site import error_of
-from core.errors import InvalidArgument, PermissionDenied, QuotaExceeded
+from core.errors import PermissionDenied, QuotaExceeded
 from core.records import ModelShape
 from tests.backends.aca.planned import (
     A100,
@@ -20,7 +20,6 @@ from tests.backends.aca.planned import (
     T4,
     drawn,
     planned,
-    resources,
     sent,
     small,
 )
@@ -160,26 +159,6 @@ def test_a_boot_beyond_the_probes_end_is_said_before() -> None:
     assert not any("startup probe gives up" in warning for warning in planned().warnings)
 
 
-def test_a_model_larger_than_the_accelerator_is_known_before() -> None:
-    """A55: judged by its tensors, not by its name."""
-    small_memory = planned(T4, model=E4B, image=PATCHED, max_model_len=8192).memory
-    assert small_memory is not None
-    assert not small_memory.fits
-    large = planned(A100, model=E4B, max_model_len=8192).memory
-    assert large is not None
-    assert large.fits
-    assert large.accelerator == "a100-80"
-
-
-@every
-def test_the_same_thing_planned_twice_is_the_same(said: dict[str, Any]) -> None:
-    """A56: what was interrupted is done again under the same names, and found to be there."""
-    assert planned(**said) == planned(**said)
-    assert sent(**said) == sent(**said)
-    names = [[one.body.get("id") for one in resources(**said).values()] for _ in range(2)]
-    assert names[0] == names[1]
-
-
 def test_what_azure_answers_is_judged_by_its_body() -> None:
     """A57: an operation that failed is told with status 200."""
     failed = HttpResponseError("Operation returned an invalid status 'OK'")
@@ -188,17 +167,3 @@ def test_what_azure_answers_is_judged_by_its_body() -> None:
     assert isinstance(error_of(failed, "make it"), QuotaExceeded)
     failed.error = ODataV4Format({"code": "AuthorizationFailed"})
     assert isinstance(error_of(failed, "make it"), PermissionDenied)
-
-
-@pytest.mark.parametrize(
-    "said",
-    [
-        {"tensor_parallel_size": 2},
-        {"engine_args": ("-tp", "2")},
-        {"engine_args": ("--pipeline-parallel-size=2",)},
-    ],
-)
-def test_a_replica_has_one_gpu(said: dict[str, Any]) -> None:
-    """A58: two would need shared memory that a container does not get."""
-    with pytest.raises(InvalidArgument, match="has one GPU"):
-        drawn(**said)

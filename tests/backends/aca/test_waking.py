@@ -37,11 +37,6 @@ async def test_a_question_that_the_ingress_ended_is_asked_again(there: Planted) 
     assert there.asked == 4
 
 
-def test_no_question_is_asked_for_as_long_as_the_ingress_holds_one() -> None:
-    """Its own end of a request would come as an error of the gateway."""
-    assert status.LONGEST_REQUEST_SECONDS < 240
-
-
 async def test_one_that_fails_to_boot_is_not_asked_for_ever(there: Planted) -> None:
     """What is wrong is named."""
     there.healthy = False
