@@ -5,7 +5,7 @@ import shlex
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from typing import Any, Final, Literal, NamedTuple
 
 from azure.core.exceptions import ResourceNotFoundError
@@ -54,7 +54,6 @@ from backends.common.concurrency import side_by_side
 from backends.common.preflight import Answer, read_needs
 from backends.lifecycle import Resource, Status, look
 from core.errors import ApiDisabled, CloudRefused, NotOurs, PermissionDenied
-from core.records import Record
 
 _PROVIDERS: Final = (
     "Microsoft.App",
@@ -528,26 +527,6 @@ async def is_granted(granted: Resource) -> bool:
     return (await look(granted)).status is Status.READY
 
 
-class Permissions(Record):
-    """What whoever deploys must be allowed to do."""
-
-    role: str
-    """Which holds them all."""
-    why: str
-    needed_by: Literal["every", "share", "ground", "register", "purge", "questions"]
-    names: tuple[str, ...]
-
-
-class Needs(Record):
-    """Everything that is needed."""
-
-    title: str
-    """Of the cloud."""
-    also: tuple[str, ...]
-    """What people call it."""
-    permissions: tuple[Permissions, ...]
-
-
 class Granted(NamedTuple):
     """What one role of somebody's allows, with `*` for any letters."""
 
@@ -569,12 +548,6 @@ def _any(patterns: Iterable[str], action: str) -> bool:
         re.fullmatch(re.escape(pattern).replace(r"\*", ".*"), action, re.IGNORECASE)
         for pattern in patterns
     )
-
-
-@cache
-def needs() -> Needs:
-    """Read them, once."""
-    return Needs.model_validate(read_needs("aca"))
 
 
 def missing(granted: Sequence[Granted], wanted: Iterable[str]) -> list[str]:
@@ -600,10 +573,10 @@ async def may_deploy(
         detail = f"Azure tells it of a resource group that is there, and {named} is not yet."
         return Answer(passed=None, detail=detail)
     lacking = [
-        (one.needed_by, one.role, each)
-        for one in needs().permissions
-        if one.needed_by in {"every", "ground", *(("share",) if share else ())}
-        and (each := missing(granted, one.names))
+        (one["needed_by"], one["role"], each)
+        for one in read_needs("aca")["permissions"]
+        if one["needed_by"] in {"every", "ground", *(("share",) if share else ())}
+        and (each := missing(granted, one["names"]))
     ]
     if any(who == "ground" for who, _, _ in lacking) and not await is_to_make():
         lacking = [one for one in lacking if one[0] != "ground"]
