@@ -7,7 +7,9 @@ import pytest
 
 from core.records import Failure, State
 from core.settings import Settings
+from operations.agreement import preview
 from tests.conversation import agent_of
+from tests.operations.diagnosis.made import deployment, just_now
 from tests.tools.asked import ONE, Open, opened, yes
 from tests.tools.calls import MODEL
 from tests.tools.recorded import every_cloud
@@ -194,3 +196,19 @@ async def test_without_a_login_nobody_is_asked_for_a_price(
         reply = await agent.call("deploy_vllm", **wish)
     assert reply.code in {"NOT_AUTHENTICATED", "NOT_CONFIGURED"}, reply
     assert agent.asked == []
+
+
+def test_a_yes_is_bound_to_what_was_shown() -> None:
+    """To the subject as it was, its price and what was asked for: each change asks anew."""
+    one = deployment(usd_per_hour=2.0)
+
+    def bound(price: float = 2.0, asked: str = "", **now: object) -> str:
+        present = one.model_copy(update=now)
+        what = "Delete one"
+        return preview("destroy_vllm", "run", "one", what, price, present, asked).bound_to
+
+    changed = {"revision": "other", "state": State.STOPPED, "created_at": just_now()}
+    tokens = {bound(), bound(price=3.0), bound(asked="purge")}
+    tokens |= {bound(**{name: value}) for name, value in changed.items()}
+    assert len(tokens) == 6
+    assert bound() == bound()

@@ -20,14 +20,6 @@ async def test_a_manifest_comes_out_as_it_was_written(agent: Agent) -> None:
     assert [each["kind"] for each in written] == ["Deployment", "Service"]
 
 
-async def test_what_does_not_fit_leads_to_what_does(agent: Agent) -> None:
-    """The next step of the refusal is a call that succeeds."""
-    refused = await agent.call("get_vllm_gpu_deployment_config", model="31b qat")
-    assert refused.code == "DOES_NOT_FIT"
-    step = refused.structured["next"][0]
-    assert not (await agent.call(step["tool"], **step["arguments"])).failed
-
-
 @pytest.mark.parametrize("weights", ["hub", "gs://weights/google/gemma-4-12B-it", "pvc:disk/12b"])
 @pytest.mark.parametrize("hosts", [1, 2])
 async def test_the_commands_around_a_manifest_can_be_typed(
