@@ -26,7 +26,7 @@ from core.records import (
 from core.reply import note
 from logs.boot import PHASES, WARMING, WEIGHTS
 from operations.deployments import comes_back
-from operations.forecast import dollars, precision
+from operations.forecast import precision
 from operations.planning import check_startable
 from operations.readings import Located
 from operations.resolve import Found, find
@@ -273,7 +273,7 @@ class Case:
         if size is None:
             return "none there is large enough" if self.place.sizes else "the one that is there"
         hourly = price(self.place, size).usd_per_hour
-        costs = "" if hourly is None else f" for {dollars(hourly)}/h"
+        costs = "" if hourly is None else f" for {_usd(hourly)}/h"
         return f"{size.vcpu} vCPU and {size.ram_gib} GiB{costs}"
 
     def plan(self, **flags: Any) -> MemoryPlan | None:
@@ -320,16 +320,16 @@ class Case:
         if self.usd_per_hour is None:
             return "a price that is not known"
         hourly = self.usd_per_hour * replicas
-        return f"{dollars(hourly)}/h, {dollars(hourly * HOURS_PER_MONTH)} a month"
+        return f"{_usd(hourly)}/h, {_usd(hourly * HOURS_PER_MONTH)} a month"
 
     @property
     def asleep_cost(self) -> str:
         """What one that may sleep costs while nobody asks."""
         hourly, stays = self.usd_per_hour, self.stays_seconds
         if stays is None:
-            awake = f", and {dollars(hourly)}/h until then" if hourly is not None else ""
+            awake = f", and {_usd(hourly)}/h until then" if hourly is not None else ""
             return f"nothing once it sleeps{awake}"
-        each = f", {dollars(hourly * stays / 3600)} each time" if hourly is not None else ""
+        each = f", {_usd(hourly * stays / 3600)} each time" if hourly is not None else ""
         return f"nothing once {stays / 60:.0f} min after the last request are over{each}"
 
     @property
@@ -343,6 +343,10 @@ class Case:
         """The tool that ends its bill; of TPUs only Cloud TPU's queue can stop some."""
         tpu = self.ground.accelerator.kind == "tpu"
         return "destroy_vllm" if tpu and not comes_back(self.spec, self.place) else "stop_vllm"
+
+
+def _usd(amount: float) -> str:
+    return f"${amount:,.0f}" if amount >= 100 else f"${amount:,.2f}"
 
 
 def _at_once(plan: MemoryPlan | None) -> str:
@@ -451,9 +455,7 @@ def _running_rows(case: Case) -> Iterator[FlagRow]:
     yield _row("min_replicas", spec.min_replicas, 0 if case.place.scale_to_zero else 1, idle)
     most = f"costs at most {case.idle_cost(spec.max_replicas)}" if hourly else ""
     yield _row("max_replicas", spec.max_replicas, 1, most)
-    ends = (
-        f"at most {dollars(hourly * minutes / 60)} for each replica" if hourly and minutes else ""
-    )
+    ends = f"at most {_usd(hourly * minutes / 60)} for each replica" if hourly and minutes else ""
     yield _row("ttl_minutes", "none" if minutes is None else minutes, "none", ends)
     socket = "a unix socket that only its owner reaches, and no port"
     mine = socket if spec.access == "internal" else case.place.network
@@ -717,7 +719,7 @@ def _places(before: Case, after: Case) -> Iterator[Difference]:
         (
             case.model.model,
             case.place.title,
-            _UNKNOWN if case.usd_per_hour is None else f"{dollars(case.usd_per_hour)}/h",
+            _UNKNOWN if case.usd_per_hour is None else f"{_usd(case.usd_per_hour)}/h",
         )
         for case in (before, after)
     )

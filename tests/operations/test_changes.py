@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import pytest
 
-from core.records import Failure, State
+from core.records import Deployment, Failure, State
 from core.settings import Settings
 from operations.agreement import preview
 from tests.conversation import agent_of
@@ -202,13 +202,12 @@ def test_a_yes_is_bound_to_what_was_shown() -> None:
     """To the subject as it was, its price and what was asked for: each change asks anew."""
     one = deployment(usd_per_hour=2.0)
 
-    def bound(price: float = 2.0, asked: str = "", **now: object) -> str:
-        present = one.model_copy(update=now)
+    def bound(present: Deployment = one, price: float = 2.0, asked: str = "") -> str:
         what = "Delete one"
         return preview("destroy_vllm", "run", "one", what, price, present, asked).bound_to
 
     changed = {"revision": "other", "state": State.STOPPED, "created_at": just_now()}
     tokens = {bound(), bound(price=3.0), bound(asked="purge")}
-    tokens |= {bound(**{name: value}) for name, value in changed.items()}
+    tokens |= {bound(one.model_copy(update={name: value})) for name, value in changed.items()}
     assert len(tokens) == 6
     assert bound() == bound()
