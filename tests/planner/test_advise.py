@@ -179,10 +179,10 @@ def test_the_host_must_hold_the_files_where_they_count() -> None:
     for changed, said, why, words in rows:
         where = place("cloud-run-l4").model_copy(update=changed)
         goal = Goal.model_validate({"model": "26b qat", **said})
-        found = consider(catalogued("26b qat"), where, goal)
-        assert isinstance(found, Refusal)
-        assert found.why == why
-        assert words in found.reason
+        judged = consider(catalogued("26b qat"), where, goal)
+        assert isinstance(judged, Refusal)
+        assert judged.why == why
+        assert words in judged.reason
 
 
 def test_a_model_nobody_knows_is_refused() -> None:
