@@ -5,6 +5,7 @@ from typing import Any, Final
 import pytest
 
 from core.records import MemoryPlan
+from operations.forecast import each_gib
 from operations.readings import Component, compare
 from planner.flags import Flags
 from planner.memory import plan_memory
@@ -91,3 +92,13 @@ def test_requests_of_another_length_are_not_compared() -> None:
     told = {**as_foreseen(foreseen), "max_concurrency_tokens": 4096}
     found = by_name(compare(foreseen, told))["full-length requests at once"]
     assert (found.measured, found.verdict) == (None, "not in the log")
+
+
+def test_what_the_log_tells_of_a_part_comes_before_what_was_foreseen() -> None:
+    """In the table of one accelerator's memory; the rest is made up to what it is sold with."""
+    foreseen = plan(max_model_len=8192)
+    told = each_gib(foreseen, {"weights_gib": 9.5, "kv_cache_gib": 3.25})
+    assert (told["weights"], told["KV cache"]) == (9.5, 3.25)
+    assert each_gib(foreseen)["weights"] == round(foreseen.weights_gib, 2)
+    parts = sum(gib for name, gib in told.items() if name != "sold")
+    assert abs(parts - told["sold"]) < 0.05
