@@ -9,7 +9,7 @@ from azure.core.credentials import AccessToken
 
 from backends.aca.site import RememberedCredential, classed, object_id
 from backends.common.concurrency import side_by_side
-from core.errors import CloudRefused, OpsError, PermissionDenied
+from core.errors import CloudRefused, OpsError, PermissionDenied, QuotaExceeded
 from core.settings import AzurePlane
 from tests.backends.aca.sites import opened
 
@@ -107,3 +107,10 @@ def test_a_vault_that_lacks_a_role_still_says_so() -> None:
     """The code is the same as where its network keeps somebody out."""
     words = "Caller is not authorized to perform action on resource."
     assert type(classed("Forbidden", words, "read it", status=403)) is PermissionDenied
+
+
+@pytest.mark.parametrize("status", [400, 409])
+def test_a_quota_is_told_by_its_words_where_the_code_is_of_any_refusal(status: int) -> None:
+    """It is neither a wrong request nor a change that ends by itself."""
+    words = "Maximum Allowed Cores exceeded for the Managed Environment."
+    assert type(classed("Failed", words, "make it", status=status)) is QuotaExceeded
