@@ -109,6 +109,12 @@ def test_a_quota_that_the_project_does_not_have_is_left_out() -> None:
     assert (room.enough, room.rows) == (None, ())
 
 
+@pytest.mark.parametrize(("chips", "enough"), [(4, True), (5, False)])
+def test_as_many_chips_as_are_left_are_enough(chips: int, *, enough: bool) -> None:
+    found = limits(of={FAMILY: info(({"region": "us-east5", "tpu_family": "CT6E"}, [], 4))})
+    assert room_for(found, Place("us-east5-b", "compute"), "on-demand", chips).enough is enough
+
+
 def test_flex_start_may_count_as_standard_on_compute_engine_alone() -> None:
     """Google's words are of VMs of Compute Engine."""
     found = limits(of={FAMILY: info(({"region": "us-east5", "tpu_family": "CT6E"}, [], 8))})
