@@ -471,10 +471,12 @@ _NO_NEWS: Final = re.compile(
     r"|error decoding gguf file: \W{0,4}EOF\b"
     r"|^KeyError: '/(?:psm_|mp-|sem)"
     r"|Failed to detect number of \w+|amdgpu version file missing|Unable to poll TPU GCE Metadata"
+    r"|Starting new instance\. Reason|Container (?:called exit\(0\)|terminated on signal 15)"
 )
 """What some libraries call an error at each healthy start, or say as they look for devices; and a
 level alone, of JSON that was broken into lines. Ollama before 0.1.30 called the end of a whole file
-an error (ollama PR 3250). Python's tracker of resources writes names that it was not given."""
+an error (ollama PR 3250). Python's tracker of resources writes names that it was not given. Cloud
+Run writes of each instance that begins, ends well or is told to end."""
 _NATIVE: Final = re.compile(
     r"(?:\([^()]{1,80}\) )?(?:[0-9][0-9 T:.,Z+-]{9,35}: E |\[?E\d{3,8} \d\d:\d\d:\d)"
     r"[^\]]{0,120}\.(?:cc|cpp|h):\d+\] "
@@ -938,10 +940,12 @@ class Judge:
         return self._of_example(like, verdict) if like else verdict
 
     def _is_told(self, line: str) -> bool:
-        """Whether a line is no news: an entry knows it, or it was tried again."""
-        found = known_by(self._table, line, gravity(line), platform=self._writer)
-        is_end = found is not None and found[0].entry.rank != "cause"
-        return bool(is_end or RETRIED.search(line) or _NO_NEWS.search(line))
+        """Whether a line is no news: an entry names it, it was tried again, or all is well."""
+        grave = gravity(line)
+        if RETRIED.search(line) or _NO_NEWS.search(line):
+            return True
+        known = known_by(self._table, line, grave, platform=self._writer, unsure=True)
+        return known is not None or (grave.is_spoken and grave.severity == "info")
 
     def _of_example(self, like: Likeness, verdict: Verdict) -> Verdict:
         own = [row for row in rows(self._writer) if row.entry.code == like.example.kind]

@@ -10,7 +10,10 @@ HEADS = (
     "(EngineCore pid=7) ERROR 11-20 11:32:07 [core.py:1510] EngineCore failed to start.",
     "(EngineCore pid=7) ERROR 11-20 11:32:07 [core.py:1510] Traceback (most recent call last):",
 )
-GREATER = "WorkloadError: adapter rank thirty is greater than max_lora_rank sixteen"
+GREATER = (
+    "WorkloadError: User-specified window is greater than the derived window in model's"
+    " config.json. This may lead to incorrect model outputs"
+)
 """In words of nobody's, near to those of a known refusal."""
 ODD = "WorkloadError: the moon stands in the seventh house and no kettle boils"
 
@@ -40,7 +43,7 @@ def test_what_no_entry_knows_is_named_by_what_it_is_worded_like() -> None:
     known, unknown = judged(GREATER), judged(GREATER, by_example=False)
     assert known is not None
     assert unknown is not None
-    assert (known.failure.code, unknown.failure.code) == ("BAD_ENGINE_ARGUMENT", UNKNOWN_CAUSE)
+    assert (known.failure.code, unknown.failure.code) == ("MAX_MODEL_LEN_TOO_LONG", UNKNOWN_CAUSE)
     assert GREATER in known.failure.cause
     assert "In words most like" in known.failure.cause
     assert "{" not in known.failure.fix
