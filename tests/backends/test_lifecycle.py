@@ -271,3 +271,25 @@ async def test_what_was_there_before_is_not_taken_back() -> None:
     with pytest.raises(CloudRefused):
         await advance((kept, machine), seconds=1.0)
     assert (disk["size"], deleted) == (2, [])
+
+
+async def test_nothing_is_put_before_what_it_stands_on_is_ready() -> None:
+    """A service whose key is still being made would never start."""
+    put: list[str] = []
+
+    def resource(name: str, *after: str, status: Status = Status.READY) -> Resource:
+        async def get() -> str | None:
+            return name if name in put else None
+
+        async def make() -> None:
+            put.append(name)
+
+        return Resource(
+            name=name, title=name, get=get, put=make, after=after, status=lambda _found: status
+        )
+
+    slow = resource("key", status=Status.PENDING)
+    waits = await advance((slow, resource("service", "key")), seconds=0.3)
+    assert (waits and waits.name, put) == ("key", ["key"])
+    assert await advance((resource("key"), resource("service", "key")), seconds=2) is None
+    assert put == ["key", "service"]
