@@ -70,9 +70,10 @@ _CREATES: Final = {
 _ASKED: Final = {"tpu-v6e-1": {"control_plane": "queued"}}
 """What makes a deployment reach that function."""
 MOST_FRAMES: Final = 9
+MOST_NAMING: Final = 3
 MOST_LINES: Final = 49_000
 MOST_FILES: Final = 150
-LINES_NOW: Final = 90_700
+LINES_NOW: Final = 83_200
 """What is left of the way to `MOST_LINES`: whoever takes away lowers it, nobody raises it."""
 
 
@@ -195,7 +196,7 @@ async def main() -> None:
     )
     for what, (folder, pattern) in NAMED.items():
         found = named_in(folder, pattern)
-        print(f"{what} is named in {len(found)} files, at most 3: {', '.join(found)}")
+        print(f"{what} is named in {len(found)} files, at most {MOST_NAMING}: {', '.join(found)}")
     if "--frames" in sys.argv:
         for target in _CREATES:
             chain = await frames(target)

@@ -4,7 +4,17 @@ from collections import defaultdict
 from typing import Final
 
 from core.environment import ROOT
-from tests.measure_house import LINES_NOW, ROOMS, circles, files, imports, sizes
+from tests.measure_house import (
+    LINES_NOW,
+    MOST_NAMING,
+    NAMED,
+    ROOMS,
+    circles,
+    files,
+    imports,
+    named_in,
+    sizes,
+)
 
 _CONTRACTS: Final = {
     "advice": "what to do next, each with the measure that it rests on",
@@ -35,6 +45,13 @@ def test_every_module_belongs_to_one_room() -> None:
     tops = [top for top in ROOT.iterdir() if top.name != "tests" and not top.name.startswith(".")]
     every = [*ROOT.glob("*.py"), *(path for top in tops for path in top.rglob("*.py"))]
     assert sorted(counted) == sorted(every)
+
+
+def test_what_a_cloud_stands_on_is_named_in_few_files() -> None:
+    """Whoever changes a vault, a role, a secret or a firewall rule reads three files at most."""
+    found = {what: named_in(folder, pattern) for what, (folder, pattern) in NAMED.items()}
+    assert all(found.values())
+    assert {what: names for what, names in found.items() if len(names) > MOST_NAMING} == {}
 
 
 def test_no_module_imports_itself_through_others() -> None:

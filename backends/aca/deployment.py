@@ -144,7 +144,7 @@ class WantedApp:
         site, spec = self.site, self.spec
         ends = int(time.time()) + spec.ttl_minutes * 60 if spec.ttl_minutes else None
         body = apps.app_of(
-            drawn, addresses=addresses, expires_at=ends, kept_at=await site.clients.vault_url()
+            drawn, addresses=addresses, expires_at=ends, kept_at=await site.clients.secrets_url()
         )
         if suffix:
             body.template.revision_suffix = suffix

@@ -249,7 +249,7 @@ async def config(site: Site, name: str) -> DeploymentConfig:
     return DeploymentConfig(
         command="\n".join(one.command for one in every if one.command and one.put),
         docker_run=backends_container.docker_command(made.name, made.container, *mounted),
-        yaml=_as_yaml(made, app_body(made, let_in, await site.clients.vault_url())),
+        yaml=_as_yaml(made, app_body(made, let_in, await site.clients.secrets_url())),
         notes=(_SAVE, _ONCE, _KEY),
     )
 

@@ -520,14 +520,14 @@ class Clients:
             more["polling_interval"] = 0.1
         return self._kept(kind, lambda: kind(subscription_id=self.subscription, **more))
 
-    async def vault_url(self) -> str:
+    async def secrets_url(self) -> str:
         """Return the address of the target's vault."""
         plane, name = await self.plane(), self.ground.vault
         return f"{plane.vaults}/{name}" if plane else f"https://{name}.vault.azure.net"
 
     async def secrets(self) -> SecretClient:
         """The secrets of the target's vault."""
-        url, more = await self.vault_url(), await self._shared()
+        url, more = await self.secrets_url(), await self._shared()
         if self._plane:
             more["verify_challenge_resource"] = False
         return self._kept(SecretClient, lambda: SecretClient(url, **more))

@@ -97,7 +97,7 @@ async def stopped(site: Site, name: str = NAME) -> bool:
 
 async def foreign_app(site: Site, name: str = NAME, **tags: str) -> None:
     """Make an app that is not ours, or of whom its tags say."""
-    vault = await site.clients.vault_url()
+    vault = await site.clients.secrets_url()
     app = app_of(drawn(site, **small(name=name)), kept_at=vault, addresses=CALLERS)
     app.tags = tags
     assert app.properties

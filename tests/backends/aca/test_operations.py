@@ -137,7 +137,7 @@ async def _settled(site: Site) -> bool:
 
 
 async def _body(site: Site) -> Any:
-    vault = await site.clients.vault_url()
+    vault = await site.clients.secrets_url()
     return app_of(drawn(site, **small()), kept_at=vault, addresses=CALLERS)
 
 

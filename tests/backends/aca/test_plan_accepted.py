@@ -34,7 +34,7 @@ async def test_every_plan_is_taken(
         wanted = spec(**_WISHES[wish])
         shape = SMALL if wanted.model == SMALL.model else read_model(wanted.model)
         made = blueprint(there, wanted, shape)
-        app = app_of(made, kept_at=await there.clients.vault_url(), addresses=CALLERS)
+        app = app_of(made, kept_at=await there.clients.secrets_url(), addresses=CALLERS)
         client = (await there.clients.apps()).container_apps
         group = there.ground.resource_group
         await client.begin_create_or_update(group, wanted.name, app, **writing())
@@ -50,7 +50,7 @@ async def test_what_is_not_ours_to_choose_is_refused(
     """The same app with a smaller pair is not taken: the simulated Azure does look."""
     async with opened(azure, subscription) as there:
         made = blueprint(there, spec(SMALL.model), SMALL).model_copy(update={"cpu": 12})
-        app = app_of(made, kept_at=await there.clients.vault_url(), addresses=CALLERS)
+        app = app_of(made, kept_at=await there.clients.secrets_url(), addresses=CALLERS)
         client = (await there.clients.apps()).container_apps
         with pytest.raises(HttpResponseError):
             await client.begin_create_or_update(

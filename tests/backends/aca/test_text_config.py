@@ -56,7 +56,7 @@ async def test_it_is_written_as_it_runs(there: Planted) -> None:
     assert {"VLLM_API_KEY", "--entrypoint=vllm", "0.0.0.0"} <= {*words}  # noqa: S104
     assert "/mnt/weights:/weights" in words
     url = written["configuration"]["secrets"][0]["keyVaultUrl"]
-    assert url.startswith(await there.site.clients.vault_url())
+    assert url.startswith(await there.site.clients.secrets_url())
 
 
 async def test_a_token_that_is_not_read_is_not_written(there: Planted) -> None:

@@ -115,7 +115,7 @@ async def test_a_secret_is_read_and_deleted_as_azure_does_it(
     secrets = await clients.secrets()
     await secrets.set_secret("key", "value")
     token = await (await clients.credential()).get_token("https://vault.azure.net/.default")
-    url = f"{await clients.vault_url()}/secrets/key/?api-version=7.6"
+    url = f"{await clients.secrets_url()}/secrets/key/?api-version=7.6"
     trusted = ssl.create_default_context(cafile=azure.ca)
     async with httpx2.AsyncClient(verify=trusted, trust_env=False) as client:
         reply = await client.get(url, headers={"Authorization": f"Bearer {token.token}"})
