@@ -265,13 +265,17 @@ def _moment(at: float | None = None) -> str:
     return datetime.fromtimestamp(at or time.time(), UTC).isoformat(timespec="milliseconds")
 
 
+_WHOLE_LINK: Final = re.compile(r"^(?:https?://[^/]+/compute/v1/)?projects/[^/]+/")
+"""Of whichever host the API was called by: gcloud writes its own endpoint into links."""
+
+
 def _named(link: str, field: str, *place: str) -> str:
-    """Return the last word of a link of the project that lies in `place`, such as global, networks.
+    """Return the last word of a link that lies in `place`, such as global, networks.
 
     Raises:
         Denied: It is no such link.
     """
-    words = link.split("/")
+    words = _WHOLE_LINK.sub("", link).split("/")
     if tuple(words[:-1]) != place:
         raise _wrong(field, link, "The URL is malformed.")
     return words[-1]
