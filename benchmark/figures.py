@@ -369,7 +369,10 @@ def prices(rates: Mapping[str, float | None], usd_per_hour: float | None) -> dic
     each = {
         "usd_per_1000_requests": (1e3, rates["request_throughput"]),
         "usd_per_million_output_tokens": (1e6, output),
-        "usd_per_million_tokens": (1e6, output + given if output and given else None),
+        "usd_per_million_tokens": (
+            1e6,
+            None if output is None or given is None else output + given,
+        ),
     }
     return {
         name: number * usd_per_hour / 3600 / rate for name, (number, rate) in each.items() if rate

@@ -419,8 +419,9 @@ _OPEN: Final = {
 
 def _is_guidellm(document: Any) -> bool:
     found = _nested(document, "benchmarks")
-    rates = (_nested(each, "metrics", "requests_per_second") for each in found or ())
-    return isinstance(found, list) and bool(found) and None not in rates
+    if not isinstance(found, list) or not found:
+        return False
+    return all(_nested(each, "metrics", "requests_per_second") is not None for each in found)
 
 
 def _read_guidellm(report: Json, claims: Claims) -> Read:

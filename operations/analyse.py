@@ -424,10 +424,12 @@ async def read_by_model(
         schema = {"name": "reading", "schema": fitting.answer_schema}
         guide = {"response_format": {"type": "json_schema", "json_schema": schema}}
         try:
-            text = await _answer(endpoint, {**body, **guide})
+            text, cut = await _answer(endpoint, {**body, **guide})
         except RequestRefused:
             notes.append("Its endpoint takes no response_format: it was only asked for JSON.")
-            text = await _answer(endpoint, body)
+            text, cut = await _answer(endpoint, body)
+        if cut:
+            notes.append(f"Its answer broke off at its limit of {answer_tokens} tokens.")
         if (kept := fitting.read(text)) is None:
             notes.append("An answer was no JSON object.")
         else:
@@ -442,13 +444,16 @@ async def read_by_model(
     )
 
 
-async def _answer(endpoint: Endpoint, body: Mapping[str, Any]) -> str:
-    reply = await endpoint.post("/v1/chat/completions", body, timeout=TOTAL_SECONDS)
+async def _answer(endpoint: Endpoint, body: Mapping[str, Any]) -> tuple[str, bool]:
+    """Return what it says, and whether that broke off; time is left for another to be asked."""
+    reply = await endpoint.post("/v1/chat/completions", body, timeout=TOTAL_SECONDS / 2)
     choices = reply.get("choices")
     first = choices[0] if isinstance(choices, list) and choices else None
-    message = first.get("message") if isinstance(first, dict) else None
+    if not isinstance(first, dict):
+        return "", False
+    message = first.get("message")
     content = message.get("content") if isinstance(message, dict) else None
-    return content if isinstance(content, str) else ""
+    return content if isinstance(content, str) else "", first.get("finish_reason") == "length"
 
 
 class Candidate(NamedTuple):

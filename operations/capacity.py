@@ -320,7 +320,9 @@ async def check(runtime: Runtime, target: str | None) -> Quotas:
     rows = []
     for name in those if len(seen) + len(failed) > 1 else seen:
         where = stage.targets[name]
-        for number, quota in enumerate(seen.get(name) or [_not_read(where, failed[name])]):
+        for number, quota in enumerate(
+            seen[name] if name in seen else [_not_read(where, failed[name])]
+        ):
             rows.append(row_of(where, quota, counts=number == 0))
     return Quotas(quotas=tuple(rows))
 

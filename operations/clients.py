@@ -321,6 +321,7 @@ def _toml(text: str, under: str, entry: Entry) -> str:
 
 
 def _read(client: Client, text: str) -> Mapping[str, Any]:
+    text = text.removeprefix("\ufeff")  # editors of Windows begin a file with it
     try:
         if client.form == "toml":
             return tomllib.loads(text)

@@ -29,7 +29,7 @@ from operations.deployments import comes_back
 from operations.forecast import precision
 from operations.planning import check_startable
 from operations.readings import Located
-from operations.resolve import Found, find
+from operations.resolve import Found, everything, find
 from operations.runtime import Runtime
 from operations.targets import place_named, read_from
 from planner.advise import engine_line, host_gib
@@ -842,7 +842,14 @@ async def explain(
         return seen.explanation
     named, _, where = (part.strip() for part in other.partition(" on "))
     place = place_named(runtime, where).name if where else None
-    two = await _read(runtime, await find(runtime.stage, place, named))
+    mine = (found.deployment.target, found.name)
+    rest = [
+        one
+        for one in (() if place else await everything(runtime.stage))
+        if one.name == named and (one.deployment.target, one.deployment.name) != mine
+    ]
+    second = rest[0] if len(rest) == 1 else await find(runtime.stage, place, named)
+    two = await _read(runtime, second)
     words = f"{two.explanation.name} on {two.explanation.target}"
     return _shortened(seen.explanation, compared(seen.case, two.case, words), {})
 

@@ -13,6 +13,7 @@ from backends.base import (
     EngineFacts,
     GoesOn,
     HasHost,
+    HasQuotas,
     HostState,
     KnowsEngine,
     LogQuery,
@@ -156,7 +157,7 @@ async def resource(case: Case) -> Looked:
     longest, usually = longest_of(case, 120.0)
     longest = longest or _STANDING_LONG_SECONDS.get(now.state)
     if longest is not None and case.for_seconds > longest:
-        return _too_long(case, usually)
+        return await _too_long(case, usually)
     what = phase_of(now) or now.state
     watch = Step(tool="status_vllm", arguments={"wait_s": 30})
     goes_on = f"It is {now.state}, {what}, for {lasting(case.for_seconds)}.{_usually(usually)}"
@@ -191,7 +192,7 @@ def _steps_stopped(case: Case) -> Looked | None:
     return failed(failure, condition(f"{now.state}: {phase_of(now)}", case.since))
 
 
-def _too_long(case: Case, usually: float | None) -> Looked:
+async def _too_long(case: Case, usually: float | None) -> Looked:
     now = case.deployment
     stopping = now.state is State.STOPPING and case.stops
     failure = ill(
@@ -209,7 +210,20 @@ def _too_long(case: Case, usually: float | None) -> Looked:
         seen.append(number(f"usually {usually:.0f} s"))
     if now.phase and now.phase.detail:
         seen.append(condition(now.phase.detail, case.now))
+    seen += await _quotas(case)
     return failed(failure.model_copy(update={"next": (*failure.next, ends)}), *seen)
+
+
+async def _quotas(case: Case) -> list[Evidence]:
+    """What allows no accelerator explains a wait for one."""
+    if isinstance(case.backend, HasQuotas):
+        with anyio.move_on_after(_ASIDE_SECONDS), suppress(OpsError):
+            rows = [one for one in await case.backend.quotas() if one.limit is not None]
+            return [
+                number(f"quota {one.quota} in {one.region}: {one.limit:g}, {one.in_use} in use")
+                for one in rows[:3]
+            ]
+    return []
 
 
 def _usually(seconds: float | None) -> str:

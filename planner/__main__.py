@@ -1,4 +1,4 @@
-"""`python -m planner MODEL --accelerator L4 [vLLM's flags]`: whether it fits, from a shell."""
+"""`python -m planner MODEL --accelerator l4 [vLLM's flags]`: whether it fits, from a shell."""
 
 import argparse
 import sys
@@ -18,7 +18,9 @@ def main(words: list[str] | None = None) -> int:
         prog="python -m planner", description=__doc__, allow_abbrev=False
     )
     parser.add_argument("model", help="a folder, a catalog name such as `12b qat`, or its Hub id")
-    parser.add_argument("--accelerator", required=True, choices=list(accelerators()))
+    parser.add_argument(
+        "--accelerator", required=True, type=str.lower, choices=list(accelerators())
+    )
     parser.add_argument("--accelerator-memory-gib", type=float, help="instead of the usual")
     parser.add_argument("--json", action="store_true", help="every figure, for a program")
     parser.add_argument(
@@ -26,9 +28,10 @@ def main(words: list[str] | None = None) -> int:
     )
     said, flags = parser.parse_known_args(words)
     try:
-        read = read_model(said.model)
         if said.from_hub:
             read = read_hub_model(said.model, token=Settings().hf_token)
+        else:
+            read = read_model(said.model)
         device = accelerator(said.accelerator)
         if said.accelerator_memory_gib is not None:
             device = device.model_copy(update={"memory_gib": said.accelerator_memory_gib})

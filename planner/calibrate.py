@@ -10,7 +10,7 @@ from math import inf, sqrt
 from pathlib import Path
 from typing import Final, NamedTuple, Self
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from core.journal import Journal, readable
 from core.records import MemoryPlan, ModelShape, Record
@@ -49,6 +49,8 @@ def _where(actual: float, low: float, high: float, form: str, unit: str) -> str:
 
 class DecodePair(Record):
     """The time of one token of a single stream, foreseen and real."""
+
+    model_config = ConfigDict(extra="ignore")  # earlier versions kept more
 
     at: datetime
     target: str

@@ -645,7 +645,7 @@ def _room(case: Case, held: Resident, work: tuple[MemoryPart, ...], low: KvPlan)
     if held.peak_gib > free:
         return
     if given is None and device.memory_gib is None:
-        yield "The memory of this accelerator is not known: give --kv-cache-memory-gib."
+        yield "The memory of this accelerator is not known: give --kv-cache-memory-bytes."
         return
     beside = held.gib + sum(each.gib.high for each in work)
     most = min(free - beside, device.cache_gib_most or free)

@@ -15,7 +15,14 @@ from backends.aca import app as apps
 from backends.aca import replicas, secrets, status
 from backends.aca.app import Blueprint, find_any, find_app, get_app, spec_in
 from backends.aca.container import older_startup_probe, refuse_replicas
-from backends.aca.replicas import ChangeKind, carry_out, patiently, read_revisions
+from backends.aca.replicas import (
+    REFUSAL_SECONDS,
+    ChangeKind,
+    carry_out,
+    forget_change,
+    patiently,
+    read_revisions,
+)
 from backends.aca.site import (
     EFFECT,
     EXPIRES_TAG,
@@ -120,7 +127,10 @@ class WantedApp:
     async def _values(
         self, now: ContainerApp | None
     ) -> tuple[Blueprint, tuple[str, ...], str | None]:
-        """Decide what is sent: values with pinned images, who may call, a revision's own name."""
+        """Decide what is sent: values with pinned images, who may call, a revision's own name.
+
+        An app whose creation failed goes first: it changes no more, and its replicas may bill.
+        """
         site, spec = self.site, self.spec
         token = spec.from_hub and await secrets.exists(site, HF_SECRET)
         drawn = apps.blueprint(site, spec, self.model, hf_token=token)
@@ -131,6 +141,13 @@ class WantedApp:
             if image is None:
                 note(f"{one.image} is not pinned: its registry cannot be asked.")
             pinned[name] = one.model_copy(update={"image": image or one.image})
+        if (
+            now is not None
+            and not now.latest_ready_revision_name
+            and _state(now) in status.GIVEN_UP
+        ):
+            await _remove(site, now)
+            now = None
         if now is not None:
             await deactivate_strays(site, now)
         # A revision that failed is made anew although nothing differs.
@@ -274,6 +291,31 @@ def is_stopped(app: ContainerApp) -> bool:
 
 def _state(app: ContainerApp) -> str:
     return replicas.word(app.provisioning_state)
+
+
+async def _remove(site: Site, app: ContainerApp) -> None:
+    """Delete an app whose creation failed.
+
+    Raises:
+        ConcurrentChange: It is still being deleted.
+    """
+    name = str(app.name)
+    await _delete(site, name)
+    try:
+        await wait_until(
+            partial(find_app, site, name),
+            lambda found: found is None,
+            waiting_for=f"{name} to be gone",
+            every=_LOOK_SECONDS,
+            timeout=REFUSAL_SECONDS,
+        )
+    except WaitedTooLong as exc:
+        raise ConcurrentChange(
+            f"{name} could not be created before, and is still being deleted.",
+            fix="Call the same tool again in a minute: it is made anew.",
+        ) from exc
+    forget_change(site, name)
+    note(f"{name} could not be created before: it was deleted, and is made anew.")
 
 
 async def _delete(site: Site, name: str) -> None:

@@ -53,7 +53,7 @@ from backends.aca.site import (
 from backends.common.concurrency import side_by_side
 from backends.common.preflight import Answer, read_needs
 from backends.lifecycle import Resource, Status, look
-from core.errors import ApiDisabled, CloudRefused, NotOurs, PermissionDenied
+from core.errors import ApiDisabled, CloudRefused, NotOurs, PermissionDenied, QuotaExceeded
 
 _PROVIDERS: Final = (
     "Microsoft.App",
@@ -321,7 +321,7 @@ def _environment_command(site: Site, guid: str | None) -> str:
 
 
 async def _put_environment(site: Site) -> None:
-    """Begin to make it, to make anew what failed, or to add the target's profile.
+    """Begin to make it, to add the target's profile, or to take away what failed.
 
     Raises:
         CloudRefused: It cannot be had; the cause has Azure's words.
@@ -329,14 +329,18 @@ async def _put_environment(site: Site) -> None:
     """
     found, name = await find_environment(site), site.ground.environment
     now = condition(site, found) if found else Condition(Status.FAILED)
-    if found and now.status is Status.FAILED and not is_ours(found):
-        raise NotOurs(
-            f"The environment {name} has failed, and was not made here.",
-            cause=now.why,
-            fix=f"Repair it, or take it away. {NEW_ENVIRONMENT}.",
-        )
-    if found is None or now.status is Status.FAILED:
+    if found is None:
         await _create_environment(site)
+    elif now.status is Status.FAILED:
+        if not await may_go(site, found):
+            raise NotOurs(
+                f"The environment {name} has failed, and it has apps or was not made here.",
+                cause=now.why,
+                fix=f"Repair it, or take it away. {NEW_ENVIRONMENT}.",
+            )
+        remove = await _ENVIRONMENT.call(site, _ENVIRONMENT.delete)
+        with strictly(f"delete the environment {name}"):
+            await remove(site.ground.resource_group, name, **writing())
     elif now.why:
         raise CloudRefused(now.why, fix=f"{NEW_ENVIRONMENT}; or set AZURE_LOCATION to where it is.")
     elif now.status is Status.STALE:
@@ -373,8 +377,20 @@ async def _widen(site: Site, found: ManagedEnvironment) -> None:
         properties=models.ManagedEnvironmentProperties(workload_profiles=[*profiles, added]),
     )
     update = await _ENVIRONMENT.call(site, "begin_update")
-    with strictly(f"add {gpu.profile_type} to the environment {ground.environment}"):
-        await update(ground.resource_group, ground.environment, wanted, **writing())
+    try:
+        with strictly(f"add {gpu.profile} to {ground.environment}"):
+            await update(ground.resource_group, ground.environment, wanted, **writing())
+    except (CloudRefused, QuotaExceeded) as exc:
+        raise type(exc)(
+            f"The environment {ground.environment} does not take the profile {gpu.profile_type}.",
+            cause=f"{exc.summary} {exc.cause}".strip(),
+            fix=f"{NEW_ENVIRONMENT} that has it from the start.",
+        ) from exc
+
+
+async def may_go(site: Site, found: ManagedEnvironment) -> bool:
+    """Whether it may be taken away: it was made here, and holds no app."""
+    return is_ours(found) and not any(is_in(app, site) for app in await apps_on(site))
 
 
 async def apps_on(site: Site) -> Sequence[ContainerApp]:

@@ -400,8 +400,8 @@ async def _environment(site: Site) -> Answer:
         return Answer(passed=True, detail="It will be made, which takes some minutes.")
     now = ground.condition(site, found)
     if now.status is Status.FAILED:
-        mine = is_ours(found)
-        what = "will be made anew" if mine else "was not made here"
+        mine = await ground.may_go(site, found)
+        what = "will be made anew" if mine else "has apps or was not made here"
         fix = "" if mine else f"Repair it. Or: {NEW_ENVIRONMENT}."
         detail = f"It is {now.state}, and {what}. {now.why}".strip()
         return Answer(passed=mine, detail=detail, fix=fix)

@@ -58,6 +58,8 @@ class Change(Record):
     token: str
     """With it the SDK goes on where another process left off; empty once it is over."""
     failure: Failure | None = None
+    since: datetime | None = None
+    """Earlier versions wrote when it was begun."""
 
 
 async def carry_out(

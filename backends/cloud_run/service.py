@@ -84,6 +84,8 @@ class Blueprint(Serving):
     startup: Probe
     liveness: Probe
     network: Network | None
+    launch_stage: str | None = None
+    """Of the API, for what is not yet generally available; None is left to Google."""
 
     @property
     def parent(self) -> str:
@@ -221,7 +223,7 @@ def service_of(drawn: Blueprint, *, expires_at: int | None = None) -> Service:
         labels={**drawn.labels, **expires},
         annotations={SPEC_ANNOTATION: spec.model_dump_json(exclude_defaults=True)},
         client=MANAGED_BY,
-        launch_stage=_stage(spec.launch_stage),
+        launch_stage=_stage(drawn.launch_stage or spec.launch_stage),
         ingress=run_v2.IngressTraffic.INGRESS_TRAFFIC_ALL,
         # Anybody may call a public one who has the engine's key; Google checks nobody's identity.
         invoker_iam_disabled=spec.access == "public",
@@ -286,14 +288,14 @@ def may_be_beta(service: Service, exc: CloudRefused) -> bool:
 def as_running(drawn: Blueprint, service: Service) -> Blueprint:
     """Give it the images that run, pinned as they may be, and the launch stage that Google took."""
     images = {row.name: row.image for row in service.template.containers}
-    running, guard, spec = engine_in(service), drawn.guard, drawn.spec
+    running, guard = engine_in(service), drawn.guard
     changed: dict[str, Any] = {}
     if running:
         changed["container"] = drawn.container.model_copy(update={"image": running.image})
     if guard and vllm.GUARD_NAME in images:
         changed["guard"] = guard.model_copy(update={"image": images[vllm.GUARD_NAME]})
     if service.launch_stage == _stage("beta"):
-        changed["spec"] = spec.model_copy(update={"launch_stage": "beta"})
+        changed["launch_stage"] = "beta"
     return drawn.model_copy(update=changed)
 
 

@@ -182,7 +182,8 @@ class IdentityTokens:
         program = f"{plane.programs}/{project}/gcloud" if plane else "gcloud"
         try:
             done = await processes.run((program, *_BARE), timeout=_DEADLINE_SECONDS)
-            text, words = done.stdout.strip(), done.stderr.strip()[-600:]
+            text = "" if done.returncode else done.stdout.strip()
+            words = done.stderr.strip()[-600:]
         except CommandNotFound:
             text, words = "", "gcloud is not installed here."
         except WaitedTooLong as exc:

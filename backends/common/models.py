@@ -1,7 +1,7 @@
 """Models in folders of files and on the Hub: whether they are whole and may be fetched."""
 
 import re
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -22,6 +22,7 @@ INDEX: Final = "model.safetensors.index.json"
 TOKENIZERS: Final = ("tokenizer.json", "tokenizer.model", "tekken.json", "vocab.json")
 LENGTH_BYTES: Final = 8
 """Before a safetensors header: its length."""
+_PART: Final = re.compile(r"^(.*)-\d+-of-(\d+)(\.\w+)$")
 _HUB_ID: Final = re.compile(r"^[\w.-]+/[\w.-]+$")
 _NAMED: Final = 5
 
@@ -44,6 +45,7 @@ def judge_files(files: Mapping[str, int], index: Mapping[str, Any] | None) -> Co
         missing.append(f"Empty: {in_a_sentence(empty)}.")
     if index is not None:
         missing += _short_of(files, index)
+    missing += _unnumbered((*tensors, *gguf))
     if not gguf:  # which hold config and tokenizer
         if CONFIG not in files:
             missing.append(f"No {CONFIG}.")
@@ -69,6 +71,15 @@ def _short_of(files: Mapping[str, int], index: Mapping[str, Any]) -> Iterator[st
     there = sum(files[name] for name in wanted)
     if isinstance(total, int | float) and there < total:
         yield f"The index counts {int(total):,} bytes of tensors, the files have {there:,}."
+
+
+def _unnumbered(names: Sequence[str]) -> Iterator[str]:
+    """Find the gaps among files that count themselves."""
+    for stem, last, end in sorted({one.groups() for one in map(_PART.match, names) if one}):
+        numbers = range(1, min(int(last), 10_000) + 1)
+        wanted = (f"{stem}-{number:0{len(last)}}-of-{last}{end}" for number in numbers)
+        if lost := [one for one in wanted if one not in names]:
+            yield f"Not there: {in_a_sentence(lost)}."
 
 
 def _listed(index: Mapping[str, Any]) -> set[str]:

@@ -88,8 +88,10 @@ class GoogleClients:
         self._open: dict[str, Any] = {}
         self._plane: GooglePlane | None = None
         self._credentials: Credentials | None = None
-        said = self.settings.google_cloud_location
-        self.region: Final = said or target.region or "us-central1"
+        self.region: Final = self._region(target)
+
+    def _region(self, target: Target) -> str:
+        return self.settings.google_cloud_location or target.region or "us-central1"
 
     @property
     def settings(self) -> Settings:

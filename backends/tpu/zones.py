@@ -235,6 +235,7 @@ async def count_chips(site: Site, *, without: str = "") -> Counting:
     """Read the limits and what is counted against them, side by side."""
     project, data = site.clients.project, pool_data()
     chips: list[Chip] | None = None
+    read: Mapping[str, QuotaInfo | str | None] | None = None
 
     async def read_one(one: Pool | Gate) -> QuotaInfo | str | None:
         place = f"projects/{project}/locations/global/services/{one.service}"
@@ -260,9 +261,12 @@ async def count_chips(site: Site, *, without: str = "") -> Counting:
         except CloudError:
             chips = None
 
-    async with anyio.create_task_group() as group:
-        group.start_soon(look)
+    async def ask() -> None:
+        nonlocal read
         read = await site.inventory.read("limits", _POOLS_SECONDS, limits)
+
+    await side_by_side([ask, look])
+    assert read is not None  # else that was raised
     return Counting(read, chips, without)
 
 

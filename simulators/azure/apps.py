@@ -22,6 +22,7 @@ from simulators.azure.arm import (
     moment,
     plain_region,
 )
+from simulators.azure.environment import environment_of
 from simulators.azure.ground import refuse_by_policy
 from simulators.azure.replicas import (
     Unreadable,
@@ -52,6 +53,8 @@ def _app(call: Call, asked: Body, there: Body | None) -> Body:
             raise refusal("linked", action=f"{APP}/write", scope=call.path, linked=linked)
     asked = app_rules.filled(asked)
     refuse_by_policy(call.sub, APP, call.name, asked)
+    if there:
+        _check_change(call, asked, there)
     app_rules.check(call, asked)
     properties, old = asked["properties"], there["properties"] if there else {}
     revision, keys = "", ("template", "workloadProfileName")
@@ -70,6 +73,17 @@ def _app(call: Call, asked: Body, there: Body | None) -> Body:
         },
         "operation": {"revision": revision},
     }
+
+
+def _check_change(call: Call, asked: Body, there: Body) -> None:
+    if environment_of(asked) != environment_of(there):
+        raise refusal("app-moved", name=there["name"])
+    provisioned = any(
+        one["properties"]["provisioningState"] == "Provisioned"
+        for one in revisions_of(call.sub, call.id)
+    )
+    if there["properties"]["provisioningState"] == "Failed" and not provisioned:
+        raise refusal("app-broken", name=there["name"])
 
 
 def _revision_name(call: Call, suffix: str) -> str:

@@ -163,6 +163,10 @@ def _check_change(call: Call, profiles: Sequence[Body], there: Body) -> None:
     for name, kind in after.items():
         if name not in before and call.sub.knobs.old_environment and "GPU" in kind:
             raise refusal("profile-late", kind=kind, name=there["name"])
+    for app in _apps(call):
+        used = app["properties"]["workloadProfileName"]
+        if used in before and used not in after:
+            raise refusal("profile-used", profile=used, app=app["name"])
 
 
 def _check_empty(call: Call, _environment: Body) -> None:

@@ -10,6 +10,7 @@ from backends.aca import deployment, secrets
 from backends.aca.app import copy_ingress, copy_template, get_spec, patch_of, spec_in
 from backends.aca.site import EXPIRES_TAG, HF_SECRET, KEY, SPEC_TAG, key_secret
 from core.errors import CloudRefused, NotOurs
+from core.reply import collecting_notes
 from core.settings import AzurePlane
 from tests.azure_plane import Controls
 from tests.backends.aca.deployed import (
@@ -179,14 +180,16 @@ async def test_a_replacement_keeps_what_others_have_put_into_the_app(
 async def test_an_app_whose_creation_failed_is_made_anew(
     azure: AzurePlane, subscription: str, controls: Controls
 ) -> None:
-    """By the same app, with the same key."""
+    """Azure changes it no more: it is deleted first, which is said; its key stays."""
     controls.set(subscription, rollout="image-missing")
     async with opened(azure, subscription) as site:
         await make(site, **SERVED)
         key = await secrets.read(site, key_secret("gemma"))
         controls.set(subscription, rollout="ok", boot_seconds=0.05)
-        await deployed(site)
+        with collecting_notes() as notes:
+            await deployed(site)
         assert await secrets.read(site, key_secret("gemma")) == key
+    assert any("made anew" in note for note in notes)
 
 
 async def test_a_revision_that_failed_is_tried_anew_although_nothing_differs(

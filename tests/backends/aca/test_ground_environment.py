@@ -83,6 +83,21 @@ async def test_an_old_environment_that_takes_no_gpu_says_how_to_name_a_new_one(
         await stands(site, share=None)
 
 
+async def test_a_profile_that_is_refused_for_its_quota_is_told_as_quota(
+    azure: AzurePlane, bare_subscription: str, controls: Controls
+) -> None:
+    controls.set(bare_subscription, **AT_ONCE)
+    async with opened(azure, bare_subscription, "aca-t4") as site:
+        await stands(site, share=None)
+    refused = fault(PATCH, 400, code="MaxNumberOfProfilesExceeded", message="Too many.")
+    controls.set(bare_subscription, faults=[refused])
+    async with opened(azure, bare_subscription, "aca-a100") as site:
+        with pytest.raises(QuotaExceeded) as caught:
+            await stands(site, share=None)
+    assert "Too many." in caught.value.cause
+    assert "AZURE_CONTAINERAPPS_ENVIRONMENT" in caught.value.fix
+
+
 @pytest.mark.parametrize(
     ("said", "words"),
     [
@@ -107,12 +122,29 @@ async def test_an_environment_that_can_never_do_is_left_alone(
     assert all(one.startswith("GET") for one in arm.calls)
 
 
-async def test_a_failed_environment_that_is_not_ours_is_left_alone(
+async def test_a_failed_environment_of_ours_that_is_empty_is_made_anew(
     azure: AzurePlane, subscription: str
 ) -> None:
     async with opened(azure, subscription) as site:
         arm = planted_apps(site)
-        planted(arm, environment("Failed", deploymentErrors="No room.", tags={"owner": "them"}))
+        planted(arm, environment("Failed", deploymentErrors="No room."))
+        leading_to(arm, "DELETE", None)
+        leading_to(arm, "PUT", environment())
+        await stands(site, share=None)
+    changed = [one.split()[0] for one in arm.calls if not one.startswith("GET")]
+    assert changed == ["DELETE", "PUT"]
+
+
+@pytest.mark.parametrize("whose", ["theirs", "ours with an app"])
+async def test_a_failed_environment_that_is_not_ours_or_not_empty_is_left_alone(
+    azure: AzurePlane, subscription: str, whose: str
+) -> None:
+    tags = {"owner": "them"} if whose == "theirs" else {"managed-by": "vllm-devops-agent"}
+    async with opened(azure, subscription) as site:
+        arm, here = planted_apps(site), site.ground.environment_id.upper()
+        app = {"name": "one", "location": "x", "properties": {"environmentId": here}}
+        apps = () if whose == "theirs" else (app,)
+        planted(arm, environment("Failed", deploymentErrors="No room.", tags=tags), *apps)
         with pytest.raises(NotOurs) as caught:
             await go(site, share=None)
     assert caught.value.cause == "No room."
@@ -132,14 +164,16 @@ async def test_an_environment_that_fails_is_told_and_made_anew_by_the_next_deplo
         with pytest.raises(CloudRefused) as caught:
             await advance(ground(site, None), seconds=0, anew=False)
         assert caught.value.cause == "No room."
+        leading_to(arm, "DELETE", None)
         leading_to(arm, "PUT", environment("Failed", deploymentErrors="Still no room."))
+        assert await go(site, share=None) == ENVIRONMENT
         with pytest.raises(CloudRefused) as caught:
             await advance(ground(site, None), seconds=20)
         assert caught.value.cause == "Still no room."
         leading_to(arm, "PUT", environment())
         await stands(site, share=None)
     changed = [one.split()[0] for one in arm.calls if one[:3] != "GET"]
-    assert changed == ["PUT", "PUT", "PUT"]
+    assert changed == ["PUT", "DELETE", "PUT", "DELETE", "PUT"]
 
 
 @pytest.mark.parametrize(

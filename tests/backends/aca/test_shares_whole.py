@@ -83,7 +83,7 @@ async def test_a_share_that_may_not_be_read_leaves_it_unknown(
     azure: AzurePlane, subscription: str, controls: Controls
 ) -> None:
     """Apps read it by the account's key, so it may be whole all the same."""
-    controls.set(subscription, faults=[fault("*", 403, times=9)])
+    controls.set(subscription, faults=[fault("*", 403, times=99)])
     found = await row(azure, subscription)
     assert found.outcome == "unknown"
     assert "Storage File Data Privileged Reader" in found.fix

@@ -57,6 +57,8 @@ def without(name: str) -> dict[str, int]:
         ({**WHOLE, TWO: 800}, index(), False, "2,000"),
         ({**WHOLE, TWO: 0}, index(0), False, f"Empty: {TWO}."),
         ({"model.gguf": 5}, None, None, ""),
+        ({"m-00001-of-00003.gguf": 5, "m-00003-of-00003.gguf": 5}, None, False, "m-00002-of-00003"),
+        (without(ONE), None, False, f"Not there: {ONE}"),
         ({CONFIG: 1, "tokenizer.model": 1}, None, False, "No weights"),
         (WHOLE, {"weight_map": {}}, False, ""),
         (WHOLE, {"weight_map": ["wrong"]}, False, ""),
