@@ -46,7 +46,7 @@ async def test_a_quota_of_gpus_that_is_0_is_a_doubt(
     assert not [row for row in rows.values() if row["outcome"] == "fail"]
     read = await agent.brief("check_gpu_quotas", target="tpu-v6e-1")
     assert read.text.startswith("**tpu-v6e-1: not known.**"), read
-    assert "GPUs" in read.text
+    assert "GPUS-ALL-REGIONS" in read.text
     if not waits:
         await _ready(agent, "tpu-v6e-1", zones=[HERE])
 
