@@ -51,13 +51,17 @@ SPELLINGS: Final = (
 """Ways to write a path that is not let through, as one would write them to get round a proxy."""
 
 
+def need_nginx() -> None:
+    """Skip the test where there is none; to be called outside of any task group."""
+    if shutil.which("nginx") is None:
+        pytest.skip("There is no nginx here: apt-get install nginx-light.")
+
+
 @asynccontextmanager
 async def guarded(
     engine_port: int, folder: Path, tls: container.Certificate | None = None
 ) -> AsyncIterator[str]:
-    """Start it; give its base URL. Where there is no nginx the test says that it did not run."""
-    if shutil.which("nginx") is None:
-        pytest.skip("There is no nginx here: apt-get install nginx-light.")
+    """Start it; give its base URL."""
     made = container.guard_container("nginx", port=free_port(), engine_port=engine_port, tls=tls)
     env = {**inherited_environment(), "TMPDIR": str(folder), **made.env}
     async with await anyio.open_process([*made.command, *made.args], env=env) as process:

@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 
 from backends import container
 from simulators.common.doors import loopback, start_web
-from tests.guarded import SPELLINGS, guarded, raw
+from tests.guarded import SPELLINGS, guarded, need_nginx, raw
 
 pytestmark = pytest.mark.anyio
 KEY: Final = {"Authorization": "Bearer k"}
@@ -64,6 +64,7 @@ async def way_in(engine: Careless, tmp_path: Path) -> AsyncIterator[str]:
 async def before(
     engine: Careless, folder: Path, tls: container.Certificate | None = None
 ) -> AsyncIterator[str]:
+    need_nginx()
     listener = loopback()
     listener.listen()
     async with anyio.create_task_group() as tasks:

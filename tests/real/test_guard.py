@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 import httpx2
 import pytest
 
-from tests.guarded import SPELLINGS, guarded, raw
+from tests.guarded import SPELLINGS, guarded, need_nginx, raw
 from tests.simulators.pair import FLAGS, REAL, Running, environment, running
 
 pytestmark = [pytest.mark.anyio, pytest.mark.vllm]
@@ -37,6 +37,7 @@ def anyio_backend() -> str:
 @pytest.fixture(scope="module")
 async def pair(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Pair]:
     """Booted once; it is only asked."""
+    need_nginx()
     folder: Path = tmp_path_factory.mktemp("guard")
     with environment():
         async with running(*REAL) as engine:

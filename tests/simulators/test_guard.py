@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 from backends import container
 from simulators.common.doors import TurnedAway, loopback, pass_on, start_web
 from simulators.common.programs import CannotStart, guard_of, read
-from tests.guarded import SPELLINGS, guarded, raw
+from tests.guarded import SPELLINGS, guarded, need_nginx, raw
 
 pytestmark = pytest.mark.anyio
 PATHS = (
@@ -43,6 +43,7 @@ async def simulated(scope: Scope, receive: Receive, send: Send) -> None:
 @pytest.fixture
 async def both(tmp_path: Path) -> AsyncIterator[tuple[str, str]]:
     """The addresses of the real one and of the simulated one, before the same engine."""
+    need_nginx()
     real, other = loopback(), loopback()
     port = real.getsockname()[1]
 
