@@ -49,7 +49,7 @@ class Life(NamedTuple):
             lambda kept: kept is None or bool(kept.placed or kept.failure),
             waiting_for="the end of the search",
             every=0.05,
-            timeout=30,
+            timeout=90,
         )
 
     def left(self, name: str) -> dict[str, list[str]]:
