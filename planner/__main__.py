@@ -6,7 +6,7 @@ import sys
 from core.errors import OpsError
 from core.records import valid
 from core.settings import Settings
-from planner.flags import Flags, engine_flags, engine_words
+from planner.flags import Flags, engine_flags, engine_words, unplanned_flags
 from planner.memory import plan_memory, table
 from planner.model import read_hub_model, read_model
 from planner.places import accelerator, accelerators
@@ -39,6 +39,8 @@ def main(words: list[str] | None = None) -> int:
     except OpsError as exc:
         sys.stderr.write(f"{exc.summary} {exc.cause}".rstrip() + f"\n{exc.fix}\n")
         return 2
+    if passed_over := unplanned_flags(engine_words(flags)):
+        sys.stderr.write(f"The plan does not look at {', '.join(passed_over)}.\n")
     text = plan.model_dump_json(indent=2) if said.json else "\n".join(table(plan))
     sys.stdout.write(f"{text}\n")
     return 0 if plan.fits else 1

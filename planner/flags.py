@@ -212,6 +212,17 @@ def engine_flags(words: Sequence[str]) -> dict[str, object]:
     return {**values, "hf_overrides": json.dumps(overrides)} if overrides else values
 
 
+def unplanned_flags(words: Sequence[str]) -> list[str]:
+    """Return the flags among some words that a plan does not look at, or that are misspelt."""
+    looked_at = {*_SWITCHES, *_VALUED, "--hf-overrides"}
+    names = (given.replace("_", "-") for given, _, _ in _pairs(words))
+    return [
+        name
+        for name in names
+        if name.startswith("--") and name.partition(".")[0] not in looked_at
+    ]
+
+
 def _pairs(words: Sequence[str]) -> Iterator[tuple[str, bool, str]]:
     """Yield each word as a flag, with whether a value is joined to it, else the next word."""
     for word, following in pairwise((*words, "")):

@@ -71,7 +71,7 @@ async def analyze_cloud_logging(
 
     Args:
         filter: Text that lines must hold.
-        operation: Id of one begun before; gives the rest.
+        operation: Id of one begun before; gives its words.
     """
     from operations import analyse
 
@@ -96,7 +96,7 @@ async def analyze_gpu_logs(
 
     Args:
         filter: Text that lines must hold.
-        operation: Id of one begun before; gives the rest.
+        operation: Id of one begun before; gives its words.
     """
     from operations import analyse
 
@@ -118,7 +118,7 @@ async def suggest_sre_remediation(
     Proposes the steps out of an outage, with the evidence for each.
 
     Args:
-        operation: Id of one begun before; gives the rest.
+        operation: Id of one begun before; gives its words.
     """
     from operations import analyse
 

@@ -5,7 +5,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import anyio
 from google.api_core.exceptions import NotFound
@@ -35,7 +35,6 @@ from backends.tpu.site import (
     Offer,
     Outcome,
     Place,
-    PlaneKind,
     Provisioning,
     Request,
     Site,
@@ -329,8 +328,6 @@ _SERIAL_LINES: Final = 2000
 
 class ComputePlane:
     """Compute Engine, of one project; see `ControlPlane`."""
-
-    kind: ClassVar[PlaneKind] = "compute"
 
     def __init__(self, clients: Clients) -> None:
         self._clients = clients

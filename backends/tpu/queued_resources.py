@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from math import prod
-from typing import Any, ClassVar, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import anyio
 import httpx2
@@ -39,7 +39,6 @@ from backends.tpu.site import (
     Offer,
     Outcome,
     Place,
-    PlaneKind,
     Provisioning,
     Request,
     early_refusal,
@@ -365,8 +364,6 @@ def why_ended(chip: Chip | None, now: datetime) -> Ended | None:
 
 class QueuedPlane:
     """The queue of Cloud TPU, of one project; see `ControlPlane`."""
-
-    kind: ClassVar[PlaneKind] = "queued"
 
     def __init__(self, clients: Clients) -> None:
         self._clients = clients

@@ -26,6 +26,14 @@ def test_a_program_reads_a_plan(capsys: pytest.CaptureFixture[str]) -> None:
     assert found["kv_expected"]["num_blocks"] == 33_325
 
 
+def test_flags_that_change_no_plan_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    """So that a misspelt one is not taken for obeyed."""
+    given = ("--max-modle-len=8k", "--max_num_seqs", "8", "--hf-overrides.rope_theta=1", "-tp", "1")
+    main(["e2b qat", *L4, *given, "--enable-lora"])
+    said = capsys.readouterr().err
+    assert "does not look at --max-modle-len, --enable-lora." in said
+
+
 def test_a_person_sees_a_bar_and_the_reason(capsys: pytest.CaptureFixture[str]) -> None:
     """Weights, work, cache and what stays free, and the verdict in the first line."""
     assert main(["12b qat", *L4, "--max-model-len", "32768"]) == 0
