@@ -217,9 +217,7 @@ def unplanned_flags(words: Sequence[str]) -> list[str]:
     looked_at = {*_SWITCHES, *_VALUED, "--hf-overrides"}
     names = (given.replace("_", "-") for given, _, _ in _pairs(words))
     return [
-        name
-        for name in names
-        if name.startswith("--") and name.partition(".")[0] not in looked_at
+        name for name in names if name.startswith("--") and name.partition(".")[0] not in looked_at
     ]
 
 
