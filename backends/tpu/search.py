@@ -368,25 +368,32 @@ class _Step:
             own = held(site, name, {last.place: last.asked})
             if (await remove([own], seconds=0)).gone:
                 self._note(returned=True, asked=None)
-        else:
-            await self._look(last)
+        elif await self._is_to_be_asked_for(last):
+            await self._ask(last.place)
         return self.kept
 
-    async def _look(self, attempt: Attempt) -> None:
-        """See what has become of the request that is under way, or make it."""
+    async def _is_to_be_asked_for(self, attempt: Attempt) -> bool:
+        """See what has become of the request that is under way; whether there is none yet."""
         site, kept, place = self.site, self.kept, attempt.place
         try:
             chip = await site.planes[place.plane].get(place.zone, kept.blueprint.id)
         except (ApiDisabled, PermissionDenied) as exc:
             if attempt.taken or attempt.asked:
                 raise
-            return await self._refused(exc)
+            await self._refused(exc)
+            return False
         if chip is None and attempt.taken:
-            return await self._gone(attempt)
-        if chip is None:
-            over = self.now >= self._deadline(attempt, None)
-            return await (self._timed_out() if over else self._ask(place))
-        if not is_wanted(site, kept.blueprint, chip):
+            await self._gone(attempt)
+        elif chip is None:
+            if self.now < self._deadline(attempt, None):
+                return True
+            await self._timed_out()
+        else:
+            await self._found(attempt, chip)
+        return False
+
+    async def _found(self, attempt: Attempt, chip: Chip) -> None:
+        if not is_wanted(self.site, self.kept.blueprint, chip):
             words = f"{chip.id} is there already and was not made by this search."
             return await self._refused(NotOurs(words, fix="Deploy under another name."))
         if not attempt.taken:
