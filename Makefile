@@ -11,7 +11,7 @@ SETTING := $(if $(filter vllm ollama,$(value ENGINE)),,ENGINE) READ_ONLY REHEARS
            VLLM_TARGET VLLM_BASE_URL VLLM_API_KEY VLLM_EXECUTABLE VLLM_DEVOPS_STATE_DIR \
            GOOGLE_% AZURE_% REGISTRY_% ANALYST_% MCP_% TELEMETRY
 APART   := vllm or browser or sweep or gcloud
-STEER   := DEMO_OPEN ROOM YES JSON CLIENT WRITE URL PROJECT TOOL PYTHON SHELL MAKE%
+STEER   := DEMO_OPEN ROOM YES JSON CLIENT URL TOOL PYTHON SHELL MAKE%
 
 given     := $(foreach v,$(.VARIABLES),$(if $(findstring command line,$(origin $(v))),$(v)))
 arguments := $(filter-out $(SETTING) $(STEER),$(given))
@@ -123,11 +123,9 @@ plan: $(STAMP) ## Say whether a model fits a target (TARGET MODEL MAX_MODEL_LEN 
 advise: $(STAMP) ## Recommend where to run a model (MODEL USERS MAX_MODEL_LEN USD_PER_HOUR …)
 	$(call tool,recommend_deployment)
 
-mcp-config: $(STAMP) ## Print the configuration of MCP clients (CLIENT=codex: of one; WRITE=1: into its file)
+mcp-config: $(STAMP) ## Print the configuration of MCP clients (CLIENT=codex: of one; URL: of a server that runs)
 	@$(PY) server.py mcp-config $(if $(call on,CLIENT),'$(subst ','\'',$(value CLIENT))') \
 	  $(if $(call on,URL),--url '$(subst ','\'',$(value URL))') \
-	  $(if $(call on,PROJECT),--project '$(subst ','\'',$(value PROJECT))') \
-	  $(if $(call on,WRITE),--write) $(if $(call on,YES),--yes) \
 	  $(foreach v,$(filter $(SETTING),$(given)),--set $(v)) $(foreach v,$(arguments),--set "$(v)=$$GIVEN_$(v)")
 doctor: $(STAMP) ## Check Python, packages, logins, reachability, disk and engine, and say what to do
 	@$(PY) server.py doctor $(if $(call on,JSON),--json)

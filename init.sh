@@ -180,7 +180,7 @@ cat <<'END'
 
 Next:
   make demo            deploy, look, ask, measure and destroy, on this machine
-  make mcp-config      what to tell your MCP client; CLIENT=… WRITE=1 tells it
+  make mcp-config      what to tell your MCP client; CLIENT=…: one alone
   make doctor          what is missing on this machine
   make vllm            install a real vLLM for CPUs
   source set_env.sh    the same settings in your shell

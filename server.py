@@ -1,6 +1,6 @@
 """The MCP server: stdio by default, HTTP with `--http`.
 
-`call TOOL key=value …` runs one tool in process, `mcp-config` writes clients' configurations, and
+`call TOOL key=value …` runs one tool in process, `mcp-config` prints clients' configurations, and
 `doctor` says what is missing on this machine.
 """
 

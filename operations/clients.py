@@ -1,24 +1,19 @@
-"""MCP clients: where each keeps its configuration, and how ours gets into it."""
+"""MCP clients: where each keeps its configuration, and what it must say to reach this server."""
 
 import json
-import os
 import re
 import shlex
-import shutil
-import stat
-import tempfile
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cache, partial
+from collections.abc import Iterator, Mapping
+from functools import cache
 from ipaddress import ip_address
-from itertools import count
 from pathlib import Path
-from typing import Any, Final, Literal, NoReturn
+from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
 import platformdirs
 
-from core.errors import Busy, HostError, InvalidArgument
+from core.errors import InvalidArgument
 from core.records import Record
 
 SERVER_KEY: Final = "gpu-devops-agent"
@@ -31,12 +26,6 @@ START_SECONDS: Final = 30
 
 SCRIPT: Final = "server.py"
 _TABLE: Final = Path(__file__).with_name("clients.toml")
-_LEAST_SECONDS: Final = {"call": 60, "start": 20}
-"""A tool takes 45 s at most; the first start after an install compiles every module."""
-_ADDRESSES: Final = frozenset(("url", "httpUrl", "serverUrl"))
-"""The fields by which entries name the address of a server; some clients read several."""
-_OF_STDIO: Final = frozenset(("command", "args", "cwd", "env", "env_vars", "envFile"))
-_OF_HTTP: Final = _ADDRESSES | {"headers", "http_headers", "bearer_token_env_var", "oauth"}
 
 Entry = dict[str, Any]
 
@@ -59,7 +48,6 @@ class Client(Record):
     variable: str | None = None
     folder: str
     file: str
-    project: str | None = None
     address: str | None = None
     call: Timeout | None = None
     start: Timeout | None = None
@@ -67,7 +55,6 @@ class Client(Record):
     http: dict[str, str] = {}
     token: dict[str, Any] = {}
     shell: str | None = None
-    see: str | None = None
     note: str = ""
     source: str
 
@@ -91,31 +78,19 @@ def clients() -> tuple[Client, ...]:
     return tuple(Client.model_validate({"name": name, **row}) for name, row in rows.items())
 
 
-def called(name: str) -> Client:
-    """Give the client whose name begins so; case, spaces and dashes do not count.
-
-    Raises:
-        InvalidArgument: None is called so, or several are.
-    """
-    found = alike(name)
-    if len(found) > 1:
-        several = ", ".join(one.name for one in found)
-        raise InvalidArgument(f"'{name}' may mean {several}.", fix="Give more of its name.")
-    return found[0]
-
-
 def alike(name: str) -> list[Client]:
     """Return the client of this name, or all whose name or title begins so.
+
+    Case, spaces and dashes do not count.
 
     Raises:
         InvalidArgument: There is none.
     """
     said = _plain(name)
-    found = [one for one in clients() if said and said in {_plain(one.name), _plain(one.title)}]
+    names = {one.name: (_plain(one.name), _plain(one.title)) for one in clients()}
+    found = [one for one in clients() if said in names[one.name]]
     found = found or [
-        one
-        for one in clients()
-        if said and (_plain(one.title).startswith(said) or _plain(one.name).startswith(said))
+        one for one in clients() if said and any(each.startswith(said) for each in names[one.name])
     ]
     if not found:
         known = ", ".join(f"{one.title} ({one.name})" for one in clients())
@@ -125,49 +100,6 @@ def alike(name: str) -> list[Client]:
 
 def _plain(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower())
-
-
-class ClientConfig(Record):
-    """One thing to put into one place for one client."""
-
-    client: Client
-    where: str
-    """The file that it goes into, or that it is typed into a shell."""
-    text: str
-
-
-def client_configs(
-    root: Path, environment: Mapping[str, str], settings: Mapping[str, str] | None = None
-) -> tuple[ClientConfig, ...]:
-    """Return what each client must be told to start the server at `root` with these settings."""
-    return tuple(
-        words
-        for client in clients()
-        for words in _words(client, client.place(environment), by_command(client, root, settings))
-    )
-
-
-def render(configs: Sequence[ClientConfig], client: str | None) -> str:
-    """Write them one below the other; `client` picks those whose name begins so.
-
-    Raises:
-        InvalidArgument: No client is called so.
-    """
-    meant = alike(client) if client else clients()
-    wanted = [one for one in configs if one.client in meant]
-    return "\n".join(f"# {one.client.title}: {one.where}\n{one.text}\n" for one in wanted)
-
-
-def _words(client: Client, file: Path, entry: Entry) -> Iterator[ClientConfig]:
-    home = Path.home()
-    where = str("~" / file.relative_to(home)) if file.is_relative_to(home) else str(file)
-    yield ClientConfig(client=client, where=where, text=rendered(client, entry))
-    if client.shell:
-        command = shlex.join((entry["command"], *entry["args"]))
-        pairs = [f"{name}={value}" for name, value in entry.get("env", {}).items()]
-        env = "".join(f" --env {shlex.quote(pair)}" for pair in pairs)
-        text = client.shell.format(key=SERVER_KEY, command=command, env=env)
-        yield ClientConfig(client=client, where="a shell", text=text)
 
 
 def by_command(client: Client, root: Path, settings: Mapping[str, str] | None = None) -> Entry:
@@ -224,324 +156,39 @@ def _require_address(url: str) -> None:
         )
 
 
-def merged(old: Mapping[str, Any], ours: Entry) -> Entry:
-    """Set what is ours and keep the rest; of two time-outs the longer one stays.
-
-    What belongs to the other way of reaching a server goes: no client takes both. What was meant
-    for another address goes too: its headers may hold a secret; and so does another script's `cwd`.
-    An address in another field is such a one: some clients would call it still.
-    """
-    there = {"args"} if "command" in ours else _ADDRESSES & (ours.keys() | old.keys())
-    gone = _OF_HTTP if "command" in ours else _OF_STDIO
-    if any(name not in ours or old.get(name) != ours[name] for name in there):
-        gone |= _OF_HTTP | {"cwd"}
-    kept = {name: value for name, value in old.items() if name not in gone}
-    if (kept.get("type") in {None, "stdio"}) != ("command" in ours):
-        kept.pop("type", None)  # of the other way
-    for name, new in ours.items():
-        before = kept.get(name)
-        if name == "env":
-            kept[name] = {**(before or {}), **new}
-        elif isinstance(new, dict) and isinstance(before, Mapping):
-            kept[name] = {**new, **before}
-        elif isinstance(new, int) and isinstance(before, int | float) and before is not True:
-            kept[name] = max(before, new)
-        else:
-            kept[name] = new
-    return kept
-
-
-def entry_in(client: Client, text: str) -> Mapping[str, Any] | None:
-    """Return our entry as it stands in a client's configuration.
-
-    Raises:
-        ValueError: The text is not what the client writes; the message quotes nothing of it.
-    """
-    found = _servers(client, _read(client, text)).get(SERVER_KEY)
-    if found is not None and not isinstance(found, dict):
-        raise ValueError(f"'{SERVER_KEY}' is no table of settings")
-    return found
+def printed(client: Client, entry: Entry, environment: Mapping[str, str]) -> str:
+    """Write what to put into the client's file; also as a command of the client, if it has one."""
+    file, home = client.place(environment), Path.home()
+    where = str("~" / file.relative_to(home)) if file.is_relative_to(home) else str(file)
+    lines = [f"# {client.title}: {where}", *([f"# {client.note}"] if client.note else [])]
+    lines.append(rendered(client, entry))
+    if client.shell and "command" in entry:
+        lines += [f"\n# {client.title}: a shell", typed(client, entry)]
+    return "\n".join((*lines, ""))
 
 
 def rendered(client: Client, entry: Entry) -> str:
     """Write a configuration that holds nothing but our entry."""
-    if client.form == "toml":
-        return _toml("", client.under, entry).strip()
-    return _json("", {client.under: {SERVER_KEY: entry}}).strip()
+    if client.form == "json":
+        return json.dumps({client.under: {SERVER_KEY: entry}}, indent=2, ensure_ascii=False)
+    return "\n".join(_toml(f"{client.under}.{SERVER_KEY}", entry))
 
 
-def _changed(client: Client, text: str, ours: Entry) -> str:
-    """Return the text with our entry; it is read again: what else it says must mean what it did.
-
-    Raises:
-        ValueError: The text cannot be read, or cannot be changed so.
-    """
-    before, old = _read(client, text), entry_in(client, text)
-    entry = merged(old or {}, ours)
-    if old == entry:
-        return text
-    wanted = {**before, client.under: {**_servers(client, before), SERVER_KEY: entry}}
-    new = _toml(text, client.under, entry) if client.form == "toml" else _json(text, wanted)
-    if _read(client, new) != wanted:
-        raise ValueError("it is written in a way that cannot be added to safely")
-    return new
+def typed(client: Client, entry: Entry) -> str:
+    """Write the client's own command that adds a server which it starts."""
+    command = shlex.join((entry["command"], *entry["args"]))
+    pairs = [f"{name}={value}" for name, value in entry.get("env", {}).items()]
+    env = "".join(f" --env {shlex.quote(pair)}" for pair in pairs)
+    return (client.shell or "").format(key=SERVER_KEY, command=command, env=env)
 
 
-def _json(text: str, wanted: Mapping[str, Any]) -> str:
-    """Write it with the indentation that the text has."""
-    indent = re.search(r"\n([ \t]+)\S", text)
-    ends = "" if text.strip() and not text.endswith("\n") else "\n"
-    return json.dumps(wanted, indent=indent[1] if indent else 2, ensure_ascii=False) + ends
-
-
-def _toml(text: str, under: str, entry: Entry) -> str:
-    """Put our table into it, and leave its comments and all other tables as they are."""
-    import tomlkit
-    from tomlkit.exceptions import TOMLKitError
-
-    try:
-        document: Any = tomlkit.parse(text if not text or text.endswith("\n") else f"{text}\n")
-        servers = document.setdefault(under, tomlkit.table(is_super_table=True))
-        if SERVER_KEY not in servers:
-            servers[SERVER_KEY] = tomlkit.table()
-            new = True
-        else:
-            new = False
-        table = document[under][SERVER_KEY]
-        for name in [one for one in table if one not in entry]:
-            del table[name]
-        for name, value in entry.items():
-            if table.get(name) != value:
-                table[name] = value
-        if new:
-            table.add(tomlkit.nl())  # apart from the table that follows, if one does
-        return tomlkit.dumps(document)
-    except (TOMLKitError, TypeError, AttributeError) as exc:
-        raise ValueError("its tables are written in a way that cannot be added to") from exc
-
-
-def _read(client: Client, text: str) -> Mapping[str, Any]:
-    text = text.removeprefix("\ufeff")  # editors of Windows begin a file with it
-    try:
-        if client.form == "toml":
-            return tomllib.loads(text)
-        found = json.loads(
-            text.strip() or "{}", object_pairs_hook=_once, parse_constant=_no_constant
-        )
-    except RecursionError as exc:
-        raise ValueError("it is nested too deeply") from exc
-    except json.JSONDecodeError as exc:
-        said = f"line {exc.lineno} is not plain JSON (comments cannot be kept)"
-        raise ValueError(said) from exc
-    if isinstance(found, dict):
-        return found
-    raise ValueError("it is no table of settings")
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Refuse what is there twice: which of the two a client believes nobody knows."""
-    if len(dict(pairs)) < len(pairs):
-        raise ValueError("something is there twice")
-    return dict(pairs)
-
-
-def _no_constant(_word: str) -> NoReturn:
-    raise ValueError("it is not as JSON wants it")
-
-
-def _servers(client: Client, tables: Mapping[str, Any]) -> Mapping[str, Any]:
-    found = tables.get(client.under, {})
-    if isinstance(found, dict):
-        return found
-    raise ValueError(f"'{client.under}' is no table of servers")
-
-
-class Seen(Record):
-    """One client's configuration; nothing of what stands in it is quoted."""
-
-    client: Client
-    state: Literal["absent", "without", "well", "off", "wrong", "unreadable"]
-    """`absent`: no such file; `without`: a file that does not name this server; `off`: its owner
-    has switched it off, and writing leaves it so."""
-    detail: str
-
-
-def look(root: Path, environment: Mapping[str, str]) -> tuple[Seen, ...]:
-    """Look at every client's own file; `root` is this checkout."""
-    return tuple(look_at(client, client.place(environment), root) for client in clients())
-
-
-def look_at(client: Client, file: Path, root: Path) -> Seen:
-    """Look at one file of a client."""
-    seen = partial(Seen, client=client)
-    try:
-        text = _text_of(file)
-        entry = entry_in(client, text or "")
-    except (OSError, ValueError) as exc:
-        return seen(state="unreadable", detail=f"{file} cannot be read: {_why(exc)}.")
-    if text is None:
-        return seen(state="absent", detail=f"{file} is not there.")
-    if entry is None:
-        return seen(state="without", detail=f"{file} does not name {SERVER_KEY}.")
-    if wrong := [*_of_start(entry, root), *_of_times(client, entry)]:
-        return seen(state="wrong", detail=f"{file}: {'; '.join(wrong)}.")
-    if entry.get("disabled") is True or entry.get("enabled") is False:
-        return seen(state="off", detail=f"{file} names {SERVER_KEY}, and has it switched off.")
-    does = "starts this checkout" if "command" in entry else "calls an address"
-    return seen(state="well", detail=f"{file} {does}.")
-
-
-def _of_start(entry: Mapping[str, Any], root: Path) -> Iterator[str]:
-    if _ADDRESSES & entry.keys() and "command" not in entry:
-        return
-    command, arguments = entry.get("command"), entry.get("args", [])
-    if not isinstance(command, str) or not isinstance(arguments, list):
-        yield "it says neither a command nor an address"
-        return
-    words = (one for one in arguments if isinstance(one, str))
-    script = next((Path(one) for one in words if Path(one).name == SCRIPT), None)
-    if script is None or not script.is_absolute():
-        yield f"it starts no {SCRIPT} by its full path"
-    elif script.resolve() != (root / SCRIPT).resolve():
-        yield "it starts another checkout"
-    elif not shutil.which(command):
-        yield "its program is not there; run `make install`"
-
-
-def _of_times(client: Client, entry: Mapping[str, Any]) -> Iterator[str]:
-    for one, what in ((client.call, "call"), (client.start, "start")):
-        if one is None:
-            continue
-        value, least = entry.get(one.field), _LEAST_SECONDS[what]
-        # Of those who have such a field, Codex alone is impatient by itself.
-        enough = isinstance(value, int | float) and value >= least * one.per_second
-        if not enough and (value is not None or client.form == "toml"):
-            yield f"{one.field} gives a {what} less than {least} s"
-
-
-class Change(Record):
-    """What one client's file says now and would say."""
-
-    client: Client
-    file: Path
-    """The file itself, not a link to it."""
-    old: str | None
-    """None where there is no file."""
-    new: str
-    entry: Entry
-    """Ours, as it is written where none was."""
-
-    @property
-    def needed(self) -> bool:
-        """Whether there is anything to change."""
-        return self.old != self.new
-
-    def difference(self) -> str:
-        """Show what is set, which is ours, and by name alone what goes: that may hold a secret."""
-        old, new = (entry_in(self.client, text or "") or {} for text in (self.old, self.new))
-        sets = {name: value for name, value in self.entry.items() if old.get(name) != new[name]}
-        gone = [f"-{name}" for name, value in old.items() if new.get(name) != value]
-        lines = [f"+{line}" for line in rendered(self.client, sets).splitlines()] if sets else []
-        return "\n".join((str(self.file), *gone, *lines))
-
-
-def change(client: Client, file: Path, entry: Entry) -> Change:
-    """Say what writing would change; nothing is written.
-
-    Raises:
-        HostError: The file cannot be read, understood or written; it says what to paste into it.
-    """
-    file = Path(os.path.realpath(file))
-    try:
-        old = _text_of(file)
-        new = _changed(client, old or "", entry)
-        if old is not None and old != new:
-            _require_writable(file)
-    except (OSError, ValueError) as exc:
-        raise _by_hand(client, file, entry, exc) from exc
-    return Change(client=client, file=file, old=old, new=new, entry=entry)
-
-
-def write(wanted: Change) -> Path | None:
-    """Write it as a whole or not at all; return the copy of what was there before.
-
-    Raises:
-        Busy: Somebody else has changed the file since it was looked at.
-        HostError: It cannot be written, or does not say afterwards what it should.
-    """
-    client, file = wanted.client, wanted.file
-    again = f"Close {client.title}, then run the same command again."
-    try:
-        if _text_of(file) != wanted.old:
-            said = f"{file} was changed by somebody else meanwhile; nothing was written."
-            raise Busy(said, fix=again)
-        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)  # such files hold secrets
-        copy = None
-        if wanted.old is not None:
-            names = (f"{file.name}.bak{number or ''}" for number in count())
-            copy = next(path for name in names if not os.path.lexists(path := file.with_name(name)))
-            _replace(copy, wanted.old, like=file)
-        _replace(file, wanted.new, like=file)
-        seen = entry_in(client, _text_of(file) or "")
-    except (OSError, ValueError) as exc:
-        raise _by_hand(client, file, wanted.entry, exc) from exc
-    if seen != entry_in(client, wanted.new):
-        raise Busy(f"{file} was written, and says something else again.", fix=again)
-    return copy
-
-
-def _text_of(file: Path) -> str | None:
-    """Read a file; None where there is none.
-
-    Raises:
-        OSError: It cannot be read, or is a folder, a pipe or a link in a circle.
-        UnicodeError: It is not UTF-8.
-    """
-    file = Path(os.path.realpath(file))
-    try:
-        mode = file.lstat().st_mode
-    except FileNotFoundError:
-        return None
-    if not stat.S_ISREG(mode):
-        raise OSError("it is no file")
-    return file.read_bytes().decode("utf-8")
-
-
-def _require_writable(file: Path) -> None:
-    """Leave alone what its owner or another program protects, though it could be replaced."""
-    if not file.stat().st_mode & stat.S_IWUSR or not os.access(file, os.W_OK):
-        raise OSError("it is read-only")
-
-
-def _replace(file: Path, text: str, *, like: Path) -> None:
-    """Put a whole file in its place, with the owner and mode of another; else nobody else's."""
-    there = like.stat() if like.exists() else None
-    number, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
-    try:
-        with os.fdopen(number, "wb") as made:
-            made.write(text.encode("utf-8"))
-            made.flush()
-            if there:
-                if there.st_uid != os.geteuid():  # by sudo: its owner must be able to read it
-                    os.fchown(number, there.st_uid, there.st_gid)
-                os.fchmod(number, stat.S_IMODE(there.st_mode))
-            os.fsync(number)
-        Path(name).replace(file)
-    finally:
-        Path(name).unlink(missing_ok=True)
-
-
-def _why(exc: Exception) -> str:
-    """Say why a file cannot be used; nothing of it is quoted."""
-    if isinstance(exc, UnicodeError):
-        return "it is not UTF-8"
-    if isinstance(exc, OSError):
-        return (exc.strerror or str(exc)).lower()
-    return str(exc)
-
-
-def _by_hand(client: Client, file: Path, entry: Entry, exc: Exception) -> HostError:
-    return HostError(
-        f"{file} stays as it is: {_why(exc)}.",
-        fix=f"Put '{SERVER_KEY}' into it by hand:\n{rendered(client, entry)}",
-    )
+def _toml(table: str, entry: Entry) -> Iterator[str]:
+    """Yield the lines of a table; strings, numbers and lists of JSON are those of TOML."""
+    yield f"[{table}]"
+    for name, value in entry.items():
+        if not isinstance(value, dict):
+            yield f"{name} = {json.dumps(value, ensure_ascii=False)}"
+    for name, value in entry.items():
+        if isinstance(value, dict):
+            yield ""
+            yield from _toml(f"{table}.{name}", value)

@@ -1,5 +1,6 @@
 """What `server.py doctor` looks at; nothing is changed, and nothing that sleeps is woken."""
 
+import json
 import os
 import platform
 import shutil
@@ -30,7 +31,7 @@ from core.journal import Journal
 from core.records import Record, Target
 from core.redaction import redact
 from core.settings import Settings
-from operations import clients
+from operations.clients import SCRIPT, SERVER_KEY, clients
 from operations.runtime import Stage
 
 _LONGEST: Final = 300
@@ -309,24 +310,28 @@ def engine(settings: Settings) -> Iterator[Finding]:
 
 
 def configured() -> Iterator[Finding]:
-    """Say of each client whose configuration is there whether it starts this checkout."""
-    seen = [one for one in clients.look(ROOT, inherited_environment()) if one.state != "absent"]
-    for one in seen:
-        name, write = one.client.name, f"Run `make mcp-config CLIENT={one.client.name} WRITE=1`."
-        told: Mapping[str, tuple[Verdict, str]] = {
-            "well": ("ok", ""),
-            "off": ("missing", f"Switch it on there, or in {one.client.title}, if you want it."),
-            "without": ("missing", write),
-            "wrong": ("warning", write),
-            "unreadable": ("warning", f"Mend it, or see `make mcp-config CLIENT={name}`."),
-        }
-        verdict, fix = told[one.state]
-        yield _row("clients", one.client.title, verdict, one.detail, fix)
+    """Say of each client whose file is there whether it names this checkout; nothing is quoted."""
+    environment, script = inherited_environment(), json.dumps(str(ROOT / SCRIPT))
+    seen = False
+    for client in clients():
+        row = partial(_row, "clients", client.title)
+        file, fix = client.place(environment), f"Run `make mcp-config CLIENT={client.name}`."
+        try:
+            if not file.is_file():
+                continue
+            text, seen = file.read_bytes().decode(), True
+        except (OSError, UnicodeError) as exc:
+            yield row("warning", f"{file} cannot be read: {type(exc).__name__}.", fix)
+            continue
+        if SERVER_KEY not in text:
+            yield row("missing", f"{file} does not name {SERVER_KEY}.", fix)
+        elif script in text:
+            yield row("ok", f"{file} names this checkout.")
+        else:
+            yield row("ok", f"{file} names {SERVER_KEY}: an address, or another checkout.")
     if not seen:
-        first, *others = (client.name for client in clients.clients())
-        fix = f"Run `make mcp-config CLIENT={first} WRITE=1`; or one of: {', '.join(others)}."
         said = "None that is known is configured here."
-        yield _row("clients", "MCP clients", "missing", said, fix)
+        yield _row("clients", "MCP clients", "missing", said, "Run `make mcp-config`.")
 
 
 def _reach_looks(settings: Settings) -> Iterator[Look]:

@@ -174,7 +174,7 @@ async def test_a_client_can_be_chosen(checkout: Checkout) -> None:
 
 async def test_settings_given_to_make_reach_the_client(checkout: Checkout) -> None:
     """By name where the environment has them, so that no secret is an argument."""
-    given = ("TOOLSETS=all", "HF_TOKEN=hf_x", "CONFIRM=token", "WRITE=1")
+    given = ("TOOLSETS=all", "HF_TOKEN=hf_x", "CONFIRM=token")
     told = await checkout.called("mcp-config", *given, READ_ONLY="1")
     words = told["argv"]
     sets = [words[index + 1] for index, word in enumerate(words) if word == "--set"]

@@ -15,24 +15,9 @@ from fastmcp.client.elicitation import ElicitResult
 from pydantic import SecretStr, ValidationError
 
 from core.environment import inherited_environment
-from core.errors import Cancelled, ConfirmationRequired, InvalidArgument, NotFound, did_you_mean
+from core.errors import InvalidArgument, did_you_mean
 from core.settings import Settings
-from operations.clients import (
-    Change,
-    Entry,
-    by_address,
-    by_command,
-    called,
-    change,
-    client_configs,
-    clients,
-    is_local,
-    look_at,
-    render,
-    rendered,
-    write,
-)
-from operations.clients import Client as ClientsClient
+from operations.clients import alike, by_address, by_command, clients, is_local, printed
 from operations.doctor import examined
 from tools.gate import SUCH_AS, command
 from tools.surface import TOOLS
@@ -188,50 +173,16 @@ def _handler(options: argparse.Namespace) -> Callable[..., Any] | None:
 
 
 def configure(root: Path, arguments: Sequence[str]) -> int:
-    """Print or write the configurations of the checkout at `root`; give the exit status.
+    """Print what clients must be told to reach the server of the checkout at `root`.
 
     Raises:
-        InvalidArgument: No client is called so, or the address cannot be.
-        NotFound: There is no such project.
-        ConfirmationRequired, Cancelled: Nobody has agreed to the change that was shown.
-        HostError, Busy: The client's file was left as it is, or is changed by others.
+        InvalidArgument: No client is called so, or the address or a setting cannot be.
     """
-    options = _parser_configuring().parse_args(arguments)
-    settings = _settings(options)
-    if options.write:
-        return _write(root, options, settings)
-    if options.url or options.project is not None:
-        able = [
-            one
-            for one in clients()
-            if (one.address or not options.url) and (one.project or options.project is None)
-        ]
-        for client in [called(options.client)] if options.client else able:
-            entry = _entry(client, root, options, settings)
-            print(f"# {client.title}: {_place(client, options)}\n{rendered(client, entry)}\n")
-        return 0
-    print(render(client_configs(root, inherited_environment(), settings), options.client))
-    return 0
-
-
-def _parser_configuring() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="server.py mcp-config", description="Tell an MCP client of this server."
+        prog="server.py mcp-config", description="Print the configuration of MCP clients."
     )
     names = ", ".join(one.name for one in clients())
     parser.add_argument("client", nargs="?", help=f"the beginning of one of: {names}")
-    parser.add_argument(
-        "--write", action="store_true", help="put it into the client's own file; asks first"
-    )
-    parser.add_argument("--yes", action="store_true", help="agree to the change beforehand")
-    parser.add_argument(
-        "--project",
-        metavar="FOLDER",
-        nargs="?",
-        const=Path(),
-        type=Path,
-        help="the file of one project instead (default: this folder)",
-    )
     parser.add_argument(
         "--set",
         metavar="NAME[=VALUE]",
@@ -244,39 +195,22 @@ def _parser_configuring() -> argparse.ArgumentParser:
         help="call the server at this address, such as http://127.0.0.1:8765/mcp, rather than"
         " start one",
     )
-    return parser
-
-
-def _write(root: Path, options: argparse.Namespace, settings: Mapping[str, str]) -> int:
-    if not options.client:
-        known = ", ".join(one.name for one in clients())
-        raise InvalidArgument("Whose file is meant?", fix=f"Name one client: {known}.")
-    client = called(options.client)
-    wanted = change(client, _place(client, options), _entry(client, root, options, settings))
-    if not wanted.needed:
-        print(f"{look_at(client, wanted.file, root).detail} There is nothing to change.")
-        return 0
-    stays = "All else in it stays. " if wanted.old is not None else ""
-    print(f"{wanted.difference()}\n{stays}{client.note}".rstrip(), flush=True)
-    _agreed(wanted, yes=options.yes)
-    copy = write(wanted)
-    kept = f" What was there is kept as {copy.name}." if copy else ""
-    print(f"Written, and read again: {look_at(client, wanted.file, root).detail}{kept}")
-    see = f" Then `{client.see}` shows it." if client.see else ""
-    print(f"Start {client.title} anew.{see}")
+    options = parser.parse_args(arguments)
+    settings = _settings(options)
+    meant = alike(options.client) if options.client else clients()
+    for client in meant:
+        if not options.url:
+            entry = by_command(client, root, settings)
+        elif options.client or client.address:
+            token = not is_local(options.url) or Settings().mcp_bearer_token is not None
+            entry = by_address(client, options.url, token=token)
+            if token and not client.token:
+                said = f"{client.title} is not known to take a token from a variable; none is"
+                print(f"{said} written.", file=sys.stderr)
+        else:
+            continue
+        print(printed(client, entry, inherited_environment()))
     return 0
-
-
-def _place(client: ClientsClient, options: argparse.Namespace) -> Path:
-    if options.project is not None:
-        if not options.project.is_dir():
-            raise NotFound(f"There is no folder {options.project}.", fix="Name a project's folder.")
-        if client.project is None:
-            raise InvalidArgument(
-                f"{client.title} has no file for one project.", fix="Leave PROJECT out."
-            )
-        return Path(options.project.absolute(), client.project)
-    return client.place(inherited_environment())
 
 
 def _settings(options: argparse.Namespace) -> dict[str, str]:
@@ -298,7 +232,7 @@ def _settings(options: argparse.Namespace) -> dict[str, str]:
             )
         value = value if valued else inherited_environment().get(name, "")
         if SecretStr in get_args(field.annotation) or _has_secret(name, value):
-            print(f"{name} is a secret and is not written: put it into .env.", file=sys.stderr)
+            print(f"{name} is a secret and is not printed: put it into .env.", file=sys.stderr)
         elif value:
             given[name] = value
     if given and options.url:
@@ -317,35 +251,6 @@ def _has_secret(name: str, value: str) -> bool:
         fix = "; ".join(str(one["msg"]) for one in exc.errors())
         raise InvalidArgument(f"{name} cannot be '{value}'.", fix=f"{fix}.") from exc
     return any(secret in value for secret in settings.secrets)
-
-
-def _entry(
-    client: ClientsClient, root: Path, options: argparse.Namespace, settings: Mapping[str, str]
-) -> Entry:
-    if not options.url:
-        return by_command(client, root, settings)
-    token = not is_local(options.url) or Settings().mcp_bearer_token is not None
-    if token and not client.token:
-        said = f"{client.title} is not known to take a token from a variable; none is written."
-        print(said, file=sys.stderr)
-    return by_address(client, options.url, token=token)
-
-
-def _agreed(wanted: Change, *, yes: bool) -> None:
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise ConfirmationRequired(
-            "Nothing was written: nobody can be asked here.",
-            fix="Give --yes (make: YES=1) if this change is right.",
-        )
-    print(f"Write this to {wanted.file}? [y/N] ", end="", file=sys.stderr, flush=True)
-    try:
-        answer = sys.stdin.readline().strip().lower()
-    except KeyboardInterrupt:
-        answer = ""
-    if answer not in {"y", "yes"}:
-        raise Cancelled("Nothing was written.", fix="Run it again whenever you like.")
 
 
 _WIDTHS: Final = (8, 28)

@@ -42,10 +42,9 @@ async def claude_code(desk: Desk, found: Installed) -> Seen:
 
 
 async def gemini_cli(desk: Desk, found: Installed) -> Seen:
-    """Let `mcp-config` add to settings that have a comment and a setting that it needs."""
+    """Put what `mcp-config` prints beside settings that it needs."""
     gemini = found.script("@google/gemini-cli/bundle/gemini.js")
-    desk.prepare("gemini", _GEMINI_SETTINGS)
-    await desk.configure("gemini")
+    await desk.configure("gemini", before=_GEMINI_SETTINGS)
     model = Model(_WISHES)
     with serving(model) as url:
         environment = {
@@ -62,12 +61,11 @@ async def gemini_cli(desk: Desk, found: Installed) -> Seen:
 
 
 async def codex(desk: Desk, found: Installed) -> Seen:
-    """Let `mcp-config` add to an entry of ours that its owner has begun."""
+    """Put what `mcp-config` prints beside a model, and add to the entry."""
     program = found.script("@openai/codex/bin/codex.js")
     model = Model(_WISHES)
     with serving(model) as url:
-        desk.prepare("codex", _CODEX_CONFIG.format(url=url, key=SERVER_KEY))
-        await desk.configure("codex")
+        await desk.configure("codex", before=_CODEX_CONFIG.format(url=url), after=_CODEX_ENTRY)
         shown = await desk.run(*program, "mcp", "get", SERVER_KEY, "--json")
         started = json.loads(shown.output)["transport"]
         _must_say(desk.started, " ".join((started["command"], *started["args"])))
@@ -82,7 +80,6 @@ def _must_say(wanted: str, said: str) -> None:
 
 _GEMINI_SETTINGS: Final = """\
 {
-  // Kept by `mcp-config`: without it the key is not used.
   "security": { "auth": { "selectedType": "gemini-api-key" } },
   "privacy": { "usageStatisticsEnabled": false },
   "general": { "enableAutoUpdate": false }
@@ -91,7 +88,7 @@ _GEMINI_SETTINGS: Final = """\
 
 _CODEX_CONFIG: Final = """\
 model = "none"
-model_provider = "scripted"  # kept by `mcp-config`, as everything here
+model_provider = "scripted"
 
 [model_providers.scripted]
 name = "scripted"
@@ -99,7 +96,8 @@ base_url = "{url}/v1"
 wire_api = "responses"
 env_key = "NO_KEY"
 
-[mcp_servers.{key}]
+"""
+_CODEX_ENTRY: Final = """
 required = true  # or the first question goes out without its tools
 default_tools_approval_mode = "approve"  # or nobody is asked: the call is never made
 """

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import anyio
 
 from core.environment import ROOT, inherited_environment
-from operations.clients import SERVER_KEY, called
+from operations.clients import SERVER_KEY, alike
 from tests.clients.wire import Wire, read_wire
 from tests.tools.world import plant
 
@@ -95,16 +95,20 @@ class Desk:
                 await anyio.sleep(0.05)
         return read_wire(self._wire)
 
-    def prepare(self, client: str, text: str) -> None:
-        """Write what a client's own configuration says before ours gets into it."""
-        file = self.home / called(client).place({}).relative_to(Path.home())
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text, encoding="utf-8")
+    async def configure(self, client: str, *, before: str = "", after: str = "") -> None:
+        """Put what `server.py mcp-config` prints into a client's own file, as its owner would.
 
-    async def configure(self, client: str) -> None:
-        """Let `server.py mcp-config` write itself into a client's own file."""
+        `before` and `after` are what else stands there; of JSON `before` is a table.
+        """
+        row = alike(client)[0]
+        file = self.home / row.place({}).relative_to(Path.home())
+        file.parent.mkdir(parents=True, exist_ok=True)
         server = (sys.executable, str(self.checkout / "server.py"))
-        await self.run(*server, "mcp-config", client, "--write", "--yes")
+        said = (await self.run(*server, "mcp-config", client)).output
+        text = said.partition("\n\n#")[0]
+        if row.form == "json":
+            text = json.dumps({**json.loads(before or "{}"), **json.loads(text[text.index("{") :])})
+        file.write_text(f"{before if row.form == 'toml' else ''}{text}{after}", encoding="utf-8")
 
     async def run(
         self, *argv: str, good: Sequence[int] = (0,), env: Mapping[str, str] | None = None

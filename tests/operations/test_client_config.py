@@ -12,63 +12,62 @@ from core.environment import ROOT
 from core.errors import InvalidArgument
 from operations.clients import (
     SERVER_KEY,
+    Client,
+    alike,
     by_address,
-    called,
-    client_configs,
+    by_command,
     clients,
-    merged,
-    render,
+    rendered,
+    typed,
 )
 from server import main
 
-_ODD = Path('/home/ada/it\'s my "code" $HOME/é/vllm-devops-agent')
-_JSON = [one.name for one in clients() if one.form == "json"]
+_ODD: Final = Path('/home/ada/it\'s my "code" $HOME/é/vllm-devops-agent')
+_EACH: Final = pytest.mark.parametrize("client", clients(), ids=lambda one: one.name)
+_SHELLS: Final = [one for one in clients() if one.shell]
 
 
-def _texts(root: Path, client: str, *, typed: bool = False) -> str:
-    (text,) = (
-        one.text
-        for one in client_configs(root, {})
-        if one.client.name == client and (one.where == "a shell") == typed
-    )
-    return text
+def _called(name: str) -> Client:
+    (client,) = alike(name)
+    return client
 
 
-@pytest.fixture(params=(Path("/opt/agent"), _ODD), ids=("plain", "odd"))
-def root(request: pytest.FixtureRequest) -> Path:
-    found: Path = request.param
-    return found
+def _read(client: Client, text: str) -> dict[str, Any]:
+    told = json.loads(text) if client.form == "json" else tomllib.loads(text)
+    ((key, entry),) = told[client.under].items()
+    assert key == SERVER_KEY
+    return dict(entry)
 
 
 def _started(root: Path) -> list[str]:
     return [str(root / ".venv/bin/python"), str(root / "server.py")]
 
 
-@pytest.mark.parametrize("client", _JSON)
-def test_json_starts_the_server_of_this_checkout(root: Path, client: str) -> None:
-    """Each JSON text parses, under the one key, with the paths as they are."""
-    told = json.loads(_texts(root, client))
-    (entry,) = told[called(client).under].items()
-    name, server = entry
-    assert name == SERVER_KEY
-    assert [server["command"], *server["args"]] == _started(root)
+@pytest.mark.parametrize("root", [Path("/opt/agent"), _ODD], ids=("plain", "odd"))
+@_EACH
+def test_what_is_printed_starts_the_server_of_this_checkout(root: Path, client: Client) -> None:
+    """Each text parses, under the one key, with paths and settings as they are."""
+    settings = {"MODEL_NAME": '/my "models"/é'}
+    entry = _read(client, rendered(client, by_command(client, root, settings)))
+    assert [entry["command"], *entry["args"]] == _started(root)
+    assert entry["env"] == settings
 
 
-def test_toml_starts_the_server_of_this_checkout(root: Path) -> None:
-    """Codex's text parses, and gives more than its 10 s to start and 60 s to answer."""
-    told = tomllib.loads(_texts(root, "codex"))
-    server: dict[str, Any] = told["mcp_servers"][SERVER_KEY]
-    assert [server["command"], *server["args"]] == _started(root)
-    assert server["startup_timeout_sec"] > 10
-    assert server["tool_timeout_sec"] > 60
+def test_codex_gets_more_than_its_own_times() -> None:
+    """It gives 10 s to start and 60 s to answer."""
+    entry = by_command(_called("codex"), ROOT)
+    assert entry["startup_timeout_sec"] > 10
+    assert entry["tool_timeout_sec"] > 60
 
 
-@pytest.mark.parametrize("client", ["gemini", "claude", "codex"])
-def test_a_shell_reads_the_paths_as_they_are(root: Path, client: str) -> None:
+@pytest.mark.parametrize("root", [Path("/opt/agent"), _ODD], ids=("plain", "odd"))
+@pytest.mark.parametrize("client", _SHELLS, ids=lambda one: one.name)
+def test_a_shell_reads_paths_and_settings_as_they_are(root: Path, client: Client) -> None:
     """A path with spaces and quotes is two words of the command, not more."""
-    words = shlex.split(_texts(root, client, typed=True))
-    assert words[:3] == [client, "mcp", "add"]
+    words = shlex.split(typed(client, by_command(client, root, {"MODEL_NAME": "/my models"})))
+    assert words[:3] == [client.name, "mcp", "add"]
     assert SERVER_KEY in words
+    assert words[words.index("--env") + 1] == "MODEL_NAME=/my models"
     assert words[-2:] == _started(root)
 
 
@@ -84,7 +83,7 @@ def test_the_file_that_is_named_is_the_one_that_the_client_reads(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """What moves the file moves its name, as it does when it is written; home is a tilde."""
+    """What moves the file moves its name; home is a tilde."""
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     for folder, shown in ((tmp_path / "home/x", "~/x"), (tmp_path / "y", f"{tmp_path}/y")):
         monkeypatch.setenv(variable, str(folder))
@@ -92,13 +91,29 @@ def test_the_file_that_is_named_is_the_one_that_the_client_reads(
         assert f": {shown}/{file}\n" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("word", ["claude", "Claude Code", "Claude Desktop", "claude-desktop"])
-def test_a_whole_name_means_one_client(word: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """`claude` is Claude Code, though the other's name begins so."""
-    assert main(["mcp-config", word]) == 0
-    shown = capsys.readouterr().out
-    desktop = "esktop" in word
-    assert ("# Claude Desktop" in shown, "# Claude Code" in shown) == (desktop, not desktop)
+@pytest.mark.parametrize(
+    ("word", "titles"),
+    [
+        ("claude", ["Claude Code"]),
+        ("Claude Desktop", ["Claude Desktop"]),
+        ("claude-desktop", ["Claude Desktop"]),
+        ("CODEX", ["Codex"]),
+        ("Co", ["Codex"]),
+        ("cl", ["Claude Code", "Claude Desktop"]),
+    ],
+)
+def test_a_whole_name_means_one_client_and_a_beginning_all_of_them(
+    word: str, titles: list[str]
+) -> None:
+    """`claude` is Claude Code, though the other's name begins so; case does not count."""
+    assert [one.title for one in alike(word)] == titles
+
+
+def test_an_unknown_client_is_told_the_known_ones() -> None:
+    """The error names what can be chosen."""
+    with pytest.raises(InvalidArgument) as caught:
+        alike("emacs")
+    assert "Claude Code" in caught.value.fix
 
 
 @pytest.mark.parametrize(
@@ -113,38 +128,20 @@ def test_a_setting_that_cannot_be_is_refused(
     assert said in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("client", ["gemini", "claude", "codex"])
-def test_a_shell_gets_the_settings_too(client: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Before the command that the client starts, quoted as they are."""
-    assert main(["mcp-config", client, "--set", "MODEL_NAME=/my models/e4b"]) == 0
-    (line,) = (one for one in capsys.readouterr().out.splitlines() if one.startswith(f"{client} "))
-    words = shlex.split(line)
-    assert words[words.index("--env") + 1] == "MODEL_NAME=/my models/e4b"
-    assert words[-2:] == _started(ROOT)
-
-
-@pytest.mark.parametrize("word", ["CODEX", "codex", "Co"])
-def test_one_client_is_shown_alone(word: str) -> None:
-    """The beginning of its name will do, in any case."""
-    shown = render(client_configs(ROOT, {}), word)
-    assert f"[mcp_servers.{SERVER_KEY}]" in shown
-    assert "Gemini" not in shown
-
-
-def test_an_unknown_client_is_told_the_known_ones() -> None:
-    """The error names what can be chosen."""
-    with pytest.raises(InvalidArgument) as caught:
-        render(client_configs(ROOT, {}), "emacs")
-    assert "Claude Code" in caught.value.fix
-    with pytest.raises(InvalidArgument) as caught:
-        called("emacs")
-    assert "cursor" in caught.value.fix
-
-
-def test_a_beginning_of_several_names_is_told_those(capsys: pytest.CaptureFixture[str]) -> None:
-    """Nothing is guessed, and nobody is told that none begins so."""
-    assert main(["mcp-config", "c", "--write", "--yes"]) == 2
-    assert "'c' may mean claude, claude-desktop, codex, cursor." in capsys.readouterr().err
+@_EACH
+def test_a_secret_is_never_printed(
+    client: Client, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Neither a setting that is one, nor one that holds one; a setting without a value is ours."""
+    monkeypatch.setenv("HF_TOKEN", "planted-0123456789")
+    monkeypatch.setenv("TOOLSETS", "all")
+    url = "VLLM_BASE_URL=https://ada:planted-0123456789@gpu.example"
+    sets = [word for one in ("TOOLSETS", "HF_TOKEN", url) for word in ("--set", one)]
+    assert main(["mcp-config", client.name, *sets]) == 0
+    said = capsys.readouterr()
+    assert "HF_TOKEN is a secret and is not printed: put it into .env." in said.err
+    assert "TOOLSETS" in said.out
+    assert "planted" not in said.out + said.err
 
 
 def test_every_client_says_where_what_is_known_of_it_was_read() -> None:
@@ -159,19 +156,22 @@ def test_the_workspace_configuration_has_the_same_key() -> None:
     assert told == {"mcpServers": {SERVER_KEY: {"command": "python3", "args": ["server.py"]}}}
 
 
-@pytest.mark.parametrize("client", [one.name for one in clients() if one.address])
-def test_a_token_is_named_and_never_written(
-    client: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    "client", [one for one in clients() if one.address], ids=lambda one: one.name
+)
+def test_a_token_is_named_and_never_printed(
+    client: Client, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The variable's name stands in the entry; a client that takes none gets no token at all."""
     token = "planted-0123456789abcdef0123456789abcdef"
     monkeypatch.setenv("MCP_BEARER_TOKEN", token)
-    assert main(["mcp-config", client, "--url", "https://gpu.example/mcp"]) == 0
+    assert main(["mcp-config", client.name, "--url", "https://gpu.example/mcp"]) == 0
     said = capsys.readouterr()
     assert token not in said.out + said.err
-    assert ("MCP_BEARER_TOKEN" in said.out) == bool(called(client).token)
-    assert ("none is written" in said.err) != bool(called(client).token)
+    assert ("MCP_BEARER_TOKEN" in said.out) == bool(client.token)
+    assert ("none is written" in said.err) != bool(client.token)
     assert "https://gpu.example/mcp" in said.out
+    assert '"command"' not in said.out
 
 
 @pytest.mark.parametrize(
@@ -189,17 +189,10 @@ def test_a_token_is_named_where_the_server_wants_one(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Elsewhere always; on this machine where one is set."""
+    """Elsewhere always; on this machine where one is set: Codex would not start without it."""
     monkeypatch.setenv("MCP_BEARER_TOKEN", token)
     assert main(["mcp-config", "codex", "--url", url]) == 0
     assert ("bearer_token_env_var" in capsys.readouterr().out) == named
-
-
-def test_nobody_is_told_to_send_a_token_where_none_is_wanted() -> None:
-    """Codex refuses to start with a variable that is not set."""
-    entry = by_address(called("codex"), "http://127.0.0.1:8765/mcp", token=False)
-    assert entry["url"] == "http://127.0.0.1:8765/mcp"
-    assert "bearer_token_env_var" not in entry
 
 
 @pytest.mark.parametrize(
@@ -217,46 +210,5 @@ def test_nobody_is_told_to_send_a_token_where_none_is_wanted() -> None:
 def test_an_address_that_cannot_be_or_gives_a_secret_away_is_refused(url: str) -> None:
     """Nothing of a secret is repeated in the refusal."""
     with pytest.raises(InvalidArgument) as caught:
-        by_address(called("codex"), url, token=True)
+        by_address(_called("codex"), url, token=True)
     assert "secret@" not in str(caught.value) + caught.value.fix
-
-
-def test_what_its_owner_added_stays() -> None:
-    """Other fields, variables and the longer of two time-outs are kept; ours are set."""
-    old = {"command": "old", "args": [], "env": {"READ_ONLY": "1"}, "timeout": 900_000, "trust": 1}
-    assert merged(old, {"command": "new", "args": ["x"], "timeout": 120_000}) == {
-        "command": "new",
-        "args": ["x"],
-        "env": {"READ_ONLY": "1"},
-        "timeout": 900_000,
-        "trust": 1,
-    }
-
-
-def test_what_belongs_to_the_other_way_goes() -> None:
-    """No client takes a command and an address at once."""
-    by_http = merged({"command": "x", "args": [], "type": "stdio", "note": 1}, {"url": "u"})
-    assert by_http == {"url": "u", "note": 1}
-    by_stdio = merged({"url": "u", "headers": {"A": "b"}, "type": "http"}, {"command": "x"})
-    assert by_stdio == {"command": "x"}
-
-
-_URL: Final = "http://127.0.0.1:8765/mcp"
-
-
-@pytest.mark.parametrize("left", ["https://old.example/mcp", _URL, None])
-@pytest.mark.parametrize("field", ["httpUrl", "serverUrl"])
-def test_a_second_address_goes_with_its_headers(field: str, left: str | None) -> None:
-    """Clients that read several fields would go on calling the other one."""
-    old = {field: left, "url": _URL, "headers": {"X": "of old"}, "cwd": "/x", "trust": True}
-    assert merged(old, {"url": _URL, "type": "http"}) == {
-        "url": _URL,
-        "type": "http",
-        "trust": True,
-    }
-
-
-def test_headers_of_the_same_address_stay() -> None:
-    """Nothing has moved."""
-    old = {"url": _URL, "headers": {"X": "mine"}}
-    assert merged(old, {"url": _URL}) == old

@@ -204,27 +204,28 @@ def test_an_engine_that_is_named_and_not_there_fails(world: Path) -> None:
     assert found["accelerator"].verdict == "ok"
 
 
-def test_clients_are_looked_at(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """One is well, one starts another checkout too hastily, one cannot be read."""
-    assert main(["mcp-config", "cursor", "--write", "--yes"]) == 0
-    capsys.readouterr()
-    (world / ".codex").mkdir()
-    (world / ".codex/config.toml").write_text(
-        '[mcp_servers.gpu-devops-agent]\ncommand = "python3"\nargs = ["/elsewhere/server.py"]\n'
-        "tool_timeout_sec = 5\n"
-    )
-    (world / ".claude.json").write_text("{")
-    (world / ".gemini").mkdir()
-    (world / ".gemini/settings.json").write_text("{}")
+def test_clients_are_looked_at_and_nothing_that_they_hold_is_repeated(
+    world: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One names this checkout, one another place, one nothing of ours, one cannot be read."""
+    assert main(["mcp-config", "cursor"]) == 0
+    ours = capsys.readouterr().out.partition("\n")[2]
+    url = f"https://ada:{_SECRET}@gpu.example/mcp?key={_SECRET}"
+    files: dict[str, bytes] = {
+        ".cursor/mcp.json": ours.encode(),
+        ".codex/config.toml": f'[mcp_servers.{SERVER_KEY}]\nurl = "{url}"\n'.encode(),
+        ".gemini/settings.json": b"{}",
+        ".claude.json": _SECRET.encode() + b"\xff",
+    }
+    for name, text in files.items():
+        (world / name).parent.mkdir(exist_ok=True)
+        (world / name).write_bytes(text)
     found = _seen(capsys, 0)
-    assert found["Cursor"]["verdict"] == "ok"
-    assert found["Codex"]["verdict"] == "warning"
+    assert "names this checkout" in found["Cursor"]["detail"]
     assert "another checkout" in found["Codex"]["detail"]
-    assert "tool_timeout_sec" in found["Codex"]["detail"]
-    assert "startup_timeout_sec" in found["Codex"]["detail"]
     assert found["Claude Code"]["verdict"] == "warning"
     assert found["Gemini CLI"]["verdict"] == "missing"
-    assert "CLIENT=gemini WRITE=1" in found["Gemini CLI"]["fix"]
+    assert "CLIENT=gemini" in found["Gemini CLI"]["fix"]
 
 
 def test_a_look_that_hangs_keeps_nobody_waiting() -> None:
@@ -301,49 +302,6 @@ def test_authorities_that_are_not_there_are_told(
     trusted.cache_clear()
     assert found["verdict"] == "failed"
     assert "SSL_CERT_FILE" in found["detail"]
-
-
-def test_what_a_client_holds_is_not_repeated(
-    world: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """An address may hold a password or a key; whose it is is enough."""
-    (world / ".cursor").mkdir()
-    url = f"https://ada:{_SECRET}@gpu.example/mcp?key={_SECRET}"
-    text = json.dumps({"mcpServers": {SERVER_KEY: {"url": url}}})
-    (world / ".cursor/mcp.json").write_text(text)
-    assert _seen(capsys)["Cursor"]["detail"].endswith("calls an address.")
-
-
-def test_a_file_that_is_broken_is_told_with_its_line(
-    world: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """And with nothing that stands there."""
-    (world / ".claude.json").write_text(f'{{\n"{_SECRET}" 1}}')
-    found = _seen(capsys)["Claude Code"]
-    assert (found["verdict"], "line 2" in found["detail"]) == ("warning", True)
-
-
-def test_what_is_switched_off_is_not_told_to_be_written(
-    world: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Writing leaves it off: the advice would be followed for nothing."""
-    assert main(["mcp-config", "cursor", "--write", "--yes"]) == 0
-    capsys.readouterr()
-    file = world / ".cursor/mcp.json"
-    file.write_text(file.read_text().replace('"args"', '"disabled": true, "args"'))
-    found = _seen(capsys)["Cursor"]
-    assert found["verdict"] == "missing"
-    assert found["fix"].startswith("Switch it on")
-
-
-def test_advice_to_configure_a_client_can_be_typed_as_it_stands(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """It names a client, and the others."""
-    fix = _seen(capsys)["MCP clients"]["fix"]
-    name = fix.partition("CLIENT=")[2].partition(" ")[0]
-    assert name in [one.name for one in clients()]
-    assert all(one.name in fix for one in clients())
 
 
 @contextmanager
