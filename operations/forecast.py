@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from pydantic import Field
@@ -11,17 +10,15 @@ from backends.base import KnowsEngine, Prediction, Predicts
 from core.errors import InvalidArgument, NextStep, OpsError
 from core.metrics import EngineMetrics, MetricsPage
 from core.records import Answer, Deployment, MemoryPlan, ModelShape, Record, State
-from operations.ask import ModelAnswer
 from operations.resolve import Found
 from operations.runtime import Runtime
 from planner.advise import Offer, Refusal
 from planner.boot import Boot
-from planner.calibrate import ActualCache, DecodePair, cache_prediction, keep_decode
 from planner.catalog import short_name
 from planner.flags import Flags
 from planner.kv import kv_precisions
 from planner.layouts import Ground, Wish, offload, offloading
-from planner.memory import table, work_gib
+from planner.memory import cache_prediction, table, work_gib
 from planner.places import Accelerator, Place, accelerator, place
 from planner.price import Load, LoadCost, Price
 from planner.speed import Band
@@ -561,10 +558,6 @@ def machine_of(where: Place) -> Machine:
     )
 
 
-_ENOUGH_TOKENS: Final = 32
-"""Of one answer, for the time of a token to mean anything."""
-
-
 async def with_prediction(runtime: Runtime, found: Found, now: Deployment) -> Deployment:
     """Add to a ready deployment how far its memory is from the plan; once for each life."""
     if now.state is not State.READY:
@@ -573,30 +566,6 @@ async def with_prediction(runtime: Runtime, found: Found, now: Deployment) -> De
     if life not in runtime.learned:
         runtime.learned[life] = await _cache_against_plan(runtime, found)
     return now.model_copy(update={"prediction": runtime.learned[life]})
-
-
-async def learn_speed(runtime: Runtime, found: Found, answer: ModelAnswer) -> None:
-    """Keep the time of a token, where the answer was long enough and alone."""
-    timing, tokens = answer.timing, answer.completion_tokens or 0
-    if timing is None or timing.tpot_seconds is None or tokens < _ENOUGH_TOKENS:
-        return
-    predicted, metrics = await _predicted(runtime, found)
-    if predicted is None or predicted.accelerator.bandwidth_gb_per_s is None:
-        return
-    if metrics is None or metrics.requests_running or metrics.requests_waiting:
-        return
-    pair = DecodePair.of(
-        predicted.model,
-        predicted.accelerator,
-        predicted.flags,
-        context=(answer.prompt_tokens or 0) + tokens // 2,
-        seconds_per_token=timing.tpot_seconds,
-        at=datetime.now(UTC),
-        target=answer.target,
-        engine_version=predicted.flags.vllm_version or "not known",
-        simulated=found.deployment.simulated,
-    )
-    keep_decode(runtime.stage.journal, pair)
 
 
 async def _cache_against_plan(runtime: Runtime, found: Found) -> str | None:
@@ -608,8 +577,7 @@ async def _cache_against_plan(runtime: Runtime, found: Found) -> str | None:
     if blocks is None or tokens is None:
         return None
     said = (await found.backend.engine_facts(found.name)).memory.get("kv_cache_gib")
-    actual = ActualCache(kv_cache_gib=said, num_blocks=blocks, kv_tokens=tokens)
-    return cache_prediction(predicted.memory, actual)
+    return cache_prediction(predicted.memory, gib=said, blocks=blocks, tokens=tokens)
 
 
 async def _predicted(

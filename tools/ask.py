@@ -26,16 +26,12 @@ async def put(
     timed: bool,
     ctx: Context,
 ) -> ModelAnswer:
-    """Put a question to a deployment, woken if that was said; what is timed is learned from."""
+    """Put a question to a deployment, woken if that was said."""
     question.require_content()
     tool = "query_gemma4_with_stats" if timed else "query_gemma4"
     awoken = await awake(rt, found, tool, wake=wake, confirm=confirm)
     answer = await ask(rt, awoken, question, timed=timed, heard=counting(ctx))
     asked(rt, awoken.deployment)
-    if timed:
-        from operations.forecast import learn_speed
-
-        await learn_speed(rt, awoken, answer)
     return answer
 
 
