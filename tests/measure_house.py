@@ -61,7 +61,7 @@ NAMED: Final = {
     "a role of Cloud Run": ("backends/cloud_run", r"\broles?/|\b[Rr]oles?\b|_roles?\b"),
     "a firewall rule of Cloud TPU": ("backends/tpu", r"[Ff]irewall"),
 }
-_CREATES: Final = {
+CREATES: Final = {
     "cloud-run-l4": ("run_v2/services/services/async_client.py", "create_service"),
     "aca-a100": ("appcontainers/aio/operations/_operations.py", "begin_create_or_update"),
     "tpu-v6e-1": ("tpu_v2/services/tpu/async_client.py", "create_queued_resource"),
@@ -138,7 +138,7 @@ async def frames(target: str) -> list[str]:
     found: list[str] = []
 
     def seen(frame: FrameType, event: str, _said: Any) -> None:
-        code, (file, name) = frame.f_code, _CREATES[target]
+        code, (file, name) = frame.f_code, CREATES[target]
         if event == "call" and code.co_name == name and code.co_filename.endswith(file):
             found.extend([] if found else _ours(frame))
 
@@ -198,7 +198,7 @@ async def main() -> None:
         found = named_in(folder, pattern)
         print(f"{what} is named in {len(found)} files, at most {MOST_NAMING}: {', '.join(found)}")
     if "--frames" in sys.argv:
-        for target in _CREATES:
+        for target in CREATES:
             chain = await frames(target)
             print(f"deploy_vllm on {target}: {len(chain)} frames, at most {MOST_FRAMES}")
             print("\n".join(f"  {one}" for one in chain))

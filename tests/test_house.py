@@ -3,14 +3,19 @@
 from collections import defaultdict
 from typing import Final
 
+import pytest
+
 from core.environment import ROOT
 from tests.measure_house import (
+    CREATES,
     LINES_NOW,
+    MOST_FRAMES,
     MOST_NAMING,
     NAMED,
     ROOMS,
     circles,
     files,
+    frames,
     imports,
     named_in,
     sizes,
@@ -77,3 +82,12 @@ def test_no_module_is_named_by_a_participle() -> None:
     assert names.isdisjoint(
         {"kept", "told", "said", "seen", "heard", "shown", "given", "held", "made"}
     )
+
+
+@pytest.mark.anyio
+@pytest.mark.life
+@pytest.mark.parametrize("target", CREATES)
+async def test_few_functions_stand_between_a_tool_and_the_call_that_creates(target: str) -> None:
+    """Whoever follows a deployment to its cloud reads nine of ours at most."""
+    found = await frames(target)
+    assert 0 < len(found) <= MOST_FRAMES, "\n".join(found)

@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -18,10 +18,11 @@ from backends.aca.container import older_startup_probe, refuse_replicas
 from backends.aca.replicas import (
     REFUSAL_SECONDS,
     ChangeKind,
-    carry_out,
+    Patience,
+    begin,
     forget_change,
-    patiently,
     read_revisions,
+    watch,
 )
 from backends.aca.site import (
     EFFECT,
@@ -119,8 +120,18 @@ class WantedApp:
             self.is_put = True
             return
         drawn, addresses, suffix = await self._values(found.app if found else None)
-        send = partial(self._send, addresses=addresses, suffix=suffix)
-        await patiently(partial(send, drawn))
+        async for attempt in Patience():
+            with attempt:
+                what, body = await self._body(drawn, addresses, suffix)
+                try:
+                    change = await begin(site, spec.name, "create_or_update", what, body)
+                    await watch(site, spec.name, change)
+                    self.is_put = True
+                except OpsError as exc:
+                    if older := await self._read_refusal(exc, drawn, suffix):
+                        drawn = older
+                        continue
+                break
         if found and is_stopped(found.app) and self.is_put:
             await start(site, spec.name)
 
@@ -154,10 +165,10 @@ class WantedApp:
         again = now is not None and apps.fingerprint_in(now) == spec.fingerprint
         return drawn.model_copy(update=pinned), addresses, apps.new_suffix() if again else None
 
-    async def _send(
-        self, drawn: Blueprint, *, addresses: tuple[str, ...], suffix: str | None
-    ) -> None:
-        """Send it once, or once more as an older service takes it."""
+    async def _body(
+        self, drawn: Blueprint, addresses: tuple[str, ...], suffix: str | None
+    ) -> tuple[str, ContainerApp]:
+        """Say what is done, and return the app as it is sent, with what others gave it."""
         site, spec = self.site, self.spec
         ends = int(time.time()) + spec.ttl_minutes * 60 if spec.ttl_minutes else None
         body = apps.app_of(
@@ -166,32 +177,35 @@ class WantedApp:
         if suffix:
             body.template.revision_suffix = suffix
         there = await find_app(site, spec.name)
-        if there is not None:
-            refuse_foreign_app(site, there)
-            body = await apps.replacement(site, body, there)
-        try:
-            what = f"{'replace' if there else 'create'} the app {spec.name}"
-            await carry_out(site, spec.name, "create_or_update", what, body)
-        except OpsError as exc:
-            if _UNREAD.search(exc.cause):
-                if datetime.now(UTC) - self.since < secrets.EFFECT_TIME:
-                    return  # what it was granted does not count yet
-                raise
-            if is_policy(exc):
-                exc.fix = APP_FIX
-            now = await find_app(site, spec.name)
-            taken = now is not None and apps.fingerprint_in(now) == spec.fingerprint
-            if taken and now and suffix in {None, now.template and now.template.revision_suffix}:
-                self.is_put = True
-                return
-            older = older_startup_probe(drawn.startup)
-            if _OLDER_PROBES not in f"{exc.summary} {exc.cause}" or older == drawn.startup:
-                raise
-            _note_older_probe(drawn, older.budget_seconds, older.failures)
-            drawn = drawn.model_copy(update={"startup": older})
-            await self._send(drawn, addresses=addresses, suffix=suffix)
-            return
-        self.is_put = True
+        if there is None:
+            return f"create the app {spec.name}", body
+        refuse_foreign_app(site, there)
+        return f"replace the app {spec.name}", await apps.replacement(site, body, there)
+
+    async def _read_refusal(
+        self, exc: OpsError, drawn: Blueprint, suffix: str | None
+    ) -> Blueprint | None:
+        """Return what an older service takes in its place; None where it is taken or to wait for.
+
+        Raises:
+            OpsError: It was refused.
+        """
+        if _UNREAD.search(exc.cause):
+            if datetime.now(UTC) - self.since < secrets.EFFECT_TIME:
+                return None  # what it was granted does not count yet
+            raise exc
+        if is_policy(exc):
+            exc.fix = APP_FIX
+        now = await find_app(self.site, self.spec.name)
+        taken = now is not None and apps.fingerprint_in(now) == self.spec.fingerprint
+        if taken and now and suffix in {None, now.template and now.template.revision_suffix}:
+            self.is_put = True
+            return None
+        older = older_startup_probe(drawn.startup)
+        if _OLDER_PROBES not in f"{exc.summary} {exc.cause}" or older == drawn.startup:
+            raise exc
+        _note_older_probe(drawn, older.budget_seconds, older.failures)
+        return drawn.model_copy(update={"startup": older})
 
 
 def _note_older_probe(drawn: Blueprint, budget_seconds: int, failures: int) -> None:
@@ -320,17 +334,17 @@ async def _remove(site: Site, app: ContainerApp) -> None:
 
 async def _delete(site: Site, name: str) -> None:
     """Begin to delete an app with its revisions, and watch for a refusal."""
-
-    async def attempt() -> None:
-        try:
-            await carry_out(site, name, "delete", f"delete the app {name}")
-        except (CloudRefused, ConcurrentChange, *UNSURE):  # it may be gone, or going, all the same
-            there = await find_app(site, name)
-            if there is not None and _state(there) != "Deleting":
-                raise
-
     async with deactivate_all(site, name):
-        await patiently(attempt)
+        async for attempt in Patience():
+            with attempt:
+                try:
+                    change = await begin(site, name, "delete", f"delete the app {name}")
+                    await watch(site, name, change)
+                except (CloudRefused, ConcurrentChange, *UNSURE):  # it may be gone all the same
+                    there = await find_app(site, name)
+                    if there is not None and _state(there) != "Deleting":
+                        raise
+                break
 
 
 async def scale(site: Site, name: str, minimum: int, maximum: int) -> None:
@@ -361,13 +375,9 @@ async def scale(site: Site, name: str, minimum: int, maximum: int) -> None:
                 tags = apps.tags_of(site.target.name, said)
             return apps.patch_of(now, tags=tags, template=template)
 
-        await _change_app(
-            site,
-            name,
-            f"let {name} have {minimum} to {maximum} replicas",
-            rescaled,
-            lambda now: _scales(now, minimum, maximum),
-        )
+        what = f"let {name} have {minimum} to {maximum} replicas"
+        holds = partial(_scales, minimum=minimum, maximum=maximum)
+        await _carry_out(site, name, "update", what, holds, rescaled)
     return await start(site, name)
 
 
@@ -407,7 +417,7 @@ async def stop(site: Site, name: str) -> None:
         return
     await deactivate_strays(site, app)
     async with deactivate_all(site, name):
-        await _switch(site, name, "stop", is_stopped)
+        await _carry_out(site, name, "stop", f"stop {name}", is_stopped)
 
 
 async def start(site: Site, name: str) -> None:
@@ -417,14 +427,12 @@ async def start(site: Site, name: str) -> None:
         spec = spec_in(app.tags)
         if spec and spec.ttl_minutes:  # first: whoever ends what is overdue would end it at once
             tags = {EXPIRES_TAG: str(int(time.time()) + spec.ttl_minutes * 60)}
-            await _change_app(
-                site,
-                name,
-                f"tag {name}",
-                lambda now: apps.patch_of(now, tags=tags),
-                lambda now: tags.items() <= (now.tags or {}).items(),
-            )
-        await _switch(site, name, "start", lambda now: not is_stopped(now))
+            tagged = partial(apps.patch_of, tags=tags)
+            await _carry_out(
+                site, name, "update", f"tag {name}",
+                lambda now: tags.items() <= (now.tags or {}).items(), tagged,
+            )  # fmt: skip
+        await _carry_out(site, name, "start", f"start {name}", lambda now: not is_stopped(now))
     if revision := await _deactivated(site, app):
         await _activate(site, name, revision, on=True)
         note(f"The revision {revision} had been deactivated: it is activated, and boots.")
@@ -512,45 +520,33 @@ async def settle_callers(site: Site, name: str) -> None:
         return apps.patch_of(now, ingress=edited)
 
     what = f"let {', '.join(wanted)} call {name}"
-    await _change_app(site, name, what, edit, lambda now: set(apps.allowed(now)) == set(wanted))
+    so = set(wanted)
+    await _carry_out(site, name, "update", what, lambda now: set(apps.allowed(now)) == so, edit)
 
 
-async def _change_app(
+async def _carry_out(
     site: Site,
     name: str,
+    kind: ChangeKind,
     what: str,
-    edit: Callable[[ContainerApp], ContainerApp],
     holds: Callable[[ContainerApp], bool],
+    *edits: Callable[[ContainerApp], ContainerApp],
 ) -> None:
-    """Send the change of an app that `edit` makes of what is read; read again, it holds."""
+    """Do it once nothing else is being done; what is over must be so, what is not will be.
 
-    async def attempt() -> bool:
-        return await carry_out(site, name, "update", what, edit(await get_app(site, name)))
-
-    await _read_back(site, name, what, attempt, holds)
-
-
-async def _switch(
-    site: Site, name: str, kind: ChangeKind, holds: Callable[[ContainerApp], bool]
-) -> None:
-    what = f"{kind} {name}"
-    await _read_back(site, name, what, partial(carry_out, site, name, kind, what), holds)
-
-
-async def _read_back(
-    site: Site,
-    name: str,
-    what: str,
-    attempt: Callable[[], Awaitable[bool]],
-    holds: Callable[[ContainerApp], bool],
-) -> None:
-    """Do it once nothing else is being done; what is over must be so, what is not will be."""
+    An update has an edit, which makes what is sent of the app as it was read.
+    """
 
     async def is_so() -> bool:
         return holds(await get_app(site, name))
 
+    over = False
     try:
-        over = await patiently(attempt)
+        async for attempt in Patience():
+            with attempt:
+                body = [edit(await get_app(site, name)) for edit in edits]
+                over = await watch(site, name, await begin(site, name, kind, what, *body))
+                break
     except UNSURE:
         if not await is_so():
             raise

@@ -1,17 +1,16 @@
 """What Azure does with an app: changes under way, revisions, replicas, quotas, and the cost."""
 
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from functools import partial
 from math import ceil
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple, TypeVar
+from typing import Any, Final, Literal, NamedTuple, Self
 
 import anyio
 from azure.core.exceptions import ResourceNotFoundError
-from azure.core.polling import AsyncLROPoller
 from azure.core.polling.base_polling import BadResponse, BadStatus
 from azure.mgmt.appcontainers.models import ContainerApp, Replica, Revision
 from pydantic import ValidationError
@@ -34,8 +33,6 @@ from core.records import NAME_PATTERN, Failure, Record
 from core.reply import note
 from planner.places import Size
 from planner.price import price
-
-T = TypeVar("T")
 
 REFUSAL_SECONDS: Final = 10.0
 """Azure refuses soon what it refuses at all; what is still under way then goes on."""
@@ -62,17 +59,23 @@ class Change(Record):
     """Earlier versions wrote when it was begun."""
 
 
-async def carry_out(
-    site: Site, name: str, kind: ChangeKind, what: str, body: ContainerApp | None = None
-) -> bool:
-    """Begin a change, write it down, and watch it for `REFUSAL_SECONDS`.
+async def begin(site: Site, name: str, kind: ChangeKind, what: str, *body: ContainerApp) -> Change:
+    """Begin a change of an app, and write it down."""
+    apps = (await site.clients.apps()).container_apps
+    with strictly(what):
+        poller = await getattr(apps, f"begin_{kind}")(
+            site.ground.resource_group, name, *body, **writing()
+        )
+    change = Change(kind=kind, what=what, ground=site.ground, token=poller.continuation_token())
+    _keep(site, name, change)
+    return change
+
+
+async def watch(site: Site, name: str, change: Change) -> bool:
+    """Watch a change for `REFUSAL_SECONDS`.
 
     Returns whether it was seen to be over: it may go on, or nobody may see how it goes.
     """
-    with strictly(what):
-        poller = await _begin(site, name, kind, body, **writing())
-    change = Change(kind=kind, what=what, ground=site.ground, token=poller.continuation_token())
-    _keep(site, name, change)
     deadline = anyio.current_time() + REFUSAL_SECONDS
     while (over := await _over(site, name, change)) is False:
         if anyio.current_time() + _LOOK_SECONDS > deadline:
@@ -81,20 +84,29 @@ async def carry_out(
     return over is True
 
 
-async def patiently(attempt: Callable[[], Awaitable[T]]) -> T:
-    """Try again, for `BUSY_SECONDS`, as long as something else is being changed.
+class Patience:
+    """Tries of a change, for `BUSY_SECONDS`, as long as something else is being changed.
 
-    Raises:
-        ConcurrentChange: It still is.
+    `async for attempt in Patience():` and `with attempt:`; who is through leaves the loop.
     """
-    deadline = anyio.current_time() + BUSY_SECONDS
-    while True:
-        try:
-            return await attempt()
-        except ConcurrentChange:
-            if anyio.current_time() + AGAIN_SECONDS > deadline:
-                raise
-        await anyio.sleep(AGAIN_SECONDS)
+
+    def __init__(self) -> None:
+        self._until = anyio.current_time() + BUSY_SECONDS
+        self._pause = 0.0
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Self:
+        await anyio.sleep(self._pause)
+        self._pause = AGAIN_SECONDS
+        return self
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, _kind: object, exc: BaseException | None, _trace: object) -> bool:
+        again = anyio.current_time() + AGAIN_SECONDS <= self._until
+        return again and isinstance(exc, ConcurrentChange)
 
 
 async def failure_of(site: Site, name: str) -> Failure | None:
@@ -138,11 +150,14 @@ async def _over(site: Site, name: str, change: Change) -> bool | None:
 
 async def _polled(site: Site, name: str, change: Change) -> bool:
     """Ask once, by the SDK's own poller."""
+    apps = (await site.clients.apps()).container_apps
+    body = (None,) if change.kind in {"create_or_update", "update"} else ()
+    # By `timeout` a poller means something else than a call.
+    limits = {name: limit for name, limit in reading().items() if name != "timeout"}
     with strictly(change.what):
-        # By `timeout` a poller means something else than a call.
-        limits = {name: limit for name, limit in reading().items() if name != "timeout"}
-        more = {**limits, "continuation_token": change.token}
-        poller = await _begin(site, name, change.kind, None, **more)
+        poller = await getattr(apps, f"begin_{change.kind}")(
+            site.ground.resource_group, name, *body, continuation_token=change.token, **limits
+        )
         method: Any = poller.polling_method()
         told = True
         try:
@@ -154,16 +169,6 @@ async def _polled(site: Site, name: str, change: Change) -> bool:
             with anyio.move_on_after(READ_SECONDS):
                 await poller.wait()  # which raises what Azure answered
     return bool(method.finished())
-
-
-async def _begin(
-    site: Site, name: str, kind: ChangeKind, body: ContainerApp | None, **more: Any
-) -> AsyncLROPoller[Any]:
-    """Begin a change, or with a continuation token go on with it: then no body is sent."""
-    begin = getattr((await site.clients.apps()).container_apps, f"begin_{kind}")
-    given = (body,) if kind in {"create_or_update", "update"} else ()
-    poller: AsyncLROPoller[Any] = await begin(site.ground.resource_group, name, *given, **more)
-    return poller
 
 
 def _failure(exc: CloudError) -> Failure:

@@ -89,15 +89,14 @@ async def test_a_look_that_fails_says_nothing_of_the_change(
 
 
 async def test_what_is_kept_holds_no_secret(
-    azure: AzurePlane, subscription: str, controls: Controls, monkeypatch: pytest.MonkeyPatch
+    azure: AzurePlane, subscription: str, controls: Controls
 ) -> None:
     """Neither whoever asked nor a value; and it is for this user only."""
     controls.set(subscription, operation_seconds=3600)
-    monkeypatch.setattr(replicas, "REFUSAL_SECONDS", 0.0)
     async with opened(azure, subscription) as site:
         await put_key(site, "gemma")
         key = (await secrets.read(site, key_secret("gemma"))).get_secret_value()
-        await replicas.carry_out(site, "gemma", "create_or_update", "create", await _body(site))
+        await replicas.begin(site, "gemma", "create_or_update", "create", await _body(site))
         (file,) = (site.folder / "changes").iterdir()
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
         held = _unpacked(json.loads(file.read_text()))
@@ -146,7 +145,8 @@ async def _revise(site: Site) -> bool:
     app = await find_app(site, "gemma")
     assert app
     body = patch_of(app, template=copy_template(app))
-    return await replicas.carry_out(site, "gemma", "update", "revise gemma", body)
+    change = await replicas.begin(site, "gemma", "update", "revise gemma", body)
+    return await replicas.watch(site, "gemma", change)
 
 
 def _unpacked(kept: Mapping[str, Any]) -> str:
