@@ -21,8 +21,6 @@ CLOSE: Final = [
 ]
 """Random weights would else fill an answer with the white space that JSON allows."""
 READ_SECONDS: Final = 300
-READINGS: Final = 6
-"""About one reading in six claims nothing."""
 
 
 @pytest.fixture(scope="module")
@@ -46,15 +44,6 @@ async def whole(agent: Served, tool: str, **arguments: Any) -> Reply:
     return reply
 
 
-async def talkative(agent: Served, tool: str) -> Reply:
-    """Let it read until it claims something: random weights may as well find nothing, by chance."""
-    for _ in range(READINGS - 1):
-        reply = await whole(agent, tool)
-        if reply.data["words"]["claims"]:
-            return reply
-    return await whole(agent, tool)
-
-
 def is_of(line: str, row: str) -> bool:
     """Whether a cited line is this row: cut, and up to the address that it may have."""
     return row.startswith(line.removesuffix("…").partition("[address left out]")[0])
@@ -63,22 +52,25 @@ def is_of(line: str, row: str) -> bool:
 async def test_what_its_context_does_not_hold_of_its_log_is_left_out_and_said(
     ready: Served,
 ) -> None:
-    """The rows of most weight are read, in one question; each claim cites rows that exist."""
-    reply = await talkative(ready, "analyze_cloud_logging")
+    """The rows of most weight are read, in one question; each claim cites rows that exist.
+
+    Random weights may as well claim nothing, by chance: then that is said.
+    """
+    reply = await whole(ready, "analyze_cloud_logging")
     words, rows = reply.data["words"], reply.data["rows"]
-    assert words["complete"] is True
     assert 0 < words["rows_read"] <= words["rows_given"] == len(rows)
     unread = words["rows_given"] - words["rows_read"]
     assert any(f"the {unread} rows of least weight" in one for one in words["notes"]) is (
         unread > 0
     )
-    assert words["claims"]
+    assert words["claims"] or "No model's words" in reply.data["silence"]
     for claim in words["claims"]:
         assert claim["text"]
         assert claim["lines"]
         assert all(any(is_of(line, row) for row in rows) for line in claim["lines"])
     assert reply.data["findings"] == []
-    assert any("not verified" in one for one in reply.structured["warnings"])
+    warned = any("not verified" in one for one in reply.structured["warnings"])
+    assert warned is bool(words["claims"])
 
 
 async def test_the_facts_of_its_memory_are_those_of_its_log(ready: Served) -> None:
@@ -90,7 +82,7 @@ async def test_the_facts_of_its_memory_are_those_of_its_log(ready: Served) -> No
     tokens = said.split()[3].rstrip(",")
     assert f" KV cache size: {tokens} tokens" in text
     assert said == f"KV cache tokens {tokens}, predicted {tokens}-{tokens} tokens: inside"
-    assert reply.data["words"]["complete"] is True
+    assert reply.data["state"] == "done"
 
 
 async def test_a_remedy_for_what_is_well_comes_before_the_words(ready: Served) -> None:

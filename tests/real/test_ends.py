@@ -138,7 +138,7 @@ async def test_with_default_flags_compiling_is_seen_and_a_core_killed_when_ready
 
     await told(state, "failed".__eq__)
     failed = await agent.status("one")
-    assert failed.data["failure"]["code"] == "ENGINE_CORE_DIED"
+    assert failed.data["failure"]["code"] == "ENGINE_CORE_DIED", failed
     assert processes_of(agent.state_dir) == []
     await agent.call("destroy_vllm", target="local", name="one")
     assert_nothing_left(agent.state_dir)
@@ -151,6 +151,6 @@ async def test_a_core_killed_in_its_boot_is_told(many_processes: Served) -> None
     kill(await booting_core(agent, "one"))
     failed, _ = await agent.until("one")
     assert failed.state == "failed"
-    assert failed.data["failure"]["code"] == "ENGINE_CORE_DIED"
+    assert failed.data["failure"]["code"] == "ENGINE_CORE_DIED", failed
     await agent.call("destroy_vllm", target="local", name="one")
     assert_nothing_left(agent.state_dir)
