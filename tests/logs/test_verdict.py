@@ -62,6 +62,11 @@ ASSIGNED = "AssigningReplica: Replica 'gemma--1-x' has been scheduled to run on 
 READY = "RevisionReady: Successfully provisioned revision 'gemma--1'"
 TO_NONE = "KEDAScaleTargetDeactivated: Deactivated apps/v1.Deployment k8se-apps/g--1 from 1 to 0"
 
+CORE_GONE = (
+    "(APIServer pid=1) WARNING 11-28 12:00:10 [core_client.py:817] [shutdown] MPClient: engine core"
+    " exited unexpectedly; starting cleanup"
+)
+
 LOGS: dict[str, tuple[Sequence[str], str | None]] = {
     "a caller that went away": ([BEGUN, UP, ASGI, LEFT], None),
     "a caller that went away, in a log cut before it": ([ASGI, LEFT, SERVED], None),
@@ -69,6 +74,7 @@ LOGS: dict[str, tuple[Sequence[str], str | None]] = {
     "a known cause": ([BEGUN, FULL, *DEAD], "DISK_FULL"),
     "an unknown one": ([BEGUN, LOADED, *FRAMES, ODD, *DEAD], UNKNOWN_CAUSE),
     "only that it ended": ([BEGUN, *DEAD], "ENGINE_CORE_DIED"),
+    "only a warning that its core ended": ([BEGUN, UP, CORE_GONE, SERVED], "ENGINE_CORE_DIED"),
     "a boot that went on": ([BEGUN, FULL, UP], None),
     "errors of single requests": ([BEGUN, UP, ODD, SERVED, SERVED], None),
     "an error that an answer follows": ([BEGUN, UP, ODD, SERVED], None),
