@@ -78,6 +78,7 @@ _SAME_CHARACTERS: Final = 120
 """By which an error is known again that two processes log."""
 _GROUPS: Final = re.compile(r"(?:\{\w+\})+")
 _CLAUSE: Final = re.compile(r"\[([^][{}]*(?:\{\w+\})+[^][]*)\]")
+_NOT_SAID: Final = "not said"
 
 
 class Pattern(Record):
@@ -309,7 +310,7 @@ def _worded(words: str, groups: Mapping[str, str]) -> str:
         return match[1] if said else ""
 
     def told_of(run: re.Match[str]) -> str:
-        return "".join(groups[name] for name in re.findall(r"\w+", run[0])) or "not said"
+        return "".join(groups[name] for name in re.findall(r"\w+", run[0])) or _NOT_SAID
 
     return _GROUPS.sub(told_of, _CLAUSE.sub(clause, words))
 
@@ -951,8 +952,7 @@ class Judge:
         own = [row for row in rows(self._writer) if row.entry.code == like.example.kind]
         if not own:
             return verdict
-        fitting = (row for row in own if row.wanted.search(like.example.text))
-        row = next((one for one in own if "{" not in one.entry.fix), next(fitting, own[0]))
+        row = min(own, key=lambda one: _remoteness(one, like))
         entry = advised(row.entry, self._writer)
         words = search_words(like.line)
         fix = f"{_worded(entry.fix, defaultdict(str))} If that is not it, search the issues of"
@@ -1043,6 +1043,18 @@ class Judge:
             level=first.level,
             search=words,
         )
+
+
+def _remoteness(row: Row, like: Likeness) -> tuple[bool, bool, int]:
+    """Tell how little an entry is of a line that is like an example of its code.
+
+    Its fix may want figures that the line has not, its pattern not fit the example, and few of its
+    hints stand in either.
+    """
+    seen = f"{like.example.text} {like.line}".lower()
+    lacks = _NOT_SAID in _worded(row.entry.fix, defaultdict(str))
+    held = sum(word in seen for word in row.entry.hints)
+    return lacks, not row.wanted.search(like.example.text), -held
 
 
 def judged(lines: Iterable[str], writer: Writer = "engine") -> Verdict | None:
