@@ -1,6 +1,5 @@
 """Google Cloud Run as a target: one service for each deployment, and what it stands on."""
 
-import json
 import re
 import shlex
 from collections.abc import AsyncGenerator, Iterator, Sequence
@@ -61,7 +60,7 @@ from backends.cloud_run.site import Clients, IdentityTokens, Site
 from backends.common.engine import facts_of, hardware_of, predict
 from backends.common.preflight import always_on, price_doubts, tagged
 from backends.google import images, secrets
-from backends.google.clients import HF_SECRET, SPEC_LABEL, as_sent
+from backends.google.clients import HF_SECRET, SPEC_LABEL, as_sent, rest_command
 from backends.google.errors import not_configured, strictly, writing
 from backends.lifecycle import Lifecycle, Pending, PendingStore, Resource, Status, steps
 from core.errors import ConcurrentChange, NotFound, OpsError
@@ -139,11 +138,7 @@ class CloudRunBackend(Lifecycle):
             put=rollout.put,
             status=rollout.status,
             after=tuple(one.name for one in before),
-            command=f"cat > service.json <<'END_OF_SERVICE'\n{json.dumps(sent, indent=2)}\n"
-            "END_OF_SERVICE\n"
-            "token=$(gcloud auth print-access-token) && curl --fail-with-body -X PATCH"
-            " -H @<(printf 'Authorization: Bearer %s' \"$token\")"
-            f" -H 'Content-Type: application/json' --data @service.json '{url}?allowMissing=true'",
+            command=rest_command(f"{url}?allowMissing=true", sent, method="PATCH"),
         )
         return (*before, service)
 

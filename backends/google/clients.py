@@ -2,7 +2,8 @@
 
 import functools
 import inspect
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar, cast
@@ -72,6 +73,23 @@ def as_sent(message: Any) -> dict[str, Any]:
     pb = type(message).pb(message) if hasattr(type(message), "pb") else message
     sent: dict[str, Any] = MessageToDict(pb)
     return sent
+
+
+def rest_command(
+    url: str,
+    body: Mapping[str, Any] | None = None,
+    *,
+    file: str = "request.json",
+    method: str = "POST",
+) -> str:
+    """Return how a person sends a body; without one, its file is there already."""
+    text = json.dumps(body, indent=2)
+    write = f"cat > {file} <<'END_OF_REQUEST'\n{text}\nEND_OF_REQUEST\n" if body else ""
+    return (
+        f"{write}token=$(gcloud auth print-access-token) && curl --fail-with-body -X {method}"
+        " -H @<(printf 'Authorization: Bearer %s' \"$token\")"
+        f" -H 'Content-Type: application/json' --data @{file} '{url}'"
+    )
 
 
 C = TypeVar("C")

@@ -229,7 +229,7 @@ class TpuBackend(Lifecycle):
         return await self.describe(name)
 
     async def logs(self, name: str, *, lines: int, contains: str | None = None) -> LogLines:
-        """Read Cloud Logging, and the serial port where there is one."""
+        """Read Cloud Logging."""
         return await logs.read_logs(self.site, name, lines=lines, contains=contains)
 
     def log_pages(self, name: str, query: LogQuery) -> AsyncGenerator[Sequence[Line], None]:

@@ -1,6 +1,5 @@
 """Compute Engine: instances with TPUs, which it ends after their time, and firewall rules."""
 
-import shlex
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -14,7 +13,7 @@ from requests.exceptions import RequestException, Timeout
 
 from backends.common.preflight import ECHO, caller_ranges, own_address
 from backends.container import PORT
-from backends.google.clients import MANAGED_BY, as_sent
+from backends.google.clients import MANAGED_BY, as_sent, rest_command
 from backends.google.errors import (
     READ_SECONDS,
     WRITE_SECONDS,
@@ -102,6 +101,7 @@ async def call(
             ) from exc
 
 
+API: Final = "https://compute.googleapis.com/compute/v1"
 FLEX_WAIT_SECONDS: Final = (90, 7200)
 """The shortest and the longest that flex-start waits; public reports of 2026-08."""
 _ONE_THREAD_CHIPS: Final = 8
@@ -156,29 +156,6 @@ def instance(request: Request) -> "Instance":
     if made.chips == _ONE_THREAD_CHIPS:
         body["advanced_machine_features"] = {"threads_per_core": 1}
     return Instance(body)
-
-
-def instance_command(made: Blueprint, zone: str) -> Iterable[str]:
-    """Return what a person would type for the same, up to labels and metadata."""
-    yield from ("gcloud", "compute", "instances", "create", made.id)
-    yield from (f"--project={made.project}", f"--zone={zone}")
-    yield f"--machine-type={made.machine_type}"
-    yield f"--provisioning-model={MODELS[made.provisioning]}"
-    yield from ("--maintenance-policy=TERMINATE", "--no-restart-on-failure")
-    if made.run_seconds:
-        yield f"--max-run-duration={made.run_seconds}s"
-    if made.run_seconds or made.provisioning != "on-demand":
-        yield "--instance-termination-action=DELETE"
-    if made.provisioning == "flex-start":
-        yield f"--request-valid-for-duration={flex_wait(made)}s"
-        yield "--reservation-affinity=none"
-    if made.chips == _ONE_THREAD_CHIPS:
-        yield "--threads-per-core=1"
-    project, _, family = made.image.removeprefix("projects/").partition("/global/images/family/")
-    yield from (f"--image-project={project}", f"--image-family={family}")
-    yield from (f"--boot-disk-size={made.disk_gb}GB", f"--boot-disk-type={made.disk_type}")
-    yield from () if made.external_ip else ("--no-address",)
-    yield f"--subnet={made.subnetwork}" if made.subnetwork else f"--network={made.network}"
 
 
 def flex_wait(made: Blueprint) -> int:
@@ -322,10 +299,6 @@ def _last(path: str) -> str:
     return path.rpartition("/")[2]
 
 
-SERIAL_PORT: Final = 1
-_SERIAL_LINES: Final = 2000
-
-
 class ComputePlane:
     """Compute Engine, of one project; see `ControlPlane`."""
 
@@ -349,6 +322,10 @@ class ComputePlane:
     def bodies(self, request: Request) -> Mapping[str, object]:
         """Return what `create` sends as JSON."""
         return as_sent(instance(request))
+
+    def address(self, request: Request) -> str:
+        """Return where that is sent."""
+        return f"{API}/projects/{request.made.project}/zones/{request.zone}/instances"
 
     async def outcome(self, zone: str, operation: str) -> Outcome:
         """Say how far an operation is; one that Google has forgotten is over."""
@@ -415,16 +392,6 @@ class ComputePlane:
                 raise
             return Offer(hardware=False, detail=exc.cause)
         return Offer(hardware=True)
-
-    async def serial(self, zone: str, chip_id: str) -> Sequence[str]:
-        """Return the newest lines of its serial port; none once it is gone."""
-        what, at = f"read the serial port of {chip_id}", {"zone": zone, "instance": chip_id}
-        try:
-            shown = await self._call(what, "get_serial_port_output", **at, port=SERIAL_PORT)
-        except NotFound:
-            return ()
-        lines: list[str] = shown.contents.splitlines()
-        return lines[-_SERIAL_LINES:]
 
     async def _call(
         self, what: str, method: str, service: str = "Instances", **request: Any
@@ -514,7 +481,9 @@ def firewall_rule(
         is_ours=lambda there: there.description.startswith(
             f"managed-by={MANAGED_BY} deployment={name} "
         ),
-        command=_rule_command(wanted, made) if wanted and made else "",
+        command=rest_command(f"{API}/projects/{made.project}/global/firewalls", as_sent(wanted))
+        if wanted and made
+        else "",
     )
 
 
@@ -592,22 +561,6 @@ def _same(there: "Firewall", wanted: "Firewall") -> bool:
         )
 
     return does(there) == does(wanted) and there.network.endswith(wanted.network)
-
-
-def _rule_command(wanted: "Firewall", made: Blueprint) -> str:
-    return shlex.join(
-        (
-            *("gcloud", "compute", "firewall-rules", "create", wanted.name),
-            f"--project={made.project}",
-            f"--network={made.network}",
-            "--direction=INGRESS",
-            "--action=allow",
-            f"--rules=tcp:{PORT}",
-            f"--source-ranges={','.join(wanted.source_ranges)}",
-            f"--target-tags={wanted.name}",
-            f"--description={wanted.description}",
-        )
-    )
 
 
 async def network_exists(site: Site, network: str) -> bool:

@@ -19,12 +19,11 @@ from backends.google.logs import (
     read_entries,
     text_of,
 )
-from backends.tpu.compute import SERIAL_PORT
 from backends.tpu.search import chip_of
 from backends.tpu.site import Chip, Site
 from backends.tpu.vm import LOG
 from core.reply import note
-from logs.read import Line, clean, pieces
+from logs.read import Line, pieces
 
 CERTIFICATE: Final = "certificate"
 """An entry of the script's whose message is a certificate, not words."""
@@ -126,56 +125,42 @@ class VmLog(NamedTuple):
 async def read_logs(site: Site, name: str, *, lines: int, contains: str | None = None) -> LogLines:
     """Return the newest lines of a deployment since its chip was asked for.
 
-    Where its VM may not write to Cloud Logging, they are those of its serial port. `contains` is
-    looked for by Google in what the engine has written; the others have not much to tell.
+    `contains` is looked for by Google in what the engine has written; the others have not much to
+    tell.
     """
     chip = await chip_of(site, name)
     since, text = _since(site, name, chip), (contains or "").lower()
     told, words = VmLog(), (contains,) if contains else ()
     if since:
         told = await _read(site, _all_of(name, between(since, None), words, chip), newest=True)
-    found = told.lines
-    if not found and chip:
-        found = await _serial_lines(site, chip)
-    texts = [str(line) for line in found if text in line.text.lower()]
+    texts = [str(line) for line in told.lines if text in line.text.lower()]
     if told.more:
         note(f"There are more than {len(texts)} such lines: only the newest were read and counted.")
     return LogLines(lines=tuple(texts[-lines:]), total=len(texts))
 
 
 async def log_pages(site: Site, name: str, query: LogQuery) -> AsyncGenerator[Sequence[Line], None]:
-    """Return every line since its chip was asked for, the newest page first.
-
-    Where its VM may not write to Cloud Logging, they are those of its serial port, which tells
-    no times: they are given whenever they were written.
-    """
+    """Return every line since its chip was asked for, the newest page first."""
     chip = await chip_of(site, name)
-    since, silent = _since(site, name, chip), True
-    if since:
-        time = between(max(since, query.since or since), query.until)
-        asked = _all_of(name, time, query.contains, chip)
-        if not query.platform:
-            asked = _limited(_output(name), f" AND {time}", query.contains)
-        async with aclosing(all_entries(site, asked)) as pages:
-            async for found in pages:
-                silent = False
-                for page in pages_of(_sorted(found, more=False).lines, query):
-                    yield page
-    if silent and chip and query.platform and not (since and await read_script(site, name, since)):
-        for page in pages_of(await _serial_lines(site, chip), query):
-            yield page
+    since = _since(site, name, chip)
+    if since is None:
+        return
+    time = between(max(since, query.since or since), query.until)
+    asked = _all_of(name, time, query.contains, chip)
+    if not query.platform:
+        asked = _limited(_output(name), f" AND {time}", query.contains)
+    async with aclosing(all_entries(site, asked)) as pages:
+        async for found in pages:
+            for page in pages_of(_sorted(found, more=False).lines, query):
+                yield page
 
 
 async def read_newest_boot(site: Site, chip: Chip) -> VmLog:
-    """Return what was told of the newest boot: by one call, unless more was written.
-
-    A serial port stands in for a log that is empty.
-    """
+    """Return what was told of the newest boot: by one call, unless more was written."""
     name, since = chip.deployment, chip.created_at
     newest = await _read(site, _all_of(name, between(since, None)), newest=True)
     if not newest.more:
-        found = newest.script or newest.output
-        return newest if found else VmLog(await _serial_script(site, chip))
+        return newest
     script = await read_script(site, name, since)
     begun = VmLog(script).boot_began or since
     first = await _read(site, f"{_output(name)} AND {between(begun, None)}", newest=False)
@@ -247,39 +232,3 @@ def _sorted(found: Iterable["LogEntry"], *, more: bool) -> VmLog:
         else:
             output += [Line(at, part) for part in pieces(text_of(entry))]
     return VmLog(script, output, worker, more)
-
-
-PORT: Final = f"serial port {SERIAL_PORT}"
-_PREFIX: Final = re.compile(r"^.*?\bstartup-script: ?")
-"""So Google's agent begins each line of the script; the time before it is the VM's own."""
-_KNOWN: Final = "|".join((*SCRIPT, READY, ENDED, FAILED))
-_SAID: Final = re.compile(rf"(?:{LOG}: )?(?P<phase>{_KNOWN})(?:: (?P<message>.*))?")
-_BEGIN: Final = "-----BEGIN "
-_END: Final = "-----END "
-
-
-async def _serial_script(site: Site, chip: Chip) -> Sequence[ScriptLine]:
-    """Return what the script has told there; nothing where the plane has no serial port.
-
-    A certificate, of several lines, is read from the log alone.
-    """
-    at = chip.given_at or chip.created_at
-    found = [match for line in await _serial(site, chip) if (match := _SAID.fullmatch(line))]
-    steps = (one for one in found if one["phase"] != CERTIFICATE)
-    return [ScriptLine(at, one["phase"], one["message"] or "") for one in steps]
-
-
-async def _serial_lines(site: Site, chip: Chip) -> Sequence[Line]:
-    """Return its newest lines for people, without certificates and keys."""
-    at, hidden, found = chip.given_at or chip.created_at, False, list[Line]()
-    for line in await _serial(site, chip):
-        hidden = hidden or _BEGIN in line
-        if not hidden and line.strip():
-            found.append(Line(at, line, PORT))
-        hidden = hidden and _END not in line
-    return found
-
-
-async def _serial(site: Site, chip: Chip) -> Sequence[str]:
-    raw = await site.planes[chip.place.plane].serial(chip.place.zone, chip.id)
-    return [_PREFIX.sub("", clean(line).rstrip()) for line in raw]

@@ -1,7 +1,7 @@
 """What a deployment would be, with its price and memory; what a preflight asks of it."""
 
 import shlex
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import cache, partial
 from typing import Final
 
@@ -12,14 +12,12 @@ from backends.common import models
 from backends.common.preflight import Answer, Question, ask_all, price_doubts, read_needs, tagged
 from backends.container import as_yaml
 from backends.google import images, secrets, setup
-from backends.google.clients import HF_SECRET, RUNTIME_ID
+from backends.google.clients import HF_SECRET, RUNTIME_ID, rest_command
 from backends.google.errors import not_configured
 from backends.google.iam import Api, Permissions, Role
 from backends.lifecycle import Resource, Status, look, steps
 from backends.tpu import compute, search, vm, zones
-from backends.tpu.compute import instance_command
-from backends.tpu.queued_resources import queued_command
-from backends.tpu.site import ACCOUNT_SCOPE, SPEC_METADATA, Blueprint, Place, Request, Site
+from backends.tpu.site import Blueprint, Place, Request, Site
 from backends.tpu.vm import blueprint, rules
 from core.errors import CloudRefused, CloudUnavailable, NotFound, NotOurs, OpsError
 from core.records import DeploymentSpec, ModelShape, Plan, Preflight, Record
@@ -66,7 +64,6 @@ def chip_at(site: Site, made: Blueprint, place: Place, *, others: int = 0) -> Re
     """Return the request for a chip at a place; `others` are places that are asked after it."""
     script = vm.startup_script(made, image=made.container.image)
     request, plane = Request(made, place.zone, script, made.labels), site.planes[place.plane]
-    said = instance_command if place.plane == "compute" else queued_command
     more = f", then at {others} more places, one at a time" if others else ""
     return Resource(
         name=f"chip {place}",
@@ -75,7 +72,7 @@ def chip_at(site: Site, made: Blueprint, place: Place, *, others: int = 0) -> Re
         body=plane.bodies(request),
         get=partial(plane.get, place.zone, made.id),
         put=partial(plane.create, request),
-        command=shlex.join((*said(made, place.zone), *_common(made))),
+        command=rest_command(plane.address(request), file=f"{made.id}.json"),
     )
 
 
@@ -159,16 +156,13 @@ def _warnings(made: Blueprint, costs: Price) -> Iterator[str]:
         yield f"Its rule lets in your addresses alone, by HTTPS and with a key: {_OPEN}"
 
 
-_DELIMITERS: Final = "~|@;!%#+\x1f"
 _KEY: Final = (
     "The key is made in a pipe and kept in Secret Manager; it is in no file and no argument."
 )
-_BODY: Final = (
-    "yaml is the body of the request that makes the VM; its startup script, saved as {script},"
-    " is what the commands take."
-)
-_DISK: Final = (
-    "gcloud's words for the size of a node's disk are not known here: only the YAML asks for it."
+_BODY: Final = "yaml is the body of the request that makes the VM: save it as {file}."
+_AS_JSON: Final = (
+    "python3 -c 'import json, sys, yaml; json.dump(yaml.safe_load(sys.stdin), sys.stdout)'"
+    " < {id}.yaml > {id}.json"
 )
 
 
@@ -198,12 +192,11 @@ async def config_of(site: Site, name: str) -> DeploymentConfig:
             f" --member=serviceAccount:{made.service_account}"
             " --role=roles/secretmanager.secretAccessor"
         )
-    flex_node = place.plane == "queued" and made.provisioning == "flex-start"
     return DeploymentConfig(
-        command="\n".join((*commands, chip.command)),
+        command="\n".join((*commands, _AS_JSON.format(id=made.id), chip.command)),
         docker_run=docker_command(made),
         yaml=as_yaml(chip.body),
-        notes=(_BODY.format(script=f"{made.id}.sh"), _KEY, *([_DISK] if flex_node else [])),
+        notes=(_BODY.format(file=f"{made.id}.yaml"), _KEY),
     )
 
 
@@ -223,17 +216,6 @@ async def _as_made(site: Site, name: str) -> tuple[Blueprint, Place]:
         )
     model = await anyio.to_thread.run_sync(read_model, spec.model)
     return blueprint(site, spec, model), chip.place
-
-
-def _common(made: Blueprint) -> Iterable[str]:
-    spec = made.spec.model_dump_json(exclude_defaults=True)
-    between = next(one for one in _DELIMITERS if one not in spec)
-    yield from (f"--service-account={made.service_account}", f"--scopes={ACCOUNT_SCOPE}")
-    labels = ",".join(f"{name}={value}" for name, value in made.labels.items())
-    yield from (f"--tags={made.id}", f"--labels={labels}")
-    # A comma would end the value: `gcloud topic escaping`.
-    yield f"--metadata=^{between}^{SPEC_METADATA}={spec}"
-    yield f"--metadata-from-file=startup-script={made.id}.sh"
 
 
 class Needs(Record):

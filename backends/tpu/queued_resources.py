@@ -1,11 +1,11 @@
 """Queued resources of Cloud TPU: gRPC for what its SDK has words for, REST for the rest."""
 
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from math import prod
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal
 
 import anyio
 import httpx2
@@ -21,7 +21,6 @@ from grpc import StatusCode
 
 from backends.google.clients import MANAGED_BY, TARGET_LABEL, as_sent, when
 from backends.google.errors import (
-    READ_SECONDS,
     WRITE_SECONDS,
     reading,
     strictly,
@@ -31,7 +30,6 @@ from backends.google.errors import (
 from backends.tpu.site import (
     ACCOUNT_SCOPE,
     SPEC_METADATA,
-    Blueprint,
     Chip,
     ChipState,
     Clients,
@@ -96,63 +94,24 @@ def body_of(request: Request) -> dict[str, Any]:
     return body
 
 
-def queued_command(made: Blueprint, zone: str) -> Iterable[str]:
-    """Return what a person would type for the same, up to labels and metadata."""
-    alpha = made.provisioning != "on-demand"
-    yield from ("gcloud", *(["alpha"] if alpha else []), "compute", "tpus", "queued-resources")
-    yield from ("create", made.id, f"--node-id={made.id}")
-    yield from (f"--project={made.project}", f"--zone={zone}")
-    yield f"--accelerator-type={made.accelerator}"
-    yield f"--runtime-version={made.runtime_version}"
-    yield f"--valid-until-duration={made.wait_seconds}s"
-    if alpha:  # --spot is refused by some releases as a contradiction of their own default
-        yield f"--provisioning-model={made.provisioning}"
-    if made.provisioning == "flex-start":
-        yield f"--max-run-duration={made.run_seconds}s"
-    yield f"--network={made.network}"
-    yield f"--subnetwork={made.subnetwork or made.network}"
-    yield from () if made.external_ip else ("--internal-ips",)
-
-
 def _parent_of(request: Request) -> str:
     return f"projects/{request.made.project}/locations/{request.zone}"
 
 
-class Flex(NamedTuple):
-    """What v2alpha1 knows of a request beyond v2."""
-
-    model: str
-    """STANDARD, SPOT, RESERVATION_BOUND or FLEX_START; empty if nobody said."""
-    run: timedelta | None
-    """How long it may run."""
-    ends_at: datetime | None
-
-
-def parse_flex(answer: Mapping[str, Any]) -> Flex:
-    """Read what v2alpha1 says of a request."""
-    run = answer.get("runDuration", {})
-    most, end = run.get("maxRunDuration"), run.get("terminationTime")
-    return Flex(
-        model=str(answer.get("provisioningModel", "")),
-        run=timedelta(seconds=float(most.removesuffix("s"))) if most else None,
-        ends_at=datetime.fromisoformat(end).astimezone(UTC) if end else None,
-    )
-
-
-async def _call(clients: Clients, method: str, path: str, **more: Any) -> Mapping[str, Any]:
+async def _post(clients: Clients, path: str, **more: Any) -> Mapping[str, Any]:
     """Ask v2alpha1, which has words for flex-start, and which no SDK knows."""
     plane = await clients.plane()
     url = f"{plane.http if plane else TPU_API}/{_VERSION}/{path}"
-    what, headers = f"{method} {url}", dict[str, str]()
+    what, headers = f"POST {url}", dict[str, str]()
     who: Any = await clients.credentials()
 
     def say_who() -> None:
-        who.before_request(requests.Request(), "GET", TPU_API, headers)
+        who.before_request(requests.Request(), "POST", TPU_API, headers)
 
     await anyio.to_thread.run_sync(say_who, abandon_on_cancel=True)
     try:
         async with httpx2.AsyncClient(trust_env=plane is None, verify=trusted()) as client:
-            reply = await client.request(method, url, headers=headers, **more)
+            reply = await client.post(url, headers=headers, timeout=WRITE_SECONDS, **more)
     except httpx2.TimeoutException as exc:
         raise CloudTimeout(f"Google did not answer in time: {what}.", fix=_AGAIN) from exc
     except httpx2.HTTPError as exc:
@@ -204,7 +163,6 @@ _NODES: Final[Mapping[str, ChipState]] = {
 }
 """What a node's state says where its request is ACTIVE, or where it has none."""
 _BY: Final[Mapping[str, Literal["user", "service"]]] = {"USER": "user", "SERVICE": "service"}
-_MODELS: Final[Mapping[str, Provisioning]] = {"FLEX_START": "flex-start", "SPOT": "spot"}
 _PREEMPTED: Final = frozenset({"PREEMPTED", "TERMINATED"})
 
 
@@ -236,7 +194,7 @@ def own_node(resource: QueuedResource, node: Node | None) -> Node | None:
     return node if whose in {"", _last_of(resource.name)} else None
 
 
-def chip_of(resource: QueuedResource, node: Node | None, flex: Flex | None) -> Chip:
+def chip_of(resource: QueuedResource, node: Node | None) -> Chip:
     """Put together what is known of one; `node` only where it belongs to it."""
     node_id, asked = _asked_node(resource)
     zone, short = _key(resource.name)
@@ -246,10 +204,6 @@ def chip_of(resource: QueuedResource, node: Node | None, flex: Flex | None) -> C
         state = _NODES.get(node_said, ChipState.UNKNOWN) if node else ChipState.STOPPING
     preempted = node_said in _PREEMPTED
     by_node = f"Its node is {node_said}." if preempted else node.health_description if node else ""
-    given = when(node.create_time) if node and node.create_time else None
-    ends = None
-    if flex and flex.model == "FLEX_START":  # no other has such a time on the queue
-        ends = flex.ends_at or (given + flex.run if given and flex.run else None)
     told: Any = node or asked
     return Chip(
         place=Place(zone, "queued"),
@@ -259,10 +213,9 @@ def chip_of(resource: QueuedResource, node: Node | None, flex: Flex | None) -> C
         node=node_id,
         accelerator=_accelerator(told),
         chips=_chips(told) * max(1, len(resource.tpu.node_spec)),
-        provisioning=_provisioning(resource, flex),
+        provisioning=_provisioning(resource),
         created_at=when(resource.create_time),
-        given_at=given,
-        ends_at=ends,
+        given_at=when(node.create_time) if node and node.create_time else None,
         why=str(resource.state.failed_data.error.message or by_node),
         taken_by="service" if preempted else _BY.get(resource.state.state_initiator.name, ""),
         **_of_node(node, told),
@@ -308,20 +261,18 @@ def _of_node(node: Node | None, told: Any) -> dict[str, Any]:
     }
 
 
-def _provisioning(resource: QueuedResource, flex: Flex | None) -> Provisioning:
+def _provisioning(resource: QueuedResource) -> Provisioning:
+    """Return how its chips are given: by the target that its label names, else by v2's own words.
+
+    Those have none for flex-start, so that of others is taken for on demand.
+    """
     _id, asked = _asked_node(resource)
     if "spot" in resource or (asked and asked.scheduling_config.spot):
         return "spot"
-    if flex:
-        return _MODELS.get(flex.model, "on-demand")
-    return _target_provisioning(asked) or "on-demand"
-
-
-def _target_provisioning(asked: Node | None) -> Provisioning | None:
-    """Return how chips are given to the target that a label names; None if none is named."""
     labels = asked.labels if asked else {}
     place = places().get(labels.get(TARGET_LABEL, ""))
-    return place.provisioning if labels.get("managed-by") == MANAGED_BY and place else None
+    ours = labels.get("managed-by") == MANAGED_BY
+    return (place.provisioning or "on-demand") if place and ours else "on-demand"
 
 
 def _accelerator(node: Any) -> str:
@@ -344,7 +295,7 @@ def _chips(node: Any) -> int:
     return prod(int(side) for side in sides) if all(map(str.isdecimal, sides)) else 0
 
 
-def why_ended(chip: Chip | None, now: datetime) -> Ended | None:
+def why_ended(chip: Chip | None) -> Ended | None:
     """Say why a request has no VM any more; None while it has one or may get one.
 
     A request that was not deleted stays in the queue, so one that is gone was deleted.
@@ -356,10 +307,8 @@ def why_ended(chip: Chip | None, now: datetime) -> Ended | None:
         return None
     if chip.taken_by != "service":
         return Ended("DELETED_ELSEWHERE" if chip.taken_by else "NOT_KNOWN", None, words)
-    if chip.provisioning == "flex-start":  # it is never preempted
-        over = chip.ends_at if chip.ends_at and chip.ends_at <= now else None
-        return Ended("EXPIRED", over, words)
-    return Ended("PREEMPTED", None, words)
+    # One of flex-start is never preempted.
+    return Ended("EXPIRED" if chip.provisioning == "flex-start" else "PREEMPTED", None, words)
 
 
 class QueuedPlane:
@@ -373,13 +322,11 @@ class QueuedPlane:
         made, once = request.made, str(uuid.uuid4())
         with translated_refusal(f"ask for {made.accelerator} in {request.zone}", request.zone):
             if made.provisioning != "on-demand":
-                answer = await _call(
+                answer = await _post(
                     self._clients,
-                    "POST",
                     f"{_parent_of(request)}/queuedResources",
                     params={"queuedResourceId": made.id, "requestId": once},
                     json=body_of(request),
-                    timeout=WRITE_SECONDS,
                 )
                 return str(answer.get("name", ""))
             client = await self._clients.tpu()
@@ -395,6 +342,12 @@ class QueuedPlane:
     def bodies(self, request: Request) -> Mapping[str, object]:
         """Return what `create` sends as JSON."""
         return body_of(request)
+
+    def address(self, request: Request) -> str:
+        """Return where that is sent."""
+        version = "v2" if request.made.provisioning == "on-demand" else _VERSION
+        path = f"{version}/{_parent_of(request)}/queuedResources"
+        return f"{TPU_API}/{path}?queuedResourceId={request.made.id}"
 
     async def outcome(self, zone: str, operation: str) -> Outcome:
         """Say how far an operation is; one that Google has forgotten is over."""
@@ -416,13 +369,12 @@ class QueuedPlane:
         (node_id, _asked), node = _asked_node(resource), None
         if node_id and said_of(resource) not in _WITHOUT_NODE:
             node = await self._node(zone, node_id)
-        return chip_of(resource, own_node(resource, node), await self._flex(resource))
+        return chip_of(resource, own_node(resource, node))
 
     async def list(self) -> Sequence[Chip]:
         """Return every request, and every node that nobody queued for."""
         client, found = await self._clients.tpu(), []
         resources = await self._listed("queued_resources", client.list_queued_resources)
-        flexes = await self._flexes()
         left = {_key(node.name): node for node in await self._listed("nodes", client.list_nodes)}
         for resource in resources:
             zone, short = _key(resource.name)
@@ -431,7 +383,7 @@ class QueuedPlane:
             mine = own_node(resource, node)
             if mine is not None or (node is not None and _last_of(node.queued_resource) == short):
                 left.pop(place)  # one that was made between the two lists is none of its own
-            found.append(chip_of(resource, mine, flexes.get((zone, short))))
+            found.append(chip_of(resource, mine))
         return [*found, *map(bare, left.values())]
 
     async def delete(self, zone: str, chip_id: str) -> None:
@@ -471,7 +423,7 @@ class QueuedPlane:
     async def ended(self, zone: str, chip_id: str, *, since: datetime) -> Ended | None:
         """Say why its VM is gone: a request outlives it, and itself goes only when deleted."""
         del since  # what it tells is how it is now
-        return why_ended(await self.get(zone, chip_id), datetime.now(UTC))
+        return why_ended(await self.get(zone, chip_id))
 
     async def offer(self, zone: str, accelerator: str) -> Offer:
         """Say whether the zone has the accelerator."""
@@ -487,10 +439,6 @@ class QueuedPlane:
                 raise
             return Offer(hardware=False, detail=exc.cause)
         return Offer(hardware=True)
-
-    async def serial(self, _zone: str, _chip_id: str) -> Sequence[str]:
-        """Return nothing: the serial port of a node is not shown to its owner."""
-        return ()
 
     async def _orphan(self, zone: str, node_id: str) -> Node | None:
         node = await self._node(zone, node_id)
@@ -522,31 +470,6 @@ class QueuedPlane:
                 found += getattr(page, field)
                 unreachable(page.unreachable, what.capitalize())
         return found
-
-    async def _flex(self, resource: QueuedResource) -> Flex | None:
-        """Ask v2alpha1 of a request that may be flex-start; None where it is not or none tells."""
-        how = _target_provisioning(_asked_node(resource)[1])
-        if "spot" in resource or how in {"spot", "on-demand"}:
-            return None
-        with suppress(OpsError), strictly("look whether it is flex-start"):
-            return parse_flex(await self._alpha(resource.name))
-        return None
-
-    async def _flexes(self) -> Mapping[tuple[str, str], Flex]:
-        """Ask v2alpha1 of all requests, by zone and id; nothing where it does not tell."""
-        found: dict[tuple[str, str], Flex] = {}
-        path = f"projects/{self._clients.project}/locations/-/queuedResources"
-        token: str | None = None
-        with suppress(OpsError), strictly("look which are flex-start"):
-            while token != "":
-                page = await self._alpha(path, {"pageToken": token} if token else {})
-                for one in page.get("queuedResources", ()):
-                    found[_key(one["name"])] = parse_flex(one)
-                token = str(page.get("nextPageToken", ""))
-        return found
-
-    async def _alpha(self, path: str, params: Mapping[str, str] | None = None) -> Mapping[str, Any]:
-        return await _call(self._clients, "GET", path, params=params, timeout=READ_SECONDS)
 
     def _name(self, zone: str, kind: str, last: str) -> str:
         return f"projects/{self._clients.project}/locations/{zone}/{kind}/{last}"

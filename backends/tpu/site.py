@@ -254,6 +254,9 @@ class ControlPlane(Protocol):
     def bodies(self, request: Request) -> Mapping[str, object]:
         """Return what `create` sends as JSON; pure."""
 
+    def address(self, request: Request) -> str:
+        """Return the URL that a person sends it to; pure."""
+
     async def outcome(self, zone: str, operation: str) -> Outcome:
         """Return how far an operation is; one that Google has forgotten is over."""
 
@@ -271,9 +274,6 @@ class ControlPlane(Protocol):
 
     async def offer(self, zone: str, accelerator: str) -> Offer:
         """Return whether the zone has the hardware."""
-
-    async def serial(self, zone: str, chip_id: str) -> Sequence[str]:
-        """Return the newest lines of its serial port; none where the plane has none."""
 
 
 @runtime_checkable

@@ -467,7 +467,8 @@ def _phase(seen: Look, told: VmLog) -> Phase:
         if minutes * 60 > _SILENT.total_seconds():
             note(
                 f"The VM of {seen.name} has run for {minutes:.0f} min and logged nothing in Cloud"
-                " Logging: its service account may lack roles/logging.logWriter (setup_target)."
+                " Logging: its service account may lack roles/logging.logWriter (setup_target). Of"
+                " an instance, `gcloud compute instances get-serial-port-output` shows its console."
             )
         return Phase(name=BOOTING, since=seen.begun)
     is_command = last.phase in {ENGINE, READY} and not last.is_again

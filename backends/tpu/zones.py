@@ -105,13 +105,6 @@ def _remembered(site: Site) -> tuple[Outcome, ...]:
         return ()
 
 
-class Gate(Record):
-    """A quota that had better not be 0."""
-
-    id: str
-    service: str
-
-
 class Pool(Record):
     """One quota of chips."""
 
@@ -128,17 +121,11 @@ class Pool(Record):
     unlisted: int | None = None
 
 
-class Pools(Record):
-    """Everything of `quotas.toml`."""
-
-    pools: tuple[Pool, ...]
-    gate: Gate
-
-
 @cache
-def pool_data() -> Pools:
-    """Read the pools, once."""
-    return Pools.model_validate(tomllib.loads((_HERE / "quotas.toml").read_text(encoding="utf-8")))
+def pools() -> tuple[Pool, ...]:
+    """Read `quotas.toml`, once."""
+    rows = tomllib.loads((_HERE / "quotas.toml").read_text(encoding="utf-8"))["pools"]
+    return tuple(map(Pool.model_validate, rows))
 
 
 class Row(NamedTuple):
@@ -191,16 +178,9 @@ class Counting(NamedTuple):
     without: str = ""
     """A deployment whose own chips go before new ones are asked for."""
 
-    @property
-    def shut(self) -> bool:
-        """Whether the quota of GPUs in all regions is 0, which may let no TPU through either."""
-        info = self.read[pool_data().gate.id]
-        rows = info.dimensions_infos if isinstance(info, QuotaInfo) else []
-        return bool(rows) and max(one.details.value for one in rows) == 0
-
-    def rows(self, pools: Iterable[Pool], zone: str) -> tuple[Row, ...]:
+    def rows(self, counted: Iterable[Pool], zone: str) -> tuple[Row, ...]:
         """Return what these pools allow, and have given; one that the project has not is none."""
-        there = (pool for pool in pools if self.read[pool.id] is not None)
+        there = (pool for pool in counted if self.read[pool.id] is not None)
         return tuple(self._row(pool, zone) for pool in there)
 
     def _row(self, pool: Pool, zone: str) -> Row:
@@ -233,11 +213,11 @@ class Counting(NamedTuple):
 
 async def count_chips(site: Site, *, without: str = "") -> Counting:
     """Read the limits and what is counted against them, side by side."""
-    project, data = site.clients.project, pool_data()
+    project = site.clients.project
     chips: list[Chip] | None = None
     read: Mapping[str, QuotaInfo | str | None] | None = None
 
-    async def read_one(one: Pool | Gate) -> QuotaInfo | str | None:
+    async def read_one(one: Pool) -> QuotaInfo | str | None:
         place = f"projects/{project}/locations/global/services/{one.service}"
         try:
             client = await site.clients.quotas()
@@ -250,9 +230,8 @@ async def count_chips(site: Site, *, without: str = "") -> Counting:
             return why_unread(exc)
 
     async def limits() -> Mapping[str, QuotaInfo | str | None]:
-        wanted: tuple[Pool | Gate, ...] = (*data.pools, data.gate)
-        found = await side_by_side([partial(read_one, one) for one in wanted])
-        return {one.id: info for one, info in zip(wanted, found, strict=True)}
+        found = await side_by_side([partial(read_one, one) for one in pools()])
+        return {one.id: info for one, info in zip(pools(), found, strict=True)}
 
     async def look() -> None:
         nonlocal chips
@@ -286,18 +265,14 @@ def _entry(info: QuotaInfo, pool: Pool, where: str) -> DimensionsInfo | None:
     return next(own, None) or next(general, None)
 
 
-_SHUT: Final = (
-    "GPUS-ALL-REGIONS-per-project is 0: one guide of Google's says that TPUs wait for it as well,"
-    " which nobody has seen here; if no place ever gives a chip, ask for 1 or more"
-)
 _INSTEAD: Final = "standard quota counts where there is no preemptible"
 
 
 def room_for(counting: Counting, place: Place, provisioning: Provisioning, chips: int) -> Room:
     """Say whether so many more chips may be had at a place."""
 
-    def judged(pools: Iterable[Pool]) -> Room:
-        rows = counting.rows(pools, place.zone)
+    def judged(counted: Iterable[Pool]) -> Room:
+        rows = counting.rows(counted, place.zone)
         tight = [row for row in rows if row.free is not None and row.free < chips]
         if tight:
             said = "; ".join(str(row) for row in tight)
@@ -307,15 +282,12 @@ def room_for(counting: Counting, place: Place, provisioning: Provisioning, chips
             return Room(rows, enough=None, why="; ".join(unknown) or "no quota of it is known")
         return Room(rows, enough=True)
 
-    pools = [one for one in pool_data().pools if one.plane == place.plane]
-    own = judged(one for one in pools if provisioning in one.counts)
+    here = [one for one in pools() if one.plane == place.plane]
+    own = judged(one for one in here if provisioning in one.counts)
     if own.enough is False:
-        instead = judged(one for one in pools if provisioning in one.stands_in_for)
+        instead = judged(one for one in here if provisioning in one.stands_in_for)
         if instead.enough:
-            own = Room(instead.rows, enough=True, why=f"{own.why}; {_INSTEAD}")
-    if own.enough and counting.shut:
-        why = "; ".join(part for part in (own.why, _SHUT) if part)
-        return Room(own.rows, enough=None, why=why)
+            return Room(instead.rows, enough=True, why=f"{own.why}; {_INSTEAD}")
     return own
 
 
@@ -332,13 +304,7 @@ async def read_quotas(site: Site) -> Sequence[Quota]:
         for kind in site.planes
     ]
     rooms.sort(key=lambda room: (order[room.enough], -room.free))
-    more = {"accelerator": site.target.accelerator or ""}
     found = []
-    if rooms[0].enough is not False and counting.shut:
-        gate = pool_data().gate.id
-        found.append(
-            Quota(quota=gate, region="all regions", limit=None, detail=f"{_SHUT}.", **more)
-        )
     for room in rooms:
         for row in sorted(room.rows, key=lambda row: NO_LIMIT if row.free is None else row.free):
             used = "" if row.used is not None else "What is in use is not known."
@@ -351,7 +317,7 @@ async def read_quotas(site: Site) -> Sequence[Quota]:
                         limit=row.limit,
                         in_use=row.used,
                         detail=" ".join(detail.split()),
-                        **more,
+                        accelerator=site.target.accelerator or "",
                     )
                 )
     return found

@@ -24,7 +24,7 @@ from simulators.google import tpu_zones, vm
 from simulators.google.serving import CODES, Refused, check_billed, disabled, rest
 from simulators.google.state import Project, Tpu, World
 from simulators.google.tpu_zones import limit_of, pool_of
-from simulators.google.vm_programs import VmSpec
+from simulators.google.vm import VmSpec
 
 Resource = dict[str, Any]
 API: Final = "compute.googleapis.com"
@@ -407,7 +407,6 @@ def compute_routes(world: World) -> Sequence[BaseRoute]:
         _route(world, "POST", instances, f"{api}.insert", _insert, *_NEEDED),
         _route(world, "DELETE", one, f"{api}.delete", functools.partial(_ended, how="delete")),
         _route(world, "POST", f"{one}/stop", f"{api}.stop", functools.partial(_ended, how="stop")),
-        _route(world, "GET", f"{one}/serialPort", f"{api}.getSerialPortOutput", _serial),
         _route(world, "POST", rules, f"{fire}.insert", _insert_rule, f"{fire}.create", changes),
         _route(world, "PATCH", rule, f"{fire}.patch", _patch_rule, f"{fire}.update", changes),
         _route(world, "DELETE", rule, f"{fire}.delete", _delete_rule, f"{fire}.delete", changes),
@@ -463,15 +462,6 @@ async def _ended(call: Call, how: "How") -> Resource:
         return _finish(operation)
     (life or _live(call.world, project, one)).end(how, operation)
     return operation
-
-
-async def _serial(call: Call) -> Resource:
-    """Tell what port 1 has shown."""
-    one = _kept(call)
-    if one["status"] in {"PENDING", "PROVISIONING", "TERMINATED"}:
-        raise _not_ready(_path(call.project, one))
-    running = vm.vm_of(call.world, call.project, "compute", call.zone, one["name"])
-    return {"contents": running.serial_text if running else ""}
 
 
 def _kept(call: Call) -> Resource:

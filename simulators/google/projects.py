@@ -195,7 +195,7 @@ class _OfTpus(NamedTuple):
     pool: str
     """As in the project's `tpu_quotas`."""
     where: str
-    """zone, region or nothing: what it is counted by."""
+    """zone or region: what it is counted by."""
     default: int
     """Of whatever place has no entry of its own."""
     family: Mapping[str, str] = {}
@@ -210,7 +210,6 @@ _TPU_QUOTAS: Final[Mapping[str, _OfTpus]] = {
     "PREEMPTIBLE-TPU-V6E-per-project-region": _OfTpus(
         _COMPUTE, "compute-preemptible", "region", 1536
     ),
-    "GPUS-ALL-REGIONS-per-project": _OfTpus(_COMPUTE, tpu_zones.ALL_REGIONS, "", 0),
 }
 """Ids, dimensions and defaults: readings of Cloud Quotas in public reports of 2026. A region
 without an entry has 0 of a family on demand and 1536 preemptible ones."""
@@ -319,13 +318,12 @@ class _Preferences(Kind):
 def _of_tpus(project: Project, quota_id: str, known: _OfTpus) -> QuotaInfo:
     zones = sorted(project.knobs.tpu_zones or tpu_zones.ZONES)
     regions = sorted({one.rpartition("-")[0] for one in zones})
-    places = {"zone": zones, "region": regions, "": []}[known.where]
+    places = {"zone": zones, "region": regions}[known.where]
     ending = "-" if known.where == "region" else ""  # a limit is asked by a zone: here by none
     limits = {
         place: tpu_zones.limit_of(project, known.pool, f"{place}{ending}") for place in places
     }
     own = {place: value for place, value in limits.items() if value != known.default}
-    everywhere = known.default if known.where else tpu_zones.limit_of(project, known.pool, "")
     rows = [
         _row(value, [place], {known.where: place, **known.family}) for place, value in own.items()
     ]
@@ -337,8 +335,8 @@ def _of_tpus(project: Project, quota_id: str, known: _OfTpus) -> QuotaInfo:
         quota_id,
         words.replace("-", "_").lower(),
         words,
-        [*rows, _row(everywhere, others)],
-        dimensions=[*filter(None, [known.where]), *known.family],
+        [*rows, _row(known.default, others)],
+        dimensions=[known.where, *known.family],
         eligible=True,
     )
 

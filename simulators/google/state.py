@@ -204,9 +204,7 @@ class Knobs(Record):
     """All that have, or may have, TPUs; empty is `tpu.capacity.ZONES`."""
     tpu_quotas: dict[str, int] = {}
     """Chips by pool: tpu, tpu-preemptible, compute, compute-preemptible; of one zone or region
-    alone as POOL@WHERE. And gpus-all-regions."""
-    tpu_waits_for_gpu_quota: bool = True
-    """Whether no chip is ever given while gpus-all-regions is 0, as one guide has it."""
+    alone as POOL@WHERE."""
     tpu_clock: float = Field(default=60, gt=0)
     """Simulated seconds in a real one, of whatever TPUs wait for and take."""
     tpu_run_clock: float = Field(default=1, gt=0)

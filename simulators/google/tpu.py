@@ -5,7 +5,7 @@ import re
 import time
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, ClassVar, Final
 
@@ -31,10 +31,10 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute
 
 from simulators.google import serving, tpu_zones, vm
-from simulators.google.serving import Method, Refused, invalid, not_found, not_permitted, page_of
+from simulators.google.serving import Method, Refused, invalid, not_found, not_permitted
 from simulators.google.state import Project, Tpu, TpuLife, World
 from simulators.google.store import Kind, serve
-from simulators.google.vm_programs import VmSpec
+from simulators.google.vm import VmSpec
 
 API: Final = "tpu.googleapis.com"
 _V2: Final = "google.cloud.tpu.v2.Tpu"
@@ -840,55 +840,18 @@ def preempt(world: World, project: Project, zone: str, tpu_id: str) -> bool:
     return True
 
 
-_ALPHA: Final = "google.cloud.tpu.v2alpha1"
 _OWN: Final = ("provisioningModel", "runDuration")
 """Fields of a queued resource that v2 does not have. Source: discovery document tpu.v2alpha1."""
 _DISK: Final = "bootDiskConfig"
 """The same of a node."""
 _MODELS: Final = ("STANDARD", "SPOT", "FLEX_START")
 _DURATION: Final = re.compile(r"[0-9]+(\.[0-9]{1,9})?s")
-Answer = Callable[[Project, Request, str], Awaitable[dict[str, Any]]]
 
 
 def routes(world: World) -> Sequence[BaseRoute]:
-    """Serve queued resources of v2alpha1."""
-    kind = _QueuedResources(world)
-
-    async def create(project: Project, request: Request, path: str) -> dict[str, Any]:
-        asked, more = _read(await request.body())
-        query = request.query_params
-        made = CreateQueuedResourceRequest(
-            parent=path.rpartition("/")[0],
-            queued_resource_id=query.get("queuedResourceId", ""),
-            queued_resource=asked,
-            request_id=query.get("requestId", ""),
-        )
-        return {"name": kind.queue(world, project, made, more, "v2alpha1").name}
-
-    async def listed(project: Project, request: Request, path: str) -> dict[str, Any]:
-        parent = kind.normal(project, kind.parent, path.rpartition("/")[0])
-        rows, token = list(kind.listed(project, parent)), request.query_params.get("pageToken", "")
-        page, following = page_of(rows, 0, token, most=kind.pages[1])
-        return {
-            "queuedResources": [_shown(project, one) for one in page],
-            "nextPageToken": following,
-        }
-
-    async def get(project: Project, _request: Request, path: str) -> dict[str, Any]:
-        return _shown(project, kind.find(project, path))
-
-    many = "/v2alpha1/projects/{project}/locations/{zone}/queuedResources"
-    return [
-        _alpha_route(world, "POST", many, "CreateQueuedResource", "create", create),
-        _alpha_route(world, "GET", many, "ListQueuedResources", "list", listed),
-        _alpha_route(world, "GET", f"{many}/{{id}}", "GetQueuedResource", "get", get),
-    ]
-
-
-def _alpha_route(
-    world: World, verb: str, path: str, name: str, may: str, answer: Answer
-) -> BaseRoute:
-    permission = f"tpu.nodes.{may}"
+    """Serve the one method of v2alpha1 that is asked."""
+    kind, permission = _QueuedResources(world), "tpu.nodes.create"
+    name = "google.cloud.tpu.v2alpha1.Tpu/CreateQueuedResource"
 
     async def admitted(project: Project, request: Request) -> Response:
         here = request.url.path.removeprefix("/v2alpha1/")
@@ -897,11 +860,20 @@ def _alpha_route(
                 raise serving.disabled(project, API)
             if project.denies(permission):
                 raise not_permitted(permission, here)
-            return JSONResponse(await answer(project, request, here))
+            asked, more = _read(await request.body())
+            query = request.query_params
+            made = CreateQueuedResourceRequest(
+                parent=here.rpartition("/")[0],
+                queued_resource_id=query.get("queuedResourceId", ""),
+                queued_resource=asked,
+                request_id=query.get("requestId", ""),
+            )
+            return JSONResponse({"name": kind.queue(world, project, made, more, "v2alpha1").name})
         except Refused as refused:
             return serving.of(refused)
 
-    return serving.rest(world, verb, path, f"{_ALPHA}.Tpu/{name}", admitted, serving.of)
+    path = "/v2alpha1/projects/{project}/locations/{zone}/queuedResources"
+    return [serving.rest(world, "POST", path, name, admitted, serving.of)]
 
 
 def _read(sent: bytes) -> tuple[QueuedResource, dict[str, Any]]:
@@ -928,12 +900,3 @@ def _read(sent: bytes) -> tuple[QueuedResource, dict[str, Any]]:
     except (ValueError, json_format.ParseError, KeyError, TypeError, AttributeError) as exc:
         raise invalid(f"Invalid JSON payload received. {exc}") from exc
     return resource, more
-
-
-def _shown(project: Project, kept: QueuedResource) -> dict[str, Any]:
-    told: dict[str, Any] = json_format.MessageToDict(QueuedResource.pb(kept))
-    more = project.queued_more.get(kept.name, {})
-    told |= {name: more[name] for name in _OWN if name in more}
-    if _DISK in more:
-        told["tpu"]["nodeSpec"][0]["node"][_DISK] = more[_DISK]
-    return told

@@ -17,11 +17,7 @@ ZONES: Final[Mapping[str, TpuZone]] = {
 }
 """Where no knob says otherwise; flex-start where it was accepted by public reports of 2026-08. One
 has chips that Google's documentation of TPU zones does not name; Google's API does."""
-ALL_REGIONS: Final = "gpus-all-regions"
-"""The quota of all accelerators together: at 0 a request may wait as in a stock-out. Only source: a
-guide of Google's TPU Builders, 2026-07."""
 _USUAL: Final[Mapping[str, int]] = {
-    ALL_REGIONS: 16,
     "tpu": 16,
     "tpu-preemptible": 16,
     "compute": 32,
@@ -109,8 +105,6 @@ def take(project: Project, row: Tpu) -> bool:
     known = capacity_zone(project, row.zone)
     wait = known.wait_seconds if known else 0
     waited = (time.time() - row.asked) * project.knobs.tpu_clock
-    if project.knobs.tpu_waits_for_gpu_quota and not limit_of(project, ALL_REGIONS, row.zone):
-        return False
     if waited < wait or free(project, row.zone) < row.chips:
         return False
     row.given = time.time()

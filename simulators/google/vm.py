@@ -1,67 +1,168 @@
-"""A VM with chips: its real startup script under bash, its address, the firewall before it."""
+"""A VM with chips: what its startup script does, its containers, address and firewall."""
 
 import contextlib
 import errno
 import ipaddress
-import os
+import itertools
 import re
+import shlex
 import shutil
-import signal
 import socket
-import sys
-import time
-import uuid
 import zlib
-from collections import deque
-from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
+from collections import defaultdict, deque
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, TypeVar
 
 import anyio
-from anyio.abc import ByteReceiveStream, ByteStream, SocketAttribute, SocketListener, SocketStream
-from anyio.streams.buffered import BufferedByteReceiveStream
+import httpx2
+from anyio.abc import ByteStream, SocketAttribute, SocketListener, SocketStream, TaskGroup
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import HTMLResponse
+from starlette.types import Receive, Scope, Send
 
-from simulators.common.doors import loopback
-from simulators.common.programs import EngineProcess
+from simulators.common import certificates
+from simulators.common.doors import (
+    UNVERIFIED_TLS,
+    Answer,
+    TurnedAway,
+    WebServer,
+    loopback,
+    pass_on,
+)
+from simulators.common.programs import (
+    CannotStart,
+    EngineProcess,
+    Guard,
+    environment,
+    flag,
+    guard_of,
+    program,
+)
+from simulators.google import iam, secrets
+from simulators.google.instances import exists
+from simulators.google.serving import Refused
 from simulators.google.state import Project, World
-from simulators.google.vm_programs import KERNEL, Asked, Machine, VmSpec, answer
+from simulators.google.tpu_zones import chips_of
 
+T = TypeVar("T")
 _SCRIPT: Final = "startup-script"
-_ROOT: Final = "VLLM_DEVOPS_ROOT"
-"""What makes the files of a script lie in a folder of the VM: any other script is not run here."""
-_PORT: Final = re.compile(r"^readonly PORT='?(\d{1,5})'?$", re.MULTILINE)
+_DECIDED: Final = re.compile(r"^readonly ([A-Z_]+)=\(?(.*?)\)?$", re.MULTILINE)
+"""How the script that is deployed here begins: with all that was decided, a line each."""
 _USUAL_PORT: Final = "8000"
+_KERNEL: Final = "6.8.0-1015-gcp"
 _BOOT_SECONDS: Final = 20.0
 """Simulated, from the first line of the kernel to the startup script."""
-_FAKE: Final = ("curl", "apt-get", "systemctl", "sleep", "uname")
-_REAL: Final = ("bash", "base64", "cat", "cut", "mkdir", "openssl", "rm", "sed", "tail")
-_AS_WELL: Final = ("timeout",)
-"""If this machine has it: macOS has not."""
-_PROGRAM: Final = Path(__file__).with_name("vm_program.sh")
-_MOST_BYTES: Final = 1 << 20
-"""Of one word that a program is called with."""
-_MOST_LINES: Final = 5000
-"""Of the serial port, whose buffer Google keeps to 1 MB."""
+_APT_SECONDS: Final = 40.0
+_WATCH_SECONDS: Final = 5.0
+_SHORTEST_SECONDS, _LONGEST_SECONDS = 0.03, 1.0
+"""In real time, from one look of the script at its engine to the next."""
+_DOOR_RHYTHM_SECONDS: Final = 0.05
+_AUTH: Final = "https://www.googleapis.com/auth/"
+_LOG_SCOPES: Final = frozenset(
+    f"{_AUTH}{name}" for name in ("cloud-platform", "logging.write", "logging.admin")
+)
 
 
-class Vm(Machine):
+class VmSpec(NamedTuple):
+    """One VM that is to be."""
+
+    plane: str
+    """queued or compute."""
+    zone: str
+    id: str
+    """Of the node or the instance."""
+    accelerator: str
+    """Such as v6e-4."""
+    metadata: dict[str, str]
+    """With the startup-script."""
+    tags: tuple[str, ...]
+    network: str
+    """Its name."""
+    service_account: str
+    scopes: tuple[str, ...]
+    external: bool
+    """Whether it gets an address of its own."""
+    disk_gb: int
+    has_docker: bool
+    """The image brings it along."""
+
+    @property
+    def key(self) -> str:
+        """Where it is found in `World.live`, below its project."""
+        return f"{self.plane}/{self.zone}/{self.id}"
+
+
+class Listener(NamedTuple):
+    """Who listens on a port of the VM."""
+
+    port: int
+    """On this machine."""
+    loopback: bool = False
+    """Whether nobody outside of the VM reaches it."""
+
+
+class Refusal(Exception):
+    """A program on the VM does not do it; the text is the last line that it says."""
+
+
+class _GaveUp(Exception):
+    """The script ends; the text is what it tells of that."""
+
+
+class Vm:
     """One VM, from its first second to its last."""
 
     def __init__(self, world: World, project: Project, spec: VmSpec) -> None:
-        super().__init__(world, project, spec)
-        self._serial: Final = deque[str](maxlen=_MOST_LINES)
+        self.world, self.project, self.spec = world, project, spec
+        number = zlib.crc32(f"{project.id}/{spec.key}".encode())
+        self.number: Final = f"{number:019d}"
+        self.folder: Final = world.folder / "vms" / f"{number:08x}"
+        self.internal_ip: Final = (
+            f"10.{128 + number % 64}.{number // 64 % 256}.{number // 16384 % 253 + 2}"
+        )
+        own = spec.plane == "compute"
+        self.host: Final = spec.id if own else f"t1v-n-{zlib.crc32(spec.key.encode()):08x}-w-0"
+        """Its name: that of a node's VM is none of ours."""
+        self.external_ip = ""
+        """Its own address; empty if it has none."""
+        self.containers: dict[str, Container] = {}
+        """By name."""
+        self.listens: dict[int, Listener] = {}
+        """By port of the VM."""
+        self.tasks: TaskGroup | None = None
+        """Where its containers run; none before it boots."""
         self.ended: Final = anyio.Event()
+        self._changed = anyio.Event()
+        """Something happened to a container since."""
+        found = _DECIDED.findall(spec.metadata.get(_SCRIPT, ""))
+        self._decided: Final = {name: shlex.split(words) for name, words in found}
         self._life = anyio.CancelScope()
         self._told = anyio.Event()
-        self._began = time.monotonic()
         self._wrong = ""
         self._listener = self._listen() if spec.external else None
 
-    @property
-    def serial_text(self) -> str:
-        """What serial port 1 has shown, as far as that is kept."""
-        return "".join(f"{line}\n" for line in self._serial)
+    async def takes(self, seconds: float) -> None:
+        """Let simulated seconds pass."""
+        await anyio.sleep(seconds / self.project.knobs.tpu_clock)
+
+    def change(self) -> None:
+        """Wake whatever looks at its containers."""
+        self._changed.set()
+        self._changed = anyio.Event()
+
+    def may_log(self, project: str) -> bool:
+        """Say whether its account may write log entries to a project, by its scopes."""
+        here, spec = self.project, self.spec
+        return (
+            project in {here.id, here.number}
+            and here.knobs.vm_trouble != "no-logs"
+            and "logging.googleapis.com" in here.apis
+            and bool(_LOG_SCOPES.intersection(spec.scopes))
+            and iam.granted(here.policy, spec.service_account, "logging.logEntries.create")
+        )
 
     def end(self, *, at_once: bool = False) -> None:
         """Tell it to be gone, its containers first unless at once; `ended` says when it is."""
@@ -70,22 +171,15 @@ class Vm(Machine):
             self._life.cancel()
 
     def stop_engine(self) -> bool:
-        """Let its engine crash, when the script has come to rest; whether one ran."""
+        """Let its engine crash; whether one ran."""
         engines = [one for one in self.containers.values() if one.process.url]
         running = [one for one in engines if one.state == "running"]
         for one in running:
-            self.world.tasks.start_soon(self._crash, one.process)
+            one.process.end(at_once=True)
         return bool(running)
 
-    async def _crash(self, process: EngineProcess) -> None:
-        while True:
-            if self.is_resting or not self.runs_script:
-                break
-            await anyio.sleep(_DOOR_RHYTHM_SECONDS)
-        process.end(at_once=True)
-
     async def live(self) -> None:
-        """Boot, run the script to its end, and be gone when told to."""
+        """Boot, do what the script says, and be gone when told to."""
         try:
             with self._life:
                 async with anyio.create_task_group() as tasks:
@@ -106,110 +200,129 @@ class Vm(Machine):
             self._bury()
 
     async def _boot(self) -> None:
-        self._kernel(f"Linux version {KERNEL} (buildd@lcy02) #16~22.04.1-Ubuntu SMP")
+        """Do in the script's order what it does, and tell what it tells.
+
+        That the script itself does so is for its own tests, in a shell.
+        """
         await self.takes(_BOOT_SECONDS)
-        self._kernel(f"{self.spec.id} login: ")
-        script = self.spec.metadata.get(_SCRIPT, "")
-        missing = [name for name in _REAL if not shutil.which(name)]
-        if self._wrong or missing:
-            why = self._wrong or f"this machine has no {', '.join(missing)}"
-            self._say(f"the machine does not come up: {why}")
-        elif not script.strip():
-            self._say("No startup scripts to run.")
-        elif _ROOT not in script:
-            self._say(f"a script that keeps its files below ${_ROOT} is the only one run here.")
-        else:
-            await self._run(script)
-        self.world.keep(self.project)
+        if not self._decided:
+            return
+        try:
+            self._tell("booting", self._wrong or _KERNEL)
+            if not self.spec.has_docker:
+                self._tell("installing docker", "The image of this VM has none.")
+                fails = "Docker cannot be installed"
+                await self._tried(6, 20, "installing docker", self._install, fails)
+            if self._one("TLS") == "yes":
+                addresses = (self.external_ip, self.internal_ip, "127.0.0.1")
+                made = certificates.make(self.folder, self.spec.id, tuple(filter(None, addresses)))
+                self._tell("certificate", made.strip())
+            await self._pull()
+            await self._serve()
+            await self._watch()
+        except _GaveUp as exc:
+            self._tell("failed", str(exc))
 
-    async def _run(self, script: str) -> None:
-        """Run the startup script; its containers go on when it has ended."""
-        path, programs = self.folder / _SCRIPT, self.folder / "bin"
-        shutil.rmtree(self.folder, ignore_errors=True)
-        programs.mkdir(parents=True, mode=0o700)
-        path.write_text(script, encoding="utf-8")
-        shutil.copyfile(_PROGRAM, programs / "program")
-        (programs / "program").chmod(0o700)
-        for name in (*_FAKE, *(("docker",) if self.spec.has_docker else ())):
-            self.install(name)
-        for name in (*_REAL, *_AS_WELL):
-            if found := shutil.which(name):
-                (programs / name).symlink_to(found)
-        (programs / "python3").symlink_to(sys.executable)
-        password = uuid.uuid4().hex
-        listener = loopback()
-        listener.listen(32)
-        env = {
-            "PATH": str(programs),
-            _ROOT: str(self.folder),
-            "VM_PORT": str(listener.getsockname()[1]),
-            "VM_PASSWORD": password,
-        }
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._serve_programs, listener, password)
-            self.runs_script = True
-            process = await anyio.open_process(
-                [str(programs / "bash"), str(path)], stdin=None, env=env, start_new_session=True
-            )
+    async def _pull(self) -> None:
+        self._tell("pulling image", self._one("IMAGE"))
+        for image in (self._one("GUARD_IMAGE"), self._one("IMAGE")):
+            work = partial(_pull, self, image)
+            await self._tried(6, 20, "pulling image", work, f"{image} cannot be pulled")
+
+    async def _serve(self) -> None:
+        names = {"VLLM_API_KEY": self._one("KEY_SECRET"), "HF_TOKEN": self._one("TOKEN_SECRET")}
+        self._tell("reading secrets", " ".join(names.values()))
+        values = {}
+        for variable, name in names.items():
+            if name:
+                work, words = partial(self._secret, name), f"The secret {name} cannot be read"
+                values[variable] = await self._tried(12, 15, "reading secrets", work, words)
+        self._tell("starting engine", " ".join(self._decided["COMMAND"]))
+
+        async def start() -> None:
+            for before in ("GUARD_", ""):
+                words, command = (self._decided[f"{before}{one}"] for one in ("DOCKER", "COMMAND"))
+                await _run(self, words, self._one(f"{before}IMAGE"), command, values)
+
+        await self._tried(6, 20, "starting engine", start, "The container cannot be started")
+
+    async def _watch(self) -> None:
+        """Look at the engine to its end; one that has served is started again, three times."""
+        engine, restarts, ready = self.containers[self.spec.id], 0, False
+        while engine.state != "exited":
+            if engine.restarts != restarts:
+                restarts, ready = engine.restarts, False
+                self._tell("starting engine", "The engine ended and is started again.")
+            if not ready and await self._is_healthy():
+                ready, engine.restart = True, "on-failure:3"
+                self._tell("ready", " ".join(self._decided["COMMAND"]))
+            if ready:
+                with anyio.move_on_after(_LONGEST_SECONDS):
+                    await self._changed.wait()
+            else:
+                rest = _WATCH_SECONDS / self.project.knobs.tpu_clock
+                await anyio.sleep(max(rest, _SHORTEST_SECONDS))
+        self._tell("ended", f"The engine ended with exit code {engine.status}.")
+
+    async def _is_healthy(self) -> bool:
+        """Ask through the proxy, as callers do."""
+        listener = self.listens.get(int(self._one("PORT")))
+        scheme = "https" if self._one("TLS") == "yes" else "http"
+        with contextlib.suppress(httpx2.HTTPError):
+            async with httpx2.AsyncClient(trust_env=False, verify=UNVERIFIED_TLS) as client:
+                port = listener.port if listener else 9
+                return (await client.get(f"{scheme}://127.0.0.1:{port}/health")).is_success
+        return False
+
+    async def _install(self) -> None:
+        """Install docker, from a mirror that only a VM with an address of its own reaches."""
+        await self.takes(_APT_SECONDS)
+        if self.project.knobs.vm_trouble == "no-docker" or not self.external_ip:
+            raise Refusal("E: Package 'docker.io' has no installation candidate")
+
+    async def _secret(self, name: str) -> str:
+        allowed = f"{_AUTH}cloud-platform" in self.spec.scopes
+        if not allowed or "secretmanager.googleapis.com" not in self.project.apis:
+            raise Refusal("curl: (22) The requested URL returned error: 403")
+        try:
+            return secrets.value_for(self.project, name, "latest", self.spec.service_account)
+        except Refused as exc:
+            status = 403 if exc.status == "PERMISSION_DENIED" else 404
+            raise Refusal(f"curl: (22) The requested URL returned error: {status}") from exc
+
+    async def _tried(
+        self, times: int, pause: float, phase: str, work: Callable[[], Awaitable[T]], fails: str
+    ) -> T:
+        """Try until it succeeds; each further try is told."""
+        for tried in itertools.count(1):
             try:
-                async with anyio.create_task_group() as ears:
-                    ears.start_soon(self._show, process.stdout)
-                    ears.start_soon(self._show, process.stderr)
-                await process.wait()
-            finally:
-                self.runs_script = False
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                with anyio.CancelScope(shield=True):
-                    await process.aclose()
-            tasks.cancel_scope.cancel()
+                return await work()
+            except Refusal as exc:
+                if tried == times:
+                    raise _GaveUp(f"{fails}: {exc}") from exc
+                self._tell(phase, f"Try {tried + 1} of {times}, for: {exc}")
+                await self.takes(pause)
+        raise AssertionError
 
-    async def _show(self, stream: ByteReceiveStream | None) -> None:
-        """Show what the script prints on the serial port."""
-        assert stream
-        rest = b""
-        async for piece in stream:
-            *lines, rest = (rest + piece).split(b"\n")
-            for line in lines:
-                self._say(line.decode(errors="replace"))
+    def _tell(self, phase: str, message: str) -> None:
+        """Log what the script tells, where its account may."""
+        if self.may_log(self._one("PROJECT")):
+            self.project.append(
+                "ERROR" if phase in {"failed", "ended"} else "INFO",
+                message,
+                {},
+                self._one("LOG"),
+                resource="global",
+                own_labels={"deployment": self._one("DEPLOYMENT"), "phase": phase},
+                payload={"phase": phase, "message": message},
+            )
+            self.world.keep(self.project)
 
-    async def _serve_programs(self, listener: socket.socket, password: str) -> None:
-        """Answer what `vm_program.sh` asks; each word ends with a zero byte."""
-
-        async def handle(stream: SocketStream) -> None:
-            async with stream:
-                words = BufferedByteReceiveStream(stream)
-
-                async def word() -> str:
-                    read = await words.receive_until(b"\0", _MOST_BYTES)
-                    return read.decode(errors="replace")
-
-                try:
-                    if await word() != password:
-                        return
-                    name, key, token, given = [await word() for _ in range(4)]
-                    arguments = tuple([await word() for _ in range(int(await word()))])
-                    secrets = {"VLLM_API_KEY": key, "HF_TOKEN": token}
-                    said = await answer(self, Asked(name, arguments, given, secrets))
-                    await stream.send(f"{said.status}\0{said.out}\0{said.error}\0".encode())
-                except (anyio.EndOfStream, anyio.IncompleteRead, anyio.BrokenResourceError):
-                    return
-
-        async with await SocketListener.from_socket(listener) as server:
-            await server.serve(handle)
-
-    def _kernel(self, text: str) -> None:
-        self._serial.append(f"[{time.monotonic() - self._began:12.6f}] {text}")
-
-    def _say(self, line: str) -> None:
-        """Show what a script prints, as the guest agent does."""
-        now = datetime.now(UTC).strftime("%b %d %H:%M:%S")
-        runner = "google_metadata_script_runner[1187]: startup-script:"
-        self._serial.append(f"{now} {self.host} {runner} {line}")
+    def _one(self, name: str) -> str:
+        return self._decided[name][0]
 
     def _listen(self) -> socket.socket | None:
-        found = _PORT.search(self.spec.metadata.get(_SCRIPT, ""))
-        port = int(found[1] if found else _USUAL_PORT)
+        port = int(next(iter(self._decided.get("PORT", ())), _USUAL_PORT))
         try:
             listener = claim(f"{self.project.id}/{self.spec.key}", port)
         except NoAddress as exc:
@@ -227,6 +340,314 @@ class Vm(Machine):
         shutil.rmtree(self.folder, ignore_errors=True)
         self.world.keep(self.project)
         self.ended.set()
+
+
+_RUN_SWITCHES: Final = frozenset({"--privileged", "--read-only", "--detach"})
+_LONG: Final = {"-v": "--volume", "-e": "--env", "--net": "--network"}
+_PULL_SECONDS: Final = 120.0
+_SMALLEST_DISK_GB: Final = 20
+"""The image alone needs as much."""
+_GOOGLES: Final = ("mirror.gcr.io/", "-docker.pkg.dev/")
+"""Registries that are reached without an external address: Private Google Access is taken to be on,
+as Cloud TPU asks for it where nodes have internal addresses alone."""
+_DOWNLOAD: Final = "artifactregistry.repositories.downloadArtifacts"
+_OUTPUT: Final = "gcplogs-docker-driver"
+"""Where docker's driver writes to. source: moby, daemon/logger/gcplogs, read 2026-11."""
+_BACKOFF_SECONDS: Final = 0.1
+"""Simulated, before docker starts a container again; twice as long each time, a minute at most."""
+_BUS_ERROR: Final = 135
+"""128 and SIGBUS."""
+_NOBODY: Final = "http://127.0.0.1:9"
+"""Nobody listens there."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Container:
+    """One container, and what has become of it."""
+
+    name: str
+    image: str
+    command: tuple[str, ...]
+    options: Mapping[str, Sequence[str]]
+    environment: Mapping[str, str]
+    restart: str
+    state: str = "running"
+    status: int = 0
+    """With which it ended last; 0 while it runs."""
+    restarts: int = 0
+    is_removed: bool = False
+    process: EngineProcess = field(default_factory=EngineProcess)
+    over: anyio.Event = field(default_factory=anyio.Event)
+
+    @property
+    def on_host(self) -> bool:
+        """Whether it is in the VM's own network."""
+        return self.options.get("--network") == ["host"]
+
+    def log_options(self) -> dict[str, str]:
+        """Return the options of its log driver."""
+        return _pairs(self.options.get("--log-opt", ()))
+
+
+async def _pull(vm: Vm, image: str) -> None:
+    """Pull an image, as the VM's account and from where it is.
+
+    Raises:
+        Refusal: It cannot be had, or there is no room for it.
+    """
+    await vm.takes(1)
+    googles = image.startswith(_GOOGLES[0]) or _GOOGLES[1] in image
+    if not (googles or vm.external_ip):
+        raise Refusal(
+            'Error response from daemon: Get "https://registry-1.docker.io/v2/": net/http: request'
+            " canceled while waiting for connection (Client.Timeout exceeded while awaiting"
+            " headers)"
+        )
+    _region, ours, rest = image.partition(_GOOGLES[1])
+    readable = rest.partition("/")[0] == vm.project.id and iam.granted(
+        vm.project.policy, vm.spec.service_account, _DOWNLOAD
+    )
+    if ours and not readable:
+        raise Refusal(
+            f"Error response from daemon: denied: Permission {_DOWNLOAD!r} denied on resource (or"
+            " it may not exist)."
+        )
+    missing = vm.project.knobs.vm_trouble == "image-missing"
+    if missing or not exists(vm.world, rest if ours else image):
+        raise Refusal(
+            f"Error response from daemon: manifest for {image} not found: manifest unknown:"
+            " manifest unknown"
+        )
+    if "nginx" in image:
+        return
+    await vm.takes(_PULL_SECONDS)
+    if vm.spec.disk_gb < _SMALLEST_DISK_GB:
+        raise Refusal(
+            "failed to register layer: write /usr/local/lib/libtpu.so: no space left on device"
+        )
+
+
+def _run_options(words: Sequence[str]) -> dict[str, list[str]]:
+    """Read the options of `docker run`."""
+    found: dict[str, list[str]] = defaultdict(list)
+    left = deque(words)
+    while left:
+        said, equals, value = left.popleft().partition("=")
+        name = _LONG.get(said, said)
+        if name in _RUN_SWITCHES:
+            value = "true"
+        elif not equals:
+            value = left.popleft()
+        found[name].append(value)
+    return found
+
+
+async def _run(
+    vm: Vm, words: Sequence[str], image: str, command: Sequence[str], given: Mapping[str, str]
+) -> None:
+    """Start a container; `given` is what the environment of docker holds.
+
+    Raises:
+        Refusal: Its log driver cannot write.
+    """
+    options = _run_options(words)
+    env = (word.partition("=") for word in options["--env"])
+    made = Container(
+        name=options["--name"][0],
+        image=image,
+        command=tuple(command),
+        options=options,
+        environment={name: value if equals else given.get(name, "") for name, equals, value in env},
+        restart=next(iter(options["--restart"]), "no"),
+    )
+    # A node's VM is in a project of Google's. That its metadata server tells that one has not been
+    # verified.
+    usual = vm.project.id if vm.spec.plane == "compute" else "google-tenant-project"
+    if options["--log-driver"] == ["gcplogs"] and not vm.may_log(
+        made.log_options().get("gcp-project", usual)
+    ):
+        raise Refusal(
+            "docker: Error response from daemon: failed to create task for container: failed to"
+            " initialize logging driver: unable to connect or authenticate with Google Cloud"
+            " Logging"
+        )
+    await _remove(vm, made.name)
+    vm.containers[made.name] = made
+    assert vm.tasks
+    vm.tasks.start_soon(_proxy if "nginx" in image else _engine, vm, made)
+
+
+async def _remove(vm: Vm, name: str) -> None:
+    """Remove a container of that name, which another try has left."""
+    if former := vm.containers.pop(name, None):
+        former.is_removed = True
+        former.process.end(at_once=True)
+        await former.over.wait()
+
+
+async def _proxy(vm: Vm, made: Container) -> None:
+    """Be nginx before the engine, by TLS where its configuration names a certificate."""
+    listener = loopback()
+    try:
+        guard = guard_of(made.command, made.environment)
+    except CannotStart:
+        made.state, made.status = "exited", 1
+        made.over.set()
+        return
+    listener.listen(128)
+    tls = "ssl_certificate" in "".join(made.environment.values())
+    certificate: Path | None = vm.folder / certificates.BOTH if tls else None
+
+    def engine() -> str:
+        inside = [vm.listens[port] for port in guard.engine_ports if port in vm.listens]
+        return f"http://127.0.0.1:{inside[0].port}" if inside and made.on_host else _NOBODY
+
+    server = WebServer(_Nginx(guard, engine), certificate)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(server.serve, [listener])
+        await server.listening.wait()
+        if made.on_host:
+            vm.listens[guard.port] = Listener(listener.getsockname()[1])
+        try:
+            await made.process.told_to_end.wait()
+        finally:
+            vm.listens.pop(guard.port, None)
+            server.should_exit = True
+    made.over.set()
+
+
+class _Nginx:
+    def __init__(self, rules: Guard, engine: Callable[[], str]) -> None:
+        self._rules, self._engine = rules, engine
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request, reply, url = Request(scope, receive), Answer(send), self._engine()
+        try:
+            body = await request.body()
+            path = await self._rules.admit(request, url)
+        except TurnedAway as turned:
+            await turned.response(scope, receive, send)
+            return
+        except ClientDisconnect:
+            return
+        try:
+            await pass_on(request, body, url, reply, path=path)
+        except TurnedAway:
+            page = HTMLResponse("<html><h1>502 Bad Gateway</h1>nginx</html>", status_code=502)
+            await page(scope, receive, send)
+
+
+async def _engine(vm: Vm, made: Container) -> None:
+    """Run a container's program until docker starts it no more."""
+    for times in itertools.count():
+        made.restarts, made.state, made.status = times, "running", 0
+        vm.change()
+        made.status = await _once(vm, made)
+        if not _starts_again(made, times):
+            break
+        made.state = "restarting"
+        vm.change()
+        await vm.takes(min(60.0, _BACKOFF_SECONDS * 2**times))
+        if made.is_removed:
+            break
+        made.process = EngineProcess()
+    made.state = "exited"
+    made.over.set()
+    vm.change()
+
+
+def _starts_again(made: Container, times: int) -> bool:
+    if made.is_removed:
+        return False
+    policy = re.fullmatch(r"on-failure(?::(\d+))?", made.restart)
+    return bool(policy and made.status and (policy[1] is None or times < int(policy[1])))
+
+
+async def _once(vm: Vm, made: Container) -> int:
+    said = partial(_log, vm, made)
+    words = tuple(_hyphened(word) for word in made.command[2:])
+    status, lines = _refusal(made, words)
+    for line in lines.splitlines():
+        said("", line)
+    if status:
+        await vm.takes(1)
+        return status
+    knobs = vm.project.knobs
+    started = program(
+        words,
+        environment(
+            boot_seconds=knobs.boot_seconds,
+            phases=knobs.engine_seconds,
+            more={
+                **made.environment,
+                "SIMULATED_ENGINE_COUNT": str(chips_of(vm.spec.accelerator)),
+                **knobs.engine_environment,
+            },
+            accelerator=vm.spec.accelerator.rpartition("-")[0],
+        ),
+        port=0,
+        here=lambda path: path,
+    )
+    if made.on_host:
+        vm.listens.setdefault(started.listens, Listener(started.port, started.loopback))
+    try:
+        status = await made.process.run(
+            vm.world.nursery, started, said=said, beside=anyio.sleep_forever
+        )
+    finally:
+        if vm.listens.get(started.listens) == (started.port, started.loopback):
+            del vm.listens[started.listens]
+    return 128 - status if status < 0 else status
+
+
+def _refusal(made: Container, words: tuple[str, ...]) -> tuple[int, str]:
+    """Return the status and the lines of a container that ends before there is an engine."""
+    if made.command[:2] != ("vllm", "serve"):
+        return 127, f"/entrypoint.sh: line 12: exec: {' '.join(made.command[:1])}: not found"
+    if "vllm-openai" in made.image:
+        return 1, "RuntimeError: Failed to infer device type"
+    if "--privileged" not in made.options:
+        why = "TPU initialization failed: open(/dev/vfio/0): Operation not permitted"
+        return 1, f"RuntimeError: Unable to initialize backend 'tpu': UNKNOWN: {why}"
+    ways = flag(words, "--tensor-parallel-size") or flag(words, "-tp") or "1"
+    if ways != "1" and not made.options.get("--shm-size"):
+        why = "Please try to raise your shared memory limit: workers are out of shared memory."
+        return _BUS_ERROR, f"Fatal Python error: Bus error\n{why}"
+    return 0, ""
+
+
+def _log(vm: Vm, made: Container, _stream: str, line: str) -> None:
+    """Bring a line of a container where its driver writes to."""
+    if made.options.get("--log-driver") != ["gcplogs"] or not line.strip():
+        return
+    labels = _pairs(made.options.get("--label", ()))
+    told = made.log_options().get("labels", "").split(",")
+    vm.project.append(
+        "DEFAULT",
+        line,
+        {"zone": vm.spec.zone, "instance_id": vm.number},
+        _OUTPUT,
+        resource="gce_instance",
+        payload={
+            "instance": {"zone": vm.spec.zone, "name": vm.host, "id": vm.number},
+            "container": {
+                "name": f"/{made.name}",
+                "imageName": made.image,
+                "command": " ".join(made.command),
+                "metadata": {name: value for name, value in labels.items() if name in told},
+            },
+            "message": line,
+        },
+    )
+
+
+def _hyphened(word: str) -> str:
+    name, equals, value = word.partition("=")
+    return name.replace("_", "-") + equals + value if word.startswith("--") else word
+
+
+def _pairs(words: Sequence[str]) -> dict[str, str]:
+    return {name: value for name, _, value in (word.partition("=") for word in words)}
 
 
 def start(world: World, project: Project, spec: VmSpec) -> Vm:
@@ -280,7 +701,6 @@ def _to(ports: Iterable[Mapping[str, Any]], port: int) -> bool:
 
 
 _TRIES: Final = 512
-_DOOR_RHYTHM_SECONDS: Final = 0.05
 
 
 class NoAddress(Exception):

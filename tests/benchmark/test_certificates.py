@@ -13,7 +13,7 @@ from benchmark.folder import RunFolder
 from benchmark.records import RunState, StopRule
 from benchmark.run import state_of
 from benchmark.samples import Outcome
-from tests import certificates
+from simulators.common import certificates
 from tests.benchmark import faulty
 from tests.benchmark.driven import a_job, outcomes, paced
 from tests.benchmark.driven import measured as driven

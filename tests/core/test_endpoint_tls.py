@@ -16,7 +16,7 @@ from core.endpoint import Endpoint, trusted
 from core.errors import BadReply, Unreachable
 from core.records import Access
 from simulators.common.doors import loopback, start_web
-from tests import certificates
+from simulators.common import certificates
 
 pytestmark = pytest.mark.anyio
 

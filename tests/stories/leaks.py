@@ -14,7 +14,6 @@ from backends.google import secrets
 from backends.google.clients import HF_SECRET
 from core.errors import NotFound
 from tests.backends.tpu.sites import opened
-from tests.stories.chips import HERE
 from tests.stories.conftest import Cloud
 from tests.stories.test_cloud_run_secrets import HUB_TOKEN
 
@@ -67,13 +66,8 @@ class Leaks:
                     found[kind].add((await secrets.read(site, name)).get_secret_value())
                 except NotFound:  # before it is made, and after
                     continue
-            lines = await site.planes["compute"].serial(HERE, VM) if self._instance() else ()
-        self._add("a serial port", "\n".join(lines))
         assert found["hub"] <= {HUB_TOKEN}
         return {**found, "private key": set(_private_lines(_folder(cloud)))}
-
-    def _instance(self) -> bool:
-        return f"{HERE}/{VM}" in self._cloud.controls.get(self._cloud.project)["vms"]
 
     def _kept_by_the_cloud(self) -> dict[str, Any]:
         """Labels, metadata, rules, logs, calls: all of the project but what is in its vault."""

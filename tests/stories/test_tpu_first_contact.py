@@ -32,25 +32,6 @@ async def _ready(agent: Agent, target: str, **chosen: Any) -> dict[str, Any]:
     return ready.data
 
 
-@pytest.mark.parametrize("waits", [True, False])
-async def test_a_quota_of_gpus_that_is_0_is_a_doubt(
-    agent: Agent, cloud: Cloud, *, waits: bool
-) -> None:
-    """New projects have it; where it does not count, chips are given."""
-    cloud.set(tpu_quotas={"gpus-all-regions": 0}, tpu_waits_for_gpu_quota=waits, tpu_clock=6000)
-    plan = await agent.call("plan_deployment", model=MODEL, target="tpu-v6e-1", check=True)
-    rows = {row["what"]: row for row in plan.data["checks"]}
-    quota = rows["A place may give one chip on demand"]
-    assert quota["outcome"] == "unknown", plan
-    assert "GPUS-ALL-REGIONS-per-project" in quota["detail"]
-    assert not [row for row in rows.values() if row["outcome"] == "fail"]
-    read = await agent.brief("check_gpu_quotas", target="tpu-v6e-1")
-    assert read.text.startswith("**tpu-v6e-1: not known.**"), read
-    assert "GPUS-ALL-REGIONS" in read.text
-    if not waits:
-        await _ready(agent, "tpu-v6e-1", zones=[HERE])
-
-
 async def test_spot_is_asked_of_the_queue_by_the_name_of_its_provisioning_model(
     agent: Agent, cloud: Cloud
 ) -> None:
@@ -62,9 +43,8 @@ async def test_spot_is_asked_of_the_queue_by_the_name_of_its_provisioning_model(
     listed = await agent.call("list_queued_resources", target=target)
     assert [row["provisioning"] for row in listed.data["resources"]] == ["spot"]
     printed = await agent.call("get_vllm_deployment_config", target=target, name=target)
-    assert "gcloud alpha compute tpus queued-resources create" in printed.text
-    assert "--provisioning-model=spot" in printed.text
-    assert "--spot" not in printed.text
+    assert "provisioningModel: SPOT" in printed.text
+    assert "https://tpu.googleapis.com/v2alpha1/" in printed.text
 
 
 async def test_a_queue_that_takes_spot_in_no_way_leads_to_compute_engine(
@@ -192,7 +172,7 @@ async def test_a_boot_disk_is_as_large_as_it_is_asked_for(agent: Agent, cloud: C
     assert "control_plane=compute" in refused.text
     chosen: dict[str, Any] = {"zones": [HERE], "boot_disk_gb": 333}
     for target, more, words in (
-        ("tpu-v6e-1", {}, "--boot-disk-size=333GB"),
+        ("tpu-v6e-1", {}, "diskSizeGb: '333'"),
         ("tpu-v6e-1-flex", {"control_plane": "queued"}, "diskSizeGb: '333'"),
     ):
         await _ready(agent, target, **chosen, **more)

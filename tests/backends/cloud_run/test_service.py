@@ -168,8 +168,8 @@ def test_a_plans_commands_send_the_very_request_and_hold_no_key(wish: str) -> No
     where = site(L4, google_cloud_project="mine", hf_token="hf_x")
     steps = planned(where, **_WISHES[wish]).steps
     *before, last = [step.command for step in steps]
-    head, body, tail = last.split("END_OF_SERVICE")[0], *last.split("END_OF_SERVICE")[1:]
-    assert head == "cat > service.json <<'"
+    head, body, tail = last.split("END_OF_REQUEST")
+    assert head == "cat > request.json <<'"
     assert json.loads(body.removeprefix("'")) == steps[-1].request["service"]
     assert tail.endswith("/locations/us-east4/services/gemma?allowMissing=true'")
     for written in (*before, last, docker(drawn(where, **_WISHES[wish]))):

@@ -16,8 +16,6 @@ class Chips:
         self.chips: dict[tuple[str, str], Chip] = {}
         self.ends: Ended | None = None
         """What it tells of one that is gone."""
-        self.port: list[str] = []
-        """Lines of every serial port."""
         self.broken: OpsError | None = None
         """What looking raises."""
         self.listed = 0
@@ -36,10 +34,6 @@ class Chips:
         self._look()
         return self.ends
 
-    async def serial(self, zone: str, chip_id: str) -> Sequence[str]:
-        self._look()
-        return self.port if self.kind == "compute" else ()
-
     def _look(self) -> None:
         if self.broken:
             raise self.broken
@@ -48,6 +42,9 @@ class Chips:
         raise AssertionError(request)
 
     def bodies(self, request: Request) -> Mapping[str, object]:
+        raise AssertionError(request)
+
+    def address(self, request: Request) -> str:
         raise AssertionError(request)
 
     async def outcome(self, zone: str, operation: str) -> Outcome:

@@ -205,6 +205,10 @@ class FakePlane:
         """Give nothing that anybody sends."""
         return {"zone": request.zone}
 
+    def address(self, request: Request) -> str:
+        """Give what nobody asks."""
+        return request.zone
+
     async def outcome(self, zone: str, operation: str) -> Outcome:
         """Give that of the script, once the request has come to its end."""
         place, cloud = Place(zone, self.kind), self.cloud
@@ -254,10 +258,6 @@ class FakePlane:
     async def offer(self, zone: str, accelerator: str) -> Offer:
         """Not know."""
         return Offer(None, f"{accelerator} in {zone} is not known.")
-
-    async def serial(self, zone: str, chip_id: str) -> Sequence[str]:
-        """Show nothing."""
-        return (f"{chip_id} in {zone}",)[:0]
 
     def _call(self) -> "_Answered":
         """Count a call, and cut it if it is the one: before it takes effect, or after."""

@@ -28,12 +28,12 @@ from backends.tpu.vm import blueprint
 from core.records import DeploymentSpec
 from core.settings import GooglePlane, Settings
 from planner.model import catalog_shape
+from simulators.common import certificates
 from simulators.common.doors import loopback, start_web
 from simulators.google import compute, logging, secrets
 from simulators.google.plane import prepare
 from simulators.google.state import Entry, Fault, Project, Secret, Version
 from simulators.google.state import World as Everything
-from tests import certificates
 from tests.backends.tpu.chips import Chips
 from tests.backends.tpu.sites import MODEL, target_of
 

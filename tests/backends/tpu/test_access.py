@@ -10,7 +10,7 @@ from backends.tpu import status
 from backends.tpu.site import ChipState, Place
 from core.address import KEY_HEADER
 from core.errors import NotReady, Unreachable
-from tests import certificates
+from simulators.common import certificates
 from tests.backends.tpu.stage import HERE, KEY, Stage, attempt, staged
 
 pytestmark = pytest.mark.anyio

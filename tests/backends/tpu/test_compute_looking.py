@@ -198,15 +198,6 @@ async def test_nobody_there_is_told_as_such(
             await site.planes["compute"].get(ZONE, GEMMA)
 
 
-async def test_its_serial_port_is_read_while_it_is_there(plane: GooglePlane, project: str) -> None:
-    async with opened(plane, project) as site:
-        compute = site.planes["compute"]
-        await compute.create(request(blueprint(site)))
-        await becomes(compute, ChipState.RUNNING)
-        assert isinstance(await compute.serial(ZONE, GEMMA), list)
-        assert await compute.serial(ZONE, "nobody") == ()
-
-
 async def test_its_end_is_as_far_away_as_was_asked(
     plane: GooglePlane, project: str, controls: Controls
 ) -> None:

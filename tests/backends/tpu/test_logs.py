@@ -113,32 +113,6 @@ async def test_more_than_a_page_is_said(stage: Stage) -> None:
     assert any("only the newest" in note for note in notes)
 
 
-async def test_a_vm_without_a_log_shows_its_serial_port(stage: Stage) -> None:
-    """Without the certificates and keys that are printed there."""
-    stage.chip()
-    stage.compute.port = [
-        "[    0.1] Linux version 6.8",
-        "host google_metadata_script_runner[1]: startup-script: vllm-devops: booting: 6.8",
-        *PEM.splitlines(),
-        "login:",
-    ]
-    found = await lines(stage)
-    assert [line.partition("] ")[2] for line in found] == [
-        "[    0.1] Linux version 6.8",
-        "vllm-devops: booting: 6.8",
-        "login:",
-    ]
-    assert await lines(stage, contains="booting") == found[1:2]
-
-
-async def test_words_that_no_line_holds_bring_no_serial_port(stage: Stage) -> None:
-    """The log is there; it only has no such line."""
-    stage.chip()
-    stage.told("booting")
-    stage.compute.port = ["Linux needle"]
-    assert not await lines(stage, contains="needle")
-
-
 async def test_a_boot_of_many_lines_is_read_from_its_first_to_its_newest(stage: Stage) -> None:
     """The arrays that a TPU's engine prints go over thousands of lines."""
     chip = stage.chip()
@@ -244,18 +218,6 @@ async def test_what_the_platform_says_can_be_left_out(stage: Stage) -> None:
     ]
     assert await texts(stage, platform=False) == ["INFO one"]
     assert await texts(stage, platform=False, contains=("overheats",)) == []
-
-
-async def test_the_pages_of_a_vm_without_a_log_are_of_its_serial_port(stage: Stage) -> None:
-    """Whenever it was written, for it tells no times; not where there is a log."""
-    stage.chip()
-    stage.compute.port = ["Linux version 6.8", *PEM.splitlines(), "login:"]
-    assert await texts(stage) == ["Linux version 6.8", "login:"]
-    assert await texts(stage, since=NOW, contains=("LOGIN",)) == ["login:"]
-    assert await texts(stage, platform=False) == []
-    stage.told("booting", ago=200)
-    assert await texts(stage, since=NOW - timedelta(seconds=10)) == []
-    assert await texts(stage, contains=("login",)) == []
 
 
 def test_a_boot_is_what_was_written_since_the_engine_was_started_last() -> None:

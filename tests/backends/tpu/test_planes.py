@@ -52,7 +52,7 @@ async def test_a_chip_is_asked_for_told_in_full_and_deleted(
     target: str,
     provisioning: str,
 ) -> None:
-    """Its addresses and its end as well, which on the queue flex-start alone has; then it goes."""
+    """Its addresses and its end as well, which Compute Engine alone tells; then it goes."""
     controls.set(project, tpu_clock=600)
     async with opened(plane, project, target) as site:
         asked, made = site.planes[kind], blueprint(site)
@@ -69,7 +69,7 @@ async def test_a_chip_is_asked_for_told_in_full_and_deleted(
         assert chip.internal_ip
         assert chip.given_at
         assert chip.given_at >= chip.created_at
-        assert (chip.ends_at is not None) == (kind == "compute" or provisioning == "flex-start")
+        assert (chip.ends_at is not None) == (kind == "compute")
         assert await asked.ended(ZONE, GEMMA, since=chip.created_at) is None
         await asked.delete(ZONE, GEMMA)
         await goes(asked)

@@ -9,7 +9,6 @@ import pytest
 from google.cloud.tpu_v2.types import Node, QueuedResource
 
 from backends.tpu import queued_resources
-from backends.tpu.queued_resources import Flex
 from backends.tpu.site import Chip, ChipState, Place, Stops, vm_id
 from core.errors import NoCapacity, QuotaExceeded
 from core.settings import GooglePlane
@@ -73,14 +72,14 @@ def test_a_node_of_another_request_does_not() -> None:
 )
 def test_an_active_request_is_what_its_node_is(said: str, state: ChipState) -> None:
     """ACTIVE itself says only that there was a node once."""
-    chip = queued_resources.chip_of(resource(), node(said), None)
+    chip = queued_resources.chip_of(resource(), node(said))
     assert (chip.state, chip.said, chip.node_said) == (state, "ACTIVE", said)
     assert (chip.taken_by == "service") == state.leftover
 
 
 def test_an_active_request_without_a_node_is_losing_its_chip() -> None:
     """It is never said to run, and never to bill."""
-    chip = queued_resources.chip_of(resource(), None, None)
+    chip = queued_resources.chip_of(resource(), None)
     assert (chip.state, chip.given_at) == (ChipState.STOPPING, None)
 
 
@@ -99,27 +98,13 @@ def test_an_active_request_without_a_node_is_losing_its_chip() -> None:
     ],
 )
 def test_every_state_of_a_request_has_a_word(said: str, state: ChipState) -> None:
-    assert queued_resources.chip_of(resource(said), None, None).state == state
+    assert queued_resources.chip_of(resource(said), None).state == state
 
 
 def test_why_it_failed_is_said_in_googles_words() -> None:
     error = {"code": 8, "message": "No luck."}
     failed = resource("FAILED", failed_data={"error": error})
-    assert queued_resources.chip_of(failed, None, None).why == "No luck."
-
-
-def test_flex_start_ends_when_google_says_or_else_after_its_time() -> None:
-    """Without a node nothing has begun; nothing else on the queue has an end."""
-    run = Flex("FLEX_START", NOW - NOW.replace(hour=10), None)
-    assert run.run
-    told = queued_resources.chip_of(resource(), node(), run)
-    assert (told.provisioning, told.ends_at) == ("flex-start", NOW + run.run)
-    planned = run._replace(ends_at=NOW)
-    assert queued_resources.chip_of(resource(), node(), planned).ends_at == NOW
-    assert queued_resources.chip_of(resource(), None, run).ends_at is None
-    assert (
-        queued_resources.chip_of(resource(), node(), run._replace(model="STANDARD")).ends_at is None
-    )
+    assert queued_resources.chip_of(failed, None).why == "No luck."
 
 
 @pytest.mark.parametrize(
@@ -135,22 +120,6 @@ def test_what_others_asked_for_in_another_way_is_counted(
 ) -> None:
     chip = queued_resources.bare(Node({"name": f"{PATH}/nodes/x", "create_time": NOW, **said}))
     assert (chip.accelerator, chip.chips) == (accelerator, chips)
-
-
-def test_the_words_of_v2alpha1_are_read() -> None:
-    """Durations as seconds, times in UTC; what is not said is not known."""
-    said = {
-        "provisioningModel": "FLEX_START",
-        "runDuration": {
-            "maxRunDuration": "14400s",
-            "terminationTime": "2026-11-21T12:00:00.5Z",
-        },
-    }
-    read = queued_resources.parse_flex(said)
-    assert read.run
-    assert read.run.total_seconds() == 14400
-    assert read.ends_at == datetime(2026, 11, 21, 12, 0, 0, 500000, tzinfo=UTC)
-    assert queued_resources.parse_flex({}) == queued_resources.Flex("", None, None)
 
 
 @pytest.mark.parametrize(
@@ -197,20 +166,6 @@ async def test_every_tpu_of_every_zone_is_listed_ours_and_others(
         hers = found[ZONE, "hers"]
         assert (hers.ours, hers.said, hers.accelerator) == (False, "READY", "v6e-1")
         assert {one.state for one in found.values()} == {ChipState.RUNNING}
-
-
-async def test_somebody_elses_flex_start_is_known_for_it(
-    plane: GooglePlane, project: str, controls: Controls
-) -> None:
-    """Without a label of ours only v2alpha1 tells it; without that it is said to be on demand."""
-    async with opened(plane, project, "tpu-v6e-1-flex") as site:
-        queued = site.planes["queued"]
-        await queued.create(request(blueprint(site))._replace(labels={}))
-        [chip] = await queued.list()
-        assert chip.provisioning == "flex-start"
-        controls.set(project, faults=[fault("v2alpha1.Tpu/*QueuedResource*", times=-1)])
-        [chip] = await queued.list()
-        assert chip.provisioning == "on-demand"
 
 
 async def test_our_own_flex_start_is_known_by_its_target(
@@ -269,7 +224,7 @@ def test_the_states_of_a_request_say_why_its_vm_is_gone(said: Any, code: str | N
         created_at=NOW,
         **{"provisioning": "on-demand", **said},
     )
-    ended = queued_resources.why_ended(chip, NOW)
+    ended = queued_resources.why_ended(chip)
     assert (ended.code if ended else None) == code
 
 

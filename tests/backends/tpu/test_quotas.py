@@ -17,7 +17,6 @@ from tests.google_plane import Controls
 FAMILY = "TPUS-PER-TPU-FAMILY-per-project-region"
 PREEMPTIBLE = "PREEMPTIBLE-TPU-V6E-per-project-region"
 ZONAL, REGIONAL = "TPUV6EPerProjectPerZoneForTPUAPI", "TPUV6EPerProjectPerRegionForTPUAPI"
-GATE = "GPUS-ALL-REGIONS-per-project"
 Entry = tuple[Mapping[str, str], Sequence[str], int]
 
 
@@ -35,8 +34,8 @@ def info(*entries: Entry) -> QuotaInfo:
 
 def limits(of: Mapping[str, QuotaInfo]) -> Counting:
     """Make what was read; what is not named the project does not have."""
-    names = [pool.id for pool in zones.pool_data().pools]
-    return Counting({**dict.fromkeys([*names, GATE]), **of}, None)
+    names = [pool.id for pool in zones.pools()]
+    return Counting({**dict.fromkeys(names), **of}, None)
 
 
 def told(
@@ -52,9 +51,7 @@ def told(
 def test_chips_on_demand_and_preemptible_ones_are_counted_in_pools_of_their_own() -> None:
     """Spot and flex-start are preemptible, and each control plane counts for itself."""
     found = {
-        (plane, way): [
-            one.id for one in zones.pool_data().pools if one.plane == plane and way in one.counts
-        ]
+        (plane, way): [one.id for one in zones.pools() if one.plane == plane and way in one.counts]
         for plane in ("queued", "compute")
         for way in ("on-demand", "spot", "flex-start")
     }
@@ -124,15 +121,6 @@ def test_flex_start_may_count_as_standard_on_compute_engine_alone() -> None:
     flex = room_for(found, place, "flex-start", 4)
     assert (flex.enough, [row.limit for row in flex.rows]) == (True, [8])
     assert room_for(found, place, "spot", 4).enough is False
-
-
-@pytest.mark.parametrize(("value", "shut"), [(0, True), (1, False), (-1, False)])
-def test_no_gpu_in_any_region_shuts_tpus_out_as_well(value: int, *, shut: bool) -> None:
-    assert limits(of={GATE: info(({}, ["global"], value))}).shut is shut
-
-
-def test_a_gate_that_nobody_reads_shuts_nothing() -> None:
-    assert limits(of={}).shut is False
 
 
 pytestmark = pytest.mark.anyio
@@ -240,9 +228,9 @@ async def test_a_quota_that_cannot_be_read_is_unknown_and_says_why(
 async def test_targets_that_are_asked_together_read_every_quota_once(
     plane: GooglePlane, project: str, controls: Controls, tmp_path: Path
 ) -> None:
-    """Google counts readings; nine targets ask for the same six pools and the gate."""
+    """Google counts readings; nine targets ask for the same six pools."""
     for target in ("tpu-v6e-1", "tpu-v6e-4-spot", "tpu-v6e-8-flex"):
         async with opened(plane, project, target, folder=tmp_path) as site:
             await zones.read_quotas(site)
     calls = [one for one in controls.get(project)["calls"] if one.endswith("GetQuotaInfo")]
-    assert len(calls) == len(zones.pool_data().pools) + 1
+    assert len(calls) == len(zones.pools())

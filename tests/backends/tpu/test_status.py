@@ -214,22 +214,6 @@ async def test_a_search_is_queued_and_says_where_it_is(stage: Stage) -> None:
     assert deployment.url is None
 
 
-async def test_what_the_serial_port_tells_stands_in_for_the_log(stage: Stage) -> None:
-    """On Compute Engine, where it can be read."""
-    stage.kept(attempt(), placed=HERE)
-    stage.chip()
-    prefix = "Nov 21 02:14:48 host google_metadata_script_runner[1]: startup-script:"
-    stage.compute.port = [
-        "[    0.1] Linux",
-        f"{prefix} vllm-devops: booting: 6.8",
-        f"{prefix} vllm-devops: pulling image: vllm/vllm-tpu:v0.27.0",
-    ]
-    deployment, notes = await told(stage)
-    assert deployment.phase
-    assert deployment.phase.name == "pulling image"
-    assert not notes
-
-
 async def test_when_it_ends_is_told_by_the_cloud_or_by_our_label(stage: Stage) -> None:
     """Whichever comes first."""
     stage.kept(attempt(), placed=HERE)

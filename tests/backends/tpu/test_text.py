@@ -1,174 +1,49 @@
-"""gcloud's commands say the same as the bodies that are sent."""
+"""A deployment as commands and YAML for a person: what would be sent, and no key."""
 
-import json
 import shlex
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
+import yaml
 
 from backends.tpu import plan
+from backends.tpu.compute import ComputePlane
+from backends.tpu.queued_resources import QueuedPlane
+from backends.tpu.site import ControlPlane, Place, PlaneKind, Request, Search
+from core.errors import NotFound
+from tests.backends.discovery import faults
+from tests.backends.tpu.chips import Chips
 from tests.backends.tpu.planned import EVERY, drawn, planned
 from tests.backends.tpu.sites import offline
+from tests.backends.tpu.stage import HERE, Stage, staged
 
-_MINE = ("203.0.113.7/32",)
-_WISHES: dict[str, dict[str, Any]] = {
-    "default": {},
-    "words": {"engine_args": ("--x", "it's, ~ a | b @ c ; d", "")},
-    "network": {"network": "mine/inner", "access": "internal"},
-    "forever": {"ttl_minutes": 0},
-    "long": {"zone_wait_minutes": 600},
-}
-targets = pytest.mark.parametrize("target", EVERY)
+anyio = pytest.mark.anyio
+_PINNED: Final = "vllm/vllm-tpu@sha256:" + "0" * 64
+_NODE: Final = Place("europe-west4-a", "queued")
 
 
-def _flags(command: str) -> dict[str, str]:
-    pairs = [word.partition("=") for word in shlex.split(command)]
-    return {name: value for name, _, value in pairs if name.startswith("--")}
-
-
-def _pairs(value: str) -> dict[str, str]:
-    """Split as gcloud does: `gcloud topic escaping`."""
-    between = ","
-    if value.startswith("^"):
-        _, between, value = value.split("^", 2)
-    return dict(pair.split("=", 1) for pair in value.split(between))
-
-
-def _asked(target: str, wish: str) -> tuple[tuple[dict[str, str], Any], tuple[dict[str, str], Any]]:
-    """Give what Compute Engine and the queue are asked, as flags and as a body."""
-    *_, compute, queued = planned(target, **_WISHES[wish]).steps
-    return (_flags(compute.command), compute.request), (_flags(queued.command), queued.request)
-
-
-def _forms() -> list[tuple[str, str]]:
-    """Every target with every wish that can be."""
-    return [
-        (target, wish)
-        for target in EVERY
-        for wish in _WISHES
-        if not (wish == "forever" and target.endswith("-flex"))
-    ]
-
-
-forms = pytest.mark.parametrize(("target", "wish"), _forms())
-
-
-@forms
-def test_an_instance_is_the_same_in_both_forms(target: str, wish: str) -> None:
-    """Whoever pastes the command gets what the tools would have made."""
-    (said, body), _ = _asked(target, wish)
-    assert said["--machine-type"] == body["machineType"].rpartition("/")[2]
-    assert _pairs(said["--labels"]) == body["labels"]
-    assert [said["--tags"]] == body["tags"]["items"]
-    (account,), (disk,) = body["serviceAccounts"], body["disks"]
-    assert (said["--service-account"], [said["--scopes"]]) == (account["email"], account["scopes"])
-    asked = disk["initializeParams"]
-    assert said["--boot-disk-size"] == f"{asked['diskSizeGb']}GB"
-    assert said["--boot-disk-type"] == asked["diskType"].rpartition("/")[2]
-    image = f"projects/{said['--image-project']}/global/images/family/{said['--image-family']}"
-    assert asked["sourceImage"].endswith(image)
-    threads = body.get("advancedMachineFeatures", {}).get("threadsPerCore")
-    assert said.get("--threads-per-core") == (None if threads is None else str(threads))
-
-
-@forms
-def test_an_instance_is_scheduled_the_same_in_both_forms(target: str, wish: str) -> None:
-    """What ends the bill is what costs when it differs."""
-    (said, body), _ = _asked(target, wish)
-    rules = body["scheduling"]
-    assert said["--provisioning-model"] == rules["provisioningModel"]
-    assert said["--maintenance-policy"] == rules["onHostMaintenance"] == "TERMINATE"
-    assert ("--no-restart-on-failure" in said) == (not rules["automaticRestart"])
-    assert said.get("--instance-termination-action") == rules.get("instanceTerminationAction")
-    assert said.get("--max-run-duration") == _seconds(rules.get("maxRunDuration"))
-    wait = body.get("params", {}).get("requestValidForDuration")
-    assert said.get("--request-valid-for-duration") == _seconds(wait)
-    assert ("--reservation-affinity" in said) == ("reservationAffinity" in body)
-
-
-@forms
-def test_an_instance_is_in_the_same_network_in_both_forms(target: str, wish: str) -> None:
-    """With an address of its own, or without."""
-    (said, body), _ = _asked(target, wish)
-    (interface,) = body["networkInterfaces"]
-    assert ("--no-address" in said) == ("accessConfigs" not in interface)
-    if wish == "network":
-        assert interface["subnetwork"].endswith(f"/{said['--subnet']}")
-    else:
-        assert interface["network"].endswith(f"/{said['--network']}")
-
-
-@forms
-def test_a_queued_resource_is_the_same_in_both_forms(target: str, wish: str) -> None:
-    """Of the queue, flex-start is in gcloud's alpha alone."""
-    _, (said, body) = _asked(target, wish)
-    (spec,) = body["tpu"]["nodeSpec"]
-    node = spec["node"]
-    assert said["--node-id"] == spec["nodeId"]
-    assert f"projects/{said['--project']}/locations/{said['--zone']}" == spec["parent"]
-    assert said["--accelerator-type"] == node["acceleratorType"]
-    assert said["--runtime-version"] == node["runtimeVersion"]
-    assert said["--valid-until-duration"] == body["queueingPolicy"]["validUntilDuration"]
-    model = body.get("provisioningModel", "").lower().replace("_", "-")
-    assert said.get("--provisioning-model", "") == model
-    run = body.get("runDuration", {}).get("maxRunDuration")
-    assert said.get("--max-run-duration") == run
-    assert _pairs(said["--labels"]) == node["labels"]
-    assert [said["--tags"]] == node["tags"]
-    network = node["networkConfig"]
-    assert (said["--network"], said["--subnetwork"]) == (network["network"], network["subnetwork"])
-    assert ("--internal-ips" in said) == (not network.get("enableExternalIps"))
-
-
-@forms
-def test_the_spec_in_metadata_survives_gclouds_commas(target: str, wish: str) -> None:
-    """JSON is full of them, and gcloud ends a value at each."""
-    (said, body), (queued, asked) = _asked(target, wish)
-    stored = {row["key"]: row["value"] for row in body["metadata"]["items"]}["vllm-devops-spec"]
-    assert _pairs(said["--metadata"])["vllm-devops-spec"] == stored
-    assert asked["tpu"]["nodeSpec"][0]["node"]["metadata"]["vllm-devops-spec"] == stored
-    assert _pairs(queued["--metadata"])["vllm-devops-spec"] == stored
-    assert json.loads(stored)["name"] == "gemma"
-    assert said["--metadata-from-file"] == "startup-script=vllm-devops-gemma.sh"
-
-
-def test_what_names_its_provisioning_model_on_the_queue_is_alpha_alone() -> None:
-    """`gcloud compute tpus` has no words for it."""
-    *_, queued = planned("tpu-v6e-1-flex").steps
-    assert queued.command.startswith("gcloud alpha compute tpus queued-resources create ")
-    *_, queued = planned("tpu-v6e-1").steps
-    assert queued.command.startswith("gcloud compute tpus queued-resources create ")
-
-
-def test_the_firewall_rule_is_the_same_in_both_forms() -> None:
-    """Who is let in, and where."""
-    step = planned(offline(google_allowed_addresses=_MINE)).steps[2]
-    said, rule = _flags(step.command), step.request
-    assert said["--source-ranges"].split(",") == rule["sourceRanges"] == list(_MINE)
-    assert [said["--target-tags"]] == rule["targetTags"]
-    assert said["--rules"] == "tcp:8000"
-    assert said["--description"] == rule["description"]
-    assert rule["network"].endswith(f"/{said['--network']}")
-
-
-@targets
-def test_no_text_holds_a_secret_or_a_comment(target: str) -> None:
-    """What is pasted ends up in a shell's history."""
-    site = offline(target, hf_token="hf_x")
-    commands = [step.command for step in planned(site).steps]
-    for written in (*commands, plan.docker_command(drawn(site))):
-        assert "hf_x" not in written
-        assert "VLLM_API_KEY=" not in written
-        assert not any(line.lstrip().startswith("#") for line in written.splitlines())
-
-
-def test_the_key_goes_from_a_pipe_into_the_secret() -> None:
-    """It is in no file, argument or variable; and who reads it is granted that."""
-    key, grant, *_ = [step.command for step in planned(offline()).steps]
+@pytest.mark.parametrize("target", EVERY)
+def test_a_plans_commands_send_each_body_to_its_api_and_hold_no_key(target: str) -> None:
+    """What is pasted ends up in a shell's history; the key goes from a pipe into the secret."""
+    site = offline(target, hf_token="hf_x", google_allowed_addresses=("203.0.113.7/32",))
+    steps = planned(site).steps
+    key, grant, rule, instance, queued = [step.command for step in steps]
     assert key.startswith("openssl rand -hex 32 | tr -d '\\n' | gcloud secrets create ")
     assert key.endswith("--data-file=-")
     assert shlex.split(grant)[3] == "vllm-devops-tpu-gemma-api-key"
+    assert yaml.safe_load(rule.split("END_OF_REQUEST")[1].strip("'\n")) == steps[2].request
+    assert rule.endswith("/compute/v1/projects/proj/global/firewalls'")
+    assert "--data @vllm-devops-gemma.json" in instance
+    assert instance.endswith("/compute/v1/projects/proj/zones/us-east5-b/instances'")
+    version = "v2alpha1" if target.endswith(("-spot", "-flex")) else "v2"
+    path = "projects/proj/locations/us-east5-b/queuedResources?queuedResourceId=vllm-devops-gemma"
+    assert queued.endswith(f"https://tpu.googleapis.com/{version}/{path}'")
+    for written in (key, grant, rule, instance, queued, plan.docker_command(drawn(site))):
+        assert "hf_x" not in written
+        assert "VLLM_API_KEY=" not in written
 
 
 def test_docker_runs_the_same_container() -> None:
@@ -176,13 +51,86 @@ def test_docker_runs_the_same_container() -> None:
     made = drawn("tpu-v6e-4")
     words = shlex.split(plan.docker_command(made))
     assert words[:3] == ["docker", "run", "--detach"]
-    assert words[-len(made.container.args) - 2 :] == [
-        made.container.image,
-        "vllm",
-        *made.container.args,
-    ]
+    ends = [made.container.image, "vllm", *made.container.args]
+    assert words[-len(made.container.args) - 2 :] == ends
     assert words[words.index("VLLM_API_KEY") - 1] == "-e"
 
 
-def _seconds(duration: Mapping[str, str] | None) -> str | None:
-    return None if duration is None else f"{duration['seconds']}s"
+class _Worded(Chips):
+    """Shows what a test has put there, and says requests as the real one does."""
+
+    def __init__(self, shown: Chips, plane: ControlPlane) -> None:
+        super().__init__(shown.kind)
+        self.chips, self._plane = shown.chips, plane
+
+    def bodies(self, request: Request) -> Mapping[str, object]:
+        return self._plane.bodies(request)
+
+    def address(self, request: Request) -> str:
+        return self._plane.address(request)
+
+
+@pytest.fixture
+async def there(tmp_path: Path) -> AsyncIterator[Stage]:
+    async with staged(tmp_path) as stage:
+        clients = stage.site.clients
+        planes: Mapping[PlaneKind, ControlPlane] = {
+            "queued": _Worded(stage.queued, QueuedPlane(clients)),
+            "compute": _Worded(stage.compute, ComputePlane(clients)),
+        }
+        yield replace(stage, site=replace(stage.site, planes=planes))
+
+
+def _pin(there: Stage, kept: Search) -> None:
+    container = kept.blueprint.container.model_copy(update={"image": _PINNED})
+    made = kept.blueprint.model_copy(update={"container": container})
+    there.site.records.keep(kept.model_copy(update={"blueprint": made}))
+
+
+async def _written(there: Stage) -> tuple[str, Any]:
+    config = await plan.config_of(there.site, "gemma")
+    return config.command, yaml.safe_load(config.yaml)
+
+
+@anyio
+async def test_it_is_written_as_it_runs(there: Stage) -> None:
+    """With the image that it was pinned to, where it was given a chip."""
+    spec = there.spec(max_num_seqs=8)
+    there.chip(spec=spec)
+    _pin(there, there.kept(spec=spec, placed=HERE))
+    command, body = await _written(there)
+    assert faults("compute.v1", "Instance", body) == []
+    (script,) = [
+        row["value"] for row in body["metadata"]["items"] if row["key"] != "vllm-devops-spec"
+    ]
+    assert f"readonly IMAGE='{_PINNED}'" in script
+    assert "'--max-num-seqs' '8'" in script
+    config = await plan.config_of(there.site, "gemma")
+    assert _PINNED in config.docker_run
+    assert f"/zones/{HERE.zone}/instances" in command
+    assert any("vllm-devops-gemma.yaml" in note for note in config.notes)
+
+
+@anyio
+async def test_where_it_is_decides_what_is_written(there: Stage) -> None:
+    """Before anything was asked for, the first place; then where its chip is."""
+    there.kept()
+    command, _body = await _written(there)
+    assert "/zones/us-east5-b/instances" in command
+    there.chip(place=_NODE)
+    there.kept(placed=_NODE)
+    command, body = await _written(there)
+    assert faults("tpu.v2", "QueuedResource", body) == []
+    assert f"/locations/{_NODE.zone}/queuedResources" in command
+
+
+@anyio
+async def test_what_another_machine_made_is_written_by_its_metadata(there: Stage) -> None:
+    """Where somebody took that away, it is said; the VM is still there to be read."""
+    there.chip(spec=there.spec(max_num_seqs=8))
+    config = await plan.config_of(there.site, "gemma")
+    assert "--max-num-seqs 8" in config.docker_run
+    there.chip(spec_json="")
+    with pytest.raises(NotFound) as caught:
+        await plan.config_of(there.site, "gemma")
+    assert "gcloud compute instances list" in caught.value.fix

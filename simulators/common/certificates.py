@@ -1,4 +1,4 @@
-"""Certificates as a VM makes one for itself, for servers of tests."""
+"""Certificates as a VM makes one for itself."""
 
 import ipaddress
 from datetime import UTC, datetime, timedelta
