@@ -512,9 +512,6 @@ def _network_of(node: Node) -> str:
 
 
 _ID: Final = r"[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?"
-_LABEL: Final = re.compile(r"[a-z][a-z0-9_-]{0,62}=[a-z0-9_-]{0,63}")
-_MOST_METADATA: Final = 256 * 1024
-"""Bytes of one value. Source: docs.cloud.google.com/compute/docs/metadata, read 2026-11."""
 _ACT: Final = "iam.serviceAccounts.actAs"
 
 
@@ -534,7 +531,6 @@ def _check_node(project: Project, zone: str, node_id: str, node: Node) -> None:
         )
     if node.runtime_version not in VERSIONS:
         raise _bad(f'The requested runtime version "{node.runtime_version}" is not found.')
-    _check_words(node)
     network = _network_of(node)
     if network != "default":
         path = f"projects/{project.id}/global/networks/{network}"
@@ -543,18 +539,6 @@ def _check_node(project: Project, zone: str, node_id: str, node: Node) -> None:
     ours = email.endswith(f"@{project.id}.iam.gserviceaccount.com")
     if project.denies(_ACT) or (ours and email not in project.accounts):
         raise not_permitted(_ACT, f"projects/-/serviceAccounts/{email or 'default'}")
-
-
-def _check_words(node: Node) -> None:
-    for key, value in node.labels.items():
-        if not _LABEL.fullmatch(f"{key}={value}"):
-            raise _bad(f'Invalid label "{key}": "{value}".')
-    for tag in node.tags:
-        if not re.fullmatch(_ID, tag):
-            raise _bad(f'Invalid tag "{tag}".')
-    for key, value in node.metadata.items():
-        if len(value.encode()) > _MOST_METADATA:
-            raise _bad(f'The value of metadata "{key}" is larger than 262144 bytes.')
 
 
 def _provisioning(asked: QueuedResource, more: Mapping[str, Any]) -> str:
@@ -891,12 +875,9 @@ def _read(sent: bytes) -> tuple[QueuedResource, dict[str, Any]]:
             if name in holder:
                 more[name] = holder.pop(name)
         json_format.ParseDict(body, QueuedResource.pb(resource))
-        model, duration = more.get(_OWN[0]), more.get(_OWN[1], {}).get("maxRunDuration", "0s")
-        disk = more.get(_DISK, {}).get("diskSizeGb", "0")
-        if model not in {None, *_MODELS} or not _DURATION.fullmatch(duration):
+        duration = more.get("runDuration", {}).get("maxRunDuration", "0s")
+        if more.get("provisioningModel") not in {None, *_MODELS} or not _DURATION.match(duration):
             raise invalid(f"Invalid value at 'queued_resource' (TYPE_ENUM), {more!r:.80}")
-        if not str(disk).isdecimal():
-            raise invalid(f"Invalid value at 'disk_size_gb' (TYPE_INT64), {disk!r}")
     except (ValueError, json_format.ParseError, KeyError, TypeError, AttributeError) as exc:
         raise invalid(f"Invalid JSON payload received. {exc}") from exc
     return resource, more
