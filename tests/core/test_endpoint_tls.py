@@ -15,8 +15,8 @@ from starlette.routing import Route
 from core.endpoint import Endpoint, trusted
 from core.errors import BadReply, Unreachable
 from core.records import Access
-from simulators.common.doors import loopback, start_web
 from simulators.common import certificates
+from simulators.common.doors import loopback, start_web
 
 pytestmark = pytest.mark.anyio
 

@@ -218,7 +218,8 @@ async def test_an_api_that_is_off_is_named(
 
 
 @pytest.mark.parametrize(
-    ("kind", "said"), [("queued", {"runtime_version": "v1-no"}), ("compute", {"disk_type": "pd-ssd"})]
+    ("kind", "said"),
+    [("queued", {"runtime_version": "v1-no"}), ("compute", {"disk_type": "pd-ssd"})],
 )
 async def test_a_request_that_cannot_be_keeps_googles_words(
     plane: GooglePlane, project: str, kind: PlaneKind, said: dict[str, str]
