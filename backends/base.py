@@ -435,8 +435,6 @@ class StoredModel(Record):
     """Every file that its index names is there with its size; None cannot be told."""
     detail: str = ""
     """What is missing, or why it cannot be told."""
-    servable: bool = True
-    """Whether a deployment can read it where it lies; if not, `detail` says why."""
 
 
 @runtime_checkable

@@ -33,7 +33,7 @@ from planner.model import catalog_shape, faults, full_name, is_path, read_model,
 from planner.places import accelerator
 
 _GIB: Final = 2**30
-_CLOUDS: Final = {"gs": "cloud_run", "files": "aca", "blob": "aca"}
+_CLOUDS: Final = {"gs": "cloud_run", "files": "aca"}
 """Whose targets look into what is written so."""
 _CONTAINER_CACHE: Final = "~/.cache/huggingface/hub"
 """Of whoever runs there, where neither HF_HOME nor HF_HUB_CACHE is set."""
@@ -725,7 +725,7 @@ class BucketModels(Answer):
         """Serve one that is complete, or copy one there."""
         here = {"target": self.target}
         for row in self.models:
-            if row.complete and row.model and row.servable:
+            if row.complete and row.model:
                 serve = {**here, "model": row.model, "weights": row.location}
                 return (NextStep("deploy_vllm", serve),)
         wanted = {**here, "model": "google/gemma-4-E4B-it"}
@@ -737,7 +737,7 @@ async def models_in_bucket(
 ) -> BucketModels:
     """Look through a bucket; left out, that of the settings.
 
-    Whose it is its form says: gs://BUCKET, files://SHARE, blob://CONTAINER.
+    Whose it is its form says: gs://BUCKET, files://SHARE.
 
     Raises:
         Unsupported: The target cannot look into buckets.
@@ -767,8 +767,6 @@ def _count(models: Sequence[object]) -> str:
 def _ill(row: StoredRow) -> str:
     if row.complete is False:
         return f"is not complete: {row.detail}"
-    if not row.servable:
-        return f"cannot be served from there: {row.detail}"
     return "" if row.complete else f"may be incomplete: {row.detail or 'that cannot be read.'}"
 
 

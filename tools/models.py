@@ -40,7 +40,7 @@ async def list_bucket_models(bucket: Text = None, target: Text = None, rt: Runti
     """List the models in a bucket or share: checkpoints, sizes, complete or what is missing.
 
     Args:
-        bucket: Or files://SHARE/FOLDER, blob://CONTAINER; left out, BUCKET_NAME or Azure's share.
+        bucket: Or files://SHARE/FOLDER; left out, BUCKET_NAME or Azure's share.
     """
     from operations import models
 

@@ -321,7 +321,7 @@ class AcaBackend(Lifecycle):
         return await secrets.keep(self.site, name, value)
 
     async def stored_models(self, bucket: str | None = None) -> Sequence[StoredModel]:
-        """Look through a file share, or a container of blobs."""
+        """Look through a file share."""
         return await storage.list_models(self.site, bucket)
 
     def upload(self, folder: str, here: str, bucket: str | None = None) -> Upload:

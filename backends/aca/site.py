@@ -38,7 +38,6 @@ from azure.keyvault.secrets.aio import SecretClient
 from azure.mgmt.appcontainers.aio import ContainerAppsAPIClient
 from azure.monitor.query.aio import LogsQueryClient
 from azure.monitor.querymetrics.aio import MetricsClient
-from azure.storage.blob.aio import BlobServiceClient
 from azure.storage.fileshare.aio import ShareServiceClient
 
 from backends.base import World
@@ -545,17 +544,13 @@ class Clients:
         url = self._plane.arm if self._plane else f"https://{region}.metrics.monitor.azure.com"
         return self._kept(MetricsClient, lambda: MetricsClient(url, **more))
 
-    async def blobs(self) -> BlobServiceClient:
-        """The blobs of the target's storage account."""
-        url, more = await self._storage_url("blob"), await self._shared()
-        return self._kept(BlobServiceClient, lambda: BlobServiceClient(url, **more, **_STORAGE))
-
     async def files(self) -> ShareServiceClient:
         """The file shares of the target's storage account, read by a login and not by a key."""
-        url, more = (
-            await self._storage_url("file"),
-            {**await self._shared(), **_STORAGE, "token_intent": "backup"},
-        )
+        plane, account = await self.plane(), self.ground.storage_account
+        url = f"https://{account}.file.core.windows.net"
+        if plane:
+            url = f"{plane.storage}/file/{account}"
+        more = {**await self._shared(), **_STORAGE, "token_intent": "backup"}
         return self._kept(ShareServiceClient, lambda: ShareServiceClient(url, **more))
 
     async def aclose(self) -> None:
@@ -566,12 +561,6 @@ class Clients:
             if one is not None:
                 await one.close()
         self._open, self._credential, self._connections = {}, None, None
-
-    async def _storage_url(self, kind: str) -> str:
-        plane, account = await self.plane(), self.ground.storage_account
-        if plane:
-            return f"{plane.storage}/{kind}/{account}"
-        return f"https://{account}.{kind}.core.windows.net"
 
     async def _shared(self) -> dict[str, Any]:
         """What every client is given."""

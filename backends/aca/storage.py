@@ -3,11 +3,11 @@
 import math
 import re
 import shlex
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
 import anyio
@@ -48,12 +48,10 @@ from backends.common.models import (
     MOST_FILES,
     Completeness,
     File,
-    Files,
     folders,
     judge_whole,
     limited,
     models_among,
-    sizes_of,
 )
 from backends.common.preflight import Answer
 from backends.container import size_known
@@ -80,7 +78,6 @@ READS_SHARES: Final = Grant(
     "Storage File Data Privileged Reader",
     ("69566ab7-960f-475b-8e7c-b3118f30c6bd",),  # Storage File Data Privileged Contributor
 )
-READS_BLOBS: Final = "Storage Blob Data Reader"
 SHARE_FIX: Final = (
     "If it forbids shared keys, with which a file share is mounted, give weights=hub:disk (the"
     " container's own disk) or an image with the weights (weights=baked, image=…); else set"
@@ -349,12 +346,12 @@ _SECONDS: Final = 10
 _DEADLINE: Final = 28.0
 _AT_ONCE: Final = 8
 _MOST_FOLDERS: Final = 400
-HUB_CACHE: Final = "models--"
-"""What the Hub's library begins a folder with that it keeps a model in."""
+_HUB_CACHE: Final = "models--"
+"""What the Hub's library begins a folder with that it keeps a model in: weights=hub reads it."""
 
 
 def read_limits() -> dict[str, Any]:
-    """Return the limits of a call to files or blobs, which has other words for them than ARM."""
+    """Return the limits of a call to files, which has other words for them than ARM."""
     return {
         "timeout": _SECONDS,
         "connection_timeout": _SECONDS,
@@ -364,7 +361,7 @@ def read_limits() -> dict[str, Any]:
 
 
 @contextmanager
-def _translated(site: Site, what: str, *, store: str, needs: str) -> Iterator[None]:
+def _translated(site: Site, what: str, *, store: str) -> Iterator[None]:
     """Turn what the storage account says into our errors; `store` is what is to be read.
 
     Raises:
@@ -377,18 +374,19 @@ def _translated(site: Site, what: str, *, store: str, needs: str) -> Iterator[No
     except ResourceNotFoundError as exc:
         raise _missing(f"{store} is not there", site, exc.message) from exc
     except PermissionDenied as exc:
-        given = grant_command(needs, site.ground.storage_id, ME)
-        exc.fix = f"Ask for '{needs}' on the storage account: {given}; it counts after minutes."
+        role = READS_SHARES.title
+        given = grant_command(role, site.ground.storage_id, ME)
+        exc.fix = f"Ask for '{role}' on the storage account: {given}; it counts after minutes."
         raise
 
 
 @asynccontextmanager
-async def _deadline(site: Site, what: str, kind: Literal["file", "blob"]) -> AsyncIterator[None]:
+async def _deadline(site: Site, what: str) -> AsyncIterator[None]:
     """Stop waiting after half a minute; an account that is not there has no address either.
 
     Raises:
         CloudTimeout: It took too long.
-        CloudRefused: There is no such account, or it holds nothing of that kind.
+        CloudRefused: There is no such account.
     """
     try:
         with in_time("Azure", what, _DEADLINE, fix="Name a folder in it."):
@@ -400,8 +398,6 @@ async def _deadline(site: Site, what: str, kind: Literal["file", "blob"]) -> Asy
             raise exc from None
         if there is None:
             raise _missing("It is not there", site, exc.cause) from exc
-        if not getattr(there.primary_endpoints, kind):
-            raise _missing(f"Nothing of the kind '{kind}' is", site, exc.cause) from exc
         raise
 
 
@@ -414,21 +410,8 @@ def _missing(what: str, site: Site, cause: str) -> CloudRefused:
     )
 
 
-def _reader(
-    site: Site, download: Callable[..., Awaitable[Any]], store: str, needs: str
-) -> Callable[[int, int], Awaitable[bytes]]:
-    async def read(offset: int, length: int) -> bytes:
-        with _translated(site, f"read {store[4:]}", store=store, needs=needs):
-            got = await download(offset, length, **read_limits())
-            return bytes(await got.readall())
-
-    return read
-
-
 async def list_files(site: Site, share: str, under: str) -> dict[str, File]:
     """List what models are made of by their paths, below a folder if one is given.
-
-    Below a folder of the Hub's own cache every file counts: the names there say nothing.
 
     Raises:
         CloudRefused: There is no such share or folder.
@@ -458,91 +441,61 @@ async def _list_folder(
     """Add the files of a folder that models are made of; return the folders in it."""
     below: list[str] = []
     store = f"The share {share}" if not folder else f"The folder {folder} of the share {share}"
-    with _translated(site, f"list {share}/{folder}", store=store, needs=READS_SHARES.title):
+    with _translated(site, f"list {share}/{folder}", store=store):
         there = client.get_directory_client(folder)
         async for one in there.list_directories_and_files(**read_limits()):
             path = f"{folder}/{one.name}".lstrip("/")
             if one.is_directory:
-                below += [] if one.name.startswith(".") else [path]
-            elif path.rpartition(".")[2] in ENDINGS or HUB_CACHE in path:
-                open_file = client.get_file_client(path).download_file
-                read = _reader(site, open_file, f"The file {path}", READS_SHARES.title)
-                found[path] = File(int(one["size"] or 0), read)
+                below += [] if one.name.startswith((".", _HUB_CACHE)) else [path]
+            elif path.rpartition(".")[2] in ENDINGS:
+                found[path] = File(int(one["size"] or 0), partial(_read, site, client, path))
     return below
 
 
-async def list_blobs(site: Site, container: str, under: str) -> dict[str, File]:
-    """List what models are made of by their names, below a folder if one is given.
-
-    Raises:
-        CloudRefused: There is no such container.
-    """
-    client = (await site.clients.blobs()).get_container_client(container)
-    begin, found = f"{under}/" if under else None, dict[str, File]()
-    store = f"The container {container}"
-    with _translated(site, f"list the blobs of {container}", store=store, needs=READS_BLOBS):
-        async for one in client.list_blobs(name_starts_with=begin, **read_limits()):
-            if one.name.rpartition(".")[2] in ENDINGS:
-                open_blob = client.get_blob_client(one.name).download_blob
-                read = _reader(site, open_blob, f"The blob {one.name}", READS_BLOBS)
-                found[one.name] = File(int(one.size or 0), read)
-            if len(found) > MOST_FILES:
-                break
-    return limited(found, container)
+async def _read(site: Site, client: ShareClient, path: str, offset: int, length: int) -> bytes:
+    with _translated(site, f"read the file {path}", store=f"The file {path}"):
+        got = await client.get_file_client(path).download_file(offset, length, **read_limits())
+        return bytes(await got.readall())
 
 
 _LOCATION: Final = re.compile(
-    r"(?:(?P<kind>files|blob)://)?(?P<store>[a-z0-9](?:-?[a-z0-9]){2,62})"
+    r"(?:files://)?(?P<share>[a-z0-9](?:-?[a-z0-9]){2,62})"
     r"(?:/(?P<folder>[^\x00-\x1f\\:*?\"<>|]*))?"
 )
-"""Shares and containers have the same rule: 3 to 63 lower-case letters, digits, single hyphens."""
-_CACHED: Final = re.compile(rf"(?P<folder>(?:.*/)?{HUB_CACHE}(?P<model>[^/]+))/.+")
-_NO_MOUNT: Final = (
-    "Container Apps mount no blobs: copy it to the share (see"
-    " get_huggingface_model_copy_instructions)."
-)
+"""A share has 3 to 63 lower-case letters, digits, single hyphens."""
 
 
 class Place(NamedTuple):
-    """A folder of a share, or of a container of blobs."""
+    """A folder of a share."""
 
-    kind: Literal["files", "blob"]
-    store: str
+    share: str
     folder: str
 
     @property
     def root(self) -> str:
         """What locations in it begin with."""
-        return f"{self.kind}://{self.store}"
+        return f"files://{self.share}"
 
 
 async def list_models(site: Site, bucket: str | None) -> Sequence[StoredModel]:
     """Return every folder that holds weights, or a config that waits for them, in order of names.
 
-    `bucket` is SHARE, files://SHARE/FOLDER or blob://CONTAINER/FOLDER; left out, the share that
-    the set-up makes.
+    `bucket` is SHARE or files://SHARE/FOLDER; left out, the share that the set-up makes.
 
     Raises:
         InvalidArgument: It is none of these.
-        CloudRefused: There is no such share, container, folder or account.
+        CloudRefused: There is no such share, folder or account.
     """
     place = parse_location(bucket or SHARE)
-    if place.kind == "blob":
-        async with _deadline(site, f"read the container {place.store}", "blob"):
-            blobs = await list_blobs(site, place.store, place.folder)
-            return [_not_mounted(one) for one in await models_among(blobs, place.root)]
-    async with _deadline(site, f"read the share {place.store}", "file"):
-        files = await list_files(site, place.store, place.folder)
-        cached = {path: file for path, file in files.items() if _CACHED.fullmatch(path)}
-        rest = {path: file for path, file in files.items() if path not in cached}
-        return [*await models_among(rest, place.root), *_of_the_hub(cached, place.root)]
+    async with _deadline(site, f"read the share {place.share}"):
+        return await models_among(await list_files(site, *place), place.root)
 
 
 async def judge_model(site: Site, location: str) -> Completeness:
     """Judge the model of a share at a location, each file by its own header."""
     place = parse_location(location)
-    async with _deadline(site, f"look into {location}", "file"):
-        files = await list_files(site, place.store, place.folder)
+    async with _deadline(site, f"look into {location}"):
+        files = await list_files(site, *place)
         return await judge_whole(folders(files).get(place.folder, {}))
 
 
@@ -550,7 +503,7 @@ def parse_location(location: str) -> Place:
     """Read what a person calls a place.
 
     >>> parse_location("files://weights/gemma")
-    Place(kind='files', store='weights', folder='gemma')
+    Place(share='weights', folder='gemma')
     >>> parse_location("weights").root
     'files://weights'
 
@@ -562,36 +515,9 @@ def parse_location(location: str) -> Place:
     if not found or any(part in {"", ".", ".."} for part in folder.split("/") if folder):
         raise InvalidArgument(
             f"{location[:100]!r} is no place that Azure keeps weights in.",
-            fix="Give SHARE, files://SHARE/FOLDER or blob://CONTAINER/FOLDER.",
+            fix="Give SHARE or files://SHARE/FOLDER.",
         )
-    return Place("blob" if found["kind"] == "blob" else "files", found["store"], folder)
-
-
-def _not_mounted(one: StoredModel) -> StoredModel:
-    detail = f"{one.detail} {_NO_MOUNT}".strip()
-    return one.model_copy(update={"detail": detail, "servable": False})
-
-
-def _of_the_hub(cached: Files, root: str) -> Iterator[StoredModel]:
-    """Return one row for each model of the Hub's cache: links there hide which files are whole."""
-    held: dict[tuple[str, str], dict[str, File]] = {}
-    for path, file in cached.items():
-        found = _CACHED.fullmatch(path)
-        assert found
-        held.setdefault((found["folder"], found["model"]), {})[path] = file
-    for (folder, name), its in sorted(held.items()):
-        cut_off = any(path.endswith(".incomplete") for path in its)
-        detail = "A download is under way, or was cut off. " if cut_off else ""
-        yield StoredModel(
-            location=f"{root}/{folder}",
-            model=name.replace("--", "/", 1),
-            files=sum(path.rpartition(".")[2] in ENDINGS for path in its),
-            size_bytes=sum(sizes_of(its).values()),
-            complete=False if cut_off else None,
-            detail=f"{detail}The Hub's own cache, for weights=hub: a boot reads it, and loads what"
-            " is missing.",
-            servable=False,
-        )
+    return Place(found["share"], folder)
 
 
 _NOTES: Final = (
@@ -613,23 +539,19 @@ def upload_commands(site: Site, folder: str, here: str, bucket: str | None) -> U
         InvalidArgument: It is no share.
     """
     place = parse_location(bucket or SHARE)
-    if place.kind == "blob":
-        raise InvalidArgument(
-            "Container Apps mount no blobs.", fix="Give SHARE or files://SHARE/FOLDER."
-        )
     folder, account = place.folder or folder, site.ground.storage_account
     if not (site.clients.configured or site.settings.azure_storage_account):
         raise not_configured()  # the account is named after the subscription
-    url = f"https://{account}.file.core.windows.net/{place.store}/{quote(folder)}"
+    url = f"https://{account}.file.core.windows.net/{place.share}/{quote(folder)}"
     copied = ["azcopy", "copy", f"{here}/*", url, "--recursive", "--exclude-path=.cache"]
     listed = ["az", "storage", "file", "list", "--account-name", account]
-    listed += ["--share-name", place.store, "--path", folder, "--auth-mode", "login"]
+    listed += ["--share-name", place.share, "--path", folder, "--auth-mode", "login"]
     listed += ["--enable-file-backup-request-intent", "--output", "table"]
     return Upload(
         location=f"{place.root}/{folder}",
         bucket=place.root,
         steps=(
-            ("Make the share if it is not there.", share_command(site, place.store)),
+            ("Make the share if it is not there.", share_command(site, place.share)),
             ("Copy the folder.", f"AZCOPY_AUTO_LOGIN_TYPE=AZCLI {shlex.join(copied)}"),
             ("See what is there.", shlex.join(listed)),
         ),

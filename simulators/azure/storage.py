@@ -1,4 +1,4 @@
-"""Storage accounts and file shares, and the data in them: files of shares, blobs of containers."""
+"""Storage accounts and file shares, and the files in them."""
 
 import re
 import shutil
@@ -131,16 +131,11 @@ _AUDIENCE: Final = "https://storage.azure.com"
 _RANGE: Final = re.compile(r"^bytes=(\d+)-(\d*)$")
 _HEAD: Final = '<?xml version="1.0" encoding="utf-8"?>'
 _TOLD: Final = {
-    "file": {"x-ms-file-attributes": "Archive", "x-ms-file-permission-key": "0*0",
-             "x-ms-server-encrypted": "true", "x-ms-type": "File"},
-    "blob": {"x-ms-blob-type": "BlockBlob", "x-ms-server-encrypted": "true",
-             "x-ms-lease-status": "unlocked", "x-ms-lease-state": "available"},
+    "x-ms-file-attributes": "Archive", "x-ms-file-permission-key": "0*0",
+    "x-ms-server-encrypted": "true", "x-ms-type": "File",
 }  # fmt: skip
-"""What is told of every file and blob."""
-_ACTIONS: Final = {
-    "file": f"{ACCOUNT}/fileServices/readFileBackupSemantics/action",
-    "blob": f"{ACCOUNT}/blobServices/containers/blobs/read",
-}
+"""What is told of every file."""
+_READ: Final = f"{ACCOUNT}/fileServices/readFileBackupSemantics/action"
 """What the caller's roles must allow; what lies there is put into its folder by hand."""
 
 
@@ -148,13 +143,10 @@ _ACTIONS: Final = {
 class Asked:
     """One request for data that was admitted."""
 
-    kind: str
-    """`file` or `blob`."""
     root: Path
-    """The folder of the share or container."""
+    """The folder of the share."""
     below: str
-    """What lies in it; empty where it is about the share or container itself."""
-    query: Mapping[str, str]
+    """What lies in it; empty where it is about the share itself."""
     headers: Mapping[str, str]
 
     @property
@@ -166,14 +158,6 @@ class Asked:
         return self.root.joinpath(*words)
 
 
-def _listing(rows: Iterable[str], wrapper: str) -> Response:
-    content = (
-        f"{_HEAD}<EnumerationResults><{wrapper}>{''.join(rows)}</{wrapper}><NextMarker/>"
-        "</EnumerationResults>"
-    )
-    return Response(content, media_type="application/xml")
-
-
 def _tags(values: Mapping[str, object]) -> str:
     return "".join(f"<{name}>{escape(str(one))}</{name}>" for name, one in values.items())
 
@@ -182,7 +166,6 @@ def _row(kind: str, title: str, path: Path) -> str:
     told = _described(path)
     properties = {"Last-Modified": told["Last-Modified"], "Etag": told["ETag"].strip('"')}
     more: dict[str, object] = {} if path.is_dir() else {"Content-Length": path.stat().st_size}
-    more |= {"BlobType": "BlockBlob"} if kind == "Blob" else {}
     inner = f"<Name>{escape(title)}</Name><Properties>{_tags(properties | more)}</Properties>"
     return f"<{kind}>{inner}</{kind}>"
 
@@ -192,15 +175,11 @@ def _list_folder(asked: Asked) -> Response:
     if not folder.is_dir():
         raise refusal("ResourceNotFound")
     rows = [("Directory" if one.is_dir() else "File", one) for one in sorted(folder.iterdir())]
-    return _listing((_row(kind, one.name, one) for kind, one in rows), "Entries")
-
-
-def _list_blobs(asked: Asked) -> Response:
-    """List what is in a container: a name is one blob, however many slashes it has."""
-    prefix, files = asked.query.get("prefix", ""), sorted(asked.root.rglob("*"))
-    names = {str(one.relative_to(asked.root)): one for one in files if one.is_file()}
-    found = (_row("Blob", name, one) for name, one in names.items() if name.startswith(prefix))
-    return _listing(found, "Blobs")
+    entries = "".join(_row(kind, one.name, one) for kind, one in rows)
+    content = (
+        f"{_HEAD}<EnumerationResults><Entries>{entries}</Entries><NextMarker/></EnumerationResults>"
+    )
+    return Response(content, media_type="application/xml")
 
 
 def _described(path: Path) -> dict[str, str]:
@@ -218,7 +197,7 @@ def _download(asked: Asked) -> Response:
     file, named = asked.place, asked.headers.get("x-ms-range") or asked.headers.get("range") or ""
     found = _RANGE.match(named)
     if not file.is_file():
-        raise refusal("BlobNotFound" if asked.kind == "blob" else "ResourceNotFound")
+        raise refusal("ResourceNotFound")
     if not found:
         raise refusal("InvalidHeaderValue")
     first, size = int(found[1]), file.stat().st_size
@@ -228,18 +207,16 @@ def _download(asked: Asked) -> Response:
     with file.open("rb") as stream:
         stream.seek(first)
         content = stream.read(last - first + 1)
-    told = {**_described(file), **_TOLD[asked.kind]}
+    told = {**_described(file), **_TOLD}
     told["Content-Range"] = f"bytes {first}-{last}/{size}"
     return Response(content, 206, headers=told, media_type="application/octet-stream")
 
 
-_METHODS: Final[Mapping[tuple[str, str, str], tuple[str, Callable[[Asked], Response]]]] = {
-    ("file", "directory", "list"): ("GET directories", _list_folder),
-    ("file", "", ""): ("GET files", _download),
-    ("blob", "container", "list"): ("GET blobs", _list_blobs),
-    ("blob", "", ""): ("GET blobs", _download),
+_METHODS: Final[Mapping[tuple[str, str], tuple[str, Callable[[Asked], Response]]]] = {
+    ("directory", "list"): ("GET directories", _list_folder),
+    ("", ""): ("GET files", _download),
 }
-"""By service, `restype` and `comp`: what faults know it by, and the answer."""
+"""By `restype` and `comp`: what faults know it by, and the answer."""
 
 
 def routes(world: World) -> Iterable[Route]:
@@ -267,32 +244,26 @@ def routes(world: World) -> Iterable[Route]:
 async def _answered(world: World, request: Request) -> Response:
     kind, named = request.path_params["kind"], request.path_params["account"]
     found = world.named(ACCOUNT, named)
-    if found is None or kind not in found[1]["properties"]["primaryEndpoints"]:
+    if found is None or kind != "file":
         # The real one has no such host: this status is the nearest to that.
         raise refusal("no-host", host=f"{named}.{kind}.core.windows.net")
     sub, account = found
-    caller, query, top = (
-        _caller(world, sub, request),
-        request.query_params,
-        request.path_params["top"],
-    )
-    form = kind, query.get("restype", ""), query.get("comp", "")
+    caller, query = _caller(world, sub, request), request.query_params
+    top, form = request.path_params["top"], (query.get("restype", ""), query.get("comp", ""))
     if form not in _METHODS:
         raise refusal("UnsupportedHttpVerb")
     label, answer = _METHODS[form]
     fault = await begin_call(sub, label)
-    if kind == "file" and request.headers.get("x-ms-file-request-intent") != "backup":
+    if request.headers.get("x-ms-file-request-intent") != "backup":
         raise refusal("MissingRequiredHeader")  # a login reads past the files' own permissions
-    if not roles.may(sub, caller, _ACTIONS[kind], account["id"]):
+    if not roles.may(sub, caller, _READ, account["id"]):
         raise refusal("AuthorizationPermissionMismatch")
-    root = account_folder(world, sub, account["name"], kind, top)
-    if kind == "file" and sub.get(f"{account['id']}/fileServices/default/shares/{top}") is None:
+    if sub.get(f"{account['id']}/fileServices/default/shares/{top}") is None:
         raise refusal("ShareNotFound")
-    if kind == "blob" and not root.is_dir():
-        raise refusal("ContainerNotFound")
+    root = account_folder(world, sub, account["name"], kind, top)
     root.mkdir(parents=True, exist_ok=True)
     below = request.path_params["below"].strip("/")
-    told = answer(Asked(kind=kind, root=root, below=below, query=query, headers=request.headers))
+    told = answer(Asked(root=root, below=below, headers=request.headers))
     if fault:
         await fault.happen()
     return told

@@ -37,15 +37,3 @@ def test_what_is_not_complete_is_warned_of() -> None:
         "gs://weights/a is not complete: model-2.safetensors is missing.",
         "gs://weights/b may be incomplete: It has no index.",
     )
-
-
-def test_a_model_that_cannot_be_served_from_where_it_lies_is_not_offered() -> None:
-    """Though every file is there; the reason is told."""
-    lying = row("a", location="blob://weights/a", servable=False, detail="Copy it to the share.")
-    found = BucketModels(target="aca-a100", models=(lying,))
-    assert found.warnings() == (
-        "blob://weights/a cannot be served from there: Copy it to the share.",
-    )
-    (step,) = found.next_steps()
-    assert step.tool == "get_huggingface_model_copy_instructions"
-    assert step.arguments["target"] == "aca-a100"

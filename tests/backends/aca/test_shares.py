@@ -25,17 +25,18 @@ async def test_a_whole_model_is_found_with_its_size_and_name(
     assert found.model == "google/gemma-3-4b-it"
     assert found.files == len(files)
     assert found.size_bytes == sum(map(len, files.values()))
-    assert (found.complete, found.servable) == (True, True)
+    assert found.complete is True
 
 
 async def test_models_are_found_at_any_depth_and_other_files_are_not_models(
     azure: AzurePlane, subscription: str
 ) -> None:
-    """In order of their names; what the download keeps for itself is not looked at."""
+    """In order of their names; what downloads keep for themselves is not looked at."""
     files = {
         **model(),
         **below("a/b/c/d", model()),
         **below("a/.cache/huggingface", model()),
+        **below("hub/hub/models--google--gemma/snapshots/abc", model()),
         "notes/readme.txt": b"x",
         "data/train.json": b"{}",
         "quantized/m.gguf": b"GGUF",
@@ -56,31 +57,6 @@ async def test_a_folder_of_a_share_can_be_asked_for(azure: AzurePlane, subscript
         await store(site, {**below("one", model()), **below("ones", model())})
         (found,) = await storage.list_models(site, "files://weights/one")
     assert found.location == "files://weights/one"
-
-
-async def test_the_hubs_own_cache_is_one_row_for_each_model(
-    azure: AzurePlane, subscription: str
-) -> None:
-    """Links hide there which files are whole: it is neither offered nor called complete."""
-    cache = "hub/hub/models--google--gemma-3-4b-it"
-    files = {
-        f"{cache}/blobs/{'a' * 64}": bytes(4096),
-        f"{cache}/refs/main": b"abc",
-        f"{cache}/snapshots/abc/config.json": b"XSym\n0076\n",
-        f"{cache}/snapshots/abc/model.safetensors": b"XSym\n0076\n",
-    }
-    async with opened(azure, subscription) as site:
-        await store(site, files)
-        (found,) = await storage.list_models(site, None)
-        await store(site, {f"{cache}/blobs/{'b' * 64}.incomplete": bytes(10)})
-        (again,) = await storage.list_models(site, None)
-    assert found.model == "google/gemma-3-4b-it"
-    assert found.location == f"files://weights/{cache}"
-    assert (found.complete, found.servable) == (None, False)
-    assert found.size_bytes == sum(map(len, files.values()))
-    assert "weights=hub" in found.detail
-    assert again.complete is False
-    assert "cut off" in again.detail
 
 
 async def test_folders_beyond_a_number_are_said_not_to_be_looked_at(

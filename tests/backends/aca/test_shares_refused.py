@@ -1,4 +1,4 @@
-"""A share or container that cannot be read: what is missing is named, and what to do about it."""
+"""A share that cannot be read: what is missing is named, and what to do about it."""
 
 import anyio
 import pytest

@@ -51,12 +51,6 @@ async def test_no_key_is_asked_for_or_given(azure: AzurePlane) -> None:
     assert "Storage File Data Privileged Contributor" in made.notes[0]
 
 
-async def test_blobs_are_no_place_to_serve_from(azure: AzurePlane) -> None:
-    async with opened(azure, "s") as site:
-        with pytest.raises(InvalidArgument, match="no blobs"):
-            storage.upload_commands(site, "gemma", "./gemma", "blob://container")
-
-
 async def test_without_a_subscription_the_account_is_not_known(azure: AzurePlane) -> None:
     """It would be another one's: its name is made of the subscription's id."""
     async with opened(azure, "s") as site:
@@ -69,10 +63,9 @@ async def test_without_a_subscription_the_account_is_not_known(azure: AzurePlane
 @pytest.mark.parametrize(
     ("said", "place"),
     [
-        ("weights", Place("files", "weights", "")),
-        ("weights/a/b/", Place("files", "weights", "a/b")),
-        ("files://weights/a b", Place("files", "weights", "a b")),
-        ("blob://models/gemma", Place("blob", "models", "gemma")),
+        ("weights", Place("weights", "")),
+        ("weights/a/b/", Place("weights", "a/b")),
+        ("files://weights/a b", Place("weights", "a b")),
     ],
 )
 def test_places_are_read_as_people_write_them(said: str, place: Place) -> None:
@@ -83,7 +76,7 @@ def test_places_are_read_as_people_write_them(said: str, place: Place) -> None:
     "said",
     [
         "", "We", "ab", "a--b", "-ab", "weights/../other", "a/./b", "gs://weights/a",
-        "files://", "files:///a", "weights/a\\b", "weights/a\nb", "x" * 64,
+        "files://", "files:///a", "blob://models", "weights/a\\b", "weights/a\nb", "x" * 64,
     ],
 )  # fmt: skip
 def test_what_azure_cannot_mean_is_refused(said: str) -> None:
