@@ -1,24 +1,58 @@
-"""A blueprint as Azure's SDK types it, and what only who applies knows."""
+"""An app as Azure's SDK types it: images, tags, where it answers and who is let in."""
 
+import string
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
+from azure.mgmt.appcontainers.models import ContainerApp
+from hypothesis import given, strategies
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
+from backends.aca import app as access
 from backends.aca import container
-from backends.aca.app import app_of, ingress_of
-from backends.aca.site import as_sent
-from core.errors import InvalidArgument
+from backends.aca.app import (
+    app_of,
+    expires_in,
+    fingerprint_in,
+    ingress_of,
+    label,
+    pinned,
+    registry_of_azure,
+    spec_in,
+    tags_of,
+    target_in,
+    version,
+)
+from backends.aca.site import as_sent, is_ours
+from backends.common import preflight
+from core.endpoint import Endpoint
+from core.errors import CloudRefused, CloudUnavailable, InvalidArgument, NotFound, NotReady
+from core.settings import AzurePlane
 from tests.backends.aca.planned import (
     A100,
     CALLERS,
     FOLDER,
+    PATCHED,
     VAULT,
     drawn,
     planned,
     sent,
     site,
     small,
+    spec,
 )
+from tests.backends.aca.planned import site as offline
+from tests.backends.aca.planted import Planted, planting
+from tests.backends.aca.sites import opened
+from tests.webserver import serving
+
+pytestmark = pytest.mark.anyio
 
 
 def _configuration(**said: Any) -> dict[str, Any]:
@@ -137,3 +171,264 @@ def test_processors_and_memory_are_what_is_asked_for_within_the_profile() -> Non
     for said in ({"cpu": 25}, {"memory_gib": 221}, {"cpu": 7.5}, {"memory_gib": 1}):
         with pytest.raises(InvalidArgument, match="at most 24 and 220"):
             drawn(**small(**said))
+
+
+_DIGEST = "sha256:" + "a" * 64
+
+
+def _at(url: str) -> AzurePlane:
+    return AzurePlane(arm=url, logs=url, vaults=url, storage=url, http=url, ca="", pid=1)
+
+
+def _registry(status: int = 200) -> Starlette:
+    async def manifest(request: Request) -> Response:
+        known = request.path_params["tag"] != "gone"
+        headers = {"docker-content-digest": _DIGEST}
+        return Response(status_code=status if known else 404, headers=headers)
+
+    return Starlette(
+        routes=[Route("/v2/{name:path}/manifests/{tag}", manifest, methods=["HEAD", "GET"])]
+    )
+
+
+async def test_a_tag_becomes_a_digest_once_for_all() -> None:
+    """The plan, its check and its deployment mean one image."""
+    with serving(_registry()) as url:
+        async with opened(_at(url), "s") as there:
+            assert await pinned(there, "me/vllm:1") == f"me/vllm@{_DIGEST}"
+    async with opened(_at(url), "s") as there:
+        assert await pinned(there, "me/vllm:1") == f"me/vllm@{_DIGEST}"
+        assert await pinned(there, PATCHED) == PATCHED
+
+
+async def test_a_registry_that_cannot_be_asked_pins_nothing() -> None:
+    """The tag is used, and whoever deploys is told."""
+    async with opened(_at("http://127.0.0.1:9"), "s") as there:
+        assert await pinned(there, "me/vllm:2") is None
+
+
+async def test_an_image_that_is_not_there_is_refused() -> None:
+    """A revision would fail after minutes with it."""
+    with serving(_registry()) as url:
+        async with opened(_at(url), "s") as there:
+            with pytest.raises(CloudRefused, match="has no image me/vllm:gone") as refused:
+                await pinned(there, "ghcr.io/me/vllm:gone")
+            assert "AcrPull" in refused.value.fix
+
+
+async def test_an_azure_registry_shows_nothing_to_visitors() -> None:
+    """The identity pulls it, so that no answer here is a refusal there."""
+    with serving(_registry(401)) as url:
+        async with opened(_at(url), "s") as there:
+            assert await pinned(there, "mine.azurecr.io/vllm:1") is None
+            with pytest.raises(CloudRefused):
+                await pinned(there, "ghcr.io/me/vllm:3")
+
+
+def test_only_a_registry_of_azures_is_logged_in_to() -> None:
+    """Its name is at the end of the host's."""
+    assert registry_of_azure("mine.azurecr.io/vllm:1") == "mine.azurecr.io"
+    assert registry_of_azure("mine.azurecr.io/vllm@sha256:0") == "mine.azurecr.io"
+    assert registry_of_azure("me/azurecr.io:1") is None
+
+
+def test_an_engine_is_known_by_its_image() -> None:
+    """By the tag, or as ours where the digest hides it."""
+    app = app_of(drawn(), kept_at=VAULT, addresses=CALLERS)
+    assert version(site(A100), app) == "0.32.0"
+    assert label(site(A100), f"vllm/vllm-openai@{_DIGEST}") == "vLLM 0.32.0"
+    assert label(site(A100), PATCHED) == "vLLM (version not known)"
+    assert label(site(A100, rehearsal=True), None).startswith("simulated vLLM")
+
+
+_TEXT = strategies.text(alphabet=string.printable + "äß漢🙂", max_size=300)
+
+
+def _tagged(tags: dict[str, str] | None) -> ContainerApp:
+    return ContainerApp(location="x", tags=tags)
+
+
+@given(strategies.lists(_TEXT, max_size=6))
+def test_every_spec_comes_back_as_it_was(words: list[str]) -> None:
+    """Whatever engine_args hold: blanks at the end of a part, letters beyond ASCII."""
+    wanted = spec(engine_args=tuple(words))
+    kept = tags_of("aca-a100", wanted)
+    assert spec_in(kept) == wanted
+    assert all(len(value) <= 256 for value in kept.values())
+    assert all(value.isascii() and " " not in value for value in kept.values())
+    assert fingerprint_in(_tagged(kept)) == wanted.fingerprint
+    assert target_in(_tagged(kept)) == "aca-a100"
+    assert is_ours(_tagged(kept))
+
+
+def test_what_a_longer_spec_left_behind_does_no_harm() -> None:
+    """A merge of tags keeps the old ones: the first part says how many count."""
+    long = tags_of("aca-a100", spec(engine_args=("x" * 600,)))
+    short = tags_of("aca-a100", spec())
+    assert len(long) > len(short)
+    assert spec_in({**long, **short}) == spec()
+
+
+def test_a_spec_that_tags_cannot_hold_is_refused() -> None:
+    """Azure has fifty tags for each resource, and some are needed for more."""
+    assert len(tags_of("aca-a100", spec(engine_args=("x" * 9000,)))) < 50
+    with pytest.raises(InvalidArgument, match="more than an app's tags hold"):
+        tags_of("aca-a100", spec(engine_args=("x" * 11_000,)))
+
+
+@pytest.mark.parametrize(
+    "held",
+    [
+        None,
+        {},
+        {"vllm-devops-json-0": "{}"},
+        {"vllm-devops-json-0": "x:{}"},
+        {"vllm-devops-json-0": '1:{"name":"gemma"}'},
+        {"vllm-devops-json-0": '2:{"name":"gemma",'},
+    ],
+)
+def test_tags_that_somebody_changed_tell_nothing(held: dict[str, str] | None) -> None:
+    """A broken tag is no spec, and no crash."""
+    assert spec_in(held) is None
+    assert not is_ours(_tagged(held))
+
+
+def test_the_case_of_a_tags_name_does_not_matter() -> None:
+    """Azure takes both for the same tag."""
+    kept = {name.upper(): value for name, value in tags_of("aca-t4", spec()).items()}
+    assert spec_in(kept) == spec()
+    assert expires_in(_tagged({"VLLM-devops-EXPIRES": "1700000000"})) == datetime.fromtimestamp(
+        1_700_000_000, UTC
+    )
+    assert expires_in(_tagged({"vllm-devops-expires": "soon"})) is None
+
+
+@pytest.fixture
+async def there(tmp_path: Path) -> AsyncIterator[Planted]:
+    async with planting(tmp_path) as planted:
+        yield planted
+
+
+def allow(address: str) -> dict[str, str]:
+    return {"name": "caller", "ipAddressRange": address, "action": "Allow"}
+
+
+async def test_address_and_key_open_the_door(there: Planted) -> None:
+    """The key is the one of the vault."""
+    there.app()
+    found = await there.backend.access("gemma")
+    assert found.base_url == there.url
+    assert found.headers == {"Authorization": "Bearer the-key"}
+    endpoint = Endpoint(found)
+    assert await endpoint.models()
+    await endpoint.aclose()
+
+
+async def test_outside_a_rehearsal_it_is_always_https(tmp_path: Path) -> None:
+    """A redirect would turn a POST into a GET."""
+    async with planting(tmp_path) as there:
+        there.app(ingress={"fqdn": "gemma.red.swedencentral.azurecontainerapps.io"})
+        real = there.site.settings.model_copy(update={"rehearsal": False})
+        object.__setattr__(there.site, "settings", real)
+        found = await there.backend.access("gemma")
+    assert found.base_url == "https://gemma.red.swedencentral.azurecontainerapps.io"
+
+
+async def test_a_person_is_told_how_to_fetch_the_key(there: Planted) -> None:
+    """It is in no answer."""
+    there.app()
+    found = await there.backend.access("gemma")
+    command = found.header_commands["Authorization"]
+    assert command.startswith(f"az keyvault secret show --vault-name {there.site.ground.vault} ")
+    assert "--name vllm-devops-gemma-api-key " in command
+    assert "the-key" not in repr(found)
+
+
+async def test_the_addresses_that_are_let_in_are_named(there: Planted) -> None:
+    """And what the key does not protect, where an older version put no proxy before the engine."""
+    there.app(ingress={"ipSecurityRestrictions": [allow("203.0.113.7/32"), allow("10.0.0.0/8")]})
+    said = (await there.backend.access("gemma")).protection
+    assert "lets in 203.0.113.7/32, 10.0.0.0/8 and nobody else" in said
+    assert "protects /v1 alone" in said
+
+
+async def test_what_is_open_to_everybody_says_so(there: Planted) -> None:
+    """Whoever asks may start a paid replica."""
+    there.app()
+    said = (await there.backend.access("gemma")).protection
+    assert "open to the internet" in said
+    assert "paid replica" in said
+
+
+async def test_an_internal_one_says_from_where_it_can_be_asked(there: Planted) -> None:
+    """Its name is known only there."""
+    there.app(ingress={"external": False})
+    said = (await there.backend.access("gemma")).protection
+    assert "only inside its environment's network" in said
+
+
+async def test_an_engine_without_a_key_is_not_said_to_have_one(there: Planted) -> None:
+    """Somebody may have changed the app by hand."""
+    body = there.app()
+    body["properties"]["template"]["containers"][0]["env"] = []
+    found = await there.backend.access("gemma")
+    assert found.api_key is None
+    assert found.header_commands == {}
+    assert "has no key" in found.protection
+
+
+async def test_before_it_has_an_address_it_is_not_ready(there: Planted) -> None:
+    """Azure names it while it makes it."""
+    there.app(ingress={"fqdn": None})
+    with pytest.raises(NotReady) as caught:
+        await there.backend.access("gemma")
+    assert caught.value.next_steps[0].tool == "status_vllm"
+
+
+async def test_a_key_that_is_gone_says_what_brings_it_back(there: Planted) -> None:
+    """Somebody deleted it."""
+    there.app()
+    there.arm.refuse("GET .*vault.example/secrets/.*", 404, "SecretNotFound")
+    with pytest.raises(NotFound, match="vllm-devops-gemma-api-key is missing"):
+        await there.backend.access("gemma")
+
+
+async def test_whoever_asks_is_let_in_where_nobody_is_named(
+    azure: AzurePlane, bare_subscription: str
+) -> None:
+    async with opened(azure, bare_subscription) as site:
+        assert await access.callers(site) == ("127.0.0.1/32",)
+
+
+async def test_those_that_are_named_are_let_in_once_each() -> None:
+    site = offline(azure_allowed_addresses="203.0.113.7, 198.51.100.0/24,203.0.113.7")
+    assert await access.callers(site) == ("203.0.113.7/32", "198.51.100.0/24")
+
+
+@pytest.mark.parametrize(
+    "said", ["home", "203.0.113.7/24", "203.0.113.0/33", "1.2.3", "2001:db8::1"]
+)
+async def test_what_is_no_range_is_refused_before_anything_is_made(said: str) -> None:
+    site = offline(azure_allowed_addresses=said)
+    with pytest.raises(InvalidArgument) as caught:
+        await access.callers(site)
+    assert said in caught.value.summary
+    assert "203.0.113.0/24" in caught.value.fix
+
+
+@pytest.mark.parametrize("path", ["/rehearsal/nothing", "/rehearsal/alive"])
+async def test_an_echo_that_tells_no_address_names_the_setting(
+    azure: AzurePlane, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    monkeypatch.setattr(access, "ECHO", f"{azure.http}{path}")
+    with pytest.raises(CloudUnavailable) as caught:
+        await access.callers(offline())
+    assert "AZURE_ALLOWED_ADDRESSES" in caught.value.fix
+
+
+async def test_outside_a_rehearsal_the_address_is_asked_of_a_public_echo(
+    azure: AzurePlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert preflight.ECHO == "https://api.ipify.org"
+    monkeypatch.setattr(access, "ECHO", f"{azure.http}/rehearsal/address")
+    assert await access.callers(offline()) == ("127.0.0.1/32",)

@@ -1,25 +1,38 @@
-"""What deployments stand on is made once, in order, and gone on with by whoever comes next."""
+"""What deployments stand on: made once, in order, and gone on with by whoever comes next."""
 
+import uuid
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from azure.mgmt.keyvault import models
+from azure.mgmt.keyvault.aio import KeyVaultManagementClient
 from azure.mgmt.loganalytics.aio import LogAnalyticsManagementClient
 from azure.mgmt.resource.resources.aio import ResourceManagementClient
 from azure.mgmt.resource.resources.models import ResourceGroup
 from azure.mgmt.storage.aio import StorageManagementClient
+from azure.mgmt.storage.models import FileShare
 
+from backends.aca import ground as aca_environment
+from backends.aca import secrets, storage
 from backends.aca import site as phases
+from backends.aca.ground import environment_of, find_assignment, find_identity, grant, is_granted
 from backends.aca.plan import base as ground
-from backends.aca.site import SHARE
-from core.errors import CloudRefused
+from backends.aca.site import EFFECT, OURS, SHARE, Site, as_sent
+from backends.aca.storage import Link, link_body
+from backends.lifecycle import Status, advance
+from core.errors import CloudRefused, NotOurs, PermissionDenied, QuotaExceeded
 from core.settings import AzurePlane
 from tests.azure_plane import Controls
+from tests.backends.aca import planned as offline
+from tests.backends.aca.arm import Answer, Arm
 from tests.backends.aca.deployed import patient
 from tests.backends.aca.grounds import AT_ONCE, MADE, changes, go, resources, stands
-from tests.backends.aca.sites import opened
+from tests.backends.aca.planned import T4, site
+from tests.backends.aca.preflights import environment, planted_apps
+from tests.backends.aca.sites import backend_of, fault, opened
 
 pytestmark = pytest.mark.anyio
-
 ENVIRONMENT = "PUT Microsoft.App/managedEnvironments"
 
 
@@ -155,3 +168,493 @@ async def test_no_key_is_in_any_log(
     assert all(secret)
     assert not [one for one in secret if str(one) in caplog.text]
     assert caplog.text
+
+
+PUT = "PUT Microsoft.App/managedEnvironments"
+PATCH = "PATCH Microsoft.App/managedEnvironments"
+HERE = ".*/managedEnvironments/vllm-devops-swedencentral"
+
+
+def planted(arm: Arm, found: dict[str, Any] | None, *apps: dict[str, Any]) -> None:
+    """Let there be this environment with these apps, or none."""
+    if found is None:
+        arm.refuse(f"GET {HERE}", 404, "ResourceNotFound")
+    else:
+        arm.on(f"GET {HERE}", lambda _: (200, found))
+    arm.on("GET .*/containerApps", lambda _: (200, {"value": list(apps)}))
+
+
+def leading_to(arm: Arm, call: str, found: dict[str, Any] | None) -> None:
+    """Let a call be taken, after which there is this environment."""
+
+    def answer(_body: str) -> Answer:
+        planted(arm, found)
+        return (200, found) if found else (204, {})
+
+    arm.on(f"{call} {HERE}", answer)
+
+
+async def test_a_second_target_adds_its_profile_and_nothing_is_lost(
+    azure: AzurePlane, bare_subscription: str, controls: Controls
+) -> None:
+    controls.set(bare_subscription, **AT_ONCE)
+    async with opened(azure, bare_subscription, "aca-t4") as site:
+        await stands(site, share=None)
+        before = await aca_environment.find_environment(site)
+    async with opened(azure, bare_subscription, "aca-a100") as site:
+        await stands(site, share=None)
+        after = await aca_environment.find_environment(site)
+    assert before
+    assert after
+    assert after.properties
+    names = [one.name for one in after.properties.workload_profiles or ()]
+    assert names == ["Consumption", "gpu-t4", "gpu-a100"]
+    old, new = before.as_dict(), after.as_dict()
+    for one in (old, new):
+        del one["properties"]["workloadProfiles"]
+        one.pop("systemData", None)
+    assert old == new
+    made = changes(controls, bare_subscription)
+    assert (made[PUT], made[PATCH]) == (1, 1)
+
+
+async def test_an_old_environment_that_takes_no_gpu_says_how_to_name_a_new_one(
+    azure: AzurePlane, bare_subscription: str, controls: Controls
+) -> None:
+    controls.set(bare_subscription, **AT_ONCE, old_environment=True)
+    async with opened(azure, bare_subscription, "aca-t4") as site:
+        await stands(site, share=None)
+    async with opened(azure, bare_subscription, "aca-a100") as site:
+        for _ in range(2):
+            with pytest.raises(CloudRefused) as caught:
+                await stands(site, share=None)
+            assert "AZURE_CONTAINERAPPS_ENVIRONMENT" in caught.value.fix
+            assert "created before" in caught.value.cause
+    async with opened(azure, bare_subscription, azure_containerapps_environment="newer") as site:
+        await stands(site, share=None)
+
+
+async def test_a_profile_that_is_refused_for_its_quota_is_told_as_quota(
+    azure: AzurePlane, bare_subscription: str, controls: Controls
+) -> None:
+    controls.set(bare_subscription, **AT_ONCE)
+    async with opened(azure, bare_subscription, "aca-t4") as site:
+        await stands(site, share=None)
+    refused = fault(PATCH, 400, code="MaxNumberOfProfilesExceeded", message="Too many.")
+    controls.set(bare_subscription, faults=[refused])
+    async with opened(azure, bare_subscription, "aca-a100") as site:
+        with pytest.raises(QuotaExceeded) as caught:
+            await stands(site, share=None)
+    assert "Too many." in caught.value.cause
+    assert "AZURE_CONTAINERAPPS_ENVIRONMENT" in caught.value.fix
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ({"location": "West US 3"}, "is in westus3"),
+        ({"workloadProfiles": []}, "has no workload profiles"),
+        (
+            {"workloadProfiles": [{"name": "gpu-a100", "workloadProfileType": "D4"}]},
+            "gpu-a100 of the environment vllm-devops-swedencentral is D4",
+        ),
+    ],
+)
+async def test_an_environment_that_can_never_do_is_left_alone(
+    azure: AzurePlane, subscription: str, said: dict[str, Any], words: str
+) -> None:
+    async with opened(azure, subscription) as site:
+        arm = planted_apps(site)
+        planted(arm, environment(**said))
+        with pytest.raises(CloudRefused) as caught:
+            await go(site, share=None)
+    assert words in caught.value.summary
+    assert "AZURE_CONTAINERAPPS_ENVIRONMENT" in caught.value.fix
+    assert all(one.startswith("GET") for one in arm.calls)
+
+
+async def test_a_failed_environment_of_ours_that_is_empty_is_made_anew(
+    azure: AzurePlane, subscription: str
+) -> None:
+    async with opened(azure, subscription) as site:
+        arm = planted_apps(site)
+        planted(arm, environment("Failed", deploymentErrors="No room."))
+        leading_to(arm, "DELETE", None)
+        leading_to(arm, "PUT", environment())
+        await stands(site, share=None)
+    changed = [one.split()[0] for one in arm.calls if not one.startswith("GET")]
+    assert changed == ["DELETE", "PUT"]
+
+
+@pytest.mark.parametrize("whose", ["theirs", "ours with an app"])
+async def test_a_failed_environment_that_is_not_ours_or_not_empty_is_left_alone(
+    azure: AzurePlane, subscription: str, whose: str
+) -> None:
+    tags = {"owner": "them"} if whose == "theirs" else {"managed-by": "vllm-devops-agent"}
+    async with opened(azure, subscription) as site:
+        arm, here = planted_apps(site), site.ground.environment_id.upper()
+        app = {"name": "one", "location": "x", "properties": {"environmentId": here}}
+        apps = () if whose == "theirs" else (app,)
+        planted(arm, environment("Failed", deploymentErrors="No room.", tags=tags), *apps)
+        with pytest.raises(NotOurs) as caught:
+            await go(site, share=None)
+    assert caught.value.cause == "No room."
+    assert all(one.startswith("GET") for one in arm.calls)
+
+
+async def test_an_environment_that_fails_is_told_and_made_anew_by_the_next_deployment(
+    azure: AzurePlane, subscription: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patient(monkeypatch, 0.3)
+    async with opened(azure, subscription) as site:
+        arm = planted_apps(site)
+        planted(arm, None)
+        leading_to(arm, "PUT", environment("Waiting"))
+        assert await go(site, share=None) == phases.ENVIRONMENT
+        planted(arm, environment("Failed", deploymentErrors="No room."))
+        with pytest.raises(CloudRefused) as caught:
+            await advance(ground(site, None), seconds=0, anew=False)
+        assert caught.value.cause == "No room."
+        leading_to(arm, "DELETE", None)
+        leading_to(arm, "PUT", environment("Failed", deploymentErrors="Still no room."))
+        assert await go(site, share=None) == phases.ENVIRONMENT
+        with pytest.raises(CloudRefused) as caught:
+            await advance(ground(site, None), seconds=20)
+        assert caught.value.cause == "Still no room."
+        leading_to(arm, "PUT", environment())
+        await stands(site, share=None)
+    changed = [one.split()[0] for one in arm.calls if one[:3] != "GET"]
+    assert changed == ["PUT", "DELETE", "PUT", "DELETE", "PUT"]
+
+
+@pytest.mark.parametrize(
+    ("state", "stand"),
+    [
+        ("Succeeded", Status.READY),
+        ("UpgradeRequested", Status.READY),
+        ("UpgradeFailed", Status.READY),
+        ("Waiting", Status.PENDING),
+        ("InitializationInProgress", Status.PENDING),
+        ("InfrastructureSetupInProgress", Status.PENDING),
+        ("InfrastructureSetupComplete", Status.PENDING),
+        ("ScheduledForDelete", Status.DELETING),
+        ("SomethingNew", Status.PENDING),
+        ("Failed", Status.FAILED),
+        ("Canceled", Status.FAILED),
+    ],
+)
+async def test_every_state_of_an_environment_is_read(
+    azure: AzurePlane, subscription: str, state: str, stand: Status
+) -> None:
+    async with opened(azure, subscription) as site:
+        planted(planted_apps(site), environment(state))
+        found = await aca_environment.find_environment(site)
+        assert found
+        assert aca_environment.condition(site, found).status is stand
+
+
+async def test_a_region_that_is_full_of_environments_is_told_as_quota(
+    azure: AzurePlane, bare_subscription: str, controls: Controls
+) -> None:
+    code = "MaxNumberOfRegionalEnvironmentsInSubExceeded"
+    controls.set(bare_subscription, **AT_ONCE, faults=[fault(PUT, 400, code=code)])
+    async with opened(azure, bare_subscription) as site:
+        with pytest.raises(QuotaExceeded):
+            await stands(site, share=None)
+        await stands(site, share=None)
+    assert changes(controls, bare_subscription)[PUT] == 2
+
+
+LINK = "PUT Microsoft.App/managedEnvironments/storages"
+
+
+async def links_of(site: Site) -> dict[str, tuple[str | None, str | None, str | None]]:
+    """Give where each of the environment's links leads, and how."""
+    storages = (await site.clients.apps()).managed_environments_storages
+    found = await storages.list("vllm-devops", site.ground.environment)
+    given = {}
+    for one in found.value:
+        assert one.properties
+        files = one.properties.azure_file
+        assert files
+        given[str(one.name)] = (files.account_name, files.share_name, files.access_mode)
+    return given
+
+
+async def test_the_share_is_linked_for_writing_and_for_reading(
+    azure: AzurePlane, bare_subscription: str, controls: Controls
+) -> None:
+    controls.set(bare_subscription, **AT_ONCE)
+    async with opened(azure, bare_subscription) as site:
+        await stands(site)
+        account = site.ground.storage_account
+        assert await links_of(site) == {
+            "weights": (account, "weights", "ReadWrite"),
+            "weights-ro": (account, "weights", "ReadOnly"),
+        }
+
+
+async def test_another_share_is_only_read_and_never_made(
+    azure: AzurePlane, subscription: str, controls: Controls
+) -> None:
+    async with opened(azure, subscription) as site:
+        with pytest.raises(CloudRefused) as caught:
+            await go(site, share="models")
+        assert "files://SHARE/FOLDER" in caught.value.fix
+        shares = (await site.clients.arm(StorageManagementClient)).file_shares
+        await shares.create("vllm-devops", site.ground.storage_account, "models", FileShare())
+        assert await go(site, share="models") is None
+        found = await links_of(site)
+    assert found["models-ro"][1:] == ("models", "ReadOnly")
+    assert "models" not in found
+
+
+async def test_a_link_that_leads_elsewhere_is_left_alone(
+    azure: AzurePlane, bare_subscription: str, controls: Controls
+) -> None:
+    controls.set(bare_subscription, **AT_ONCE)
+    async with opened(azure, bare_subscription) as site:
+        await stands(site)
+        before = changes(controls, bare_subscription)[LINK]
+    other = f"other{uuid.uuid4().hex[:10]}"
+    async with opened(azure, bare_subscription, azure_storage_account=other) as site:
+        with pytest.raises(CloudRefused) as caught:
+            await stands(site)
+        assert await storage.link_elsewhere(site, storage.Link("weights", read_only=False))
+    assert "az containerapp env storage remove" in caught.value.fix
+    assert changes(controls, bare_subscription)[LINK] == before
+
+
+VAULT = "PUT Microsoft.KeyVault/vaults"
+ROLES = "PUT Microsoft.Authorization/roleAssignments"
+
+
+async def delete_vault(site: Site) -> None:
+    vaults = (await site.clients.arm(KeyVaultManagementClient)).vaults
+    await vaults.delete("vllm-devops", site.ground.vault)
+
+
+async def by_policies(site: Site) -> None:
+    """Let there be a vault of that name which does not go by roles."""
+    vaults, whose = (
+        (await site.clients.arm(KeyVaultManagementClient)).vaults,
+        await find_identity(site),
+    )
+    assert whose
+    wanted = models.VaultCreateOrUpdateParameters(
+        location="swedencentral",
+        properties=models.VaultProperties(
+            tenant_id=whose.tenant_id or "",
+            sku=models.Sku(family="A", name="standard"),
+            access_policies=[],
+            enable_rbac_authorization=False,
+        ),
+    )
+    poller = await vaults.begin_create_or_update("vllm-devops", site.ground.vault, wanted)
+    await poller.result()
+
+
+async def _apps_may_read(site: Site) -> bool:
+    role, scope = secrets.READS_SECRETS, site.ground.vault_id
+    return await is_granted(grant(site, role, scope, to="apps", after="vault"))
+
+
+async def test_a_vault_that_was_deleted_is_brought_back_with_what_is_in_it(
+    azure: AzurePlane, subscription: str, controls: Controls
+) -> None:
+    async with opened(azure, subscription) as site:
+        await (await site.clients.secrets()).set_secret("kept", "value")
+        await delete_vault(site)
+        assert await secrets.find_vault(site) is None
+        await stands(site, share=None)
+        found = await (await site.clients.secrets()).get_secret("kept")
+    assert found.value == "value"
+
+
+@pytest.mark.parametrize(
+    ("setting", "named"),
+    [("azure_keyvault_name", "vault"), ("azure_storage_account", "storage_account")],
+)
+async def test_a_name_that_somebody_in_the_world_has_is_said_with_its_setting(
+    azure: AzurePlane, subscription: str, controls: Controls, setting: str, named: str
+) -> None:
+    other = str(uuid.uuid4())
+    controls.set(other, **AT_ONCE)
+    async with opened(azure, subscription) as site:
+        taken = getattr(site.ground, named)
+    async with opened(azure, other, **{setting: taken}) as site:
+        with pytest.raises(CloudRefused) as caught:
+            await stands(site)
+    controls.drop(other)
+    assert setting.upper() in caught.value.fix
+    assert taken in caught.value.summary
+
+
+async def test_a_vault_that_goes_by_policies_is_left_as_it_is(
+    azure: AzurePlane, bare_subscription: str, controls: Controls
+) -> None:
+    controls.set(bare_subscription, **AT_ONCE)
+    said: Any = {"azure_keyvault_name": f"p{bare_subscription[:8]}"}
+    async with opened(azure, bare_subscription) as site:
+        await stands(site, share=None)
+    async with opened(azure, bare_subscription, **said) as site:
+        await by_policies(site)
+        before = changes(controls, bare_subscription)
+        with pytest.raises(CloudRefused) as caught:
+            await stands(site, share=None)
+    assert "--enable-rbac-authorization true" in caught.value.fix
+    assert changes(controls, bare_subscription) == before
+
+
+async def test_whoever_may_not_give_roles_but_has_them_goes_on(
+    azure: AzurePlane, subscription: str, controls: Controls
+) -> None:
+    controls.set(subscription, denied_actions=["Microsoft.Authorization/roleAssignments/write"])
+    async with opened(azure, subscription) as site:
+        assert await go(site) is None
+
+
+async def test_a_role_that_is_old_and_does_not_count_is_no_longer_waited_for(
+    azure: AzurePlane, subscription: str, controls: Controls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = fault("GET secrets", 403, code="Forbidden", message="Firewall.", times=-1)
+    controls.set(subscription, faults=[refused])
+    patient(monkeypatch, 0)
+    async with opened(azure, subscription) as site:
+        assert await go(site, share=None) == EFFECT
+        monkeypatch.setattr(secrets, "EFFECT_TIME", timedelta(0))
+        with pytest.raises(PermissionDenied) as caught:
+            await go(site, share=None)
+    assert caught.value.cause == "Firewall."
+
+
+async def test_an_identity_that_the_directory_does_not_know_yet_gets_its_role_a_little_later(
+    azure: AzurePlane, bare_subscription: str, controls: Controls
+) -> None:
+    unknown = fault(ROLES, 400, code="PrincipalNotFound", times=2)
+    controls.set(bare_subscription, **AT_ONCE, faults=[unknown])
+    async with opened(azure, bare_subscription) as site:
+        await stands(site, share=None)
+        assert await _apps_may_read(site)
+    assert changes(controls, bare_subscription)[ROLES] == 4
+
+
+async def test_an_assignment_of_a_larger_role_is_enough(
+    azure: AzurePlane, subscription: str
+) -> None:
+    async with opened(azure, subscription) as site:
+        who, scope = await site.clients.caller(), site.ground.vault_id
+        assert await find_assignment(site, scope, secrets.READS_SECRETS, who)
+        assert await find_assignment(site, scope, storage.READS_SHARES, who) is None
+
+
+TOKEN = "hf_secretword"
+
+
+async def test_looking_at_a_bare_subscription_names_every_step_and_changes_nothing(
+    azure: AzurePlane, bare_subscription: str, controls: Controls
+) -> None:
+    async with opened(azure, bare_subscription, hf_token=TOKEN) as site:
+        found = await backend_of(site).setup()
+    assert len(found.missing) == len(found.steps) == 15
+    assert not changes(controls, bare_subscription)
+    assert controls.get(bare_subscription)["providers"] == []
+
+
+async def test_what_is_made_is_read_back_as_done(
+    azure: AzurePlane, bare_subscription: str, controls: Controls
+) -> None:
+    async with opened(azure, bare_subscription, hf_token=TOKEN) as site:
+        made = await backend_of(site).set_up()
+        assert made.missing == ()
+        assert await backend_of(site).setup() == made
+        again = await backend_of(site).set_up()
+        kept = await (await site.clients.secrets()).get_secret("hf-token")
+    assert again == made
+    assert kept.value == TOKEN
+    assert changes(controls, bare_subscription) == {**MADE, "PUT secrets": 1}
+
+
+async def test_a_subscription_that_is_prepared_has_all_that_either_target_needs(
+    azure: AzurePlane, subscription: str
+) -> None:
+    for target in ("aca-a100", "aca-t4"):
+        async with opened(azure, subscription, target) as site:
+            missing = (await backend_of(site).setup()).missing
+        assert missing == ()
+
+
+async def test_what_is_under_way_is_not_done_and_says_so(
+    azure: AzurePlane, bare_subscription: str, controls: Controls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patient(monkeypatch, 1)
+    controls.set(bare_subscription, **{**AT_ONCE, "environment_seconds": 600})
+    async with opened(azure, bare_subscription) as site:
+        found = await backend_of(site).set_up()
+    (waits,) = [one.what for one in found.missing if "(creating the environment)" in one.what]
+    assert waits.startswith("The environment vllm-devops-swedencentral")
+    assert {one.what for one in found.missing if one.what != waits} == {
+        f"The environment's link {name} to the share weights ({mode})"
+        for name, mode in (("weights", "ReadWrite"), ("weights-ro", "ReadOnly"))
+    }
+
+
+async def test_a_token_that_is_another_is_kept_anew_and_never_told(
+    azure: AzurePlane, bare_subscription: str, controls: Controls
+) -> None:
+    controls.set(bare_subscription, **AT_ONCE)
+    async with opened(azure, bare_subscription, hf_token="hf_older") as site:
+        await backend_of(site).set_up()
+    async with opened(azure, bare_subscription, hf_token=TOKEN) as site:
+        found = await backend_of(site).setup()
+        assert [one.what.split(" with")[0] for one in found.missing] == ["The secret hf-token"]
+        assert (await backend_of(site).set_up()).missing == ()
+    assert TOKEN not in repr(found)
+
+
+def test_an_environment_has_the_consumption_profile_and_a_place_for_logs() -> None:
+    """Without workload profiles it is of the old kind, which has no GPU."""
+    made = as_sent(environment_of(site(), "guid", "key"))["properties"]
+    assert made["workloadProfiles"] == [
+        {"name": "Consumption", "workloadProfileType": "Consumption"},
+        {"name": "gpu-a100", "workloadProfileType": "Consumption-GPU-NC24-A100"},
+    ]
+    assert made["appLogsConfiguration"] == {
+        "destination": "log-analytics",
+        "logAnalyticsConfiguration": {"customerId": "guid", "sharedKey": "key"},
+    }
+    other = as_sent(environment_of(site(T4), "guid"))["properties"]["workloadProfiles"]
+    assert [one["name"] for one in other] == ["Consumption", "gpu-t4"]
+
+
+def test_a_vault_is_read_by_roles_and_can_be_taken_back() -> None:
+    """A deleted one keeps its name for a week."""
+    made = as_sent(secrets.vault_of(site(), "tenant"))["properties"]
+    assert made["enableRbacAuthorization"] is True
+    assert "createMode" not in made
+    again = as_sent(secrets.vault_of(site(), "tenant", recover=True))["properties"]
+    assert again["createMode"] == "recover"
+
+
+@pytest.mark.parametrize(("read_only", "mode"), [(True, "ReadOnly"), (False, "ReadWrite")])
+def test_a_link_opens_a_share_one_way(mode: str, *, read_only: bool) -> None:
+    """And is never shown with its key."""
+    made = as_sent(link_body(site(), Link("weights", read_only)))["properties"]["azureFile"]
+    assert (made["shareName"], made["accessMode"]) == ("weights", mode)
+    assert "accountKey" not in made
+
+
+def test_a_share_has_the_throughput_that_boots_are_reckoned_with() -> None:
+    """On SSD it is provisioned, and billed, apart from its size."""
+    account, share = (offline.resources()[name].body for name in ("account", "share"))
+    assert share["properties"]["provisionedBandwidthMibps"] == 135
+    assert (account["kind"], account["sku"]["name"]) == ("FileStorage", "PremiumV2_LRS")
+    assert account["properties"]["allowBlobPublicAccess"] is False
+
+
+def test_everything_made_here_says_so_and_where_it_is() -> None:
+    """So that purging takes nothing of anybody else's; without a location it is refused."""
+    bodies = [one.body for one in offline.resources().values()]
+    located = [body for body in bodies if "location" in body]
+    assert [body["tags"]["managed-by"] for body in located] == [OURS["managed-by"]] * 7
+    assert {body["location"] for body in located} == {"swedencentral"}

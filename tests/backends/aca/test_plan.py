@@ -1,21 +1,40 @@
-"""A plan for Container Apps: pure, the same every time, with its price and what to know first."""
+"""A plan for Container Apps: pure, taken by Azure, with its price and what to know first."""
 
 import json
-from typing import Any
+import re
+from typing import Any, Final
 
 import pytest
+from azure.core.exceptions import HttpResponseError, ODataV4Format
+from hypothesis import given, strategies
 
+from backends.aca import container
+from backends.aca.container import link_of, rules, weights_of
 from backends.aca.secrets import KEEPS_SECRETS, READS_SECRETS
-from core.errors import InvalidArgument
-from core.records import ModelShape, Plan
+from backends.aca.site import error_of
+from core.errors import InvalidArgument, PermissionDenied, QuotaExceeded
+from core.records import LayerShape, ModelShape, Plan, Target
+from planner.flags import Flags, resolve
+from planner.model import read_model
+from planner.places import accelerator, place
 from tests.backends.aca.planned import (
     A100,
+    CALLERS,
+    DENSE_31B,
+    E2B,
+    E4B,
+    FOLDER,
+    GIB,
     PATCHED,
+    QAT_12B,
+    SMALL,
     T4,
     drawn,
     planned,
+    sent,
     site,
     small,
+    spec,
 )
 
 
@@ -156,3 +175,430 @@ def test_the_roles_are_those_of_microsofts_list() -> None:
     assert kinds == [READS_SECRETS.id, KEEPS_SECRETS.id]
     assert requests[0]["properties"]["principalType"] == "ServicePrincipal"
     assert "principalType" not in requests[1]["properties"]
+
+
+def _shape(**change: Any) -> dict[str, Any]:
+    return {"model": "some/model", "shape": SMALL.model_copy(update=change)}
+
+
+LONG_HEADS: Final = (LayerShape(attention="full", kv_heads=1, head_size=256),)
+GEMMA_3: Final = _shape(model_type="gemma3", layers=LONG_HEADS)
+FP8: Final = _shape(quantization="fp8", quantization_bits=8)
+OWN_IMAGE: Final[dict[str, Any]] = {"model": E2B, "image": PATCHED, "max_model_len": 8192}
+
+
+@pytest.mark.parametrize(
+    ("target", "said", "dtype", "told", "untold"),
+    [
+        (T4, small(), "float16", "values beyond 65,504", ""),
+        (T4, small(dtype="auto"), "float16", "no bfloat16", ""),
+        (T4, small(dtype="bfloat16"), "float16", "no bfloat16", ""),
+        (T4, small(dtype="float32"), "float32", "Triton attention", "no bfloat16, and"),
+        (T4, small(dtype="half"), "half", "Triton attention", ""),
+        (T4, small(engine_args=("--dtype", "half")), "half", "", ""),
+        (T4, GEMMA_3, "float32", "98,304 bytes", ""),
+        (T4, _shape(model_type="gemma2", layers=LONG_HEADS), "float32", "twice the memory", ""),
+        (T4, {"model": "some/model", "shape": ModelShape(model="m")}, "float16", "", ""),
+        (T4, OWN_IMAGE, "float16", "98,304 bytes", ""),
+        (A100, small(), None, "KV cache is kept in bf16", "Triton attention"),
+        (A100, small(dtype="bfloat16"), "bfloat16", "SM 8.0", ""),
+        (A100, small(kv_cache_dtype="bfloat16"), None, "", "KV cache is kept"),
+        (A100, GEMMA_3, None, "", "float32"),
+        (A100, small(quantization="fp8"), None, "Marlin", ""),
+        (A100, FP8, None, "Marlin", ""),
+        (A100, {}, None, "", "Marlin"),
+    ],
+)
+def test_each_gpu_computes_in_what_it_has_and_says_so(
+    target: str, said: dict[str, Any], dtype: str | None, told: str, untold: str
+) -> None:
+    """vLLM would refuse it by name, or cast it with a warning that nobody reads."""
+    args = drawn(target, **said).container.args
+    assert (args[args.index("--dtype") + 1] if "--dtype" in args else None) == dtype
+    assert args.count("--dtype") == (dtype is not None)
+    assert "--kv-cache-dtype" not in args or "kv_cache_dtype" in said
+    plan = planned(target, **said)
+    warnings = " ".join(plan.warnings)
+    assert told in warnings
+    assert not untold or untold not in warnings
+    assert plan.spec.dtype == said.get("dtype")
+
+
+@pytest.mark.parametrize(
+    ("targets", "said", "why", "fix"),
+    [
+        ((A100, T4), small(kv_cache_dtype="fp8"), r"SM 8\.9", "kv_cache_dtype"),
+        ((A100, T4), small(kv_cache_dtype="fp8_e5m2"), r"SM 8\.9", "kv_cache_dtype"),
+        ((A100, T4), small(engine_args=("--kv-cache-dtype", "fp8")), r"SM 8\.9", "kv_cache_dtype"),
+        ((T4,), small(kv_cache_dtype="bfloat16"), "no bfloat16", "kv_cache_dtype"),
+        ((T4,), small(engine_args=("--dtype=bfloat16",)), "no bfloat16", "--dtype"),
+        ((T4,), small(quantization="fp8"), "has no fp8", "int4"),
+        ((T4,), FP8, "has no fp8", "int4"),
+        ((T4,), {**GEMMA_3, "dtype": "float16"}, "does not run", "aca-a100"),
+        ((T4,), {"model": E2B}, "98,304 bytes", "image="),
+        ((T4,), {"model": E4B}, "98,304 bytes", "aca-a100"),
+    ],
+)
+def test_what_a_gpu_cannot_serve_is_refused(
+    targets: tuple[str, ...], said: dict[str, Any], why: str, fix: str
+) -> None:
+    """vLLM would start, load for minutes, and die."""
+    for target in targets:
+        with pytest.raises(InvalidArgument, match=why) as refused:
+            drawn(target, **said)
+        assert fix in refused.value.fix
+        assert ("57712" in refused.value.cause) == ("98,304" in why)
+
+
+@pytest.mark.parametrize("dtype", [None, "bfloat16"])
+def test_the_memory_is_foreseen_for_the_numbers_that_are_chosen(dtype: str | None) -> None:
+    """Asked for bfloat16, it is served in float16: the forecast is of that, and refuses nothing."""
+    memory = planned(T4, **OWN_IMAGE, dtype=dtype).memory
+    assert memory is not None
+    assert memory.fits
+
+
+def test_the_data_says_of_both_what_these_rules_say() -> None:
+    """One table for what a card cannot do, and these are read from it."""
+    t4, a100 = accelerator("t4"), accelerator("a100-80")
+    assert not t4.bf16
+    assert a100.bf16
+    for card in (t4, a100):
+        assert not card.fp8_kv
+        assert not card.fp8_compute
+
+
+EMPTY = ModelShape(model="m")
+PLACE = place("aca-a100")
+
+
+def test_a_small_model_is_downloaded_into_the_container() -> None:
+    """As much as was seen to fit on its disk."""
+    found = weights_of(spec("some/model"), ModelShape(model="m", weight_bytes=9 * GIB), PLACE)
+    assert found.mount is None
+    assert found.model == "some/model"
+    assert "HF_HOME" not in found.env
+    assert "Every start downloads 9.0 GiB" in found.doubts[0]
+
+
+@pytest.mark.parametrize("size", [10 * GIB, 60 * GIB, None])
+def test_a_larger_one_is_kept_on_the_share(size: int | None) -> None:
+    """The container's disk may overflow; a size that nobody knows may be larger too."""
+    found = weights_of(spec("some/model"), ModelShape(model="m", weight_bytes=size), PLACE)
+    assert found.mount is not None
+    assert (found.mount.share, found.mount.link) == ("weights", "weights")
+    assert not found.mount.read_only
+    assert found.env["HF_HOME"].startswith(f"{found.mount.path}/")
+    assert found.kept
+
+
+def test_a_folder_of_a_share_is_read_and_never_written() -> None:
+    """The link is another one than that for downloads, for it opens the share another way."""
+    found = weights_of(spec(weights="files://models/google/gemma"), EMPTY, PLACE)
+    assert found.mount is not None
+    assert (found.mount.share, found.mount.link) == ("models", "models-ro")
+    assert found.mount.read_only
+    assert found.model == "/weights/google/gemma"
+    assert found.env == {"HF_HUB_OFFLINE": "1"}
+    again = weights_of(spec(weights="files://models/gemma/"), EMPTY, PLACE)
+    assert again.model == "/weights/gemma"
+
+
+@pytest.mark.parametrize(
+    "location",
+    [
+        "gs://bucket/folder",
+        "files://weights",
+        "files://weights/",
+        "files://Weights/folder",
+        "files://we--ights/folder",
+        "files://w/folder",
+        "files://weights/a/../b",
+        "files://weights/a//b",
+    ],
+)
+def test_what_is_no_folder_of_a_share_is_refused(location: str) -> None:
+    """A bucket of Google's among them: nothing but Azure Files can be mounted."""
+    with pytest.raises(InvalidArgument, match="no folder of a file share") as refused:
+        drawn(weights=location)
+    assert "files://SHARE/FOLDER" in refused.value.fix
+
+
+def test_a_folder_of_this_machine_is_refused() -> None:
+    """Azure cannot see it."""
+    with pytest.raises(InvalidArgument, match="a folder of this machine") as refused:
+        drawn(shape=EMPTY, model="/home/me/gemma")
+    assert "files://" in refused.value.fix
+
+
+def test_baked_weights_need_their_image() -> None:
+    """Nobody else knows where they are."""
+    with pytest.raises(InvalidArgument, match="need the image"):
+        drawn(weights="baked")
+    made = drawn(weights="baked", image=PATCHED)
+    assert made.mount is None
+    assert made.container.env == {"HF_HUB_OFFLINE": "1"}
+    assert not any("Hub" in warning for warning in planned(weights="baked", image=PATCHED).warnings)
+
+
+def test_downloads_keep_no_second_copy_on_the_disk() -> None:
+    """The chunk cache of hf_xet would fill the container's disk beside the files."""
+    assert drawn().container.env["HF_XET_CHUNK_CACHE_SIZE_BYTES"] == "0"
+    assert "HF_XET_CHUNK_CACHE_SIZE_BYTES" not in drawn(weights="files://weights/a").container.env
+
+
+@pytest.mark.parametrize("share", ["weights", "2026-models", "a" * 30, "m" * 63])
+def test_a_link_is_named_as_azure_takes_it_whatever_its_share_is_called(share: str) -> None:
+    """A share may begin with a digit and be twice as long; each has links of its own."""
+    names = [link_of(share, read_only=read_only) for read_only in (False, True)]
+    for name in names:
+        assert re.fullmatch(r"[a-z](-?[a-z0-9]){0,31}", name)
+        assert len(name) <= 32
+    assert names[0] != names[1]
+    assert link_of(f"{share[:-1]}z", read_only=True) != names[1]
+
+
+targets = pytest.mark.parametrize("target", [A100, T4])
+
+
+@targets
+def test_the_size_and_the_boot_are_those_that_the_planner_reckons_with(target: str) -> None:
+    """Two tables of one thing must not drift apart."""
+    named = site(target).target
+    place = container.place_of(named)
+    assert place.name == target
+    assert place.sizes == (container.size_of(named, spec()),)
+    assert place.startup_seconds_max == container.rules().startup_probe.most_seconds
+    assert container.gpu_of(named).profile_type in " ".join(place.limits)
+
+
+@targets
+def test_the_usual_number_of_requests_is_the_planners(target: str) -> None:
+    """It decides how many requests one replica is given at once."""
+    gpu = container.gpu_of(site(target).target)
+    device = accelerator(container.place_of(site(target).target).accelerator)
+    known = resolve(read_model(QAT_12B), device, Flags())
+    assert known.max_num_seqs == gpu.max_num_seqs
+
+
+def test_a_target_whose_gpu_container_apps_do_not_have_is_refused() -> None:
+    """A made-up target says so at once, and names those that there are."""
+    for odd in ("h100", None):
+        unknown = Target(name="odd", backend="aca", description="", accelerator=odd)
+        with pytest.raises(InvalidArgument) as refused:
+            container.place_of(unknown)
+        assert "a100-80" in refused.value.fix
+
+
+@pytest.mark.parametrize("name", ["ab", "gemma-4", "a1-b2-c3", "a" * 32])
+def test_a_name_that_an_app_can_have_is_taken(name: str) -> None:
+    """Two letters at least, thirty-two at most."""
+    container.refuse_name(name)
+
+
+@pytest.mark.parametrize("name", ["", "a", "4gemma", "Gemma", "gemma-", "a--b", "a_b", "a" * 33])
+def test_what_no_app_can_be_called_is_refused(name: str) -> None:
+    """The tools' own rule takes forty characters and double hyphens; Azure does not."""
+    with pytest.raises(InvalidArgument, match="No container app"):
+        container.refuse_name(name)
+    if re.fullmatch(r"[a-z][a-z0-9-]{0,38}[a-z0-9]|[a-z]", name):
+        with pytest.raises(InvalidArgument, match="No container app"):
+            drawn(name=name)
+
+
+def test_more_replicas_than_an_app_has_are_refused() -> None:
+    """A revision has a thousand; and never fewer at most than at least."""
+    assert drawn(max_replicas=1000).max_replicas == 1000
+    with pytest.raises(InvalidArgument, match="1000 replicas at most"):
+        drawn(max_replicas=1001)
+    with pytest.raises(InvalidArgument, match="more than max_replicas"):
+        drawn(min_replicas=3, max_replicas=2)
+
+
+def test_a_region_that_is_not_on_microsofts_page_is_a_warning() -> None:
+    """A12: the page is of 2025, and Azure itself is asked by the check."""
+    elsewhere = planned(site(A100, azure_location="norwayeast"))
+    assert any("norwayeast is not on" in warning for warning in elsewhere.warnings)
+    assert not any("is not on" in warning for warning in planned(A100).warnings)
+    assert drawn(site(A100, azure_location="West US 3")).ground.region == "westus3"
+
+
+@targets
+def test_every_image_is_one_that_the_hosts_driver_runs(target: str) -> None:
+    """Microsoft names no driver: CUDA 12.9 runs on every one of CUDA 12, and on newer ones."""
+    gpu = container.gpu_of(site(target).target)
+    assert gpu.image == f"vllm/vllm-openai:v{gpu.vllm}-cu129"
+    assert gpu.cuda == "12.9"
+
+
+_EVERY: list[dict[str, Any]] = [
+    small(),
+    small(weights=FOLDER),
+    small(weights="baked", image=PATCHED),
+    {"model": DENSE_31B, "image": PATCHED},
+]
+every = pytest.mark.parametrize("said", _EVERY, ids=["hub", "folder", "baked", "large"])
+
+
+@targets
+@every
+def test_autoscaling_ends_no_boot(target: str, said: dict[str, Any]) -> None:
+    """A1: the cooldown counts from when a replica is scheduled, and is 300 s where nobody says."""
+    made = drawn(target, **said)
+    scale = sent(target, **said)["properties"]["template"]["scale"]
+    assert scale["cooldownPeriod"] == made.cooldown_seconds
+    assert scale["pollingInterval"] == 30
+    assert made.cooldown_seconds >= 900
+    assert made.cooldown_seconds >= made.boot_seconds
+
+
+def test_the_cooldown_outlasts_a_host_that_comes_late() -> None:
+    """A1: 25 minutes between image and container were seen, which are the cooldown's as well."""
+    for target, said in ((A100, {"model": E4B}), (A100, small(weights=FOLDER)), (T4, small())):
+        assert drawn(target, **said).cooldown_seconds >= drawn(target, **said).boot_seconds + 1500
+
+
+def test_a_long_cooldown_is_told_with_what_it_costs() -> None:
+    """A1: what keeps a boot alive keeps an idle replica as well; a wake bills both."""
+    said = [each for each in planned().warnings if "after its last request" in each]
+    assert len(said) == 1
+    assert said[0].count("$") == 2
+    assert "wake" in said[0]
+    assert not any("last request" in each for each in planned(min_replicas=1).warnings)
+
+
+@targets
+@every
+def test_an_app_is_scaled_reached_and_sized_as_azure_needs_it(
+    target: str, said: dict[str, Any]
+) -> None:
+    """A3, A11, A14, A18.
+
+    Up to ten replicas, each with a GPU, where nobody says; a redirect from http turns a POST into a
+    GET; Azure refuses other totals than the profile's, and knows no field for GPUs; the GPU is
+    given to the first container alone.
+    """
+    properties = sent(target, **said)["properties"]
+    template, ingress = properties["template"], properties["configuration"]["ingress"]
+    scale = template["scale"]
+    assert (scale["minReplicas"], scale["maxReplicas"]) == (0, 1)
+    (rule,) = scale["rules"]
+    assert rule["http"]["metadata"] == {"concurrentRequests": "256"}
+    other = sent(target, **said, max_replicas=2, max_num_seqs=16)["properties"]["template"]["scale"]
+    assert other["maxReplicas"] == 2
+    assert other["rules"][0]["http"]["metadata"]["concurrentRequests"] == "16"
+    assert (ingress["allowInsecure"], ingress["transport"]) == (False, "http")
+    assert ingress["targetPort"] == 8080
+    assert ingress["traffic"] == [{"weight": 100, "latestRevision": True}]
+    rules = [(one["ipAddressRange"], one["action"]) for one in ingress["ipSecurityRestrictions"]]
+    assert rules == [(address, "Allow") for address in CALLERS]
+    sizes = [one["resources"] for one in template["containers"]]
+    whole = {A100: (24, 220), T4: (8, 56)}[target]
+    memory = sum(float(size["memory"].removesuffix("Gi")) for size in sizes)
+    assert (sum(size["cpu"] for size in sizes), memory) == whole
+    assert all(set(size) == {"cpu", "memory"} for size in sizes)
+    assert properties["workloadProfileName"] == drawn(target, **said).profile
+    assert [one["name"] for one in template["containers"]] == ["vllm", "guard"]
+    assert "initContainers" not in template
+
+
+@pytest.mark.parametrize(("size", "mounted"), [(9 * GIB, False), (10 * GIB, True), (None, True)])
+def test_no_model_is_downloaded_to_a_disk_that_is_too_small(
+    size: int | None, *, mounted: bool
+) -> None:
+    """A8: 9.6 GiB were seen to fit, and how large the disk is nobody says."""
+    shape = ModelShape(model="m", weight_bytes=size)
+    body = sent(shape=shape, model="some/model")["properties"]["template"]
+    container, _ = body["containers"]
+    home = [env["value"] for env in container["env"] if env["name"] == "HF_HOME"]
+    assert ("volumes" in body) == mounted
+    assert bool(home) == mounted
+    if mounted:
+        (volume,), (mount,) = body["volumes"], container["volumeMounts"]
+        assert volume["name"] == mount["volumeName"]
+        assert (volume["storageType"], volume["storageName"]) == ("AzureFile", "weights")
+        assert home[0].startswith(f"{mount['mountPath']}/")
+        assert "." not in volume["name"]
+
+
+def test_a_boot_from_a_share_is_reckoned_by_the_shares_throughput() -> None:
+    """A9: 58 GiB took 9 min 36 s at 135 MiB/s, and nobody had said so before."""
+    shape = ModelShape(model="m", weight_bytes=58 * GIB)
+    plan = planned(shape=shape, model="some/58g", weights=FOLDER)
+    (said,) = [each for each in plan.warnings if "MiB/s" in each]
+    assert "58.0 GiB" in said
+    assert "8 min" in said
+    made = drawn(shape=shape, model="some/58g", weights=FOLDER)
+    assert made.boot_seconds > 576
+    first = drawn(shape=shape, model="some/58g")
+    assert first.boot_seconds > made.boot_seconds + 58 * 1024 / 800
+
+
+@targets
+@every
+def test_a_boot_is_watched_by_its_health_and_given_its_time(
+    target: str, said: dict[str, Any]
+) -> None:
+    """A10: without a startup probe, or with one of 240 s, a slow boot begins again and again."""
+    made = drawn(target, **said)
+    container, _ = sent(target, **said)["properties"]["template"]["containers"]
+    probes = {probe["type"]: probe for probe in container["probes"]}
+    assert set(probes) == {"Startup", "Readiness", "Liveness"}
+    assert len(container["probes"]) == 3
+    for kind, most in (("Startup", 240), ("Readiness", 48), ("Liveness", 30)):
+        probe = probes[kind]
+        assert probe["httpGet"]["path"] == "/health"
+        assert probe["httpGet"]["port"] == 8080
+        assert 1 <= probe["failureThreshold"] <= most
+        assert 1 <= probe["timeoutSeconds"] <= probe["periodSeconds"] <= 240
+    startup = probes["Startup"]
+    assert startup["failureThreshold"] * startup["periodSeconds"] >= min(
+        made.boot_seconds + 120, rules().startup_probe.most_seconds
+    )
+
+
+def test_a_boot_beyond_the_probes_end_is_said_before() -> None:
+    """A10: otherwise the first sign is a replica that begins anew after more than an hour."""
+    huge = ModelShape(model="m", weight_bytes=200 * GIB)
+    plan = planned(shape=huge, model="some/200g")
+    assert any("startup probe gives up" in warning for warning in plan.warnings)
+    assert not any("startup probe gives up" in warning for warning in planned().warnings)
+
+
+def test_what_azure_answers_is_judged_by_its_body() -> None:
+    """A57: an operation that failed is told with status 200."""
+    failed = HttpResponseError("Operation returned an invalid status 'OK'")
+    failed.status_code = 200
+    failed.error = ODataV4Format({"code": "MaxNumberOfRegionalEnvironmentsInSubExceeded"})
+    assert isinstance(error_of(failed, "make it"), QuotaExceeded)
+    failed.error = ODataV4Format({"code": "AuthorizationFailed"})
+    assert isinstance(error_of(failed, "make it"), PermissionDenied)
+
+
+@given(strategies.floats(min_value=0, max_value=1e6))
+def test_a_startup_probe_is_taken_and_long_enough(seconds: float) -> None:
+    """A10: never beyond 240 failures of 240 s, and never shorter than the boot, up to our end."""
+    made, chosen = (
+        container.startup_probe(seconds, path="/health", port=8000),
+        rules().startup_probe,
+    )
+    assert made.failures <= 240
+    assert made.period_seconds <= 240
+    assert made.budget_seconds >= min(seconds + chosen.margin_seconds, chosen.most_seconds)
+    assert made.budget_seconds < chosen.most_seconds + made.period_seconds
+
+
+def test_a_boot_too_long_for_short_periods_gets_longer_ones() -> None:
+    """A10: 240 failures are the service's end, so that what grows is the period."""
+    assert container.startup_probe(600, path="/health", port=8000).period_seconds == 10
+    long = container.startup_probe(3600, path="/health", port=8000)
+    assert long.period_seconds > 10
+    assert long.budget_seconds >= 3720
+
+
+def test_a_long_prefill_is_no_death() -> None:
+    """The server answers /health late while it reads a long prompt: minutes must go by."""
+    alive, ready = drawn().liveness, drawn().readiness
+    assert alive.timeout_seconds >= 30
+    assert alive.budget_seconds >= 300
+    assert ready.budget_seconds >= 60

@@ -1,23 +1,36 @@
-"""What Azure says of an app is told as one state: a table with every reading planted."""
+"""What Azure says of an app: its state, why it failed, what it cost, and how it is woken."""
 
+import json
 from collections.abc import AsyncIterator, Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import pytest
+from azure.mgmt.appcontainers import models
 
 from backends.aca import app, logs, replicas, status
+from backends.aca.app import get_app
+from backends.aca.logs import Event
 from backends.aca.site import ENVIRONMENT
+from backends.aca.status import Reason, meaning_of, over_quota, read_failure
 from backends.lifecycle import Pending
-from core.errors import CloudUnavailable, DeploymentNotFound, NotAuthenticated, NotOurs, NotReady
+from core.errors import (
+    CloudUnavailable,
+    DeploymentNotFound,
+    NotAuthenticated,
+    NotOurs,
+    NotReady,
+    PermissionDenied,
+    Unauthorized,
+)
 from core.records import Deployment, Failure, State
 from core.reply import collecting_notes
 from planner.model import catalog_shape
-from tests.backends.aca.planted import FORMER, NEWEST, SPEC, Planted, planting
+from planner.places import Size
+from tests.backends.aca.planted import FORMER, NEWEST, SPEC, Planted, ago, planting
 
 pytestmark = pytest.mark.anyio
-
 WAITING: Final[dict[str, Any]] = {"ready": False, "started": False, "runningState": "Waiting"}
 BOOTING: Final[dict[str, Any]] = {"ready": False}
 OURS: Final = {"managed-by": "vllm-devops-agent", "vllm-devops-target": "aca-a100"}
@@ -30,6 +43,14 @@ DEACTIVATED: Final = f"Deactivated apps/v1.Deployment k8se-apps/{NEWEST} from 1 
 async def there(tmp_path: Path) -> AsyncIterator[Planted]:
     async with planting(tmp_path) as planted:
         yield planted
+
+
+@pytest.fixture
+def running(there: Planted) -> Planted:
+    """An app with a revision."""
+    there.app()
+    there.revision()
+    return there
 
 
 async def noted(there: Planted) -> tuple[Deployment, str]:
@@ -452,3 +473,249 @@ async def test_one_that_waits_is_listed_beside_those_that_run(there: Planted) ->
     now, notes = await noted(there)
     assert now.state is State.CREATING
     assert "serves as it did before" in notes
+
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+
+def event(reason: str, text: str = "", *, seconds: float = 0, replica: str = "r") -> Event:
+    at = NOW - timedelta(seconds=seconds)
+    return Event(at, reason, text, "gemma--1", replica)
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        ("Failed to pull image 'x:1': manifest unknown", "IMAGE_NOT_FOUND"),
+        ("manifest for vllm/vllm-openai:v9 not found: manifest unknown", "IMAGE_NOT_FOUND"),
+        ("ImagePullBackOff", "IMAGE_NOT_PULLED"),
+        ("UNAUTHORIZED: authentication required, visit https://aka.ms/acr", "IMAGE_FORBIDDEN"),
+        ("Unable to get value using Managed identity /sub for secret k", "SECRET_NOT_READABLE"),
+        ("Maximum Allowed Cores exceeded for the Managed Environment", "QUOTA_EXCEEDED"),
+        ("Error mounting volume weights", "VOLUME_NOT_MOUNTED"),
+        ("Container vllm failed startup probe, will be restarted", "STARTUP_PROBE_FAILED"),
+        ("was terminated with exit code '137' and reason 'ProbeFailure'", "STARTUP_PROBE_FAILED"),
+        ("was terminated with exit code '' and reason 'OOMKilled'", "OUT_OF_HOST_MEMORY"),
+        ("Container 'vllm' was terminated with exit code '1'", "ENGINE_EXITED"),
+        ("Deployment Progress Deadline Exceeded. 0/1 replicas ready.", "PROGRESS_DEADLINE"),
+    ],
+)
+def test_a_wording_is_recognized(words: str, code: str) -> None:
+    """Reason and code beside it do not matter."""
+    meaning = meaning_of(Reason(words))
+    assert meaning
+    assert meaning.code == code
+    assert meaning.fix
+
+
+ENDED = (
+    event("ContainerTerminated", "was terminated with exit code '1'", seconds=20),
+    event("ProbeFailed", "Probe of StartUp failed with status code: 1", seconds=5),
+    event("ContainerBackOff", "Persistent Failure to start container", seconds=1),
+)
+(OUT_OF_MEMORY,) = ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",)
+
+
+@pytest.mark.parametrize(
+    ("said", "events", "lines", "code", "cause"),
+    [
+        (("CrashLoopBackOff",), ENDED, (), "ENGINE_EXITED", "exit code '1'"),
+        (("0/1 Progress Deadline Exceeded.",), ENDED, (), "ENGINE_EXITED", "exit code '1'"),
+        (("Container is waiting: CrashLoopBackOff",), (), (), "CRASH_LOOP", "CrashLoopBackOff"),
+        (("manifest unknown", "Maximum Allowed Cores exceeded"), (), (), "IMAGE_NOT_FOUND", ""),
+        (("manifest unknown",), (), (OUT_OF_MEMORY,), "IMAGE_NOT_FOUND", "manifest"),
+        (("", "The flux capacitor is cold."), (), (), "ROLLOUT_FAILED", "The flux capacitor"),
+    ],
+)
+def test_the_most_telling_of_all_that_azure_says_is_why(
+    said: tuple[str, ...],
+    events: tuple[Event, ...],
+    lines: tuple[str, ...],
+    code: str,
+    cause: str,
+) -> None:
+    """What ended it, not what came of it; a certain reason is not overruled by the engine's log."""
+    told = read_failure([Reason(each) for each in said], events, lines)
+    assert told.code == code
+    assert cause in told.cause
+
+
+def test_a_used_up_quota_is_told_at_once_until_a_host_is_there() -> None:
+    """Waiting does not help, unless something else ends."""
+    words = "Maximum Allowed GPUs exceeded: SubscriptionConsumptionNCA100Gpus is 2"
+    events = [event("AssigningReplica"), event("AssigningReplicaFailed", words)]
+    told = over_quota(events)
+    assert told
+    assert (told.code, told.cause) == ("QUOTA_EXCEEDED", words)
+    assert over_quota([*events, event("PullingImage")]) is None
+    assert over_quota([event("AssigningReplicaFailed", "insufficient capacity")]) is None
+
+
+@pytest.fixture
+async def waking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Planted]:
+    monkeypatch.setattr(status, "_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(status, "budget_seconds", lambda _app: 5.0)
+    async with planting(tmp_path) as planted:
+        planted.app()
+        planted.revision()
+        yield planted
+
+
+async def test_what_answers_is_awake_and_need_not_be_asked_again(waking: Planted) -> None:
+    """When it was asked is remembered, for its replica stays a while after that."""
+    await status.wake(waking.site, "gemma")
+    assert waking.site.answered == {NEWEST}
+    assert "gemma" in waking.site.woken
+
+
+async def test_a_question_that_the_ingress_ended_is_asked_again(waking: Planted) -> None:
+    """A boot takes longer than the 240 s for which one is held."""
+    waking.fails_first, waking.refusal = 3, (504, "stream timeout")
+    await status.wake(waking.site, "gemma")
+    assert waking.asked == 4
+
+
+async def test_one_that_fails_to_boot_is_not_asked_for_ever(waking: Planted) -> None:
+    """What is wrong is named."""
+    waking.healthy = False
+    waking.revisions[0]["properties"] |= {
+        "runningState": "Failed", "provisioningError": "manifest unknown",
+    }  # fmt: skip
+    with pytest.raises(NotReady) as caught:
+        await status.wake(waking.site, "gemma")
+    assert "manifest unknown" in caught.value.summary
+    assert "`image`" in caught.value.fix
+
+
+async def test_when_its_time_is_over_what_it_waits_for_is_named(
+    waking: Planted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The startup probe says how long a boot may take."""
+    monkeypatch.setattr(status, "budget_seconds", lambda _app: 0.0)
+    waking.healthy = False
+    waking.replica(ready=False, started=False, runningState="Waiting", age=5)
+    with pytest.raises(NotReady, match="assigning a GPU host"):
+        await status.wake(waking.site, "gemma")
+
+
+async def test_a_refused_key_is_no_reason_to_ask_again(waking: Planted) -> None:
+    """It will not become right."""
+    waking.healthy, waking.refusal = False, (401, "no")
+    with pytest.raises(Unauthorized):
+        await status.wake(waking.site, "gemma")
+    assert waking.asked == 1
+
+
+def test_a_boot_may_take_what_its_startup_probe_allows() -> None:
+    """And some time for the host and the image before that."""
+    probe = models.ContainerAppProbe(
+        type="Startup", initial_delay_seconds=5, period_seconds=10, failure_threshold=240
+    )
+    made = models.Template(containers=[models.Container(name="vllm", probes=[probe])])
+    properties = models.ContainerAppProperties(template=made)
+    app = models.ContainerApp(location="x", properties=properties)
+    assert status.budget_seconds(app) == 900 + 5 + 2400
+
+
+UNTIL = datetime.now(UTC)
+
+
+async def hours(running: Planted, span: timedelta) -> float:
+    app = await get_app(running.site, "gemma")
+    spent, hourly = (
+        await replicas.usd_so_far(running.site, app, UNTIL - span, UNTIL),
+        replicas.usd_per_hour(running.site, app),
+    )
+    assert spent is not None
+    assert hourly
+    return spent / hourly
+
+
+async def test_replicas_of_every_revision_are_added_up(running: Planted) -> None:
+    """Azure's mean over the revisions would be half of what is billed."""
+    running.points = {FORMER: [1.0] * 30, NEWEST: [1.0] * 30}
+    assert await hours(running, timedelta(hours=1)) == pytest.approx(1.0, rel=0.001)
+
+
+async def test_minutes_without_a_figure_count_nothing(running: Planted) -> None:
+    """So Azure says of a revision that is not running yet."""
+    running.points = {NEWEST: [None, None, 0.0, 0.5, 1.0]}
+    assert await hours(running, timedelta(hours=1)) == pytest.approx(1.5 / 60, rel=0.01)
+
+
+async def test_each_revision_is_asked_for_and_a_long_time_more_coarsely(
+    running: Planted,
+) -> None:
+    """An answer has no more than some thousand points."""
+    asked: list[str] = []
+
+    def answer(body: str) -> tuple[int, Any]:
+        asked.append(body)
+        return 200, {"values": []}
+
+    running.arm.on("POST .*metrics:getBatch", answer)
+    assert await hours(running, timedelta(days=30)) == 0
+    resources = json.loads(asked[0].replace("'", '"'))["resourceids"]
+    assert resources == [running.site.ground.app_id("gemma")]
+    assert running.arm.calls[-1].startswith("POST https://metrics.example/subscriptions/")
+    assert "interval=PT1H" in running.arm.query
+
+
+async def test_a_price_is_of_the_replica_as_it_was_made(running: Planted) -> None:
+    """Processors, memory and GPU."""
+    app = await get_app(running.site, "gemma")
+    assert replicas.size_of(app) == Size(vcpu=24, ram_gib=220)
+    assert replicas.usd_per_hour(running.site, app) == pytest.approx(6.354, rel=0.05)
+
+
+async def test_figures_that_may_not_be_read_are_a_coded_error(running: Planted) -> None:
+    """Whoever only adds them to a picture notes it."""
+    running.arm.refuse("POST .*metrics:getBatch", 403, "AuthorizationFailed")
+    with pytest.raises(PermissionDenied):
+        await hours(running, timedelta(hours=1))
+
+
+LINES = (
+    "INFO 11-21 [core.py:1] Initializing a V1 LLM engine (v0.32.0) with config: dtype=bf16",
+    "INFO 11-21 12:00:09 [m.py:1] Model loading took 14.9 GiB memory and 61.0 seconds",
+    "INFO 11-21 12:00:20 [kv.py:1] GPU KV cache size: 409,600 tokens",
+)
+
+
+async def test_the_log_of_its_boot_tells_what_the_engine_is(running: Planted) -> None:
+    """As it was kept; a stream has only the last lines."""
+    rows = [[ago(3000 - 10 * number), line] for number, line in enumerate(LINES)]
+    running.kept("ContainerAppConsoleLogs_CL", *rows)
+    found = await running.backend.engine_facts("gemma")
+    assert (found.version, found.weights_dtype) == ("0.32.0", "bf16")
+    assert (found.memory["weights_gib"], found.memory["kv_cache_tokens"]) == (14.9, 409600)
+
+
+async def test_before_it_is_kept_the_stream_is_read(running: Planted) -> None:
+    """Log Analytics is minutes late."""
+    running.wrote(running.replica(), *LINES)
+    found = await running.backend.engine_facts("gemma")
+    assert found.memory["weights_gib"] == 14.9
+
+
+async def test_without_a_revision_that_was_ready_nothing_is_known(running: Planted) -> None:
+    """Nor is anything asked."""
+    running.app(latestReadyRevisionName="")
+    assert (await running.backend.engine_facts("gemma")).version is None
+
+
+async def test_a_replica_has_what_its_profile_has(running: Planted) -> None:
+    """One GPU, and the processors and memory that come with it."""
+    running.app()
+    found = await running.backend.hardware("gemma")
+    assert (found.vcpu, found.ram_gib) == (24, 220)
+    assert "A100" in found.accelerator
+    gpu, count = running.backend.hardware_known()
+    assert (gpu.name, count) == ("a100-80", 1)
+
+
+async def test_its_memory_is_foreseen_from_what_was_asked_for(running: Planted) -> None:
+    """The tags say it."""
+    found = await running.backend.predicted("gemma")
+    assert found
+    assert found.model.model == SPEC.model
