@@ -148,26 +148,8 @@ def _refused(reply: httpx2.Response) -> CloudError:
 
 PAGE_ROWS: Final = 5000
 """Of one table in one question."""
-_MOST_ROWS: Final = 500_000
-"""Log Analytics gives no more, whatever is asked for.
-
-source: https://learn.microsoft.com/azure/azure-monitor/service-limits, read 2026-11-22
-"""
 _NO_TABLE: Final = "SEM0100"
 """A table does not exist before its first line, nor does a column before its first value."""
-
-
-class Place(NamedTuple):
-    """Where the lines of an environment are kept."""
-
-    workspace: str
-    """Its GUID."""
-    custom: bool
-    """Whether the environment writes there itself: tables and columns have a suffix then."""
-
-    def column(self, name: str) -> str:
-        """Return a column's full name."""
-        return f"{name}_s" if self.custom else name
 
 
 class Wanted(NamedTuple):
@@ -193,8 +175,6 @@ class Kept(NamedTuple):
     """Oldest first."""
     all_rows: bool
     """False where there may be more rows than were given."""
-    whole: bool = True
-    """False where Log Analytics gave a part of its answer."""
 
 
 class NoTable(CloudRefused):
@@ -209,12 +189,12 @@ async def query_console(site: Site, app: ContainerApp, wanted: Wanted) -> Sequen
     Raises:
         NoTable: Nothing was ever received.
     """
-    place = await place_of(site, app)
-    return (await _kept(site, place, str(app.name), wanted, PAGE_ROWS)).lines
+    workspace = await workspace_of(site, app)
+    return (await _kept(site, workspace, str(app.name), wanted)).lines
 
 
-async def place_of(site: Site, app: ContainerApp) -> Place:
-    """Say where the app's environment keeps its lines."""
+async def workspace_of(site: Site, app: ContainerApp) -> str:
+    """Return the id of the workspace where the app's environment keeps its lines."""
     client = await site.clients.apps()
     full = str(app.environment_id or app.managed_environment_id or "")
     name = full.rpartition("/")[2] or site.ground.environment
@@ -222,28 +202,26 @@ async def place_of(site: Site, app: ContainerApp) -> Place:
     with strictly(f"look at the environment {name}"):
         environment = await client.managed_environments.get(group, name, **reading())
     kept = environment.app_logs_configuration
-    destination = kept.destination if kept else None
+    destination = (kept.destination if kept else None) or "nobody"
     own = kept.log_analytics_configuration if kept else None
     workspace = own.customer_id if own else site.settings.azure_log_analytics_workspace_id
     if destination == "log-analytics" and workspace:
-        return Place(workspace, custom=True)
-    if destination == "azure-monitor" and site.settings.azure_log_analytics_workspace_id:
-        return Place(site.settings.azure_log_analytics_workspace_id, custom=False)
+        return workspace
     raise NotConfigured(
-        f"The environment {environment.name} sends its log to {destination or 'nobody'}.",
-        fix="Set AZURE_LOG_ANALYTICS_WORKSPACE_ID to the workspace that receives it, or read"
-        " what runs now with get_logs.",
+        f"The environment {environment.name} sends its log to {destination}.",
+        fix="get_logs reads what runs now; an environment that sends its log to Log Analytics"
+        " (AZURE_CONTAINERAPPS_ENVIRONMENT) keeps what ran.",
     )
 
 
-def query(place: Place, name: str, wanted: Wanted, rows: int = PAGE_ROWS) -> str:
+def query(name: str, wanted: Wanted, rows: int = PAGE_ROWS) -> str:
     """Write the query of one table."""
-    text, which = place.column("Log"), place.column("ContainerAppName")
-    table = f"ContainerApp{'System' if wanted.platform else 'Console'}Logs"
-    columns = [place.column("Reason"), text] if wanted.platform else [text]
-    terms = [f"{which} == {quoted(name)}"]
+    table, columns = "ContainerAppConsoleLogs_CL", ["Log_s"]
+    if wanted.platform:
+        table, columns = "ContainerAppSystemLogs_CL", ["Reason_s", "Log_s"]
+    terms = [f"ContainerAppName_s == {quoted(name)}"]
     if wanted.revision:
-        terms.append(f"{place.column('RevisionName')} == {quoted(wanted.revision)}")
+        terms.append(f"RevisionName_s == {quoted(wanted.revision)}")
     if wanted.before:
         before = wanted.before.astimezone(UTC).isoformat().replace("+00:00", "Z")
         terms.append(f"TimeGenerated < datetime({before})")
@@ -251,8 +229,7 @@ def query(place: Place, name: str, wanted: Wanted, rows: int = PAGE_ROWS) -> str
         each = [f"{one} contains {quoted(word)}" for one in columns for word in wanted.contains]
         terms.append(f"({' or '.join(each)})")
     return (
-        f"{table}{'_CL' if place.custom else ''} | where {' and '.join(terms)}"
-        f" | project {', '.join(['TimeGenerated', *columns])}"
+        f"{table} | where {' and '.join(terms)} | project {', '.join(['TimeGenerated', *columns])}"
         f" | order by TimeGenerated {'desc' if wanted.newest else 'asc'} | take {rows}"
     )
 
@@ -267,12 +244,12 @@ def quoted(text: str) -> str:
     return "'" + inner.replace("\n", "\\n").replace("\r", "\\r") + "'"
 
 
-async def _kept(site: Site, place: Place, name: str, wanted: Wanted, most: int) -> Kept:
-    client, asked = await site.clients.queries(), query(place, name, wanted, most)
+async def _kept(site: Site, workspace: str, name: str, wanted: Wanted) -> Kept:
+    client, asked = await site.clients.queries(), query(name, wanted, PAGE_ROWS)
     span = wanted.begin, wanted.end
     with strictly("query Log Analytics"):
         try:
-            found = await client.query_workspace(place.workspace, asked, timespan=span, **reading())
+            found = await client.query_workspace(workspace, asked, timespan=span, **reading())
         except HttpResponseError as exc:
             if _NO_TABLE not in exc.message:
                 raise
@@ -291,7 +268,7 @@ async def _kept(site: Site, place: Place, name: str, wanted: Wanted, most: int) 
     rows = [list(row) for table in tables for row in table.rows]
     in_order = rows[::-1] if wanted.newest else rows
     lines = [line for row in in_order for line in _lines(row, platform=wanted.platform)]
-    return Kept(lines, all_rows=whole and len(rows) < most, whole=whole)
+    return Kept(lines, all_rows=whole and len(rows) < PAGE_ROWS)
 
 
 def _lines(row: list[Any], *, platform: bool) -> Sequence[Line]:
@@ -439,14 +416,14 @@ async def _older(
     now = datetime.now(UTC)
     begin = query.since or max(created_at(app, now), now - _KEPT)
     wanted = Wanted(begin, max(begin, query.until or now), contains=query.contains)
-    place, name = await place_of(site, app), str(app.name)
-    tables, rows = [False, True] if query.platform else [False], PAGE_ROWS
+    workspace, name = await workspace_of(site, app), str(app.name)
+    tables = [False, True] if query.platform else [False]
     doubles = Counter((line.platform, line.text) for line in shown)
     alike = shown[0].at - _BEFORE if shown else now
 
     async def ask(*, platform: bool) -> Kept:
         try:
-            return await _kept(site, place, name, wanted._replace(platform=platform), rows)
+            return await _kept(site, workspace, name, wanted._replace(platform=platform))
         except NoTable as exc:
             tables.remove(platform)
             note(f"{exc.summary} What the live streams still have is all that there is.")
@@ -461,14 +438,11 @@ async def _older(
         found = sorted((line for one in kept for line in one.lines), key=_AT)
         page = [line for line in found if line.at > edge]
         if page or edge is _START:
-            begin, rows, wanted = edge + _TICK, PAGE_ROWS, wanted._replace(before=edge + _TICK)
-        elif rows < _MOST_ROWS and all(one.whole for one in kept):
-            rows *= 10
-            continue
+            begin, wanted = edge + _TICK, wanted._replace(before=edge + _TICK)
         else:
             note(f"Log Analytics has more lines of {edge:%F %T} than it gives at once.")
             page = [line for line in found if line.at == edge]
-            begin, rows, wanted = edge, PAGE_ROWS, wanted._replace(before=edge)
+            begin, wanted = edge, wanted._replace(before=edge)
         fresh: list[Line] = []
         for line in reversed(page):  # of the same ones the newest were in the streams
             if line.at >= alike and doubles[line.platform, line.text]:

@@ -40,7 +40,6 @@ _ASKED: Final = ("location", "tags", "identity", "sku", "kind", "properties")
 """What a patch changes a part of."""
 _AGAIN: Final = {"Retry-After": "0"}
 """Whoever looks may take their own rhythm; Azure asks to wait some seconds."""
-LOCKS: Final = "Microsoft.Authorization/locks"
 _ACTIONS: Final = {
     "GET": "read", "LIST": "read", "HEAD": "read", "PUT": "write", "PATCH": "write",
     "DELETE": "delete",
@@ -285,19 +284,6 @@ def _admit(call: Call, claims: admission.Claims) -> None:
             raise not_found(call.scope)
     elif call.group and call.kind.type.count("/") > 1 and not sub.get(call.parent):
         raise not_found(call.parent)
-    if kind.type != LOCKS:
-        _check_locks(call)
-
-
-def _check_locks(call: Call) -> None:
-    """Refuse a change of what is locked against it, or of what holds such a thing."""
-    action = _ACTIONS.get(call.verb, "action")
-    for lock in call.sub.of_type(LOCKS) if action in {"write", "delete"} else ():
-        scope = lock["id"].lower().partition(f"/providers/{LOCKS.lower()}/")[0]
-        held = f"{call.id}/".startswith(f"{scope}/")
-        holds = action == "delete" and f"{scope}/".startswith(f"{call.id}/")
-        if holds or (held and (action == "delete" or lock["properties"]["level"] == "ReadOnly")):
-            raise refusal("locked", scope=call.path, action=action, locked=scope)
 
 
 async def _get(call: Call) -> Body:

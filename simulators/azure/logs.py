@@ -61,14 +61,12 @@ class Planted:
         """In the order of their moments."""
         self._shown: dict[tuple[str, ...], tuple[list[float], list[Row]]] = {}
 
-    def between(
-        self, table: str, environment: str, suffix: str, span: Sequence[float]
-    ) -> list[Row]:
+    def between(self, table: str, environment: str, span: Sequence[float]) -> list[Row]:
         """Return lines of a table from one moment to another, each shown once and for all."""
-        key = table, environment, suffix
+        key = table, environment
         if key not in self._shown:
-            found = [row for row in self.rows if (row.table, row.environment) == key[:2]]
-            self._shown[key] = [row.at for row in found], [_cells(row, suffix) for row in found]
+            found = [row for row in self.rows if (row.table, row.environment) == key]
+            self._shown[key] = [row.at for row in found], [_cells(row) for row in found]
         moments, rows = self._shown[key]
         return rows[bisect_left(moments, span[0]) : bisect_right(moments, span[1])]
 
@@ -249,11 +247,13 @@ def _posted(
 
 
 _COLUMNS: Final = {
-    "console": ("ContainerAppName", "RevisionName", "Log"),
-    "system": ("ContainerAppName", "RevisionName", "Reason", "Log"),
+    "console": ("ContainerAppName_s", "RevisionName_s", "Log_s"),
+    "system": ("ContainerAppName_s", "RevisionName_s", "Reason_s", "Log_s"),
 }
 """Of each table, beside TimeGenerated, as far as they are asked for."""
-_TABLES: Final = {"console": "ContainerAppConsoleLogs", "system": "ContainerAppSystemLogs"}
+_TABLES: Final = {
+    "ContainerAppConsoleLogs_CL": "console", "ContainerAppSystemLogs_CL": "system"
+}  # fmt: skip
 _TEXT: Final = r"'(?:[^'\\]|\\.)*'"
 _TERM: Final = rf"\w+ (?:==|contains|<) (?:{_TEXT}|datetime\([^)]*\))"
 _PARTS: Final = rf"(\w+) (==|contains|<) (?:({_TEXT})|datetime\(([^)]*)\))"
@@ -384,44 +384,36 @@ def _interval(timespan: str) -> tuple[float, float]:
 def _table(
     world: World, sub: Subscription, guid: str, span: tuple[float, float], name: str
 ) -> tuple[tuple[str, ...], list[Row]] | None:
-    """Return a workspace's table, which is there from its first line on, whenever that was.
-
-    An environment that writes there itself has `_CL` tables; by Azure Monitor they have none.
-    """
-    suffix = "_s" if name.endswith("_CL") else ""
-    table = {told: one for one, told in _TABLES.items()}.get(name.removesuffix("_CL"))
+    """Return a workspace's table, which is there from its first line on, whenever that was."""
+    table = _TABLES.get(name)
     if table is None or not sub.knobs.log_tables:
         return None
     environments = {
-        str(one["id"]).lower()
-        for one in sub.of_type(ENVIRONMENT)
-        if _writes(one, guid) is bool(suffix)
+        str(one["id"]).lower() for one in sub.of_type(ENVIRONMENT) if _writes(one, guid)
     }
     planted: Planted = world.planted.get(sub.id) or Planted()
     own = [one for one in sub.log if one.table == table and one.environment in environments]
     places = {one.environment for one in planted.rows if one.table == table} & environments
     if not own and not places:
         return None
-    rows = [_cells(one, suffix) for one in own if span[0] <= one.at <= span[1]]
+    rows = [_cells(one) for one in own if span[0] <= one.at <= span[1]]
     for place in places:
-        rows += planted.between(table, place, suffix, span)
-    return ("TimeGenerated", *(f"{one}{suffix}" for one in _COLUMNS[table])), rows
+        rows += planted.between(table, place, span)
+    return ("TimeGenerated", *_COLUMNS[table]), rows
 
 
-def _writes(environment: Body, guid: str) -> bool | None:
-    """Return whether an environment writes to a workspace itself, by Azure Monitor, or not."""
+def _writes(environment: Body, guid: str) -> bool:
+    """Return whether an environment writes to a workspace."""
     told = environment["properties"].get("appLogsConfiguration") or {}
-    if told.get("destination") == "azure-monitor":
-        return False
     own = told.get("logAnalyticsConfiguration") or {}
-    return True if str(own.get("customerId", "")).lower() == guid else None
+    return bool(str(own.get("customerId", "")).lower() == guid)
 
 
-def _cells(line: LogRow, suffix: str) -> Row:
-    said = {"ContainerAppName": line.app, "RevisionName": line.revision, "Log": line.text}
+def _cells(line: LogRow) -> Row:
+    said = {"ContainerAppName_s": line.app, "RevisionName_s": line.revision, "Log_s": line.text}
     if line.table == "system":
-        said["Reason"] = line.reason
-    return {"TimeGenerated": round(line.at, 6), **{f"{k}{suffix}": v for k, v in said.items()}}
+        said["Reason_s"] = line.reason
+    return {"TimeGenerated": round(line.at, 6), **said}
 
 
 _GRAINS: Final = {"PT1M": 60, "PT15M": 900, "PT1H": 3600}

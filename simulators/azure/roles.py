@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse, Response
 
 from core.records import Record
 from simulators.azure.admission import matches, refusal
-from simulators.azure.arm import LOCKS, Call, kind_of
+from simulators.azure.arm import Call, kind_of
 from simulators.azure.schema import ASSIGNMENT, checked
 from simulators.azure.state import CATALOG, Body, Subscription
 
@@ -212,7 +212,6 @@ def _identity(call: Call, _asked: Body, there: Body | None) -> Body:
 KINDS: Final = (
     kind_of(_TYPE, handlers={"LIST": _list, "PUT": _put, "DELETE": _delete}),
     kind_of(_DEFINITIONS, handlers={"GET": _get_definition}),
-    kind_of(LOCKS),
     kind_of("Microsoft.Authorization/permissions", handlers={"LIST": _permissions}),
     kind_of(_IDENTITIES, fill=_identity),
 )

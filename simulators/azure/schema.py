@@ -43,11 +43,6 @@ def _flat(name: str, **kinds: Any) -> Shape:
     return Shape(name, {key: Field(kind, required=kind is str) for key, kind in kinds.items()})
 
 
-LOCK: Final = Shape(
-    "ManagementLockObject",
-    {"properties": Field(_flat("ManagementLockProperties", level=str, notes=Any), required=True)},
-)
-"""Of a lock, whose SDK is not installed. Source: Microsoft's ARM schema, locks 2020-05-01."""
 IDENTITY: Final = _flat("Identity", location=str, tags=dict[str, str])
 ASSIGNMENT: Final = Shape(
     "RoleAssignmentCreateParameters",

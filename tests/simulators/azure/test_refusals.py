@@ -35,7 +35,6 @@ CALLER: Final = Subscription(id=SUB).caller
 STRANGER: Final = f"{IDENTITY}/nobody"
 VAULT_URL: Final = "https://v.vault.azure.net/secrets/s"
 REGION: Final = {"location": "swedencentral"}
-LOCK: Final = "providers/Microsoft.Authorization/locks/one"
 BODIES: Final[dict[str, Any]] = {
     "containerApps": {
         **REGION,
@@ -76,7 +75,6 @@ BODIES: Final[dict[str, Any]] = {
             f"/roleDefinitions/{READER}",
         }
     },
-    "locks": {"properties": {"level": "ReadOnly"}},
     "workspaces": REGION,
     "userAssignedIdentities": REGION,
     "resourceGroups": REGION,
@@ -151,24 +149,6 @@ ROWS: Final = (
         knobs={"group_alone": True}),
     Row("an unknown provider", f"POST /subscriptions/{SUB}/providers/Micro.App/register",
         "InvalidResourceNamespace"),
-    Row(
-        "what is locked",
-        f"DELETE {IDENTITY}/vllm-devops",
-        "ScopeLocked",
-        before=(f"PUT {IDENTITY}/vllm-devops/{LOCK}",),
-    ),
-    Row(
-        "a group with something locked",
-        f"DELETE {GROUPS}/vllm-devops",
-        "ScopeLocked",
-        before=(f"PUT {IDENTITY}/vllm-devops/{LOCK}",),
-    ),
-    Row(
-        "a change in a group that is only read",
-        f"PUT {IDENTITY}/one",
-        "ScopeLocked",
-        before=(f"PUT {GROUPS}/vllm-devops/{LOCK}",),
-    ),
     Row("an operation of long ago",
         f"GET /subscriptions/{SUB}/providers/Microsoft.App/locations/swedencentral"
         "/managedEnvironmentOperationResults/one", "OperationNotFound"),

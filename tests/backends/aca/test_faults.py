@@ -1,13 +1,15 @@
 """Whatever Azure answers: a coded error or none, the truth afterwards, and nothing left over."""
 
 from collections.abc import AsyncIterator, Awaitable
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import pytest
 
 from backends.aca import replicas, secrets
-from backends.aca.site import HF_SECRET, Site
+from backends.aca.site import HF_SECRET, PHASES, Site
+from core.errors import CloudError
 from core.settings import AzurePlane
+from tests.azure_plane import Controls
 from tests.backends.aca.deployed import delete
 from tests.backends.aca.faulty import (
     KINDS,
@@ -20,13 +22,12 @@ from tests.backends.aca.faulty import (
     told_of,
     wire,
 )
-from tests.backends.aca.grounds import READS
-from tests.backends.aca.sites import opened
+from tests.backends.aca.grounds import AT_ONCE, MADE, READS, go, resources, stands
+from tests.backends.aca.sites import fault, opened
 from tests.backends.aca.works import WORKS, cases
 
-__all__ = ["wire"]
-
 pytestmark = [pytest.mark.anyio, pytest.mark.life]
+__all__ = ["wire"]
 LOOKS: Final = {
     "apply": ("GET Microsoft.App/containerApps", "GET secrets", "GET operations"),
     "replace": ("GET Microsoft.App/containerApps/revisions",),
@@ -152,3 +153,86 @@ async def test_what_ends_anywhere_is_finished_by_the_next_call(
         await world.cloud.whole(name)
         if what == "apply":
             assert len(await replicas.read_revisions(site, name)) == 1
+
+
+CALLS = (
+    *MADE,
+    "POST Microsoft.OperationalInsights/workspaces/sharedKeys",
+    "POST Microsoft.Storage/storageAccounts/listKeys",
+)
+"""Every change, and every key that is asked for."""
+LOOKED = (
+    "GET Microsoft.Resources/subscriptions/providers",
+    "GET Microsoft.Resources/resourceGroups",
+    "GET Microsoft.OperationalInsights/workspaces",
+    "GET Microsoft.App/managedEnvironments",
+    "GET Microsoft.ManagedIdentity/userAssignedIdentities",
+    "GET Microsoft.KeyVault/vaults",
+    "GET Microsoft.KeyVault/deletedVaults",
+    "GET Microsoft.Authorization/roleAssignments",
+    "GET Microsoft.Storage/storageAccounts",
+    "GET Microsoft.Storage/storageAccounts/fileServices/shares",
+    "GET Microsoft.App/managedEnvironments/storages",
+)
+REFUSED: dict[str, dict[str, Any]] = {
+    "forbidden": {"status": 403, "code": "AuthorizationFailed"},
+    "down after it was done": {"status": 503, "when": "after"},
+}
+MOST_TRIES = 40
+
+
+async def tried(site: Site) -> CloudError | None:
+    """Go on once; what was raised, if everything is not there."""
+    try:
+        phase = await go(site)
+    except CloudError as exc:
+        return exc
+    assert phase is None or phase in PHASES
+    return None
+
+
+async def raised_until_all_is_there(site: Site) -> list[CloudError]:
+    """Go on as long as something fails."""
+    found: list[CloudError] = []
+    for _ in range(MOST_TRIES):
+        raised = await tried(site)
+        if raised is None:
+            return found
+        found.append(raised)
+    raise AssertionError(found)
+
+
+@pytest.mark.parametrize("way", REFUSED)
+async def test_whatever_change_fails_is_made_by_the_next_call(
+    azure: AzurePlane,
+    bare_subscription: str,
+    controls: Controls,
+    way: str,
+) -> None:
+    faults = [fault(call, **REFUSED[way]) for call in CALLS]
+    controls.set(bare_subscription, **AT_ONCE, faults=faults)
+    async with opened(azure, bare_subscription) as site:
+        raised = await raised_until_all_is_there(site)
+        await stands(site)
+    assert raised
+    assert all(one.fix for one in raised)
+    everything = resources(controls, bare_subscription)
+    assert len(everything) == len(set(everything))
+    assert sum("/managedenvironments/" in one for one in everything) == 3
+    assert sum("/roleassignments/" in one for one in everything) == 3
+    left = controls.get(bare_subscription)["knobs"]["faults"]
+    assert not [one["method"] for one in left if one["times"]]
+
+
+async def test_whatever_look_fails_is_told_and_looked_at_again(
+    azure: AzurePlane, bare_subscription: str, controls: Controls
+) -> None:
+    refused = {"code": "AuthorizationFailed", "message": "Not you."}
+    faults = [fault(call, 403, **refused) for call in LOOKED]
+    controls.set(bare_subscription, **AT_ONCE, faults=faults)
+    async with opened(azure, bare_subscription) as site:
+        raised = await raised_until_all_is_there(site)
+        await stands(site)
+    assert {one.code for one in raised} == {"PERMISSION_DENIED"}
+    left = controls.get(bare_subscription)["knobs"]["faults"]
+    assert not [one["method"] for one in left if one["times"]]
