@@ -29,7 +29,7 @@ async def test_what_was_stopped_as_it_was_created_can_be_started(
     azure: AzurePlane, subscription: str, controls: Controls
 ) -> None:
     """Its revision was deactivated so that it bills no more, and is activated by the start."""
-    controls.set(subscription, boot_seconds=30, patience_seconds=0.8)
+    controls.set(subscription, boot_seconds=30, patience_seconds=3)
     async with opened(azure, subscription) as site:
         await make(site, **SERVED)
         with pytest.raises(ConcurrentChange):
