@@ -5,8 +5,7 @@ from datetime import timedelta
 import pytest
 
 from backends.aca import status
-from tests.backends.aca.deployed import foreign_app
-from tests.backends.aca.grounds import stands
+from tests.backends.aca.deployed import foreign_app, stands
 from tests.backends.aca.sites import opened
 from tests.conversation import agent_of
 from tests.stories.conftest import Azure

@@ -10,8 +10,7 @@ import pytest
 from core.settings import AzurePlane, Settings
 from operations.runtime import Rehearsal
 from tests.azure_plane import Controls
-from tests.backends.aca.shelf import store
-from tests.backends.aca.sites import opened
+from tests.backends.aca.sites import opened, store
 from tests.backends.shelf import TWO, below, model
 from tests.conversation import Agent, agent_of
 from tests.tools.world import assert_envelope, assert_same_facts

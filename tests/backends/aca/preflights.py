@@ -8,8 +8,8 @@ from backends.aca import plan as plan_module
 from backends.aca.plan import make_plan
 from backends.aca.site import Site
 from core.records import Check, DeploymentSpec, Plan, Preflight
-from tests.backends.aca.arm import Anybody, Arm
 from tests.backends.aca.planned import SMALL
+from tests.backends.aca.planted import Anybody, Arm
 
 PROFILES: Final = (
     {"name": "Consumption", "workloadProfileType": "Consumption"},

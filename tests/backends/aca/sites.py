@@ -1,4 +1,4 @@
-"""A target opened on a simulated Azure, as a server would open it."""
+"""Targets on the simulated Azure, and models on its shares."""
 
 import tomllib
 from collections.abc import AsyncIterator, Mapping
@@ -63,3 +63,14 @@ def backend_of(site: Site) -> AcaBackend:
 def fault(method: str, status: int = 503, **more: Any) -> Mapping[str, Any]:
     """Let a method such as `PUT Microsoft.App/containerApps` fail."""
     return {"method": method, "status": status, **more}
+
+
+async def store(site: Site, files: Mapping[str, bytes], share: str = "weights") -> None:
+    """Put files on a share, by their paths, as the simulated Azure keeps them."""
+    plane, ground = await site.clients.plane(), site.ground
+    assert plane
+    account = Path(plane.ca).parent / "storage" / ground.subscription / ground.storage_account
+    for path, content in files.items():
+        file = account / "file" / share / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content)

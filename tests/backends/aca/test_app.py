@@ -344,27 +344,21 @@ async def test_a_person_is_told_how_to_fetch_the_key(there: Planted) -> None:
     assert "the-key" not in repr(found)
 
 
-async def test_the_addresses_that_are_let_in_are_named(there: Planted) -> None:
+@pytest.mark.parametrize(
+    ("ingress", "words"),
+    [
+        ({"ipSecurityRestrictions": [allow("203.0.113.7/32"), allow("10.0.0.0/8")]},
+         "lets in 203.0.113.7/32, 10.0.0.0/8 and nobody else"),
+        ({}, "open to the internet"),
+        ({}, "paid replica"),
+        ({}, "protects /v1 alone"),
+        ({"external": False}, "only inside its environment's network"),
+    ],
+)  # fmt: skip
+async def test_who_is_let_in_is_said(there: Planted, ingress: dict[str, Any], words: str) -> None:
     """And what the key does not protect, where an older version put no proxy before the engine."""
-    there.app(ingress={"ipSecurityRestrictions": [allow("203.0.113.7/32"), allow("10.0.0.0/8")]})
-    said = (await there.backend.access("gemma")).protection
-    assert "lets in 203.0.113.7/32, 10.0.0.0/8 and nobody else" in said
-    assert "protects /v1 alone" in said
-
-
-async def test_what_is_open_to_everybody_says_so(there: Planted) -> None:
-    """Whoever asks may start a paid replica."""
-    there.app()
-    said = (await there.backend.access("gemma")).protection
-    assert "open to the internet" in said
-    assert "paid replica" in said
-
-
-async def test_an_internal_one_says_from_where_it_can_be_asked(there: Planted) -> None:
-    """Its name is known only there."""
-    there.app(ingress={"external": False})
-    said = (await there.backend.access("gemma")).protection
-    assert "only inside its environment's network" in said
+    there.app(ingress=ingress)
+    assert words in (await there.backend.access("gemma")).protection
 
 
 async def test_an_engine_without_a_key_is_not_said_to_have_one(there: Planted) -> None:

@@ -15,10 +15,10 @@ from backends.common import preflight
 from core.errors import CloudRefused, NotConfigured
 from core.settings import AzurePlane
 from tests.azure_plane import Controls
-from tests.backends.aca.arm import Arm
-from tests.backends.aca.grounds import changes
+from tests.backends.aca.deployed import changes
 from tests.backends.aca.planned import GIB
 from tests.backends.aca.planned import site as offline
+from tests.backends.aca.planted import Arm
 from tests.backends.aca.preflights import (
     PROFILES,
     checked,

@@ -1,33 +1,321 @@
 """Whatever Azure answers: a coded error or none, the truth afterwards, and nothing left over."""
 
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any, Final, NamedTuple
+from urllib.parse import urlsplit
 
+import httpx2
 import pytest
+from azure.core.exceptions import ServiceRequestError, ServiceResponseError
+from azure.core.pipeline.transport import AioHttpTransport
+from pydantic import SecretStr
 
-from backends.aca import replicas, secrets
-from backends.aca.site import HF_SECRET, PHASES, Site
-from core.errors import CloudError
+from backends.aca import deployment, replicas, secrets
+from backends.aca.app import find_app, get_app, spec_in
+from backends.aca.site import HF_SECRET, PHASES, Site, key_secret
+from core.errors import CloudError, OpsError
+from core.reply import collecting_notes
 from core.settings import AzurePlane
 from tests.azure_plane import Controls
-from tests.backends.aca.deployed import delete
-from tests.backends.aca.faulty import (
-    KINDS,
-    WAYS,
-    Cloud,
-    Killed,
-    Told,
-    Wire,
-    cloud_of,
-    told_of,
-    wire,
+from tests.backends.aca import deployed
+from tests.backends.aca.deployed import (
+    AT_ONCE,
+    MADE,
+    PATCH,
+    PUT,
+    READS,
+    SERVED,
+    delete,
+    go,
+    impatient,
+    resources,
+    stands,
+    stopped,
 )
-from tests.backends.aca.grounds import AT_ONCE, MADE, READS, go, resources, stands
 from tests.backends.aca.sites import fault, opened
-from tests.backends.aca.works import WORKS, cases
+from tests.planes import NO_TLS
 
 pytestmark = [pytest.mark.anyio, pytest.mark.life]
-__all__ = ["wire"]
+HANG_SECONDS: Final = 0.2
+
+
+class Answer(NamedTuple):
+    """How Azure answers wrongly, and what we call it."""
+
+    status: int
+    when: str
+    code: str
+    said: str = ""
+    """Azure's own code."""
+
+
+KINDS: Final = {
+    "refused": (
+        Answer(403, "before", "PERMISSION_DENIED", "AuthorizationFailed"),
+        Answer(409, "before", "CONCURRENT_CHANGE", "ContainerAppOperationInProgress"),
+        Answer(429, "before", "CLOUD_UNAVAILABLE"),
+    ),
+    "down": (
+        Answer(503, "before", "CLOUD_UNAVAILABLE"),
+        Answer(503, "after", "CLOUD_UNAVAILABLE"),
+    ),
+    "silent": (
+        Answer(503, "hang", "CLOUD_TIMEOUT"),
+        Answer(503, "hang-after", "CLOUD_TIMEOUT"),
+    ),
+}
+"""Every kind of wrong answer."""
+WAYS: Final = ("lost", "answered", "killed")
+"""The request is lost, its answer is, or the server dies before it gets it."""
+
+
+class Killed(BaseException):
+    """The server is dead from here on: nothing of ours cleans up."""
+
+
+class Told(NamedTuple):
+    """How a work ended."""
+
+    code: str | None
+    notes: tuple[str, ...]
+
+
+class Wire:
+    """Between our clients and Azure: knows every call, and can cut one of them."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.impatient = ""
+        """A method whose next call is waited for `HANG_SECONDS` only."""
+        self._cut: tuple[int, str] | None = None
+
+    def cut(self, number: int, way: str) -> None:
+        """Break the call of that number, counted from now: lost, answered-and-lost or killed."""
+        self.calls, self._cut = 0, (number, way)
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing was cut (any more)."""
+        return self._cut is None
+
+    async def send(self, send: Any, request: Any, config: dict[str, Any]) -> Any:
+        """Pass one call on, or not."""
+        self.calls += 1
+        if self.impatient and label_of(request.method, request.url) == self.impatient:
+            self.impatient, config["read_timeout"] = "", HANG_SECONDS
+        if self._cut is None or self._cut[0] != self.calls:
+            return await send(request, **config)
+        way, self._cut = self._cut[1], None
+        if way == "lost":
+            raise ServiceRequestError("Rehearsed: the connection is gone.")
+        await send(request, **config)
+        if way == "killed":
+            raise Killed
+        raise ServiceResponseError("Rehearsed: the answer is gone.")
+
+
+def label_of(method: str, url: str) -> str:
+    """Name a call as the simulated Azure does, as far as it is hung up in these tests."""
+    path = urlsplit(url).path
+    if path.startswith("/vaults/"):
+        return f"{method} {path.split('/')[3]}"
+    namespace, *rest = path.rpartition("/providers/")[2].split("/")
+    action = [rest[-1]] if len(rest) % 2 and len(rest) > 1 else []
+    return f"{method} {'/'.join((namespace, *rest[: len(rest) // 2 * 2 : 2], *action))}"
+
+
+@pytest.fixture
+def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
+    """Listen to every call, wait for nothing long, and stand on what is prepared."""
+    wire, send = Wire(), AioHttpTransport.send
+
+    async def tapped(self: Any, request: Any, **config: Any) -> Any:
+        async def pass_on(request: Any, **config: Any) -> Any:
+            return await send(self, request, **config)
+
+        return await wire.send(pass_on, request, config)
+
+    def prepared(_site: object, _share: object) -> tuple[()]:
+        return ()
+
+    monkeypatch.setattr(AioHttpTransport, "send", tapped)
+    monkeypatch.setattr("backends.aca.plan.base", prepared)
+    monkeypatch.setattr("backends.aca.site._TRY_AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(secrets, "_LOOK_SECONDS", 0.02)
+    impatient(monkeypatch)
+    return wire
+
+
+class Cloud:
+    """The controls of one subscription, over one connection."""
+
+    def __init__(self, subscription: str, http: httpx2.AsyncClient, wire: Wire) -> None:
+        self.subscription, self._http, self._wire = subscription, http, wire
+
+    async def set(self, **knobs: Any) -> dict[str, Any]:
+        """Change knobs; gives what there is."""
+        reply = await self._http.put(f"/rehearsal/subscriptions/{self.subscription}", json=knobs)
+        assert reply.is_success, reply.text
+        seen: dict[str, Any] = reply.json()
+        return seen
+
+    async def whole(self, name: str) -> bool:
+        """Whether a deployment is there with its key; anything between is an orphan."""
+        app, key = await self.parts(name)
+        assert app is key, (name, app, key)
+        return app
+
+    async def parts(self, name: str) -> tuple[bool, bool]:
+        """Whether its app and its key are there; a replica without its app is billed for ever."""
+        seen = await self.set()
+        app = any(one.endswith(f"/containerapps/{name}") for one in seen["resources"])
+        running = [one for one in seen["replicas"] if one["app"].endswith(f"/{name}")]
+        assert app or not running
+        return app, any(key_secret(name) in vault for vault in seen["secrets"].values())
+
+    async def wrong(self, method: str, answer: Answer, work: Awaitable[Any]) -> Told:
+        """Let one call of a method be answered wrongly while something is done."""
+        fault = {"method": method, "status": answer.status, "when": answer.when}
+        await self.set(faults=[{**fault, "code": answer.said}])
+        before = len((await self.set())["calls"])
+        if answer.when.startswith("hang"):
+            self._wire.impatient = method
+        told = await told_of(work)
+        seen = await self.set(faults=[])
+        assert method in seen["calls"][before:], seen["calls"][before:]
+        assert told.code in {None, answer.code}, (told, answer)
+        return told
+
+
+@asynccontextmanager
+async def cloud_of(plane: AzurePlane, subscription: str, wire: Wire) -> AsyncIterator[Cloud]:
+    """Open the controls of a subscription."""
+    async with httpx2.AsyncClient(
+        base_url=plane.http, trust_env=False, verify=NO_TLS, timeout=30
+    ) as http:
+        yield Cloud(subscription, http, wire)
+
+
+async def told_of(work: Awaitable[Any]) -> Told:
+    """Do it; any exception but a coded one with a way out is a bug."""
+    code: str | None = None
+    with collecting_notes() as notes:
+        try:
+            await work
+        except OpsError as exc:
+            code = exc.code if exc.fix else f"{exc.code} without a fix"
+    return Told(code, tuple(notes))
+
+
+Do = Callable[[Site, str], Awaitable[Any]]
+Holds = Callable[[Site, str], Awaitable[bool]]
+KEY: Final = "PUT secrets"
+DELETE: Final = "DELETE Microsoft.App/containerApps"
+STOP: Final = f"POST {PUT[4:]}/stop"
+START: Final = f"POST {PUT[4:]}/start"
+DELETE_KEY: Final = "DELETE secrets"
+PURGE_KEY: Final = "DELETE deletedsecrets"
+
+
+class Work(NamedTuple):
+    """Something that is done to a deployment, the calls that change, and how it is afterwards."""
+
+    do: Do
+    calls: tuple[str, ...]
+    holds: Holds
+    begin: Do | None = None
+    """What there must be before."""
+
+
+async def make(site: Site, name: str, **said: Any) -> None:
+    """Deploy a model that is really served: one that ends at once is replaced by the next call."""
+    await deployed.make(site, name, **SERVED, **said)
+
+
+async def replace(site: Site, name: str) -> None:
+    await make(site, name, max_model_len=2048)
+
+
+async def make_to_end(site: Site, name: str) -> None:
+    await make(site, name, ttl_minutes=5)
+
+
+async def make_and_stop(site: Site, name: str) -> None:
+    await make_to_end(site, name)
+    await deployment.stop(site, name)
+
+
+async def keep_token(site: Site, _name: str) -> None:
+    await secrets.keep(site, HF_SECRET, SecretStr("hf_first"))
+
+
+async def from_elsewhere(site: Site, name: str) -> None:
+    """Deploy again where this machine has another address."""
+    plane = await site.clients.plane()
+    assert plane
+    async with opened(
+        plane, site.ground.subscription, azure_allowed_addresses=("203.0.113.7",)
+    ) as moved:
+        await make(moved, name)
+
+
+async def _there(site: Site, name: str) -> bool:
+    return await find_app(site, name) is not None
+
+
+async def _gone(site: Site, name: str) -> bool:
+    return not await _there(site, name)
+
+
+async def _replaced(site: Site, name: str) -> bool:
+    spec = spec_in((await get_app(site, name)).tags)
+    return spec is not None and spec.max_model_len == 2048
+
+
+async def _scaled(site: Site, name: str) -> bool:
+    spec = spec_in((await get_app(site, name)).tags)
+    return spec is not None and spec.max_replicas == 2
+
+
+async def _runs(site: Site, name: str) -> bool:
+    return not await stopped(site, name)
+
+
+async def _let_in(site: Site, name: str) -> bool:
+    app = await get_app(site, name)
+    assert app.properties
+    assert app.properties.configuration
+    assert app.properties.configuration.ingress
+    rules = app.properties.configuration.ingress.ip_security_restrictions or ()
+    return [rule.ip_address_range for rule in rules] == ["203.0.113.7/32"]
+
+
+async def _kept(site: Site, _name: str) -> bool:
+    return await secrets.exists(site, HF_SECRET)
+
+
+async def _scale(site: Site, name: str) -> None:
+    await deployment.scale(site, name, 0, 2)
+
+
+WORKS: Final = {
+    "apply": Work(make, (KEY, PUT), _there),
+    "replace": Work(replace, (PUT,), _replaced, begin=make),
+    "scale": Work(_scale, (PATCH,), _scaled, begin=make),
+    "stop": Work(deployment.stop, (STOP,), stopped, begin=make),
+    "start": Work(deployment.start, (PATCH, START), _runs, begin=make_and_stop),
+    "move": Work(from_elsewhere, (PATCH,), _let_in, begin=make),
+    "delete": Work(delete, (DELETE, DELETE_KEY, PURGE_KEY), _gone, begin=make),
+    "keep": Work(keep_token, (KEY,), _kept),
+}
+
+
+def cases() -> list[tuple[str, str]]:
+    """Give every work with every call that it changes something by."""
+    return [(name, call) for name, work in WORKS.items() for call in work.calls]
+
+
 LOOKS: Final = {
     "apply": ("GET Microsoft.App/containerApps", "GET secrets", "GET operations"),
     "replace": ("GET Microsoft.App/containerApps/revisions",),

@@ -16,19 +16,16 @@ from azure.mgmt.storage.models import FileShare
 from backends.aca import ground as aca_environment
 from backends.aca import secrets, storage
 from backends.aca import site as phases
-from backends.aca.ground import environment_of, find_assignment, find_identity, grant, is_granted
+from backends.aca.ground import find_assignment, find_identity, grant, is_granted
 from backends.aca.plan import base as ground
-from backends.aca.site import EFFECT, OURS, SHARE, Site, as_sent
-from backends.aca.storage import Link, link_body
+from backends.aca.site import EFFECT, OURS, Site
 from backends.lifecycle import Status, advance
 from core.errors import CloudRefused, NotOurs, PermissionDenied, QuotaExceeded
 from core.settings import AzurePlane
 from tests.azure_plane import Controls
 from tests.backends.aca import planned as offline
-from tests.backends.aca.arm import Answer, Arm
-from tests.backends.aca.deployed import patient
-from tests.backends.aca.grounds import AT_ONCE, MADE, changes, go, resources, stands
-from tests.backends.aca.planned import T4, site
+from tests.backends.aca.deployed import AT_ONCE, MADE, changes, go, patient, resources, stands
+from tests.backends.aca.planted import Answer, Arm
 from tests.backends.aca.preflights import environment, planted_apps
 from tests.backends.aca.sites import backend_of, fault, opened
 
@@ -44,16 +41,6 @@ async def test_a_bare_subscription_gets_everything_and_nothing_twice(
         assert changes(controls, bare_subscription) == MADE
         assert await go(site) is None
     assert changes(controls, bare_subscription) == MADE
-
-
-async def test_weights_without_a_share_make_no_storage(
-    azure: AzurePlane, bare_subscription: str, controls: Controls
-) -> None:
-    controls.set(bare_subscription, **AT_ONCE)
-    async with opened(azure, bare_subscription) as site:
-        await stands(site, share=None)
-    assert not [one for one in resources(controls, bare_subscription) if "storage" in one]
-    assert "microsoft.storage" not in controls.get(bare_subscription)["providers"]
 
 
 async def test_nothing_is_made_before_its_provider_is_registered(
@@ -91,14 +78,6 @@ async def test_a_role_that_does_not_count_yet_is_waited_for_and_not_given_again(
             phase = await go(site, share=None)
         await stands(site, share=None)
     assert changes(controls, bare_subscription)["PUT Microsoft.Authorization/roleAssignments"] == 2
-
-
-async def test_every_phase_is_one_that_a_deployment_may_wait_in(
-    azure: AzurePlane, bare_subscription: str
-) -> None:
-    async with opened(azure, bare_subscription) as site:
-        used = {step.phase for step in ground(site, SHARE)}
-    assert used == phases.PHASES
 
 
 async def test_a_group_of_somebody_else_keeps_its_tags_and_its_place(
@@ -216,22 +195,6 @@ async def test_a_second_target_adds_its_profile_and_nothing_is_lost(
     assert old == new
     made = changes(controls, bare_subscription)
     assert (made[PUT], made[PATCH]) == (1, 1)
-
-
-async def test_an_old_environment_that_takes_no_gpu_says_how_to_name_a_new_one(
-    azure: AzurePlane, bare_subscription: str, controls: Controls
-) -> None:
-    controls.set(bare_subscription, **AT_ONCE, old_environment=True)
-    async with opened(azure, bare_subscription, "aca-t4") as site:
-        await stands(site, share=None)
-    async with opened(azure, bare_subscription, "aca-a100") as site:
-        for _ in range(2):
-            with pytest.raises(CloudRefused) as caught:
-                await stands(site, share=None)
-            assert "AZURE_CONTAINERAPPS_ENVIRONMENT" in caught.value.fix
-            assert "created before" in caught.value.cause
-    async with opened(azure, bare_subscription, azure_containerapps_environment="newer") as site:
-        await stands(site, share=None)
 
 
 async def test_a_profile_that_is_refused_for_its_quota_is_told_as_quota(
@@ -379,19 +342,6 @@ async def links_of(site: Site) -> dict[str, tuple[str | None, str | None, str | 
         assert files
         given[str(one.name)] = (files.account_name, files.share_name, files.access_mode)
     return given
-
-
-async def test_the_share_is_linked_for_writing_and_for_reading(
-    azure: AzurePlane, bare_subscription: str, controls: Controls
-) -> None:
-    controls.set(bare_subscription, **AT_ONCE)
-    async with opened(azure, bare_subscription) as site:
-        await stands(site)
-        account = site.ground.storage_account
-        assert await links_of(site) == {
-            "weights": (account, "weights", "ReadWrite"),
-            "weights-ro": (account, "weights", "ReadOnly"),
-        }
 
 
 async def test_another_share_is_only_read_and_never_made(
@@ -575,15 +525,6 @@ async def test_what_is_made_is_read_back_as_done(
     assert changes(controls, bare_subscription) == {**MADE, "PUT secrets": 1}
 
 
-async def test_a_subscription_that_is_prepared_has_all_that_either_target_needs(
-    azure: AzurePlane, subscription: str
-) -> None:
-    for target in ("aca-a100", "aca-t4"):
-        async with opened(azure, subscription, target) as site:
-            missing = (await backend_of(site).setup()).missing
-        assert missing == ()
-
-
 async def test_what_is_under_way_is_not_done_and_says_so(
     azure: AzurePlane, bare_subscription: str, controls: Controls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -610,46 +551,6 @@ async def test_a_token_that_is_another_is_kept_anew_and_never_told(
         assert [one.what.split(" with")[0] for one in found.missing] == ["The secret hf-token"]
         assert (await backend_of(site).set_up()).missing == ()
     assert TOKEN not in repr(found)
-
-
-def test_an_environment_has_the_consumption_profile_and_a_place_for_logs() -> None:
-    """Without workload profiles it is of the old kind, which has no GPU."""
-    made = as_sent(environment_of(site(), "guid", "key"))["properties"]
-    assert made["workloadProfiles"] == [
-        {"name": "Consumption", "workloadProfileType": "Consumption"},
-        {"name": "gpu-a100", "workloadProfileType": "Consumption-GPU-NC24-A100"},
-    ]
-    assert made["appLogsConfiguration"] == {
-        "destination": "log-analytics",
-        "logAnalyticsConfiguration": {"customerId": "guid", "sharedKey": "key"},
-    }
-    other = as_sent(environment_of(site(T4), "guid"))["properties"]["workloadProfiles"]
-    assert [one["name"] for one in other] == ["Consumption", "gpu-t4"]
-
-
-def test_a_vault_is_read_by_roles_and_can_be_taken_back() -> None:
-    """A deleted one keeps its name for a week."""
-    made = as_sent(secrets.vault_of(site(), "tenant"))["properties"]
-    assert made["enableRbacAuthorization"] is True
-    assert "createMode" not in made
-    again = as_sent(secrets.vault_of(site(), "tenant", recover=True))["properties"]
-    assert again["createMode"] == "recover"
-
-
-@pytest.mark.parametrize(("read_only", "mode"), [(True, "ReadOnly"), (False, "ReadWrite")])
-def test_a_link_opens_a_share_one_way(mode: str, *, read_only: bool) -> None:
-    """And is never shown with its key."""
-    made = as_sent(link_body(site(), Link("weights", read_only)))["properties"]["azureFile"]
-    assert (made["shareName"], made["accessMode"]) == ("weights", mode)
-    assert "accountKey" not in made
-
-
-def test_a_share_has_the_throughput_that_boots_are_reckoned_with() -> None:
-    """On SSD it is provisioned, and billed, apart from its size."""
-    account, share = (offline.resources()[name].body for name in ("account", "share"))
-    assert share["properties"]["provisionedBandwidthMibps"] == 135
-    assert (account["kind"], account["sku"]["name"]) == ("FileStorage", "PremiumV2_LRS")
-    assert account["properties"]["allowBlobPublicAccess"] is False
 
 
 def test_everything_made_here_says_so_and_where_it_is() -> None:

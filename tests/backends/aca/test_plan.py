@@ -9,11 +9,12 @@ from azure.core.exceptions import HttpResponseError, ODataV4Format
 from hypothesis import given, strategies
 
 from backends.aca import container
+from backends.aca.app import app_of, blueprint
 from backends.aca.container import link_of, rules, weights_of
-from backends.aca.secrets import KEEPS_SECRETS, READS_SECRETS
-from backends.aca.site import error_of
+from backends.aca.site import SHARE, error_of, writing
 from core.errors import InvalidArgument, PermissionDenied, QuotaExceeded
 from core.records import LayerShape, ModelShape, Plan, Target
+from core.settings import AzurePlane
 from planner.flags import Flags, resolve
 from planner.model import read_model
 from planner.places import accelerator, place
@@ -36,6 +37,10 @@ from tests.backends.aca.planned import (
     small,
     spec,
 )
+from tests.backends.aca.sites import opened
+
+pytestmark = pytest.mark.anyio
+HUGE: Final = ModelShape(model="m", weight_bytes=200 * GIB)
 
 
 def _whats(plan: Plan) -> str:
@@ -52,6 +57,7 @@ def test_a_plan_needs_neither_subscription_nor_login() -> None:
     assert "/subscriptions/SUBSCRIPTION_ID/" in plan.steps[-1].request["id"]
     mine = site(A100, azure_subscription_id="mine")
     assert planned(mine).steps[-1].request["id"].startswith("/subscriptions/mine/")
+    assert drawn(site(A100, azure_location="West US 3")).ground.region == "westus3"
 
 
 def test_everything_is_planned_in_the_order_in_which_it_can_be_made() -> None:
@@ -83,8 +89,6 @@ def test_a_model_that_needs_no_share_plans_none() -> None:
     plan = planned(**small())
     assert "storage account" not in _whats(plan)
     assert "Microsoft.Storage" not in plan.steps[0].request["namespaces"]
-    assert not any("a month, also while" in warning for warning in plan.warnings)
-    assert any("a month, also while" in warning for warning in planned().warnings)
 
 
 def test_a_workspace_of_ones_own_is_not_made() -> None:
@@ -114,26 +118,35 @@ def test_the_price_is_of_a_whole_replica(target: str, hourly: float) -> None:
     assert any("disagree on the price" in warning for warning in plan.warnings)
 
 
-def test_a_cold_start_is_never_hidden_in_a_request() -> None:
-    """A2: the ingress ends every request at 240 s, and a boot takes longer."""
-    (said,) = [each for each in planned().warnings if "240 s" in each]
-    assert "status_vllm" in said
+_RANGE: Final = {"azure_allowed_addresses": "203.0.113.0/24"}
 
 
-def test_who_may_call_is_said() -> None:
-    """The address of this machine is asked of somebody else, unless it is set."""
-    assert any("api.ipify.org" in each for each in planned().warnings)
-    for quiet in ({"azure_allowed_addresses": "203.0.113.0/24"}, {"rehearsal": True}):
-        assert not any("ipify" in each for each in planned(site(A100, **quiet)).warnings)
-    assert any("Anybody" in each for each in planned(access="public").warnings)
-    assert any("cannot ask it" in each for each in planned(access="internal").warnings)
+@pytest.mark.parametrize(
+    ("words", "told", "untold"),
+    [
+        ("240 s", {}, None),
+        ("api.ipify.org", {}, {"settings": _RANGE}),
+        ("api.ipify.org", {}, {"settings": {"rehearsal": True}}),
+        ("Anybody", {"access": "public"}, {}),
+        ("cannot ask it", {"access": "internal"}, {}),
+        ("named by a tag", {}, {"image": PATCHED}),
+        ("AcrPull", {"image": "mine.azurecr.io/vllm:1"}, {}),
+        ("norwayeast is not on", {"settings": {"azure_location": "norwayeast"}}, {}),
+        ("startup probe gives up", {"shape": HUGE, "model": "some/200g"}, {}),
+        ("a month, also while", {}, small()),
+    ],
+)
+def test_what_to_know_before_it_is_paid_for_is_told_where_it_is_so(
+    words: str, told: dict[str, Any], untold: dict[str, Any] | None
+) -> None:
+    """Once, and not where it is otherwise (A2, A10, A12)."""
 
+    def warnings(settings: dict[str, Any] | None = None, **said: Any) -> list[str]:
+        plan = planned(site(A100, **(settings or {})), **said)
+        return [each for each in plan.warnings if words in each]
 
-def test_an_image_by_its_tag_is_said() -> None:
-    """A tag may come to mean another image; an Azure registry must let the identity in."""
-    assert any("named by a tag" in each for each in planned().warnings)
-    assert not any("named by a tag" in each for each in planned(image=PATCHED).warnings)
-    assert any("AcrPull" in each for each in planned(image="mine.azurecr.io/vllm:1").warnings)
+    assert len(warnings(**told)) == 1
+    assert untold is None or not warnings(**untold)
 
 
 @pytest.mark.parametrize(
@@ -166,15 +179,6 @@ def test_a_model_that_nobody_measured_is_planned_on_the_safe_side() -> None:
     plan = planned(shape=unknown, model="someone/else")
     assert plan.memory is None
     assert any("boot takes is not known" in warning for warning in plan.warnings)
-
-
-def test_the_roles_are_those_of_microsofts_list() -> None:
-    """A reader for apps, and somebody who keeps secrets."""
-    requests = [step.request for step in planned().steps if "roleAssign" in str(step.request)]
-    kinds = [one["properties"]["roleDefinitionId"].rsplit("/", 1)[-1] for one in requests][:2]
-    assert kinds == [READS_SECRETS.id, KEEPS_SECRETS.id]
-    assert requests[0]["properties"]["principalType"] == "ServicePrincipal"
-    assert "principalType" not in requests[1]["properties"]
 
 
 def _shape(**change: Any) -> dict[str, Any]:
@@ -258,38 +262,8 @@ def test_the_memory_is_foreseen_for_the_numbers_that_are_chosen(dtype: str | Non
     assert memory.fits
 
 
-def test_the_data_says_of_both_what_these_rules_say() -> None:
-    """One table for what a card cannot do, and these are read from it."""
-    t4, a100 = accelerator("t4"), accelerator("a100-80")
-    assert not t4.bf16
-    assert a100.bf16
-    for card in (t4, a100):
-        assert not card.fp8_kv
-        assert not card.fp8_compute
-
-
 EMPTY = ModelShape(model="m")
 PLACE = place("aca-a100")
-
-
-def test_a_small_model_is_downloaded_into_the_container() -> None:
-    """As much as was seen to fit on its disk."""
-    found = weights_of(spec("some/model"), ModelShape(model="m", weight_bytes=9 * GIB), PLACE)
-    assert found.mount is None
-    assert found.model == "some/model"
-    assert "HF_HOME" not in found.env
-    assert "Every start downloads 9.0 GiB" in found.doubts[0]
-
-
-@pytest.mark.parametrize("size", [10 * GIB, 60 * GIB, None])
-def test_a_larger_one_is_kept_on_the_share(size: int | None) -> None:
-    """The container's disk may overflow; a size that nobody knows may be larger too."""
-    found = weights_of(spec("some/model"), ModelShape(model="m", weight_bytes=size), PLACE)
-    assert found.mount is not None
-    assert (found.mount.share, found.mount.link) == ("weights", "weights")
-    assert not found.mount.read_only
-    assert found.env["HF_HOME"].startswith(f"{found.mount.path}/")
-    assert found.kept
 
 
 def test_a_folder_of_a_share_is_read_and_never_written() -> None:
@@ -390,15 +364,11 @@ def test_a_target_whose_gpu_container_apps_do_not_have_is_refused() -> None:
         assert "a100-80" in refused.value.fix
 
 
-@pytest.mark.parametrize("name", ["ab", "gemma-4", "a1-b2-c3", "a" * 32])
-def test_a_name_that_an_app_can_have_is_taken(name: str) -> None:
-    """Two letters at least, thirty-two at most."""
-    container.refuse_name(name)
-
-
 @pytest.mark.parametrize("name", ["", "a", "4gemma", "Gemma", "gemma-", "a--b", "a_b", "a" * 33])
 def test_what_no_app_can_be_called_is_refused(name: str) -> None:
     """The tools' own rule takes forty characters and double hyphens; Azure does not."""
+    for taken in ("ab", "gemma-4", "a1-b2-c3", "a" * 32):
+        container.refuse_name(taken)
     with pytest.raises(InvalidArgument, match="No container app"):
         container.refuse_name(name)
     if re.fullmatch(r"[a-z][a-z0-9-]{0,38}[a-z0-9]|[a-z]", name):
@@ -415,22 +385,6 @@ def test_more_replicas_than_an_app_has_are_refused() -> None:
         drawn(min_replicas=3, max_replicas=2)
 
 
-def test_a_region_that_is_not_on_microsofts_page_is_a_warning() -> None:
-    """A12: the page is of 2025, and Azure itself is asked by the check."""
-    elsewhere = planned(site(A100, azure_location="norwayeast"))
-    assert any("norwayeast is not on" in warning for warning in elsewhere.warnings)
-    assert not any("is not on" in warning for warning in planned(A100).warnings)
-    assert drawn(site(A100, azure_location="West US 3")).ground.region == "westus3"
-
-
-@targets
-def test_every_image_is_one_that_the_hosts_driver_runs(target: str) -> None:
-    """Microsoft names no driver: CUDA 12.9 runs on every one of CUDA 12, and on newer ones."""
-    gpu = container.gpu_of(site(target).target)
-    assert gpu.image == f"vllm/vllm-openai:v{gpu.vllm}-cu129"
-    assert gpu.cuda == "12.9"
-
-
 _EVERY: list[dict[str, Any]] = [
     small(),
     small(weights=FOLDER),
@@ -443,19 +397,16 @@ every = pytest.mark.parametrize("said", _EVERY, ids=["hub", "folder", "baked", "
 @targets
 @every
 def test_autoscaling_ends_no_boot(target: str, said: dict[str, Any]) -> None:
-    """A1: the cooldown counts from when a replica is scheduled, and is 300 s where nobody says."""
+    """A1: the cooldown counts from when a replica is scheduled, and is 300 s where nobody says.
+
+    25 minutes between image and container were seen, which are the cooldown's as well.
+    """
     made = drawn(target, **said)
     scale = sent(target, **said)["properties"]["template"]["scale"]
     assert scale["cooldownPeriod"] == made.cooldown_seconds
     assert scale["pollingInterval"] == 30
     assert made.cooldown_seconds >= 900
-    assert made.cooldown_seconds >= made.boot_seconds
-
-
-def test_the_cooldown_outlasts_a_host_that_comes_late() -> None:
-    """A1: 25 minutes between image and container were seen, which are the cooldown's as well."""
-    for target, said in ((A100, {"model": E4B}), (A100, small(weights=FOLDER)), (T4, small())):
-        assert drawn(target, **said).cooldown_seconds >= drawn(target, **said).boot_seconds + 1500
+    assert made.cooldown_seconds >= made.boot_seconds + 1500
 
 
 def test_a_long_cooldown_is_told_with_what_it_costs() -> None:
@@ -557,14 +508,6 @@ def test_a_boot_is_watched_by_its_health_and_given_its_time(
     )
 
 
-def test_a_boot_beyond_the_probes_end_is_said_before() -> None:
-    """A10: otherwise the first sign is a replica that begins anew after more than an hour."""
-    huge = ModelShape(model="m", weight_bytes=200 * GIB)
-    plan = planned(shape=huge, model="some/200g")
-    assert any("startup probe gives up" in warning for warning in plan.warnings)
-    assert not any("startup probe gives up" in warning for warning in planned().warnings)
-
-
 def test_what_azure_answers_is_judged_by_its_body() -> None:
     """A57: an operation that failed is told with status 200."""
     failed = HttpResponseError("Operation returned an invalid status 'OK'")
@@ -588,17 +531,38 @@ def test_a_startup_probe_is_taken_and_long_enough(seconds: float) -> None:
     assert made.budget_seconds < chosen.most_seconds + made.period_seconds
 
 
-def test_a_boot_too_long_for_short_periods_gets_longer_ones() -> None:
-    """A10: 240 failures are the service's end, so that what grows is the period."""
-    assert container.startup_probe(600, path="/health", port=8000).period_seconds == 10
-    long = container.startup_probe(3600, path="/health", port=8000)
-    assert long.period_seconds > 10
-    assert long.budget_seconds >= 3720
-
-
 def test_a_long_prefill_is_no_death() -> None:
     """The server answers /health late while it reads a long prompt: minutes must go by."""
     alive, ready = drawn().liveness, drawn().readiness
     assert alive.timeout_seconds >= 30
     assert alive.budget_seconds >= 300
     assert ready.budget_seconds >= 60
+
+
+_WISHES: dict[str, dict[str, Any]] = {
+    "hub": {"model": SMALL.model},
+    "folder": {"model": SMALL.model, "weights": f"files://{SHARE}/gemma", "access": "public"},
+    "baked": {"model": SMALL.model, "weights": "baked", "image": PATCHED, "access": "internal"},
+    "large": {"model": DENSE_31B, "image": PATCHED, "min_replicas": 1, "max_replicas": 2},
+    "long": {"model": SMALL.model, "engine_args": ("--chat-template", "it's {% x %} " * 60)},
+}
+
+
+@pytest.mark.parametrize("target", [A100, T4])
+@pytest.mark.parametrize("wish", _WISHES)
+async def test_every_plan_is_taken(
+    azure: AzurePlane, subscription: str, target: str, wish: str
+) -> None:
+    """Probes, sizes, names, tags, links and the profile are such that an app is made of them."""
+    async with opened(azure, subscription, target) as there:
+        wanted = spec(**_WISHES[wish])
+        shape = SMALL if wanted.model == SMALL.model else read_model(wanted.model)
+        made = blueprint(there, wanted, shape)
+        app = app_of(made, kept_at=await there.clients.secrets_url(), addresses=CALLERS)
+        client = (await there.clients.apps()).container_apps
+        group = there.ground.resource_group
+        await client.begin_create_or_update(group, wanted.name, app, **writing())
+        kept = await client.get(group, wanted.name)
+    assert kept.tags == dict(app.tags or {})
+    assert kept.properties
+    assert kept.properties.workload_profile_name == made.profile

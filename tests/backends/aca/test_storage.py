@@ -24,8 +24,7 @@ from core.reply import collecting_notes
 from core.settings import AzurePlane
 from tests.azure_plane import Controls
 from tests.backends.aca.preflights import checked
-from tests.backends.aca.shelf import store
-from tests.backends.aca.sites import fault, opened
+from tests.backends.aca.sites import fault, opened, store
 from tests.backends.shelf import INDEX, ONE, TWO, below, model, safetensors
 from tests.operations.shells import assert_shell
 
