@@ -85,17 +85,13 @@ class Share(Record):
     usd_per_month: tuple[float, float]
 
 
-class Half(Record):
+class Precision(Record):
+    """What a card without bfloat16 is too small for."""
+
+    float16_refused_by: tuple[str, ...]
     """Models that vLLM does not run in float16."""
-
-    refused_by: tuple[str, ...]
-
-
-class Turing(Record):
-    """What 64 KiB of shared memory are enough for."""
-
     head_bytes: int
-    """Of one token's longest head."""
+    """Of one token's longest head, for which 64 KiB of shared memory are enough."""
 
 
 class Gpu(Record):
@@ -127,8 +123,7 @@ class Rules(Record):
     share: Share
     hub: HubCache
     gpus: dict[str, Gpu]
-    half: Half
-    turing: Turing
+    precision: Precision
 
 
 def rules() -> Rules:
@@ -215,26 +210,21 @@ def place_doubts(target: Target, spec: DeploymentSpec, region: str) -> Iterator[
         )
 
 
-class Precision(NamedTuple):
-    """A spec whose numbers the accelerator has."""
-
-    spec: DeploymentSpec
-    doubts: tuple[str, ...]
-
-
-def decide_precision(spec: DeploymentSpec, model: ModelShape, device: Accelerator) -> Precision:
-    """Choose the dtype where the model's own is none of the accelerator's.
+def decide_precision(
+    spec: DeploymentSpec, model: ModelShape, device: Accelerator
+) -> tuple[DeploymentSpec, tuple[str, ...]]:
+    """Choose the dtype where the model's own is none of the accelerator's; says what to doubt.
 
     Raises:
         InvalidArgument: vLLM cannot serve the model, or keep such a cache, on it.
     """
     doubts = [*_of_the_cache(spec, device), *_of_fp8_weights(spec, model, device)]
     if device.bf16:
-        return Precision(spec, tuple(doubts))
+        return spec, tuple(doubts)
     dtype, why = _without_bf16(spec, model, device)
     element_bytes = 4 if dtype in {"float32", "float"} else 2
     doubts += [*why, *_of_the_heads(spec, model, device, element_bytes)]
-    return Precision(spec.model_copy(update={"dtype": dtype}), tuple(doubts))
+    return spec.model_copy(update={"dtype": dtype}), tuple(doubts)
 
 
 def _flag(spec: DeploymentSpec, flag: str, field: str | None) -> str:
@@ -288,7 +278,7 @@ def _without_bf16(
         raise InvalidArgument(
             f"{device.title} has no bfloat16.", fix="Leave --dtype out of engine_args."
         )
-    if model.model_type in rules().half.refused_by:
+    if model.model_type in rules().precision.float16_refused_by:
         if wanted in {"float16", "half"}:
             raise InvalidArgument(
                 f"vLLM does not run {model.model_type} in float16: it is numerically unstable.",
@@ -317,7 +307,7 @@ def _of_the_heads(
         " want SM 8.0."
     )
     head_bytes = max((layer.head_size for layer in model.layers), default=0) * element_bytes
-    if head_bytes <= rules().turing.head_bytes:
+    if head_bytes <= rules().precision.head_bytes:
         return
     why = (
         f"vLLM's attention of heads of {head_bytes // element_bytes} in {element_bytes * 8} bits"
@@ -343,12 +333,17 @@ class Mount(Record):
 
     share: str
     read_only: bool
-    path: str
+    path: str = ""
 
     @property
     def link(self) -> str:
         """What the environment calls the share."""
         return link_of(self.share, read_only=self.read_only)
+
+    @property
+    def mode(self) -> str:
+        """How the link opens it, as Azure says it."""
+        return "ReadOnly" if self.read_only else "ReadWrite"
 
 
 class Weights(Record):

@@ -161,7 +161,7 @@ def make_plan(site: Site, spec: DeploymentSpec, model: ModelShape) -> Plan:
 def _memory(site: Site, spec: DeploymentSpec, model: ModelShape) -> MemoryPlan | None:
     version = None if spec.image else gpu_of(site.target).vllm
     device = accelerator(place_of(site.target).accelerator)
-    chosen = container.decide_precision(spec, model, device).spec
+    chosen = container.decide_precision(spec, model, device)[0]
     return foresee(chosen, model, device, vllm_version=version)
 
 
@@ -318,7 +318,7 @@ def _questions(site: Site, plan: Plan) -> Iterator[Question]:
     yield Question(
         f"The environment {where.environment} has or takes {kind}", partial(_environment, site)
     )
-    yield from secrets.questions(site)
+    yield Question(f"The Key Vault {where.vault} answers you", partial(secrets.vault_answer, site))
     if mount:
         yield Question(
             f"The share {mount.share} of {where.storage_account} can be used",

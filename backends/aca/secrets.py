@@ -45,7 +45,7 @@ from backends.aca.site import (
     writing,
 )
 from backends.base import KeptSecret
-from backends.common.preflight import Answer, Question
+from backends.common.preflight import Answer
 from backends.container import as_assignments
 from backends.lifecycle import UNSURE, Resource, Status
 from core.errors import (
@@ -220,19 +220,8 @@ async def does_answer(site: Site) -> bool | None:
     return True
 
 
-def questions(site: Site) -> Iterator[Question]:
-    """Ask whether the vault answers, and whether apps may read it."""
-    yield Question(f"The Key Vault {site.ground.vault} answers you", partial(_vault_answer, site))
-
-    async def apps() -> Answer:
-        may, who = await is_granted(_reads(site)), site.ground.identity
-        said = f"As {who}, by its role." if may else f"{who} will be given the role for it."
-        return Answer(passed=True, detail=said)
-
-    yield Question("Apps may read the vault", apps)
-
-
-async def _vault_answer(site: Site) -> Answer:
+async def vault_answer(site: Site) -> Answer:
+    """Say whether the vault answers whoever asks, or will."""
     found, title = await find_vault(site), KEEPS_SECRETS.title
     if found is None:
         again = "It was deleted, and will be brought back."

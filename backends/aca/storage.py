@@ -19,7 +19,7 @@ from azure.mgmt.storage.aio import StorageManagementClient
 from azure.mgmt.storage.models import FileShare
 from azure.storage.fileshare.aio import ShareClient
 
-from backends.aca.container import Mount, link_of, rules
+from backends.aca.container import Mount, rules
 from backends.aca.ground import ME, Grant, grant, grant_command
 from backends.aca.site import (
     OURS,
@@ -86,23 +86,6 @@ SHARE_FIX: Final = (
 )
 
 
-class Link(NamedTuple):
-    """One of the environment's links to a share."""
-
-    share: str
-    read_only: bool
-
-    @property
-    def name(self) -> str:
-        """As the environment calls it."""
-        return link_of(self.share, read_only=self.read_only)
-
-    @property
-    def mode(self) -> str:
-        """As Azure calls it."""
-        return "ReadOnly" if self.read_only else "ReadWrite"
-
-
 def base(site: Site, share: str = SHARE) -> Iterator[Resource]:
     """Return the account, who reads its shares, the share, and the environment's links to it.
 
@@ -112,8 +95,8 @@ def base(site: Site, share: str = SHARE) -> Iterator[Resource]:
     yield grant(site, READS_SHARES, site.ground.storage_id, to="you", after="account")
     yield share_of(site, share)
     if share == SHARE:
-        yield link(site, Link(share, read_only=False))
-    yield link(site, Link(share, read_only=True))
+        yield link(site, Mount(share=share, read_only=False))
+    yield link(site, Mount(share=share, read_only=True))
 
 
 async def find_account(site: Site) -> models.StorageAccount | None:
@@ -234,7 +217,7 @@ def left_share(site: Site) -> Resource:
     return replace(share_of(site), bill=bill)
 
 
-def link_body(site: Site, wanted: Link, key: str | None = None) -> apps.ManagedEnvironmentStorage:
+def link_body(site: Site, wanted: Mount, key: str | None = None) -> apps.ManagedEnvironmentStorage:
     """Type an environment's link to a share; `key` is None where the body is only shown."""
     return apps.ManagedEnvironmentStorage(
         properties=apps.ManagedEnvironmentStorageProperties(
@@ -248,7 +231,7 @@ def link_body(site: Site, wanted: Link, key: str | None = None) -> apps.ManagedE
     )
 
 
-def link(site: Site, wanted: Link) -> Resource:
+def link(site: Site, wanted: Mount) -> Resource:
     """Return an environment's link to a share, made with the account's key, which Azure keeps."""
     ground = site.ground
 
@@ -263,19 +246,19 @@ def link(site: Site, wanted: Link) -> Resource:
         make = await _LINK.call(site, _LINK.put)
         with strictly(f"link the share {wanted.share} to {ground.environment}"):
             body = link_body(site, wanted, key)
-            await make(ground.resource_group, ground.environment, wanted.name, body, **writing())
+            await make(ground.resource_group, ground.environment, wanted.link, body, **writing())
 
     account = ("--account-name", ground.storage_account, *here(ground))
     keys = ("az", "storage", "account", "keys", "list", *account, "--query", "[0].value", *TEXT)
     made = ("az", "containerapp", "env", "storage", "set", "--name", ground.environment)
-    named = ("--storage-name", wanted.name, "--azure-file-account-name", ground.storage_account)
+    named = ("--storage-name", wanted.link, "--azure-file-account-name", ground.storage_account)
     files = ("--azure-file-share-name", wanted.share, "--azure-file-account-key", "@-")
     linked = (*made, *here(ground), *named, *files, "--access-mode", wanted.mode)
     return Resource(
-        name=f"link {wanted.name}",
-        title=f"the environment's link {wanted.name} to the share {wanted.share} ({wanted.mode})",
+        name=f"link {wanted.link}",
+        title=f"the environment's link {wanted.link} to the share {wanted.share} ({wanted.mode})",
         body={
-            "id": f"{ground.environment_id}/storages/{wanted.name}",
+            "id": f"{ground.environment_id}/storages/{wanted.link}",
             **link_body(site, wanted).as_dict(),
         },
         get=partial(_linked, site, wanted),
@@ -287,26 +270,26 @@ def link(site: Site, wanted: Link) -> Resource:
     )
 
 
-async def _linked(site: Site, wanted: Link) -> apps.AzureFileProperties | None:
-    names = site.ground.resource_group, site.ground.environment, wanted.name
+async def _linked(site: Site, wanted: Mount) -> apps.AzureFileProperties | None:
+    names = site.ground.resource_group, site.ground.environment, wanted.link
     found = await find(site, _LINK, "the environment's link to the share", *names)
     return found.properties.azure_file if found and found.properties else None
 
 
-def _leads(site: Site, wanted: Link, found: apps.AzureFileProperties) -> bool:
+def _leads(site: Site, wanted: Mount, found: apps.AzureFileProperties) -> bool:
     to = (found.account_name or "").lower(), found.share_name, found.access_mode
     return to == (site.ground.storage_account.lower(), wanted.share, wanted.mode)
 
 
-async def link_elsewhere(site: Site, wanted: Link) -> CloudRefused | None:
+async def link_elsewhere(site: Site, wanted: Mount) -> CloudRefused | None:
     """Return what there is to say of a link of that name to something else, None if it is not."""
     found, ground = await _linked(site, wanted), site.ground
     if found is None or _leads(site, wanted, found):
         return None
     removed = ("az", "containerapp", "env", "storage", "remove", "--name", ground.environment)
-    command = shlex.join((*removed, *here(ground), "--storage-name", wanted.name))
+    command = shlex.join((*removed, *here(ground), "--storage-name", wanted.link))
     return CloudRefused(
-        f"The link {wanted.name} of {ground.environment} leads to {found.share_name} of"
+        f"The link {wanted.link} of {ground.environment} leads to {found.share_name} of"
         f" {found.account_name} ({found.access_mode}).",
         fix=f"Set AZURE_STORAGE_ACCOUNT to that account, or take the link away: {command}",
     )
@@ -316,7 +299,7 @@ async def share_answer(site: Site, model: ModelShape, mount: Mount) -> Answer:
     """Say whether the share can be used, or made, and has room for the model."""
     if await find_account(site) is None:
         return Answer(passed=True, detail="The storage account will be made.")
-    if other := await link_elsewhere(site, Link(mount.share, mount.read_only)):
+    if other := await link_elsewhere(site, mount):
         return Answer(passed=False, detail=other.summary, fix=other.fix)
     if mount.read_only or not size_known(model):
         return Answer(passed=True, detail="The storage account is there.")

@@ -16,6 +16,7 @@ from azure.mgmt.storage.models import FileShare
 from backends.aca import ground as aca_environment
 from backends.aca import secrets, storage
 from backends.aca import site as phases
+from backends.aca.container import Mount
 from backends.aca.ground import find_assignment, find_identity, grant, is_granted
 from backends.aca.plan import base as ground
 from backends.aca.site import EFFECT, OURS, Site
@@ -370,7 +371,7 @@ async def test_a_link_that_leads_elsewhere_is_left_alone(
     async with opened(azure, bare_subscription, azure_storage_account=other) as site:
         with pytest.raises(CloudRefused) as caught:
             await stands(site)
-        assert await storage.link_elsewhere(site, storage.Link("weights", read_only=False))
+        assert await storage.link_elsewhere(site, Mount(share="weights", read_only=False))
     assert "az containerapp env storage remove" in caught.value.fix
     assert changes(controls, bare_subscription)[LINK] == before
 
