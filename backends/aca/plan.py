@@ -318,7 +318,7 @@ def _questions(site: Site, plan: Plan) -> Iterator[Question]:
     yield Question(
         f"The environment {where.environment} has or takes {kind}", partial(_environment, site)
     )
-    yield Question(f"The Key Vault {where.vault} answers you", partial(secrets.vault_answer, site))
+    yield secrets.question(site)
     if mount:
         yield Question(
             f"The share {mount.share} of {where.storage_account} can be used",

@@ -45,7 +45,7 @@ from backends.aca.site import (
     writing,
 )
 from backends.base import KeptSecret
-from backends.common.preflight import Answer
+from backends.common.preflight import Answer, Question
 from backends.container import as_assignments
 from backends.lifecycle import UNSURE, Resource, Status
 from core.errors import (
@@ -220,8 +220,12 @@ async def does_answer(site: Site) -> bool | None:
     return True
 
 
-async def vault_answer(site: Site) -> Answer:
-    """Say whether the vault answers whoever asks, or will."""
+def question(site: Site) -> Question:
+    """Ask whether the vault answers whoever deploys, or will."""
+    return Question(f"The Key Vault {site.ground.vault} answers you", partial(_vault_answer, site))
+
+
+async def _vault_answer(site: Site) -> Answer:
     found, title = await find_vault(site), KEEPS_SECRETS.title
     if found is None:
         again = "It was deleted, and will be brought back."

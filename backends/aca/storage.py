@@ -357,9 +357,9 @@ def _translated(site: Site, what: str, *, store: str) -> Iterator[None]:
     except ResourceNotFoundError as exc:
         raise _missing(f"{store} is not there", site, exc.message) from exc
     except PermissionDenied as exc:
-        role = READS_SHARES.title
-        given = grant_command(role, site.ground.storage_id, ME)
-        exc.fix = f"Ask for '{role}' on the storage account: {given}; it counts after minutes."
+        needed = READS_SHARES.title
+        given = grant_command(needed, site.ground.storage_id, ME)
+        exc.fix = f"Ask for '{needed}' on the storage account: {given}; it counts after minutes."
         raise
 
 
