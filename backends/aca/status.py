@@ -1,10 +1,8 @@
 """What a deployment does now: its app, revision, replicas and events, read as one record."""
 
-import tomllib
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
-from functools import cache, partial
-from pathlib import Path
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import anyio
@@ -28,15 +26,13 @@ from core.errors import (
     NotReady,
     OpsError,
 )
-from core.records import Deployment, Failure, Phase, Record, State
+from core.records import Deployment, Failure, Phase, State
 from core.reply import note
 from logs.boot import STARTING, WARMING, phase_of
 from logs.failures import evidence, recognize
 from logs.failures import meaning as wording_for
 from logs.read import Line
 from planner.places import Size
-
-_FILE: Final = Path(__file__).with_name("conditions.toml")
 
 QUEUED: Final = "queued"
 ASSIGNING: Final = "assigning a GPU host"
@@ -64,20 +60,30 @@ _VAGUE: Final = _RESULTS | {"ENGINE_EXITED", "STARTUP_PROBE_FAILED", "ACTIVATION
 GIVEN_UP: Final = frozenset({"Failed", "Canceled"})
 
 
-class Meaning(Record):
+class Meaning(NamedTuple):
     """What something is called here, and what to do about it."""
 
     code: str
     fix: str
 
 
-class Catalogue(Record):
-    """`conditions.toml`."""
-
-    reason: dict[str, Meaning]
-    """Of the system's log."""
-    code: dict[str, Meaning]
-    """Of Azure's own."""
+_MEANINGS: Final = {
+    _NO_HOST: Meaning(
+        "GPU_HOST_NOT_ASSIGNED",
+        "Azure has no host with this GPU free there: call stop_vllm so that nothing waits, then try"
+        " later, or AZURE_LOCATION with another region.",
+    ),
+    _CUT_OFF: Meaning(
+        "BOOT_CUT_OFF",
+        "It was scaled to none before it was ready, as its cooldown is shorter than its boot: call"
+        " deploy_vllm again with min_replicas=1, which no cooldown ends.",
+    ),
+}
+"""Of the reasons of the system log that are failures by themselves."""
+_UNKNOWN: Final = Meaning(
+    DEFAULT,
+    "Read the cause; it is Azure's own. Correct what it names and call deploy_vllm again.",
+)
 
 
 class Reason(NamedTuple):
@@ -86,21 +92,13 @@ class Reason(NamedTuple):
     words: str
     reason: str = ""
     """Of an event."""
-    code: str = ""
-    """Azure's own."""
-
-
-@cache
-def catalogue() -> Catalogue:
-    """Return what every reason and code means."""
-    return Catalogue.model_validate(tomllib.loads(_FILE.read_text("utf-8")))
 
 
 def meaning_of(said: Reason) -> Meaning | None:
-    """Return what Azure's words mean: by their wording, else by reason or code; None is nothing."""
+    """Return what Azure's words mean: by their wording, else by reason; None is nothing."""
     if wording := wording_for("aca", said.words):
-        return Meaning(code=wording.code, fix=wording.fix)
-    return catalogue().reason.get(said.reason) or catalogue().code.get(said.code)
+        return Meaning(wording.code, wording.fix)
+    return _MEANINGS.get(said.reason)
 
 
 def step_of(replica: ReplicaState | None, events: Sequence[Event], since: datetime) -> Phase:
@@ -159,7 +157,7 @@ def age_and_cost(waited: timedelta, usd_per_hour: float | None) -> str:
 
 
 def _no_host(what: str) -> Failure:
-    meaning = catalogue().reason[_NO_HOST]
+    meaning = _MEANINGS[_NO_HOST]
     return Failure(code=meaning.code, cause=f"{what}.", fix=meaning.fix)
 
 
@@ -195,8 +193,7 @@ def _most_telling(heard: Sequence[Reason]) -> tuple[Reason, Meaning]:
 
     read = [(one, meaning) for one in heard if (meaning := meaning_of(one))]
     first = next((one for one in heard if one.words), Reason(""))
-    vague = Meaning(code=DEFAULT, fix=catalogue().code["ContainerAppOperationError"].fix)
-    return min((*read, (first, vague)), key=vagueness)
+    return min((*read, (first, _UNKNOWN)), key=vagueness)
 
 
 def _codes(words: Iterable[str]) -> list[str]:

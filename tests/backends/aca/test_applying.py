@@ -16,7 +16,6 @@ from pydantic import SecretStr
 from backends.aca import deployment, replicas, secrets
 from backends.aca.app import (
     app_of,
-    copy_ingress,
     copy_template,
     find_app,
     get_spec,
@@ -90,32 +89,6 @@ async def test_what_stands_is_left_alone(
     assert _written(controls, site) == before
 
 
-async def test_an_app_of_an_older_version_is_given_its_proxy(
-    azure: AzurePlane, subscription: str
-) -> None:
-    """The same wish again replaces it."""
-
-    def without_proxy(app: models.ContainerApp) -> models.ContainerApp:
-        template, ingress = copy_template(app), copy_ingress(app)
-        assert template.containers
-        assert ingress
-        whole_profile = models.ContainerResources(cpu=24.0, memory="220Gi")
-        template.containers, ingress.target_port = template.containers[:1], 8000
-        template.containers[0].resources = whole_profile
-        return patch_of(app, template=template, ingress=ingress)
-
-    async with opened(azure, subscription) as site:
-        await make(site, **SERVED)
-        apps = (await site.clients.apps()).container_apps
-        body = without_proxy(await app_of_name(site))
-        await (await apps.begin_update(site.ground.resource_group, "gemma", body)).wait()
-        await make(site, **SERVED)
-        app = await app_of_name(site)
-    ingress = copy_ingress(app)
-    assert ingress
-    assert ingress.target_port == 8080
-
-
 async def test_another_spec_replaces_what_runs(azure: AzurePlane, subscription: str) -> None:
     """With a revision of its own, under the same key."""
     async with opened(azure, subscription) as site:
@@ -168,33 +141,6 @@ async def test_an_app_of_somebody_else_is_left_alone(
             with pytest.raises(NotOurs):
                 await make(site, name)
         assert _written(controls, site) == before
-
-
-async def test_a_replacement_keeps_what_others_have_put_into_the_app(
-    azure: AzurePlane, subscription: str
-) -> None:
-    """A secret that is sent without its value would be gone."""
-    async with opened(azure, subscription) as site:
-        await make(site)
-        app = await app_of_name(site)
-        assert app.properties
-        assert app.properties.configuration
-        own = app.properties.configuration.secrets or []
-        theirs = models.Secret(name="theirs", value="s3cret")
-        body = models.ContainerApp(
-            location=app.location,
-            tags={**(app.tags or {}), "cost-center": "42"},
-            properties=models.ContainerAppProperties(
-                configuration=models.Configuration(secrets=[*own, theirs])
-            ),
-        )
-        apps = (await site.clients.apps()).container_apps
-        await (await apps.begin_update(site.ground.resource_group, "gemma", body)).wait()
-        await make(site, max_model_len=2048)
-        now = await app_of_name(site)
-        held = await apps.list_secrets(site.ground.resource_group, "gemma")
-    assert (now.tags or {})["cost-center"] == "42"
-    assert {one.name: one.value for one in held.value}["theirs"] == "s3cret"
 
 
 async def test_an_app_whose_creation_failed_is_made_anew(

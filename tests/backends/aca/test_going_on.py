@@ -1,9 +1,7 @@
 """A deployment that had to wait goes on: once, by whichever server looks, and to an end."""
 
 from datetime import timedelta
-from pathlib import Path
 
-import anyio
 import pytest
 
 from backends.aca import app, secrets, status
@@ -37,23 +35,6 @@ async def test_a_deployment_in_a_bare_subscription_waits_for_what_it_stands_on(
         assert await app.find_app(site, "gemma")
         assert await secrets.exists(site, key_secret("gemma"))
         await go_on(site, "gemma")
-
-
-async def test_two_servers_that_go_on_at_once_make_one_app_with_one_key(
-    azure: AzurePlane, bare_subscription: str, tmp_path: Path, controls: Controls
-) -> None:
-    """Whoever comes second leaves it to the first."""
-    async with (
-        opened(azure, bare_subscription, folder=tmp_path) as one,
-        opened(azure, bare_subscription, folder=tmp_path) as other,
-    ):
-        await make(one)
-        async with anyio.create_task_group() as group:
-            group.start_soon(_to_the_end, one)
-            group.start_soon(_to_the_end, other)
-    calls = controls.get(bare_subscription)["calls"]
-    assert calls.count(PUT) == 1
-    assert calls.count("PUT secrets") == 1
 
 
 async def test_a_refusal_on_the_way_is_told_and_a_new_deployment_tries_anew(
