@@ -106,7 +106,6 @@ class Gpu(Record):
     ram_gib: int
     image: str
     vllm: str
-    cuda: str
     max_num_seqs: int
     """That vLLM takes where nobody says."""
 

@@ -1,10 +1,10 @@
 """What a subscription needs first: providers, group, workspace, environment, identity and roles."""
 
-import re
 import shlex
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any, Final, Literal, NamedTuple
 
@@ -543,36 +543,24 @@ async def is_granted(granted: Resource) -> bool:
     return (await look(granted)).status is Status.READY
 
 
-class Granted(NamedTuple):
-    """What one role of somebody's allows, with `*` for any letters."""
+def _allows(role: Any, action: str) -> bool:
+    """Whether a role's actions allow one, with `*` for any letters; no case is minded.
 
-    actions: tuple[str, ...]
-    not_actions: tuple[str, ...]
-
-    def allows(self, action: str) -> bool:
-        """Say whether; Azure does not mind upper and lower case."""
-        return _any(self.actions, action) and not _any(self.not_actions, action)
-
-
-def _any(patterns: Iterable[str], action: str) -> bool:
-    """Whether one of Azure's patterns stands for an action.
-
-    >>> _any(("Microsoft.App/*/read",), "microsoft.app/containerApps/revisions/read")
-    True
+    >>> from azure.mgmt.authorization.v2022_04_01.models import Permission
+    >>> reads = Permission(actions=["Microsoft.App/*/read"], not_actions=["*/secrets/read"])
+    >>> _allows(reads, "microsoft.app/apps/revisions/read"), _allows(reads, "Microsoft.App/write")
+    (True, False)
     """
-    return any(
-        re.fullmatch(re.escape(pattern).replace(r"\*", ".*"), action, re.IGNORECASE)
-        for pattern in patterns
-    )
+
+    def has(patterns: Sequence[str] | None) -> bool:
+        return any(fnmatchcase(action.lower(), one.lower()) for one in patterns or ())
+
+    return has(role.actions) and not has(role.not_actions)
 
 
-def missing(granted: Sequence[Granted], wanted: Iterable[str]) -> list[str]:
+def missing(roles: Sequence[Any], wanted: Iterable[str]) -> list[str]:
     """Return the actions that none of somebody's roles allows."""
-    return [action for action in wanted if not any(role.allows(action) for role in granted)]
-
-
-def _granted(said: Any) -> Granted:
-    return Granted(tuple(said.actions or ()), tuple(said.not_actions or ()))
+    return [action for action in wanted if not any(_allows(role, action) for role in roles)]
 
 
 async def may_deploy(
@@ -583,7 +571,7 @@ async def may_deploy(
     try:
         with translated("see what you may do"):
             pages = client.permissions.list_for_resource_group(group.resource_group, **reading())
-            granted = [_granted(one) async for one in pages]
+            granted = [one async for one in pages]
     except ResourceNotFoundError:
         named = group.resource_group
         detail = f"Azure tells it of a resource group that is there, and {named} is not yet."
@@ -628,20 +616,20 @@ async def may_register(site: Site, names: tuple[str, ...]) -> Answer:
     return Answer(passed=True, detail=f"All {len(states)} that it needs.")
 
 
-async def _granted_on_subscription(site: Site) -> Sequence[Granted]:
+async def _granted_on_subscription(site: Site) -> Sequence[Any]:
     """Return what your roles on the subscription allow; none where they cannot even be read.
 
     Whoever has a built-in role there that registers a provider may read its assignments.
     """
     client = await site.clients.arm(AuthorizationManagementClient)
-    scope, found = f"/subscriptions/{site.clients.subscription}", list[Granted]()
+    scope, found = f"/subscriptions/{site.clients.subscription}", list[Any]()
     whose = f"atScope() and assignedTo('{await site.clients.caller()}')"
     try:
         with translated("see which roles you have on the subscription"):
             pages = client.role_assignments.list_for_scope(scope, filter=whose, **reading())
             for role_id in {one.role_definition_id or "" async for one in pages}:
                 role = await client.role_definitions.get_by_id(role_id, **reading())
-                found += map(_granted, role.permissions or ())
+                found += role.permissions or ()
     except PermissionDenied:
         return ()
     return found
