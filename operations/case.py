@@ -349,8 +349,6 @@ class Case:
         self.fault: Fault | None = None
         self.seen: EngineMetrics | None = None
         """The newest look at the metrics."""
-        self.stops = False
-        """Whether it can be stopped and started; not until that is known."""
         self.unheard: Failure | None = None
         """Of a model that said no token while requests waited."""
         self._ends = ends
@@ -429,8 +427,8 @@ def ill(code: str, case: "Case | None" = None, **said: Any) -> Failure:
     row = ills()[code]
     words, steps = {**said}, dict[str, Sequence[Step]]()
     if case:
-        words |= {"anew": anew(case.backend, stops=case.stops), "again": again(case)}
-        steps["anew"] = anew_steps(case.backend, stops=case.stops)
+        words |= {"anew": anew(case.backend), "again": again(case)}
+        steps["anew"] = anew_steps(case.backend)
         steps["restarts"] = restarts(case)
     found = (steps[one] if one in steps else (_step(one),) for one in row.get("next", ()))
     return Failure(
@@ -443,13 +441,13 @@ def ill(code: str, case: "Case | None" = None, **said: Any) -> Failure:
 
 def again(case: "Case") -> str:
     """Say what to do with a server that may mend by itself."""
-    how = anew(case.backend, stops=case.stops)
+    how = anew(case.backend)
     return f"Look at its log with get_logs; if it stays so, {how}."
 
 
 def restarts(case: "Case") -> tuple[Step, ...]:
     """Give the same as calls, log first; what is somebody else's has neither."""
-    steps = anew_steps(case.backend, stops=case.stops)
+    steps = anew_steps(case.backend)
     return (Step(tool="get_logs"), *steps) if steps else ()
 
 

@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 import anyio
 
-from backends.base import Backend, Ends, GoesOn, NamesEngine, Purges, RemembersSpec, Scales, Stops
+from backends.base import Backend, Ends, GoesOn, NamesEngine, Purges, Scales, Stops
 from backends.common.concurrency import in_time
 from core import settings, waiting
 from core.environment import ROOT
@@ -29,8 +29,6 @@ from core.records import (
 from core.reply import note
 from operations.resolve import Found, find, last_use
 from operations.runtime import Runtime, Stage
-from operations.targets import place_called
-from planner.places import Place
 
 _LOOK_SECONDS: Final = 0.5
 _FOLLOW_SECONDS: Final = 24 * 3600
@@ -370,63 +368,41 @@ def _changed(first: Deployment, now: Deployment) -> bool:
     return (first.state, phase_of(first)) != (now.state, phase_of(now))
 
 
-_SPEC_SECONDS: Final = 3.0
-"""To read what was asked for, where that decides; without it nothing is counted on."""
-_UNSTOPPED: Final = "most TPUs cannot be stopped"
+def can_stop(backend: Backend) -> bool:
+    """Whether stop_vllm ends its bill, and start_vllm brings it back; of TPUs, nothing does."""
+    return isinstance(backend, Stops) and not isinstance(backend, Ends)
 
 
-def comes_back(spec: DeploymentSpec, place: Place) -> bool:
-    """Whether a stopped TPU can be started again: for certain only one on demand, of the queue."""
-    return spec.control_plane == "queued" and place.provisioning == "on-demand"
-
-
-def can_stop(backend: Backend, spec: DeploymentSpec | None = None) -> bool:
-    """Whether stop_vllm ends its bill for certain, and start_vllm brings it back."""
-    if not isinstance(backend, Ends):
-        return isinstance(backend, Stops)
-    return spec is not None and comes_back(spec, place_called(backend.target.name))
-
-
-async def stoppable(found: Found) -> bool:
-    """Say it of a deployment, asking for its spec where that decides."""
-    spec: DeploymentSpec | None = None
-    if isinstance(found.backend, Ends) and isinstance(found.backend, RemembersSpec):
-        with anyio.move_on_after(_SPEC_SECONDS):
-            try:
-                spec = await found.backend.spec(found.name)
-            except OpsError:
-                return False
-    return can_stop(found.backend, spec)
-
-
-def anew(backend: Backend, *, stops: bool) -> str:
+def anew(backend: Backend) -> str:
     """Say how it is begun anew."""
-    if stops:
+    if can_stop(backend):
         return "stop_vllm and start_vllm"
-    if isinstance(backend, Stops):
-        return f"destroy_vllm and deploy_vllm, for {_UNSTOPPED}"
+    if isinstance(backend, Ends):
+        return "destroy_vllm and deploy_vllm, for a TPU cannot be stopped"
     return "start it anew where it runs"
 
 
-def anew_steps(backend: Backend, *, stops: bool) -> tuple[Step, ...]:
+def anew_steps(backend: Backend) -> tuple[Step, ...]:
     """Give the same as calls; none for what is somebody else's."""
-    if not isinstance(backend, Stops):
-        return ()
-    names = ("stop_vllm", "start_vllm") if stops else ("destroy_vllm", "deploy_vllm")
+    names: tuple[str, ...] = ()
+    if can_stop(backend):
+        names = ("stop_vllm", "start_vllm")
+    elif isinstance(backend, Ends):
+        names = ("destroy_vllm", "deploy_vllm")
     return tuple(Step(tool=name) for name in names)
 
 
-def end(backend: Backend, *, stops: bool) -> str:
+def end(backend: Backend) -> str:
     """Say how its bill is ended."""
-    if stops:
+    if can_stop(backend):
         return "Stop it with stop_vllm or delete it with destroy_vllm."
-    why = f", for {_UNSTOPPED}" if isinstance(backend, Ends) else ""
+    why = ", for a TPU cannot be stopped" if isinstance(backend, Ends) else ""
     return f"Delete it with destroy_vllm{why}."
 
 
-def end_steps(*, stops: bool) -> tuple[Step, ...]:
+def end_steps(backend: Backend) -> tuple[Step, ...]:
     """Give the same as calls."""
-    names = ("stop_vllm", "destroy_vllm") if stops else ("destroy_vllm",)
+    names = ("stop_vllm", "destroy_vllm") if can_stop(backend) else ("destroy_vllm",)
     return tuple(Step(tool=name) for name in names)
 
 

@@ -36,7 +36,7 @@ from operations.case import (
     number,
     skipped,
 )
-from operations.deployments import end, end_steps, stoppable
+from operations.deployments import end, end_steps
 from operations.layers import (
     boot,
     container,
@@ -192,10 +192,10 @@ async def cost(case: Case) -> Looked:
     """Say what it costs; ill are a time that is over, and hours that nobody used."""
     now = case.deployment
     if now.expires_at and is_overdue(case):
-        ends = end(case.backend, stops=case.stops)
+        ends = end(case.backend)
         ended = f"{now.expires_at:%F %H:%M} UTC"
         failure = ill("OVERDUE", ended=ended, price=_price(now), end=ends)
-        failure = failure.model_copy(update={"next": end_steps(stops=case.stops)})
+        failure = failure.model_copy(update={"next": end_steps(case.backend)})
         return failed(failure, condition("its ttl ended", now.expires_at))
     return _idle(case) or healthy(_price(now))
 
@@ -234,8 +234,8 @@ def _idle(case: Case) -> Looked | None:
         served=served,
         lasts=lasting(seconds),
         price=_price(now),
-        end=sleeps if isinstance(case.backend, Scales) else end(case.backend, stops=case.stops),
-    ).model_copy(update={"next": end_steps(stops=case.stops)})
+        end=sleeps if isinstance(case.backend, Scales) else end(case.backend),
+    ).model_copy(update={"next": end_steps(case.backend)})
     return failed(failure, number(f"{served} requests finished", since), number(_price(now)))
 
 
@@ -300,8 +300,6 @@ async def examine(runtime: Runtime, found: Found, *, ends: float) -> Diagnosis:
     case = Case(runtime, found, ends=ends)
     with anyio.move_on_after(case.left / 2):
         case.fault = await fault_of(case)
-    with anyio.move_on_after(case.left / 4):
-        case.stops = await stoppable(found)
     return await _told(case, await walk(case))
 
 

@@ -25,7 +25,6 @@ from core.records import (
 )
 from core.reply import note
 from logs.boot import PHASES, WARMING, WEIGHTS
-from operations.deployments import comes_back
 from operations.forecast import precision
 from operations.planning import check_startable
 from operations.readings import Located
@@ -340,9 +339,8 @@ class Case:
 
     @property
     def ends_with(self) -> str:
-        """The tool that ends its bill; of TPUs only Cloud TPU's queue can stop some."""
-        tpu = self.ground.accelerator.kind == "tpu"
-        return "destroy_vllm" if tpu and not comes_back(self.spec, self.place) else "stop_vllm"
+        """The tool that ends its bill; a TPU cannot be stopped."""
+        return "destroy_vllm" if self.ground.accelerator.kind == "tpu" else "stop_vllm"
 
 
 def _usd(amount: float) -> str:

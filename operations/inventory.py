@@ -27,7 +27,7 @@ from core.reply import note
 from core.settings import Settings
 from operations import deployments
 from operations.agreement import Preview, preview
-from operations.deployments import resume, stoppable, usual
+from operations.deployments import can_stop, resume, usual
 from operations.resolve import EACH_SECONDS, Found, Sight, fault_of, look_around
 from operations.runtime import Runtime, Stage, outcomes
 
@@ -346,8 +346,7 @@ async def to_stop(runtime: Runtime, target: str | None, name: str | None) -> Sto
         if (one.deployment.runs or one.deployment.state is State.QUEUED)
         and one.deployment.state not in ending
     ]
-    able = await side_by_side([partial(stoppable, one) for one in running])
-    stops = tuple(one for one, can in zip(running, able, strict=True) if can)
+    stops = tuple(one for one in running if can_stop(one.backend))
     return Stopping(sight, stops, tuple(one for one in running if one not in stops))
 
 

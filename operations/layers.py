@@ -10,6 +10,7 @@ from typing import Final
 import anyio
 
 from backends.base import (
+    Ends,
     EngineFacts,
     GoesOn,
     HasHost,
@@ -62,7 +63,7 @@ from operations.case import (
     restarts,
     skipped,
 )
-from operations.deployments import following, phase_of, usual
+from operations.deployments import can_stop, following, phase_of, usual
 from operations.readings import read_log
 
 _MINUTES: Final = 60
@@ -194,7 +195,7 @@ def _steps_stopped(case: Case) -> Looked | None:
 
 async def _too_long(case: Case, usually: float | None) -> Looked:
     now = case.deployment
-    stopping = now.state is State.STOPPING and case.stops
+    stopping = now.state is State.STOPPING and can_stop(case.backend)
     failure = ill(
         "TAKES_TOO_LONG",
         state=now.state,
@@ -609,7 +610,7 @@ def _unreachable(case: Case, exc: EndpointError) -> Failure:
     if exc.cause.endswith("Timeout"):
         return silent
     cause = f"Nothing answers at its address: {exc.summary} {exc.cause}".strip()
-    mine = isinstance(case.backend, Stops)
+    mine = isinstance(case.backend, Stops | Ends)
     where = "Start it where it runs, or correct VLLM_BASE_URL; a firewall may stand between."
     fix = silent.fix if mine else where
     return silent.model_copy(update={"code": exc.code, "cause": cause, "fix": fix})

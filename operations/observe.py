@@ -33,7 +33,7 @@ from core.metrics import (
 from core.records import Deployment, Record, State, moment, random_weights
 from core.reply import note
 from operations.ask import Probe, probe, require_ready
-from operations.deployments import anew, stoppable
+from operations.deployments import anew
 from operations.forecast import (
     Context,
     MemoryTable,
@@ -184,7 +184,7 @@ async def health(runtime: Runtime, found: Found, *, deep: bool = False) -> Healt
                 layer = "model"
                 text, seconds = await _one_answer(endpoint, name)
             else:
-                how = anew(found.backend, stops=await stoppable(found))
+                how = anew(found.backend)
                 detail, fix = "/health says no.", f"Call get_logs; then {how}."
         except EndpointError as exc:
             detail, fix = f"{exc.summary} {exc.cause}".strip(), exc.fix

@@ -37,7 +37,6 @@ from backends.tpu.compute import ComputePlane
 from backends.tpu.queued_resources import QueuedPlane
 from backends.tpu.site import (
     GIVEN,
-    SAID,
     Attempt,
     Blueprint,
     Chip,
@@ -47,14 +46,12 @@ from backends.tpu.site import (
     Place,
     Search,
     Site,
-    Stops,
     vm_id,
 )
 from backends.tpu.vm import blueprint
 from core import errors
 from core.errors import (
     CloudError,
-    DeploymentNotFound,
     HostError,
     NextStep,
     NoCapacity,
@@ -75,7 +72,6 @@ from core.reply import note
 from logs.read import Line
 from planner.places import Accelerator, accelerator
 
-_STOPPED: Final = (ChipState.STOPPED, ChipState.STOPPING)
 _NO_VM_YET: Final = (ChipState.WAITING, ChipState.PROVISIONING)
 
 
@@ -181,8 +177,12 @@ class TpuBackend(Lifecycle):
         await self._there(spec.name)
 
     async def refuse_start(self, name: str) -> None:
-        """Refuse a VM that is not there, or that cannot be started again."""
-        await self._startable(name)
+        """Refuse always: a TPU that was stopped cannot be counted on to start."""
+        raise Unsupported(
+            f"{name} cannot be stopped and started: it is on a TPU.",
+            fix="Call destroy_vllm, which ends the bill, and deploy it again when it is needed.",
+            next_steps=(NextStep("destroy_vllm", {"target": self.target.name, "name": name}),),
+        )
 
     async def refuse_scale(self, name: str, minimum: int, maximum: int) -> None:
         """Refuse always; a TPU has no `scale` either."""
@@ -210,23 +210,6 @@ class TpuBackend(Lifecycle):
     async def access(self, name: str) -> Access:
         """Return address, certificate and the engine's key."""
         return await status.access_to(self.site, name)
-
-    async def stop(self, name: str) -> Deployment:
-        """Stop its VM where the control plane can start it again; else it is refused."""
-        async with self.pending.locked(name):
-            chip = await self._startable(name)
-            plane = self.site.planes[chip.place.plane]
-            assert isinstance(plane, Stops)
-            if chip.state not in _STOPPED:
-                await plane.stop(chip.place.zone, chip.id)
-                self.site.inventory.forget()
-        return await self.describe(name)
-
-    async def start(self, name: str) -> Deployment:
-        """Start its VM again, which needs its chips to be free."""
-        async with self.pending.locked(name):
-            await self._start(await self._startable(name))
-        return await self.describe(name)
 
     async def logs(self, name: str, *, lines: int, contains: str | None = None) -> LogLines:
         """Read Cloud Logging."""
@@ -320,7 +303,6 @@ class TpuBackend(Lifecycle):
         if len(living) != 1 or not search.is_wanted(self.site, made, living[0]):
             return False
         (chip,) = living
-        await self._start(chip)
         if before is None or not same or before.placed != chip.place:
             had = chip.state not in _NO_VM_YET
             said = {"outcome": GIVEN} if had else {"taken": True, "returned": False}
@@ -448,46 +430,6 @@ class TpuBackend(Lifecycle):
         left = ", ".join(map(str, pending.left))
         what = f"What it has in {left} may be there still, and bill: " if left else ""
         return f"{what or 'Then '}call destroy_vllm, or deploy again."
-
-    async def _start(self, chip: Chip) -> None:
-        """Start a VM that is stopped; any other is left as it is."""
-        plane = self.site.planes[chip.place.plane]
-        if chip.state in _STOPPED and isinstance(plane, Stops):
-            await plane.start(chip.place.zone, chip.id)
-            self.site.inventory.forget()
-
-    async def _startable(self, name: str) -> Chip:
-        """Return its VM, if that can be stopped and started.
-
-        Raises:
-            DeploymentNotFound, NotOurs: Nothing of that name was made here.
-            Unsupported: It could not be started again.
-            CloudError: Google refused.
-        """
-        here = {"target": self.target.name, "name": name}
-        chip = await search.chip_of(self.site, name)
-        if chip is None:
-            raise DeploymentNotFound(
-                f"{name} on {self.target.name} has no VM.",
-                fix="Look with status_vllm why; deploy it again for a new one.",
-                next_steps=(NextStep("status_vllm", here),),
-            )
-        why = ""
-        if chip.provisioning != "on-demand":
-            why = f"Google starts no {chip.provisioning} TPU again."
-        elif not isinstance(self.site.planes[chip.place.plane], Stops):
-            why = f"{SAID[chip.place.plane]} starts no TPU again."
-        elif chip.state in _NO_VM_YET:
-            why = "it has no VM yet."
-        elif chip.state.leftover:
-            why = "it lost its chips for good."
-        if not why:
-            return chip
-        raise Unsupported(
-            f"{name} cannot be stopped and started: {why}",
-            fix="Call destroy_vllm, which ends the bill, and deploy it again when it is needed.",
-            next_steps=(NextStep("destroy_vllm", here),),
-        )
 
 
 def _latest(asked: Mapping[Place, datetime | None]) -> datetime | None:

@@ -39,7 +39,6 @@ from backends.tpu.site import (
     Place,
     Provisioning,
     Request,
-    early_refusal,
     meaning,
     refusal_error,
     translated_refusal,
@@ -402,23 +401,6 @@ class QueuedPlane:
             there = await self._resource(zone, chip_id)
             if there is not None and said_of(there) != "DELETING":
                 raise
-
-    async def stop(self, zone: str, chip_id: str) -> None:
-        """Ask to stop the node."""
-        client = await self._clients.tpu()
-        node: Any = {"name": self._name(zone, "nodes", chip_id)}
-        with strictly(f"stop the TPU {chip_id}"):
-            await client.stop_node(request=node, **writing())
-
-    async def start(self, zone: str, chip_id: str) -> None:
-        """Ask to start the node again; it needs a chip again."""
-        client = await self._clients.tpu()
-        node: Any = {"name": self._name(zone, "nodes", chip_id)}
-        with translated_refusal(f"start the TPU {chip_id}", zone):
-            under_way = await client.start_node(request=node, **writing())
-        refusal = await early_refusal(self.outcome, zone, str(under_way.operation.name))
-        if refusal:
-            raise refusal
 
     async def ended(self, zone: str, chip_id: str, *, since: datetime) -> Ended | None:
         """Say why its VM is gone: a request outlives it, and itself goes only when deleted."""

@@ -7,6 +7,7 @@ that is no chip is given back, the next place.
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final
@@ -17,6 +18,7 @@ from pydantic import ValidationError
 from backends.base import QueuedResource
 from backends.common.concurrency import side_by_side
 from backends.google.clients import EXPIRES_LABEL, SPEC_LABEL
+from backends.google.errors import UNSURE
 from backends.lifecycle import PendingStore, Resource, Status, advance, remove
 from backends.tpu import zones
 from backends.tpu.site import (
@@ -28,11 +30,11 @@ from backends.tpu.site import (
     Blueprint,
     Chip,
     ChipState,
+    ControlPlane,
     Place,
     Request,
     Search,
     Site,
-    early_refusal,
     meaning,
     refusal_error,
     vm_id,
@@ -324,6 +326,25 @@ def held(
     return Resource(name="chip", title=title, get=get, delete=delete, status=status)
 
 
+LOOK_SECONDS: Final = 1.5
+"""What Google refuses at once is known by then; whoever waits for a chip asks again later."""
+_LOOK_AGAIN_SECONDS: Final = 0.3
+
+
+async def _early_refusal(plane: ControlPlane, zone: str, operation: str) -> OpsError | None:
+    """Return what an operation failed with, if that is known in a moment."""
+    with suppress(WaitedTooLong, *UNSURE):
+        seen = await wait_until(
+            lambda: plane.outcome(zone, operation),
+            lambda seen: seen.done,
+            waiting_for="the request to be taken",
+            every=_LOOK_AGAIN_SECONDS,
+            timeout=LOOK_SECONDS,
+        )
+        return seen.error
+    return None
+
+
 async def carry_on(
     site: Site, kept: Search, ground: Sequence[Resource], *, seconds: float
 ) -> Search:
@@ -436,7 +457,7 @@ class _Step:
         finally:
             self.site.inventory.forget()
         self._note(taken=True, asked=None, operation=operation)
-        refusal = await early_refusal(plane.outcome, place.zone, operation)
+        refusal = await _early_refusal(plane, place.zone, operation)
         return await self._refused(refusal) if refusal else None
 
     async def _refusal(self, attempt: Attempt) -> OpsError | None:

@@ -1,6 +1,5 @@
 """One target of TPUs, opened: its places, chips, searches, clients, and what a plane promises."""
 
-import contextlib
 import importlib
 import importlib.util
 import re
@@ -15,7 +14,7 @@ from functools import partial
 from math import inf
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Final, Literal, NamedTuple, Protocol
 
 import anyio
 from google.cloud.tpu_v2 import TpuAsyncClient
@@ -29,7 +28,7 @@ from backends.google.clients import (
     GoogleClients,
     GoogleSite,
 )
-from backends.google.errors import UNSURE, strictly
+from backends.google.errors import strictly
 from backends.lifecycle import Pending, PendingStore
 from core.errors import (
     ApiDisabled,
@@ -43,12 +42,10 @@ from core.errors import (
     OpsError,
     PermissionDenied,
     QuotaExceeded,
-    WaitedTooLong,
     ZoneRefused,
 )
 from core.records import DeploymentSpec, Record, Target
 from core.reply import note
-from core.waiting import wait_until
 from logs.failures import meaning as wording_for
 from planner.places import Place as Offered
 from planner.places import places
@@ -99,7 +96,7 @@ class ChipState(StrEnum):
     @property
     def alive(self) -> bool:
         """Whether it has its chips, or may still get them."""
-        return self in {self.WAITING, self.PROVISIONING, self.RUNNING, self.STOPPED}
+        return self in {self.WAITING, self.PROVISIONING, self.RUNNING}
 
 
 class Chip(Record):
@@ -276,17 +273,6 @@ class ControlPlane(Protocol):
         """Return whether the zone has the hardware."""
 
 
-@runtime_checkable
-class Stops(Protocol):
-    """A control plane whose VMs can be stopped and started again."""
-
-    async def stop(self, zone: str, chip_id: str) -> None:
-        """Ask to stop one."""
-
-    async def start(self, zone: str, chip_id: str) -> None:
-        """Ask to start it again."""
-
-
 def unreachable(places: Iterable[str], what: str) -> None:
     """Note zones that Google itself could not ask."""
     for place in places:
@@ -371,27 +357,6 @@ def translated_refusal(what: str, zone: str) -> Iterator[None]:
         if meaning(exc.cause) is None:
             raise
         raise refusal_error(exc.cause, zone) from exc
-
-
-LOOK_SECONDS: Final = 1.5
-"""What Google refuses at once is known by then; whoever waits for a chip asks again later."""
-_EVERY_SECONDS: Final = 0.3
-Progress = Callable[[str, str], Awaitable[Outcome]]
-"""A control plane's `outcome`."""
-
-
-async def early_refusal(outcome: Progress, zone: str, operation: str) -> OpsError | None:
-    """Return what an operation failed with, if that is known in a moment."""
-    with contextlib.suppress(WaitedTooLong, *UNSURE):
-        seen = await wait_until(
-            lambda: outcome(zone, operation),
-            lambda seen: seen.done,
-            waiting_for="the request to be taken",
-            every=_EVERY_SECONDS,
-            timeout=LOOK_SECONDS,
-        )
-        return seen.error
-    return None
 
 
 GIVEN: Final = "GIVEN"

@@ -1,6 +1,5 @@
 """Compute Engine's REST v1: instances with chips and how each lives, firewall rules, operations."""
 
-import functools
 import importlib
 import ipaddress
 import json
@@ -372,8 +371,7 @@ def compute_routes(world: World) -> Sequence[BaseRoute]:
         *_readable(world, "zones/{zone}/operations", "zoneOperations", _operation_rows),
         *_readable(world, "global/operations", "globalOperations", _operation_rows),
         _route(world, "POST", instances, f"{api}.insert", _insert, *_NEEDED),
-        _route(world, "DELETE", one, f"{api}.delete", functools.partial(_ended, how="delete")),
-        _route(world, "POST", f"{one}/stop", f"{api}.stop", functools.partial(_ended, how="stop")),
+        _route(world, "DELETE", one, f"{api}.delete", _deleted),
         _route(world, "POST", rules, f"{fire}.insert", _insert_rule, f"{fire}.create", changes),
         _route(world, "PATCH", rule, f"{fire}.patch", _patch_rule, f"{fire}.update", changes),
         _route(world, "DELETE", rule, f"{fire}.delete", _delete_rule, f"{fire}.delete", changes),
@@ -384,8 +382,7 @@ def compute_resume(world: World) -> None:
     """Go on with what an earlier process began; changes but of instances are made at once."""
     for project in world:
         for one in project.vms.values():
-            if one["status"] != "TERMINATED":
-                _live(world, project, one)
+            _live(world, project, one)
         for path, operation in project.compute_operations.items():
             if "/global/" in path:
                 _finish(operation)
@@ -415,19 +412,17 @@ async def _insert(call: Call) -> Resource:
     return operation
 
 
-async def _ended(call: Call, how: "How") -> Resource:
+async def _deleted(call: Call) -> Resource:
     """Begin an instance's end; asked again with the same requestId it is the same."""
     again = _same(call)
     if again:
         return again
     project, one = call.project, _kept(call)
     life = life_of(call.world, project, call.zone, one["name"])
-    if (life and life.ending) or (how == "stop" and one["status"] not in {"RUNNING", "TERMINATED"}):
+    if life and life.ending:
         raise _not_ready(_path(project, one))
-    operation = _begin(project, how, one, request=call.query.get("requestId", ""))
-    if life is None and how == "stop":
-        return _finish(operation)
-    (life or _live(call.world, project, one)).end(how, operation)
+    operation = _begin(project, "delete", one, request=call.query.get("requestId", ""))
+    (life or _live(call.world, project, one)).end("delete", operation)
     return operation
 
 
@@ -514,7 +509,7 @@ def _not_accepted(one: Resource) -> Failure:
     return Failure(400, "UNSUPPORTED_OPERATION", words)
 
 
-How = Literal["delete", "stop", "expired", "preempted"]
+How = Literal["delete", "expired", "preempted"]
 _USUAL_WAIT_SECONDS: Final = 30
 """Simulated: how long it stays PENDING before a stock-out where no wait is asked for."""
 _STAGING: Final = 0.7
@@ -525,13 +520,13 @@ _POLITE_SECONDS: Final = 10.0
 
 
 class Life:
-    """What goes on with one instance; there is one for each that is not TERMINATED."""
+    """What goes on with one instance. What ends, whoever ends it, is deleted."""
 
     def __init__(self, world: World, project: Project, one: Resource) -> None:
         self.vm = one
         self.scope = anyio.CancelScope()
         self.over = anyio.Event()
-        """It is deleted, or TERMINATED."""
+        """It is deleted."""
         self._told = anyio.Event()
         self._world, self._project = world, project
         self._notes: dict[str, Any] = one["_notes"]
@@ -626,8 +621,7 @@ class Life:
         while not self.ending:
             ends = _ends_at(self._project, self.vm)
             if ends and ends <= time.time():
-                action = "Delete" if self._is_deleted("expired") else "Stop"
-                self.end("expired", self.by_itself(f"compute.instances.deferred{action}"))
+                self.end("expired", self.by_itself("compute.instances.deferredDelete"))
             else:
                 await self._rest(min(ends - time.time(), 0.2) if ends else 1.0)
 
@@ -646,11 +640,7 @@ class Life:
             words = f"Instance '{name}' creation failed: it was {how} while it was created."
             _fail(inserted, 400, "UNSUPPORTED_OPERATION", words)
         _finish(self._operation("operation"))
-        self._forget(stays=not self._is_deleted(how))
-
-    def _is_deleted(self, how: How) -> bool:
-        action = self.vm["scheduling"].get("instanceTerminationAction")
-        return how == "delete" or (how != "stop" and action == "DELETE")
+        self._forget()
 
     async def end_vm(self, *, at_once: bool) -> None:
         """Tell its VM to be gone, and see that it is."""
@@ -660,18 +650,12 @@ class Life:
             running.end(at_once=at_once)
             await running.ended.wait()
 
-    def _forget(self, *, stays: bool = False) -> None:
-        """Give the chips back, and be gone; or stay stopped, without what limited its run time."""
+    def _forget(self) -> None:
+        """Give the chips back, and be gone."""
         row = self._row()
         if row:
             tpu_zones.gone(self._project, row)
-        if not stays:
-            self._project.vms.pop(_path(self._project, self.vm), None)
-            return
-        self.vm["scheduling"].pop("maxRunDuration", None)
-        for name in ("ending", "told", "operation", "ran"):
-            self._notes.pop(name, None)
-        self.vm.update(lastStopTimestamp=_moment(), status="TERMINATED")
+        self._project.vms.pop(_path(self._project, self.vm), None)
 
     def _operation(self, note: str) -> Resource:
         return self._project.compute_operations.get(self._notes[note], {})
@@ -718,7 +702,7 @@ def _live(world: World, project: Project, one: Resource) -> Life:
 
 
 def life_of(world: World, project: Project, zone: str, name: str) -> Life | None:
-    """Return what goes on with an instance; None if it is TERMINATED, or not there."""
+    """Return what goes on with an instance; None if it is not there."""
     found: Life | None = world.live.get(f"{project.id}/compute-life/{zone}/{name}")
     return found if found and not found.over.is_set() else None
 

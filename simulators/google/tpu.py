@@ -31,7 +31,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute
 
 from simulators.google import serving, tpu_zones, vm
-from simulators.google.serving import Method, Refused, invalid, not_found, not_permitted
+from simulators.google.serving import Refused, invalid, not_found, not_permitted
 from simulators.google.state import Project, Tpu, TpuLife, World
 from simulators.google.store import Kind, serve
 from simulators.google.vm import VmSpec
@@ -234,10 +234,10 @@ class _Node(_Resource):
         self.world.keep(self.project)
 
     def turn(self, state: Any, operation: Operation) -> None:
-        """Begin to make, stop, start or delete it; the operation ends with that."""
+        """Begin to make or delete it; the operation ends with that."""
         self.life.operations.append(operation.name)
         self.become(state)
-        if state not in {_States.CREATING, _States.STARTING}:
+        if state != _States.CREATING:
             self.end_vm()
         self.watch()
 
@@ -297,21 +297,15 @@ class _Node(_Resource):
     def step(self) -> bool:
         """Do what its state asks for; the queued resource does it for one that is its own."""
         state, owned = self.message.state, bool(self.message.queued_resource)
-        if state == _States.STARTING or (state == _States.CREATING and not owned):
+        if state == _States.CREATING and not owned:
             return self._get_chips()
-        leaves = state == _States.STOPPING or (state == _States.DELETING and not owned)
-        if not leaves:
+        if state != _States.DELETING or owned:
             return False
         if not self.is_away():
             return True
-        if state == _States.STOPPING:
-            tpu_zones.give_back(self.row)
-            self.become(_States.STOPPED)
-            self.finish(self.message)
-        else:
-            self.finish(Empty())
-            tpu_zones.gone(self.project, self.row)
-            self.forget()
+        self.finish(Empty())
+        tpu_zones.gone(self.project, self.row)
+        self.forget()
         return False
 
     def _get_chips(self) -> bool:
@@ -325,11 +319,8 @@ class _Node(_Resource):
             self.life.since = time.time()
         elif self.after(_PATIENCE_SECONDS + (known.wait_seconds if known else 0)):
             self.finish(_no_capacity(self.zone))
-            if self.message.state == _States.STARTING:
-                self.become(_States.STOPPED)
-            else:
-                tpu_zones.gone(self.project, self.row)
-                self.forget()
+            tpu_zones.gone(self.project, self.row)
+            self.forget()
             return False
         return True
 
@@ -619,19 +610,10 @@ class _AcceleratorTypes(_Kind):
 class _Nodes(_Kind):
     noun, collection, permission, table = "Node", "nodes", "tpu.nodes", "nodes"
 
-    def methods(self) -> dict[str, Method]:
-        """Return them, with stop and start."""
-        return {
-            **super().methods(),
-            "StopNode": self.method("StopNode", self.stop, "stop"),
-            "StartNode": self.method("StartNode", self.start, "start"),
-        }
-
     def told(self, project: Project, row: Node) -> Node:
         """Return a node with the addresses that its VM has now."""
         shown, running = Node(row), _Node(self.world, project, row.name).vm
-        down = {_States.STOPPING, _States.STOPPED, _States.STARTING}
-        if running and row.state not in down:
+        if running:
             endpoint = NetworkEndpoint(ip_address=running.internal_ip, port=_PORT)
             if running.external_ip:
                 endpoint.access_config = AccessConfig(external_ip=running.external_ip)
@@ -667,27 +649,6 @@ class _Nodes(_Kind):
         queued.life.operations.append(operation.name)
         if queued.state != _Queued.SUSPENDING:
             queued.leave(_Queued.SUSPENDING, _By.USER)
-        return operation
-
-    async def stop(self, world: World, project: Project, request: Any) -> Operation:
-        """Stop one; spot and flex-start cannot be. Source: Google's guides, read 2026-11."""
-        node = _Node(world, project, self.find(project, request.name).name)
-        state, provisioning = node.message.state, node.row.provisioning
-        if provisioning != "on-demand":
-            raise _wrong_state("stop", f"{state.name} ({provisioning})")
-        if state != _States.READY:
-            raise _wrong_state("stop", state.name)
-        operation = _begin(project, "stop", node.name)
-        node.turn(_States.STOPPING, operation)
-        return operation
-
-    async def start(self, world: World, project: Project, request: Any) -> Operation:
-        """Start one that is stopped."""
-        node = _Node(world, project, self.find(project, request.name).name)
-        if node.message.state != _States.STOPPED:
-            raise _wrong_state("start", node.message.state.name)
-        operation = _begin(project, "start", node.name)
-        node.turn(_States.STARTING, operation)
         return operation
 
 

@@ -163,7 +163,7 @@ ROWS = {
     ),
     "tpu": Row(
         google_cloud,
-        tuple(one for one in WITHOUT_A_HOST if one is not Scales),
+        tuple(one for one in WITHOUT_A_HOST if one not in {Scales, Stops}),
         CHIP,
         "google/gemma-4-E2B-it",
         say=said_by_a_vm,

@@ -95,7 +95,7 @@ async def test_no_secret_is_found_anywhere(
             await agent.settled(target=ONE["target"])
             await leaks.look()
     assert set(CALLS) == set(TOOLS) - set(OLD)
-    assert set(CALLS) - agent.answered == _fails(control_plane)
+    assert set(CALLS) - agent.answered == _fails()
     leaks.told("an answer", "\n".join(agent.words))
     leaks.told("the server's log", "".join(capfd.readouterr()) + caplog.text)
     leaks.check(kinds=KINDS)
@@ -159,11 +159,11 @@ async def looks_only(cloud: Cloud, words: list[str]) -> AsyncIterator["Listener"
         words += looker.words
 
 
-def _fails(control_plane: str) -> set[str]:
-    """Compute Engine's TPUs are never stopped, and nothing on a TPU is scaled."""
-    stops = {"stop_vllm", "start_vllm"} if control_plane == "compute" else set()
+def _fails() -> set[str]:
+    """Nothing on a TPU is stopped or scaled."""
     models = {"list_bucket_models", "list_vertex_models"}
-    return {"stop_benchmark", "compare_benchmarks", "update_vllm_scaling", *models, *stops}
+    changes = {"update_vllm_scaling", "stop_vllm", "start_vllm"}
+    return {"stop_benchmark", "compare_benchmarks", *models, *changes}
 
 
 def _looked_in_the_right_places(leaks: Leaks, target: str) -> None:

@@ -9,11 +9,11 @@ from typing import Final
 
 import pytest
 
-from backends.tpu.site import ChipState, Site, Stops
+from backends.tpu.site import ChipState, Site
 from core.journal import Journal
 from core.settings import GooglePlane, Settings
 from operations.runtime import Rehearsal
-from tests.backends.tpu.planted import ZONE, ours, until
+from tests.backends.tpu.planted import ours, until
 from tests.backends.tpu.sites import opened
 from tests.conversation import agent_of
 from tests.google_plane import Controls
@@ -27,7 +27,7 @@ TOMORROW: Final = datetime.now(UTC).replace(microsecond=0) + timedelta(days=1)
 
 @pytest.fixture
 async def there(plane: GooglePlane, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Site]:
-    """Somebody else's machine, which has made one that is stopped now."""
+    """Somebody else's machine, which has made one."""
 
     async def google(_self: Rehearsal) -> GooglePlane:
         return plane
@@ -39,10 +39,6 @@ async def there(plane: GooglePlane, monkeypatch: pytest.MonkeyPatch) -> AsyncIte
     async with machine as site:
         await ours(site, seconds=36000, expires=int(TOMORROW.timestamp()))
         await until(site, OURS, ChipState.RUNNING)
-        queue = site.planes["queued"]
-        assert isinstance(queue, Stops)
-        await queue.stop(ZONE, OURS)
-        await until(site, OURS, ChipState.STOPPED)
         yield site
 
 
@@ -60,7 +56,7 @@ async def test_whoever_looks_at_it_ends_it_in_time(
     )
     async with agent_of(settings) as agent:
         reply = await agent.call("status_vllm", target=TARGET, name="gemma")
-        assert reply.state == "stopped", reply
+        assert not reply.failed, reply
         journal = Journal(tmp_path / "rehearsal" / "journal.db", read_only=True)
         kept = [one.at for one in journal.expiries()] if journal.exists else []
     assert kept == ([] if read_only else [TOMORROW])

@@ -72,7 +72,6 @@ class Row:
     provisioning: Provisioning = "on-demand"
     spec_json: str = ""
     deleted: datetime | None = None
-    stopped: bool = False
 
 
 @dataclass
@@ -161,8 +160,6 @@ class Cloud:
         script, waited = self.script(row.place), self._waited(row)
         if row.deleted:
             return ChipState.DELETING
-        if row.stopped:
-            return ChipState.STOPPED
         if waited < script.after - script.making:
             return ChipState.WAITING
         if waited < script.after:
@@ -273,25 +270,6 @@ class FakePlane:
         if way == "killed-before":
             raise Killed
         return _Answered(way)
-
-
-class FakeQueue(FakePlane):
-    """The queue, whose VMs can be stopped."""
-
-    def __init__(self, cloud: Cloud) -> None:
-        super().__init__(cloud, "queued")
-
-    async def stop(self, zone: str, chip_id: str) -> None:
-        """Stop one."""
-        row = self.cloud.rows[Place(zone, self.kind)]
-        assert row.id == chip_id
-        row.stopped = True
-
-    async def start(self, zone: str, chip_id: str) -> None:
-        """Start it."""
-        row = self.cloud.rows[Place(zone, self.kind)]
-        assert row.id == chip_id
-        row.stopped = False
 
 
 class _Answered:

@@ -70,7 +70,7 @@ def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
     monkeypatch.setattr(clients, "_let_timeouts_end", tap)
     monkeypatch.setattr(compute, "call", called)
     monkeypatch.setattr(google_errors, "patient", impatient)
-    monkeypatch.setattr("backends.tpu.site.LOOK_SECONDS", 0.2)
+    monkeypatch.setattr("backends.tpu.search.LOOK_SECONDS", 0.2)
     monkeypatch.setattr("backends.tpu.compute._EVERY_SECONDS", 0.02)
     monkeypatch.setattr(search, "_LATE", search._LATE * 0)
     return wire

@@ -16,7 +16,7 @@ from core.errors import OpsError
 from core.records import DeploymentSpec, Plan
 from core.settings import GooglePlane, Settings
 from planner.model import catalog_shape
-from tests.backends.tpu.fake_planes import Cloud, FakePlane, FakeQueue, Killed
+from tests.backends.tpu.fake_planes import Cloud, FakePlane, Killed
 from tests.backends.tpu.sites import MODEL, opened, target_of
 
 A: Final = Place("us-east5-a", "compute")
@@ -40,7 +40,7 @@ def at(site: Site, moment: datetime) -> Site:
 
 
 def _planes(cloud: Cloud) -> dict[PlaneKind, ControlPlane]:
-    return {"queued": FakeQueue(cloud), "compute": FakePlane(cloud, "compute")}
+    return {"queued": FakePlane(cloud, "queued"), "compute": FakePlane(cloud, "compute")}
 
 
 @asynccontextmanager

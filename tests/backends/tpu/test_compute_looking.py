@@ -11,7 +11,7 @@ from google.cloud.compute_v1.types import Instance, InstanceAggregatedList, Oper
 
 from backends.base import World
 from backends.tpu import compute
-from backends.tpu.site import ChipState, Clients, Site, vm_id
+from backends.tpu.site import ChipState, Clients, vm_id
 from core.errors import CloudTimeout, CloudUnavailable
 from core.settings import GooglePlane, Settings
 from tests.backends.tpu.orders import ZONE, becomes, blueprint, goes, request
@@ -130,25 +130,6 @@ def test_a_zone_that_google_could_not_read_is_not_taken_for_an_empty_one() -> No
         }
     )
     assert set(compute.unread(page)) == {"projects/p/zones/d", "zones/b"}
-
-
-async def test_a_stopped_one_is_a_leftover(plane: GooglePlane, project: str) -> None:
-    """By whom it was stopped is told as well."""
-    async with opened(plane, project) as site:
-        compute = site.planes["compute"]
-        await compute.create(request(blueprint(site)))
-        chip = await becomes(compute, ChipState.RUNNING)
-        await _stop(site)
-        leftover = await becomes(compute, ChipState.SUSPENDED)
-        assert leftover.said == "TERMINATED"
-        ended = await compute.ended(ZONE, GEMMA, since=chip.created_at)
-        assert ended
-        assert ended.code == "DELETED_ELSEWHERE"
-
-
-async def _stop(site: Site) -> None:
-    client = await site.clients.compute("Instances")
-    client.stop_unary(project=site.clients.project, zone=ZONE, instance=GEMMA, timeout=10)
 
 
 class _Answering(Clients):

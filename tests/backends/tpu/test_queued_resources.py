@@ -1,6 +1,5 @@
 """Queued resources: read as what they are, in every zone, and what became of one."""
 
-import contextlib
 from datetime import UTC, datetime
 from typing import Any
 
@@ -9,8 +8,8 @@ import pytest
 from google.cloud.tpu_v2.types import Node, QueuedResource
 
 from backends.tpu import queued_resources
-from backends.tpu.site import Chip, ChipState, Place, Stops, vm_id
-from core.errors import NoCapacity, QuotaExceeded
+from backends.tpu.site import Chip, ChipState, Place, vm_id
+from core.errors import QuotaExceeded
 from core.settings import GooglePlane
 from tests.backends.tpu.orders import ZONE, becomes, blueprint, foreign_node, goes, request
 from tests.backends.tpu.sites import fault, opened
@@ -323,39 +322,3 @@ async def test_a_node_that_another_request_has_made_is_not_shown_as_ours(
         assert (ours.state, ours.node_said) == (ChipState.SUSPENDED, "")
         shown = {one.id: one.node_said for one in await queued.list()}
         assert shown == {GEMMA: "", "theirs": "READY"}
-
-
-async def test_a_node_on_demand_stops_and_starts_again(
-    plane: GooglePlane, project: str, controls: Controls
-) -> None:
-    controls.set(project, tpu_clock=600)
-    async with opened(plane, project) as site:
-        queued = site.planes["queued"]
-        await queued.create(request(blueprint(site)))
-        await becomes(queued, ChipState.RUNNING)
-        assert isinstance(queued, Stops)
-        await queued.stop(ZONE, GEMMA)
-        chip = await becomes(queued, ChipState.STOPPED)
-        assert (chip.said, chip.node_said) == ("ACTIVE", "STOPPED")
-        await queued.start(ZONE, GEMMA)
-        await becomes(queued, ChipState.RUNNING)
-
-
-async def test_a_start_without_a_free_chip_says_so(
-    plane: GooglePlane, project: str, controls: Controls
-) -> None:
-    """A stopped TPU gives its chip away; whether Google says it at once or later is its own."""
-    controls.set(project, tpu_clock=600)
-    async with opened(plane, project) as site:
-        queued = site.planes["queued"]
-        await queued.create(request(blueprint(site)))
-        await becomes(queued, ChipState.RUNNING)
-        assert isinstance(queued, Stops)
-        await queued.stop(ZONE, GEMMA)
-        await becomes(queued, ChipState.STOPPED)
-        controls.set(project, tpu_zones={ZONE: {"free": 0}})
-        with contextlib.suppress(NoCapacity):
-            await queued.start(ZONE, GEMMA)
-        chip = await queued.get(ZONE, GEMMA)
-        assert chip
-        assert chip.state is not ChipState.RUNNING

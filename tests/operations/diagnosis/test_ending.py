@@ -4,11 +4,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Final, cast
 
-import anyio
 import pytest
 
 from backends.base import Backend
-from core.records import Deployment, DeploymentSpec, Failure, Phase, State, Target
+from core.records import Deployment, Failure, Phase, State, Target
 from core.settings import Settings
 from operations import layers
 from operations.case import Diagnosis
@@ -48,30 +47,15 @@ class Machine(Somewhere):
         raise AssertionError(name)
 
 
-class Chip(Machine):
-    """It was asked of a control plane, and what is overdue there is deleted."""
+class Chip(Somewhere):
+    """What is overdue there is deleted: it cannot be stopped."""
 
-    def __init__(self, url: str, plane: str = "auto", target: str = "tpu-v6e-1") -> None:
+    def __init__(self, url: str) -> None:
         super().__init__(url, backend="tpu")
-        self.target = Target(name=target, backend="tpu", description="made up")
-        self._plane = plane
+        self.target = Target(name="tpu-v6e-1", backend="tpu", description="made up")
 
     async def end(self, name: str) -> str:
-        """Nor this."""
-        raise AssertionError(name)
-
-    async def spec(self, name: str) -> DeploymentSpec | None:
-        """Give what was asked for."""
-        said = {"name": name, "model": "acme/m", "control_plane": self._plane}
-        return DeploymentSpec.model_validate(said)
-
-
-class Silent(Chip):
-    """It does not say what was asked for."""
-
-    async def spec(self, name: str) -> DeploymentSpec | None:
-        """Never answer."""
-        await anyio.sleep_forever()
+        """Nobody calls it."""
         raise AssertionError(name)
 
 
@@ -141,40 +125,15 @@ COSTS: Final = {
 
 
 @pytest.mark.parametrize("code", COSTS)
-@pytest.mark.parametrize(
-    ("plane", "target", "stops"),
-    [
-        ("auto", "tpu-v6e-1", False),
-        ("compute", "tpu-v6e-1", False),
-        ("queued", "tpu-v6e-1", True),
-        ("queued", "tpu-v6e-1-spot", False),
-    ],
-)
-async def test_a_bill_is_ended_by_what_ends_it_there(
-    code: str, plane: str, target: str, *, stops: bool, tmp_path: Path
-) -> None:
-    """A chip of the queue, on demand, can be stopped; no chip sleeps; the rest is destroyed."""
+async def test_a_bill_is_ended_by_what_ends_it_there(code: str, tmp_path: Path) -> None:
+    """No chip is stopped or sleeps: it is destroyed."""
     async with listening(Engine().app) as url:
-        seen = await diagnosed(Chip(url, plane, target), COSTS[code], tmp_path)
+        seen = await diagnosed(Chip(url), COSTS[code], tmp_path)
     assert seen.code == code
-    assert tools(seen) == (["stop_vllm"] if stops else []) + ["destroy_vllm"]
-    assert ("stop_vllm" in told(seen)) is stops
+    assert tools(seen) == ["destroy_vllm"]
     assert "destroy_vllm" in (seen.fix or "")
-    assert "update_vllm_scaling" not in told(seen)
-    assert ("cannot be stopped" in (seen.fix or "")) is not stops
-
-
-async def test_what_is_asked_for_and_not_told_in_time_is_not_stopped(tmp_path: Path) -> None:
-    """The diagnosis does not wait for it, and destroying ends every bill."""
-    engine = Engine()
-    engine.health = 503
-    async with listening(engine.app) as url:
-        with anyio.fail_after(10):
-            now = deployment(State.UNKNOWN, failure=DEAD)
-            seen = await diagnosed(Silent(url), now, tmp_path, seconds=4)
-    assert seen.code == "UNHEALTHY"
-    assert "destroy_vllm" in tools(seen)
-    assert "stop_vllm" not in told(seen)
+    assert not {"stop_vllm", "update_vllm_scaling"} & set(told(seen).split())
+    assert "cannot be stopped" in (seen.fix or "")
 
 
 async def test_what_was_made_elsewhere_is_begun_anew_there(tmp_path: Path) -> None:
@@ -188,22 +147,17 @@ async def test_what_was_made_elsewhere_is_begun_anew_there(tmp_path: Path) -> No
     assert not {"stop_vllm", "start_vllm", "destroy_vllm", "deploy_vllm"} & set(told(seen).split())
 
 
-@pytest.mark.parametrize(
-    ("plane", "advised"), [("compute", "destroy_vllm and deploy_vllm"), ("queued", "stop_vllm")]
-)
-async def test_a_chip_whose_server_says_no_is_not_to_be_stopped(
-    plane: str, advised: str, tmp_path: Path
-) -> None:
+async def test_a_chip_whose_server_says_no_is_not_to_be_stopped(tmp_path: Path) -> None:
     """verify_model_health advises what diagnose does."""
     engine = Engine()
     engine.health = 503
     runtime = Runtime(Settings(vllm_devops_state_dir=tmp_path), frozenset())
     async with listening(engine.app) as url:
-        found = Found(cast("Backend", Chip(url, plane)), deployment())
+        found = Found(cast("Backend", Chip(url)), deployment())
         report = await health(runtime, found)
     assert (report.healthy, report.layer) == (False, "server")
-    assert advised in (report.fix or "")
-    assert ("stop_vllm" in (report.fix or "")) is (plane == "queued")
+    assert "destroy_vllm and deploy_vllm" in (report.fix or "")
+    assert "stop_vllm" not in (report.fix or "")
 
 
 @pytest.mark.parametrize("state", [State.ASLEEP, State.LOADING, State.CREATING, State.FAILED])
