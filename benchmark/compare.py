@@ -8,10 +8,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
-import numpy as np
-from numpy import typing as npt
-
-from benchmark import samples as kept
 from benchmark.advice import find_accelerator, flags_of, known, rows
 from benchmark.folder import RunFolder, replace
 from benchmark.records import (
@@ -28,9 +24,8 @@ from benchmark.records import (
     percent,
     usd,
 )
-from benchmark.samples import Outcome, Samples
 from benchmark.tables import METRICS, escaped, matrix, table
-from core.errors import DiskFull, InvalidArgument, NextStep, NotFound
+from core.errors import DiskFull, InvalidArgument, NextStep
 from core.records import Answer, Record
 from planner.places import places
 
@@ -203,15 +198,11 @@ class Comparison(Answer):
             )
             for side in self.runs[:_SHORT_LIST]
         )
-        findings = (
-            each.model_copy(update={"cells": each.cells[:_SHORT_ROWS]}) for each in self.findings
-        )
         update = {
             "runs": tuple(sides),
             "cells": (),
             "scaling": few(self.scaling, _SHORT_LIST),
             "crossovers": few(self.crossovers, _SHORT_LIST),
-            "findings": tuple(findings),
         }
         return self.model_copy(update=update)
 
@@ -234,8 +225,6 @@ class Loaded(NamedTuple):
 
     manifest: Manifest
     cells: Sequence[CellResult]
-    samples: Path | None = None
-    """The run's folder, if requests are kept there."""
 
 
 def load(folder: RunFolder) -> Loaded:
@@ -244,7 +233,7 @@ def load(folder: RunFolder) -> Loaded:
     Raises:
         NotFound: This is no run's folder.
     """
-    return Loaded(folder.manifest(), folder.cells(), folder.path)
+    return Loaded(folder.manifest(), folder.cells())
 
 
 def check_method(runs: Sequence[Loaded]) -> None:
@@ -357,167 +346,29 @@ def _cache_dtype(manifest: Manifest) -> str | None:
     return manifest.subject.cache.cache_dtype if manifest.subject.cache else None
 
 
-Floats = npt.NDArray[np.float64]
-
-
-class Blocks(NamedTuple):
-    """A figure as sums over stretches of time: sum of numerators over sum of denominators."""
-
-    numerators: Floats
-    denominators: Floats
-
-    def resampled(self, random: np.random.Generator) -> Floats:
-        """Compute the figure from blocks drawn with replacement, many times."""
-        count = len(self.numerators)
-        drawn = random.integers(count, size=(DRAWS, count))
-        sums = self.denominators[drawn].sum(axis=1)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            figures: Floats = self.numerators[drawn].sum(axis=1) / sums
-        return figures
-
-
-Cut = Mapping[str, Blocks]
-"""throughput, ttft, tpot and e2el, as far as they are known."""
-
-
-def blocks(folder: Path | None, cell: CellResult) -> Cut:
-    """Cut what was kept of a cell; nothing where its requests are not there to be read."""
-    if folder is None or cell.spec.load.arrivals is Arrivals.ONCE:
-        return {}
-    try:
-        samples = kept.read(RunFolder(folder).samples_file(cell.id))
-    except NotFound:
-        return {}
-    window = window_of(samples, cell)
-    if window is None or cell.e2el is None:
-        return {}
-    return cut(samples, window, cell.e2el.mean)
-
-
-def window_of(samples: Samples, cell: CellResult) -> tuple[float, float] | None:
-    """Find the window again: the last stretch of its length that holds the measured requests."""
-    if cell.counts is None or not cell.window_seconds or not cell.counts.measured:
-        return None
-    begun = np.sort(samples.intended[samples.outcome != Outcome.CUT])
-    count, length = cell.counts.measured, cell.window_seconds
-    if len(begun) < count:
-        return None
-    first, last = begun[: len(begun) - count + 1], begun[count - 1 :]
-    fitting = np.flatnonzero(last - first <= length)
-    begin = float(first[fitting[-1]] if len(fitting) else last[-1] - length)
-    return begin, begin + length
-
-
-def cut(samples: Samples, window: tuple[float, float], request_seconds: float) -> Cut:
-    """Cut requests of a window, in seconds of their clock."""
-    begin, end = window
-    whole = samples.rows(samples.outcome == Outcome.OK)
-    count = number_of_blocks(end - begin, request_seconds)
-    measured = whole.rows((whole.intended >= begin) & (whole.intended < end))
-    begins, e2el = measured.intended, measured.last_token - measured.intended
-    ttft = measured.first_token - begins
-    several = measured.output_tokens > 1
-    tpot = (e2el - ttft)[several] / (measured.output_tokens[several] - 1)
-    return {
-        "throughput": rate(whole.last_token, begin, end, count),
-        "ttft": mean(ttft, begins, window, count),
-        "tpot": mean(tpot, begins[several], window, count),
-        "e2el": mean(e2el, begins, window, count),
-    }
-
-
-DRAWS: Final = 1000
-"""Resamples: the ends of a 95 % interval then rest on 25 each."""
-_MOST_BLOCKS: Final = 32
-_LEAST_BLOCKS: Final = 6
-_NORMAL: Final = 1.96
-
-
-def number_of_blocks(window_seconds: float, request_seconds: float) -> int:
-    """Say into how many stretches a window is cut: each at least as long as a request."""
-    longest = window_seconds / request_seconds if request_seconds > 0 else _MOST_BLOCKS
-    return int(min(_MOST_BLOCKS, max(_LEAST_BLOCKS, longest)))
-
-
-def rate(ends: Floats, begin: float, end: float, count: int) -> Blocks:
-    """Cut what ended in a window into a rate per second of each stretch."""
-    inside, edges = np.histogram(ends, bins=count, range=(begin, end))
-    return Blocks(inside.astype(np.float64), np.diff(edges))
-
-
-def mean(values: Floats, begins: Floats, window: tuple[float, float], count: int) -> Blocks:
-    """Cut values into sums and counts of each stretch in which their requests began."""
-    known = ~np.isnan(values)
-    sums, _ = np.histogram(begins[known], bins=count, range=window, weights=values[known])
-    counts, _ = np.histogram(begins[known], bins=count, range=window)
-    return Blocks(sums.astype(np.float64), counts.astype(np.float64))
-
-
-def ratio(value: float, first: Blocks, other: Blocks, *, seed: int = 1) -> Ratio:
-    """Put a 95 % interval around a ratio; none where blocks say nothing.
-
-    The interval is symmetric in the logarithm and widened as Student's t asks for so few blocks.
-    """
-    random = np.random.default_rng(seed)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        drawn = np.log(other.resampled(random)) - np.log(first.resampled(random))
-    if not np.isfinite(drawn).all() or value <= 0:
-        return Ratio(value=value)
-    fewest = min(len(first.numerators), len(other.numerators))
-    widened = _student(fewest - 1) * math.sqrt(fewest / (fewest - 1))
-    return around(value, widened * float(drawn.std(ddof=1)))
-
-
-def from_half_widths(value: float, first: float | None, other: float | None) -> Ratio:
+def ratio(value: float, first: float | None, other: float | None) -> Ratio:
     """Put an interval around a ratio of two figures whose relative half widths are known."""
     if first is None or other is None or value <= 0:
         return Ratio(value=value)
-    return around(value, math.hypot(first, other))
-
-
-def around(value: float, half: float) -> Ratio:
-    """Make an interval whose half width is given in the logarithm."""
+    half = math.hypot(first, other)
     return Ratio(value=value, low=value * math.exp(-half), high=value * math.exp(half))
-
-
-def _student(freedom: int) -> float:
-    """Give the 97.5 % point of Student's t, by the first terms of its expansion.
-
-    >>> round(_student(5), 2), round(_student(31), 2)
-    (2.55, 2.04)
-    """
-    z = _NORMAL
-    second = (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
-    return z + (z**3 + z) / (4 * freedom) + second
-
-
-_MOST: Final = 10
-COMPARE: Final = "compare"
-DISTRUST: Final = "distrust"
 
 
 def comparison_findings(made: Comparison) -> tuple[Finding, ...]:
     """Say what to conclude, the most important first."""
-    found = [
-        Finding.model_validate({"kind": kind, "text": text, "cells": cells})
-        for kind, text, cells in _conclusions(made)
-    ]
-    return tuple(sorted(found, key=lambda each: each.kind != COMPARE)[:_MOST])
+    said = [*_compared(made), *_distrusted(made)]
+    return tuple(Finding.model_validate({"kind": kind, "text": text}) for kind, text in said[:10])
 
 
-Conclusions = Iterator[tuple[str, str, tuple[str, ...]]]
-"""Kinds of findings, their texts and their cells."""
-
-
-def _conclusions(made: Comparison) -> Conclusions:
+def _compared(made: Comparison) -> Iterator[tuple[str, str]]:
     base = made.runs[0]
     for side in made.runs[1:]:
         ratios = [each for each in made.cells if each.run == side.name]
         if not ratios:
-            yield DISTRUST, f"{side.name} and {base.name} have no usable cell in common.", ()
             continue
-        yield from _ratios_told(base, side, ratios)
-        yield from ((COMPARE, text, ()) for text in _prices(base, side))
+        yield "compare", _told(base, side, ratios)
+        if price := _price(base, side):
+            yield "compare", price
         crossed = [
             f"at {each.context:,} prompt tokens between {each.below} and {each.above} (about "
             f"{figure(each.at)}) from {each.better_below} to {each.better_above}"
@@ -525,33 +376,36 @@ def _conclusions(made: Comparison) -> Conclusions:
             if each.run == side.name
         ]
         if crossed:
-            yield COMPARE, f"The better one changes {listed(crossed, most=3)}.", ()
+            yield "compare", f"The better one changes {listed(crossed, most=3)}."
         scaling = [each for each in made.scaling if each.run == side.name and each.efficiency]
         if scaling:
-            first, last = scaling[0], scaling[-1]
             best = max(scaling, key=lambda each: each.factor)
             text = (
-                f"From {base.name} to {side.name} throughput scales {figure(first.factor)} times "
-                f"at {first.load} and {figure(last.factor)} times at {last.load}, at most "
-                f"{figure(best.factor)} times at {best.load}: {percent(best.efficiency or 0)} of "
-                "what the number of accelerators promises."
+                f"From {base.name} to {side.name} throughput scales at most {figure(best.factor)} "
+                f"times, at {best.load}: {percent(best.efficiency or 0)} of what the number of "
+                "accelerators promises."
             )
-            yield COMPARE, text, ()
-    yield from _saturations(made.runs)
+            yield "compare", text
+
+
+def _distrusted(made: Comparison) -> Iterator[tuple[str, str]]:
+    base, *others = made.runs
+    for side in others:
+        if not any(each.run == side.name for each in made.cells):
+            yield "distrust", f"{side.name} and {base.name} have no usable cell in common."
     spoiled = [
-        f"{side.cells_spoiled} of {side.name} ("
-        + listed([f"{code} {count}" for code, count in side.spoiled_by.items()])
-        + ")"
+        f"{side.cells_spoiled} of {side.name} "
+        f"({listed([f'{code} {count}' for code, count in side.spoiled_by.items()])})"
         for side in made.runs
         if side.cells_spoiled
     ]
     if spoiled:
-        yield DISTRUST, f"Spoiled cells are left out: {'; '.join(spoiled)}.", ()
+        yield "distrust", f"Spoiled cells are left out: {'; '.join(spoiled)}."
     if made.article_method:
-        yield DISTRUST, ARTICLE_WARNING, ()
+        yield "distrust", ARTICLE_WARNING
 
 
-def _ratios_told(base: Side, side: Side, ratios: Sequence[CellRatio]) -> Conclusions:
+def _told(base: Side, side: Side, ratios: Sequence[CellRatio]) -> str:
     by_rate = sorted(ratios, key=lambda each: each.throughput.value)
     least, most = by_rate[0], by_rate[-1]
     known = [each for each in ratios if each.deciding.significant is not None]
@@ -562,57 +416,38 @@ def _ratios_told(base: Side, side: Side, ratios: Sequence[CellRatio]) -> Conclus
             f"of {len(known)} cells with an interval it is better in {sum(better)} and worse in "
             f"{len(better) - sum(better)} at 95 %"
         )
-    text = (
+    latencies = [
+        f"mean {name.upper()} {figure(_mean(values))} times"
+        for name in ("ttft", "tpot", "e2el")
+        if (values := [found.value for each in ratios if (found := getattr(each, name))])
+    ]
+    return (
         f"{side.name} gives {figure(_mean([each.throughput.value for each in ratios]))} times the "
         f"throughput of {base.name} over {len(ratios)} common cells, from "
         f"{figure(least.throughput.value)} at {least.cell} to {figure(most.throughput.value)} at "
-        f"{most.cell}; {sure}."
+        f"{most.cell}; {''.join(f'{each}, ' for each in latencies)}geometric means; {sure}."
     )
-    yield COMPARE, text, (least.cell, most.cell)
-    words = []
-    for name in ("ttft", "tpot", "e2el"):
-        values = [found.value for each in ratios if (found := getattr(each, name))]
-        if values:
-            words.append(f"{name.upper()} is {figure(_mean(values))} times")
-    if words:
-        text = (
-            f"Of {side.name} the mean {listed(words)} that of {base.name} (geometric mean over "
-            "the common cells)."
-        )
-        yield COMPARE, text, tuple(each.cell for each in ratios[:3])
 
 
-def _prices(base: Side, side: Side) -> Iterator[str]:
+def _price(base: Side, side: Side) -> str | None:
     first = {row.context: row.usd_per_million_tokens for row in base.best}
     ratios = sorted(
         (price / reference, row.context, price, reference)
         for row in side.best
         if (price := row.usd_per_million_tokens) and (reference := first.get(row.context))
     )
-    if ratios:
-        ends = [ratios[0]] if ratios[0][0] == ratios[-1][0] else [ratios[0], ratios[-1]]
-        words = " and ".join(
-            f"{figure(times)} times as much at {context:,} prompt tokens "
-            f"({usd(price)} against {usd(reference)})"
-            for times, context, price, reference in ends
-        )
-        yield (
-            f"At the best load of each, a {PRICED} costs on {side.name}, held against "
-            f"{base.name}, {words}."
-        )
-
-
-def _saturations(sides: Sequence[Side]) -> Conclusions:
-    shared = set.intersection(*({row.context for row in side.best} for side in sides))
-    reached = [
-        f"{side.name} with {row.saturation}"
-        for side in sides
-        for row in side.best
-        if row.saturated and row.context == max(shared, default=None)
-    ]
-    if reached:
-        head = f"At {max(shared):,} prompt tokens 95 % of the best throughput is reached by"
-        yield "saturation", f"{head} {'; '.join(reached)}.", ()
+    if not ratios:
+        return None
+    ends = [ratios[0]] if ratios[0][0] == ratios[-1][0] else [ratios[0], ratios[-1]]
+    words = " and ".join(
+        f"{figure(times)} times as much at {context:,} prompt tokens "
+        f"({usd(price)} against {usd(reference)})"
+        for times, context, price, reference in ends
+    )
+    return (
+        f"At the best load of each, a {PRICED} costs on {side.name}, held against {base.name}, "
+        f"{words}."
+    )
 
 
 def _mean(values: Sequence[float]) -> float:
@@ -635,8 +470,8 @@ def compare(runs: Sequence[Loaded]) -> Comparison:
     used = [usable(run) for run in runs]
     ratios = tuple(
         each
-        for name, run, cells in zip(called[1:], runs[1:], used[1:], strict=True)
-        for each in _ratios(name, (runs[0], used[0]), (run, cells))
+        for name, cells in zip(called[1:], used[1:], strict=True)
+        for each in _ratios(name, used[0], cells)
     )
     if not ratios:
         raise InvalidArgument(
@@ -713,56 +548,39 @@ def _side(name: str, run: Loaded, used: Mapping[str, CellResult]) -> Side:
 
 
 def _ratios(
-    name: str,
-    first: tuple[Loaded, Mapping[str, CellResult]],
-    other: tuple[Loaded, Mapping[str, CellResult]],
+    name: str, first: Mapping[str, CellResult], other: Mapping[str, CellResult]
 ) -> Iterator[CellRatio]:
-    for cell_id, one in first[1].items():
-        two = other[1].get(cell_id)
+    for cell_id, one in first.items():
+        two = other.get(cell_id)
         if two is None:
             continue
-        cuts = blocks(first[0].samples, one), blocks(other[0].samples, two)
-        throughput = _throughput(one, two, cuts)
+        latencies = {each: _latency(each, one, two) for each in ("ttft", "tpot", "e2el")}
+        widths = one.relative_half_width, two.relative_half_width
         price = None
         if one.usd_per_million_tokens and two.usd_per_million_tokens:
             # A token's price has the spread of the throughput that it is computed from.
-            value = two.usd_per_million_tokens / one.usd_per_million_tokens
-            price = Ratio(value=value)
-            if throughput.low is not None and throughput.high is not None:
-                scale = value * throughput.value
-                low, high = scale / throughput.high, scale / throughput.low
-                price = Ratio(value=value, low=low, high=high)
+            price = ratio(two.usd_per_million_tokens / one.usd_per_million_tokens, *widths)
         yield CellRatio(
             cell=cell_id,
             context=one.spec.context,
             load=one.spec.load,
             run=name,
-            throughput=throughput,
-            **{figure: _latency(figure, one, two, cuts) for figure in ("ttft", "tpot", "e2el")},
+            throughput=ratio(
+                (two.request_throughput or 0) / (one.request_throughput or 1), *widths
+            ),
+            **latencies,
             usd_per_million_tokens=price,
         )
 
 
-def _throughput(one: CellResult, two: CellResult, cuts: tuple[Cut, Cut]) -> Ratio:
-    value = (two.request_throughput or 0) / (one.request_throughput or 1)
-    if one.spec.load.arrivals is Arrivals.ONCE:
-        return Ratio(value=value)
-    return _between(value, "throughput", cuts) or from_half_widths(
-        value, one.relative_half_width, two.relative_half_width
-    )
-
-
-def _latency(figure: str, one: CellResult, two: CellResult, cuts: tuple[Cut, Cut]) -> Ratio | None:
+def _latency(figure: str, one: CellResult, two: CellResult) -> Ratio | None:
     first, other = getattr(one, figure), getattr(two, figure)
     if first is None or other is None or not first.mean > 0 or not other.mean > 0:
         return None
     value = other.mean / first.mean
-    return _between(value, figure, cuts) or Ratio(value=value)
-
-
-def _between(value: float, figure: str, cuts: tuple[Cut, Cut]) -> Ratio | None:
-    first, other = (cut.get(figure) for cut in cuts)
-    return None if first is None or other is None else ratio(value, first, other)
+    if figure != "e2el":
+        return Ratio(value=value)
+    return ratio(value, one.e2el_relative_half_width, two.e2el_relative_half_width)
 
 
 def _scaling(
@@ -887,10 +705,9 @@ def _document(made: Comparison, used: Sequence[Sequence[CellResult]], chart: str
     yield "\n## Method\n"
     yield (
         "Workload and method are the same in all runs; spoiled cells are left out of every figure. "
-        "Intervals are 95 %, from 1,000 resamples of stretches of the window that are each at "
-        "least as long as a request, and from the cells' own intervals where requests were not "
-        f"kept. Of {len(made.cells)} ratios tested so, about {len(made.cells) / 20:.0f} would "
-        "look significant by chance alone."
+        "Intervals are 95 %, from those of the cells; TTFT and TPOT have none. Of "
+        f"{len(made.cells)} ratios tested so, about {len(made.cells) / 20:.0f} would look "
+        "significant by chance alone."
     )
 
 

@@ -212,7 +212,7 @@ def compute(
     figures: Figures = {
         "window_seconds": window.seconds,
         "concurrency_mean": window.in_flight(),
-        "relative_half_width": _width(spec, measured),
+        **_widths(spec, measured),
         **_latencies(window),
         **rates,
         **_goodput(window, plan.limits),
@@ -354,11 +354,14 @@ def _meets(samples: Samples, limits: Limits) -> Mask:
     return good
 
 
-def _width(spec: CellSpec, measured: Measured) -> float | None:
+def _widths(spec: CellSpec, measured: Measured) -> Figures:
     """Give none for one burst: its drain has no steady state."""
     if spec.load.arrivals is Arrivals.ONCE:
-        return None
-    return relative_half_width(measured.slices)
+        return {}
+    return {
+        "relative_half_width": relative_half_width(measured.slices),
+        "e2el_relative_half_width": e2el_relative_half_width(measured.slices),
+    }
 
 
 def prices(rates: Mapping[str, float | None], usd_per_hour: float | None) -> dict[str, float]:

@@ -296,11 +296,12 @@ def wide(case: Case) -> str | None:
     if case.cell.spec.load.arrivals is Arrivals.ONCE:
         return None
     limit = case.plan.stop.relative_half_width
-    widths = {"throughput": case.cell.relative_half_width}
-    if case.measured is not None:
-        widths["mean E2EL"] = figures.e2el_relative_half_width(case.measured.slices)
-        if None in widths.values():
-            return f"no interval can be given from {len(case.measured.slices)} slices"
+    widths = {
+        "throughput": case.cell.relative_half_width,
+        "mean E2EL": case.cell.e2el_relative_half_width,
+    }
+    if case.measured is not None and None in widths.values():
+        return f"no interval can be given from {len(case.measured.slices)} slices"
     said = [f"{name} ± {percent(w)}" for name, w in widths.items() if w is not None and w > limit]
     return f"{', '.join(said)}, wanted ± {percent(limit)}" if said else None
 

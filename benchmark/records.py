@@ -406,6 +406,8 @@ class CellResult(Record):
     """In flight, seen, over the window."""
     relative_half_width: float | None = None
     """Of the 95 % interval of output throughput."""
+    e2el_relative_half_width: float | None = None
+    """The same of mean E2EL; older runs have none."""
     server: ServerView | None = None
     client: ClientView | None = None
     usd_per_1000_requests: float | None = None
@@ -564,7 +566,7 @@ class Finding(Record):
     kind: Literal["limit", "saturation", "operating_point", "flag", "distrust", "cost", "compare"]
     text: str
     """One sentence with its figures and units."""
-    cells: tuple[str, ...]
+    cells: tuple[str, ...] = ()
     """The ids it was computed from."""
 
 

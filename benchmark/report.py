@@ -606,6 +606,7 @@ COLUMNS: Final[Mapping[str, Value]] = {
     "goodput_share": at("goodput_share"),
     "concurrency_mean": at("concurrency_mean"),
     "output_throughput_relative_half_width": at("relative_half_width"),
+    "e2el_relative_half_width": at("e2el_relative_half_width"),
     "usd_per_1000_requests": at("usd_per_1000_requests"),
     "usd_per_million_output_tokens": at("usd_per_million_output_tokens"),
     "usd_per_million_tokens": at("usd_per_million_tokens"),

@@ -72,6 +72,7 @@ def a_cell(
         "output_token_throughput": tokens,
         "concurrency_mean": float(concurrency),
         "relative_half_width": 0.02,
+        "e2el_relative_half_width": 0.02,
         "server": _engine(context, concurrency, ttft=ttft, itl=tpot),
         "client": _CLIENT,
         **_prices(rate, tokens, context),
