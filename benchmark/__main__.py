@@ -1,4 +1,4 @@
-"""`python -m benchmark`: measure, watch, compare and import from a terminal.
+"""`python -m benchmark`: measure an endpoint from a terminal; `server.py call` does the rest.
 
 The exit status is 0 when a run is done, 3 when it was stopped, 130 when it was ended at once and 1
 when it, or anything else, failed.
@@ -19,10 +19,9 @@ import anyio
 import platformdirs
 from pydantic import SecretStr
 
-from benchmark import compare, imports, profiles, report, server
+from benchmark import profiles, report, server
 from benchmark.advice import headline
 from benchmark.folder import RunFolder
-from benchmark.import_audit import Claims
 from benchmark.profiles import PROFILES, plan_of
 from benchmark.records import (
     Arrivals,
@@ -42,7 +41,7 @@ from benchmark.tables import at, known
 from core import PRODUCT
 from core.endpoint import Endpoint
 from core.errors import Busy, InvalidArgument, NotFound, OpsError
-from core.records import Access, valid
+from core.records import Access
 from core.settings import Settings
 
 N = TypeVar("N", int, float)
@@ -101,28 +100,12 @@ _RUN: Final[Options] = {
     **_GROUND,
     **_FOLDER,
 }
-_IMPORT: Final[Options] = {
-    "model": {},
-    "max-model-len": {"type": int},
-    "output-tokens": {"type": int},
-    "timeout-seconds": {"type": float},
-    **_GROUND,
-    **_FOLDER,
-}
 _ONE: Final[Options] = {"run": {"help": "its folder, or its id"}}
 _COMMANDS: Final[dict[str, tuple[str, Options, Options]]] = {
     "run": ("measure an endpoint", {}, _RUN),
     "resume": ("go on with a run", _ONE, _FOLDER),
     "stop": ("ask a run to end with what there is", _ONE, _FOLDER),
     "show": ("print how far a run is, and its findings", _ONE, _FOLDER),
-    "report": ("write a run's reports again", _ONE, _FOLDER),
-    "list": ("list the runs that are kept", {}, _FOLDER),
-    "compare": (
-        "set runs side by side; the first is the base",
-        {"runs": {"nargs": "+"}},
-        {"file": {"type": Path, "help": "the Markdown file to write"}, **_FOLDER},
-    ),
-    "import": ("read and audit another tool's results", {"file": {"type": Path}}, _IMPORT),
 }
 """What each does, what it takes by place and what by name."""
 
@@ -373,63 +356,20 @@ def _stop(words: Namespace) -> int:
 def _show(words: Namespace) -> int:
     folder = _found(words)
     folder.forget_credential()
-    print(_state(folder.path.name, state_of(folder)))
-    print(report.brief(folder.manifest(), folder.cells()))
-    return 0
-
-
-def _report(words: Namespace) -> int:
-    folder = _found(words)
-    report.write_all(folder)
-    _tell(folder)
-    return 0
-
-
-def _list(words: Namespace) -> int:
-    for manifest in sorted(_runs(words).glob("*/manifest.json")):
-        folder = RunFolder(manifest.parent)
-        folder.forget_credential()
-        print(_state(folder.path.name, state_of(folder)))
-    return 0
-
-
-def _state(name: str, progress: Progress) -> str:
+    progress = state_of(folder)
     why = f" {progress.reason}" if progress.reason else ""
-    return f"{name} {progress.state} {counted(progress)}{clock(progress.elapsed_seconds)}{why}"
-
-
-def _compare(words: Namespace) -> int:
-    runs = [compare.load(_folder_of(words, run)) for run in words.runs]
-    path = words.file or _runs(words) / compare.file_name(compare.names(runs))
-    made = compare.write_comparison(runs, path)
-    print(made.summary())
-    print(path)
-    return 0
-
-
-def _import(words: Namespace) -> int:
-    said = {n: v for n, v in vars(words).items() if n in Claims.model_fields and v is not None}
-    manifests = sorted(_runs(words).glob("*/manifest.json"), reverse=True)
-    others = list(imports.earlier(RunFolder(each.parent) for each in manifests))
-    imported = imports.import_file(words.file, claims=valid(Claims, said), others=others)
-    folder = RunFolder(_runs(words) / imported.manifest.run_id)
-    imports.save_import(imported, folder)
-    report.write_all(folder)
-    for note in imported.notes:
-        print(note, file=sys.stderr)
+    far = f"{counted(progress)}{clock(progress.elapsed_seconds)}"
+    print(f"{folder.path.name} {progress.state} {far}{why}")
+    print(report.main_tables(folder.cells()))
     _tell(folder)
     return 0
 
 
 def _found(words: Namespace) -> RunFolder:
-    return _folder_of(words, words.run)
-
-
-def _folder_of(words: Namespace, run: str) -> RunFolder:
-    for path in (Path(run).expanduser(), _runs(words) / run):
+    for path in (Path(words.run).expanduser(), _runs(words) / words.run):
         if (path / "manifest.json").exists():
             return RunFolder(path)
-    raise NotFound(f"There is no run {run}.", fix="`list` shows those that there are.")
+    raise NotFound(f"There is no run {words.run}.", fix="Give its folder, or its name there.")
 
 
 def _runs(words: Namespace) -> Path:
@@ -452,10 +392,6 @@ _ACTIONS: Final[Mapping[str, Callable[[Namespace], int]]] = {
     "resume": _resume,
     "stop": _stop,
     "show": _show,
-    "report": _report,
-    "list": _list,
-    "compare": _compare,
-    "import": _import,
 }
 
 

@@ -634,7 +634,7 @@ def findings(manifest: Manifest, cells: Sequence[CellResult]) -> tuple[Finding, 
         *flag_findings(manifest, valid, seen),
         *_cost(valid),
     )
-    distrust = tuple(_distrust(measured, room=max(1, _MOST - len(decisions))))
+    distrust = tuple(_distrust(measured))
     kept = decisions[: _MOST - len(distrust)]
     mostly = sum(not cell.valid for cell in measured) * 2 > len(measured)
     return (*distrust, *kept) if mostly else (*kept, *distrust)
@@ -694,11 +694,10 @@ def _saturations(reached: Sequence[Row]) -> Iterator[str]:
         yield f"{load.words} at {lengths} prompt tokens ({' to '.join(ends)} {first.unit})"
 
 
-def _distrust(measured: Sequence[CellResult], *, room: int) -> Iterator[Finding]:
-    """Tell of each code, the most frequent first; what has no room is counted together."""
+def _distrust(measured: Sequence[CellResult]) -> Iterator[Finding]:
+    """Tell of the two most frequent codes, and count the others together."""
     counted = _codes(measured).most_common()
-    told = len(counted) if len(counted) <= room else room - 1
-    for code, count in counted[:told]:
+    for code, count in counted[:2]:
         cells = [cell for cell in measured if has(cell, code)]
         yield _finding(
             "distrust",
@@ -706,7 +705,7 @@ def _distrust(measured: Sequence[CellResult], *, room: int) -> Iterator[Finding]
             f"{listed(_ids(cells), most=3)}; at {cells[0].id} {_because(cells[0], code)}.",
             cells,
         )
-    if rest := dict(counted[told:]):
+    if rest := dict(counted[2:]):
         words = listed([f"{code} {count}" for code, count in rest.items()], most=9)
         cells = [cell for cell in measured if any(v.code in rest for v in cell.verdicts)]
         yield _finding("distrust", f"Further cells are spoiled: {words}.", cells)

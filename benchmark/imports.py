@@ -602,12 +602,6 @@ _NOT_TIMES: Final = ("failures_", "goodput", "load_summary_")
 _LLMPERF: Final = "results_inter_token_latency_s"
 """Its quotient of a whole request and its tokens, the first among them: no TPOT, and no ITL
 (ray-project/llmperf, openai_chat_completions_client.py, read 2026-11-23)."""
-_SETTINGS: Final = frozenset(
-    {"label", "run_number", "request_rate", "burstiness", "date", "timestamp", "rep", "status"}
-)
-"""Columns that may differ from row to row and say nothing of what was measured."""
-_FIGURE: Final = re.compile(r"_ms$|^std_|^p\d|throughput|total|max_concurrent|max_output|peak")
-"""Columns of figures that are not taken."""
 _WELL: Final = frozenset({"ok", "success", "passed", "done", "complete", "completed"})
 _MOST_OF: Final = 0.8
 """Share of a file's rows that shows what its columns mean."""
@@ -997,27 +991,7 @@ def _notes(
     elif placed and "request_throughput" in placed[0].fields:
         yield "Throughput is over the whole run, its ramp and drain among it."
         yield "TTFT counts from the moment of sending, not from the intended start."
-    if any(number(row.fields.get("burstiness")) not in {None, 1.0} for row in placed):
-        yield "Gaps between requests have another burstiness than 1: they are taken as Poisson."
     if any(_LLMPERF in name for row in placed[:1] for name in row.fields):
         yield "llmperf's inter-token latency has the first token in it: it is no TPOT, left out."
     if not all(row.is_result for row in placed):
         yield "No load is in the file: requests in flight are computed as rate times latency."
-    if swept := _swept(placed, articles=articles):
-        yield f"Rows also differ in {', '.join(swept)}, which no cell names: the last one counts."
-
-
-def _swept(rows: Sequence[Row], *, articles: bool) -> list[str]:
-    """Name the settings in which rows of one cell differ: those of a sweep over the engine."""
-    known = _SETTINGS.union(*_NAMES.values(), {""})
-    kinds: dict[tuple[int | None, Load | None, int | None], list[Row]] = defaultdict(list)
-    for row in rows:
-        kinds[row.context, row.load(articles=articles), row.whole("answer")].append(row)
-    names = {name for row in rows for name in row.fields} - known
-    return sorted(
-        one_line(name, 40)
-        for name in names
-        if not _time(name)
-        and not _FIGURE.search(name)
-        and any(len({str(row.fields.get(name)) for row in alike}) > 1 for alike in kinds.values())
-    )[:4]

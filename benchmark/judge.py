@@ -307,8 +307,6 @@ def wide(case: Case) -> str | None:
 
 
 Rule = Callable[[Case], str | None]
-_RECONCILED_SECONDS: Final = 0.005
-_RECONCILED_SHARE: Final = 0.2
 
 
 def judged(
@@ -334,26 +332,6 @@ def judged(
     kept = tuple(v for v in cell.verdicts if v.code not in found)
     new = tuple(Verdict(code=code, because=because) for code, because in found.items())
     return cell.model_copy(update={"verdicts": kept + new})
-
-
-def reconciled(cell: CellResult) -> str | None:
-    """Hold the client's TTFT against the engine's own histogram; None where they agree.
-
-    The engine's is the mean of its histogram's growth during the window, so it is exact. They
-    agree within 5 ms or 20 %: what the way there and the window's edges explain.
-    """
-    if cell.ttft is None or cell.server is None or cell.server.ttft_mean is None:
-        return None
-    ours, theirs = cell.ttft.mean, cell.server.ttft_mean
-    apart = ours - theirs
-    if abs(apart) <= max(_RECONCILED_SECONDS, _RECONCILED_SHARE * max(ours, theirs)):
-        return None
-    head = f"Mean TTFT is {seconds(ours)} here and {seconds(theirs)} in the engine: "
-    if apart > 0:
-        return (
-            f"{head}{seconds(apart)} pass on the way, in a gateway, in a queue before it or here."
-        )
-    return f"{head}the engine counts requests that are not these, so its figure is of others too."
 
 
 def _article_method(case: Case) -> str | None:

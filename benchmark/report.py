@@ -5,9 +5,7 @@ import csv
 import hashlib
 import io
 import json
-import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -20,14 +18,12 @@ from benchmark.advice import (
     Row,
     findings,
     flag_findings,
-    has,
     headline,
     known_limits,
     listed_firsts,
     rows,
 )
 from benchmark.folder import RunFolder
-from benchmark.judge import limit_of, reconciled
 from benchmark.records import (
     Arrivals,
     CellResult,
@@ -227,34 +223,6 @@ def again(manifest: Manifest) -> str:
     return f"run_benchmark({', '.join(words)})"
 
 
-def command(manifest: Manifest) -> str | None:
-    """Write the command that does it again from a shell; None for what was imported."""
-    if manifest.imported_from:
-        return None
-    work, ground = manifest.plan.workload, manifest.provenance
-    asked = arguments(manifest)
-    wanted = {
-        "url": manifest.base_url,
-        "model": manifest.subject.model,
-        **{key: value for key, value in asked.items() if key not in {"target", "name"}},
-        "api": work.api,
-        "prefix_share": work.prefix_share,
-        "seed": work.seed,
-        "accelerator": ground.accelerator,
-        "accelerator_count": ground.accelerator_count,
-        "usd_per_hour": ground.usd_per_hour,
-    }
-    words = (
-        (
-            f"--{key.replace('_', '-')}",
-            ",".join(map(str, value)) if isinstance(value, list) else str(value),
-        )
-        for key, value in wanted.items()
-        if value is not None
-    )
-    return shlex.join(["python", "-m", "benchmark", "run", *chain.from_iterable(words)])
-
-
 class _Line(NamedTuple):
     title: str
     path: str
@@ -308,17 +276,6 @@ def _server(cells: Sequence[CellResult]) -> Words:
         yield metric.title, matrix(cells, metric.shown)
 
 
-def _reconciliation(cells: Sequence[CellResult]) -> str:
-    """Hold our TTFT against the engine's own; nothing where it did not tell one."""
-    told = [cell for cell in cells if cell.ttft and cell.server and cell.server.ttft_mean]
-    apart = [f"- {cell.id}: {escaped(said)}" for cell in told if (said := reconciled(cell))]
-    if not told:
-        return ""
-    head = f"Mean TTFT agrees in {len(told) - len(apart)} of {len(told)} cells."
-    more = [f"- and {len(apart) - 10} more"] if len(apart) > 10 else []
-    return "\n".join([head, *([""] if apart else []), *apart[:10], *more])
-
-
 _NOT_SHOWN: Final = {"ttft_p95", "tpot_p99", "itl_p99", "e2el_mean", "e2el_p50"}
 """Of all metrics, in the report."""
 _CLOSED: Final = (Arrivals.CLOSED, Arrivals.ONCE)
@@ -363,11 +320,9 @@ def text(manifest: Manifest, cells: Sequence[CellResult], findings: Sequence[Fin
             limits=manifest.plan.limits.words,
             client=_worst(_CLIENT, cells),
             server=list(_server(cells)),
-            reconciliation=_reconciliation(cells),
             facts=facts(manifest),
             deployment=_fenced(deployed, "json") if spec else "",
             again=again(manifest),
-            command=command(manifest),
         )
     )
 
@@ -436,16 +391,9 @@ MAX_CHARACTERS: Final = 7_500
 """Less than 2,000 tokens."""
 
 
-def brief(manifest: Manifest, cells: Sequence[CellResult]) -> str:
-    """Give the answer, the findings and the main tables, as many as there is room for."""
-    said = [f"- {finding.text}" for finding in findings(manifest, cells)]
-    head = [f"Best: {headline(manifest, cells).sentence}", "", "Findings:", *said]
-    return main_tables(cells, head="\n".join(head))
-
-
-def main_tables(cells: Sequence[CellResult], room: int = MAX_CHARACTERS, *, head: str = "") -> str:
+def main_tables(cells: Sequence[CellResult], room: int = MAX_CHARACTERS) -> str:
     """Give the main tables, as many as so many characters hold."""
-    filled = head
+    filled = ""
     for part in _main_tables(cells):
         if len(filled) + len(part) > room:
             return f"{filled}\n\nMore tables are in benchmark_report.md."[: room + 60].strip()
@@ -471,9 +419,8 @@ def actions(manifest: Manifest, cells: Sequence[CellResult]) -> tuple[str, ...]:
     limits = known_limits(manifest, valid, measured) if valid else ()
     spoiled = {
         code: [c for c in measured if any(v.code is code and v.spoils for v in c.verdicts)]
-        for code in (Code.CLIENT_SATURATED, *_REMEDIES)
+        for code in _REMEDIES
     }
-    remedies = {Code.CLIENT_SATURATED: _better_client(manifest, measured), **_REMEDIES}
     failed = [cell for cell in cells if cell.state is CellState.FAILED]
     return (
         *(each.text for each in flag_findings(manifest, valid, limits)),
@@ -484,7 +431,7 @@ def actions(manifest: Manifest, cells: Sequence[CellResult]) -> tuple[str, ...]:
         ),
         *_greater(valid),
         *(
-            f"{remedies[code]} ({code} in {len(found):,} cell{'s' if len(found) > 1 else ''}, "
+            f"{_REMEDIES[code]} ({code} in {len(found):,} cell{'s' if len(found) > 1 else ''}, "
             f"first {found[0].id})."
             for code, found in spoiled.items()
             if found
@@ -513,21 +460,6 @@ def _greater(valid: Sequence[Row]) -> Iterator[str]:
     )
 
 
-def _better_client(manifest: Manifest, measured: Sequence[CellResult]) -> str:
-    """Say how to get one; more workers only where their cores were full."""
-    if manifest.imported_from:
-        return "Measure with run_benchmark: the client that measured this was the limit"
-    cores, spoiled = manifest.host.cores, [c for c in measured if has(c, Code.CLIENT_SATURATED)]
-    full = limit_of("cpu_share")
-    crowded = [cell.client for cell in spoiled if cell.client and cell.client.cpu_share > full]
-    if crowded and all(client.workers < cores for client in crowded):
-        return f"Measure with workers={cores}: the client's one core was full"
-    return (
-        "Measure from a machine that does nothing else, or while this one is idle: it let the "
-        "client wait, and more workers would wait as well"
-    )
-
-
 _BEYOND_FLAGS: Final[Mapping[Cause, str]] = {
     Cause.GATEWAY: "Measure from nearer, or look at what stands before the engine: time is lost on"
     " the way to it",
@@ -535,6 +467,8 @@ _BEYOND_FLAGS: Final[Mapping[Cause, str]] = {
     " the limit, and no flag moves it",
 }
 _REMEDIES: Final[Mapping[Code, str]] = {
+    Code.CLIENT_SATURATED: "Measure from a machine that does nothing else, or with more `workers` "
+    "where it has the cores: the client was the limit",
     Code.COLD: "Measure again now that the engine is warm",
     Code.PREFIX_CACHED: "Measure again with prompts that share nothing",
     Code.SHORT_OUTPUT: "Measure again with answers of a fixed length",
@@ -681,10 +615,7 @@ def page_text(manifest: Manifest, cells: Sequence[CellResult], findings: Sequenc
             codes=code_rows(cells),
             findings=findings,
             facts=facts(manifest),
-            again=(
-                ("Again, by an agent", again(manifest)),
-                ("Again, from a shell", command(manifest)),
-            ),
+            again=again(manifest),
             metrics=_metrics(manifest, cells),
             cells=sorted(cells, key=lambda cell: (cell.spec.load.arrivals, *_order(cell))),
             script=Markup(script),  # noqa: S704  our own file

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 from numpy import typing as npt
 
-from core.errors import DiskFull, NotFound
+from core.errors import DiskFull
 
 SCHEMA: Final = 1
 """Of every file in a run's folder; it grows when a reader must know."""
@@ -187,33 +187,6 @@ def write(path: Path, samples: Samples, *, cell: str) -> None:
             fix="Make room there; `resume` measures the cell again.",
             cause=str(exc),
         ) from exc
-
-
-def read(path: Path) -> Samples:
-    """Read what `write` wrote, value for value.
-
-    Raises:
-        NotFound: There is no such file, or it holds no samples.
-    """
-    arrow = _arrow()
-    try:
-        # Opened here: pyarrow would take a folder, or a name with a scheme, for something else.
-        with path.open("rb") as file:
-            # Without threads: pyarrow 26's readers abort the process when it ends (seen 2026-11).
-            table = arrow.parquet.ParquetFile(file).read(use_threads=False)
-        table.select([*_PLAIN, "gaps"])
-    except (OSError, arrow.ArrowInvalid, KeyError) as exc:
-        raise NotFound(
-            f"{path.name} holds no samples of a cell.",
-            fix="The samples of a run are in its folder `samples`, one file for each cell.",
-            cause=str(exc)[:300],
-        ) from exc
-    lists = table.column("gaps").combine_chunks()
-    return Samples(
-        **{name: table.column(name).to_numpy() for name in _PLAIN},
-        gap_counts=lists.value_lengths().to_numpy(zero_copy_only=False).astype(np.int64),
-        gaps=lists.flatten().to_numpy(),
-    )
 
 
 def _arrow() -> Any:

@@ -9,11 +9,10 @@ from benchmark import __main__ as program
 from benchmark.__main__ import base_url_from, parser, plan_from
 from benchmark.folder import RunFolder
 from benchmark.profiles import plan_of
-from benchmark.records import Arrivals, Code, Limits, RunState
+from benchmark.records import Arrivals, Limits, RunState
 from benchmark.run import state_of
 from core.errors import InvalidArgument
 from core.processes import Output, run
-from tests.benchmark.importing import ARTICLE
 from tests.benchmark.made import a_grid, a_manifest
 from tests.benchmark.sweeping import open_door
 
@@ -95,7 +94,7 @@ def test_an_error_is_told_in_its_own_words(
     assert seen.out == ""
     assert seen.err.splitlines() == [
         "There is no run nobody.",
-        "`list` shows those that there are.",
+        "Give its folder, or its name there.",
     ]
 
 
@@ -121,19 +120,6 @@ def test_a_run_is_shown_by_its_id_or_its_folder(
     assert "512" in by_id
 
 
-def test_runs_are_listed_with_their_state(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Oldest first; where there are none, nothing is said."""
-    assert program.main(["list", f"--folder={tmp_path / 'none'}"]) == 0
-    assert capsys.readouterr().out == ""
-    names = [a_kept_run(tmp_path, name).path.name for name in ("2-b", "1-a")]
-    assert program.main(["list", f"--folder={tmp_path}"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines] == sorted(names)
-    assert all("interrupted" in line for line in lines)
-
-
 def test_stop_asks_only_a_run_that_is_measured(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -147,35 +133,6 @@ def test_stop_asks_only_a_run_that_is_measured(
         assert program.main(["resume", str(folder.path)]) == 1
     assert folder.stop_file.exists()
     assert "is being measured" in capsys.readouterr().err
-
-
-def test_compare_and_import_write_their_files(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The modules that do it have tests of their own; charts take most of a second."""
-    one, two = (a_kept_run(tmp_path, name) for name in ("1-a", "2-b"))
-    file = tmp_path / "a_vs_b.md"
-    assert program.main(["compare", str(one.path), str(two.path), f"--file={file}"]) == 0
-    assert file.exists()
-    table = tmp_path / "benchmark_sweep_results.csv"
-    table.write_text("nothing,known\n1,2\n")
-    assert program.main(["import", str(table), f"--folder={tmp_path}"]) == 1
-    assert "benchmark_sweep_results.csv" in capsys.readouterr().err
-
-
-def test_a_second_name_for_one_grid_is_recognised_on_the_command_line(tmp_path: Path) -> None:
-    """It is held against the imports that are in the same folder, its own earlier one not."""
-    folder, copy = f"--folder={tmp_path / 'runs'}", tmp_path / "another.csv"
-    copy.write_bytes(ARTICLE.read_bytes())
-    for file in (ARTICLE, ARTICLE, copy):
-        assert program.main(["import", str(file), folder]) == 0
-    runs = {path.parent.name: RunFolder(path.parent) for path in tmp_path.rglob("manifest.json")}
-    copied = {
-        name: sum(v.code is Code.DUPLICATED_GRID for c in run.cells() for v in c.verdicts)
-        for name, run in runs.items()
-    }
-    assert sorted(number > 0 for number in copied.values()) == [False, True]
-    assert next(name for name, number in copied.items() if number).endswith("another")
 
 
 async def cli(*argv: str, state: Path) -> Output:

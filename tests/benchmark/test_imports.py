@@ -219,6 +219,10 @@ def test_a_second_name_for_one_grid_is_recognised(tmp_path: Path) -> None:
     other = Run("gemma-4-12B QAT", first.cells)
     copied = import_file(ARTICLE, claims=Claims(model="E4B"), others=[other])
     assert Code.DUPLICATED_GRID in codes(copied.cells[0])
+    itself = other._replace(run_id=copied.manifest.run_id)
+    assert Code.DUPLICATED_GRID not in codes(
+        import_file(ARTICLE, claims=A100, others=[itself]).cells[0]
+    )
 
 
 @given(st.one_of(st.text(max_size=20), st.floats(), st.integers(), st.none(), st.booleans()))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from benchmark import samples as parquet
 from benchmark.samples import Samples
-from core.errors import DiskFull, NotFound
+from core.errors import DiskFull
 from tests.benchmark.made import some_samples
 
 
@@ -30,6 +30,16 @@ def drawn(rows: int, seed: int) -> Samples:
     return Samples(**{**columns, "gap_counts": counts})  # type: ignore[arg-type]  # arrays all
 
 
+def read(path: Path) -> Samples:
+    """As anybody reads it."""
+    # Without threads: pyarrow 26's readers abort the process when it ends (seen 2026-11).
+    table = pq.ParquetFile(path).read(use_threads=False)
+    lists = table.column("gaps").combine_chunks()
+    plain = {name: table.column(name).to_numpy() for name in table.column_names if name != "gaps"}
+    counts = lists.value_lengths().to_numpy(zero_copy_only=False).astype(np.int64)
+    return Samples(**plain, gap_counts=counts, gaps=lists.flatten().to_numpy())
+
+
 def same(one: Samples, other: Samples) -> bool:
     pairs = [(getattr(one, f.name), getattr(other, f.name)) for f in fields(Samples)]
     return all(a.dtype == b.dtype and a.tobytes() == b.tobytes() for a, b in pairs)
@@ -43,7 +53,7 @@ def test_every_value_comes_back_to_the_bit(tmp_path: Path, rows: int, seed: int)
     with np.errstate(over="ignore", invalid="ignore"):
         samples = drawn(rows, seed)
     parquet.write(tmp_path / "x.parquet", samples, cell="8x1")
-    assert same(parquet.read(tmp_path / "x.parquet"), samples)
+    assert same(read(tmp_path / "x.parquet"), samples)
 
 
 def test_the_file_is_made_for_other_readers_too(tmp_path: Path) -> None:
@@ -78,21 +88,4 @@ def test_a_file_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
 def test_a_second_writing_replaces_the_first(tmp_path: Path) -> None:
     for rows in (3, 2):
         parquet.write(tmp_path / "x.parquet", some_samples(rows), cell="8x1")
-    assert len(parquet.read(tmp_path / "x.parquet")) == 2
-
-
-@pytest.mark.parametrize("content", [None, b"", b"PAR1 but no more", b"PAR1" * 40])
-def test_what_is_no_such_file_is_said(tmp_path: Path, content: bytes | None) -> None:
-    path = tmp_path / "x.parquet"
-    if content is not None:
-        path.write_bytes(content)
-    with pytest.raises(NotFound):
-        parquet.read(path)
-
-
-def test_parquet_of_something_else_is_no_samples(tmp_path: Path) -> None:
-    import pyarrow as pa  # noqa: PLC0415  only here
-
-    pq.write_table(pa.table({"request": [1]}), tmp_path / "x.parquet")
-    with pytest.raises(NotFound):
-        parquet.read(tmp_path / "x.parquet")
+    assert len(read(tmp_path / "x.parquet")) == 2

@@ -1,26 +1,21 @@
 """Every run leaves a CSV, a report, a picture and a page that say the same."""
 
 import re
-import shlex
 from pathlib import Path
 
 import pytest
 
-from benchmark import __main__ as program
 from benchmark import report
 from benchmark.folder import RunFolder
 from benchmark.records import (
-    Arrivals,
     CellResult,
     CellState,
     Code,
     Limits,
-    Load,
-    ServerView,
     figure,
 )
 from core.errors import DiskFull, NotFound
-from tests.benchmark.made import a_cell, a_grid, a_manifest, spread, with_verdict
+from tests.benchmark.made import a_cell, a_grid, a_manifest, with_verdict
 from tests.benchmark.reported import (
     ODD,
     OLD_CELL,
@@ -168,14 +163,6 @@ def test_goodput_names_its_limits() -> None:
     assert "TTFT ≤ 500 ms, TPOT ≤ 30 ms" in text
 
 
-def test_the_engines_own_ttft_is_held_against_ours() -> None:
-    """A cell where they differ is named."""
-    server = ServerView(looks=3, ttft_mean=0.001)
-    text = report_of([a_cell(), a_cell(8, 1, server=server, ttft=spread(0.5))])
-    assert "Mean TTFT agrees in 1 of 2 cells." in text
-    assert "- 8x1: Mean TTFT is 500 ms here and 1 ms in the engine" in text
-
-
 def test_the_deployment_and_the_price_are_told_with_their_source() -> None:
     """And how to do it again."""
     spec: dict[str, object] = {"name": "e4b", "engine_args": ["--async-scheduling", "```"]}
@@ -185,24 +172,6 @@ def test_the_deployment_and_the_price_are_told_with_their_source() -> None:
     assert '"--async-scheduling"' in text
     assert "\n````json\n" in text
     assert 'run_benchmark(profile="quick", target="aca-a100", name="e4b", contexts=[8, 512' in text
-
-
-@pytest.mark.parametrize("rates", [(), (2.0, 12.5)])
-def test_the_command_that_runs_it_again_is_one(rates: tuple[float, ...]) -> None:
-    """The program's own parser reads it and finds the same grid, seed and limits."""
-    manifest = a_manifest()
-    loads = [Load(arrivals=Arrivals.POISSON, requests_per_second=rate) for rate in rates]
-    changed = {"loads": tuple(loads) or manifest.plan.loads, "limits": Limits(ttft_seconds=0.5)}
-    plan = manifest.plan.model_copy(update=changed)
-    model = manifest.subject.model_copy(update={"model": "a model; rm -rf '$HOME'"})
-    words = report.command(manifest.model_copy(update={"plan": plan, "subject": model}))
-    assert words
-    _, _, _, *given = shlex.split(words)
-    read = program.parser().parse_args(given)
-    again = program.plan_from(read)
-    assert read.model == "a model; rm -rf '$HOME'"
-    assert (again.contexts, again.loads) == (plan.contexts, plan.loads)
-    assert (again.limits, again.workload.seed) == (plan.limits, plan.workload.seed)
 
 
 def test_no_name_is_markup_in_the_report() -> None:
