@@ -1,4 +1,4 @@
-"""Other people's results in our form, audited: aiperf, guidellm, and tables of any kind."""
+"""Other people's results in our form, audited: guidellm's, and tables of any kind."""
 
 import csv
 import json
@@ -53,9 +53,7 @@ _LOOKED_FOR: Final = (
     "num_concurrent_requests or request_rate and a throughput or a latency: the articles' CSV "
     "(context_size, concurrency, success_rate, …), vllm bench serve and sweep, sglang "
     "bench_serving, inference-perf's stages, llmperf's summary; guidellm's JSON: an object with "
-    "`benchmarks`, each with metrics.requests_per_second and metrics.prompt_token_count; aiperf's "
-    "profile_export_aiperf.json: an object whose request_throughput and request_latency have "
-    "`unit` and `avg`"
+    "`benchmarks`, each with metrics.requests_per_second and metrics.prompt_token_count"
 )
 Json = Mapping[str, Any]
 T = TypeVar("T")
@@ -165,8 +163,6 @@ def _read(text: str, path: Path, claims: Claims) -> Read:
         first: Any = documents[0] if len(documents) == 1 else None
         if _is_guidellm(first):
             return _read_guidellm(first, claims)
-        if _is_aiperf(first):
-            return _read_aiperf(first, claims)
         rows = from_documents(documents) if documents else from_csv(text)
         if rows is not None:
             return read_table(rows, claims)
@@ -255,19 +251,14 @@ def _nested(value: Any, *path: str) -> Any:
     return value
 
 
-def _named(value: Any, names: Sequence[str], depth: int = 0) -> Iterator[Any]:
-    """Yield what is called so, wherever a version keeps it, outermost first; warm-up apart."""
-    if depth > _DEEPEST:
-        return
-    if isinstance(value, Mapping):
-        yield from (value[name] for name in names if value.get(name) is not None)
-        for key, inner in value.items():
-            if "warmup" not in str(key):
-                yield from _named(inner, names, depth + 1)
-    elif isinstance(value, list):
-        for inner in value:
-            if _nested(inner, "name") != "warmup":
-                yield from _named(inner, names, depth + 1)
+def _says(value: Any, name: str, depth: int = 0) -> bool:
+    """Whether something of that name is true, wherever a version keeps it."""
+    if depth > _DEEPEST or not isinstance(value, Mapping | list):
+        return False
+    if isinstance(value, Mapping) and value.get(name) is True:
+        return True
+    inner = value.values() if isinstance(value, Mapping) else value
+    return any(_says(each, name, depth + 1) for each in inner)
 
 
 def _warnings_in(value: Json) -> Iterator[str]:
@@ -278,120 +269,6 @@ def _warnings_in(value: Json) -> Iterator[str]:
             words = _nested(each, "message") or each
             if isinstance(words, str) and words.strip():
                 yield f"the tool's own warning: {one_line(words, _WORDS)}"
-
-
-def _figures(document: Json, paths: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
-    """Read the fields of `Figures` that a tool's JSON has, each at its path."""
-    found = {name: number(_nested(document, *path)) for name, path in paths.items()}
-    counts = {name: whole(found.pop(name)) or 0 for name in ("succeeded", "failed")}
-    return counts | found
-
-
-_AIPERF: Final = {
-    "succeeded": ("request_count", "avg"),
-    "failed": ("error_request_count", "avg"),
-    "wall_seconds": ("benchmark_duration", "avg"),
-    "requests_per_second": ("request_throughput", "avg"),
-    "output_tokens_per_second": ("output_token_throughput", "avg"),
-    "concurrency_mean": ("effective_concurrency", "avg"),
-    "goodput": ("goodput", "avg"),
-}
-_AIPERF_TIMES: Final = {
-    "ttft": "time_to_first_token",
-    "tpot": "inter_token_latency",
-    "itl": "inter_chunk_latency",
-    "e2el": "request_latency",
-}
-"""Our names and theirs: their inter-token latency is our TPOT, their chunks are our events."""
-_SECONDS: Final = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "seconds": 1.0}
-
-
-def _is_aiperf(document: Any) -> bool:
-    metrics = [_nested(document, name) for name in ("request_throughput", "request_latency")]
-    return all(isinstance(each, Mapping) and {"unit", "avg"} <= each.keys() for each in metrics)
-
-
-def _read_aiperf(export: Json, claims: Claims) -> Read:
-    """Read the one cell that an export is; it says its prompt length and its load, or is none."""
-    context = number(_nested(export, "input_sequence_length", "avg"))
-    if not context:
-        raise InvalidArgument(
-            "The file does not say how long its prompts were.",
-            fix="Import an export that has input_sequence_length.",
-        )
-    # In a sweep over settings, an export has its own under the path of each.
-    varied = _nested(export, "run_info", "variation_values")
-    own = varied.items() if isinstance(varied, Mapping) else ()
-    settings = [{str(path).rpartition(".")[2]: value} for path, value in own]
-    settings.append(export.get("input_config") or {})
-    figures = _figures(export, _AIPERF)
-    if figures["wall_seconds"] is not None:
-        figures["wall_seconds"] *= _scale(export, "benchmark_duration")
-    warnings = list(_warnings_in(export))
-    if export.get("was_cancelled") is True:
-        warnings.append("aiperf: the run was cancelled before its end")
-    times = {}
-    for ours, theirs in _AIPERF_TIMES.items():
-        if isinstance(found := export.get(theirs), Mapping):
-            count = whole(found.get("count")) or figures["succeeded"]
-            values = {**found, "mean": found.get("avg")}
-            times[ours] = spread(count, values, scale=_scale(export, theirs))
-    made = Figures(**figures, times=times, warnings=warnings)
-    spec = CellSpec(context=max(1, round(context)), load=_load_aiperf(settings))
-    tokens = number(_nested(export, "output_sequence_length", "avg"))
-    kind = next(_named(settings, ("type", "endpoint_type")), "chat")
-    try:
-        created = datetime.fromisoformat(str(export.get("start_time"))).astimezone()
-    except (ValueError, OverflowError):
-        created = None
-    return Read(
-        tool="aiperf",
-        cells=(make_cell(spec, made, claims),),
-        workload=Workload(
-            api="completion" if str(kind) == "completions" else "chat",
-            output_tokens=claims.output_tokens or max(1, round(tokens or 1)),
-            fixed_output=False,
-        ),
-        model=_model_aiperf(next(_named(settings, ("model_names", "models", "model")), None)),
-        created_at=created,
-        notes=(
-            "TPOT is aiperf's inter-token latency, ITL its inter-chunk latency.",
-            "Whether answers were of a fixed length is not in the file.",
-        ),
-    )
-
-
-def _load_aiperf(settings: Sequence[Json]) -> Load:
-    if rate := number(next(_named(settings, ("request_rate", "rate")), None)):
-        kind = next(_named(settings, ("arrival_pattern", "request_rate_mode")), "")
-        arrivals = Arrivals.CONSTANT if "constant" in str(kind) else Arrivals.POISSON
-        return Load(arrivals=arrivals, requests_per_second=rate)
-    if users := whole(next(_named(settings, ("concurrency",)), None)):
-        return Load(concurrency=users)
-    raise InvalidArgument(
-        "The file does not say its load.",
-        fix="Import an export whose input_config has a concurrency or a request_rate.",
-    )
-
-
-def _model_aiperf(model: Any) -> str | None:
-    """Give the first model of whatever shape the configuration has: a name, a list, `items`."""
-    for _ in range(_DEEPEST):
-        if isinstance(model, Mapping):
-            model = model.get("name") or model.get("items")
-        elif isinstance(model, list):
-            model = model[0] if model else None
-    return one_line(model, _WORDS) if isinstance(model, str) else None
-
-
-def _scale(export: Json, metric: str) -> float:
-    unit = str(_nested(export, metric, "unit"))
-    if unit not in _SECONDS:
-        raise InvalidArgument(
-            f"{metric} is given in {one_line(unit, 20)}, which is no unit of time read here.",
-            fix=f"Import an export in {', '.join(_SECONDS)}.",
-        )
-    return _SECONDS[unit]
 
 
 _GUIDELLM: Final = {
@@ -458,7 +335,10 @@ def _read_guidellm(report: Json, claims: Claims) -> Read:
 
 
 def _cell_guidellm(benchmark: Json, claims: Claims) -> CellResult:
-    figures = _figures(benchmark, _GUIDELLM)
+    figures: dict[str, Any] = {
+        name: number(_nested(benchmark, *path)) for name, path in _GUIDELLM.items()
+    }
+    figures |= {name: whole(figures[name]) or 0 for name in ("succeeded", "failed")}
     count = whole(_nested(benchmark, "metrics", "request_latency", "successful", "count"))
     figures["succeeded"] = figures["succeeded"] or count or 0
     times = {}
@@ -471,7 +351,7 @@ def _cell_guidellm(benchmark: Json, claims: Claims) -> CellResult:
         times[ours] = spread(whole(_nested(found, "count")) or 0, values, scale=scale)
     warnings = list(_warnings_in(benchmark))
     about = {name: value for name, value in benchmark.items() if name != "requests"}
-    if True in _named(about, ("is_over_saturated",)):
+    if _says(about, "is_over_saturated"):
         warnings.append("guidellm: over-saturated, requests came faster than they were answered")
     late, took = (
         number(_nested(benchmark, "scheduler_metrics", name))

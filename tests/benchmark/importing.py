@@ -31,11 +31,6 @@ def codes(cell: CellResult) -> set[Code]:
     return {verdict.code for verdict in cell.verdicts}
 
 
-def aiperf(**changes: Any) -> str:
-    found = json.loads((HERE / "profile_export_aiperf.json").read_text()) | changes
-    return json.dumps({name: value for name, value in found.items() if value is not None})
-
-
 def guidellm(**changes: Any) -> str:
     report = json.loads((HERE / "guidellm.json").read_text())
     report["benchmarks"] = [report["benchmarks"][0] | changes]

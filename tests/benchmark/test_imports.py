@@ -106,10 +106,10 @@ def test_an_articles_grid_is_the_workload_of_our_own_article_runs() -> None:
 def test_an_unknown_file_is_refused_with_what_was_looked_for(
     tmp_path: Path, text: str, cause: str
 ) -> None:
-    """All four forms are named, and what it seems to be."""
+    """All forms are named, and what it seems to be."""
     with pytest.raises(InvalidArgument) as refused:
         import_file(written(tmp_path, text), claims=Claims())
-    for tool in ("context_size", "vllm bench serve", "guidellm", "aiperf"):
+    for tool in ("context_size", "vllm bench serve", "guidellm"):
         assert tool in refused.value.fix
     assert cause in refused.value.cause
 

@@ -10,10 +10,10 @@ import pytest
 
 from benchmark.import_audit import Claims
 from benchmark.imports import import_file
-from benchmark.records import Arrivals, Code, Worth
+from benchmark.records import Code, Worth
 from benchmark.report import validity
 from core.errors import InvalidArgument
-from tests.benchmark.importing import HERE, aiperf, cells_of, codes, guidellm, written
+from tests.benchmark.importing import HERE, cells_of, codes, guidellm, written
 
 
 def test_a_vllm_result_is_one_closed_loop_cell() -> None:
@@ -89,51 +89,6 @@ def test_a_guidellm_report_is_a_cell_for_each_strategy() -> None:
     assert (cell.counts.succeeded, cell.counts.errors) == (120, {})
     assert imported.manifest.subject.model == "google/gemma-4-E4B-it"
     assert imported.manifest.plan.workload.output_tokens == 128
-
-
-def test_an_aiperf_export_is_one_cell() -> None:
-    """Its load is that of the profiling phase, its units are as it says."""
-    imported = import_file(HERE / "profile_export_aiperf.json", claims=Claims())
-    (cell,) = imported.cells
-    assert cell.id == "550x16"
-    assert cell.spec.load.arrivals is Arrivals.CLOSED
-    assert cell.ttft is not None
-    assert cell.tpot is not None
-    assert (cell.ttft.mean, cell.ttft.p99) == pytest.approx((0.06, 0.108))
-    assert cell.tpot.mean == pytest.approx(0.0121)
-    assert cell.counts is not None
-    assert (cell.counts.succeeded, cell.counts.errors) == (400, {"unknown": 2})
-    assert imported.manifest.subject.model == "google/gemma-4-E2B-it"
-    assert imported.manifest.plan.workload.api == "chat"
-
-
-def test_aiperfs_older_and_swept_settings_are_found(tmp_path: Path) -> None:
-    """Wherever a version keeps the concurrency or the rate."""
-    older = {"endpoint": {"model_names": ["m"]}, "loadgen": {"concurrency": 4}}
-    swept = {"variation_values": {"phases.profiling.concurrency": 40}}
-    rated = {"loadgen": {"request_rate": 2.5, "request_rate_mode": "constant"}}
-    for changes, cell in (
-        ({"input_config": older}, "550x4"),
-        ({"run_info": swept}, "550x40"),
-        ({"input_config": rated}, "550-constant-2.5"),
-    ):
-        assert list(cells_of(written(tmp_path, aiperf(**changes), "a.json"))) == [cell]
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"input_config": None}, "does not say its load"),
-        ({"input_sequence_length": None}, "how long its prompts were"),
-        ({"request_latency": {"unit": "fortnights", "avg": 1.0}}, "given in fortnights"),
-    ],
-)
-def test_an_export_that_lacks_what_a_cell_needs_is_refused(
-    tmp_path: Path, changes: dict[str, Any], words: str
-) -> None:
-    """It says what is missing."""
-    with pytest.raises(InvalidArgument, match=words):
-        import_file(written(tmp_path, aiperf(**changes), "a.json"), claims=Claims())
 
 
 def test_a_guidellm_benchmark_that_is_no_cell_is_refused(tmp_path: Path) -> None:
@@ -318,8 +273,6 @@ def test_a_tools_own_warning_is_passed_on(tmp_path: Path) -> None:
         json.dumps({"benchmarks": [{"metrics": {"requests_per_second": [], "request_totals": 3}}]}),
         guidellm(start_time=1e300, config=[]),
         guidellm(metrics={"requests_per_second": 1, "prompt_token_count": {"successful": 7}}),
-        aiperf(input_config=json.loads('{"a":' * 400 + "1" + "}" * 400)),
-        aiperf(start_time="0001-01-01T00:00:00+23:59", input_sequence_length={"avg": 1e308}),
         json.dumps([{"concurrency": 1, "rps": 1.0}] * 5_001),
     ],
 )
