@@ -467,8 +467,7 @@ _BEYOND_FLAGS: Final[Mapping[Cause, str]] = {
     " the limit, and no flag moves it",
 }
 _REMEDIES: Final[Mapping[Code, str]] = {
-    Code.CLIENT_SATURATED: "Measure from a machine that does nothing else, or with more `workers` "
-    "where it has the cores: the client was the limit",
+    Code.CLIENT_SATURATED: "Measure from a machine that does nothing else: the client limits",
     Code.COLD: "Measure again now that the engine is warm",
     Code.PREFIX_CACHED: "Measure again with prompts that share nothing",
     Code.SHORT_OUTPUT: "Measure again with answers of a fixed length",

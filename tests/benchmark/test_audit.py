@@ -170,6 +170,8 @@ def test_figures_that_cannot_all_be_true_are_found(flaw: str) -> None:
     found = read_alone(HONEST | PLANTED[flaw], Claims())
     assert Code.CONTRADICTORY in codes([found])
     assert found.worth is Worth.SPOILED
+    rates = found.request_throughput, found.output_token_throughput
+    assert all(rate is None or rate > 0 for rate in rates), "what cannot be is left out"
 
 
 @pytest.mark.parametrize("place", range(len(PUBLIC)))
