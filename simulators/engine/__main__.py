@@ -140,7 +140,7 @@ def assemble(
         engine,
         served,
         keys=flags.api_key or ([knobs.api_key] if knobs.api_key else []),
-        around=[Middleware(Sabotage, failure, knobs.slow_health_seconds)] if failure.mode else [],
+        around=[Middleware(Sabotage, failure)] if failure.mode else [],
         beside=[] if flags.disable_log_stats else [averages(engine.scheduler, engine.metrics)],
     )
     return app, engine

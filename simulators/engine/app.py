@@ -2,7 +2,6 @@
 
 import hmac
 import os
-import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -194,16 +193,13 @@ class BrokenStreamError(RuntimeError):
 class Sabotage:
     """Stands around the application and lets requests fail as asked for."""
 
-    def __init__(self, app: ASGIApp, failure: Failure, slow_health_seconds: float) -> None:
+    def __init__(self, app: ASGIApp, failure: Failure) -> None:
         self.app = app
         self._failure = failure
-        self._slow = slow_health_seconds
         self._served = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path, mode = scope.get("path", ""), self._failure.mode
-        if path == "/health" and mode == "slow-health":
-            await anyio.sleep(self._slow)
         if path == "/health" and mode == "unhealthy":
             await Response(status_code=503)(scope, receive, send)
         elif not path.startswith("/v1/"):
@@ -220,8 +216,8 @@ class Sabotage:
         else:
             await self.app(scope, receive, send)
             self._served += 1
-            if mode in {"crash-after", "kill-after"} and self._served >= self._failure.count:
-                _die(mode)
+            if mode == "crash-after" and self._served >= self._failure.count:
+                _die()
 
 
 def _breaking(send: Send) -> Send:
@@ -241,9 +237,7 @@ def _breaking(send: Send) -> Send:
     return send_half
 
 
-def _die(mode: str) -> None:
-    if mode == "kill-after":
-        os.kill(os.getpid(), signal.SIGKILL)
+def _die() -> None:
     log("EngineCore", "core.py:1519", "EngineCore encountered a fatal error.", "ERROR")
     log("APIServer", "async_llm.py:701", "AsyncLLM output_handler failed.", "ERROR")
     os._exit(1)

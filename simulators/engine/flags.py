@@ -83,8 +83,6 @@ class Knobs(BaseSettings):
     """What CUDA sees of one accelerator; the default is an L4."""
     device_free_gib: float | None = Field(default=None, ge=0)
     """What is free of it when the engine starts; left out, all of it."""
-    slow_health_seconds: float = Field(default=30.0, ge=0)
-    """How long `/health` takes in the failure mode `slow-health`."""
     api_key: str = Field(default="", validation_alias="VLLM_API_KEY")
     """Taken where `--api-key` is not given, as by the real engine."""
 

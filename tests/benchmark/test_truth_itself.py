@@ -7,10 +7,7 @@ from typing import Any
 
 import anyio
 import numpy as np
-import orjson
 import pytest
-from anyio.abc import ByteStream
-from anyio.streams.buffered import BufferedByteReceiveStream
 
 from benchmark.records import ClientView, Measured
 from benchmark.samples import Outcome
@@ -19,114 +16,8 @@ from tests.benchmark.made import some_samples
 from tests.truth.build import built
 from tests.truth.claims import Errors, compare
 from tests.truth.recorded import Floats, Truth
-from tests.truth.serving import Mock, serving
 
 pytestmark = pytest.mark.anyio
-
-FAST: dict[str, Any] = {"ttft_ms": 5, "itl_ms": 1}
-PATH = {"prompt": "/v1/completions", "messages": "/v1/chat/completions"}
-
-
-async def asked(mock: Mock, **body: Any) -> ByteStream:
-    """Ask on a connection of its own."""
-    path = next(path for field, path in PATH.items() if field in body)
-    data = orjson.dumps({"model": "truth", "stream": True, **body})
-    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(data)}\r\n\r\n".encode()
-    tcp = await anyio.connect_tcp("127.0.0.1", int(mock.base_url.rsplit(":")[-1]))
-    await tcp.send(head + data)
-    return tcp
-
-
-async def answer(mock: Mock, **body: Any) -> tuple[bytes, list[bytes]]:
-    """Ask once; give the head and the data of every event, each of which is a chunk."""
-    with anyio.fail_after(10):
-        return await _read(await asked(mock, **body))
-
-
-async def _read(tcp: ByteStream) -> tuple[bytes, list[bytes]]:
-    async with tcp:
-        stream = BufferedByteReceiveStream(tcp)
-        got = await stream.receive_until(b"\r\n\r\n", 1000)
-        events: list[bytes] = []
-        while size := int(await stream.receive_until(b"\r\n", 10), 16):
-            chunk = await stream.receive_exactly(size + 2)
-            assert chunk.startswith(b"data: ")
-            assert chunk.endswith(b"\n\n\r\n")
-            events.append(chunk[6:-4])
-    return got, events
-
-
-async def test_a_stream_is_vllms(tmp_path: Path) -> None:
-    """Events, usage and end come as vLLM 0.32 sends them."""
-    async with serving(tmp_path, **FAST) as mock:
-        head, events = await answer(mock, prompt=[7, 8, 9], max_tokens=3)
-    first, _, last, usage = (orjson.loads(event) for event in events[:-1])
-    assert b"text/event-stream" in head
-    assert events[-1] == b"[DONE]"
-    assert list(first) == ["id", "object", "created", "model", "choices"]
-    assert first["choices"][0]["finish_reason"] is None
-    assert last["choices"][0]["finish_reason"] == "length"
-    assert usage["choices"] == []
-    assert usage["usage"] == {"prompt_tokens": 3, "total_tokens": 6, "completion_tokens": 3}
-
-
-async def test_a_chat_begins_with_a_role_that_is_no_token(tmp_path: Path) -> None:
-    """So a client that counts chunks counts one too many."""
-    messages = [{"role": "user", "content": "What is this?"}]
-    async with serving(tmp_path, **FAST) as mock:
-        _, events = await answer(mock, messages=messages, max_completion_tokens=2)
-        truth = await mock.truth()
-    role, *rest = (orjson.loads(event) for event in events[:-1])
-    assert role["choices"][0]["delta"] == {"role": "assistant", "content": ""}
-    assert [bool(event["choices"]) for event in rest] == [True, True, False]
-    assert (truth.tokens.tolist(), truth.events.tolist()) == ([2], [2])
-    assert truth.head == (b'"What is this?"}],"max_completion_tokens":2}',)
-
-
-async def test_tokens_may_come_several_at_once(tmp_path: Path) -> None:
-    """As vLLM sends them under load; the last event has what is left."""
-    async with serving(tmp_path, tokens_per_event=4, **FAST) as mock:
-        _, events = await answer(mock, prompt=[7, 8], max_tokens=10)
-        truth = await mock.truth()
-    texts = [orjson.loads(event)["choices"][0]["text"] for event in events[:-2]]
-    assert [text.count("word") for text in texts] == [4, 4, 2]
-    assert (truth.tokens.tolist(), truth.events.tolist()) == ([10], [3])
-
-
-async def test_it_keeps_its_own_time(tmp_path: Path) -> None:
-    """No token is written before it is due, and every one is in the record."""
-    async with serving(tmp_path, **FAST) as mock:
-
-        async def ask(number: int) -> None:
-            await answer(mock, prompt=[number], max_tokens=5)
-
-        async with anyio.create_task_group() as group:
-            for number in range(8):
-                group.start_soon(ask, number)
-        truth = await mock.truth()
-    assert sorted(truth.head) == sorted(b"[%d]" % n + b',"max_tokens":5}' for n in range(8))
-    assert (truth.first_token - truth.received >= 0.005).all()
-    assert (truth.last_token - truth.received >= 0.009).all()
-    assert all(len(truth.token_times(row)) == 5 for row in range(8))
-
-
-async def test_without_delay_a_long_answer_comes_whole(tmp_path: Path) -> None:
-    """It is more than the socket takes at once."""
-    async with serving(tmp_path, ttft_ms=0, itl_ms=0) as mock:
-        _, events = await answer(mock, prompt=[1], max_tokens=20_000)
-        truth = await mock.truth()
-    assert len(events) == 20_002
-    assert (truth.tokens.tolist(), truth.events.tolist()) == ([20_000], [20_000])
-
-
-async def test_an_answer_that_nobody_waits_for_has_no_end(tmp_path: Path) -> None:
-    """A client that goes is no reason to end, and its request counts as unfinished."""
-    async with serving(tmp_path, ttft_ms=0, itl_ms=1000) as mock:
-        async with await asked(mock, prompt=[1], max_tokens=2) as tcp:
-            await tcp.receive()
-        await answer(mock, prompt=[2], max_tokens=1)
-        truth = await mock.truth()
-    assert np.isnan(truth.last_token).tolist() == [True, False]
 
 
 async def test_without_a_compiler_it_says_what_to_install(tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ def simulate(tiny_model: Path) -> Simulate:
     ) -> AsyncIterator[Simulated]:
         base = ("--served-model-name", "tiny", "--max-model-len", "2048", "--block-size", "16")
         flags = parse([str(tiny_model), *base, *more])
-        knobs = Knobs(step_ms=step_ms, fail=fail, reply=reply, slow_health_seconds=0.01)
+        knobs = Knobs(step_ms=step_ms, fail=fail, reply=reply)
         room = room_of(flags, knobs)
         small = {"block_size": 16, "num_blocks": 256, "kv_tokens": 4096, "max_concurrency": 2.0}
         kv = room.cache().model_copy(update=small)

@@ -2,21 +2,16 @@
 
 import re
 import signal
-import socket
-import ssl
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import anyio
 import httpx2
 import pytest
-import trustme
 from anyio.abc import Process
 from anyio.streams.text import TextReceiveStream
 
-from simulators.engine.__main__ import main
 from simulators.engine.flags import human_readable_int, non_default, parse
 
 pytestmark = pytest.mark.anyio
@@ -39,10 +34,10 @@ class Command:
             self.said += await self._stdout.receive()
         return match.group(match.lastindex or 0)
 
-    async def url(self, trust: ssl.SSLContext | None = None) -> str:
+    async def url(self) -> str:
         """Where it serves, once it does."""
         url = await self.hear(r"Starting vLLM server on (\S+)\n")
-        async with httpx2.AsyncClient(base_url=url, verify=trust or True) as client:
+        async with httpx2.AsyncClient(base_url=url) as client:
             for _ in range(200):
                 try:
                     await client.get("/health")
@@ -70,9 +65,6 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SIMULATED_ENGINE_BOOT_SECONDS", "0")
 
 
-# These start a process each, which takes a third of a second.
-
-
 async def test_it_boots_serves_and_stops_in_the_middle_of_a_stream(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -94,106 +86,6 @@ async def test_it_boots_serves_and_stops_in_the_middle_of_a_stream(
         assert '"finish_reason":"abort"' in rest[-2]
         assert rest[-1] == "data: [DONE]"
         assert await engine.process.wait() == 0
-
-
-async def test_nobody_listens_before_the_engine_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The port is taken, and connections are refused."""
-    monkeypatch.setenv("SIMULATED_ENGINE_FAIL", "never-ready")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    async with command("tiny/model", "--port", str(port)) as engine:
-        await engine.hear("Starting to load model")
-        async with httpx2.AsyncClient() as client:
-            with pytest.raises(httpx2.ConnectError):
-                await client.get(f"http://127.0.0.1:{port}/health")
-        engine.process.terminate()
-        assert await engine.process.wait() == -signal.SIGTERM
-
-
-async def test_a_taken_port_is_an_os_error() -> None:
-    """Before anything is loaded, with status 1."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        async with command("tiny/model", "--port", str(taken.getsockname()[1])) as engine:
-            assert engine.process.stderr
-            said = "".join([text async for text in TextReceiveStream(engine.process.stderr)])
-            assert await engine.process.wait() == 1
-    assert said.endswith("OSError: [Errno 98] Address already in use\n")
-
-
-@pytest.mark.parametrize(
-    ("fail", "status"), [("kill-in:loading", -signal.SIGKILL), ("exit-in:graphs", 1)]
-)
-async def test_it_can_die_without_a_word(
-    monkeypatch: pytest.MonkeyPatch, fail: str, status: int
-) -> None:
-    """As the out-of-memory killer would have it."""
-    monkeypatch.setenv("SIMULATED_ENGINE_FAIL", fail)
-    async with command("tiny/model", "--port", "0") as engine:
-        assert await engine.process.wait() == status
-
-
-@pytest.mark.parametrize(("fail", "status"), [("crash-after:2", 1), ("kill-after:2", -9)])
-async def test_it_can_die_after_some_requests(
-    monkeypatch: pytest.MonkeyPatch, fail: str, status: int
-) -> None:
-    """The last one is still answered."""
-    monkeypatch.setenv("SIMULATED_ENGINE_FAIL", fail)
-    argv = ("tiny/model", "--port", "0", "--disable-access-log-for-endpoints", "/health")
-    async with command(*argv) as engine:
-        async with httpx2.AsyncClient(base_url=await engine.url()) as client:
-            for _ in range(2):
-                reply = await client.post(PATH, json={"prompt": "hi", "max_tokens": 1})
-                assert reply.status_code == 200
-        assert await engine.process.wait() == status
-    assert "GET /health" not in engine.said
-
-
-def _files(folder: Path) -> tuple[trustme.CA, tuple[str, ...]]:
-    authority = trustme.CA()
-    issued = authority.issue_cert("127.0.0.1")
-    issued.private_key_pem.write_to_path(folder / "key.pem")
-    issued.cert_chain_pems[0].write_to_path(folder / "cert.pem")
-    files = ("--ssl-keyfile", folder / "key.pem", "--ssl-certfile", folder / "cert.pem")
-    return authority, tuple(map(str, files))
-
-
-async def test_it_answers_by_tls_alone(tmp_path: Path) -> None:
-    """To whoever trusts its certificate; its log says https."""
-    authority, flags = _files(tmp_path)
-    trust = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    authority.configure_trust(trust)
-    async with command("tiny/model", "--port", "0", *flags) as engine:
-        url = await engine.url(trust)
-        assert url.startswith("https://")
-        async with httpx2.AsyncClient(base_url=url.replace("https", "http")) as client:
-            with pytest.raises(httpx2.TransportError):
-                await client.get("/health")
-
-
-@pytest.mark.parametrize(
-    ("spoil", "words"),
-    [
-        (lambda key: key.unlink(), "FileNotFoundError: [Errno 2]"),
-        (lambda key: key.write_text("no key"), "ssl.SSLError: "),
-    ],
-    ids=["missing", "not a key"],
-)
-def test_a_key_that_cannot_be_read_ends_it_after_its_boot(
-    spoil: Callable[[Path], object],
-    words: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """As vLLM, which looks at them last."""
-    _authority, flags = _files(tmp_path)
-    spoil(tmp_path / "key.pem")
-    assert main(["serve", "tiny/model", "--port", "0", "--host", "127.0.0.1", *flags]) == 1
-    said = capsys.readouterr()
-    assert words in said.err
-    assert re.search(r"Starting vLLM server on https://127\.0\.0\.1:\d+", said.out)
 
 
 def test_the_flags_that_operators_use_are_taken() -> None:

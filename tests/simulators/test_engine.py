@@ -31,71 +31,6 @@ TOOL: Final[dict[str, Any]] = {
 }
 
 
-async def test_the_same_request_is_answered_the_same_and_another_seed_is_not(
-    simulate: Simulate,
-) -> None:
-    """Also by another engine."""
-    said = []
-    for seed in (1, 1, 2):
-        async with simulate() as engine:
-            reply = (await engine.post(TEXT, prompt=IDS, seed=seed, max_tokens=30)).json()
-        said.append(reply["choices"][0]["text"])
-    assert said[0] == said[1] != said[2]
-
-
-@pytest.mark.parametrize(
-    ("body", "finish", "text", "tokens"),
-    [
-        ({}, "stop", "one thing", 10),
-        ({"max_tokens": 3}, "length", "one", 3),
-        ({"min_tokens": 20, "max_tokens": 20}, "length", None, 20),
-        ({"ignore_eos": True, "max_tokens": 30}, "length", None, 30),
-    ],
-)
-async def test_an_answer_ends_where_it_was_asked_to(
-    simulate: Simulate, body: dict[str, Any], finish: str, text: str | None, tokens: int
-) -> None:
-    """The model's own end is a token too; it comes no earlier than wanted."""
-    async with simulate(reply="one thing") as engine:
-        reply = (await engine.post(TEXT, **{"prompt": "hello", "max_tokens": 40, **body})).json()
-    choice, used = reply["choices"][0], reply["usage"]
-    assert choice["finish_reason"] == finish
-    assert choice["text"] == (text or choice["text"])
-    assert (used["prompt_tokens"], used["completion_tokens"]) == (5, tokens)
-
-
-@pytest.mark.parametrize("path", [TEXT, CHAT])
-async def test_a_stream_says_what_the_whole_answer_says(simulate: Simulate, path: str) -> None:
-    """Piece by piece, the reason in the last one, then the usage and DONE."""
-    body = {**(ASK if path == CHAT else {"prompt": IDS}), "max_tokens": 20, "ignore_eos": True}
-    options = {"include_usage": True, "continuous_usage_stats": True}
-    async with simulate() as engine:
-        whole = (await engine.post(path, **body)).json()
-        *events, done = await engine.events(path, **body, stream_options=options)
-    chunks = [json.loads(event) for event in events]
-    choices = [chunk["choices"][0] for chunk in chunks[:-1]]
-    pieces = [one.get("text") or one.get("delta", {}).get("content", "") for one in choices]
-    answer = whole["choices"][0]
-    assert "".join(pieces) == (answer["message"]["content"] if path == CHAT else answer["text"])
-    assert [one["finish_reason"] for one in choices if one["finish_reason"]] == ["length"]
-    made = [chunk["usage"]["completion_tokens"] for chunk in chunks]
-    assert made == sorted(made)
-    assert (made[-1], chunks[-1]["choices"], done) == (20, [], "[DONE]")
-    if path == CHAT:
-        assert choices[0]["delta"] == {"role": "assistant", "content": ""}
-
-
-async def test_a_conversation_is_tokenized_as_it_is_served(simulate: Simulate) -> None:
-    """With turn markers; a list of text parts counts like the text."""
-    parts = [{"role": "user", "content": [{"type": "text", "text": "hello"}]}]
-    async with simulate() as engine:
-        count = (await engine.post("/tokenize", **ASK)).json()["count"]
-        asked = (await engine.post(CHAT, messages=parts, max_tokens=1)).json()
-        text = (await engine.post("/tokenize", prompt="hello é", return_token_strs=True)).json()
-    assert asked["usage"]["prompt_tokens"] == count
-    assert (text["count"], text["token_strs"][0]) == (8, "h")
-
-
 async def test_reasoning_has_a_field_of_its_own(simulate: Simulate) -> None:
     """With the parser and thinking switched on; its tokens are counted."""
     thinking = {**ASK, "chat_template_kwargs": {"enable_thinking": True}, "max_tokens": 64}
@@ -188,14 +123,6 @@ async def test_a_bad_request_is_named(
     named = param or error["param"]
     assert (reply.status_code, error["code"], error["param"]) == (code, code, named)
     assert error["message"]
-
-
-@pytest.mark.parametrize("content", ["{not json", "[]", "null", ""])
-async def test_what_is_no_object_is_a_bad_request(simulate: Simulate, content: str) -> None:
-    """JSON of another kind, broken JSON, nothing at all."""
-    async with simulate() as engine:
-        reply = await engine.client.post(TEXT, content=content)
-    assert (reply.status_code, reply.json()["error"]["type"]) == (400, "Bad Request")
 
 
 async def test_a_key_guards_v1_alone(simulate: Simulate) -> None:

@@ -48,25 +48,6 @@ def test_a_long_prompt_is_computed_in_chunks_of_the_budget() -> None:
     assert [batch.prefill_tokens for batch in batches] == [32, 32, 6]
 
 
-def test_decoding_requests_share_a_step_with_a_prompt() -> None:
-    """The running request gets its token first, the new prompt the rest of the budget."""
-    scheduler = Scheduler(limits())
-    scheduler.add(ask(8, 10))
-    step(scheduler)
-    scheduler.add(ask(60, first=100))
-    batch = step(scheduler)
-    assert (batch.decode_tokens, batch.prefill_tokens) == (1, 31)
-
-
-def test_no_more_sequences_run_than_allowed() -> None:
-    """The ninth request waits until one of the eight is done."""
-    scheduler = Scheduler(limits())
-    for number in range(9):
-        scheduler.add(ask(2, 4, first=10 * number))
-    step(scheduler)
-    assert (len(scheduler.running), len(scheduler.waiting)) == (8, 1)
-
-
 def test_a_repeated_prompt_is_found_in_the_prefix_cache() -> None:
     """All full blocks but the one that holds the last token are hits."""
     scheduler = Scheduler(limits())
@@ -74,45 +55,6 @@ def test_a_repeated_prompt_is_found_in_the_prefix_cache() -> None:
     again = ask(16)
     run(scheduler, again)
     assert (again.cached, scheduler.prefix_hits, scheduler.prefix_queries) == (12, 12, 32)
-
-
-def test_a_prompt_that_differs_in_its_first_block_shares_nothing() -> None:
-    """The hash of a block covers everything before it."""
-    scheduler = Scheduler(limits())
-    run(scheduler, Request(prompt=[1, 2, 3, 4, 5, 6, 7, 8, 9], max_tokens=1))
-    other = Request(prompt=[0, 2, 3, 4, 5, 6, 7, 8, 9], max_tokens=1)
-    run(scheduler, other)
-    assert other.cached == 0
-
-
-def test_without_prefix_caching_nothing_is_asked() -> None:
-    """The counters stay at zero, as vLLM's do."""
-    scheduler = Scheduler(limits(prefix_caching=False))
-    run(scheduler, ask(16), ask(16))
-    assert (scheduler.prefix_queries, scheduler.prefix_hits) == (0, 0)
-
-
-def test_the_oldest_unused_prefix_is_forgotten_first() -> None:
-    """With room for two prompts the third pushes out the first."""
-    scheduler = Scheduler(limits(num_blocks=8))
-    run(scheduler, ask(16, first=0))
-    run(scheduler, ask(16, first=100))
-    run(scheduler, ask(16, first=200))
-    newer, older = ask(16, first=100), ask(16, first=0)
-    run(scheduler, newer)
-    run(scheduler, older)
-    assert newer.cached == 12
-    assert older.cached == 0
-
-
-def test_the_start_of_a_prefix_survives_longest() -> None:
-    """Of four blocks the last two make room; the first two are still known."""
-    scheduler = Scheduler(limits(num_blocks=5))
-    run(scheduler, ask(16, first=0))
-    run(scheduler, ask(12, first=100))
-    again = ask(16, first=0)
-    run(scheduler, again)
-    assert again.cached == 8
 
 
 def test_the_youngest_request_is_preempted_when_blocks_run_out() -> None:
@@ -145,17 +87,6 @@ def test_an_aborted_request_frees_its_blocks_in_the_middle_of_a_step() -> None:
     scheduler.finish(request)
     assert scheduler.commit(batch) == []
     assert scheduler.pool.num_free == 64
-
-
-def test_a_waiting_request_can_be_aborted() -> None:
-    """It never ran, and the queue forgets it."""
-    scheduler = Scheduler(limits(max_num_seqs=1))
-    first, second = ask(4, 4), ask(4, 4, first=100)
-    scheduler.add(first)
-    scheduler.add(second)
-    step(scheduler)
-    scheduler.finish(second)
-    assert list(scheduler.waiting) == []
 
 
 _SIZES = st.tuples(st.integers(1, 40), st.integers(1, 24), st.integers(0, 2))
