@@ -163,14 +163,14 @@ def test_a_run_with_every_trouble_is_still_told_in_ten_findings() -> None:
 def test_rates_are_named_as_rates() -> None:
     """An open loop saturates at a rate, not at a number in flight."""
     cells = []
-    for rate, reached in ((2.0, 2.0), (4.0, 4.0), (8.0, 4.1)):
+    for rate, reached in ((2.0, 2.0), (4.0, 3.5), (6.0, 4.0), (8.0, 4.1)):
         cell = a_cell(8, 8, request_throughput=reached, output_token_throughput=reached * 64)
         load = {"arrivals": "poisson", "requests_per_second": rate}
         cells.append(
             CellResult.model_validate({**cell.model_dump(), "spec": {"context": 8, "load": load}})
         )
     found = of_kind(findings(a_manifest(), cells), "saturation")
-    assert "4 requests/s at 8 prompt tokens" in found[0].text
+    assert "6 requests/s at 8 prompt tokens" in found[0].text
 
 
 @given(
