@@ -12,6 +12,7 @@ from pydantic import SecretStr
 
 from core.endpoint import Endpoint, ServedModel
 from core.errors import (
+    AddressNotAllowed,
     BadReply,
     EndpointError,
     ModelNotServed,
@@ -160,6 +161,7 @@ async def test_one_token_is_asked_for_to_see_that_the_model_answers() -> None:
     [
         (401, {"error": "Unauthorized"}, Unauthorized, "Unauthorized"),
         (403, {"detail": "no"}, Unauthorized, "no"),
+        (403, {"detail": "RBAC: access denied"}, AddressNotAllowed, "RBAC"),
         (
             404,
             {"error": {"message": "The model `x` does not exist.", "type": "NotFoundError"}},

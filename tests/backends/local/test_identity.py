@@ -2,13 +2,14 @@
 
 import contextlib
 import os
+import signal
 import sys
 from pathlib import Path
 
 import psutil
 import pytest
 
-from backends.local import identity
+from backends.local import identity, process
 from backends.local.identity import everyone, look, runs_in, words
 from core.processes import detach, reap
 from tests.core.conftest import open_null
@@ -87,3 +88,14 @@ def test_a_process_may_have_any_name(tmp_path: Path) -> None:
     child.kill()
     child.wait(5)
     reap()
+
+
+def test_a_number_that_was_given_away_again_is_not_signalled() -> None:
+    """Whoever has it now is somebody else's."""
+    stranger = os.posix_spawn("/bin/sleep", ["sleep", "60"], {})
+    seen = look(stranger)
+    assert seen is not None
+    process._signal(seen._replace(started="another"), signal.SIGKILL)
+    assert os.waitpid(stranger, os.WNOHANG) == (0, 0)
+    process._signal(seen, signal.SIGTERM)
+    assert os.waitstatus_to_exitcode(os.waitpid(stranger, 0)[1]) == -signal.SIGTERM
