@@ -360,7 +360,7 @@ def _widths(spec: CellSpec, measured: Measured) -> Figures:
         return {}
     return {
         "relative_half_width": relative_half_width(measured.slices),
-        "e2el_relative_half_width": None,
+        "e2el_relative_half_width": e2el_relative_half_width(measured.slices),
     }
 
 

@@ -95,6 +95,9 @@ def test_throughput_latency_and_price_are_ratios_over_the_first_run() -> None:
         assert each.throughput.value == pytest.approx(3.0)
         assert each.e2el is not None
         assert each.e2el.value == pytest.approx(1 / 3)
+        assert each.e2el.significant
+        assert each.ttft is not None
+        assert each.ttft.significant is None
         assert each.usd_per_million_tokens is not None
         assert each.usd_per_million_tokens.value == pytest.approx(4 / 3)
         price = each.usd_per_million_tokens

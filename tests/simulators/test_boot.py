@@ -79,19 +79,6 @@ async def test_a_boot_tells_its_phases_in_order(capsys: pytest.CaptureFixture[st
     assert in_order(said.err, (shards, "Capturing CUDA graphs"))
 
 
-async def test_an_eager_boot_compiles_and_captures_nothing(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """And has the graphs' memory for its cache."""
-    l4: dict[str, Any] = {"where": "l4"}
-    small = (E2B, "--max-model-len", "8192")
-    eager, usual = await boot(*small, "--enforce-eager", **l4), await boot(*small, **l4)
-    assert eager.num_blocks > usual.num_blocks
-    eager_log = capsys.readouterr().out.partition("init engine")[0]
-    assert "torch.compile took" not in eager_log
-    assert "Graph capturing" not in eager_log
-
-
 @pytest.mark.parametrize("mode", sorted(known_failures()["boot"]))
 async def test_every_way_to_fail_says_its_words(mode: str) -> None:
     """In the phase where vLLM says them, or in another one if told so."""
@@ -100,22 +87,6 @@ async def test_every_way_to_fail_says_its_words(mode: str) -> None:
     assert str(failed.value) == known_failures()["boot"][mode]["text"]
     with pytest.raises(BootError):
         await boot(fail=f"{mode}@graphs")
-
-
-@pytest.mark.parametrize("wrong", ["nonsense", "oom@nowhere"])
-def test_an_unknown_way_to_fail_is_named(wrong: str) -> None:
-    """With those that there are."""
-    with pytest.raises(ValueError, match=r"There are: .*"):
-        read_failure(wrong)
-
-
-def test_phases_take_their_own_time_if_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The others keep their share."""
-    monkeypatch.setenv("SIMULATED_ENGINE_BOOT_SECONDS", "10")
-    monkeypatch.setenv("SIMULATED_ENGINE_BOOT_PHASES", '{"loading": 3}')
-    assert (Knobs().seconds_of("loading"), Knobs().seconds_of("compiling")) == (3, 2)
-    with pytest.raises(ValueError, match="less than no time"):
-        Knobs(boot_phases={"loading": -1})
 
 
 @pytest.mark.parametrize(
@@ -144,12 +115,6 @@ def test_a_boot_that_cannot_work_ends_with_a_status(
     said = capsys.readouterr().err
     assert ("Traceback (most recent call last):" in said) == (status == 1)
     assert words in said
-
-
-def test_a_wrong_command_line_outside_of_serve_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    """Only `serve` is simulated."""
-    assert main(["bench"]) == 2
-    assert "serve MODEL" in capsys.readouterr().err
 
 
 def test_a_model_that_nobody_can_plan_has_a_stand_in(tiny_model: Path) -> None:
