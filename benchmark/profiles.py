@@ -29,6 +29,7 @@ from benchmark.records import (
     Workload,
 )
 from core import PRODUCT, VERSION
+from core.environment import processor
 from core.errors import DiskFull, InvalidArgument
 from core.records import Record, valid
 
@@ -218,7 +219,7 @@ def describe() -> Host:
     """Say what this process runs on."""
     return Host(
         system=platform.platform(terse=True),
-        cpu=_cpu(),
+        cpu=processor(),
         cores=cores(),
         memory_gib=round(psutil.virtual_memory().total / _GIB, 1),
         python=platform.python_version(),
@@ -232,15 +233,6 @@ def cores() -> int:
     if hasattr(process, "cpu_affinity"):
         return len(process.cpu_affinity())
     return psutil.cpu_count() or 1
-
-
-def _cpu() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:  # not Linux
-        lines = []
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.processor() or platform.machine())
 
 
 _NO_PROVENANCE: Final = Provenance()

@@ -1,4 +1,4 @@
-"""Where this checkout is, and what of our environment other programs get; quick to import."""
+"""Where this checkout is, on what machine, and what of our environment other programs get."""
 
 import os
 from pathlib import Path
@@ -15,3 +15,13 @@ _OUR_SECRETS: Final = (
 def inherited_environment() -> dict[str, str]:
     """What a child process gets: our environment without our secrets."""
     return {name: value for name, value in os.environ.items() if name not in _OUR_SECRETS}
+
+
+def processor() -> str:
+    """Return what this machine's processor is called."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:  # not Linux
+        lines = []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, os.uname().machine)

@@ -272,7 +272,7 @@ class LocalBackend:
 
     async def hardware(self, _name: str, /) -> Hardware:
         """Give what this machine has."""
-        return await devices.hardware()
+        return devices.hardware()
 
     async def host(self) -> HostState:
         """Say how this machine is."""

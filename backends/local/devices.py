@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import platform
 import shutil
 import socket
 from collections.abc import Sequence
@@ -14,8 +13,7 @@ import psutil
 
 from backends.base import Hardware, HostState, Usage
 from backends.local.identity import Seen
-from core.errors import OpsError
-from core.processes import run
+from core.environment import processor
 from core.records import Check
 from logs.read import size_of
 from planner.memory import GIB
@@ -24,6 +22,7 @@ from planner.places import Accelerator, accelerators
 _LOW_MEMORY_GIB: Final = 1.0
 _LOW_DISK_GIB: Final = 1.0
 _ROOT: Final = Path("/")
+_DRIVER: Final = Path("/proc/driver/nvidia/gpus")
 _UNLIMITED: Final = 1 << 62
 """What cgroup v1 says where there is no limit is nearly 2**63."""
 _AVAILABLE: Final = ("MemFree", "Active(file)", "Inactive(file)", "SReclaimable")
@@ -61,11 +60,11 @@ def machine_memory(root: Path = _ROOT) -> Memory:
     return Memory(total, available, min(available, node[1]) if node else available)
 
 
-async def hardware() -> Hardware:
+def hardware(driver: Path = _DRIVER) -> Hardware:
     """Give accelerator, processors, memory, disk and network."""
     disk = shutil.disk_usage("/")
     return Hardware(
-        accelerator=await _accelerator(),
+        accelerator="; ".join(_titles(driver)) or f"none; {processor()}",
         vcpu=psutil.cpu_count(),
         ram_gib=round(machine_memory().total / GIB, 1),
         disk=f"{disk.free / GIB:.0f} GiB free of {disk.total / GIB:.0f} GiB",
@@ -145,25 +144,6 @@ def check_memory(weight_bytes: int) -> Check:
     return Check(what="memory", outcome="pass" if fits else "fail", detail=detail, fix=fix)
 
 
-async def _accelerator() -> str:
-    query = ("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader")
-    try:
-        output = await run(query, timeout=5)
-    except OpsError:
-        return f"none; the processor ({_processor_host()})"
-    names = [line.strip() for line in output.stdout.splitlines() if line.strip()]
-    return "; ".join(names) if output.returncode == 0 and names else f"none; {_processor_host()}"
-
-
-def _processor_host() -> str:
-    path = Path("/proc/cpuinfo")
-    if path.exists():
-        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
-
-
 def _disk_free_gib(root: Path) -> float:
     existing = next(path for path in (root, *root.parents) if path.exists())
     return shutil.disk_usage(existing).free / GIB
@@ -193,9 +173,6 @@ def _number(path: Path) -> int | None:
         return int(path.read_text(encoding="ascii"))
     except (OSError, ValueError):
         return None
-
-
-_DRIVER: Final = Path("/proc/driver/nvidia/gpus")
 
 
 class Devices(NamedTuple):
