@@ -331,16 +331,6 @@ _TAKEN: Final = frozenset({GIVEN, TIMED_OUT, NoCapacity.code})
 """Outcomes of requests that were let wait, so that the way of giving was accepted."""
 
 
-class Report(Record):
-    """Where a way of giving chips was seen to be accepted or refused."""
-
-    plane: PlaneKind
-    provisioning: Provisioning
-    accepts: bool
-    zones: tuple[str, ...]
-    source: str
-
-
 class Prospect(NamedTuple):
     """One place, with what can be seen of it: True, False, or None where nobody knows."""
 
@@ -393,25 +383,15 @@ async def prospects_of(
 
 
 def is_accepted(site: Site, place: Place, last: Outcome | None) -> tuple[bool | None, str]:
-    """Say whether a place gives chips in the target's way: by what was seen, then by reports."""
+    """Say whether a place gives chips in the target's way: by what was seen, else as documented."""
     if last and last.outcome in _TAKEN:
         return True, ""
     minutes = last.minutes_ago(datetime.now(UTC)) if last else 0
     if last and last.outcome == ZoneRefused.code and minutes <= _TRUSTED_MINUTES:
         return False, f"refused {ago(minutes)}: {last.detail}"
-    asked = (place.plane, site.provisioning)
-    for row in reports():
-        if (row.plane, row.provisioning) == asked and place.zone in row.zones:
-            why = "" if row.accepts else f"it does not give {site.provisioning} ({row.source})"
-            return row.accepts, why
+    if place.zone in site.offered.regions:
+        return True, ""
     return None, f"whether it gives {site.provisioning} shows only when it is asked"
-
-
-@cache
-def reports() -> tuple[Report, ...]:
-    """Read them, once."""
-    text = (_HERE / "zones.toml").read_text(encoding="utf-8")
-    return tuple(Report.model_validate(row) for row in tomllib.loads(text)["reports"])
 
 
 def ago(minutes: int) -> str:
@@ -438,14 +418,8 @@ async def list_zones(site: Site) -> Sequence[Zone]:
     Nothing is asked for and nothing changed. What cannot be read is not known and says why.
     """
     _caller = await site.clients.credentials()
-    reported = (
-        zone
-        for row in reports()
-        for zone in row.zones
-        if row.provisioning == site.provisioning and row.accepts
-    )
     asked = (place.zone for place in outcomes_of(site))
-    known = (site.clients.region, *site.offered.regions, *reported, *asked)
+    known = (site.clients.region, *site.offered.regions, *asked)
     names = tuple(dict.fromkeys((*known, *await zones_with_machine(site))))[:_MOST]
     places = [Place(zone, kind) for zone in names for kind in site.planes]
     found = await prospects_of(site, places, await count_chips(site), _SECONDS)

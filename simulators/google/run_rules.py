@@ -245,10 +245,8 @@ def _problems(service: Service) -> _Problems:
         yield "template.timeout", "must be between 1 and 3600 seconds."
     if not 0 <= template.max_instance_request_concurrency <= 1000:
         yield "template.max_instance_request_concurrency", "must be between 1 and 1000."
-    if any(o.startswith("-") for volume in template.volumes for o in volume.gcs.mount_options):
-        yield "template.volumes", "mount options must not start with a hyphen."
     for place, container in enumerate(template.containers):
-        yield from _of_container(f"template.containers[{place}]", template, container)
+        yield from _of_container(f"template.containers[{place}]", container)
     if len(template.containers) > 1:
         yield from _of_neighbours(template)
     engine = engine_of(template) if template.containers else None
@@ -256,27 +254,12 @@ def _problems(service: Service) -> _Problems:
         yield from _of_gpu(template, engine)
 
 
-def _of_container(where: str, template: RevisionTemplate, container: Container) -> _Problems:
-    if not container.image:
-        yield f"{where}.image", "must be set."
-    if len(container.ports) > 1:
-        yield f"{where}.ports", "must have at most one port."
-    for port in container.ports:
-        if port.name not in {"", "http1", "h2c"}:
-            yield f"{where}.ports[0].name", "must be either 'http1' or 'h2c'."
-        if not 1 <= port.container_port <= 65535:
-            yield f"{where}.ports[0].container_port", "must be between 1 and 65535."
+def _of_container(where: str, container: Container) -> _Problems:
     if any(one.name in {"PORT", "K_SERVICE", "K_REVISION"} for one in container.env):
         yield f"{where}.env", "The following reserved env names were provided: PORT."
     longest = _STARTUP_SECONDS if _gpus(container) else 240
     yield from _of_probe(f"{where}.startup_probe", container.startup_probe, 240, longest)
     yield from _of_probe(f"{where}.liveness_probe", container.liveness_probe, 3600, 0)
-    names = {volume.name for volume in template.volumes}
-    for mount in container.volume_mounts:
-        if mount.name not in names:
-            yield f"{where}.volume_mounts", f"no volume is named {mount.name}."
-        if not mount.mount_path.startswith("/"):
-            yield f"{where}.volume_mounts", "mount_path must be absolute."
 
 
 def _of_probe(where: str, probe: Probe, most: int, longest: int) -> _Problems:
@@ -299,15 +282,12 @@ def _of_neighbours(template: RevisionTemplate) -> _Problems:
     named = {one.name: one for one in template.containers}
     if "" in named or len(named) < len(template.containers):
         yield "template.containers", "every container must have a name of its own."
-    if sum(bool(_gpus(one)) for one in template.containers) > 1:
-        yield "template.containers", "only one container can have a GPU."
     for place, container in enumerate(template.containers):
         where = f"template.containers[{place}]"
         for other in container.depends_on:
-            if other not in named or other == container.name:
-                yield f"{where}.depends_on", f"no other container is named {other}."
-            elif not named[other].startup_probe:
-                yield f"{where}.depends_on", f"{other} must have a startup probe."
+            if other not in named or not named[other].startup_probe:
+                words = f"another container must be named {other} and have a startup probe."
+                yield f"{where}.depends_on", words
         processors, memory = _size(container)
         if not _gpus(container) and (processors < 1 or processors % 1):
             yield f"{where}.resources.limits.cpu", "must be a whole number beside a GPU."
@@ -326,8 +306,6 @@ def _of_gpu(template: RevisionTemplate, container: Container) -> _Problems:
         yield f"{where}.limits", "nvidia.com/gpu must be 1."
     if container.resources.cpu_idle:
         yield f"{where}.cpu_idle", "must be false: GPUs need CPU that is always allocated."
-    if template.execution_environment.name == "EXECUTION_ENVIRONMENT_GEN1":
-        yield "template.execution_environment", "GPUs need the second generation."
     processors, memory = _size(*template.containers)
     if processors > most or memory > largest:
         words = f"all containers together may have {most:g} CPU and {largest:g}Gi beside this GPU."

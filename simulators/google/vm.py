@@ -690,14 +690,9 @@ def _from(rule: Mapping[str, Any], caller: str) -> bool:
     return any(address in ipaddress.ip_network(one, strict=False) for one in ranges)
 
 
-def _to(ports: Iterable[Mapping[str, Any]], port: int) -> bool:
-    for one in ports:
-        for said in one.get("ports") or ("0-65535",):
-            low, _, high = said.partition("-")
-            tcp = str(one.get("IPProtocol", "")).lower() in _TCP
-            if tcp and int(low) <= port <= int(high or low):
-                return True
-    return False
+def _to(allowed: Iterable[Mapping[str, Any]], port: int) -> bool:
+    tcp = [one for one in allowed if str(one.get("IPProtocol", "")).lower() in _TCP]
+    return any(str(port) in (one.get("ports") or (str(port),)) for one in tcp)
 
 
 _TRIES: Final = 512

@@ -171,14 +171,6 @@ async def test_a_zone_that_does_not_answer_keeps_no_other_waiting(
     assert named(rows, A).hardware is True
 
 
-def test_every_report_has_zones_and_a_source() -> None:
-    for row in zones.reports():
-        assert row.zones
-        assert any(year in row.source for year in ("2025", "2026")), row
-    keys = [(row.plane, row.provisioning, zone) for row in zones.reports() for zone in row.zones]
-    assert len(keys) == len(set(keys))
-
-
 async def test_the_newest_of_each_place_counts(tmp_path: Path) -> None:
     """The file never grows beyond a row for each place."""
     site = site_on(Cloud(), tmp_path)
