@@ -79,6 +79,8 @@ _SAME_CHARACTERS: Final = 120
 _GROUPS: Final = re.compile(r"(?:\{\w+\})+")
 _CLAUSE: Final = re.compile(r"\[([^][{}]*(?:\{\w+\})+[^][]*)\]")
 _NOT_SAID: Final = "not said"
+_TEXTS: Final = ("cause", "fix", "next")
+"""What an entry without a fix takes from the one of its code before it."""
 
 
 class Pattern(Record):
@@ -132,10 +134,14 @@ def asked_words(writer: Writer = "engine") -> tuple[str, ...]:
 @cache
 def catalogue(writer: Writer = "engine") -> tuple[Pattern, ...]:
     """Give the entries of one writer in their order; the first that fits wins."""
-    rows = _read(writer).get("failure", [])
-    return tuple(
-        Pattern.model_validate(row | {"pattern": row["pattern"].replace("\n", "")}) for row in rows
-    )
+    texts: dict[str, dict[str, Any]] = {}
+    found = []
+    for row in _read(writer).get("failure", []):
+        if "fix" in row:
+            texts[row["code"]] = {key: row[key] for key in _TEXTS if key in row}
+        whole = {**texts[row["code"]], **row, "pattern": row["pattern"].replace("\n", "")}
+        found.append(Pattern.model_validate(whole))
+    return tuple(found)
 
 
 @cache
