@@ -206,8 +206,8 @@ def engine_flags(words: Sequence[str]) -> dict[str, object]:
         elif flag in _VALUED:
             name, kind = _VALUED[flag]
             values[name] = _read(flag, value, kind)
-    given = (word.partition("=")[0].partition(".")[0].replace("_", "-") for word in words)
-    return {**values, "hf_overrides": True} if "--hf-overrides" in given else values
+    names = (word.partition("=")[0].partition(".")[0].replace("_", "-") for word in words)
+    return {**values, "hf_overrides": True} if "--hf-overrides" in names else values
 
 
 def unplanned_flags(words: Sequence[str]) -> list[str]:
