@@ -11,7 +11,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
-from simulators.azure.environment import environment_of
+from simulators.azure.ground import environment_of
 from simulators.azure.replicas import Running, ingress_of, is_stopped, revisions_of, scale_of
 from simulators.azure.state import Body, Replica, Subscription, World
 from simulators.common.doors import Answer, TurnedAway, open_door, pass_on

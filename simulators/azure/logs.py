@@ -26,8 +26,7 @@ from simulators.azure.admission import (
     refusal,
 )
 from simulators.azure.arm import moment
-from simulators.azure.environment import ENVIRONMENT
-from simulators.azure.ground import WORKSPACE
+from simulators.azure.ground import ENVIRONMENT, WORKSPACE
 from simulators.azure.state import Body, LogRow, Replica, Subscription, World
 
 _APP: Final = "Microsoft.App/containerApps"

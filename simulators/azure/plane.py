@@ -19,7 +19,6 @@ from simulators.azure import (
     admission,
     apps,
     arm,
-    environment,
     fleet,
     ground,
     logs,
@@ -124,7 +123,7 @@ def _seen(sub: Subscription) -> dict[str, Any]:
 
 def secured_app(world: World) -> Starlette:
     """Return what is served by TLS: Resource Manager, and the services with hosts of their own."""
-    for part in (ground, roles, environment, vaults, storage, apps):
+    for part in (ground, roles, vaults, storage, apps):
         arm.serve(*part.KINDS)
 
     async def manager(request: Request) -> Response:

@@ -13,7 +13,7 @@ from core.errors import InvalidArgument
 from planner.boot import file_bytes
 from planner.model import catalog_shape
 from simulators.azure import storage
-from simulators.azure.environment import CONSUMPTION, PROFILES, environment_of
+from simulators.azure.ground import CONSUMPTION, PROFILES, environment_of
 from simulators.azure.state import Body, Replica, Subscription, World, id_of
 from simulators.azure.vaults import SecretLost, read_secret
 from simulators.common.programs import (

@@ -441,19 +441,6 @@ async def test_the_texts_are_looked_for_where_the_lines_are(logged: Logged) -> N
     assert calls.count("POST query") == 1
 
 
-async def test_what_is_more_than_one_question_gives_is_all_read(logged: Logged) -> None:
-    """Each page is small enough to be held; it takes a second, most of it the SDK's."""
-    logged.say(*((n / 100, str(n)) for n in range(12_000)))
-    sizes, oldest = [], 12_000
-    async for page in logged.pages():
-        assert [int(line.text) for line in page] == list(range(oldest - len(page), oldest))
-        oldest -= len(page)
-        sizes.append(len(page))
-    assert oldest == 0
-    assert max(sizes) <= 5000
-    assert len(sizes) == 3
-
-
 async def test_another_apps_lines_are_never_given(logged: Logged) -> None:
     """All apps of an environment write into the same tables."""
     await make(logged.site, "other")
