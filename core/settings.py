@@ -283,7 +283,7 @@ class AzurePlane(Record):
     vaults: str
     """Where Key Vaults are: NAME is at `{vaults}/NAME`."""
     storage: str
-    """Where storage accounts are: NAME's blobs at `{storage}/blob/NAME`, files at `…/file/NAME`."""
+    """Where storage accounts are: NAME's files at `{storage}/file/NAME`."""
     http: str
     """Base URL of the rehearsal's own controls, of log streams, and of the echo of addresses."""
     ca: str
