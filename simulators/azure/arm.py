@@ -248,7 +248,7 @@ def _read(words: list[str], method: str, path: str) -> tuple[Kind, list[str], st
     else:
         namespace, *rest = words[len(lower) - lower[::-1].index("providers") :] or [""]
         kind = "/".join([namespace, *rest[::2]])
-        if action in {"register", "unregister"} or not (rest or action):
+        if action == "register" or not (rest or action):
             kind = "Microsoft.Resources/subscriptions/providers"
             rest = ["providers", *filter(None, [namespace])]
     if kind.lower() not in KINDS:
@@ -265,9 +265,9 @@ def _admit(call: Call, claims: admission.Claims) -> None:
         raise refusal("bad-version", version=version)
     sub, kind = call.sub, call.kind
     action = f"{kind.may or kind.type}/{_ACTIONS.get(call.verb, f'{call.verb}/action')}"
-    if call.verb in {"register", "unregister"}:
+    if call.verb == "register":
         action = f"{call.name}/{call.verb}/action"
-    forbidden = call.verb in {"register", "unregister"} and sub.knobs.group_alone
+    forbidden = call.verb == "register" and sub.knobs.group_alone
     if denied(sub, action) or forbidden or claims.rehearsed_subscription != sub.id:
         raise refusal(
             "not-authorized", who=claims.name, oid=claims.oid, action=action, scope=call.path

@@ -6,11 +6,9 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from starlette.responses import Response
-
 from core.records import Record
 from simulators.azure.admission import derived_key, refusal
-from simulators.azure.arm import Call, delete, display_of, kind_of, made, moment, plain_region
+from simulators.azure.arm import Call, display_of, kind_of, made, moment, plain_region
 from simulators.azure.roles import APP_READER, FILES_READER, SECRETS_OFFICER, assign
 from simulators.azure.state import CATALOG, Body, Replica, Subscription, World, id_of
 
@@ -220,17 +218,8 @@ _PROVIDERS: Final[list[str]] = CATALOG["providers"]
 _UNREGISTERED: Final = {"Microsoft.Resources", "Microsoft.Authorization"}
 
 
-async def _group_there(call: Call) -> Response:
-    return Response(status_code=204 if call.sub.get(call.path) else 404)
-
-
 def _group(_call: Call, _asked: Body, _there: Body | None) -> Body:
     return {"properties": {"provisioningState": "Succeeded"}}
-
-
-async def _delete_group(call: Call) -> Response:
-    call.found()
-    return await delete(call)
 
 
 async def _get_provider(call: Call) -> Body:
@@ -337,7 +326,7 @@ async def _shared_keys(call: Call) -> Body:
 
 KINDS: Final = (
     *_APPS,
-    kind_of(_GROUP, fill=_group, handlers={"HEAD": _group_there, "DELETE": _delete_group}),
+    kind_of(_GROUP, fill=_group),
     kind_of(
         "Microsoft.Resources/subscriptions/providers",
         handlers={"GET": _get_provider, "register": _register},

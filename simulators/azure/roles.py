@@ -17,8 +17,8 @@ from simulators.azure.state import CATALOG, Body, Subscription
 _TYPE: Final = "Microsoft.Authorization/roleAssignments"
 _DEFINITIONS: Final = "Microsoft.Authorization/roleDefinitions"
 _IDENTITIES: Final = "Microsoft.ManagedIdentity/userAssignedIdentities"
-_PRINCIPAL: Final = re.compile(r"(?:principalId eq |assignedTo\()'([^']*)'", re.IGNORECASE)
-"""Both forms of the filter."""
+_PRINCIPAL: Final = re.compile(r"assignedTo\('([^']*)'", re.IGNORECASE)
+"""Of the filter."""
 
 
 class Role(Record):
@@ -105,12 +105,6 @@ async def _put(call: Call) -> Response:
     after = call.sub.knobs.role_seconds
     body = assign(call.sub, call.scope, role, principal, name=call.name, after=after)
     return JSONResponse(body, status_code=201)
-
-
-async def _delete(call: Call) -> Response:
-    found = call.sub.resources.pop(call.id, None)
-    call.sub.role_effects.pop(call.id, None)
-    return JSONResponse(found) if found else Response(status_code=204)
 
 
 def _role_asked(asked: Body) -> Role:
@@ -210,7 +204,7 @@ def _identity(call: Call, _asked: Body, there: Body | None) -> Body:
 
 
 KINDS: Final = (
-    kind_of(_TYPE, handlers={"LIST": _list, "PUT": _put, "DELETE": _delete}),
+    kind_of(_TYPE, handlers={"LIST": _list, "PUT": _put}),
     kind_of(_DEFINITIONS, handlers={"GET": _get_definition}),
     kind_of("Microsoft.Authorization/permissions", handlers={"LIST": _permissions}),
     kind_of(_IDENTITIES, fill=_identity),

@@ -129,7 +129,6 @@ ROWS: Final = (
     Row("nothing by that name", f"GET {APP}", "ResourceNotFound"),
     Row("a part of nothing", f"GET {APP}/revisions", "ResourceNotFound"),
     Row("no group", f"PUT {APP.replace('vllm-devops/', 'g/')}", "ResourceGroupNotFound"),
-    Row("a group that is missing", f"DELETE {GROUPS}/g", "ResourceGroupNotFound"),
     Row("no location", f"PUT {IDENTITY}/one", "LocationRequired", {"location": None}),
     Row("another location", f"PUT {IDENTITY}/vllm-devops", "InvalidResourceLocation",
         {"location": "eastus"}),
