@@ -513,7 +513,6 @@ ENDED = (
     event("ProbeFailed", "Probe of StartUp failed with status code: 1", seconds=5),
     event("ContainerBackOff", "Persistent Failure to start container", seconds=1),
 )
-(OUT_OF_MEMORY,) = ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",)
 
 
 @pytest.mark.parametrize(
