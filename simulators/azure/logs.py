@@ -385,7 +385,7 @@ def _table(
 ) -> tuple[tuple[str, ...], list[Row]] | None:
     """Return a workspace's table, which is there from its first line on, whenever that was."""
     table = _TABLES.get(name)
-    if table is None or not sub.knobs.log_tables:
+    if table is None:
         return None
     environments = {
         str(one["id"]).lower() for one in sub.of_type(ENVIRONMENT) if _writes(one, guid)

@@ -229,7 +229,7 @@ def _obstacle(sub: Subscription, app: Body, row: Replica) -> str:
                 f" {row.region}. Please check"
                 " https://learn.microsoft.com/azure/container-apps/quotas for resource limits"
             )
-    if sub.knobs.rollout == "no-host" or time.time() < row.created + sub.knobs.host_seconds:
+    if sub.knobs.rollout == "no-host":
         profile = app["properties"]["workloadProfileName"]
         short = f"insufficient capacity on workload profile '{profile}'"
         return f"Waiting for infrastructure to be ready: {short}"

@@ -64,8 +64,6 @@ class Knobs(Record):
     patience_seconds: float | None = Field(default=None, ge=0)
     """How long the change of an app waits for its new revision to be ready; then it has failed,
     and the replica boots on. None: it is over before the boot."""
-    host_seconds: float = Field(default=0.0, ge=0)
-    """How long a replica waits for a GPU."""
     quotas: dict[str, int] = {}
     """GPUs in each region, by a100 and t4."""
     environment_quotas: dict[str, int] = {}
@@ -103,8 +101,6 @@ class Knobs(Record):
     """After which the ingress ends a request."""
     partial_queries: bool = False
     """Log Analytics answers in part."""
-    log_tables: bool = True
-    """Whether the tables of container apps exist in workspaces."""
     registration_seconds: float = Field(default=0.05, ge=0)
     """How long the registration of a provider takes."""
     caller_address: str = "127.0.0.1"

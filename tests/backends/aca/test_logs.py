@@ -312,7 +312,7 @@ class Logged:
 @pytest.fixture
 async def logged(azure: AzurePlane, subscription: str, controls: Controls) -> AsyncIterator[Logged]:
     async with opened(azure, subscription) as site:
-        controls.set(subscription, host_seconds=600)
+        controls.set(subscription, rollout="no-host")
         await make(site)
         yield Logged(site, controls)
 
