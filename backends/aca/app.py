@@ -18,10 +18,10 @@ from backends.aca import secrets as kept
 from backends.aca.container import (
     Mount,
     RunningProbe,
-    decide_precision,
     gpu_of,
     place_doubts,
     place_of,
+    refuse_heads,
     refuse_name,
     refuse_replicas,
     rules,
@@ -295,14 +295,14 @@ def blueprint(
     _refuse(spec, model)
     target, chosen, place = site.target, rules(), place_of(site.target)
     gpu, size, weights = gpu_of(target), size_of(target, spec), weights_of(spec, model, place)
-    chosen_spec, doubts = decide_precision(spec, model, accelerator(place.accelerator))
-    slowest = slowest_boot(chosen_spec, model, place, weights)
+    refuse_heads(spec, model, accelerator(place.accelerator))
+    slowest = slowest_boot(spec, model, place, weights)
     from_hub = weights.kind == "hub"
     token = bool(site.settings.hf_token) if hf_token is None else hf_token
     engine = Container(
         image=spec.image or gpu.image,
         command=("vllm",),
-        args=vllm_arguments(chosen_spec, weights.model, host=LOOPBACK),
+        args=vllm_arguments(spec, weights.model, host=LOOPBACK),
         env={
             **weights.env,
             **(hub_environment(chosen.hub, size.ram_gib) if from_hub else {}),
@@ -337,14 +337,13 @@ def blueprint(
         # as every change of it is a new revision, which boots.
         cooldown_seconds=math.ceil(max(chosen.scaling.cooldown_seconds, slowest.whole)),
         polling_seconds=chosen.scaling.polling_seconds,
-        concurrency=requests_at_once(chosen_spec, model, place, gpu.max_num_seqs),
+        concurrency=requests_at_once(spec, model, place, gpu.max_num_seqs),
         exposure=spec.access,
         mount=weights.mount,
         account=account_for(site.settings, engine.image, proxy.image),
         boot_seconds=slowest.inside,
         doubts=(
             *place_doubts(target, spec, site.ground.region),
-            *doubts,
             *weights.doubts,
             *slowest.doubts,
         ),

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 from backends.aca.site import SHARE
-from backends.container import HubCache, Probe, flag_value, inside, size_known
+from backends.container import HubCache, Probe, inside, size_known
 from core import settings
 from core.errors import InvalidArgument
 from core.records import DeploymentSpec, ModelShape, Record, Target
@@ -35,6 +35,8 @@ class Limits(Record):
     """How often in a row a startup probe may fail."""
     older_startup_failures: int
     """Where a region's service is older."""
+    head_bytes: int
+    """Of one token's longest head, for which 64 KiB of shared memory are enough."""
 
 
 class Guard(Record):
@@ -85,15 +87,6 @@ class Share(Record):
     usd_per_month: tuple[float, float]
 
 
-class Precision(Record):
-    """What a card without bfloat16 is too small for."""
-
-    float16_refused_by: tuple[str, ...]
-    """Models that vLLM does not run in float16."""
-    head_bytes: int
-    """Of one token's longest head, for which 64 KiB of shared memory are enough."""
-
-
 class Gpu(Record):
     """One kind of accelerator: its workload profile, the pair it comes with, and the image."""
 
@@ -122,7 +115,6 @@ class Rules(Record):
     share: Share
     hub: HubCache
     gpus: dict[str, Gpu]
-    precision: Precision
 
 
 def rules() -> Rules:
@@ -209,117 +201,19 @@ def place_doubts(target: Target, spec: DeploymentSpec, region: str) -> Iterator[
         )
 
 
-def decide_precision(
-    spec: DeploymentSpec, model: ModelShape, device: Accelerator
-) -> tuple[DeploymentSpec, tuple[str, ...]]:
-    """Choose the dtype where the model's own is none of the accelerator's; says what to doubt.
-
-    Raises:
-        InvalidArgument: vLLM cannot serve the model, or keep such a cache, on it.
-    """
-    doubts = [*_of_the_cache(spec, device), *_of_fp8_weights(spec, model, device)]
-    if device.bf16:
-        return spec, tuple(doubts)
-    dtype, why = _without_bf16(spec, model, device)
-    element_bytes = 4 if dtype in {"float32", "float"} else 2
-    doubts += [*why, *_of_the_heads(spec, model, device, element_bytes)]
-    return spec.model_copy(update={"dtype": dtype}), tuple(doubts)
-
-
-def _flag(spec: DeploymentSpec, flag: str, field: str | None) -> str:
-    """Return what counts: engine_args win; vLLM's own choice is "auto"."""
-    return flag_value(spec.engine_args, flag) or field or "auto"
-
-
-def _of_the_cache(spec: DeploymentSpec, device: Accelerator) -> Iterator[str]:
-    kept = _flag(spec, "--kv-cache-dtype", spec.kv_cache_dtype)
-    own = "bf16" if device.bf16 else "float16"
-    why = ""
-    if kept.startswith("fp8") and not device.fp8_kv:
-        why = (
-            f"An fp8 KV cache needs SM 8.9; {device.title} has SM {device.sm}, where vLLM's Triton"
-            " attention refuses it."
-        )
-    elif kept == "bfloat16" and not device.bf16:
-        why = f"{device.title} has no bfloat16, also not for a KV cache."
-    if why:
-        fix = f"Leave kv_cache_dtype out: the cache is kept in {own}, two bytes a value."
-        raise InvalidArgument(why, fix=fix)
-    if device.bf16 and not device.fp8_kv and kept == "auto":
-        yield (
-            "The KV cache is kept in bf16, two bytes a value: fp8 needs SM 8.9, and"
-            f" {device.title} has SM {device.sm}."
-        )
-
-
-def _of_fp8_weights(spec: DeploymentSpec, model: ModelShape, device: Accelerator) -> Iterator[str]:
-    fp8 = "fp8" in {_flag(spec, "--quantization", spec.quantization), model.quantization}
-    if not fp8 or device.fp8_compute:
+def refuse_heads(spec: DeploymentSpec, model: ModelShape, device: Accelerator) -> None:
+    """Refuse a model that is too wide for an older card's attention. Raises InvalidArgument."""
+    widest = max((layer.head_size for layer in model.layers), default=0)
+    if device.bf16 or spec.image or widest * 2 <= rules().limits.head_bytes:
         return
-    if not device.bf16:
-        raise InvalidArgument(
-            f"{device.title} (SM {device.sm}) has no fp8: vLLM would unpack such weights through"
-            " Marlin, and nobody is known to have served any there.",
-            fix="Take a checkpoint in int4 (w4a16), or target aca-a100.",
-        )
-    yield (
-        f"fp8 weights run through Marlin on {device.title}: they are stored in 8 bits and computed"
-        " in bf16, which saves memory and no time."
+    raise InvalidArgument(
+        f"{spec.model} cannot be served there: vLLM's attention of heads of {widest} in 16 bits"
+        f" needs {widest * 192:,} bytes of shared memory, {device.title} has 65,536, and it dies"
+        " (OutOfResources).",
+        cause="https://github.com/vllm-project/vllm/issues/57712 was open on 2026-11-20.",
+        fix="Take target aca-a100, a model with heads of 256 or fewer, or give image= with a"
+        " vLLM whose tiles are smaller (its pull request 39018).",
     )
-
-
-def _without_bf16(
-    spec: DeploymentSpec, model: ModelShape, device: Accelerator
-) -> tuple[str | None, tuple[str, ...]]:
-    """Choose a dtype on a card without bfloat16, and say what it means."""
-    wanted = _flag(spec, "--dtype", spec.dtype)
-    if flag_value(spec.engine_args, "--dtype") in {"auto", "bfloat16"}:
-        raise InvalidArgument(
-            f"{device.title} has no bfloat16.", fix="Leave --dtype out of engine_args."
-        )
-    if model.model_type in rules().precision.float16_refused_by:
-        if wanted in {"float16", "half"}:
-            raise InvalidArgument(
-                f"vLLM does not run {model.model_type} in float16: it is numerically unstable.",
-                fix="Leave dtype out: it is run in float32, or take target aca-a100.",
-            )
-        doubt = (
-            f"It computes in float32, at twice the memory: {device.title} has no bfloat16, and vLLM"
-            f" does not run {model.model_type} in float16."
-        )
-        return "float32", (doubt,)
-    if wanted not in {"auto", "bfloat16"}:
-        return spec.dtype, ()
-    doubt = (
-        f"It computes in float16 (--dtype float16): {device.title} has no bfloat16, and values"
-        " beyond 65,504 overflow."
-    )
-    return "float16", (doubt,)
-
-
-def _of_the_heads(
-    spec: DeploymentSpec, model: ModelShape, device: Accelerator, element_bytes: int
-) -> Iterator[str]:
-    """Judge the attention kernel's shared memory, which is a T4's narrowest place."""
-    yield (
-        f"vLLM's Triton attention is the only one for SM {device.sm}: FlashAttention and FlashInfer"
-        " want SM 8.0."
-    )
-    head_bytes = max((layer.head_size for layer in model.layers), default=0) * element_bytes
-    if head_bytes <= rules().precision.head_bytes:
-        return
-    why = (
-        f"vLLM's attention of heads of {head_bytes // element_bytes} in {element_bytes * 8} bits"
-        f" needs {head_bytes * 96:,} bytes of shared memory, {device.title} has 65,536"
-    )
-    if spec.image is None and element_bytes == 2:
-        raise InvalidArgument(
-            f"{spec.model} cannot be served there: {why}, and dies (OutOfResources).",
-            cause="https://github.com/vllm-project/vllm/issues/57712 was open on 2026-11-20.",
-            fix="Take target aca-a100, a model with heads of 256 or fewer, or give image= with a"
-            " vLLM whose tiles are smaller (its pull request 39018).",
-        )
-    yield f"{why}: it dies (OutOfResources) unless its image's vLLM has smaller tiles."
 
 
 _FOLDER: Final = re.compile(r"files://([a-z0-9](?:-?[a-z0-9]){2,62})((?:/[^/]+)+)/?")

@@ -161,8 +161,7 @@ def make_plan(site: Site, spec: DeploymentSpec, model: ModelShape) -> Plan:
 def _memory(site: Site, spec: DeploymentSpec, model: ModelShape) -> MemoryPlan | None:
     version = None if spec.image else gpu_of(site.target).vllm
     device = accelerator(place_of(site.target).accelerator)
-    chosen = container.decide_precision(spec, model, device)[0]
-    return foresee(chosen, model, device, vllm_version=version)
+    return foresee(spec, model, device, vllm_version=version)
 
 
 def _warnings(site: Site, made: Blueprint, costs: Price) -> Iterator[str]:
