@@ -3,7 +3,7 @@
 import math
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from itertools import combinations, pairwise
+from itertools import pairwise
 from statistics import median
 from typing import Final, NamedTuple, TypeVar
 
@@ -19,7 +19,6 @@ from benchmark.records import (
     Code,
     Counts,
     Distribution,
-    Load,
     Verdict,
     figure,
     percent,
@@ -475,8 +474,6 @@ _USUAL_TIMEOUTS: Final = (10.0, 20.0, 30.0, 60.0, 90.0, 120.0, 180.0, 300.0, 600
 """Seconds that people write down; one cell alone must agree with one of them."""
 _AGREE: Final = 0.15
 """Relative spread of the time-outs that single cells imply."""
-_OFF: Final = 0.1
-"""Between the success that a time-out foresees and the one that is published."""
 _EXACT: Final = 0.02
 """How far beyond a time-out a burst ends that time alone ended."""
 _LATE: Final = 1.2
@@ -537,17 +534,11 @@ def _late(fate: _Fate, patience: float) -> str | None:
         ended = f"all {sent} failed after {seconds(fate.waited)}"
         waited = fate.waited >= patience * (1 - _AGREE)
         return f"{ended}; the time-out is {seconds(patience)}" if waited else None
-    foreseen = min(1.0, patience * (cell.request_throughput or 0.0) / sent)
-    if abs(foreseen - fate.share) <= _OFF:
-        return (
-            f"{percent(fate.share)} succeeded; at {figure(cell.request_throughput or 0)} requests/s"
-            f" {percent(foreseen)} of {sent} end within a time-out of {seconds(patience)}"
-        )
     if fate.waited < patience * (1 - _EXACT):
         return None
     return (
-        f"{percent(1 - fate.share)} failed in a burst that lasted {seconds(fate.waited)}, longer "
-        f"than the client's time-out of {seconds(patience)}"
+        f"{percent(1 - fate.share)} failed in a burst that lasted {seconds(fate.waited)}; the "
+        f"client's time-out is {seconds(patience)}"
     )
 
 
@@ -714,29 +705,6 @@ def _copied(grid: Grid) -> Found:
                 yield place, Code.DUPLICATED_GRID, words
 
 
-def _copied_inside(grid: Grid) -> Found:
-    """Find rows of one file that are another of its rows times one number."""
-    every: dict[tuple[int, int], dict[Load, tuple[int, CellResult]]] = defaultdict(dict)
-    for place, cell in enumerate(grid.cells):
-        if cell.request_throughput:
-            every[cell.spec.lengths][cell.spec.load] = place, cell
-    marked: set[tuple[int, int]] = set()
-    for one, two in combinations(sorted(every), 2):
-        first, other = every[one], every[two]
-        common = [load for load in first if load in other]
-        if len(common) < _COMMON or two in marked:
-            continue
-        pairs = {other[load][1].spec: (other[load][1], first[load][1]) for load in common}
-        label = first[common[0]][1].spec.length_label
-        same, said = _scaled(pairs, f"the row of {label} tokens")
-        for place, cell in (other[load] for load in common):
-            if cell.spec in same:
-                words = f"{len(same)} of {len(common)} cells of the row {said}"
-                yield place, Code.DUPLICATED_GRID, words
-        if same:
-            marked.add(two)
-
-
 def _scaled(pairs: Pairs, name: str) -> tuple[set[CellSpec], str]:
     """Give the cells of which one figure is always the same multiple of another run's."""
     for metric, value in _METRICS.items():
@@ -785,5 +753,4 @@ _RULES: Final[Iterable[Callable[[Grid], Found]]] = (
     _client,
     _of_each(Code.TOO_FEW_SAMPLES, _too_few),
     _copied,
-    _copied_inside,
 )
