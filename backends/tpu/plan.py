@@ -124,7 +124,7 @@ def _warnings(made: Blueprint, costs: Price) -> Iterator[str]:
     queued = any(place.plane == "queued" for place in made.places)
     places = "One place" if number == 1 else f"{number} places, each"
     yield (
-        f"{made.reason} {places} for {minutes:.0f} minutes at most: given up after"
+        f"{places} for {minutes:.0f} minutes at most: given up after"
         f" {number * minutes / 60:.1f} h. Capacity is known only by asking; waiting bills nothing."
     )
     if queued:

@@ -186,8 +186,6 @@ class Blueprint(Record):
     provisioning: Provisioning
     places: tuple[Place, ...]
     """Where to ask, in this order."""
-    reason: str
-    """Why these planes in this order, in one sentence."""
     wait_seconds: int
     """For each place."""
     run_seconds: int | None

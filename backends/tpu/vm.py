@@ -162,12 +162,6 @@ _PLANES: Final[dict[str, tuple[PlaneKind, ...]]] = {
     "queued": ("queued",),
     "compute": ("compute",),
 }
-_REASONS: Final = {
-    "auto": "In each zone Compute Engine is asked first, because it ends a VM by itself and Google"
-    " calls the Cloud TPU API legacy; then the queue of Cloud TPU, which has a quota of its own.",
-    "queued": "Only the queue of Cloud TPU is asked, as control_plane=queued says.",
-    "compute": "Only Compute Engine is asked, as control_plane=compute says.",
-}
 _ZONE: Final = r"[a-z]+-[a-z]+[0-9]{1,2}-[a-z][a-z0-9]{0,5}"
 _NETWORK: Final = r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?"
 
@@ -188,7 +182,7 @@ def blueprint(
     whole = with_flags(spec, model, offered.count).model_copy(update={"ttl_minutes": minutes})
     small = "queued" in _PLANES[spec.control_plane] and site.provisioning != "flex-start"
     room = _room(spec, model, offered, baked=baked, small_disk=small)
-    kinds, reason = _planes(spec, on_node=room.on_node)
+    kinds, alone = _planes(spec, on_node=room.on_node)
     places = tuple(Place(zone, kind) for zone in _zones(site, spec) for kind in kinds)
     usual = rules().wait.alone_seconds if len(places) == 1 else rules().wait.each_seconds
     network, subnetwork = network_of(spec)
@@ -214,7 +208,6 @@ def blueprint(
         image=f"projects/{image}",
         disk_type=generation.disk_type,
         places=places,
-        reason=reason,
         wait_seconds=spec.zone_wait_minutes * 60 if spec.zone_wait_minutes else usual,
         run_seconds=minutes * 60 or None,
         disk_gb=room.disk_gb,
@@ -226,7 +219,8 @@ def blueprint(
         anybody=spec.access == "public",
         container=_container(whole, offered, room, baked=baked, token=token),
     )
-    return made.model_copy(update={"doubts": tuple(_doubts(site, made, room, model))})
+    doubts = (*([alone] if alone else ()), *_doubts(site, made, room, model))
+    return made.model_copy(update={"doubts": doubts})
 
 
 def network_of(spec: DeploymentSpec) -> tuple[str, str]:
@@ -266,10 +260,10 @@ def run_minutes(spec: DeploymentSpec, place: Offered) -> int:
 
 
 def _planes(spec: DeploymentSpec, *, on_node: bool) -> tuple[tuple[PlaneKind, ...], str]:
-    """Return who is asked, and why; `on_node`: what is served finds room on a node of the queue."""
-    kinds, reason = _PLANES[spec.control_plane], _REASONS[spec.control_plane]
+    """Return who is asked, and why not the queue: on its nodes is no room for what is served."""
+    kinds = _PLANES[spec.control_plane]
     if on_node or "queued" not in kinds:
-        return kinds, reason
+        return kinds, ""
     what = f"{spec.model} does not fit"
     if spec.boot_disk_gb:
         what = f"boot_disk_gb={spec.boot_disk_gb} cannot be had"
@@ -429,24 +423,11 @@ def _doubts(site: Site, made: Blueprint, room: _Room, model: ModelShape) -> Iter
             f"The VM has no address of its own: {spec.network} needs Cloud NAT, or neither Docker"
             " Hub nor the Hugging Face Hub is reached."
         )
-    if not room.on_node:
-        yield made.reason
     if room.doubt:
         yield room.doubt
     own: Implementation = "vllm" if spec.variables.get("MODEL_IMPL_TYPE") == "vllm" else "default"
     version = None if spec.image else rules().engine.vllm
     yield from upstream_doubts(model.model, site.offered.accelerator, version, own)
-    method = f"{spec.quantization or ''} {model.quantization or ''} {spec.dtype or ''}".lower()
-    if "fp8" in method or model.quantization_bits == 8:
-        yield (
-            "A v6e does not compute in fp8: such weights are stored small and widened for every"
-            " step, which saves memory and no time."
-        )
-    cache = spec.kv_cache_dtype or flag_value(spec.engine_args, "--kv-cache-dtype") or ""
-    if cache.startswith("fp8"):
-        yield "An fp8 KV cache is stored on a v6e, and gains nothing with one KV head per chip."
-    if not size_known(model):
-        yield f"How long {model.model} takes to boot is not known."
 
 
 def _refuse(spec: DeploymentSpec, model: ModelShape) -> None:

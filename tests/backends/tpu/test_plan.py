@@ -117,14 +117,6 @@ def test_zones_that_are_said_are_searched_in_their_order() -> None:
     assert {place.plane for place in made.places} == {"compute"}
 
 
-def test_who_is_asked_is_said_with_its_reason() -> None:
-    """auto: both, for each zone; else only the one that is said."""
-    assert "Compute Engine is asked first" in drawn().reason
-    assert "control_plane=queued" in drawn(control_plane="queued").reason
-    assert "control_plane=compute" in drawn(control_plane="compute").reason
-    assert any(drawn().reason in warning for warning in planned().warnings)
-
-
 @pytest.mark.parametrize(
     ("target", "said", "seconds"),
     [
