@@ -194,12 +194,15 @@ async def test_what_is_not_of_this_search_is_left_as_it_is(tmp_path: Path) -> No
     assert cloud.rows[A].deleted is None
 
 
-async def test_one_of_another_spec_is_not_taken_for_the_one_asked_for(tmp_path: Path) -> None:
-    """Another machine put it there meanwhile."""
+@pytest.mark.parametrize("label", ["vllm-devops-spec", "vllm-devops-target"])
+async def test_one_of_another_spec_is_not_taken_for_the_one_asked_for(
+    tmp_path: Path, label: str
+) -> None:
+    """Nor that of another target: another machine put it there meanwhile."""
     cloud = Cloud()
     site = site_on(cloud, tmp_path)
     kept = wanted(site, cloud)
-    labels = {**kept.blueprint.labels, "vllm-devops-spec": "another"}
+    labels = {**kept.blueprint.labels, label: "another"}
     assert labels["managed-by"] == MANAGED_BY
     cloud.plant(A, kept.blueprint.id, **labels)
     kept = await search.carry_on(site, kept, (), seconds=0)
