@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 import pytest
 from google.cloud.cloudquotas_v1 import DimensionsInfo, QuotaDetails, QuotaInfo
 
 from backends.tpu import zones
-from backends.tpu.site import ChipState, Place, PlaneKind, Provisioning
+from backends.tpu.site import ChipState, Place, Provisioning
 from backends.tpu.zones import NO_LIMIT, Counting, room_for
 from core.settings import GooglePlane
 from tests.backends.tpu.planted import NO_CHIP, foreign, ours, until
@@ -16,6 +17,7 @@ from tests.google_plane import Controls
 
 FAMILY = "TPUS-PER-TPU-FAMILY-per-project-region"
 PREEMPTIBLE = "PREEMPTIBLE-TPU-V6E-per-project-region"
+HERE, QUEUE = Place("us-east5-b", "compute"), Place("us-east5-b", "queued")
 ZONAL, REGIONAL = "TPUV6EPerProjectPerZoneForTPUAPI", "TPUV6EPerProjectPerRegionForTPUAPI"
 Entry = tuple[Mapping[str, str], Sequence[str], int]
 
@@ -32,20 +34,10 @@ def info(*entries: Entry) -> QuotaInfo:
     )
 
 
-def limits(of: Mapping[str, QuotaInfo]) -> Counting:
+def limits_of(of: Mapping[str, QuotaInfo]) -> Counting:
     """Make what was read; what is not named the project does not have."""
     names = [pool.id for pool in zones.pools()]
     return Counting({**dict.fromkeys(names), **of}, None)
-
-
-def told(
-    found: Counting,
-    plane: PlaneKind = "compute",
-    provisioning: Provisioning = "on-demand",
-    zone: str = "us-east5-b",
-) -> dict[str, float | None]:
-    room = room_for(found, Place(zone, plane), provisioning, 0)
-    return {row.pool.id: row.limit for row in room.rows}
 
 
 def test_chips_on_demand_and_preemptible_ones_are_counted_in_pools_of_their_own() -> None:
@@ -62,65 +54,55 @@ def test_chips_on_demand_and_preemptible_ones_are_counted_in_pools_of_their_own(
     assert not set(found["queued", "spot"]) & set(found["queued", "on-demand"])
 
 
-def test_the_defaults_of_the_two_pools_of_compute_engine_are_opposite() -> None:
-    """Without an entry for the region the family has none, and preemptible chips 1536."""
-    empty = limits(of={FAMILY: info(), PREEMPTIBLE: info()})
-    assert told(empty) == {FAMILY: 0}
-    assert told(empty, provisioning="spot") == {PREEMPTIBLE: 1536}
+def family(limit: int, name: str = "CT6E") -> Entry:
+    return ({"region": "us-east5", "tpu_family": name}, ["us-east5"], limit)
 
 
-def test_an_entry_of_another_family_is_not_ours() -> None:
-    """The same quota counts every generation of chips."""
-    other = ({"region": "us-east5", "tpu_family": "CT5LP"}, ["us-east5"], 64)
-    ours = ({"region": "us-east5", "tpu_family": "CT6E"}, ["us-east5"], 32)
-    assert told(limits(of={FAMILY: info(other)})) == {FAMILY: 0}
-    assert told(limits(of={FAMILY: info(other, ours)})) == {FAMILY: 32}
+EMPTY: Final = {FAMILY: info(), PREEMPTIBLE: info()}
+NEAR: Final = {ZONAL: info(({}, ["us-east5-a", "us-east5-b"], 16), ({"zone": "us-east5-b"}, [], 0))}
+STANDBY: Final = {FAMILY: info(family(8)), PREEMPTIBLE: info(({"region": "us-east5"}, [], 0))}
+Limits = dict[str, float | None]
 
 
-def test_the_entry_of_the_place_goes_before_one_that_applies_to_it() -> None:
-    general: Entry = ({}, ["us-east5-a", "us-east5-b"], 16)
-    own: Entry = ({"zone": "us-east5-b"}, [], 0)
-    found = limits(of={ZONAL: info(general, own)})
-    assert told(found, "queued") == {ZONAL: 0}
-    assert told(found, "queued", zone="us-east5-a") == {ZONAL: 16}
-
-
-def test_minus_one_is_no_limit() -> None:
-    assert told(
-        limits(of={FAMILY: info(({"region": "us-east5", "tpu_family": "CT6E"}, [], -1))})
-    ) == {FAMILY: NO_LIMIT}
-
-
-def test_what_a_quota_of_the_queue_does_not_name_is_not_known_and_not_0() -> None:
-    place = Place("us-east5-b", "queued")
-    room = room_for(limits(of={ZONAL: info()}), place, "on-demand", 1)
-    [zonal] = room.rows
-    assert (room.enough, zonal.limit, "us-east5-b" in zonal.detail) == (None, None, True)
-
-
-def test_a_quota_that_the_project_does_not_have_is_left_out() -> None:
-    """Some have no limit for each region beside that for each zone; with none it is not known."""
-    own: Entry = ({"zone": "us-east5-b"}, [], 8)
-    assert told(limits(of={ZONAL: info(own)}), "queued") == {ZONAL: 8}
-    room = room_for(limits(of={}), Place("us-east5-b", "queued"), "on-demand", 1)
-    assert (room.enough, room.rows) == (None, ())
-
-
-@pytest.mark.parametrize(("chips", "enough"), [(4, True), (5, False)])
-def test_as_many_chips_as_are_left_are_enough(chips: int, *, enough: bool) -> None:
-    found = limits(of={FAMILY: info(({"region": "us-east5", "tpu_family": "CT6E"}, [], 4))})
-    assert room_for(found, Place("us-east5-b", "compute"), "on-demand", chips).enough is enough
-
-
-def test_flex_start_may_count_as_standard_on_compute_engine_alone() -> None:
-    """Google's words are of VMs of Compute Engine."""
-    found = limits(of={FAMILY: info(({"region": "us-east5", "tpu_family": "CT6E"}, [], 8))})
-    place = Place("us-east5-b", "compute")
-    empty = {PREEMPTIBLE: info(({"region": "us-east5"}, [], 0))}
-    found = found._replace(read={**found.read, **empty})
-    flex = room_for(found, place, "flex-start", 4)
-    assert (flex.enough, [row.limit for row in flex.rows]) == (True, [8])
-    assert room_for(found, place, "spot", 4).enough is False
+@pytest.mark.parametrize(
+    ("of", "place", "way", "chips", "enough", "limits"),
+    [
+        # Without an entry for the region the family has none, and preemptible chips 1536.
+        (EMPTY, HERE, "on-demand", 1, False, {FAMILY: 0}),
+        (EMPTY, HERE, "spot", 1, True, {PREEMPTIBLE: 1536}),
+        # The same quota counts every generation of chips.
+        ({FAMILY: info(family(64, "CT5LP"))}, HERE, "on-demand", 1, False, {FAMILY: 0}),
+        (
+            {FAMILY: info(family(64, "CT5LP"), family(32))},
+            *(HERE, "on-demand", 1, True, {FAMILY: 32}),
+        ),
+        # The entry of the place goes before one that applies to it.
+        (NEAR, QUEUE, "on-demand", 1, False, {ZONAL: 0}),
+        (NEAR, Place("us-east5-a", "queued"), "on-demand", 1, True, {ZONAL: 16}),
+        ({FAMILY: info(family(-1))}, HERE, "on-demand", 999, True, {FAMILY: NO_LIMIT}),
+        # What a quota of the queue does not name is not known, and not 0.
+        ({ZONAL: info()}, QUEUE, "on-demand", 1, None, {ZONAL: None}),
+        # A quota that the project does not have is left out; with none it is not known.
+        ({ZONAL: info(({"zone": "us-east5-b"}, [], 8))}, QUEUE, "on-demand", 8, True, {ZONAL: 8}),
+        ({}, QUEUE, "on-demand", 1, None, {}),
+        ({FAMILY: info(family(4))}, HERE, "on-demand", 4, True, {FAMILY: 4}),
+        ({FAMILY: info(family(4))}, HERE, "on-demand", 5, False, {FAMILY: 4}),
+        # Flex-start may count as standard: Google's words are of VMs of Compute Engine.
+        (STANDBY, HERE, "flex-start", 4, True, {FAMILY: 8}),
+        (STANDBY, HERE, "spot", 4, False, {PREEMPTIBLE: 0}),
+    ],
+)
+def test_what_the_pools_of_a_place_allow(
+    of: Mapping[str, QuotaInfo],
+    place: Place,
+    way: Provisioning,
+    chips: int,
+    *,
+    enough: bool | None,
+    limits: Limits,
+) -> None:
+    room = room_for(limits_of(of), place, way, chips)
+    assert (room.enough, {row.pool.id: row.limit for row in room.rows}) == (enough, limits)
 
 
 pytestmark = pytest.mark.anyio
