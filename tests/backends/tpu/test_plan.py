@@ -44,7 +44,7 @@ def test_a_plan_needs_neither_project_nor_login() -> None:
     assert all("PROJECT_ID" in step.command for step in plan.steps)
     assert engine_name(bare)[1]
     assert engine_name(offline()) == ("vLLM 0.27.0 (vllm/vllm-tpu:v0.27.0)", "")
-    assert "--project=mine" in planned(offline(project="mine")).steps[-1].command
+    assert "/projects/mine/" in planned(offline(project="mine")).steps[-1].command
 
 
 @targets
