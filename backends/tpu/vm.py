@@ -428,6 +428,15 @@ def _doubts(site: Site, made: Blueprint, room: _Room, model: ModelShape) -> Iter
     own: Implementation = "vllm" if spec.variables.get("MODEL_IMPL_TYPE") == "vllm" else "default"
     version = None if spec.image else rules().engine.vllm
     yield from upstream_doubts(model.model, site.offered.accelerator, version, own)
+    method = f"{spec.quantization or ''} {model.quantization or ''} {spec.dtype or ''}".lower()
+    if "fp8" in method or model.quantization_bits == 8:
+        yield (
+            "A v6e does not compute in fp8: such weights are stored small and widened for every"
+            " step, which saves memory and no time."
+        )
+    cache = spec.kv_cache_dtype or flag_value(spec.engine_args, "--kv-cache-dtype") or ""
+    if cache.startswith("fp8"):
+        yield "An fp8 KV cache is stored on a v6e, and gains nothing with one KV head per chip."
 
 
 def _refuse(spec: DeploymentSpec, model: ModelShape) -> None:

@@ -125,8 +125,7 @@ def test_a_node_that_has_room_nowhere_is_not_asked_for() -> None:
     """Compute Engine's disk can be as large as it must; the reason is told."""
     made = drawn(ONE, shape=_HUGE)
     assert {place.plane for place in made.places} == {"compute"}
-    assert "100 GB" in made.reason
-    assert made.reason in made.doubts
+    assert any("100 GB" in doubt for doubt in made.doubts)
     with pytest.raises(InvalidArgument, match="does not fit on a node") as refused:
         drawn(ONE, shape=_HUGE, control_plane="queued")
     assert "control_plane=compute" in refused.value.fix
