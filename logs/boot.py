@@ -1,18 +1,17 @@
 """vLLM's boot log, read into the phase it is in and what it says of memory."""
 
-import contextlib
 import functools
 import re
 import tomllib
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from pydantic import Field
 
 from core.records import Phase, Record
-from logs.read import Line, clean
+from logs.read import Line, Stamps, bare
 
 _FILE: Final = Path(__file__).with_name("boot.toml")
 _FIGURES: Final = {
@@ -161,9 +160,6 @@ PHASES: Final = (STARTING, WEIGHTS, COMPILING, CAPTURING, WARMING)
 
 _LONGEST: Final = 16_000
 """Characters of a line that are read: an engine's account of its configuration takes 6,000."""
-_STAMP: Final = re.compile(r"\b[A-Z]+ (\d\d-\d\d \d\d:\d\d:\d\d)", re.ASCII)
-_STAMP_WITHIN: Final = 200
-"""Characters from a line's beginning."""
 BEGINS: Final = re.compile(r"vLLM API server version ([0-9]\S*)|█ +version ([0-9]\S*)")
 """A server says its version first of all: in the 0.6 to 0.19 in words, later beside its name."""
 _STARTED: Final = re.compile(r"Application startup complete")
@@ -189,9 +185,7 @@ class _Reading:
     """The newest boot among the lines that were read so far."""
 
     def __init__(self, now: datetime) -> None:
-        self._now: Final = now
-        self._last: tuple[str, datetime | None] = ("", None)
-        """A stamp that was read, and when that is."""
+        self._stamps: Final = Stamps(now)
         self._forget()
 
     def _forget(self) -> None:
@@ -205,12 +199,12 @@ class _Reading:
 
     def read(self, line: str, at: datetime | None = None) -> None:
         """Read one more line; `at` is when it was received."""
-        line = clean(line[:_LONGEST])
+        line = bare(line[:_LONGEST])
         if match := BEGINS.search(line):
             if self.seen["phase"] != STARTING:
                 self._forget()
             self.seen["version"] = match.group(1) or match.group(2)
-        stamp = self._stamp_of(line)
+        stamp = self._stamps.of(line)
         self._stamp = stamp or self._stamp
         if self._first[self.seen["phase"]] is None:
             self._first[self.seen["phase"]] = stamp
@@ -227,12 +221,6 @@ class _Reading:
         """Say how far it is."""
         told = {**self.seen, "memory": self.facts, "phases": self._times()}
         return BootLog.model_validate(told)
-
-    def _stamp_of(self, line: str) -> datetime | None:
-        match = _STAMP.search(line, 0, _STAMP_WITHIN)
-        if match and match.group(1) != self._last[0]:  # hundreds of lines share a second
-            self._last = match.group(1), _moment(match.group(1), self._now)
-        return self._last[1] if match else None
 
     def _read_phase(self, line: str, at: datetime | None) -> None:
         now = self.seen["phase"]
@@ -317,16 +305,6 @@ def phase_of(lines: Sequence[Line]) -> Phase:
     name = WARMING if boot.started else boot.phase
     since = boot.since or lines[0].at
     return Phase(name=name, since=since, percent=boot.percent, detail=boot.counted)
-
-
-def _moment(text: str, now: datetime) -> datetime | None:
-    """Give the time of a stamp, whose year is the last that fits."""
-    for year in (now.year, now.year - 1):
-        with contextlib.suppress(ValueError):  # not every year has a 29 February
-            local = datetime.strptime(f"{year}-{text}", "%Y-%m-%d %H:%M:%S").astimezone()
-            if local <= now + timedelta(days=1):
-                return local
-    return None
 
 
 def _between(begin: datetime | None, end: datetime | None) -> float | None:
