@@ -200,7 +200,7 @@ def test_a_model_too_wide_for_an_older_cards_attention_is_refused(model: str) ->
     ("said", "fits"),
     [({}, True), ({"dtype": "bfloat16"}, False), ({"kv_cache_dtype": "fp8"}, False)],
 )
-def test_what_a_card_does_not_compute_in_does_not_fit(said: dict[str, str], *, fits: bool) -> None:
+def test_what_a_card_does_not_compute_in_does_not_fit(said: dict[str, Any], *, fits: bool) -> None:
     """vLLM takes float16 by itself where there is no bfloat16; the planner knows the rest."""
     memory = planned(T4, model=E2B, image=PATCHED, max_model_len=8192, **said).memory
     assert memory is not None
