@@ -41,10 +41,8 @@ help: ## List the targets
 demo: $(STAMP) ## Deploy, look, ask, measure and destroy, on this machine (DEMO_OPEN=1: show the report)
 	@$(PY) demo.py $(if $(filter-out 0 no No NO false False FALSE off,$(value DEMO_OPEN)),--open)
 
-rehearse: $(STAMP) ## Tell a deployment's whole life on a simulated cloud (TARGET, WITH=ollama, LOGIN=person, ORGANISATION=strict, BOOT_SECONDS)
-	@$(PY) rehearse.py $(if $(call on,TARGET),'$(subst ','\'',$(value TARGET))',cloud-run-l4) $(filter ollama,$(value WITH)) \
-	  $(filter person person-without-gcloud,$(value LOGIN)) $(filter strict,$(value ORGANISATION)) \
-	  $(if $(call on,BOOT_SECONDS),'$(subst ','\'',$(value BOOT_SECONDS))')
+rehearse: $(STAMP) ## Tell a deployment's whole life on a simulated cloud (TARGET, WITH=ollama)
+	@$(PY) rehearse.py $(if $(call on,TARGET),'$(subst ','\'',$(value TARGET))',cloud-run-l4) $(filter ollama,$(value WITH))
 rehearse-clean: $(STAMP) ## Forget the simulated clouds and everything in them
 	@$(PY) rehearse.py clean
 

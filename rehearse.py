@@ -4,15 +4,12 @@ Every call goes through the MCP server and the cloud's own SDK, to a control pla
 """
 
 import sys
-from pathlib import Path
 from typing import Any, Final
 
 import anyio
-import httpx2
 from fastmcp import Client
 
-from backends.aca.site import REHEARSED_SUBSCRIPTION
-from core.settings import AzurePlane, GooglePlane, Settings
+from core.settings import Settings
 from demo import Story, client_of, say_yes
 from operations.runtime import Stage
 
@@ -28,36 +25,14 @@ _SMALL: Final[dict[str, Any]] = {
     "cell_seconds": 2,
 }
 _STORY_SECONDS: Final = 900
-_PERSON: Final = {"identity_kind": "user", "identity": "you@example.com"}
-_LOGINS: Final[dict[str, dict[str, Any]]] = {
-    "": {"identity_kind": "service_account", "identity": "", "gcloud": ""},
-    "person": {**_PERSON, "gcloud": "you@example.com"},
-    "person-without-gcloud": {**_PERSON, "gcloud": ""},
-}
-"""Of whoever calls Google; usually it is a machine's service account."""
-_STRICT: Final = "strict"
-_POLICIES: Final[dict[str, dict[str, Any]]] = {
-    "aca": {"organisation_forbids": ["shared-keys", "public-ingress"]},
-    "cloud-run": {"constraints": ["run.allowedIngress"]},
-    "tpu": {"constraints": ["compute.vmExternalIpAccess"]},
-}
-"""What a strict organisation forbids, by the first word of a target."""
-_FORBIDDEN: Final = "CLOUD_REFUSED"
-_NO_TOKEN: Final = {"person-without-gcloud": {"NOT_AUTHENTICATED"}}
-"""The code with which a login that could not call what it deploys is refused."""
-_ALLOWED: Final = {"aca": {"access": "internal", "weights": "hub:disk"}}
-"""What can be had there all the same."""
-_REAL_TIME: Final[dict[str, Any]] = {"probe_scale": 1, "cooldown_scale": 1}
-"""Of Azure: a boot that takes as long as a real one needs the real patience of probes."""
 
 
 class Rehearsal(Story):
     """The same story as the demo's, with what only a cloud has."""
 
-    def __init__(self, client: Client[Any], target: str, engine: str, refusals: set[str]) -> None:
+    def __init__(self, client: Client[Any], target: str, engine: str) -> None:
         super().__init__(client)
         self._target = target
-        self._refusals = refusals
         self._engine = engine
         self._where: dict[str, Any] = {"target": target, "name": _NAME}
 
@@ -85,13 +60,6 @@ class Rehearsal(Story):
             await self.call("get_zones_with_available_quota", lines=40, target=self._target)
         deploy: dict[str, Any] = {**what, "name": _NAME, "engine": self._engine, "ttl_minutes": 60}
         told = await self.call("deploy_vllm", lines=60, **deploy)
-        if told.get("code") in self._refusals:
-            self.failed -= 1  # which is what should happen, before anything bills
-            allowed = of_cloud(_ALLOWED, self._target)
-            if allowed and told["code"] == _FORBIDDEN:
-                await self.call("deploy_vllm", lines=60, **deploy, **allowed)
-                await self._settled("ready")
-            return False  # nobody from here can ask it anything
         return bool(told.get("ok")) and await self._settled("ready")
 
     async def _looked_at(self) -> None:
@@ -142,66 +110,27 @@ class Rehearsal(Story):
                 return state in wanted
 
 
-def of_cloud(rows: dict[str, dict[str, Any]], target: str) -> dict[str, Any]:
-    """Return the row of a target's cloud, empty where there is none."""
-    return next((row for kind, row in rows.items() if target.startswith(kind)), {})
-
-
-def _google(folder: Path, login: str, policies: dict[str, Any]) -> None:
-    """Say who calls Google, and what their organisation forbids."""
-    plane = GooglePlane.model_validate_json((folder / "google" / "plane.json").read_bytes())
-    url = f"{plane.http}/rehearsal/projects/{Settings().google_cloud_project or 'rehearsal'}"
-    httpx2.put(url, json={**_LOGINS[login], **policies}).raise_for_status()
-    if login:
-        print(f"\n(Who calls is a {login.replace('-', ' ')}.)", flush=True)
-
-
-def _azure(folder: Path, boot_seconds: float | None, policies: dict[str, Any]) -> None:
-    """Let boots take as long as they are to, and policies forbid what they do."""
-    plane = AzurePlane.model_validate_json((folder / "azure" / "plane.json").read_bytes())
-    whose = Settings().azure_subscription_id or REHEARSED_SUBSCRIPTION
-    url = f"{plane.http}/rehearsal/subscriptions/{whose}"
-    slow = {"boot_seconds": boot_seconds, **_REAL_TIME} if boot_seconds else {}
-    httpx2.put(url, json={**slow, **policies}).raise_for_status()
-    if boot_seconds:
-        print(f"\n(Every boot takes {boot_seconds:g} s.)", flush=True)
-
-
-async def _rehearse(target: str, words: set[str], boot_seconds: float | None, login: str) -> int:
-    engine, is_strict = "ollama" if "ollama" in words else "vllm", _STRICT in words
-    policies = of_cloud(_POLICIES, target) if is_strict else {}
+async def _rehearse(target: str, engine: str) -> int:
     folder = Stage(Settings(rehearsal=True)).folder
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     chosen = {"REHEARSAL": "1", "TOOLSETS": "all", "VLLM_TARGET": "", "VLLM_BASE_URL": ""}
     client = client_of(folder / "server.log", chosen, say_yes)
-    refusals = {*([_FORBIDDEN] if is_strict else []), *_NO_TOKEN.get(login, ())}
-    story = Rehearsal(client, target, engine, refusals)
+    story = Rehearsal(client, target, engine)
     async with client:
-        await story.call("list_deployments")  # which starts the simulated clouds
-    if not target.startswith("aca"):
-        _google(folder, login, policies)
-    elif boot_seconds or policies:
-        _azure(folder, boot_seconds, policies)
-    if policies:
-        print(f"\n(The organisation forbids {', '.join(*policies.values())}.)", flush=True)
-    async with client:  # a server that logs in now
-        with anyio.move_on_after(_STORY_SECONDS + 4 * (boot_seconds or 0)) as limit:
+        with anyio.move_on_after(_STORY_SECONDS) as limit:
             await story.tell()
     print(f"{story.calls} calls, answered with {story.characters // 4:,} tokens.")
     return story.failed + limit.cancelled_caught
 
 
 def main(arguments: list[str]) -> int:
-    """Tell it for `TARGET [ollama] [strict] [LOGIN] [SECONDS]`, or `clean`; return the status."""
+    """Tell it for `TARGET [ollama]`, or `clean`; return the status."""
     if arguments == ["clean"]:
         existed = Stage(Settings(rehearsal=True)).forget_rehearsal()
         print("The rehearsal's clouds are gone." if existed else "There was no rehearsal.")
         return 0
     target = arguments[0] if arguments else "cloud-run-l4"
-    words = {"ollama", _STRICT} & {*arguments[1:]}
-    login = next((one for one in arguments[1:] if one in _LOGINS), "")
-    numbers = [float(one) for one in arguments[1:] if one not in {*words, *_LOGINS}]
-    failed = anyio.run(_rehearse, target, words, numbers[0] if numbers else None, login)
+    failed = anyio.run(_rehearse, target, "ollama" if "ollama" in arguments[1:] else "vllm")
     print("The rehearsal succeeded." if not failed else f"{failed} things went wrong.")
     return 1 if failed else 0
 

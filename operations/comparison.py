@@ -7,7 +7,7 @@ from pydantic import Field
 
 from backends.registry import BACKENDS
 from core.errors import NextStep
-from core.records import Record, valid
+from core.records import valid
 from operations.forecast import Foresight, dollars, load_words, spoken
 from operations.measurement import SIMULATED_RUN, Evidence, Measurement, kept, measured
 from operations.runtime import Runtime
@@ -29,13 +29,8 @@ _TITLES: Final = {"aws": "AWS", "google": "Google Cloud", "azure": "Azure"}
 _TPUS: Final = frozenset({"tpu", "tpus", "cloud tpu"})
 _SILENT: Final = frozenset({"cloud", "google", "tpu", "gpu", "nvidia", "azure", "a", "the", "on"})
 """Words that do not tell one place from another."""
-_RATIOS: Final = 8
-_RATIOS_SHORT: Final = 3
-"""Comparisons with the first, of the whole answer and of the short one."""
 _ROWS: Final = 14
 """Of a comparison: more are longer than a person reads."""
-_NAMED: Final = 6
-"""Targets that are each held against the first one where one model is compared."""
 _LINES: Final = 6
 """Rows that the summary names one by one."""
 _SHORT: Final = {
@@ -88,24 +83,6 @@ def _telling(words: str) -> frozenset[str]:
     return frozenset(words.lower().replace("-", " ").split()) - _SILENT
 
 
-class Cloud(Record):
-    """One provider among the rows that are compared."""
-
-    cloud: str
-    cheapest_hour: str | None
-    cheapest_token: str | None
-    """None where all speeds there end above all that was measured; so is the fastest."""
-    fastest: str | None
-    cannot: str | None
-    """Why nothing of it serves the model, where that is so."""
-    places: int
-    """Of it that the planner knows."""
-    deployable: int
-    """Of these, by this server."""
-    price_from: str | None
-    """What the price of its cheapest token rests on."""
-
-
 class TargetComparison(Foresight):
     """Models and targets side by side."""
 
@@ -115,10 +92,6 @@ class TargetComparison(Foresight):
     """Tokens of the requests that `requests_held` counts."""
     basis: str
     """What of it was measured, and what is foreseen."""
-    against_first: tuple[dict[str, Any], ...]
-    """Every model against the first one, or every named target against the first one."""
-    clouds: tuple[Cloud, ...]
-    """The best of each cloud, where several are compared."""
     rows: tuple[dict[str, Any], ...]
     left_out: int
     """Rows that are not shown: of each model what does not fit, then what is dear."""
@@ -135,13 +108,12 @@ class TargetComparison(Foresight):
         return f"{self.said} {self.basis}"
 
     def facts(self) -> Mapping[str, Any]:
-        """Return a line for each row, and what the first is compared with."""
+        """Return a line for each row."""
         return {
             "load": self.load,
             "rows": [
                 {name: row[key] for name, key in _SHORT.items() if key in row} for row in self.rows
             ],
-            "against_first": list(self.against_first[:_RATIOS_SHORT]),
         }
 
     def warnings(self) -> tuple[str, ...]:
@@ -178,96 +150,18 @@ def comparison(
     ]
     found = judged(wanted, known)
     own = judged(wanted, [row for row in known if place(row.place).deployable(BACKENDS)])
-    one_by_one = 1 < len(targets) <= _NAMED and not any(map(_several, targets))
-    clouds = () if one_by_one else _clouds(wanted, found.rows)
     return TargetComparison(
         load=load_words(wanted.load),
         full_length=wanted.max_model_len,
         basis=_basis(rows, seen),
-        against_first=tuple(_ratios(rows, len(models), by_target=one_by_one)),
-        clouds=clouds,
         rows=tuple(_told(rows, seen)),
         left_out=len(found.rows) - len(rows),
         cheapest=found.cheapest,
         best_value=found.best_value,
         fastest=found.fastest,
         own_best=own.best_value,
-        said=_said(found, own, clouds),
+        said=_said(wanted, found, own),
         warned=tuple(_warnings(found.rows, rows, seen)),
-    )
-
-
-def _ratios(rows: Sequence[Row], models: int, *, by_target: bool) -> list[dict[str, Any]]:
-    """Hold rows against the first of their target, or of their model; bands by their middles."""
-    if models == 1:
-        return [_against(row, rows[0]) for row in rows[1:]][:_RATIOS] if by_target else []
-    first = {row.place: row for row in rows if row.model == rows[0].model}
-    others = [row for row in rows if row.model != rows[0].model and row.place in first]
-    able = [row for row in others if row.fits or first[row.place].fits]
-    most = max(1, _RATIOS // max(1, models - 1))
-    shown = [row for group in alike(able, lambda row: row.model) for row in group[:most]]
-    return [_against(row, first[row.place]) for row in shown][:_RATIOS]
-
-
-def _against(row: Row, base: Row) -> dict[str, Any]:
-    """Return how many times as much each figure is, as predicted."""
-    told: dict[str, Any] = {"row": _name(row), "times those of": _name(base)}
-    if unserved := [one.place for one in (row, base) if one.unserved]:
-        told["not served by published vLLM"] = unserved[0]
-    if missing := next((one for one in (row, base) if not one.fits), None):
-        return {**told, "does not fit": _name(missing), "reason": missing.reason}
-    figures: dict[str, Callable[[Row], float | None]] = {
-        "weights": lambda one: one.weights_gib,
-        "tokens/s each": lambda one: _middle(one.tokens_per_second_per_user),
-        "requests held": lambda one: one.requests_held,
-        "boot": lambda one: one.boot_seconds.expected if one.boot_seconds else None,
-        "$/h": lambda one: one.usd_per_hour,
-        "$/M tokens": lambda one: _middle(one.usd_per_million_tokens),
-    }
-    for what, of in figures.items():
-        mine, theirs = of(row), of(base)
-        if mine is not None and theirs:
-            told[what] = float(f"{mine / theirs:.3g}")
-    return told
-
-
-def _name(row: Row) -> str:
-    return f"{short_name(row.model)} on {row.place}"
-
-
-def _middle(band: Band | None) -> float | None:
-    return band.middle if band else None
-
-
-def _clouds(goal: Goal, rows: Sequence[Row]) -> tuple[Cloud, ...]:
-    """Return each cloud that has a row, where there are several."""
-    by_cloud = {
-        name: [row for row in rows if place(row.place).provider == name] for name in _TITLES
-    }
-    found = {name: mine for name, mine in by_cloud.items() if mine}
-    return tuple(_cloud(name, goal, mine) for name, mine in found.items()) * (len(found) > 1)
-
-
-def _cloud(name: str, goal: Goal, rows: Sequence[Row]) -> Cloud:
-    lines = {f"{row.model} on {row.place}": row for row in rows}
-    best = judged(goal, rows)
-    hour, token, fastest = (
-        _line(lines[one], with_tokens=True) if one else None
-        for one in (best.cheapest, best.best_value, best.fastest)
-    )
-    quotes = price(place(lines[best.best_value].place)).quotes if best.best_value else ()
-    rates = quotes[0].rates if quotes else ()
-    mine = [each for each in places().values() if each.provider == name]
-    served = any(row.fits and not row.unserved for row in rows)
-    return Cloud(
-        cloud=_TITLES[name],
-        cheapest_hour=hour,
-        cheapest_token=token,
-        fastest=fastest,
-        cannot=None if served else (rows[0].unserved or rows[0].reason),
-        places=len(mine),
-        deployable=sum(where.deployable(BACKENDS) for where in mine),
-        price_from="; ".join(f"{rate.source} ({rate.date})" for rate in rates) or None,
     )
 
 
@@ -295,29 +189,32 @@ def _warnings(
         yield SIMULATED_RUN
 
 
-def _said(found: Comparison, own: Comparison, clouds: Sequence[Cloud]) -> str:
-    """Say each row where they are few, else the best of each cloud; then which is best at what."""
-    rows = [_line(row) for row in found.rows] if len(found.rows) <= _LINES else []
-    rows = rows or [f"{one.cloud}: {one.cheapest_hour or 'nothing serves it'}" for one in clouds]
+def _said(goal: Goal, found: Comparison, own: Comparison) -> str:
+    """Say each row where they are few, else the cheapest of each cloud; then the best of all."""
+    by_name = {f"{row.model} on {row.place}": row for row in found.rows}
+    lines = [_line(row) for row in found.rows] if len(found.rows) <= _LINES else []
+    for provider, title in _TITLES.items() if not lines else ():
+        if mine := [row for row in found.rows if place(row.place).provider == provider]:
+            cheapest = judged(goal, mine).cheapest
+            best = _line(by_name[cheapest]) if cheapest else "nothing serves it"
+            lines.append(f"{title}: {best}")
     best = found.summary()
     if own.summary() != best:
         best = f"Of the targets that this server deploys to: {own.summary()} Of all: {best}"
-    words = " ".join((*([f"{'; '.join(rows)}."] if rows else []), best))
+    words = f"{'; '.join(lines)}. {best}" if lines else best
     for model in sorted({row.model for row in found.rows}, key=len, reverse=True):
         words = words.replace(model, short_name(model))
     return words
 
 
-def _line(row: Row, *, with_tokens: bool = False) -> str:
+def _line(row: Row) -> str:
     """Say how fast and dear a row is, or that it is none."""
     if row.unserved or not row.fits or row.tokens_per_second_per_user is None:
         why = "is not served by published vLLM" if row.unserved else "does not fit"
         return f"{row.model} on {row.place} {why}"
     costs = "" if row.usd_per_hour is None else f", {dollars(row.usd_per_hour)} an hour"
-    tokens = row.usd_per_million_tokens if with_tokens else None
-    per = f", ${tokens} per million tokens" if tokens and row.usd_per_hour else ""
     speed = spoken(row.tokens_per_second_per_user)
-    return f"{row.model} on {row.place}: {speed} tokens/s{costs}{per}"
+    return f"{row.model} on {row.place}: {speed} tokens/s{costs}"
 
 
 def _seen(

@@ -1,7 +1,7 @@
 """What a target costs: by the hour and month, and under a load."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from pydantic import Field
@@ -21,42 +21,6 @@ from planner.price import HOURS_PER_MONTH, load_cost, price
 
 _CROWD: Final = 32
 """Requests at once that a volume is worked off with, where nobody says how many users there are."""
-
-
-class Money(NamedTuple):
-    """A currency, and how much of it a dollar is."""
-
-    code: str = "USD"
-    rate: float = 1.0
-
-    def say(self, usd: float) -> str:
-        """Write an amount of dollars in it."""
-        words = dollars(usd * self.rate)
-        return words if self.code == "USD" else f"{self.code} {words.removeprefix('$')}"
-
-
-def currency(words: str | None) -> Money:
-    """Read a currency with its rate, such as `EUR 0.92`.
-
-    >>> currency("eur 0.92").say(100)
-    'EUR 92'
-
-    Raises:
-        InvalidArgument: It has no rate.
-    """
-    if words is None:
-        return Money()
-    code, _, rate = words.replace("=", " ").replace(":", " ").strip().partition(" ")
-    try:
-        money = Money(code.upper(), float(rate))
-    except ValueError:
-        money = Money(rate=0)
-    if not (len(money.code) == 3 and money.code.isalpha() and 0 < money.rate < math.inf):
-        raise InvalidArgument(
-            f"No rate of '{words}' is known here.",
-            fix="Give the currency with what a dollar is in it: currency='EUR 0.92'.",
-        )
-    return money
 
 
 class Hours(Record):
@@ -102,28 +66,6 @@ class Volume(Record):
     usd_per_million_tokens: float
 
 
-class Hosted(Record):
-    """The same from a hosted service, at the prices that were given."""
-
-    usd_per_million_tokens: float
-    """Of prompts and answers together, in the load's proportion."""
-    usd_per_month: float | None
-    """None where no volume was said."""
-    break_even_tokens_per_day: float
-    """Above that one's own is cheaper."""
-    most_tokens_per_day: float
-    """What as many replicas can answer."""
-
-
-class Question(NamedTuple):
-    """What a call says beside target, model and load."""
-
-    hours: Mapping[str, Any]
-    hosted_price: Sequence[float] | None = None
-    currency: str | None = None
-    region: str | None = None
-
-
 class _Case(NamedTuple):
     """An offer with the load and the hours that it is priced for."""
 
@@ -162,30 +104,6 @@ class _Case(NamedTuple):
             usd_per_million_tokens=month / million,
         )
 
-    def hosted(self, prices: Sequence[float] | None, taken: Volume | None) -> Hosted | None:
-        """Hold a month's bill against a hosted service's prices for a million tokens in and out.
-
-        Raises:
-            InvalidArgument: It is not two prices.
-        """
-        month = taken.usd_per_month if taken else self.offer.price.usd_per_month
-        if prices is None or month is None:
-            return None
-        if len(prices) != 2 or min(prices) < 0 or not any(prices):
-            raise InvalidArgument(
-                "A hosted service has two prices.",
-                fix="Give dollars for a million tokens in and out: hosted_price=[0.1, 0.4].",
-            )
-        load = self.goal.load
-        blend = (load.prompt_tokens * prices[0] + load.output_tokens * prices[1]) / self.tokens
-        a_day = self.per_hour * (self.hours.hours_per_day or 24) * self.tokens
-        return Hosted(
-            usd_per_million_tokens=blend,
-            usd_per_month=blend * taken.million_tokens_per_month if taken else None,
-            break_even_tokens_per_day=month / blend * 1e6 / self.hours.days,
-            most_tokens_per_day=a_day * (taken.replicas if taken else 1),
-        )
-
 
 class CostEstimate(Foresight):
     """What a target costs, standing still and under a load."""
@@ -207,12 +125,8 @@ class CostEstimate(Foresight):
     bill: Bill
     """Costs under the load are foreseen, from the price of an hour and the speed of the planner."""
     volume: Volume | None
-    hosted: Hosted | None
     measured: Measurement | None
     """The same as a run measured it, in its valid cell nearest to the load."""
-    currency: str
-    """Of the summary and the short facts, with what a dollar is in it."""
-    money: Money = Field(exclude=True)
     warned: tuple[str, ...] = Field(exclude=True)
     look: NextStep | None = Field(exclude=True)
     """At the deployment that it was taken from: nobody did."""
@@ -223,36 +137,27 @@ class CostEstimate(Foresight):
         if hour is None or month is None:
             return f"No price is known for {self.target}."
         if self.volume:
-            return f"{self._of_volume(self.volume)}{self._against_hosted()}"
+            return self._of_volume(self.volume)
         return (
             f"{self.target} costs {self._range(hour)} an hour, {self._range(month)} a month"
-            f" {self._running()}{self._hosts()}{self._of_tokens()}.{self._against_hosted()}"
+            f" {self._running()}{self._hosts()}{self._of_tokens()}."
         )
 
     def facts(self) -> Mapping[str, Any]:
-        """Return the bill in one currency, and what it rests on."""
-        code, rate, of = self.money.code.lower(), self.money.rate, self.bill
-        volume = self.volume
-        money = {
-            "per_hour": of.usd_per_hour,
-            "per_month": volume.usd_per_month if volume else of.usd_per_month,
-            "per_active_user_hour": None if volume else of.usd_per_active_user_hour,
-        }
-        tokens = {
-            "usd_per_million_tokens": of.usd_per_million_tokens,
-            "usd_per_1000_requests": of.usd_per_1000_requests,
-            "load": self.load if self.model else None,
-        }
+        """Return the bill, and what it rests on."""
+        of, volume = self.bill, self.volume
         shown = {"replicas", "million_tokens_per_month", "work_hours_per_month"}
+        tokens = {"usd_per_million_tokens", "usd_per_1000_requests", "usd_per_active_user_hour"}
         return {
             "target": self.target,
             "model": self.model,
             "chosen": self.chosen,
             "region": self.region,
-            **{f"{code}_{name}": each * rate for name, each in money.items() if each is not None},
-            **(tokens if rate == 1 and volume is None else {}),
+            "usd_per_hour": of.usd_per_hour,
+            "usd_per_month": volume.usd_per_month if volume else of.usd_per_month,
+            **(volume.model_dump(include=shown) if volume else of.model_dump(include=tokens)),
+            "load": self.load if self.model and not volume else None,
             "duty": self.duty,
-            **(volume.model_dump(include=shown) if volume else {}),
             "sources": list(of.sources),
             "measured": self.measured and self.measured.run,
         }
@@ -279,8 +184,8 @@ class CostEstimate(Foresight):
         """Say an amount for every hour, as far as the sources of its price are apart."""
         lowest, highest = self.bill.usd_per_hour, self.bill.usd_per_hour_highest
         most = amount * highest / lowest if lowest and highest else amount
-        to = f" to {self.money.say(most)}" if self.bill.sources_disagree and most > amount else ""
-        return f"{self.money.say(amount)}{to}"
+        to = f" to {dollars(most)}" if self.bill.sources_disagree and most > amount else ""
+        return f"{dollars(amount)}{to}"
 
     def _running(self) -> str:
         if self.hours_per_month == HOURS_PER_MONTH:
@@ -290,39 +195,21 @@ class CostEstimate(Foresight):
     def _hosts(self) -> str:
         if self.host is None:
             return ""
-        others = (f"{self.money.say(usd)} an hour with {host}" for host, usd in self.larger_hosts)
+        others = (f"{dollars(usd)} an hour with {host}" for host, usd in self.larger_hosts)
         return f" with {'; '.join((self.host, *(f'{one}, for larger models' for one in others)))}"
 
     def _of_volume(self, found: Volume) -> str:
-        say, least = self.money.say, found.usd_per_month_least
-        asleep = "" if least is None else f", from {say(least)} if it sleeps between requests"
+        least = found.usd_per_month_least
+        asleep = "" if least is None else f", from {dollars(least)} if it sleeps between requests"
         many = f"{found.replicas} replica{'s' if found.replicas > 1 else ''}"
         return (
             f"{found.said} a day on {self.target}: {self._range(found.usd_per_month)} a month with"
-            f" {many} {self._running()}{asleep} ({say(found.usd_per_million_tokens)} per million"
-            " tokens)."
+            f" {many} {self._running()}{asleep} ({dollars(found.usd_per_million_tokens)} per"
+            " million tokens)."
         )
-
-    def _against_hosted(self) -> str:
-        other, say = self.hosted, self.money.say
-        if other is None:
-            return ""
-        even, most = other.break_even_tokens_per_day, other.most_tokens_per_day
-        words = (
-            f" Break-even with {say(other.usd_per_million_tokens)} per million is at"
-            f" {even / 1e6:,.3g} million tokens a day"
-        )
-        if even > most:
-            words += f", more than the {most / 1e6:,.3g} million that this answers at most"
-        if other.usd_per_month is None or self.volume is None:
-            return f"{words}; below that the hosted service is cheaper."
-        cheaper = "cheaper" if other.usd_per_month < self.volume.usd_per_month else "dearer"
-        return f" Hosted it is {say(other.usd_per_month)} a month, {cheaper}.{words}."
 
     def _of_tokens(self) -> str:
         of, seen = self.bill, self.measured
-        if self.money.rate != 1:
-            return ""
         predicted = ""
         if of.usd_per_million_tokens:
             user = of.usd_per_active_user_hour
@@ -357,7 +244,8 @@ def cost(
     target: str | None,
     model: str | None,
     goal: dict[str, Any],
-    asked: Question,
+    asked_hours: Mapping[str, Any],
+    region: str | None,
 ) -> CostEstimate:
     """Price a place, and a load on it where a model is named or known to be there.
 
@@ -365,42 +253,39 @@ def cost(
         TargetNotFound: No place has that name.
         Ambiguous: No target was given, and several or none could be meant.
         DoesNotFit: The model cannot be served there.
-        InvalidArgument: A price, a currency, a region or hours cannot be read.
+        InvalidArgument: A region or hours cannot be read.
     """
-    money = currency(asked.currency)
-    hours = valid(Hours, {name: one for name, one in asked.hours.items() if one is not None})
+    hours = valid(Hours, {name: one for name, one in asked_hours.items() if one is not None})
     runs = kept(runtime)
     meant = _meant(runtime, target, model, runs)
-    where = limited_to(meant.where, asked.region)
+    where = limited_to(meant.where, region)
     wanted = _goal(goal, meant.model, where, hours)
     found = _found(wanted, where, guessed=model is None)
-    if found is None and (hours.requests_per_day or hours.tokens_per_day or asked.hosted_price):
+    if found is None and (hours.requests_per_day or hours.tokens_per_day):
         raise InvalidArgument(
             "Which model? What a volume costs depends on it.", fix="Give `model`, such as 12b qat."
         )
     rate = found.price if found else price(where, duty=wanted.duty)
     size = found.size if found else next(iter(where.sizes), None)
     seen = measured(runs, found.model, where, wanted.load, rate.usd_per_hour) if found else None
-    taken = against = region = None
+    taken = there = None
     warned: tuple[str, ...] = ()
     if found:
         per_hour = _per_hour(found, where, wanted, goal.get("users"))
-        case = _Case(found, where, wanted, hours, per_hour)
-        taken = case.volume()
-        against = case.hosted(asked.hosted_price, taken)
+        taken = _Case(found, where, wanted, hours, per_hour).volume()
         warned = (*found.doubts, *guesses((foreseen(found),)))
-    if asked.region:
-        there, todo = goes_to(runtime, where)
+    if region:
+        place, todo = goes_to(runtime, where)
         named = {each.region for quote in rate.quotes[:1] for each in quote.rates if each.region}
         of = f"that of {', '.join(sorted(named))}" if named else "of no region in particular"
-        region = f"{there or 'here'}{f' ({todo})' if todo else ''}; the price is {of}"
+        there = f"{place or 'here'}{f' ({todo})' if todo else ''}; the price is {of}"
     larger = () if found else where.sizes[1:]
     priced = ((_host(each), price(where, each).usd_per_hour) for each in larger)
     return CostEstimate(
         target=where.name,
         model=found.model if found else None,
         chosen=meant.chosen,
-        region=region,
+        region=there,
         host=_host(size) if size and len(where.sizes) > 1 else None,
         larger_hosts=tuple((host, usd) for host, usd in priced if usd is not None),
         hours_per_month=wanted.hours_per_month,
@@ -408,10 +293,7 @@ def cost(
         load=load_words(wanted.load),
         bill=bill(rate, found.cost if found else None),
         volume=taken,
-        hosted=against,
         measured=seen,
-        currency=f"{money.code} {money.rate:g}",
-        money=money,
         warned=warned,
         look=meant.look,
     )

@@ -3,26 +3,26 @@
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from difflib import SequenceMatcher
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, get_args
 
-import anyio
 from pydantic import SecretStr
 
 from backends.common.preflight import read_needs
 from benchmark.judge import limits
-from core import VERSION, waiting
+from core import VERSION
 from core.environment import ROOT
 from core.errors import NextStep, NotFound, OpsError
-from core.records import NAME_PATTERN, Answer, Record
+from core.records import Answer, Record
 from core.redaction import redact
 from core.settings import Settings
 from logs.failures import WRITERS, Pattern, Writer, catalogue
 from operations.case import ills
 from operations.measurement import folders
-from operations.resolve import subject_of
+from operations.resolve import deployed
 from operations.runtime import Runtime
 from planner import catalog
 
@@ -111,12 +111,6 @@ def _of_writer(writer: str) -> Sequence[Pattern]:
     raise NotFound("There is no such writer.", fix=f"There are: {', '.join(WRITERS)}.")
 
 
-_PATIENCE_SECONDS: Final = 0.7
-"""For what this machine serves: who types does not wait. No cloud is asked: each takes longer."""
-_REMEMBERED: Final = 500
-"""Mutating calls that are looked through for names."""
-_NOTHING: Final = frozenset({"DEPLOYMENT_NOT_FOUND", "TARGET_NOT_FOUND", "INVALID_ARGUMENT"})
-"""Results of calls that were about nothing that exists."""
 KINDS: Final = frozenset({"target", "name", "model", "run", "writer", "code"})
 """What can be chosen: the arguments of prompts and of addresses that are not free text."""
 
@@ -124,15 +118,11 @@ Given = Mapping[str, str]
 """What was said before, by the names of the arguments."""
 
 
-async def choices(runtime: Runtime, what: str, given: Given) -> list[str]:
-    """Return what `what` may be, likeliest first; what cannot be known quickly is left out."""
+def choices(runtime: Runtime, what: str, given: Given) -> list[str]:
+    """Return what `what` may be, likeliest first; no cloud and no engine is asked."""
     known: list[str] = []
-    try:
+    with suppress(OSError, OpsError):  # a folder or a journal that cannot be read
         known.extend(_known(runtime, what, given))
-        if what == "name":
-            known.extend(await _names_here(runtime, given))
-    except (OpsError, OSError):  # a journal that is damaged, a folder that is gone
-        pass
     return [word for word in dict.fromkeys(known) if redact(word, runtime.secrets) == word]
 
 
@@ -152,7 +142,9 @@ def _known(runtime: Runtime, what: str, given: Given) -> Iterator[str]:
         case "target":
             yield from (*runtime.stage.usable, *runtime.stage.targets)
         case "name":
-            yield from _names_remembered(runtime, given)
+            for one in reversed(deployed(runtime.stage.journal)):
+                if given.get("target") in {None, "", one.target}:
+                    yield one.name
         case "model":
             own = runtime.settings.model_name
             yield from (*([own] if own else []), *(entry.model for entry in catalog.entries()))
@@ -164,33 +156,6 @@ def _known(runtime: Runtime, what: str, given: Given) -> Iterator[str]:
             for writer in WRITERS:
                 if given.get("writer") in {None, "", writer}:
                     yield from (entry.code for entry in catalogue(writer))
-
-
-async def _names_here(runtime: Runtime, given: Given) -> list[str]:
-    """Return the names of what is on this machine, as far as it says so in time."""
-    found: list[str] = []
-    with anyio.move_on_after(waiting.limit(_PATIENCE_SECONDS)):
-        for target in runtime.stage.targets.values():
-            if target.backend == "local" and _is_meant(target.name, given):
-                seen = await runtime.stage.backend(target.name).list()
-                found.extend(one.name for one in seen)
-    return found
-
-
-def _names_remembered(runtime: Runtime, given: Given) -> list[str]:
-    """Return the names of the journal, newest first, without those that were deleted last."""
-    journal = runtime.stage.journal
-    stands: dict[tuple[str, str], bool] = {}
-    for done in reversed(journal.operations(limit=_REMEMBERED) if journal.exists else ()):
-        target, name = subject_of(done)
-        if re.fullmatch(NAME_PATTERN, name) and done.result not in _NOTHING:
-            stands.setdefault((target, name), (done.tool, done.result) != ("destroy_vllm", "ok"))
-    return [name for (target, name), so in stands.items() if so and _is_meant(target, given)]
-
-
-def _is_meant(target: str, given: Given) -> bool:
-    """Whether a target is the one that was said before, if one was; `""` was not written down."""
-    return given.get("target") in {None, "", target} or not target
 
 
 Kind = Literal[

@@ -46,7 +46,7 @@ from operations.forecast import (
 )
 from operations.planning import Alternatives, alternatives
 from operations.readings import EndpointInfo, Located, compare, endpoint_info, written_config
-from operations.resolve import Found, asked, counted, find
+from operations.resolve import Found, find, last_use
 from operations.runtime import Runtime
 from planner.layouts import Ground, Wish
 from planner.memory import plan_memory
@@ -194,7 +194,6 @@ async def health(runtime: Runtime, found: Found, *, deep: bool = False) -> Healt
         if deployment.simulated:
             made_up = "a simulated engine makes its words up"
         probes = await probe(endpoint, name, made_up=made_up) if deep else ()
-    asked(runtime, deployment, by_user=False)
     return HealthReport(
         **here,
         healthy=True,
@@ -388,7 +387,7 @@ async def metrics(
         latencies_since=counted_from,
         rates=_rates(first.counters(), second.counters(), seconds),
         capacity_means=means,
-        last_used=counted(runtime, deployment, seen),
+        last_used=last_use(runtime, deployment),
         awake_until=deployment.awake_until,
         missing=tuple(name for name, value in seen if value is None),
     )

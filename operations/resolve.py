@@ -4,9 +4,8 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime
 from functools import partial
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import anyio
 from pydantic import AwareDatetime
@@ -28,7 +27,6 @@ from core.errors import (
     Unsupported,
 )
 from core.journal import Journal, Operation, readable, utc_now
-from core.metrics import EngineMetrics
 from core.records import NAME_PATTERN, Deployment, Record, State, Target, moment
 from core.reply import note
 from operations.runtime import Runtime, Stage
@@ -312,7 +310,7 @@ def _require_no_other(
     """
     hidden = [
         (one.target, one.name)
-        for one in (_deployed(stage.journal) if sight.failed else ())
+        for one in (deployed(stage.journal) if sight.failed else ())
         if one.target in sight.failed and name in {None, one.name}
     ]
     if hidden:
@@ -520,7 +518,7 @@ def subject_of(done: Operation) -> tuple[str, str]:
     return str(said.get("target") or target), str(said.get("name") or (slash and name))
 
 
-def _deployed(journal: Journal) -> list[Remembered]:
+def deployed(journal: Journal) -> list[Remembered]:
     """Return what was deployed and not destroyed since, oldest first."""
     there: list[Remembered] = []
     for done in calls(journal):
@@ -543,7 +541,7 @@ def _deployed(journal: Journal) -> list[Remembered]:
 
 def remembered(journal: Journal) -> tuple[Remembered, ...]:
     """Return the same once for each target and model: the stopped last, the newest first."""
-    newest_first = [one for one in reversed(_deployed(journal)) if one.model]
+    newest_first = [one for one in reversed(deployed(journal)) if one.model]
     found: dict[tuple[str, str], Remembered] = {}
     for one in sorted(newest_first, key=lambda one: one.stopped):
         found.setdefault((one.target, one.model), one)
@@ -562,79 +560,26 @@ def _ended(journal: Journal, name: str) -> str:
 _KIND: Final = "use"
 
 
-class Look(Record):
-    """What is known of a deployment's use."""
+class Use(Record):
+    """When a question was last asked through this server."""
 
     target: str
     name: str
     at: AwareDatetime
-    """Of the newest look at its counters."""
-    started_at: AwareDatetime | None = None
-    """Of the engine that counted."""
-    requests: int | None = None
-    ours: int = 0
-    """Requests that this server has sent since that look."""
-    used_after: AwareDatetime | None = None
-    used_by: AwareDatetime | None = None
-    """It was last used between the two; equal where it was asked through this server."""
-
-    def words(self) -> str:
-        """Say when it was last used."""
-        if self.used_by is None or self.used_after is None:
-            return f"not used since {moment(self.started_at or self.at)}"
-        if self.used_after == self.used_by:
-            return f"last used {moment(self.used_by)}"
-        return f"last used between {moment(self.used_after)} and {moment(self.used_by)}"
 
 
 def last_use(runtime: Runtime, deployment: Deployment) -> str | None:
-    """Say when a deployment was last used; None where nothing of it can run."""
+    """Say when a deployment was last asked from here; None where nothing of it can run."""
     if deployment.state not in {State.READY, State.ASLEEP}:
         return None
-    known = _last_look(runtime, deployment)
-    return known.words() if known else "last use not known"
-
-
-def asked(runtime: Runtime, deployment: Deployment, *, by_user: bool = True) -> None:
-    """Remember that it answered a question, of this server's user or of a check."""
-    now = utc_now()
-    before = _known(runtime, deployment, now)
-    used = {"used_after": now, "used_by": now} if by_user else {}
-    _keep(runtime, before.model_copy(update={"ours": before.ours + 1, **used}))
-
-
-def counted(runtime: Runtime, deployment: Deployment, seen: EngineMetrics) -> str:
-    """Remember what its engine has counted; say when it was last used."""
-    if seen.requests_finished is None:
-        return last_use(runtime, deployment) or "last use not known"
-    now, requests = utc_now(), sum(seen.requests_finished.values())
-    before = _known(runtime, deployment, now)
-    former, since = before.requests, before.at
-    if former is None or before.started_at != seen.started_at:  # one question made it `ready`
-        former, since = 1, seen.started_at or deployment.created_at
-    used: dict[str, Any] = {}
-    if requests - former > before.ours:
-        used = {"used_after": max(since, before.used_by or since), "used_by": now}
-    new = {"at": now, "started_at": seen.started_at, "requests": requests, "ours": 0, **used}
-    look = before.model_copy(update=new)
-    _keep(runtime, look)
-    return look.words()
-
-
-def _known(runtime: Runtime, deployment: Deployment, now: datetime) -> Look:
-    """Return the last look, else this one, the first."""
-    first = Look(target=deployment.target, name=deployment.name, at=now)
-    return _last_look(runtime, deployment) or first
-
-
-def _last_look(runtime: Runtime, deployment: Deployment) -> Look | None:
-    """Return the last look, None before the first; that of a former deployment is none."""
-    kept = readable(runtime.stage.journal.pairs(_KIND), Look)
     here = (deployment.target, deployment.name)
-    found = next((one for one in kept if (one.target, one.name) == here), None)
-    return found if found and found.at >= deployment.created_at else None
+    for one in readable(runtime.stage.journal.pairs(_KIND), Use):
+        if (one.target, one.name) == here and one.at >= deployment.created_at:
+            return f"last asked from here {moment(one.at)}"
+    return "never asked from here"
 
 
-def _keep(runtime: Runtime, look: Look) -> None:
-    key = f"{look.target}/{look.name}"
-    runtime.stage.journal.keep_pair(_KIND, key, look.model_dump_json())
+def asked(runtime: Runtime, deployment: Deployment) -> None:
+    """Remember that it answered a question of this server's user."""
+    use = Use(target=deployment.target, name=deployment.name, at=utc_now())
+    runtime.stage.journal.keep_pair(_KIND, f"{use.target}/{use.name}", use.model_dump_json())

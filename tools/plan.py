@@ -19,10 +19,8 @@ _SOURCE = (
 )
 """Where weights, image and chips come from, and other things that no plan of memory needs."""
 NOT_OF_A_LOAD = (
-    "hours_per_day", "days_per_week", "requests_per_day", "tokens_per_day", "hosted_price",
-    "currency", "region",
+    "hours_per_day", "days_per_week", "requests_per_day", "tokens_per_day", "region",
 )  # fmt: skip
-Prices = list[float] | SkipJsonSchema[None]
 Quality = Literal["small", "medium", "large"] | SkipJsonSchema[None]
 
 
@@ -141,25 +139,17 @@ async def estimate_cost(
     users: Whole = None,
     prompt_tokens: Whole = None,
     output_tokens: Whole = None,
-    hosted_price: Prices = None,
-    currency: Text = None,
     region: Text = None,
     rt: Runtime = RT,
 ) -> Answer:
-    """Price a target by hour and month: the bill, and the cost per token, request and user.
-
-    Args:
-        hosted_price: To break even with: $ per million tokens in, out.
-        currency: With its rate: `EUR 0.92`.
-    """
+    """Price a target by hour and month: the bill, and the cost per token, request and user."""
     asked = locals()
     from operations import costs
 
     goal = said(asked, without=("target", "model", "rt", *NOT_OF_A_LOAD))
 
     hours = {name: value for name, value in asked.items() if name in costs.HOURS}
-    question = costs.Question(hours, hosted_price, currency, region)
-    return costs.cost(rt, target, model, goal, question)
+    return costs.cost(rt, target, model, goal, hours, region)
 
 
 @ops_tool("plan", KNOWS)

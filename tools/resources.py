@@ -302,7 +302,7 @@ TEMPLATES: Final = (
 _VARIABLES: Final = {one.uri_template: set(one.parameters["properties"]) for one in TEMPLATES}
 
 
-async def completed(
+def completed(
     rt: Runtime,
     prompts: Sequence[Prompt],
     ref: CompletionReference,
@@ -315,7 +315,7 @@ async def completed(
     known: Sequence[str] = ()
     if argument.name in _arguments(ref, prompts):
         if argument.name in KINDS:
-            known = await choices(rt, argument.name, (given and given.arguments) or {})
+            known = choices(rt, argument.name, (given and given.arguments) or {})
         elif argument.name == "profile":
             known = PROFILES
     found = fitting(argument.value, known)
@@ -344,7 +344,7 @@ def furnish(server: FastMCP[Any], settings: Settings) -> None:
 
         async with Context(fastmcp=server):
             prompts = await furniture.list_prompts()
-            return await completed(runtime(), prompts, ref, argument, given)
+            return completed(runtime(), prompts, ref, argument, given)
 
     server.add_provider(furniture)
     server.add_completion_handler(complete)

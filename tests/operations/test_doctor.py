@@ -69,7 +69,6 @@ def test_nothing_that_is_needed_fails_where_nothing_is_configured(
     assert found["Google Cloud login"]["verdict"] == "missing"
     assert found["Azure login"]["verdict"] == "missing"
     assert found["MCP clients"]["verdict"] == "missing"
-    assert found["huggingface.co"]["verdict"] == "warning"
     assert list(world.iterdir()) == []
 
 
@@ -85,22 +84,22 @@ def test_people_read_a_line_each_and_what_to_do(capsys: pytest.CaptureFixture[st
 def test_every_finding_that_is_not_well_says_what_to_do(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Or, where another one must be mended first, which."""
+    """In one line."""
     monkeypatch.setenv("GOOGLE_CLOUD_PROJECT", "mine")
     monkeypatch.setenv("VLLM_TARGET", "moon")
     for row in _seen(capsys, 1).values():
-        assert row["verdict"] == "ok" or row["fix"] or "cannot be reached" in row["detail"], row
+        assert row["verdict"] == "ok" or row["fix"], row
 
 
 def test_a_cloud_that_is_configured_and_not_reached_fails(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The login is not tried then: it would only be wrong about the reason."""
-    monkeypatch.setenv("GOOGLE_CLOUD_PROJECT", "mine")
+    """The token that nobody gives is asked for; a cloud that is not configured is not asked."""
+    monkeypatch.setenv("AZURE_SUBSCRIPTION_ID", "mine")
+    monkeypatch.setenv("AZURE_TOKEN_CREDENTIALS", "EnvironmentCredential")
     found = _seen(capsys, 1)
-    assert found["run.googleapis.com"]["verdict"] == "failed"
-    assert found["Google Cloud login"]["verdict"] == "warning"
-    assert "management.azure.com" not in found
+    assert found["Azure login"]["verdict"] == "failed"
+    assert found["Google Cloud login"]["verdict"] == "missing"
 
 
 def test_a_rehearsal_needs_no_cloud(
@@ -111,7 +110,6 @@ def test_a_rehearsal_needs_no_cloud(
     monkeypatch.setenv("REHEARSAL", "1")
     found = _seen(capsys, 0)
     assert found["Google Cloud login"]["verdict"] == "ok"
-    assert "run.googleapis.com" not in found
 
 
 def test_settings_that_cannot_be_are_named_without_their_values(
@@ -242,21 +240,12 @@ def test_a_look_that_hangs_keeps_nobody_waiting() -> None:
     fine = Finding(area="a", about="fine", verdict="ok", detail="Well.")
     report = all_of(
         [Look("a", "hangs", hang, 0.05), Look("a", "fine", lambda: [fine], 5),
-         Look("a", "refuses", refuse, 5), Look("a", "needed", hang, 0.05, "failed")]
+         Look("a", "refuses", refuse, 5)]
     )  # fmt: skip
     never.set()
     assert not report.finished
-    assert [one.verdict for one in report.findings] == ["warning", "ok", "failed", "failed"]
+    assert [one.verdict for one in report.findings] == ["warning", "ok", "failed"]
     assert _TOKEN not in str(report)
-
-
-@pytest.mark.parametrize(("ahead", "verdict"), [(0.0, None), (90.0, "warning"), (-900.0, "failed")])
-def test_a_clock_that_is_wrong_is_told(ahead: float, verdict: str | None) -> None:
-    """Clouds refuse tokens that are minutes off, and say that they have expired."""
-    date, then = "Sun, 22 Nov 2026 10:00:00 GMT", 1_795_341_600.0
-    found = [one.verdict for one in doctor.clock("a.example", date, then + ahead)]
-    assert found == ([verdict] if verdict else [])
-    assert list(doctor.clock("a.example", None, then)) == []
 
 
 def test_only_a_failure_is_a_failure() -> None:
@@ -281,9 +270,8 @@ def test_a_proxy_that_cannot_be_used_is_told(
     monkeypatch.setenv("HTTPS_PROXY", proxy)
     monkeypatch.setenv("HF_TOKEN", "x")
     found = _seen(capsys)
-    for about in ("huggingface.co", "HF_TOKEN"):
-        assert found[about]["verdict"] == "failed"
-        assert "HTTPS_PROXY" in found[about]["fix"]
+    assert found["HF_TOKEN"]["verdict"] == "failed"
+    assert "HTTPS_PROXY" in found["HF_TOKEN"]["fix"]
 
 
 @pytest.mark.parametrize("text", [None, "no certificate"])
@@ -297,8 +285,9 @@ def test_authorities_that_are_not_there_are_told(
     if text:
         (world / "ca.pem").write_text(text)
     monkeypatch.setenv("SSL_CERT_FILE", str(world / "ca.pem"))
+    monkeypatch.setenv("HF_TOKEN", "x")
     trusted.cache_clear()
-    found = _seen(capsys)["huggingface.co"]
+    found = _seen(capsys)["HF_TOKEN"]
     trusted.cache_clear()
     assert found["verdict"] == "failed"
     assert "SSL_CERT_FILE" in found["detail"]
@@ -328,7 +317,7 @@ def _answering(status: int, body: dict[str, Any]) -> Iterator[str]:
 
 
 def _login(settings: Settings, about: str) -> Finding:
-    looks = [one for one in doctor.cloud_looks(settings, ()) if one.about == about]
+    looks = [one for one in doctor.cloud_looks(settings) if one.about == about]
     (found,) = all_of(looks).findings
     return found
 

@@ -18,8 +18,6 @@ FASTER, QAT, FOUR_CHIPS = 1.5, 2.0, 2.5
 """How many times as fast runs are as those that they are compared with."""
 _BEST_OF_THE_LAW: Final = 1600
 """Output tokens/s: see `tests.benchmark.made`."""
-_EUROS: Final = 0.92
-_HOSTED_USD: Final = 0.40
 _REQUESTS_A_DAY: Final = 20_000
 _ROUNDING: Final = 0.03
 _NUMBER: Final = r"(?<![\d.,])(\d[\d,]*(?:\.\d+)?)"
@@ -100,14 +98,11 @@ _TEN_HOURS_ON_WEEKDAYS: Final = 10 * 5 * 52 / 12
 
 FIGURES: Final[Mapping[str, Callable[[], Span]]] = {
     "l4_hour": lambda: _one(_hour("12b qat")),
-    "l4_hour_euros": lambda: (_hour("e2b qat") * _EUROS, _hour("12b qat") * _EUROS),
     "a100_ten_hours_month": lambda: _one(dollars_an_hour("26b", A100) * _TEN_HOURS_ON_WEEKDAYS),
     "a100_afternoon": lambda: _one(dollars_an_hour("26b", A100) * 6),
     "spot_hour": lambda: _one(dollars_an_hour("12b", "tpu-v6e-1-spot")),
     "v6e_hour": lambda: _one(dollars_an_hour("12b", "tpu-v6e-1")),
     "busy_month": _busy_month,
-    "break_even_day": lambda: _one(_hour("e4b") * 24 / _HOSTED_USD),
-    "break_even_month": lambda: _one(_hour("e4b") * HOURS_PER_MONTH / _HOSTED_USD),
     "always_on_month": lambda: _one(_hour("e4b") * HOURS_PER_MONTH),
     "duty_month": lambda: _one(_hour("e4b") * 200),
     "active_user_hour": lambda: _one(_hour("e4b") / 8),

@@ -35,20 +35,15 @@ def both_sizes(state_dir: Path) -> None:
 @typed(
     "compare 26B QAT to 12B QAT, 26B QAT to 12B non QAT, 26B QAT to 4B QAT, 26B QAT to 4B non QAT"
 )
-async def test_each_pair_has_a_sentence_and_each_model_a_row(asked: Asked, words: str) -> None:
-    """All against the first; what does not fit says why; nothing is called measured."""
+async def test_each_model_has_a_row(asked: Asked, words: str) -> None:
+    """What does not fit says why; nothing is called measured."""
     models = ["26B QAT", "12B QAT", "12B non QAT", "4B QAT", "4B non QAT"]
     async with asked() as ask:
         reply = await ask(words).call("compare_targets", models=models, targets=[L4])
     qat26, qat12, bf12, qat4, _ = reply.data["rows"]
-    pairs = reply.data["against_first"]
-    assert len(pairs) == 4
-    times = qat12["weights_gib"] / qat26["weights_gib"]
-    assert pairs[0]["weights"] == pytest.approx(times, rel=0.01), pairs
-    assert bf12["fits"] is False
-    assert bf12["reason"] == pairs[1]["reason"]
-    cheaper = middle(qat4["usd_per_million_tokens"]) / middle(qat26["usd_per_million_tokens"])
-    assert pairs[2]["$/M tokens"] == pytest.approx(cheaper, rel=0.02)
+    assert qat12["weights_gib"] < qat26["weights_gib"]
+    assert (bf12["fits"], bool(bf12["reason"])) == (False, True)
+    assert middle(qat4["usd_per_million_tokens"]) < middle(qat26["usd_per_million_tokens"])
     assert "Nothing of this was measured here" in reply.structured["summary"]
 
 
@@ -69,7 +64,6 @@ async def test_what_was_measured_is_told_from_what_is_only_foreseen(
     assert f"Measured here: {E2B} on {L4}; the other 1 row is only predicted." in summary
     assert f"E2B on {L4} is cheapest by the hour" in summary
     assert any("Published vLLM cannot serve it" in each for each in reply.structured["warnings"])
-    assert reply.data["against_first"][0]["not served by published vLLM"] == "aca-t4"
 
 
 async def test_a_simulated_run_is_no_measurement_of_hardware(
@@ -119,15 +113,8 @@ async def test_each_cloud_is_told_at_its_best_and_with_what_is_known_of_it(
     assert {row["place"].partition("-")[0] for row in reply.data["rows"]} == {
         "ec2", "cloud", "gke", "tpu", "aca",
     }  # fmt: skip
-    clouds = {each["cloud"]: each for each in reply.data["clouds"]}
-    assert list(clouds) == ["AWS", "Google Cloud", "Azure"]
-    assert "not verified" in clouds["AWS"]["price_from"]
-    assert (clouds["AWS"]["places"], clouds["AWS"]["deployable"]) == (1, 0)
-    for each in clouds.values():
-        assert {"cheapest_hour", "places"} <= each.keys()
-    google = [row for row in reply.data["rows"] if row["place"].startswith(("cloud", "gke", "tpu"))]
-    value = min(google, key=lambda row: middle(row.get("usd_per_million_tokens", "1e9")))
-    assert value["place"] in clouds["Google Cloud"]["cheapest_token"]
+    for title in ("AWS: ", "Google Cloud: ", "Azure: "):
+        assert title in reply.structured["summary"]
 
 
 @typed(
@@ -135,16 +122,13 @@ async def test_each_cloud_is_told_at_its_best_and_with_what_is_known_of_it(
     " on a Cloud TPU v6e-4"
 )
 async def test_three_sizes_on_four_chips(asked: Asked, words: str) -> None:
-    """The larger the slower; the sentence of a pair is the quotient of its rows."""
+    """The larger the slower."""
     async with asked() as ask:
         reply = await ask(words).call(
             "compare_targets", models=["Gemma 4 2B", "4B", "12B"], targets=["Cloud TPU v6e-4"]
         )
     speeds = [middle(row["tokens_per_second_per_user"]) for row in reply.data["rows"]]
     assert speeds == sorted(speeds, reverse=True)
-    first, second = reply.data["against_first"]
-    for said, speed in ((first, speeds[1]), (second, speeds[2])):
-        assert said["tokens/s each"] == pytest.approx(speed / speeds[0], rel=0.02)
 
 
 @typed("print tpu_v6e4_vs_v6e1_comparison.md")
