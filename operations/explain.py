@@ -1,4 +1,4 @@
-"""A deployment explained: its flags, its boot, its trade-offs, and what a change would do."""
+"""A deployment explained: its flags, its boot, what could be moved, and what a change would do."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -45,7 +45,7 @@ Verdict = Literal["yes", "probably", "probably not", "no", "nothing ends it", "n
 LIVE: Final = frozenset({"min_replicas", "max_replicas"})
 """What update_vllm_scaling changes while it runs."""
 _FEW: Final = 3
-"""Trade-offs and practices of a short answer; practices that are not followed come first."""
+"""Trade-offs and practices of a short answer."""
 _UNKNOWN: Final = "not known"
 
 
@@ -63,23 +63,20 @@ class FlagRow(Record):
 
 
 class TradeOff(Record):
-    """Two good things of which one pays for the other."""
+    """One change that gains something and costs something else."""
 
-    between: str
-    here: str
-    """Where this deployment stands."""
-    to_move: str
-    """What would shift it, and by how much."""
+    change: str
+    """As `flags` takes it, or what to do instead."""
+    moves: tuple[str, ...]
+    """Each figure that it moves, now and then."""
 
 
 class Practice(Record):
     """Something that is better done there than left, computed for this model."""
 
     rule: str
-    why: str
-    followed: str
-    """Yes, no, or what to look at."""
-    source: str
+    followed: bool | None
+    """None where that has to be looked at."""
 
 
 class BootCheck(Record):
@@ -118,7 +115,7 @@ class Comparison(Record):
     compared_with: str
     differences: tuple[Difference, ...]
     together: tuple[str, ...]
-    """What all of them do at once."""
+    """Each figure that all of them move at once."""
     fits: bool | None
     """None where nobody can say."""
     why_not: tuple[str, ...]
@@ -130,10 +127,8 @@ class Comparison(Record):
             return "nothing differs."
         changes = "; ".join(f"{one.flag} {one.before} -> {one.after}" for one in self.differences)
         fits = " It does not fit." if self.fits is False else ""
-        # Of many effects that of the memory is told below.
-        shown = self.together[1:] if len(self.together) > 2 else self.together
-        what = f" Together: {'; '.join(shown)}." if shown else " More the planner cannot say here."
-        return f"{changes}.{fits}{what}"
+        what = "; ".join(self.together)
+        return f"{changes}.{fits}{f' Together: {what}.' if what else ''}"
 
 
 class Explanation(Located):
@@ -160,15 +155,13 @@ class Explanation(Located):
         if self.comparison:
             return f"{head} against {self.comparison.compared_with}: {self.comparison.summary()}"
         set_ = ", ".join(f"{row.flag} {row.value}" for row in self.flags if row.differs)
-        trades = "".join(f" {one.between.capitalize()}: {one.here}." for one in self.trade_offs[:1])
-        best = "".join(f" Recommended: {one.rule}." for one in self._better[:1])
-        return f"{head} sets {set_ or 'nothing'}.{trades} {self.boot.verdict}{best}"
+        trade = "".join(f" {one.change}: {one.moves[0]}." for one in self.trade_offs[:1])
+        best = "".join(f" Recommended: {one}." for one in self._better[:1])
+        return f"{head} sets {set_ or 'nothing'}.{trade} {self.boot.verdict}{best}"
 
     @property
-    def _better(self) -> list[Practice]:
-        """Return what is not done as it is best, what is surely not so first."""
-        found = [one for one in self.practices if one.followed != "yes"]
-        return sorted(found, key=lambda one: one.followed != "no")
+    def _better(self) -> list[str]:
+        return [one.rule for one in self.practices if one.followed is False]
 
     def facts(self) -> Mapping[str, Any]:
         """Return what the changes do; else flags, trade-offs, boot and what could be better."""
@@ -177,20 +170,17 @@ class Explanation(Located):
             changes = {
                 one.flag: f"{one.before} -> {one.after}. {one.does}" for one in against.differences
             }
-            kept = against.model_dump(include={"fits", "why_not", "restarts"})
-            # The summary has the rest of what they do together.
-            return here | {"changes": changes, "together": against.together[:1], **kept}
+            kept = against.model_dump(include={"together", "fits", "why_not", "restarts"})
+            return here | {"changes": changes, **kept}
         times = {"long_enough", "budget_seconds", "predicted_seconds", "measured_seconds"}
         return here | {
             "differs": {row.flag: f"{row.value}: {row.does}" for row in self.flags if row.differs},
             "defaults": ", ".join(
                 f"{row.flag} {row.value}" for row in self.flags if not row.differs
             ),
-            "trade_offs": {
-                one.between: f"{one.here}. {one.to_move}" for one in self.trade_offs[:_FEW]
-            },
+            "trade_offs": {one.change: "; ".join(one.moves) for one in self.trade_offs[:_FEW]},
             "boot": self.boot.model_dump(include=times),
-            "could_be_better": {one.rule: one.why for one in self._better[:_FEW]},
+            "could_be_better": self._better[:_FEW],
             "capacity": self.measured_capacity,
         }
 
@@ -298,11 +288,12 @@ class Case:
         except (InvalidArgument, Unsupported):
             return None
 
-    def boot(self, *, weights_from: str | None = None, **flags: Any) -> Boot | None:
-        """Foresee its boot, with other flags or weights from elsewhere."""
-        used = self.flags.model_copy(update=flags)
+    def boot(self, *, weights_from: str | None = None) -> Boot | None:
+        """Foresee its boot, also with weights from elsewhere."""
         try:
-            return boot(self.model, self.place, used, weights_from=weights_from or self.source)
+            return boot(
+                self.model, self.place, self.flags, weights_from=weights_from or self.source
+            )
         except InvalidArgument:
             return None
 
@@ -342,15 +333,35 @@ class Case:
         """The tool that ends its bill; a TPU cannot be stopped."""
         return "destroy_vllm" if self.ground.accelerator.kind == "tpu" else "stop_vllm"
 
+    @cached_property
+    def figures(self) -> dict[str, str]:
+        """What a change may move, each figure with what it holds for."""
+        known = {
+            "cold start": self.cold_start,
+            "idle": self.resting_cost,
+            "host": self.host,
+            "with all replicas": self.idle_cost(self.spec.max_replicas),
+        }
+        plan = self.memory
+        if plan is None or not plan.fits:
+            return known
+        length, half = plan.max_model_len, plan.max_model_len // 2
+        full = f"{_at_once(plan)} of {length:,} tokens"
+        alone = self.decode(1, context=half)
+        crowd = self.decode(_together(plan), context=half)
+        if alone and crowd:
+            speeds = alone.tokens_per_second_per_user, crowd.tokens_per_second
+            known["tokens/s of one request"] = f"{speeds[0]} at {half:,} tokens"
+            known["tokens/s of all that fit"] = f"{speeds[1]} at {half:,} tokens"
+        return {"requests of full length at once": full, **known}
+
 
 def _usd(amount: float) -> str:
     return f"${amount:,.0f}" if amount >= 100 else f"${amount:,.2f}"
 
 
-def _at_once(plan: MemoryPlan | None) -> str:
+def _at_once(plan: MemoryPlan) -> str:
     """How many requests of full length a plan holds."""
-    if plan is None:
-        return _UNKNOWN
     if not plan.fits:
         return "none, as it does not fit"
     low, expected = plan.kv_low.max_concurrency, plan.kv_expected.max_concurrency
@@ -587,114 +598,75 @@ def _verdict(answer: Verdict, budget: BootBudget, span: Span | None, measured: f
     return f"{allowed}, {foreseen}{seen}; long enough: {answer}."
 
 
-def trade_offs(case: Case, long_enough: Verdict) -> Iterator[TradeOff]:
-    """Give those that the planner can put in numbers here, and how its cost is spent."""
+def moves(before: Case, after: Case) -> tuple[str, ...]:
+    """Return each figure that another spec moves, now and then; what does not fit says why."""
+    one, other = before.memory, after.memory
+    if other and not other.fits:
+        return (f"it does not fit: {other.reasons[0]}",)
+    changed_cache = one and other and one != other
+    cache = (difference(one, other),) if one and other and changed_cache else ()
+    was, now = before.figures, after.figures
+    figures = (
+        f"{name}: {was[name]} -> {figure}"
+        for name, figure in now.items()
+        if name in was and was[name] != figure
+    )
+    return (*cache, *figures)
+
+
+def trade_offs(case: Case) -> Iterator[TradeOff]:
+    """Yield single changes that the planner can put in numbers here."""
+    changes: list[dict[str, Any]] = []
     if plan := case.memory:
-        yield from _of_memory(case, plan)
-    start, least, ends = case.cold_start, case.spec.min_replicas, case.ends_with
+        changes.append({"max_model_len": plan.max_model_len // 2})
+        if case.flags.kv_cache_dtype not in {None, "auto"}:
+            changes.append({"kv_cache_dtype": "auto"})
+        elif case.ground.fp8_kv:
+            changes.append({"kv_cache_dtype": "fp8"})
+        changes.append({"max_num_seqs": 1})
     if case.place.scale_to_zero:
-        asleep = f"min_replicas=0: {case.asleep_cost}, and {start} until the first answer after it"
-        awake = f"min_replicas={least or 1}: {case.idle_cost(least or 1)}, and no cold start"
-        here, other = (awake, asleep) if least else (asleep, awake)
-        yield TradeOff(between="scale to zero against cold start", here=here, to_move=other)
-    else:
-        yield TradeOff(
-            between="readiness against cost",
-            here=f"{case.idle_cost(1)}, until {ends}",
-            to_move=f"{ends} or a ttl_minutes; bringing it back takes {start}",
-        )
-    now, eager = case.boot(), case.flags.enforce_eager
-    turned = case.boot(enforce_eager=not eager)
-    moves = now and turned and turned.seconds != now.seconds
-    yield TradeOff(
-        between="a quick boot against speed once it runs",
-        here=f"a boot takes {start}; within the health check: {long_enough}",
-        to_move=f"enforce_eager {'off' if eager else 'on'}: {turned.seconds} s"
-        if turned and moves
-        else "weights from closer by",
-    )
-
-
-def _of_memory(case: Case, plan: MemoryPlan) -> Iterator[TradeOff]:
-    half, many = plan.max_model_len // 2, _together(plan)
-    yield TradeOff(
-        between="context against requests at once",
-        here=f"{plan.max_model_len:,} tokens, {_at_once(plan)} such requests at once",
-        to_move=f"max_model_len={half}: {_at_once(case.plan(max_model_len=half))} of that"
-        f" length; one alone may have {plan.kv_low.max_len_that_fits:,}",
-    )
-    alone, crowd = case.decode(1, context=half), case.decode(many, context=half)
-    if alone and crowd:
-        yield TradeOff(
-            between="latency of each against throughput of all",
-            here=f"{many} at full length: {crowd.tokens_per_second_per_user} tokens/s each,"
-            f" {crowd.tokens_per_second} together",
-            to_move=f"max_num_seqs=1: {alone.tokens_per_second_per_user} tokens/s for the one",
-        )
-    held = precision(case.model, case.flags, case.ground.accelerator)
-    yield TradeOff(
-        between="precision against memory",
-        here=f"{held}: {plan.weights_gib:.2f} GiB of weights, {_at_once(plan)} requests of full"
-        " length",
-        to_move=_other_precision(case),
-    )
-
-
-def _other_precision(case: Case) -> str:
-    if case.flags.kv_cache_dtype in {"fp8", "fp8_e4m3", "fp8_e5m2"}:
-        return f"kv_cache_dtype=auto: {_at_once(case.plan(kv_cache_dtype=None))} at once"
-    if case.ground.fp8_kv:
-        return f"kv_cache_dtype=fp8: {_at_once(case.plan(kv_cache_dtype='fp8'))} at once"
-    rows = (one for one in kv_precisions(case.ground.accelerator) if one.kv_cache_dtype == "fp8")
-    why = next((one.why.rstrip(".") for one in rows if not one.possible), None)
-    return f"only smaller weights: fp8 for the cache {why}" if why else "only smaller weights"
+        changes.append({"min_replicas": 0 if case.spec.min_replicas else 1})
+    changes.append({"enforce_eager": not case.flags.enforce_eager})
+    for change in changes:
+        after = case.of(case.spec.model_copy(update=change))
+        if moved := moves(case, after):
+            named = (f"{name}={_written_value(said)}" for name, said in change.items())
+            yield TradeOff(change=", ".join(named), moves=moved)
+    if not case.place.scale_to_zero:
+        now = f"idle: {case.idle_cost(1)} -> $0; it is back after {case.cold_start}"
+        yield TradeOff(change=case.ends_with, moves=(now,))
 
 
 def practices(case: Case) -> Iterator[Practice]:
-    """Give what to set there and why, and whether this deployment does."""
-    if plan := case.memory:
-        yield from _for_many(case, plan)
-    idle, sleeps = case.idle_cost(1), case.place.scale_to_zero
-    ends = case.ends_with.removesuffix("_vllm")
-    rests = not case.spec.min_replicas if sleeps else case.spec.ttl_minutes or not case.usd_per_hour
-    yield Practice(
-        rule="Let it scale to zero unless nobody can wait for a boot"
-        if sleeps
-        else f"Give it a ttl_minutes, or {ends} it when it is not needed",
-        why=f"idle it costs {idle}; a cold start takes {case.cold_start}",
-        followed=_yes(bool(rests)),
-        source="planner/prices.toml and planner/boot.toml",
-    )
-    if case.place.limits:
-        yield Practice(
-            rule=f"Mind what {case.place.title} is like",
-            why=" ".join(case.place.limits),
-            followed="look at each",
-            source="planner/places.toml, with what each rests on",
-        )
+    """Yield what to set there, and whether this deployment does."""
+    if (plan := case.memory) and (found := _for_many(case, plan)):
+        yield found
+    sleeps, least = case.place.scale_to_zero, case.spec.min_replicas
+    rests = not least if sleeps else case.spec.ttl_minutes or not case.usd_per_hour
+    end = f"ttl_minutes, or {case.ends_with} when it is not needed: idle {case.idle_cost(1)}"
+    asleep = f"min_replicas=0, unless nobody can wait {case.cold_start}: idle {case.idle_cost(1)}"
+    yield Practice(rule=asleep if sleeps else end, followed=bool(rests))
+    for limit in case.place.limits:
+        yield Practice(rule=limit, followed=None)
+    rows = (one for one in kv_precisions(case.ground.accelerator) if one.kv_cache_dtype == "fp8")
+    if why := next((one.why for one in rows if not one.possible), None):
+        yield Practice(rule=f"no fp8 for the KV cache: {why}", followed=None)
 
 
-def _yes(so: bool) -> str:  # noqa: FBT001  what is followed
-    return "yes" if so else "no"
-
-
-def _for_many(case: Case, plan: MemoryPlan) -> Iterator[Practice]:
+def _for_many(case: Case, plan: MemoryPlan) -> Practice | None:
+    """Compare with the layout for concurrency at the same length; None where there is none."""
     if case.ground.accelerator.memory_gib is None:
-        return
+        return None
     wish = Wish(max_model_len=plan.max_model_len, layout="concurrency")
     found = arrange(case.ground, of_weights(wish, case.flags))
     if not found.enough:
-        return
+        return None
     theirs, ours = _together(found.memory), _together(plan)
-    as_good = theirs <= ours * 1.05
     line = engine_line("", found.flags).removeprefix("vllm serve").strip()
-    yield Practice(
-        rule=f"For many requests of {plan.max_model_len:,} tokens:"
-        f" {'leave the flags as they are' if as_good else line}",
-        why=f"{theirs} run at once with the layout for concurrency, now {ours}",
-        followed=_yes(as_good),
-        source="the planner, for this model and accelerator",
-    )
+    for_many = f"for many requests of {plan.max_model_len:,} tokens"
+    if theirs <= ours * 1.05:
+        return Practice(rule=f"these flags {for_many}: {ours} at once", followed=True)
+    return Practice(rule=f"{line} {for_many}: {theirs} at once, now {ours}", followed=False)
 
 
 def compared(before: Case, after: Case, words: str) -> Comparison:
@@ -704,7 +676,7 @@ def compared(before: Case, after: Case, words: str) -> Comparison:
     return Comparison(
         compared_with=words,
         differences=differences,
-        together=tuple(_all_together(before, after)) if differences else (),
+        together=moves(before, after) if differences else (),
         fits=plan.fits if plan else None,
         why_not=plan.reasons if plan else (),
         restarts=_restarts(before, after, frozenset(one.flag for one in differences)),
@@ -744,53 +716,10 @@ def _alone(before: Case, after: Case, flag: str) -> str:
     elsewhere = before.model.model != after.model.model or before.place != after.place
     if name not in _MEMORY or elsewhere:
         return ""
-    change: dict[str, Any] = {name: getattr(after.flags, name)}
-    if name == "max_model_len":  # Together with what makes such a length possible.
-        change["hf_overrides"] = after.flags.hf_overrides
-    one, other = before.memory, before.plan(**change)
-    if one is None or other is None:
-        return ""
-    words = [difference(one, other)]
-    if name == "enforce_eager" and (a := before.boot()) and (b := before.boot(**change)):
-        words.append(f"boot {a.seconds} s -> {b.seconds} s")
-    return "; ".join(words) + ("" if other.fits else f"; it does not fit: {other.reasons[0]}")
-
-
-def _all_together(before: Case, after: Case) -> Iterator[str]:
-    """Name each figure that moves, with both values; two lengths are each told with its own."""
-    cases, plans = (before, after), (before.memory, after.memory)
-    moves: list[tuple[str, list[str]]] = []
-    one, other = plans
-    if one and other and one != other and other.fits:
-        yield f"{difference(one, other)}, on the low estimate"
-        lengths = one.max_model_len, other.max_model_len
-        less = other.kv_expected.max_concurrency < one.kv_expected.max_concurrency
-        what = f"{'fewer ' if less else ''}requests of full length at once"
-        moves.append((what, _with_tokens([_at_once(one), _at_once(other)], "of", lengths)))
-        halves = lengths[0] // 2, lengths[1] // 2
-        steps = [case.decode(1, context=half) for case, half in zip(cases, halves, strict=True)]
-        speeds = [str(step.tokens_per_second_per_user) for step in steps if step]
-        if len(speeds) == 2:
-            what = "tokens/s of one request, half way through its length"
-            moves.append((what, _with_tokens(speeds, "at", halves)))
-    moves += [
-        ("cold start", [case.cold_start for case in cases]),
-        ("idle", [case.resting_cost for case in cases]),
-        ("host", [case.host for case in cases]),
-    ]
-    if before.spec.max_replicas != after.spec.max_replicas:
-        most = [case.idle_cost(case.spec.max_replicas) for case in cases]
-        moves.append(("with all replicas", most))
-    for what, (was, now) in moves:
-        if was != now:
-            yield f"{what}: {was} -> {now}"
-
-
-def _with_tokens(pair: list[str], word: str, lengths: tuple[int, int]) -> list[str]:
-    """Name the lengths that two figures hold for, where they are not the same."""
-    if lengths[0] == lengths[1]:
-        return pair
-    return [f"{text} {word} {n:,} tokens" for text, n in zip(pair, lengths, strict=True)]
+    change: dict[str, Any] = {name: getattr(after.spec, name)}
+    if name == "max_model_len":  # together with what makes such a length possible
+        change["engine_args"] = after.spec.engine_args
+    return "; ".join(moves(before, before.of(before.spec.model_copy(update=change))))
 
 
 def _restarts(before: Case, after: Case, changed: frozenset[str]) -> str:
@@ -882,7 +811,7 @@ async def _read(runtime: Runtime, found: Found) -> _Seen:
         place=case.place.title,
         state=deployment.state,
         flags=flag_rows(case),
-        trade_offs=tuple(trade_offs(case, check.long_enough)),
+        trade_offs=tuple(trade_offs(case)),
         boot=check,
         practices=tuple(practices(case)),
         measured_capacity=await _measured(found),

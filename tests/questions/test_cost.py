@@ -94,7 +94,7 @@ async def test_a_month_at_a_duty_cycle_has_a_price(asked: Asked, words: str) -> 
 async def test_best_practices_are_rules_for_what_is_deployed(
     asked: Asked, cloud: Cloud, words: str
 ) -> None:
-    """Each rule with its reason, its source and whether it is followed."""
+    """Each rule, and whether it is followed."""
     async with asked(cloud.settings) as ask:
         question = ask(words)
         await Life(question.agent, L4).begins()
@@ -102,4 +102,5 @@ async def test_best_practices_are_rules_for_what_is_deployed(
         await Life(question.agent, L4).ends()
     assert explained.data["practices"]
     for each in explained.data["practices"]:
-        assert {"rule", "why", "followed", "source"} <= each.keys()
+        assert each["rule"]
+    assert {False, True} & {each.get("followed") for each in explained.data["practices"]}

@@ -121,7 +121,6 @@ async def test_a_change_says_what_moves_and_nothing_of_what_does_not(
         offload = await change("--cpu-offload-gb=12")
         beyond = await change("--cpu-offload-gb=30")
     assert access.data["comparison"]["together"] == []
-    assert "the planner cannot say" in access.structured["summary"]
     assert "with all replicas: $1.42/h" in replicas.structured["summary"]
     (step,) = replicas.structured["next"]
     assert (step["tool"], step["arguments"]["max_replicas"]) == ("update_vllm_scaling", 3)
@@ -140,6 +139,6 @@ async def test_more_at_once_is_counted_in_what_runs_at_once(ready_azure: Azure, 
         question = ask("what are the trade-offs on the deployment?")
         await run(question.agent, "aca-a100", min_replicas=0)
         reply = await question.call("explain_deployment")
-    many = next(one for one in reply.data["practices"] if one["rule"].startswith("For many"))
-    assert many["followed"] == "yes"
+    many = next(one for one in reply.data["practices"] if "for many requests" in one["rule"])
+    assert many["followed"] is True
     assert "--max-num-seqs 16" not in many["rule"]
