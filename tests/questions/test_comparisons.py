@@ -43,7 +43,7 @@ async def test_each_model_has_a_row(asked: Asked, words: str) -> None:
     qat26, qat12, bf12, qat4, _ = reply.data["rows"]
     assert qat12["weights_gib"] < qat26["weights_gib"]
     assert (bf12["fits"], bool(bf12["reason"])) == (False, True)
-    assert middle(qat4["usd_per_million_tokens"]) < middle(qat26["usd_per_million_tokens"])
+    assert middle(qat26["usd_per_million_tokens"]) < middle(qat4["usd_per_million_tokens"])
     assert "Nothing of this was measured here" in reply.structured["summary"]
 
 

@@ -218,7 +218,7 @@ async def test_each_option_has_its_prices(asked: Callable[..., Any], words: str)
     l4, a100 = reply.data["rows"]
     times = a100["usd_per_hour"] / l4["usd_per_hour"]
     assert times == pytest.approx(6.354 / 1.421, abs=0.01)
-    assert band(l4["usd_per_million_tokens"]) < band(a100["usd_per_million_tokens"])
+    assert band(a100["usd_per_million_tokens"]) < band(l4["usd_per_million_tokens"])
     assert f"on {L4} is cheapest by the hour" in reply.structured["summary"]
 
 
