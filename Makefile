@@ -9,7 +9,7 @@ TOOLS   := .venv/.tools
 # Settings given to make go on as environment variables; the rest of these steer make itself.
 SETTING := $(if $(filter vllm ollama,$(value ENGINE)),,ENGINE) READ_ONLY REHEARSAL %_SCALE TOOLSETS MODEL_NAME BUCKET_NAME ACCELERATOR_TYPE HF_TOKEN \
            VLLM_TARGET VLLM_BASE_URL VLLM_API_KEY VLLM_EXECUTABLE VLLM_DEVOPS_STATE_DIR \
-           GOOGLE_% AZURE_% REGISTRY_% ANALYST_% MCP_% TELEMETRY
+           GOOGLE_% AZURE_% REGISTRY_% ANALYST_% MCP_%
 APART   := vllm or browser or sweep or gcloud
 STEER   := DEMO_OPEN ROOM YES JSON CLIENT URL TOOL PYTHON SHELL MAKE%
 

@@ -45,6 +45,7 @@ def _has_packages() -> bool:
 _ensure_packages()
 gc.disable()  # what is imported stays: looking through it for garbage took a tenth of the start
 
+import fastmcp
 from fastmcp import FastMCP
 from pydantic import ValidationError
 
@@ -53,7 +54,7 @@ from core.errors import OpsError
 from core.settings import Settings
 from operations.inventory import running
 from operations.runtime import Runtime
-from tools.gate import Gate, set_up
+from tools.gate import Gate
 from tools.profile import INSTRUCTIONS, listed
 from tools.resources import furnish
 from tools.surface import TOOLS
@@ -67,7 +68,7 @@ NAME = "Self-Hosted vLLM DevOps Agent"
 def build(settings: Settings) -> FastMCP[dict[str, Runtime]]:
     """Make a server that shows the tools of its profile; nothing is opened before it runs."""
     shown = listed(settings)
-    set_up(settings)
+    fastmcp.settings.telemetry_mode = "off"  # its spans would hold arguments
 
     @asynccontextmanager
     async def lifespan(_server: FastMCP[dict[str, Runtime]]) -> AsyncIterator[dict[str, Runtime]]:

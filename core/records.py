@@ -477,8 +477,6 @@ class Deployment(Answer):
     failure: Failure | None = None
     resources: Mapping[str, str] = {}
     """What stands behind it at its provider, in the provider's own words."""
-    prediction: str | None = None
-    """Its memory as the engine says it, against the plan; once it is ready."""
 
     @property
     def runs(self) -> bool:
@@ -528,7 +526,7 @@ class Deployment(Answer):
         """Return where it is, what it runs and costs, and what is wrong or waited for."""
         shown = {"name", "target", "state", "since", "model", "engine", "url", "replicas"}
         scales = {"min_replicas", "max_replicas", "last_used", "awake_until"}
-        costs = {"usd_per_hour", "usd_so_far", "expires_at", "prediction"}
+        costs = {"usd_per_hour", "usd_so_far", "expires_at"}
         waits = {"name", "percent", "detail", "usual_seconds"}
         return {
             **self.model_dump(mode="json", include=shown | scales | costs),

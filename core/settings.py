@@ -113,8 +113,6 @@ class Settings(BaseSettings):
     others than this machine can reach it."""
     mcp_allowed_hosts: Annotated[tuple[str, ...], NoDecode] = ()
     """Only for `server.py --http`: the names that clients may call it by, separated by commas."""
-    telemetry: bool = False
-    """On: each call is a span of whatever OpenTelemetry SDK this process was started with."""
     vllm_devops_state_dir: Path | None = None
     """Where journal and deployments are kept; default the user's state folder."""
 

@@ -256,9 +256,7 @@ async def status(
         now = await looked(backend, now)
         if _changed(first, now):
             break
-    from operations.forecast import with_prediction
-
-    return await with_prediction(runtime, found, usual(runtime, now))
+    return usual(runtime, now)
 
 
 async def stop(found: Found) -> Deployment:

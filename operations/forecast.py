@@ -1,24 +1,19 @@
 """What the planner foresees, said at a glance, and held against what came of it."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
 from typing import Any, Final
 
 from pydantic import Field
 
-from backends.base import KnowsEngine, Prediction, Predicts
-from core.errors import InvalidArgument, NextStep, OpsError
-from core.metrics import EngineMetrics, MetricsPage
-from core.records import Answer, Deployment, MemoryPlan, ModelShape, Record, State
-from operations.resolve import Found
-from operations.runtime import Runtime
+from core.errors import InvalidArgument, NextStep
+from core.records import Answer, MemoryPlan, ModelShape, Record
 from planner.advise import Offer, Refusal
 from planner.boot import Boot
 from planner.catalog import short_name
 from planner.flags import Flags
 from planner.kv import kv_precisions
 from planner.layouts import Ground, Wish, offload, offloading
-from planner.memory import cache_prediction, table, work_gib
+from planner.memory import table, work_gib
 from planner.places import Accelerator, Place, accelerator, place
 from planner.price import Load, LoadCost, Price
 from planner.speed import Band
@@ -556,43 +551,6 @@ def machine_of(where: Place) -> Machine:
         regions=where.regions,
         limits=(*where.limits, *device.cannot),
     )
-
-
-async def with_prediction(runtime: Runtime, found: Found, now: Deployment) -> Deployment:
-    """Add to a ready deployment how far its memory is from the plan; once for each life."""
-    if now.state is not State.READY:
-        return now
-    life = f"{now.target}/{now.name}/{now.revision}/{now.instance}"
-    if life not in runtime.learned:
-        runtime.learned[life] = await _cache_against_plan(runtime, found)
-    return now.model_copy(update={"prediction": runtime.learned[life]})
-
-
-async def _cache_against_plan(runtime: Runtime, found: Found) -> str | None:
-    """Say what came of the plan's KV cache; None where either is not known."""
-    predicted, metrics = await _predicted(runtime, found)
-    if predicted is None or metrics is None or not isinstance(found.backend, KnowsEngine):
-        return None
-    blocks, tokens = metrics.cache.num_gpu_blocks, metrics.cache.kv_cache_size_tokens
-    if blocks is None or tokens is None:
-        return None
-    said = (await found.backend.engine_facts(found.name)).memory.get("kv_cache_gib")
-    return cache_prediction(predicted.memory, gib=said, blocks=blocks, tokens=tokens)
-
-
-async def _predicted(
-    runtime: Runtime, found: Found
-) -> tuple[Prediction | None, EngineMetrics | None]:
-    """Return what was foreseen and what the engine counts, as far as both are known."""
-    predicted = metrics = None
-    if isinstance(found.backend, Predicts):
-        with suppress(OpsError):  # its model's folder is gone, or it was never planned
-            predicted = await found.backend.predicted(found.name)
-    if predicted:
-        with suppress(OpsError):
-            async with runtime.endpoint(found.backend, found.name) as endpoint:
-                metrics = MetricsPage(await endpoint.metrics_text()).engine()
-    return predicted, metrics
 
 
 MODEST: Final = 8192

@@ -19,99 +19,14 @@ from core.errors import NextStep, NotFound, OpsError
 from core.records import Answer, Record
 from core.redaction import redact
 from core.settings import Settings
-from logs.failures import WRITERS, Pattern, Writer, catalogue
+from logs.failures import WRITERS, catalogue
 from operations.case import ills
 from operations.measurement import folders
 from operations.resolve import deployed
 from operations.runtime import Runtime
 from planner import catalog
 
-_ABOUT: Final[dict[Writer, str]] = {
-    "engine": "what an engine's log says when it dies or suffers",
-    "cloud_run": "what Cloud Run says when it refuses, gives up or suffers",
-    "aca": "the same of Azure Container Apps",
-    "tpu": "the same of Cloud TPU",
-    "ollama": "what Ollama says when it cannot fetch, load or run a model",
-}
-
-
-class KnownFailures(Answer):
-    """Every failure that is recognized, by who writes the line that tells it."""
-
-    codes: dict[str, tuple[str, ...]]
-    about: dict[str, str]
-    more: str = "vllm://failures/WRITER has the causes of each, …/WRITER/CODE all of one."
-
-    def summary(self) -> str:
-        """Count them."""
-        return f"{sum(map(len, self.codes.values()))} failures are recognized in logs."
-
-
-class FailuresOf(Answer):
-    """The failures of one writer, in the order in which they are looked for."""
-
-    writer: str
-    causes: dict[str, tuple[str, ...]]
-    """By code; {name} stands for what the line says there, and empty is the line itself."""
-
-    def summary(self) -> str:
-        """Say whose."""
-        return f"{len(self.causes)} failures of {self.writer} are understood."
-
-
-class FailureMeaning(Answer):
-    """One failure in full."""
-
-    writer: str
-    code: str
-    entries: tuple[Pattern, ...]
-    """Each wording that means it."""
-
-    def summary(self) -> str:
-        """Say what to do."""
-        return f"{self.code}: {self.entries[0].fix}"
-
-
-def known_failures() -> KnownFailures:
-    """Return the codes."""
-    codes = {name: tuple(dict.fromkeys(one.code for one in catalogue(name))) for name in WRITERS}
-    return KnownFailures(codes=codes, about={**_ABOUT})
-
-
-def failures_of(writer: str) -> FailuresOf:
-    """Return the causes of all of one writer, by code.
-
-    Raises:
-        NotFound: There is no such writer.
-    """
-    causes: dict[str, dict[str, None]] = {}
-    for one in _of_writer(writer):
-        causes.setdefault(one.code, {})[one.cause] = None
-    return FailuresOf(writer=writer, causes={code: tuple(said) for code, said in causes.items()})
-
-
-def failure(writer: str, code: str) -> FailureMeaning:
-    """Return all that is known of one.
-
-    Raises:
-        NotFound: There is no such writer or code.
-    """
-    entries = tuple(one for one in _of_writer(writer) if one.code == code)
-    if not entries:
-        raise NotFound(
-            f"{writer} has no failure of that code.", fix=f"Read vllm://failures/{writer}."
-        )
-    return FailureMeaning(writer=writer, code=code, entries=entries)
-
-
-def _of_writer(writer: str) -> Sequence[Pattern]:
-    for one in WRITERS:
-        if one == writer:
-            return catalogue(one)
-    raise NotFound("There is no such writer.", fix=f"There are: {', '.join(WRITERS)}.")
-
-
-KINDS: Final = frozenset({"target", "name", "model", "run", "writer", "code"})
+KINDS: Final = frozenset({"target", "name", "model", "run"})
 """What can be chosen: the arguments of prompts and of addresses that are not free text."""
 
 Given = Mapping[str, str]
@@ -150,12 +65,6 @@ def _known(runtime: Runtime, what: str, given: Given) -> Iterator[str]:
             yield from (*([own] if own else []), *(entry.model for entry in catalog.entries()))
         case "run":
             yield from (folder.path.name for folder in folders(runtime))
-        case "writer":
-            yield from WRITERS
-        case "code":
-            for writer in WRITERS:
-                if given.get("writer") in {None, "", writer}:
-                    yield from (entry.code for entry in catalogue(writer))
 
 
 Kind = Literal[

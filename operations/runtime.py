@@ -305,8 +305,6 @@ class Runtime:
         self.held: Final = HeldTokens()
         """Tokens that a damaged journal cannot keep."""
         self.background: Final = Background()
-        self.learned: Final[dict[str, str | None]] = {}
-        """How far each life of a deployment was from its plan, once that is known."""
         self.told: Final[list[str]] = []
         """What happened between calls; the next answer says it."""
         self._secrets: set[str] = set(settings.secrets)

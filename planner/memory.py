@@ -734,21 +734,3 @@ def table(plan: MemoryPlan) -> Iterator[str]:
     yield f"    {kv.max_concurrency:.2f} requests of {plan.max_model_len:,} tokens at once"
     yield f"    longest request that surely fits: {plan.kv_low.max_len_that_fits:,} tokens"
     yield from (f"  note: {warning}" for warning in plan.warnings)
-
-
-def cache_prediction(plan: MemoryPlan, *, gib: float | None, blocks: int, tokens: int) -> str:
-    """Say how far a KV cache is from its plan; of one whose size is not said, by its blocks."""
-    kv, foreseen = plan.kv_expected, plan.kv_cache_gib
-    error = f"{kv.kv_tokens / tokens - 1:+.2%}".replace("%", " %") if tokens else "none came"
-    said = f"{tokens:,} tokens, predicted {kv.kv_tokens:,}: {error}"
-    if gib is None and kv.num_blocks:
-        gib = blocks * foreseen.expected / kv.num_blocks
-    if gib is None:
-        return said
-    where = "within"
-    if gib < foreseen.low:
-        where = f"{foreseen.low - gib:.2f} GiB below"
-    elif gib > foreseen.high:
-        where = f"{gib - foreseen.high:.2f} GiB above"
-    between = f"{foreseen.low:.2f}-{foreseen.high:.2f}"
-    return f"KV cache {gib:.2f} GiB, predicted {between}: {where}; {said}"

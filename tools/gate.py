@@ -4,24 +4,21 @@ import getpass
 import logging
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final
 
 import anyio
-import fastmcp
 from fastmcp.exceptions import ToolError, ValidationError
 from fastmcp.server.context import Context
 from fastmcp.server.dependencies import get_http_request
 from fastmcp.server.middleware import CallNext, Middleware, MiddlewareContext
 from fastmcp.tools import Tool, ToolResult
 from mcp.types import CallToolRequestParams, Implementation, ListToolsRequest
-from opentelemetry import trace
-from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 from pydantic import ValidationError as PydanticValidationError
 
-from core import PRODUCT, VERSION, waiting
+from core import VERSION, waiting
 from core.errors import (
     InvalidArgument,
     NextStep,
@@ -34,7 +31,6 @@ from core.errors import (
 from core.journal import BROKEN_OFF, Outcome
 from core.redaction import MASK, one_line, redact
 from core.reply import failure, in_full, noted_first
-from core.settings import Settings
 from operations.journal import outcome_of
 from operations.runtime import Runtime
 from tools.surface import GIVEN, TOOLS, offered, result
@@ -132,63 +128,6 @@ def a_humans_time() -> Iterator[None]:
         scope.deadline = anyio.current_time() + waiting.limit(LONGEST_SECONDS)
 
 
-_LONGEST: Final = 80
-"""Characters of an attribute: a name that somebody made up may be a megabyte."""
-
-
-def set_up(settings: Settings) -> None:
-    """Let FastMCP pass on who called, or do nothing at all; it never makes spans of its own."""
-    fastmcp.settings.telemetry_mode = "propagation_only" if settings.telemetry else "off"
-
-
-@contextmanager
-def span_of(tool: str, rt: Runtime) -> Iterator[Span]:
-    """Open the span of a call; nothing of what goes wrong in it is recorded but what is told."""
-    if not rt.settings.telemetry:
-        yield trace.INVALID_SPAN
-        return
-    name = _short(tool, rt)
-    attributes = {
-        "mcp.method.name": "tools/call",
-        "gen_ai.operation.name": "execute_tool",
-        "gen_ai.tool.name": name,
-    }
-    with trace.get_tracer(PRODUCT, VERSION).start_as_current_span(
-        f"tools/call {name}",
-        kind=SpanKind.SERVER,
-        attributes=attributes,
-        record_exception=False,
-        set_status_on_exception=False,
-    ) as span:
-        yield span
-
-
-def tell(span: Span, arguments: Mapping[str, Any], told: Mapping[str, Any], rt: Runtime) -> None:
-    """Say in a span which call it was, what it was about and how it ended; never its arguments."""
-    if not span.is_recording():
-        return
-    code = "ok" if told.get("ok") else str(told.get("code", "asked"))
-    data = told.get("data") or {}
-    attributes: dict[str, str | bool] = {
-        "vllm_devops.result": code,
-        "vllm_devops.retryable": bool(told.get("retryable", False)),
-        "vllm_devops.rehearsal": rt.settings.rehearsal,
-        **{
-            f"vllm_devops.{key}": _short(said, rt)
-            for key in ("target", "name")
-            if (said := data.get(key) or arguments.get(key))
-        },
-    }
-    span.set_attributes(attributes)
-    if "code" in told:
-        span.set_attribute("error.type", code)
-        span.set_status(Status(StatusCode.ERROR, code))
-
-
-def _short(said: object, rt: Runtime) -> str:
-    return str(redact(str(said), rt.secrets))[:_LONGEST]
-
-
 _log: Final = logging.getLogger(__name__)
 _SECRET: Final = frozenset({"confirm", "token"})
 """Arguments that are never written down."""
@@ -232,11 +171,7 @@ class Gate(Middleware):
     ) -> ToolResult:
         """Refuse, write down, call, and put foreign errors into our words."""
         rt, message = _runtime(context), context.message
-        with (
-            span_of(message.name, rt) as span,
-            understood(message),
-            in_full(full=_wants_detail(message)),
-        ):
+        with understood(message), in_full(full=_wants_detail(message)):
             given = {k: said for k, said in (message.arguments or {}).items() if said is not None}
             message.arguments = given  # some clients send null for what is left out
             GIVEN.set(dict(given))
@@ -256,7 +191,6 @@ class Gate(Middleware):
             except OpsError as exc:
                 entry.reply = _failed(exc, rt)
             assert entry.reply is not None
-            tell(span, message.arguments or {}, _told(entry.reply), rt)
         return entry.reply
 
 

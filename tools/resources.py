@@ -2,8 +2,8 @@
 
 import json
 import re
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property, partial
+from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from logging import DEBUG
 from typing import Any, Final, NamedTuple
 
@@ -195,33 +195,8 @@ def _readable(exc: OpsError) -> ResourceError:
     return ResourceError(redact(words, runtime().secrets), log_level=DEBUG)
 
 
-async def _of(told: Callable[[], Answer]) -> str:
-    async def answer() -> Answer:
-        return told()
-
-    return await _json(answer())
-
-
 async def _targets() -> str:
     return await _json(targets.list_all(runtime()))
-
-
-async def _failures() -> str:
-    from operations.help import known_failures
-
-    return await _of(known_failures)
-
-
-async def _failures_of(writer: str) -> str:
-    from operations.help import failures_of
-
-    return await _of(partial(failures_of, writer))
-
-
-async def _failure(writer: str, code: str) -> str:
-    from operations.help import failure
-
-    return await _of(partial(failure, writer, code))
 
 
 async def _deployment(target: str, name: str) -> str:
@@ -256,15 +231,6 @@ RESOURCES: Final = (
         description="The places a model can run: accelerator, price, engine, what is missing; as"
         " list_targets.",
     ),
-    Resource.from_function(
-        _failures,
-        "vllm://failures",
-        name="failures",
-        title="Known failures",
-        mime_type=_JSON,
-        description="The codes of every failure that logs are searched for, by who writes the"
-        " line.",
-    ),
 )
 TEMPLATES: Final = (
     _template(
@@ -281,20 +247,6 @@ TEMPLATES: Final = (
         "Benchmark report",
         "The report of a benchmark run as Markdown, or its progress while it is measured.",
         _MARKDOWN,
-    ),
-    _template(
-        _failures_of,
-        "vllm://failures/{writer}",
-        "failures-of",
-        "Failures of one writer",
-        "What each failure of an engine or a platform means, by code; `failures` lists both.",
-    ),
-    _template(
-        _failure,
-        "vllm://failures/{writer}/{code}",
-        "failure",
-        "One failure",
-        "All of one failure: each wording, its cause, the fix, and the tools that do it.",
     ),
 )
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from core.errors import InvalidArgument, Unsupported
 from core.records import DeploymentSpec, MemoryPlan, ModelShape
 from planner.flags import Flags, profile, size_in_bytes
-from planner.memory import cache_prediction, plan_memory
+from planner.memory import plan_memory
 from planner.model import read_model, shape_of
 from planner.places import accelerator, accelerators
 from tests.measure_planner import shapes
@@ -282,19 +282,3 @@ def test_a_model_that_refuses_fp16_takes_float32_where_there_is_no_bf16() -> Non
     assert on_t4.weights_gib == pytest.approx(2 * on_l4.weights_gib, rel=0.01)
     assert on_t4.kv_low.bytes_per_block == 2 * on_l4.kv_low.bytes_per_block
     assert any("takes float32" in warning for warning in on_t4.warnings)
-
-
-@pytest.mark.parametrize(
-    ("more", "said"), [(0.0, "within"), (-5.0, "GiB below"), (5.0, "GiB above"), (None, "within")]
-)
-def test_a_cache_is_held_against_its_plan(more: float | None, said: str) -> None:
-    """By its size, or by its blocks where the engine does not say it."""
-    made = plan("12b qat", "rtx-3090")
-    kv, expected = made.kv_expected, made.kv_cache_gib.expected
-    size = None if more is None else expected + more
-    blocks, tokens = kv.num_blocks, kv.kv_tokens
-    sentence = cache_prediction(made, gib=size, blocks=blocks, tokens=tokens)
-    assert sentence.startswith(f"KV cache {expected + (more or 0):.2f} GiB, predicted ")
-    assert said in sentence
-    assert sentence.endswith(f"{tokens:,} tokens, predicted {tokens:,}: +0.00 %")
-    assert "none came" in cache_prediction(made, gib=size, blocks=blocks, tokens=0)

@@ -19,7 +19,6 @@ pytestmark = pytest.mark.anyio
 
 DEPLOYMENT: Final = "vllm://deployments/{target}/{name}"
 RUN: Final = "vllm://benchmarks/{run}/report"
-FAILURE: Final = "vllm://failures/{writer}/{code}"
 
 
 async def offered(
@@ -84,13 +83,10 @@ async def test_what_was_made_on_a_cloud_is_remembered_without_asking_it(
     assert (await offered(agent, DEPLOYMENT, "name", "f")).values == ["far"]
 
 
-async def test_runs_writers_and_codes_are_offered(agent: Agent, state_dir: Path) -> None:
-    """Every variable of an address."""
+async def test_runs_are_offered(agent: Agent, state_dir: Path) -> None:
+    """By their ids."""
     plant_runs(state_dir)
     assert set((await offered(agent, RUN, "run", "2026")).values) == set(RUNS)
-    assert (await offered(agent, FAILURE, "writer", "c")).values == ["cloud_run", "aca"]
-    assert "NO_INSTANCE" in (await offered(agent, FAILURE, "code", writer="cloud_run")).values
-    assert "NO_INSTANCE" not in (await offered(agent, FAILURE, "code", writer="engine")).values
 
 
 async def test_more_than_a_hundred_are_counted(agent: Agent, state_dir: Path) -> None:

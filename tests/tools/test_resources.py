@@ -39,9 +39,6 @@ NOTHING: Final = (
     "vllm://benchmarks/nobody/report",
     "vllm://benchmarks/..%2f..%2freal/report",
     "vllm://benchmarks/%2fetc/report",
-    "vllm://failures/nobody",
-    "vllm://failures/..%2fengine",
-    "vllm://failures/engine/NOTHING",
     "skill://nothing/SKILL.md",
     "skill://tear-down/../../README.md",
     "skill://..%2f..%2fREADME.md",
@@ -73,7 +70,7 @@ async def test_what_is_listed_can_be_read_and_says_what_it_is(
         templates = await agent.client.list_resource_templates()
         for resource in listed:
             assert await read(agent, str(resource.uri))
-    assert [str(one.uri) for one in listed[:2]] == ["vllm://targets", "vllm://failures"]
+    assert [str(one.uri) for one in listed[:1]] == ["vllm://targets"]
     for one in (*(vars(one) for one in listed), *(vars(one) for one in templates)):
         assert all(one[word] for word in ("name", "title", "description", "mime_type")), one
 
@@ -167,20 +164,6 @@ async def test_an_error_of_ours_can_be_read(
     said = caught.value.error.message
     assert said == "HOST_ERROR: The host refuses [redacted]. Ask another host."
     assert secret not in capfd.readouterr().err
-
-
-async def test_a_failure_is_read_from_the_code_down_to_its_wordings(agent: Agent) -> None:
-    """The index names it, the writer's page explains it, its own page quotes it."""
-    codes = (await told(agent, "vllm://failures"))["data"]["codes"]
-    for writer, known in codes.items():
-        page = await told(agent, f"vllm://failures/{writer}")
-        assert "truncated" not in page
-        causes = page["data"]["causes"]
-        assert list(causes) == known
-        one = (await told(agent, f"vllm://failures/{writer}/{known[0]}"))["data"]["entries"][0]
-        assert one["pattern"]
-        assert one["fix"]
-        assert one["cause"] == causes[known[0]][0]
 
 
 async def test_a_report_is_read_as_it_was_written(agent: Agent, state_dir: Path) -> None:
