@@ -1,24 +1,17 @@
 """The layers that a deployment stands on, from settings and login to its model."""
 
-import re
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-import anyio
-
 from backends.base import (
     Ends,
-    EngineFacts,
     GoesOn,
     HasHost,
-    HasQuotas,
     HostState,
-    KnowsEngine,
     LogQuery,
-    SetsUp,
     Stops,
     StreamsLogs,
 )
@@ -128,21 +121,8 @@ _ASIDE_SECONDS: Final = 6.0
 
 
 async def settings(case: Case) -> Looked:
-    """Say that the target answered; of what does not run, whether its target lacks anything."""
-    seen = f"{case.deployment.target} is configured and answered."
-    if case.deployment.state is State.READY or not isinstance(case.backend, SetsUp):
-        return healthy(seen)
-    with anyio.move_on_after(_ASIDE_SECONDS):
-        try:
-            missing = (await case.backend.setup()).missing
-        except OpsError as exc:
-            return healthy(f"{seen} What it needs could not be looked at: {exc.summary}")
-        lacks = (
-            Remark(code="SETUP_INCOMPLETE", text=f"Its target lacks: {step.what}.")
-            for step in missing
-        )
-        return healthy(seen, remarks=tuple(lacks))
-    return healthy(f"{seen} There was no time to look at what it needs.")
+    """Say that the target answered."""
+    return healthy(f"{case.deployment.target} is configured and answered.")
 
 
 async def resource(case: Case) -> Looked:
@@ -158,7 +138,7 @@ async def resource(case: Case) -> Looked:
     longest, usually = longest_of(case, 120.0)
     longest = longest or _STANDING_LONG_SECONDS.get(now.state)
     if longest is not None and case.for_seconds > longest:
-        return await _too_long(case, usually)
+        return _too_long(case, usually)
     what = phase_of(now) or now.state
     watch = Step(tool="status_vllm", arguments={"wait_s": 30})
     goes_on = f"It is {now.state}, {what}, for {lasting(case.for_seconds)}.{_usually(usually)}"
@@ -193,7 +173,7 @@ def _steps_stopped(case: Case) -> Looked | None:
     return failed(failure, condition(f"{now.state}: {phase_of(now)}", case.since))
 
 
-async def _too_long(case: Case, usually: float | None) -> Looked:
+def _too_long(case: Case, usually: float | None) -> Looked:
     now = case.deployment
     stopping = now.state is State.STOPPING and can_stop(case.backend)
     failure = ill(
@@ -211,80 +191,11 @@ async def _too_long(case: Case, usually: float | None) -> Looked:
         seen.append(number(f"usually {usually:.0f} s"))
     if now.phase and now.phase.detail:
         seen.append(condition(now.phase.detail, case.now))
-    seen += await _quotas(case)
     return failed(failure.model_copy(update={"next": (*failure.next, ends)}), *seen)
-
-
-async def _quotas(case: Case) -> list[Evidence]:
-    """What allows no accelerator explains a wait for one."""
-    if isinstance(case.backend, HasQuotas):
-        with anyio.move_on_after(_ASIDE_SECONDS), suppress(OpsError):
-            rows = [one for one in await case.backend.quotas() if one.limit is not None]
-            return [
-                number(f"quota {one.quota} in {one.region}: {one.limit:g}, {one.in_use} in use")
-                for one in rows[:3]
-            ]
-    return []
 
 
 def _usually(seconds: float | None) -> str:
     return "" if seconds is None else f" Here that usually takes {lasting(seconds)}."
-
-
-_TENSOR_PARALLEL: Final = re.compile(r"tensor_parallel_size'?\"?\s*[:=]\s*([0-9]{1,4})")
-_ALIASES: Final = {"half": "float16", "float": "float32", "fp8": "fp8_e4m3"}
-"""vLLM's own: what is asked for by the one name runs by the other."""
-_LOOK_SECONDS: Final = 3.0
-
-
-async def as_asked(case: Case) -> Looked:
-    """Hold what the engine says of itself against what was asked for."""
-    spec = await case.spec()
-    if spec is None or spec.engine != "vllm" or not isinstance(case.backend, KnowsEngine):
-        return healthy("It has booted; what was asked for is not known here.")
-    facts = await case.backend.engine_facts(case.found.name)
-    rows = (
-        ("max_model_len", spec.max_model_len, await _max_model_len(case)),
-        ("dtype", _asked(spec.dtype), _named(facts.weights_dtype)),
-        ("kv_cache_dtype", _asked(spec.kv_cache_dtype), _named(facts.kv_cache_dtype)),
-        ("tensor_parallel_size", spec.tensor_parallel_size, _tensor_parallel(facts)),
-    )
-    wrong = [row for row in rows if None not in row and row[1] != row[2]]
-    if not wrong:
-        return healthy("It has booted with what was asked for.")
-    told = "; ".join(f"{flag} {runs} instead of {asked}" for flag, asked, runs in wrong)
-    seen = (f"{flag}: asked for {asked}, runs with {runs}" for flag, asked, runs in wrong)
-    failure = ill("RUNS_WITH_OTHER_FLAGS", rows=told)
-    return failed(failure, *(condition(row, case.now) for row in seen))
-
-
-def _asked(word: str | None) -> str | None:
-    """Give what was asked for; `auto` is whatever the engine takes."""
-    return None if word == "auto" else _named(word)
-
-
-def _named(word: str | None) -> str | None:
-    """Give one name for one thing."""
-    plain = (word or "").removeprefix("torch.")
-    return _ALIASES.get(plain, plain) or None
-
-
-def _tensor_parallel(facts: EngineFacts) -> int | None:
-    """Flags that are not told at all say nothing; told without this one, it is one."""
-    if not facts.flags:
-        return None
-    match = _TENSOR_PARALLEL.search(facts.flags)
-    return int(match.group(1)) if match else 1
-
-
-async def _max_model_len(case: Case) -> int | None:
-    try:
-        async with case.endpoint(timeout=_LOOK_SECONDS) as endpoint:
-            rows = await endpoint.models()
-    except EndpointError:
-        return None  # the layers that ask it say why
-    served = case.deployment.served_model_name
-    return next((row.max_model_len for row in rows if row.id == served), None)
 
 
 _STARTED: Final = "Application startup complete"
@@ -462,10 +373,8 @@ async def boot(case: Case) -> Looked:
     now = case.deployment
     if now.state in _WAITING:
         return skipped(f"Not looked at: {case.silent}.")
-    if now.state is State.READY:
-        return await as_asked(case)
     if now.state is not State.LOADING or case.silent is None:
-        return healthy("Its engine had started.")
+        return healthy("Its engine has started.")
     longest, usually = longest_of(case, _AT_LEAST_SECONDS)
     if case.for_seconds > (longest or _BOOTING_LONG_SECONDS):
         return await _slow_booting(case, usually)
@@ -500,8 +409,6 @@ async def _slow_booting(case: Case, usually: float | None) -> Looked:
     return failed(failure, *seen)
 
 
-SLOW_HEALTH_SECONDS: Final = 2.0
-"""/health of vLLM says what it knows, in milliseconds; a new TLS connection may take one second."""
 _HEALTH_SECONDS: Final = 10.0
 _NAMED: Final = 10
 """Models of a sentence."""
@@ -510,26 +417,23 @@ _ANSWER_SECONDS: Final = 12.0
 
 
 async def health(case: Case) -> Looked:
-    """Ask /health, a second time if the first answer was slow: that one had to connect."""
+    """Ask /health."""
     if case.silent:
         return skipped(f"Not asked: {case.silent}.")
+    began = time.perf_counter()
     try:
         async with case.endpoint(timeout=_HEALTH_SECONDS) as endpoint:
-            says, seconds = await _timed(endpoint)
-            if says and seconds > SLOW_HEALTH_SECONDS:
-                says, seconds = await _timed(endpoint)
+            says = await endpoint.healthy()
     except EndpointError as exc:
         return failed(_unreachable(case, exc), condition(f"{exc.summary} {exc.cause}", case.now))
-    took = number(f"/health took {seconds:.2f} s", case.now)
+    seconds = time.perf_counter() - began
     if not says:
         known = case.deployment.failure
         said = f" {known.cause}" if known and known.code != "UNHEALTHY" else ""
-        failure = ill("UNHEALTHY", case, said=said)
         wrote = lines(known.evidence[-8:]) if known else ()
+        took = number(f"/health took {seconds:.2f} s", case.now)
         says_no = condition("/health says no", case.now)
-        return failed(failure, says_no, took, *wrote)
-    if seconds > SLOW_HEALTH_SECONDS:
-        return failed(ill("HEALTH_SLOW", case, seconds=seconds), took)
+        return failed(ill("UNHEALTHY", case, said=said), says_no, took, *wrote)
     return healthy(f"/health said yes in {seconds:.2f} s.")
 
 
@@ -545,11 +449,6 @@ async def model(case: Case) -> Looked:
         except EndpointError as exc:
             failure = await _refused(case, endpoint, exc)
             return failed(failure, condition(f"{exc.summary} {exc.cause}".strip(), case.now))
-
-
-async def _timed(endpoint: Endpoint) -> tuple[bool, float]:
-    began = time.perf_counter()
-    return await endpoint.healthy(), time.perf_counter() - began
 
 
 async def _one_token(case: Case, endpoint: Endpoint) -> Looked:
@@ -572,7 +471,7 @@ async def _one_token(case: Case, endpoint: Endpoint) -> Looked:
 
 
 async def _silence(case: Case, endpoint: Endpoint, exc: Unreachable) -> Looked:
-    """Where requests wait, or it sleeps, that is why; the metrics say so."""
+    """Where requests wait, that is why; the metrics say so."""
     with suppress(OpsError):
         case.seen = MetricsPage(await endpoint.metrics_text()).engine()
     waiting = case.seen.requests_waiting if case.seen else None
@@ -580,10 +479,6 @@ async def _silence(case: Case, endpoint: Endpoint, exc: Unreachable) -> Looked:
         case.unheard = ill("MODEL_BUSY", case, seconds=_ANSWER_SECONDS, waiting=waiting)
         return skipped(case.unheard.cause)
     said = condition(f"{exc.summary} {exc.cause}", case.now)
-    sleeps = case.seen.sleep_state if case.seen else None
-    if sleeps not in {None, "awake"}:
-        failure = ill("ENGINE_SLEEPS", case, sleeps=sleeps)
-        return failed(failure, said, condition(f"sleep state: {sleeps}", case.now))
     return failed(ill("MODEL_SILENT", case, seconds=_ANSWER_SECONDS), said)
 
 

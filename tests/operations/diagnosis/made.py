@@ -124,7 +124,6 @@ class Engine:
 
     def __init__(self) -> None:
         self.health = 200
-        self.health_seconds = 0.0
         self.served = "acme/m"
         self.max_model_len = 2048
         self.answer: Any = {"choices": [{"text": "!"}]}
@@ -143,7 +142,6 @@ class Engine:
         )
 
     async def _health(self, _request: Request) -> Response:
-        await anyio.sleep(self.health_seconds)
         return Response(status_code=self.health)
 
     async def _models(self, _request: Request) -> Response:
@@ -170,7 +168,6 @@ def page(
     preempted: int = 0,
     good: int = 0,
     bad: int = 0,
-    sleep: str = "awake",
 ) -> str:
     """Write a page of metrics."""
     rows = {
@@ -181,7 +178,6 @@ def page(
         'vllm:request_success_total{finished_reason="stop"}': good,
         'http_requests_total{status="2xx"}': good,
         'http_requests_total{status="5xx"}': bad,
-        f'vllm:engine_sleep_state{{sleep_state="{sleep}"}}': 1,
     }
     return "".join(f"{name} {value}\n" for name, value in rows.items())
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from core.endpoint import Endpoint
 from core.records import Failure, State
 from operations import layers
 from tests.operations.diagnosis.made import (
@@ -33,7 +32,6 @@ def _set(**values: Any) -> Callable[[Engine], None]:
 
 WAYS: dict[str, tuple[Callable[[Engine], None], str, str]] = {
     "unhealthy": (_set(health=503), "health", "UNHEALTHY"),
-    "slow": (_set(health_seconds=0.05), "health", "HEALTH_SLOW"),
     "500": (_set(status=500, answer={"error": "boom"}), "model answers", "ENDPOINT_ERROR"),
     "no text": (_set(answer={"choices": []}), "model answers", "BAD_REPLY"),
     "not text": (_set(answer={"choices": [{"text": None}]}), "model answers", "BAD_REPLY"),
@@ -45,11 +43,8 @@ WAYS: dict[str, tuple[Callable[[Engine], None], str, str]] = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_each_way_not_to_answer_has_its_layer_and_code(
-    way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_each_way_not_to_answer_has_its_layer_and_code(way: str, tmp_path: Path) -> None:
     """The layers before are well, none after is looked at, and the evidence says what was seen."""
-    monkeypatch.setattr(layers, "SLOW_HEALTH_SECONDS", 0.04)
     break_it, layer, code = WAYS[way]
     engine = Engine()
     break_it(engine)
@@ -74,42 +69,22 @@ async def test_an_engine_that_answers_is_well(tmp_path: Path) -> None:
     assert engine.asked == 1
 
 
-async def test_a_slow_first_answer_alone_is_not_slow(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A connection has to be made first; only what is slow twice is slow."""
-    monkeypatch.setattr(layers, "SLOW_HEALTH_SECONDS", 0.04)
-    engine = Engine()
-    looks = iter([0.06, 0.0])
-
-    async def once(endpoint: Endpoint) -> tuple[bool, float]:
-        return await endpoint.healthy(), next(looks)
-
-    monkeypatch.setattr(layers, "_timed", once)
-    async with listening(engine.app) as url:
-        seen = await diagnosed(Somewhere(url), deployment(), tmp_path)
-    assert seen.healthy
-
-
 async def test_silence_at_its_address_is_told_as_such(tmp_path: Path) -> None:
     """A ready one that nobody listens for any more is unhealthy at its health."""
     seen = await diagnosed(Somewhere(), deployment(), tmp_path)
     assert (seen.layer, seen.code) == ("health", "ENDPOINT_UNREACHABLE")
 
 
-@pytest.mark.parametrize(
-    ("sleep", "code"), [("weights_offloaded", "ENGINE_SLEEPS"), ("awake", "MODEL_SILENT")]
-)
 async def test_a_model_that_says_nothing_is_told_as_such(
-    sleep: str, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing waits, and no token comes; of one that was put to sleep its metrics say why."""
+    """Nothing waits, and no token comes."""
     monkeypatch.setattr(layers, "_ANSWER_SECONDS", 0.1)
     engine = Engine()
-    engine.pages, engine.answer_seconds = [page(sleep=sleep)], 0.3
+    engine.pages, engine.answer_seconds = [page()], 0.3
     async with listening(engine.app) as url:
         seen = await diagnosed(Somewhere(url), deployment(), tmp_path)
-    assert (seen.layer, seen.code) == ("model answers", code)
+    assert (seen.layer, seen.code) == ("model answers", "MODEL_SILENT")
 
 
 async def test_what_is_called_ill_and_answers_all_the_same_is_well(tmp_path: Path) -> None:

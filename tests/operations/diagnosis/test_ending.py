@@ -75,11 +75,8 @@ def stopped_anew(seen: Diagnosis) -> bool:
 
 
 @pytest.mark.parametrize("way", OURS)
-async def test_a_chip_that_does_not_answer_is_made_anew(
-    way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_chip_that_does_not_answer_is_made_anew(way: str, tmp_path: Path) -> None:
     """stop_vllm would be refused, while its VM bills on; elsewhere it is the gentler way."""
-    monkeypatch.setattr(layers, "SLOW_HEALTH_SECONDS", 0.04)
     engine = Engine()
     WAYS[way][0](engine)
     async with listening(engine.app) as url:
@@ -90,14 +87,13 @@ async def test_a_chip_that_does_not_answer_is_made_anew(
     assert not stopped_anew(chip)
 
 
-@pytest.mark.parametrize("metrics", [page(), page(sleep="weights_offloaded")])
 async def test_a_silent_model_on_a_chip_is_made_anew(
-    metrics: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Hung or put to sleep: whatever its metrics say."""
+    """It is hung."""
     monkeypatch.setattr(layers, "_ANSWER_SECONDS", 0.1)
     engine = Engine()
-    engine.pages, engine.answer_seconds = [metrics], 0.3
+    engine.pages, engine.answer_seconds = [page()], 0.3
     async with listening(engine.app) as url:
         chip = await diagnosed(Chip(url), deployment(), tmp_path)
         machine = await diagnosed(Machine(url), deployment(), tmp_path)

@@ -6,14 +6,12 @@ from typing import ClassVar
 
 import pytest
 
-from backends.base import EngineFacts, Setup, SetupStep
 from core.journal import Journal
-from core.records import DeploymentSpec, Failure, Phase, State
+from core.records import Failure, Phase, State
 from operations import case
 from tests.operations.diagnosis.made import (
     Engine,
     OnHost,
-    Remembers,
     Somewhere,
     Writes,
     deployment,
@@ -37,14 +35,6 @@ class Built(Somewhere):
         """Take no step: whoever diagnoses only looks."""
         raise AssertionError(name)
 
-    async def setup(self) -> Setup:
-        """Say that a step was forgotten."""
-        return Setup(steps=(SetupStep(what="a secret", done=False, command="make it"),))
-
-    async def set_up(self) -> Setup:
-        """Make nothing: whoever diagnoses only looks."""
-        raise AssertionError
-
 
 def _phase(name: str, minutes: float, percent: int | None = None) -> Phase:
     return Phase(name=name, since=just_now() - timedelta(minutes=minutes), percent=percent)
@@ -61,10 +51,9 @@ async def test_a_step_that_nobody_takes_is_told_with_its_time(tmp_path: Path) ->
 
 
 async def test_a_making_that_takes_too_long_is_ill(tmp_path: Path) -> None:
-    """An hour is long where nothing is known; what its target lacks is a remark."""
+    """An hour is long where nothing is known."""
     seen = await diagnosed(Built(), deployment(State.CREATING, minutes=60), tmp_path)
     assert (seen.layer, seen.code) == ("cloud resource", "TAKES_TOO_LONG")
-    assert [one.code for one in seen.remarks] == ["SETUP_INCOMPLETE"]
 
 
 @pytest.mark.parametrize(("minutes", "code"), [(2, None), (40, "TAKES_TOO_LONG")])
@@ -146,47 +135,6 @@ async def test_a_full_disk_under_a_model_that_answers_is_ill_once_its_log_says_s
     assert (host.healthy, line.healthy) == (True, True)
     assert [one.code for one in line.remarks] == ["DISK_FULL"]
     assert line.remarks[0].count == 1
-
-
-SPEC = DeploymentSpec(name="one", model="acme/m", max_model_len=4096, engine_args=("--x",))
-
-
-@pytest.mark.parametrize(
-    ("spec", "facts", "said"),
-    [
-        ({}, {}, "max_model_len 2048 instead of 4096"),
-        ({"dtype": "half"}, {"weights_dtype": "torch.bfloat16"}, "dtype bfloat16"),
-        ({"kv_cache_dtype": "fp8"}, {"kv_cache_dtype": "auto"}, "kv_cache_dtype auto"),
-        ({"tensor_parallel_size": 2}, {"flags": "{'port': 1}"}, "tensor_parallel_size 1"),
-        ({}, {"flags": "{'tensor_parallel_size': 4}"}, "tensor_parallel_size 4"),
-    ],
-)
-async def test_an_engine_that_runs_with_other_flags_is_told_as_such(
-    spec: dict[str, object], facts: dict[str, str], said: str, tmp_path: Path
-) -> None:
-    """Each flag with what was asked for and what runs; the next call has all that was asked for."""
-    engine = Engine()
-    asked = SPEC.model_copy(update=spec)
-    async with listening(engine.app) as url:
-        remembers = Remembers(url, asked, EngineFacts.model_validate(facts))
-        seen = await diagnosed(remembers, deployment(), tmp_path)
-    assert (seen.layer, seen.code) == ("engine boot", "RUNS_WITH_OTHER_FLAGS")
-    assert said in (seen.cause or "")
-    again = next(step for step in seen.next if step.tool == "deploy_vllm")
-    assert again.arguments["model"] == "acme/m"
-    assert again.arguments["max_model_len"] == 4096
-    assert again.arguments["engine_args"] == ("--x",)
-
-
-async def test_other_names_for_what_was_asked_for_are_no_difference(tmp_path: Path) -> None:
-    """`half` is float16, fp8 is its usual kind, and auto is whatever the engine takes."""
-    engine = Engine()
-    asked = SPEC.model_copy(
-        update={"dtype": "half", "kv_cache_dtype": "fp8", "max_model_len": 2048}
-    )
-    facts = EngineFacts(weights_dtype="torch.float16", kv_cache_dtype="fp8_e4m3")
-    async with listening(engine.app) as url:
-        assert (await diagnosed(Remembers(url, asked, facts), deployment(), tmp_path)).healthy
 
 
 async def test_what_is_overdue_is_ill_at_its_cost(tmp_path: Path) -> None:
