@@ -20,8 +20,8 @@ MAX_WARNINGS: Final = 3
 """Of an answer that was not asked for in full; those about money and data come first."""
 _TYPED: Final = frozenset(
     (
-        *("command", "commands", "docker_run", "yaml", "manifest", "curl", "python"),
-        *("gemini_cli", "engine_line", "certificate"),
+        *("command", "commands", "docker_run", "yaml", "manifest", "curl", "ask"),
+        *("engine_line", "certificate"),
     )
 )
 """Fields of several lines that a person types or saves as they stand: ours, word by word."""

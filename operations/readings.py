@@ -1,4 +1,4 @@
-"""What can be read of a deployment: address, log, memory, configuration, code that asks it."""
+"""What can be read of a deployment: address, log, memory, configuration."""
 
 import json
 import shlex
@@ -17,7 +17,7 @@ from backends.base import (
     StreamsLogs,
     WritesConfig,
 )
-from core.address import KEY_HEADER, socket_of
+from core.address import socket_of
 from core.errors import OpsError, Unsupported
 from core.records import Access, Answer, Gib, MemoryPlan, Record, State
 from core.redaction import printable, shortened
@@ -189,32 +189,6 @@ def _component(name: str, unit: Unit, foreseen: Sequence[Gib], measured: float |
     )
 
 
-_GEMINI_CLI: Final = (
-    "Gemini CLI speaks Google's API and not OpenAI's, so it cannot have it as its own model; as a"
-    " client of this server it asks the model with query_gemma4."
-)
-"""github.com/google-gemini/gemini-cli/pull/1814 and 16010, both closed, and issue 15299, open
-(read 2026-11-23)."""
-_HTTPX: Final = """
-try:
-    import httpx2 as httpx  # what newer openai packages are built on
-except ImportError:
-    import httpx
-
-from openai import DefaultHttpxClient, OpenAI"""
-_QUESTION: Final = [{"role": "user", "content": "What is Gemma?"}]
-
-
-def snippets(name: str, access: Access, model: str) -> Mapping[str, str]:
-    """Return by kind a command or a program that asks one question."""
-    body = json.dumps({"model": model, "messages": _QUESTION})
-    return {
-        "curl": curl(name, access, "/v1/chat/completions", body=body),
-        "python": _python(name, access, model),
-        "gemini_cli": _GEMINI_CLI,
-    }
-
-
 def curl(name: str, access: Access, path: str, *, body: str = "") -> str:
     """Write a person's own question, which fetches whatever it must show or trust."""
     header = "".join(
@@ -230,58 +204,6 @@ def curl(name: str, access: Access, path: str, *, body: str = "") -> str:
         return f"curl -sS{asked}"
     file = f"{name}.pem"
     return f"{access.certificate_command} > {file} && curl -sS --cacert {file}{asked}"
-
-
-_PROGRAM: Final = """\
-# pip install openai; then save this as ask_{file}.py
-import subprocess
-{imports}
-
-
-def printed(command):
-    \"\"\"Return what a shell command prints: a key is fetched, never written down.\"\"\"
-    done = subprocess.run(command, shell=True, check=True, stdout=subprocess.PIPE)
-    return done.stdout.decode().strip()
-
-
-{trusted}client = OpenAI(
-{arguments}
-)
-reply = client.chat.completions.create(model={model!r}, messages={messages!r})
-print(reply.choices[0].message.content)"""
-
-
-def _python(name: str, access: Access, model: str) -> str:
-    """Write a program for the openai package, which needs that package alone.
-
-    `str` is for the masking of secrets: what else follows `api_key=` looks like a key.
-    """
-    commands = dict(access.header_commands)
-    key = commands.pop(KEY_HEADER, None)
-    rows = [
-        f"    base_url={access.http_url + '/v1'!r},",
-        f"    api_key={f'str(printed({key!r}))' if key else repr('none')},",
-    ]
-    if commands:
-        headers = ", ".join(f'{n!r}: ("Bearer " + printed({c!r}))' for n, c in commands.items())
-        rows.append(f"    default_headers={{{headers}}},")
-    imports, trusted = "from openai import OpenAI", ""
-    if pem := access.certificate_command:
-        imports = "import ssl\n\nfrom openai import DefaultHttpxClient, OpenAI"
-        trusted = f"trusted = ssl.create_default_context(cadata=printed({pem!r}))\n"
-        rows.append("    http_client=DefaultHttpxClient(verify=trusted),")
-    if access.socket:
-        imports = _HTTPX
-        through = f"httpx.HTTPTransport(uds={access.socket!r})"
-        rows.append(f"    http_client=DefaultHttpxClient(transport={through}),")
-    return _PROGRAM.format(
-        file=name.replace("-", "_"),
-        imports=imports,
-        trusted=trusted,
-        arguments="\n".join(rows),
-        model=model,
-        messages=_QUESTION,
-    )
 
 
 _MOST_READ: Final = 2_000_000
@@ -309,8 +231,8 @@ class EndpointInfo(Located):
     """Fetches its own credential: no key is in it."""
     certificate: str | None = None
     """PEM, of a server that signs for itself: clients must trust it, and may trust it alone."""
-    snippets: Mapping[str, str] = {}
-    """Code that asks it; no key is in it."""
+    ask: str
+    """The same with a question to the model."""
     config: DeploymentConfig | None = None
     """What runs as shell commands, as docker run and as YAML for git; None if made elsewhere."""
 
@@ -324,8 +246,7 @@ class EndpointInfo(Located):
     def facts(self) -> Mapping[str, Any]:
         """Give what a client must know, and what detail="full" has beside it."""
         kept = {"target", "name", "url", "openai_base_url", "served_model_name", "protection"}
-        yaml = ", its configuration as YAML for git" if self.config else ""
-        more = f"code for curl and the openai package{yaml}"
+        more = "its configuration as YAML for git" if self.config else None
         return {**self.model_dump(include=kept), "curl": self.curl, "in full": more}
 
 
@@ -390,6 +311,10 @@ async def endpoint_info(runtime: Runtime, found: Found) -> EndpointInfo:
     """Say where it answers, how it is protected, how to try it and how it is made."""
     access = runtime.keep_quiet(await found.backend.access(found.name))
     deployment = found.deployment
+    question = {
+        "model": deployment.served_model_name,
+        "messages": [{"role": "user", "content": "What is Gemma?"}],
+    }
     return EndpointInfo(
         target=deployment.target,
         name=found.name,
@@ -401,7 +326,7 @@ async def endpoint_info(runtime: Runtime, found: Found) -> EndpointInfo:
         state=deployment.state,
         curl=curl(found.name, access, "/v1/models"),
         certificate=access.certificate,
-        snippets=snippets(found.name, access, deployment.served_model_name),
+        ask=curl(found.name, access, "/v1/chat/completions", body=json.dumps(question)),
         config=await written_config(found),
     )
 

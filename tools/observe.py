@@ -21,7 +21,7 @@ async def get_system_status(target: Text = None, name: Text = None, rt: Runtime 
 
 @ops_tool("observe", LOOKS, default=True)
 async def get_endpoint(target: Text = None, name: Text = None, rt: Runtime = RT) -> Answer:
-    """Give a deployment's address (URL), who can reach it, a curl line; in full code and YAML."""
+    """Give a deployment's address (URL), who can reach it, a curl line; in full its YAML."""
     from operations import readings
 
     return await readings.endpoint_info(rt, await find(rt.stage, target, name))

@@ -8,7 +8,7 @@ from pydantic import SecretStr
 from core.address import IDENTITY_HEADER, KEY_HEADER
 from core.records import Access
 from core.redaction import redact
-from operations.readings import curl, snippets
+from operations.readings import curl
 
 ACCESS = Access(
     base_url="https://203.0.113.9:8000",
@@ -42,13 +42,12 @@ def test_an_ordinary_endpoint_is_asked_as_before() -> None:
     assert curl("gemma", ordinary, "/v1/models").startswith("curl -sS -H ")
 
 
-def test_python_shows_whatever_a_platform_wants() -> None:
+def test_a_question_shows_whatever_a_platform_wants() -> None:
     """Key, identity and certificate by commands that no masking of secrets breaks."""
     identity = {IDENTITY_HEADER: "gcloud auth print-identity-token"}
     access = ACCESS.model_copy(update={"header_commands": {**ACCESS.header_commands, **identity}})
-    text = snippets("gemma", access, "a/model")["python"]
+    text = curl("gemma", access, "/v1/chat/completions", body='{"it\'s": 1}')
     assert redact(text, frozenset()) == text
-    compile(text, "snippet", "exec")
-    assert f"cadata=printed({ACCESS.certificate_command!r})" in text
-    assert "http_client=DefaultHttpxClient(verify=trusted)" in text
+    words = shlex.split(text.partition(" && ")[2].replace('"', ""))
+    assert words[words.index("-d") + 1] == "{it's: 1}"
     assert identity[IDENTITY_HEADER] in text
