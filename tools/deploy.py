@@ -278,6 +278,6 @@ async def get_vllm_gpu_deployment_config(
         image: Best by digest.
     """
     wish = said(locals(), without=("rt",))
-    from operations import kubernetes
+    from operations import manifests
 
-    return kubernetes.config(rt.settings, wish)
+    return manifests.config(rt.settings, wish)

@@ -98,6 +98,8 @@ async def get_alert_rules(
         selector: Label matchers of the series.
         ttft_seconds: The 95th percentile above which a first token is late.
     """
-    from operations import alerts
+    from operations import manifests
 
-    return await alerts.alert_rules(rt, target, name, selector=selector, ttft_seconds=ttft_seconds)
+    return await manifests.alert_rules(
+        rt, target, name, selector=selector, ttft_seconds=ttft_seconds
+    )

@@ -17,8 +17,8 @@ from core.environment import ROOT
 from core.errors import InvalidArgument
 from core.records import Access
 from core.settings import Settings
-from operations import alerts
-from operations.alerts import AlertRules
+from operations import manifests
+from operations.manifests import AlertRules
 from operations.runtime import Runtime
 from tools import profile  # noqa: F401  registers the tools
 from tools.surface import TOOLS
@@ -41,7 +41,7 @@ def runtime(tmp_path: Path) -> Runtime:
 
 
 async def made(runtime: Runtime, **asked: Any) -> AlertRules:
-    return await alerts.alert_rules(runtime, None, None, **asked)
+    return await manifests.alert_rules(runtime, None, None, **asked)
 
 
 async def rows(runtime: Runtime, **asked: Any) -> list[dict[str, Any]]:
@@ -159,13 +159,13 @@ def test_a_scrape_shows_what_the_platform_wants_to_see_and_holds_no_secret() -> 
         header_commands={KEY_HEADER: "print-key", IDENTITY_HEADER: "print-token"},
         protection="both",
     )
-    config = alerts._scrape(access, {"job": "vllm", "deployment": "one"})
+    config = manifests._scrape(access, {"job": "vllm", "deployment": "one"})
     assert config["scheme"] == "https"
     assert config["metrics_path"] == "/base/metrics"
     assert config["static_configs"] == [
         {"targets": ["one.example"], "labels": {"deployment": "one"}}
     ]
-    steps = alerts._credential(access)
+    steps = manifests._credential(access)
     assert steps[0].command == f"print-token > {config['authorization']['credentials_file']}"
     assert steps[1].command == f"print-certificate > {config['tls_config']['ca_file']}"
     assert "the-" not in str((config, steps))
@@ -174,11 +174,11 @@ def test_a_scrape_shows_what_the_platform_wants_to_see_and_holds_no_secret() -> 
 def test_an_endpoint_without_a_key_is_scraped_without_one() -> None:
     """A file that is not there would end every scrape."""
     access = Access(base_url="http://127.0.0.1:8000", protection="none")
-    config = alerts._scrape(access, {"job": "vllm"})
+    config = manifests._scrape(access, {"job": "vllm"})
     assert "authorization" not in config
     assert "tls_config" not in config
     assert config["static_configs"] == [{"targets": ["127.0.0.1:8000"]}]
-    assert alerts._credential(access) == ()
+    assert manifests._credential(access) == ()
 
 
 async def test_each_alert_fires_when_it_must_as_prometheus_own_tool_says(
@@ -186,10 +186,10 @@ async def test_each_alert_fires_when_it_must_as_prometheus_own_tool_says(
 ) -> None:
     """Each has series for which it fires, as promtool sees where it is installed."""
     written = await made(runtime)
-    (tmp_path / alerts.FILE).write_text(written.rules)
+    (tmp_path / manifests.RULES).write_text(written.rules)
     shutil.copy(SERIES, tmp_path)
     assert set(re.findall(r'alertname="(\w+)"', SERIES.read_text())) == set(written.alerts)
     for promtool in PROMTOOL:
-        for words in (["check", "rules", alerts.FILE], ["test", "rules", SERIES.name]):
+        for words in (["check", "rules", manifests.RULES], ["test", "rules", SERIES.name]):
             done = await anyio.run_process([promtool, *words], cwd=tmp_path, check=False)
             assert done.returncode == 0, done.stdout + done.stderr

@@ -9,7 +9,7 @@ import yaml
 
 from core.errors import DoesNotFit, InvalidArgument
 from core.settings import Settings
-from operations.kubernetes import GkeConfig, config
+from operations.manifests import GkeConfig, config
 from tests.operations.kubernetes_objects import check
 from tests.operations.shells import assert_shell
 
