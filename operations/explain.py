@@ -353,7 +353,8 @@ class Case:
             speeds = alone.tokens_per_second_per_user, crowd.tokens_per_second
             known["tokens/s of one request"] = f"{speeds[0]} at {half:,} tokens"
             known["tokens/s of all that fit"] = f"{speeds[1]} at {half:,} tokens"
-        return {"requests of full length at once": full, **known}
+        cache = f"{plan.kv_cache_gib.expected:.2f} GiB"
+        return {"KV cache": cache, "requests of full length at once": full, **known}
 
 
 def _usd(amount: float) -> str:
@@ -600,18 +601,15 @@ def _verdict(answer: Verdict, budget: BootBudget, span: Span | None, measured: f
 
 def moves(before: Case, after: Case) -> tuple[str, ...]:
     """Return each figure that another spec moves, now and then; what does not fit says why."""
-    one, other = before.memory, after.memory
-    if other and not other.fits:
-        return (f"it does not fit: {other.reasons[0]}",)
-    changed_cache = one and other and one != other
-    cache = (difference(one, other),) if one and other and changed_cache else ()
+    plan = after.memory
+    if plan and not plan.fits:
+        return (f"it does not fit: {plan.reasons[0]}",)
     was, now = before.figures, after.figures
-    figures = (
+    return tuple(
         f"{name}: {was[name]} -> {figure}"
         for name, figure in now.items()
         if name in was and was[name] != figure
     )
-    return (*cache, *figures)
 
 
 def trade_offs(case: Case) -> Iterator[TradeOff]:
