@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 import anyio
 
 from backends.base import HasHost, HostState, Usage
-from backends.common.concurrency import in_time, side_by_side
+from backends.common.concurrency import in_time
 from core.errors import NextStep, OpsError
 from core.metrics import EngineMetrics, MetricsPage
 from core.records import SIMULATED, Answer, Deployment, Phase, Record, State
@@ -19,13 +19,13 @@ from operations.inventory import (
     Leftover,
     first_steps,
     leftover_words,
-    leftovers,
     not_set_up,
     note_what_is_not_known,
     running_words,
+    seen,
     with_use,
 )
-from operations.resolve import Found, Sight, find, look_around, sight_of
+from operations.resolve import Found, Sight, find, sight_of
 from operations.runtime import Runtime
 
 ENDPOINT_SECONDS: Final = 5.0
@@ -405,16 +405,7 @@ async def system_status(runtime: Runtime, target: str | None, name: str | None) 
         sight = sight_of(stage, (found.deployment.target,), (found,), {})
         ends = anyio.current_time() + ALL_SECONDS
     else:
-        sights: list[Sight] = []
-
-        async def look() -> None:
-            sights.append(await look_around(stage, target))
-
-        async def look_for_leftovers() -> None:
-            spare.extend(await leftovers(stage, (target,) if target else stage.usable))
-
-        await side_by_side([look, look_for_leftovers])
-        (sight,) = sights
+        sight, spare = await seen(stage, target)
     view = _View(runtime, sight)
     await view.look(ends)
     return _told(runtime, view, spare)

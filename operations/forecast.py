@@ -14,7 +14,7 @@ from planner.flags import Flags
 from planner.kv import kv_precisions
 from planner.layouts import Ground, Wish, offload, offloading
 from planner.memory import table, work_gib
-from planner.places import Accelerator, Place, accelerator, place
+from planner.places import Accelerator, accelerator, place
 from planner.price import Load, LoadCost, Price
 from planner.speed import Band
 
@@ -245,23 +245,6 @@ class Foreseen(Record):
     """Speeds are bands that no measurement narrows."""
     arguments: Mapping[str, Any] = Field(exclude=True)
     """The flags, as a next call takes them."""
-
-
-class Machine(Record):
-    """What a target gives to one replica."""
-
-    title: str
-    accelerator: str
-    sold_gib_each: float | None
-    """As its maker calls its size."""
-    memory_gib_each: float | None
-    """That CUDA or XLA sees."""
-    bandwidth_gb_per_s: float | None
-    hosts: tuple[str, ...]
-    disk: str | None
-    network: str
-    regions: tuple[str, ...]
-    limits: tuple[str, ...]
 
 
 class Refused(Record):
@@ -533,23 +516,6 @@ def what_offloading_costs(
     return (
         f"Not needed: the weights fit. With --cpu-offload-gb {_EXAMPLE_GIB:g}, say,"
         f" {offloading(ground, some)}"
-    )
-
-
-def machine_of(where: Place) -> Machine:
-    """Say what a place gives."""
-    device = where.device
-    return Machine(
-        title=where.title,
-        accelerator=f"{where.count} x {device.title}",
-        sold_gib_each=device.sold_gib,
-        memory_gib_each=device.memory_gib,
-        bandwidth_gb_per_s=device.bandwidth_gb_per_s,
-        hosts=tuple(f"{size.vcpu} vCPU, {size.ram_gib} GiB" for size in where.sizes),
-        disk=where.disk or None,
-        network=where.network,
-        regions=where.regions,
-        limits=(*where.limits, *device.cannot),
     )
 
 

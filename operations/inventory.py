@@ -95,6 +95,20 @@ async def list_deployments(runtime: Runtime, target: str | None) -> Deployments:
     """
     stage = runtime.stage
     note_what_is_not_known(stage)
+    sight, found = await seen(stage, target)
+    there = tuple(usual(runtime, one.deployment) for one in sight.found)
+    return Deployments(
+        deployments=there,
+        usd_per_hour_now=round(sum(one.usd_per_hour_now or 0 for one in there), 4),
+        leftovers=with_use(stage, found, there),
+        not_looked_at=sight.not_looked_at,
+        not_set_up="" if target else not_set_up(stage),
+        complete=sight.complete,
+    )
+
+
+async def seen(stage: Stage, target: str | None) -> tuple[Sight, list[Leftover]]:
+    """Return what is deployed on one target, or on all, and what bills there by the month."""
     sights: list[Sight] = []
     found: list[Leftover] = []
 
@@ -105,16 +119,7 @@ async def list_deployments(runtime: Runtime, target: str | None) -> Deployments:
         found.extend(await leftovers(stage, (target,) if target else stage.usable))
 
     await side_by_side([look, look_for_leftovers])
-    (sight,) = sights
-    there = tuple(usual(runtime, one.deployment) for one in sight.found)
-    return Deployments(
-        deployments=there,
-        usd_per_hour_now=round(sum(one.usd_per_hour_now or 0 for one in there), 4),
-        leftovers=with_use(stage, found, there),
-        not_looked_at=sight.not_looked_at,
-        not_set_up="" if target else not_set_up(stage),
-        complete=sight.complete,
-    )
+    return sights[0], found
 
 
 async def leftovers(stage: Stage, targets: Sequence[str]) -> list[Leftover]:

@@ -26,7 +26,7 @@ from core.settings import Settings
 from operations.resolve import chosen, everything
 from operations.runtime import Command, Runtime, command
 from planner.boot import file_bytes
-from planner.catalog import QUANTIZED, entries, entry, find, not_on_hub, short_name
+from planner.catalog import entries, entry, not_on_hub, short_name
 from planner.flags import Flags
 from planner.memory import plan_memory
 from planner.model import catalog_shape, faults, full_name, is_path, read_model, weights_in
@@ -213,27 +213,6 @@ FORMATS: Final[dict[str, str]] = {
 }
 """Formats in which Gemma 4 is published, and what each is for. Source: the project's collected
 notes on published checkpoints, 2026-11-20."""
-
-
-def checkpoints(model: str) -> dict[str, str]:
-    """Say in which formats a model of the catalog is published, what each is for and its size."""
-    known = find(model)
-    if known is None:
-        return {}
-    sizes = {
-        "qat-w4a16-ct" if each.quantized else "bf16": file_bytes(catalog_shape(each.model)) / _GIB
-        for each in entries()
-        if each.config["text_config"]["hidden_size"] == known.config["text_config"]["hidden_size"]
-    }
-    absent = not_on_hub(f"{known.model.removesuffix(QUANTIZED)}{QUANTIZED}")
-    return {
-        name: f"{absent} From a bucket alone."
-        if absent and QUANTIZED.endswith(name)
-        else f"{sizes[name]:.2f} GiB; {words}"
-        if name in sizes
-        else words
-        for name, words in FORMATS.items()
-    }
 
 
 class CatalogRow(Record):

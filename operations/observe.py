@@ -10,7 +10,6 @@ from pydantic import AwareDatetime
 
 from backends.base import (
     DeploymentConfig,
-    EndsSlowBoots,
     EngineFacts,
     Hardware,
     KnowsEngine,
@@ -44,14 +43,11 @@ from operations.forecast import (
     memory_table,
     weights_type,
 )
-from operations.planning import Alternatives, alternatives
 from operations.readings import EndpointInfo, Located, compare, endpoint_info, written_config
 from operations.resolve import Found, find, last_use
 from operations.runtime import Runtime
-from planner.layouts import Ground, Wish
 from planner.memory import plan_memory
 from planner.model import read_model
-from planner.places import places
 
 
 class Overview(Located):
@@ -484,10 +480,6 @@ class ModelDetails(Located):
     """Each figure of the log that was foreseen too: inside or outside of what was foreseen."""
     capacity: Capacity
     hardware: Hardware | None
-    layouts: dict[str, str] = {}
-    """Its flags and those that each layout would have here, and what each gives."""
-    standing: str | None = None
-    """Which layout its flags are."""
 
     def summary(self) -> str:
         """Say model, context and capacity."""
@@ -520,7 +512,6 @@ class ModelDetails(Located):
             "KV cache used, %": capacity.used_percent,
             "runs on": self.accelerators or (self.hardware and self.hardware.accelerator),
             "GiB of each": ", ".join(f"{name} {gib:g}" for name, gib in self.each_gib.items()),
-            "layout": self.standing,
         }
 
 
@@ -576,19 +567,16 @@ async def model_details(runtime: Runtime, found: Found) -> ModelDetails:
             block_tokens=cache.block_size,
         ),
         hardware=hardware,
-        **await _foreseen(found, predicted, facts, cache),
+        **_foreseen(predicted, facts, cache),
     )
 
 
-async def _foreseen(
-    found: Found, predicted: Prediction | None, facts: EngineFacts, cache: CacheConfig
+def _foreseen(
+    predicted: Prediction | None, facts: EngineFacts, cache: CacheConfig
 ) -> dict[str, Any]:
     """Give what only the planner can say, with the engine's own figures where it has them."""
     if predicted is None:
         return {}
-    target, source = found.deployment.target, None
-    if isinstance(found.backend, EndsSlowBoots):
-        source = (await found.backend.boot_budget(found.name, predicted.model)).weights_from
     device, memory, sized = predicted.accelerator, predicted.memory, predicted.memory
     blocks, kv = cache.num_gpu_blocks, memory.kv_expected
     if blocks is not None and cache.block_size == kv.block_size:
@@ -597,22 +585,10 @@ async def _foreseen(
         flags = predicted.flags.model_copy(update=size)
         sized = plan_memory(predicted.model, device, flags)
     sold = f" of {device.sold_gib:g} GiB" if device.sold_gib else ""
-    beside = Alternatives({}, "", {})
-    if (where := places().get(target)) is not None:
-        # Its flags held against others, with the weights from where it has them.
-        here: dict[str, Any] = {"accelerator": device.name, "count": memory.count}
-        here |= {"weights_from": source, "hub_disk_gib": None} if source else {}
-        ground = Ground(predicted.model, device, memory.count)
-        version = predicted.flags.vllm_version
-        wish = Wish(max_model_len=memory.max_model_len, vllm_version=version)
-        place = where.model_copy(update=here)
-        beside = alternatives(ground, place, predicted.flags, wanted=wish)
     return {
         "context": context_of(sized, predicted.model),
         "accelerators": f"{memory.count} x {device.title}{sold}",
         "each_gib": each_gib(memory, facts.memory),
-        "layouts": dict(beside.rows),
-        "standing": beside.standing or None,
     }
 
 

@@ -16,7 +16,6 @@ from operations.forecast import (
     Context,
     Foreseen,
     Foresight,
-    Machine,
     MemoryTable,
     accelerator_name,
     arguments,
@@ -30,7 +29,6 @@ from operations.forecast import (
     guesses,
     in_short,
     loads,
-    machine_of,
     memory_table,
     precision,
     priced,
@@ -38,7 +36,6 @@ from operations.forecast import (
     what_offloading_costs,
     why_not_offload,
 )
-from operations.models import checkpoints
 from planner.advise import (
     Goal,
     Offer,
@@ -372,8 +369,6 @@ class DeploymentPlan(Foresight):
     engine_line: str
     precision: str
     """Of weights, KV cache and arithmetic."""
-    checkpoints: Mapping[str, str]
-    """Formats in which this model is published, and what each is for."""
     context: Context
     memory: MemoryTable
     each_gib: Mapping[str, float]
@@ -392,7 +387,6 @@ class DeploymentPlan(Foresight):
     changes: tuple[str, ...]
     kv_precisions: Mapping[str, str]
     """Of --kv-cache-dtype, on this accelerator."""
-    machine: Machine
     checks: tuple[Check, ...] = ()
     """What the platform said of it, where it was asked."""
     notes: tuple[str, ...]
@@ -587,7 +581,6 @@ def plan_for(
         reasons=reasons,
         engine_line=engine_line(shape.model, _started(made)),
         precision=precision(shape, used, device),
-        checkpoints=checkpoints(shape.model),
         context=context_of(memory, shape),
         memory=memory_table(memory),
         each_gib=each_gib(memory),
@@ -600,7 +593,6 @@ def plan_for(
         standing=beside.standing,
         changes=tuple(f"{c.flag}: {c.buys}; costs {c.costs}" for c in made.changes),
         kv_precisions=dict(cache_precisions(device)),
-        machine=machine_of(where),
         notes=(*memory.warnings, *(offer.warnings if offer else ())),
         known=known,
         deployable=where.deployable(BACKENDS),

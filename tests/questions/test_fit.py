@@ -9,7 +9,6 @@ import pytest
 from tests.conversation import Reply
 from tests.questions.typed import typed
 from tests.stories.conftest import Cloud
-from tests.stories.life import Life
 
 pytestmark = pytest.mark.anyio
 
@@ -74,9 +73,7 @@ async def test_every_place_for_26b_qat_with_flags_host_boot_and_price(
 
 
 @typed("summary QAT 31B model deployment options on NVIDIA L4 Cloud Run")
-async def test_31b_qat_on_an_l4_has_two_ways_and_four_formats(
-    asked: Callable[..., Any], words: str
-) -> None:
+async def test_31b_qat_on_an_l4_has_two_ways(asked: Callable[..., Any], words: str) -> None:
     """It dies while loading with images; what does fit says flags, host, speed and cold start."""
     async with asked() as ask:
         question = ask(words)
@@ -100,18 +97,8 @@ async def test_31b_qat_on_an_l4_has_two_ways_and_four_formats(
         assert float(way.split("cold start ")[1].split()[0].replace(",", "")) == pytest.approx(
             boot, rel=0.01
         )
-    assert "GCS FUSE" in reply.data["machine"]["disk"]
     assert then.data["fits"] is True
     assert then.structured["next"][0]["arguments"]["engine_args"] == ["--language-model-only"]
-    _formats(reply.data["checkpoints"])
-
-
-def _formats(said: dict[str, str]) -> None:
-    assert said["bf16"].startswith(f"{62_546_177_752 / GIB:.2f} GiB")
-    assert said["qat-w4a16-ct"].startswith("21.67 GiB")
-    assert "vLLM and SGLang" in said["qat-w4a16-ct"]
-    assert "llama.cpp and Ollama" in said["qat-q4_0-gguf"]
-    assert "drafter of speculative decoding" in said["qat-q4_0-unquantized"]
 
 
 @typed("why is CPU offloading not recommended?")
@@ -156,15 +143,12 @@ async def test_what_runs_is_held_against_every_other_layout(
     """Its own figures beside the others', and which of them it is."""
     async with asked(cloud.settings) as ask:
         question = ask(words)
-        life = Life(question.agent, L4)
-        await life.call("deploy_vllm", model="12b qat", max_model_len=8192, max_num_seqs=4)
-        await life.becomes("ready")
-        runs = await question.call("get_model_details", target=L4, name="one")
+        wish = {"model": "12b qat", "target": L4, "max_model_len": 8192}
+        runs = await question.call("plan_deployment", **wish, max_num_seqs=4)
         best = await question.call(
             "plan_deployment", model="12b qat", target=L4, max_model_len=8192, layout="concurrency"
         )
-    rows = runs.data["layouts"]
-    assert [*rows] == ["this", "speed", "concurrency", "context", "text only"]
+    assert [*best.data["layouts"]] == ["this", "speed", "concurrency", "context", "text only"]
     assert "none of the layouts" in runs.data["standing"]
     assert best.data["standing"].startswith("These flags are the layout for concurrency;")
     line = best.data["engine_line"].partition(" --enable-auto-tool-choice")[0]

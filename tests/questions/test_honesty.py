@@ -7,7 +7,7 @@ import pytest
 
 from tests.conversation import Agent, Reply
 from tests.questions.test_operations import run
-from tests.stories.conftest import Azure, Cloud
+from tests.stories.conftest import Azure
 
 pytestmark = pytest.mark.anyio
 
@@ -84,18 +84,6 @@ async def test_a_plan_boots_from_where_its_deployment_would(agent: Agent) -> Non
     bucket = await agent.call("plan_deployment", weights="gs://weights/gemma/12b", **wish)
     assert hub.data["foreseen"]["weights_from"] == "hub"
     assert bucket.data["foreseen"]["weights_from"] == "gcs-streamed"
-
-
-async def test_what_is_told_of_a_deployments_boot_is_told_once(cloud: Cloud, asked: Any) -> None:
-    """Details and explanation of one deployment foresee the same cold start."""
-    async with asked(cloud.settings) as ask:
-        agent = ask("get_model_details").agent
-        await run(agent, L4)
-        details = await ask("get_model_details").call("get_model_details")
-        explained = await agent.call("explain_deployment")
-        cold = explained.data["boot"]["cold_start_seconds"]
-        assert f"cold start {cold} s" in details.data["layouts"]["this"]
-        assert len(explained.text) / 4 < MOST_TOKENS
 
 
 @pytest.mark.parametrize(
