@@ -1,6 +1,5 @@
 """A journal with bad rows, or one that is no journal: what bills is seen, stopped and removed."""
 
-import os
 import sqlite3
 from collections.abc import Callable, Mapping
 from contextlib import closing
@@ -152,35 +151,8 @@ def _folder(file: Path) -> None:
     (file / "more").touch()
 
 
-def _wal_folder(file: Path) -> None:
-    Journal(file).operations()
-    file.with_name(f"{file.name}-wal").mkdir()
-
-
-def _shm_folder(file: Path) -> None:
-    Journal(file).operations()
-    file.with_name(f"{file.name}-shm").mkdir()
-
-
 def _link(file: Path) -> None:
     file.symlink_to(file.with_name("moved-away.db"))
-
-
-def _far_link(file: Path) -> None:
-    file.symlink_to("/nowhere/at/all/journal.db")
-
-
-def _wal_link(file: Path) -> None:
-    Journal(file).operations()
-    file.with_name(f"{file.name}-wal").symlink_to("/nowhere/at/all")
-
-
-def _circle(file: Path) -> None:
-    file.symlink_to(file)
-
-
-def _pipe(file: Path) -> None:
-    os.mkfifo(file)
 
 
 def _no_database(file: Path) -> None:
@@ -200,13 +172,7 @@ def _other_version(file: Path) -> None:
 
 DAMAGES: Final[Mapping[str, tuple[Callable[[Path], None], str]]] = {
     "a folder": (_folder, "journal.db is a folder"),
-    "-wal a folder": (_wal_folder, "journal.db-wal is a folder"),
-    "-shm a folder": (_shm_folder, "journal.db-shm is a folder"),
     "a link to nothing": (_link, "journal.db is a link to"),
-    "a link to no disk": (_far_link, "journal.db is a link to"),
-    "-wal a link to nothing": (_wal_link, "journal.db-wal is a link to"),
-    "a circle": (_circle, "journal.db is a link to"),
-    "a pipe": (_pipe, "journal.db is neither a file nor a folder"),
     "no database": (_no_database, "is damaged"),
     "cut short": (_short, "is damaged"),
     "of another version": (_other_version, "is damaged"),
