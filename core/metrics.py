@@ -68,16 +68,6 @@ class Histogram(Record):
     total: float
     """Of all values."""
 
-    def since(self, before: "Histogram") -> "Histogram":
-        """Return what came after an earlier look at the same engine."""
-        return Histogram(
-            buckets={
-                bound: max(0.0, count - before.buckets.get(bound, 0.0))
-                for bound, count in self.buckets.items()
-            },
-            total=max(0.0, self.total - before.total),
-        )
-
     def quantiles(self) -> Quantiles:
         """Return its count, mean and percentiles."""
         return quantiles(self.buckets, self.total)

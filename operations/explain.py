@@ -1,6 +1,5 @@
 """A deployment explained: its flags, its boot, what could be moved, and what a change would do."""
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -875,8 +874,6 @@ _SHORT: Final = {"-tp": "tensor_parallel_size", "-q": "quantization"}
 _SETTABLE: Final = frozenset(DeploymentSpec.model_fields) - {
     "name", "model", "engine_args", "engine",
 }  # fmt: skip
-_LOOSE: Final = re.compile(r"^(-{0,2}[A-Za-z][\w-]*)\s*=\s*")
-"""`flag = value` with blanks."""
 
 
 def changed(spec: DeploymentSpec, words: Sequence[str]) -> DeploymentSpec:
@@ -937,12 +934,11 @@ def _written(flag: str, value: str | None) -> tuple[str, ...]:
 
 
 def _pairs(words: Sequence[str]) -> Iterator[_Pair]:
-    """Take a flag and its value apart, however they were written."""
+    """Take a flag and its value apart: --flag=value, --flag value, several in one, name=value."""
     waiting: str | None = None
-    for word in (part for said in words for part in _split(said) if part != "="):
+    for word in (part for said in words for part in apart(said.strip())):
         flag, sign, value = word.partition("=")
-        names = flag in _SETTABLE and (bool(sign) or waiting is None)
-        if word.startswith("-") or names:
+        if word.startswith("-") or (sign and waiting is None and flag in _SETTABLE):
             if waiting is not None:
                 yield waiting, None
             waiting = None if sign else flag
@@ -957,15 +953,6 @@ def _pairs(words: Sequence[str]) -> Iterator[_Pair]:
             waiting = None
     if waiting is not None:
         yield waiting, None
-
-
-def _split(said: str) -> Sequence[str]:
-    """Take words apart that came as one; a value with blanks of its own, such as JSON, stays."""
-    said = _LOOSE.sub(r"\1=", said.strip(), count=1)
-    name = said.partition(" ")[0]
-    if name in _SETTABLE:
-        return (name, *apart(f"--{said}")[1:])
-    return apart(said) if said else ()
 
 
 def _field(flag: str) -> str | None:

@@ -2,14 +2,12 @@
 
 import time
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final, Literal
 
 import anyio
-from pydantic import AwareDatetime
 
 from backends.base import (
-    DeploymentConfig,
     EngineFacts,
     Hardware,
     KnowsEngine,
@@ -18,19 +16,16 @@ from backends.base import (
 )
 from core import waiting
 from core.endpoint import Endpoint
-from core.errors import EndpointError, InvalidArgument, NextStep, OpsError
-from core.journal import readable, utc_now
+from core.errors import EndpointError, NextStep, OpsError
 from core.metrics import (
     CacheConfig,
     Counters,
     EngineMetrics,
-    Histogram,
     MetricsPage,
     Quantiles,
     Sample,
 )
-from core.records import Deployment, Record, State, moment, random_weights
-from core.reply import note
+from core.records import Record, State, moment, random_weights
 from operations.ask import Probe, probe, require_ready
 from operations.deployments import anew
 from operations.forecast import (
@@ -43,52 +38,11 @@ from operations.forecast import (
     memory_table,
     weights_type,
 )
-from operations.readings import EndpointInfo, Located, compare, endpoint_info, written_config
-from operations.resolve import Found, find, last_use
+from operations.readings import Located, compare
+from operations.resolve import Found, last_use
 from operations.runtime import Runtime
 from planner.memory import plan_memory
 from planner.model import read_model
-
-
-class Overview(Located):
-    """What `status_vllm`, `get_endpoint` and `get_vllm_deployment_config` say, in one."""
-
-    deployment: Deployment
-    endpoint: EndpointInfo | None = None
-    """None where it has no address yet."""
-    config: DeploymentConfig | None = None
-    """None of an endpoint that was not made here."""
-
-    def summary(self) -> str:
-        """Say its state."""
-        return self.deployment.summary()
-
-    def warnings(self) -> tuple[str, ...]:
-        """Warn of what is not real, or overdue."""
-        return self.deployment.warnings()
-
-    def next_steps(self) -> tuple[NextStep, ...]:
-        """Name what helps in this state."""
-        return self.deployment.next_steps()
-
-
-async def overview(runtime: Runtime, target: str, name: str) -> Overview:
-    """Look, without asking the model or waking anything.
-
-    Raises:
-        InvalidArgument: The name cannot be one.
-        TargetNotFound: There is no such target.
-        DeploymentNotFound: Nothing of that name was made there.
-    """
-    found = await find(runtime.stage, target, name)
-    here = {"target": target, "name": name, "deployment": found.deployment}
-    try:
-        endpoint = await endpoint_info(runtime, found)
-    except OpsError as exc:
-        note(exc.summary)
-        return Overview(**here, config=await written_config(found))
-    return Overview(**here, endpoint=endpoint, config=endpoint.config)
-
 
 _WARM_SECONDS: Final = 2.0
 """A first answer slower than this was a cold one: a warm engine says a few tokens in far less."""
@@ -217,8 +171,6 @@ async def _one_answer(endpoint: Endpoint, model: str) -> tuple[str, float]:
 RATE_WINDOW_SECONDS: Final = 1.0
 """Between the two looks that a rate is made from."""
 MAX_SAMPLES: Final = 60
-_LOOKS: Final = "latencies"
-"""Under which the journal keeps what was looked at."""
 _SHORT: Final = {
     "time_to_first_token_seconds": "TTFT",
     "time_per_output_token_seconds": "TPOT",
@@ -237,24 +189,13 @@ class Rates(Record):
     requests_per_second: float | None
 
 
-class _Look(Record):
-    """The latencies that an engine had counted at some time."""
-
-    target: str
-    name: str
-    at: AwareDatetime
-    started_at: AwareDatetime | None
-    """Of the engine: another one counts anew."""
-    histograms: dict[str, Histogram]
-
-
 class MetricsReport(Located):
     """The numbers an operator acts on."""
 
     metrics: EngineMetrics | None = None
     """Counters are since the engine started."""
     latencies_since: datetime | None = None
-    """The engine's start or, where a time was asked for, the last look before it."""
+    """The engine's start."""
     rates: Rates | None = None
     capacity_means: str | None = None
     last_used: str | None = None
@@ -326,19 +267,13 @@ def _duration(value: float | None, at_most: float | None) -> str:
     return f"{value:.3g} s" if value >= 1 else f"{value * 1000:.3g} ms"
 
 
-async def metrics(
-    runtime: Runtime, found: Found, raw: str | None, *, since: str | None = None
-) -> MetricsReport:
+async def metrics(runtime: Runtime, found: Found, raw: str | None) -> MetricsReport:
     """Look twice, a second apart; with `raw`, once for the samples of that name.
 
-    With a time latencies are those since the last look before it, where there is one.
-
     Raises:
-        InvalidArgument: The time is none.
         NotReady: The deployment does not serve now.
         EndpointError: Its engine cannot be asked.
     """
-    wanted = _time(since) if since else None
     require_ready(found)
     deployment = found.deployment
     here = {"target": deployment.target, "name": found.name}
@@ -354,22 +289,6 @@ async def metrics(
         await anyio.sleep(waiting.pause(RATE_WINDOW_SECONDS))
         second, seconds = MetricsPage(await endpoint.metrics_text()), time.monotonic() - began
     seen = second.engine()
-    counted_from = seen.started_at
-    before = _looked(runtime, deployment, seen, wanted) if wanted else None
-    look = _Look(**here, at=utc_now(), started_at=seen.started_at, histograms=second.histograms())
-    # One of the same ten minutes a week ago gives way, so that few are kept.
-    slot = f"{look.target}/{look.name}/{look.at:%a %H%M}"[:-1]
-    runtime.stage.journal.keep_pair(_LOOKS, slot, look.model_dump_json())
-    if wanted and not before and not (counted_from and counted_from > wanted):
-        note("Nobody looked at this engine before that time: latencies are since its start.")
-    if before:
-        counted_from = before.at
-        none = Histogram(buckets={}, total=0.0)
-        between = {
-            name: one.since(before.histograms.get(name, none)).quantiles()
-            for name, one in look.histograms.items()
-        }
-        seen = seen.model_copy(update={"latencies": between})
     tokens, requests = seen.cache.kv_cache_size_tokens, seen.cache.kv_cache_max_concurrency
     means = None
     if tokens is not None and requests is not None:
@@ -380,37 +299,13 @@ async def metrics(
     return MetricsReport(
         **here,
         metrics=seen,
-        latencies_since=counted_from,
+        latencies_since=seen.started_at,
         rates=_rates(first.counters(), second.counters(), seconds),
         capacity_means=means,
         last_used=last_use(runtime, deployment),
         awake_until=deployment.awake_until,
         missing=tuple(name for name, value in seen if value is None),
     )
-
-
-def _time(text: str) -> datetime:
-    """Read a time, in UTC unless it says another zone."""
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError as exc:
-        raise InvalidArgument(
-            f"'{text[:40]}' is no time.", fix="Give one such as 2026-11-23T08:00, in UTC."
-        ) from exc
-    return at if at.tzinfo else at.replace(tzinfo=UTC)
-
-
-def _looked(
-    runtime: Runtime, deployment: Deployment, seen: EngineMetrics, latest: datetime
-) -> _Look | None:
-    """Return the newest look at this engine that was not later."""
-    here = (deployment.target, deployment.name, seen.started_at)
-    fitting = [
-        one
-        for one in readable(runtime.stage.journal.pairs(_LOOKS), _Look)
-        if (one.target, one.name, one.started_at) == here and one.at <= latest
-    ]
-    return max(fitting, key=lambda one: one.at, default=None)
 
 
 def _rates(first: Counters, second: Counters, seconds: float) -> Rates:

@@ -64,7 +64,6 @@ async def get_metrics(
     target: Text = None,
     name: Text = None,
     raw: Text = None,
-    since: Text = None,
     rt: Runtime = RT,
 ) -> Answer:
     """Give the live load: requests running and queued, KV cache usage and hits, memory, last use.
@@ -73,12 +72,11 @@ async def get_metrics(
 
     Args:
         raw: Instead, raw samples whose name fits this pattern.
-        since: A time, for latencies since then.
     """
     from operations import observe
 
     found = await find(rt.stage, target, name)
-    return await observe.metrics(rt, found, raw, since=since)
+    return await observe.metrics(rt, found, raw)
 
 
 @ops_tool("diagnose", LOOKS)

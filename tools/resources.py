@@ -27,7 +27,8 @@ from core.records import Answer
 from core.redaction import one_line, redact
 from core.reply import collecting_notes, in_full, outgoing, success
 from core.settings import REHEARSAL, Settings
-from operations import observe, targets
+from operations import targets
+from operations.resolve import find
 from operations.runtime import Runtime
 from tools.surface import TOOLS, offered, runtime
 
@@ -200,7 +201,10 @@ async def _targets() -> str:
 
 
 async def _deployment(target: str, name: str) -> str:
-    return await _json(observe.overview(runtime(), target, name))
+    async def seen() -> Answer:
+        return (await find(runtime().stage, target, name)).deployment
+
+    return await _json(seen())
 
 
 async def _report(run: str) -> str:
@@ -238,7 +242,7 @@ TEMPLATES: Final = (
         "vllm://deployments/{target}/{name}",
         "deployment",
         "One deployment",
-        "State, address, protection and configuration of a deployment; no model is asked or woken.",
+        "State, address and cost of a deployment; no model is asked or woken.",
     ),
     _template(
         _report,

@@ -2,14 +2,12 @@
 
 import json
 import re
-from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
 from pydantic import SecretStr
 
 from core import VERSION
-from core.journal import Journal, utc_now
 from core.settings import Settings
 from tests.conversation import Agent, agent_of
 from tests.simulators.models import write_tiny_model
@@ -103,27 +101,6 @@ async def test_metrics_count_what_was_asked(served: Agent) -> None:
     before = await finished()
     await served.call("query_gemma4", prompt="Hello", max_tokens=2)
     assert await finished() == before + 1
-
-
-async def test_latencies_can_be_those_since_an_earlier_look(
-    served: Agent, served_dir: Path
-) -> None:
-    """A histogram counts since the engine's start: the journal remembers what it was before."""
-    journal = Journal(served_dir / "real" / "journal.db")
-    too_old = await served.call("get_metrics", since="2001-01-01")
-    assert "Nobody looked" not in str(too_old.structured["warnings"])
-    assert (await served.call("get_metrics", since="yesterday")).code == "INVALID_ARGUMENT"
-    look = json.loads(journal.pairs("latencies")[-1])
-    hour_ago = utc_now() - timedelta(minutes=60)
-    journal.keep_pair("latencies", "before", json.dumps({**look, "at": hour_ago.isoformat()}))
-    await served.call("query_gemma4", prompt="Hello", max_tokens=2)
-    reply = await served.call("get_metrics", since=hour_ago.isoformat())
-    ttft = reply.data["metrics"]["latencies"]["time_to_first_token_seconds"]
-    assert (ttft["count"], datetime.fromisoformat(reply.data["latencies_since"])) == (1, hour_ago)
-    assert 0 < ttft["p99_at_most"] < 10
-    whole = await served.call("get_metrics")
-    assert whole.data["metrics"]["latencies"]["time_to_first_token_seconds"]["count"] > 1
-    assert "p50/p95/p99 since" in whole.structured["summary"]
 
 
 async def test_the_last_use_is_what_was_asked_here(agent: Agent) -> None:

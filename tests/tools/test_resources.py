@@ -104,16 +104,11 @@ async def test_nothing_of_it_is_made_before_somebody_asks(
     assert asked == ["resources"]
 
 
-async def test_a_deployment_is_read_with_state_address_and_configuration(
-    served: Agent,
-) -> None:
-    """One look instead of three calls, each of which says the same."""
+async def test_a_deployment_is_read_with_state_and_address(served: Agent) -> None:
+    """As status_vllm says it."""
     data = (await told(served, ONE))["data"]
-    endpoint = (await served.call("get_endpoint")).data
-    config = (await served.call("get_vllm_deployment_config")).data
-    assert data["deployment"]["state"] == "ready"
-    assert data["endpoint"] == endpoint
-    assert data["config"] == config["config"]
+    assert data["state"] == "ready"
+    assert data["url"] == (await served.call("get_endpoint")).data["url"]
 
 
 @pytest.mark.parametrize("read_only", [False, True])
@@ -126,7 +121,7 @@ async def test_reading_changes_nothing(state_dir: Path, *, read_only: bool) -> N
     async with agent_of(settings) as agent:
         data = (await told(agent, ONE))["data"]
         assert (await read(agent, REPORT)).startswith("#")
-    assert data["deployment"]["state"] == "stopped"
+    assert data["state"] == "stopped"
     assert snapshot(state_dir) == before
 
 
