@@ -233,35 +233,22 @@ def layer_of(code: str, deployment: Deployment, *, cloud: bool) -> Layer | None:
 
 _TAKES: Final[Mapping[str, str]] = {
     "check_gpu_quotas": "target",
-    "compare_benchmarks": "",
     "compare_targets": "models",
     "deploy_vllm": "target name model",
-    "estimate_cost": "target",
-    "estimate_deployment_cost": "target",
-    "get_active_models": "target",
-    "get_benchmark": "",
     "get_help": "",
     "get_huggingface_model_copy_instructions": "target model",
-    "get_huggingfacehub_download_path": "model",
-    "get_vertex_ai_model_copy_instructions": "",
-    "get_vllm_gpu_deployment_config": "model",
     "get_zones_with_available_quota": "target",
-    "import_benchmark": "",
-    "list_benchmarks": "",
-    "list_bucket_models": "target",
     "list_deployments": "target",
     "list_models": "",
     "list_queued_resources": "target",
     "list_targets": "",
-    "list_vertex_models": "target",
     "plan_deployment": "target model",
     "recommend_deployment": "model",
     "save_hf_token": "target",
     "setup_target": "target",
-    "stop_benchmark": "",
     "update_vllm_scaling": "target name min_replicas max_replicas",
 }
-"""What each takes of what is known of a deployment; all others take target and name."""
+"""What each that a failure names takes of a deployment; all others take target and name."""
 _CHANGES: Final = frozenset(
     ("deploy_vllm", "destroy_vllm", "start_vllm", "stop_vllm", "update_vllm_scaling")
 )

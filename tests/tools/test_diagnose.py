@@ -7,7 +7,7 @@ import pytest
 
 from core.records import DeploymentSpec, Step
 from logs.failures import WRITERS, catalogue
-from operations.case import calls
+from operations.case import calls, ills
 from operations.diagnose import WALK, WHOLE_SECONDS
 from tests.conversation import Agent
 from tests.operations.diagnosis.made import deployment
@@ -34,6 +34,11 @@ def _entries() -> list[Any]:
         for writer in WRITERS
         for entry in catalogue(writer)
         for step in entry.next
+    ] + [
+        pytest.param(Step(tool=words.split()[0]), id=f"{code}-{words}")
+        for code, row in ills().items()
+        for words in row.get("next", ())
+        if words not in {"anew", "restarts"}
     ]
 
 
@@ -41,13 +46,6 @@ def _entries() -> list[Any]:
 def test_what_the_catalogue_names_can_be_called_as_it_is_told(step: Step) -> None:
     """The tool exists, takes each argument, and lacks none."""
     _assert_callable(step)
-
-
-@pytest.mark.parametrize("tool", sorted(TOOLS))
-def test_no_tool_is_given_what_it_does_not_take(tool: str) -> None:
-    """Target, name and model go to those that have such a parameter."""
-    made = calls((Step(tool=tool),), deployment(), SPEC)
-    assert set(made[0].arguments) <= _parameters(tool)
 
 
 def test_a_new_deployment_is_asked_for_with_all_that_the_old_one_had() -> None:
