@@ -40,9 +40,12 @@ def commands(found: CopyInstructions) -> str:
 
 
 @pytest.mark.parametrize("model", ["12b qat", "someone/unknown"])
-def test_every_command_from_the_hub_is_one_that_a_shell_reads(rt: Runtime, model: str) -> None:
-    """And nothing in them is to be filled in by hand."""
-    for step in from_the_hub(rt, model, None).steps:
+def test_every_command_from_the_hub_is_one_that_a_shell_reads(
+    rt: Runtime, azure: Runtime, model: str
+) -> None:
+    """To a bucket and to a share; nothing in them is to be filled in by hand."""
+    share = from_the_hub(azure, model, None, "aca-a100")
+    for step in (*from_the_hub(rt, model, None).steps, *share.steps):
         assert_shell(step.command)
         assert "<" not in step.command
 
@@ -188,21 +191,16 @@ def _snapshot(cache: Path, *files: str) -> Path:
     return snapshot
 
 
-def test_a_model_that_is_not_here_has_a_place(cache: Path) -> None:
+def test_a_model_has_a_place_and_is_told_whole_once_it_is(cache: Path) -> None:
     """The library's own, on this machine and in a container."""
     found = download_path("12b qat")
     assert found.snapshot is None
     assert found.folder == str(cache / "models--google--gemma-4-12B-it-qat-w4a16-ct")
     assert found.in_container.startswith("~/.cache/huggingface/hub/models--google--")
     assert "not on this machine" in found.summary()
-
-
-def test_a_model_that_is_here_and_whole_is_told_so(cache: Path) -> None:
-    """With the folder that can be served."""
     snapshot = _snapshot(cache, "model.safetensors")
     found = download_path("12b qat")
-    assert found.snapshot == str(snapshot)
-    assert found.missing == ()
+    assert (found.snapshot, found.missing) == (str(snapshot), ())
     assert found.summary().endswith("whole.")
 
 
@@ -216,14 +214,6 @@ def test_half_a_download_is_not_whole(cache: Path) -> None:
     found = download_path("12b qat")
     assert "b.safetensors" in found.warnings()[0]
     assert found.summary().endswith("not whole.")
-
-
-@pytest.mark.parametrize("model", ["12b qat", "someone/unknown"])
-def test_every_command_to_a_share_is_one_that_a_shell_reads(azure: Runtime, model: str) -> None:
-    """And nothing in them is to be filled in by hand."""
-    for step in from_the_hub(azure, model, None, "aca-a100").steps:
-        assert_shell(step.command)
-        assert "<" not in step.command
 
 
 def test_a_model_is_downloaded_checked_and_copied_to_the_share(azure: Runtime) -> None:
@@ -250,30 +240,32 @@ def test_it_is_looked_for_and_served_afterwards(azure: Runtime) -> None:
     }
 
 
-def test_a_share_says_that_azure_is_meant(tmp_path: Path) -> None:
-    """Also where a bucket of Cloud Storage is set, and the target can be told."""
-    azure = runtime(tmp_path, azure_subscription_id="s", bucket_name="google", vllm_target="aca-t4")
-    found = from_the_hub(azure, "12b qat", "files://others/it")
-    assert found.destination == "files://others/it"
-    assert found.target == "aca-t4"
+@pytest.mark.parametrize(
+    ("bucket", "settings", "destination"),
+    [
+        ("files://others/it", {"bucket_name": "g", "vllm_target": "aca-t4"}, "files://others/it"),
+        (None, {"vllm_target": "aca-a100"}, f"files://weights/{FOLDER}"),
+        ("gs://weights", {"vllm_target": "aca-a100"}, f"gs://weights/{FOLDER}"),
+    ],
+)
+def test_a_bucket_or_the_usual_target_says_which_cloud_is_meant(
+    tmp_path: Path, bucket: str | None, settings: dict[str, str], destination: str
+) -> None:
+    """A share is Azure's whatever else is set, and a bucket Google's."""
+    azure = runtime(tmp_path, azure_subscription_id="s", **settings)
+    assert from_the_hub(azure, "12b qat", bucket).destination == destination
 
 
-def test_the_usual_target_says_that_azure_is_meant(tmp_path: Path) -> None:
-    azure = runtime(tmp_path, azure_subscription_id="s", vllm_target="aca-a100")
-    assert from_the_hub(azure, "12b qat", None).destination.startswith("files://weights/")
-
-
-def test_a_bucket_of_cloud_storage_stays_one(tmp_path: Path) -> None:
-    """Whatever the usual target is."""
-    azure = runtime(tmp_path, azure_subscription_id="s", vllm_target="aca-a100")
-    assert from_the_hub(azure, "12b qat", "gs://weights").destination == f"gs://weights/{FOLDER}"
-
-
-def test_a_target_that_reads_no_share_is_refused_one(azure: Runtime) -> None:
-    with pytest.raises(Unsupported, match="cloud-run-l4 cannot read a share"):
-        from_the_hub(azure, "12b qat", "files://weights", "cloud-run-l4")
-
-
-def test_a_bucket_is_no_share(azure: Runtime) -> None:
-    with pytest.raises(InvalidArgument, match="no place that Azure keeps weights in"):
-        from_the_hub(azure, "12b qat", "gs://weights", "aca-a100")
+@pytest.mark.parametrize(
+    ("bucket", "target", "words"),
+    [
+        ("files://weights", "cloud-run-l4", "cloud-run-l4 cannot read a share"),
+        ("gs://weights", "aca-a100", "no place that Azure keeps weights in"),
+    ],
+)
+def test_a_target_that_cannot_read_there_is_refused(
+    azure: Runtime, bucket: str, target: str, words: str
+) -> None:
+    """A bucket is no share."""
+    with pytest.raises((Unsupported, InvalidArgument), match=words):
+        from_the_hub(azure, "12b qat", bucket, target)
