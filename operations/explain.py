@@ -938,7 +938,7 @@ def _pairs(words: Sequence[str]) -> Iterator[_Pair]:
     waiting: str | None = None
     for word in (part for said in words for part in apart(said.strip())):
         flag, sign, value = word.partition("=")
-        if word.startswith("-") or (sign and waiting is None and flag in _SETTABLE):
+        if word.startswith("-") or (sign and flag in _SETTABLE):
             if waiting is not None:
                 yield waiting, None
             waiting = None if sign else flag

@@ -198,6 +198,7 @@ SPEC: Final = DeploymentSpec(name="one", model="acme/m", max_model_len=4096)
         (["max_model_len=32k"], {"max_model_len": 32000}),
         (["--no-enforce-eager"], {"enforce_eager": False}),
         (["-tp", "2"], {"tensor_parallel_size": 2}),
+        (["--enforce-eager", "min_replicas=1"], {"enforce_eager": True, "min_replicas": 1}),
         (["zones=a,b"], {"zones": ("a", "b")}),
         (["--block-size 32"], {"engine_args": ("--block-size", "32")}),
     ],
