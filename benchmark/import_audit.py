@@ -3,7 +3,7 @@
 import math
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from itertools import combinations, pairwise, product
 from statistics import median
 from typing import Final, NamedTuple, TypeVar
 
@@ -19,6 +19,7 @@ from benchmark.records import (
     Code,
     Counts,
     Distribution,
+    Load,
     Verdict,
     figure,
     percent,
@@ -474,10 +475,14 @@ _USUAL_TIMEOUTS: Final = (10.0, 20.0, 30.0, 60.0, 90.0, 120.0, 180.0, 300.0, 600
 """Seconds that people write down; one cell alone must agree with one of them."""
 _AGREE: Final = 0.15
 """Relative spread of the time-outs that single cells imply."""
+_OFF: Final = 0.1
+"""Between the success that a time-out foresees and the one that is published."""
 _EXACT: Final = 0.02
 """How far beyond a time-out a burst ends that time alone ended."""
 _LATE: Final = 1.2
 """How far, where connecting and leaving took their time."""
+_MANY: Final = 20
+"""Requests of which the slowest twentieth is more than one."""
 _SOME: Final = 0.01
 """Share of failures from which latencies are of survivors."""
 
@@ -502,10 +507,12 @@ def _failures(grid: Grid) -> Found:
         for place, cell in enumerate(grid.cells)
         if cell.counts and cell.counts.measured
     ]
-    patience = grid.claims.timeout_seconds or _from_walls(fates)
+    patience = grid.claims.timeout_seconds or _from_walls(fates) or _from_shares(fates)
     capped = _capped(fates, grid.claims, patience)
     for fate in fates:
-        if fate.place in capped:
+        if pinned := _pinned(fate.cell):
+            yield fate.place, Code.TIMEOUTS, pinned
+        elif fate.place in capped:
             yield fate.place, Code.LENGTH_CAPPED, capped[fate.place]
         elif fate.share < 1 - _SOME:
             if patience and (late := _late(fate, patience)):
@@ -526,6 +533,39 @@ def _from_walls(fates: Sequence[_Fate]) -> float | None:
     return most if len(ended[most]) > 1 and exact else None
 
 
+def _from_shares(fates: Sequence[_Fate]) -> float | None:
+    """Find the time-out that all half-failed bursts imply by the share that succeeded."""
+    implied = [
+        fate.share * fate.cell.spec.load.concurrency / fate.cell.request_throughput
+        for fate in fates
+        if _is_burst(fate.cell)
+        and 0 < fate.share < 1
+        and fate.cell.request_throughput
+        and fate.cell.spec.load.concurrency
+    ]
+    if not implied:
+        return None
+    middle = median(implied)
+    usual = next((t for t in _USUAL_TIMEOUTS if abs(middle / t - 1) <= _AGREE), None)
+    agreeing = [each for each in implied if abs(each / middle - 1) <= _AGREE]
+    if len(implied) > 1 and len(agreeing) * 3 >= len(implied) * 2:
+        return usual or middle
+    return usual if len(implied) == 1 else None
+
+
+def _pinned(cell: CellResult) -> str | None:
+    """Say where the slowest requests all end at one number of seconds that people write down."""
+    if cell.e2el is None or cell.e2el.count < _MANY:
+        return None
+    slow = [v for v in (cell.e2el.p95, cell.e2el.p99, cell.e2el.max) if not math.isnan(v)]
+    if len(slow) < 2 or max(slow) > min(slow) * (1 + _EXACT):
+        return None
+    usual = next((t for t in _USUAL_TIMEOUTS if abs(slow[0] / t - 1) <= _EXACT), None)
+    if usual is None:
+        return None
+    return f"the slowest requests all end after {seconds(slow[0])}: a limit of {seconds(usual)}"
+
+
 def _late(fate: _Fate, patience: float) -> str | None:
     cell, sent = fate.cell, fate.cell.spec.load.concurrency
     if not sent or not _is_burst(cell):
@@ -534,11 +574,17 @@ def _late(fate: _Fate, patience: float) -> str | None:
         ended = f"all {sent} failed after {seconds(fate.waited)}"
         waited = fate.waited >= patience * (1 - _AGREE)
         return f"{ended}; the time-out is {seconds(patience)}" if waited else None
+    foreseen = min(1.0, patience * (cell.request_throughput or 0.0) / sent)
+    if abs(foreseen - fate.share) <= _OFF:
+        return (
+            f"{percent(fate.share)} succeeded; at {figure(cell.request_throughput or 0)} requests/s"
+            f" {percent(foreseen)} of {sent} end within a time-out of {seconds(patience)}"
+        )
     if fate.waited < patience * (1 - _EXACT):
         return None
     return (
-        f"{percent(1 - fate.share)} failed in a burst that lasted {seconds(fate.waited)}; the "
-        f"client's time-out is {seconds(patience)}"
+        f"{percent(1 - fate.share)} failed in a burst that lasted {seconds(fate.waited)}, longer "
+        f"than the client's time-out of {seconds(patience)}"
     )
 
 
@@ -575,16 +621,22 @@ _SLOWEST: Final = 1.0
 """Requests/s below which no engine is held back by anything but its model."""
 _SMALL: Final = 64
 """Requests at once: of more, time is waiting, and neither caches nor compiling show in a mean."""
+_SLOW_PREFILL: Final = 500.0
+"""Prompt tokens/s below which no accelerator that serves is known to read."""
 
 
 def _cold(grid: Grid, cell: CellResult) -> str | None:
-    """Say where a cell took far longer than its prompts and answers must take on this hardware."""
+    """Say where a cell took far longer than its prompts and answers must take on this hardware.
+
+    Where model or hardware is not known, a cell is held against the next load and the next length
+    instead, which both have more to do, and against a prompt that is read slowly.
+    """
     took, counts = _mean(cell, "e2el"), cell.counts
-    if grid.ground is None or took is None or (cell.spec.load.concurrency or 0) > _SMALL:
+    if took is None or (cell.spec.load.concurrency or 0) > _SMALL:
         return None
     if counts and counts.succeeded < (1 - _SOME) * counts.measured:
         return None  # failures may explain how long the others took
-    words = _beyond(grid, grid.ground, cell, took)
+    words = _beyond(grid, grid.ground, cell, took) if grid.ground else _among(grid, cell, took)
     return words and f"{seconds(took)} a request, {words}: compiling or loading was measured"
 
 
@@ -616,6 +668,31 @@ def _beyond(grid: Grid, ground: Known, cell: CellResult, took: float) -> str | N
         f"where {users} prompts of {context:,} tokens that are in no cache take "
         f"{seconds(honest)} at most on this hardware"
     )
+
+
+def _among(grid: Grid, cell: CellResult, took: float) -> str | None:
+    spec = cell.spec
+    times = {each.spec: each.e2el.mean for each in grid.cells if each.e2el}
+    alike = [
+        each
+        for each in times
+        if each.load.arrivals is spec.load.arrivals and each.output_tokens == spec.output_tokens
+    ]
+    loads = [each for each in alike if each.context == spec.context and _size(each) > _size(spec)]
+    lengths = [each for each in alike if each.load == spec.load and each.context > spec.context]
+    nearest = (
+        min(loads, key=_size, default=None),
+        min(lengths, key=lambda each: each.context, default=None),
+    )
+    slower = [times[each] for each in nearest if each and not math.isnan(times[each])]
+    read = (spec.load.concurrency or 1) * max(spec.context, 1) / _SLOW_PREFILL
+    if len(slower) < 2 or took <= _COLD * max(*slower, read) + _OVERHEAD:
+        return None
+    return f"where more load and longer prompts take {seconds(max(slower))} at most"
+
+
+def _size(spec: CellSpec) -> float:
+    return spec.load.requests_per_second or spec.load.concurrency or 0
 
 
 _CLIENT_CEILING: Final = ((64, 244.0), (256, 171.0), (1024, 64.0))
@@ -675,6 +752,7 @@ _COPIED: Final = 0.8
 """Share of common cells with the same figures."""
 _COMMON: Final = 6
 _DIGITS: Final = 4
+_NOT_ONE: Final = 0.01
 _SAME_RATIO: Final = 1e-4
 """Spread of the ratios of two columns, of which one is the other times a number."""
 _METRICS: Final[Mapping[str, Callable[[CellResult], float | None]]] = {
@@ -705,6 +783,29 @@ def _copied(grid: Grid) -> Found:
                 yield place, Code.DUPLICATED_GRID, words
 
 
+def _copied_inside(grid: Grid) -> Found:
+    """Find rows of one file that are another of its rows times one number."""
+    every: dict[tuple[int, int], dict[Load, tuple[int, CellResult]]] = defaultdict(dict)
+    for place, cell in enumerate(grid.cells):
+        if cell.request_throughput:
+            every[cell.spec.lengths][cell.spec.load] = place, cell
+    marked: set[tuple[int, int]] = set()
+    for one, two in combinations(sorted(every), 2):
+        first, other = every[one], every[two]
+        common = [load for load in first if load in other]
+        if len(common) < _COMMON or two in marked:
+            continue
+        pairs = {other[load][1].spec: (other[load][1], first[load][1]) for load in common}
+        label = first[common[0]][1].spec.length_label
+        same, said = _scaled(pairs, f"the row of {label} tokens")
+        for place, cell in (other[load] for load in common):
+            if cell.spec in same:
+                words = f"{len(same)} of {len(common)} cells of the row {said}"
+                yield place, Code.DUPLICATED_GRID, words
+        if same:
+            marked.add(two)
+
+
 def _scaled(pairs: Pairs, name: str) -> tuple[set[CellSpec], str]:
     """Give the cells of which one figure is always the same multiple of another run's."""
     for metric, value in _METRICS.items():
@@ -718,6 +819,28 @@ def _scaled(pairs: Pairs, name: str) -> tuple[set[CellSpec], str]:
         if same:
             return same, f"have {figure(factor)} times the {metric} of {name}, to {_DIGITS} digits"
     return set(), ""
+
+
+def _computed(grid: Grid) -> Found:
+    """Find percentiles that are the mean times one number in cell after cell."""
+    for name, point in product(("e2el", "ttft", "tpot"), ("p50", "p90", "p95", "p99")):
+        ratios = {
+            place: getattr(each, point) / each.mean
+            for place, cell in enumerate(grid.cells)
+            if (each := getattr(cell, name)) is not None
+            and each.count > 1
+            and each.mean > 0
+            and getattr(each, point) > 0
+            and max(_digits(each.mean), _digits(getattr(each, point))) >= _DIGITS
+        }
+        factor, same = _one_factor(ratios)
+        if abs(factor - 1) < _NOT_ONE:
+            continue
+        words = (
+            f"{name.upper()} {point} is {factor:.4g} times the mean in {len(same)} of "
+            f"{len(ratios)} cells: computed, not measured"
+        )
+        yield from ((place, Code.CONTRADICTORY, words) for place in sorted(same))
 
 
 def _one_factor(ratios: Mapping[K, float]) -> tuple[float, set[K]]:
@@ -753,4 +876,6 @@ _RULES: Final[Iterable[Callable[[Grid], Found]]] = (
     _client,
     _of_each(Code.TOO_FEW_SAMPLES, _too_few),
     _copied,
+    _copied_inside,
+    _computed,
 )

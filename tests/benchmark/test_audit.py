@@ -193,6 +193,18 @@ def test_a_copy_times_a_number_is_a_copy(factor: float) -> None:
     assert Code.DUPLICATED_GRID in codes(found)
 
 
+def test_a_row_that_is_another_row_times_a_number_is_found() -> None:
+    """Nobody measures two prompt lengths to four digits of one ratio."""
+    rates = [1.2345, 7.1234, 14.321, 17.654, 18.765, 18.432]
+    cells = [burst(8, 2**n, rate) for n, rate in enumerate(rates)]
+    copies = [burst(512, 2**n, rate * 0.83) for n, rate in enumerate(rates)]
+    found = audit([*cells, *copies], Claims())
+    assert codes(found[: len(rates)]) == set()
+    assert all(Code.DUPLICATED_GRID in codes([cell]) for cell in found[len(rates) :])
+    words = because(found[-1], Code.DUPLICATED_GRID)
+    assert "have 0.83 times the requests/s of the row of 8 tokens" in words
+
+
 def test_a_first_token_before_its_prompt_can_be_read_came_from_a_cache() -> None:
     """A 12B reads 4,096 tokens in 0.3 s on an A100 at the very best."""
     fields = {"concurrency": 4, "input_len": 4096, "rps": 1.0, "completed": 100}
