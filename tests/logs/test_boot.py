@@ -205,3 +205,11 @@ def test_no_log_is_too_broken_to_be_read(lines: list[str]) -> None:
     boot = read_boot(lines, now=NOW)
     assert boot.phase == boot.phases[-1].name
     assert boot.percent is None or 0 <= boot.percent <= 100
+
+
+def test_a_boot_is_timed_behind_what_a_shipper_puts_before_its_lines() -> None:
+    """As docker compose writes them."""
+    head = "vllm-1  | (EngineCore pid=7) INFO 11-20 11:32:"
+    lines = [f"{head}07 [a.py:1] begun", f"{head}17 [a.py:1] Starting to load model x..."]
+    boot = read_boot(lines, now=NOW)
+    assert (boot.phases[0].name, boot.phases[0].seconds) == ("starting", 10.0)
