@@ -57,8 +57,8 @@ def test_what_no_entry_knows_is_named_by_what_it_is_worded_like() -> None:
 
 def test_of_several_entries_of_a_kind_the_one_that_fits_the_example_advises() -> None:
     """A kernel that wants more shared memory is not told of DeepGEMM, which stands first."""
-    line = "Triton out of resource shared memory Required 66560 Hardware limit 65536, reduce blocks"
-    verdict = judged(f"WorkloadError: {line} or num_stages")
+    line = "Triton out of resource shared memory Required 66560 Hardware limit 65536,"
+    verdict = judged(f"WorkloadError: {line} reduce block sizes or num_stages")
     assert verdict is not None
     assert verdict.failure.code == "NO_KERNEL_FOR_ACCELERATOR"
     assert "65536 bytes" in verdict.failure.fix
