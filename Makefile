@@ -125,7 +125,7 @@ mcp-config: $(STAMP) ## Print the configuration of MCP clients (CLIENT=codex: of
 	@$(PY) server.py mcp-config $(if $(call on,CLIENT),'$(subst ','\'',$(value CLIENT))') \
 	  $(if $(call on,URL),--url '$(subst ','\'',$(value URL))') \
 	  $(foreach v,$(filter $(SETTING),$(given)),--set $(v)) $(foreach v,$(arguments),--set "$(v)=$$GIVEN_$(v)")
-doctor: $(STAMP) ## Check Python, packages, logins, reachability, disk and engine, and say what to do
+doctor: $(STAMP) ## Check Python, packages, logins, disk, engine and clients, and say what to do
 	@$(PY) server.py doctor $(if $(call on,JSON),--json)
 
 deploy: $(STAMP) ## Deploy a model and wait until it answers (TARGET MODEL NAME MAX_MODEL_LEN …)

@@ -871,6 +871,8 @@ def _notes(
     elif placed and "request_throughput" in placed[0].fields:
         yield "Throughput is over the whole run, its ramp and drain among it."
         yield "TTFT counts from the moment of sending, not from the intended start."
+    if any(number(row.fields.get("burstiness")) not in {None, 1.0} for row in placed):
+        yield "Gaps between requests have another burstiness than 1: they are taken as Poisson."
     if any(_LLMPERF in name for row in placed[:1] for name in row.fields):
         yield "llmperf's inter-token latency has the first token in it: it is no TPOT, left out."
     if not all(row.is_result for row in placed):

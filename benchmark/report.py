@@ -467,7 +467,8 @@ _BEYOND_FLAGS: Final[Mapping[Cause, str]] = {
     " the limit, and no flag moves it",
 }
 _REMEDIES: Final[Mapping[Code, str]] = {
-    Code.CLIENT_SATURATED: "Measure from a machine that does nothing else: the client limits",
+    Code.CLIENT_SATURATED: "Measure from a machine that does nothing else, or with more `workers`"
+    " where its one core is full: the client limits",
     Code.COLD: "Measure again now that the engine is warm",
     Code.PREFIX_CACHED: "Measure again with prompts that share nothing",
     Code.SHORT_OUTPUT: "Measure again with answers of a fixed length",
@@ -481,7 +482,8 @@ _REMEDIES: Final[Mapping[Code, str]] = {
     Code.ARTICLE_METHOD: "Measure with run_benchmark: one burst decides nothing",
     Code.IMPOSSIBLE_SPEED: "Do not use these figures: they are faster than the hardware",
     Code.CONTRADICTORY: "Do not use these figures: they contradict one another",
-    Code.DUPLICATED_GRID: "Ask where the file comes from: its figures stand in another one",
+    Code.DUPLICATED_GRID: "Ask where the file comes from: its figures stand in another one, or in"
+    " another row of it",
 }
 
 

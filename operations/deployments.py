@@ -12,7 +12,14 @@ from backends.base import Backend, Ends, GoesOn, NamesEngine, Purges, Scales, St
 from backends.common.concurrency import in_time
 from core import settings, waiting
 from core.environment import ROOT
-from core.errors import CloudError, DeploymentNotFound, InvalidArgument, OpsError, Unsupported
+from core.errors import (
+    CloudError,
+    DeploymentNotFound,
+    InvalidArgument,
+    NextStep,
+    OpsError,
+    Unsupported,
+)
 from core.journal import Expiry
 from core.records import (
     SIMULATED,
@@ -356,9 +363,11 @@ def _stops(found: Found) -> Stops:
 
 
 def _cannot(found: Found, what: str) -> Unsupported:
+    here = {"target": found.deployment.target, "name": found.name}
     return Unsupported(
         f"{found.deployment.target} cannot {what} deployments.",
         fix="Call destroy_vllm to end its bill, and deploy it again as it is wanted.",
+        next_steps=(NextStep("destroy_vllm", here),),
     )
 
 

@@ -267,7 +267,8 @@ def engine(settings: Settings) -> Iterator[Finding]:
 
 def configured() -> Iterator[Finding]:
     """Say of each client whose file is there whether it names this checkout; nothing is quoted."""
-    environment, script = inherited_environment(), json.dumps(str(ROOT / SCRIPT))
+    environment = inherited_environment()
+    script = json.dumps(str(ROOT / SCRIPT), ensure_ascii=False)
     seen = False
     for client in clients():
         row = partial(_row, "clients", client.title)
@@ -283,8 +284,10 @@ def configured() -> Iterator[Finding]:
             yield row("missing", f"{file} does not name {SERVER_KEY}.", fix)
         elif script in text:
             yield row("ok", f"{file} names this checkout.")
+        elif SCRIPT in text:
+            yield row("warning", f"{file} starts another checkout's {SCRIPT}.", fix)
         else:
-            yield row("ok", f"{file} names {SERVER_KEY}: an address, or another checkout.")
+            yield row("ok", f"{file} names {SERVER_KEY}: an address.")
     if not seen:
         said = "None that is known is configured here."
         yield _row("clients", "MCP clients", "missing", said, "Run `make mcp-config`.")

@@ -604,10 +604,14 @@ def moves(before: Case, after: Case) -> tuple[str, ...]:
     if plan and not plan.fits:
         return (f"it does not fit: {plan.reasons[0]}",)
     was, now = before.figures, after.figures
-    return tuple(
-        f"{name}: {was[name]} -> {figure}"
-        for name, figure in now.items()
-        if name in was and was[name] != figure
+    cured = bool(plan and before.memory and not before.memory.fits)
+    return (
+        *(("it fits",) if cured else ()),
+        *(
+            f"{name}: {was[name]} -> {figure}"
+            for name, figure in now.items()
+            if name in was and was[name] != figure
+        ),
     )
 
 
@@ -627,7 +631,7 @@ def trade_offs(case: Case) -> Iterator[TradeOff]:
     for change in changes:
         after = case.of(case.spec.model_copy(update=change))
         if moved := moves(case, after):
-            named = (f"{name}={_written_value(said)}" for name, said in change.items())
+            named = (f"{name}={str(said).lower()}" for name, said in change.items())
             yield TradeOff(change=", ".join(named), moves=moved)
     if not case.place.scale_to_zero:
         now = f"idle: {case.idle_cost(1)} -> $0; it is back after {case.cold_start}"
@@ -964,7 +968,7 @@ def _field(flag: str) -> str | None:
 
 def _value(field: str, flag: str, value: str | None) -> object:
     if field == "enforce_eager":
-        return not ("no-" in flag or (value or "").lower() in {"false", "0"})
+        return not ("no-" in flag or (value or "").lower() in {"false", "0", "off", "no"})
     if value is None:
         raise InvalidArgument(f"{flag} has no value.", fix=f"Give it as {flag}=VALUE.")
     if field in {"max_model_len", "max_num_batched_tokens"}:  # vLLM takes 32k and 32K as well

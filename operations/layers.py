@@ -116,8 +116,6 @@ _STANDING_LONG_SECONDS: Final[Mapping[State, float]] = {
 }
 """Where nothing is known of earlier ones: generous, for an alarm that is wrong is not heard again.
 A queue has no usual time."""
-_ASIDE_SECONDS: Final = 6.0
-"""For what only adds to the evidence."""
 
 
 async def settings(case: Case) -> Looked:
@@ -369,7 +367,7 @@ async def container(case: Case) -> Looked:
 
 
 async def boot(case: Case) -> Looked:
-    """Say how far its boot is, or whether what came of it is what was asked for."""
+    """Say how far its boot is, or how it ended."""
     now = case.deployment
     if now.state in _WAITING:
         return skipped(f"Not looked at: {case.silent}.")

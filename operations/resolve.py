@@ -576,7 +576,7 @@ def last_use(runtime: Runtime, deployment: Deployment) -> str | None:
     for one in readable(runtime.stage.journal.pairs(_KIND), Use):
         if (one.target, one.name) == here and one.at >= deployment.created_at:
             return f"last asked from here {moment(one.at)}"
-    return "never asked from here"
+    return "no question from here is known"
 
 
 def asked(runtime: Runtime, deployment: Deployment) -> None:

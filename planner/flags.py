@@ -1,12 +1,13 @@
 """vLLM's flags: what they change, what vLLM makes of those left out, by its version."""
 
 import functools
+import json
 import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple, Self, get_args
+from typing import Any, Final, Literal, NamedTuple, Self, TypeVar, get_args
 
 from pydantic import Field
 
@@ -76,6 +77,7 @@ def numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part or 0) for part in match.groups())
 
 
+T = TypeVar("T")
 _SIZE: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)([kKmMgGtT]?)")
 _UNITS: Final = {"": 1} | {
     letter: base**power
@@ -105,8 +107,8 @@ class Flags(Record):
     """No vision or audio tower is loaded."""
     disable_chunked_mm_input: bool = False
     disable_hybrid_kv_cache_manager: bool = False
-    hf_overrides: bool = Field(default=False, exclude=True)
-    """The model's configuration is another: how long a sequence may be is not known then."""
+    hf_overrides: str | None = Field(default=None, exclude=True)
+    """What of the model's configuration is another, as JSON; of a plan it changes the length."""
     vllm_version: str | None = None
     """Left out, the newest that is known."""
 
@@ -206,8 +208,8 @@ def engine_flags(words: Sequence[str]) -> dict[str, object]:
         elif flag in _VALUED:
             name, kind = _VALUED[flag]
             values[name] = _read(flag, value, kind)
-    names = (word.partition("=")[0].partition(".")[0].replace("_", "-") for word in words)
-    return {**values, "hf_overrides": True} if "--hf-overrides" in names else values
+    overrides = _read("--hf-overrides", words, _overrides)
+    return {**values, "hf_overrides": json.dumps(overrides)} if overrides else values
 
 
 def unplanned_flags(words: Sequence[str]) -> list[str]:
@@ -226,7 +228,7 @@ def _pairs(words: Sequence[str]) -> Iterator[tuple[str, bool, str]]:
         yield given, bool(joined), value or following
 
 
-def _read(flag: str, value: str, kind: Callable[[str], object]) -> object:
+def _read(flag: str, value: T, kind: Callable[[T], object]) -> object:
     try:
         return kind(value)
     except ValueError as exc:
@@ -236,9 +238,55 @@ def _read(flag: str, value: str, kind: Callable[[str], object]) -> object:
         ) from exc
 
 
+def _overrides(words: Sequence[str]) -> dict[str, Any]:
+    """Give what a command line overrides: its last JSON, or all of its dotted keys, which win.
+
+    Raises:
+        ValueError: It is no JSON of an object.
+    """
+    whole: dict[str, Any] = {}
+    dotted: dict[str, Any] = {}
+    for given, _, value in _pairs(words):
+        name, dot, key = given.partition(".")
+        if name.replace("_", "-") != "--hf-overrides":
+            continue
+        found = _dotted(value) if dot else _json(value)
+        if dot:
+            dotted[key] = found
+        elif isinstance(found, dict):
+            whole = found
+        else:
+            raise ValueError(value[:60])  # of a text, not of our own types
+    return dotted or whole
+
+
+def _json(text: str) -> object:
+    try:
+        return json.loads(text)
+    except RecursionError as exc:
+        raise ValueError(text[:60]) from exc
+
+
+def _dotted(text: str) -> object:
+    """Read a dotted key's value as vLLM does: JSON, a size such as 32k, or words."""
+    try:
+        return _json(text)
+    except ValueError:
+        return size_in_bytes(text) if _SIZE.fullmatch(text) else text
+
+
 def positions(model: ModelShape, flags: Flags) -> int | None:
     """Give the longest sequence that a model takes with these flags; None where nobody knows."""
-    return None if flags.hf_overrides else model.max_position_embeddings
+    said, waiting = [], list(json.loads(flags.hf_overrides or "{}").items())
+    while waiting:
+        key, value = waiting.pop(0)
+        said.append((key, value))
+        waiting += value.items() if isinstance(value, Mapping) else ()
+    if any("rope" in key for key, _ in said):
+        return None
+    named = [value for key, value in said if key.split(".")[-1] == "max_position_embeddings"]
+    sizes = [value for value in named if isinstance(value, int) and value > 0]
+    return sizes[-1] if sizes else model.max_position_embeddings
 
 
 _OURS: Final = {

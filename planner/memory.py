@@ -139,10 +139,12 @@ def _refusals(case: Case) -> Iterator[str]:
 def _warnings(case: Case) -> Iterator[str]:
     """Give what starts but should be known."""
     model, device, flags, known = case
-    if (device.sm or 99) < 8 and any(layer.head_size > 256 for layer in model.layers):
+    widest = max((layer.head_size for layer in model.layers), default=0)
+    if (device.sm or 99) < 8 and widest * known.element_bytes > 512:
         yield (
-            f"{device.title} has 64 KiB of shared memory: vLLM's Triton attention of heads "
-            "beyond 256 needs 96 and dies (OutOfResources) unless patched."
+            f"{device.title} has 64 KiB of shared memory: vLLM's Triton attention of heads of"
+            f" {widest} in {known.element_bytes * 8} bits needs 96 or more and dies"
+            " (OutOfResources) unless patched."
         )
     if needs_float32(model, device, flags):
         yield (
@@ -179,8 +181,8 @@ def _precision(case: Case) -> Iterator[str]:
             f"{where} has no bfloat16, vLLM does not run {model.model_type} in"
             " float16, and quantized weights do not run in float32."
         )
-    if not device.bf16 and flags.dtype == "bfloat16":
-        yield f"{where} has no bfloat16."
+    if not device.bf16 and "bfloat16" in {flags.dtype, flags.kv_cache_dtype}:
+        yield f"{where} has no bfloat16, also not for a KV cache."
 
 
 def _lengths(case: Case) -> Iterator[str]:

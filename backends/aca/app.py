@@ -23,6 +23,7 @@ from backends.aca.container import (
     place_of,
     refuse_heads,
     refuse_name,
+    refuse_numbers,
     refuse_replicas,
     rules,
     size_of,
@@ -296,6 +297,8 @@ def blueprint(
     target, chosen, place = site.target, rules(), place_of(site.target)
     gpu, size, weights = gpu_of(target), size_of(target, spec), weights_of(spec, model, place)
     refuse_heads(spec, model, accelerator(place.accelerator))
+    if not model.layers:
+        refuse_numbers(spec, accelerator(place.accelerator))
     slowest = slowest_boot(spec, model, place, weights)
     from_hub = weights.kind == "hub"
     token = bool(site.settings.hf_token) if hf_token is None else hf_token

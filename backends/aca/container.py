@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 from backends.aca.site import SHARE
-from backends.container import HubCache, Probe, inside, size_known
+from backends.container import HubCache, Probe, flag_value, inside, size_known
 from core import settings
 from core.errors import InvalidArgument
 from core.records import DeploymentSpec, ModelShape, Record, Target
@@ -199,6 +199,32 @@ def place_doubts(target: Target, spec: DeploymentSpec, region: str) -> Iterator[
             " and which pairs Azure takes is not documented: if it refuses this one"
             " (ContainerAppInvalidResourceTotal), leave cpu and memory_gib out."
         )
+
+
+def refuse_numbers(spec: DeploymentSpec, device: Accelerator) -> None:
+    """Refuse numbers that the card lacks, whatever the model is; a plan needs its shape for that.
+
+    Raises:
+        InvalidArgument: Weights, cache or computing are asked for in such numbers.
+    """
+    words = spec.engine_args
+    dtype = flag_value(words, "--dtype") or spec.dtype
+    cache = flag_value(words, "--kv-cache-dtype") or spec.kv_cache_dtype
+    fp8 = "fp8" in {flag_value(words, "--quantization", "-q"), spec.quantization}
+    for lacks, what, field in (
+        (not device.bf16 and dtype == "bfloat16", "bfloat16", "dtype"),
+        (
+            not device.bf16 and cache == "bfloat16",
+            "bfloat16, also not for a cache",
+            "kv_cache_dtype",
+        ),
+        (not device.fp8_kv and (cache or "").startswith("fp8"), "fp8 cache", "kv_cache_dtype"),
+        (not device.bf16 and fp8, "fp8 weights", "quantization"),
+    ):
+        if lacks:
+            raise InvalidArgument(
+                f"{device.title} has no {what}.", fix=f"Leave {field} out, or take another target."
+            )
 
 
 def refuse_heads(spec: DeploymentSpec, model: ModelShape, device: Accelerator) -> None:

@@ -318,7 +318,10 @@ def has_room(site: Site, share: FileShare | None, wanted: int) -> Answer:
     named = ("--name", SHARE, *here(site.ground), "--storage-account", site.ground.storage_account)
     quota = ("--quota", str(math.ceil((used + wanted) / 2**30 * 1.1)))
     larger = shlex.join(("az", "storage", "share-rm", "update", *named, *quota))
-    fix = f"`{larger}`, which costs more a month; or remove models from it."
+    fix = (
+        f"`{larger}`, which costs more a month; or remove models from it, among them what"
+        " weights=hub keeps there in folders models--…."
+    )
     if wanted > gib * 2**30:
         return Answer(passed=False, detail=f"{said}.", fix=fix)
     return Answer(passed=None, detail=f"{said}, unless they lie there already.", fix=fix)

@@ -75,6 +75,11 @@ def as_sent(message: Any) -> dict[str, Any]:
     return sent
 
 
+def written(file: str, body: Mapping[str, Any]) -> str:
+    """Return how a shell writes a body into a file."""
+    return f"cat > {file} <<'END_OF_REQUEST'\n{json.dumps(body, indent=2)}\nEND_OF_REQUEST"
+
+
 def rest_command(
     url: str,
     body: Mapping[str, Any] | None = None,
@@ -83,8 +88,7 @@ def rest_command(
     method: str = "POST",
 ) -> str:
     """Return how a person sends a body; without one, its file is there already."""
-    text = json.dumps(body, indent=2)
-    write = f"cat > {file} <<'END_OF_REQUEST'\n{text}\nEND_OF_REQUEST\n" if body else ""
+    write = f"{written(file, body)}\n" if body else ""
     return (
         f"{write}token=$(gcloud auth print-access-token) && curl --fail-with-body -X {method}"
         " -H @<(printf 'Authorization: Bearer %s' \"$token\")"

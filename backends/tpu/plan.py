@@ -12,7 +12,7 @@ from backends.common import models
 from backends.common.preflight import Answer, Question, ask_all, price_doubts, read_needs, tagged
 from backends.container import as_yaml
 from backends.google import images, secrets, setup
-from backends.google.clients import HF_SECRET, RUNTIME_ID, rest_command
+from backends.google.clients import HF_SECRET, RUNTIME_ID, rest_command, written
 from backends.google.errors import not_configured
 from backends.google.iam import Api, Permissions, Role
 from backends.lifecycle import Resource, Status, look, steps
@@ -159,11 +159,7 @@ def _warnings(made: Blueprint, costs: Price) -> Iterator[str]:
 _KEY: Final = (
     "The key is made in a pipe and kept in Secret Manager; it is in no file and no argument."
 )
-_BODY: Final = "yaml is the body of the request that makes the VM: save it as {file}."
-_AS_JSON: Final = (
-    "python3 -c 'import json, sys, yaml; json.dump(yaml.safe_load(sys.stdin), sys.stdout)'"
-    " < {id}.yaml > {id}.json"
-)
+_BODY: Final = "yaml is the body of the request that makes the VM, to be read."
 
 
 def docker_command(made: Blueprint) -> str:
@@ -193,10 +189,10 @@ async def config_of(site: Site, name: str) -> DeploymentConfig:
             " --role=roles/secretmanager.secretAccessor"
         )
     return DeploymentConfig(
-        command="\n".join((*commands, _AS_JSON.format(id=made.id), chip.command)),
+        command="\n".join((*commands, written(f"{made.id}.json", chip.body), chip.command)),
         docker_run=docker_command(made),
         yaml=as_yaml(chip.body),
-        notes=(_BODY.format(file=f"{made.id}.yaml"), _KEY),
+        notes=(_BODY, _KEY),
     )
 
 

@@ -260,10 +260,10 @@ def _of_node(node: Node | None, told: Any) -> dict[str, Any]:
     }
 
 
-def _provisioning(resource: QueuedResource) -> Provisioning:
+def _provisioning(resource: QueuedResource) -> Provisioning | None:
     """Return how its chips are given: by the target that its label names, else by v2's own words.
 
-    Those have none for flex-start, so that of others is taken for on demand.
+    Those have none for flex-start: of what others asked for, it is not told.
     """
     _id, asked = _asked_node(resource)
     if "spot" in resource or (asked and asked.scheduling_config.spot):
@@ -271,7 +271,7 @@ def _provisioning(resource: QueuedResource) -> Provisioning:
     labels = asked.labels if asked else {}
     place = places().get(labels.get(TARGET_LABEL, ""))
     ours = labels.get("managed-by") == MANAGED_BY
-    return (place.provisioning or "on-demand") if place and ours else "on-demand"
+    return (place.provisioning or "on-demand") if place and ours else None
 
 
 def _accelerator(node: Any) -> str:

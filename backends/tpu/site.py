@@ -119,7 +119,8 @@ class Chip(Record):
     accelerator: str
     """Such as v6e-4."""
     chips: int
-    provisioning: Provisioning
+    provisioning: Provisioning | None
+    """None where the plane does not tell: v2 of the queue has no word for flex-start."""
     labels: Mapping[str, str] = {}
     spec_json: str = ""
     """What was asked for, if it was made here."""
@@ -208,6 +209,8 @@ class Blueprint(Record):
     container: Container
     doubts: tuple[str, ...] = ()
     """What a person should know of these values before paying for them."""
+    reason: str = ""
+    """Earlier versions wrote it."""
 
 
 class Request(NamedTuple):

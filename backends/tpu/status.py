@@ -63,7 +63,6 @@ GOING: Final = "waiting for its VM to be gone"
 _STATES: Final = {
     ChipState.PROVISIONING: (State.CREATING, MAKING),
     ChipState.STOPPING: (State.STOPPING, STOPPING),
-    ChipState.STOPPED: (State.STOPPED, ""),
     ChipState.DELETING: (State.DELETING, GOING),
     ChipState.UNKNOWN: (State.UNKNOWN, ""),
 }
@@ -88,6 +87,11 @@ _CAUSES: Final = {
     "NOT_KNOWN": "Its VM is gone, and Google does not tell why",
 }
 _AGAIN: Final = "Call deploy_vllm again for another chip"
+_STOPPED: Final = Failure(
+    code="NODE_STOPPED",
+    cause="Its node was stopped, and a TPU cannot be counted on to start again.",
+    fix=f"Call destroy_vllm to be rid of the node. {_AGAIN}.",
+)
 _FIXES: Final = {
     "PREEMPTED": f"{_AGAIN}; one on demand is not taken back.",
     "EXPIRED": f"{_AGAIN}, with a longer ttl_minutes if it is to run longer.",
@@ -240,7 +244,7 @@ def _resources(seen: Look) -> Iterator[tuple[str, str]]:
             yield "instance", f"{chip.id} {chip.said}"
         yield "zone", chip.place.zone
         for field in ("accelerator", "provisioning", "external_ip", "internal_ip", "health"):
-            yield field.replace("_", " "), getattr(chip, field)
+            yield field.replace("_", " "), getattr(chip, field) or ""
         yield "ends at", f"{ends:%F %H:%M} UTC" if ends else ""
         yield "why", chip.why
     if seen.kept:
@@ -325,6 +329,8 @@ async def read_status(
         failure, at = await why_gone(seen)
         state = State.EXPIRED if failure.code == State.EXPIRED.name else State.FAILED
         return seen.record(state, at or seen.begun, failure=failure, ended=at)
+    if chip.state is ChipState.STOPPED:
+        return seen.record(State.FAILED, seen.begun, failure=_STOPPED)
     if chip.state is ChipState.WAITING:
         return _waits(seen, State.QUEUED, SEARCHING)
     if chip.state is ChipState.RUNNING:
@@ -370,7 +376,9 @@ async def why_gone(seen: Look) -> tuple[Failure, datetime | None]:
             f" {chip.place.zone} ({chip.said})"
             f" {bills if chip.place.plane == 'compute' else quota}."
         )
-    at = (told.at if told else None) or (ends if code == "EXPIRED" else None)
+    at = (told.at if told else None) or (
+        min(ends, seen.now) if ends and code == "EXPIRED" else None
+    )
     return Failure(code=code, cause=cause, fix=fix), at
 
 

@@ -201,14 +201,16 @@ class Counting(NamedTuple):
     def _used(self, pool: Pool, where: str) -> int | None:
         if self.chips is None:
             return None
-        return sum(
-            chip.chips
+        here = [
+            chip
             for chip in self.chips
             if chip.place.plane == pool.plane
-            and chip.provisioning in pool.counts
             and where in {chip.place.zone, region_of(chip.place.zone)}
             and not (self.without and chip.deployment == self.without)
-        )
+        ]
+        if any(chip.provisioning is None for chip in here):
+            return None
+        return sum(chip.chips for chip in here if chip.provisioning in pool.counts)
 
 
 async def count_chips(site: Site, *, without: str = "") -> Counting:

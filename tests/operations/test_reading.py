@@ -108,7 +108,7 @@ async def test_the_last_use_is_what_was_asked_here(agent: Agent) -> None:
     await agent.serve()
     await agent.call("verify_model_health")
     quiet = await agent.call("get_metrics")
-    assert quiet.data["last_used"] == "never asked from here"
+    assert quiet.data["last_used"] == "no question from here is known"
     await agent.call("query_gemma4", prompt="Hello", max_tokens=2)
     status = await agent.brief("status_vllm")
     assert re.search(r"; last asked from here \d\d:\d\d UTC", status.structured["summary"])

@@ -6,8 +6,7 @@ import pytest
 
 from core.errors import InvalidArgument
 from core.records import DeploymentSpec
-from planner.flags import Flags, engine_flags, engine_words, positions
-from planner.model import read_model
+from planner.flags import Flags, engine_flags, engine_words
 
 
 @pytest.mark.parametrize(
@@ -110,21 +109,3 @@ def test_a_value_that_cannot_be_is_not_told() -> None:
     with pytest.raises(InvalidArgument) as refused:
         Flags.of(spec)
     assert "SECRET" not in refused.value.summary
-
-
-@pytest.mark.parametrize(
-    ("words", "own"),
-    [
-        ((), True),
-        (("--hf-overrides", '{"max_position_embeddings": 500000}'), False),
-        (("--hf_overrides={}",), False),
-        (("--hf-overrides.text_config.rope_parameters.factor=2",), False),
-    ],
-)
-def test_an_overridden_configuration_is_as_long_as_nobody_knows(
-    words: tuple[str, ...], *, own: bool
-) -> None:
-    """vLLM itself refuses what is too long for it."""
-    model = read_model("google/gemma-4-E4B-it")
-    flags = Flags.model_validate(engine_flags(words))
-    assert positions(model, flags) == (model.max_position_embeddings if own else None)

@@ -81,12 +81,15 @@ async def test_the_last_word_on_a_switch_counts(agent: Agent) -> None:
     ("words", "code"),
     [
         ([], "INVALID_ARGUMENT"),
+        (["--hf-overrides={}"], "INVALID_ARGUMENT"),
+        (["--hf-overrides", '{"architectures": ["X"]}'], "INVALID_ARGUMENT"),
+        (["--hf-overrides.max_position_embeddings=150000"], "INVALID_ARGUMENT"),
         ([f"--hf-overrides={_OWN}"], ""),
         ([f"--hf-overrides {_OWN}"], ""),
         (["--hf-overrides.text_config.rope_scaling.factor=4"], ""),
     ],
 )
-async def test_only_an_overridden_configuration_makes_a_model_longer(
+async def test_only_an_override_of_its_length_makes_a_model_longer(
     served: Agent, words: list[str], code: str
 ) -> None:
     """The same is said before it is made, when it is made and when it is changed."""
