@@ -72,6 +72,11 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+def pytest_configure() -> None:
+    """Let programs that a test runs in this process have such a loop too: gRPC's poller is one."""
+    pytest.MonkeyPatch().setattr("asyncio.events.new_event_loop", TestLoop)
+
+
 @pytest.fixture
 def anyio_backend() -> tuple[str, dict[str, Any]]:
     return BACKEND

@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from backends.local.process import free_port
 from core.endpoint import trusted
+from core.environment import ROOT
 from core.errors import InvalidArgument
 from core.journal import Journal
 from core.settings import Settings
@@ -205,7 +206,7 @@ def test_an_engine_that_is_named_and_not_there_fails(world: Path) -> None:
 def test_clients_are_looked_at_and_nothing_that_they_hold_is_repeated(
     world: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One names this checkout, one another place, one nothing of ours, one cannot be read."""
+    """This checkout, an address, another checkout, nothing of ours, what cannot be read."""
     assert main(["mcp-config", "cursor"]) == 0
     ours = capsys.readouterr().out.partition("\n")[2]
     url = f"https://ada:{_SECRET}@gpu.example/mcp?key={_SECRET}"
@@ -213,14 +214,16 @@ def test_clients_are_looked_at_and_nothing_that_they_hold_is_repeated(
         ".cursor/mcp.json": ours.encode(),
         ".codex/config.toml": f'[mcp_servers.{SERVER_KEY}]\nurl = "{url}"\n'.encode(),
         ".gemini/settings.json": b"{}",
+        ".gemini/config/mcp_config.json": ours.replace(str(ROOT), "/somewhere/else").encode(),
         ".claude.json": _SECRET.encode() + b"\xff",
     }
     for name, text in files.items():
-        (world / name).parent.mkdir(exist_ok=True)
+        (world / name).parent.mkdir(parents=True, exist_ok=True)
         (world / name).write_bytes(text)
     found = _seen(capsys, 0)
     assert "names this checkout" in found["Cursor"]["detail"]
-    assert "another checkout" in found["Codex"]["detail"]
+    assert found["Codex"]["detail"].endswith("an address.")
+    assert "another checkout" in found["Antigravity"]["detail"]
     assert found["Claude Code"]["verdict"] == "warning"
     assert found["Gemini CLI"]["verdict"] == "missing"
     assert "CLIENT=gemini" in found["Gemini CLI"]["fix"]

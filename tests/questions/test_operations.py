@@ -76,7 +76,7 @@ async def test_trade_offs_are_computed_for_what_runs(
     trades = {one["change"]: "; ".join(one["moves"]) for one in reply.data["trade_offs"]}
     memory = planned.data["memory"]
     assert f"{memory['kv_tokens']:,} tokens: " in row(reply, "--max-model-len")["does"]
-    assert f"{memory['max_concurrency']:.1f} of 16,384 tokens -> " in trades["max_model_len=8,192"]
+    assert f"{memory['max_concurrency']:.1f} of 16,384 tokens -> " in trades["max_model_len=8192"]
     price = planned.data["foreseen"]["usd_per_hour"]
     assert re.search(rf"idle: nothing .* -> \${price:.2f}/h", trades["min_replicas=1"])
     assert any("needs SM 8.9" in one["rule"] for one in reply.data["practices"])

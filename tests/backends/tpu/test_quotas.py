@@ -1,6 +1,7 @@
 """Quota: the pools that count, what is in use, and unknown where nobody tells."""
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -8,7 +9,7 @@ import pytest
 from google.cloud.cloudquotas_v1 import DimensionsInfo, QuotaDetails, QuotaInfo
 
 from backends.tpu import zones
-from backends.tpu.site import ChipState, Place, Provisioning
+from backends.tpu.site import Chip, ChipState, Place, Provisioning
 from backends.tpu.zones import NO_LIMIT, Counting, room_for
 from core.settings import GooglePlane
 from tests.backends.tpu.planted import NO_CHIP, foreign, ours, until
@@ -105,6 +106,26 @@ def test_what_the_pools_of_a_place_allow(
     assert (room.enough, {row.pool.id: row.limit for row in room.rows}) == (enough, limits)
 
 
+@pytest.mark.parametrize(("way", "used"), [("on-demand", 4), ("spot", 0), (None, None)])
+def test_what_is_in_use_is_not_known_where_a_request_does_not_tell_its_way(
+    way: Provisioning | None, used: int | None
+) -> None:
+    """A colleague's flex-start looks to v2 of the queue as one on demand does."""
+    others = Chip(
+        place=QUEUE,
+        id="a-colleagues",
+        state=ChipState.RUNNING,
+        said="ACTIVE",
+        accelerator="v6e-4",
+        chips=4,
+        provisioning=way,
+        created_at=datetime.now(UTC),
+    )
+    counting = limits_of({ZONAL: info(({"zone": "us-east5-b"}, [], 8))})._replace(chips=[others])
+    (row,) = room_for(counting, QUEUE, "on-demand", 1).rows
+    assert row.used == used
+
+
 pytestmark = pytest.mark.anyio
 
 
@@ -158,15 +179,17 @@ async def test_flex_start_without_preemptible_quota_counts_as_standard(
 async def test_chips_of_others_and_leftovers_are_in_use(
     plane: GooglePlane, project: str, controls: Controls
 ) -> None:
-    """A leftover holds its quota until somebody deletes it."""
+    """A leftover holds its quota until somebody deletes it; others' requests tell no way."""
     controls.set(project, tpu_clock=6000, tpu_zones={"us-east5-b": NO_CHIP})
     async with opened(plane, project, "tpu-v6e-4") as site:
         await ours(site)
-        await foreign(site, "theirs")
         await until(site, "vllm-devops-gemma", ChipState.FAILED)
-        rows = {row.quota: row for row in await zones.read_quotas(site)}
-    assert rows[ZONAL].in_use == rows[REGIONAL].in_use == 8
-    assert rows[FAMILY].in_use == 0
+        left = {row.quota: row.in_use for row in await zones.read_quotas(site)}
+        await foreign(site, "theirs")
+        await until(site, "theirs", ChipState.FAILED)
+        both = {row.quota: row.in_use for row in await zones.read_quotas(site)}
+    assert left == {ZONAL: 4, REGIONAL: 4, FAMILY: 0}
+    assert both == {ZONAL: None, REGIONAL: None, FAMILY: 0}
 
 
 async def test_preemptible_chips_use_nothing_of_the_other_pool(

@@ -11,7 +11,7 @@ import pytest
 
 from backends.base import EngineFacts
 from backends.tpu import search, status
-from backends.tpu.site import ChipState, Ended, Place
+from backends.tpu.site import ChipState, Ended, Place, Search
 from backends.tpu.status import DELETING, REPLACING, RETURNING, SEARCHING, WAITS_IN
 from core.errors import ApiDisabled, CloudUnavailable, DeploymentNotFound, NotOurs
 from core.records import Deployment, Failure, State
@@ -138,8 +138,9 @@ CASES: Final = (
     # By its labels and metadata alone.
     Case(id="another machine's", chip=(ChipState.WAITING, WAITS), state=State.QUEUED,
          phase=SEARCHING, more={"model": MODEL}),
+    # By an earlier version or by hand: nothing here starts a TPU again.
     Case(id="stopped", kept=PLACED, chip=(ChipState.STOPPED, {"given_at": minutes(60)}),
-         state=State.STOPPED, more={"replicas": 0, "usd_so_far": None}),
+         state=State.FAILED, code="NODE_STOPPED", more={"replicas": 0, "usd_so_far": None}),
     Case(id="gone", kept=PLACED, state=State.FAILED, code="NOT_KNOWN"),
     # Ours is gone, and the id was given anew.
     Case(id="somebody else's", kept=PLACED, state=State.FAILED, code="NOT_KNOWN",
@@ -549,3 +550,10 @@ async def test_the_hardware_is_that_of_one_vm() -> None:
     assert (chip.name, count) == ("v6e", 8)
     host = await backend.hardware("gemma")
     assert (host.vcpu, host.ram_gib) == (180, 1440)
+
+
+async def test_what_an_earlier_version_wrote_down_is_read(stage: Stage) -> None:
+    """Its reason for the control planes is a field that nobody fills any more."""
+    written = stage.kept(attempt(), placed=HERE).model_dump(mode="json")
+    written["blueprint"]["reason"] = "Both control planes are asked."
+    assert Search.model_validate(written).placed == HERE
