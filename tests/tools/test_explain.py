@@ -45,6 +45,7 @@ async def test_a_chip_is_explained_until_it_is_deleted(bare_cloud: Cloud) -> Non
     assert not reply.failed, reply
     assert_same_facts(whole)
     assert stopped.code == "UNSUPPORTED"
+    assert [step["tool"] for step in stopped.structured["next"]] == ["destroy_vllm"]
     assert "stop_vllm" not in whole.text
     assert whole.data["boot"]["long_enough"] == "nothing ends it"
     assert "billed until" in " ".join(whole.data["boot"]["notes"])
@@ -63,6 +64,10 @@ async def test_what_does_not_fit_is_said_before_anybody_tries(cloud: Cloud) -> N
         assert not deployed.failed, deployed
         await agent.settled("one", target="cloud-run-l4")
         reply = await agent.call("explain_deployment", flags=["--gpu-memory-utilization=0.4"])
+        offered = (await agent.call("explain_deployment")).data["trade_offs"]
+        for change in (one["change"] for one in offered if "=" in one["change"]):
+            tried = await agent.call("explain_deployment", flags=[change])
+            assert tried.data["comparison"]["differences"], change
     assert_same_facts(reply)
     assert reply.data["comparison"]["fits"] is False
     assert "does not fit" in reply.structured["summary"]

@@ -208,6 +208,26 @@ def test_what_a_card_does_not_compute_in_does_not_fit(said: dict[str, Any], *, f
 
 
 EMPTY = ModelShape(model="m")
+
+
+@pytest.mark.parametrize(
+    ("target", "said", "words"),
+    [
+        (T4, {"dtype": "bfloat16"}, "no bfloat16"),
+        (T4, {"engine_args": ("--dtype=bfloat16",)}, "no bfloat16"),
+        (T4, {"kv_cache_dtype": "bfloat16"}, "not for a cache"),
+        (T4, {"quantization": "fp8"}, "no fp8 weights"),
+        (A100, {"kv_cache_dtype": "fp8"}, "no fp8 cache"),
+    ],
+)
+def test_what_a_card_does_not_compute_in_is_refused_for_a_model_that_cannot_be_read(
+    target: str, said: dict[str, Any], words: str
+) -> None:
+    """There is no plan of its memory that would say so."""
+    with pytest.raises(InvalidArgument, match=words):
+        drawn(target, EMPTY, **said)
+
+
 PLACE = place("aca-a100")
 
 
