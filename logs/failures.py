@@ -434,6 +434,17 @@ _TRACKERS: Final[dict[Writer, str]] = {
     "ollama": "ollama/ollama",
 }
 """Where failures of that log's engine are reported."""
+_ELSEWHERE: Final = tuple(
+    (re.compile(words), place)
+    for words, place in (
+        (r"\(gcloud\.|\bgoogleapi: ", "issuetracker.google.com"),
+        (r"\bnvidia-c\w+|\bCDI\b", "the issues of github.com/NVIDIA/nvidia-container-toolkit"),
+        (r"(?i)error response from daemon|\bOCI runtime\b", "the issues of github.com/moby/moby"),
+        (r"\bContainerApp\w+", "the issues of github.com/microsoft/azure-container-apps"),
+        (r"(?i)\bprotobuf\b|\bprotoc\b", "the issues of github.com/protocolbuffers/protobuf"),
+    )
+)
+"""Where those of other programs are, whose words stand in such a log."""
 _STARTED: Final = re.compile(
     r"Application startup complete|msg=\"?Listening on |routes\.go:\d+: Listening on "
 )
@@ -564,7 +575,7 @@ _LAST_LINES: Final = 12
 _VARIES: Final = re.compile(r"0x[0-9a-fA-F]+|[0-9a-f]{8,}|\d+")
 _UNSEARCHED: Final = re.compile(
     r"""https?://\S+ | (?:[\w.~-]*/){2,}[\w.~-]* | 0x[0-9a-fA-F]+ | \b[0-9a-f]{8,}\b
-      | \b\w*\d\w*\b | [^\w.-]+""",
+      | \b(?!(?:40[0134]|429|50[0-4])\b)\w*\d\w*\b | [^\w.-]+""",
     re.VERBOSE,
 )
 _QUOTED: Final = re.compile(
@@ -572,7 +583,8 @@ _QUOTED: Final = re.compile(
     r"|\[(?:redacted|prompt|email|address|card|phone|user)\]"
 )
 _SEARCHED_WORDS: Final = 10
-_CUT_WORD: Final = re.compile(r"[A-Za-z_][\w.-]*[A-Za-z]")
+_CUT_WORD: Final = re.compile(r"[A-Za-z_][\w.-]*[A-Za-z]|[45]\d\d")
+"""A word, or the status of an answer."""
 
 
 class Verdict(Record):
@@ -640,6 +652,10 @@ class _Boot:
     def __init__(self) -> None:
         self.started = False
         self.known: _Known | None = None
+        self.follows: list[str] = []
+        """The lines right after what is known."""
+        self.refused: _Known | None = None
+        """The newest exception that mostly ends one request alone."""
         self.before_wait: _Known | None = None
         """What was known before a wait for a node took its place."""
         self.unsure: _Known | None = None
@@ -683,7 +699,7 @@ class _Boot:
     def outlive(self) -> None:
         """Forget what it went on after."""
         self.known, self.graves, self.newest, self.doubtful = None, {}, None, []
-        self.last_words = self.unsure = self.ended = self.closed = None
+        self.last_words = self.unsure = self.refused = self.ended = self.closed = None
         self.dying = False
 
 
@@ -752,9 +768,9 @@ class Judge:
         if by_platform:
             platform = platform or self._writer
         self._hear(text, grave)
-        if known := self._knows(text, number, grave, platform) or self._joined(
-            text, number, grave, platform
-        ):
+        if _DYING.search(text):
+            boot.newest = None  # nothing after it is of the line before
+        elif known := self._known_of(text, number, grave, platform):
             self._keep(known)
         elif grave.severity == "error" and self._is_news(text, grave, platform):
             self._remember(text, number, grave)
@@ -804,6 +820,13 @@ class Judge:
         boot.spoken += 1
         boot.said = [*boot.said[-3:], text]
 
+    def _known_of(self, text: str, number: int, grave: Gravity, platform: str) -> _Known | None:
+        """Find what a line says, alone or with those before it; of two the weightier."""
+        alone = self._knows(text, number, grave, platform)
+        alone = alone or self._joined(text, number, grave, platform)
+        more = self._continued(text, number, grave, platform)
+        return more if more and (alone is None or more.weight < alone.weight) else alone
+
     def _knows(self, text: str, number: int, grave: Gravity, platform: str) -> _Known | None:
         found = known_by(self._table, text, grave, platform=platform, unsure=True)
         if found is None:
@@ -841,11 +864,24 @@ class Judge:
             return None
         if newest.last + _NEXT < boot.number or is_exception(text) or _CHAINED in text:
             return None
-        whole = f"{newest.text} {newest.more} {words}"
+        whole = " ".join(filter(None, (newest.text, newest.more, words)))
         return self._knows(whole, newest.number, Gravity("error"), platform)
+
+    def _continued(self, text: str, number: int, grave: Gravity, platform: str) -> _Known | None:
+        """Find what a known result says with the lines after it, as pydantic names a field."""
+        boot, old = self._boot, self._boot.known
+        if old is None or old.rank != "result" or grave.is_spoken or number > old.number + _NEXT:
+            return None
+        boot.follows = [*boot.follows, body_of(text).strip()]
+        whole = " ".join((old.match.string.strip(), *boot.follows))[:LINE_CHARACTERS]
+        found = self._knows(whole, old.number, Gravity("error"), platform)
+        return found if found and found.weight < old.weight else None
 
     def _keep(self, known: _Known) -> None:
         boot = self._boot
+        code = known.row.entry.code
+        if known.rank == "warning" and code != _REQUESTS and is_exception(known.match.string):
+            boot.refused = known
         if known.rank in {"result", "end"}:
             boot.ended = boot.ended or known.number
             if boot.known and boot.known.rank == "cause":
@@ -857,7 +893,7 @@ class Judge:
         if old is None or known.weight < old.weight:
             if old is None or not _WAITS.search(old.match.string):
                 boot.before_wait = old
-            boot.known = known
+            boot.known, boot.follows = known, []
 
     def _end_wait(self, text: str) -> None:
         """Forget a wait for a node that this line ends, unless they name two pods."""
@@ -937,6 +973,8 @@ class Judge:
     def verdict(self) -> Verdict | None:
         """Say why it ended, None where no line says that anything did."""
         verdict = self._verdict()
+        if verdict and verdict.rank == "end":
+            verdict = self._of_request(verdict)
         if verdict is None or not self._by_example:
             return verdict
         code = verdict.failure.code
@@ -945,6 +983,16 @@ class Judge:
         lines = [one for one in verdict.failure.evidence if not self._is_told(one)]
         like = closest(lines, SPEAKERS[self._writer])
         return self._of_example(like, verdict) if like else verdict
+
+    def _of_request(self, verdict: Verdict) -> Verdict:
+        """Give the request that ended more than itself, where an exception tells of one beside."""
+        refused = self._boot.refused
+        if refused is None or abs(refused.number - verdict.number) > _TIDYING:
+            return verdict
+        told_of = self._of_known(refused, self._boot)
+        seen = (*told_of.failure.evidence, verdict.line)
+        failure = told_of.failure.model_copy(update={"evidence": tuple(dict.fromkeys(seen))})
+        return told_of.model_copy(update={"rank": "cause", "failure": failure})
 
     def _is_told(self, line: str) -> bool:
         """Whether a line is no news: an entry names it, it was tried again, or all is well."""
@@ -961,13 +1009,13 @@ class Judge:
         row = min(own, key=lambda one: _remoteness(one, like))
         entry = advised(row.entry, self._writer)
         words = search_words(like.line)
-        fix = f"{_worded(entry.fix, defaultdict(str))} If that is not it, search the issues of"
+        fix = f"{_worded(entry.fix, defaultdict(str))} If that is not it, search"
         return verdict.model_copy(
             update={
                 "failure": Failure(
                     code=entry.code,
                     cause=f"In words most like those of {entry.code}: {quoted(like.line, 300)}",
-                    fix=f"{fix} github.com/{_TRACKERS[self._writer]} for: {words}.",
+                    fix=f"{fix} {_tracker(like.line, self._writer)} for: {words}.",
                     next=tuple(_filled(step, defaultdict(str)) for step in entry.next),
                     evidence=tuple(dict.fromkeys((like.line, *verdict.failure.evidence))),
                 ),
@@ -1038,7 +1086,7 @@ class Judge:
             failure=Failure(
                 code=UNKNOWN_CAUSE,
                 cause=f"Unknown cause; in its own words: {quoted(first.text, 300)}",
-                fix=f"Search the issues of github.com/{_TRACKERS[self._writer]} for: {words}."
+                fix=f"Search {_tracker(first.text, self._writer)} for: {words}."
                 " Call get_logs for what stands around that line.",
                 next=(Step(tool="get_logs"), Step(tool="deploy_vllm")),
                 evidence=evidence,
@@ -1049,6 +1097,12 @@ class Judge:
             level=first.level,
             search=words,
         )
+
+
+def _tracker(line: str, writer: Writer) -> str:
+    """Say where failures like a line's are reported."""
+    others = (place for words, place in _ELSEWHERE if words.search(line))
+    return next(others, f"the issues of github.com/{_TRACKERS[writer]}")
 
 
 def _remoteness(row: Row, like: Likeness) -> tuple[bool, bool, int]:

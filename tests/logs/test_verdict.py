@@ -62,6 +62,11 @@ ASSIGNED = "AssigningReplica: Replica 'gemma--1-x' has been scheduled to run on 
 READY = "RevisionReady: Successfully provisioned revision 'gemma--1'"
 TO_NONE = "KEDAScaleTargetDeactivated: Deactivated apps/v1.Deployment k8se-apps/g--1 from 1 to 0"
 
+TOO_LARGE = (
+    "(APIServer pid=1) ValueError: The decoder prompt contains a(n) image item with length 6105,"
+    " which exceeds the pre-allocated encoder cache size 6084. Please reduce the input size"
+)
+FATAL = "(EngineCore pid=2) ERROR 11-20 11:32:09 [core.py:1] EngineCore encountered a fatal error."
 CORE_GONE = (
     "(APIServer pid=1) WARNING 11-28 12:00:10 [core_client.py:817] [shutdown] MPClient: engine core"
     " exited unexpectedly; starting cleanup"
@@ -170,6 +175,10 @@ LOGS: dict[str, tuple[Sequence[str], str | None]] = {
          "UnicodeDecodeError: 'utf-8' codec can't decode byte 0xe0 in position 181"],
         None,
     ),
+    "a request that ended more than itself": ([BEGUN, UP, TOO_LARGE, FATAL], "MM_ITEM_TOO_LARGE"),
+    "one in the traceback of the end": ([BEGUN, UP, FATAL, TOO_LARGE, *DEAD], "MM_ITEM_TOO_LARGE"),
+    "one long before the end": ([BEGUN, UP, TOO_LARGE, *[ODD] * 30, FATAL], UNKNOWN_CAUSE),
+    "one beside a cause": ([BEGUN, UP, TOO_LARGE, FULL, FATAL], "DISK_FULL"),
     "what a user wrote": ([f"INFO 11-20 [logger.py:1] Received request a: prompt: '{FULL}'"], None),
 }  # fmt: skip
 
@@ -306,9 +315,45 @@ def test_a_platforms_log_holds_its_engines_lines_too() -> None:
 
 
 def test_search_words_name_nobody() -> None:
-    """Numbers, paths, addresses and what is quoted are of this one case."""
+    """Numbers, paths, addresses and what is quoted are of this one case; a status tells much."""
     line = "ValueError: Layer 'a.b' of /home/ann/m7/x.bin: 12 != 14 at 0xdeadbeef, see https://h/x"
     assert search_words(line) == "ValueError Layer of at see"
+    assert search_words("HTTPError: 403 of 512") == "HTTPError 403 of"
+
+
+@pytest.mark.parametrize(
+    ("line", "place"),
+    [
+        (OWN, "github.com/vllm-project/vllm"),
+        ("ERROR: (gcloud.run.deploy) The llamas sing", "issuetracker.google.com"),
+        ("Error response from daemon: the llamas sing", "github.com/moby/moby"),
+        ("ERROR: (ContainerAppSings) The llamas", "github.com/microsoft/azure-container-apps"),
+    ],
+)
+def test_an_unknown_failure_is_looked_for_where_its_program_is_at_home(
+    line: str, place: str
+) -> None:
+    """Not all that stands in an engine's log is the engine's."""
+    assert f"{place} for: " in unknown([line]).failure.fix
+
+
+def test_what_a_refusal_says_in_several_lines_is_told_whole() -> None:
+    """Pydantic names the model of settings, the field and the reason each in a line of its own."""
+    lines = ["1 validation error for SpeculativeConfig", "prompt_size", "  Field required [type=x]"]
+    refused = judged([BEGUN, *(f"(APIServer pid=1) {line}" for line in lines), *DEAD])
+    assert refused
+    assert (
+        refused.failure.cause
+        == "vLLM does not take prompt_size in SpeculativeConfig: Field required."
+    )
+
+
+def test_a_process_that_dies_is_no_part_of_the_line_before_it() -> None:
+    """Python names it in a line of its own, before its traceback."""
+    verdict = unknown(
+        [BEGUN, f"(EngineCore pid=2) {OWN}", "(EngineCore pid=2) Process EngineCore:", *DEAD]
+    )
+    assert verdict.failure.evidence == (OWN,)
 
 
 def test_what_is_held_does_not_grow_with_the_lines() -> None:
