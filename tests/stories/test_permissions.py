@@ -111,6 +111,7 @@ async def _lives(agent: Agent, target: str, wish: dict[str, Any], *, purge: bool
     assert (await life.call("verify_model_health")).data["healthy"]
     await life.call("query_gemma4", prompt="What is Gemma?", max_tokens=8)
     await life.call("get_logs", lines=50)
+    await life.call("get_logs", contains="vLLM")
     await agent.call("list_deployments", target=target)
     if not target.startswith("tpu"):
         await life.call("update_vllm_scaling", min_replicas=0, max_replicas=2)
