@@ -18,12 +18,14 @@ from benchmark.advice import (
     Row,
     findings,
     flag_findings,
+    has,
     headline,
     known_limits,
     listed_firsts,
     rows,
 )
 from benchmark.folder import RunFolder
+from benchmark.judge import limit_of
 from benchmark.records import (
     Arrivals,
     CellResult,
@@ -419,8 +421,9 @@ def actions(manifest: Manifest, cells: Sequence[CellResult]) -> tuple[str, ...]:
     limits = known_limits(manifest, valid, measured) if valid else ()
     spoiled = {
         code: [c for c in measured if any(v.code is code and v.spoils for v in c.verdicts)]
-        for code in _REMEDIES
+        for code in (Code.CLIENT_SATURATED, *_REMEDIES)
     }
+    remedies = {Code.CLIENT_SATURATED: _better_client(manifest, measured), **_REMEDIES}
     failed = [cell for cell in cells if cell.state is CellState.FAILED]
     return (
         *(each.text for each in flag_findings(manifest, valid, limits)),
@@ -431,7 +434,7 @@ def actions(manifest: Manifest, cells: Sequence[CellResult]) -> tuple[str, ...]:
         ),
         *_greater(valid),
         *(
-            f"{_REMEDIES[code]} ({code} in {len(found):,} cell{'s' if len(found) > 1 else ''}, "
+            f"{remedies[code]} ({code} in {len(found):,} cell{'s' if len(found) > 1 else ''}, "
             f"first {found[0].id})."
             for code, found in spoiled.items()
             if found
@@ -460,6 +463,21 @@ def _greater(valid: Sequence[Row]) -> Iterator[str]:
     )
 
 
+def _better_client(manifest: Manifest, measured: Sequence[CellResult]) -> str:
+    """Say how to get one; more workers only where their cores were full."""
+    if manifest.imported_from:
+        return "Measure with run_benchmark: the client that measured this was the limit"
+    cores, spoiled = manifest.host.cores, [c for c in measured if has(c, Code.CLIENT_SATURATED)]
+    full = limit_of("cpu_share")
+    crowded = [cell.client for cell in spoiled if cell.client and cell.client.cpu_share > full]
+    if crowded and all(client.workers < cores for client in crowded):
+        return f"Measure with workers={cores}: the client's one core was full"
+    return (
+        "Measure from a machine that does nothing else, or while this one is idle: it let the "
+        "client wait, and more workers would wait as well"
+    )
+
+
 _BEYOND_FLAGS: Final[Mapping[Cause, str]] = {
     Cause.GATEWAY: "Measure from nearer, or look at what stands before the engine: time is lost on"
     " the way to it",
@@ -467,8 +485,6 @@ _BEYOND_FLAGS: Final[Mapping[Cause, str]] = {
     " the limit, and no flag moves it",
 }
 _REMEDIES: Final[Mapping[Code, str]] = {
-    Code.CLIENT_SATURATED: "Measure from a machine that does nothing else, or with more `workers`"
-    " where its one core is full: the client limits",
     Code.COLD: "Measure again now that the engine is warm",
     Code.PREFIX_CACHED: "Measure again with prompts that share nothing",
     Code.SHORT_OUTPUT: "Measure again with answers of a fixed length",

@@ -201,7 +201,7 @@ _LIST: Final = (NextStep("list_queued_resources"),)
 async def list_queue(site: Site) -> Sequence[QueuedResource]:
     """Return every one of both planes, ours and others'; leftovers of ours first, then ours."""
     chips = sorted(await site.chips(), key=lambda one: (not one.ours, not one.state.leftover))
-    same = ("id", "health", "accelerator", "provisioning", "external_ip", "ours", "why")
+    same = ("id", "health", "accelerator", "external_ip", "ours", "why")
     return tuple(
         QueuedResource(
             zone=chip.place.zone,
@@ -212,6 +212,7 @@ async def list_queue(site: Site) -> Sequence[QueuedResource]:
             deployment=chip.deployment,
             target=chip.target,
             leftover=chip.state.leftover,
+            provisioning=chip.provisioning or "not known",
             **{name: getattr(chip, name) for name in same},
         )
         for chip in chips

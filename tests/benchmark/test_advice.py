@@ -3,8 +3,10 @@
 import pytest
 
 from benchmark.advice import findings
+from benchmark.records import Code
+from benchmark.report import actions
 from tests.benchmark.found import SPEC, saying
-from tests.benchmark.made import a_cell, a_grid, a_manifest
+from tests.benchmark.made import a_cell, a_grid, a_manifest, with_verdict
 
 
 def test_a_full_cache_asks_for_fp8_where_the_accelerator_can() -> None:
@@ -73,3 +75,25 @@ def test_a_model_in_a_folder_is_not_reckoned_with() -> None:
         findings(made.model_copy(update={"subject": subject}), a_grid()), "--kv-cache-dtype"
     )
     assert found.text.endswith("that is the bound of the gain.")
+
+
+@pytest.mark.parametrize(
+    ("cpu_share", "cores", "advised"),
+    [
+        (0.95, 8, "Measure with workers=8"),
+        (0.95, 1, "a machine that does nothing else"),
+        (0.2, 8, "a machine that does nothing else"),
+    ],
+)
+def test_workers_are_advised_only_where_they_can_help(
+    cpu_share: float, cores: int, advised: str
+) -> None:
+    """A full core is helped by another one; a machine that lets the client wait is not."""
+    made = a_manifest()
+    made = made.model_copy(update={"host": made.host.model_copy(update={"cores": cores})})
+    cell = with_verdict(a_cell(), Code.CLIENT_SATURATED)
+    assert cell.client is not None
+    client = cell.client.model_copy(update={"cpu_share": cpu_share})
+    (said,) = actions(made, [cell.model_copy(update={"client": client})])
+    assert advised in said
+    assert ("workers=" in said) is (cores > 1 and cpu_share > 0.9)
