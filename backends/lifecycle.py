@@ -32,6 +32,7 @@ from core.errors import (
     CloudUnavailable,
     ConcurrentChange,
     DeploymentNotFound,
+    NextStep,
     NotAuthenticated,
     NotOurs,
     OpsError,
@@ -405,6 +406,15 @@ def _as_setup(wanted: Sequence[Resource], seen: Mapping[str, Seen]) -> Setup:
 
 def _sentence(title: str) -> str:
     return title[:1].upper() + title[1:]
+
+
+def not_found(name: str, target: Target, where: str = "") -> DeploymentNotFound:
+    """Return the error of a deployment that there is not, and where it may be."""
+    return DeploymentNotFound(
+        f"No deployment named '{name[:60]}' on {target.name}{where}.",
+        fix="Call list_deployments for those that there are.",
+        next_steps=(NextStep("list_deployments"),),
+    )
 
 
 class Pending(Record):

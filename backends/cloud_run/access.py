@@ -8,16 +8,13 @@ from typing import Any, Final
 from backends.cloud_run.service import get_service, is_open, service_path
 from backends.cloud_run.site import ANYWHERE, Site
 from backends.common.engine import ask_models
-from backends.common.preflight import Answer
 from backends.google import iam, secrets
 from backends.google.clients import key_secret
 from backends.lifecycle import Resource
 from core.address import IDENTITY_HEADER, KEY_HEADER
 from core.errors import (
-    ApiDisabled,
     CloudRefused,
     NextStep,
-    NotAuthenticated,
     NotReady,
     OpsError,
     PermissionDenied,
@@ -89,23 +86,9 @@ async def refuse_uncallable(site: Site, spec: DeploymentSpec) -> None:
         raise
 
 
-async def advise(site: Site) -> None:
-    """Say how a person without gcloud gets an account that may call what they deploy."""
-    try:
-        how = await site.identity.how_to_call()
-    except OpsError:
-        return  # the preflight tells it
-    if how:
-        note(f"Your login cannot call private services of Cloud Run. To let it: {how}")
-
-
-async def check_token(site: Site) -> Answer:
+async def mintable(site: Site) -> str:
     """Ask for a token that a private service would take."""
-    try:
-        minted = await site.identity.minted(ANYWHERE)
-    except (NotAuthenticated, PermissionDenied, ApiDisabled) as exc:
-        return Answer(passed=False, detail=exc.summary, fix=exc.fix)
-    return Answer(passed=True, detail=f"An ID token was minted for {minted.email}.")
+    return f"An ID token was minted for {(await site.identity.minted(ANYWHERE)).email}."
 
 
 async def wake(site: Site, name: str) -> None:

@@ -9,7 +9,6 @@ from typing import ClassVar, Final
 
 import anyio
 from google.cloud.run_v2 import Service
-from pydantic import SecretStr
 
 from backends import container
 from backends.base import (
@@ -17,13 +16,11 @@ from backends.base import (
     DeploymentConfig,
     EngineFacts,
     Hardware,
-    KeptSecret,
     LogLines,
     LogQuery,
     Prediction,
     Quota,
     RegisteredModel,
-    Setup,
     StoredModel,
     World,
 )
@@ -44,7 +41,6 @@ from backends.cloud_run.service import (
     is_ours,
     is_stopped,
     newest_revision,
-    not_found,
     own_service,
     read_spec,
     refuse_foreign,
@@ -59,10 +55,12 @@ from backends.cloud_run.service import (
 from backends.cloud_run.site import Clients, IdentityTokens, Site
 from backends.common.engine import facts_of, hardware_of, predict
 from backends.common.preflight import always_on, price_doubts, tagged
-from backends.google import images, secrets
+from backends.google import secrets
+from backends.google.backend import GoogleBackend
 from backends.google.clients import HF_SECRET, SPEC_LABEL, as_sent, rest_command
-from backends.google.errors import not_configured, strictly, writing
-from backends.lifecycle import Lifecycle, Pending, PendingStore, Resource, Status, steps
+from backends.google.errors import strictly, writing
+from backends.google.setup import pinned
+from backends.lifecycle import Pending, PendingStore, Resource, Status, not_found, steps
 from core.errors import ConcurrentChange, NotFound, OpsError
 from core.records import (
     NAME_PATTERN,
@@ -89,9 +87,10 @@ _BUCKET_GB_USD: Final = 0.02
 """Each month, standard class in us-central1; the usual price, not looked up [R] (2026-11-21)."""
 
 
-class CloudRunBackend(Lifecycle):
+class CloudRunBackend(GoogleBackend):
     """One accelerator in one region of one project."""
 
+    site: Site
     waits_in: ClassVar[frozenset[str]] = frozenset({BUILDING, status.SPREADING, status.PREPARING})
 
     def __init__(self, target: Target, world: World) -> None:
@@ -106,23 +105,24 @@ class CloudRunBackend(Lifecycle):
         where = clients.parent if clients.configured else ""
         self.pending = PendingStore(Pending, world.folder / "cloud_run" / target.name, where)
 
+    @property
+    def own_engine(self) -> tuple[str, str]:
+        gpu = gpu_of(self.target)
+        return gpu.vllm, gpu.image
+
     async def wanted(self, spec: DeploymentSpec, model: ModelShape) -> Sequence[Resource]:
         """Return token, key and grant, or image; then the service, and who may call it."""
         now = await refuse_foreign(self.site, spec.name)
-        hub = spec.engine == "vllm" and (spec.weights or "hub") == "hub"
-        kept = hub and await secrets.exists(self.site, HF_SECRET)
-        held = self.site.settings.hf_token if hub and not kept else None
-        drawn = blueprint(self.site, spec, model, hf_token=kept or held is not None)
+        reads_token, tokens = await secrets.hub_token(self.site, spec)
+        drawn = blueprint(self.site, spec, model, hf_token=reads_token)
         anew = now is None or _is_outdated(now, spec)
         change = _change(now, spec) if now and not anew else None
         if anew and (spec.engine == "vllm" or spec.image):
-            await images.pinned(self.site, drawn.container.image)  # or it is refused, before all
+            await pinned(self.site, drawn.container.image)  # or it is refused, before all
         rollout = Rollout(self.site, drawn, now=now, change=change, done=not (anew or change))
-        tokens = (secrets.token(self.site, held),) if held else ()
         return (*tokens, *self._resources(drawn, rollout), *access.invoker(self.site, spec))
 
     def _resources(self, drawn: Blueprint, rollout: Rollout | None = None) -> tuple[Resource, ...]:
-        """Return what a service stands on, and the service."""
         before: tuple[Resource, ...] = ()
         if drawn.spec.engine == "vllm":
             before = secrets.key(self.site, drawn.name)
@@ -143,7 +143,6 @@ class CloudRunBackend(Lifecycle):
         return (*before, service)
 
     def owned(self, name: str) -> Sequence[Resource]:
-        """Return key, build and service."""
         service = Resource(
             name="service",
             title=f"the service {name} in {self.site.clients.region} with every revision",
@@ -198,18 +197,7 @@ class CloudRunBackend(Lifecycle):
         )
 
     def shared(self) -> Sequence[Resource]:
-        """Return APIs, accounts and what they may do, and the repository of images."""
         return checks.shared(self.site)
-
-    async def setup(self) -> Setup:
-        """Look at what the target needs once; says how a person comes to call what they deploy."""
-        await access.advise(self.site)
-        return await super().setup()
-
-    def engine_name(self) -> tuple[str, str]:
-        """Return the engine of the image, and what setting is missing."""
-        gpu, configured = gpu_of(self.target), self.site.clients.configured
-        return f"vLLM {gpu.vllm} ({gpu.image})", "" if configured else not_configured().fix
 
     def plan(self, spec: DeploymentSpec, model: ModelShape) -> Plan:
         """Say which key, grant, image and service would be made; nothing is asked of anybody."""
@@ -229,7 +217,6 @@ class CloudRunBackend(Lifecycle):
         )
 
     async def check(self, plan: Plan) -> Preflight:
-        """Ask Google for everything that the plan needs; changes nothing."""
         return await checks.preflight(self.site, plan)
 
     async def refuse_deploy(self, spec: DeploymentSpec) -> None:
@@ -238,7 +225,6 @@ class CloudRunBackend(Lifecycle):
         await access.refuse_uncallable(self.site, spec)
 
     async def refuse_start(self, name: str) -> None:
-        """Refuse a service that is not there."""
         await get_service(self.site, name)
 
     async def refuse_scale(self, name: str, _minimum: int, _maximum: int) -> None:
@@ -271,7 +257,6 @@ class CloudRunBackend(Lifecycle):
             await change_service(self.site, name, change, seconds=0)
 
     async def describe(self, name: str) -> Deployment:
-        """Say what the service, its revision and its instances are doing."""
         service, pending = await find_service(self.site, name), self.pending.get(name)
         if service is not None or not re.fullmatch(NAME_PATTERN, name):
             found = await status.read_status(self.site, own_service(self.site, name, service))
@@ -281,10 +266,9 @@ class CloudRunBackend(Lifecycle):
             return found
         if pending:
             return status.before_service(self.site, pending)
-        raise not_found(self.site, name, "")
+        raise not_found(name, self.target)
 
     async def list(self) -> Sequence[Deployment]:
-        """Return every service with this target's label; none where no project is named."""
         if not self.site.clients.configured:
             return ()
         found = await status.list_deployments(self.site)
@@ -307,7 +291,6 @@ class CloudRunBackend(Lifecycle):
         return await super().purge(name)
 
     async def access(self, name: str) -> Access:
-        """Return the URL, the engine's key and an identity token."""
         return await access.access(self.site, name)
 
     async def scale(self, name: str, *, min_replicas: int, max_replicas: int) -> Deployment:
@@ -321,7 +304,6 @@ class CloudRunBackend(Lifecycle):
         return await self._changed(name, stopped(name))
 
     async def start(self, name: str) -> Deployment:
-        """Let it scale by itself again, as it was asked for."""
         return await self._changed(name, started(name))
 
     async def _changed(self, name: str, change: Change) -> Deployment:
@@ -329,23 +311,18 @@ class CloudRunBackend(Lifecycle):
         return await self.describe(name)
 
     async def wake(self, name: str) -> None:
-        """Hold one request open until the model has answered it."""
         await access.wake(self.site, name)
 
     async def logs(self, name: str, *, lines: int, contains: str | None = None) -> LogLines:
-        """Read Cloud Logging."""
         return await status.read_logs(self.site, name, lines=lines, contains=contains)
 
     def log_pages(self, name: str, query: LogQuery) -> AsyncGenerator[Sequence[Line], None]:
-        """Read Cloud Logging, a thousand entries a call."""
         return status.log_pages(self.site, name, query)
 
     async def spec(self, name: str) -> DeploymentSpec | None:
-        """Return what the service's annotation says was asked for."""
         return read_spec(await get_service(self.site, name))
 
     async def boot_budget(self, name: str, _model: ModelShape) -> BootBudget:
-        """Read the startup probe of the service."""
         return status.boot_budget(await get_service(self.site, name))
 
     async def engine_facts(self, name: str) -> EngineFacts:
@@ -357,18 +334,15 @@ class CloudRunBackend(Lifecycle):
         return facts_of(boot_of(await status.boot_lines(self.site, name, revision, newest=False)))
 
     async def hardware(self, name: str, /) -> Hardware:
-        """Return what an instance of the service has."""
         service = await get_service(self.site, name)
         return hardware_of(place_of(self.target), status.size_of(service))
 
     async def predicted(self, name: str) -> Prediction | None:
-        """Return what was to be expected of its memory."""
         service = await get_service(self.site, name)
         version = version_of(self.site, service)
         return await predict(read_spec(service), self.hardware_known()[0], version)
 
     def hardware_known(self) -> tuple[Accelerator, int]:
-        """Return the accelerator of one instance."""
         place = place_of(self.target)
         return accelerator(place.accelerator), place.count
 
@@ -396,24 +370,13 @@ class CloudRunBackend(Lifecycle):
         )
 
     async def quotas(self) -> Sequence[Quota]:
-        """Read Cloud Quotas."""
         return await checks.read_quotas(self.site)
 
-    async def keep_secret(self, name: str, value: SecretStr) -> KeptSecret:
-        """Keep a token in Secret Manager, readable by the deployments' account."""
-        return await secrets.keep(self.site, name, value)
-
     async def stored_models(self, bucket: str | None = None) -> Sequence[StoredModel]:
-        """Look through a bucket of Cloud Storage."""
         return await storage.models_in_bucket(self.site, bucket)
 
     async def registered_models(self) -> Sequence[RegisteredModel]:
-        """Ask Vertex AI's registry."""
         return await storage.models_in_registry(self.site)
-
-    async def aclose(self) -> None:
-        """Close the connections to Google."""
-        await self.site.clients.aclose()
 
 
 def _is_outdated(now: Service, spec: DeploymentSpec) -> bool:

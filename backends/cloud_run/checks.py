@@ -4,57 +4,56 @@ import shlex
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from typing import Any, Final
 
-from google.api_core.exceptions import NotFound, PreconditionFailed
+from google.api_core.exceptions import PreconditionFailed
 from google.api_core.iam import Policy
 from google.cloud.artifactregistry_v1 import Repository
-from google.cloud.cloudquotas_v1 import DimensionsInfo, QuotaInfo
-from google.cloud.run_v2 import Service
 
 from backends.base import Quota
 from backends.cloud_run import access, container, storage
 from backends.cloud_run.service import (
     blueprint,
     find_service,
-    may_be_beta,
     refuse_foreign,
     service_of,
     service_path,
+    write_service,
 )
 from backends.cloud_run.site import BUILDER_ID, REPOSITORY, Site, builder_account
-from backends.common import models
 from backends.common.concurrency import side_by_side
 from backends.common.models import folders, judge_whole
-from backends.common.preflight import Answer, Question, ask_all, read_needs
-from backends.google import images
-from backends.google import setup as google
+from backends.common.preflight import Answer, Question
+from backends.google import secrets, setup
 from backends.google.clients import RUNTIME_ID, runtime_account
 from backends.google.errors import (
     CPU_QUOTA,
     MEMORY_QUOTA,
     NO_GPU_QUOTA,
     UNITS,
+    find,
     reading,
     strictly,
     translated,
     why_unread,
     writing,
 )
-from backends.google.iam import VERSION, Api, Permissions, Role, binding
+from backends.google.iam import VERSION, binding
+from backends.google.setup import asked, limit_in, refused
 from backends.lifecycle import Resource
 from core.errors import (
+    ApiDisabled,
     CloudError,
     CloudRefused,
     ConcurrentChange,
+    NotAuthenticated,
     NotOurs,
     PermissionDenied,
     QuotaExceeded,
 )
-from core.records import DeploymentSpec, Plan, Preflight, Record
+from core.records import DeploymentSpec, Plan, Preflight
 
-DEADLINE: Final = 28.0
 _KINDS: Final = {
     "nvidia-l4": ("NvidiaL4Gpu", 1),
     "nvidia-rtx-pro-6000": ("NvidiaRtxPro6000Gpu", 1000),
@@ -82,29 +81,6 @@ _EXACT: Final = (
 _WHOLE: Final = "Google would take this service"
 _READER: Final = "roles/storage.objectViewer"
 _ATTEMPTS: Final = 3
-
-
-class Needs(Record):
-    """Everything that is needed."""
-
-    title: str
-    """Of the cloud."""
-    also: tuple[str, ...]
-    """What people call it."""
-    apis: tuple[Api, ...]
-    roles: tuple[Role, ...]
-    """Of the runtime account, in the project."""
-    builder_roles: tuple[Role, ...]
-    """Of the account that images are built as, in the project."""
-    repository_roles: tuple[Role, ...]
-    """Of that account, on the repository."""
-    permissions: tuple[Permissions, ...]
-
-
-@cache
-def needs() -> Needs:
-    """Read them, once."""
-    return Needs.model_validate(read_needs("cloud_run"))
 
 
 def needs_of(spec: DeploymentSpec, caller: str | None) -> set[str]:
@@ -150,39 +126,24 @@ async def read_quotas(site: Site) -> tuple[Quota, ...]:
 
 async def read_limit(site: Site, quota: str, size: int) -> tuple[float | None, str]:
     """Return a quota in units of so much, None where it cannot be read, and why it is not told."""
-    place = f"projects/{site.clients.project}/locations/global/services/run.googleapis.com"
-    client = await site.clients.quotas()
-    try:
-        with translated(f"read the quota {quota}"):
-            info = await client.get_quota_info(name=f"{place}/quotaInfos/{quota}", **reading())
-    except NotFound:
+    found, region = await setup.read_quota(site, "run.googleapis.com", quota), site.clients.region
+    if isinstance(found, str):
+        return None, found
+    if found is None:
         return 0, "The project has no such quota."
-    except CloudError as exc:
-        return None, why_unread(exc)
-    entry = quota_entry(info, site.clients.region)
-    if entry is None:
-        return 0, f"The quota says nothing of {site.clients.region}."
-    return entry.details.value / size, ""
-
-
-def quota_entry(info: QuotaInfo, region: str) -> DimensionsInfo | None:
-    """Choose the region's own entry, else the one that is said to apply to it."""
-    own = (one for one in info.dimensions_infos if one.dimensions.get("region") == region)
-    general = (one for one in info.dimensions_infos if region in one.applicable_locations)
-    return next(own, None) or next(general, None)
+    limit = limit_in(found, region)
+    return (0, f"The quota says nothing of {region}.") if limit is None else (limit / size, "")
 
 
 async def _asked_for(site: Site, quota: str) -> bool:
     """Whether Google has decided on this quota; where it cannot be asked, it has not."""
     parent, region = f"projects/{site.clients.project}/locations/global", site.clients.region
     client = await site.clients.quotas()
-    try:
-        with translated(f"read what was asked for of {quota}"):
-            pager = await client.list_quota_preferences(parent=parent, **reading())
-            asked = [row async for row in pager if row.quota_id == quota]
-    except CloudError:
-        return False
-    return any(row.dimensions.get("region", region) == region for row in asked)
+    with suppress(CloudError), translated(f"read what was asked for of {quota}"):
+        pager = await client.list_quota_preferences(parent=parent, **reading())
+        rows = [row async for row in pager if row.quota_id == quota]
+        return any(row.dimensions.get("region", region) == region for row in rows)
+    return False
 
 
 async def _in_use(site: Site) -> tuple[float | None, str]:
@@ -204,40 +165,28 @@ async def _in_use(site: Site) -> tuple[float | None, str]:
 
 
 async def preflight(site: Site, plan: Plan) -> Preflight:
-    """Ask everything side by side, half a minute at most; changes nothing.
-
-    What cannot be told is unknown and says why; it is never taken for a pass. A refusal of the
-    whole is unknown where a part of it is known to be wrong.
-    """
-    if unable := await google.check_caller(site):
-        return Preflight(checks=(unable,))
-    rows = await ask_all(tuple(_questions(site, plan)), DEADLINE)
-    whole = next(row for row in rows if row.what == _WHOLE)
-    if sum(row.outcome == "fail" for row in rows) > 1 and whole.outcome == "fail":
-        why = f"It says no, which may be for what is wrong above. {whole.detail}"
-        unsure = {"outcome": "unknown", "detail": why, "fix": "Put that right first."}
-        rows = [row.model_copy(update=unsure) if row is whole else row for row in rows]
-    return Preflight(checks=tuple(rows))
+    """Ask everything; a refusal of the whole is unknown where a part of it is known to be wrong."""
+    found = await setup.preflight(site, partial(_questions, site, plan))
+    whole = found.checks[-1]
+    if whole not in found.failed or len(found.failed) == 1:
+        return found
+    why = f"It says no, which may be for what is wrong above. {whole.detail}"
+    unsure = {"outcome": "unknown", "detail": why, "fix": "Put that right first."}
+    return Preflight(checks=(*found.checks[:-1], whole.model_copy(update=unsure)))
 
 
 def _questions(site: Site, plan: Plan) -> Iterator[Question]:
     """Ask for what every deployment needs, then for what the plan names; the whole comes last."""
-    spec, wanted, project = plan.spec, needs(), site.clients.project
-    region, of_it = site.clients.region, needs_of(spec, site.settings.google_service_account)
-    yield google.check_reachable(site)
-    yield google.check_apis(site, [api.name for api in wanted.apis if api.needed_by in of_it])
-    yield google.check_permissions(
-        site, [one for one in wanted.permissions if one.needed_by in of_it]
-    )
-    yield from google.check_account(site, runtime_account(project))
+    spec, region, baked = plan.spec, site.clients.region, False
+    of_it = needs_of(spec, site.settings.google_service_account)
+    yield from setup.questions_of_every(site, "cloud_run", of_it, spec)
     if spec.engine == "ollama" and not spec.image:
-        yield from google.check_account(site, builder_account(project), "build")
+        baked = True
+        yield from setup.check_account(site, BUILDER_ID, "build")
         yield Question("It may push what it builds and write its log", partial(_builder, site))
-    if spec.engine == "vllm" and (spec.weights or "hub") == "hub":
-        yield google.check_token(site)
     if spec.access != "public":
-        yield Question("You can call what you deploy", partial(access.check_token, site))
-    yield from models.hub_questions(site.settings, spec)
+        refusals = (NotAuthenticated, PermissionDenied, ApiDisabled)
+        yield asked("You can call what you deploy", partial(access.mintable, site), *refusals)
     if spec.weights and spec.weights.startswith("gs://"):
         bucket, folder = storage.parse_bucket(site, spec.weights)
         yield Question(f"{spec.weights} holds a whole model", partial(_whole, site, bucket, folder))
@@ -246,22 +195,23 @@ def _questions(site: Site, plan: Plan) -> Iterator[Question]:
     yield Question(f"The quota allows {spec.max_replicas} at once", partial(_quota, site, plan))
     yield Question("The project may use that many vCPU", partial(_size, site, plan, CPU_QUOTA))
     yield Question("The project may use that much memory", partial(_size, site, plan, MEMORY_QUOTA))
-    yield Question("The container image is there", partial(_image, site, plan))
-    yield Question(f"The name {spec.name} is free or yours", partial(_name, site, plan))
+    image = partial(_image, site, plan, baked=baked)
+    yield asked("The container image is there", image, CloudRefused)
+    yield asked(f"The name {spec.name} is free or yours", partial(_name, site, plan), NotOurs)
     yield Question(_WHOLE, partial(_taken, site, plan))
 
 
 async def _builder(site: Site) -> Answer:
-    wanted = needs()
+    wanted = setup.needs("cloud_run")
     found = {
         wanted.repository_roles: _pusher(site),
-        wanted.builder_roles: google.roles(site, BUILDER_ID, wanted.builder_roles),
+        wanted.builder_roles: setup.roles(site, BUILDER_ID, wanted.builder_roles),
     }
     there = {roles: await grant.get() for roles, grant in found.items()}
     missing = [role.name for roles in found if not there[roles] for role in roles]
     if missing:
         detail = f"Missing: {', '.join(missing)}."
-        return Answer(passed=False, detail=detail, fix=google.SET_UP)
+        return Answer(passed=False, detail=detail, fix=setup.SET_UP)
     return Answer(passed=True, detail="It has its roles, the one to push on the repository alone.")
 
 
@@ -314,63 +264,38 @@ async def _judged(site: Site, plan: Plan, limit: float, each: float, said: str) 
     return Answer(passed=True, detail=said)
 
 
-async def _image(site: Site, plan: Plan) -> Answer:
-    image = blueprint(site, plan.spec, plan.model).container.image
+async def _image(site: Site, plan: Plan, *, baked: bool) -> str:
     try:
-        pinned = await images.pinned(site, image)
-    except CloudRefused as exc:
-        if plan.spec.engine == "ollama" and not plan.spec.image:
-            return Answer(passed=True, detail="Cloud Build makes it when this is deployed.")
-        return _refusal(exc)
-    unknown = f"The registry of {image} cannot be asked from here."
-    return Answer(passed=True if pinned else None, detail=pinned or unknown)
+        return await setup.image_there(site, blueprint(site, plan.spec, plan.model).container.image)
+    except CloudRefused:
+        if baked:
+            return "Cloud Build makes it when this is deployed."
+        raise
 
 
-async def _name(site: Site, plan: Plan) -> Answer:
-    try:
-        found = await refuse_foreign(site, plan.spec.name)
-    except NotOurs as exc:
-        return _refusal(exc)
+async def _name(site: Site, plan: Plan) -> str:
+    found = await refuse_foreign(site, plan.spec.name)
     ours = "It is this deployment, which would be changed."
-    return Answer(passed=True, detail=ours if found else "Nothing of that name is there.")
+    return ours if found else "Nothing of that name is there."
 
 
 async def _taken(site: Site, plan: Plan) -> Answer:
     """Let Google judge the service as it would be sent, without making it."""
-    kept, name = await google.token_kept(site), plan.spec.name
-    wanted = service_of(blueprint(site, plan.spec, plan.model, hf_token=kept))
+    kept, name = await setup.token_kept(site), plan.spec.name
+    wanted, new = service_of(blueprint(site, plan.spec, plan.model, hf_token=kept)), name
     try:
-        there = await find_service(site, name) is not None
-        try:
-            await _validate(site, wanted, name, there=there)
-        except CloudRefused as exc:
-            if not may_be_beta(wanted, exc):
-                raise
-            await _validate(site, wanted, name, there=there)
+        if await find_service(site, name) is not None:
+            wanted.name, new = service_path(site, name), ""
+        await write_service(site, wanted, "validate the service", name=new, dry=True)
     except QuotaExceeded as exc:
         granted = any(row.first_grant for row in await read_quotas(site))
         if granted and NO_GPU_QUOTA in exc.cause:
             why = f"It was not made, so nothing was granted for it yet: {exc.cause}"
             return Answer(passed=None, detail=why)
-        return _refusal(exc)
+        return refused(exc)
     except (CloudRefused, PermissionDenied) as exc:
-        return _refusal(exc)
+        return refused(exc)
     return Answer(passed=True, detail="It was validated and not made.")
-
-
-def _refusal(exc: CloudError) -> Answer:
-    return Answer(passed=False, detail=f"{exc.summary} {exc.cause}".strip(), fix=exc.fix)
-
-
-async def _validate(site: Site, wanted: Service, name: str, *, there: bool) -> None:
-    client, request = await site.clients.run(), {"service": wanted, "validate_only": True}
-    with strictly("validate the service"):
-        if there:
-            wanted.name = service_path(site, name)
-            await client.update_service(request, **writing())
-        else:
-            request |= {"parent": site.clients.parent, "service_id": name}
-            await client.create_service(request, **writing())
 
 
 async def _whole(site: Site, bucket: str, folder: str) -> Answer:
@@ -379,7 +304,7 @@ async def _whole(site: Site, bucket: str, folder: str) -> Answer:
             found = await storage.list_objects(site, bucket, folder)
             verdict = await judge_whole(folders(found).get(folder, {}))
     except CloudRefused as exc:
-        return _refusal(exc)
+        return refused(exc)
     copy = "Copy what is missing once more: gcloud storage rsync FOLDER gs://BUCKET/FOLDER."
     fix = copy if verdict.complete is False else ""
     return Answer(passed=verdict.complete, detail=verdict.detail, fix=fix)
@@ -398,32 +323,29 @@ async def _readable(site: Site, bucket: str) -> Answer:
 
 def shared(site: Site) -> tuple[Resource, ...]:
     """Return what a project needs once, in the order in which it can be made."""
-    wanted = needs()
+    wanted = setup.needs("cloud_run")
     return (
-        google.apis(site, wanted.apis),
+        setup.apis(site, wanted.apis),
         # Both before any role: IAM takes a moment to know a new account everywhere.
-        google.account(site),
-        google.account(site, BUILDER_ID, "vLLM images", "images are built"),
-        google.roles(site, RUNTIME_ID, wanted.roles),
-        google.roles(site, BUILDER_ID, wanted.builder_roles),
+        setup.account(site),
+        setup.account(site, BUILDER_ID, "vLLM images", "images are built"),
+        setup.roles(site, RUNTIME_ID, wanted.roles),
+        setup.roles(site, BUILDER_ID, wanted.builder_roles),
         _repository(site),
         _pusher(site),
         *([reader(site, bucket)] if (bucket := site.settings.bucket_name) else []),
-        *google.tokens(site),
+        *setup.tokens(site),
     )
 
 
 def _repository(site: Site) -> Resource:
     parent, project = site.clients.parent, site.clients.project
-    wanted = Repository(format_=Repository.Format.DOCKER, labels=google.LABELS)
+    wanted = Repository(format_=Repository.Format.DOCKER, labels=setup.LABELS)
 
     async def get() -> Repository | None:
         client, name = await site.clients.repositories(), f"{parent}/repositories/{REPOSITORY}"
-        try:
-            with translated("look for the repository of images"):
-                return await client.get_repository(name=name, **reading())
-        except NotFound:
-            return None
+        looked = client.get_repository(name=name, **reading())
+        return await find("look for the repository of images", looked)
 
     async def put() -> None:
         client = await site.clients.repositories()
@@ -431,21 +353,24 @@ def _repository(site: Site) -> Resource:
             operation = await client.create_repository(
                 parent=parent, repository=wanted, repository_id=REPOSITORY, **writing()
             )
-            await google.wait_for_operation(operation, "the repository")
+            await setup.wait_for_operation(operation, "the repository")
 
     return Resource(
         name="repository",
         title=f"the repository {REPOSITORY} for images, in {site.clients.region}",
         get=get,
-        put=google.known_everywhere(put),
+        put=setup.known_everywhere(put),
         scope="shared",
         command=f"gcloud artifacts repositories create {REPOSITORY} --repository-format=docker"
-        f" --location={site.clients.region} --project={project} --labels={google.labels()}",
+        f" --location={site.clients.region} --project={project} --labels={secrets.pairs()}",
     )
 
 
 def _pusher(site: Site) -> Resource:
-    roles, account = needs().repository_roles, builder_account(site.clients.project)
+    roles, account = (
+        setup.needs("cloud_run").repository_roles,
+        builder_account(site.clients.project),
+    )
     made = binding(
         site.clients.repositories,
         f"{site.clients.parent}/repositories/{REPOSITORY}",
@@ -464,7 +389,7 @@ def _pusher(site: Site) -> Resource:
             for role in roles
         ),
     )
-    return replace(made, put=google.known_everywhere(made.put))
+    return replace(made, put=setup.known_everywhere(made.put))
 
 
 def reader(site: Site, bucket: str) -> Resource:

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 import anyio
 from google.api.launch_stage_pb2 import LaunchStage
-from google.api_core.exceptions import NotFound, from_grpc_status
+from google.api_core.exceptions import from_grpc_status
 from google.cloud import run_v2
 from google.cloud.run_v2 import Revision, Service, ServiceScaling
 from google.longrunning.operations_pb2 import GetOperationRequest, Operation
@@ -26,26 +26,31 @@ from backends.cloud_run.container import (
 )
 from backends.cloud_run.site import SPEC_ANNOTATION, Site
 from backends.container import Probe
-from backends.google import images
 from backends.google.clients import (
     EXPIRES_LABEL,
     HF_SECRET,
     MANAGED_BY,
-    NO_PROJECT,
     SPEC_LABEL,
     TARGET_LABEL,
     key_secret,
     runtime_account,
 )
-from backends.google.errors import UNSURE, error_of, reading, strictly, translated, writing
-from backends.lifecycle import Status
+from backends.google.errors import (
+    UNSURE,
+    error_of,
+    find,
+    reading,
+    strictly,
+    translated,
+    writing,
+)
+from backends.google.setup import pinned
+from backends.lifecycle import Status, not_found
 from core.errors import (
     CloudError,
     CloudRefused,
     ConcurrentChange,
-    DeploymentNotFound,
     InvalidArgument,
-    NextStep,
     NotOurs,
 )
 from core.records import NAME_PATTERN, DeploymentSpec, ModelShape, Record
@@ -89,7 +94,6 @@ class Blueprint(Serving):
 
     @property
     def parent(self) -> str:
-        """What it is created in."""
         return f"projects/{self.project}/locations/{self.region}"
 
     @property
@@ -105,7 +109,7 @@ def blueprint(
     """Decide every value of the service that a spec asks for; `hf_token`: that secret is kept."""
     _refuse(spec, model)
     target, region = site.target, site.clients.region
-    project = site.clients.project if site.clients.configured else NO_PROJECT
+    project = site.clients.named
     if spec.engine == "ollama":
         serving, secrets = ollama_serving(target, spec, project=project, region=region), {}
     else:
@@ -272,7 +276,7 @@ def _scaling(minimum: int, maximum: int) -> ServiceScaling:
     )
 
 
-def may_be_beta(service: Service, exc: CloudRefused) -> bool:
+def _may_be_beta(service: Service, exc: CloudRefused) -> bool:
     """Whether Google refuses it for its launch stage: it is to be sent again, as BETA.
 
     Source: docs.cloud.google.com/run/docs/troubleshooting, "The feature is not supported in the
@@ -319,17 +323,14 @@ def is_open(service: Service) -> bool:
 
 
 def is_ours(service: Service) -> bool:
-    """Whether it carries our label."""
     return service.labels.get("managed-by") == MANAGED_BY
 
 
 def target_of(service: Service) -> str:
-    """Return the target that it was made for."""
     return service.labels.get(TARGET_LABEL, "another target")
 
 
 def read_spec(service: Service) -> DeploymentSpec | None:
-    """Read a service's annotation."""
     try:
         return DeploymentSpec.model_validate_json(service.annotations.get(SPEC_ANNOTATION, ""))
     except ValidationError:
@@ -343,7 +344,6 @@ def version_of(site: Site, service: Service) -> str | None:
 
 
 def service_path(site: Site, name: str) -> str:
-    """Return a service's full name."""
     return f"{site.clients.parent}/services/{name}"
 
 
@@ -360,11 +360,8 @@ async def find_service(site: Site, name: str) -> Service | None:
     if not re.fullmatch(NAME_PATTERN, name):
         return None
     client = await site.clients.run()
-    try:
-        with translated(f"look at the service {name}"):
-            return await client.get_service(name=service_path(site, name), **reading())
-    except NotFound:
-        return None
+    looked = client.get_service(name=service_path(site, name), **reading())
+    return await find(f"look at the service {name}", looked)
 
 
 async def get_service(site: Site, name: str) -> Service:
@@ -380,15 +377,19 @@ async def get_service(site: Site, name: str) -> Service:
 def own_service(site: Site, name: str, service: Service | None) -> Service:
     """Return a service that was found, if it is this target's. Raises what `get_service` does."""
     if service is None:
-        raise not_found(site, name, "")
+        raise not_found(name, site.target)
+    _refuse_strangers(site, name, service)
+    if target_of(service) != site.target.name:
+        raise not_found(name, site.target, f": it is on {target_of(service)}")
+    return service
+
+
+def _refuse_strangers(site: Site, name: str, service: Service) -> None:
     if not is_ours(service):
         raise NotOurs(
             f"The service {name} in {site.clients.region} was not made here: it is left alone.",
             fix="Take another name; or label it managed-by=vllm-devops-agent to hand it over.",
         )
-    if target_of(service) != site.target.name:
-        raise not_found(site, name, f": it is on {target_of(service)}")
-    return service
 
 
 async def refuse_foreign(site: Site, name: str) -> Service | None:
@@ -401,11 +402,7 @@ async def refuse_foreign(site: Site, name: str) -> Service | None:
     service, region = await find_service(site, name), site.clients.region
     if service is None:
         return None
-    if not is_ours(service):
-        raise NotOurs(
-            f"A service {name} in {region} exists that was not made here; it is left alone.",
-            fix="Deploy under another name.",
-        )
+    _refuse_strangers(site, name, service)
     if (target := target_of(service)) != site.target.name:
         raise NotOurs(
             f"The service {name} in {region} belongs to the target {target}.",
@@ -419,25 +416,12 @@ async def refuse_foreign(site: Site, name: str) -> Service | None:
     return service
 
 
-def not_found(site: Site, name: str, where: str) -> DeploymentNotFound:
-    """Return the error of a deployment that there is not, and where it may be."""
-    return DeploymentNotFound(
-        f"No deployment named '{name[:60]}' on {site.target.name}{where}.",
-        fix="Call list_deployments for those that there are.",
-        next_steps=(NextStep("list_deployments"),),
-    )
-
-
 async def find_revision(site: Site, name: str) -> Revision | None:
     """Return a revision by its full name, None if there is none (any more)."""
     if not name:
         return None
     client = await site.clients.revisions()
-    try:
-        with translated("look at its revision"):
-            return await client.get_revision(name=name, **reading())
-    except NotFound:
-        return None
+    return await find("look at its revision", client.get_revision(name=name, **reading()))
 
 
 def newest_revision(service: Service) -> str:
@@ -571,17 +555,29 @@ async def _edit(site: Site, name: str, change: Change, *, again: bool = True) ->
     return await _edit(site, name, change, again=False)  # somebody else was first
 
 
-async def write_service(site: Site, service: Service, what: str) -> str:
-    """Write a whole service that was read; its etag refuses to undo another's change."""
-    client = await site.clients.run()
+async def write_service(
+    site: Site, service: Service, what: str, *, name: str = "", dry: bool = False
+) -> str:
+    """Send a whole service and return the operation's name; `dry`: Google only judges it.
+
+    One that was read goes back, and its etag refuses to undo another's change; a new one has a
+    `name`. What Google has in BETA alone is sent as that.
+    """
+    client, request = await site.clients.run(), {"service": service, "validate_only": dry}
+    new = {**request, "parent": site.clients.parent, "service_id": name}
     while True:
         try:
             with strictly(what):
-                under_way = await client.update_service(service=service, **writing())
+                under_way = await (
+                    client.create_service(request=new, **writing())
+                    if name
+                    else client.update_service(request=request, **writing())
+                )
             return str(under_way.operation.name)
         except CloudRefused as exc:
-            await get_service(site, service.name.rsplit("/", 1)[-1])  # or it is gone
-            if not may_be_beta(service, exc):
+            if not name:
+                await get_service(site, service.name.rsplit("/", 1)[-1])  # or it is gone
+            if not _may_be_beta(service, exc):
                 raise
 
 
@@ -656,27 +652,17 @@ class Rollout:
         wanted = await self._wanted()
         if self._now is not None:
             self._operation = await _edit(site, name, _replaced(name, wanted, self._now))
-            return
-        client = await site.clients.run()
-        while not self._operation:
-            try:
-                with strictly(self._what):
-                    under_way = await client.create_service(
-                        parent=self._drawn.parent, service=wanted, service_id=name, **writing()
-                    )
-                self._operation = str(under_way.operation.name)
-            except CloudRefused as exc:
-                if not may_be_beta(wanted, exc):
-                    raise
+        else:
+            self._operation = await write_service(site, wanted, self._what, name=name)
 
     async def _wanted(self) -> Service:
         """Return it as it is sent: with images by their digests, and the end of its time."""
-        pinned, ttl = dict[str, vllm.Container](), self._drawn.spec.ttl_minutes
+        pins, ttl = dict[str, vllm.Container](), self._drawn.spec.ttl_minutes
         for field in ("container", "guard"):
             if made := getattr(self._drawn, field):
-                image = await images.pinned(self._site, made.image)
+                image = await pinned(self._site, made.image)
                 if image is None and field == "container":
                     note(f"{made.image} is not pinned: its registry cannot be asked.")
-                pinned[field] = made.model_copy(update={"image": image or made.image})
+                pins[field] = made.model_copy(update={"image": image or made.image})
         expires_at = int(time.time()) + ttl * 60 if ttl else None
-        return service_of(self._drawn.model_copy(update=pinned), expires_at=expires_at)
+        return service_of(self._drawn.model_copy(update=pins), expires_at=expires_at)

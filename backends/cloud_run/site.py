@@ -15,7 +15,7 @@ from google.api_core.client_options import ClientOptions
 from google.auth import jwt
 from google.auth.compute_engine import IDTokenCredentials
 from google.auth.credentials import Credentials
-from google.auth.exceptions import DefaultCredentialsError, RefreshError, TransportError
+from google.auth.exceptions import DefaultCredentialsError, TransportError
 from google.auth.transport.requests import Request
 from google.cloud.artifactregistry_v1 import ArtifactRegistryAsyncClient
 from google.cloud.devtools.cloudbuild_v1 import CloudBuildAsyncClient
@@ -24,7 +24,7 @@ from google.oauth2.id_token import fetch_id_token_credentials
 from pydantic import SecretStr
 
 from backends.common.concurrency import in_time
-from backends.google.clients import GoogleClients, GoogleSite, is_person
+from backends.google.clients import GoogleClients, GoogleSite, client_of, is_person
 from backends.google.errors import AGAIN, denied, translated, unknown_caller
 from core import processes
 from core.errors import (
@@ -64,31 +64,18 @@ ANYWHERE: Final = "https://run.app"
 
 
 def builder_account(project: str) -> str:
-    """Name the account that images are built as."""
     return f"{BUILDER_ID}@{project}.iam.gserviceaccount.com"
 
 
 class Clients(GoogleClients):
     """One project and region; opened without any I/O."""
 
-    async def run(self) -> ServicesAsyncClient:
-        """Services of Cloud Run."""
-        return await self.client(ServicesAsyncClient)
-
-    async def revisions(self) -> RevisionsAsyncClient:
-        """Revisions of those services."""
-        return await self.client(RevisionsAsyncClient)
-
-    async def build(self) -> CloudBuildAsyncClient:
-        """Images built in the cloud."""
-        return await self.client(CloudBuildAsyncClient)
-
-    async def repositories(self) -> ArtifactRegistryAsyncClient:
-        """Repositories of images."""
-        return await self.client(ArtifactRegistryAsyncClient)
+    run = client_of(ServicesAsyncClient)
+    revisions = client_of(RevisionsAsyncClient)
+    build = client_of(CloudBuildAsyncClient)
+    repositories = client_of(ArtifactRegistryAsyncClient)
 
     async def models(self) -> "ModelServiceAsyncClient":
-        """Vertex AI's registry of models, which has an address for each region."""
         from google.cloud.aiplatform_v1 import ModelServiceAsyncClient
 
         options = ClientOptions(api_endpoint=f"{self.region}-aiplatform.googleapis.com")
@@ -116,7 +103,6 @@ class IdentityTokens:
         *,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Open it, without any I/O; `clock` gives seconds since 1970."""
         self._clients, self._account, self._clock = clients, service_account, clock
         self._kept: dict[str, Minted] = {}
 
@@ -136,19 +122,7 @@ class IdentityTokens:
             kept = self._kept[audience] = fresh._replace(until=until)
         return kept
 
-    async def how_to_call(self) -> str:
-        """Return the commands that let a person without gcloud call; empty: none are needed."""
-        person = await self._person()
-        if self._account or person is None:
-            return ""
-        try:
-            await self._by_gcloud()
-        except NotAuthenticated:
-            return _commands(self._clients.project, person)
-        return ""
-
     async def _person(self) -> str | None:
-        """Return the address of the person who is logged in, empty where it is not told."""
         source: Any = await self._clients.credentials()
         return str(getattr(source, "account", "") or "") if is_person(source) else None
 
@@ -159,15 +133,8 @@ class IdentityTokens:
 
         def mint() -> Minted:
             request = _transport(plane, project)
-            try:
-                own = _own_token(source, request, audience, simulated=plane is not None)
-                return own or _impersonated(source, request, audience, account, project)
-            except (RefreshError, TransportError) as exc:
-                if isinstance(exc, RefreshError) and not isinstance(exc.__cause__, TransportError):
-                    raise  # the login is not good; else it is the web that is down
-                raise CloudUnavailable(
-                    f"Google does not answer: {what}.", cause=str(exc)[:600], fix=AGAIN
-                ) from exc
+            own = _own_token(source, request, audience, simulated=plane is not None)
+            return own or _impersonated(source, request, audience, account, project)
 
         with translated(what), in_time("Google", what, _DEADLINE_SECONDS, fix=AGAIN):
             made = await anyio.to_thread.run_sync(mint, abandon_on_cancel=True)

@@ -5,13 +5,11 @@ import tomllib
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
-from functools import cache
+from functools import cache, partial
 from math import ceil
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
-import anyio
-from google.api_core.exceptions import NotFound
 from google.cloud.monitoring_v3 import Aggregation, ListTimeSeriesRequest, TimeInterval, TimeSeries
 from google.cloud.run_v2 import Condition, Revision, Service, ServiceScaling
 from google.protobuf.duration_pb2 import Duration
@@ -31,11 +29,11 @@ from backends.cloud_run.service import (
     version_of,
 )
 from backends.cloud_run.site import SPEC_ANNOTATION, Site
-from backends.common.concurrency import all_or_note, or_note
+from backends.common.concurrency import all_or_note, or_note, side_by_side
 from backends.common.engine import why_silent
 from backends.google import logs
 from backends.google.clients import EXPIRES_LABEL, SPEC_LABEL, when
-from backends.google.errors import reading, translated
+from backends.google.errors import find, reading, translated
 from backends.google.logs import any_of, between, quoted
 from backends.lifecycle import Pending
 from core.records import Deployment, Failure, Phase, Record, State
@@ -97,7 +95,6 @@ class Catalogue(Record):
 
 @cache
 def catalogue() -> Catalogue:
-    """Return what every reason means."""
     return Catalogue.model_validate(tomllib.loads(_FILE.read_text("utf-8")))
 
 
@@ -115,12 +112,6 @@ def progress(service: Service) -> Literal["working", "failed", "done"]:
     return "done" if state == _DONE and seen else "working"
 
 
-def tries(revision: Revision) -> int:
-    """Return how often its template was tried again for want of a grant."""
-    said = revision.labels.get(TRY_LABEL, "")
-    return int(said) if said.isdecimal() else 0
-
-
 def seconds_to_next_try(service: Service, revision: Revision | None, now: datetime) -> float | None:
     """Return when a revision whose grant has not spread is tried again; None: it is not.
 
@@ -133,6 +124,12 @@ def seconds_to_next_try(service: Service, revision: Revision | None, now: dateti
     if "SECRET_NOT_READABLE" not in codes or age > _SPREAD_SECONDS:
         return None
     return _TRY_AGAIN_SECONDS[tried] - age if tried < len(_TRY_AGAIN_SECONDS) else None
+
+
+def tries(revision: Revision) -> int:
+    """Return how often its template was tried again for want of a grant."""
+    said = revision.labels.get(TRY_LABEL, "")
+    return int(said) if said.isdecimal() else 0
 
 
 def step_of(revision: Revision | None) -> str:
@@ -206,13 +203,70 @@ class Snapshot(NamedTuple):
 
     @property
     def reading(self) -> Reading | None:
-        """The newest, if there is one."""
         return self.readings[0] if self.readings else None
 
     @property
+    def age(self) -> int:
+        """Seconds since the newest reading."""
+        return max(0, int((self.now - self.reading.at).total_seconds())) if self.reading else 0
+
+    @property
     def name(self) -> str:
-        """Of the deployment."""
         return self.service.name.rpartition("/")[2]
+
+    def told(
+        self,
+        state: State,
+        since: datetime,
+        *,
+        waits_for: str | Phase | None = None,
+        failure: Failure | None = None,
+        replicas: int | None = None,
+        until: datetime | None = None,
+    ) -> Deployment:
+        """Make the record of a deployment in some state."""
+        service, site, spec = self.service, self.site, read_spec(self.service)
+        expires = service.labels.get(EXPIRES_LABEL, "")
+        count = self.reading.count if self.reading else 0
+        phase = Phase(name=waits_for, since=since) if isinstance(waits_for, str) else waits_for
+        return Deployment(
+            name=self.name,
+            target=site.target.name,
+            state=state,
+            since=since,
+            phase=phase,
+            model=spec.model if spec else "not known",
+            served_model_name=spec.served_model_name if spec else "not known",
+            engine=label_of(site, service, spec.engine if spec else "vllm"),
+            simulated=site.rehearsed,
+            url=service.uri or None,
+            revision=service.labels.get(SPEC_LABEL, "none"),
+            instance=service.latest_ready_revision.rpartition("/")[2] or None,
+            replicas=count if replicas is None else replicas,
+            min_replicas=spec.min_replicas if spec else None,
+            max_replicas=spec.max_replicas if spec else None,
+            awake_until=until,
+            created_at=when(service.create_time),
+            expires_at=datetime.fromtimestamp(int(expires), UTC) if expires.isdigit() else None,
+            usd_per_hour=usd_per_hour(site, service),
+            usd_so_far=self.usd_so_far,
+            failure=failure,
+        )
+
+    async def newest_boot(self) -> Sequence[Line]:
+        """Return what the newest boot has written; why that cannot be read is noted."""
+        revision = self.revision
+        if revision is None:
+            return ()
+        look = partial(boot_lines, self.site, self.name, revision, newest=True)
+        return await or_note(look, ())
+
+
+def label_of(site: Site, service: Service, engine: str) -> str:
+    """Return an engine's name for people."""
+    name = {"vllm": "vLLM", "ollama": "Ollama"}[engine]
+    version = "" if engine == "ollama" else version_of(site, service) or "(version not known)"
+    return " ".join(filter(None, ("simulated" if site.rehearsed else "", name, version)))
 
 
 async def read_status(site: Site, service: Service) -> Deployment:
@@ -227,15 +281,18 @@ async def read_status(site: Site, service: Service) -> Deployment:
     )
     seen = Snapshot(site=site, service=service, now=now, **found)
     if service.delete_time:
-        return _deployment(seen, State.DELETING, when(service.delete_time))
+        return seen.told(State.DELETING, when(service.delete_time))
     if is_stopped(service):
         return _stopped(seen)
     match progress(service):
-        case "working":
-            return await _booting(seen)
         case "failed":
             return await _failed_status(seen)
-    return await _serving(seen)
+        case "done":
+            return await _serving(seen)
+    begun, lines = when((seen.revision or service).create_time), await seen.newest_boot()
+    if lines:
+        return seen.told(State.LOADING, begun, waits_for=phase_of(lines))
+    return seen.told(State.CREATING, begun, waits_for=step_of(seen.revision))
 
 
 def before_service(site: Site, pending: Pending) -> Deployment:
@@ -249,12 +306,10 @@ def before_service(site: Site, pending: Pending) -> Deployment:
         template={"containers": [{"image": spec.image or gpu_of(site.target).image}]},
     )
     seen = Snapshot(site, service, None, (), None, datetime.now(UTC))
-    if pending.failure:
-        return _deployment(seen, State.FAILED, since, failure=pending.failure)
-    if pending.deleting:
-        return _deployment(seen, State.DELETING, since)
-    waits = Phase(name=pending.phase or PREPARING, since=since)
-    return _deployment(seen, State.CREATING, since, phase=waits)
+    if pending.is_over:
+        state = State.FAILED if pending.failure else State.DELETING
+        return seen.told(state, since, failure=pending.failure)
+    return seen.told(State.CREATING, since, waits_for=pending.phase or PREPARING)
 
 
 def _stopped(seen: Snapshot) -> Deployment:
@@ -263,26 +318,16 @@ def _stopped(seen: Snapshot) -> Deployment:
     seen.site.answered.discard(seen.service.latest_ready_revision)
     silent = (seen.now - since).total_seconds() > _FRESH_SECONDS
     if reading and reading.at >= since and not reading.count:
-        return _deployment(seen, State.STOPPED, since)
+        return seen.told(State.STOPPED, since)
     if seen.readings == () and silent:
         note(
             f"Cloud Monitoring has reported nothing for {seen.name} in half an hour, as it does of"
             " a service without instances; that none runs was not read."
         )
-        return _deployment(seen, State.STOPPED, since)
+        return seen.told(State.STOPPED, since)
     if reading and silent:
-        note(f"The newest reading of {seen.name}'s instances is {_age(seen, reading)} s old.")
-    phase = Phase(name="waiting for a reading without instances", since=since)
-    return _deployment(seen, State.STOPPING, since, phase=phase)
-
-
-async def _booting(seen: Snapshot) -> Deployment:
-    lines = await _newest_boot(seen)
-    begun = when((seen.revision or seen.service).create_time)
-    if lines:
-        return _deployment(seen, State.LOADING, begun, phase=phase_of(lines))
-    phase = Phase(name=step_of(seen.revision), since=begun)
-    return _deployment(seen, State.CREATING, begun, phase=phase)
+        note(f"The newest reading of {seen.name}'s instances is {seen.age} s old.")
+    return seen.told(State.STOPPING, since, waits_for="waiting for a reading without instances")
 
 
 async def _failed_status(seen: Snapshot) -> Deployment:
@@ -292,16 +337,14 @@ async def _failed_status(seen: Snapshot) -> Deployment:
             f"{seen.name}'s account may not read its key yet: Google's grants take minutes to"
             " spread. It is tried again by itself."
         )
-        begun = when(service.create_time)
-        phase = Phase(name=SPREADING, since=begun)
-        return _deployment(seen, State.CREATING, begun, phase=phase)
-    lines = [line.text for line in await _newest_boot(seen)]
+        return seen.told(State.CREATING, when(service.create_time), waits_for=SPREADING)
+    lines = [line.text for line in await seen.newest_boot()]
     why = read_failure(service, seen.revision, lines)
     serving = service.latest_ready_revision.rpartition("/")[2]
     if serving and serving != service.latest_created_revision.rpartition("/")[2]:
         note(f"{seen.name} still serves its former revision {serving}, which bills on.")
     since = when(service.terminal_condition.last_transition_time or seen.now)
-    return _deployment(seen, State.FAILED, since, failure=why)
+    return seen.told(State.FAILED, since, failure=why)
 
 
 async def _serving(seen: Snapshot) -> Deployment:
@@ -311,13 +354,13 @@ async def _serving(seen: Snapshot) -> Deployment:
     if _nothing_runs(seen, sure):
         site.answered.discard(revision)
         if not kept:
-            return _deployment(seen, State.ASLEEP, sure)
+            return seen.told(State.ASLEEP, sure)
     if revision not in site.answered:
         silence = await why_silent(lambda: access.access(site, seen.name), "Its revision")
         if silence:
-            lines = await _newest_boot(seen)
-            phase = phase_of(lines) if lines else Phase(name=WARMING, since=sure)
-            return _deployment(seen, State.LOADING, sure, phase=phase, failure=silence)
+            lines = await seen.newest_boot()
+            phase = phase_of(lines) if lines else WARMING
+            return seen.told(State.LOADING, sure, waits_for=phase, failure=silence)
         site.answered.add(revision)
         site.woken[seen.name] = datetime.now(UTC)
     until = None
@@ -325,7 +368,7 @@ async def _serving(seen: Snapshot) -> Deployment:
     if asked and not kept and seen.now - asked < _INSTANCE_KEPT:
         until = (asked + IDLE).replace(microsecond=0)  # our own question keeps its instance
     running = max(1, seen.reading.count if seen.reading else 0)
-    return _deployment(seen, State.READY, sure, replicas=running, until=until)
+    return seen.told(State.READY, sure, replicas=running, until=until)
 
 
 def _min_instances(service: Service) -> int:
@@ -349,90 +392,22 @@ def _nothing_runs(seen: Snapshot, sure: datetime) -> bool:
         return True
     if _min_instances(seen.service) or seen.now - sure < _INSTANCE_KEPT:
         return False
-    age = f"is {_age(seen, reading)} s old" if reading else "is not to be had"
+    age = f"is {seen.age} s old" if reading else "is not to be had"
     note(f"A reading of its instances {age}: {seen.name} is taken to sleep.")
     return True
 
 
-def _age(seen: Snapshot, reading: Reading) -> int:
-    return max(0, int((seen.now - reading.at).total_seconds()))
-
-
-async def _newest_boot(seen: Snapshot) -> Sequence[Line]:
-    revision = seen.revision
-    if revision is None:
-        return ()
-    return await or_note(lambda: boot_lines(seen.site, seen.name, revision, newest=True), ())
-
-
-def _deployment(
-    seen: Snapshot,
-    state: State,
-    since: datetime,
-    *,
-    phase: Phase | None = None,
-    failure: Failure | None = None,
-    replicas: int | None = None,
-    until: datetime | None = None,
-) -> Deployment:
-    service, site, spec = seen.service, seen.site, read_spec(seen.service)
-    expires = service.labels.get(EXPIRES_LABEL, "")
-    count = seen.reading.count if seen.reading else 0
-    return Deployment(
-        name=seen.name,
-        target=site.target.name,
-        state=state,
-        since=since,
-        phase=phase,
-        model=spec.model if spec else "not known",
-        served_model_name=spec.served_model_name if spec else "not known",
-        engine=label_of(site, service, spec.engine if spec else "vllm"),
-        simulated=site.rehearsed,
-        url=service.uri or None,
-        revision=service.labels.get(SPEC_LABEL, "none"),
-        instance=service.latest_ready_revision.rpartition("/")[2] or None,
-        replicas=count if replicas is None else replicas,
-        min_replicas=spec.min_replicas if spec else None,
-        max_replicas=spec.max_replicas if spec else None,
-        awake_until=until,
-        created_at=when(service.create_time),
-        expires_at=datetime.fromtimestamp(int(expires), UTC) if expires.isdigit() else None,
-        usd_per_hour=usd_per_hour(site, service),
-        usd_so_far=seen.usd_so_far,
-        failure=failure,
-    )
-
-
-def label_of(site: Site, service: Service, engine: str) -> str:
-    """Return an engine's name for people."""
-    name = {"vllm": "vLLM", "ollama": "Ollama"}[engine]
-    version = "" if engine == "ollama" else version_of(site, service) or "(version not known)"
-    return " ".join(filter(None, ("simulated" if site.rehearsed else "", name, version)))
-
-
 async def list_deployments(site: Site) -> dict[str, Deployment]:
     """Say it of every service with this target's label."""
-    found: dict[str, Deployment] = {}
-    limiter = anyio.CapacityLimiter(8)
-
-    async def look(service: Service) -> None:
-        async with limiter:
-            deployment = await read_status(site, service)
-        found[deployment.name] = deployment
-
     services = await list_services(site)
-    async with anyio.create_task_group() as group:
-        for service in services:
-            group.start_soon(look, service)
-    return found
+    found = await side_by_side([partial(read_status, site, one) for one in services])
+    return {one.name: one for one in found}
 
 
 async def read_instances(site: Site, name: str, now: datetime) -> Sequence[Reading]:
     """Return the newest reading of a service, nothing where there is none of half an hour."""
-    found = await _read_series(
-        site, name, "instance_count", begin=now - _WINDOW, end=now, what="read its instances"
-    )
-    newest = newest_reading(found)
+    span = TimeInterval(start_time=now - _WINDOW, end_time=now + _CLOCKS)
+    newest = newest_reading(await _read_series(site, name, "instance_count", span))
     return (newest,) if newest else ()
 
 
@@ -449,14 +424,7 @@ def newest_reading(found: Sequence[TimeSeries]) -> Reading | None:
 
 
 async def _read_series(
-    site: Site,
-    name: str,
-    metric: str,
-    *,
-    begin: datetime,
-    end: datetime,
-    what: str,
-    aggregation: Aggregation | None = None,
+    site: Site, name: str, metric: str, span: TimeInterval, aggregation: Aggregation | None = None
 ) -> Sequence[TimeSeries]:
     """Read a metric of a service's containers, each series newest first."""
     client = await site.clients.monitoring()
@@ -466,15 +434,14 @@ async def _read_series(
         ' AND resource.type = "cloud_run_revision"'
         f' AND resource.labels.service_name = "{name}"'
         f' AND resource.labels.location = "{site.clients.region}"',
-        interval=TimeInterval(start_time=begin, end_time=end + _CLOCKS),
+        interval=span,
         aggregation=aggregation,
     )
-    try:
-        with translated(what):
-            pager = await client.list_time_series(request, **reading())
-            return [row async for row in pager]
-    except NotFound:  # so it says of a metric that the project never had a point of
-        return ()
+    what = {"instance_count": "read its instances"}.get(metric, "read what was billed")
+    # NOT_FOUND is said of a metric that the project never had a point of.
+    pager = await find(what, client.list_time_series(request, **reading()))
+    with translated(what):
+        return [row async for row in pager] if pager else ()
 
 
 def usd_per_hour(site: Site, service: Service) -> float | None:
@@ -517,19 +484,16 @@ async def usd_so_far(site: Site, service: Service, now: datetime) -> float | Non
     if hourly is None:
         return None
     lived = max(1, ceil((now - made).total_seconds() / 60)) * 60
-    found = await _read_series(
-        site,
-        service.name.rpartition("/")[2],
-        "billable_instance_time",
-        begin=made,
-        end=now,
-        what="read what was billed",
-        aggregation=Aggregation(
-            alignment_period=Duration(seconds=lived),
-            per_series_aligner=Aggregation.Aligner.ALIGN_SUM,
-            cross_series_reducer=Aggregation.Reducer.REDUCE_SUM,
-        ),
+    summed = Aggregation(
+        alignment_period=Duration(seconds=lived),
+        per_series_aligner=Aggregation.Aligner.ALIGN_SUM,
+        cross_series_reducer=Aggregation.Reducer.REDUCE_SUM,
     )
+    name, span = (
+        service.name.rpartition("/")[2],
+        TimeInterval(start_time=made, end_time=now + _CLOCKS),
+    )
+    found = await _read_series(site, name, "billable_instance_time", span, summed)
     seconds = sum(point.value.double_value for row in found for point in row.points)
     return round(seconds / 3600 * hourly, 4)
 
@@ -567,65 +531,44 @@ _START: Final = "Starting new instance"
 async def boot_lines(site: Site, name: str, revision: Revision, *, newest: bool) -> Sequence[Line]:
     """Return a revision's output, oldest first: of its newest boot, or of its first."""
     begin, which = when(revision.create_time), revision.name.rpartition("/")[2]
-    until = None if newest else begin + _BOOT
-    query = _log_query(site, name, begin, until=until, revision=which)
-    found, _ = await logs.read_page(site, query, newest=newest)
+    asked = LogQuery(since=begin, until=None if newest else begin + _BOOT)
+    entries, _ = await logs.read_entries(site, _filter(site, name, asked, which), newest=newest)
+    found = logs.lines_of(entries)
     starts = [place for place, line in enumerate(found) if line.platform and _START in line.text]
     output = [line for line in found[starts[-1] if newest and starts else 0 :] if not line.platform]
     one = output[-1 if newest else 0].instance if output else ""
     return [line for line in output if line.instance == one]
 
 
-def _log_query(
-    site: Site,
-    name: str,
-    begin: datetime,
-    *,
-    until: datetime | None = None,
-    revision: str | None = None,
-    contains: Sequence[str] = (),
-    platform: bool = True,
-) -> str:
-    """Return the query; without a begin it would read a day of everything."""
-    which = " OR ".join(
-        f"log_id({quoted(log)})" for log in (*_OUTPUT, *([_SYSTEM] if platform else []))
-    )
+def _filter(site: Site, name: str, query: LogQuery, revision: str = "") -> str:
+    """Return Cloud Logging's filter; without a begin it would read a day of everything."""
+    assert query.since
+    files = (*_OUTPUT, *([_SYSTEM] if query.platform else []))
     terms = [
         'resource.type="cloud_run_revision"',
         f"resource.labels.service_name={quoted(name)}",
         f"resource.labels.location={quoted(site.clients.region)}",
-        between(begin, until),
-        f"({which})",
+        between(query.since, query.until),
+        f"({' OR '.join(f'log_id({quoted(log)})' for log in files)})",
     ]
     terms += [f"resource.labels.revision_name={quoted(revision)}"] if revision else []
-    words = any_of("", contains, besides=" AND ".join(terms))
+    words = any_of("", query.contains, besides=" AND ".join(terms))
     return " AND ".join([*terms, words] if words else terms)
 
 
 async def read_logs(site: Site, name: str, *, lines: int, contains: str | None = None) -> LogLines:
     """Return the newest lines of a deployment, all of its revisions and instances together."""
-    made, text = when((await get_service(site, name)).create_time), contains or ""
-    asked = _log_query(site, name, made, contains=(text,) if text else ())
-    found, more = await logs.read_page(site, asked, newest=True)
-    texts = [str(line) for line in found if text.lower() in line.text.lower()]
-    if more:
-        note(f"There are more than {len(texts)} such lines: only the newest were read and counted.")
-    return LogLines(lines=tuple(texts[-lines:]), total=len(texts))
+    made = when((await get_service(site, name)).create_time)
+    query = LogQuery(since=made, contains=(contains,) if contains else ())
+    found, more = await logs.read_entries(site, _filter(site, name, query), newest=True)
+    return logs.newest_lines(logs.lines_of(found), lines, contains, more=more)
 
 
 async def log_pages(site: Site, name: str, query: LogQuery) -> AsyncGenerator[Sequence[Line], None]:
     """Give every line since the service was made, the newest page first."""
     made = when((await get_service(site, name)).create_time)
-    asked = _log_query(
-        site,
-        name,
-        max(made, query.since or made),
-        until=query.until,
-        contains=query.contains,
-        platform=query.platform,
-    )
-    async with aclosing(logs.all_entries(site, asked)) as found:
-        async for entries in found:
-            lines = [line for entry in entries for line in logs.lines_of(entry)]
-            for page in logs.pages_of(lines, query):
-                yield page
+    asked = query.model_copy(update={"since": max(made, query.since or made)})
+    lines = logs.all_lines(site, _filter(site, name, asked), query, logs.lines_of)
+    async with aclosing(lines) as pages:
+        async for page in pages:
+            yield page

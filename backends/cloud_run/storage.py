@@ -5,30 +5,15 @@ from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 import anyio
-from google.api_core.exceptions import (
-    Forbidden,
-    NotFound,
-    ServerError,
-    TooManyRequests,
-    Unauthorized,
-)
+from google.api_core.exceptions import NotFound
 from google.cloud.storage import Blob
-from requests.exceptions import RequestException
 
 from backends.base import RegisteredModel, StoredModel
 from backends.cloud_run.site import Site
 from backends.common.concurrency import in_time
 from backends.common.models import ENDINGS, MOST_FILES, File, limited, models_among
-from backends.google.errors import (
-    AGAIN,
-    LOGIN,
-    denied,
-    reading,
-    strictly,
-    translated,
-    unknown_caller,
-)
-from core.errors import CloudRefused, CloudUnavailable, NotConfigured
+from backends.google.errors import reading, strictly, translated
+from core.errors import CloudRefused, NotConfigured
 from core.reply import note
 
 T = TypeVar("T")
@@ -94,25 +79,15 @@ async def in_thread(work: Callable[[], T]) -> T:
 @contextmanager
 def looking_into(bucket: str, what: str, *, seconds: float = _DEADLINE) -> Iterator[None]:
     """Turn what Cloud Storage says, which speaks HTTP and not gRPC, into our errors; in time."""
-    with translated(what), in_time("Google", what, seconds, fix="Name a folder in it."):
-        try:
+    try:
+        with translated(what), in_time("Google", what, seconds, fix="Name a folder in it."):
             yield
-        except NotFound as exc:
-            raise CloudRefused(
-                f"There is no bucket {bucket}.",
-                cause=exc.message,
-                fix=f"Correct its name, or make it: gcloud storage buckets create gs://{bucket}.",
-            ) from exc
-        except Forbidden as exc:
-            raise denied(exc.message, what) from exc
-        except Unauthorized as exc:
-            raise unknown_caller(exc.message, LOGIN) from exc
-        except (ServerError, TooManyRequests, RequestException) as exc:
-            raise CloudUnavailable(
-                f"Cloud Storage is not to be reached: {what}.",
-                cause=getattr(exc, "message", type(exc).__name__),
-                fix=AGAIN,
-            ) from exc
+    except NotFound as exc:
+        raise CloudRefused(
+            f"There is no bucket {bucket}.",
+            cause=exc.message,
+            fix=f"Correct its name, or make it: gcloud storage buckets create gs://{bucket}.",
+        ) from exc
 
 
 async def models_in_registry(site: Site) -> Sequence[RegisteredModel]:

@@ -3,7 +3,7 @@
 import functools
 import inspect
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar, cast
@@ -102,8 +102,25 @@ SCOPE: Final = "https://www.googleapis.com/auth/cloud-platform"
 _REHEARSED_PROJECT: Final = "rehearsal"
 
 
+def client_of(kind: type[C]) -> "Callable[[GoogleClients], Awaitable[C]]":
+    """Return the method that gives the one client of its kind, opened when first asked for."""
+
+    async def opened(clients: "GoogleClients") -> C:
+        return await clients.client(kind)
+
+    return opened
+
+
 class GoogleClients:
     """One project and region; opened without any I/O."""
+
+    secrets = client_of(SecretManagerServiceAsyncClient)
+    logging = client_of(LoggingServiceV2AsyncClient)
+    monitoring = client_of(MetricServiceAsyncClient)
+    quotas = client_of(CloudQuotasAsyncClient)
+    usage = client_of(ServiceUsageAsyncClient)
+    iam = client_of(IAMAsyncClient)
+    projects = client_of(ProjectsAsyncClient)
 
     def __init__(self, target: Target, world: World) -> None:
         self._world = world
@@ -140,6 +157,11 @@ class GoogleClients:
         raise not_configured()
 
     @property
+    def named(self) -> str:
+        """The project in texts: `NO_PROJECT` where no setting names one."""
+        return self.project if self.configured else NO_PROJECT
+
+    @property
     def parent(self) -> str:
         """What services of the region are created in."""
         return f"projects/{self.project}/locations/{self.region}"
@@ -167,34 +189,6 @@ class GoogleClients:
                 )
             self._credentials = _billing(found, self.project) if self.configured else found
         return self._credentials
-
-    async def secrets(self) -> SecretManagerServiceAsyncClient:
-        """Secret Manager."""
-        return await self.client(SecretManagerServiceAsyncClient)
-
-    async def logging(self) -> LoggingServiceV2AsyncClient:
-        """Log entries."""
-        return await self.client(LoggingServiceV2AsyncClient)
-
-    async def monitoring(self) -> MetricServiceAsyncClient:
-        """Time series: how many instances there are, and for how long they were billed."""
-        return await self.client(MetricServiceAsyncClient)
-
-    async def quotas(self) -> CloudQuotasAsyncClient:
-        """Quotas of accelerators."""
-        return await self.client(CloudQuotasAsyncClient)
-
-    async def usage(self) -> ServiceUsageAsyncClient:
-        """Which APIs are enabled."""
-        return await self.client(ServiceUsageAsyncClient)
-
-    async def iam(self) -> IAMAsyncClient:
-        """Service accounts."""
-        return await self.client(IAMAsyncClient)
-
-    async def projects(self) -> ProjectsAsyncClient:
-        """The project's number and its policy."""
-        return await self.client(ProjectsAsyncClient)
 
     async def storage(self) -> StorageClient:
         """Cloud Storage; its client is not async, so call it in a thread."""

@@ -1,14 +1,16 @@
 """What Google says when it refuses, in our words, and how long its answers are waited for."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
+import httpx2
 from google.api_core.exceptions import GoogleAPICallError, NotFound, RetryError, ServiceUnavailable
 from google.api_core.retry import AsyncRetry, Retry, if_exception_type
-from google.auth.exceptions import GoogleAuthError
+from google.auth.exceptions import GoogleAuthError, TransportError
 from grpc import StatusCode
+from requests.exceptions import RequestException, Timeout
 
 from core.errors import (
     ApiDisabled,
@@ -51,7 +53,7 @@ _BY_HTTP: Final = {
     403: "PERMISSION_DENIED",
     409: "ALREADY_EXISTS",
     412: "FAILED_PRECONDITION",
-    429: "RESOURCE_EXHAUSTED",
+    429: "UNAVAILABLE",
     500: "INTERNAL",
     502: "UNAVAILABLE",
     503: "UNAVAILABLE",
@@ -124,12 +126,16 @@ UNITS: Final = {CPU_QUOTA: Unit("vCPU", 1000), MEMORY_QUOTA: Unit("GiB", 2**30)}
 NO_GPU_QUOTA: Final = "do not have quota for using GPUs"
 
 
+T = TypeVar("T")
+
+
 @contextmanager
 def translated(what: str) -> Iterator[None]:
-    """Turn what Google raises while we do `what` into a coded error.
+    """Turn what Google or the way to it raises while we do `what` into a coded error.
 
     NOT_FOUND goes on as it is: only the caller knows what it means.
     """
+    late = _BY_STATUS["DEADLINE_EXCEEDED"][1]
     try:
         yield
     except NotFound:
@@ -139,24 +145,37 @@ def translated(what: str) -> Iterator[None]:
     except RetryError as exc:
         if isinstance(exc.cause, GoogleAPICallError):
             raise error_of(exc.cause, what) from exc
-        raise CloudTimeout(
-            f"Google did not answer in time: {what}.", fix=_BY_STATUS["DEADLINE_EXCEEDED"][1]
+        raise CloudTimeout(f"Google did not answer in time: {what}.", fix=late) from exc
+    except (Timeout, httpx2.TimeoutException) as exc:
+        raise CloudTimeout(f"Google did not answer in time: {what}.", fix=late) from exc
+    except (GoogleAuthError, RequestException, httpx2.HTTPError) as exc:
+        login = isinstance(exc, GoogleAuthError) and not isinstance(exc, TransportError)
+        if login and not isinstance(exc.__cause__, TransportError):
+            raise unknown_caller(str(exc), LOGIN) from exc
+        raise CloudUnavailable(
+            f"Google is not to be reached: {what}.", cause=str(exc)[:600], fix=AGAIN
         ) from exc
-    except GoogleAuthError as exc:
-        raise unknown_caller(str(exc), LOGIN) from exc
 
 
-def patient() -> "AsyncRetry":
+async def find(what: str, call: Awaitable[T]) -> T | None:
+    """Return what a call finds while we do `what`, None where Google has no such thing."""
+    try:
+        with translated(what):
+            return await call
+    except NotFound:
+        return None
+
+
+def patient() -> AsyncRetry:
     """Look again while Google is not to be reached: for five seconds, not for its default 90."""
     return AsyncRetry(if_exception_type(ServiceUnavailable), initial=0.2, maximum=2, timeout=5)
 
 
-def patient_in_threads() -> "Retry":
-    """Do the same where a client is synchronous."""
+def patient_in_threads() -> Retry:
     return Retry(if_exception_type(ServiceUnavailable), initial=0.2, maximum=2, timeout=5)
 
 
-def error_of(exc: "GoogleAPICallError", what: str) -> OpsError:
+def error_of(exc: GoogleAPICallError, what: str) -> OpsError:
     """Class one failure; a failed operation carries its real status inside (not in its class)."""
     status, words = status_of(exc), words_of(exc)
     if _TOO_FAST.search(words):
@@ -203,12 +222,12 @@ def _quota_fix(words: str) -> str:
     )
 
 
-def words_of(exc: "GoogleAPICallError") -> str:
+def words_of(exc: GoogleAPICallError) -> str:
     """Give Google's own words."""
     return _CALL.sub("", str(exc.message))
 
 
-def status_of(exc: "GoogleAPICallError") -> str:
+def status_of(exc: GoogleAPICallError) -> str:
     """Give the name of its gRPC status; UNKNOWN where nothing tells."""
     code: Any = exc.grpc_status_code
     if code is None:

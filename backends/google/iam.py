@@ -1,40 +1,13 @@
-"""Permissions and roles: what is needed, and what is granted without touching others' bindings."""
+"""Roles on a thing of Google's, granted without touching others' bindings."""
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Final
 
-from google.api_core.exceptions import NotFound
 from google.iam.v1.policy_pb2 import Policy
 
-from backends.google.errors import reading, strictly, translated, writing
+from backends.google.errors import find, reading, strictly, writing
 from backends.lifecycle import Resource
 from core.errors import ConcurrentChange
-from core.records import Record
-
-
-class Api(Record):
-    """One API that is to be enabled."""
-
-    name: str
-    needed_by: str
-
-
-class Role(Record):
-    """One role of an account of ours."""
-
-    name: str
-    why: str
-
-
-class Permissions(Record):
-    """What whoever deploys must be allowed to do."""
-
-    role: str
-    """Which holds them all."""
-    why: str
-    needed_by: str
-    names: tuple[str, ...]
-
 
 VERSION: Final = 3
 """Of a policy: the one that tells conditions; with an older one they would be dropped."""
@@ -74,23 +47,19 @@ def binding(
 
     async def get() -> Policy | None:
         client = await opened()
-        try:
-            with translated(f"see whether this is done: {what}"):
-                policy: Policy = await client.get_iam_policy(request=asked, **reading())
-        except NotFound:
-            return None
-        return policy if all(has_role(policy, role, member) for role in roles) else None
+        looked = client.get_iam_policy(request=asked, **reading())
+        policy: Policy | None = await find(f"see whether this is done: {what}", looked)
+        has_all = policy and all(has_role(policy, role, member) for role in roles)
+        return policy if has_all else None
 
     async def put() -> None:
         client = await opened()
         for left in reversed(range(_ATTEMPTS)):  # a policy that somebody else changed is read anew
-            with strictly(what):
-                policy = await client.get_iam_policy(request=asked, **reading())
-                add_member(
-                    policy, [one for one in roles if not has_role(policy, one, member)], member
-                )
             try:
                 with strictly(what):
+                    policy = await client.get_iam_policy(request=asked, **reading())
+                    missing = [one for one in roles if not has_role(policy, one, member)]
+                    add_member(policy, missing, member)
                     request = {"resource": thing, "policy": policy}
                     await client.set_iam_policy(request=request, **writing())
             except ConcurrentChange:

@@ -1,7 +1,7 @@
-"""Entries of Cloud Logging as lines."""
+"""Entries of Cloud Logging as lines: the query, one page of it, or all of them."""
 
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -9,7 +9,7 @@ from google.api_core.exceptions import ResourceExhausted, ServiceUnavailable
 from google.api_core.retry import AsyncRetry, if_exception_type
 from google.cloud.logging_v2.types import ListLogEntriesRequest, LogEntry
 
-from backends.base import LogQuery
+from backends.base import LogLines, LogQuery
 from backends.google.clients import GoogleSite, when
 from backends.google.errors import READ_SECONDS, reading, translated
 from core.reply import note
@@ -59,19 +59,13 @@ def between(since: datetime, until: datetime | None) -> str:
     return f"timestamp>={quoted(since.isoformat())}{end}"
 
 
-async def read_page(site: GoogleSite, query: str, *, newest: bool) -> tuple[list[Line], bool]:
-    """Give one page of lines, oldest first, and whether there are more."""
-    found, more = await read_entries(site, query, newest=newest)
-    return [line for entry in found for line in lines_of(entry)], more
-
-
 async def read_entries(
     site: GoogleSite, query: str, *, newest: bool
-) -> tuple[Sequence["LogEntry"], bool]:
+) -> tuple[Sequence[LogEntry], bool]:
     """Give the first page that has any entries, oldest first, and whether there are more."""
     with translated("read the log"):
         left = _EMPTY
-        async for page in await _asked(site, query, newest=newest, **reading()):
+        async for page in await _pages(site, query, newest=newest, **reading()):
             left -= 1
             if page.entries or not left:
                 break
@@ -79,36 +73,50 @@ async def read_entries(
     return found, bool(page.next_page_token)
 
 
-async def all_entries(site: GoogleSite, query: str) -> AsyncGenerator[Sequence["LogEntry"], None]:
-    """Give every entry, the newest page first, each page oldest first.
+async def all_lines(
+    site: GoogleSite,
+    asked: str,
+    query: LogQuery,
+    read: Callable[[Sequence[LogEntry]], Sequence[Line]],
+) -> AsyncGenerator[Sequence[Line], None]:
+    """Give every line that is asked for in pages, the newest first, each page oldest line first.
 
     Where the project's calls of a minute are used up, it waits for the next minute, and says so.
 
     Raises:
         CloudError: Cloud Logging cannot be asked.
     """
-    with translated("read the log"):
-        found = await _asked(site, query, newest=True, timeout=READ_SECONDS, retry=_polite())
-        async for page in found:
-            if page.entries:
-                yield tuple(reversed(page.entries))
-
-
-def pages_of(lines: Sequence[Line], query: LogQuery) -> Iterator[Sequence[Line]]:
-    """Give what is asked for of some lines in pages, the newest first.
-
-    An entry can be of many lines, and the words of a filter be in any of its fields.
-    """
     words = tuple(word.lower() for word in query.contains)
-    texts = ((line, line.text.lower()) for line in lines)
-    found = [line for line, text in texts if not words or any(word in text for word in words)]
-    for end in range(len(found), 0, -_PAGE_LINES):
-        yield found[max(0, end - _PAGE_LINES) : end]
+
+    def told(exc: Exception) -> None:
+        if isinstance(exc, ResourceExhausted):
+            note(_WAITED)
+
+    again = if_exception_type(ServiceUnavailable, ResourceExhausted)
+    polite = AsyncRetry(again, initial=0.5, maximum=10, timeout=_MINUTE_SECONDS, on_error=told)
+    with translated("read the log"):
+        pages = await _pages(site, asked, newest=True, timeout=READ_SECONDS, retry=polite)
+        async for page in pages:
+            # An entry can be of many lines, and the words of a filter be in any of its fields.
+            texts = ((line, line.text.lower()) for line in read(tuple(reversed(page.entries))))
+            found = [line for line, text in texts if not words or any(w in text for w in words)]
+            for end in range(len(found), 0, -_PAGE_LINES):
+                yield found[max(0, end - _PAGE_LINES) : end]
 
 
-async def _asked(site: GoogleSite, query: str, *, newest: bool, **how: Any) -> AsyncIterator[Any]:
+def newest_lines(
+    found: Iterable[Line], lines: int, contains: str | None, *, more: bool
+) -> LogLines:
+    """Give the last of some lines, those that contain a text if one is given; all are counted."""
+    text = (contains or "").lower()
+    texts = [str(line) for line in found if text in line.text.lower()]
+    if more:
+        note(f"There are more than {len(texts)} such lines: only the newest were read and counted.")
+    return LogLines(lines=tuple(texts[-lines:]), total=len(texts))
+
+
+async def _pages(site: GoogleSite, query: str, *, newest: bool, **how: Any) -> AsyncIterator[Any]:
     client = await site.clients.logging()
-
     request = ListLogEntriesRequest(
         resource_names=[f"projects/{site.clients.project}"],
         filter=query,
@@ -118,25 +126,17 @@ async def _asked(site: GoogleSite, query: str, *, newest: bool, **how: Any) -> A
     return (await client.list_log_entries(request, **how)).pages
 
 
-def _polite() -> "AsyncRetry":
-    """Look again while Google is not to be reached, or has been asked too often."""
-
-    def told(exc: Exception) -> None:
-        if isinstance(exc, ResourceExhausted):
-            note(_WAITED)
-
-    again = if_exception_type(ServiceUnavailable, ResourceExhausted)
-    return AsyncRetry(again, initial=0.5, maximum=10, timeout=_MINUTE_SECONDS, on_error=told)
-
-
-def lines_of(entry: "LogEntry") -> Sequence[Line]:
-    """Give an entry's lines."""
-    platform = PLATFORM if entry.log_name.endswith(_SYSTEM) else ""
-    instance, at = entry.labels.get("instanceId", ""), when(entry.timestamp)
-    return [Line(at, part, platform, instance) for part in pieces(text_of(entry))]
+def lines_of(entries: Iterable[LogEntry]) -> list[Line]:
+    """Give the lines of entries of Cloud Run."""
+    found: list[Line] = []
+    for entry in entries:
+        platform = PLATFORM if entry.log_name.endswith(_SYSTEM) else ""
+        instance, at = entry.labels.get("instanceId", ""), when(entry.timestamp)
+        found += [Line(at, part, platform, instance) for part in pieces(text_of(entry))]
+    return found
 
 
-def text_of(entry: "LogEntry") -> str:
+def text_of(entry: LogEntry) -> str:
     """Give what an entry says: its text, or the message of its JSON."""
     if entry.text_payload:
         return str(entry.text_payload)

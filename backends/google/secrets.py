@@ -16,16 +16,16 @@ from backends.google.clients import (
     DEPLOYMENT_LABEL,
     HF_SECRET,
     MANAGED_BY,
-    NO_PROJECT,
     RUNTIME_ID,
     GoogleSite,
     as_sent,
     runtime_account,
 )
-from backends.google.errors import reading, strictly, translated, writing
+from backends.google.errors import find, reading, strictly, translated, writing
 from backends.google.iam import binding
 from backends.lifecycle import Resource, Status, advance, look, unless_foreign
 from core.errors import ConcurrentChange, InvalidArgument, NotFound
+from core.records import DeploymentSpec
 
 _ACCESSOR: Final = "roles/secretmanager.secretAccessor"
 _KEY_BYTES: Final = 32
@@ -52,8 +52,8 @@ def key(site: GoogleSite, deployment: str) -> tuple[Resource, Resource]:
     labels = {DEPLOYMENT_LABEL: deployment, _REGION_LABEL: site.home}
     command = (
         f"openssl rand -hex 32 | tr -d '\\n' | gcloud secrets create {name}"
-        f" --project={_project(site)} --replication-policy=automatic"
-        f" --labels={_pairs(labels)} --data-file=-"
+        f" --project={site.clients.named} --replication-policy=automatic"
+        f" --labels={pairs(labels)} --data-file=-"
     )
     made = _resource(site, name, labels, None, title=f"its key (secret {name})", command=command)
     return replace(made, name="key"), replace(reader(site, name), name="grant", after=("key",))
@@ -90,7 +90,7 @@ def token(site: GoogleSite, value: SecretStr) -> Resource:
         put=lambda: keep(site, HF_SECRET, value),
         scope="shared",
         command=f'printf %s "$HF_TOKEN" | gcloud secrets create {HF_SECRET} --data-file=-'
-        f" --replication-policy=automatic --project={_project(site)} --labels={_pairs({})}"
+        f" --replication-policy=automatic --project={site.clients.named} --labels={pairs()}"
         f" && {right.command}",
         usd_per_month=SECRET_USD,
     )
@@ -103,7 +103,7 @@ def kept_token(site: GoogleSite) -> Resource:
         title=f"the secret {HF_SECRET}, which other deployments may read",
         get=lambda: _secret(site, HF_SECRET),
         usd_per_month=SECRET_USD,
-        how_to_remove=f"gcloud secrets delete {HF_SECRET} --project={_project(site)}",
+        how_to_remove=f"gcloud secrets delete {HF_SECRET} --project={site.clients.named}",
     )
 
 
@@ -149,12 +149,12 @@ async def exists(site: GoogleSite, name: str) -> bool:
 
 def path_of(site: GoogleSite, secret: str) -> str:
     """Return a secret's full name."""
-    return f"projects/{_project(site)}/secrets/{secret}"
+    return f"projects/{site.clients.named}/secrets/{secret}"
 
 
 def reader(site: GoogleSite, name: str) -> Resource:
     """Return the right of the account that deployments run as to read a secret."""
-    account = runtime_account(_project(site))
+    account = runtime_account(site.clients.named)
     return binding(
         site.clients.secrets,
         path_of(site, name),
@@ -163,13 +163,9 @@ def reader(site: GoogleSite, name: str) -> Resource:
         what=f"let {account} read the secret {name}",
         name=f"reader of {name}",
         title=f"the right of {account} to read {name}, and of nobody else",
-        command=f"gcloud secrets add-iam-policy-binding {name} --project={_project(site)}"
+        command=f"gcloud secrets add-iam-policy-binding {name} --project={site.clients.named}"
         f" --member=serviceAccount:{account} --role={_ACCESSOR}",
     )
-
-
-def _project(site: GoogleSite) -> str:
-    return site.clients.project if site.clients.configured else NO_PROJECT
 
 
 def _stripped(name: str, value: SecretStr) -> str:
@@ -179,8 +175,20 @@ def _stripped(name: str, value: SecretStr) -> str:
     return text
 
 
-def _pairs(labels: Mapping[str, str]) -> str:
-    return ",".join(f"{name}={said}" for name, said in {"managed-by": MANAGED_BY, **labels}.items())
+def pairs(labels: Mapping[str, str] | None = None) -> str:
+    """Return our label and others as gcloud takes them."""
+    every = {"managed-by": MANAGED_BY, **(labels or {})}
+    return ",".join(f"{name}={said}" for name, said in every.items())
+
+
+async def hub_token(site: GoogleSite, spec: DeploymentSpec) -> tuple[bool, tuple[Resource, ...]]:
+    """Say whether an engine reads the Hub's token, and what keeps that of the settings first."""
+    if spec.engine != "vllm" or (spec.weights or "hub") != "hub":
+        return False, ()
+    if await _secret(site, HF_SECRET) is not None:
+        return True, ()
+    held = site.settings.hf_token
+    return held is not None, (token(site, held),) if held else ()
 
 
 def _resource(
@@ -194,7 +202,7 @@ def _resource(
 ) -> Resource:
     """Return a secret that holds a text, or any text where none is given."""
     request = CreateSecretRequest(
-        parent=f"projects/{_project(site)}",
+        parent=f"projects/{site.clients.named}",
         secret_id=name,
         secret=Secret(
             labels={"managed-by": MANAGED_BY, **labels},
@@ -247,11 +255,8 @@ def _resource(
 
 async def _secret(site: GoogleSite, name: str) -> Secret | None:
     client = await site.clients.secrets()
-    try:
-        with translated(f"look for the secret {name}"):
-            return await client.get_secret(name=path_of(site, name), **reading())
-    except Missing:
-        return None
+    looked = client.get_secret(name=path_of(site, name), **reading())
+    return await find(f"look for the secret {name}", looked)
 
 
 async def _newest(site: GoogleSite, name: str) -> tuple[str | None, str | None]:

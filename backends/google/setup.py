@@ -1,134 +1,184 @@
-"""What a project needs once: looked at, asked for by preflights, and made."""
+"""What a project of Google's needs once, and what a preflight asks of it: looked at and made."""
 
+import re
 import shlex
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache, partial
 from typing import Any, Final
 
+import anyio
 import stamina
-from google.api_core import exceptions
+from google.auth.transport.requests import Request
+from google.cloud.cloudquotas_v1 import QuotaInfo
 from google.cloud.iam_admin_v1 import ServiceAccount
 from google.cloud.resourcemanager_v3 import Project
 from google.cloud.secretmanager_v1 import SecretVersion
 from google.cloud.service_usage_v1 import State
 
-from backends.common.preflight import Answer, Question
+from backends.common import models, registry
+from backends.common.preflight import Answer, Question, ask_all, read_needs
+from backends.common.registry import reference
 from backends.google import secrets
 from backends.google.clients import HF_SECRET, MANAGED_BY, RUNTIME_ID, GoogleSite
-from backends.google.errors import reading, strictly, translated, writing
-from backends.google.iam import Api, Permissions, Role, binding
+from backends.google.errors import find, reading, strictly, translated, why_unread, writing
+from backends.google.iam import binding
 from backends.lifecycle import Resource
-from core.errors import ApiDisabled, CloudError, CloudRefused, PermissionDenied
-from core.records import Check
+from core.errors import (
+    ApiDisabled,
+    CloudError,
+    CloudRefused,
+    CloudUnavailable,
+    OpsError,
+    PermissionDenied,
+)
+from core.records import Check, DeploymentSpec, Preflight, Record
 from core.waiting import wait_until
 
 SET_UP: Final = "Call setup_target (make setup)."
 LABELS: Final = {"managed-by": MANAGED_BY}
+DEADLINE: Final = 28.0
+"""Seconds for all questions of a preflight together."""
 _OPERATION_SECONDS: Final = 25.0
 
 
-async def _apis_off(site: GoogleSite, names: Sequence[str]) -> list[str]:
-    """Return those that are not enabled; at most 30 can be asked for."""
-    client, parent = await site.clients.usage(), f"projects/{site.clients.project}"
-    request: dict[str, Any] = {
-        "parent": parent,
-        "names": [f"{parent}/services/{name}" for name in names],
-    }
-    with strictly("see which APIs are enabled"):
-        answer = await client.batch_get_services(request=request, **reading())
-    on = {one.name.rsplit("/", 1)[-1] for one in answer.services if one.state == State.ENABLED}
-    return [name for name in names if name not in on]
+class Api(Record):
+    """One API that is to be enabled."""
+
+    name: str
+    needed_by: str
 
 
-async def _account_there(site: GoogleSite, account: str) -> bool:
-    """Whether an account of the project exists and is not disabled."""
-    client, project = await site.clients.iam(), site.clients.project
-    name = f"projects/{project}/serviceAccounts/{account}"
-    try:
-        with translated(f"look for the account {account}"):
-            return not (await client.get_service_account(name=name, **reading())).disabled
-    except exceptions.NotFound:
-        return False
+class Role(Record):
+    """One role of an account of ours."""
+
+    name: str
+    why: str
 
 
-async def token_kept(site: GoogleSite) -> bool:
-    """Whether the project keeps a token of the Hub that is enabled; its value is not read."""
-    client = await site.clients.secrets()
-    name = f"{secrets.path_of(site, HF_SECRET)}/versions/latest"
-    try:
-        with translated(f"look for the secret {HF_SECRET}"):
-            found = await client.get_secret_version(name=name, **reading())
-    except exceptions.NotFound:
-        return False
-    return found.state == SecretVersion.State.ENABLED
+class Permissions(Record):
+    """What whoever deploys must be allowed to do."""
+
+    role: str
+    """Which holds them all."""
+    why: str
+    needed_by: str
+    names: tuple[str, ...]
 
 
-async def check_caller(site: GoogleSite) -> Check | None:
-    """Say what stands against asking at all; one row then says more than ten."""
+class Needs(Record):
+    """`needs.toml` of a backend."""
+
+    title: str
+    """Of the cloud."""
+    also: tuple[str, ...]
+    """What people call it."""
+    apis: tuple[Api, ...]
+    roles: tuple[Role, ...]
+    """Of the runtime account, in the project."""
+    permissions: tuple[Permissions, ...]
+    builder_roles: tuple[Role, ...] = ()
+    """Of the account that images are built as, in the project."""
+    repository_roles: tuple[Role, ...] = ()
+    """Of that account, on the repository."""
+
+
+@cache
+def needs(backend: str) -> Needs:
+    """Read them, once; `backend` is its folder."""
+    return Needs.model_validate(read_needs(backend))
+
+
+async def preflight(site: GoogleSite, questions: Callable[[], Iterable[Question]]) -> Preflight:
+    """Ask everything side by side; changes nothing.
+
+    What cannot be told is unknown and says why; it is never taken for a pass. Where nobody can be
+    asked, one row says so instead of ten.
+    """
     try:
         _project = site.clients.project
         await site.clients.credentials()
     except CloudError as exc:
         what = "Google knows who asks"
-        return Check(what=what, outcome="fail", detail=exc.summary, fix=exc.fix)
-    return None
+        unable = Check(what=what, outcome="fail", detail=exc.summary, fix=exc.fix)
+        return Preflight(checks=(unable,))
+    return Preflight(checks=tuple(await ask_all(tuple(questions()), DEADLINE)))
 
 
-def check_reachable(site: GoogleSite) -> Question:
-    """Ask for the project."""
-    project = site.clients.project
-    fix = f"Correct GOOGLE_CLOUD_PROJECT, or ask for access: gcloud projects describe {project}."
+def refused(exc: OpsError) -> Answer:
+    """Return a refusal as the answer that it is."""
+    return Answer(passed=False, detail=f"{exc.summary} {exc.cause}".strip(), fix=exc.fix)
 
-    async def ask() -> Answer:
-        client = await site.clients.projects()
+
+def asked(what: str, ask: Callable[[], Awaitable[str]], *refusals: type[OpsError]) -> Question:
+    """Ask what is answered in words; these refusals are an answer as well."""
+
+    async def answer() -> Answer:
         try:
-            with translated(f"look at the project {project}"):
-                found = await client.get_project(name=f"projects/{project}", **reading())
-        except (exceptions.NotFound, PermissionDenied):
-            return Answer(passed=False, detail="It does not exist, or not for you.", fix=fix)
-        if found.state != Project.State.ACTIVE:
-            return Answer(passed=False, detail=f"It is {found.state.name}.", fix=fix)
-        return Answer(passed=True, detail=f"{found.name}.")
+            return Answer(passed=True, detail=await ask())
+        except refusals as exc:
+            return refused(exc)
 
-    return Question(f"The project {project} is there", ask)
+    return Question(what, answer)
 
 
-def check_apis(site: GoogleSite, names: Sequence[str]) -> Question:
-    """Ask for APIs."""
+def questions_of_every(
+    site: GoogleSite, backend: str, needed_by: Collection[str], spec: DeploymentSpec
+) -> Iterator[Question]:
+    """Ask for what a deployment needs of its project and of the Hub, on either backend."""
+    project, wanted = site.clients.project, needs(backend)
+    apis = [api.name for api in wanted.apis if api.needed_by in needed_by]
+    yield Question(f"The project {project} is there", partial(_reachable, site))
+    yield Question("Its APIs are enabled", partial(_enabled, site, apis))
+    permissions = [one for one in wanted.permissions if one.needed_by in needed_by]
+    yield Question("You may do what a deployment takes", partial(_allowed, site, permissions))
+    yield from check_account(site, RUNTIME_ID)
+    if spec.engine == "vllm" and (spec.weights or "hub") == "hub":
+        yield Question("Instances get the Hub's token if one is needed", partial(_token, site))
+    yield from models.hub_questions(site.settings, spec)
 
-    async def ask() -> Answer:
-        if off := await _apis_off(site, names):
-            command = f"gcloud services enable {' '.join(off)} --project={site.clients.project}"
-            detail = f"Not enabled: {', '.join(off)}."
-            return Answer(passed=False, detail=detail, fix=f"{SET_UP} Or: {command}")
-        return Answer(passed=True, detail=f"All {len(names)} that it needs.")
 
-    return Question("Its APIs are enabled", ask)
+async def _reachable(site: GoogleSite) -> Answer:
+    project, client = site.clients.project, await site.clients.projects()
+    fix = f"Correct GOOGLE_CLOUD_PROJECT, or ask for access: gcloud projects describe {project}."
+    try:
+        looked = client.get_project(name=f"projects/{project}", **reading())
+        found = await find(f"look at the project {project}", looked)
+    except PermissionDenied:
+        found = None
+    if found is None:
+        return Answer(passed=False, detail="It does not exist, or not for you.", fix=fix)
+    if found.state != Project.State.ACTIVE:
+        return Answer(passed=False, detail=f"It is {found.state.name}.", fix=fix)
+    return Answer(passed=True, detail=f"{found.name}.")
 
 
-def check_permissions(site: GoogleSite, wanted: Sequence[Permissions]) -> Question:
-    """Ask for what whoever deploys must be allowed to do."""
+async def _enabled(site: GoogleSite, names: Sequence[str]) -> Answer:
+    if off := await _apis_off(site, names):
+        command = f"gcloud services enable {' '.join(off)} --project={site.clients.project}"
+        detail = f"Not enabled: {', '.join(off)}."
+        return Answer(passed=False, detail=detail, fix=f"{SET_UP} Or: {command}")
+    return Answer(passed=True, detail=f"All {len(names)} that it needs.")
+
+
+async def _allowed(site: GoogleSite, wanted: Sequence[Permissions]) -> Answer:
     names = list(dict.fromkeys(name for one in wanted for name in one.names))
-
-    async def ask() -> Answer:
-        client = await site.clients.projects()
-        with strictly("see which permissions you have"):
-            answer = await client.test_iam_permissions(
-                resource=f"projects/{site.clients.project}", permissions=names, **reading()
-            )
-        missing = [name for name in names if name not in answer.permissions]
-        if not missing:
-            return Answer(passed=True, detail=f"All {len(names)} permissions.")
-        holding = dict.fromkeys(one.role for one in wanted if set(one.names) & set(missing))
-        fix = f"Ask the project's owner for {', '.join(holding)}."
-        return Answer(passed=False, detail=f"Missing: {', '.join(missing)}.", fix=fix)
-
-    return Question("You may do what a deployment takes", ask)
+    client = await site.clients.projects()
+    with strictly("see which permissions you have"):
+        answer = await client.test_iam_permissions(
+            resource=f"projects/{site.clients.project}", permissions=names, **reading()
+        )
+    missing = [name for name in names if name not in answer.permissions]
+    if not missing:
+        return Answer(passed=True, detail=f"All {len(names)} permissions.")
+    holding = dict.fromkeys(one.role for one in wanted if set(one.names) & set(missing))
+    fix = f"Ask the project's owner for {', '.join(holding)}."
+    return Answer(passed=False, detail=f"Missing: {', '.join(missing)}.", fix=fix)
 
 
-def check_account(site: GoogleSite, email: str, what: str = "deploy") -> tuple[Question, Question]:
+def check_account(site: GoogleSite, account_id: str, what: str = "deploy") -> Iterator[Question]:
     """Ask for an account, and whether whoever asks may do `what` as it."""
-    project, permission = site.clients.project, "iam.serviceAccounts.actAs"
+    email, permission = _email(site, account_id), "iam.serviceAccounts.actAs"
 
     async def ask() -> Answer:
         if await _account_there(site, email):
@@ -136,13 +186,12 @@ def check_account(site: GoogleSite, email: str, what: str = "deploy") -> tuple[Q
         return Answer(passed=False, detail="It is missing or disabled.", fix=SET_UP)
 
     async def ask_to_act() -> Answer:
-        client, resource = await site.clients.iam(), f"projects/{project}/serviceAccounts/{email}"
-        try:
-            with translated(f"see whether you may act as {email}"):
-                answer = await client.test_iam_permissions(
-                    resource=resource, permissions=[permission], **reading()
-                )
-        except exceptions.NotFound:
+        client = await site.clients.iam()
+        tested = client.test_iam_permissions(
+            resource=_account_path(site, email), permissions=[permission], **reading()
+        )
+        answer = await find(f"see whether you may act as {email}", tested)
+        if answer is None:
             return Answer(passed=None, detail="There is no such account yet.", fix=SET_UP)
         if permission in answer.permissions:
             return Answer(passed=True, detail=permission)
@@ -150,31 +199,35 @@ def check_account(site: GoogleSite, email: str, what: str = "deploy") -> tuple[Q
             passed=False,
             detail=f"Missing: {permission}.",
             fix=f"Ask for it: gcloud iam service-accounts add-iam-policy-binding {email}"
-            f" --project={project} --member=user:YOU --role=roles/iam.serviceAccountUser",
+            f" --project={site.clients.project} --member=user:YOU"
+            " --role=roles/iam.serviceAccountUser",
         )
 
-    return (
-        Question(f"The account {email} is there", ask),
-        Question(f"You may {what} as that account", ask_to_act),
-    )
+    yield Question(f"The account {email} is there", ask)
+    yield Question(f"You may {what} as that account", ask_to_act)
 
 
-def check_token(site: GoogleSite) -> Question:
-    """Ask for the Hub's token: for the secret, never for its value."""
+async def _token(site: GoogleSite) -> Answer:
+    """Ask for the secret with the Hub's token, never for its value."""
+    if await token_kept(site):
+        if await secrets.reader(site, HF_SECRET).get() is not None:
+            detail = f"The secret {HF_SECRET} is kept, and they may read it."
+            return Answer(passed=True, detail=detail)
+        detail = f"The account of the instances may not read the secret {HF_SECRET}."
+        return Answer(passed=False, detail=detail, fix="Call save_hf_token, which grants it.")
+    if site.settings.hf_token:
+        detail = f"HF_TOKEN is set here, but the project keeps no secret {HF_SECRET}."
+        return Answer(passed=False, detail=detail, fix=f"{SET_UP} Or call save_hf_token.")
+    return Answer(passed=True, detail="None is kept: enough for a model that is not gated.")
 
-    async def ask() -> Answer:
-        if await token_kept(site):
-            if await secrets.reader(site, HF_SECRET).get() is not None:
-                detail = f"The secret {HF_SECRET} is kept, and they may read it."
-                return Answer(passed=True, detail=detail)
-            detail = f"The account of the instances may not read the secret {HF_SECRET}."
-            return Answer(passed=False, detail=detail, fix="Call save_hf_token, which grants it.")
-        if site.settings.hf_token:
-            detail = f"HF_TOKEN is set here, but the project keeps no secret {HF_SECRET}."
-            return Answer(passed=False, detail=detail, fix=f"{SET_UP} Or call save_hf_token.")
-        return Answer(passed=True, detail="None is kept: enough for a model that is not gated.")
 
-    return Question("Instances get the Hub's token if one is needed", ask)
+async def token_kept(site: GoogleSite) -> bool:
+    """Whether the project keeps a token of the Hub that is enabled; its value is not read."""
+    client = await site.clients.secrets()
+    name = f"{secrets.path_of(site, HF_SECRET)}/versions/latest"
+    looked = client.get_secret_version(name=name, **reading())
+    found = await find(f"look for the secret {HF_SECRET}", looked)
+    return found is not None and found.state == SecretVersion.State.ENABLED
 
 
 def apis(site: GoogleSite, wanted: Sequence[Api]) -> Resource:
@@ -199,6 +252,19 @@ def apis(site: GoogleSite, wanted: Sequence[Api]) -> Resource:
         scope="shared",
         command=shlex.join(["gcloud", "services", "enable", *names, f"--project={project}"]),
     )
+
+
+async def _apis_off(site: GoogleSite, names: Sequence[str]) -> list[str]:
+    """Return those that are not enabled; at most 30 can be asked for."""
+    client, parent = await site.clients.usage(), f"projects/{site.clients.project}"
+    request: dict[str, Any] = {
+        "parent": parent,
+        "names": [f"{parent}/services/{name}" for name in names],
+    }
+    with strictly("see which APIs are enabled"):
+        answer = await client.batch_get_services(request=request, **reading())
+    on = {one.name.rsplit("/", 1)[-1] for one in answer.services if one.state == State.ENABLED}
+    return [name for name in names if name not in on]
 
 
 def account(
@@ -232,6 +298,18 @@ def account(
     )
 
 
+async def _account_there(site: GoogleSite, email: str) -> bool:
+    """Whether an account of the project exists and is not disabled."""
+    client = await site.clients.iam()
+    looked = client.get_service_account(name=_account_path(site, email), **reading())
+    found = await find(f"look for the account {email}", looked)
+    return found is not None and not found.disabled
+
+
+def _account_path(site: GoogleSite, email: str) -> str:
+    return f"projects/{site.clients.project}/serviceAccounts/{email}"
+
+
 def _email(site: GoogleSite, account_id: str) -> str:
     return f"{account_id}@{site.clients.project}.iam.gserviceaccount.com"
 
@@ -258,7 +336,9 @@ def roles(site: GoogleSite, account_id: str, wanted: Sequence[Role]) -> Resource
     return replace(made, put=known_everywhere(made.put))
 
 
-def known_everywhere(put: Callable[[], Awaitable[object]] | None) -> Callable[[], Awaitable[None]]:
+def known_everywhere(
+    put: Callable[[], Awaitable[object]] | None,
+) -> Callable[[], Awaitable[object]]:
     """Put again where Google does not know an enabled API or a new account everywhere yet."""
     assert put is not None
 
@@ -266,26 +346,15 @@ def known_everywhere(put: Callable[[], Awaitable[object]] | None) -> Callable[[]
         unknown = isinstance(exc, CloudRefused) and "does not exist" in exc.cause
         return unknown or isinstance(exc, ApiDisabled)
 
-    async def patiently() -> None:
-        attempts = stamina.retry_context(
-            on=not_known_yet, attempts=8, timeout=25, wait_initial=0.5, wait_max=4
-        )
-        async for attempt in attempts:
-            with attempt:
-                await put()
-
-    return patiently
+    return stamina.retry(on=not_known_yet, attempts=8, timeout=25, wait_initial=0.5, wait_max=4)(
+        put
+    )
 
 
 def tokens(site: GoogleSite) -> tuple[Resource, ...]:
     """Return the Hub's token, kept, where one is set."""
     held = site.settings.hf_token
     return (secrets.token(site, held),) if held else ()
-
-
-def labels() -> str:
-    """Return our labels as gcloud takes them."""
-    return ",".join(f"{name}={value}" for name, value in LABELS.items())
 
 
 async def wait_for_operation(operation: Any, what: str) -> None:
@@ -299,3 +368,91 @@ async def wait_for_operation(operation: Any, what: str) -> None:
         operation.done, bool, waiting_for=waiting_for, every=0.2, timeout=_OPERATION_SECONDS
     )
     await operation.result(timeout=1)
+
+
+async def read_quota(site: GoogleSite, service: str, quota: str) -> QuotaInfo | str | None:
+    """Return a quota; why it cannot be read; None where the project has no such quota."""
+    parent = f"projects/{site.clients.project}/locations/global/services/{service}"
+    client = await site.clients.quotas()
+    looked = client.get_quota_info(name=f"{parent}/quotaInfos/{quota}", **reading())
+    try:
+        return await find(f"read the quota {quota}", looked)
+    except CloudError as exc:
+        return why_unread(exc)
+
+
+def limit_in(
+    info: QuotaInfo, where: str, *, per: str = "region", said: Mapping[str, str] | None = None
+) -> int | None:
+    """Return what a quota allows in a place: by its own entry, else by one that applies to it.
+
+    `said` is what an entry must say of other dimensions. None: there is no such entry.
+    """
+    fitting = [
+        entry
+        for entry in info.dimensions_infos
+        if all(entry.dimensions.get(name) == one for name, one in (said or {}).items())
+    ]
+    own = [one for one in fitting if one.dimensions.get(per) == where]
+    general = [
+        one for one in fitting if per not in one.dimensions and where in one.applicable_locations
+    ]
+    return next((int(one.details.value) for one in (*own, *general)), None)
+
+
+_GOOGLE: Final = re.compile(r"(^|\.)(pkg\.dev|gcr\.io)$")
+_MIRROR: Final = "mirror.gcr.io"
+"""Google's, of Docker Hub; it serves everybody."""
+_pins: Final[dict[tuple[str, str], str]] = {}
+"""Digests found by this process, so that a plan, its check and its deployment mean one image."""
+
+
+async def pinned(site: GoogleSite, image: str) -> str | None:
+    """Give the image as NAME@sha256:…; None where its registry cannot be asked.
+
+    Raises:
+        CloudRefused: The registry has no such image, or shows it to nobody.
+        NotAuthenticated: It is one of Google's, and nobody is logged in.
+    """
+    if "@" in image:
+        return image
+    wanted = reference(image)
+    plane = await site.clients.plane()
+    base = plane.http if plane else f"https://{wanted.registry}"
+    if (base, image) in _pins:
+        return _pins[base, image]
+    of_google = bool(_GOOGLE.search(wanted.registry))
+    known = plane is None and of_google and wanted.registry != _MIRROR
+    said = await registry.ask_registry(base, wanted, await _own_token(site) if known else None)
+    if said and (said.status == 404 or (said.status in {401, 403} and not of_google)):
+        raise CloudRefused(
+            f"{wanted.registry} has no image {wanted.path}:{wanted.tag} that all may pull.",
+            cause=f"Its registry answers {said.status}.",
+            fix="Correct the name or tag; what is public can be pulled from Docker Hub, and from"
+            " Artifact Registry what the project may read.",
+        )
+    if said is None or said.digest is None:
+        return None
+    _pins[base, image] = f"{wanted.name}@{said.digest}"
+    return _pins[base, image]
+
+
+async def image_there(site: GoogleSite, image: str) -> str:
+    """Return the image by its digest. Raises what `pinned` does, and CloudUnavailable for None."""
+    found = await pinned(site, image)
+    if found is None:
+        raise CloudUnavailable(f"The registry of {image} cannot be asked from here.", fix="")
+    return found
+
+
+async def _own_token(site: GoogleSite) -> str | None:
+    """Give the caller's access token, which Google's own registries know."""
+    credentials = await site.clients.credentials()
+
+    def fresh() -> str | None:
+        if not credentials.valid:
+            credentials.refresh(Request())
+        return credentials.token
+
+    with translated("give an access token"):
+        return await anyio.to_thread.run_sync(fresh, abandon_on_cancel=True)

@@ -6,13 +6,10 @@ from functools import cache
 from pathlib import Path
 from typing import ClassVar, Final
 
-from pydantic import SecretStr
-
 from backends.base import (
     DeploymentConfig,
     EngineFacts,
     Hardware,
-    KeptSecret,
     LogLines,
     LogQuery,
     Prediction,
@@ -22,17 +19,18 @@ from backends.base import (
     Zone,
 )
 from backends.common.engine import hardware_of
-from backends.google import images, secrets
-from backends.google.clients import HF_SECRET, SPEC_LABEL
+from backends.google import secrets
+from backends.google.backend import GoogleBackend
+from backends.google.clients import SPEC_LABEL
+from backends.google.setup import pinned
 from backends.lifecycle import (
-    Lifecycle,
     PendingStore,
     Removal,
     Resource,
     remove,
     unless_foreign,
 )
-from backends.tpu import logs, plan, search, status, zones
+from backends.tpu import compute, logs, plan, search, status, zones
 from backends.tpu.compute import ComputePlane
 from backends.tpu.queued_resources import QueuedPlane
 from backends.tpu.site import (
@@ -48,7 +46,7 @@ from backends.tpu.site import (
     Site,
     vm_id,
 )
-from backends.tpu.vm import blueprint
+from backends.tpu.vm import blueprint, rules
 from core import errors
 from core.errors import (
     CloudError,
@@ -96,9 +94,10 @@ def _inventory(_folder: Path, _project: str | None) -> Inventory:
     return Inventory()
 
 
-class TpuBackend(Lifecycle):
+class TpuBackend(GoogleBackend):
     """Chips of one kind, given in one way, in whichever zone has them."""
 
+    site: Site
     waits_in: ClassVar[frozenset[str]] = status.WAITS_IN
     apply_seconds = 6.0
     """For the first steps of a search; the next ones are taken by whoever looks."""
@@ -114,12 +113,16 @@ class TpuBackend(Lifecycle):
 
     async def wanted(self, spec: DeploymentSpec, model: ModelShape) -> Sequence[Resource]:
         """Return what a VM stands on, and last it at the first place that is asked."""
+        _reads, tokens = await secrets.hub_token(self.site, spec)
         made = blueprint(self.site, spec, model)
         below = await plan.asked_ground(self.site, made)
-        return (*below, plan.chip_at(self.site, made, made.places[0]))
+        return (*tokens, *below, plan.chip_at(self.site, made, made.places[0]))
+
+    @property
+    def own_engine(self) -> tuple[str, str]:
+        return rules().engine.vllm, rules().engine.image
 
     def owned(self, name: str) -> Sequence[Resource]:
-        """Return key, rule and chip, wherever this machine knows of one."""
         kept = self.pending.get(name)
         what = f"its chip: the queued resource {vm_id(name)} with its node, or that instance"
         chip = search.held(self.site, name, kept.left if kept else {}, what)
@@ -130,19 +133,12 @@ class TpuBackend(Lifecycle):
         return (secrets.kept_token(self.site),)
 
     def shared(self) -> Sequence[Resource]:
-        """Return APIs, account and roles."""
         return plan.shared(self.site)
 
-    def engine_name(self) -> tuple[str, str]:
-        """Return the engine of the image, and what setting is missing."""
-        return plan.engine_name(self.site)
-
     def plan(self, spec: DeploymentSpec, model: ModelShape) -> Plan:
-        """Say which secret, rule and request for a chip would be made."""
         return plan.make_plan(self.site, spec, model)
 
     async def check(self, wanted: Plan, /) -> Preflight:
-        """Ask Google for everything that the plan needs; changes nothing."""
         return await plan.preflight(self.site, wanted)
 
     async def apply(self, wanted: Plan, /) -> Deployment:
@@ -159,7 +155,7 @@ class TpuBackend(Lifecycle):
         site, name = self.site, wanted.spec.name
         async with self.pending.locked(name):
             before, there = self.pending.get(name), await self._there(name)
-            token = await self._hub_token(wanted.spec)
+            token, _kept = await secrets.hub_token(site, wanted.spec)
             made = blueprint(site, wanted.spec, wanted.model, hf_token=token)
             if not await self._stands(wanted.model, made, before, there):
                 kept = await self._begin(wanted.model, made, before, there)
@@ -193,7 +189,6 @@ class TpuBackend(Lifecycle):
         )
 
     async def describe(self, name: str) -> Deployment:
-        """Say what its request, its VM and its engine are doing."""
         return await status.describe(self.site, name)
 
     async def list(self) -> Sequence[Deployment]:
@@ -208,64 +203,43 @@ class TpuBackend(Lifecycle):
         return "it was deleted: nothing of it bills any more." if deleted.removed else "it is gone."
 
     async def access(self, name: str) -> Access:
-        """Return address, certificate and the engine's key."""
         return await status.access_to(self.site, name)
 
     async def logs(self, name: str, *, lines: int, contains: str | None = None) -> LogLines:
-        """Read Cloud Logging."""
         return await logs.read_logs(self.site, name, lines=lines, contains=contains)
 
     def log_pages(self, name: str, query: LogQuery) -> AsyncGenerator[Sequence[Line], None]:
-        """Read Cloud Logging, a thousand entries a call."""
         return logs.log_pages(self.site, name, query)
 
     async def spec(self, name: str) -> DeploymentSpec | None:
-        """Return what the VM's metadata says was asked for."""
         return await search.spec_of(self.site, name)
 
     async def engine_facts(self, name: str) -> EngineFacts:
-        """Return what the log of its boot tells."""
         return await status.engine_facts(self.site, name)
 
     async def hardware(self, _name: str, /) -> Hardware:
-        """Return what a VM of this target has."""
         return hardware_of(self.site.offered)
 
     async def predicted(self, name: str) -> Prediction | None:
-        """Return what was to be expected of its memory."""
         return await status.predicted(self.site, name)
 
     def hardware_known(self) -> tuple[Accelerator, int] | None:
-        """Return the chips of one VM."""
         return accelerator(self.site.offered.accelerator), self.site.offered.count
 
     async def config(self, name: str) -> DeploymentConfig:
-        """Return the same VM as gcloud commands and as the body of a request."""
         return await plan.config_of(self.site, name)
 
     async def quotas(self) -> Sequence[Quota]:
-        """Read the pools of both control planes."""
         return await zones.read_quotas(self.site)
 
     async def zones(self) -> Sequence[Zone]:
-        """Say of each zone whether a chip can be had there, as far as that can be seen."""
         return await zones.list_zones(self.site)
 
     async def queued_resources(self) -> Sequence[QueuedResource]:
-        """Return every TPU of the project, of both control planes, ours and others'."""
         return await search.list_queue(self.site)
 
     async def delete_leftover(self, zone: str, resource: str) -> bool:
-        """Delete one of ours that has no chip any more; seen to be gone."""
         return await search.delete_leftover(self.site, zone, resource)
-
-    async def keep_secret(self, name: str, value: SecretStr) -> KeptSecret:
-        """Keep a token in Secret Manager, readable by the VMs' account."""
-        return await secrets.keep(self.site, name, value)
-
-    async def aclose(self) -> None:
-        """Close the connections to Google."""
-        await self.site.clients.aclose()
 
     async def _there(self, name: str) -> Sequence[Chip]:
         """Return what stands under a name.
@@ -278,17 +252,6 @@ class TpuBackend(Lifecycle):
         found = await search.find_named(self.site, name, kept.left if kept else ())
         search.refuse_foreign(self.site, name, found)
         return found
-
-    async def _hub_token(self, spec: DeploymentSpec) -> bool:
-        """Whether the Hub's token is kept; one of the settings is kept now."""
-        if (spec.weights or "hub") != "hub":
-            return False
-        if await secrets.exists(self.site, HF_SECRET):
-            return True
-        if self.site.settings.hf_token is None:
-            return False
-        await secrets.keep(self.site, HF_SECRET, self.site.settings.hf_token)
-        return True
 
     async def _stands(
         self, model: ModelShape, made: Blueprint, before: Search | None, there: Sequence[Chip]
@@ -322,11 +285,11 @@ class TpuBackend(Lifecycle):
     ) -> Search:
         """Write a new search down, with the image by its digest and what is to go first."""
         site, name = self.site, made.spec.name
-        image = await images.pinned(site, made.container.image)
+        image = await pinned(site, made.container.image)
         if image is None:
             note(f"{made.container.image} is not pinned: its registry cannot be asked.")
         if not made.opened:  # an earlier deployment of the name may have been
-            rule = unless_foreign(plan.rule_left(site, name))
+            rule = unless_foreign(compute.firewall_rule(site, name))
             await remove([rule], seconds=self.delete_seconds)
         container = made.container.model_copy(update={"image": image or made.container.image})
         made = made.model_copy(update={"container": container})
@@ -438,7 +401,6 @@ def _latest(asked: Mapping[Place, datetime | None]) -> datetime | None:
 
 
 def _part(chip: Chip) -> str:
-    """Name what is deleted."""
     if chip.state is ChipState.WAITING:
         return f"its request for a chip in {chip.place}"
     leftover = ", which had no chip any more" if chip.state.leftover else ""

@@ -7,20 +7,19 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import anyio
-from google.api_core.exceptions import NotFound
-from google.auth.exceptions import TransportError
-from requests.exceptions import RequestException, Timeout
 
+from backends.common.concurrency import in_time
 from backends.common.preflight import ECHO, caller_ranges, own_address
 from backends.container import PORT
 from backends.google.clients import MANAGED_BY, as_sent, rest_command
 from backends.google.errors import (
+    AGAIN,
     READ_SECONDS,
     WRITE_SECONDS,
+    find,
     patient_in_threads,
     strictly,
     translated,
-    words_of,
 )
 from backends.lifecycle import Resource, Status, unless_foreign
 from backends.tpu.site import (
@@ -37,7 +36,7 @@ from backends.tpu.site import (
     Provisioning,
     Request,
     Site,
-    meaning,
+    offered,
     prepare,
     refusal_error,
     region_of,
@@ -45,7 +44,7 @@ from backends.tpu.site import (
     unreachable,
     vm_id,
 )
-from core.errors import CloudRefused, CloudTimeout, CloudUnavailable, OpsError, WaitedTooLong
+from core.errors import CloudRefused, OpsError, WaitedTooLong
 from core.records import Failure
 from core.waiting import wait_until
 
@@ -84,21 +83,8 @@ async def call(
         found = getattr(client, method)(request=asked, timeout=seconds, retry=retry)
         return read(found) if read else found
 
-    with translated(what):
-        try:
-            with anyio.fail_after(seconds + 1):
-                return await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
-        except (TimeoutError, Timeout) as exc:
-            raise CloudTimeout(
-                f"Google did not answer in time: {what}.",
-                fix="Look with status_vllm whether it happened; the same call again is harmless.",
-            ) from exc
-        except (RequestException, TransportError) as exc:
-            raise CloudUnavailable(
-                f"Google is not to be reached: {what}.",
-                cause=str(exc),
-                fix="Call the same tool again in a minute.",
-            ) from exc
+    with translated(what), in_time("Google", what, seconds + 1, fix=AGAIN):
+        return await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
 
 
 API: Final = "https://compute.googleapis.com/compute/v1"
@@ -151,17 +137,13 @@ def instance(request: Request) -> "Instance":
         "scheduling": scheduling,
     }
     if made.provisioning == "flex-start":
-        body["params"] = {"request_valid_for_duration": {"seconds": flex_wait(made)}}
+        shortest, longest = FLEX_WAIT_SECONDS
+        waits = min(max(made.wait_seconds, shortest), longest)
+        body["params"] = {"request_valid_for_duration": {"seconds": waits}}
         body["reservation_affinity"] = {"consume_reservation_type": "NO_RESERVATION"}
     if made.chips == _ONE_THREAD_CHIPS:
         body["advanced_machine_features"] = {"threads_per_core": 1}
     return Instance(body)
-
-
-def flex_wait(made: Blueprint) -> int:
-    """Return for how many seconds a request for flex-start is kept waiting."""
-    shortest, longest = FLEX_WAIT_SECONDS
-    return min(max(made.wait_seconds, shortest), longest)
 
 
 FAMILY: Final = "ct6e"
@@ -191,7 +173,6 @@ _NEVER_AGAIN: Final = (
 )
 """Source: docs.cloud.google.com/compute/docs/instances/stop-start-instance (2026-11-21)."""
 _GIVEN: Final = frozenset({ChipState.RUNNING, ChipState.STOPPING, ChipState.SUSPENDED})
-_GOING: Final = frozenset({ChipState.STOPPING, ChipState.DELETING})
 _WHY_IT_ENDED: Final[
     Mapping[str, Literal["PREEMPTED", "EXPIRED", "DELETED_ELSEWHERE", "NOT_KNOWN"]]
 ] = {
@@ -306,7 +287,6 @@ class ComputePlane:
         self._clients = clients
 
     async def create(self, request: Request) -> str:
-        """Ask for a chip, once."""
         what = f"ask for {request.made.accelerator} in {request.zone}"
         with translated_refusal(what, request.zone):
             under_way = await self._call(
@@ -320,34 +300,25 @@ class ComputePlane:
         return str(under_way.name)
 
     def bodies(self, request: Request) -> Mapping[str, object]:
-        """Return what `create` sends as JSON."""
         return as_sent(instance(request))
 
     def address(self, request: Request) -> str:
-        """Return where that is sent."""
         return f"{API}/projects/{request.made.project}/zones/{request.zone}/instances"
 
     async def outcome(self, zone: str, operation: str) -> Outcome:
-        """Say how far an operation is; one that Google has forgotten is over."""
-        what, service = "see what became of the request", "ZoneOperations"
-        try:
-            seen = await self._call(what, "get", service, zone=zone, operation=operation)
-        except NotFound:
-            return Outcome(done=True)
-        failure = failure_of(seen)
-        over = seen.status.name == "DONE"
+        what = "see what became of the request"
+        looked = self._call(what, "get", "ZoneOperations", zone=zone, operation=operation)
+        seen = await find(what, looked)
+        failure = failure_of(seen) if seen else ""
+        over = seen is None or seen.status.name == "DONE"
         return Outcome(over, refusal_error(failure, zone) if failure else None)
 
     async def get(self, zone: str, chip_id: str) -> Chip | None:
-        """Look at an instance; None if there is none."""
         what = f"look at the instance {chip_id}"
-        try:
-            return chip_of(await self._call(what, "get", zone=zone, instance=chip_id), zone)
-        except NotFound:
-            return None
+        seen = await find(what, self._call(what, "get", zone=zone, instance=chip_id))
+        return chip_of(seen, zone) if seen else None
 
     async def list(self) -> Sequence[Chip]:
-        """Return every instance with a TPU."""
         what = "list instances"
         with strictly(what):
             pages = await self._call(what, "aggregated_list", read=lambda found: [*found.pages])
@@ -359,15 +330,13 @@ class ComputePlane:
         return [chip_of(one, _last(one.zone)) for one in chips]
 
     async def delete(self, zone: str, chip_id: str) -> None:
-        """Ask to delete an instance with its disk."""
         what = f"delete the instance {chip_id}"
+        asked = self._call(what, "delete_unary", writes=True, zone=zone, instance=chip_id)
         try:
-            await self._call(what, "delete_unary", writes=True, zone=zone, instance=chip_id)
-        except NotFound:
-            return
-        except OpsError:
+            await find(what, asked)
+        except OpsError:  # one that is being deleted is told as stopping
             there = await self.get(zone, chip_id)
-            if there is not None and there.state not in _GOING:
+            if there is not None and there.state not in {ChipState.STOPPING, ChipState.DELETING}:
                 raise
 
     async def ended(self, zone: str, chip_id: str, *, since: datetime) -> Ended | None:
@@ -380,18 +349,11 @@ class ComputePlane:
         return why_ended(one for one in found if (moment(one.insert_time) or since) >= since)
 
     async def offer(self, zone: str, accelerator: str) -> Offer:
-        """Say whether the zone has the machine type."""
         kind = machine_type(accelerator)
         what = f"see whether {zone} has {kind}"
-        try:
-            await self._call(what, "get", "MachineTypes", zone=zone, machine_type=kind)
-        except NotFound as exc:
-            return Offer(hardware=False, detail=words_of(exc))
-        except OpsError as exc:
-            if meaning(exc.cause) != "ZONE_REFUSED":
-                raise
-            return Offer(hardware=False, detail=exc.cause)
-        return Offer(hardware=True)
+        return await offered(
+            what, self._call(what, "get", "MachineTypes", zone=zone, machine_type=kind)
+        )
 
     async def _call(
         self, what: str, method: str, service: str = "Instances", **request: Any
@@ -435,12 +397,8 @@ def firewall_rule(
     ask = partial(call, site.clients, service="Firewalls")
 
     async def get() -> "Firewall | None":
-        try:
-            found: Firewall = await ask(
-                what=f"look at the firewall rule {rule}", method="get", firewall=rule
-            )
-        except NotFound:
-            return None
+        what = f"look at the firewall rule {rule}"
+        found: Firewall | None = await find(what, ask(what=what, method="get", firewall=rule))
         return found
 
     async def put() -> None:
@@ -565,13 +523,9 @@ def _same(there: "Firewall", wanted: "Firewall") -> bool:
 
 async def network_exists(site: Site, network: str) -> bool:
     """Return whether the project has a network of that name."""
-    try:
-        await call(
-            site.clients, f"look at the network {network}", "Networks", "get", network=network
-        )
-    except NotFound:
-        return False
-    return True
+    what = f"look at the network {network}"
+    looked = call(site.clients, what, "Networks", "get", network=network)
+    return await find(what, looked) is not None
 
 
 async def zones_with(site: Site, machine: str) -> Sequence[str]:

@@ -11,10 +11,10 @@ from google.cloud.logging_v2.types import LogEntry
 from backends.base import LogLines, LogQuery
 from backends.google.clients import when
 from backends.google.logs import (
-    all_entries,
+    all_lines,
     any_of,
     between,
-    pages_of,
+    newest_lines,
     quoted,
     read_entries,
     text_of,
@@ -22,7 +22,6 @@ from backends.google.logs import (
 from backends.tpu.search import chip_of
 from backends.tpu.site import Chip, Site
 from backends.tpu.vm import LOG
-from core.reply import note
 from logs.read import Line, pieces
 
 CERTIFICATE: Final = "certificate"
@@ -110,13 +109,11 @@ class VmLog(NamedTuple):
 
     @property
     def lines(self) -> Sequence[Line]:
-        """All of it, as people read it."""
         said = (one.line for one in self.script)
         return sorted((*said, *self.output, *self.worker), key=lambda line: line.at)
 
     @property
     def certificate(self) -> str | None:
-        """The newest that was told, as PEM."""
         told = (_PEM.search(one.message) for one in self.script if one.phase == CERTIFICATE)
         found = [f"{pem[0]}\n" for pem in told if pem]
         return found[-1] if found else None
@@ -129,14 +126,10 @@ async def read_logs(site: Site, name: str, *, lines: int, contains: str | None =
     tell.
     """
     chip = await chip_of(site, name)
-    since, text = _since(site, name, chip), (contains or "").lower()
-    told, words = VmLog(), (contains,) if contains else ()
+    since, told, words = _since(site, name, chip), VmLog(), (contains,) if contains else ()
     if since:
         told = await _read(site, _all_of(name, between(since, None), words, chip), newest=True)
-    texts = [str(line) for line in told.lines if text in line.text.lower()]
-    if told.more:
-        note(f"There are more than {len(texts)} such lines: only the newest were read and counted.")
-    return LogLines(lines=tuple(texts[-lines:]), total=len(texts))
+    return newest_lines(told.lines, lines, contains, more=told.more)
 
 
 async def log_pages(site: Site, name: str, query: LogQuery) -> AsyncGenerator[Sequence[Line], None]:
@@ -149,10 +142,10 @@ async def log_pages(site: Site, name: str, query: LogQuery) -> AsyncGenerator[Se
     asked = _all_of(name, time, query.contains, chip)
     if not query.platform:
         asked = _limited(_output(name), f" AND {time}", query.contains)
-    async with aclosing(all_entries(site, asked)) as pages:
-        async for found in pages:
-            for page in pages_of(_sorted(found, more=False).lines, query):
-                yield page
+    lines = all_lines(site, asked, query, lambda found: _sorted(found, more=False).lines)
+    async with aclosing(lines) as pages:
+        async for page in pages:
+            yield page
 
 
 async def read_newest_boot(site: Site, chip: Chip) -> VmLog:
@@ -219,7 +212,7 @@ def _all_of(name: str, time: str, contains: Sequence[str] = (), chip: Chip | Non
     return f"({_limited(_output(name), f' OR {others}) AND {time}', contains)}"
 
 
-def _sorted(found: Iterable["LogEntry"], *, more: bool) -> VmLog:
+def _sorted(found: Iterable[LogEntry], *, more: bool) -> VmLog:
     script, output, worker = list[ScriptLine](), list[Line](), list[Line]()
     for entry in found:
         at = when(entry.timestamp)

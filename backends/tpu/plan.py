@@ -1,32 +1,29 @@
 """What a deployment would be, with its price and memory; what a preflight asks of it."""
 
 import shlex
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from functools import cache, partial
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Final
 
 import anyio
 
 from backends.base import DeploymentConfig
-from backends.common import models
-from backends.common.preflight import Answer, Question, ask_all, price_doubts, read_needs, tagged
+from backends.common.preflight import Answer, Question, price_doubts, tagged
 from backends.container import as_yaml
-from backends.google import images, secrets, setup
+from backends.google import secrets, setup
 from backends.google.clients import HF_SECRET, RUNTIME_ID, rest_command, written
-from backends.google.errors import not_configured
-from backends.google.iam import Api, Permissions, Role
+from backends.google.setup import asked
 from backends.lifecycle import Resource, Status, look, steps
 from backends.tpu import compute, search, vm, zones
 from backends.tpu.site import Blueprint, Place, Request, Site
 from backends.tpu.vm import blueprint, rules
-from core.errors import CloudRefused, CloudUnavailable, NotFound, NotOurs, OpsError
-from core.records import DeploymentSpec, ModelShape, Plan, Preflight, Record
+from core.errors import CloudRefused, NotFound, NotOurs, OpsError
+from core.records import DeploymentSpec, ModelShape, Plan, Preflight
 from planner.memory import foresee
 from planner.model import read_model
 from planner.places import accelerator
 from planner.price import Price, price
 
-_ASKED: Final = {"compute": "Compute Engine", "queued": "the queue of Cloud TPU"}
 _OPEN: Final = "a proxy before the engine answers nothing without it but /health and /ping."
 
 
@@ -50,37 +47,26 @@ async def asked_ground(site: Site, made: Blueprint) -> tuple[Resource, ...]:
     return ground(site, made, known)
 
 
-def rule_left(site: Site, name: str) -> Resource:
-    """Return the firewall rule that an earlier deployment of the name may have."""
-    return compute.firewall_rule(site, name)
-
-
 def owned(site: Site, name: str, chip: Resource) -> tuple[Resource, ...]:
     """Return what a deployment may have of its own, whatever it was; its chip goes first."""
-    return (secrets.key_left(site, name), rule_left(site, name), chip)
+    return (secrets.key_left(site, name), compute.firewall_rule(site, name), chip)
 
 
 def chip_at(site: Site, made: Blueprint, place: Place, *, others: int = 0) -> Resource:
     """Return the request for a chip at a place; `others` are places that are asked after it."""
     script = vm.startup_script(made, image=made.container.image)
     request, plane = Request(made, place.zone, script, made.labels), site.planes[place.plane]
+    whom = {"compute": "Compute Engine", "queued": "the queue of Cloud TPU"}[place.plane]
     more = f", then at {others} more places, one at a time" if others else ""
     return Resource(
         name=f"chip {place}",
         title=f"a VM with {made.accelerator} ({made.provisioning}), asked for of"
-        f" {_ASKED[place.plane]} in {place.zone}{more}",
+        f" {whom} in {place.zone}{more}",
         body=plane.bodies(request),
         get=partial(plane.get, place.zone, made.id),
         put=partial(plane.create, request),
         command=rest_command(plane.address(request), file=f"{made.id}.json"),
     )
-
-
-def engine_name(site: Site) -> tuple[str, str]:
-    """Return the engine that would serve and, where no project is set, what to do first."""
-    engine = rules().engine
-    missing = "" if site.clients.configured else not_configured().fix
-    return f"vLLM {engine.vllm} ({engine.image})", missing
 
 
 def make_plan(site: Site, spec: DeploymentSpec, model: ModelShape) -> Plan:
@@ -94,7 +80,7 @@ def make_plan(site: Site, spec: DeploymentSpec, model: ModelShape) -> Plan:
     made = blueprint(site, spec, model)
     costs = price(site.offered, zones=[place.zone for place in made.places])
     first = [place for place in made.places if place.zone == made.places[0].zone]
-    asked = [
+    chips = [
         chip_at(site, made, place, others=0 if number else len(made.places) - 1)
         for number, place in enumerate(first)
     ]
@@ -102,7 +88,7 @@ def make_plan(site: Site, spec: DeploymentSpec, model: ModelShape) -> Plan:
         spec=made.spec,
         target=site.target,
         model=model,
-        steps=steps((*ground(site, made), *asked)),
+        steps=steps((*ground(site, made), *chips)),
         usd_per_hour=costs.usd_per_hour,
         usd_per_hour_highest=costs.usd_per_hour_highest,
         memory=foresee(
@@ -164,12 +150,10 @@ _BODY: Final = "yaml is the body of the request that makes the VM, to be read."
 
 def docker_command(made: Blueprint) -> str:
     """Return what the VM's startup script runs; the key comes from the shell's environment."""
-    before = vm.guard_of(made)
-    asked = (*vm.guard_arguments(made), before.image, *before.command, *before.args)
+    before, run = vm.guard_of(made), ("docker", "run", "--detach")
+    proxy = (*run, *vm.guard_arguments(made), before.image, *before.command, *before.args)
     image = (made.container.image, *vm.container_command(made))
-    run = ("docker", "run", "--detach")
-    proxy = shlex.join((*run, *asked))
-    return f"{proxy}\n{shlex.join((*run, *vm.docker_arguments(made), *image))}"
+    return f"{shlex.join(proxy)}\n{shlex.join((*run, *vm.docker_arguments(made), *image))}"
 
 
 async def config_of(site: Site, name: str) -> DeploymentConfig:
@@ -180,16 +164,12 @@ async def config_of(site: Site, name: str) -> DeploymentConfig:
         NotFound: What was asked for cannot be read any more.
     """
     made, place = await _as_made(site, name)
-    chip, project = chip_at(site, made, place), made.project
-    commands = [one.command for one in ground(site, made)]
-    if HF_SECRET in made.container.secrets.values():
-        commands.append(
-            f"gcloud secrets add-iam-policy-binding {HF_SECRET} --project={project}"
-            f" --member=serviceAccount:{made.service_account}"
-            " --role=roles/secretmanager.secretAccessor"
-        )
+    chip = chip_at(site, made, place)
+    hub = HF_SECRET in made.container.secrets.values()
+    before = (*([secrets.reader(site, HF_SECRET)] if hub else []), *ground(site, made))
+    written_down = written(f"{made.id}.json", chip.body)
     return DeploymentConfig(
-        command="\n".join((*commands, written(f"{made.id}.json", chip.body), chip.command)),
+        command="\n".join((*(one.command for one in before), written_down, chip.command)),
         docker_run=docker_command(made),
         yaml=as_yaml(chip.body),
         notes=(_BODY, _KEY),
@@ -214,32 +194,13 @@ async def _as_made(site: Site, name: str) -> tuple[Blueprint, Place]:
     return blueprint(site, spec, model), chip.place
 
 
-class Needs(Record):
-    """Everything that is needed."""
-
-    title: str
-    """Of the cloud."""
-    also: tuple[str, ...]
-    """What people call it."""
-    apis: tuple[Api, ...]
-    roles: tuple[Role, ...]
-    """Of the runtime account, in the project."""
-    permissions: tuple[Permissions, ...]
-
-
-@cache
-def needs() -> Needs:
-    """Read them, once."""
-    return Needs.model_validate(read_needs("tpu"))
-
-
 def shared(site: Site) -> tuple[Resource, ...]:
     """Return what a project needs once, in the order in which it can be made.
 
     Raises:
         NotConfigured: No project is named.
     """
-    wanted = needs()
+    wanted = setup.needs("tpu")
     return (
         setup.apis(site, wanted.apis),
         setup.account(site),
@@ -250,72 +211,43 @@ def shared(site: Site) -> tuple[Resource, ...]:
 
 def _questions(site: Site, made: Blueprint) -> Iterator[Question]:
     """Ask for what every VM needs, for the names that it takes, and for the places."""
-    wanted, planes = needs(), {place.plane for place in made.places}
+    spec, planes = made.spec, {place.plane for place in made.places}
     of_it = {"every", *planes, *({"opened"} if made.opened else ())}
     of_it |= {"external"} if made.external_ip and "compute" in planes else set()
-    yield setup.check_reachable(site)
-    yield setup.check_apis(site, [api.name for api in wanted.apis if api.needed_by in of_it])
-    yield setup.check_permissions(
-        site, [one for one in wanted.permissions if one.needed_by in of_it]
-    )
-    yield from setup.check_account(site, made.service_account)
-    yield Question("That account has its roles", partial(_roles, site))
-    if (made.spec.weights or "hub") == "hub":
-        yield setup.check_token(site)
-    yield Question(f"The network {made.network} is there", partial(_network, site, made))
+
+    async def roles() -> Answer:
+        wanted = setup.needs("tpu").roles
+        if await setup.roles(site, RUNTIME_ID, wanted).get() is not None:
+            return Answer(passed=True, detail=f"It may {' and '.join(one.why for one in wanted)}.")
+        names = ", ".join(one.name for one in wanted)
+        detail = f"It has not all of {names}: docker would not start a container that cannot log."
+        return Answer(passed=False, detail=detail, fix=setup.SET_UP)
+
+    async def network() -> Answer:
+        if not await compute.network_exists(site, made.network):
+            fix = "Give network=NETWORK/SUBNETWORK, or make the default one: gcloud compute"
+            fix = f"{fix} networks create default --project={site.clients.project}"
+            return Answer(passed=False, detail="There is none of that name.", fix=fix)
+        sub = f"; its subnetwork {made.subnetwork} must be in each zone's region"
+        return Answer(passed=True, detail=f"It is{sub if made.subnetwork else ''}.")
+
+    async def callers() -> str:
+        return f"{', '.join(await compute.callers(site))}; nobody else is let in."
+
+    yield from setup.questions_of_every(site, "tpu", of_it, spec)
+    yield Question("That account has its roles", roles)
+    yield Question(f"The network {made.network} is there", network)
     if made.opened and not made.anybody:
-        yield _asked("It is known who may call", partial(_callers, site), OpsError)
-    yield from models.hub_questions(site.settings, made.spec)
-    image = partial(_image, site, made.container.image)
-    yield _asked("The container image is there", image, CloudRefused)
-    yield _asked(f"The id {made.id} is free or yours", partial(_id, site, made.spec.name), NotOurs)
+        yield asked("It is known who may call", callers, OpsError)
+    image = partial(setup.image_there, site, made.container.image)
+    yield asked("The container image is there", image, CloudRefused)
+    yield asked(f"The id {made.id} is free or yours", partial(_id, site, spec.name), NotOurs)
     if made.opened:
-        rule = rule_left(site, made.spec.name)
-        yield _asked(f"The name of {rule.title} is free or yours", partial(_free, rule), NotOurs)
+        rule = compute.firewall_rule(site, spec.name)
+        yield asked(f"The name of {rule.title} is free or yours", partial(_free, rule), NotOurs)
     chips = "one chip" if made.chips == 1 else f"{made.chips} chips"
     way = "on demand" if made.provisioning == "on-demand" else f"as {made.provisioning}"
     yield Question(f"A place may give {chips} {way}", partial(_places, site, made))
-
-
-async def _roles(site: Site) -> Answer:
-    wanted = needs().roles
-    if await setup.roles(site, RUNTIME_ID, wanted).get() is not None:
-        return Answer(passed=True, detail=f"It may {' and '.join(one.why for one in wanted)}.")
-    names = ", ".join(one.name for one in wanted)
-    detail = f"It has not all of {names}: docker would not start a container that cannot log."
-    return Answer(passed=False, detail=detail, fix=setup.SET_UP)
-
-
-async def _network(site: Site, made: Blueprint) -> Answer:
-    if not await compute.network_exists(site, made.network):
-        fix = "Give network=NETWORK/SUBNETWORK, or make the default one:"
-        command = f"gcloud compute networks create default --project={site.clients.project}"
-        return Answer(passed=False, detail="There is none of that name.", fix=f"{fix} {command}")
-    sub = f"; its subnetwork {made.subnetwork} must be in each zone's region"
-    return Answer(passed=True, detail=f"It is{sub if made.subnetwork else ''}.")
-
-
-def _asked(what: str, work: Callable[[], Awaitable[str]], *refusals: type[OpsError]) -> Question:
-    """Ask what is answered in words; these refusals are an answer as well."""
-
-    async def ask() -> Answer:
-        try:
-            return Answer(passed=True, detail=await work())
-        except refusals as exc:
-            return Answer(passed=False, detail=f"{exc.summary} {exc.cause}".strip(), fix=exc.fix)
-
-    return Question(what, ask)
-
-
-async def _callers(site: Site) -> str:
-    return f"{', '.join(await compute.callers(site))}; nobody else is let in."
-
-
-async def _image(site: Site, image: str) -> str:
-    pinned = await images.pinned(site, image)
-    if pinned is None:
-        raise CloudUnavailable(f"The registry of {image} cannot be asked from here.", fix="")
-    return pinned
 
 
 async def _id(site: Site, name: str) -> str:
@@ -330,7 +262,6 @@ async def _free(one: Resource) -> str:
     return "It is this deployment's, which would be changed." if there else "None is there."
 
 
-_SECONDS: Final = 15.0
 _ELSEWHERE: Final = "Call get_zones_with_available_quota, and give zones."
 _CAPACITY: Final = "Whether a chip is free is known only by asking for one."
 
@@ -338,7 +269,7 @@ _CAPACITY: Final = "Whether a chip is free is known only by asking for one."
 async def _places(site: Site, made: Blueprint) -> Answer:
     """Say of every place what stands against it; one against which nothing does is enough."""
     counting = await zones.count_chips(site, without=made.spec.name)
-    found = await zones.prospects_of(site, made.places, counting, _SECONDS)
+    found = await zones.prospects_of(site, made.places, counting, seconds=15.0)
     groups: dict[str, list[str]] = {}  # what is the same of several places is said once
     for one in found:
         good, why = one.verdict
@@ -354,17 +285,8 @@ async def _places(site: Site, made: Blueprint) -> Answer:
     return Answer(passed=None if None in seen else False, detail=detail, fix=fix)
 
 
-_DEADLINE: Final = 26.0
-
-
 async def preflight(site: Site, wanted: Plan) -> Preflight:
-    """Ask everything side by side, half a minute at most; changes nothing.
-
-    What cannot be told is unknown and says why; it is never taken for a pass. Of several places
-    one that nothing stands against is enough.
-    """
-    unable = await setup.check_caller(site)
-    if unable:
-        return Preflight(checks=(unable,))
-    made = blueprint(site, wanted.spec, wanted.model)
-    return Preflight(checks=tuple(await ask_all(tuple(_questions(site, made)), _DEADLINE)))
+    """Ask everything; of several places one that nothing stands against is enough."""
+    return await setup.preflight(
+        site, lambda: _questions(site, blueprint(site, wanted.spec, wanted.model))
+    )

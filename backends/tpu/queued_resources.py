@@ -2,16 +2,14 @@
 
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from datetime import datetime, timedelta
 from math import prod
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, cast
 
 import anyio
 import httpx2
 from google.api_core.exceptions import (
     GoogleAPICallError,
-    NotFound,
     from_grpc_status,
     from_http_status,
 )
@@ -20,13 +18,7 @@ from google.cloud.tpu_v2.types import Node, QueuedResource
 from grpc import StatusCode
 
 from backends.google.clients import MANAGED_BY, TARGET_LABEL, as_sent, when
-from backends.google.errors import (
-    WRITE_SECONDS,
-    reading,
-    strictly,
-    translated,
-    writing,
-)
+from backends.google.errors import WRITE_SECONDS, find, reading, strictly, writing
 from backends.tpu.site import (
     ACCOUNT_SCOPE,
     SPEC_METADATA,
@@ -39,18 +31,16 @@ from backends.tpu.site import (
     Place,
     Provisioning,
     Request,
-    meaning,
+    offered,
     refusal_error,
     translated_refusal,
     unreachable,
 )
 from core.endpoint import trusted
-from core.errors import CloudTimeout, CloudUnavailable, OpsError
 from planner.places import places
 
 TPU_API: Final = "https://tpu.googleapis.com"
 _VERSION: Final = "v2alpha1"
-_AGAIN: Final = "Look with status_vllm whether it happened; the same call again is harmless."
 
 
 def queued_resource(request: Request) -> QueuedResource:
@@ -101,22 +91,14 @@ async def _post(clients: Clients, path: str, **more: Any) -> Mapping[str, Any]:
     """Ask v2alpha1, which has words for flex-start, and which no SDK knows."""
     plane = await clients.plane()
     url = f"{plane.http if plane else TPU_API}/{_VERSION}/{path}"
-    what, headers = f"POST {url}", dict[str, str]()
-    who: Any = await clients.credentials()
+    headers, who = dict[str, str](), cast("Any", await clients.credentials())
 
     def say_who() -> None:
         who.before_request(requests.Request(), "POST", TPU_API, headers)
 
     await anyio.to_thread.run_sync(say_who, abandon_on_cancel=True)
-    try:
-        async with httpx2.AsyncClient(trust_env=plane is None, verify=trusted()) as client:
-            reply = await client.post(url, headers=headers, timeout=WRITE_SECONDS, **more)
-    except httpx2.TimeoutException as exc:
-        raise CloudTimeout(f"Google did not answer in time: {what}.", fix=_AGAIN) from exc
-    except httpx2.HTTPError as exc:
-        raise CloudUnavailable(
-            f"Google is not to be reached: {what}.", cause=str(exc), fix=_AGAIN
-        ) from exc
+    async with httpx2.AsyncClient(trust_env=plane is None, verify=trusted()) as client:
+        reply = await client.post(url, headers=headers, timeout=WRITE_SECONDS, **more)
     if not reply.is_success:
         raise flex_error(reply)
     answer: Mapping[str, Any] = reply.json()
@@ -339,29 +321,26 @@ class QueuedPlane:
         return str(under_way.operation.name)
 
     def bodies(self, request: Request) -> Mapping[str, object]:
-        """Return what `create` sends as JSON."""
         return body_of(request)
 
     def address(self, request: Request) -> str:
-        """Return where that is sent."""
         version = "v2" if request.made.provisioning == "on-demand" else _VERSION
         path = f"{version}/{_parent_of(request)}/queuedResources"
         return f"{TPU_API}/{path}?queuedResourceId={request.made.id}"
 
     async def outcome(self, zone: str, operation: str) -> Outcome:
-        """Say how far an operation is; one that Google has forgotten is over."""
         client = await self._clients.tpu()
-        try:
-            with translated("see what became of the request"):
-                seen = await client.get_operation({"name": operation}, **reading())
-        except NotFound:
-            return Outcome(done=True)
-        failed = seen.done and seen.HasField("error")
-        return Outcome(bool(seen.done), refusal_error(seen.error.message, zone) if failed else None)
+        looked = client.get_operation({"name": operation}, **reading())
+        seen = await find("see what became of the request", looked)
+        failed = seen is not None and seen.done and seen.HasField("error")
+        error = refusal_error(seen.error.message, zone) if seen and failed else None
+        return Outcome(seen is None or bool(seen.done), error)
 
     async def get(self, zone: str, chip_id: str) -> Chip | None:
         """Look at a request and its node, or a node of ours that has lost its request."""
-        resource = await self._resource(zone, chip_id)
+        client, name = await self._clients.tpu(), self._name(zone, "queuedResources", chip_id)
+        looked = client.get_queued_resource(name=name, **reading())
+        resource = await find(f"look at the queued resource {chip_id}", looked)
         if resource is None:
             orphan = await self._orphan(zone, chip_id)
             return bare(orphan) if orphan is not None else None
@@ -388,19 +367,13 @@ class QueuedPlane:
     async def delete(self, zone: str, chip_id: str) -> None:
         """Ask to delete a request with its node; a node of others that nobody queued for stays."""
         client = await self._clients.tpu()
-        asked_for: Any = {"name": self._name(zone, "queuedResources", chip_id), "force": True}
-        try:
-            with translated(f"delete the queued resource {chip_id}"):
-                await client.delete_queued_resource(request=asked_for, **writing())
-        except NotFound:
-            if await self._orphan(zone, chip_id) is not None:  # it bills on by itself
-                node: Any = {"name": self._name(zone, "nodes", chip_id)}
-                with suppress(NotFound), translated(f"delete the TPU {chip_id}"):
-                    await client.delete_node(request=node, **writing())
-        except OpsError:
-            there = await self._resource(zone, chip_id)
-            if there is not None and said_of(there) != "DELETING":
-                raise
+        wanted: Any = {"name": self._name(zone, "queuedResources", chip_id), "force": True}
+        asked = client.delete_queued_resource(request=wanted, **writing())
+        if await find(f"delete the queued resource {chip_id}", asked) is not None:
+            return
+        if await self._orphan(zone, chip_id) is not None:  # it bills on by itself
+            node = client.delete_node(name=self._name(zone, "nodes", chip_id), **writing())
+            await find(f"delete the TPU {chip_id}", node)
 
     async def ended(self, zone: str, chip_id: str, *, since: datetime) -> Ended | None:
         """Say why its VM is gone: a request outlives it, and itself goes only when deleted."""
@@ -408,40 +381,19 @@ class QueuedPlane:
         return why_ended(await self.get(zone, chip_id))
 
     async def offer(self, zone: str, accelerator: str) -> Offer:
-        """Say whether the zone has the accelerator."""
         client = await self._clients.tpu()
-        try:
-            with translated(f"see whether {zone} has {accelerator}"):
-                name = self._name(zone, "acceleratorTypes", accelerator)
-                await client.get_accelerator_type(name=name, **reading())
-        except NotFound:
-            return Offer(hardware=False, detail=f"The zone has no {accelerator}.")
-        except OpsError as exc:
-            if meaning(exc.cause) != "ZONE_REFUSED":
-                raise
-            return Offer(hardware=False, detail=exc.cause)
-        return Offer(hardware=True)
+        name = self._name(zone, "acceleratorTypes", accelerator)
+        looked = client.get_accelerator_type(name=name, **reading())
+        return await offered(f"see whether {zone} has {accelerator}", looked)
 
     async def _orphan(self, zone: str, node_id: str) -> Node | None:
         node = await self._node(zone, node_id)
         return node if node is not None and bare(node).deployment else None
 
-    async def _resource(self, zone: str, chip_id: str) -> QueuedResource | None:
-        client = await self._clients.tpu()
-        name = self._name(zone, "queuedResources", chip_id)
-        try:
-            with translated(f"look at the queued resource {chip_id}"):
-                return await client.get_queued_resource(name=name, **reading())
-        except NotFound:
-            return None
-
     async def _node(self, zone: str, node_id: str) -> Node | None:
         client = await self._clients.tpu()
-        try:
-            with translated(f"look at the TPU {node_id}"):
-                return await client.get_node(name=self._name(zone, "nodes", node_id), **reading())
-        except NotFound:
-            return None
+        looked = client.get_node(name=self._name(zone, "nodes", node_id), **reading())
+        return await find(f"look at the TPU {node_id}", looked)
 
     async def _listed(self, field: str, ask: Callable[..., Any]) -> Sequence[Any]:
         """Return every one of all zones; `field` holds them on a page."""

@@ -19,7 +19,7 @@ from backends.base import QueuedResource
 from backends.common.concurrency import side_by_side
 from backends.google.clients import EXPIRES_LABEL, SPEC_LABEL
 from backends.google.errors import UNSURE
-from backends.lifecycle import PendingStore, Resource, Status, advance, remove
+from backends.lifecycle import PendingStore, Resource, Status, advance, not_found, remove
 from backends.tpu import zones
 from backends.tpu.site import (
     GIVEN,
@@ -44,7 +44,6 @@ from core.errors import (
     ApiDisabled,
     CloudError,
     CloudRefused,
-    DeploymentNotFound,
     InvalidArgument,
     NextStep,
     NoCapacity,
@@ -91,11 +90,7 @@ async def chip_of(site: Site, name: str) -> Chip | None:
         foreign = next((chip for chip in chips if chip.id == vm_id(name) and not chip.ours), None)
         if foreign and not named:
             raise not_ours_error(foreign, fix="Take another name.")
-    raise DeploymentNotFound(
-        f"No deployment named '{name[:60]}' on {site.target.name}{elsewhere}.",
-        fix="Call list_deployments for those that there are.",
-        next_steps=(NextStep("list_deployments"),),
-    )
+    raise not_found(name, site.target, elsewhere)
 
 
 def best_chip(chips: Sequence[Chip], kept: Search | None) -> Chip | None:
@@ -115,7 +110,6 @@ async def spec_of(site: Site, name: str) -> DeploymentSpec | None:
 
 
 def spec_in(chip: Chip) -> DeploymentSpec | None:
-    """Read what a VM's metadata says was asked for."""
     try:
         return DeploymentSpec.model_validate_json(chip.spec_json)
     except ValidationError:
@@ -147,7 +141,6 @@ async def find_named(
 
 
 def is_ours(site: Site, name: str, chip: Chip) -> bool:
-    """Whether a chip is a deployment of this target."""
     return chip.deployment == name and chip.target == site.target.name
 
 
@@ -194,7 +187,6 @@ def other_target_of(site: Site, name: str) -> str:
 
 
 _GONE_SECONDS: Final = 20.0
-_EVERY_SECONDS: Final = 1.0
 _LIST: Final = (NextStep("list_queued_resources"),)
 
 
@@ -237,26 +229,23 @@ async def delete_leftover(site: Site, zone: str, resource: str) -> bool:
             next_steps=_LIST,
         )
     chip = next((one for one in named if one.ours and one.state.leftover), named[0])
-    _require_leftover(chip)
-    async with site.records.locked(chip.deployment or chip.id):
-        plane = site.planes[chip.place.plane]
+    plane = site.planes[chip.place.plane]
+
+    async def get() -> Chip | None:
         now = await plane.get(zone, resource)
-        if now is None:
-            return True
-        _require_leftover(now)
-        await plane.delete(zone, resource)
-        site.inventory.forget()
-        try:
-            await wait_until(
-                lambda: plane.get(zone, resource),
-                lambda chip: chip is None,
-                waiting_for=f"{resource} to be gone",
-                every=_EVERY_SECONDS,
-                timeout=_GONE_SECONDS,
-            )
-        except WaitedTooLong:
-            return False
-    return True
+        if now is not None and now.state is not ChipState.DELETING:
+            _require_leftover(now)
+        return now
+
+    _require_leftover(chip)
+    leftover = Resource(
+        name="leftover", title=resource, get=get, delete=partial(plane.delete, zone, resource),
+        status=lambda now: _status_of([now]),
+    )  # fmt: skip
+    async with site.records.locked(chip.deployment or chip.id):
+        removal = await remove([leftover], seconds=_GONE_SECONDS)
+    site.inventory.forget()
+    return removal.gone
 
 
 def _require_leftover(chip: Chip) -> None:
@@ -320,11 +309,12 @@ def held(
         going = [chip for chip in seen if chip.state is not ChipState.DELETING]
         await side_by_side([partial(delete_one, chip) for chip in going])
 
-    def status(found: Sequence[Chip]) -> Status:
-        gone = all(chip.state is ChipState.DELETING for chip in found)
-        return Status.DELETING if gone else Status.READY
+    return Resource(name="chip", title=title, get=get, delete=delete, status=_status_of)
 
-    return Resource(name="chip", title=title, get=get, delete=delete, status=status)
+
+def _status_of(found: Sequence[Chip]) -> Status:
+    gone = all(chip.state is ChipState.DELETING for chip in found)
+    return Status.DELETING if gone else Status.READY
 
 
 LOOK_SECONDS: Final = 1.5
@@ -462,7 +452,6 @@ class _Step:
         return await self._refused(refusal) if refusal else None
 
     async def _refusal(self, attempt: Attempt) -> OpsError | None:
-        """Return why a request failed that Google had taken; None if it did not (yet)."""
         if not attempt.operation:
             return None
         zone, plane = attempt.place

@@ -27,8 +27,9 @@ from backends.google.clients import (
     TARGET_LABEL,
     GoogleClients,
     GoogleSite,
+    client_of,
 )
-from backends.google.errors import strictly
+from backends.google.errors import find, strictly
 from backends.lifecycle import Pending, PendingStore
 from core.errors import (
     ApiDisabled,
@@ -66,7 +67,6 @@ class Place(NamedTuple):
     plane: PlaneKind
 
     def __str__(self) -> str:
-        """As a person says it."""
         return f"{self.zone} ({SAID[self.plane]})"
 
 
@@ -139,7 +139,6 @@ class Chip(Record):
 
     @property
     def ours(self) -> bool:
-        """Whether it was made here."""
         return self.labels.get("managed-by") == MANAGED_BY
 
     @property
@@ -168,6 +167,17 @@ class Offer(NamedTuple):
     hardware: bool | None
     """None is not known."""
     detail: str = ""
+
+
+async def offered(what: str, call: Awaitable[Any]) -> Offer:
+    """Return what a zone's answer to a question for its hardware says."""
+    try:
+        found = await find(what, call)
+    except OpsError as exc:
+        if meaning(exc.cause) != ZoneRefused.code:
+            raise
+        return Offer(hardware=False, detail=exc.cause)
+    return Offer(hardware=True) if found else Offer(hardware=False, detail="The zone has none.")
 
 
 class Blueprint(Record):
@@ -407,7 +417,6 @@ class Search(Pending):
 
     @property
     def current(self) -> Attempt | None:
-        """The request that is under way."""
         last = self.attempts[-1] if self.attempts else None
         return last if last and not last.outcome else None
 
@@ -495,12 +504,10 @@ def prepare() -> None:
 class Clients(GoogleClients):
     """One project; its zones are chosen one by one."""
 
+    tpu = client_of(TpuAsyncClient)
+
     def _region(self, target: Target) -> str:
         return self.settings.google_cloud_zone or target.region or "us-east5-b"
-
-    async def tpu(self) -> TpuAsyncClient:
-        """Nodes and queued resources."""
-        return await self.client(TpuAsyncClient)
 
     async def compute(self, name: str) -> Any:
         """Return a client of Compute Engine, such as `Instances`, opened when first asked for."""
@@ -575,7 +582,6 @@ class Site(GoogleSite):
         return "tpu"
 
     def key_secret(self, name: str) -> str:
-        """Name the secret with a deployment's key."""
         return key_secret(name)
 
     @property
@@ -585,12 +591,10 @@ class Site(GoogleSite):
 
     @property
     def accelerator(self) -> str:
-        """Such as v6e-4."""
         return f"{self.offered.accelerator}-{self.offered.count}"
 
     @property
     def provisioning(self) -> Provisioning:
-        """How its chips are given."""
         return self.offered.provisioning
 
     async def chips(self) -> Sequence[Chip]:

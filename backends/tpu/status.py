@@ -3,7 +3,6 @@
 import re
 import shlex
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final, NamedTuple, NoReturn
@@ -36,7 +35,6 @@ from backends.tpu.vm import LOG, rules
 from core.address import KEY_HEADER
 from core.errors import (
     CloudError,
-    InvalidArgument,
     NextStep,
     NotAuthenticated,
     NotReady,
@@ -46,8 +44,6 @@ from core.records import Access, Deployment, DeploymentSpec, Failure, Phase, Sta
 from core.reply import note
 from logs.boot import COMPILING, WARMING, boot_of, phase_of
 from logs.failures import died_of, evidence
-from planner.boot import boot
-from planner.flags import Flags
 from planner.places import accelerator
 from planner.price import price
 
@@ -79,23 +75,23 @@ _MESSAGE: Final = 200
 """Characters of what the script tells."""
 _KNOWN_SECONDS: Final = 300.0
 _EXIT: Final = re.compile(r"exit code (-?[0-9]{1,6})")
-_CAUSES: Final = {
-    "PREEMPTED": "Google took back its chip",
-    "EXPIRED": "Its time was over, and its VM was deleted",
-    "DELETED_ELSEWHERE": "Its VM was deleted, and not from here",
-    "REQUEST_FAILED": "Google gave up the request for its chip",
-    "NOT_KNOWN": "Its VM is gone, and Google does not tell why",
-}
 _AGAIN: Final = "Call deploy_vllm again for another chip"
+_GONE: Final = {
+    "PREEMPTED": ("Google took back its chip", f"{_AGAIN}; one on demand is not taken back."),
+    "EXPIRED": (
+        "Its time was over, and its VM was deleted",
+        f"{_AGAIN}, with a longer ttl_minutes if it is to run longer.",
+    ),
+    "DELETED_ELSEWHERE": ("Its VM was deleted, and not from here", f"{_AGAIN}."),
+    "REQUEST_FAILED": ("Google gave up the request for its chip", f"{_AGAIN}."),
+    "NOT_KNOWN": ("Its VM is gone, and Google does not tell why", f"{_AGAIN}."),
+}
+"""Why a VM is there no more, and what to do then."""
 _STOPPED: Final = Failure(
     code="NODE_STOPPED",
     cause="Its node was stopped, and a TPU cannot be counted on to start again.",
     fix=f"Call destroy_vllm to be rid of the node. {_AGAIN}.",
 )
-_FIXES: Final = {
-    "PREEMPTED": f"{_AGAIN}; one on demand is not taken back.",
-    "EXPIRED": f"{_AGAIN}, with a longer ttl_minutes if it is to run longer.",
-}
 
 
 def usd_per_hour(site: Site, chip: Chip | None = None) -> float | None:
@@ -104,18 +100,6 @@ def usd_per_hour(site: Site, chip: Chip | None = None) -> float | None:
         return site.target.usd_per_hour
     hourly = price(site.offered, zones=[chip.place.zone] if chip else ()).usd_per_hour
     return None if hourly is None else round(hourly, 4)
-
-
-def usd_so_far(site: Site, chip: Chip | None, until: datetime) -> float | None:
-    """Return what it cost since it was given its chip, None where that moment is not known.
-
-    A request that waits costs nothing.
-    """
-    hourly = usd_per_hour(site, chip)
-    if chip is None or chip.given_at is None or hourly is None:
-        return None
-    seconds = max(0.0, (until - chip.given_at).total_seconds())
-    return round(seconds / 3600 * hourly, 4)
 
 
 class Look(NamedTuple):
@@ -128,7 +112,6 @@ class Look(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Of the deployment."""
         return self.kept.spec.name if self.kept else self.chip.deployment if self.chip else ""
 
     @property
@@ -140,7 +123,6 @@ class Look(NamedTuple):
 
     @property
     def created_at(self) -> datetime:
-        """When it was asked for."""
         return self.kept.since if self.kept else self.chip.created_at if self.chip else self.now
 
     @property
@@ -192,7 +174,8 @@ class Look(NamedTuple):
         state: State,
         since: datetime,
         *,
-        phase: Phase | None = None,
+        phase: Phase | str = "",
+        detail: str = "",
         failure: Failure | None = None,
         ended: datetime | None = None,
     ) -> Deployment:
@@ -201,15 +184,24 @@ class Look(NamedTuple):
         runs = chip is not None and chip.state is ChipState.RUNNING
         until = ended or (None if chip is None or chip.state in _UNTIL_UNKNOWN else self.now)
         label = chip.labels.get(SPEC_LABEL, "") if chip else ""
+        image = self.kept.blueprint.container.image if self.kept else spec and spec.image
+        version = version_of(image) or "(version not known)"
+        hourly, usd = usd_per_hour(site, chip), None
+        if chip and chip.given_at and until and hourly is not None:
+            usd = round(max(0.0, (until - chip.given_at).total_seconds()) / 3600 * hourly, 4)
+        if isinstance(phase, str):
+            named = Phase(name=phase, since=since, detail=detail) if phase else None
+        else:
+            named = phase
         return Deployment(
             name=self.name,
             target=site.target.name,
             state=state,
             since=since,
-            phase=phase,
+            phase=named,
             model=spec.model if spec else "not known",
             served_model_name=spec.served_model_name if spec else "not known",
-            engine=_engine(self),
+            engine=f"{'simulated vLLM' if site.rehearsed else 'vLLM'} {version}",
             simulated=site.rehearsed,
             url=self.url,
             revision=label or (spec.fingerprint if spec else "none"),
@@ -217,18 +209,17 @@ class Look(NamedTuple):
             replicas=int(runs),
             created_at=self.created_at,
             expires_at=self.expires_at,
-            usd_per_hour=usd_per_hour(site, chip),
-            usd_so_far=usd_so_far(site, chip, until) if until else None,
+            usd_per_hour=hourly,
+            usd_so_far=usd,
             failure=failure,
             resources={what: words for what, words in _resources(self) if words},
         )
 
 
-def _engine(seen: Look) -> str:
-    name, own = "simulated vLLM" if seen.site.rehearsed else "vLLM", rules().engine
-    image = seen.kept.blueprint.container.image if seen.kept else seen.spec and seen.spec.image
-    version = container.version_of(image or own.image, own.image, own.vllm)
-    return f"{name} {version or '(version not known)'}"
+def version_of(image: str | None) -> str | None:
+    """Return vLLM's version: by an image's tag, or as our own has it; None is our own."""
+    own = rules().engine
+    return container.version_of(image or own.image, own.image, own.vllm)
 
 
 def _resources(seen: Look) -> Iterator[tuple[str, str]]:
@@ -302,9 +293,8 @@ async def predicted(site: Site, name: str) -> Prediction | None:
         DeploymentNotFound: There is no such deployment.
         InvalidArgument: The model cannot be read.
     """
-    spec, own = await spec_of(site, name), rules().engine
-    asked = spec.image if spec and spec.image else own.image
-    version = container.version_of(asked, own.image, own.vllm)
+    spec = await spec_of(site, name)
+    version = version_of(spec.image if spec else None)
     return await predict(spec, accelerator(site.offered.accelerator), version)
 
 
@@ -315,39 +305,38 @@ async def read_status(
     seen = Look(site, kept, chip, now)
     if kept and kept.failure:
         return seen.record(State.FAILED, seen.asked, failure=kept.failure)
-    if kept and kept.deleting:
-        return _waits(seen, State.DELETING, DELETING)
-    if kept and kept.placed is None:  # nothing of it bills, but what it replaces
-        last = kept.attempts[-1] if kept.attempts else None
-        if kept.replacing:
-            return _waits(seen, State.QUEUED, REPLACING)
-        if last and last.outcome and not last.returned:
-            return _waits(seen, State.QUEUED, RETURNING)
-        given = chip is not None and chip.state in _GIVEN
-        return _waits(seen, State.CREATING if given else State.QUEUED, SEARCHING)
+    if waits := _waits_for(kept, chip):
+        said = [describe_search(kept, now) if kept else ""]
+        if chip and not (kept and kept.deleting):
+            said.append(chip.said)
+        detail = "; ".join(part for part in said if part)
+        return seen.record(waits[0], seen.asked, phase=waits[1], detail=detail)
     if chip is None or chip.state.leftover:
         failure, at = await why_gone(seen)
         state = State.EXPIRED if failure.code == State.EXPIRED.name else State.FAILED
         return seen.record(state, at or seen.begun, failure=failure, ended=at)
     if chip.state is ChipState.STOPPED:
         return seen.record(State.FAILED, seen.begun, failure=_STOPPED)
-    if chip.state is ChipState.WAITING:
-        return _waits(seen, State.QUEUED, SEARCHING)
     if chip.state is ChipState.RUNNING:
         return await _running(seen, chip)
-    state, name = _STATES[chip.state]
-    phase = Phase(name=name, since=seen.begun, detail=chip.said) if name else None
-    return seen.record(state, seen.begun, phase=phase)
+    state, phase = _STATES[chip.state]
+    return seen.record(state, seen.begun, phase=phase, detail=chip.said)
 
 
-def _waits(seen: Look, state: State, phase: str) -> Deployment:
+def _waits_for(kept: Search | None, chip: Chip | None) -> tuple[State, str] | None:
     """Say what a deployment waits for that goes on only where a call takes the next step."""
-    said = [describe_search(seen.kept, seen.now) if seen.kept else ""]
-    if seen.chip and not (seen.kept and seen.kept.deleting):
-        said.append(seen.chip.said)
-    detail = "; ".join(part for part in said if part)
-    since = seen.asked
-    return seen.record(state, since, phase=Phase(name=phase, since=since, detail=detail))
+    if kept and kept.deleting:
+        return State.DELETING, DELETING
+    if kept and kept.placed is None:  # nothing of it bills, but what it replaces
+        last = kept.attempts[-1] if kept.attempts else None
+        if kept.replacing:
+            return State.QUEUED, REPLACING
+        if last and last.outcome and not last.returned:
+            return State.QUEUED, RETURNING
+        given = chip is not None and chip.state in _GIVEN
+        return State.CREATING if given else State.QUEUED, SEARCHING
+    waits = chip is not None and chip.state is ChipState.WAITING
+    return (State.QUEUED, SEARCHING) if waits else None
 
 
 async def why_gone(seen: Look) -> tuple[Failure, datetime | None]:
@@ -358,16 +347,16 @@ async def why_gone(seen: Look) -> tuple[Failure, datetime | None]:
     if place is not None:
         ask = partial(seen.site.planes[place.plane].ended, since=seen.created_at)
         told = await or_note(lambda: ask(place.zone, vm_id(seen.name)), None)
-    code: str = told.code if told else "NOT_KNOWN"
-    words = told.words if told else ""
-    if code == "NOT_KNOWN" and chip is not None:  # what a leftover tells by itself
-        words = words or chip.why
-        by = {"service": "PREEMPTED", "user": "DELETED_ELSEWHERE"}.get(chip.taken_by, code)
-        code = "REQUEST_FAILED" if chip.state is ChipState.FAILED else by
-    if (told is None or told.code == "NOT_KNOWN") and ends and ends <= seen.now:
-        code = "EXPIRED"
-    cause = f"{_CAUSES[code]}{f' ({place})' if place else ''}. {words}".strip()
-    fix = _FIXES.get(code, f"{_AGAIN}.")
+    code, words = (str(told.code), told.words) if told else ("NOT_KNOWN", "")
+    at = told.at if told else None
+    if code == "NOT_KNOWN":
+        if chip is not None:  # what a leftover tells by itself
+            words = words or chip.why
+            by = {"service": "PREEMPTED", "user": "DELETED_ELSEWHERE"}.get(chip.taken_by, code)
+            code = "REQUEST_FAILED" if chip.state is ChipState.FAILED else by
+        if ends and ends <= seen.now:
+            code = "EXPIRED"
+    cause, fix = _GONE[code]
     if chip is not None:  # an instance that was stopped keeps its disk
         bills = "bills its disk until then, though no chip"
         quota = "bills nothing and counts against the quota"
@@ -376,9 +365,9 @@ async def why_gone(seen: Look) -> tuple[Failure, datetime | None]:
             f" {chip.place.zone} ({chip.said})"
             f" {bills if chip.place.plane == 'compute' else quota}."
         )
-    at = (told.at if told else None) or (
-        min(ends, seen.now) if ends and code == "EXPIRED" else None
-    )
+    if at is None and ends and code == "EXPIRED":
+        at = min(ends, seen.now)
+    cause = f"{cause}{f' ({place})' if place else ''}. {words}".strip()
     return Failure(code=code, cause=cause, fix=fix), at
 
 
@@ -390,18 +379,17 @@ async def _running(seen: Look, chip: Chip) -> Deployment:
         return _failed(seen, last, told)
     since = last.at if last else seen.begun
     ready = last is not None and last.phase == READY
-    if seen.is_internal and ready:
-        note(f"That {seen.name} answers is said by its own VM: nobody here is let in to ask.")
+    if seen.is_internal:
+        if ready:
+            note(f"That {seen.name} answers is said by its own VM: nobody here is let in to ask.")
+            return seen.record(State.READY, since)
+    elif _has_answered(seen, told):
         return seen.record(State.READY, since)
-    if not seen.is_internal and _has_answered(seen, told):
-        return seen.record(State.READY, since)
-    if not seen.is_internal and (ready or boot_of(told.boot).started):  # worth asking the model
+    elif ready or boot_of(told.boot).started:  # worth asking the model
         silence = await _probe(seen, told)
         if silence is None:
             return seen.record(State.READY, since)
-        return seen.record(
-            State.LOADING, since, phase=Phase(name=WARMING, since=since), failure=silence
-        )
+        return seen.record(State.LOADING, since, phase=WARMING, failure=silence)
     return seen.record(State.LOADING, seen.begun, phase=_phase(seen, told))
 
 
@@ -424,7 +412,6 @@ def _has_answered(seen: Look, told: VmLog) -> bool:
 
 
 async def _probe(seen: Look, told: VmLog) -> Failure | None:
-    """Ask the model; None once it has answered, else why it has not."""
     _remember(seen, told.certificate)
     failure = await why_silent(partial(_access, seen, told.certificate), "Its VM")
     if failure is None:
@@ -462,39 +449,25 @@ def _failed(seen: Look, last: ScriptLine, told: VmLog) -> Deployment:
 def _phase(seen: Look, told: VmLog) -> Phase:
     last, lines = told.last, told.boot
     if lines and (last is None or last.phase in {ENGINE, READY}):
-        phase = phase_of(lines)
-        if phase.name != COMPILING:
+        phase, graphs = phase_of(lines), boot_of(lines).compiled
+        if phase.name != COMPILING or not graphs:
             return phase
-        # Minutes without a line are normal there: it is said how many there usually are.
-        graphs = boot_of(lines).compiled
-        done = f"{graphs} graphs so far; the total is not reported" if graphs else ""
-        detail = "; ".join(part for part in (done, _foreseen(seen)) if part)
+        # Minutes without a line are normal there.
+        detail = f"{graphs} graphs so far; the total is not reported"
         return phase.model_copy(update={"detail": detail})
     if last is None:
-        minutes = (seen.now - seen.begun).total_seconds() / 60
-        if minutes * 60 > _SILENT.total_seconds():
+        silent = seen.now - seen.begun
+        if silent > _SILENT:
             note(
-                f"The VM of {seen.name} has run for {minutes:.0f} min and logged nothing in Cloud"
-                " Logging: its service account may lack roles/logging.logWriter (setup_target). Of"
-                " an instance, `gcloud compute instances get-serial-port-output` shows its console."
+                f"The VM of {seen.name} has run for {silent.total_seconds() / 60:.0f} min and"
+                " logged nothing in Cloud Logging: its service account may lack"
+                " roles/logging.logWriter (setup_target). Of an instance, `gcloud compute instances"
+                " get-serial-port-output` shows its console."
             )
         return Phase(name=BOOTING, since=seen.begun)
     is_command = last.phase in {ENGINE, READY} and not last.is_again
     detail = "" if is_command else last.message[:_MESSAGE]
     return Phase(name=SCRIPT.get(last.phase, last.phase), since=last.at, detail=detail)
-
-
-def _foreseen(seen: Look) -> str:
-    """Say how long compiling should take, as the planner foresees it; by whom that was seen."""
-    if seen.kept is None:
-        return ""
-    spec, model = seen.kept.spec, seen.kept.model
-    with suppress(InvalidArgument):  # how large the model is, which is nothing to this phase
-        foreseen = boot(model, seen.site.offered, Flags.of(spec), weights_from="hub")
-        span = next(one.seconds for one in foreseen.phases if one.name == "compile")
-        low, usual, high = (round(each / 60) for each in (span.low, span.expected, span.high))
-        return f"expected: {usual} min, {low} to {high} ({span.source})"
-    return ""
 
 
 async def access_to(site: Site, name: str) -> Access:
@@ -518,13 +491,11 @@ async def access_to(site: Site, name: str) -> Access:
 
 
 def _remember(seen: Look, certificate: str | None) -> None:
-    """Spare the next questions a look into the log."""
     if certificate:
         seen.site.certificates[seen.key] = (anyio.current_time(), certificate)
 
 
 async def _access(seen: Look, certificate: str | None) -> Access:
-    """Return it of a deployment whose VM was looked at, and its certificate."""
     site, key = seen.site, seen.site.key_secret(seen.name)
     project = shlex.quote(site.clients.project)
     key_command = f"gcloud secrets versions access latest --secret={key} --project={project}"

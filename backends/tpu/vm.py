@@ -25,7 +25,6 @@ from backends.google.clients import (
     DEPLOYMENT_LABEL,
     HF_SECRET,
     MANAGED_BY,
-    NO_PROJECT,
     SPEC_LABEL,
     TARGET_LABEL,
     runtime_account,
@@ -133,6 +132,8 @@ class Rules(Record):
     cache: Cache
     hub: HubCache
     multimodal: Multimodal
+    flex_seen: dict[str, tuple[str, ...]]
+    """Zones in which the queue was seen to take flex-start, by accelerator."""
 
 
 def rules() -> Rules:
@@ -153,6 +154,13 @@ def generation_of(place: Offered) -> Generation:
             fix=f"Give the target chips of {', '.join(known)}.",
         )
     return known[place.accelerator]
+
+
+def is_known_to_give(site: Site, place: Place) -> bool:
+    """Whether a place gives chips in the target's way: documented, or of flex-start seen."""
+    if site.provisioning != "flex-start":
+        return place.zone in site.offered.regions
+    return place.plane == "queued" and place.zone in rules().flex_seen.get(site.accelerator, ())
 
 
 ENGINE_PORT: Final = 8001
@@ -186,7 +194,7 @@ def blueprint(
     places = tuple(Place(zone, kind) for zone in _zones(site, spec) for kind in kinds)
     usual = rules().wait.alone_seconds if len(places) == 1 else rules().wait.each_seconds
     network, subnetwork = network_of(spec)
-    project = site.clients.project if site.clients.configured else NO_PROJECT
+    project = site.clients.named
     token = bool(site.settings.hf_token) if hf_token is None else hf_token
     image = f"{generation.image_project}/global/images/family/{generation.image_family}"
     made = Blueprint(
@@ -405,8 +413,8 @@ def _container(
 def _doubts(site: Site, made: Blueprint, room: _Room, model: ModelShape) -> Iterator[str]:
     """Say what is not certain of zones, network, disk and numbers; the cloud knows more zones."""
     spec, asked = made.spec, dict.fromkeys(place.zone for place in made.places)
-    unknown = [zone for zone in asked if zone not in site.offered.regions]
-    if unknown:
+    given = {place.zone for place in made.places if is_known_to_give(site, place)}
+    if unknown := [zone for zone in asked if zone not in given]:
         how = "" if site.provisioning == "on-demand" else f" as {site.provisioning}"
         yield (
             f"{', '.join(unknown)}: not known to give {site.accelerator}{how};"
@@ -540,13 +548,12 @@ def guard_arguments(made: Blueprint) -> tuple[str, ...]:
 
 
 def container_command(made: Blueprint) -> tuple[str, ...]:
-    """Return what follows the image."""
     return (*made.container.command, *made.container.args)
 
 
 def _decided(made: Blueprint, image: str) -> Iterable[str]:
     secrets, before = made.container.secrets, guard_of(made)
-    words = {
+    decided: dict[str, str | tuple[str, ...]] = {
         "DEPLOYMENT": made.spec.name,
         "PROJECT": made.project,
         "IMAGE": image,
@@ -557,16 +564,14 @@ def _decided(made: Blueprint, image: str) -> Iterable[str]:
         "LOG": LOG,
         "CACHE": f"{rules().docker.folder}/cache",
         "GUARD_IMAGE": rules().guard.image,
-    }
-    lists = {
         "DOCKER": docker_arguments(made),
         "COMMAND": container_command(made),
         "GUARD_DOCKER": guard_arguments(made),
         "GUARD_COMMAND": (*before.command, *before.args),
     }
-    yield from (f"readonly {name}={_quoted(word)}\n" for name, word in words.items())
-    for name, several in lists.items():
-        yield f"readonly {name}=({' '.join(map(_quoted, several))})\n"
+    for name, one in decided.items():
+        several = f"({' '.join(map(_quoted, one))})" if isinstance(one, tuple) else _quoted(one)
+        yield f"readonly {name}={several}\n"
 
 
 def _quoted(word: str) -> str:

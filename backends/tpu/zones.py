@@ -1,6 +1,5 @@
 """Every zone that may have the target's chips: hardware, quotas, how requests ended there."""
 
-import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -9,14 +8,14 @@ from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 import anyio
-from google.api_core.exceptions import NotFound
-from google.cloud.cloudquotas_v1 import DimensionsInfo, QuotaInfo
+from google.cloud.cloudquotas_v1 import QuotaInfo
 from pydantic import ValidationError
 
 from backends.base import Quota, Zone, ZoneOutcome, ZoneQuota
 from backends.common import concurrency
-from backends.common.concurrency import side_by_side, write_whole
-from backends.google.errors import reading, translated, why_unread
+from backends.common.concurrency import or_note, side_by_side, write_whole
+from backends.google.errors import why_unread
+from backends.google.setup import limit_in, read_quota
 from backends.tpu import compute
 from backends.tpu.site import (
     GIVEN,
@@ -30,10 +29,9 @@ from backends.tpu.site import (
     Site,
     region_of,
 )
-from backends.tpu.vm import generation_of
+from backends.tpu.vm import generation_of, is_known_to_give
 from core.errors import CloudError, NoCapacity, ZoneRefused
 from core.records import Record
-from core.reply import note
 
 NO_LIMIT: Final = float("inf")
 _HERE: Final = Path(__file__).parent
@@ -41,6 +39,7 @@ _LOCK_SECONDS: Final = 2.0
 _POOLS_SECONDS: Final = 3.0
 _OFFERS_SECONDS: Final = 20.0
 """Hardware comes and goes in months."""
+_ORDER: Final = {True: 0, None: 1, False: 2}
 
 
 class Outcome(Record):
@@ -58,7 +57,6 @@ class Outcome(Record):
     at: datetime
 
     def minutes_ago(self, now: datetime) -> int:
-        """Return its age."""
         return max(0, int((now - self.at).total_seconds() // 60))
 
 
@@ -162,11 +160,6 @@ class Room(NamedTuple):
     why: str = ""
     """There is not enough, or nobody knows, or other pools count than usually."""
 
-    @property
-    def free(self) -> float:
-        """Chips that the tightest pool has left, 0 where that is not known."""
-        return min((row.free or 0 for row in self.rows), default=0)
-
 
 class Counting(NamedTuple):
     """What is to be held against the pools."""
@@ -178,103 +171,59 @@ class Counting(NamedTuple):
     without: str = ""
     """A deployment whose own chips go before new ones are asked for."""
 
-    def rows(self, counted: Iterable[Pool], zone: str) -> tuple[Row, ...]:
-        """Return what these pools allow, and have given; one that the project has not is none."""
-        there = (pool for pool in counted if self.read[pool.id] is not None)
-        return tuple(self._row(pool, zone) for pool in there)
-
-    def _row(self, pool: Pool, zone: str) -> Row:
+    def row(self, pool: Pool, zone: str) -> Row:
+        """Return what a pool allows there, and has given."""
         where, info = zone if pool.per == "zone" else region_of(zone), self.read[pool.id]
-        used = self._used(pool, where)
-        if not isinstance(info, QuotaInfo):
-            return Row(pool, where, None, str(info), used)
-        entry = _entry(info, pool, where)
-        if entry is None and pool.unlisted is None:
-            return Row(pool, where, None, f"The quota says nothing of {where}.", used)
-        if entry is None:
-            words = f"Google's own where {where} has no entry."
-            return Row(pool, where, pool.unlisted, words, used)
-        if entry.details.value < 0:
-            return Row(pool, where, NO_LIMIT, "No limit.", used)
-        return Row(pool, where, entry.details.value, "", used)
+        limit: float | None = None
+        detail = str(info)
+        if isinstance(info, QuotaInfo):
+            limit, detail = limit_in(info, where, per=pool.per, said=pool.dimensions), ""
+            if limit is None:
+                own = pool.unlisted is not None
+                limit, detail = pool.unlisted, f"The quota says nothing of {where}."
+                detail = f"Google's own where {where} has no entry." if own else detail
+            elif limit < 0:
+                limit, detail = NO_LIMIT, "No limit."
+        return Row(pool, where, limit, detail, self._used(pool, where))
 
     def _used(self, pool: Pool, where: str) -> int | None:
-        if self.chips is None:
-            return None
         here = [
             chip
-            for chip in self.chips
+            for chip in self.chips or ()
             if chip.place.plane == pool.plane
             and where in {chip.place.zone, region_of(chip.place.zone)}
             and not (self.without and chip.deployment == self.without)
         ]
-        if any(chip.provisioning is None for chip in here):
+        if self.chips is None or any(chip.provisioning is None for chip in here):
             return None
         return sum(chip.chips for chip in here if chip.provisioning in pool.counts)
 
 
 async def count_chips(site: Site, *, without: str = "") -> Counting:
     """Read the limits and what is counted against them, side by side."""
-    project = site.clients.project
-    chips: list[Chip] | None = None
-    read: Mapping[str, QuotaInfo | str | None] | None = None
-
-    async def read_one(one: Pool) -> QuotaInfo | str | None:
-        place = f"projects/{project}/locations/global/services/{one.service}"
-        try:
-            client = await site.clients.quotas()
-            with translated(f"read the quota {one.id}"):
-                name = f"{place}/quotaInfos/{one.id}"
-                return await client.get_quota_info(name=name, **reading())
-        except NotFound:
-            return None
-        except CloudError as exc:
-            return why_unread(exc)
 
     async def limits() -> Mapping[str, QuotaInfo | str | None]:
-        found = await side_by_side([partial(read_one, one) for one in pools()])
+        looks = [partial(read_quota, site, one.service, one.id) for one in pools()]
+        found = await side_by_side(looks)
         return {one.id: info for one, info in zip(pools(), found, strict=True)}
 
-    async def look() -> None:
-        nonlocal chips
+    async def look() -> Sequence[Chip] | None:
         try:
-            chips = [*await site.chips()]
+            return await site.chips()
         except CloudError:
-            chips = None
+            return None
 
-    async def ask() -> None:
-        nonlocal read
-        read = await site.inventory.read("limits", _POOLS_SECONDS, limits)
-
-    await side_by_side([ask, look])
-    assert read is not None  # else that was raised
+    reading = partial(site.inventory.read, "limits", _POOLS_SECONDS, limits)
+    read, chips = await side_by_side([reading, look])
     return Counting(read, chips, without)
-
-
-def _entry(info: QuotaInfo, pool: Pool, where: str) -> DimensionsInfo | None:
-    """Choose the place's own entry, else the one that is said to apply to it."""
-    fitting = [
-        entry
-        for entry in info.dimensions_infos
-        if all(entry.dimensions.get(name) == said for name, said in pool.dimensions.items())
-    ]
-    own = (one for one in fitting if one.dimensions.get(pool.per) == where)
-    general = (
-        one
-        for one in fitting
-        if pool.per not in one.dimensions and where in one.applicable_locations
-    )
-    return next(own, None) or next(general, None)
-
-
-_INSTEAD: Final = "standard quota counts where there is no preemptible"
 
 
 def room_for(counting: Counting, place: Place, provisioning: Provisioning, chips: int) -> Room:
     """Say whether so many more chips may be had at a place."""
 
     def judged(counted: Iterable[Pool]) -> Room:
-        rows = counting.rows(counted, place.zone)
+        there = [pool for pool in counted if counting.read[pool.id] is not None]
+        rows = tuple(counting.row(pool, place.zone) for pool in there)
         tight = [row for row in rows if row.free is not None and row.free < chips]
         if tight:
             said = "; ".join(str(row) for row in tight)
@@ -289,7 +238,8 @@ def room_for(counting: Counting, place: Place, provisioning: Provisioning, chips
     if own.enough is False:
         instead = judged(one for one in here if provisioning in one.stands_in_for)
         if instead.enough:
-            return Room(instead.rows, enough=True, why=f"{own.why}; {_INSTEAD}")
+            other = "standard quota counts where there is no preemptible"
+            return Room(instead.rows, enough=True, why=f"{own.why}; {other}")
     return own
 
 
@@ -299,36 +249,39 @@ async def read_quotas(site: Site) -> Sequence[Quota]:
     Either control plane can give them: the plane with more room goes first, and of its pools the
     tightest. What cannot be read has no limit and says why; a pool without a limit is left out.
     """
-    counting = await count_chips(site)
-    order = {True: 0, False: 1, None: 2}
+    counting, zone = await count_chips(site), site.clients.region
     rooms = [
-        room_for(counting, Place(site.clients.region, kind), site.provisioning, site.offered.count)
+        room_for(counting, Place(zone, kind), site.provisioning, site.offered.count)
         for kind in site.planes
     ]
-    rooms.sort(key=lambda room: (order[room.enough], -room.free))
-    found = []
-    for room in rooms:
-        for row in sorted(room.rows, key=lambda row: NO_LIMIT if row.free is None else row.free):
-            used = "" if row.used is not None else "What is in use is not known."
-            detail = f"Chips by {SAID[row.pool.plane]}. {row.detail} {used}"
-            if row.limit != NO_LIMIT:
-                found.append(
-                    Quota(
-                        quota=row.pool.id,
-                        region=row.where,
-                        limit=row.limit,
-                        in_use=row.used,
-                        detail=" ".join(detail.split()),
-                        accelerator=site.target.accelerator or "",
-                    )
-                )
-    return found
+    known = {True: 0, False: 1, None: 2}
+    rooms.sort(
+        key=lambda room: (known[room.enough], -min((one.free or 0 for one in room.rows), default=0))
+    )
+    rows = [
+        row
+        for room in rooms
+        for row in sorted(room.rows, key=lambda row: NO_LIMIT if row.free is None else row.free)
+        if row.limit != NO_LIMIT
+    ]
+    return [
+        Quota(
+            quota=row.pool.id,
+            region=row.where,
+            limit=row.limit,
+            in_use=row.used,
+            detail=" ".join(
+                f"Chips by {SAID[row.pool.plane]}. {row.detail}"
+                f" {'' if row.used is not None else 'What is in use is not known.'}".split()
+            ),
+            accelerator=site.target.accelerator or "",
+        )
+        for row in rows
+    ]
 
 
 _TRUSTED_MINUTES: Final = 7 * 24 * 60
 """A refusal that is older says nothing any more: zones open."""
-_ADDRESS: Final = re.compile(r"\b[A-Z]+ https?://\S+: ")
-"""It stands before Google's words on an instance."""
 _TAKEN: Final = frozenset({GIVEN, TIMED_OUT, NoCapacity.code})
 """Outcomes of requests that were let wait, so that the way of giving was accepted."""
 
@@ -375,7 +328,7 @@ async def prospects_of(
     return tuple(
         Prospect(
             place,
-            (offers[place].hardware, _ADDRESS.sub("", offers[place].detail).rstrip(".")),
+            (offers[place].hardware, offers[place].detail.rstrip(".")),
             is_accepted(site, place, seen.get(place)),
             room_for(counting, place, site.provisioning, site.offered.count),
             seen.get(place),
@@ -385,13 +338,13 @@ async def prospects_of(
 
 
 def is_accepted(site: Site, place: Place, last: Outcome | None) -> tuple[bool | None, str]:
-    """Say whether a place gives chips in the target's way: by what was seen, else as documented."""
+    """Say whether a place gives chips in the target's way: where it was seen to, or documented."""
     if last and last.outcome in _TAKEN:
         return True, ""
     minutes = last.minutes_ago(datetime.now(UTC)) if last else 0
     if last and last.outcome == ZoneRefused.code and minutes <= _TRUSTED_MINUTES:
         return False, f"refused {ago(minutes)}: {last.detail}"
-    if place.zone in site.offered.regions:
+    if is_known_to_give(site, place):
         return True, ""
     return None, f"whether it gives {site.provisioning} shows only when it is asked"
 
@@ -426,22 +379,18 @@ async def list_zones(site: Site) -> Sequence[Zone]:
     places = [Place(zone, kind) for zone in names for kind in site.planes]
     found = await prospects_of(site, places, await count_chips(site), _SECONDS)
     rows = [_zone([one for one in found if one.place.zone == zone]) for zone in names]
-    order = {True: 0, None: 1, False: 2}
 
     def is_given(row: Zone) -> bool:
         return any(one.outcome == GIVEN for one in row.outcomes[:1])
 
-    return sorted(rows, key=lambda row: (order[row.usable], not is_given(row)))
+    return sorted(rows, key=lambda row: (_ORDER[row.usable], not is_given(row)))
 
 
 async def zones_with_machine(site: Site) -> Sequence[str]:
     """Ask Compute Engine which zones have the machine; none where it does not say."""
     machine = generation_of(site.offered).machine_type.format(count=site.offered.count)
     with anyio.move_on_after(_LISTING_SECONDS):
-        try:
-            return await compute.zones_with(site, machine)
-        except CloudError as exc:
-            note(f"Which zones there are besides those known here is not known: {why_unread(exc)}")
+        return await or_note(partial(compute.zones_with, site, machine), ())
     return ()
 
 
@@ -450,9 +399,9 @@ def _zone(seen: Sequence[Prospect]) -> Zone:
     outcomes = sorted((one.outcome for one in seen if one.outcome), key=lambda row: row.at)
     return Zone(
         zone=seen[0].place.zone,
-        hardware=_either([one.hardware[0] for one in seen]),
+        hardware=_either(one.hardware[0] for one in seen),
         quotas=tuple(row for one in seen for row in _quotas(one)),
-        accepts=_either([one.accepted[0] for one in seen]),
+        accepts=_either(one.accepted[0] for one in seen),
         outcomes=tuple(
             ZoneOutcome(
                 control_plane=SAID[row.place.plane],
@@ -464,15 +413,13 @@ def _zone(seen: Sequence[Prospect]) -> Zone:
             for row in reversed(outcomes)
         ),
         verdict=_verdict(seen),
-        usable=_either([one.verdict[0] for one in seen]),
+        usable=_either(one.verdict[0] for one in seen),
     )
 
 
-def _either(seen: Sequence[bool | None]) -> bool | None:
+def _either(seen: Iterable[bool | None]) -> bool | None:
     """Say whether it is so by one control plane at least."""
-    if True in seen:
-        return True
-    return None if None in seen else False
+    return min(seen, key=_ORDER.__getitem__)
 
 
 def _quotas(seen: Prospect) -> Iterator[ZoneQuota]:

@@ -1,7 +1,6 @@
-"""Each test has a project of its own on the worker's simulated Google Cloud."""
+"""A target of the test's own project, and a piece of its cloud inside the test."""
 
-import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -11,27 +10,6 @@ from core.settings import GooglePlane
 from tests.backends.cloud_run.planted import Planted, planting
 from tests.backends.cloud_run.sites import opened
 from tests.google_plane import Controls
-
-
-@pytest.fixture
-def controls(plane: GooglePlane) -> Controls:
-    """Set by `controls.set(project, boot_seconds=0.5)`."""
-    return Controls(plane)
-
-
-@pytest.fixture
-def bare_project(controls: Controls) -> Iterator[str]:
-    """A project id nobody has used: no API enabled, nothing in it."""
-    fresh = f"p-{uuid.uuid4().hex[:12]}"
-    yield fresh
-    controls.drop(fresh)
-
-
-@pytest.fixture
-def project(controls: Controls, bare_project: str) -> str:
-    """A project as `set_up` leaves it."""
-    controls.set(bare_project, prepared=True)
-    return bare_project
 
 
 @pytest.fixture

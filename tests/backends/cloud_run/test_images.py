@@ -9,7 +9,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from backends.common.registry import reference
-from backends.google.images import pinned
+from backends.google.setup import pinned
 from core.errors import CloudRefused
 from core.settings import GooglePlane
 from tests.backends.cloud_run.sites import opened

@@ -177,8 +177,7 @@ def test_an_entry_that_google_took_for_json_is_told_by_its_message() -> None:
     now = datetime.now(UTC)
     said = LogEntry(timestamp=now, json_payload={"message": "hello", "level": "info"})
     other = LogEntry(timestamp=now, json_payload={"step": 1.0})
-    assert [line.text for line in lines_of(said)] == ["hello"]
-    assert [line.text for line in lines_of(other)] == ['{"step": 1.0}']
+    assert [line.text for line in lines_of([said, other])] == ["hello", '{"step": 1.0}']
 
 
 async def test_more_than_one_page_is_said_to_be_there(there: Planted) -> None:

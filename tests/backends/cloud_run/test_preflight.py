@@ -8,7 +8,7 @@ from pydantic import SecretStr
 
 from backends.cloud_run import checks
 from backends.cloud_run.site import Site
-from backends.google import secrets
+from backends.google import secrets, setup
 from backends.lifecycle import advance
 from core.errors import CloudRefused, PermissionDenied, QuotaExceeded
 from core.records import Check, Preflight
@@ -322,7 +322,7 @@ async def test_what_google_does_not_answer_is_unknown_and_never_a_pass(
 async def test_what_takes_too_long_is_unknown_and_the_rest_is_told(
     plane: GooglePlane, project: str, controls: Controls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checks, "DEADLINE", 2.0)
+    monkeypatch.setattr(setup, "DEADLINE", 2.0)
     controls.set(project, faults=[fault("Projects/GetProject", when="hang")])
     async with opened(plane, project) as site:
         found = await checked(site)

@@ -4,6 +4,7 @@ import pytest
 from google.cloud.cloudquotas_v1 import DimensionsInfo, QuotaDetails, QuotaInfo
 
 from backends.cloud_run import checks
+from backends.google.setup import limit_in
 from core.settings import GooglePlane
 from tests.backends.cloud_run.planned import L4, RTX, typed
 from tests.backends.cloud_run.planned import site as offline
@@ -74,22 +75,13 @@ async def test_services_on_the_same_accelerator_are_counted_by_their_most_instan
     assert second.in_use is None
 
 
-def quota_of(*rows: tuple[dict[str, str], list[str], int]) -> QuotaInfo:
-    return QuotaInfo(
-        dimensions_infos=[
-            DimensionsInfo(
-                dimensions=said, applicable_locations=places, details=QuotaDetails(value=value)
-            )
-            for said, places, value in rows
-        ]
-    )
-
-
 def test_the_entry_of_the_region_goes_before_one_that_applies_to_it() -> None:
-    info = quota_of(({}, ["a", "b"], 1), ({"region": "b"}, ["b"], 5))
-    found = {region: checks.quota_entry(info, region) for region in ("a", "b", "c")}
-    assert {region: one.details.value if one else None for region, one in found.items()} == {
-        "a": 1,
-        "b": 5,
-        "c": None,
-    }
+    rows = (({}, ["a", "b"], 1), ({"region": "b"}, ["b"], 5))
+    entries = [
+        DimensionsInfo(
+            dimensions=said, applicable_locations=places, details=QuotaDetails(value=value)
+        )
+        for said, places, value in rows
+    ]
+    info = QuotaInfo(dimensions_infos=entries)
+    assert [limit_in(info, region) for region in ("a", "b", "c")] == [1, 5, None]

@@ -206,7 +206,7 @@ async def test_what_cannot_be_looked_at_is_unknown_and_says_why(
     when: str,
 ) -> None:
     """It is never taken for a pass, and keeps nothing else waiting."""
-    monkeypatch.setattr("backends.tpu.plan._DEADLINE", 1.0)
+    monkeypatch.setattr("backends.google.setup.DEADLINE", 1.0)
     controls.set(project, faults=[fault(method, "INTERNAL", times=-1, when=when)])
     async with opened(plane, project, **ME) as site:
         found = row(await checked(site), words)

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from backends.tpu.plan import engine_name
 from backends.tpu.site import Place
 from backends.tpu.vm import blueprint
 from core.errors import InvalidArgument
@@ -22,7 +21,7 @@ from tests.backends.tpu.planned import (
     planned,
     spec,
 )
-from tests.backends.tpu.sites import offline
+from tests.backends.tpu.sites import offline, on
 
 targets = pytest.mark.parametrize("target", EVERY)
 
@@ -42,8 +41,8 @@ def test_a_plan_needs_neither_project_nor_login() -> None:
     bare = offline(project="")
     plan = planned(bare)
     assert all("PROJECT_ID" in step.command for step in plan.steps)
-    assert engine_name(bare)[1]
-    assert engine_name(offline()) == ("vLLM 0.27.0 (vllm/vllm-tpu:v0.27.0)", "")
+    assert on(bare).engine_name()[1]
+    assert on(offline()).engine_name() == ("vLLM 0.27.0 (vllm/vllm-tpu:v0.27.0)", "")
     assert "/projects/mine/" in planned(offline(project="mine")).steps[-1].command
 
 

@@ -5,8 +5,9 @@ from typing import Any, Final
 import pytest
 
 from backends.google import errors
-from backends.tpu import compute
-from backends.tpu.site import ChipState, PlaneKind, vm_id
+from backends.lifecycle import remove
+from backends.tpu import compute, search
+from backends.tpu.site import ChipState, Place, PlaneKind, vm_id
 from core.errors import (
     ApiDisabled,
     CloudRefused,
@@ -126,7 +127,6 @@ async def test_one_that_is_being_deleted_is_not_taken_for_the_new_one(
         await becomes(asked, going[kind])
         with pytest.raises((ConcurrentChange, NotOurs)):
             await asked.create(request(blueprint(site)))
-        await asked.delete(ZONE, GEMMA)  # again: it is at it already
 
 
 @pytest.mark.parametrize(
@@ -240,12 +240,12 @@ async def test_a_delete_without_an_answer_is_looked_at(
         asked = site.planes[kind]
         await asked.create(request(blueprint(site)))
         await becomes(asked, ChipState.RUNNING)
+        chip = search.held(site, "gemma", {Place(ZONE, kind): None})
         controls.set(project, faults=[fault(DELETES[kind])])
         with pytest.raises(CloudUnavailable):
-            await asked.delete(ZONE, GEMMA)
+            await remove([chip], seconds=0)
         controls.set(project, tpu_clock=600, faults=[fault(DELETES[kind], when="after")])
-        await asked.delete(ZONE, GEMMA)
-        await goes(asked)
+        assert (await remove([chip], seconds=20)).gone
 
 
 @both

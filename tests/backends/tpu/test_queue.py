@@ -88,7 +88,6 @@ async def test_a_deletion_that_takes_long_is_not_taken_for_done(
 ) -> None:
     """It is asked for once; the next look may find it gone."""
     monkeypatch.setattr(search, "_GONE_SECONDS", 0.4)
-    monkeypatch.setattr(search, "_EVERY_SECONDS", 0.1)
     controls.set(stocked_out, tpu_delete_seconds=60_000)
     async with opened(plane, stocked_out) as site:
         await ours(site)

@@ -2,8 +2,9 @@
 
 import pytest
 
+from backends.google.setup import needs
 from backends.lifecycle import set_up
-from backends.tpu.plan import needs, shared
+from backends.tpu.plan import shared
 from core.settings import GooglePlane
 from tests.backends.tpu.sites import opened
 from tests.google_plane import Controls
@@ -55,6 +56,6 @@ async def test_a_project_that_was_set_up_for_cloud_run_needs_nothing(
 
 def test_the_apis_of_both_control_planes_are_switched_on() -> None:
     """Of one of them that is off, every look at TPUs would tell half of the truth."""
-    names = {api.name for api in needs().apis}
+    names = {api.name for api in needs("tpu").apis}
     assert {"tpu.googleapis.com", "compute.googleapis.com"} <= names
-    assert len(names) == len(needs().apis)
+    assert len(names) == len(needs("tpu").apis)

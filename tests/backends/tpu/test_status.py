@@ -122,7 +122,7 @@ CASES: Final = (
                  ("pulling image", "vllm/vllm-tpu:v0.27.0", 90),
                  ("pulling image", "Try 2 of 6, for: no route", 60))),
     Case(id="compiles", **BOOTS, state=State.LOADING, phase="compiling",
-         detail="2 graphs so far; the total is not reported; expected: 5 min, 1 to 10",
+         detail="2 graphs so far; the total is not reported",
          script=(("booting", "", 110), ("starting engine", "", 80)), wrote=COMPILED),
     # A VM that came up again boots again, whatever it has compiled before.
     Case(id="boots again", **BOOTS, state=State.LOADING, phase="booting", wrote=COMPILED,

@@ -149,7 +149,7 @@ async def test_what_cannot_be_read_is_not_known_and_says_why(
             row = await seen(site)
     assert (row.hardware, row.usable) == (None, None)
     assert "not known" in row.verdict
-    assert any("known here" in said for said in notes)
+    assert any("list the zones" in said for said in notes)
 
 
 async def test_a_zone_that_does_not_answer_keeps_no_other_waiting(

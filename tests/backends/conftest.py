@@ -11,7 +11,7 @@ from tests.google_plane import Controls
 
 @pytest.fixture
 def controls(plane: GooglePlane) -> Controls:
-    """Set by `controls.set(project, tpu_clock=600)`."""
+    """Set by `controls.set(project, boot_seconds=0.5)`."""
     return Controls(plane)
 
 
