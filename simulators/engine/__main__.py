@@ -19,7 +19,7 @@ from starlette.middleware import Middleware
 
 from core.records import KvPlan
 from simulators.engine.app import Sabotage, make_app
-from simulators.engine.boot import VERSION, boot_of, complain, log
+from simulators.engine.boot import VERSION, Boot, complain, log
 from simulators.engine.engine import Engine, Voice
 from simulators.engine.flags import BootError, Failure, Knobs, non_default, parse, read_failure
 from simulators.engine.metrics import EngineMetrics, averages, cache_config
@@ -62,30 +62,24 @@ class _Quiet(logging.Filter):
 
 
 def _bind(flags: Namespace) -> socket.socket:
-    """Take the port or the socket before the boot, as vLLM does; nobody listens on it yet."""
-    if flags.uds:
-        listener, where = socket.socket(socket.AF_UNIX), flags.uds
-    else:
-        # With the protocol named asyncio writes at once; else Nagle holds each stream for 40 ms.
-        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        where = (flags.host or "0.0.0.0", flags.port)  # noqa: S104  vLLM's default
+    """Take the port before the boot, as vLLM does; nobody listens on it yet."""
+    # With the protocol named asyncio writes at once; else Nagle holds each stream for 40 ms.
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listener.bind(where)
+        listener.bind((flags.host or "0.0.0.0", flags.port))  # noqa: S104  vLLM's default
     except OSError as error:
         listener.close()
-        raise BootError(_in_words(error)) from error
+        raise _system_error(error) from error
     return listener
 
 
-def _in_words(error: OSError) -> str:
+def _system_error(error: OSError) -> BootError:
     name = type(error).__name__ if isinstance(error, FileNotFoundError) else "OSError"
-    return f"{name}: [Errno {error.errno}] {os.strerror(error.errno or 0)}"
+    return BootError(f"{name}: [Errno {error.errno}] {os.strerror(error.errno or 0)}")
 
 
 def _address(flags: Namespace, listener: socket.socket) -> str:
-    if flags.uds:
-        return f"unix:{flags.uds}"
     host, port = listener.getsockname()[:2]
     scheme = "https" if flags.ssl_keyfile and flags.ssl_certfile else "http"
     return f"{scheme}://{host}:{port}"
@@ -151,7 +145,7 @@ async def _serve(flags: Namespace, knobs: Knobs, failure: Failure) -> None:
     log("APIServer", "api_utils.py:286", f"non-default args: {non_default(flags)}")
     with _bind(flags) as listener:
         room = room_of(flags, knobs)
-        kv = await boot_of(room, flags, failure).run()
+        kv = await Boot(room, flags, failure).run()
         _tell_sampling(Path(flags.model))
         app, engine = assemble(flags, room, kv, failure)
         log("APIServer", "entry.py:140", f"Starting vLLM server on {_address(flags, listener)}")
@@ -180,7 +174,7 @@ def _config(flags: Namespace, app: Starlette) -> uvicorn.Config:
     except ssl.SSLError as error:
         raise BootError(f"ssl.SSLError: {error}") from error
     except OSError as error:
-        raise BootError(_in_words(error)) from error
+        raise _system_error(error) from error
     return config
 
 

@@ -89,7 +89,7 @@ async def events(served: Served, job: Job, generation: Generation) -> AsyncItera
 
     def chunk(choice: dict[str, Any], reason: str | None) -> str:
         choices = [{"index": 0, **choice, "logprobs": None, "finish_reason": reason}]
-        used = {"usage": _usage(generation, made)} if request.wants_continuous_usage else {}
+        used = {"usage": _usage(generation, made)} if request.tells_usage(each=True) else {}
         return _event({**head, "choices": choices, **used})
 
     async for delta in generation.deltas():
@@ -103,7 +103,7 @@ async def events(served: Served, job: Job, generation: Generation) -> AsyncItera
             yield chunk({"delta": {"reasoning": delta.reasoning, **content}}, delta.finish_reason)
         else:
             yield chunk({"delta": {"content": delta.text}}, delta.finish_reason)
-    if request.wants_usage:
+    if request.tells_usage():
         used = {**_usage(generation, made), **(_thoughts(served, generation) if chat else {})}
         yield _event({**head, "choices": [], "usage": used})
     yield "data: [DONE]\n\n"

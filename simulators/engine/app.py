@@ -31,17 +31,9 @@ from simulators.engine.requests import (
     WireError,
     chat_job,
     completion_job,
-    not_simulated,
     read,
 )
 
-NOT_SIMULATED: Final = (
-    *("/invocations", "/generative_scoring", "/detokenize", "/load", "/scale_elastic_ep"),
-    *("/is_scaling_elastic_ep", "/kv_event_sources", "/docs", "/redoc", "/openapi.json"),
-    *("/v1/responses", "/v1/messages", "/v1/messages/count_tokens"),
-    *("/v1/chat/completions/batch", "/v1/systemone"),
-)
-"""Routes of vLLM that answer 501 here, so that nobody takes a rehearsal's 404 for vLLM's."""
 Work = Callable[[], Coroutine[Any, Any, None]]
 
 
@@ -114,9 +106,6 @@ def _routes(engine: Engine, served: Served) -> list[Route]:
         strs = texts if asked.return_token_strs else None
         return JSONResponse({**count, "tokens": tokens, "token_strs": strs})
 
-    async def unknown(request: Request) -> Response:
-        raise not_simulated(request.scope["path"])
-
     return [
         Route("/health", alive, methods=["GET"]),
         Route("/ping", alive, methods=["GET", "POST"]),
@@ -126,7 +115,6 @@ def _routes(engine: Engine, served: Served) -> list[Route]:
         Route("/v1/completions", completions, methods=["POST"]),
         Route("/v1/chat/completions", chat, methods=["POST"]),
         Route("/tokenize", tokenize, methods=["POST"]),
-        *(Route(path, unknown, methods=["GET", "POST"]) for path in NOT_SIMULATED),
     ]
 
 
@@ -205,8 +193,7 @@ class Sabotage:
         elif not path.startswith("/v1/"):
             await self.app(scope, receive, send)
         elif mode == "http-500":
-            said = "EngineCore encountered an issue. See stack trace (above) for the root cause."
-            died = WireError(said, kind="InternalServerError", code=500)
+            died = WireError("died")
             await JSONResponse(died.body, died.code)(scope, receive, send)
         elif mode == "bad-json":
             reply = Response('{"id": "cmpl-', media_type="application/json")

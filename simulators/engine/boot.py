@@ -1,27 +1,34 @@
-"""The phases of a boot, told in vLLM's words."""
+"""The phases of a boot, told in vLLM's words as `boot.toml` has them."""
 
 import os
 import signal
 import sys
+import tomllib
 from argparse import Namespace
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import anyio
 
 from core.records import KvPlan
-from simulators.engine.flags import BootError, Failure, Phase, Process
+from simulators.engine.flags import SHARE_OF_BOOT, BootError, Failure, Phase, Process
 from simulators.engine.model import GIB
 from simulators.engine.room import Room
 
 VERSION: Final = "0.32.0"
-_BAR: Final = 10
+_LINES: Final = tomllib.loads(Path(__file__).with_name("boot.toml").read_text("utf-8"))
+_MANAGER: Final = "compilation_manager.py"
 _FRAMES: Final = (
     "Traceback (most recent call last):\n"
     '  File "/usr/local/lib/python3.12/dist-packages/vllm/{}", line {}, in {}\n    {}\n{}'
 )
+_TOLD_FLAGS: Final = (
+    "load_format", "tensor_parallel_size", "quantization", "enforce_eager", "kv_cache_dtype",
+    "seed", "enable_prefix_caching", "enable_chunked_prefill",
+)  # fmt: skip
+_DTYPES: Final = {"half": "float16", "float": "float32"}
 
 
 def log(
@@ -35,16 +42,12 @@ def log(
     sys.stdout.flush()
 
 
-def _say(place: str, text: str) -> None:
-    log("EngineCore", place, text)
-
-
 def _progress(label: str, done: int, total: int, seconds: float, *, shards: bool) -> None:
     """Write one state of a progress bar to stderr."""
     percent = 100 * done // max(1, total)
     clock = f"{int(seconds) // 60:02}:{int(seconds) % 60:02}"
     rate = f"{done / seconds:.2f}it/s" if done and seconds > 0 else "?it/s"
-    bar = " Completed | " if shards else f"|{'█' * (percent // _BAR):{_BAR}}| "
+    bar = " Completed | " if shards else f"|{'█' * (percent // 10):10}| "
     rest = "?" if not done else "00:00"
     sys.stderr.write(f"\r{label}: {percent:3}%{bar}{done}/{total} [{clock}<{rest}, {rate}]")
     # vLLM ends every state of the shards' bar with a newline, so that logs show it.
@@ -70,55 +73,69 @@ def complain(error: BootError) -> None:
     sys.stderr.flush()
 
 
-_TOLD_FLAGS: Final = (
-    "load_format",
-    "tensor_parallel_size",
-    "quantization",
-    "enforce_eager",
-    "kv_cache_dtype",
-    "seed",
-    "enable_prefix_caching",
-    "enable_chunked_prefill",
-)
-_DTYPES: Final = {"half": "float16", "float": "float32"}
-
-
 class Boot:
     """Goes through the phases; each takes its time and may fail."""
 
     def __init__(self, room: Room, flags: Namespace, failure: Failure) -> None:
-        self._flags = flags
-        self._room = room
-        self._failure = failure
+        self._room, self._flags, self._failure = room, flags, failure
+        self._seconds = {phase: room.knobs.seconds_of(phase) for phase in SHARE_OF_BOOT}
         self._eager = bool(flags.enforce_eager)
         self._shards = len(list(Path(room.shape.model).glob("*.safetensors"))) or 2
+        self._facts = self._foreseen()
+        self._kv = room.kv
 
     async def run(self) -> KvPlan:
         """From the configuration to an engine that could serve."""
-        await self._configure()
-        await self._load()
-        if not self._eager:
-            await self._compile()
-        await self._enter("profiling")
-        kv = await self._make_cache()
-        if not self._eager:
-            await self._capture()
-        self._sum_up()
-        await self._enter("serving")
-        return kv
+        kind = "tpu" if self._room.accelerator.kind == "tpu" else "gpu"
+        rows = [*_LINES["begin"], *_LINES[kind], *_LINES["end"]]
+        rows = [row for row in rows if row.get("eager", self._eager) == self._eager]
+        phases = [row.get("phase") for row in rows]
+        for at, row in enumerate(rows):
+            if phase := row.get("phase"):
+                await self._enter(phase, phases.count(phase), phases[: at + 1].count(phase))
+            if what := row.get("run"):
+                await getattr(self, f"_{what}")()
+            elif text := row.get("text"):
+                said = text.format_map(self._facts)
+                process, level = row.get("process", "EngineCore"), row.get("level", "INFO")
+                log(process, row["place"], said, level)
+        return self._kv
 
-    def _sum_up(self) -> None:
-        spent = sum(self._seconds(phase) for phase in ("compiling", "profiling", "kv-cache"))
-        compiled = f" (compilation: {self._seconds('compiling'):.2f} s)" if not self._eager else ""
-        took = f"init engine (profile, create kv cache, warmup model) took {spent:.2f} s{compiled}"
-        _say("core.py:402", took)
-
-    def _seconds(self, phase: Phase) -> float:
-        return self._room.knobs.seconds_of(phase)
+    def _foreseen(self) -> dict[str, Any]:
+        room, plan, seconds = self._room, self._room.plan, self._seconds
+        chips, chip_gib = room.flags.tensor_parallel_size, room.accelerator.memory_gib or 0.0
+        asked = str(self._flags.dtype)
+        automatic = room.shape.dtype or "bfloat16"
+        spent = sum(seconds[phase] for phase in ("compiling", "profiling", "kv-cache"))
+        compiled = "" if self._eager else f" (compilation: {seconds['compiling']:.2f} s)"
+        return {
+            "architecture": room.shape.architecture,
+            "batched": plan.max_num_batched_tokens,
+            "cache_gib": round(room.kv.kv_cache_bytes / GIB, 2),
+            "chips": chips,
+            "compilation": compiled,
+            "download_seconds": seconds["loading"] / 5,
+            "dtype": automatic if asked == "auto" else _DTYPES.get(asked, asked),
+            "dynamo_seconds": seconds["compiling"] * 0.3,
+            "flags": ", ".join(f"{name}={getattr(self._flags, name)}" for name in _TOLD_FLAGS),
+            "graphs_gib": room.graphs_gib,
+            "hbm_empty": _hbm(0.0, chip_gib, chips),
+            "hbm_loaded": _hbm(plan.weights_gib, chip_gib, chips),
+            "hbm_gib": chip_gib * chips,
+            "hbm_cap_gib": chip_gib * chips * plan.gpu_memory_utilization,
+            "hbm_used_gib": plan.weights_gib * chips,
+            "init_seconds": spent,
+            "kind": room.accelerator.kind.upper(),
+            "length": plan.max_model_len,
+            "model": room.shape.model,
+            "seconds": seconds,
+            "version": VERSION,
+            "weights_gib": round(plan.weights_gib, 2),
+        }
 
     async def _enter(self, phase: Phase, steps: int = 1, step: int = 1) -> None:
         """Spend one step of a phase; the failure strikes in the first one."""
-        await anyio.sleep(self._seconds(phase) / steps)
+        await anyio.sleep(self._seconds[phase] / steps)
         if step > 1 or self._failure.phase != phase:
             return
         if self._failure.mode == "never-ready":
@@ -129,68 +146,24 @@ class Boot:
             os.kill(os.getpid(), signal.SIGKILL)
         raise self._failure.error()
 
-    async def _configure(self) -> None:
-        shape, length = self._room.shape, self._room.plan.max_model_len
-        await self._enter("config")
-        log("APIServer", "model.py:733", f"Resolved architecture: {shape.architecture}")
-        log("APIServer", "model.py:2152", f"Using max model len {length}")
-        if self._eager:
-            said = "Enforce eager set, disabling torch.compile, CUDAGraphs, and JIT kernel warmup."
-            log("APIServer", "vllm.py:1703", said, "WARNING")
-        await self._enter("engine")
-        told = ", ".join(f"{name}={getattr(self._flags, name)}" for name in _TOLD_FLAGS)
-        asked = str(self._flags.dtype)
-        dtype = shape.dtype or "bfloat16" if asked == "auto" else _DTYPES.get(asked, asked)
-        _say(
-            "core.py:133",
-            f"Initializing a V1 LLM engine (v{VERSION}) with config: model='{shape.model}', "
-            f"dtype=torch.{dtype}, max_seq_len={length}, {told}",
-        )
+    async def _check_device(self) -> None:
         self._room.check("on-device")
 
-    async def _load(self) -> None:
-        _say("gpu_model_runner.py:5032", f"Starting to load model {self._room.shape.model}...")
-        await self._read_weights()
-        size = round(self._room.plan.weights_gib, 2)
-        took = f"Model loading took {size} GiB memory and {self._seconds('loading'):.6f} seconds"
-        _say("gpu_model_runner.py:5150", took)
-
     async def _read_weights(self) -> None:
-        shards, seconds = self._shards, self._seconds("loading")
+        seconds, label = self._seconds["loading"], "Loading safetensors checkpoint shards"
+        shards = self._shards
         self._room.check("empty")
-        label = "Loading safetensors checkpoint shards"
         _progress(label, 0, shards, 0, shards=True)
         for shard in range(1, shards + 1):
             await self._enter("loading", shards, shard)
             _progress(label, shard, shards, seconds * shard / shards, shards=True)
-        _say("default_loader.py:501", f"Loading weights took {seconds:.2f} seconds")
+        log("EngineCore", "default_loader.py:501", f"Loading weights took {seconds:.2f} seconds")
 
-    async def _compile(self) -> None:
-        seconds = self._seconds("compiling")
-        span = f"compile range (1, {self._room.plan.max_num_batched_tokens})"
-        steps = (
-            ("backends.py:1167", f"Dynamo bytecode transform time: {seconds * 0.3:.2f} s"),
-            ("backends.py:399", f"Compiling a graph for {span} takes {seconds:.2f} s"),
-            ("monitor.py:53", f"torch.compile took {seconds:.2f} s in total"),
-        )
-        for step, (place, text) in enumerate(steps, start=1):
-            await self._enter("compiling", len(steps), step)
-            _say(place, f"[backbone] {text}")
-
-    async def _make_cache(self) -> KvPlan:
-        size = round(self._room.kv.kv_cache_bytes / GIB, 2)
-        _say("gpu_worker.py:760", f"Available KV cache memory: {size} GiB")
-        kv = await self._cache()
-        said = f"{self._room.kind} KV cache size: {kv.kv_tokens:,} tokens, Maximum concurrency for "
-        said += f"{self._room.plan.max_model_len:,} tokens per request: {kv.max_concurrency:.2f}x"
-        _say("kv_cache_utils.py:2327", said)
-        return kv
-
-    async def _cache(self) -> KvPlan:
+    async def _make_cache(self) -> None:
         await self._enter("kv-cache")
-        kv = self._room.cache()
+        self._kv = self._room.cache()
         self._room.check("cached")
-        return kv
+        self._facts |= {"kv_tokens": self._kv.kv_tokens, "kv_requests": self._kv.max_concurrency}
 
     async def _capture(self) -> None:
         largest = min(2 * self._room.plan.max_num_seqs, 512)
@@ -198,96 +171,39 @@ class Boot:
         sizes = [1, 2, 4, *range(8, 257, 8), *range(272, 513, 16)]
         graphs = sum(size <= largest for size in sizes)
         label = "Capturing CUDA graphs (mixed prefill-decode, PIECEWISE)"
-        seconds, gib = self._seconds("graphs"), self._room.graphs_gib
         _progress(label, 0, graphs, 0, shards=False)
         await self._enter("graphs")
-        _progress(label, graphs, graphs, seconds, shards=False)
-        took = f"Graph capturing finished in {seconds:.0f} secs, took {gib:.2f} GiB"
-        _say("gpu_model_runner.py:6582", took)
+        _progress(label, graphs, graphs, self._seconds["graphs"], shards=False)
 
-
-_MANAGER: Final = "compilation_manager.py"
-_FEWEST_REQUESTS: Final = 8
-_FEWEST_TOKENS: Final = 16
-
-
-class TpuBoot(Boot):
-    """The same phases in another order, in the words of tpu-inference."""
-
-    async def run(self) -> KvPlan:
-        """From the configuration to an engine that could serve."""
-        await self._configure()
-        self._init_mesh()
-        await self._load()
-        await self._enter("profiling")
-        kv = await self._make_cache()
-        await self._compile()
-        if not self._eager:
-            await self._capture()
-        self._sum_up()
-        await self._enter("serving")
-        return kv
-
-    def _init_mesh(self) -> None:
-        chips = self._room.flags.tensor_parallel_size
-        mesh = f"Mesh('data': 1, 'model': {chips}, axis_types=(Auto, Auto))"
-        _say("tpu_runner.py:885", f"Init mesh | mesh={mesh}")
-        _say(f"{_MANAGER}:66", "Enabling JAX compile cache.")
-        _say("tpu_worker.py:471", f"Init worker | rank=0 | is_driver_worker=True | {self._hbm(0)}")
-
-    async def _load(self) -> None:
-        _say("model_loader.py:625", "Loading model with MODEL_IMPL_TYPE=auto")
-        seconds = self._seconds("loading") / 5
-        told = f"Time spent downloading weights for {self._room.shape.model}: {seconds:.6f} seconds"
-        _say("weight_utils.py:530", told)
-        await self._read_weights()
-        _say("tpu_runner.py:1264", f"Init model | {self._hbm(self._room.plan.weights_gib)}")
-
-    async def _make_cache(self) -> KvPlan:
-        plan, chips = self._room.plan, self._room.flags.tensor_parallel_size
-        limit = (self._room.accelerator.memory_gib or 0.0) * chips
-        sizes = {
-            "limit": limit,
-            "limit_cap": limit * plan.gpu_memory_utilization,
-            "used": plan.weights_gib * chips,
-            "avail": self._room.kv.kv_cache_bytes / GIB,
-        }
-        told = " | ".join(f"total_hbm_{name}_gb={gib:.2f}GiB" for name, gib in sizes.items())
-        _say("tpu_worker.py:557", f"Memory statistics | {told}")
-        kv = await self._cache()
-        _say("kv_cache_utils.py:2235", f"GPU KV cache size: {kv.kv_tokens:,} tokens")
-        most = f"{plan.max_model_len:,} tokens per request: {kv.max_concurrency:.2f}x"
-        _say("kv_cache_utils.py:2236", f"Maximum concurrency for {most}")
-        return kv
-
-    async def _compile(self) -> None:
-        """Graphs of sampling, one for each number of requests."""
-        sizes = _doubled(_FEWEST_REQUESTS, self._room.plan.max_num_seqs)
-        seconds = self._seconds("compiling") / len(sizes)
-        _say(f"{_MANAGER}:949", "Compiling sampling with different input shapes.")
+    async def _compile_sampling(self) -> None:
+        """Say what a TPU compiles for sampling: one program for each number of requests."""
+        sizes = _doubled(8, self._room.plan.max_num_seqs)
+        _manager(949, "Compiling sampling with different input shapes.")
         for step, size in enumerate(sizes, start=1):
-            shape = f"{{'num_reqs': {size}, 'do_sampling': True, 'logprobs': True}}"
-            _say(f"{_MANAGER}:137", f"Precompile worker0 sample --> {shape}")
+            shape = {"num_reqs": size, "do_sampling": True, "logprobs": True}
+            _manager(137, f"Precompile worker0 sample --> {shape}")
             await self._enter("compiling", len(sizes), step)
-            done = f"Compilation of worker0 sample --> {shape} finished in {seconds:.2f} [secs]."
-            _say(f"{_MANAGER}:188", done)
+            took = f"finished in {self._seconds['compiling'] / len(sizes):.2f} [secs]."
+            _manager(188, f"Compilation of worker0 sample --> {shape} {took}")
 
-    async def _capture(self) -> None:
-        """Graphs of the model itself: nothing is said until a pass is done."""
-        seconds = self._seconds("graphs")
-        _say(f"{_MANAGER}:236", "Precompile all the subgraphs with possible input shapes.")
-        for tokens in _doubled(_FEWEST_TOKENS, self._room.plan.max_num_batched_tokens):
-            shape = f"{{'num_tokens': {tokens}}}"
-            _say(f"{_MANAGER}:137", f"Precompile worker0 backbone --> {shape}")
+    async def _compile_backbone(self) -> None:
+        """Compile the model itself: nothing is said until a pass is done."""
+        _manager(236, "Precompile all the subgraphs with possible input shapes.")
+        for tokens in _doubled(16, self._room.plan.max_num_batched_tokens):
+            _manager(137, f"Precompile worker0 backbone --> { ({'num_tokens': tokens}) }")
         for step in (1, 2):
             await self._enter("graphs", 2, step)
-            done = f"Warm-up call pass finished in {seconds / 2:.2f} [secs] over 9 tasks."
-            _say(f"{_MANAGER}:228", done)
-        _say(f"{_MANAGER}:909", "Compiling compute_logits with different input shapes.")
+            took = f"{self._seconds['graphs'] / 2:.2f} [secs] over 9 tasks."
+            _manager(228, f"Warm-up call pass finished in {took}")
+        _manager(909, "Compiling compute_logits with different input shapes.")
 
-    def _hbm(self, used_gib: float) -> str:
-        each = f"({used_gib:.2f}, {self._room.accelerator.memory_gib or 0.0:.2f})"
-        return f"hbm=[{', '.join([each] * self._room.flags.tensor_parallel_size)}]GiB"
+
+def _manager(line: int, text: str) -> None:
+    log("EngineCore", f"{_MANAGER}:{line}", text)
+
+
+def _hbm(used_gib: float, of_gib: float, chips: int) -> str:
+    return f"hbm=[{', '.join([f'({used_gib:.2f}, {of_gib:.2f})'] * chips)}]GiB"
 
 
 def _doubled(smallest: int, largest: int) -> Sequence[int]:
@@ -295,8 +211,3 @@ def _doubled(smallest: int, largest: int) -> Sequence[int]:
     while sizes[-1] < largest:
         sizes.append(min(largest, sizes[-1] * 2))
     return sizes
-
-
-def boot_of(room: Room, flags: Namespace, failure: Failure) -> Boot:
-    """Return the boot of this accelerator."""
-    return (TpuBoot if room.kind == "TPU" else Boot)(room, flags, failure)

@@ -242,9 +242,14 @@ def non_default(flags: argparse.Namespace) -> dict[str, Any]:
 
 @cache
 def known_failures() -> dict[str, Any]:
-    """The modes as data, from `failures.toml`."""
+    """The modes and the refusals as data, from `failures.toml`."""
     text = files("simulators.engine").joinpath("failures.toml").read_text(encoding="utf-8")
     return tomllib.loads(text)
+
+
+def refused(name: str, /, *, process: Process = "EngineCore", **figures: object) -> BootError:
+    """Return one of the refusals of `failures.toml`, with its figures filled in."""
+    return BootError(known_failures()["refused"][name].format(**figures), process=process)
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,16 +289,13 @@ def read_failure(text: str) -> Failure:
     known = known_failures()
     if mode in known["serving"]:
         return Failure(mode, argument)
-    if mode in known["silent"]:
-        return Failure(mode, phase=_phase(place or argument or "loading"))
-    if mode in known["boot"]:
-        return Failure(mode, phase=_phase(place or known["boot"][mode]["phase"]))
-    modes = sorted([*known["serving"], *known["silent"], *known["boot"]])
-    raise ValueError(f"No failure mode {mode!r}. There are: {', '.join(modes)}.")
-
-
-def _phase(name: str) -> Phase:
+    usual = {**dict.fromkeys(known["silent"], "loading"),
+             **{name: facts["phase"] for name, facts in known["boot"].items()}}  # fmt: skip
+    if mode not in usual:
+        modes = sorted([*known["serving"], *usual])
+        raise ValueError(f"No failure mode {mode!r}. There are: {', '.join(modes)}.")
+    wanted = place or (argument if mode in known["silent"] else "") or usual[mode]
     for phase in SHARE_OF_BOOT:
-        if phase == name:
-            return phase
-    raise ValueError(f"No phase {name!r}. There are: {', '.join(SHARE_OF_BOOT)}.")
+        if phase == wanted:
+            return Failure(mode, phase=phase)
+    raise ValueError(f"No phase {wanted!r}. There are: {', '.join(SHARE_OF_BOOT)}.")

@@ -7,7 +7,7 @@ from typing import Final
 
 from core.records import ModelShape
 from planner.model import read_model
-from simulators.engine.flags import BootError
+from simulators.engine.flags import refused
 
 GIB: Final = 2**30
 _BUILT_IN: Final = "google/gemma-4-E4B-it"
@@ -23,18 +23,10 @@ def load_model(name: str) -> ModelShape:
     folder = Path(name)
     if folder.is_dir():
         if not (folder / "config.json").is_file():
-            raise BootError(
-                f"ValueError: Invalid repository ID or local directory specified: '{name}'.\n"
-                "Please verify the following requirements:\n"
-                "1. Provide a valid Hugging Face repository ID.\n"
-                "2. Specify a local directory that contains a recognized configuration file."
-            )
+            raise refused("folder", process="APIServer", name=name)
         return read_model(str(folder.resolve())).model_copy(update={"model": name})
     if not _REPO_ID.fullmatch(name):
-        raise BootError(
-            "huggingface_hub.errors.HFValidationError: Repo id must be in the form 'repo_name' or "
-            f"'namespace/repo_name': '{name}'. Use `repo_type` argument if needed."
-        )
+        raise refused("name", process="APIServer", name=name)
     return read_model(name).model_copy(update={"model": name})
 
 

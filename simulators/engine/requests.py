@@ -8,37 +8,26 @@ from typing import Annotated, Any, Final, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from simulators.engine.engine import Ask
+from simulators.engine.flags import known_failures
 from simulators.engine.model import Tokenizer
 
 
 class WireError(Exception):
-    """A request that is answered with vLLM's error object."""
+    """A request that is answered with vLLM's error object: a row of `failures.toml`."""
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        kind: str = "BadRequestError",
-        code: int = 400,
-        param: str | None = None,
-    ) -> None:
+    def __init__(self, name: str, /, **words: object) -> None:
+        row = known_failures()["wire"][name]
+        message = row["message"].format(**words)
         super().__init__(message)
-        self.code = code
-        said = {"message": message, "type": kind, "param": param, "code": code}
-        self.body: Final = {"error": said}
-
-
-def invalid(message: str, param: str, value: object = None) -> WireError:
-    """Name the parameter in the message, as vLLM does."""
-    named = f"parameter={param}" + ("" if value is None else f", value={value}")
-    return WireError(f"{message} ({named})", param=param)
-
-
-def not_simulated(what: str) -> WireError:
-    """Say what vLLM takes and the simulated engine does not."""
-    return WireError(
-        f"vLLM takes {what}; the simulated engine does not.", kind="NotImplementedError", code=501
-    )
+        self.code: Final[int] = row.get("code", 400)
+        self.body: Final = {
+            "error": {
+                "message": message,
+                "type": row.get("kind", "BadRequestError"),
+                "param": row["param"].format(**words) if "param" in row else None,
+                "code": self.code,
+            }
+        }
 
 
 NOT_SIMULATED: Final = (
@@ -48,13 +37,6 @@ NOT_SIMULATED: Final = (
     "top_logprobs", "truncate_prompt_tokens", "use_beam_search",
 )  # fmt: skip
 """Fields that vLLM honours: here they are refused, so that nobody takes silence for an answer."""
-
-
-class StreamOptions(BaseModel):
-    """When a stream tells how much it used."""
-
-    include_usage: bool | None = True
-    continuous_usage_stats: bool | None = False
 
 
 class Sampling(BaseModel):
@@ -67,7 +49,7 @@ class Sampling(BaseModel):
     seed: int | None = None
     max_tokens: int | None = None
     stream: bool | None = False
-    stream_options: StreamOptions | None = None
+    stream_options: dict[str, bool | None] | None = None
     temperature: float | None = Field(default=None, ge=0, le=2)
     top_p: float | None = Field(default=None, gt=0, le=1)
     top_k: int | None = Field(default=None, ge=-1)
@@ -85,19 +67,17 @@ class Sampling(BaseModel):
         if isinstance(data, dict):
             for name in NOT_SIMULATED:
                 if data.get(name):
-                    raise not_simulated(name)
+                    raise WireError("not-simulated", what=name)
             if data.get("n") not in {None, 1}:
-                raise not_simulated("several choices")
+                raise WireError("not-simulated", what="several choices")
         return data
 
-    @property
-    def wants_usage(self) -> bool:
-        return bool(self.stream_options and self.stream_options.include_usage)
-
-    @property
-    def wants_continuous_usage(self) -> bool:
+    def tells_usage(self, *, each: bool = False) -> bool:
+        """Whether a stream tells how much it used, at its end or with each piece."""
         options = self.stream_options
-        return bool(self.wants_usage and options and options.continuous_usage_stats)
+        if options is None or not options.get("include_usage", True):
+            return False
+        return not each or bool(options.get("continuous_usage_stats"))
 
 
 class CompletionRequest(Sampling):
@@ -145,8 +125,9 @@ def read(content: bytes, kind: type[_Body]) -> _Body:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(map(str, ("body", *first["loc"])))
-        said = f"{error.error_count()} validation error: {where}: {first['msg']}"
-        raise WireError(said, kind="Bad Request", param=where) from error
+        raise WireError(
+            "unread", count=error.error_count(), where=where, why=first["msg"]
+        ) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,40 +146,26 @@ class Served:
     def check_name(self, model: str | None) -> None:
         """Refuse a model that is not served here; naming none is fine."""
         if model and model not in self.names:
-            raise WireError(
-                f"The model `{model}` does not exist. Valid aliases: {', '.join(self.names)}.",
-                kind="NotFoundError",
-                code=404,
-                param="model",
-            )
+            raise WireError("model", model=model, names=", ".join(self.names))
 
     def tokens_of(self, prompt: str | Sequence[int]) -> Sequence[int]:
         """Return a prompt's tokens; refuses what the model cannot take."""
+        is_text, length = isinstance(prompt, str), self.max_model_len
         tokens = self.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
         if not tokens:
-            raise WireError("The decoder prompt cannot be empty")
-        if len(tokens) > self.max_model_len:
+            raise WireError("empty")
+        if len(tokens) > length:
             # A text is tokenized no further than one token past the limit.
-            is_text = isinstance(prompt, str)
-            count = self.max_model_len + 1 if is_text else len(tokens)
-            raise invalid(
-                f"This model's maximum context length is {self.max_model_len} tokens. However, "
-                f"your prompt contains {'at least ' if is_text else ''}{count} input tokens, which "
-                "exceeds this limit even without any output tokens. Please reduce the length of "
-                "the input prompt.",
-                "input_tokens",
-                count,
-            )
+            count, least = (length + 1, "at least ") if is_text else (len(tokens), "")
+            raise WireError("prompt", length=length, count=count, least=least)
         if max(tokens) >= self.tokenizer.vocab_size:
-            raise WireError(f"Token id {max(tokens)} is out of vocabulary")
+            raise WireError("vocabulary", token=max(tokens))
         return tokens
 
     def render(self, messages: Sequence[Mapping[str, Any]]) -> str:
         """Return the prompt that the model sees of a conversation, in Gemma's turns."""
         if not messages:
-            raise WireError(
-                "Cannot apply chat template to an empty conversation. Provide at least one message."
-            )
+            raise WireError("conversation")
         turns = "".join(
             f"<|turn>{'model' if one.get('role') == 'assistant' else one.get('role')}\n"
             f"{self._words(one).strip()}<turn|>\n"
@@ -211,10 +178,9 @@ class Served:
         if isinstance(content, str):
             return content
         if not (isinstance(content, list) and all(isinstance(part, dict) for part in content)):
-            where = "body.messages.0.content"
-            raise WireError("1 validation error: content", kind="Bad Request", param=where)
+            raise WireError("content")
         if not self.multimodal and any(part.get("type", "text") != "text" for part in content):
-            raise WireError(f"{self.names[0]} is not a multimodal model")
+            raise WireError("image", name=self.names[0])
         return "".join(part.get("text", "<image>") for part in content)
 
 
@@ -232,15 +198,13 @@ def completion_job(served: Served, request: CompletionRequest) -> Job:
     """Judge `POST /v1/completions`."""
     served.check_name(request.model)
     prompt = served.tokens_of(request.prompt)
-    form = _form(request)
-    return Job(request=request, ask=_ask(served, request, prompt, "max_tokens", form))
+    return Job(request=request, ask=_ask(served, request, prompt, "max_tokens", _form(request)))
 
 
 def chat_job(served: Served, request: ChatRequest) -> Job:
     """Judge `POST /v1/chat/completions`."""
     served.check_name(request.model)
-    choice = request.tool_choice or ("auto" if request.tools else "none")
-    tool = _tool_called(served, request, choice)
+    tool = _tool_called(served, request)
     prompt = served.tokens_of(served.render(request.messages))
     bound = "max_tokens" if request.max_completion_tokens is None else "max_completion_tokens"
     schema = {"type": "object", **tool.parameters} if tool else {}
@@ -250,20 +214,19 @@ def chat_job(served: Served, request: ChatRequest) -> Job:
     return Job(request=request, ask=ask, tool=tool.name if tool else None)
 
 
-def _tool_called(served: Served, request: ChatRequest, choice: str) -> _Function | None:
+def _tool_called(served: Served, request: ChatRequest) -> _Function | None:
     """Return what must be called; refuses tools that no parser would find in an answer."""
+    choice = request.tool_choice or ("auto" if request.tools else "none")
     if choice == "none":
         return None
     if not request.tools:
-        raise invalid("When using `tool_choice`, `tools` must be set.", "tool_choice")
+        raise WireError("no-tools")
     if choice == "auto" and not (served.auto_tools and served.tool_parser):
-        raise WireError(
-            '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'
-        )
+        raise WireError("auto-tools")
     if not served.tool_parser:
-        raise WireError('tool_choice="required" requires --tool-call-parser to be set')
+        raise WireError("required-tools")
     if request.stream:
-        raise not_simulated("tools in a stream")
+        raise WireError("not-simulated", what="tools in a stream")
     return request.tools[0].function if choice == "required" else None
 
 
@@ -278,20 +241,13 @@ def _ask(
 ) -> Ask:
     asked: int | None = getattr(request, bound)
     if asked is not None and asked > served.max_model_len:
-        raise invalid(
-            f"{bound}={asked} cannot be greater than max_model_len={served.max_model_len}. "
-            "Please request fewer output tokens.",
-            bound,
-            asked,
-        )
+        raise WireError("bound", bound=bound, asked=asked, length=served.max_model_len)
     left = served.max_model_len - len(prompt)
     most = left if asked is None else min(asked, left)
     if most < 1:
-        raise invalid(f"max_tokens must be at least 1, got {most}.", "max_tokens", most)
+        raise WireError("least", most=most)
     if request.min_tokens > most:
-        raise WireError(
-            f"min_tokens must be less than or equal to max_tokens={most}, got {request.min_tokens}."
-        )
+        raise WireError("min-tokens", most=most, asked=request.min_tokens)
     return Ask(
         prompt=prompt,
         max_tokens=most,
@@ -313,11 +269,7 @@ def _form(request: Sampling) -> str:
     if form.get("type") == "json_schema":
         schema = (form.get("json_schema") or {}).get("schema")
         if not isinstance(schema, dict):
-            raise invalid(
-                "When response_format type is 'json_schema', the 'json_schema' field must be "
-                "provided.",
-                "response_format",
-            )
+            raise WireError("schema")
         return json.dumps(_sample(schema, 0))
     return "{}" if form.get("type") == "json_object" else ""
 
@@ -336,4 +288,4 @@ def _sample(schema: Mapping[str, Any], number: int) -> Any:
         return _MADE_UP[: schema.get("maxLength", len(_MADE_UP))]
     if kind in _KINDS and not {"minimum", "maximum"} & schema.keys():
         return _KINDS[kind]
-    raise not_simulated(f"such a schema: {json.dumps(schema)[:200]}")
+    raise WireError("not-simulated", what=f"such a schema: {json.dumps(schema)[:200]}")

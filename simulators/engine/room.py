@@ -11,7 +11,7 @@ from core.records import KvPlan, MemoryPlan, ModelShape
 from planner.flags import Flags
 from planner.memory import Case, plan_memory, resident
 from planner.places import Accelerator, accelerator
-from simulators.engine.flags import BootError, Knobs, flag_names
+from simulators.engine.flags import BootError, Knobs, flag_names, refused
 from simulators.engine.model import GIB, load_model, stand_in
 from simulators.engine.scheduler import Device
 
@@ -33,11 +33,6 @@ class Room:
     knobs: Knobs
 
     @property
-    def kind(self) -> str:
-        """Return what the log calls the accelerator."""
-        return self.accelerator.kind.upper()
-
-    @property
     def kv(self) -> KvPlan:
         """Return the cache that it boots with, or that it is refused for.
 
@@ -55,18 +50,17 @@ class Room:
     def check(self, moment: Moment) -> None:
         """Raise BootError for what the engine finds out at this moment."""
         kind, wanted = self.accelerator.kind, self.flags.tensor_parallel_size
-        if moment == "on-device" and kind == "tpu" and self.knobs.count not in {None, wanted}:
-            raise _core(  # JAX takes all chips that it sees, and refuses a mesh of another size
-                f"ValueError: Number of devices {self.knobs.count} must equal the product of"
-                f" mesh_shape (1, {wanted})"
-            )
+        count = self.knobs.count
+        if moment == "on-device" and kind == "tpu" and count not in {None, wanted}:
+            # JAX takes all chips that it sees, and refuses a mesh of another size.
+            raise refused("mesh", count=count, wanted=wanted)
         if moment == "on-device" and kind == "cpu" and not self.flags.kv_cache_memory_bytes:
             self._check_host()
         if moment == "empty":
             self._check_weights()
         if moment == "cached" and not self.plan.fits:
             # In the planner's words: whoever plans first has read them already.
-            raise _core(f"ValueError: {self.plan.reasons[0]}")
+            raise BootError(f"ValueError: {self.plan.reasons[0]}", process="EngineCore")
 
     def cache(self) -> KvPlan:
         """Return the cache; BootError where one request of full length does not fit."""
@@ -77,22 +71,15 @@ class Room:
         if self.flags.num_gpu_blocks_override is not None:
             size = kv.num_blocks * kv.bytes_per_block
         if size <= 0:
-            raise _core(
-                "ValueError: No available memory for the cache blocks. Try increasing "
-                "`gpu_memory_utilization` when initializing the engine (this flag also controls "
-                "CPU memory reservation on the CPU backend, despite its name). See https://docs."
-                "vllm.ai/en/latest/configuration/conserving_memory/ for more details."
-            )
+            raise refused("no-cache")
         needed, longest = kv.blocks_per_request * kv.bytes_per_block, kv.max_len_that_fits
-        hint = f"the estimated maximum model length is {longest}. "
-        raise _core(
-            "ValueError: To serve at least one request with the model's max seq len "
-            f"({self.plan.max_model_len}), ({_gib(needed)} GiB KV cache is needed, which is larger"
-            f" than the available KV cache memory ({_gib(size)} GiB). "
-            f"{'Based on the available memory, ' + hint if longest else ''}"
-            "Try increasing `gpu_memory_utilization` (which also controls CPU memory on the CPU "
-            "backend) or decreasing `max_model_len` when initializing the engine. See https://"
-            "docs.vllm.ai/en/latest/configuration/conserving_memory/ for more details."
+        hint = f"Based on the available memory, the estimated maximum model length is {longest}. "
+        raise refused(
+            "small-cache",
+            length=self.plan.max_model_len,
+            needed_gib=round(needed / GIB, 2),
+            cache_gib=round(size / GIB, 2),
+            hint=hint if longest else "",
         )
 
     def device(self) -> Device:
@@ -113,14 +100,8 @@ class Room:
         """Refuse in the words of vLLM 0.32's cpu_worker.py when others have what it reserves."""
         wanted, share = self.plan.requested_gib or 0.0, self.plan.gpu_memory_utilization
         if wanted > self._free_gib:
-            raise _core(
-                f"ValueError: Available memory on node 0 ({self._free_gib:.2f}/"
-                f"{self.plan.visible_gib or 0.0:.2f} GiB) on startup is less than desired CPU "
-                f"memory utilization ({share}, {wanted:.2f} GiB). On the CPU backend, the `--gpu-"
-                "memory-utilization` flag controls the fraction of CPU memory reserved (despite "
-                "its name). To resolve: decrease `--gpu-memory-utilization` (e.g. `--gpu-memory-"
-                "utilization 0.5`) or reduce CPU memory used by other processes."
-            )
+            visible = self.plan.visible_gib or 0.0
+            raise refused("host", free=self._free_gib, visible=visible, share=share, wanted=wanted)
 
     def _check_weights(self) -> None:
         """Refuse weights that are too heavy, where their loading comes to its end."""
@@ -135,24 +116,8 @@ class Room:
             # Layer by layer, until the next one finds no room.
             piece = held / len(self.shape.layers)
             free = self._free_gib % piece
-        if self.accelerator.kind == "tpu":
-            raise _core(
-                "jax.errors.JaxRuntimeError: RESOURCE_EXHAUSTED: Error allocating device buffer: "
-                f"Attempting to allocate {piece:.2f}G. That was not possible. There are "
-                f"{free:.2f}G free.; (0x0x0_HBM0)"
-            )
-        raise _core(
-            f"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {piece:.2f} GiB. GPU 0 "
-            f"has a total capacity of {visible:.2f} GiB of which {free:.2f} GiB is free."
-        )
-
-
-def _gib(size: int) -> float:
-    return round(size / GIB, 2)
-
-
-def _core(text: str) -> BootError:
-    return BootError(text, process="EngineCore")
+        what = "tpu-weights" if self.accelerator.kind == "tpu" else "weights"
+        raise refused(what, piece=piece, visible=visible, free=free)
 
 
 def room_of(flags: Namespace, knobs: Knobs) -> Room:
@@ -167,13 +132,7 @@ def room_of(flags: Namespace, knobs: Knobs) -> Room:
     shape = shape if known else stand_in(shape)
     longest = shape.max_position_embeddings
     if asked and longest and asked > longest:
-        raise BootError(
-            "pydantic_core._pydantic_core.ValidationError: 1 validation error for ModelConfig\n"
-            f"  Value error, User-specified max_model_len ({asked}) is greater than the derived "
-            f"max_model_len (max_position_embeddings={float(longest)} or model_max_length=None in "
-            "model's config.json). To allow overriding this maximum, set the env var "
-            "VLLM_ALLOW_LONG_MAX_MODEL_LEN=1."
-        )
+        raise refused("length", process="APIServer", asked=asked, longest=longest)
     with _usage():
         device, wanted = accelerator(knobs.accelerator or "cpu"), _flags(flags)
         if device.kind == "cpu" and known and knobs.accelerator:
@@ -184,7 +143,11 @@ def room_of(flags: Namespace, knobs: Knobs) -> Room:
             size = wanted.kv_cache_memory_bytes or _ROOMY_CACHE
             given = {"kv_cache_memory_bytes": size, "gpu_memory_utilization": None}
             device, wanted = device.model_copy(update=_ROOMY), wanted.model_copy(update=given)
-        plan = _plan(shape, device, wanted, auto_length=asked == -1)
+        plan = plan_memory(shape, device, wanted)
+        fitting = min(plan.kv_low.max_len_that_fits, plan.max_model_len)
+        if asked == -1 and not plan.fits and fitting:
+            shorter = wanted.model_copy(update={"max_model_len": fitting})
+            plan = plan_memory(shape, device, shorter)
     return Room(shape=shape, accelerator=device, flags=wanted, plan=plan, knobs=knobs)
 
 
@@ -204,11 +167,3 @@ def _flags(flags: Namespace) -> Flags:
         values["max_model_len"] = None
     given = {name: value for name, value in values.items() if value is not None}
     return Flags.model_validate(given)
-
-
-def _plan(shape: ModelShape, device: Accelerator, flags: Flags, *, auto_length: bool) -> MemoryPlan:
-    plan = plan_memory(shape, device, flags)
-    longest = min(plan.kv_low.max_len_that_fits, plan.max_model_len)
-    if not auto_length or plan.fits or not longest:
-        return plan
-    return plan_memory(shape, device, flags.model_copy(update={"max_model_len": longest}))

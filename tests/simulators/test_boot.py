@@ -18,7 +18,7 @@ from planner.memory import plan_memory
 from planner.model import read_model
 from planner.places import accelerator
 from simulators.engine.__main__ import assemble, main
-from simulators.engine.boot import boot_of
+from simulators.engine.boot import Boot
 from simulators.engine.flags import BootError, Failure, Knobs, known_failures, parse, read_failure
 from simulators.engine.model import load_model
 from simulators.engine.room import Room, room_of
@@ -43,7 +43,7 @@ def rehearsal(where: str, *argv: str, **knobs: Any) -> Room:
 async def boot(*argv: str, where: str = "", fail: str = "", **knobs: Any) -> KvPlan:
     argv = argv if argv and not argv[0].startswith("-") else (NAME, *argv)
     room = rehearsal(where, *argv, **knobs)
-    return await boot_of(room, parse(argv), read_failure(fail)).run()
+    return await Boot(room, parse(argv), read_failure(fail)).run()
 
 
 def planned(model: str, where: str, **flags: Any) -> MemoryPlan:
