@@ -8,11 +8,11 @@ import hmac
 import json
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, Never
+from typing import Any, Final
 
 import anyio
 import trustme
@@ -20,7 +20,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from core.records import Record
-from simulators.azure.state import REFUSALS, Fault, Subscription, World
+from simulators.azure.state import REFUSALS, Body, Fault, Subscription, World
+
+ARM: Final = "https://management.azure.com"
+AUTHORITY: Final = "ca.pem"
+_LOGIN: Final = "https://login.microsoftonline.com/"
 
 
 class Refused(Exception):
@@ -31,7 +35,6 @@ class Refused(Exception):
     ) -> None:
         super().__init__(message)
         self.status = status
-        """Of HTTP."""
         self.code = code
         """Azure's own, such as ResourceNotFound."""
         self.message = message
@@ -51,10 +54,12 @@ class Refused(Exception):
         return JSONResponse({"error": self.error}, self.status, headers=cause | self.headers)
 
 
-def refusal(name: str, /, **words: object) -> Refused:
+def refusal(name: str, /, *, inner: str = "", **words: object) -> Refused:
     """Return one of `refusals.toml`, with its words filled in."""
     status, code, message = REFUSALS[name]
-    return Refused(status, code.format(**words), message.format(**words))
+    refused = Refused(status, code.format(**words), message.format(**words))
+    refused.inner = {"code": inner} if inner else None
+    return refused
 
 
 def not_found(resource_id: str) -> Refused:
@@ -63,40 +68,35 @@ def not_found(resource_id: str) -> Refused:
     return refusal("not-found", resource=rest or resource_id, group=group.rpartition("/")[2])
 
 
-@dataclass(frozen=True, slots=True)
-class Injected:
-    """A fault that happens to this call."""
-
-    when: str
-    refused: Refused
-
-    async def happen(self) -> Never:
-        """Refuse, or never answer."""
-        if self.when.startswith("hang"):
-            await anyio.sleep_forever()
-        raise self.refused
-
-
-async def begin_call(sub: Subscription, method: str) -> Injected | None:
-    """Note a call, and let the first fault that it meets happen, or return one for its end."""
+@asynccontextmanager
+async def faults_of(sub: Subscription, method: str) -> AsyncIterator[None]:
+    """Note a call, and let the first fault that it meets happen: before it, or after its effect."""
     sub.called(method)
+    fault = _next_fault(sub, method)
+    if fault and fault.when in {"before", "hang"}:
+        await _happen(fault)
+    yield
+    if fault:
+        await _happen(fault)
+
+
+def _next_fault(sub: Subscription, method: str) -> Fault | None:
     for place, fault in enumerate(sub.knobs.faults):
-        if fault.times and fnmatch.fnmatchcase(method.lower(), fault.method.lower()):
+        if fault.times and matches(method, (fault.method,)):
             spent = fault.model_copy(update={"times": max(-1, fault.times - 1)})
             faults = (*sub.knobs.faults[:place], spent, *sub.knobs.faults[place + 1 :])
             sub.knobs = sub.knobs.model_copy(update={"faults": faults})
-            injected = Injected(fault.when, _injected(fault))
-            if fault.when in {"before", "hang"}:
-                await injected.happen()
-            return injected
+            return fault
     return None
 
 
-def _injected(fault: Fault) -> Refused:
+async def _happen(fault: Fault) -> None:
+    if fault.when.startswith("hang"):
+        await anyio.sleep_forever()
     usual = {429: "TooManyRequests", 409: "Conflict"}.get(fault.status, "InternalServerError")
     headers = {} if fault.retry_after is None else {"Retry-After": f"{fault.retry_after:g}"}
     message = fault.message or f"Rehearsed: {fault.status}."
-    return Refused(fault.status, fault.code or usual, message, headers)
+    raise Refused(fault.status, fault.code or usual, message, headers)
 
 
 def denied(sub: Subscription, action: str) -> bool:
@@ -110,7 +110,7 @@ def matches(action: str, patterns: tuple[str, ...]) -> bool:
     return any(fnmatch.fnmatchcase(action.lower(), one.lower()) for one in patterns)
 
 
-async def json_of(request: Request) -> dict[str, Any]:
+async def json_of(request: Request) -> Body:
     """Read a body; none is an empty one.
 
     Raises:
@@ -127,23 +127,21 @@ async def json_of(request: Request) -> dict[str, Any]:
 
 
 def endpoint(
-    world: World, answer: Callable[[Request], Awaitable[Response | dict[str, Any]]]
+    world: World,
+    answer: Callable[[Request], Awaitable[Response | Body]],
+    refused: Callable[[Refused], Response] = Refused.response,
 ) -> Callable[[Request], Awaitable[Response]]:
-    """Return what answers a route: a dict as JSON, and a refusal as ARM does."""
+    """Return what answers a route: a dict as JSON, and a refusal as ARM does or as is said."""
 
     async def answered(request: Request) -> Response:
         world.touch()
         try:
             told = await answer(request)
-        except Refused as refused:
-            return refused.response()
+        except Refused as exc:
+            return refused(exc)
         return JSONResponse(told) if isinstance(told, dict) else told
 
     return answered
-
-
-ARM: Final = "https://management.azure.com"
-AUTHORITY: Final = "ca.pem"
 
 
 def certificate(folder: Path) -> Path:
@@ -195,24 +193,13 @@ def issue_token(world: World, sub: Subscription, scopes: list[str]) -> tuple[str
         "aud": scopes[0].removesuffix("/.default") if scopes else ARM,
         "exp": ends,
         "oid": sub.caller,
-        "sub": sub.caller,
         "tid": sub.tenant,
         "name": sub.caller_name,
         "rehearsed_subscription": sub.id,
     }
     parts = ({"alg": "HS256", "typ": "JWT"}, claims)
-    signed = ".".join(_bare(json.dumps(one, separators=(",", ":")).encode()) for one in parts)
+    signed = ".".join(_bare(json.dumps(one).encode()) for one in parts)
     return f"{signed}.{_signature(world, signed)}", ends
-
-
-def login_refusal(sub: Subscription) -> tuple[str, str] | None:
-    """Return the error and its description, of a login that gives no token."""
-    if sub.knobs.login == "none":
-        return "login_required", "Please run 'az login' to set up an account."
-    if sub.knobs.login == "expired":
-        told = "AADSTS700082: The refresh token has expired due to inactivity."
-        return "invalid_grant", f"{told} Please run 'az login'."
-    return None
 
 
 def caller_of(world: World, headers: Mapping[str, str], *audiences: str) -> Claims:
@@ -221,31 +208,51 @@ def caller_of(world: World, headers: Mapping[str, str], *audiences: str) -> Clai
     Raises:
         Refused: There is no token, it is none of ours, it has run out or is for something else.
     """
+    try:
+        return _claims(world, headers, audiences)
+    except Refused as refused:
+        told = f'Bearer authorization_uri="{_LOGIN}", error="invalid_token"'
+        refused.headers["WWW-Authenticate"] = told
+        raise
+
+
+def _claims(world: World, headers: Mapping[str, str], audiences: tuple[str, ...]) -> Claims:
     kind, _, token = headers.get("authorization", "").partition(" ")
     if kind.lower() != "bearer" or not token:
-        raise _challenged(refusal("no-token"))
+        raise refusal("no-token")
     signed, _, signature = token.rpartition(".")
     if not hmac.compare_digest(_signature(world, signed), signature):
-        raise _challenged(refusal("bad-token"))
+        raise refusal("bad-token")
     packed = signed.partition(".")[2]
     try:
         told = json.loads(base64.urlsafe_b64decode(packed + "=" * (-len(packed) % 4)))
     except (ValueError, binascii.Error) as exc:
-        raise _challenged(refusal("bad-token")) from exc
+        raise refusal("bad-token") from exc
     claims = Claims(**{name: told[name] for name in Claims.model_fields})
     if claims.exp <= time.time():
-        raise _challenged(refusal("old-token", ended=_date(claims.exp), now=_date(time.time())))
-    if audiences and not claims.aud.startswith(audiences):
-        allowed = ", ".join(map(repr, audiences))
-        raise _challenged(refusal("audience", got=claims.aud, allowed=allowed))
+        raise refusal("old-token", ended=_date(claims.exp), now=_date(time.time()))
+    if not claims.aud.startswith(audiences):
+        raise refusal("audience", got=claims.aud, allowed=", ".join(map(repr, audiences)))
     return claims
 
 
-def _challenged(refused: Refused) -> Refused:
-    login = "https://login.microsoftonline.com/"
-    told = f'Bearer authorization_uri="{login}", error="invalid_token"'
+def data_caller(world: World, sub: Subscription, request: Request, audience: str) -> str:
+    """Return who asks for the data of a vault or an account of a subscription.
+
+    Raises:
+        Refused: Without a token that holds, with where to get one, as both planes say it.
+    """
+    try:
+        claims = _claims(world, request.headers, (audience,))
+        if claims.rehearsed_subscription == sub.id:
+            return claims.oid
+        why = "AKV10032: Invalid issuer."
+    except Refused as exc:
+        why = exc.message
+    refused = refusal("data-challenge", why=why)
+    told = f'Bearer authorization="{_LOGIN}{sub.tenant}", resource="{audience}"'
     refused.headers["WWW-Authenticate"] = told
-    return refused
+    raise refused
 
 
 def _date(at: float) -> str:

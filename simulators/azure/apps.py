@@ -24,7 +24,7 @@ from simulators.azure.arm import (
     moment,
     plain_region,
 )
-from simulators.azure.ground import CONSUMPTION, PROFILES, environment_of, refuse_by_policy
+from simulators.azure.ground import APP, CONSUMPTION, PROFILES, environment_of, refuse_by_policy
 from simulators.azure.replicas import (
     Unreadable,
     container_of,
@@ -35,19 +35,32 @@ from simulators.azure.replicas import (
 )
 from simulators.azure.state import Body, Operation, Subscription, World, id_of
 
+_REVISION: Final = f"{APP}/revisions"
+_LINKED: Final = (
+    "Microsoft.App/managedEnvironments/join/action",
+    "Microsoft.ManagedIdentity/userAssignedIdentities/assign/action",
+)
+"""What an app takes on what it is linked to."""
+_LETTERS: Final = string.ascii_lowercase + string.digits
+_TOKEN_SECONDS: Final = 1800
+_LOOK_SECONDS: Final = 0.02
 _MOST_REPLICAS: Final = 1000
-_LIMITS: Final[dict[str, tuple[int, int]]] = {
+_PROBE_LIMITS: Final[dict[str, tuple[int, int]]] = {
     "initialDelaySeconds": (0, 60),
     "periodSeconds": (1, 240),
     "timeoutSeconds": (1, 240),
 }
 """Source: the descriptions in Microsoft's ARM schema; a delay of none is taken as well."""
-_FAILURES: Final = {"Liveness": 30, "Readiness": 48}
+_PROBE_FAILURES: Final = {"Liveness": 30, "Readiness": 48}
 """Source: terraform-provider-azurerm, pull request 31989."""
 _SCALE: Final = {"maxReplicas": 10, "cooldownPeriod": 300, "pollingInterval": 30}
 """What Azure takes where nothing is said. Source: the descriptions in Microsoft's ARM schema."""
-_INGRESS: Final = {"external": False, "transport": "auto", "allowInsecure": False, "exposedPort": 0}
+_INGRESS: Final = {
+    "external": False, "transport": "auto", "allowInsecure": False, "exposedPort": 0,
+    "traffic": [{"weight": 100, "latestRevision": True}],
+}  # fmt: skip
 _RESOURCES: Final = {"cpu": 0.5, "memory": "1Gi"}
+_USUAL: Final = {"activeRevisionsMode": "Single", "maxInactiveRevisions": 100}
 
 
 def _filled(asked: Body) -> Body:
@@ -57,11 +70,9 @@ def _filled(asked: Body) -> Body:
     environment = properties.get("environmentId") or properties.get("managedEnvironmentId")
     properties |= {"environmentId": environment, "managedEnvironmentId": environment}
     properties.setdefault("workloadProfileName", CONSUMPTION)
-    usual = {"activeRevisionsMode": "Single", "maxInactiveRevisions": 100}
-    configuration = properties["configuration"] = usual | (properties.get("configuration") or {})
+    configuration = properties["configuration"] = _USUAL | (properties.get("configuration") or {})
     if configuration.get("ingress"):
-        everything = [{"weight": 100, "latestRevision": True}]
-        configuration["ingress"] = {**_INGRESS, "traffic": everything, **configuration["ingress"]}
+        configuration["ingress"] = {**copy.deepcopy(_INGRESS), **configuration["ingress"]}
     template = properties.setdefault("template", {})
     template["scale"] = {**_SCALE, **(template.get("scale") or {})}
     for container in template.get("containers") or []:
@@ -78,31 +89,29 @@ def _check(call: Call, asked: Body) -> None:
     """
     properties, environment = asked["properties"], _environment(call, asked)
     configuration, template = properties["configuration"], properties["template"]
-    for named in _identities(asked):
-        if call.sub.get(named) is None:
-            raise refusal("app-identity", name=named)
-    secrets = configuration.get("secrets") or []
-    names = [one.get("name") or "" for one in secrets]
-    for secret in secrets:
-        _check_secret(secret, {one.lower() for one in _identities(asked)})
+    _check_secrets(call, asked, configuration.get("secrets") or [])
     profiles = environment["properties"].get("workloadProfiles") or []
     types = {one["name"]: one["workloadProfileType"] for one in profiles}
     profile = properties["workloadProfileName"]
     if profile not in types:
         raise refusal("app-profile", profile=profile, name=environment["name"])
-    if configuration.get("ingress"):
-        _check_ingress(configuration["ingress"])
-    _check_template(call, template, types[profile])
-    for container in template["containers"]:
-        for variable in container.get("env") or []:
-            named = variable.get("secretRef")
-            if named and named not in names:
-                raise refusal("app-secret-ref", name=named, container=container["name"])
-    _check_volumes(call, template, environment["id"])
-
-
-def _identities(asked: Body) -> Sequence[str]:
-    return list((asked.get("identity") or {}).get("userAssignedIdentities") or {})
+    _check_addresses((configuration.get("ingress") or {}).get("ipSecurityRestrictions") or [])
+    containers = template.get("containers") or []
+    if not containers:
+        raise refusal("app-empty")
+    for container in containers:
+        for probe in container.get("probes") or []:
+            _check_probe(call, container["name"], probe)
+    _check_total(call, containers, types[profile])
+    least, most = template["scale"].get("minReplicas") or 0, template["scale"]["maxReplicas"]
+    if not 0 <= least <= most or not 1 <= most <= _MOST_REPLICAS:
+        why = f"minReplicas {least} and maxReplicas {most} do not go together"
+        raise refusal("app-scale", why=why)
+    for volume in template.get("volumes") or []:
+        name, stored = volume.get("name") or "", volume.get("storageName")
+        linked = volume.get("storageType") in {"AzureFile", "NfsAzureFile"}
+        if linked and call.sub.get(f"{environment['id']}/storages/{stored}") is None:
+            raise refusal("app-storage", storage=stored, name=name)
 
 
 def _environment(call: Call, asked: Body) -> Body:
@@ -120,17 +129,29 @@ def _environment(call: Call, asked: Body) -> Body:
     return found
 
 
-def _check_secret(secret: Mapping[str, Any], identities: set[str]) -> None:
-    name, url, identity = (secret.get(key) or "" for key in ("name", "keyVaultUrl", "identity"))
-    if not secret.get("value") and not (url and identity):
-        why = "value or keyVaultUrl and identity should be provided"
-        raise refusal("app-secret", name=name, why=why)
-    if url and identity.lower() not in {"system", *identities}:
-        raise refusal("app-secret-identity", identity=identity, name=name)
+def _check_secrets(call: Call, asked: Body, rows: Sequence[Body]) -> None:
+    """Refuse identities that are not there, and secrets that nothing stands behind."""
+    given = (asked.get("identity") or {}).get("userAssignedIdentities") or {}
+    for named in given:
+        if call.sub.get(named) is None:
+            raise refusal("app-identity", name=named)
+    known = {"system", *(one.lower() for one in given)}
+    for row in rows:
+        name, url, identity = (row.get(key) or "" for key in ("name", "keyVaultUrl", "identity"))
+        if not row.get("value") and not (url and identity):
+            why = "value or keyVaultUrl and identity should be provided"
+            raise refusal("app-secret", name=name, why=why)
+        if url and identity.lower() not in known:
+            raise refusal("app-secret-identity", identity=identity, name=name)
+    names = {row.get("name") for row in rows}
+    for container in asked["properties"]["template"].get("containers") or []:
+        for variable in container.get("env") or []:
+            wanted = variable.get("secretRef")
+            if wanted and wanted not in names:
+                raise refusal("app-secret-ref", name=wanted, container=container["name"])
 
 
-def _check_ingress(ingress: Mapping[str, Any]) -> None:
-    rows = ingress.get("ipSecurityRestrictions") or []
+def _check_addresses(rows: Sequence[Body]) -> None:
     if len({one["action"] for one in rows}) > 1:
         raise refusal("app-addresses", why="all rules must have the same action")
     for row in rows:
@@ -141,21 +162,9 @@ def _check_ingress(ingress: Mapping[str, Any]) -> None:
             raise refusal("app-addresses", why=why) from exc
 
 
-def _check_template(call: Call, template: Mapping[str, Any], profile_type: str) -> None:
-    containers = template.get("containers") or []
-    if not containers:
-        raise refusal("app-empty")
-    for container in containers:
-        for probe in container.get("probes") or []:
-            _check_probe(call, container["name"], probe)
-    _check_total(call, containers, profile_type)
-    _check_scale(template["scale"])
-
-
 def _check_probe(call: Call, name: str, probe: Mapping[str, Any]) -> None:
-    failures = _FAILURES.get(probe["type"], call.sub.knobs.startup_failures)
-    limits = {**_LIMITS, "failureThreshold": (1, failures)}
-    for key, (least, most) in limits.items():
+    failures = _PROBE_FAILURES.get(probe["type"], call.sub.knobs.startup_failures)
+    for key, (least, most) in {**_PROBE_LIMITS, "failureThreshold": (1, failures)}.items():
         value, told = probe.get(key), f"{key[0].upper()}{key[1:]}"
         if value is not None and not least <= value <= most:
             raise refusal("app-probe-range", key=told, name=name, least=least, most=most)
@@ -181,33 +190,6 @@ def _check_total(call: Call, containers: Sequence[Body], profile_type: str) -> N
         raise wrong
 
 
-def _check_scale(scale: Mapping[str, Any]) -> None:
-    least, most = scale.get("minReplicas") or 0, scale["maxReplicas"]
-    if not 0 <= least <= most or not 1 <= most <= _MOST_REPLICAS:
-        why = f"minReplicas {least} and maxReplicas {most} do not go together"
-        raise refusal("app-scale", why=why)
-
-
-def _check_volumes(call: Call, template: Mapping[str, Any], environment_id: str) -> None:
-    for volume in template.get("volumes") or []:
-        name, stored = volume.get("name") or "", volume.get("storageName")
-        linked = volume.get("storageType") in {"AzureFile", "NfsAzureFile"}
-        if linked and call.sub.get(f"{environment_id}/storages/{stored}") is None:
-            raise refusal("app-storage", storage=stored, name=name)
-
-
-APP: Final = "Microsoft.App/containerApps"
-_REVISION: Final = f"{APP}/revisions"
-_LINKED: Final = (
-    "Microsoft.App/managedEnvironments/join/action",
-    "Microsoft.ManagedIdentity/userAssignedIdentities/assign/action",
-)
-"""What an app takes on what it is linked to."""
-_LETTERS: Final = string.ascii_lowercase + string.digits
-_TOKEN_SECONDS: Final = 1800
-_LOOK_SECONDS: Final = 0.02
-
-
 def _app(call: Call, asked: Body, there: Body | None) -> Body:
     """Return the app's body, and which revision is to be made, if one is."""
     for linked in _LINKED if call.verb == "PUT" else ():
@@ -218,22 +200,25 @@ def _app(call: Call, asked: Body, there: Body | None) -> Body:
     if there:
         _check_change(call, asked, there)
     _check(call, asked)
-    properties, old = asked["properties"], there["properties"] if there else {}
+    properties, old, now = asked["properties"], (there or {}).get("properties", {}), moment()
     revision, keys = "", ("template", "workloadProfileName")
-    if not there or any(old.get(key) != properties.get(key) for key in keys):
+    if any(old.get(key) != properties.get(key) for key in keys):
         revision = _revision_name(call, properties["template"].get("revisionSuffix") or "")
     named = ("latestRevisionName", "latestReadyRevisionName")
     return {
         "location": display_of(plain_region(asked["location"])),
+        "systemData": {
+            "createdAt": (there or {"systemData": {"createdAt": now}})["systemData"]["createdAt"],
+            "lastModifiedAt": now,
+        },
         "identity": _identity(call.sub, asked.get("identity")),
         "properties": {
             **properties,
             **{key: old[key] for key in named if key in old},
             "runningStatus": old.get("runningStatus", "Progressing"),
             "customDomainVerificationId": id_of(call.sub.id).replace("-", "").upper(),
-            "outboundIpAddresses": ["203.0.113.7"],
         },
-        "operation": {"revision": revision},
+        "revision": revision,
     }
 
 
@@ -282,7 +267,7 @@ def _shown(world: World, sub: Subscription, app: Body) -> Body:
 async def _written(world: World, sub: Subscription, operation: Operation, app: Body) -> None:
     """Make a revision of a new template; an app that was stopped runs again by it."""
     properties = app["properties"]
-    if name := operation.more["revision"]:
+    if name := operation.revision:
         properties |= {"latestRevisionName": name, "runningStatus": "Progressing"}
         revision = _revision_of(world, sub, app, name)
         most = properties["configuration"]["maxInactiveRevisions"]
@@ -374,26 +359,19 @@ async def _wait_for(sub: Subscription, app: Body, name: str) -> None:
         raise refusal("app-late", name=app["name"]) from exc
 
 
-async def _begin_start(call: Call) -> Response:
-    return _begin(call, "start")
-
-
-async def _begin_stop(call: Call) -> Response:
-    return _begin(call, "stop")
-
-
-def _begin(call: Call, work: str) -> Response:
+async def _begin(call: Call) -> Response:
+    """Begin to start or to stop an app."""
     app = call.found()
     check_free(call)
-    operation = begin(call, work)
+    operation = begin(call, call.verb)
     app["properties"]["provisioningState"] = "InProgress"
-    return Response(status_code=202, headers=location(call.world, operation))
+    return Response(status_code=202, headers=location(operation))
 
 
 async def _start(world: World, sub: Subscription, _operation: Operation, app: Body) -> None:
     """Let an app that was stopped scale by itself; what was never ready boots."""
     stopped = is_stopped(app)
-    app["properties"] |= {"runningStatus": "Running", "provisioningState": "Succeeded"}
+    app["properties"]["runningStatus"] = "Running"
     if stopped:
         ours = fleet.fleet_of(world, sub, app)
         ours.say("ContainerAppStarting", f"Starting container app '{app['name']}'")
@@ -408,7 +386,6 @@ async def _stop(world: World, sub: Subscription, _operation: Operation, app: Bod
         ours = fleet.fleet_of(world, sub, app)
         ours.say("ContainerAppStopping", f"Stopping container app '{app['name']}'")
         await ours.end()
-    app["properties"]["provisioningState"] = "Succeeded"
 
 
 async def _list_secrets(call: Call) -> Body:
@@ -442,22 +419,21 @@ def _parts(call: Call) -> tuple[Body, Body]:
     return app, revision
 
 
-def _shown_revision(sub: Subscription, app: Body, revision: Body) -> Body:
+def _shown_revision(_world: World, sub: Subscription, revision: Body) -> Body:
     """Tell how many replicas of it there are; what its state comes from has no key in the API."""
-    properties = {k: v for k, v in revision["properties"].items() if k != "runningStateDetails"}
-    properties["replicas"] = len(sub.living(app["id"], revision["name"]))
+    app = sub.resources[revision["id"].lower().partition("/revisions/")[0]]
     latest = app["properties"].get("latestRevisionName") == revision["name"]
-    return {**revision, "properties": {**properties, "trafficWeight": 100 if latest else 0}}
+    properties = {
+        **revision["properties"],
+        "replicas": len(sub.living(app["id"], revision["name"])),
+        "trafficWeight": 100 if latest else 0,
+    }
+    properties.pop("runningStateDetails", None)
+    return {**{key: revision[key] for key in ("id", "name", "type")}, "properties": properties}
 
 
 async def _get_revision(call: Call) -> Body:
-    return _shown_revision(call.sub, *_parts(call))
-
-
-async def _list_revisions(call: Call) -> Body:
-    app = call.sub.resources[call.parent.lower()]
-    rows = call.sub.under(call.path)
-    return {"value": [_shown_revision(call.sub, app, one) for one in rows]}
+    return _shown_revision(call.world, call.sub, _parts(call)[1])
 
 
 async def _activate(call: Call) -> Response:
@@ -486,8 +462,8 @@ KINDS: Final = (
         fill=_app,
         shown=_shown,
         handlers={
-            "start": _begin_start,
-            "stop": _begin_stop,
+            "start": _begin,
+            "stop": _begin,
             "listSecrets": _list_secrets,
             "getAuthtoken": _get_token,
         },
@@ -496,12 +472,8 @@ KINDS: Final = (
     ),
     kind_of(
         _REVISION,
-        handlers={
-            "GET": _get_revision,
-            "LIST": _list_revisions,
-            "activate": _activate,
-            "deactivate": _deactivate,
-        },
+        shown=_shown_revision,
+        handlers={"GET": _get_revision, "activate": _activate, "deactivate": _deactivate},
     ),
     kind_of(f"{_REVISION}/replicas", handlers={"LIST": _list_replicas}),
 )

@@ -1,7 +1,6 @@
 """Azure Resource Manager: one store for every type of resource, and the ways of all of them.
 
-A type is a `Kind`: the SDK's model that its body is checked by, the form of its names, how long
-changes take, and what it does beyond being kept. Whatever the types have in common is here.
+What is data of a type is in `types.toml`; what it does beyond being kept is in its own module.
 """
 
 import importlib
@@ -12,18 +11,20 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import anyio
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from simulators.azure import admission
 from simulators.azure.admission import (
+    ARM,
+    Claims,
     Refused,
-    begin_call,
+    caller_of,
     denied,
     endpoint,
+    faults_of,
     json_of,
     not_found,
     refusal,
@@ -36,13 +37,12 @@ _UNREGISTERED: Final = frozenset(
 )
 """Nobody has to register these."""
 _VERSION: Final = re.compile(r"^\d{4}-\d{2}-\d{2}(-preview)?$")
-_ASKED: Final = ("location", "tags", "identity", "sku", "kind", "properties")
+_PARTS: Final = ("location", "tags", "identity", "sku", "kind", "properties")
 """What a patch changes a part of."""
 _AGAIN: Final = {"Retry-After": "0"}
 """Whoever looks may take their own rhythm; Azure asks to wait some seconds."""
 _ACTIONS: Final = {
-    "GET": "read", "LIST": "read", "HEAD": "read", "PUT": "write", "PATCH": "write",
-    "DELETE": "delete",
+    "GET": "read", "LIST": "read", "PUT": "write", "PATCH": "write", "DELETE": "delete",
 }  # fmt: skip
 
 Handler = Callable[["Call"], Awaitable[Response | Body]]
@@ -51,71 +51,46 @@ Work = Callable[[World, Subscription, Operation, Body], Awaitable[None]]
 """Does what a change takes beyond time. Raises Refused: the operation has failed."""
 
 
-async def _nothing(_world: World, _sub: Subscription, _operation: Operation, _body: Body) -> None:
-    pass
-
-
 async def _no_end(_world: World, _sub: Subscription, _body: Body) -> None:
     pass
 
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """One type of resource."""
+    """One type of resource; what `types.toml` has of it is explained there."""
 
     type: str
-    """Such as Microsoft.App/containerApps; an extension of others is found at their ids."""
     model: Any = None
-    """What a PUT may hold, as the SDK has it."""
-    fill: Callable[["Call", Body, Body | None], Body] = lambda _call, asked, _there: asked
-    """Makes what is kept of what was asked for, with Azure's defaults; what its `work` must know
-    is told as `operation`. Raises Refused."""
-    shown: Callable[[World, Subscription, Body], Body] = lambda _world, _sub, body: body
-    """Makes what is told of what is kept, without secrets."""
     names: str = ""
-    """The form of its names, and then how others are refused."""
     bad_name: str = ""
-    verbs: Sequence[str] = ()
-    """What is answered as for every type."""
-    handlers: Mapping[str, Handler] = field(default_factory=dict)
-    """What is answered otherwise than here: by verb, LIST among them, or by action."""
-    busy: str = ""
-    """How a second change is refused while one is under way."""
-    missing: str = ""
-    """How it is told that there is none, where that is not ARM's own."""
-    moved: str = "other-location"
-    """How another location is refused."""
     bad_body: str = ""
-    """How a body is refused that the model does not know."""
+    busy: str = ""
+    missing: str = ""
+    verbs: Sequence[str] = ()
     extends: bool = False
-    """Whether it is found at the ids of other resources."""
     located: bool = True
-    authored: bool = True
-    """Whether it tells who made it."""
     created: int = 201
     state: str = ""
-    """While it is made; it is there at once if empty."""
     changing: str = ""
-    """While it is changed; that is through at once if empty."""
     deleting: str = ""
-    """While it is deleted; it is gone at once if empty."""
-    told: Literal["", "Location", "Azure-AsyncOperation"] = ""
-    """The header by which the change by PUT is followed; the others are by Location."""
+    told: str = ""
     seconds: str = "operation_seconds"
-    """The knob that says how long it takes to be made."""
     statuses: str = ""
     results: str = ""
-    """Where operations are looked up, by their status or their result."""
+    may: str = ""
+    call: str = ""
+    fill: Callable[["Call", Body, Body | None], Body] = lambda _call, asked, _there: asked
+    """Makes what is kept of what was asked for, with Azure's defaults. Raises Refused."""
+    shown: Callable[[World, Subscription, Body], Body] = lambda _world, _sub, body: body
+    """Makes what is told of what is kept, without secrets."""
+    handlers: Mapping[str, Handler] = field(default_factory=dict)
+    """What is answered otherwise than here: by verb, LIST among them, or by action."""
     work: Mapping[str, Work] = field(default_factory=dict)
     """What `put`, and actions that take time, do beyond that."""
     keep: Callable[["Call", Body], None] = lambda _call, _body: None
     """Refuses that it is deleted."""
     ended: Callable[[World, Subscription, Body], Awaitable[None]] = _no_end
     """Ends what it had beyond its body, when it is deleted."""
-    may: str = ""
-    """What permissions begin with, where that is not the type."""
-    call: str = ""
-    """What faults know it by, where that is not the type."""
 
 
 KINDS: Final[dict[str, Kind]] = {}
@@ -135,13 +110,11 @@ def serve(*kinds: Kind) -> None:
     """Serve types, and the collections where their operations are looked up."""
     for kind in kinds:
         KINDS[kind.type.lower()] = kind
-        namespace = kind.type.partition("/")[0]
         for name, handler in ((kind.statuses, _status), (kind.results, _result)):
+            looked = f"{kind.type.partition('/')[0]}/locations/{name}"
             if name:
-                looked = f"{namespace}/locations/{name}"
-                KINDS[looked.lower()] = Kind(
-                    type=looked, handlers={"GET": handler}, call="operations"
-                )
+                told = Kind(type=looked, handlers={"GET": handler}, call="operations")
+                KINDS[looked.lower()] = told
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,8 +128,6 @@ class Call:
     """Of HTTP, LIST for a collection, or the name of an action."""
     path: str
     """As it was asked for, without an action."""
-    group: str
-    """The name of the resource group, if it is in one."""
     names: tuple[str, ...]
     """Those in the path below its provider, as they were written."""
     query: Mapping[str, str]
@@ -173,6 +144,12 @@ class Call:
         return self.names[-1]
 
     @property
+    def group(self) -> str:
+        """The name of the resource group, if it is in one."""
+        words = self.path.split("/")
+        return words[4] if len(words) > 4 and words[3].lower() == "resourcegroups" else ""
+
+    @property
     def scope(self) -> str:
         """What a resource that extends others is found at."""
         return self.path[: self.id.rindex("/providers/")]
@@ -180,9 +157,8 @@ class Call:
     @property
     def parent(self) -> str:
         """The id of the whole resource or group that this one is a part of."""
-        provider = self.id.rfind("/providers/")
-        words = self.path[max(0, provider) :].split("/")
-        return self.path[: max(0, provider)] + "/".join(words[:5])
+        provider = max(0, self.id.rfind("/providers/"))
+        return self.path[:provider] + "/".join(self.path[provider:].split("/")[:5])
 
     def found(self) -> Body:
         """Return the resource that the path names.
@@ -215,26 +191,23 @@ async def _answered(world: World, request: Request) -> Response | Body:
     if verb not in {*kind.verbs, *kind.handlers} or (listed and verb != "LIST"):
         raise refusal("no-verb", method=request.method)
     sub = world.subscription(words[1])
-    label = f"{request.method} {kind.call or kind.type}"
-    fault = await begin_call(sub, f"{label}/{action}" if action else label)
-    claims = admission.caller_of(world, request.headers, admission.ARM)
-    call = Call(
-        world=world,
-        sub=sub,
-        kind=kind,
-        verb=verb,
-        path=path.rpartition("/")[0] if action else path,
-        group=words[3] if len(words) > 3 and words[2].lower() == "resourcegroups" else "",
-        names=tuple(names),
-        query=request.query_params,
-        body=await json_of(request),
-    )
-    _admit(call, claims)
-    answered = await kind.handlers.get(verb, _HANDLERS.get(verb, _list))(call)
-    if request.method not in {"GET", "HEAD"}:
-        world.keep(sub)
-    if fault:
-        await fault.happen()
+    label = f"{request.method} {kind.call or kind.type}{action and '/'}{action}"
+    async with faults_of(sub, label):
+        claims = caller_of(world, request.headers, ARM)
+        call = Call(
+            world=world,
+            sub=sub,
+            kind=kind,
+            verb=verb,
+            path=path.rpartition("/")[0] if action else path,
+            names=tuple(names),
+            query=request.query_params,
+            body=await json_of(request),
+        )
+        _admit(call, claims)
+        answered = await kind.handlers.get(verb, _HANDLERS.get(verb, _list))(call)
+        if request.method != "GET":
+            world.keep(sub)
     return answered
 
 
@@ -256,7 +229,7 @@ def _read(words: list[str], method: str, path: str) -> tuple[Kind, list[str], st
     return KINDS[kind.lower()], rest[1::2], action, len(rest) % 2 == 1
 
 
-def _admit(call: Call, claims: admission.Claims) -> None:
+def _admit(call: Call, claims: Claims) -> None:
     """Refuse whoever may not, and what is nowhere."""
     version = call.query.get("api-version")
     if version is None:
@@ -280,10 +253,11 @@ def _admit(call: Call, claims: admission.Claims) -> None:
     if call.group and group.lower() != call.id and not sub.get(group):
         raise refusal("no-group", name=call.group)
     if kind.extends:
-        if "/providers/" in call.scope.lower() and not sub.get(call.scope):
-            raise not_found(call.scope)
-    elif call.group and call.kind.type.count("/") > 1 and not sub.get(call.parent):
-        raise not_found(call.parent)
+        needed = call.scope if "/providers/" in call.scope.lower() else ""
+    else:
+        needed = call.parent if call.group and kind.type.count("/") > 1 else ""
+    if needed and not sub.get(needed):
+        raise not_found(needed)
 
 
 async def _get(call: Call) -> Body:
@@ -296,57 +270,59 @@ async def _list(call: Call) -> Body:
     return {"value": [call.kind.shown(call.world, call.sub, one) for one in rows]}
 
 
-async def _put(call: Call) -> Response:
-    kind, there = call.kind, call.sub.get(call.path)
-    body = kept(call, _asked(call, there, patch=False), there)
-    status = 200 if there else kind.created
-    if not (kind.changing if there else kind.state):
+async def _write(call: Call) -> Response:
+    """Make a resource, write over it, or change a part of it."""
+    kind, is_patch = call.kind, call.verb == "PATCH"
+    there = call.found() if is_patch else call.sub.get(call.path)
+    asked = _asked(call, there)
+    if is_patch and there:
+        asked = merged({key: there[key] for key in _PARTS if key in there}, asked)
+    body = kept(call, asked, there)
+    status = 202 if is_patch else 200 if there else kind.created
+    if not is_patch and not (kind.changing if there else kind.state):
         return JSONResponse(kind.shown(call.world, call.sub, body), status)
-    statuses = kind.told == "Azure-AsyncOperation"
-    operation = begin(call, "put", statuses=statuses, **body.pop("operation", {}))
+    operation = begin(call, "put", revision=body.pop("revision", ""))
     if status == 202:
-        return Response(status_code=202, headers=location(call.world, operation))
-    headers = {kind.told: _url(call.world, operation), **_AGAIN} if kind.told else {}
+        return Response(status_code=202, headers=location(operation))
+    headers = {kind.told: operation.url, **_AGAIN} if kind.told else {}
     return JSONResponse(kind.shown(call.world, call.sub, body), status, headers)
 
 
-async def _patch(call: Call) -> Response:
-    there = call.found()
-    asked = _asked(call, there, patch=True)
-    whole: Body = {key: there[key] for key in _ASKED if key in there}
-    body = kept(call, merged(whole, asked), there)
-    operation = begin(call, "put", **body.pop("operation", {}))
-    return Response(status_code=202, headers=location(call.world, operation))
-
-
-def _asked(call: Call, there: Body | None, *, patch: bool) -> Body:
+def _asked(call: Call, there: Body | None) -> Body:
     """Return what is asked for, as far as it is the caller's to say."""
-    kind = call.kind
+    kind, named = call.kind, call.body.get("location")
     if kind.located:
-        _check_location(call, there)
+        if not isinstance(named, str) or not named:  # a patch has to say it as well
+            raise refusal("no-location")
+        if there and plain_region(there["location"]) != plain_region(named):
+            before = {"name": there["name"], "there": there["location"]}
+            raise refusal("other-location", asked=named, **before)
     try:
-        asked = checked(kind.model, call.body, patch=patch)
+        asked = checked(kind.model, call.body, patch=call.verb == "PATCH")
     except Refused as refused:
         raise refusal(kind.bad_body, why=refused.message) if kind.bad_body else refused from refused
     if kind.names and not re.match(kind.names, call.name):
         raise refusal(kind.bad_name, name=call.name)
-    check_tags(asked.get("tags"))
+    _check_tags(asked.get("tags") or {})
     check_free(call)
     return asked
 
 
+def _check_tags(tags: Mapping[str, str]) -> None:
+    """Source: learn.microsoft.com, Use tags to organize your Azure resources."""
+    if len(tags) > 50:
+        raise refusal("tags", count=len(tags))
+    for name, value in tags.items():
+        if len(value) > 256:
+            raise refusal("tag-value", name=name, count=len(value))
+
+
 def kept(call: Call, asked: Body, there: Body | None, *, at_once: bool = False) -> Body:
     """Keep what was asked for, filled in as its type is."""
-    kind = call.kind
-    body: Body = {
-        "id": there["id"] if there else call.path,
-        "name": there["name"] if there else call.name,
-        "type": kind.type,
-    }
+    kind, known = call.kind, there or {"id": call.path, "name": call.name}
+    body: Body = {"id": known["id"], "name": known["name"], "type": kind.type}
     if kind.located:
         body |= {"location": plain_region(asked["location"]), "tags": asked.get("tags") or {}}
-    if kind.authored:
-        body["systemData"] = _authors(call.sub, there)
     body |= kind.fill(call, asked, there)
     if kind.state:
         state = "" if at_once else kind.changing if there else kind.state
@@ -358,15 +334,14 @@ def kept(call: Call, asked: Body, there: Body | None, *, at_once: bool = False) 
 def made(world: World, sub: Subscription, path: str, asked: Body) -> Body:
     """Make a resource at once."""
     kind, names, _, _ = _read(path.split("/")[3:], "PUT", path)
-    group = path.split("/")[4]
     call = Call(
-        world=world, sub=sub, kind=kind, verb="PUT", path=path, group=group, names=tuple(names),
-        query={}, body=asked,
+        world=world, sub=sub, kind=kind, verb="PUT", path=path, names=tuple(names), query={},
+        body=asked,
     )  # fmt: skip
     return kept(call, asked, sub.get(path), at_once=True)
 
 
-async def delete(call: Call) -> Response:
+async def _delete(call: Call) -> Response:
     """Delete a resource; what is not there is gone already."""
     body = call.sub.get(call.path)
     if body is None:
@@ -378,7 +353,7 @@ async def delete(call: Call) -> Response:
         return Response(status_code=200)
     operation = begin(call, "delete")
     body["properties"]["provisioningState"] = call.kind.deleting
-    return Response(status_code=202, headers=location(call.world, operation))
+    return Response(status_code=202, headers=location(operation))
 
 
 async def remove(world: World, sub: Subscription, resource: str) -> None:
@@ -391,25 +366,26 @@ async def remove(world: World, sub: Subscription, resource: str) -> None:
 
 
 _HANDLERS: Final[Mapping[str, Handler]] = {
-    "GET": _get, "LIST": _list, "PUT": _put, "PATCH": _patch, "DELETE": delete
+    "GET": _get, "LIST": _list, "PUT": _write, "PATCH": _write, "DELETE": _delete
 }  # fmt: skip
 
 
-def begin(call: Call, work: str, *, statuses: bool = False, **more: Any) -> Operation:
+def begin(call: Call, work: str, revision: str = "") -> Operation:
     """Begin an operation, which is looked up by its status or else by its result."""
     number, kind = str(uuid.uuid4()), call.kind
     body = call.sub.get(call.path)
     region = plain_region(body.get("location", "global")) if body else "global"
-    base = f"/subscriptions/{call.sub.id}/providers/{kind.type.partition('/')[0]}"
+    by_status = call.verb == "PUT" and kind.told == "Azure-AsyncOperation"
+    where = f"locations/{region}/{kind.statuses if by_status else kind.results}/{number}"
+    provider = f"/subscriptions/{call.sub.id}/providers/{kind.type.partition('/')[0]}"
     operation = Operation(
         id=number,
         type=kind.type.lower(),
         work=work,
         resource=call.id,
-        path=f"{base}/locations/{region}/{kind.statuses if statuses else kind.results}/{number}",
-        api_version=call.query["api-version"],
+        url=f"{call.world.urls.arm}{provider}/{where}?api-version={call.query['api-version']}",
         begun=time.time(),
-        more=more,
+        revision=revision,
     )
     call.sub.operations[number] = operation
     call.world.tasks.start_soon(_go_on, call.world, call.sub, operation)
@@ -431,27 +407,17 @@ async def _go_on(world: World, sub: Subscription, operation: Operation) -> None:
         body = sub.resources.get(operation.resource)
         if operation.work == "delete":
             await remove(world, sub, operation.resource)
-        elif operation.work == "put" and body:
-            await _settled(world, sub, operation, body)
-        elif operation.work != "put":
-            await kind.work[operation.work](world, sub, operation, body or {})
-            operation.answer = kind.shown(world, sub, body) if body else {}
+        elif body:
+            if work := kind.work.get(operation.work):
+                await work(world, sub, operation, body)
+            body["properties"]["provisioningState"] = "Succeeded"
+            operation.answer = kind.shown(world, sub, body)
         operation.status = "Succeeded"
     except Refused as refused:
-        operation.error, operation.error_status = refused.error, refused.status
-        operation.status = "Failed"
+        if failed := sub.resources.get(operation.resource):
+            failed["properties"]["provisioningState"] = "Failed"
+        operation.error, operation.status = refused.error, "Failed"
     world.keep(sub)
-
-
-async def _settled(world: World, sub: Subscription, operation: Operation, body: Body) -> None:
-    kind = KINDS[operation.type]
-    try:
-        await kind.work.get("put", _nothing)(world, sub, operation, body)
-    except Refused:
-        body["properties"]["provisioningState"] = "Failed"
-        raise
-    body["properties"]["provisioningState"] = "Succeeded"
-    operation.answer = kind.shown(world, sub, body)
 
 
 async def _lasting(sub: Subscription, operation: Operation, kind: Kind) -> None:
@@ -481,7 +447,7 @@ async def _status(call: Call) -> Response:
     """Tell the status: a failed operation's with 200 as well."""
     found = _operation(call)
     told: Body = {
-        "id": found.path,
+        "id": call.path,
         "name": found.id,
         "status": found.status,
         "startTime": datetime.fromtimestamp(found.begun, UTC).isoformat(),
@@ -495,9 +461,9 @@ async def _result(call: Call) -> Response:
     """Answer 202 until it is done; then the resource, nothing, or the error."""
     found = _operation(call)
     if found.status == "InProgress":
-        return Response(status_code=202, headers=location(call.world, found))
+        return Response(status_code=202, headers=location(found))
     if found.error:
-        return JSONResponse({"error": found.error}, found.error_status)
+        return JSONResponse({"error": found.error}, 400)
     return Response(status_code=204) if found.answer is None else JSONResponse(found.answer)
 
 
@@ -508,23 +474,9 @@ def _operation(call: Call) -> Operation:
     return found
 
 
-def location(world: World, operation: Operation) -> dict[str, str]:
+def location(operation: Operation) -> dict[str, str]:
     """Return the headers of an operation that answers 202 until it is done."""
-    return {"Location": _url(world, operation), **_AGAIN}
-
-
-def _url(world: World, operation: Operation) -> str:
-    return f"{world.urls.arm}{operation.path}?api-version={operation.api_version}"
-
-
-def _check_location(call: Call, there: Body | None) -> None:
-    """Refuse a body, a patch as well, without the location, or with another than before."""
-    named = call.body.get("location")
-    if not isinstance(named, str) or not named:
-        raise refusal("no-location")
-    if there and plain_region(there["location"]) != plain_region(named):
-        before = {"name": there["name"], "there": there["location"]}
-        raise refusal(call.kind.moved, asked=named, **before)
+    return {"Location": operation.url, **_AGAIN}
 
 
 def plain_region(named: str) -> str:
@@ -535,21 +487,6 @@ def plain_region(named: str) -> str:
 def display_of(region: str) -> str:
     """Return a region's name as Azure shows it, such as Sweden Central."""
     return str(CATALOG["regions"].get(region, [region.title()])[0])
-
-
-def check_tags(tags: Mapping[str, str] | None) -> None:
-    """Refuse tags that ARM does not keep.
-
-    source: learn.microsoft.com, Use tags to organize your Azure resources
-
-    Raises:
-        Refused: There are too many, or one is too long.
-    """
-    if tags and len(tags) > 50:
-        raise refusal("tags", count=len(tags))
-    for name, value in (tags or {}).items():
-        if len(value) > 256:
-            raise refusal("tag-value", name=name, count=len(value))
 
 
 def merged(there: Mapping[str, Any], change: Mapping[str, Any]) -> Body:
@@ -574,16 +511,3 @@ def moment(at: float | None = None) -> str:
     """Write a moment (epoch seconds; None is now) as Azure does."""
     then = datetime.now(UTC) if at is None else datetime.fromtimestamp(at, UTC)
     return then.isoformat(timespec="microseconds").replace("+00:00", "Z")
-
-
-def _authors(sub: Subscription, there: Body | None) -> dict[str, str]:
-    """Say who made a resource, and who changed it last: the caller, now."""
-    now, old = moment(), (there or {}).get("systemData", {})
-    return {
-        "createdBy": old.get("createdBy", sub.caller_name),
-        "createdByType": "User",
-        "createdAt": old.get("createdAt", now),
-        "lastModifiedBy": sub.caller_name,
-        "lastModifiedByType": "User",
-        "lastModifiedAt": now,
-    }

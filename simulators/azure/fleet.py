@@ -11,7 +11,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
-from simulators.azure.ground import environment_of
+from simulators.azure.ground import APP, environment_of
 from simulators.azure.replicas import Running, ingress_of, is_stopped, revisions_of, scale_of
 from simulators.azure.state import Body, Replica, Subscription, World
 from simulators.common.doors import Answer, TurnedAway, open_door, pass_on
@@ -19,22 +19,13 @@ from simulators.common.doors import Answer, TurnedAway, open_door, pass_on
 _RHYTHM_SECONDS: Final = 0.05
 
 
-def _told(
-    revision: Body, rows: list[Replica], *, proven: bool, given_up: bool, on: bool
-) -> dict[str, Any]:
-    """Return what a revision says of its living replicas.
-
-    Args:
-        revision: Its body.
-        rows: The replicas that are there.
-        proven: Whether it was ready once.
-        given_up: Whether it was scaled to none before that.
-        on: Whether it is active, and its app not stopped.
-    """
+def _told(revision: Body, rows: list[Replica], *, on: bool) -> dict[str, Any]:
+    """Return what a revision says of its living replicas; `on` is that it may have some."""
 
     def told(state: str, health: str, details: str = "") -> dict[str, Any]:
         return {"runningState": state, "healthState": health, "runningStateDetails": details}
 
+    proven, given_up = revision.get("proven"), revision.get("given_up")
     ready, restarts = sum(one.ready for one in rows), max((one.restarts for one in rows), default=0)
     if not on:
         return {"runningState": "Stopped", "runningStateDetails": ""}
@@ -56,20 +47,17 @@ def _told(
 
 
 class Fleet:
-    """All replicas of one app; what it asks for is looked up whenever it is needed."""
+    """All replicas of one app; what it asks for is looked up whenever it is needed.
+
+    A revision is `proven` once it was ready, `given_up` when it was scaled to none before that,
+    and `activated` when somebody asked for it, so that no newer one replaces it.
+    """
 
     def __init__(self, world: World, sub: Subscription, app_id: str) -> None:
         self._world = world
         self._sub = sub
         self.app_id: Final = app_id.lower()
         self._replicas: list[Running] = []
-        kept = sub.fleets.setdefault(self.app_id, {})
-        self._proven: list[str] = kept.setdefault("proven", [])
-        """Revisions that were ready once."""
-        self._given_up: list[str] = kept.setdefault("given_up", [])
-        """Revisions that were scaled to none before that."""
-        self._activated: list[str] = kept.setdefault("activated", [])
-        """Revisions that somebody activated, and that no newer one replaces."""
         self.waiting = 0
         """Requests that are held until a replica has room."""
         self.closed = False
@@ -88,7 +76,7 @@ class Fleet:
         """The revision that requests are for: the newest that was ready, else the newest."""
         app = self.app or {"properties": {}}
         active = [one for one in self._revisions() if one["properties"]["active"]]
-        proven = [one for one in active if one["name"] in self._proven]
+        proven = [one for one in active if one.get("proven")]
         latest = app["properties"].get("latestReadyRevisionName")
         found = [one for one in proven if one["name"] == latest] or proven or active
         return found[-1] if found else None
@@ -105,12 +93,9 @@ class Fleet:
 
     def begin(self, revision: Body, *, asked_for: bool = False) -> None:
         """Let a revision be active: it boots once, also where no replica need be there."""
-        name = revision["name"]
         revision["properties"]["active"] = True
-        if name in self._given_up:
-            self._given_up.remove(name)
-        if asked_for and name not in self._activated:
-            self._activated.append(name)
+        revision["given_up"] = False
+        revision["activated"] = asked_for or revision.get("activated", False)
         self.start(revision, max(1, scale_of(revision).least) - len(self._of(revision)))
 
     def revive(self, lost: set[str]) -> None:
@@ -119,10 +104,10 @@ class Fleet:
         if app is None or is_stopped(app):
             return
         for revision in self._revisions():
-            name = revision["name"]
-            coming = name not in self._proven and name not in self._given_up
+            coming = not revision.get("proven") and not revision.get("given_up")
             if revision["properties"]["active"]:
-                self.start(revision, max(scale_of(revision).least, int(coming or name in lost)))
+                least = scale_of(revision).least
+                self.start(revision, max(least, int(coming or revision["name"] in lost)))
 
     async def cease(self, revision: Body) -> None:
         """End a revision's replicas; it has none until it is active again."""
@@ -155,7 +140,6 @@ class Fleet:
         """End everything for good: replicas, and then the door."""
         self.closed = True
         await self.end(at_once=at_once)
-        self._sub.fleets.pop(self.app_id, None)
         self.door.close()
 
     def say(self, reason: str, words: str, revision: str = "") -> None:
@@ -169,15 +153,12 @@ class Fleet:
         if app is None:
             return
         for revision in self._revisions():
-            name, properties = revision["name"], revision["properties"]
-            on = properties["active"] and not is_stopped(app)
-            if on and not self.closed:
+            properties = revision["properties"]
+            if properties["active"] and not is_stopped(app) and not self.closed:
                 self._prove(app, revision)
                 self._scale(revision)
-                on = properties["active"]
-            rows = self._sub.living(self.app_id, name)
-            proven, given_up = name in self._proven, name in self._given_up
-            told = _told(revision, rows, proven=proven, given_up=given_up, on=on)
+            on = properties["active"] and not is_stopped(app)
+            told = _told(revision, self._sub.living(self.app_id, revision["name"]), on=on)
             news |= any(properties.get(key) != value for key, value in told.items())
             properties |= told
         if news:
@@ -186,27 +167,23 @@ class Fleet:
     def _prove(self, app: Body, revision: Body) -> None:
         """See whether a revision is ready for the first time: it then replaces the one before."""
         name = revision["name"]
-        if name in self._proven or not any(one.row.ready for one in self._of(revision)):
+        if revision.get("proven") or not any(one.row.ready for one in self._of(revision)):
             return
-        self._proven.append(name)
+        revision["proven"] = True
         self.say("RevisionReady", f"Successfully provisioned revision '{name}'", name)
         if name != app["properties"].get("latestRevisionName"):
             return
         app["properties"]["latestReadyRevisionName"] = name
         single = app["properties"]["configuration"]["activeRevisionsMode"] == "Single"
         for other in self._revisions():
-            replaced = other["properties"]["active"] and other["name"] not in {
-                name, *self._activated
-            }  # fmt: skip
-            if replaced and single:
+            replaced = other["properties"]["active"] and not other.get("activated")
+            if replaced and single and other["name"] != name:
                 self._deactivate(other)
                 _stop(self._of(other))
         self.say("ContainerAppReady", "Running state reached for the latest revision")
 
     def _deactivate(self, revision: Body) -> None:
-        revision["properties"]["active"] = False
-        if revision["name"] in self._activated:
-            self._activated.remove(revision["name"])
+        revision["properties"]["active"] = revision["activated"] = False
 
     def _scale(self, revision: Body) -> None:
         """Do as KEDA does, whose clock begins when a replica is scheduled, not when it is ready."""
@@ -223,8 +200,7 @@ class Fleet:
         elif not target and mine and len(idle) == len(mine):
             told = f"Deactivated {words} {len(mine)} to 0"
             self.say("KEDAScaleTargetDeactivated", told, name)
-            if name not in self._proven:
-                self._given_up.append(name)
+            revision["given_up"] = not revision.get("proven")
             _stop(mine)
         elif len(mine) > max(target, 1):
             _stop(idle[:1])
@@ -281,9 +257,9 @@ class _Ingress:
                 body = await request.body()
                 replica = await self._replica()
                 try:
-                    guard = replica.guard
-                    path = await guard.admit(request, replica.url) if guard else None
-                    await pass_on(request, body, replica.url, answer, path=path)
+                    url, guard = replica.process.url, replica.process.guard
+                    path = await guard.admit(request, url) if guard else None
+                    await pass_on(request, body, url, answer, path=path)
                 finally:
                     replica.count(-1)
                     self._world.touch()
@@ -365,6 +341,6 @@ def resume(world: World) -> None:
         lost = sub.living()
         for row in lost:
             row.ended, row.ready, row.state = time.time(), False, "NotRunning"
-        for app in sub.of_type("Microsoft.App/containerApps"):
+        for app in sub.of_type(APP):
             fleet = fleet_of(world, sub, app)
             fleet.revive({row.revision for row in lost if row.app == fleet.app_id})

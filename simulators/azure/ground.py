@@ -9,14 +9,16 @@ from typing import Any, Final
 from core.records import Record
 from simulators.azure.admission import derived_key, refusal
 from simulators.azure.arm import Call, display_of, kind_of, made, moment, plain_region
-from simulators.azure.roles import APP_READER, FILES_READER, SECRETS_OFFICER, assign
+from simulators.azure.roles import assign
 from simulators.azure.state import CATALOG, Body, Replica, Subscription, World, id_of
 
+APP: Final = "Microsoft.App/containerApps"
 ENVIRONMENT: Final = "Microsoft.App/managedEnvironments"
+WORKSPACE: Final = "Microsoft.OperationalInsights/workspaces"
 CONSUMPTION: Final = "Consumption"
-_APP: Final = "Microsoft.App/containerApps"
-_LINK: Final = f"{ENVIRONMENT}/storages"
 _OFFERS: Final = "locations/availableManagedEnvironmentsWorkloadProfileTypes"
+_PROVIDERS: Final[list[str]] = CATALOG["providers"]
+_UNREGISTERED: Final = {"Microsoft.Resources", "Microsoft.Authorization"}
 
 
 class Profile(Record):
@@ -36,6 +38,11 @@ class Profile(Record):
 
 
 PROFILES: Final = {name: Profile(**said) for name, said in CATALOG["profiles"].items()}
+_SPECIAL: Final = {
+    "t4": "Consumption-GPU-NC8as-T4",
+    "a100": "Consumption-GPU-NC24-A100",
+    "dedicated": "NC24-A100",
+}
 
 
 def _offered(sub: Subscription, region: str) -> Sequence[str]:
@@ -43,9 +50,7 @@ def _offered(sub: Subscription, region: str) -> Sequence[str]:
     if sub.knobs.profiles is not None:
         return sub.knobs.profiles.get(region, ())
     words = CATALOG["regions"].get(region)
-    special = {"t4": "Consumption-GPU-NC8as-T4", "a100": "Consumption-GPU-NC24-A100",
-               "dedicated": "NC24-A100"}  # fmt: skip
-    return (CONSUMPTION, "D4", "D8", "E4", *(special[one] for one in words[1:])) if words else ()
+    return (CONSUMPTION, "D4", "D8", "E4", *(_SPECIAL[one] for one in words[1:])) if words else ()
 
 
 async def _list_offers(call: Call) -> Body:
@@ -53,23 +58,22 @@ async def _list_offers(call: Call) -> Body:
     if not (types := _offered(call.sub, region)):
         version = call.query["api-version"]
         raise refusal("region", region=region, version=version, kind=_OFFERS)
-    return {"value": [_offer(call.path, region, name) for name in types]}
+    return {"value": [_offer(call.path, region, name, PROFILES[name]) for name in types]}
 
 
-def _offer(path: str, region: str, name: str) -> Body:
-    kind = PROFILES.get(name, Profile(category=name, cores=4, memory_gib=8))
+def _offer(path: str, region: str, name: str, profile: Profile) -> Body:
     return {
         "id": f"{path}/{name}",
         "name": name,
         "type": f"Microsoft.App/{_OFFERS.partition('/')[2]}",
         "location": region,
         "properties": {
-            "category": kind.category,
+            "category": profile.category,
             "applicability": "LocationDefault",
-            "cores": kind.cores,
-            "memoryGiB": kind.memory_gib,
-            "gpus": kind.gpus,
-            "displayName": kind.display_name or name,
+            "cores": profile.cores,
+            "memoryGiB": profile.memory_gib,
+            "gpus": profile.gpus,
+            "displayName": profile.display_name or name,
         },
     }
 
@@ -81,30 +85,31 @@ async def _list_usages(call: Call) -> Body:
     rows = [
         _usage("ManagedEnvironmentCount", environments.count(region), 15),
         _usage("SubscriptionNCA100Gpus", 0, 0),
-        *_gpus("Subscription", here, sub.knobs.quota),
-        _usage("SessionPools", 0, 20),
+        *_gpus("Subscription", here, sub.knobs.quotas),
     ]
     return {"value": rows}
 
 
 async def _list_environment_usages(call: Call) -> Body:
-    sub = call.sub
-    here = [one for one in sub.living() if one.environment == call.parent.lower()]
+    here = [one for one in call.sub.living() if one.environment == call.parent.lower()]
     cores = PROFILES[CONSUMPTION].cores * _using(here, CONSUMPTION)
     rows = [
         _usage("ManagedEnvironmentConsumptionCores", cores, 100),
-        _usage("ManagedEnvironmentGeneralPurposeCores", 0, 100),
-        *_gpus("ManagedEnvironment", here, sub.knobs.environment_quota),
-        _usage("ManagedEnvironmentMemoryOptimizedCores", 0, 50),
+        *_gpus("ManagedEnvironment", here, call.sub.knobs.environment_quotas),
     ]
     return {"value": rows}
 
 
-def _gpus(whose: str, here: Sequence[Replica], quota: Any) -> list[Body]:
+def most_gpus(quotas: Mapping[str, int], profile: Profile) -> int:
+    """Return how many GPUs a quota lets run; 2 where none is set."""
+    return quotas.get(profile.quota, 2)
+
+
+def _gpus(whose: str, here: Sequence[Replica], quotas: Mapping[str, int]) -> list[Body]:
     return [
-        _usage(f"{whose}{kind.counter}", _using(here, name), quota(kind.quota))
-        for name, kind in PROFILES.items()
-        if kind.quota
+        _usage(f"{whose}{profile.counter}", _using(here, name), most_gpus(quotas, profile))
+        for name, profile in PROFILES.items()
+        if profile.quota
     ]
 
 
@@ -123,14 +128,16 @@ def environment_of(app: Body) -> str:
 
 
 def _apps(call: Call) -> list[Body]:
-    return [one for one in call.sub.of_type(_APP) if environment_of(one) == call.id]
+    return [one for one in call.sub.of_type(APP) if environment_of(one) == call.id]
 
 
 def _environment(call: Call, asked: Body, there: Body | None) -> Body:
     region, properties = plain_region(asked["location"]), asked.get("properties", {})
     profiles = properties.get("workloadProfiles") or []
     for profile in profiles:
-        _check_profile(call.sub, region, profile)
+        kind = profile["workloadProfileType"]
+        if kind not in _offered(call.sub, region):
+            raise refusal("profile-region", kind=kind, region=region)
     logs = properties.get("appLogsConfiguration") or {}
     linked = logs.get("logAnalyticsConfiguration") or {}
     if logs.get("destination") == "log-analytics" and not (
@@ -144,21 +151,12 @@ def _environment(call: Call, asked: Body, there: Body | None) -> Body:
     return {
         "location": display_of(region),
         "properties": {
-            "zoneRedundant": False,
             "environmentMode": "WorkloadProfiles" if profiles else "ConsumptionOnly",
-            "publicNetworkAccess": "Enabled",
             **properties,
             "defaultDomain": old.get("defaultDomain", domain),
             "staticIp": "203.0.113.7",
-            "eventStreamEndpoint": f"{call.world.urls.http}{call.path}/eventstream",
         },
     }
-
-
-def _check_profile(sub: Subscription, region: str, profile: Mapping[str, Any]) -> None:
-    kind = profile["workloadProfileType"]
-    if kind not in _offered(sub, region):
-        raise refusal("profile-region", kind=kind, region=region)
 
 
 def _check_change(call: Call, profiles: Sequence[Body], there: Body) -> None:
@@ -178,15 +176,6 @@ def _check_empty(call: Call, _environment: Body) -> None:
         raise refusal("environment-used", name=call.name, count=len(apps))
 
 
-def _shown_environment(_world: World, _sub: Subscription, body: Body) -> Body:
-    """Keep the workspace's key back."""
-    logs = body["properties"].get("appLogsConfiguration") or {}
-    if not (linked := logs.get("logAnalyticsConfiguration")):
-        return body
-    told = {**logs, "logAnalyticsConfiguration": {"customerId": linked["customerId"]}}
-    return {**body, "properties": {**body["properties"], "appLogsConfiguration": told}}
-
-
 def _link(_call: Call, asked: Body, _there: Body | None) -> Body:
     properties = asked.get("properties", {})
     file = properties.get("azureFile") or {}
@@ -196,26 +185,16 @@ def _link(_call: Call, asked: Body, _there: Body | None) -> Body:
     return {"properties": properties}
 
 
-def _shown_link(_world: World, _sub: Subscription, body: Body) -> Body:
-    """Keep the account's key back."""
-    properties = {
-        kind: {key: value for key, value in told.items() if key != "accountKey"}
-        for kind, told in body["properties"].items()
-    }
-    return {**body, "properties": properties}
+def _without_keys(_world: World, _sub: Subscription, body: Body) -> Body:
+    """Keep the keys of a workspace and of an account back."""
+    return {key: _bare(value) for key, value in body.items()}
 
 
-_APPS: Final = (
-    kind_of(ENVIRONMENT, fill=_environment, shown=_shown_environment, keep=_check_empty),
-    kind_of(f"{ENVIRONMENT}/storages", fill=_link, shown=_shown_link),
-    kind_of(f"{ENVIRONMENT}/usages", handlers={"LIST": _list_environment_usages}),
-    kind_of("Microsoft.App/locations/usages", handlers={"LIST": _list_usages}),
-    kind_of(f"Microsoft.App/{_OFFERS}", handlers={"LIST": _list_offers}),
-)
-WORKSPACE: Final = "Microsoft.OperationalInsights/workspaces"
-_GROUP: Final = "Microsoft.Resources/resourceGroups"
-_PROVIDERS: Final[list[str]] = CATALOG["providers"]
-_UNREGISTERED: Final = {"Microsoft.Resources", "Microsoft.Authorization"}
+def _bare(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    secret = {"sharedKey", "accountKey"}
+    return {key: _bare(inner) for key, inner in value.items() if key not in secret}
 
 
 def _group(_call: Call, _asked: Body, _there: Body | None) -> Body:
@@ -241,13 +220,12 @@ def _namespace(call: Call) -> str:
 
 
 def _provider(sub: Subscription, namespace: str) -> Body:
-    free = namespace in _UNREGISTERED
+    registered = namespace in _UNREGISTERED or sub.registered(namespace)
     state = "Registering" if namespace.lower() in sub.providers else "NotRegistered"
     return {
         "id": f"/subscriptions/{sub.id}/providers/{namespace}",
         "namespace": namespace,
-        "registrationState": "Registered" if free or sub.registered(namespace) else state,
-        "registrationPolicy": "RegistrationFree" if free else "RegistrationRequired",
+        "registrationState": "Registered" if registered else state,
     }
 
 
@@ -265,14 +243,11 @@ def refuse_by_policy(sub: Subscription, kind: str, name: str, body: Mapping[str,
 def _violated(sub: Subscription, kind: str, body: Mapping[str, Any]) -> Iterator[str]:
     properties, forbids = body.get("properties") or {}, sub.knobs.organisation_forbids
     ingress = (properties.get("configuration") or {}).get("ingress") or {}
-    broken = {
-        "microsoft.storage/storageaccounts": "shared-keys"
-        if properties.get("allowSharedKeyAccess") is not False
-        else "",
-        "microsoft.app/containerapps": "public-ingress" if ingress.get("external") else "",
-    }.get(kind.lower())
-    if broken in forbids:
-        yield broken
+    of_account = kind.lower() == "microsoft.storage/storageaccounts"
+    if of_account and properties.get("allowSharedKeyAccess") is not False:
+        yield from {"shared-keys"} & {*forbids}
+    if kind.lower() == APP.lower() and ingress.get("external"):
+        yield from {"public-ingress"} & {*forbids}
 
 
 def _assignment(sub: Subscription, policy: str) -> str:
@@ -294,116 +269,67 @@ async def _check_restrictions(call: Call) -> Body:
     return {"fieldRestrictions": [], "contentEvaluationResult": {"policyEvaluations": rows}}
 
 
-def workspace_key(world: World, workspace: Body, which: str = "primary") -> str:
-    """Return a workspace's key, primary or secondary."""
-    return derived_key(world, workspace["properties"]["customerId"], which)
+def workspace_key(world: World, workspace: Body) -> str:
+    """Return a workspace's primary key."""
+    return derived_key(world, workspace["properties"]["customerId"])
 
 
-def _workspace(call: Call, asked: Body, there: Body | None) -> Body:
-    given, now = asked.get("properties", {}), moment()
+def _workspace(call: Call, asked: Body, _there: Body | None) -> Body:
+    given = asked.get("properties", {})
     return {
         "properties": {
             "retentionInDays": 30,
-            "publicNetworkAccessForIngestion": "Enabled",
-            "publicNetworkAccessForQuery": "Enabled",
-            "features": {"enableLogAccessUsingOnlyResourcePermissions": True},
             **given,
             "sku": {"name": "PerGB2018", **given.get("sku", {})},
             "customerId": id_of(call.id),
-            "createdDate": there["properties"]["createdDate"] if there else now,
-            "modifiedDate": now,
+            "modifiedDate": moment(),
         }
     }
 
 
 async def _shared_keys(call: Call) -> Body:
-    found = call.found()
-    return {
-        f"{which}SharedKey": workspace_key(call.world, found, which)
-        for which in ("primary", "secondary")
-    }
+    return {"primarySharedKey": workspace_key(call.world, call.found())}
 
 
 KINDS: Final = (
-    *_APPS,
-    kind_of(_GROUP, fill=_group),
+    kind_of(ENVIRONMENT, fill=_environment, shown=_without_keys, keep=_check_empty),
+    kind_of(f"{ENVIRONMENT}/storages", fill=_link, shown=_without_keys),
+    kind_of(f"{ENVIRONMENT}/usages", handlers={"LIST": _list_environment_usages}),
+    kind_of("Microsoft.App/locations/usages", handlers={"LIST": _list_usages}),
+    kind_of(f"Microsoft.App/{_OFFERS}", handlers={"LIST": _list_offers}),
+    kind_of("Microsoft.Resources/resourceGroups", fill=_group),
     kind_of(
         "Microsoft.Resources/subscriptions/providers",
         handlers={"GET": _get_provider, "register": _register},
     ),
     kind_of("Microsoft.PolicyInsights", handlers={"checkPolicyRestrictions": _check_restrictions}),
-    kind_of(
-        WORKSPACE,
-        fill=_workspace,
-        handlers={"sharedKeys": _shared_keys},
-    ),
+    kind_of(WORKSPACE, fill=_workspace, handlers={"sharedKeys": _shared_keys}),
 )
-_OWN: Final = "vllm-devops"
-_REGION: Final = "swedencentral"
-_WHOLE: Final[Body] = {"location": _REGION, "tags": {"managed-by": "vllm-devops-agent"}}
 
 
 def prepare(world: World, sub: Subscription) -> None:
-    """Make what the set-up of both targets makes, with the names that it gives."""
-    group = f"/subscriptions/{sub.id}/resourceGroups/{_OWN}"
-    inside, named = f"{group}/providers", f"{_OWN}-{_REGION}"
-    environment = f"{inside}/Microsoft.App/managedEnvironments/{named}"
-    if sub.get(environment):
-        return
-    for namespace in _PROVIDERS:
-        sub.providers[namespace.lower()] = 0.0
-    for free in _UNREGISTERED:
-        del sub.providers[free.lower()]
-    unique = hashlib.sha256(f"{sub.id}/{_OWN}".lower().encode()).hexdigest()[:12]
-
-    def make(path: str, properties: Body, **more: Any) -> Body:
-        return made(world, sub, path, {**_WHOLE, "properties": properties, **more})
-
-    make(group, {})
-    workspace = make(f"{inside}/{WORKSPACE}/{named}", {})
-    profiles = {"Consumption": "Consumption", "gpu-a100": "Consumption-GPU-NC24-A100",
-                "gpu-t4": "Consumption-GPU-NC8as-T4"}  # fmt: skip
-    logs = {
-        "customerId": workspace["properties"]["customerId"],
-        "sharedKey": workspace_key(world, workspace),
-    }
-    make(
-        environment,
-        {
-            "workloadProfiles": [
-                {"name": one, "workloadProfileType": of} for one, of in profiles.items()
-            ],
-            "appLogsConfiguration": {
-                "destination": "log-analytics",
-                "logAnalyticsConfiguration": logs,
-            },
-        },
-    )
-    identity = make(f"{inside}/Microsoft.ManagedIdentity/userAssignedIdentities/{_OWN}", {})
-    vault = make(
-        f"{inside}/Microsoft.KeyVault/vaults/vllm-{unique}",
-        {
-            "tenantId": sub.tenant,
-            "sku": {"family": "A", "name": "standard"},
-            "softDeleteRetentionInDays": 7,
-        },
-    )
-    assign(sub, vault["id"], APP_READER, identity["properties"]["principalId"])
-    assign(sub, vault["id"], SECRETS_OFFICER, sub.caller)
-    account = make(
-        f"{inside}/Microsoft.Storage/storageAccounts/vllm{unique}",
-        {"minimumTlsVersion": "TLS1_2", "allowSharedKeyAccess": True},
-        kind="FileStorage",
-        sku={"name": "PremiumV2_LRS"},
-    )
-    make(f"{account['id']}/fileServices/default/shares/weights", {"shareQuota": 100})
-    assign(sub, account["id"], FILES_READER, sub.caller)
-    for link, mode in (("weights", "ReadWrite"), ("weights-ro", "ReadOnly")):
-        file = {
-            "accountName": account["name"],
-            "accountKey": derived_key(world, sub.id, account["name"], "key1"),
-            "shareName": "weights",
-            "accessMode": mode,
-        }
-        make(f"{environment}/storages/{link}", {"azureFile": file})
+    """Make what the set-up of both targets makes, as `catalog.toml` has it."""
+    free = {one.lower() for one in _UNREGISTERED}
+    sub.providers |= {one.lower(): 0.0 for one in _PROVIDERS if one.lower() not in free}
+    unique = hashlib.sha256(f"{sub.id}/vllm-devops".encode()).hexdigest()[:12]
+    words: dict[str, Any] = {"sub": sub, "unique": unique}
+    for row in CATALOG["prepared"]:
+        asked = {"location": "swedencentral", "tags": {"managed-by": "vllm-devops-agent"}}
+        path, body = row["path"].format_map(words), _filled(row.get("body", {}), words)
+        made_now = words[row["as"]] = made(world, sub, path, {**asked, **body})
+        for role, principal in row.get("roles", {}).items():
+            assign(sub, made_now["id"], role, principal.format_map(words))
+        if row["as"] == "workspace":
+            words["workspace_key"] = workspace_key(world, made_now)
+        if row["as"] == "account":
+            words["account_key"] = derived_key(world, sub.id, made_now["name"], "key1")
     world.keep(sub)
+
+
+def _filled(value: Any, words: Mapping[str, Any]) -> Any:
+    """Return a value of the catalogue with the words that it names."""
+    if isinstance(value, dict):
+        return {key: _filled(inner, words) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_filled(inner, words) for inner in value]
+    return value.format_map(words) if isinstance(value, str) else value

@@ -17,19 +17,18 @@ from starlette.routing import BaseRoute, Route
 from core.records import Record
 from simulators.azure.admission import (
     Refused,
-    begin_call,
     caller_of,
     denied,
     endpoint,
+    faults_of,
     json_of,
     not_found,
     refusal,
 )
 from simulators.azure.arm import moment
-from simulators.azure.ground import ENVIRONMENT, WORKSPACE
+from simulators.azure.ground import APP, ENVIRONMENT, WORKSPACE
 from simulators.azure.state import Body, LogRow, Replica, Subscription, World
 
-_APP: Final = "Microsoft.App/containerApps"
 _MOST_LINES: Final = 300
 """Source: azure-cli, which takes 0 to 300 lines."""
 Row = Mapping[str, str | float]
@@ -55,10 +54,9 @@ class Lines(Record):
 class Planted:
     """The lines that were put into one subscription's log; a hundred thousand are few."""
 
-    def __init__(self) -> None:
-        self.rows: list[LogRow] = []
-        """In the order of their moments."""
-        self._shown: dict[tuple[str, ...], tuple[list[float], list[Row]]] = {}
+    def __init__(self, rows: Sequence[LogRow] = ()) -> None:
+        self.rows: Final = sorted(rows, key=lambda row: row.at)
+        self._shown: dict[tuple[str, str], tuple[list[float], list[Row]]] = {}
 
     def between(self, table: str, environment: str, span: Sequence[float]) -> list[Row]:
         """Return lines of a table from one moment to another, each shown once and for all."""
@@ -76,80 +74,73 @@ def plant(world: World, sub: Subscription, given: Lines) -> int:
     Raises:
         LookupError: There is no such app in the subscription.
     """
-    app = next((one for one in sub.of_type(_APP) if one["name"] == given.app), None)
+    app = next((one for one in sub.of_type(APP) if one["name"] == given.app), None)
     if app is None:
         raise LookupError(f"There is no app named {given.app}.")
     more = given.model_dump(include={"table", "app", "replica", "revision", "reason"})
     more |= {"environment": app["properties"]["environmentId"].lower()}
     rows = [LogRow(at=at, text=text, **more) for at, text in given.lines]
     there: Planted = world.planted.get(sub.id) or Planted()
-    world.planted[sub.id] = new = Planted()
     kept = [row for row in there.rows if not given.without or row.text != given.without]
-    new.rows = sorted([*kept, *rows], key=lambda row: row.at)
+    world.planted[sub.id] = Planted([*kept, *rows])
     return len(rows)
 
 
 def http_routes(world: World) -> Sequence[BaseRoute]:
     """Serve both streams of every app."""
     app = "/subscriptions/{subscription}/resourceGroups/{group}/containerApps/{app}"
-    container = "/revisions/{revision}/replicas/{replica}/containers/{container}"
-
+    replica = "/revisions/{revision}/replicas/{replica}/containers/{container}"
     return (
-        Route(
-            f"{app}{container}/logstream",
-            endpoint(world, partial(_console, world)),
-            methods=["GET"],
-        ),
-        Route(f"{app}/eventstream", endpoint(world, partial(_events, world)), methods=["GET"]),
+        Route(f"{app}{replica}/logstream", endpoint(world, partial(_console, world))),
+        Route(f"{app}/eventstream", endpoint(world, partial(_events, world))),
     )
 
 
 async def _console(world: World, request: Request) -> Response:
+    """Stream what the newest container of a replica wrote; of those before, nothing is left."""
     sub, app = _streamed(world, request, "GET logstream")
-    named = request.path_params
-    replica = named["replica"]
-    if not any(one.name == replica for one in sub.living(app["id"], named["revision"])):
-        raise refusal("stream-replica", name=replica)
-
-    def shown(row: LogRow) -> str:
-        at = datetime.fromtimestamp(row.at, UTC).isoformat()
-        return _json({"TimeStamp": at, "Log": row.text})
-
-    def rows() -> list[LogRow]:
-        """Return what the newest container wrote; of those before, nothing is left."""
-        found = _written(world, sub, lambda one: one.replica == replica)
-        begun = [at for at, one in enumerate(found) if one.reason == "ContainerStarted"]
-        return [one for one in found[begun[-1] if begun else 0 :] if one.table == "console"]
-
-    container, whose = (
-        named["container"],
-        f"[Revision: '{named['revision']}', Replica: '{replica}']",
+    replica, revision, container = (
+        request.path_params[one] for one in ("replica", "revision", "container")
     )
-    intro = [
-        shown(LogRow(at=time.time(), table="", app="", text=words))
-        for words in (
-            f"Connecting to the container '{container}'...",
-            f"Successfully Connected to container: '{container}' {whose}",
-        )
-    ]
-    return _stream(request, intro, rows, shown)
+    if not any(one.name == replica for one in sub.living(app["id"], revision)):
+        raise refusal("stream-replica", name=replica)
+    found = _written(world, sub, lambda one: one.replica == replica)
+    begun = [at for at, one in enumerate(found) if one.reason == "ContainerStarted"]
+    rows = [one for one in found[begun[-1] if begun else 0 :] if one.table == "console"]
+    whose = f"[Revision: '{revision}', Replica: '{replica}']"
+    intro = (
+        f"Connecting to the container '{container}'...",
+        f"Successfully Connected to container: '{container}' {whose}",
+    )
+    shown = [(time.time(), words) for words in intro]
+    shown += [(row.at, row.text) for row in _newest(request, rows)]
+    return _stream(
+        {"TimeStamp": datetime.fromtimestamp(at, UTC).isoformat(), "Log": text}
+        for at, text in shown
+    )
 
 
 async def _events(world: World, request: Request) -> Response:
     sub, app = _streamed(world, request, "GET eventstream")
-
-    def rows() -> list[LogRow]:
-        return _written(world, sub, lambda one: one.table == "system" and one.app == app["name"])
-
-    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    rows = _written(world, sub, lambda one: one.table == "system" and one.app == app["name"])
     intro = [
-        _event(LogRow(at=0, table="", app="", text=words, reason=reason), now)
+        LogRow(at=time.time(), table="", app="", text=words, reason=reason)
         for words, reason in (
             ("Connecting to the events collector...", "StartingGettingEvents"),
             ("Successfully connected to events server", "ConnectedToEventsServer"),
         )
     ]
-    return _stream(request, intro, rows, _event)
+    return _stream(
+        {
+            "TimeStamp": f"{datetime.fromtimestamp(row.at, UTC):%Y-%m-%d %H:%M:%S} +0000 UTC",
+            "ContainerAppName": row.app or None,
+            "RevisionName": row.revision if row.app else None,
+            "ReplicaName": row.replica if row.app else None,
+            "Msg": row.text,
+            "Reason": row.reason,
+        }
+        for row in [*intro, *_newest(request, rows)]
+    )
 
 
 def _streamed(world: World, request: Request, label: str) -> tuple[Subscription, Body]:
@@ -159,8 +150,8 @@ def _streamed(world: World, request: Request, label: str) -> tuple[Subscription,
     kind, _, token = request.headers.get("authorization", "").partition(" ")
     if kind.lower() != "bearer" or sub.tokens.get(token, 0.0) <= time.time():
         raise refusal("stream-token")
-    app = sub.get(f"/subscriptions/{sub.id}/resourceGroups/{named['group']}/providers/{_APP}"
-                  f"/{named['app']}")  # fmt: skip
+    group = f"/subscriptions/{sub.id}/resourceGroups/{named['group']}"
+    app = sub.get(f"{group}/providers/{APP}/{named['app']}")
     if app is None:
         raise refusal("stream-app")
     return sub, app
@@ -172,38 +163,16 @@ def _written(world: World, sub: Subscription, judge: Callable[[LogRow], bool]) -
     return sorted(filter(judge, [*planted.rows, *sub.log]), key=lambda row: row.at)
 
 
-def _stream(
-    request: Request,
-    intro: Sequence[str],
-    rows: Callable[[], list[LogRow]],
-    shown: Callable[[LogRow], str],
-) -> Response:
+def _newest(request: Request, rows: list[LogRow]) -> list[LogRow]:
     asked = request.query_params.get("tailLines") or "20"
     if not asked.isdecimal() or int(asked) > _MOST_LINES:
         raise refusal("stream-lines")
-
-    newest = rows()[-int(asked) :] if int(asked) else []
-    text = "".join([*intro, *map(shown, newest)])
-    return PlainTextResponse(text)
+    return rows[-int(asked) :] if int(asked) else []
 
 
-def _event(row: LogRow, at: str = "") -> str:
-    told = {
-        "TimeStamp": at or f"{datetime.fromtimestamp(row.at, UTC):%Y-%m-%d %H:%M:%S} +0000 UTC",
-        "ContainerAppName": row.app or None,
-        "RevisionName": row.revision if row.app else None,
-        "ReplicaName": row.replica if row.app else None,
-        "Msg": row.text,
-        "Reason": row.reason,
-    }
-    return _json(told)
-
-
-def _json(told: Mapping[str, Any]) -> str:
-    return json.dumps(told, separators=(",", ":")) + "\n"
-
-
-_Answer = Callable[[World, Subscription, Request, Body], Awaitable[Body]]
+def _stream(told: Iterator[Mapping[str, Any]]) -> Response:
+    lines = [json.dumps(one, separators=(",", ":")) + "\n" for one in told]
+    return PlainTextResponse("".join(lines))
 
 
 def routes(world: World) -> Sequence[BaseRoute]:
@@ -213,7 +182,6 @@ def routes(world: World) -> Sequence[BaseRoute]:
             world,
             "/v1/workspaces/{workspace}/query",
             _query,
-            name="POST query",
             permission="Microsoft.OperationalInsights/workspaces/query/read",
             audience="https://api.loganalytics.io",
         ),
@@ -221,7 +189,6 @@ def routes(world: World) -> Sequence[BaseRoute]:
             world,
             "/subscriptions/{subscription}/metrics:getBatch",
             _batch,
-            name="POST metrics:getBatch",
             permission="Microsoft.Insights/Metrics/Read",
             audience="https://metrics.monitor.azure.com",
         ),
@@ -229,18 +196,20 @@ def routes(world: World) -> Sequence[BaseRoute]:
 
 
 def _posted(
-    world: World, path: str, answer: _Answer, *, name: str, permission: str, audience: str
+    world: World,
+    path: str,
+    answer: Callable[[World, Subscription, Request, Body], Awaitable[Body]],
+    *,
+    permission: str,
+    audience: str,
 ) -> Route:
     async def admitted(request: Request) -> Body:
         claims = caller_of(world, request.headers, audience, world.urls.arm)
         sub = world.subscription(claims.rehearsed_subscription)
-        fault = await begin_call(sub, name)
-        if denied(sub, permission):
-            raise refusal("query-access")
-        told = await answer(world, sub, request, await json_of(request))
-        if fault:
-            await fault.happen()
-        return told
+        async with faults_of(sub, f"POST {path.rpartition('/')[2]}"):
+            if denied(sub, permission):
+                raise refusal("query-access")
+            return await answer(world, sub, request, await json_of(request))
 
     return Route(path, endpoint(world, admitted), methods=["POST"])
 
@@ -268,14 +237,8 @@ _PARTIAL: Final = {
     "details": [
         {
             "code": "EngineError",
-            "message": "Something went wrong processing your query on the server.",
-            "innererror": {
-                "code": "-2133196797",
-                "message": "The results of this query exceed the set limit of 64000000 bytes, so"
-                " not all records were returned (E_QUERY_RESULT_SET_TOO_LARGE, 0x80DA0003)",
-                "severity": 2,
-                "severityName": "Error",
-            },
+            "message": "The results of this query exceed the set limit of 64000000 bytes, so not"
+            " all records were returned (E_QUERY_RESULT_SET_TOO_LARGE, 0x80DA0003)",
         }
     ],
 }
@@ -283,22 +246,20 @@ _PARTIAL: Final = {
 
 async def _query(world: World, _sub: Subscription, request: Request, asked: Body) -> Body:
     guid = request.path_params["workspace"].lower()
-    owner = next(
-        (
-            sub
-            for sub in world
-            for one in sub.of_type(WORKSPACE)
-            if one["properties"]["customerId"] == guid
-        ),
-        None,
-    )
-    if owner is None:
+    owners = [
+        sub
+        for sub in world
+        for one in sub.of_type(WORKSPACE)
+        if one["properties"]["customerId"] == guid
+    ]
+    if not owners:
         raise refusal("no-workspace", name=guid)
+    span = _interval(str(asked.get("timespan") or ""))
     columns, rows = _answered(
-        str(asked.get("query") or ""),
-        partial(_table, world, owner, guid, _interval(str(asked.get("timespan") or ""))),
+        str(asked.get("query") or ""), partial(_table, world, owners[0], guid, span)
     )
-    halved = owner.knobs.partial_queries
+    halved = owners[0].knobs.partial_queries
+    told = rows[: len(rows) // 2 if halved else len(rows)]
     table = {
         "name": "PrimaryResult",
         "columns": [
@@ -307,7 +268,7 @@ async def _query(world: World, _sub: Subscription, request: Request, asked: Body
         ],
         "rows": [
             [moment(float(row[one])) if one == "TimeGenerated" else row[one] for one in columns]
-            for row in rows[: len(rows) // 2 if halved else len(rows)]
+            for row in told
         ],
     }
     return {"tables": [table], **({"error": _PARTIAL} if halved else {})}
@@ -350,24 +311,19 @@ def _judge(terms: Sequence[tuple[str, str, str, str]]) -> Callable[[Row], bool]:
     wanted: dict[str, list[str]] = {}
     for one, _, word, _ in terms:
         wanted.setdefault(one, []).append(ast.literal_eval(word).lower())
-    if len(wanted) == 1:  # each text is put in lower case once, however many words there are
-        (words,) = wanted.values()
-        return lambda row: any(map(str(row[column]).lower().__contains__, words))
-    return lambda row: any(
+    return lambda row: any(  # each text is put in lower case once, however many words there are
         any(map(str(row[one]).lower().__contains__, words)) for one, words in wanted.items()
     )
 
 
 def _bad_query(code: str, why: str) -> Refused:
     """Return that a query is not understood; why is told two errors further in."""
-    refused, semantic = refusal("query"), code.startswith("SEM")
-    refused.inner = {
-        "code": "SemanticError" if semantic else "SyntaxError",
-        "message": "A semantic error occurred."
-        if semantic
-        else "A recognition error occurred in the query.",
-        "innererror": {"code": code, "message": why},
-    }
+    refused = refusal("query")
+    kind, told = {
+        "SEM": ("SemanticError", "A semantic error occurred."),
+        "SYN": ("SyntaxError", "A recognition error occurred in the query."),
+    }[code[:3]]
+    refused.inner = {"code": kind, "message": told, "innererror": {"code": code, "message": why}}
     return refused
 
 
@@ -409,22 +365,24 @@ def _writes(environment: Body, guid: str) -> bool:
 
 
 def _cells(line: LogRow) -> Row:
-    said = {"ContainerAppName_s": line.app, "RevisionName_s": line.revision, "Log_s": line.text}
-    if line.table == "system":
-        said["Reason_s"] = line.reason
-    return {"TimeGenerated": round(line.at, 6), **said}
+    return {
+        "TimeGenerated": round(line.at, 6),
+        "ContainerAppName_s": line.app,
+        "RevisionName_s": line.revision,
+        "Reason_s": line.reason,
+        "Log_s": line.text,
+    }
 
 
 _GRAINS: Final = {"PT1M": 60, "PT15M": 900, "PT1H": 3600}
 """Seconds of the intervals that are asked for."""
 _FIGURE: Final = {
-    "metricnamespace": _APP.lower(),
+    "metricnamespace": APP.lower(),
     "metricnames": "replicas",
     "aggregation": "average,maximum",
     "filter": "revisionname eq '*'",
 }
 """The one figure that is asked for, and how."""
-_SAMPLE_SECONDS: Final = 60
 
 
 async def _batch(_world: World, sub: Subscription, request: Request, asked: Body) -> Body:
@@ -453,26 +411,22 @@ async def _batch(_world: World, sub: Subscription, request: Request, asked: Body
 
 
 def _series(rows: Sequence[Replica], begin: float, end: float, grain: int) -> Iterator[Body]:
-    """Return a series of each revision, of points without a value where there was no replica.
-
-    `begin` is that of a whole grain.
-    """
+    """Return a series of each revision, of points without a value where there was no replica."""
     moments = [begin + at * grain for at in range(max(0, int((end - begin) // grain) + 1))]
     for name in sorted({one.revision for one in rows}):
         points: list[Body] = []
         for at in moments:
-            values = _samples(rows, name, at, grain)
-            figures = {"average": sum(values) / len(values), "maximum": max(values)}
+            values = [_count(rows, name, at + start) for start in range(0, grain, 60)]
+            figures = {"average": sum(values) / len(values), "maximum": float(max(values))}
             points.append({"timeStamp": moment(at), **(figures if any(values) else {})})
         label = {"name": {"value": "revisionName"}, "value": name}
         yield {"metadatavalues": [label], "data": points}
 
 
-def _samples(rows: Sequence[Replica], revision: str, begin: float, grain: int) -> list[float]:
-    """Return the samples of a revision in an interval: whole replicas."""
-    mine, found = [one for one in rows if one.revision == revision], []
-    for start in range(0, grain, _SAMPLE_SECONDS):
-        since, until = begin + start, min(begin + start + _SAMPLE_SECONDS, time.time())
-        there = [min(until, one.ended or until) > max(since, one.created) for one in mine]
-        found.append(float(sum(there)))
-    return found
+def _count(rows: Sequence[Replica], revision: str, since: float) -> int:
+    """Return how many replicas of a revision there were in a minute."""
+    until = min(since + 60, time.time())
+    return sum(
+        one.revision == revision and min(until, one.ended or until) > max(since, one.created)
+        for one in rows
+    )

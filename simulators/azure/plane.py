@@ -28,7 +28,7 @@ from simulators.azure import (
 )
 from simulators.azure.admission import AUTHORITY, refusal
 from simulators.azure.logs import Lines
-from simulators.azure.state import Knobs, Subscription, World
+from simulators.azure.state import CATALOG, Knobs, Subscription, World
 from simulators.common import registry
 from simulators.common.doors import loopback, start_web
 from simulators.common.lifetime import Recorder, announce, leave_when_idle, until_told_to_end
@@ -65,10 +65,8 @@ class _Controls:
 
     async def token(self, request: Request) -> Response:
         sub, asked = self._named(request), await request.json()
-        if refused := admission.login_refusal(sub):
-            error, description = refused
-            told = {"error": error, "error_description": description}
-            return JSONResponse(told, status_code=400)
+        if refused := CATALOG["logins"].get(sub.knobs.login):
+            return JSONResponse(refused, status_code=400)
         token, ends = admission.issue_token(self._world, sub, asked.get("scopes", []))
         return JSONResponse({"access_token": token, "expires_on": ends})
 
@@ -129,7 +127,7 @@ def secured_app(world: World) -> Starlette:
     async def manager(request: Request) -> Response:
         return await arm.answer(world, request)
 
-    verbs = ["GET", "HEAD", "PUT", "PATCH", "DELETE", "POST"]
+    verbs = ["GET", "PUT", "PATCH", "DELETE", "POST"]
     routes: list[BaseRoute] = [
         *logs.routes(world),
         *vaults.routes(world),

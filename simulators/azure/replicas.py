@@ -13,13 +13,13 @@ from core.errors import InvalidArgument
 from planner.boot import file_bytes
 from planner.model import catalog_shape
 from simulators.azure import storage
-from simulators.azure.ground import CONSUMPTION, PROFILES, environment_of
+from simulators.azure.arm import moment
+from simulators.azure.ground import CONSUMPTION, PROFILES, environment_of, most_gpus
 from simulators.azure.state import Body, Replica, Subscription, World, id_of
 from simulators.azure.vaults import SecretLost, read_secret
 from simulators.common.programs import (
     CannotStart,
     EngineProcess,
-    Guard,
     Program,
     environment,
     guard_of,
@@ -211,27 +211,24 @@ def profile_type_of(sub: Subscription, app: Body) -> str:
 
 def _obstacle(sub: Subscription, app: Body, row: Replica) -> str:
     """Return what a replica still waits for; nothing if it may run."""
-    kind = PROFILES[row.profile_type]
-    if not kind.quota:
+    profile = PROFILES[row.profile_type]
+    if not profile.quota:
         return ""
     running = [one for one in sub.living() if one.assigned and one.profile_type == row.profile_type]
-    for whose, used, most in (
-        ("Subscription", [one.region == row.region for one in running], sub.knobs.quota),
-        (
-            "ManagedEnvironment",
-            [one.environment == row.environment for one in running],
-            sub.knobs.environment_quota,
-        ),
+    for whose, attribute, quotas in (
+        ("Subscription", "region", sub.knobs.quotas),
+        ("ManagedEnvironment", "environment", sub.knobs.environment_quotas),
     ):
-        if sum(used) >= most(kind.quota):
+        used = sum(getattr(one, attribute) == getattr(row, attribute) for one in running)
+        if used >= most_gpus(quotas, profile):
             return (
-                f"Maximum Allowed GPUs exceeded: {whose}{kind.counter} is {sum(used)} in use in"
+                f"Maximum Allowed GPUs exceeded: {whose}{profile.counter} is {used} in use in"
                 f" {row.region}. Please check"
                 " https://learn.microsoft.com/azure/container-apps/quotas for resource limits"
             )
     if sub.knobs.rollout == "no-host":
-        profile = app["properties"]["workloadProfileName"]
-        short = f"insufficient capacity on workload profile '{profile}'"
+        name = app["properties"]["workloadProfileName"]
+        short = f"insufficient capacity on workload profile '{name}'"
         return f"Waiting for infrastructure to be ready: {short}"
     return ""
 
@@ -250,7 +247,8 @@ class Running:
         self._container = container_of(revision)
         self.revision: Final = str(revision["name"])
         self.row: Final = _row(sub, app, revision)
-        self._process = EngineProcess()
+        self.process = EngineProcess()
+        """Of its container; another one each time that is started."""
         self._why = ""
         self.requests = 0
         """How many it answers now."""
@@ -260,16 +258,6 @@ class Running:
         self._told_to_end = anyio.Event()
 
     @property
-    def url(self) -> str:
-        """Where its process listens."""
-        return self._process.url
-
-    @property
-    def guard(self) -> Guard | None:
-        """What stands before it."""
-        return self._process.guard
-
-    @property
     def is_over(self) -> bool:
         """Whether it has ended, or is about to."""
         return self.ended.is_set() or self._told_to_end.is_set()
@@ -277,7 +265,7 @@ class Running:
     def stop(self, *, at_once: bool = False) -> None:
         """Tell it to end, politely unless at once; `ended` says when it has."""
         self._told_to_end.set()
-        self._process.end(at_once=at_once)
+        self.process.end(at_once=at_once)
 
     def count(self, change: int) -> None:
         """Count a request that is sent to it, or that is answered."""
@@ -303,7 +291,7 @@ class Running:
     async def _end_when_told(self, everything: anyio.CancelScope) -> None:
         """End what has no process yet; a process is told by itself."""
         await self._told_to_end.wait()
-        if not self._process.url or self._process.status is not None:
+        if not self.process.url or self.process.status is not None:
             everything.cancel()
 
     async def _assign(self) -> None:
@@ -339,7 +327,7 @@ class Running:
                 return
             self._say("ContainerBackOff", "Persistent Failure to start container")
             await self._back_off("CrashLoopBackOff")
-            self._process = EngineProcess()
+            self.process = EngineProcess()
 
     async def _back_off(self, details: str) -> None:
         self.row.restarts += 1
@@ -365,9 +353,7 @@ class Running:
         def hear(_stream: str, line: str) -> None:
             self._write("console", line)
 
-        status = await self._process.run(
-            self._world.nursery, chosen, said=hear, beside=partial(self._probe, chosen)
-        )
+        status = await self.process.run(chosen, said=hear, beside=partial(self._probe, chosen))
         self.row.ready = self.row.started = False
         if self._told_to_end.is_set():
             self._why = "ManuallyStopped"
@@ -393,19 +379,19 @@ class Running:
         await anyio.sleep((probe.get("initialDelaySeconds") or 0) * scale)
         for attempt in range(1, (probe.get("failureThreshold") or 3) + 1):
             seconds = probe.get("timeoutSeconds") or 1
-            if reachable and await self._process.answers(path, seconds, any_status=not http):
+            if reachable and await self.process.answers(path, seconds, any_status=not http):
                 self.row.started = self.row.ready = True
                 self._world.keep(self._sub)
                 return
             if not attempt & (attempt - 1):  # the log has 1, 2, 4, 8 …: events are counted together
                 self._say("ProbeFailed", "Probe of StartUp failed with status code: 1")
             await anyio.sleep((probe.get("periodSeconds") or 10) * scale)
-            if self._process.is_over:
+            if self.process.is_over:
                 return
         self._why = "ProbeFailure"
         name = self._container["name"]
         self._say("ProbeFailed", f"Container {name} failed startup probe, will be restarted")
-        self._process.end()
+        self.process.end()
 
     def _say(self, reason: str, words: str) -> None:
         """Write an event of the system about it."""
@@ -440,37 +426,30 @@ def _row(sub: Subscription, app: Body, revision: Body) -> Replica:
 
 def replica_body(world: World, revision: Body, row: Replica) -> Body:
     """Return a replica as ARM does."""
-    path = f"{revision['id']}/replicas/{row.name}"
-    running = row.state == "Running"
+    path, running = f"{revision['id']}/replicas/{row.name}", row.state == "Running"
     reason = row.details if row.details == "CrashLoopBackOff" else "ContainerCreating"
-
-    def container(name: str) -> Body:
-        where = f"{path}/containers/{name}".replace("/providers/Microsoft.App", "")
-        where = world.urls.http + where
-        return {
-            "name": name,
+    streams = f"{world.urls.http}{path}".replace("/providers/Microsoft.App", "")
+    containers = [
+        {
+            "name": one["name"],
             "containerId": f"containerd://{row.name}" if row.assigned else "",
             "ready": row.ready,
             "started": row.started,
             "restartCount": row.restarts,
             "runningState": "Running" if running else "Waiting",
             "runningStateDetails": "" if running else f"Container is waiting with reason: {reason}",
-            "logStreamEndpoint": f"{where}/logstream",
-            "execEndpoint": f"{where}/exec".replace("http://", "ws://"),
+            "logStreamEndpoint": f"{streams}/containers/{one['name']}/logstream",
         }
-
-    created = time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime(row.created))
+        for one in revision["properties"]["template"]["containers"]
+    ]
     return {
         "id": path,
         "name": row.name,
         "type": "Microsoft.App/containerApps/revisions/replicas",
         "properties": {
-            "createdTime": created,
+            "createdTime": moment(row.created),
             "runningState": row.state,
             "runningStateDetails": row.details,
-            "containers": [
-                container(one["name"]) for one in revision["properties"]["template"]["containers"]
-            ],
-            "initContainers": [],
+            "containers": containers,
         },
     }

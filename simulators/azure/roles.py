@@ -3,8 +3,7 @@
 import re
 import time
 import uuid
-from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
 from starlette.responses import JSONResponse, Response
 
@@ -35,15 +34,8 @@ class Role(Record):
 
 
 _ROLES: Final = {guid: Role(guid=guid, **said) for guid, said in CATALOG["roles"].items()}
-_OWNER, APP_READER, SECRETS_OFFICER, FILES_READER = (
-    next(one for one in _ROLES.values() if one.name == name)
-    for name in (
-        "Owner",
-        "Key Vault Secrets User",
-        "Key Vault Secrets Officer",
-        "Storage File Data Privileged Reader",
-    )
-)
+_BY_NAME: Final = {role.name: role for role in _ROLES.values()}
+_OWNER: Final = _BY_NAME["Owner"]
 
 
 def may(sub: Subscription, principal: str, data_action: str, resource_id: str) -> bool:
@@ -51,22 +43,17 @@ def may(sub: Subscription, principal: str, data_action: str, resource_id: str) -
     now = time.time()
     return any(
         sub.role_effects.get(one["id"].lower(), 0.0) <= now
-        and matches(data_action, _role_of(one["properties"]).data_actions)
+        and matches(data_action, _role_of(one).data_actions)
         for one in sub.of_type(_TYPE)
-        if one["properties"]["principalId"].lower() == principal.lower()
-        and _within(resource_id, one["properties"]["scope"])
+        if _is_of(one, principal) and _within(resource_id, one["properties"]["scope"])
     )
 
 
-def assign(
-    sub: Subscription, scope: str, role: Role, principal: str, *, name: str = "", after: float = 0.0
-) -> Body:
-    """Assign a role that takes effect after so many seconds; without a name it is derived."""
-    name = name or str(uuid.uuid5(uuid.NAMESPACE_URL, f"{scope}/{role.guid}/{principal}".lower()))
-    body = _assignment(sub, scope, role, principal, name)
+def assign(sub: Subscription, scope: str, role: str, principal: str) -> None:
+    """Assign a role, by its name, that takes effect at once."""
+    name = uuid.uuid5(uuid.NAMESPACE_URL, f"{scope}/{role}/{principal}".lower())
+    body = _assignment(sub, scope, _BY_NAME[role], principal, str(name))
     sub.resources[body["id"].lower()] = body
-    sub.role_effects[body["id"].lower()] = time.time() + after
-    return body
 
 
 async def _list(call: Call) -> Body:
@@ -75,63 +62,56 @@ async def _list(call: Call) -> Body:
     if not sub.knobs.group_alone:
         rows = [*rows, _assignment(sub, whole, _OWNER, sub.caller, sub.caller)]
     elif scope.lower() == whole:
-        action = f"{_TYPE}/read"
         who = {"who": sub.caller_name, "oid": sub.caller}
-        raise refusal("not-authorized", **who, action=action, scope=whole)
-    named = _PRINCIPAL.search(asked)
+        raise refusal("not-authorized", **who, action=f"{_TYPE}/read", scope=whole)
+    named, above = _PRINCIPAL.search(asked), "atscope()" in asked.lower()
     return {
         "value": [
             one
             for one in rows
-            if (
+            if (not named or _is_of(one, named[1]))
+            and (
                 _within(scope, one["properties"]["scope"])
-                or ("atscope()" not in asked.lower() and _within(one["properties"]["scope"], scope))
+                or (not above and _within(one["properties"]["scope"], scope))
             )
-            and (not named or one["properties"]["principalId"].lower() == named[1].lower())
         ]
     }
 
 
 async def _put(call: Call) -> Response:
-    asked = checked(ASSIGNMENT, call.body)["properties"]
-    role, principal = _role_asked(asked), _principal_asked(call.sub, asked)
-    if there := call.sub.get(call.path):
-        return JSONResponse(there)
-    for one in call.sub.of_type(_TYPE):
-        told = one["properties"]
-        same = _role_of(told), told["principalId"].lower()
-        if same == (role, principal.lower()) and told["scope"].lower() == call.scope.lower():
-            raise refusal("assigned", name=one["name"].replace("-", ""))
-    after = call.sub.knobs.role_seconds
-    body = assign(call.sub, call.scope, role, principal, name=call.name, after=after)
-    return JSONResponse(body, status_code=201)
-
-
-def _role_asked(asked: Body) -> Role:
-    named = str(asked.get("roleDefinitionId", ""))
-    found = _ROLES.get(named.rpartition("/")[2].lower())
-    if found is None or "/roledefinitions/" not in named.lower():
+    sub, asked = call.sub, checked(ASSIGNMENT, call.body)["properties"]
+    named, principal = asked["roleDefinitionId"], asked["principalId"]
+    role = _ROLES.get(named.rpartition("/")[2].lower())
+    if role is None or "/roledefinitions/" not in named.lower():
         raise refusal("no-role", name=named)
-    return found
-
-
-def _principal_asked(sub: Subscription, asked: Body) -> str:
-    principal = str(asked.get("principalId", ""))
     if not _kind_of(sub, principal):
         raise refusal("no-principal", principal=principal, tenant=sub.tenant)
-    return principal
+    if there := sub.get(call.path):
+        return JSONResponse(there)
+    for one in sub.of_type(_TYPE):
+        is_here = one["properties"]["scope"].lower() == call.scope.lower()
+        if is_here and _is_of(one, principal) and _role_of(one) == role:
+            raise refusal("assigned", name=one["name"].replace("-", ""))
+    body = sub.resources[call.id] = _assignment(sub, call.scope, role, principal, call.name)
+    sub.role_effects[call.id] = time.time() + sub.knobs.role_seconds
+    return JSONResponse(body, status_code=201)
 
 
 def _kind_of(sub: Subscription, principal: str) -> str:
     """Return what somebody is; nothing if nobody has that id."""
     if principal.lower() == sub.caller:
         return "User"
-    ids = {one["properties"]["principalId"].lower() for one in sub.of_type(_IDENTITIES)}
-    return "ServicePrincipal" if principal.lower() in ids else ""
+    identities = sub.of_type(_IDENTITIES)
+    return "ServicePrincipal" if any(_is_of(one, principal) for one in identities) else ""
 
 
-def _role_of(properties: Body) -> Role:
-    return _ROLES[properties["roleDefinitionId"].rpartition("/")[2].lower()]
+def _is_of(body: Body, principal: str) -> bool:
+    """Return whether an assignment or an identity is somebody's."""
+    return bool(body["properties"]["principalId"].lower() == principal.lower())
+
+
+def _role_of(assignment: Body) -> Role:
+    return _ROLES[assignment["properties"]["roleDefinitionId"].rpartition("/")[2].lower()]
 
 
 def _within(resource_id: str, scope: str) -> bool:
@@ -140,8 +120,6 @@ def _within(resource_id: str, scope: str) -> bool:
 
 
 def _assignment(sub: Subscription, scope: str, role: Role, principal: str, name: str) -> Body:
-    now = datetime.now(UTC).isoformat()
-    nothing = ("condition", "conditionVersion", "delegatedManagedIdentityResourceId", "description")
     return {
         "id": f"{scope}/providers/{_TYPE}/{name}",
         "type": _TYPE,
@@ -151,20 +129,8 @@ def _assignment(sub: Subscription, scope: str, role: Role, principal: str, name:
             "principalId": principal,
             "principalType": _kind_of(sub, principal) or "ServicePrincipal",
             "scope": scope,
-            "createdOn": now,
-            "updatedOn": now,
-            "createdBy": sub.caller,
-            "updatedBy": sub.caller,
-            **dict.fromkeys(nothing),
         },
     }
-
-
-async def _get_definition(call: Call) -> Body:
-    found = _ROLES.get(call.name.lower())
-    if found is None:
-        raise refusal("no-role", name=call.name)
-    return _definition(call.sub, found)
 
 
 async def _permissions(call: Call) -> Body:
@@ -172,28 +138,24 @@ async def _permissions(call: Call) -> Body:
     return {"value": [_permission(_OWNER, call.sub)]}
 
 
-def _permission(role: Role, sub: Subscription) -> dict[str, Any]:
+def _permission(role: Role, sub: Subscription) -> Body:
     denied = sub.knobs.denied_actions if role == _OWNER else ()
     return {
         "actions": list(role.actions),
         "notActions": [*role.not_actions, *denied],
         "dataActions": list(role.data_actions),
-        "notDataActions": [],
     }
 
 
-def _definition(sub: Subscription, role: Role) -> Body:
+async def _get_definition(call: Call) -> Body:
+    role = _ROLES.get(call.name.lower())
+    if role is None:
+        raise refusal("no-role", name=call.name)
     return {
-        "id": f"/subscriptions/{sub.id}/providers/{_DEFINITIONS}/{role.guid}",
+        "id": f"/subscriptions/{call.sub.id}/providers/{_DEFINITIONS}/{role.guid}",
         "type": _DEFINITIONS,
         "name": role.guid,
-        "properties": {
-            "roleName": role.name,
-            "type": "BuiltInRole",
-            "description": role.name,
-            "assignableScopes": ["/"],
-            "permissions": [_permission(role, sub)],
-        },
+        "properties": {"roleName": role.name, "permissions": [_permission(role, call.sub)]},
     }
 
 

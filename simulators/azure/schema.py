@@ -10,8 +10,6 @@ from typing import Any, Final
 
 from simulators.azure.admission import Refused, refusal
 
-_UNIONS: Final = (typing.Union, types.UnionType)
-
 
 class Field(typing.NamedTuple):
     """One key of an object."""
@@ -29,47 +27,36 @@ class Shape(typing.NamedTuple):
     fields: Mapping[str, Field]
 
 
-def checked(model: type | Shape, body: Mapping[str, Any], *, patch: bool = False) -> dict[str, Any]:
-    """Give the body without what only Azure writes; a patch may lack things and hold nulls.
-
-    Raises:
-        Refused: A key is none of the model's, a value is of another type, something is missing.
-    """
-    return _object(model if isinstance(model, Shape) else _shape(model), body, patch=patch)
-
-
 def _flat(name: str, **kinds: Any) -> Shape:
     """Describe an object whose keys are all required but those of maps."""
     return Shape(name, {key: Field(kind, required=kind is str) for key, kind in kinds.items()})
 
 
 IDENTITY: Final = _flat("Identity", location=str, tags=dict[str, str])
+_ROLE: Final = _flat(
+    "RoleAssignmentProperties", roleDefinitionId=str, principalId=str, principalType=Any
+)
 ASSIGNMENT: Final = Shape(
-    "RoleAssignmentCreateParameters",
-    {
-        "properties": Field(
-            _flat(
-                "RoleAssignmentProperties",
-                roleDefinitionId=str, principalId=str, principalType=Any,
-            ),
-            required=True,
-        )
-    },
-)  # fmt: skip
+    "RoleAssignmentCreateParameters", {"properties": Field(_ROLE, required=True)}
+)
 """Of two packages whose models are of an older kind, which tell less of themselves."""
 
 
-def _object(shape: Shape, body: Any, *, patch: bool) -> dict[str, Any]:
+def checked(model: type | Shape, body: Any, *, patch: bool = False) -> dict[str, Any]:
+    """Give the body without what only Azure writes; a patch may lack things and hold nulls.
+
+    Raises:
+        Refused: A key is none of the model's, a value is of another type, something is missing.
+    """
+    shape = model if isinstance(model, Shape) else _shape(model)
     if not isinstance(body, Mapping):
         raise _wrong(shape.name, body)
     for key in body:
         if key not in shape.fields:
-            why = f"Could not find member '{key}' on object of type '{shape.name}'."
-            raise refusal("content", why=why)
+            raise _content(f"Could not find member '{key}' on object of type '{shape.name}'.")
     for key, field in shape.fields.items():
         if field.required and not patch and body.get(key) is None:
-            why = f"Required property '{key}' not found on object of '{shape.name}'."
-            raise refusal("content", why=why)
+            raise _content(f"Required property '{key}' not found on object of '{shape.name}'.")
     return {
         key: _value(shape.fields[key].kind, value, f"{shape.name}.{key}", patch=patch)
         for key, value in body.items()
@@ -82,16 +69,17 @@ def _value(kind: Any, value: Any, where: str, *, patch: bool) -> Any:
         return value
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if origin is list:
-        return [_value(inner[0], one, where, patch=False) for one in _a(list, value, where)]
+        return [_value(inner[0], one, where, patch=False) for one in _typed(list, value, where)]
     if origin is dict:
-        held = _a(dict, value, where)
+        held = _typed(dict, value, where)
         return {key: _value(inner[1], one, where, patch=patch) for key, one in held.items()}
-    if origin in _UNIONS:
+    if origin in {typing.Union, types.UnionType}:
         return _choice([one for one in inner if one is not type(None)], value, where, patch=patch)
-    if isinstance(kind, Shape) or _is_model(kind):
-        shape = kind if isinstance(kind, Shape) else _shape(kind)
-        return _object(shape, value, patch=patch)
-    return _plain(kind, value, where)
+    if isinstance(kind, Shape) or hasattr(kind, "_calculated"):
+        return checked(kind, value, patch=patch)
+    if kind is float:
+        return _typed((int, float), value, where)
+    return _typed(kind, value, where) if kind in {str, int, bool} else value
 
 
 def _choice(kinds: list[Any], value: Any, where: str, *, patch: bool) -> Any:
@@ -101,29 +89,22 @@ def _choice(kinds: list[Any], value: Any, where: str, *, patch: bool) -> Any:
     known = [str(one.value) for one in enums[0]]
     found = next((one for one in known if one.lower() == str(value).lower()), None)
     if found is None:
-        why = f"'{value}' is not a valid value of '{where}': {', '.join(known)}."
-        raise refusal("content", why=why)
+        raise _content(f"'{value}' is not a valid value of '{where}': {', '.join(known)}.")
     return found
 
 
-def _plain(kind: Any, value: Any, where: str) -> Any:
-    if kind is float:
-        return _a((int, float), value, where)
-    return _a(kind, value, where) if kind in {str, int, bool} else value
-
-
-def _a(kind: Any, value: Any, where: str) -> Any:
+def _typed(kind: Any, value: Any, where: str) -> Any:
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         raise _wrong(where, value)
     return value
 
 
 def _wrong(where: str, value: Any) -> Refused:
-    return refusal("content", why=f"Error converting value {value!r:.80} of '{where}'.")
+    return _content(f"Error converting value {value!r:.80} of '{where}'.")
 
 
-def _is_model(kind: Any) -> bool:
-    return isinstance(kind, type) and hasattr(kind, "_calculated")
+def _content(why: str) -> Refused:
+    return refusal("content", why=why)
 
 
 @functools.cache

@@ -14,7 +14,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from core.records import Record
 from core.settings import AzurePlane
-from simulators.common.programs import Nursery
 
 Body = dict[str, Any]
 """A resource, or a part of one, as it is written in JSON."""
@@ -65,9 +64,9 @@ class Knobs(Record):
     """How long the change of an app waits for its new revision to be ready; then it has failed,
     and the replica boots on. None: it is over before the boot."""
     quotas: dict[str, int] = {}
-    """GPUs in each region, by a100 and t4."""
+    """GPUs in each region, by a100 and t4; 2 where none is set."""
     environment_quotas: dict[str, int] = {}
-    """GPUs in each environment, by a100 and t4."""
+    """GPUs in each environment, likewise."""
     profiles: dict[str, tuple[str, ...]] | None = None
     """Workload profile types that regions offer, in place of Azure's."""
     disk_gib: float | None = Field(default=None, gt=0)
@@ -107,14 +106,6 @@ class Knobs(Record):
     """Where requests to apps come from, as the ingress sees it."""
     faults: tuple[Fault, ...] = ()
 
-    def quota(self, accelerator: str) -> int:
-        """Give how many of a100 or t4 a region lets run; 2 where none is set."""
-        return self.quotas.get(accelerator, 2)
-
-    def environment_quota(self, accelerator: str) -> int:
-        """Give how many of a100 or t4 an environment lets run; 2 where none is set."""
-        return self.environment_quotas.get(accelerator, 2)
-
 
 class Kept(BaseModel):
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
@@ -139,17 +130,16 @@ class LogRow(Kept):
 
 
 class Replica(Kept):
-    """One replica of a revision, from its scheduling to its end."""
+    """One replica of a revision, from its scheduling to its end; ids are in lower case."""
 
     name: str
     app: str
-    """The app's id in lower case."""
+    """The app's id."""
     revision: str
     """The revision's name."""
     profile_type: str
-    """Such as Consumption-GPU-NC24-A100."""
     environment: str
-    """The environment's id in lower case."""
+    """The environment's id."""
     region: str = ""
     created: float
     """When it was scheduled: the cooldown's clock begins."""
@@ -175,19 +165,16 @@ class Operation(Kept):
     """What is done to it: `put`, `delete`, or the name of an action."""
     resource: str
     """The id in lower case of what is changed."""
-    path: str
-    """Where it is looked up, below Azure Resource Manager."""
-    api_version: str
+    url: str
+    """Where it is looked up."""
     begun: float
     status: str = "InProgress"
     """InProgress, Succeeded, Failed or Canceled."""
     error: dict[str, Any] | None = None
-    error_status: int = 400
-    """Of HTTP, where the error is not told in a body with status 200."""
     answer: Body | None = None
     """What is given at its end by a `Location`; None is no content."""
-    more: dict[str, Any] = {}
-    """What its worker must know."""
+    revision: str = ""
+    """The name of the revision that it makes."""
 
 
 class Secret(Kept):
@@ -198,9 +185,8 @@ class Secret(Kept):
     """When it was deleted; it can be recovered or purged."""
 
 
-_LOG_ROWS: Final = 5000
-"""How many a subscription keeps."""
-_CALLS: Final = 5000
+_MOST_KEPT: Final = 5000
+"""Lines, calls and needed actions of a subscription."""
 _OWN: Final = uuid.UUID("5f0c1c55-6c1e-4c3c-9b5f-8f0a5f6f1f00")
 """What ids are derived from."""
 
@@ -211,31 +197,28 @@ def id_of(*words: str) -> str:
 
 
 class Subscription(Kept):
-    """One subscription; a fresh one is bare."""
+    """One subscription; a fresh one is bare. Ids and names that are keys are in lower case."""
 
     id: str
     knobs: Knobs = Knobs()
     providers: dict[str, float] = {}
-    """When each registration takes effect, by namespace in lower case."""
+    """When each registration takes effect."""
     resources: dict[str, Body] = {}
-    """ARM's body of each resource, secrets included, by its id in lower case."""
+    """ARM's body of each resource by its id, secrets included."""
     operations: dict[str, Operation] = {}
-    """By id."""
     secrets: dict[str, dict[str, Secret]] = {}
-    """Of each vault, by its name and theirs in lower case."""
+    """Of each vault by its name."""
     vaults: dict[str, Body] = {}
-    """Each vault's `body`, and when it was `deleted`, by its name in lower case, until purged."""
-    fleets: dict[str, dict[str, list[str]]] = {}
-    """What is known of each app's revisions, by the app's id."""
+    """Each vault's `body`, and when it was `deleted`, by its name until purged."""
     log: list[LogRow] = []
     replicas: list[Replica] = []
     """Every one that there ever was."""
     role_effects: dict[str, float] = {}
-    """When a role assignment takes effect, by its id in lower case."""
+    """When a role assignment takes effect."""
     tokens: dict[str, float] = {}
-    """When a token of getAuthtoken runs out, by the token."""
+    """When a token of getAuthtoken runs out."""
     doors: dict[str, int] = {}
-    """The port of each app's front door, by the app's id in lower case."""
+    """The port of each app's front door."""
     calls: list[str] = []
     """Such as `PUT Microsoft.App/containerApps`, newest last."""
     needed: list[str] = []
@@ -292,17 +275,17 @@ class Subscription(Kept):
     def write(self, table: str, app: str, text: str, **more: str) -> None:
         """Write one line of the log, now; `more` are further fields of `LogRow`."""
         self.log.append(LogRow(at=time.time(), table=table, app=app, text=text, **more))
-        del self.log[:-_LOG_ROWS]
+        del self.log[:-_MOST_KEPT]
 
     def called(self, method: str) -> None:
         """Remember a call."""
         self.calls.append(method)
-        del self.calls[:-_CALLS]
+        del self.calls[:-_MOST_KEPT]
 
     def need(self, action: str) -> None:
         """Remember an action that a call took."""
         self.needed.append(action)
-        del self.needed[:-_CALLS]
+        del self.needed[:-_MOST_KEPT]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -319,7 +302,6 @@ class World:
     """Where everything listens; known before anything is served."""
     seen: float = field(default_factory=time.monotonic)
     """When the plane was last called, of the monotonic clock."""
-    nursery: Nursery = field(default_factory=Nursery)
     planted: dict[str, Any] = field(default_factory=dict)
     """Lines that were put into a subscription's log, by its id; never on the disk."""
     live: dict[str, Any] = field(default_factory=dict)

@@ -3,9 +3,9 @@
 import re
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from azure.keyvault.secrets._generated import models as secrets
 from starlette.requests import Request
@@ -13,22 +13,13 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from simulators.azure import roles
-from simulators.azure.admission import (
-    Refused,
-    begin_call,
-    caller_of,
-    endpoint,
-    json_of,
-    refusal,
-)
+from simulators.azure.admission import data_caller, endpoint, faults_of, json_of, refusal
 from simulators.azure.arm import Call, kind_of, moment
 from simulators.azure.schema import checked
 from simulators.azure.state import Body, Secret, Subscription, World
 
 VAULT: Final = "Microsoft.KeyVault/vaults"
-READ: Final = "Microsoft.KeyVault/vaults/secrets/getSecret/action"
-_DELETED: Final = "Microsoft.KeyVault/deletedVaults"
-_LONGEST_DAYS: Final = 90
+_AUDIENCE: Final = "https://vault.azure.net"
 _DAY: Final = 86_400
 
 
@@ -36,22 +27,22 @@ def _vault(call: Call, asked: Body, there: Body | None) -> Body:
     properties, name = asked["properties"], call.name.lower()
     if properties["tenantId"].lower() != call.sub.tenant:
         raise refusal("vault-tenant", tenant=properties["tenantId"])
-    mode = properties.pop("createMode", "default")
+    recovers = properties.pop("createMode", "default") == "recover"
     deleted = _softly_deleted(call.sub, name)
     softly = deleted if deleted and deleted["id"].lower() == call.id else None
     if not there:
-        if mode == "recover" and not softly:
+        if recovers and not softly:
             raise refusal("vault-lost")
-        if softly and mode != "recover":
+        if softly and not recovers:
             raise refusal("vault-deleted")
-        if _taken(call.world, name) and not softly:
+        if not softly and any(name in sub.vaults for sub in call.world):
             raise refusal("vault-taken", name=call.name)
     made: Body = {
         "location": (softly or asked)["location"],
         "tags": (softly or asked).get("tags") or {},
         "properties": {
             "enableSoftDelete": True,
-            "softDeleteRetentionInDays": _LONGEST_DAYS,
+            "softDeleteRetentionInDays": 90,
             "enableRbacAuthorization": True,
             "publicNetworkAccess": "Enabled",
             "accessPolicies": [],
@@ -65,11 +56,6 @@ def _vault(call: Call, asked: Body, there: Body | None) -> Body:
     return made
 
 
-def _taken(world: World, name: str) -> bool:
-    """Return whether a vault of that name is somewhere, deleted ones as well."""
-    return any(name.lower() in sub.vaults for sub in world)
-
-
 async def _ended(_world: World, sub: Subscription, vault: Body) -> None:
     sub.vaults[vault["name"].lower()]["deleted"] = time.time()
 
@@ -80,29 +66,19 @@ def _softly_deleted(sub: Subscription, name: str) -> Body | None:
     return kept["body"] if kept and kept["deleted"] else None
 
 
-def _deleted_found(call: Call) -> Body:
+async def _get_deleted(call: Call) -> Body:
     body = _softly_deleted(call.sub, call.name)
     if body is None:
         raise refusal("vault-not-deleted", name=call.name)
-    return body
-
-
-async def _get_deleted(call: Call) -> Body:
-    return _deleted(call.sub, _deleted_found(call)["name"])
-
-
-def _deleted(sub: Subscription, name: str) -> Body:
-    kept = sub.vaults[name.lower()]
-    body, region, at = kept["body"], kept["body"]["location"], kept["deleted"]
-    provider = f"/subscriptions/{sub.id}/providers/Microsoft.KeyVault"
+    at = call.sub.vaults[call.name.lower()]["deleted"]
     days = body["properties"]["softDeleteRetentionInDays"]
     return {
-        "id": f"{provider}/locations/{region}/deletedVaults/{body['name']}",
+        "id": call.path,
         "name": body["name"],
-        "type": _DELETED,
+        "type": "Microsoft.KeyVault/deletedVaults",
         "properties": {
             "vaultId": body["id"],
-            "location": region,
+            "location": body["location"],
             "tags": body["tags"],
             "deletionDate": moment(at),
             "scheduledPurgeDate": moment(at + days * _DAY),
@@ -116,12 +92,9 @@ KINDS: Final = (
 )
 
 
-_AUDIENCE: Final = "https://vault.azure.net"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """One request for secrets that was admitted."""
+    """One request for a secret that was admitted."""
 
     secrets: dict[str, Secret]
     """Of the vault."""
@@ -129,19 +102,21 @@ class Asked:
     name: str
     body: Body
 
-    @property
-    def secret(self) -> Secret | None:
-        """The secret, deleted or not."""
-        return self.secrets.get(self.name.lower())
+    def found(self, *, deleted: bool) -> Secret:
+        """Return the secret; Refused where it is not there, or not deleted."""
+        secret = self.secrets.get(self.name.lower())
+        if secret is None or (secret.deleted is not None) is not deleted:
+            raise refusal("secret-lost", name=self.name)
+        return secret
 
     @property
     def days(self) -> int:
         """For which what is deleted can be recovered."""
         return int(self.vault["properties"]["softDeleteRetentionInDays"])
 
-    def id(self, name: str, kind: str = "secrets") -> str:
+    def id(self, kind: str = "secrets") -> str:
         """Return the id as the real one does: by the vault's own host."""
-        return f"{self.vault['properties']['vaultUri']}{kind}/{name}"
+        return f"{self.vault['properties']['vaultUri']}{kind}/{self.name}"
 
 
 def _set(asked: Asked) -> Body:
@@ -149,12 +124,10 @@ def _set(asked: Asked) -> Body:
     body = checked(secrets.SecretSetParameters, asked.body)
     secret = asked.secrets.setdefault(asked.name.lower(), Secret())
     if secret.deleted is not None:
-        raise _with_inner(
-            refusal("secret-deleted", name=asked.name), "ObjectIsDeletedButRecoverable"
-        )
+        raise refusal("secret-deleted", name=asked.name, inner="ObjectIsDeletedButRecoverable")
     now = int(time.time())
     version: Body = {
-        "id": f"{asked.id(asked.name)}/{uuid.uuid4().hex}",
+        "id": f"{asked.id()}/{uuid.uuid4().hex}",
         **{key: body[key] for key in ("value", "contentType") if key in body},
         "tags": body.get("tags", {}),
         "attributes": {
@@ -170,66 +143,49 @@ def _set(asked: Asked) -> Body:
     return version
 
 
+def _get(asked: Asked) -> Body:
+    return asked.found(deleted=False).versions[-1]
+
+
 def _delete(asked: Asked) -> Body:
-    _get(asked)
-    secret = asked.secrets[asked.name.lower()]
-    secret.deleted = time.time()
-    return _deleted_secret(asked, asked.name, secret)
+    asked.found(deleted=False).deleted = time.time()
+    return _get_deleted_secret(asked)
 
 
 def _get_deleted_secret(asked: Asked) -> Body:
-    return _deleted_secret(asked, asked.name, _recoverable(asked))
-
-
-def _recover(asked: Asked) -> Body:
-    secret = _recoverable(asked)
-    secret.deleted = None
-    return _without_value(secret.versions[-1])
-
-
-def _purge_secret(asked: Asked) -> Response:
-    _recoverable(asked)
-    del asked.secrets[asked.name.lower()]
-    return Response(status_code=204)
-
-
-def _without_value(bundle: Body) -> Body:
-    return {key: one for key, one in bundle.items() if key != "value"}
-
-
-def _get(asked: Asked) -> Body:
-    if asked.secret is None or asked.secret.deleted is not None:
-        raise refusal("secret-lost", name=asked.name)
-    return asked.secret.versions[-1]
-
-
-def _recoverable(asked: Asked) -> Secret:
-    if asked.secret is None or asked.secret.deleted is None:
-        raise refusal("secret-lost", name=asked.name)
-    return asked.secret
-
-
-def _deleted_secret(asked: Asked, name: str, secret: Secret) -> Body:
+    secret = asked.found(deleted=True)
     at = int(secret.deleted or 0)
     return {
-        **_without_value(secret.versions[-1]),
-        "recoveryId": asked.id(name, "deletedsecrets"),
+        **_without_value(secret),
+        "recoveryId": asked.id("deletedsecrets"),
         "deletedDate": at,
         "scheduledPurgeDate": at + asked.days * _DAY,
     }
 
 
-def _with_inner(refused: Refused, code: str) -> Refused:
-    refused.inner = {"code": code}
-    return refused
+def _recover(asked: Asked) -> Body:
+    secret = asked.found(deleted=True)
+    secret.deleted = None
+    return _without_value(secret)
 
 
+def _purge(asked: Asked) -> Response:
+    asked.found(deleted=True)
+    del asked.secrets[asked.name.lower()]
+    return Response(status_code=204)
+
+
+def _without_value(secret: Secret) -> Body:
+    return {key: one for key, one in secret.versions[-1].items() if key != "value"}
+
+
+_READ: Final = "getSecret/action"
 _METHODS: Final[Sequence[tuple[str, str, Callable[[Asked], Body | Response], str]]] = (
     ("PUT", "/secrets/{name}", _set, "setSecret/action"),
-    ("GET", "/secrets/{name}", _get, "getSecret/action"),
+    ("GET", "/secrets/{name}", _get, _READ),
     ("DELETE", "/secrets/{name}", _delete, "delete"),
     ("GET", "/deletedsecrets/{name}", _get_deleted_secret, "readMetadata/action"),
-    ("DELETE", "/deletedsecrets/{name}", _purge_secret, "purge/action"),
+    ("DELETE", "/deletedsecrets/{name}", _purge, "purge/action"),
     ("POST", "/deletedsecrets/{name}/recover", _recover, "recover/action"),
 )
 """Verb, path below the vault, answer, and what the caller's roles must allow of secrets."""
@@ -238,71 +194,52 @@ _METHODS: Final[Sequence[tuple[str, str, Callable[[Asked], Body | Response], str
 def routes(world: World) -> Sequence[BaseRoute]:
     """Serve the secrets of every vault; Microsoft's client asks with a slash at the end."""
     return [
-        Route(f"/vaults/{{vault}}{path}{slash}", _endpoint(world, *method), methods=[method[0]])
-        for method in _METHODS
-        for path, slash in ((method[1], ""), (method[1], "/"))
+        Route(f"/vaults/{{vault}}{path}{slash}", endpoint(world, answer), methods=[verb])
+        for verb, path, behave, action in _METHODS
+        for answer in (_answering(world, f"{verb} {path[1:]}", behave, action),)
+        for slash in ("", "/")
     ]
 
 
-def _endpoint(
-    world: World, verb: str, path: str, answer: Callable[[Asked], Body | Response], action: str
-) -> Any:
-    words = [word for word in path.split("/") if word and not word.startswith("{")]
-    label, needed = f"{verb} {'/'.join(words)}", f"Microsoft.KeyVault/vaults/secrets/{action}"
-
+def _answering(
+    world: World, label: str, behave: Callable[[Asked], Body | Response], action: str
+) -> Callable[[Request], Awaitable[Response | Body]]:
     async def answered(request: Request) -> Response | Body:
-        sub, vault = _vault_of(world, request.path_params["vault"])
-        caller = _caller(world, sub, request)
-        fault = await begin_call(sub, label)
-        asked = Asked(
-            secrets=sub.secrets[vault["name"].lower()],
-            vault=vault,
-            name=request.path_params.get("name", ""),
-            body=await json_of(request),
-        )
-        _check_access(sub, vault, caller, needed, asked.name)
-        told = answer(asked)
-        if verb != "GET":
+        found = world.named(VAULT, request.path_params["vault"])
+        if found is None:  # the real one has no such host; this status is the nearest to that
+            raise refusal("no-host", host=f"{request.path_params['vault']}.vault.azure.net")
+        sub, vault = found
+        caller = data_caller(world, sub, request, _AUDIENCE)
+        async with faults_of(sub, label.replace("/{name}", "")):
+            asked = Asked(
+                secrets=sub.secrets[vault["name"].lower()],
+                vault=vault,
+                name=request.path_params["name"],
+                body=await json_of(request),
+            )
+            _check_access(sub, vault, caller, action, asked.name)
+            told = behave(asked)
             world.keep(sub)
-        if fault:
-            await fault.happen()
         return told
 
-    return endpoint(world, answered)
-
-
-def _vault_of(world: World, name: str) -> tuple[Subscription, Body]:
-    found = world.named(VAULT, name)
-    if found is None:  # the real one has no such host; this status is the nearest to that
-        raise refusal("no-host", host=f"{name}.vault.azure.net")
-    return found
-
-
-def _caller(world: World, sub: Subscription, request: Request) -> str:
-    try:
-        claims = caller_of(world, request.headers, _AUDIENCE)
-        if claims.rehearsed_subscription == sub.id:
-            return claims.oid
-        why = "AKV10032: Invalid issuer."
-    except Refused as exc:
-        why = exc.message
-    refused = refusal("vault-challenge", why=why)
-    login = f"https://login.microsoftonline.com/{sub.tenant}"
-    told = f'Bearer authorization="{login}", resource="{_AUDIENCE}"'
-    refused.headers["WWW-Authenticate"] = told
-    raise refused
+    return answered
 
 
 def _check_access(sub: Subscription, vault: Body, oid: str, action: str, name: str) -> None:
     """Refuse whoever has no role, in effect, that allows this."""
     where = f"{vault['name']};location={vault['location']}"
     if not vault["properties"]["enableRbacAuthorization"]:
-        raise _with_inner(refusal("vault-policy", oid=oid, vault=where), "AccessDenied")
-    resource = f"{vault['id']}/secrets/{name}" if name else vault["id"]
-    if not roles.may(sub, oid, action, resource):
-        words = {"oid": oid, "tenant": sub.tenant, "action": action, "vault": where}
-        refused = refusal("vault-role", resource=resource.lower(), **words)
-        raise _with_inner(refused, "ForbiddenByRbac")
+        raise refusal("vault-policy", oid=oid, vault=where, inner="AccessDenied")
+    if not _may(sub, vault, oid, action, name):
+        resource = f"{vault['id']}/secrets/{name}".lower()
+        words = {"oid": oid, "tenant": sub.tenant, "action": f"{VAULT}/secrets/{action}"}
+        raise refusal(
+            "vault-role", inner="ForbiddenByRbac", resource=resource, vault=where, **words
+        )
+
+
+def _may(sub: Subscription, vault: Body, oid: str, action: str, name: str) -> bool:
+    return roles.may(sub, oid, f"{VAULT}/secrets/{action}", f"{vault['id']}/secrets/{name}")
 
 
 class SecretLost(Exception):
@@ -321,7 +258,7 @@ def read_secret(world: World, url: str, principal: str) -> str:
     if found is None:
         raise SecretLost(f"lookup {vault_name}.vault.azure.net: no such host")
     sub, vault = found
-    if not roles.may(sub, principal, READ, f"{vault['id']}/secrets/{name}"):
+    if not _may(sub, vault, principal, _READ, name):
         raise SecretLost(
             "RESPONSE 403: 403 Forbidden. ERROR CODE: Forbidden. Caller is not authorized to"
             f" perform action on resource {vault['id']}/secrets/{name}. ForbiddenByRbac"

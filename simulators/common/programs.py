@@ -1,24 +1,29 @@
 """What a container runs here: the simulated engine, and nginx as far as it is configured."""
 
 import contextlib
+import importlib
 import json
+import multiprocessing
 import os
+import posixpath
 import re
 import signal
 import socket
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from typing import Any, Final
 from urllib.parse import quote, unquote, urlsplit
 
 import anyio
+import anyio.to_thread
 import httpx2
-from anyio.abc import Process
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
-from core.environment import ROOT, inherited_environment
+from core.environment import inherited_environment
 from simulators.common.doors import NO_TLS, UNVERIFIED_TLS, TurnedAway
 
 _LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
@@ -165,39 +170,26 @@ def free_port() -> int:
         return port
 
 
-_DIRECTIVE: Final = re.compile(r"(?:^|[;{}])\s*([a-z_]+)")
 _LOCATION: Final = re.compile(r"location (=?) ?(\S+) \{([^{}]*)\}")
-_UNDERSTOOD: Final = frozenset(
-    (
-        *("daemon", "worker_processes", "pid", "error_log", "events", "http", "worker_connections"),
-        *("access_log", "server_tokens", "absolute_redirect", "client_max_body_size", "server"),
-        *(f"{kind}_temp_path" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")),
-        *("proxy_http_version", "proxy_buffering", "proxy_request_buffering"),
-        *("proxy_read_timeout", "proxy_send_timeout", "ssl_certificate", "ssl_certificate_key"),
-        *("listen", "location", "proxy_pass", "auth_request", "internal", "return"),
-        *("proxy_pass_request_body", "proxy_set_header"),
-    )
-)
-"""Directives: any other might let more through."""
 
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """One location."""
+    """One location of nginx."""
 
     path: str
     exact: bool
-    passed_to: str = ""
+    passed_to: str
     """The engine's path that takes its place; with none, nothing is found."""
-    engine_port: int = 0
-    asks: str = ""
+    engine_port: int
+    asks: str
     """The location that says by its status whether a request may pass."""
-    internal: bool = False
+    internal: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """One that listens."""
+    """An nginx that listens before an engine."""
 
     port: int
     ways: tuple[Way, ...]
@@ -221,9 +213,9 @@ class Guard:
         path = _plain(request.scope["raw_path"].decode("latin-1"))
         way = self._way(path)
         if any(one.path == f"{path}/" for one in self.ways):
-            raise TurnedAway(_page(301, "Moved Permanently", location=f"{path}/"))
+            raise _turned(301, "Moved Permanently", location=f"{path}/")
         if way is None or way.internal or not way.passed_to:
-            raise TurnedAway(_page(404, "Not Found"))
+            raise _turned(404, "Not Found")
         if way.asks:
             await self._ask(way.asks, request, url)
         return quote(way.passed_to + path.removeprefix(way.path))
@@ -238,9 +230,9 @@ class Guard:
                 status = 502
         titles = {401: "Authorization Required", 403: "Forbidden"}
         if status in titles:
-            raise TurnedAway(_page(status, titles[status]))
+            raise _turned(status, titles[status])
         if not 200 <= status < 300:
-            raise TurnedAway(_page(500, "Internal Server Error"))
+            raise _turned(500, "Internal Server Error")
 
     def _way(self, path: str) -> Way | None:
         fitting = [
@@ -255,35 +247,19 @@ def guard_of(command: Sequence[str], env: Mapping[str, str]) -> Guard:
     """Return what a container that writes its configuration and starts nginx lets through.
 
     Raises:
-        CannotStart: It is no such container, or nginx would not take its configuration.
+        CannotStart: It is no such container, or listens nowhere.
     """
     last = command[-1] if command else ""
     written = re.search(r'"\$(\w+)" *>', last) if "nginx" in last else None
-    if written is None or written[1] not in env:
+    text = re.sub(r"(?m)^\s*#.*$", "", env.get(written[1], "") if written else "")
+    listens, ways = re.search(r"\blisten (\d+)", text), _LOCATION.findall(text)
+    if not listens or len(ways) != len(re.findall(r"\blocation\b", text)):
         raise CannotStart("Application failed to start: no nginx with a configuration is started")
-    return read(env[written[1]])
-
-
-def read(configuration: str) -> Guard:
-    """Return what a configuration lets through.
-
-    Raises:
-        CannotStart: nginx would not take it, or it says what is not known here.
-    """
-    text = re.sub(r"(?m)^\s*#.*$", "", configuration)
-    if unknown := {*_DIRECTIVE.findall(text)} - _UNDERSTOOD:
-        raise _emerg(f'unknown directive "{min(unknown)}"')
-    listens = re.findall(r"\blisten (\d+)", text)
-    ways = tuple(_read_way(*found) for found in _LOCATION.findall(text))
-    if (len(listens), len(ways)) != (1, len(re.findall(r"\blocation\b", text))):
-        raise _emerg(f"servers that listen {len(listens)} times, {len(ways)} places understood")
-    return Guard(port=int(listens[0]), ways=ways)
+    return Guard(port=int(listens[1]), ways=tuple(_read_way(*one) for one in ways))
 
 
 def _read_way(exact: str, path: str, body: str) -> Way:
     place = {words[0]: words[1:] for words in map(str.split, body.split(";")) if words}
-    if ("return" in place) == ("proxy_pass" in place) or place.get("return", ["404"]) != ["404"]:
-        raise _emerg(f"location {path} neither passes on nor finds nothing")
     engine = urlsplit(place.get("proxy_pass", [""])[0])
     return Way(
         path=path,
@@ -297,106 +273,74 @@ def _read_way(exact: str, path: str, body: str) -> Way:
 
 def _plain(path: str) -> str:
     """Return a path as nginx compares it."""
-    decoded = unquote(path.partition("?")[0], errors="replace")
-    parts: list[str] = []
-    for part in re.sub("/+", "/", decoded).split("/")[1:]:
-        if part == ".." and not parts:
-            raise TurnedAway(_page(400, "Bad Request"))
-        if part == "..":
-            parts.pop()
-        elif part != ".":
-            parts.append(part)
-    if "\0" in decoded or not decoded.startswith("/"):
-        raise TurnedAway(_page(400, "Bad Request"))
-    closing = "/" if decoded.endswith(("/..", "/.")) and parts else ""
-    return f"/{'/'.join(parts)}{closing}"
+    decoded = re.sub("/+", "/", unquote(path.partition("?")[0], errors="replace"))
+    if "\0" in decoded or not decoded.startswith("/") or f"{decoded}/".startswith("/../"):
+        raise _turned(400, "Bad Request")
+    plain = posixpath.normpath(decoded)
+    return f"{plain}/" if decoded.endswith(("/", "/.", "/..")) and plain != "/" else plain
 
 
-def _emerg(words: str) -> CannotStart:
-    return CannotStart(f"nginx: [emerg] {words} in nginx.conf")
-
-
-def _page(status: int, title: str, **headers: str) -> HTMLResponse:
+def _turned(status: int, title: str, **headers: str) -> TurnedAway:
     told = f"<html><body><center><h1>{status} {title}</h1></center><hr>nginx</body></html>\r\n"
-    return HTMLResponse(told, status_code=status, headers=headers)
+    return TurnedAway(HTMLResponse(told, status_code=status, headers=headers))
+
+
+_ENGINE: Final = "simulators.engine.__main__"
+_FORKS: Final = multiprocessing.get_context("forkserver")
+_FORKS.set_forkserver_preload([_ENGINE])
+"""A process that has imported the simulated engine once, and forks it."""
+_TURN: Final = threading.Lock()
+
+
+def _become(argv: Sequence[str], env: Mapping[str, str], *outputs: Connection) -> None:
+    """Be a simulated engine, which dies at the latest with the process that asked for it."""
+    os.setsid()
+    for number, output in enumerate(outputs, start=1):
+        os.dup2(output.fileno(), number)
+        output.close()
+    os.environ.clear()  # noqa: TID251  the environment of the process that this becomes
+    os.environ.update(env)  # noqa: TID251  the same
+    threading.Thread(target=_die_with_the_cloud, daemon=True).start()
+    sys.exit(importlib.import_module(_ENGINE).main(argv))
+
+
+def _die_with_the_cloud() -> None:
+    if cloud := multiprocessing.parent_process():
+        cloud.join()
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 class Child:
-    """One process; it ends at the latest with this one."""
+    """One simulated engine; `argv` are those of `python -m simulators.engine`."""
 
-    def __init__(self, pid: int, leash: int, stdout: int, stderr: int, status: int) -> None:
-        self._pid, self._files = pid, (leash, stdout, stderr, status)
-        self.output: Final = {"stdout": stdout, "stderr": stderr}
-        """What it prints and what it complains about, as files."""
-        self._status = status
-        self._is_over = False
+    def __init__(self, argv: Sequence[str], env: Mapping[str, str]) -> None:
+        pairs = [multiprocessing.Pipe(duplex=False) for _ in range(2)]
+        self.output: Final = {"stdout": pairs[0][0], "stderr": pairs[1][0]}
+        """What it prints and what it complains about."""
+        theirs = [writes for _, writes in pairs]
+        self._process = _FORKS.Process(target=_become, args=(argv, env, *theirs), daemon=True)
+        with _TURN:
+            self._process.start()
+        for one in theirs:
+            one.close()
 
     async def wait(self) -> int:
-        """Wait for its end; returns its status, -9 if it was ended by a signal."""
-        told = b"".join([piece async for piece in _pieces(self._status)])
-        self._is_over = True
-        return int(told) if told else -int(signal.SIGKILL)
+        """Wait for its end; returns its status, -9 if it was killed."""
+        await anyio.wait_readable(self._process.sentinel)
+        status = self._process.exitcode
+        return 1 if status is None else status
 
     def send(self, number: signal.Signals) -> None:
         """Send a signal, if it is still there."""
-        if not self._is_over:
+        if self._process.exitcode is None and self._process.pid:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(self._pid, number)
-
-    def close(self) -> None:
-        """Let go of its files; what still lives then dies."""
-        for file in self._files:
-            os.close(file)
+                os.kill(self._process.pid, number)
 
 
-class Nursery:
-    """Forks from a process that is started with the first child."""
-
-    def __init__(self) -> None:
-        self._process: Process | None = None
-        self._socket: socket.socket | None = None
-        self._turn = anyio.Lock()
-
-    async def born(self, argv: Sequence[str], env: Mapping[str, str]) -> Child:
-        """Start a simulated engine with `python -m simulators.engine`'s arguments."""
-        async with self._turn:
-            asked = await self._open()
-            pipes = [os.pipe() for _ in range(4)]
-            # Of the first, which is standard input, the writing end is ours.
-            theirs = [pipes[0][0], *(writes for _, writes in pipes[1:])]
-            ours = [pipes[0][1], *(reads for reads, _ in pipes[1:])]
-            message = json.dumps({"argv": list(argv), "env": dict(env)}).encode() + b"\n"
-            socket.send_fds(asked, [message], theirs)
-            for file in theirs:
-                os.close(file)
-            told = b""
-            with anyio.CancelScope(shield=True):  # or the next one would be told of this child
-                while not told.endswith(b"\n"):
-                    await anyio.wait_readable(asked)
-                    told += asked.recv(64)
-        return Child(int(told), *ours)
-
-    async def _open(self) -> socket.socket:
-        if self._socket and self._process and self._process.returncode is None:
-            return self._socket
-        self._socket, theirs = socket.socketpair()
-        with theirs:
-            self._process = await anyio.open_process(
-                [sys.executable, "-m", "simulators.common.forking"],
-                stdin=theirs.fileno(),
-                stdout=None,
-                stderr=None,
-                cwd=ROOT,
-                env=inherited_environment(),
-                start_new_session=True,
-            )
-        return self._socket
-
-
-async def _pieces(file: int) -> AsyncIterator[bytes]:
+async def _pieces(output: Connection) -> AsyncIterator[bytes]:
     while True:
-        await anyio.wait_readable(file)
-        if not (piece := os.read(file, 65536)):
+        await anyio.wait_readable(output.fileno())
+        if not (piece := os.read(output.fileno(), 65536)):
             return
         yield piece
 
@@ -429,7 +373,6 @@ class EngineProcess:
 
     async def run(
         self,
-        nursery: Nursery,
         program: Program,
         *,
         said: Said,
@@ -438,18 +381,18 @@ class EngineProcess:
         """Run it to its end, and something beside it; returns its status."""
         self.url = f"http{'s' if program.tls else ''}://127.0.0.1:{program.port}"
         self.guard = program.guard
-        child = await nursery.born(program.argv, program.env)
+        child = await anyio.to_thread.run_sync(Child, program.argv, program.env)
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(beside)
                 tasks.start_soon(self._end_when_told, child)
                 async with anyio.create_task_group() as ears:
-                    for stream, file in child.output.items():
-                        ears.start_soon(_listen, file, stream, program, said)
+                    for stream, output in child.output.items():
+                        ears.start_soon(_listen, output, stream, program, said)
                 self.status = status = await child.wait()
                 tasks.cancel_scope.cancel()
         finally:
-            child.close()
+            child.send(signal.SIGKILL)
         return status
 
     async def answers(self, path: str, timeout_seconds: float, *, any_status: bool = False) -> bool:
@@ -467,9 +410,9 @@ class EngineProcess:
         child.send(signal.SIGKILL)
 
 
-async def _listen(file: int, stream: str, program: Program, said: Said) -> None:
+async def _listen(output: Connection, stream: str, program: Program, said: Said) -> None:
     rest = b""
-    async for data in _pieces(file):
+    async for data in _pieces(output):
         *lines, rest = (rest + data).split(b"\n")
         for line in () if program.quiet else lines:
             text = line.decode(errors="replace")

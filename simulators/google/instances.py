@@ -234,9 +234,7 @@ class Engine:
         try:
             program = program_of(self._project, self._world.folder, self._revision)
             beside = partial(self._probe, program)
-            status = await self.process.run(
-                self._world.nursery, program, said=self._hear, beside=beside
-            )
+            status = await self.process.run(program, said=self._hear, beside=beside)
             if not self.process.told_to_end.is_set():
                 how = f"called exit({status})" if status >= 0 else f"terminated on signal {-status}"
                 self._say("WARNING", f"Container {how}.")

@@ -18,7 +18,6 @@ from google.iam.v1.policy_pb2 import Policy
 from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, PlainValidator
 
 from core.records import Record
-from simulators.common.programs import Nursery
 
 _TYPE: Final = "type"
 _DATA: Final = "data"
@@ -454,7 +453,6 @@ class World:
     seen: float = field(default_factory=time.monotonic)
     """When the plane was last called, of the monotonic clock."""
     tokens: IdTokens = field(init=False)
-    nursery: Nursery = field(default_factory=Nursery)
     live: dict[str, Any] = field(default_factory=dict)
     """What runs for each service, by its full name; never on the disk."""
     said: dict[str, Any] = field(default_factory=dict)

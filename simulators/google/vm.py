@@ -591,9 +591,7 @@ async def _once(vm: Vm, made: Container) -> int:
     if made.on_host:
         vm.listens.setdefault(started.listens, Listener(started.port, started.loopback))
     try:
-        status = await made.process.run(
-            vm.world.nursery, started, said=said, beside=anyio.sleep_forever
-        )
+        status = await made.process.run(started, said=said, beside=anyio.sleep_forever)
     finally:
         if vm.listens.get(started.listens) == (started.port, started.loopback):
             del vm.listens[started.listens]
