@@ -9,7 +9,7 @@ from starlette.responses import JSONResponse, Response
 
 from core.records import Record
 from simulators.azure.admission import matches, refusal
-from simulators.azure.arm import Call, kind_of
+from simulators.azure.arm import Call, kind_of, moment
 from simulators.azure.schema import ASSIGNMENT, checked
 from simulators.azure.state import CATALOG, Body, Subscription
 
@@ -129,6 +129,7 @@ def _assignment(sub: Subscription, scope: str, role: Role, principal: str, name:
             "principalId": principal,
             "principalType": _kind_of(sub, principal) or "ServicePrincipal",
             "scope": scope,
+            "createdOn": moment(),
         },
     }
 

@@ -187,9 +187,9 @@ class Scheduler:
     def plan(self) -> Batch:
         """Choose the next step and reserve its blocks."""
         chunks: list[Chunk] = []
-        preempted = self._continue_running(chunks)
-        left = self.limits.max_num_batched_tokens - sum(chunk.tokens for chunk in chunks)
-        admitted = [] if preempted else self._admit(chunks, left)
+        before = self.preemptions
+        left = self._continue_running(chunks, self.limits.max_num_batched_tokens)
+        admitted = self._admit(chunks, left) if self.preemptions == before else []
         return Batch(tuple(chunks), tuple(admitted))
 
     def commit(self, batch: Batch) -> list[Request]:
@@ -199,9 +199,11 @@ class Scheduler:
             request = chunk.request
             if request.finished:
                 continue
-            before = request.computed
+            before, size = request.computed, self.limits.block_size
             request.computed += chunk.tokens
-            self._publish(request, since=before)
+            if hashes := self._hashes(request):
+                for index in range(before // size, request.computed // size):
+                    self.pool.remember(request.blocks[index], hashes[index])
             if request.computed == len(request.tokens):
                 ready.append(request)
         return ready
@@ -211,38 +213,36 @@ class Scheduler:
         if request.finished:
             return
         request.finished = True
-        if request in self.running:
-            self.running.remove(request)
-        else:
-            self.waiting.remove(request)
+        (self.running if request in self.running else self.waiting).remove(request)
         self.pool.release(request.blocks)
         request.blocks = []
 
     def _blocks_for(self, tokens: int) -> int:
         return -(-tokens // self.limits.block_size)
 
-    def _continue_running(self, chunks: list[Chunk]) -> int:
-        """Give running requests their tokens; return how many had to give way."""
-        preempted, budget, index = 0, self.limits.max_num_batched_tokens, 0
+    def _hashes(self, request: Request) -> Sequence[int]:
+        """Return the hash of each full block of a request; none where prefixes are not cached."""
+        if self.limits.prefix_caching:
+            size = self.limits.block_size
+            request.hashes = prefix_hashes(request.tokens, size, request.hashes)
+        return request.hashes
+
+    def _continue_running(self, chunks: list[Chunk], budget: int) -> int:
+        """Give running requests their tokens; return what is left of the budget."""
+        index = 0
         while index < len(self.running) and budget > 0:
             request = self.running[index]
             tokens = min(len(request.tokens) - request.computed, budget)
-            while request in self.running and not self._grow(request, request.computed + tokens):
+            needed = max(0, self._blocks_for(request.computed + tokens) - len(request.blocks))
+            while request in self.running and (new := self.pool.allocate(needed)) is None:
                 self._preempt_youngest()
-                preempted += 1
-            if request not in self.running:
+            if request not in self.running or new is None:
                 break
+            request.blocks += new
             chunks.append(Chunk(request, tokens))
             budget -= tokens
             index += 1
-        return preempted
-
-    def _grow(self, request: Request, tokens: int) -> bool:
-        new = self.pool.allocate(max(0, self._blocks_for(tokens) - len(request.blocks)))
-        if new is None:
-            return False
-        request.blocks += new
-        return True
+        return budget
 
     def _preempt_youngest(self) -> None:
         request = self.running.pop()
@@ -266,8 +266,10 @@ class Scheduler:
 
     def _start(self, request: Request, budget: int) -> int:
         """Give a waiting request its first blocks; 0 and no change when it must wait."""
-        hits = self._cached_blocks(request)
-        known = len(hits) * self.limits.block_size
+        size = self.limits.block_size
+        # The last token is always computed: without it there would be nothing to sample from.
+        hits = self.pool.find(self._hashes(request)[: (len(request.tokens) - 1) // size])
+        known = len(hits) * size
         tokens = min(len(request.tokens) - known, budget)
         new = self._blocks_for(known + tokens) - len(hits)
         if not self.pool.fits(hits, new):
@@ -275,31 +277,12 @@ class Scheduler:
         self.pool.hold(hits)
         request.blocks = hits + (self.pool.allocate(new) or [])
         request.computed = known
-        self._count_prefix(request, known)
-        return tokens
-
-    def _cached_blocks(self, request: Request) -> list[int]:
-        if not self.limits.prefix_caching:
-            return []
-        size = self.limits.block_size
-        request.hashes = prefix_hashes(request.tokens, size, request.hashes)
-        # The last token is always computed: without it there would be nothing to sample from.
-        return self.pool.find(request.hashes[: (len(request.tokens) - 1) // size])
-
-    def _count_prefix(self, request: Request, hits: int) -> None:
         if request.cached is None:
-            request.cached = hits
+            request.cached = known
             if self.limits.prefix_caching:
                 self.prefix_queries += len(request.tokens)
-                self.prefix_hits += hits
-
-    def _publish(self, request: Request, *, since: int) -> None:
-        if not self.limits.prefix_caching:
-            return
-        size = self.limits.block_size
-        request.hashes = prefix_hashes(request.tokens, size, request.hashes)
-        for index in range(since // size, request.computed // size):
-            self.pool.remember(request.blocks[index], request.hashes[index])
+                self.prefix_hits += known
+        return tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
