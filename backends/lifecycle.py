@@ -23,20 +23,7 @@ from backends.base import Leaving, Setup, SetupStep
 from backends.common import concurrency
 from backends.common.concurrency import on_disk, side_by_side, write_whole
 from backends.common.preflight import unfinished
-from core.errors import (
-    ApiDisabled,
-    Busy,
-    CloudError,
-    CloudRefused,
-    CloudTimeout,
-    CloudUnavailable,
-    ConcurrentChange,
-    DeploymentNotFound,
-    NextStep,
-    NotAuthenticated,
-    NotOurs,
-    OpsError,
-)
+from core import errors
 from core.records import (
     BY_PURGE,
     NAME_PATTERN,
@@ -53,7 +40,7 @@ from core.records import (
 )
 from core.reply import note
 
-UNSURE: Final = (CloudUnavailable, CloudTimeout)
+UNSURE: Final = (errors.CloudUnavailable, errors.CloudTimeout)
 """After these a change may have happened all the same."""
 _FIRST_LOOK_SECONDS: Final = 0.1
 _LOOK_SECONDS: Final = 1.0
@@ -105,7 +92,7 @@ class Resource:
     is_ours: Callable[[Any], bool] | None = None
     """Whether it was made here. None: whose it is does not matter, and it is never deleted."""
     scope: Literal["deployment", "shared"] = "deployment"
-    why: Callable[[Any], OpsError] | None = None
+    why: Callable[[Any], errors.OpsError] | None = None
     """Returns why it failed. With it, what failed is put anew only by a new call to deploy; without
     it, by every step."""
     phase: str = "preparing"
@@ -145,12 +132,12 @@ async def look(resource: Resource) -> Seen:
     """
     try:
         found = await resource.get()
-    except ApiDisabled:
+    except errors.ApiDisabled:
         found = None
     if found is None:
         return Seen(Status.ABSENT)
     if resource.is_ours is not None and not resource.is_ours(found):
-        raise NotOurs(
+        raise errors.NotOurs(
             f"There is {resource.title} already, and it was not made here: it is left alone.",
             fix="Take another name, or delete it where it was made.",
         )
@@ -190,7 +177,7 @@ async def advance(
                 return waits
             await anyio.sleep(pause)
             pause = min(2 * pause, _LOOK_SECONDS)
-    except OpsError:
+    except errors.OpsError:
         await _take_back(wanted, put)
         raise
     return None
@@ -222,7 +209,7 @@ async def reconcile(
         put[one.name] = before
         try:
             await one.put()
-        except (ConcurrentChange, *UNSURE) as exc:
+        except (errors.ConcurrentChange, *UNSURE) as exc:
             put[one.name] = seen[one.name] = after = await look(one)
             if after.status in {Status.ABSENT, before.status}:
                 raise
@@ -251,12 +238,12 @@ async def _take_back(wanted: Sequence[Resource], put: Mapping[str, Seen]) -> Non
                 try:
                     if (await look(one)).status is Status.ABSENT:
                         continue
-                except NotOurs:
+                except errors.NotOurs:
                     continue
-                except CloudError:  # it was put by this call, and is deleted unseen
+                except errors.CloudError:  # it was put by this call, and is deleted unseen
                     pass
                 await _delete(one, put[one.name], anyio.current_time() + _LOOK_SECONDS)
-    except OpsError as exc:
+    except errors.OpsError as exc:
         note(f"Not everything was taken back: {exc.summary}")
 
 
@@ -276,7 +263,7 @@ async def remove(owned: Sequence[Resource], *, seconds: float) -> Removal:
             continue
         try:
             gone = await _delete(one, seen[one.name], until)
-        except OpsError as exc:
+        except errors.OpsError as exc:
             if removed:
                 done = ", ".join(removed)
                 exc.fix = f"Gone by then: {done}; the same call takes the rest. {exc.fix}"
@@ -297,7 +284,7 @@ async def purge(left: Sequence[Resource], *, seconds: float) -> tuple[str, ...]:
     for one in reversed([each for each in left if each.delete]):
         try:
             removal = await remove([one], seconds=seconds)
-        except NotOurs:
+        except errors.NotOurs:
             note(f"{one.title} is kept: it was not made here.")
             continue
         gone += removal.removed
@@ -312,7 +299,11 @@ async def _delete(resource: Resource, seen: Seen, until: float) -> bool:
     if seen.status is not Status.DELETING:
         try:
             await resource.delete()
-        except (CloudRefused, ConcurrentChange, *UNSURE):  # it may be gone, or going, all the same
+        except (
+            errors.CloudRefused,
+            errors.ConcurrentChange,
+            *UNSURE,
+        ):  # it may be gone, or going, all the same
             if (await look(resource)).status not in _GOING:
                 raise
         seen = await look(resource)
@@ -343,9 +334,9 @@ async def leftovers(resources: Iterable[Resource]) -> tuple[Remainder, ...]:
     async def left(one: Resource) -> Remainder | None:
         try:
             status, found = await look(one)
-        except NotOurs:
+        except errors.NotOurs:
             return None
-        except OpsError as exc:
+        except errors.OpsError as exc:
             note(f"Whether {one.title} is left is not known: {exc.summary}")
             return None
         if status is Status.ABSENT:
@@ -381,7 +372,7 @@ async def set_up(wanted: Sequence[Resource], *, seconds: float) -> Setup:
     # What is shared stays where a later one fails.
     try:
         await advance([replace(one, scope="shared") for one in wanted], seconds=seconds, seen=seen)
-    except OpsError as exc:
+    except errors.OpsError as exc:
         ready = {name for name, one in seen.items() if one.status is Status.READY}
         done = [_sentence(one.title) for one in wanted if one.name in ready]
         left = [_sentence(one.title) for one in wanted if one.name not in ready]
@@ -408,12 +399,12 @@ def _sentence(title: str) -> str:
     return title[:1].upper() + title[1:]
 
 
-def not_found(name: str, target: Target, where: str = "") -> DeploymentNotFound:
+def not_found(name: str, target: Target, where: str = "") -> errors.DeploymentNotFound:
     """Return the error of a deployment that there is not, and where it may be."""
-    return DeploymentNotFound(
+    return errors.DeploymentNotFound(
         f"No deployment named '{name[:60]}' on {target.name}{where}.",
         fix="Call list_deployments for those that there are.",
-        next_steps=(NextStep("list_deployments"),),
+        next_steps=(errors.NextStep("list_deployments"),),
     )
 
 
@@ -576,7 +567,7 @@ class Lifecycle(ABC):
             self.pending.keep(asked)  # a server that dies from here on leaves nothing unknown
             try:
                 waits = await advance(await self.wanted(spec, model), seconds=self.apply_seconds)
-            except OpsError as exc:
+            except errors.OpsError as exc:
                 if not (same and exc.retryable):
                     self.pending.forget(spec.name)
                 raise
@@ -598,7 +589,7 @@ class Lifecycle(ABC):
                 asked = self.pending.get(name)
                 if asked is not None and asked.failure is None:
                     await self._next(asked)
-        except Busy:
+        except errors.Busy:
             return
 
     async def delete(self, name: str) -> Deleted:
@@ -617,7 +608,7 @@ class Lifecycle(ABC):
                 self.pending.keep(asked.model_copy(update={"deleting": True, "failure": None}))
             try:
                 removal = await self._remove(name, self.delete_seconds)
-            except NotOurs:
+            except errors.NotOurs:
                 self.pending.forget(name)  # none of it is of this deployment
                 raise
         done = removal.gone and bool(removal.removed or asked)
@@ -645,7 +636,7 @@ class Lifecycle(ABC):
     async def _spec(self, name: str) -> DeploymentSpec | None:
         try:
             return await self.spec(name)
-        except DeploymentNotFound:
+        except errors.DeploymentNotFound:
             return None
 
     async def _remove(self, name: str, seconds: float) -> Removal:
@@ -660,15 +651,15 @@ class Lifecycle(ABC):
                 await self._remove(asked.spec.name, self.go_on_seconds)
                 return
             await self._advance(asked)
-        except NotAuthenticated:
+        except errors.NotAuthenticated:
             raise
-        except OpsError as exc:
+        except errors.OpsError as exc:
             if exc.retryable:
                 note(f"{asked.spec.name} goes on later. {exc.summary} {exc.cause}".strip())
                 return
             self.give_up(self.pending.get(asked.spec.name) or asked, exc)
 
-    def give_up(self, asked: Pending, exc: OpsError) -> None:
+    def give_up(self, asked: Pending, exc: errors.OpsError) -> None:
         """Write down why one goes on no more, so that a look tells it."""
         cause = f"{exc.summary} {exc.cause}".strip()
         fix = f"{exc.fix} {self.left_of(asked)}".strip()

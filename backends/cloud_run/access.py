@@ -11,14 +11,8 @@ from backends.common.engine import ask_models
 from backends.google import iam, secrets
 from backends.google.clients import key_secret
 from backends.lifecycle import Resource
+from core import errors
 from core.address import IDENTITY_HEADER, KEY_HEADER
-from core.errors import (
-    CloudRefused,
-    NextStep,
-    NotReady,
-    OpsError,
-    PermissionDenied,
-)
 from core.records import Access, DeploymentSpec
 from core.reply import note
 
@@ -47,10 +41,12 @@ async def access(site: Site, name: str) -> Access:
     service, key = await get_service(site, name), key_secret(name)
     url, public = service.uri.rstrip("/"), service.invoker_iam_disabled
     if not url:
-        raise NotReady(
+        raise errors.NotReady(
             f"{name} has no address yet.",
             fix="Call status_vllm until it has one.",
-            next_steps=(NextStep("status_vllm", {"target": site.target.name, "name": name}),),
+            next_steps=(
+                errors.NextStep("status_vllm", {"target": site.target.name, "name": name}),
+            ),
         )
     keyed = any(  # whether its engine asks for a key, as its own template says
         variable.value_source.secret_key_ref.secret.rsplit("/", 1)[-1] == key
@@ -81,7 +77,7 @@ async def refuse_uncallable(site: Site, spec: DeploymentSpec) -> None:
         return
     try:
         await site.identity.minted(ANYWHERE)
-    except OpsError as exc:
+    except errors.OpsError as exc:
         exc.summary = f"{exc.summary} Nothing was made."
         raise
 
@@ -104,7 +100,7 @@ def invoker(site: Site, spec: DeploymentSpec) -> tuple[Resource, ...]:
 
     Where it cannot be granted, that is noted, and the service runs all the same.
     """
-    account, failed = site.settings.google_service_account, list[OpsError]()
+    account, failed = site.settings.google_service_account, list[errors.OpsError]()
     if account is None or spec.access == "public":
         return ()
     made = iam.binding(
@@ -125,7 +121,7 @@ def invoker(site: Site, spec: DeploymentSpec) -> tuple[Resource, ...]:
         assert made.put is not None
         try:
             await made.put()
-        except (CloudRefused, PermissionDenied) as exc:
+        except (errors.CloudRefused, errors.PermissionDenied) as exc:
             failed.append(exc)
             note(f"{account} may not be able to call {spec.name}: {exc.cause}")
 

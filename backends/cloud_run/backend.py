@@ -25,33 +25,9 @@ from backends.base import (
     World,
 )
 from backends.cloud_run import access, checks, status, storage
+from backends.cloud_run import service as run
 from backends.cloud_run.build import BUILDING, image_of_build, remaining_image, unfinished_build
 from backends.cloud_run.container import gpu_of, place_of
-from backends.cloud_run.service import (
-    Blueprint,
-    Change,
-    Rollout,
-    as_running,
-    blueprint,
-    change_service,
-    find_revision,
-    find_service,
-    get_service,
-    is_open,
-    is_ours,
-    is_stopped,
-    newest_revision,
-    own_service,
-    read_spec,
-    refuse_foreign,
-    scaled,
-    service_of,
-    service_path,
-    started,
-    stopped,
-    target_of,
-    version_of,
-)
 from backends.cloud_run.site import Clients, IdentityTokens, Site
 from backends.common.engine import facts_of, hardware_of, predict
 from backends.common.preflight import always_on, price_doubts, tagged
@@ -112,23 +88,25 @@ class CloudRunBackend(GoogleBackend):
 
     async def wanted(self, spec: DeploymentSpec, model: ModelShape) -> Sequence[Resource]:
         """Return token, key and grant, or image; then the service, and who may call it."""
-        now = await refuse_foreign(self.site, spec.name)
+        now = await run.refuse_foreign(self.site, spec.name)
         reads_token, tokens = await secrets.hub_token(self.site, spec)
-        drawn = blueprint(self.site, spec, model, hf_token=reads_token)
+        drawn = run.blueprint(self.site, spec, model, hf_token=reads_token)
         anew = now is None or _is_outdated(now, spec)
         change = _change(now, spec) if now and not anew else None
         if anew and (spec.engine == "vllm" or spec.image):
             await pinned(self.site, drawn.container.image)  # or it is refused, before all
-        rollout = Rollout(self.site, drawn, now=now, change=change, done=not (anew or change))
+        rollout = run.Rollout(self.site, drawn, now=now, change=change, done=not (anew or change))
         return (*tokens, *self._resources(drawn, rollout), *access.invoker(self.site, spec))
 
-    def _resources(self, drawn: Blueprint, rollout: Rollout | None = None) -> tuple[Resource, ...]:
+    def _resources(
+        self, drawn: run.Blueprint, rollout: run.Rollout | None = None
+    ) -> tuple[Resource, ...]:
         before: tuple[Resource, ...] = ()
         if drawn.spec.engine == "vllm":
             before = secrets.key(self.site, drawn.name)
         elif not drawn.spec.image:
             before = (image_of_build(self.site, drawn.spec, project=drawn.project),)
-        rollout, sent = rollout or Rollout(self.site, drawn), as_sent(service_of(drawn))
+        rollout, sent = rollout or run.Rollout(self.site, drawn), as_sent(run.service_of(drawn))
         url = f"https://run.googleapis.com/v2/{drawn.parent}/services/{drawn.name}"
         service = Resource(
             name="service",
@@ -146,17 +124,17 @@ class CloudRunBackend(GoogleBackend):
         service = Resource(
             name="service",
             title=f"the service {name} in {self.site.clients.region} with every revision",
-            get=lambda: find_service(self.site, name),
+            get=lambda: run.find_service(self.site, name),
             delete=lambda: self._delete_service(name),
             status=lambda found: Status.DELETING if found.delete_time else Status.READY,
-            is_ours=is_ours,
+            is_ours=run.is_ours,
         )
         return (secrets.key_left(self.site, name), unfinished_build(self.site, name), service)
 
     async def _delete_service(self, name: str) -> None:
         client = await self.site.clients.run()
         with strictly(f"delete the service {name}"):
-            await client.delete_service(name=service_path(self.site, name), **writing())
+            await client.delete_service(name=run.service_path(self.site, name), **writing())
 
     def remaining(self, name: str, spec: DeploymentSpec | None = None) -> Sequence[Resource]:
         """Return a built image, weights in a bucket, and the token that others may read."""
@@ -201,7 +179,7 @@ class CloudRunBackend(GoogleBackend):
 
     def plan(self, spec: DeploymentSpec, model: ModelShape) -> Plan:
         """Say which key, grant, image and service would be made; nothing is asked of anybody."""
-        drawn, memory = blueprint(self.site, spec, model), None
+        drawn, memory = run.blueprint(self.site, spec, model), None
         costs = price(place_of(self.target), drawn.instance)
         if spec.engine == "vllm":
             version = None if spec.image else gpu_of(self.target).vllm
@@ -221,45 +199,45 @@ class CloudRunBackend(GoogleBackend):
 
     async def refuse_deploy(self, spec: DeploymentSpec) -> None:
         """Refuse a name that another service has, and a service that its owner could not call."""
-        await refuse_foreign(self.site, spec.name)
+        await run.refuse_foreign(self.site, spec.name)
         await access.refuse_uncallable(self.site, spec)
 
     async def refuse_start(self, name: str) -> None:
-        await get_service(self.site, name)
+        await run.get_service(self.site, name)
 
     async def refuse_scale(self, name: str, _minimum: int, _maximum: int) -> None:
         """Refuse a service that is not there; Google alone knows how many instances it gives."""
-        await get_service(self.site, name)
+        await run.get_service(self.site, name)
 
     async def go_on(self, name: str) -> None:
         """Take the next step; one whose account may not read its key yet gets another revision."""
         if self.reads_only:
             return
-        service = await find_service(self.site, name)
-        ours = service is not None and target_of(service) == self.target.name
+        service = await run.find_service(self.site, name)
+        ours = service is not None and run.target_of(service) == self.target.name
         if service is not None and ours and status.progress(service) == "failed":
             await self._try_again(name, service)
         await super().go_on(name)
 
     async def _try_again(self, name: str, service: Service) -> None:
         """Make another revision of the same template where a grant has had its time to spread."""
-        revision = await find_revision(self.site, newest_revision(service))
+        revision = await run.find_revision(self.site, run.newest_revision(service))
         wait = status.seconds_to_next_try(service, revision, datetime.now(UTC))
         if revision is None or wait is None or wait > 0:
             return
         tried = str(status.tries(revision) + 1)
-        change = Change(
+        change = run.Change(
             f"try {name} again",
             lambda one: one.template.labels.update({status.TRY_LABEL: tried}),
             lambda one: one.template.labels.get(status.TRY_LABEL) == tried,
         )
         with suppress(ConcurrentChange):  # another server was first
-            await change_service(self.site, name, change, seconds=0)
+            await run.change_service(self.site, name, change, seconds=0)
 
     async def describe(self, name: str) -> Deployment:
-        service, pending = await find_service(self.site, name), self.pending.get(name)
+        service, pending = await run.find_service(self.site, name), self.pending.get(name)
         if service is not None or not re.fullmatch(NAME_PATTERN, name):
-            found = await status.read_status(self.site, own_service(self.site, name, service))
+            found = await status.read_status(self.site, run.own_service(self.site, name, service))
             if found.phase and pending and not pending.is_over:  # a step is left beside the boot
                 phase = Phase(name=status.PREPARING, since=pending.since)
                 return found.model_copy(update={"phase": phase})
@@ -278,14 +256,18 @@ class CloudRunBackend(GoogleBackend):
 
     async def delete(self, name: str) -> Deleted:
         """Delete service, build and key; another target's deployment is not here."""
-        service = await find_service(self.site, name)
-        if service is not None and is_ours(service) and target_of(service) != self.target.name:
+        service = await run.find_service(self.site, name)
+        if (
+            service is not None
+            and run.is_ours(service)
+            and run.target_of(service) != self.target.name
+        ):
             return Deleted(name=name, target=self.target.name, gone=True)
         return await super().delete(name)
 
     async def purge(self, name: str) -> tuple[str, ...]:
         """Delete the image that was built for a deployment; while its service runs, nothing."""
-        if await find_service(self.site, name) is not None:
+        if await run.find_service(self.site, name) is not None:
             note(f"{name} is still there: its image is kept.")
             return ()
         return await super().purge(name)
@@ -296,18 +278,18 @@ class CloudRunBackend(GoogleBackend):
     async def scale(self, name: str, *, min_replicas: int, max_replicas: int) -> Deployment:
         """Change how many instances there may be; more than it was made for boots a revision."""
         none = max_replicas < 1  # which would mean Google's default of 100
-        change = stopped(name) if none else scaled(name, min_replicas, max_replicas)
+        change = run.stopped(name) if none else run.scaled(name, min_replicas, max_replicas)
         return await self._changed(name, change)
 
     async def stop(self, name: str) -> Deployment:
         """Set the service to no instance by hand, so that no request wakes it."""
-        return await self._changed(name, stopped(name))
+        return await self._changed(name, run.stopped(name))
 
     async def start(self, name: str) -> Deployment:
-        return await self._changed(name, started(name))
+        return await self._changed(name, run.started(name))
 
-    async def _changed(self, name: str, change: Change) -> Deployment:
-        await change_service(self.site, name, change)
+    async def _changed(self, name: str, change: run.Change) -> Deployment:
+        await run.change_service(self.site, name, change)
         return await self.describe(name)
 
     async def wake(self, name: str) -> None:
@@ -320,27 +302,27 @@ class CloudRunBackend(GoogleBackend):
         return status.log_pages(self.site, name, query)
 
     async def spec(self, name: str) -> DeploymentSpec | None:
-        return read_spec(await get_service(self.site, name))
+        return run.read_spec(await run.get_service(self.site, name))
 
     async def boot_budget(self, name: str, _model: ModelShape) -> BootBudget:
-        return status.boot_budget(await get_service(self.site, name))
+        return status.boot_budget(await run.get_service(self.site, name))
 
     async def engine_facts(self, name: str) -> EngineFacts:
         """Return what the log of the serving revision's first boot tells."""
-        service = await get_service(self.site, name)
-        revision = await find_revision(self.site, service.latest_ready_revision)
+        service = await run.get_service(self.site, name)
+        revision = await run.find_revision(self.site, service.latest_ready_revision)
         if revision is None:
             return EngineFacts()
         return facts_of(boot_of(await status.boot_lines(self.site, name, revision, newest=False)))
 
     async def hardware(self, name: str, /) -> Hardware:
-        service = await get_service(self.site, name)
+        service = await run.get_service(self.site, name)
         return hardware_of(place_of(self.target), status.size_of(service))
 
     async def predicted(self, name: str) -> Prediction | None:
-        service = await get_service(self.site, name)
-        version = version_of(self.site, service)
-        return await predict(read_spec(service), self.hardware_known()[0], version)
+        service = await run.get_service(self.site, name)
+        version = run.version_of(self.site, service)
+        return await predict(run.read_spec(service), self.hardware_known()[0], version)
 
     def hardware_known(self) -> tuple[Accelerator, int]:
         place = place_of(self.target)
@@ -348,8 +330,8 @@ class CloudRunBackend(GoogleBackend):
 
     async def config(self, name: str) -> DeploymentConfig:
         """Return what runs as commands and YAML, with the image that it runs."""
-        service = await get_service(self.site, name)
-        spec = read_spec(service)
+        service = await run.get_service(self.site, name)
+        spec = run.read_spec(service)
         if spec is None:
             raise NotFound(
                 f"What was asked for when {name} was made cannot be read any more.",
@@ -358,7 +340,7 @@ class CloudRunBackend(GoogleBackend):
         rows = [variable for row in service.template.containers for variable in row.env]
         hub = any(variable.name == "HF_TOKEN" for variable in rows)
         model = await anyio.to_thread.run_sync(read_model, spec.model)
-        drawn = as_running(blueprint(self.site, spec, model, hf_token=hub), service)
+        drawn = run.as_running(run.blueprint(self.site, spec, model, hf_token=hub), service)
         *before, made = self._resources(drawn)
         token = [secrets.reader(self.site, HF_SECRET)] if hub else []
         keyed = "The key is made in a pipe and kept in Secret Manager; it is in no file."
@@ -383,26 +365,26 @@ def _is_outdated(now: Service, spec: DeploymentSpec) -> bool:
     """Whether a service has to be replaced by a new revision."""
     if status.progress(now) == "failed":
         return True
-    if spec.access == "public" and is_open(now):
+    if spec.access == "public" and run.is_open(now):
         note(
             f"{spec.name} had nothing before its engine, which computes for everybody at paths"
             " that its key does not protect: a new revision with a proxy takes its place."
         )
         return True
-    said, count = read_spec(now), {"min_replicas", "max_replicas"}
+    said, count = run.read_spec(now), {"min_replicas", "max_replicas"}
     return now.labels.get(SPEC_LABEL) != spec.fingerprint and (
         said is None or said.model_dump(exclude=count) != spec.model_dump(exclude=count)
     )
 
 
-def _change(now: Service, spec: DeploymentSpec) -> Change | None:
+def _change(now: Service, spec: DeploymentSpec) -> run.Change | None:
     """Return what is enough to make a service what is wanted, None where it is so already."""
     if now.labels.get(SPEC_LABEL) == spec.fingerprint:
-        return started(spec.name) if is_stopped(now) else None
-    return scaled(spec.name, spec.min_replicas, spec.max_replicas)
+        return run.started(spec.name) if run.is_stopped(now) else None
+    return run.scaled(spec.name, spec.min_replicas, spec.max_replicas)
 
 
-def _warnings(drawn: Blueprint, costs: Price) -> Iterator[str]:
+def _warnings(drawn: run.Blueprint, costs: Price) -> Iterator[str]:
     spec = drawn.spec
     yield from drawn.doubts
     if spec.min_replicas:
@@ -423,7 +405,7 @@ def _warnings(drawn: Blueprint, costs: Price) -> Iterator[str]:
         )
 
 
-def docker(drawn: Blueprint) -> str:
+def docker(drawn: run.Blueprint) -> str:
     """Return how the same container runs on a machine with a GPU of one's own."""
     mount = drawn.container.mount
     mounted = (f"/mnt/{mount.bucket}:{mount.path}:ro",) if mount else ()

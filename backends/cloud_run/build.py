@@ -33,7 +33,6 @@ _ONLY_VLLM: Final = (
 
 
 def ollama_serving(target: Target, spec: DeploymentSpec, *, project: str, region: str) -> Serving:
-    """Decide how Ollama serves a model."""
     _refuse(spec)
     place, chosen, gb = place_for(target, spec, "baked"), rules().ollama, _gb(spec)
     requests = spec.max_num_seqs or chosen.parallel
@@ -108,7 +107,6 @@ def _gb(spec: DeploymentSpec) -> float | None:
 
 
 def image_of(spec: DeploymentSpec, *, project: str, region: str) -> str:
-    """Name the image that holds a deployment's model: the one given, or the one that is built."""
     built = f"{region}-docker.pkg.dev/{project}/{REPOSITORY}/{spec.name}:{spec.fingerprint}"
     return spec.image or built
 
@@ -127,7 +125,6 @@ def dockerfile(spec: DeploymentSpec) -> str:
 
 
 def build_of(spec: DeploymentSpec, *, project: str, region: str) -> Build:
-    """Type the build: nothing is uploaded, its first step writes the Dockerfile."""
     _refuse(spec)
     chosen, image = rules().ollama, image_of(spec, project=project, region=region)
     step, options = cloudbuild_v1.BuildStep, cloudbuild_v1.BuildOptions
@@ -170,7 +167,6 @@ def _machine(spec: DeploymentSpec) -> Any:
 
 
 def submit_command(spec: DeploymentSpec, *, project: str, region: str) -> str:
-    """Return how a person starts the same build."""
     said: dict[str, Any] = as_sent(build_of(spec, project=project, region=region))
     said["options"]["diskSizeGb"] = int(said["options"]["diskSizeGb"])
     return (
@@ -269,7 +265,6 @@ async def _unless_denied(look: Callable[[], Awaitable[T]]) -> T | None:
 
 
 async def latest_build(site: Site, name: str) -> Build | None:
-    """Return a deployment's last build, None where there was none."""
     builds = await _list_builds(site, name)
     return max(builds, key=lambda build: when(build.create_time), default=None)
 
@@ -288,7 +283,6 @@ async def _list_builds(site: Site, *tags: str) -> Sequence[Build]:
 
 
 def is_under_way(build: Build) -> bool:
-    """Whether it may still come to something."""
     return build.status.name in {"PENDING", "QUEUED", "WORKING"}
 
 

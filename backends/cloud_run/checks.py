@@ -42,16 +42,7 @@ from backends.google.errors import (
 from backends.google.iam import VERSION, binding
 from backends.google.setup import asked, limit_in, refused
 from backends.lifecycle import Resource
-from core.errors import (
-    ApiDisabled,
-    CloudError,
-    CloudRefused,
-    ConcurrentChange,
-    NotAuthenticated,
-    NotOurs,
-    PermissionDenied,
-    QuotaExceeded,
-)
+from core import errors
 from core.records import DeploymentSpec, Plan, Preflight
 
 _KINDS: Final = {
@@ -139,7 +130,7 @@ async def _asked_for(site: Site, quota: str) -> bool:
     """Whether Google has decided on this quota; where it cannot be asked, it has not."""
     parent, region = f"projects/{site.clients.project}/locations/global", site.clients.region
     client = await site.clients.quotas()
-    with suppress(CloudError), translated(f"read what was asked for of {quota}"):
+    with suppress(errors.CloudError), translated(f"read what was asked for of {quota}"):
         pager = await client.list_quota_preferences(parent=parent, **reading())
         rows = [row async for row in pager if row.quota_id == quota]
         return any(row.dimensions.get("region", region) == region for row in rows)
@@ -158,7 +149,7 @@ async def _in_use(site: Site) -> tuple[float | None, str]:
                 same = template.node_selector.accelerator == site.target.accelerator
                 if same and template.gpu_zonal_redundancy_disabled:
                     most.append(own or template.scaling.max_instance_count)
-    except CloudError as exc:
+    except errors.CloudError as exc:
         return None, f"What is in use is not known: {why_unread(exc)}"
     how = f"In use: the most instances that {len(most)} service(s) may have." if most else ""
     return sum(most), how
@@ -185,7 +176,7 @@ def _questions(site: Site, plan: Plan) -> Iterator[Question]:
         yield from setup.check_account(site, BUILDER_ID, "build")
         yield Question("It may push what it builds and write its log", partial(_builder, site))
     if spec.access != "public":
-        refusals = (NotAuthenticated, PermissionDenied, ApiDisabled)
+        refusals = (errors.NotAuthenticated, errors.PermissionDenied, errors.ApiDisabled)
         yield asked("You can call what you deploy", partial(access.mintable, site), *refusals)
     if spec.weights and spec.weights.startswith("gs://"):
         bucket, folder = storage.parse_bucket(site, spec.weights)
@@ -196,8 +187,10 @@ def _questions(site: Site, plan: Plan) -> Iterator[Question]:
     yield Question("The project may use that many vCPU", partial(_size, site, plan, CPU_QUOTA))
     yield Question("The project may use that much memory", partial(_size, site, plan, MEMORY_QUOTA))
     image = partial(_image, site, plan, baked=baked)
-    yield asked("The container image is there", image, CloudRefused)
-    yield asked(f"The name {spec.name} is free or yours", partial(_name, site, plan), NotOurs)
+    yield asked("The container image is there", image, errors.CloudRefused)
+    yield asked(
+        f"The name {spec.name} is free or yours", partial(_name, site, plan), errors.NotOurs
+    )
     yield Question(_WHOLE, partial(_taken, site, plan))
 
 
@@ -267,7 +260,7 @@ async def _judged(site: Site, plan: Plan, limit: float, each: float, said: str) 
 async def _image(site: Site, plan: Plan, *, baked: bool) -> str:
     try:
         return await setup.image_there(site, blueprint(site, plan.spec, plan.model).container.image)
-    except CloudRefused:
+    except errors.CloudRefused:
         if baked:
             return "Cloud Build makes it when this is deployed."
         raise
@@ -287,13 +280,13 @@ async def _taken(site: Site, plan: Plan) -> Answer:
         if await find_service(site, name) is not None:
             wanted.name, new = service_path(site, name), ""
         await write_service(site, wanted, "validate the service", name=new, dry=True)
-    except QuotaExceeded as exc:
+    except errors.QuotaExceeded as exc:
         granted = any(row.first_grant for row in await read_quotas(site))
         if granted and NO_GPU_QUOTA in exc.cause:
             why = f"It was not made, so nothing was granted for it yet: {exc.cause}"
             return Answer(passed=None, detail=why)
         return refused(exc)
-    except (CloudRefused, PermissionDenied) as exc:
+    except (errors.CloudRefused, errors.PermissionDenied) as exc:
         return refused(exc)
     return Answer(passed=True, detail="It was validated and not made.")
 
@@ -303,7 +296,7 @@ async def _whole(site: Site, bucket: str, folder: str) -> Answer:
         with storage.looking_into(bucket, f"look into gs://{bucket}/{folder}"):
             found = await storage.list_objects(site, bucket, folder)
             verdict = await judge_whole(folders(found).get(folder, {}))
-    except CloudRefused as exc:
+    except errors.CloudRefused as exc:
         return refused(exc)
     copy = "Copy what is missing once more: gcloud storage rsync FOLDER gs://BUCKET/FOLDER."
     fix = copy if verdict.complete is False else ""
@@ -405,7 +398,7 @@ def reader(site: Site, bucket: str) -> Resource:
         try:
             with storage.looking_into(bucket, "read who may read the bucket"):
                 policy = await read()
-        except CloudRefused:
+        except errors.CloudRefused:
             return None
         return policy if any(member in one["members"] for one in _bindings(policy)) else None
 
@@ -419,7 +412,7 @@ def reader(site: Site, bucket: str) -> Resource:
                     write = partial(there.set_iam_policy, policy, **storage.HOW)
                     await storage.in_thread(write)
                     return
-        raise ConcurrentChange(
+        raise errors.ConcurrentChange(
             f"Who may read {bucket} was changed at the same time.", fix="Call the same tool again."
         )
 

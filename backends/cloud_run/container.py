@@ -88,7 +88,6 @@ class Guard(Record):
 
     @property
     def size(self) -> Size:
-        """What it has of an instance."""
         return Size(vcpu=self.vcpu, ram_gib=self.ram_gib)
 
 
@@ -131,12 +130,10 @@ class Rules(Record):
 
 
 def rules() -> Rules:
-    """Return them, with what `overrides.toml` puts in their place."""
     return settings.read("cloud_run", _FILE, Rules)
 
 
 def gpu_of(target: Target) -> Gpu:
-    """Return the rules of a target's accelerator."""
     known = rules().gpus
     if target.accelerator not in known:
         raise InvalidArgument(
@@ -158,7 +155,6 @@ def place_of(target: Target) -> Place:
 
 
 def refuse_name(name: str) -> None:
-    """Refuse a deployment that no service can be called."""
     if not re.fullmatch(rules().limits.service_name, name):
         raise InvalidArgument(
             f"No Cloud Run service can be called {name!r}.",
@@ -261,7 +257,6 @@ class Weights(Record):
 
 
 def weights_of(spec: DeploymentSpec) -> Weights:
-    """Say where the weights come from."""
     if spec.weights == "baked":
         if not spec.image:
             raise InvalidArgument(
@@ -316,7 +311,6 @@ class Serving(Record):
 
 
 def vllm_serving(target: Target, spec: DeploymentSpec, model: ModelShape) -> Serving:
-    """Decide how vLLM serves a model."""
     weights, gpu, chosen = weights_of(spec), gpu_of(target), rules()
     proxy = vllm.guard_container(chosen.guard.image) if spec.access == "public" else None
     place = place_for(target, spec, weights.boot_source, guarded=proxy is not None)

@@ -46,13 +46,7 @@ from backends.google.errors import (
 )
 from backends.google.setup import pinned
 from backends.lifecycle import Status, not_found
-from core.errors import (
-    CloudError,
-    CloudRefused,
-    ConcurrentChange,
-    InvalidArgument,
-    NotOurs,
-)
+from core import errors
 from core.records import NAME_PATTERN, DeploymentSpec, ModelShape, Record
 from core.reply import note
 from planner.places import Size
@@ -145,7 +139,7 @@ def _network(spec: DeploymentSpec, serving: Serving) -> Network | None:
         return None
     network, slash, subnetwork = spec.network.partition("/")
     if not (network and slash and subnetwork) or "/" in subnetwork:
-        raise InvalidArgument(
+        raise errors.InvalidArgument(
             f"{spec.network} names no subnetwork.", fix="Give network=NETWORK/SUBNETWORK."
         )
     return Network(network=network, subnetwork=subnetwork, all_traffic=not serving.needs_internet)
@@ -157,16 +151,16 @@ def _refuse(spec: DeploymentSpec, model: ModelShape) -> None:
     vllm.refuse_length(spec, model)
     vllm.refuse_foreign_fields(spec, "Cloud Run")
     if spec.build_machine and (spec.engine != "ollama" or spec.image):
-        raise InvalidArgument(
+        raise errors.InvalidArgument(
             "Nothing is built here: build_machine is for the image of engine=ollama.",
             fix="Leave build_machine out.",
         )
     if spec.port is not None:
-        raise InvalidArgument(
+        raise errors.InvalidArgument(
             "Cloud Run answers on its own address, always on port 443.", fix="Leave port out."
         )
     if spec.access == "internal":
-        raise InvalidArgument(
+        raise errors.InvalidArgument(
             "A service of Cloud Run is not kept inside a network here.",
             fix="Take access=private: it answers only whom Google knows and you have let in.",
         )
@@ -276,7 +270,7 @@ def _scaling(minimum: int, maximum: int) -> ServiceScaling:
     )
 
 
-def _may_be_beta(service: Service, exc: CloudRefused) -> bool:
+def _may_be_beta(service: Service, exc: errors.CloudRefused) -> bool:
     """Whether Google refuses it for its launch stage: it is to be sent again, as BETA.
 
     Source: docs.cloud.google.com/run/docs/troubleshooting, "The feature is not supported in the
@@ -304,7 +298,6 @@ def as_running(drawn: Blueprint, service: Service) -> Blueprint:
 
 
 def is_stopped(service: Service) -> bool:
-    """Whether a person set it to no instance."""
     scaling = service.scaling
     by_hand = scaling.scaling_mode == ServiceScaling.ScalingMode.MANUAL
     return by_hand and scaling.manual_instance_count == 0
@@ -348,7 +341,6 @@ def service_path(site: Site, name: str) -> str:
 
 
 async def list_services(site: Site) -> Sequence[Service]:
-    """Return every service with this target's label."""
     client = await site.clients.run()
     with translated("list the services"):
         pager = await client.list_services(parent=site.clients.parent, **reading())
@@ -386,7 +378,7 @@ def own_service(site: Site, name: str, service: Service | None) -> Service:
 
 def _refuse_strangers(site: Site, name: str, service: Service) -> None:
     if not is_ours(service):
-        raise NotOurs(
+        raise errors.NotOurs(
             f"The service {name} in {site.clients.region} was not made here: it is left alone.",
             fix="Take another name; or label it managed-by=vllm-devops-agent to hand it over.",
         )
@@ -404,12 +396,12 @@ async def refuse_foreign(site: Site, name: str) -> Service | None:
         return None
     _refuse_strangers(site, name, service)
     if (target := target_of(service)) != site.target.name:
-        raise NotOurs(
+        raise errors.NotOurs(
             f"The service {name} in {region} belongs to the target {target}.",
             fix=f"Deploy under another name, or to {target}.",
         )
     if service.delete_time:
-        raise ConcurrentChange(
+        raise errors.ConcurrentChange(
             f"The service {name} in {region} is being deleted.",
             fix="Call the tool again in a minute.",
         )
@@ -533,7 +525,7 @@ async def change_service(
             break
         await anyio.sleep(_LOOK_SECONDS)
     if not change.holds(await get_service(site, name)):
-        raise ConcurrentChange(
+        raise errors.ConcurrentChange(
             f"Google took it, and somebody else has undone it: {change.what}.",
             fix="Look with status_vllm, then call again.",
         )
@@ -545,7 +537,7 @@ async def _edit(site: Site, name: str, change: Change, *, again: bool = True) ->
     change.edit(service)
     try:
         return await write_service(site, service, change.what)
-    except ConcurrentChange:
+    except errors.ConcurrentChange:
         if not again:
             raise
     except UNSURE:
@@ -574,7 +566,7 @@ async def write_service(
                     else client.update_service(request=request, **writing())
                 )
             return str(under_way.operation.name)
-        except CloudRefused as exc:
+        except errors.CloudRefused as exc:
             if not name:
                 await get_service(site, service.name.rsplit("/", 1)[-1])  # or it is gone
             if not _may_be_beta(service, exc):
@@ -587,7 +579,7 @@ async def _look(site: Site, operation: str, what: str) -> Operation | None:
     try:
         with strictly(what):
             return await client.get_operation(GetOperationRequest(name=operation), **reading())
-    except CloudError as exc:
+    except errors.CloudError as exc:
         note(f"Google took it, and does not say how it went: {what}. {exc.cause}".strip())
         return None
 
@@ -644,7 +636,6 @@ class Rollout:
         return Status.READY if begun or not self._operation else Status.PENDING
 
     async def put(self) -> None:
-        """Create it, or change what there is."""
         site, name, self._put = self._site, self._drawn.name, True
         if self._change:
             await change_service(site, name, self._change)
@@ -656,7 +647,6 @@ class Rollout:
             self._operation = await write_service(site, wanted, self._what, name=name)
 
     async def _wanted(self) -> Service:
-        """Return it as it is sent: with images by their digests, and the end of its time."""
         pins, ttl = dict[str, vllm.Container](), self._drawn.spec.ttl_minutes
         for field in ("container", "guard"):
             if made := getattr(self._drawn, field):

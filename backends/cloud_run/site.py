@@ -26,16 +26,7 @@ from pydantic import SecretStr
 from backends.common.concurrency import in_time
 from backends.google.clients import GoogleClients, GoogleSite, client_of, is_person
 from backends.google.errors import AGAIN, denied, translated, unknown_caller
-from core import processes
-from core.errors import (
-    ApiDisabled,
-    CloudRefused,
-    CloudTimeout,
-    CloudUnavailable,
-    CommandNotFound,
-    NotAuthenticated,
-    WaitedTooLong,
-)
+from core import errors, processes
 from core.settings import GooglePlane
 
 if TYPE_CHECKING:
@@ -151,12 +142,14 @@ class IdentityTokens:
             done = await processes.run((program, *_BARE), timeout=_DEADLINE_SECONDS)
             text = "" if done.returncode else done.stdout.strip()
             words = done.stderr.strip()[-600:]
-        except CommandNotFound:
+        except errors.CommandNotFound:
             text, words = "", "gcloud is not installed here."
-        except WaitedTooLong as exc:
-            raise CloudTimeout("gcloud did not print an ID token in time.", fix=AGAIN) from exc
+        except errors.WaitedTooLong as exc:
+            raise errors.CloudTimeout(
+                "gcloud did not print an ID token in time.", fix=AGAIN
+            ) from exc
         if text.count(".") != 2:  # of a JWT are three parts
-            raise NotAuthenticated(
+            raise errors.NotAuthenticated(
                 "Your login is a person's: Google gives it no ID token, which a private service of"
                 " Cloud Run asks of every caller.",
                 cause=words,
@@ -262,15 +255,15 @@ def _impersonated(
 
 def _refused(status: int, words: str, account: str, project: str) -> Exception:
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status == HTTPStatus.TOO_MANY_REQUESTS:
-        return CloudUnavailable(f"IAM does not answer ({status}).", cause=words, fix=AGAIN)
+        return errors.CloudUnavailable(f"IAM does not answer ({status}).", cause=words, fix=AGAIN)
     if status == HTTPStatus.NOT_FOUND:
-        return CloudRefused(
+        return errors.CloudRefused(
             f"There is no service account {account}.",
             cause=words,
             fix="Correct GOOGLE_SERVICE_ACCOUNT.",
         )
     refusal = denied(words, f"impersonate {account}")
-    if not isinstance(refusal, ApiDisabled):
+    if not isinstance(refusal, errors.ApiDisabled):
         grant = _GRANT.format(account=account, project=project, you="YOU")
         refusal.fix = f"Let yourself impersonate it: `{grant}`."
     return refusal

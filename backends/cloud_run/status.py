@@ -16,18 +16,8 @@ from google.protobuf.duration_pb2 import Duration
 
 from backends.base import BootBudget, LogLines, LogQuery
 from backends.cloud_run import access
+from backends.cloud_run import service as run
 from backends.cloud_run.container import gpu_of, place_of, rules, weights_of
-from backends.cloud_run.service import (
-    engine_in,
-    find_revision,
-    get_service,
-    is_stopped,
-    list_services,
-    newest_revision,
-    read_spec,
-    service_path,
-    version_of,
-)
 from backends.cloud_run.site import SPEC_ANNOTATION, Site
 from backends.common.concurrency import all_or_note, or_note, side_by_side
 from backends.common.engine import why_silent
@@ -224,8 +214,7 @@ class Snapshot(NamedTuple):
         replicas: int | None = None,
         until: datetime | None = None,
     ) -> Deployment:
-        """Make the record of a deployment in some state."""
-        service, site, spec = self.service, self.site, read_spec(self.service)
+        service, site, spec = self.service, self.site, run.read_spec(self.service)
         expires = service.labels.get(EXPIRES_LABEL, "")
         count = self.reading.count if self.reading else 0
         phase = Phase(name=waits_for, since=since) if isinstance(waits_for, str) else waits_for
@@ -263,9 +252,8 @@ class Snapshot(NamedTuple):
 
 
 def label_of(site: Site, service: Service, engine: str) -> str:
-    """Return an engine's name for people."""
     name = {"vllm": "vLLM", "ollama": "Ollama"}[engine]
-    version = "" if engine == "ollama" else version_of(site, service) or "(version not known)"
+    version = "" if engine == "ollama" else run.version_of(site, service) or "(version not known)"
     return " ".join(filter(None, ("simulated" if site.rehearsed else "", name, version)))
 
 
@@ -274,7 +262,7 @@ async def read_status(site: Site, service: Service) -> Deployment:
     now, name = datetime.now(UTC), service.name.rpartition("/")[2]
     found = await all_or_note(
         {
-            "revision": lambda: find_revision(site, newest_revision(service)),
+            "revision": lambda: run.find_revision(site, run.newest_revision(service)),
             "readings": lambda: read_instances(site, name, now),
             "usd_so_far": lambda: usd_so_far(site, service, now),
         }
@@ -282,7 +270,7 @@ async def read_status(site: Site, service: Service) -> Deployment:
     seen = Snapshot(site=site, service=service, now=now, **found)
     if service.delete_time:
         return seen.told(State.DELETING, when(service.delete_time))
-    if is_stopped(service):
+    if run.is_stopped(service):
         return _stopped(seen)
     match progress(service):
         case "failed":
@@ -299,7 +287,7 @@ def before_service(site: Site, pending: Pending) -> Deployment:
     """Say of a deployment that is on its way what there is before there is a service."""
     spec, since = pending.spec, pending.since
     service = Service(
-        name=service_path(site, spec.name),
+        name=run.service_path(site, spec.name),
         labels={SPEC_LABEL: spec.fingerprint},
         annotations={SPEC_ANNOTATION: spec.model_dump_json(exclude_defaults=True)},
         create_time=since,
@@ -399,7 +387,7 @@ def _nothing_runs(seen: Snapshot, sure: datetime) -> bool:
 
 async def list_deployments(site: Site) -> dict[str, Deployment]:
     """Say it of every service with this target's label."""
-    services = await list_services(site)
+    services = await run.list_services(site)
     found = await side_by_side([partial(read_status, site, one) for one in services])
     return {one.name: one for one in found}
 
@@ -499,8 +487,11 @@ async def usd_so_far(site: Site, service: Service, now: datetime) -> float | Non
 
 
 def boot_budget(service: Service) -> BootBudget:
-    """Read the startup probe of a service."""
-    spec, engine, held = read_spec(service), engine_in(service), service.template.timeout.seconds
+    spec, engine, held = (
+        run.read_spec(service),
+        run.engine_in(service),
+        service.template.timeout.seconds,
+    )
     seconds, probe = 240, "Cloud Run's own: a TCP probe"
     if engine and engine.startup_probe.failure_threshold:
         own = engine.startup_probe
@@ -558,7 +549,7 @@ def _filter(site: Site, name: str, query: LogQuery, revision: str = "") -> str:
 
 async def read_logs(site: Site, name: str, *, lines: int, contains: str | None = None) -> LogLines:
     """Return the newest lines of a deployment, all of its revisions and instances together."""
-    made = when((await get_service(site, name)).create_time)
+    made = when((await run.get_service(site, name)).create_time)
     query = LogQuery(since=made, contains=(contains,) if contains else ())
     found, more = await logs.read_entries(site, _filter(site, name, query), newest=True)
     return logs.newest_lines(logs.lines_of(found), lines, contains, more=more)
@@ -566,7 +557,7 @@ async def read_logs(site: Site, name: str, *, lines: int, contains: str | None =
 
 async def log_pages(site: Site, name: str, query: LogQuery) -> AsyncGenerator[Sequence[Line], None]:
     """Give every line since the service was made, the newest page first."""
-    made = when((await get_service(site, name)).create_time)
+    made = when((await run.get_service(site, name)).create_time)
     asked = query.model_copy(update={"since": max(made, query.since or made)})
     lines = logs.all_lines(site, _filter(site, name, asked), query, logs.lines_of)
     async with aclosing(lines) as pages:

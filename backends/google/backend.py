@@ -22,15 +22,12 @@ class GoogleBackend(Lifecycle):
         """Version and image of the vLLM that serves where nobody names another."""
 
     def engine_name(self) -> tuple[str, str]:
-        """Return the engine of the image, and what setting is missing."""
         version, image = self.own_engine
         missing = "" if self.site.clients.configured else not_configured().fix
         return f"vLLM {version} ({image})", missing
 
     async def keep_secret(self, name: str, value: SecretStr) -> KeptSecret:
-        """Keep a token in Secret Manager, readable by the deployments' account."""
         return await secrets.keep(self.site, name, value)
 
     async def aclose(self) -> None:
-        """Close the connections to Google."""
         await self.site.clients.aclose()

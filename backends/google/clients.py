@@ -50,12 +50,10 @@ NO_PROJECT: Final = "PROJECT_ID"
 
 
 def runtime_account(project: str) -> str:
-    """Name the account that every deployment runs as."""
     return f"{RUNTIME_ID}@{project}.iam.gserviceaccount.com"
 
 
 def key_secret(name: str) -> str:
-    """Name the secret with a deployment's key."""
     return f"vllm-devops-{name}-api-key"
 
 
@@ -76,7 +74,6 @@ def as_sent(message: Any) -> dict[str, Any]:
 
 
 def written(file: str, body: Mapping[str, Any]) -> str:
-    """Return how a shell writes a body into a file."""
     return f"cat > {file} <<'END_OF_REQUEST'\n{json.dumps(body, indent=2)}\nEND_OF_REQUEST"
 
 
@@ -134,7 +131,6 @@ class GoogleClients:
 
     @property
     def settings(self) -> Settings:
-        """Those of the server."""
         return self._world.settings
 
     @property
@@ -203,7 +199,6 @@ class GoogleClients:
         return cast("StorageClient", self._open["storage"])
 
     async def aclose(self) -> None:
-        """Close every connection."""
         for name, client in self._open.items():
             closed = client.close() if name == "storage" else client.transport.close()
             if inspect.isawaitable(closed):
@@ -289,7 +284,6 @@ def _default_credentials() -> Credentials:
 
 
 def is_person(credentials: Credentials) -> bool:
-    """Say whether somebody logged in with gcloud, rather than a service account."""
     return isinstance(credentials, Person)
 
 
@@ -317,7 +311,6 @@ class GoogleSite:
 
     @property
     def rehearsed(self) -> bool:
-        """Whether this is a simulated cloud."""
         return self.settings.rehearsal
 
     @property
@@ -326,5 +319,4 @@ class GoogleSite:
         return self.clients.region
 
     def key_secret(self, name: str) -> str:
-        """Name the secret with a deployment's key."""
         return key_secret(name)

@@ -12,40 +12,27 @@ from google.auth.exceptions import GoogleAuthError, TransportError
 from grpc import StatusCode
 from requests.exceptions import RequestException, Timeout
 
-from core.errors import (
-    ApiDisabled,
-    BuildMachineRefused,
-    CloudError,
-    CloudRefused,
-    CloudTimeout,
-    CloudUnavailable,
-    ConcurrentChange,
-    NotAuthenticated,
-    NotConfigured,
-    OpsError,
-    PermissionDenied,
-    QuotaExceeded,
-)
+from core import errors
 
 LOGIN: Final = "Run `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS."
 AGAIN: Final = "Call the same tool again in a minute."
-_BY_STATUS: Final[dict[str, tuple[type[CloudError], str]]] = {
-    "UNAUTHENTICATED": (NotAuthenticated, LOGIN),
+_BY_STATUS: Final[dict[str, tuple[type[errors.CloudError], str]]] = {
+    "UNAUTHENTICATED": (errors.NotAuthenticated, LOGIN),
     "RESOURCE_EXHAUSTED": (
-        QuotaExceeded,
+        errors.QuotaExceeded,
         "Call check_gpu_quotas; ask for more quota, or remove what uses it.",
     ),
-    "UNAVAILABLE": (CloudUnavailable, AGAIN),
-    "INTERNAL": (CloudUnavailable, AGAIN),
+    "UNAVAILABLE": (errors.CloudUnavailable, AGAIN),
+    "INTERNAL": (errors.CloudUnavailable, AGAIN),
     "DEADLINE_EXCEEDED": (
-        CloudTimeout,
+        errors.CloudTimeout,
         "Look with status_vllm whether it happened; the same call again is harmless.",
     ),
-    "ABORTED": (ConcurrentChange, "Look with status_vllm, then call again."),
-    "INVALID_ARGUMENT": (CloudRefused, "Change what the cause names."),
-    "FAILED_PRECONDITION": (CloudRefused, "Change what the cause names."),
-    "OUT_OF_RANGE": (CloudRefused, "Change what the cause names."),
-    "ALREADY_EXISTS": (ConcurrentChange, "Look with status_vllm, then call again."),
+    "ABORTED": (errors.ConcurrentChange, "Look with status_vllm, then call again."),
+    "INVALID_ARGUMENT": (errors.CloudRefused, "Change what the cause names."),
+    "FAILED_PRECONDITION": (errors.CloudRefused, "Change what the cause names."),
+    "OUT_OF_RANGE": (errors.CloudRefused, "Change what the cause names."),
+    "ALREADY_EXISTS": (errors.ConcurrentChange, "Look with status_vllm, then call again."),
 }
 _BY_HTTP: Final = {
     400: "INVALID_ARGUMENT",
@@ -145,14 +132,14 @@ def translated(what: str) -> Iterator[None]:
     except RetryError as exc:
         if isinstance(exc.cause, GoogleAPICallError):
             raise error_of(exc.cause, what) from exc
-        raise CloudTimeout(f"Google did not answer in time: {what}.", fix=late) from exc
+        raise errors.CloudTimeout(f"Google did not answer in time: {what}.", fix=late) from exc
     except (Timeout, httpx2.TimeoutException) as exc:
-        raise CloudTimeout(f"Google did not answer in time: {what}.", fix=late) from exc
+        raise errors.CloudTimeout(f"Google did not answer in time: {what}.", fix=late) from exc
     except (GoogleAuthError, RequestException, httpx2.HTTPError) as exc:
         login = isinstance(exc, GoogleAuthError) and not isinstance(exc, TransportError)
         if login and not isinstance(exc.__cause__, TransportError):
             raise unknown_caller(str(exc), LOGIN) from exc
-        raise CloudUnavailable(
+        raise errors.CloudUnavailable(
             f"Google is not to be reached: {what}.", cause=str(exc)[:600], fix=AGAIN
         ) from exc
 
@@ -175,7 +162,7 @@ def patient_in_threads() -> Retry:
     return Retry(if_exception_type(ServiceUnavailable), initial=0.2, maximum=2, timeout=5)
 
 
-def error_of(exc: GoogleAPICallError, what: str) -> OpsError:
+def error_of(exc: GoogleAPICallError, what: str) -> errors.OpsError:
     """Class one failure; a failed operation carries its real status inside (not in its class)."""
     status, words = status_of(exc), words_of(exc)
     if _TOO_FAST.search(words):
@@ -184,19 +171,19 @@ def error_of(exc: GoogleAPICallError, what: str) -> OpsError:
         return denied(words, what)
     if forbidden := _CONSTRAINT.search(words):
         name = forbidden["name"]
-        return CloudRefused(
+        return errors.CloudRefused(
             f"A policy of your organisation forbids it: {name}.",
             cause=words,
             fix=_CONSTRAINTS.get(name, f"Change what the cause names, or {_EXCEPTION}."),
         )
     if _NO_BUILD.search(words):
-        return BuildMachineRefused(
+        return errors.BuildMachineRefused(
             f"Google refused: {what} ({status}).", cause=words, fix=_BUILD_FIX
         )
-    kind, fix = _BY_STATUS.get(status, (CloudError, "Read the cause; it is Google's own."))
-    if kind is CloudRefused and _QUOTA.search(words):
+    kind, fix = _BY_STATUS.get(status, (errors.CloudError, "Read the cause; it is Google's own."))
+    if kind is errors.CloudRefused and _QUOTA.search(words):
         kind, fix = _BY_STATUS["RESOURCE_EXHAUSTED"]
-    if kind is QuotaExceeded:
+    if kind is errors.QuotaExceeded:
         fix = _quota_fix(words) or fix
     return kind(f"Google refused: {what} ({status}).", cause=words, fix=fix)
 
@@ -223,7 +210,6 @@ def _quota_fix(words: str) -> str:
 
 
 def words_of(exc: GoogleAPICallError) -> str:
-    """Give Google's own words."""
     return _CALL.sub("", str(exc.message))
 
 
@@ -239,28 +225,28 @@ def status_of(exc: GoogleAPICallError) -> str:
     return str(code.name) if code is not None else "UNKNOWN"
 
 
-def denied(words: str, what: str) -> OpsError:
+def denied(words: str, what: str) -> errors.OpsError:
     """Tell an API that is off from a project that cannot be billed and a missing permission."""
     if _NO_QUOTA_PROJECT.search(words):
-        return PermissionDenied(
+        return errors.PermissionDenied(
             f"Google does not know which project your login is billed to: {what}.",
             cause=words,
             fix=f"Run {_SET_QUOTA_PROJECT.format(project='PROJECT')} with your own project.",
         )
     if refused := _MAY_NOT_USE.search(words):
-        return PermissionDenied(
+        return errors.PermissionDenied(
             f"Your login may not be billed to {refused['project']}: {what}.",
             cause=words,
             fix=f"Ask its owner for it: gcloud projects add-iam-policy-binding {refused['project']}"
             " --member=user:YOU --role=roles/serviceusage.serviceUsageConsumer",
         )
     if _DISABLED.search(words):
-        return ApiDisabled(
+        return errors.ApiDisabled(
             f"The project has not enabled what is needed, which setup_target does: {what}.",
             cause=words,
             fix=f"Call setup_target (make setup), which enables it.{_elsewhere(words)}",
         )
-    return PermissionDenied(
+    return errors.PermissionDenied(
         f"Google does not let you: {what}.",
         cause=words,
         fix="Ask the project's owner for the permission that the cause names.",
@@ -278,22 +264,20 @@ def _elsewhere(words: str) -> str:
     )
 
 
-def why_unread(exc: CloudError) -> str:
+def why_unread(exc: errors.CloudError) -> str:
     """Say in one line why something could not be read: an API that is off by its name alone."""
-    api = _API.search(exc.cause) if isinstance(exc, ApiDisabled) else None
+    api = _API.search(exc.cause) if isinstance(exc, errors.ApiDisabled) else None
     if api:
         return f"{api[0]} is not enabled: setup_target does it."
     return f"{exc.summary} {exc.cause}".strip()
 
 
-def unknown_caller(words: str, fix: str) -> NotAuthenticated:
-    """Nobody is logged in, or their login has run out."""
-    return NotAuthenticated("Google does not know who asks.", cause=words, fix=fix)
+def unknown_caller(words: str, fix: str) -> errors.NotAuthenticated:
+    return errors.NotAuthenticated("Google does not know who asks.", cause=words, fix=fix)
 
 
-def not_configured() -> NotConfigured:
-    """No project is named."""
-    return NotConfigured(
+def not_configured() -> errors.NotConfigured:
+    return errors.NotConfigured(
         "Which Google Cloud project?",
         fix="Set GOOGLE_CLOUD_PROJECT (and GOOGLE_CLOUD_LOCATION for the region), or REHEARSAL=1"
         " to try everything on simulated clouds.",
@@ -302,7 +286,7 @@ def not_configured() -> NotConfigured:
 
 READ_SECONDS: Final = 10.0
 WRITE_SECONDS: Final = 15.0
-UNSURE: Final = (CloudUnavailable, CloudTimeout)
+UNSURE: Final = (errors.CloudUnavailable, errors.CloudTimeout)
 """After these a change may have happened all the same."""
 
 
@@ -323,7 +307,7 @@ def strictly(what: str) -> Iterator[None]:
         with translated(what):
             yield
     except NotFound as exc:
-        raise CloudRefused(
+        raise errors.CloudRefused(
             f"Google does not find what is needed: {what}.",
             cause=words_of(exc),
             fix="Call setup_target (make setup) if it is something of the project's.",

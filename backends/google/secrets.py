@@ -143,12 +143,10 @@ async def read(site: GoogleSite, name: str) -> SecretStr:
 
 
 async def exists(site: GoogleSite, name: str) -> bool:
-    """Whether there is a secret of that name, whoever made it."""
     return await _secret(site, name) is not None
 
 
 def path_of(site: GoogleSite, secret: str) -> str:
-    """Return a secret's full name."""
     return f"projects/{site.clients.named}/secrets/{secret}"
 
 

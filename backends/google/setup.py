@@ -24,14 +24,7 @@ from backends.google.clients import HF_SECRET, MANAGED_BY, RUNTIME_ID, GoogleSit
 from backends.google.errors import find, reading, strictly, translated, why_unread, writing
 from backends.google.iam import binding
 from backends.lifecycle import Resource
-from core.errors import (
-    ApiDisabled,
-    CloudError,
-    CloudRefused,
-    CloudUnavailable,
-    OpsError,
-    PermissionDenied,
-)
+from core import errors
 from core.records import Check, DeploymentSpec, Preflight, Record
 from core.waiting import wait_until
 
@@ -98,19 +91,20 @@ async def preflight(site: GoogleSite, questions: Callable[[], Iterable[Question]
     try:
         _project = site.clients.project
         await site.clients.credentials()
-    except CloudError as exc:
+    except errors.CloudError as exc:
         what = "Google knows who asks"
         unable = Check(what=what, outcome="fail", detail=exc.summary, fix=exc.fix)
         return Preflight(checks=(unable,))
     return Preflight(checks=tuple(await ask_all(tuple(questions()), DEADLINE)))
 
 
-def refused(exc: OpsError) -> Answer:
-    """Return a refusal as the answer that it is."""
+def refused(exc: errors.OpsError) -> Answer:
     return Answer(passed=False, detail=f"{exc.summary} {exc.cause}".strip(), fix=exc.fix)
 
 
-def asked(what: str, ask: Callable[[], Awaitable[str]], *refusals: type[OpsError]) -> Question:
+def asked(
+    what: str, ask: Callable[[], Awaitable[str]], *refusals: type[errors.OpsError]
+) -> Question:
     """Ask what is answered in words; these refusals are an answer as well."""
 
     async def answer() -> Answer:
@@ -144,7 +138,7 @@ async def _reachable(site: GoogleSite) -> Answer:
     try:
         looked = client.get_project(name=f"projects/{project}", **reading())
         found = await find(f"look at the project {project}", looked)
-    except PermissionDenied:
+    except errors.PermissionDenied:
         found = None
     if found is None:
         return Answer(passed=False, detail="It does not exist, or not for you.", fix=fix)
@@ -231,7 +225,6 @@ async def token_kept(site: GoogleSite) -> bool:
 
 
 def apis(site: GoogleSite, wanted: Sequence[Api]) -> Resource:
-    """Return these APIs, switched on."""
     names, project = [api.name for api in wanted], site.clients.project
 
     async def get() -> bool | None:
@@ -299,7 +292,6 @@ def account(
 
 
 async def _account_there(site: GoogleSite, email: str) -> bool:
-    """Whether an account of the project exists and is not disabled."""
     client = await site.clients.iam()
     looked = client.get_service_account(name=_account_path(site, email), **reading())
     found = await find(f"look for the account {email}", looked)
@@ -343,8 +335,8 @@ def known_everywhere(
     assert put is not None
 
     def not_known_yet(exc: Exception) -> bool:
-        unknown = isinstance(exc, CloudRefused) and "does not exist" in exc.cause
-        return unknown or isinstance(exc, ApiDisabled)
+        unknown = isinstance(exc, errors.CloudRefused) and "does not exist" in exc.cause
+        return unknown or isinstance(exc, errors.ApiDisabled)
 
     return stamina.retry(on=not_known_yet, attempts=8, timeout=25, wait_initial=0.5, wait_max=4)(
         put
@@ -377,7 +369,7 @@ async def read_quota(site: GoogleSite, service: str, quota: str) -> QuotaInfo | 
     looked = client.get_quota_info(name=f"{parent}/quotaInfos/{quota}", **reading())
     try:
         return await find(f"read the quota {quota}", looked)
-    except CloudError as exc:
+    except errors.CloudError as exc:
         return why_unread(exc)
 
 
@@ -425,7 +417,7 @@ async def pinned(site: GoogleSite, image: str) -> str | None:
     known = plane is None and of_google and wanted.registry != _MIRROR
     said = await registry.ask_registry(base, wanted, await _own_token(site) if known else None)
     if said and (said.status == 404 or (said.status in {401, 403} and not of_google)):
-        raise CloudRefused(
+        raise errors.CloudRefused(
             f"{wanted.registry} has no image {wanted.path}:{wanted.tag} that all may pull.",
             cause=f"Its registry answers {said.status}.",
             fix="Correct the name or tag; what is public can be pulled from Docker Hub, and from"
@@ -441,7 +433,7 @@ async def image_there(site: GoogleSite, image: str) -> str:
     """Return the image by its digest. Raises what `pinned` does, and CloudUnavailable for None."""
     found = await pinned(site, image)
     if found is None:
-        raise CloudUnavailable(f"The registry of {image} cannot be asked from here.", fix="")
+        raise errors.CloudUnavailable(f"The registry of {image} cannot be asked from here.", fix="")
     return found
 
 

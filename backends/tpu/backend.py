@@ -31,32 +31,11 @@ from backends.lifecycle import (
     unless_foreign,
 )
 from backends.tpu import compute, logs, plan, search, status, zones
+from backends.tpu import site as tpu
 from backends.tpu.compute import ComputePlane
 from backends.tpu.queued_resources import QueuedPlane
-from backends.tpu.site import (
-    GIVEN,
-    Attempt,
-    Blueprint,
-    Chip,
-    ChipState,
-    Clients,
-    Inventory,
-    Place,
-    Search,
-    Site,
-    vm_id,
-)
 from backends.tpu.vm import blueprint, rules
 from core import errors
-from core.errors import (
-    CloudError,
-    HostError,
-    NextStep,
-    NoCapacity,
-    NotAuthenticated,
-    OpsError,
-    Unsupported,
-)
 from core.records import (
     Access,
     Deployment,
@@ -70,19 +49,18 @@ from core.reply import note
 from logs.read import Line
 from planner.places import Accelerator, accelerator
 
-_NO_VM_YET: Final = (ChipState.WAITING, ChipState.PROVISIONING)
+_NO_VM_YET: Final = (tpu.ChipState.WAITING, tpu.ChipState.PROVISIONING)
 
 
-def opened(target: Target, world: World) -> Site:
-    """Return the site of a target."""
-    clients, shared = Clients(target, world), world.folder / "tpu"
+def opened(target: Target, world: World) -> tpu.Site:
+    clients, shared = tpu.Clients(target, world), world.folder / "tpu"
     where = clients.project if clients.configured else ""
-    return Site(
+    return tpu.Site(
         target=target,
         settings=world.settings,
         clients=clients,
         planes={"queued": QueuedPlane(clients), "compute": ComputePlane(clients)},
-        records=PendingStore(Search, shared / target.name, where, locks=shared),
+        records=PendingStore(tpu.Search, shared / target.name, where, locks=shared),
         folder=shared / target.name,
         shared=shared,
         inventory=_inventory(world.folder, world.settings.google_cloud_project),
@@ -90,14 +68,14 @@ def opened(target: Target, world: World) -> Site:
 
 
 @cache
-def _inventory(_folder: Path, _project: str | None) -> Inventory:
-    return Inventory()
+def _inventory(_folder: Path, _project: str | None) -> tpu.Inventory:
+    return tpu.Inventory()
 
 
 class TpuBackend(GoogleBackend):
     """Chips of one kind, given in one way, in whichever zone has them."""
 
-    site: Site
+    site: tpu.Site
     waits_in: ClassVar[frozenset[str]] = status.WAITS_IN
     apply_seconds = 6.0
     """For the first steps of a search; the next ones are taken by whoever looks."""
@@ -106,8 +84,7 @@ class TpuBackend(GoogleBackend):
     def __init__(self, target: Target, world: World) -> None:
         self.stand_on(opened(target, world))
 
-    def stand_on(self, site: Site) -> None:
-        """Work there from now on."""
+    def stand_on(self, site: tpu.Site) -> None:
         self.site, self.target, self.pending = site, site.target, site.records
         self.reads_only = site.settings.read_only
 
@@ -124,7 +101,7 @@ class TpuBackend(GoogleBackend):
 
     def owned(self, name: str) -> Sequence[Resource]:
         kept = self.pending.get(name)
-        what = f"its chip: the queued resource {vm_id(name)} with its node, or that instance"
+        what = f"its chip: the queued resource {tpu.vm_id(name)} with its node, or that instance"
         chip = search.held(self.site, name, kept.left if kept else {}, what)
         return plan.owned(self.site, name, chip)
 
@@ -163,7 +140,7 @@ class TpuBackend(GoogleBackend):
                     *below, _first = await self.wanted(made.spec, wanted.model)
                     kept = await search.carry_on(site, kept, below, seconds=self.apply_seconds)
                     await self._end(kept)
-                except OpsError as exc:
+                except errors.OpsError as exc:
                     self._pass_over(exc, name, before)
                 self._raise_refusal(name)
         return await self.describe(name)
@@ -174,18 +151,20 @@ class TpuBackend(GoogleBackend):
 
     async def refuse_start(self, name: str) -> None:
         """Refuse always: a TPU that was stopped cannot be counted on to start."""
-        raise Unsupported(
+        raise errors.Unsupported(
             f"{name} cannot be stopped and started: it is on a TPU.",
             fix="Call destroy_vllm, which ends the bill, and deploy it again when it is needed.",
-            next_steps=(NextStep("destroy_vllm", {"target": self.target.name, "name": name}),),
+            next_steps=(
+                errors.NextStep("destroy_vllm", {"target": self.target.name, "name": name}),
+            ),
         )
 
     async def refuse_scale(self, name: str, minimum: int, maximum: int) -> None:
         """Refuse always; a TPU has no `scale` either."""
-        raise Unsupported(
+        raise errors.Unsupported(
             f"{name} cannot have {minimum} to {maximum} replicas: a deployment on TPUs is one VM.",
             fix="Deploy a second one under another name, or on a target with more chips.",
-            next_steps=(NextStep("list_targets"),),
+            next_steps=(errors.NextStep("list_targets"),),
         )
 
     async def describe(self, name: str) -> Deployment:
@@ -241,7 +220,7 @@ class TpuBackend(GoogleBackend):
     async def delete_leftover(self, zone: str, resource: str) -> bool:
         return await search.delete_leftover(self.site, zone, resource)
 
-    async def _there(self, name: str) -> Sequence[Chip]:
+    async def _there(self, name: str) -> Sequence[tpu.Chip]:
         """Return what stands under a name.
 
         Raises:
@@ -254,7 +233,11 @@ class TpuBackend(GoogleBackend):
         return found
 
     async def _stands(
-        self, model: ModelShape, made: Blueprint, before: Search | None, there: Sequence[Chip]
+        self,
+        model: ModelShape,
+        made: tpu.Blueprint,
+        before: tpu.Search | None,
+        there: Sequence[tpu.Chip],
     ) -> bool:
         """Whether it is there or under way; what another machine made is gone on with."""
         if before is not None and before.deleting:
@@ -268,8 +251,8 @@ class TpuBackend(GoogleBackend):
         (chip,) = living
         if before is None or not same or before.placed != chip.place:
             had = chip.state not in _NO_VM_YET
-            said = {"outcome": GIVEN} if had else {"taken": True, "returned": False}
-            attempt = Attempt(place=chip.place, since=chip.created_at, **said)
+            said = {"outcome": tpu.GIVEN} if had else {"taken": True, "returned": False}
+            attempt = tpu.Attempt(place=chip.place, since=chip.created_at, **said)
             kept = self._search(model, made, chip.created_at)
             more = {"attempts": (attempt,), "placed": chip.place if had else None}
             self.pending.keep(kept.model_copy(update={"grounded": True, **more}))
@@ -281,8 +264,12 @@ class TpuBackend(GoogleBackend):
         return True
 
     async def _begin(
-        self, model: ModelShape, made: Blueprint, before: Search | None, there: Sequence[Chip]
-    ) -> Search:
+        self,
+        model: ModelShape,
+        made: tpu.Blueprint,
+        before: tpu.Search | None,
+        there: Sequence[tpu.Chip],
+    ) -> tpu.Search:
         """Write a new search down, with the image by its digest and what is to go first."""
         site, name = self.site, made.spec.name
         image = await pinned(site, made.container.image)
@@ -303,18 +290,18 @@ class TpuBackend(GoogleBackend):
         self.pending.keep(kept)
         return kept
 
-    def _search(self, model: ModelShape, made: Blueprint, since: datetime) -> Search:
+    def _search(self, model: ModelShape, made: tpu.Blueprint, since: datetime) -> tpu.Search:
         where = self.pending.where
-        return Search(spec=made.spec, model=model, where=where, since=since, blueprint=made)
+        return tpu.Search(spec=made.spec, model=model, where=where, since=since, blueprint=made)
 
-    def _pass_over(self, exc: OpsError, name: str, before: Search | None) -> None:
+    def _pass_over(self, exc: errors.OpsError, name: str, before: tpu.Search | None) -> None:
         """Leave to the next look what may work later; else write down why it goes on no more.
 
         Raises:
             OpsError: Not even the ground is there: it is as it was before.
         """
         kept = self.pending.get(name)
-        if kept is None or isinstance(exc, NotAuthenticated | HostError):
+        if kept is None or isinstance(exc, errors.NotAuthenticated | errors.HostError):
             raise exc
         if not kept.grounded:
             if before is None:
@@ -331,20 +318,22 @@ class TpuBackend(GoogleBackend):
         """Raise what stands against it everywhere; that no place has a chip is a state to tell."""
         kept = self.pending.get(name)
         failure = kept.failure if kept else None
-        if kept is None or failure is None or kept.left or failure.code == NoCapacity.code:
+        if kept is None or failure is None or kept.left or failure.code == errors.NoCapacity.code:
             return
         self.pending.forget(name)
         kinds = (kind for kind in vars(errors).values() if isinstance(kind, type))
-        coded = (one for one in kinds if issubclass(one, CloudError) and one.code == failure.code)
-        kind = next(coded, CloudError)
+        coded = (
+            one for one in kinds if issubclass(one, errors.CloudError) and one.code == failure.code
+        )
+        kind = next(coded, errors.CloudError)
         raise kind("Google refused to give a chip.", cause=failure.cause, fix=failure.fix)
 
-    async def _advance(self, asked: Search) -> None:
+    async def _advance(self, asked: tpu.Search) -> None:
         below = () if asked.grounded else (await self.wanted(asked.spec, asked.model))[:-1]
         kept = await search.carry_on(self.site, asked, below, seconds=self.go_on_seconds)
         await self._end(kept)
 
-    async def _end(self, kept: Search) -> None:
+    async def _end(self, kept: tpu.Search) -> None:
         """Say why no place gave a chip, once what was made for it is taken away."""
         if not kept.at_rest or kept.placed or kept.failure:
             return
@@ -362,7 +351,7 @@ class TpuBackend(GoogleBackend):
             NotOurs: What has the deployment's id was not made here; nothing is touched.
         """
         site, kept, title = self.site, self.pending.get(name), "its chip"
-        places: Mapping[Place, datetime | None] = kept.left if kept else {}
+        places: Mapping[tpu.Place, datetime | None] = kept.left if kept else {}
         if not (kept and kept.replacing):  # else it is known already where all of it is
             there = await search.find_named(site, name, places, or_there=True)
             mine = [one for one in there if search.is_ours(site, name, one)]
@@ -388,20 +377,20 @@ class TpuBackend(GoogleBackend):
             self.pending.forget(name)
         return removal
 
-    def left_of(self, pending: Search) -> str:
+    def left_of(self, pending: tpu.Search) -> str:
         """Say what may be there, and bill, of one that goes on no more."""
         left = ", ".join(map(str, pending.left))
         what = f"What it has in {left} may be there still, and bill: " if left else ""
         return f"{what or 'Then '}call destroy_vllm, or deploy again."
 
 
-def _latest(asked: Mapping[Place, datetime | None]) -> datetime | None:
+def _latest(asked: Mapping[tpu.Place, datetime | None]) -> datetime | None:
     """Return when something was asked for last without an answer."""
     return max((at for at in asked.values() if at), default=None)
 
 
-def _part(chip: Chip) -> str:
-    if chip.state is ChipState.WAITING:
+def _part(chip: tpu.Chip) -> str:
+    if chip.state is tpu.ChipState.WAITING:
         return f"its request for a chip in {chip.place}"
     leftover = ", which had no chip any more" if chip.state.leftover else ""
     what = "queued resource with its node" if chip.place.plane == "queued" else "instance"

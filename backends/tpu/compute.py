@@ -22,28 +22,7 @@ from backends.google.errors import (
     translated,
 )
 from backends.lifecycle import Resource, Status, unless_foreign
-from backends.tpu.site import (
-    ACCOUNT_SCOPE,
-    SPEC_METADATA,
-    Blueprint,
-    Chip,
-    ChipState,
-    Clients,
-    Ended,
-    Offer,
-    Outcome,
-    Place,
-    Provisioning,
-    Request,
-    Site,
-    offered,
-    prepare,
-    refusal_error,
-    region_of,
-    translated_refusal,
-    unreachable,
-    vm_id,
-)
+from backends.tpu import site as tpu
 from core.errors import CloudRefused, OpsError, WaitedTooLong
 from core.records import Failure
 from core.waiting import wait_until
@@ -58,7 +37,7 @@ if TYPE_CHECKING:
 
 
 async def call(
-    clients: Clients,
+    clients: tpu.Clients,
     what: str,
     service: str,
     method: str,
@@ -94,12 +73,12 @@ _ONE_THREAD_CHIPS: Final = 8
 """Only the machine with so many chips must have one thread per core; public scripts of 2026."""
 
 
-def instance(request: Request) -> "Instance":
+def instance(request: tpu.Request) -> "Instance":
     """Say all of it; guest accelerators are left out, the machine type brings its own."""
-    prepare()
+    tpu.prepare()
     from google.cloud.compute_v1.types import Instance
 
-    made, region = request.made, region_of(request.zone)
+    made, region = request.made, tpu.region_of(request.zone)
     zone, labels = f"zones/{request.zone}", dict(request.labels)
     # A TPU cannot be moved to another host, nor started again: what ends is deleted.
     scheduling: dict[str, Any] = {
@@ -133,7 +112,7 @@ def instance(request: Request) -> "Instance":
         },
         "disks": [{"boot": True, "auto_delete": True, "initialize_params": disk}],
         "network_interfaces": [interface],
-        "service_accounts": [{"email": made.service_account, "scopes": [ACCOUNT_SCOPE]}],
+        "service_accounts": [{"email": made.service_account, "scopes": [tpu.ACCOUNT_SCOPE]}],
         "scheduling": scheduling,
     }
     if made.provisioning == "flex-start":
@@ -147,32 +126,32 @@ def instance(request: Request) -> "Instance":
 
 
 FAMILY: Final = "ct6e"
-MODELS: Final[Mapping[Provisioning, str]] = {
+MODELS: Final[Mapping[tpu.Provisioning, str]] = {
     "on-demand": "STANDARD",
     "spot": "SPOT",
     "flex-start": "FLEX_START",
 }
 _GENERATIONS: Final = {FAMILY: "v6e"}
 """The chip in a family of machine types."""
-_STATES: Final[Mapping[str, ChipState]] = {
-    "PENDING": ChipState.WAITING,
-    "PROVISIONING": ChipState.PROVISIONING,
-    "STAGING": ChipState.PROVISIONING,
-    "RUNNING": ChipState.RUNNING,
-    "PENDING_STOP": ChipState.STOPPING,
-    "STOPPING": ChipState.STOPPING,
-    "SUSPENDING": ChipState.STOPPING,
-    "DEPROVISIONING": ChipState.DELETING,
-    "TERMINATED": ChipState.SUSPENDED,
-    "STOPPED": ChipState.SUSPENDED,
-    "SUSPENDED": ChipState.SUSPENDED,
+_STATES: Final[Mapping[str, tpu.ChipState]] = {
+    "PENDING": tpu.ChipState.WAITING,
+    "PROVISIONING": tpu.ChipState.PROVISIONING,
+    "STAGING": tpu.ChipState.PROVISIONING,
+    "RUNNING": tpu.ChipState.RUNNING,
+    "PENDING_STOP": tpu.ChipState.STOPPING,
+    "STOPPING": tpu.ChipState.STOPPING,
+    "SUSPENDING": tpu.ChipState.STOPPING,
+    "DEPROVISIONING": tpu.ChipState.DELETING,
+    "TERMINATED": tpu.ChipState.SUSPENDED,
+    "STOPPED": tpu.ChipState.SUSPENDED,
+    "SUSPENDED": tpu.ChipState.SUSPENDED,
 }
 _NEVER_AGAIN: Final = (
     "An instance with a TPU that was stopped cannot be started again; its disk bills until it is"
     " deleted."
 )
 """Source: docs.cloud.google.com/compute/docs/instances/stop-start-instance (2026-11-21)."""
-_GIVEN: Final = frozenset({ChipState.RUNNING, ChipState.STOPPING, ChipState.SUSPENDED})
+_GIVEN: Final = frozenset({tpu.ChipState.RUNNING, tpu.ChipState.STOPPING, tpu.ChipState.SUSPENDED})
 _WHY_IT_ENDED: Final[
     Mapping[str, Literal["PREEMPTED", "EXPIRED", "DELETED_ELSEWHERE", "NOT_KNOWN"]]
 ] = {
@@ -206,10 +185,9 @@ def moment(said: str) -> datetime | None:
     return datetime.fromisoformat(said).astimezone(UTC) if said else None
 
 
-def chip_of(instance: "Instance", zone: str) -> Chip:
-    """Put together what an instance tells."""
+def chip_of(instance: "Instance", zone: str) -> tpu.Chip:
     said, name = str(instance.status), str(instance.name)
-    state = _STATES.get(said, ChipState.UNKNOWN)
+    state = _STATES.get(said, tpu.ChipState.UNKNOWN)
     accelerator, chips = _accelerator(instance)
     created = moment(instance.creation_timestamp) or datetime.fromtimestamp(0, UTC)
     given = moment(instance.last_start_timestamp) or (created if state in _GIVEN else None)
@@ -219,8 +197,8 @@ def chip_of(instance: "Instance", zone: str) -> Chip:
     outer = next(iter(interface.access_configs), None) if interface else None
     spot = scheduling.provisioning_model == "SPOT" or scheduling.preemptible
     flex = scheduling.provisioning_model == "FLEX_START"
-    return Chip(
-        place=Place(zone, "compute"),
+    return tpu.Chip(
+        place=tpu.Place(zone, "compute"),
         id=name,
         state=state,
         said=said,
@@ -229,11 +207,13 @@ def chip_of(instance: "Instance", zone: str) -> Chip:
         chips=chips,
         provisioning="flex-start" if flex else "spot" if spot else "on-demand",
         labels=dict(instance.labels),
-        spec_json={item.key: item.value for item in instance.metadata.items}.get(SPEC_METADATA, ""),
+        spec_json={item.key: item.value for item in instance.metadata.items}.get(
+            tpu.SPEC_METADATA, ""
+        ),
         external_ip=str(outer.nat_i_p) if outer else "",
         internal_ip=str(interface.network_i_p) if interface else "",
         created_at=created,
-        given_at=None if state == ChipState.WAITING else given,
+        given_at=None if state == tpu.ChipState.WAITING else given,
         ends_at=moment(instance.resource_status.scheduling.termination_timestamp) or ends,
         why=str(instance.status_message) or (_NEVER_AGAIN if state.leftover else ""),
     )
@@ -247,13 +227,13 @@ def unread(page: "InstanceAggregatedList") -> Sequence[str]:
     return (*page.unreachables, *warned)
 
 
-def why_ended(operations: Iterable["Operation"]) -> Ended | None:
+def why_ended(operations: Iterable["Operation"]) -> tpu.Ended | None:
     """Say what ended an instance; None where no operation tells."""
     by_type = {str(one.operation_type): one for one in operations}
     for kind in (kind for kind in _WHY_IT_ENDED if kind in by_type):
         one = by_type[kind]
         words = one.status_message or one.description or f"{kind} by {one.user or 'nobody'}"
-        return Ended(_WHY_IT_ENDED[kind], moment(one.end_time or one.insert_time), str(words))
+        return tpu.Ended(_WHY_IT_ENDED[kind], moment(one.end_time or one.insert_time), str(words))
     return None
 
 
@@ -283,12 +263,12 @@ def _last(path: str) -> str:
 class ComputePlane:
     """Compute Engine, of one project; see `ControlPlane`."""
 
-    def __init__(self, clients: Clients) -> None:
+    def __init__(self, clients: tpu.Clients) -> None:
         self._clients = clients
 
-    async def create(self, request: Request) -> str:
+    async def create(self, request: tpu.Request) -> str:
         what = f"ask for {request.made.accelerator} in {request.zone}"
-        with translated_refusal(what, request.zone):
+        with tpu.translated_refusal(what, request.zone):
             under_way = await self._call(
                 what,
                 "insert_unary",
@@ -299,31 +279,31 @@ class ComputePlane:
             )
         return str(under_way.name)
 
-    def bodies(self, request: Request) -> Mapping[str, object]:
+    def bodies(self, request: tpu.Request) -> Mapping[str, object]:
         return as_sent(instance(request))
 
-    def address(self, request: Request) -> str:
+    def address(self, request: tpu.Request) -> str:
         return f"{API}/projects/{request.made.project}/zones/{request.zone}/instances"
 
-    async def outcome(self, zone: str, operation: str) -> Outcome:
+    async def outcome(self, zone: str, operation: str) -> tpu.Outcome:
         what = "see what became of the request"
         looked = self._call(what, "get", "ZoneOperations", zone=zone, operation=operation)
         seen = await find(what, looked)
         failure = failure_of(seen) if seen else ""
         over = seen is None or seen.status.name == "DONE"
-        return Outcome(over, refusal_error(failure, zone) if failure else None)
+        return tpu.Outcome(over, tpu.refusal_error(failure, zone) if failure else None)
 
-    async def get(self, zone: str, chip_id: str) -> Chip | None:
+    async def get(self, zone: str, chip_id: str) -> tpu.Chip | None:
         what = f"look at the instance {chip_id}"
         seen = await find(what, self._call(what, "get", zone=zone, instance=chip_id))
         return chip_of(seen, zone) if seen else None
 
-    async def list(self) -> Sequence[Chip]:
+    async def list(self) -> Sequence[tpu.Chip]:
         what = "list instances"
         with strictly(what):
             pages = await self._call(what, "aggregated_list", read=lambda found: [*found.pages])
         for page in pages:
-            unreachable(unread(page), "Instances")
+            tpu.unreachable(unread(page), "Instances")
         scopes = [scoped for page in pages for scoped in page.items.values()]
         found = [one for scoped in scopes for one in scoped.instances]
         chips = [one for one in found if _last(one.machine_type).startswith(f"{FAMILY}-")]
@@ -336,10 +316,13 @@ class ComputePlane:
             await find(what, asked)
         except OpsError:  # one that is being deleted is told as stopping
             there = await self.get(zone, chip_id)
-            if there is not None and there.state not in {ChipState.STOPPING, ChipState.DELETING}:
+            if there is not None and there.state not in {
+                tpu.ChipState.STOPPING,
+                tpu.ChipState.DELETING,
+            }:
                 raise
 
-    async def ended(self, zone: str, chip_id: str, *, since: datetime) -> Ended | None:
+    async def ended(self, zone: str, chip_id: str, *, since: datetime) -> tpu.Ended | None:
         """Say why an instance is gone, by the zone's operations on it: nothing else remains."""
         what, wanted = f"see what ended {chip_id}", f'targetLink eq ".*/instances/{chip_id}"'
         with strictly(what):
@@ -348,10 +331,10 @@ class ComputePlane:
             )
         return why_ended(one for one in found if (moment(one.insert_time) or since) >= since)
 
-    async def offer(self, zone: str, accelerator: str) -> Offer:
+    async def offer(self, zone: str, accelerator: str) -> tpu.Offer:
         kind = machine_type(accelerator)
         what = f"see whether {zone} has {kind}"
-        return await offered(
+        return await tpu.offered(
             what, self._call(what, "get", "MachineTypes", zone=zone, machine_type=kind)
         )
 
@@ -370,7 +353,7 @@ _RULE_SECONDS: Final = 10.0
 _EVERY_SECONDS: Final = 0.3
 
 
-async def callers(site: Site) -> tuple[str, ...]:
+async def callers(site: tpu.Site) -> tuple[str, ...]:
     """Return whom a private deployment lets in, as CIDR ranges.
 
     Raises:
@@ -386,14 +369,14 @@ async def callers(site: Site) -> tuple[str, ...]:
 
 
 def firewall_rule(
-    site: Site, name: str, made: Blueprint | None = None, let_in: Sequence[str] = ()
+    site: tpu.Site, name: str, made: tpu.Blueprint | None = None, let_in: Sequence[str] = ()
 ) -> Resource:
     """Return the rule of a deployment: as it is to be, or without a blueprint as it may be there.
 
     It has no labels, so its description says whose it is. `let_in` is who is let in, where that
     was asked.
     """
-    rule, wanted = vm_id(name), _rule(site, made, let_in) if made else None
+    rule, wanted = tpu.vm_id(name), _rule(site, made, let_in) if made else None
     ask = partial(call, site.clients, service="Firewalls")
 
     async def get() -> "Firewall | None":
@@ -445,13 +428,13 @@ def firewall_rule(
     )
 
 
-async def let_in(site: Site, name: str) -> tuple[str, ...]:
+async def let_in(site: tpu.Site, name: str) -> tuple[str, ...]:
     """Return the ranges that are let in to a deployment now; none without a rule of ours."""
     there = await unless_foreign(firewall_rule(site, name)).get()
     return tuple(there.source_ranges) if there is not None and not there.disabled else ()
 
 
-async def keeps_out(site: Site, name: str, failure: Failure) -> Failure:
+async def keeps_out(site: tpu.Site, name: str, failure: Failure) -> Failure:
     """Say with a failure whether this machine is kept out: Google drops what is not let in."""
     try:
         ranges, here = await let_in(site, name), await callers(site)
@@ -467,8 +450,8 @@ async def keeps_out(site: Site, name: str, failure: Failure) -> Failure:
     return failure.model_copy(update={"cause": cause, "fix": fix})
 
 
-def _rule(site: Site, made: Blueprint, ranges: Sequence[str]) -> "Firewall":
-    prepare()
+def _rule(site: tpu.Site, made: tpu.Blueprint, ranges: Sequence[str]) -> "Firewall":
+    tpu.prepare()
     from google.cloud.compute_v1.types import Firewall
 
     whose = f"managed-by={MANAGED_BY} deployment={made.spec.name} target={site.target.name}"
@@ -487,7 +470,7 @@ def _rule(site: Site, made: Blueprint, ranges: Sequence[str]) -> "Firewall":
     )
 
 
-async def _failure(site: Site, operation: str) -> str:
+async def _failure(site: tpu.Site, operation: str) -> str:
     """Wait a while for a rule's operation to end; return what it failed with."""
     what = "see what became of the firewall rule"
 
@@ -521,15 +504,14 @@ def _same(there: "Firewall", wanted: "Firewall") -> bool:
     return does(there) == does(wanted) and there.network.endswith(wanted.network)
 
 
-async def network_exists(site: Site, network: str) -> bool:
+async def network_exists(site: tpu.Site, network: str) -> bool:
     """Return whether the project has a network of that name."""
     what = f"look at the network {network}"
     looked = call(site.clients, what, "Networks", "get", network=network)
     return await find(what, looked) is not None
 
 
-async def zones_with(site: Site, machine: str) -> Sequence[str]:
-    """Return every zone that has a machine type."""
+async def zones_with(site: tpu.Site, machine: str) -> Sequence[str]:
     what = f"list the zones that have {machine}"
 
     def read(scopes: Any) -> Sequence[str]:

@@ -69,7 +69,6 @@ class ScriptLine(NamedTuple):
 
     @property
     def line(self) -> Line:
-        """As people read it; a certificate is no line."""
         message = _HIDDEN if self.phase == CERTIFICATE else self.message
         return Line(self.at, f"{self.phase}: {message}" if message else self.phase, SCRIPT_OUTPUT)
 
@@ -98,7 +97,6 @@ class VmLog(NamedTuple):
 
     @property
     def engine_started(self) -> datetime | None:
-        """When its engine was started last."""
         return next((one.at for one in reversed(self.script) if one.phase == ENGINE), None)
 
     @property
@@ -163,7 +161,6 @@ async def read_newest_boot(site: Site, chip: Chip) -> VmLog:
 
 
 async def read_script(site: Site, name: str, since: datetime) -> Sequence[ScriptLine]:
-    """Return what the startup script alone has told."""
     return (await _read(site, f"{_script(name)} AND {between(since, None)}", newest=True)).script
 
 

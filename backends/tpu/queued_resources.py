@@ -19,23 +19,7 @@ from grpc import StatusCode
 
 from backends.google.clients import MANAGED_BY, TARGET_LABEL, as_sent, when
 from backends.google.errors import WRITE_SECONDS, find, reading, strictly, writing
-from backends.tpu.site import (
-    ACCOUNT_SCOPE,
-    SPEC_METADATA,
-    Chip,
-    ChipState,
-    Clients,
-    Ended,
-    Offer,
-    Outcome,
-    Place,
-    Provisioning,
-    Request,
-    offered,
-    refusal_error,
-    translated_refusal,
-    unreachable,
-)
+from backends.tpu import site as tpu
 from core.endpoint import trusted
 from planner.places import places
 
@@ -43,7 +27,7 @@ TPU_API: Final = "https://tpu.googleapis.com"
 _VERSION: Final = "v2alpha1"
 
 
-def queued_resource(request: Request) -> QueuedResource:
+def queued_resource(request: tpu.Request) -> QueuedResource:
     """Say it in the words of v2, which has none for how its chips are given."""
     made = request.made
     node = {
@@ -56,7 +40,7 @@ def queued_resource(request: Request) -> QueuedResource:
             # Without one it reaches neither Docker Hub nor the Hugging Face Hub.
             "enable_external_ips": made.external_ip,
         },
-        "service_account": {"email": made.service_account, "scope": [ACCOUNT_SCOPE]},
+        "service_account": {"email": made.service_account, "scope": [tpu.ACCOUNT_SCOPE]},
         "labels": dict(request.labels),
         "metadata": request.metadata,
         "tags": [made.id],
@@ -66,7 +50,7 @@ def queued_resource(request: Request) -> QueuedResource:
     return QueuedResource({"tpu": {"node_spec": [spec]}, "queueing_policy": wait})
 
 
-def body_of(request: Request) -> dict[str, Any]:
+def body_of(request: tpu.Request) -> dict[str, Any]:
     """Say all of it: with its provisioning model in the words of v2alpha1, but on demand.
 
     Spot as v2 says it was taken for a contradiction with some callers. Flex-start has an end, and
@@ -83,11 +67,11 @@ def body_of(request: Request) -> dict[str, Any]:
     return body
 
 
-def _parent_of(request: Request) -> str:
+def _parent_of(request: tpu.Request) -> str:
     return f"projects/{request.made.project}/locations/{request.zone}"
 
 
-async def _post(clients: Clients, path: str, **more: Any) -> Mapping[str, Any]:
+async def _post(clients: tpu.Clients, path: str, **more: Any) -> Mapping[str, Any]:
     """Ask v2alpha1, which has words for flex-start, and which no SDK knows."""
     plane = await clients.plane()
     url = f"{plane.http if plane else TPU_API}/{_VERSION}/{path}"
@@ -119,28 +103,28 @@ def flex_error(reply: httpx2.Response) -> GoogleAPICallError:
 
 _WITHOUT_NODE: Final = frozenset({"CREATING", "ACCEPTED", "WAITING_FOR_RESOURCES", "FAILED"})
 """A request in these states never has one; another's may have its id."""
-_STATES: Final[Mapping[str, ChipState]] = {
-    "CREATING": ChipState.WAITING,
-    "ACCEPTED": ChipState.WAITING,
-    "WAITING_FOR_RESOURCES": ChipState.WAITING,
-    "PROVISIONING": ChipState.PROVISIONING,
-    "SUSPENDING": ChipState.STOPPING,
-    "SUSPENDED": ChipState.SUSPENDED,
-    "FAILED": ChipState.FAILED,
-    "DELETING": ChipState.DELETING,
+_STATES: Final[Mapping[str, tpu.ChipState]] = {
+    "CREATING": tpu.ChipState.WAITING,
+    "ACCEPTED": tpu.ChipState.WAITING,
+    "WAITING_FOR_RESOURCES": tpu.ChipState.WAITING,
+    "PROVISIONING": tpu.ChipState.PROVISIONING,
+    "SUSPENDING": tpu.ChipState.STOPPING,
+    "SUSPENDED": tpu.ChipState.SUSPENDED,
+    "FAILED": tpu.ChipState.FAILED,
+    "DELETING": tpu.ChipState.DELETING,
 }
-_NODES: Final[Mapping[str, ChipState]] = {
-    "CREATING": ChipState.PROVISIONING,
-    "STARTING": ChipState.PROVISIONING,
-    "READY": ChipState.RUNNING,
-    "RESTARTING": ChipState.RUNNING,
-    "REIMAGING": ChipState.RUNNING,
-    "REPAIRING": ChipState.RUNNING,
-    "STOPPING": ChipState.STOPPING,
-    "STOPPED": ChipState.STOPPED,
-    "DELETING": ChipState.DELETING,
-    "PREEMPTED": ChipState.SUSPENDED,
-    "TERMINATED": ChipState.SUSPENDED,
+_NODES: Final[Mapping[str, tpu.ChipState]] = {
+    "CREATING": tpu.ChipState.PROVISIONING,
+    "STARTING": tpu.ChipState.PROVISIONING,
+    "READY": tpu.ChipState.RUNNING,
+    "RESTARTING": tpu.ChipState.RUNNING,
+    "REIMAGING": tpu.ChipState.RUNNING,
+    "REPAIRING": tpu.ChipState.RUNNING,
+    "STOPPING": tpu.ChipState.STOPPING,
+    "STOPPED": tpu.ChipState.STOPPED,
+    "DELETING": tpu.ChipState.DELETING,
+    "PREEMPTED": tpu.ChipState.SUSPENDED,
+    "TERMINATED": tpu.ChipState.SUSPENDED,
 }
 """What a node's state says where its request is ACTIVE, or where it has none."""
 _BY: Final[Mapping[str, Literal["user", "service"]]] = {"USER": "user", "SERVICE": "service"}
@@ -157,7 +141,6 @@ def _key(name: str) -> tuple[str, str]:
 
 
 def said_of(resource: QueuedResource) -> str:
-    """Return its state in Google's word."""
     return str(resource.state.state.name)
 
 
@@ -175,19 +158,19 @@ def own_node(resource: QueuedResource, node: Node | None) -> Node | None:
     return node if whose in {"", _last_of(resource.name)} else None
 
 
-def chip_of(resource: QueuedResource, node: Node | None) -> Chip:
+def chip_of(resource: QueuedResource, node: Node | None) -> tpu.Chip:
     """Put together what is known of one; `node` only where it belongs to it."""
     node_id, asked = _asked_node(resource)
     zone, short = _key(resource.name)
     said, node_said = said_of(resource), node.state.name if node else ""
-    state = _STATES.get(said, ChipState.UNKNOWN)
+    state = _STATES.get(said, tpu.ChipState.UNKNOWN)
     if said == "ACTIVE":  # without a node its chip is being taken back
-        state = _NODES.get(node_said, ChipState.UNKNOWN) if node else ChipState.STOPPING
+        state = _NODES.get(node_said, tpu.ChipState.UNKNOWN) if node else tpu.ChipState.STOPPING
     preempted = node_said in _PREEMPTED
     by_node = f"Its node is {node_said}." if preempted else node.health_description if node else ""
     told: Any = node or asked
-    return Chip(
-        place=Place(zone, "queued"),
+    return tpu.Chip(
+        place=tpu.Place(zone, "queued"),
         id=short,
         state=state,
         said=said,
@@ -203,14 +186,14 @@ def chip_of(resource: QueuedResource, node: Node | None) -> Chip:
     )
 
 
-def bare(node: Node) -> Chip:
+def bare(node: Node) -> tpu.Chip:
     """Return a node that nobody queued for: it is somebody else's, and is shown."""
     said, spot = str(node.state.name), node.scheduling_config
     zone, short = _key(node.name)
-    return Chip(
-        place=Place(zone, "queued"),
+    return tpu.Chip(
+        place=tpu.Place(zone, "queued"),
         id=short,
-        state=_NODES.get(said, ChipState.UNKNOWN),
+        state=_NODES.get(said, tpu.ChipState.UNKNOWN),
         said=said,
         node=short,
         accelerator=_accelerator(node),
@@ -227,7 +210,7 @@ def _of_node(node: Node | None, told: Any) -> dict[str, Any]:
     """Return what only the node knows, and what its order knows as well."""
     known: dict[str, Any] = {
         "labels": dict(told.labels) if told else {},
-        "spec_json": str(told.metadata.get(SPEC_METADATA, "")) if told else "",
+        "spec_json": str(told.metadata.get(tpu.SPEC_METADATA, "")) if told else "",
     }
     if node is None:
         return known
@@ -242,7 +225,7 @@ def _of_node(node: Node | None, told: Any) -> dict[str, Any]:
     }
 
 
-def _provisioning(resource: QueuedResource) -> Provisioning | None:
+def _provisioning(resource: QueuedResource) -> tpu.Provisioning | None:
     """Return how its chips are given: by the target that its label names, else by v2's own words.
 
     Those have none for flex-start: of what others asked for, it is not told.
@@ -276,32 +259,32 @@ def _chips(node: Any) -> int:
     return prod(int(side) for side in sides) if all(map(str.isdecimal, sides)) else 0
 
 
-def why_ended(chip: Chip | None) -> Ended | None:
+def why_ended(chip: tpu.Chip | None) -> tpu.Ended | None:
     """Say why a request has no VM any more; None while it has one or may get one.
 
     A request that was not deleted stays in the queue, so one that is gone was deleted.
     """
     if chip is None:
-        return Ended("DELETED_ELSEWHERE", None, "The queued resource is there no more.")
+        return tpu.Ended("DELETED_ELSEWHERE", None, "The queued resource is there no more.")
     words = f"{chip.said}. {chip.why}".strip()
     if not (chip.state.leftover or chip.taken_by):
         return None
     if chip.taken_by != "service":
-        return Ended("DELETED_ELSEWHERE" if chip.taken_by else "NOT_KNOWN", None, words)
+        return tpu.Ended("DELETED_ELSEWHERE" if chip.taken_by else "NOT_KNOWN", None, words)
     # One of flex-start is never preempted.
-    return Ended("EXPIRED" if chip.provisioning == "flex-start" else "PREEMPTED", None, words)
+    return tpu.Ended("EXPIRED" if chip.provisioning == "flex-start" else "PREEMPTED", None, words)
 
 
 class QueuedPlane:
     """The queue of Cloud TPU, of one project; see `ControlPlane`."""
 
-    def __init__(self, clients: Clients) -> None:
+    def __init__(self, clients: tpu.Clients) -> None:
         self._clients = clients
 
-    async def create(self, request: Request) -> str:
+    async def create(self, request: tpu.Request) -> str:
         """Ask by v2 on demand, else by v2alpha1."""
         made, once = request.made, str(uuid.uuid4())
-        with translated_refusal(f"ask for {made.accelerator} in {request.zone}", request.zone):
+        with tpu.translated_refusal(f"ask for {made.accelerator} in {request.zone}", request.zone):
             if made.provisioning != "on-demand":
                 answer = await _post(
                     self._clients,
@@ -320,23 +303,23 @@ class QueuedPlane:
             under_way = await client.create_queued_resource(request=wanted, **writing())
         return str(under_way.operation.name)
 
-    def bodies(self, request: Request) -> Mapping[str, object]:
+    def bodies(self, request: tpu.Request) -> Mapping[str, object]:
         return body_of(request)
 
-    def address(self, request: Request) -> str:
+    def address(self, request: tpu.Request) -> str:
         version = "v2" if request.made.provisioning == "on-demand" else _VERSION
         path = f"{version}/{_parent_of(request)}/queuedResources"
         return f"{TPU_API}/{path}?queuedResourceId={request.made.id}"
 
-    async def outcome(self, zone: str, operation: str) -> Outcome:
+    async def outcome(self, zone: str, operation: str) -> tpu.Outcome:
         client = await self._clients.tpu()
         looked = client.get_operation({"name": operation}, **reading())
         seen = await find("see what became of the request", looked)
         failed = seen is not None and seen.done and seen.HasField("error")
-        error = refusal_error(seen.error.message, zone) if seen and failed else None
-        return Outcome(seen is None or bool(seen.done), error)
+        error = tpu.refusal_error(seen.error.message, zone) if seen and failed else None
+        return tpu.Outcome(seen is None or bool(seen.done), error)
 
-    async def get(self, zone: str, chip_id: str) -> Chip | None:
+    async def get(self, zone: str, chip_id: str) -> tpu.Chip | None:
         """Look at a request and its node, or a node of ours that has lost its request."""
         client, name = await self._clients.tpu(), self._name(zone, "queuedResources", chip_id)
         looked = client.get_queued_resource(name=name, **reading())
@@ -349,7 +332,7 @@ class QueuedPlane:
             node = await self._node(zone, node_id)
         return chip_of(resource, own_node(resource, node))
 
-    async def list(self) -> Sequence[Chip]:
+    async def list(self) -> Sequence[tpu.Chip]:
         """Return every request, and every node that nobody queued for."""
         client, found = await self._clients.tpu(), []
         resources = await self._listed("queued_resources", client.list_queued_resources)
@@ -375,16 +358,16 @@ class QueuedPlane:
             node = client.delete_node(name=self._name(zone, "nodes", chip_id), **writing())
             await find(f"delete the TPU {chip_id}", node)
 
-    async def ended(self, zone: str, chip_id: str, *, since: datetime) -> Ended | None:
+    async def ended(self, zone: str, chip_id: str, *, since: datetime) -> tpu.Ended | None:
         """Say why its VM is gone: a request outlives it, and itself goes only when deleted."""
         del since  # what it tells is how it is now
         return why_ended(await self.get(zone, chip_id))
 
-    async def offer(self, zone: str, accelerator: str) -> Offer:
+    async def offer(self, zone: str, accelerator: str) -> tpu.Offer:
         client = await self._clients.tpu()
         name = self._name(zone, "acceleratorTypes", accelerator)
         looked = client.get_accelerator_type(name=name, **reading())
-        return await offered(f"see whether {zone} has {accelerator}", looked)
+        return await tpu.offered(f"see whether {zone} has {accelerator}", looked)
 
     async def _orphan(self, zone: str, node_id: str) -> Node | None:
         node = await self._node(zone, node_id)
@@ -402,7 +385,7 @@ class QueuedPlane:
         with strictly(f"list {what}"):
             async for page in (await ask(parent=parent, **reading())).pages:
                 found += getattr(page, field)
-                unreachable(page.unreachable, what.capitalize())
+                tpu.unreachable(page.unreachable, what.capitalize())
         return found
 
     def _name(self, zone: str, kind: str, last: str) -> str:

@@ -20,50 +20,25 @@ from backends.common.concurrency import side_by_side
 from backends.google.clients import EXPIRES_LABEL, SPEC_LABEL
 from backends.google.errors import UNSURE
 from backends.lifecycle import PendingStore, Resource, Status, advance, not_found, remove
+from backends.tpu import site as tpu
 from backends.tpu import zones
-from backends.tpu.site import (
-    GIVEN,
-    NEVER_AGAIN,
-    SAID,
-    TIMED_OUT,
-    Attempt,
-    Blueprint,
-    Chip,
-    ChipState,
-    ControlPlane,
-    Place,
-    Request,
-    Search,
-    Site,
-    meaning,
-    refusal_error,
-    vm_id,
-)
 from backends.tpu.vm import startup_script
-from core.errors import (
-    ApiDisabled,
-    CloudError,
-    CloudRefused,
-    InvalidArgument,
-    NextStep,
-    NoCapacity,
-    NotAuthenticated,
-    NotFound,
-    NotOurs,
-    OpsError,
-    PermissionDenied,
-    WaitedTooLong,
-)
+from core import errors
 from core.records import NAME_PATTERN, DeploymentSpec, Failure
 from core.reply import note
 from core.waiting import wait_until
 
 _LIVES: Final = frozenset(
-    {ChipState.RUNNING, ChipState.PROVISIONING, ChipState.STOPPING, ChipState.STOPPED}
+    {
+        tpu.ChipState.RUNNING,
+        tpu.ChipState.PROVISIONING,
+        tpu.ChipState.STOPPING,
+        tpu.ChipState.STOPPED,
+    }
 )
 
 
-async def chip_of(site: Site, name: str) -> Chip | None:
+async def chip_of(site: tpu.Site, name: str) -> tpu.Chip | None:
     """Return a deployment's VM, or its request; None while nothing in the cloud stands for it.
 
     Raises:
@@ -74,7 +49,7 @@ async def chip_of(site: Site, name: str) -> Chip | None:
     kept = site.records.get(name)
     if kept and kept.stands:
         zone, plane = kept.stands
-        found = await site.planes[plane].get(zone, vm_id(name))
+        found = await site.planes[plane].get(zone, tpu.vm_id(name))
         return found if found and found.deployment == name else None
     if kept:
         return None
@@ -87,20 +62,22 @@ async def chip_of(site: Site, name: str) -> Chip | None:
             return best
         if named:
             elsewhere = f": it is on {named[0].target or 'another target'}"
-        foreign = next((chip for chip in chips if chip.id == vm_id(name) and not chip.ours), None)
+        foreign = next(
+            (chip for chip in chips if chip.id == tpu.vm_id(name) and not chip.ours), None
+        )
         if foreign and not named:
             raise not_ours_error(foreign, fix="Take another name.")
     raise not_found(name, site.target, elsewhere)
 
 
-def best_chip(chips: Sequence[Chip], kept: Search | None) -> Chip | None:
+def best_chip(chips: Sequence[tpu.Chip], kept: tpu.Search | None) -> tpu.Chip | None:
     """Return that where it was placed, else the one that lives, else the newest."""
     if kept:
         return next((chip for chip in chips if chip.place == kept.stands), None)
     return max(chips, key=lambda chip: (chip.state in _LIVES, chip.created_at), default=None)
 
 
-async def spec_of(site: Site, name: str) -> DeploymentSpec | None:
+async def spec_of(site: tpu.Site, name: str) -> DeploymentSpec | None:
     """Return what was asked for, None where nothing says it any more."""
     kept = site.records.get(name)
     if kept:
@@ -109,7 +86,7 @@ async def spec_of(site: Site, name: str) -> DeploymentSpec | None:
     return spec_in(chip) if chip else None
 
 
-def spec_in(chip: Chip) -> DeploymentSpec | None:
+def spec_in(chip: tpu.Chip) -> DeploymentSpec | None:
     try:
         return DeploymentSpec.model_validate_json(chip.spec_json)
     except ValidationError:
@@ -117,49 +94,49 @@ def spec_in(chip: Chip) -> DeploymentSpec | None:
 
 
 async def find_named(
-    site: Site, name: str, places: Collection[Place] = (), *, or_there: bool = False
-) -> Sequence[Chip]:
+    site: tpu.Site, name: str, places: Collection[tpu.Place] = (), *, or_there: bool = False
+) -> Sequence[tpu.Chip]:
     """Return every TPU with a deployment's label or id, looked for now, whoever made it.
 
     At `places` it is looked for by its id, should a list not have it; `or_there`: where the lists
     fail, there alone.
     """
     site.inventory.forget()
-    found: list[Chip] = []
+    found: list[tpu.Chip] = []
     try:
         every = await site.chips()
-        found = [one for one in every if one.deployment == name or one.id == vm_id(name)]
-    except CloudError as exc:
+        found = [one for one in every if one.deployment == name or one.id == tpu.vm_id(name)]
+    except errors.CloudError as exc:
         if not (or_there and places):
             raise
         note(f"Whether there is more of {name} elsewhere is not known: {exc.summary}")
     seen = {one.place for one in found}
     for place in (one for one in places if one not in seen):
-        chip = await site.planes[place.plane].get(place.zone, vm_id(name))
+        chip = await site.planes[place.plane].get(place.zone, tpu.vm_id(name))
         found += [chip] if chip else []
     return found
 
 
-def is_ours(site: Site, name: str, chip: Chip) -> bool:
+def is_ours(site: tpu.Site, name: str, chip: tpu.Chip) -> bool:
     return chip.deployment == name and chip.target == site.target.name
 
 
-def is_wanted(site: Site, made: Blueprint, chip: Chip) -> bool:
+def is_wanted(site: tpu.Site, made: tpu.Blueprint, chip: tpu.Chip) -> bool:
     """Whether a chip was asked for by just this blueprint's spec, here or on another machine."""
     same = chip.labels.get(SPEC_LABEL) == made.labels[SPEC_LABEL]
     return same and is_ours(site, made.spec.name, chip)
 
 
-def not_ours_error(chip: Chip, *, fix: str) -> NotOurs:
+def not_ours_error(chip: tpu.Chip, *, fix: str) -> errors.NotOurs:
     """Say that something of a deployment's id was not made here."""
-    return NotOurs(
+    return errors.NotOurs(
         f"{chip.id} in {chip.place} was not made here: it is left alone.",
         cause=f"It is {chip.said}.",
         fix=fix,
     )
 
 
-def refuse_foreign(site: Site, name: str, there: Sequence[Chip]) -> None:
+def refuse_foreign(site: tpu.Site, name: str, there: Sequence[tpu.Chip]) -> None:
     """Refuse a name under which something stands, or is remembered, that is not this target's.
 
     Raises:
@@ -171,33 +148,33 @@ def refuse_foreign(site: Site, name: str, there: Sequence[Chip]) -> None:
     other = next((one.target for one in there if one.target != site.target.name), "")
     other = other or other_target_of(site, name)
     if other:
-        raise NotOurs(
+        raise errors.NotOurs(
             f"{name} belongs to the target {other}.",
             fix=f"Deploy under another name, or to {other}.",
         )
 
 
-def other_target_of(site: Site, name: str) -> str:
+def other_target_of(site: tpu.Site, name: str) -> str:
     """Name another target of which something under this name is remembered; empty if none is."""
     for folder in sorted(path.parent for path in site.shared.glob(f"*/{name}.json")):
-        kept = PendingStore(Search, folder, site.records.where).get(name)
+        kept = PendingStore(tpu.Search, folder, site.records.where).get(name)
         if folder != site.folder and kept is not None and (kept.left or kept.failure is None):
             return folder.name
     return ""
 
 
 _GONE_SECONDS: Final = 20.0
-_LIST: Final = (NextStep("list_queued_resources"),)
+_LIST: Final = (errors.NextStep("list_queued_resources"),)
 
 
-async def list_queue(site: Site) -> Sequence[QueuedResource]:
+async def list_queue(site: tpu.Site) -> Sequence[QueuedResource]:
     """Return every one of both planes, ours and others'; leftovers of ours first, then ours."""
     chips = sorted(await site.chips(), key=lambda one: (not one.ours, not one.state.leftover))
     same = ("id", "health", "accelerator", "external_ip", "ours", "why")
     return tuple(
         QueuedResource(
             zone=chip.place.zone,
-            control_plane=SAID[chip.place.plane],
+            control_plane=tpu.SAID[chip.place.plane],
             state=chip.said,
             node=f"{chip.node} {chip.node_said}".strip(),
             created_at=f"{chip.created_at:%F %H:%M}",
@@ -211,7 +188,7 @@ async def list_queue(site: Site) -> Sequence[QueuedResource]:
     )
 
 
-async def delete_leftover(site: Site, zone: str, resource: str) -> bool:
+async def delete_leftover(site: tpu.Site, zone: str, resource: str) -> bool:
     """Delete a request of ours that has no chip any more; whether it was seen to be gone.
 
     Raises:
@@ -223,7 +200,7 @@ async def delete_leftover(site: Site, zone: str, resource: str) -> bool:
     site.inventory.forget()
     named = [one for one in await site.chips() if (one.place.zone, one.id) == (zone, resource)]
     if not named:
-        raise NotFound(
+        raise errors.NotFound(
             f"Nothing named {resource[:80]} is in {zone[:40]}.",
             fix="Call list_queued_resources for what there is.",
             next_steps=_LIST,
@@ -231,9 +208,9 @@ async def delete_leftover(site: Site, zone: str, resource: str) -> bool:
     chip = next((one for one in named if one.ours and one.state.leftover), named[0])
     plane = site.planes[chip.place.plane]
 
-    async def get() -> Chip | None:
+    async def get() -> tpu.Chip | None:
         now = await plane.get(zone, resource)
-        if now is not None and now.state is not ChipState.DELETING:
+        if now is not None and now.state is not tpu.ChipState.DELETING:
             _require_leftover(now)
         return now
 
@@ -248,16 +225,16 @@ async def delete_leftover(site: Site, zone: str, resource: str) -> bool:
     return removal.gone
 
 
-def _require_leftover(chip: Chip) -> None:
+def _require_leftover(chip: tpu.Chip) -> None:
     if not chip.ours:
         raise not_ours_error(chip, fix="Delete it where it was made.")
     if not chip.state.leftover:
         here = {"target": chip.target, "name": chip.deployment}
-        raise InvalidArgument(
+        raise errors.InvalidArgument(
             f"{chip.id} in {chip.place} is {chip.said}: no leftover.",
             fix=f"Remove its deployment: destroy_vllm(target={chip.target!r},"
             f" name={chip.deployment!r}).",
-            next_steps=(NextStep("destroy_vllm", here),) if chip.deployment else _LIST,
+            next_steps=(errors.NextStep("destroy_vllm", here),) if chip.deployment else _LIST,
         )
 
 
@@ -271,26 +248,26 @@ _MAKING: Final = timedelta(minutes=30)
 """A chip that is given becomes a VM; field reports of 2026: it took up to 23 minutes."""
 _SEEN: Final = timedelta(seconds=60)
 """Within these a request that was taken may not be seen yet: asked elsewhere, there were two."""
-_HAVE: Final = frozenset({ChipState.RUNNING, ChipState.STOPPED})
+_HAVE: Final = frozenset({tpu.ChipState.RUNNING, tpu.ChipState.STOPPED})
 """In these it has, or had, its chips."""
-_HAD: Final = frozenset({ChipState.STOPPING, ChipState.SUSPENDED})
+_HAD: Final = frozenset({tpu.ChipState.STOPPING, tpu.ChipState.SUSPENDED})
 """In these it had, if it was ever given them."""
-_NOT_OF_THE_PLACE: Final = frozenset({VANISHED, NotOurs.code, *NEVER_AGAIN})
+_NOT_OF_THE_PLACE: Final = frozenset({VANISHED, errors.NotOurs.code, *tpu.NEVER_AGAIN})
 """What tells nothing of whether there are chips."""
 
 
 def held(
-    site: Site, name: str, places: Mapping[Place, datetime | None], title: str = "its chip"
+    site: tpu.Site, name: str, places: Mapping[tpu.Place, datetime | None], title: str = "its chip"
 ) -> Resource:
     """Return what a deployment has at some places, all of it together: one that stays saves none.
 
     `places` says of each when something was asked for there without an answer: it may come into
     being late. What is not this deployment's is not seen.
     """
-    seen: list[Chip] = []
+    seen: list[tpu.Chip] = []
 
-    async def get() -> Sequence[Chip] | None:
-        found = [await site.planes[one.plane].get(one.zone, vm_id(name)) for one in places]
+    async def get() -> Sequence[tpu.Chip] | None:
+        found = [await site.planes[one.plane].get(one.zone, tpu.vm_id(name)) for one in places]
         seen[:] = [chip for chip in found if chip and is_ours(site, name, chip)]
         asked = [at for chip, at in zip(found, places.values(), strict=True) if chip is None and at]
         if not seen and all(site.now() - at >= _LATE for at in asked):
@@ -298,22 +275,24 @@ def held(
             return None
         return tuple(seen)
 
-    async def delete_one(chip: Chip) -> None:
+    async def delete_one(chip: tpu.Chip) -> None:
         try:
             await site.planes[chip.place.plane].delete(chip.place.zone, chip.id)
-        except CloudRefused as exc:  # as for one that is being made: the next look asks again
+        except (
+            errors.CloudRefused
+        ) as exc:  # as for one that is being made: the next look asks again
             note(f"{chip.id} in {chip.place} could not be deleted: {exc.cause or exc.summary}")
 
     async def delete() -> None:
         site.inventory.forget()
-        going = [chip for chip in seen if chip.state is not ChipState.DELETING]
+        going = [chip for chip in seen if chip.state is not tpu.ChipState.DELETING]
         await side_by_side([partial(delete_one, chip) for chip in going])
 
     return Resource(name="chip", title=title, get=get, delete=delete, status=_status_of)
 
 
-def _status_of(found: Sequence[Chip]) -> Status:
-    gone = all(chip.state is ChipState.DELETING for chip in found)
+def _status_of(found: Sequence[tpu.Chip]) -> Status:
+    gone = all(chip.state is tpu.ChipState.DELETING for chip in found)
     return Status.DELETING if gone else Status.READY
 
 
@@ -322,9 +301,11 @@ LOOK_SECONDS: Final = 1.5
 _LOOK_AGAIN_SECONDS: Final = 0.3
 
 
-async def _early_refusal(plane: ControlPlane, zone: str, operation: str) -> OpsError | None:
+async def _early_refusal(
+    plane: tpu.ControlPlane, zone: str, operation: str
+) -> errors.OpsError | None:
     """Return what an operation failed with, if that is known in a moment."""
-    with suppress(WaitedTooLong, *UNSURE):
+    with suppress(errors.WaitedTooLong, *UNSURE):
         seen = await wait_until(
             lambda: plane.outcome(zone, operation),
             lambda seen: seen.done,
@@ -337,8 +318,8 @@ async def _early_refusal(plane: ControlPlane, zone: str, operation: str) -> OpsE
 
 
 async def carry_on(
-    site: Site, kept: Search, ground: Sequence[Resource], *, seconds: float
-) -> Search:
+    site: tpu.Site, kept: tpu.Search, ground: Sequence[Resource], *, seconds: float
+) -> tpu.Search:
     """Take every step whose time has come, one at least; what comes back is written down.
 
     It is the same if there is only to wait. What became of a place that gave no chip is noted.
@@ -356,10 +337,10 @@ async def carry_on(
 class _Step:
     """The next step of a search; whatever is learned is written down at once."""
 
-    def __init__(self, site: Site, kept: Search, ground: Sequence[Resource]) -> None:
+    def __init__(self, site: tpu.Site, kept: tpu.Search, ground: Sequence[Resource]) -> None:
         self.site, self.kept, self.ground, self.now = site, kept, ground, site.now()
 
-    async def take(self) -> Search:
+    async def take(self) -> tpu.Search:
         """Take it, and return what is known then: the same where there is only to wait."""
         site, kept, name = self.site, self.kept, self.kept.spec.name
         last = kept.attempts[-1] if kept.attempts else None
@@ -374,7 +355,7 @@ class _Step:
         elif last is None or (last.outcome and last.returned):
             place = kept.next_place
             assert place is not None
-            attempt = Attempt(place=place, since=self.now, returned=False)
+            attempt = tpu.Attempt(place=place, since=self.now, returned=False)
             self._keep(attempts=(*kept.attempts, attempt))
         elif last.outcome:
             own = held(site, name, {last.place: last.asked})
@@ -384,12 +365,12 @@ class _Step:
             await self._ask(last.place)
         return self.kept
 
-    async def _is_to_be_asked_for(self, attempt: Attempt) -> bool:
+    async def _is_to_be_asked_for(self, attempt: tpu.Attempt) -> bool:
         """See what has become of the request that is under way; whether there is none yet."""
         site, kept, place = self.site, self.kept, attempt.place
         try:
             chip = await site.planes[place.plane].get(place.zone, kept.blueprint.id)
-        except (ApiDisabled, PermissionDenied) as exc:
+        except (errors.ApiDisabled, errors.PermissionDenied) as exc:
             if attempt.taken or attempt.asked:
                 raise
             await self._refused(exc)
@@ -404,26 +385,26 @@ class _Step:
             await self._found(attempt, chip)
         return False
 
-    async def _found(self, attempt: Attempt, chip: Chip) -> None:
+    async def _found(self, attempt: tpu.Attempt, chip: tpu.Chip) -> None:
         if not is_wanted(self.site, self.kept.blueprint, chip):
             words = f"{chip.id} is there already and was not made by this search."
-            return await self._refused(NotOurs(words, fix="Deploy under another name."))
+            return await self._refused(errors.NotOurs(words, fix="Deploy under another name."))
         if not attempt.taken:
             self._note(taken=True, asked=None)
         if chip.state in _HAVE or (chip.state in _HAD and chip.given_at):
-            return await self._placed(GIVEN)
+            return await self._placed(tpu.GIVEN)
         if chip.state.leftover:
             return await self._failed(attempt, chip)
         if self.now >= self._deadline(attempt, chip):
             return await self._timed_out()
         return None
 
-    def _deadline(self, attempt: Attempt, chip: Chip | None) -> datetime:
+    def _deadline(self, attempt: tpu.Attempt, chip: tpu.Chip | None) -> datetime:
         until = attempt.since + timedelta(seconds=self.kept.blueprint.wait_seconds) + _GRACE
-        making = chip is not None and chip.state is ChipState.PROVISIONING
+        making = chip is not None and chip.state is tpu.ChipState.PROVISIONING
         return until + _MAKING if making else until
 
-    async def _ask(self, place: Place) -> None:
+    async def _ask(self, place: tpu.Place) -> None:
         """Ask for a chip; that it is asked for is written down before, what is answered after.
 
         A label says when it ends, for servers that know no better.
@@ -436,12 +417,12 @@ class _Step:
             labels[EXPIRES_LABEL] = str(int(latest.timestamp()))
         script = startup_script(made, image=made.container.image)
         try:
-            operation = await plane.create(Request(made, place.zone, script, labels))
-        except OpsError as exc:
-            if isinstance(exc, NotAuthenticated):
+            operation = await plane.create(tpu.Request(made, place.zone, script, labels))
+        except errors.OpsError as exc:
+            if isinstance(exc, errors.NotAuthenticated):
                 self._note(asked=None)
-            if isinstance(exc, NotAuthenticated) or (
-                exc.retryable and exc.code != NoCapacity.code
+            if isinstance(exc, errors.NotAuthenticated) or (
+                exc.retryable and exc.code != errors.NoCapacity.code
             ):  # what may have happened, or may if it is asked again, is looked for
                 raise
             return await self._refused(exc)
@@ -451,13 +432,13 @@ class _Step:
         refusal = await _early_refusal(plane, place.zone, operation)
         return await self._refused(refusal) if refusal else None
 
-    async def _refusal(self, attempt: Attempt) -> OpsError | None:
+    async def _refusal(self, attempt: tpu.Attempt) -> errors.OpsError | None:
         if not attempt.operation:
             return None
         zone, plane = attempt.place
         return (await self.site.planes[plane].outcome(zone, attempt.operation)).error
 
-    async def _gone(self, attempt: Attempt) -> None:
+    async def _gone(self, attempt: tpu.Attempt) -> None:
         """Say why a request is not there that Google had taken."""
         zone, plane = attempt.place
         refusal = await self._refusal(attempt)
@@ -471,34 +452,37 @@ class _Step:
             words = how.words if how else "It is there no more, and nothing says why."
             return await self._ended(VANISHED, words)
         elsewhere = how.code == "DELETED_ELSEWHERE"
-        return await self._placed(how.code if elsewhere else GIVEN, how.words)
+        return await self._placed(how.code if elsewhere else tpu.GIVEN, how.words)
 
-    async def _failed(self, attempt: Attempt, chip: Chip) -> None:
+    async def _failed(self, attempt: tpu.Attempt, chip: tpu.Chip) -> None:
         """Read why a request has become a leftover before it had a chip."""
         if chip.taken_by == "user":
             return await self._placed("DELETED_ELSEWHERE", chip.why)
         refusal = await self._refusal(attempt)
-        if refusal is None and meaning(chip.why):
-            refusal = refusal_error(chip.why, attempt.place.zone)
+        if refusal is None and tpu.meaning(chip.why):
+            refusal = tpu.refusal_error(chip.why, attempt.place.zone)
         if refusal is not None:
             return await self._refused(refusal)
-        code = "PREEMPTED" if chip.state is ChipState.SUSPENDED else "FAILED"
+        code = "PREEMPTED" if chip.state is tpu.ChipState.SUSPENDED else "FAILED"
         return await self._ended(code, chip.why or f"It is {chip.said}.")
 
-    async def _refused(self, exc: OpsError) -> None:
+    async def _refused(self, exc: errors.OpsError) -> None:
         """Write down who refused; where nothing can have been made, nothing is given back."""
-        words, nothing = exc.cause or exc.summary, exc.code in {NotOurs.code, *NEVER_AGAIN}
+        words, nothing = (
+            exc.cause or exc.summary,
+            exc.code in {errors.NotOurs.code, *tpu.NEVER_AGAIN},
+        )
         await self._ended(exc.code, words, fix=exc.fix, returned=nothing)
 
     async def _timed_out(self) -> None:
         minutes = self.kept.blueprint.wait_seconds // 60
-        await self._ended(TIMED_OUT, f"No chip within {minutes} min.")
+        await self._ended(tpu.TIMED_OUT, f"No chip within {minutes} min.")
 
     async def _ended(
         self, outcome: str, detail: str, *, fix: str = "", returned: bool = False
     ) -> None:
         """Write down how a request ended; whatever is there of it is given back next."""
-        answered = {} if outcome in {TIMED_OUT, VANISHED} else {"asked": None}
+        answered = {} if outcome in {tpu.TIMED_OUT, VANISHED} else {"asked": None}
         self._note(outcome=outcome, detail=detail, fix=fix, returned=returned, **answered)
         if outcome not in _NOT_OF_THE_PLACE:
             place = self.kept.attempts[-1].place
@@ -510,7 +494,7 @@ class _Step:
         self._note(place, outcome=outcome, detail=detail, returned=True, asked=None)
         await zones.remember_outcome(self.site, place, outcome, detail)
 
-    def _note(self, placed: Place | None = None, **said: Any) -> None:
+    def _note(self, placed: tpu.Place | None = None, **said: Any) -> None:
         """Write something down of the newest request, at once with where it was given a chip."""
         *before, last = self.kept.attempts
         attempts = (*before, last.model_copy(update=said))
@@ -528,7 +512,7 @@ _WORDS: Final = 300
 _OTHERS: Final = 8
 
 
-def describe_search(kept: Search, now: datetime) -> str:
+def describe_search(kept: tpu.Search, now: datetime) -> str:
     """Say which of several places is asked, and until when.
 
     Of a deployment that is given up or replaced: where it is being deleted.
@@ -546,24 +530,24 @@ def describe_search(kept: Search, now: datetime) -> str:
     return said
 
 
-def history(kept: Search) -> tuple[str, ...]:
+def history(kept: tpu.Search) -> tuple[str, ...]:
     """Say of every place that gave no chip, in order, what stood against it and in whose words."""
     lines = []
     for one in kept.attempts:
-        if one.outcome not in {"", GIVEN}:
+        if one.outcome not in {"", tpu.GIVEN}:
             words = one.detail if len(one.detail) <= _WORDS else f"{one.detail[:_WORDS]} […]"
             left = "" if one.returned else " It is not seen to be given back."
             lines.append(f"{one.place}: {one.outcome}. {words}{left}".rstrip())
     return tuple(lines)
 
 
-def search_failure(kept: Search, others: Sequence[str] = ()) -> Failure:
+def search_failure(kept: tpu.Search, others: Sequence[str] = ()) -> Failure:
     """Say why a search that has come to its end has no chip, with a line for each place.
 
     `others` are zones that have such chips and were not asked.
     """
     codes = {one.outcome for one in kept.attempts}
-    code = kept.attempts[-1].outcome if codes <= _OWN else NoCapacity.code
+    code = kept.attempts[-1].outcome if codes <= _OWN else errors.NoCapacity.code
     lines, number = "\n".join(history(kept)), len(kept.attempts)
     return Failure(
         code=code,
@@ -572,8 +556,8 @@ def search_failure(kept: Search, others: Sequence[str] = ()) -> Failure:
     )
 
 
-def _fixes(kept: Search, code: str, others: Sequence[str]) -> Iterator[str]:
-    if code == NoCapacity.code:
+def _fixes(kept: tpu.Search, code: str, others: Sequence[str]) -> Iterator[str]:
+    if code == errors.NoCapacity.code:
         more = "give more zones (get_zones_with_available_quota)"
         if others:
             more = f"give zones={list(others[:_OTHERS])}, where Google lists such chips too,"
@@ -581,4 +565,6 @@ def _fixes(kept: Search, code: str, others: Sequence[str]) -> Iterator[str]:
             f"Deploy again to search anew: capacity changes by the minute; or {more} or"
             " a longer zone_wait_minutes, or take a -spot or -flex target."
         )
-    yield from (one.fix for one in kept.attempts if one.fix and one.outcome != NoCapacity.code)
+    yield from (
+        one.fix for one in kept.attempts if one.fix and one.outcome != errors.NoCapacity.code
+    )

@@ -31,20 +31,7 @@ from backends.google.clients import (
 )
 from backends.google.errors import find, strictly
 from backends.lifecycle import Pending, PendingStore
-from core.errors import (
-    ApiDisabled,
-    CloudError,
-    CloudRefused,
-    CloudUnavailable,
-    ConcurrentChange,
-    NoCapacity,
-    NotConfigured,
-    NotOurs,
-    OpsError,
-    PermissionDenied,
-    QuotaExceeded,
-    ZoneRefused,
-)
+from core import errors
 from core.records import DeploymentSpec, Record, Target
 from core.reply import note
 from logs.failures import meaning as wording_for
@@ -148,7 +135,6 @@ class Chip(Record):
 
     @property
     def target(self) -> str:
-        """The target that it was made for."""
         return self.labels.get(TARGET_LABEL, "") if self.ours else ""
 
 
@@ -173,8 +159,8 @@ async def offered(what: str, call: Awaitable[Any]) -> Offer:
     """Return what a zone's answer to a question for its hardware says."""
     try:
         found = await find(what, call)
-    except OpsError as exc:
-        if meaning(exc.cause) != ZoneRefused.code:
+    except errors.OpsError as exc:
+        if meaning(exc.cause) != errors.ZoneRefused.code:
             raise
         return Offer(hardware=False, detail=exc.cause)
     return Offer(hardware=True) if found else Offer(hardware=False, detail="The zone has none.")
@@ -244,7 +230,7 @@ class Outcome(NamedTuple):
     """How far an operation is."""
 
     done: bool
-    error: OpsError | None = None
+    error: errors.OpsError | None = None
 
 
 class ControlPlane(Protocol):
@@ -291,39 +277,39 @@ def unreachable(places: Iterable[str], what: str) -> None:
         note(f"{what} in {zone} could not be looked at: Google cannot reach it.")
 
 
-_ERRORS: Final[Mapping[str, tuple[type[CloudError], str, str]]] = {
+_ERRORS: Final[Mapping[str, tuple[type[errors.CloudError], str, str]]] = {
     "ZONE_REFUSED": (
-        ZoneRefused,
+        errors.ZoneRefused,
         "{zone} does not give this accelerator in this way.",
         "Another zone may: call get_zones_with_available_quota.",
     ),
     "NO_CAPACITY": (
-        NoCapacity,
+        errors.NoCapacity,
         "{zone} has no chip free.",
         "Ask in another zone or again later; flex-start waits in a queue of its own.",
     ),
     "QUOTA_EXCEEDED": (
-        QuotaExceeded,
+        errors.QuotaExceeded,
         "The project's quota does not allow so many chips in {zone}.",
         "Call check_gpu_quotas and list_queued_resources: failed requests hold quota as well.",
     ),
     "NOT_OURS": (
-        NotOurs,
+        errors.NotOurs,
         "{zone} has a TPU of that name which was not made here; it is left alone.",
         "Choose another name.",
     ),
     "PROVISIONING_MODEL_CONFLICT": (
-        ZoneRefused,
+        errors.ZoneRefused,
         "The queue of {zone} does not take spot in the way it is said.",
         "Take control_plane=compute: Compute Engine gives spot as well.",
     ),
     "CLOUD_UNAVAILABLE": (
-        CloudUnavailable,
+        errors.CloudUnavailable,
         "Google takes no more calls of the project just now.",
         "Call the same tool again in a minute.",
     ),
     "CONCURRENT_CHANGE": (
-        ConcurrentChange,
+        errors.ConcurrentChange,
         "What was there of that name in {zone} is not through yet.",
         "Call the same tool again in a minute.",
     ),
@@ -340,11 +326,11 @@ def meaning(words: str) -> str | None:
     return wording.code if wording and wording.code in _ERRORS else None
 
 
-def refusal_error(words: str, zone: str) -> OpsError:
+def refusal_error(words: str, zone: str) -> errors.OpsError:
     """Make an error of Google's words on a request that it had taken."""
     code = meaning(words)
     if code is None:
-        return CloudRefused(
+        return errors.CloudRefused(
             f"The request for a chip in {zone} failed.",
             cause=words,
             fix="Change what the cause names.",
@@ -364,7 +350,7 @@ def translated_refusal(what: str, zone: str) -> Iterator[None]:
     try:
         with strictly(what):
             yield
-    except CloudError as exc:
+    except errors.CloudError as exc:
         if meaning(exc.cause) is None:
             raise
         raise refusal_error(exc.cause, zone) from exc
@@ -373,7 +359,9 @@ def translated_refusal(what: str, zone: str) -> Iterator[None]:
 GIVEN: Final = "GIVEN"
 """The outcome of a request that gave a chip."""
 TIMED_OUT: Final = "TIMED_OUT"
-NEVER_AGAIN: Final = frozenset({ApiDisabled.code, NotConfigured.code, PermissionDenied.code})
+NEVER_AGAIN: Final = frozenset(
+    {errors.ApiDisabled.code, errors.NotConfigured.code, errors.PermissionDenied.code}
+)
 """What stands against every place of a control plane."""
 
 
@@ -450,16 +438,10 @@ class Search(Pending):
 
 
 def vm_id(name: str) -> str:
-    """Name queued resource, node or instance, and network tag of a deployment.
-
-    >>> vm_id("gemma")
-    'vllm-devops-gemma'
-    """
     return f"vllm-devops-{name}"
 
 
 def key_secret(name: str) -> str:
-    """Name the secret with a deployment's key: Cloud Run may serve another of that name."""
     return f"vllm-devops-tpu-{name}-api-key"
 
 
@@ -552,7 +534,6 @@ class Inventory:
             return seen
 
     def forget(self, what: Hashable = "chips") -> None:
-        """Look anew: something was changed."""
         self._seen.pop(what, None)
 
 
@@ -586,7 +567,6 @@ class Site(GoogleSite):
 
     @property
     def offered(self) -> Offered:
-        """What is known of the target as data."""
         return places()[self.target.name]
 
     @property
@@ -609,12 +589,12 @@ class Site(GoogleSite):
         return found
 
     async def _look(self) -> Sequence[Chip]:
-        refused = list[CloudError]()
+        refused = list[errors.CloudError]()
 
         async def ask(plane: ControlPlane) -> Sequence[Chip]:
             try:
                 return await plane.list()
-            except (ApiDisabled, PermissionDenied) as exc:
+            except (errors.ApiDisabled, errors.PermissionDenied) as exc:
                 refused.append(exc)
                 return ()
 

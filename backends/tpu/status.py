@@ -18,6 +18,7 @@ from backends.google import secrets
 from backends.google.clients import EXPIRES_LABEL, SPEC_LABEL
 from backends.google.logs import quoted
 from backends.tpu import compute, logs
+from backends.tpu import site as tpu
 from backends.tpu.logs import (
     BOOTING,
     CERTIFICATE,
@@ -30,16 +31,9 @@ from backends.tpu.logs import (
     VmLog,
 )
 from backends.tpu.search import best_chip, chip_of, describe_search, spec_in, spec_of
-from backends.tpu.site import GIVEN, SAID, Chip, ChipState, Search, Site, vm_id
 from backends.tpu.vm import LOG, rules
+from core import errors
 from core.address import KEY_HEADER
-from core.errors import (
-    CloudError,
-    NextStep,
-    NotAuthenticated,
-    NotReady,
-    Unreachable,
-)
 from core.records import Access, Deployment, DeploymentSpec, Failure, Phase, State
 from core.reply import note
 from logs.boot import COMPILING, WARMING, boot_of, phase_of
@@ -57,15 +51,17 @@ MAKING: Final = "making the VM"
 STOPPING: Final = "waiting for its VM to stop"
 GOING: Final = "waiting for its VM to be gone"
 _STATES: Final = {
-    ChipState.PROVISIONING: (State.CREATING, MAKING),
-    ChipState.STOPPING: (State.STOPPING, STOPPING),
-    ChipState.DELETING: (State.DELETING, GOING),
-    ChipState.UNKNOWN: (State.UNKNOWN, ""),
+    tpu.ChipState.PROVISIONING: (State.CREATING, MAKING),
+    tpu.ChipState.STOPPING: (State.STOPPING, STOPPING),
+    tpu.ChipState.DELETING: (State.DELETING, GOING),
+    tpu.ChipState.UNKNOWN: (State.UNKNOWN, ""),
 }
 """What needs no second look, and what is waited for in it."""
-_GIVEN: Final = frozenset({ChipState.PROVISIONING, ChipState.RUNNING})
+_GIVEN: Final = frozenset({tpu.ChipState.PROVISIONING, tpu.ChipState.RUNNING})
 """A request with a chip; one that failed has none, and is given back next."""
-_UNTIL_UNKNOWN: Final = frozenset({ChipState.STOPPED, ChipState.SUSPENDED, ChipState.FAILED})
+_UNTIL_UNKNOWN: Final = frozenset(
+    {tpu.ChipState.STOPPED, tpu.ChipState.SUSPENDED, tpu.ChipState.FAILED}
+)
 """It bills no more, and since when is not told here."""
 _PLACES_SAID: Final = 6
 """Of those that gave no chip, the newest."""
@@ -94,7 +90,7 @@ _STOPPED: Final = Failure(
 )
 
 
-def usd_per_hour(site: Site, chip: Chip | None = None) -> float | None:
+def usd_per_hour(site: tpu.Site, chip: tpu.Chip | None = None) -> float | None:
     """Return the price of one VM of the target, where it is; None where nobody has said."""
     if site.target.usd_per_hour is not None:
         return site.target.usd_per_hour
@@ -105,9 +101,9 @@ def usd_per_hour(site: Site, chip: Chip | None = None) -> float | None:
 class Look(NamedTuple):
     """What was read of a deployment at one moment; either half may be missing."""
 
-    site: Site
-    kept: Search | None
-    chip: Chip | None
+    site: tpu.Site
+    kept: tpu.Search | None
+    chip: tpu.Chip | None
     now: datetime
 
     @property
@@ -181,7 +177,7 @@ class Look(NamedTuple):
     ) -> Deployment:
         """Make the record of a deployment in some state; `ended` is when its VM was no more."""
         spec, chip, site = self.spec, self.chip, self.site
-        runs = chip is not None and chip.state is ChipState.RUNNING
+        runs = chip is not None and chip.state is tpu.ChipState.RUNNING
         until = ended or (None if chip is None or chip.state in _UNTIL_UNKNOWN else self.now)
         label = chip.labels.get(SPEC_LABEL, "") if chip else ""
         image = self.kept.blueprint.container.image if self.kept else spec and spec.image
@@ -227,7 +223,7 @@ def _resources(seen: Look) -> Iterator[tuple[str, str]]:
     chip, ends = seen.chip, seen.expires_at
     if chip:
         queued = chip.place.plane == "queued"
-        yield "control plane", SAID[chip.place.plane]
+        yield "control plane", tpu.SAID[chip.place.plane]
         if queued:
             yield "queued resource", f"{chip.id} {chip.said}" if chip.said else ""
             yield "node", f"{chip.node} {chip.node_said}".strip()
@@ -239,12 +235,12 @@ def _resources(seen: Look) -> Iterator[tuple[str, str]]:
         yield "ends at", f"{ends:%F %H:%M} UTC" if ends else ""
         yield "why", chip.why
     if seen.kept:
-        tried = [one for one in seen.kept.attempts if one.outcome not in {"", GIVEN}]
+        tried = [one for one in seen.kept.attempts if one.outcome not in {"", tpu.GIVEN}]
         said = (f"{one.place}: {one.outcome}" for one in tried[-_PLACES_SAID:])
         yield "gave no chip", "; ".join(said)
 
 
-async def describe(site: Site, name: str) -> Deployment:
+async def describe(site: tpu.Site, name: str) -> Deployment:
     """Say what a deployment does now.
 
     Raises:
@@ -256,7 +252,7 @@ async def describe(site: Site, name: str) -> Deployment:
     return await read_status(site, site.records.get(name), chip, now=datetime.now(UTC))
 
 
-async def list_deployments(site: Site) -> Sequence[Deployment]:
+async def list_deployments(site: tpu.Site) -> Sequence[Deployment]:
     """Say it of every one that has this target's label or is remembered here, by name."""
     known = {one.spec.name: one for one in site.records.all()}
     here = [chip for chip in await site.chips() if chip.target == site.target.name]
@@ -267,9 +263,9 @@ async def list_deployments(site: Site) -> Sequence[Deployment]:
         chip = best_chip([chip for chip in here if chip.deployment == name], kept)
         try:
             return await read_status(site, kept, chip, now=datetime.now(UTC))
-        except NotAuthenticated:
+        except errors.NotAuthenticated:
             raise
-        except CloudError as exc:  # one that cannot be looked at must not hide the others
+        except errors.CloudError as exc:  # one that cannot be looked at must not hide the others
             words = f"{exc.summary} {exc.cause}".strip()
             note(f"{name}: {words}")
             now, why = datetime.now(UTC), Failure(code=exc.code, cause=words, fix=exc.fix)
@@ -278,7 +274,7 @@ async def list_deployments(site: Site) -> Sequence[Deployment]:
     return await side_by_side([partial(look, name) for name in names])
 
 
-async def engine_facts(site: Site, name: str) -> EngineFacts:
+async def engine_facts(site: tpu.Site, name: str) -> EngineFacts:
     """Return what the log of the newest boot tells."""
     chip = await chip_of(site, name)
     if chip is None:
@@ -286,7 +282,7 @@ async def engine_facts(site: Site, name: str) -> EngineFacts:
     return facts_of(boot_of((await logs.read_newest_boot(site, chip)).boot))
 
 
-async def predicted(site: Site, name: str) -> Prediction | None:
+async def predicted(site: tpu.Site, name: str) -> Prediction | None:
     """Return what was to be expected of a deployment's memory, None where too little is known.
 
     Raises:
@@ -299,7 +295,7 @@ async def predicted(site: Site, name: str) -> Prediction | None:
 
 
 async def read_status(
-    site: Site, kept: Search | None, chip: Chip | None, *, now: datetime
+    site: tpu.Site, kept: tpu.Search | None, chip: tpu.Chip | None, *, now: datetime
 ) -> Deployment:
     """Say what a deployment does now, of which at least one of the two is known."""
     seen = Look(site, kept, chip, now)
@@ -315,15 +311,15 @@ async def read_status(
         failure, at = await why_gone(seen)
         state = State.EXPIRED if failure.code == State.EXPIRED.name else State.FAILED
         return seen.record(state, at or seen.begun, failure=failure, ended=at)
-    if chip.state is ChipState.STOPPED:
+    if chip.state is tpu.ChipState.STOPPED:
         return seen.record(State.FAILED, seen.begun, failure=_STOPPED)
-    if chip.state is ChipState.RUNNING:
+    if chip.state is tpu.ChipState.RUNNING:
         return await _running(seen, chip)
     state, phase = _STATES[chip.state]
     return seen.record(state, seen.begun, phase=phase, detail=chip.said)
 
 
-def _waits_for(kept: Search | None, chip: Chip | None) -> tuple[State, str] | None:
+def _waits_for(kept: tpu.Search | None, chip: tpu.Chip | None) -> tuple[State, str] | None:
     """Say what a deployment waits for that goes on only where a call takes the next step."""
     if kept and kept.deleting:
         return State.DELETING, DELETING
@@ -335,7 +331,7 @@ def _waits_for(kept: Search | None, chip: Chip | None) -> tuple[State, str] | No
             return State.QUEUED, RETURNING
         given = chip is not None and chip.state in _GIVEN
         return State.CREATING if given else State.QUEUED, SEARCHING
-    waits = chip is not None and chip.state is ChipState.WAITING
+    waits = chip is not None and chip.state is tpu.ChipState.WAITING
     return (State.QUEUED, SEARCHING) if waits else None
 
 
@@ -346,14 +342,14 @@ async def why_gone(seen: Look) -> tuple[Failure, datetime | None]:
     told = None
     if place is not None:
         ask = partial(seen.site.planes[place.plane].ended, since=seen.created_at)
-        told = await or_note(lambda: ask(place.zone, vm_id(seen.name)), None)
+        told = await or_note(lambda: ask(place.zone, tpu.vm_id(seen.name)), None)
     code, words = (str(told.code), told.words) if told else ("NOT_KNOWN", "")
     at = told.at if told else None
     if code == "NOT_KNOWN":
         if chip is not None:  # what a leftover tells by itself
             words = words or chip.why
             by = {"service": "PREEMPTED", "user": "DELETED_ELSEWHERE"}.get(chip.taken_by, code)
-            code = "REQUEST_FAILED" if chip.state is ChipState.FAILED else by
+            code = "REQUEST_FAILED" if chip.state is tpu.ChipState.FAILED else by
         if ends and ends <= seen.now:
             code = "EXPIRED"
     cause, fix = _GONE[code]
@@ -361,8 +357,8 @@ async def why_gone(seen: Look) -> tuple[Failure, datetime | None]:
         bills = "bills its disk until then, though no chip"
         quota = "bills nothing and counts against the quota"
         fix += (
-            f" Call destroy_vllm to be rid of what is left: {SAID[chip.place.plane]} {chip.id} in"
-            f" {chip.place.zone} ({chip.said})"
+            f" Call destroy_vllm to be rid of what is left: {tpu.SAID[chip.place.plane]} {chip.id}"
+            f" in {chip.place.zone} ({chip.said})"
             f" {bills if chip.place.plane == 'compute' else quota}."
         )
     if at is None and ends and code == "EXPIRED":
@@ -371,7 +367,7 @@ async def why_gone(seen: Look) -> tuple[Failure, datetime | None]:
     return Failure(code=code, cause=cause, fix=fix), at
 
 
-async def _running(seen: Look, chip: Chip) -> Deployment:
+async def _running(seen: Look, chip: tpu.Chip) -> Deployment:
     """Say of a deployment whose VM runs what its script, its engine and its model tell."""
     told = await _read_log(seen, chip)
     last = told.last
@@ -393,7 +389,7 @@ async def _running(seen: Look, chip: Chip) -> Deployment:
     return seen.record(State.LOADING, seen.begun, phase=_phase(seen, told))
 
 
-async def _read_log(seen: Look, chip: Chip) -> VmLog:
+async def _read_log(seen: Look, chip: tpu.Chip) -> VmLog:
     """Read no more than is needed: Cloud Logging answers 60 times a minute."""
     told, nothing = VmLog(), list[ScriptLine]()
     if seen.key in seen.site.answered:
@@ -416,7 +412,7 @@ async def _probe(seen: Look, told: VmLog) -> Failure | None:
     failure = await why_silent(partial(_access, seen, told.certificate), "Its VM")
     if failure is None:
         seen.site.answered[seen.key] = told.engine_started
-    elif failure.code == Unreachable.code:
+    elif failure.code == errors.Unreachable.code:
         return await compute.keeps_out(seen.site, seen.name, failure)
     return failure
 
@@ -470,7 +466,7 @@ def _phase(seen: Look, told: VmLog) -> Phase:
     return Phase(name=SCRIPT.get(last.phase, last.phase), since=last.at, detail=detail)
 
 
-async def access_to(site: Site, name: str) -> Access:
+async def access_to(site: tpu.Site, name: str) -> Access:
     """Return address, certificate and the engine's key.
 
     Raises:
@@ -480,7 +476,7 @@ async def access_to(site: Site, name: str) -> Access:
     """
     chip = await chip_of(site, name)
     seen = Look(site, site.records.get(name), chip, datetime.now(UTC))
-    if chip is None or chip.state is not ChipState.RUNNING:
+    if chip is None or chip.state is not tpu.ChipState.RUNNING:
         _not_yet(seen, "has no VM that runs")
     at, known = site.certificates.get(seen.key, (0.0, None))
     # A VM that boots again within minutes is told of by status_vllm.
@@ -500,7 +496,7 @@ async def _access(seen: Look, certificate: str | None) -> Access:
     project = shlex.quote(site.clients.project)
     key_command = f"gcloud secrets versions access latest --secret={key} --project={project}"
     if seen.chip and seen.is_internal:
-        raise NotReady(
+        raise errors.NotReady(
             f"{seen.name} lets nobody in from outside its VM (access=internal).",
             fix=f"Run `{_tunnel(seen.chip, project)}` and, while it runs, ask"
             f" http://localhost:{PORT} with the key that `{key_command}` prints; or deploy it with"
@@ -534,7 +530,7 @@ async def _access(seen: Look, certificate: str | None) -> Access:
     )
 
 
-def _tunnel(chip: Chip, project: str) -> str:
+def _tunnel(chip: tpu.Chip, project: str) -> str:
     """Return the command that brings its port to this machine, as `localhost`."""
     instance = chip.place.plane == "compute"
     kind = "compute ssh" if instance else "compute tpus tpu-vm ssh"
@@ -547,8 +543,10 @@ def _tunnel(chip: Chip, project: str) -> str:
 
 
 def _not_yet(seen: Look, why: str) -> NoReturn:
-    raise NotReady(
+    raise errors.NotReady(
         f"{seen.name} {why} (yet).",
         fix="Call status_vllm, which says how far it is.",
-        next_steps=(NextStep("status_vllm", {"target": seen.site.target.name, "name": seen.name}),),
+        next_steps=(
+            errors.NextStep("status_vllm", {"target": seen.site.target.name, "name": seen.name}),
+        ),
     )

@@ -137,7 +137,6 @@ class Rules(Record):
 
 
 def rules() -> Rules:
-    """Return them, with what `overrides.toml` puts in their place."""
     return settings.read("tpu", _HERE / "rules.toml", Rules)
 
 

@@ -17,18 +17,7 @@ from backends.common.concurrency import or_note, side_by_side, write_whole
 from backends.google.errors import why_unread
 from backends.google.setup import limit_in, read_quota
 from backends.tpu import compute
-from backends.tpu.site import (
-    GIVEN,
-    SAID,
-    TIMED_OUT,
-    Chip,
-    Offer,
-    Place,
-    PlaneKind,
-    Provisioning,
-    Site,
-    region_of,
-)
+from backends.tpu import site as tpu
 from backends.tpu.vm import generation_of, is_known_to_give
 from core.errors import CloudError, NoCapacity, ZoneRefused
 from core.records import Record
@@ -49,7 +38,7 @@ class Outcome(Record):
     accelerator: str
     """Such as v6e-4."""
     provisioning: str
-    place: Place
+    place: tpu.Place
     outcome: str
     """`GIVEN`, `TIMED_OUT`, or the code of what stood against it."""
     detail: str = ""
@@ -64,7 +53,9 @@ class _File(Record):
     outcomes: tuple[Outcome, ...] = ()
 
 
-async def remember_outcome(site: Site, place: Place, outcome: str, detail: str = "") -> None:
+async def remember_outcome(
+    site: tpu.Site, place: tpu.Place, outcome: str, detail: str = ""
+) -> None:
     """Write down how a request ended, in place of the former one of that place."""
     row = Outcome(
         project=site.clients.project,
@@ -85,7 +76,7 @@ async def remember_outcome(site: Site, place: Place, outcome: str, detail: str =
         write_whole(site.shared / "zones.json", text)
 
 
-def outcomes_of(site: Site) -> Mapping[Place, Outcome]:
+def outcomes_of(site: tpu.Site) -> Mapping[tpu.Place, Outcome]:
     """Return those of the site's project, accelerator and way of giving."""
     wanted = (site.clients.project, site.accelerator, site.provisioning)
     return {
@@ -95,7 +86,7 @@ def outcomes_of(site: Site) -> Mapping[Place, Outcome]:
     }
 
 
-def _remembered(site: Site) -> tuple[Outcome, ...]:
+def _remembered(site: tpu.Site) -> tuple[Outcome, ...]:
     """Return all; what cannot be read is not known."""
     try:
         return _File.model_validate_json((site.shared / "zones.json").read_bytes()).outcomes
@@ -108,11 +99,11 @@ class Pool(Record):
 
     id: str
     service: str
-    plane: PlaneKind
+    plane: tpu.PlaneKind
     per: Literal["zone", "region"]
-    counts: tuple[Provisioning, ...]
+    counts: tuple[tpu.Provisioning, ...]
     """Which chips are counted in it."""
-    stands_in_for: tuple[Provisioning, ...] = ()
+    stands_in_for: tuple[tpu.Provisioning, ...] = ()
     """Which are counted in it where their own pool is empty."""
     dimensions: Mapping[str, str] = {}
     """That an entry must have beside its place."""
@@ -121,7 +112,6 @@ class Pool(Record):
 
 @cache
 def pools() -> tuple[Pool, ...]:
-    """Read `quotas.toml`, once."""
     rows = tomllib.loads((_HERE / "quotas.toml").read_text(encoding="utf-8"))["pools"]
     return tuple(map(Pool.model_validate, rows))
 
@@ -140,11 +130,9 @@ class Row(NamedTuple):
 
     @property
     def free(self) -> float | None:
-        """Chips that are left; None is not known."""
         return None if self.limit is None else self.limit - (self.used or 0)
 
     def __str__(self) -> str:
-        """Name it with its figures."""
         figures = self.detail if self.limit is None else f"{self.limit:g}"
         used = f", {self.used} in use" if self.limit is not None and self.used is not None else ""
         return f"{self.pool.id} in {self.where}: {figures}{used}"
@@ -166,14 +154,13 @@ class Counting(NamedTuple):
 
     read: Mapping[str, QuotaInfo | str | None]
     """By pool: None where the project has no such quota, else why it could not be read."""
-    chips: Sequence[Chip] | None
+    chips: Sequence[tpu.Chip] | None
     """All that there are; None where they could not be looked at."""
     without: str = ""
     """A deployment whose own chips go before new ones are asked for."""
 
     def row(self, pool: Pool, zone: str) -> Row:
-        """Return what a pool allows there, and has given."""
-        where, info = zone if pool.per == "zone" else region_of(zone), self.read[pool.id]
+        where, info = zone if pool.per == "zone" else tpu.region_of(zone), self.read[pool.id]
         limit: float | None = None
         detail = str(info)
         if isinstance(info, QuotaInfo):
@@ -191,7 +178,7 @@ class Counting(NamedTuple):
             chip
             for chip in self.chips or ()
             if chip.place.plane == pool.plane
-            and where in {chip.place.zone, region_of(chip.place.zone)}
+            and where in {chip.place.zone, tpu.region_of(chip.place.zone)}
             and not (self.without and chip.deployment == self.without)
         ]
         if self.chips is None or any(chip.provisioning is None for chip in here):
@@ -199,7 +186,7 @@ class Counting(NamedTuple):
         return sum(chip.chips for chip in here if chip.provisioning in pool.counts)
 
 
-async def count_chips(site: Site, *, without: str = "") -> Counting:
+async def count_chips(site: tpu.Site, *, without: str = "") -> Counting:
     """Read the limits and what is counted against them, side by side."""
 
     async def limits() -> Mapping[str, QuotaInfo | str | None]:
@@ -207,7 +194,7 @@ async def count_chips(site: Site, *, without: str = "") -> Counting:
         found = await side_by_side(looks)
         return {one.id: info for one, info in zip(pools(), found, strict=True)}
 
-    async def look() -> Sequence[Chip] | None:
+    async def look() -> Sequence[tpu.Chip] | None:
         try:
             return await site.chips()
         except CloudError:
@@ -218,7 +205,9 @@ async def count_chips(site: Site, *, without: str = "") -> Counting:
     return Counting(read, chips, without)
 
 
-def room_for(counting: Counting, place: Place, provisioning: Provisioning, chips: int) -> Room:
+def room_for(
+    counting: Counting, place: tpu.Place, provisioning: tpu.Provisioning, chips: int
+) -> Room:
     """Say whether so many more chips may be had at a place."""
 
     def judged(counted: Iterable[Pool]) -> Room:
@@ -243,7 +232,7 @@ def room_for(counting: Counting, place: Place, provisioning: Provisioning, chips
     return own
 
 
-async def read_quotas(site: Site) -> Sequence[Quota]:
+async def read_quotas(site: tpu.Site) -> Sequence[Quota]:
     """Return every pool that chips of this target are counted in, the one that counts first.
 
     Either control plane can give them: the plane with more room goes first, and of its pools the
@@ -251,7 +240,7 @@ async def read_quotas(site: Site) -> Sequence[Quota]:
     """
     counting, zone = await count_chips(site), site.clients.region
     rooms = [
-        room_for(counting, Place(zone, kind), site.provisioning, site.offered.count)
+        room_for(counting, tpu.Place(zone, kind), site.provisioning, site.offered.count)
         for kind in site.planes
     ]
     known = {True: 0, False: 1, None: 2}
@@ -271,7 +260,7 @@ async def read_quotas(site: Site) -> Sequence[Quota]:
             limit=row.limit,
             in_use=row.used,
             detail=" ".join(
-                f"Chips by {SAID[row.pool.plane]}. {row.detail}"
+                f"Chips by {tpu.SAID[row.pool.plane]}. {row.detail}"
                 f" {'' if row.used is not None else 'What is in use is not known.'}".split()
             ),
             accelerator=site.target.accelerator or "",
@@ -282,14 +271,14 @@ async def read_quotas(site: Site) -> Sequence[Quota]:
 
 _TRUSTED_MINUTES: Final = 7 * 24 * 60
 """A refusal that is older says nothing any more: zones open."""
-_TAKEN: Final = frozenset({GIVEN, TIMED_OUT, NoCapacity.code})
+_TAKEN: Final = frozenset({tpu.GIVEN, tpu.TIMED_OUT, NoCapacity.code})
 """Outcomes of requests that were let wait, so that the way of giving was accepted."""
 
 
 class Prospect(NamedTuple):
     """One place, with what can be seen of it: True, False, or None where nobody knows."""
 
-    place: Place
+    place: tpu.Place
     hardware: tuple[bool | None, str]
     accepted: tuple[bool | None, str]
     room: Room
@@ -306,19 +295,19 @@ class Prospect(NamedTuple):
 
 
 async def prospects_of(
-    site: Site, places: Sequence[Place], counting: Counting, seconds: float
+    site: tpu.Site, places: Sequence[tpu.Place], counting: Counting, seconds: float
 ) -> Sequence[Prospect]:
     """Look at places side by side, for so many seconds at most; in their order."""
-    offers = dict.fromkeys(places, Offer(None, f"no answer within {seconds:.0f} s"))
+    offers = dict.fromkeys(places, tpu.Offer(None, f"no answer within {seconds:.0f} s"))
 
-    async def look(place: Place) -> None:
+    async def look(place: tpu.Place) -> None:
         what, ask = ("offer", site.accelerator, place), site.planes[place.plane].offer
         try:
             offers[place] = await site.inventory.read(
                 what, _OFFERS_SECONDS, partial(ask, place.zone, site.accelerator)
             )
         except CloudError as exc:
-            offers[place] = Offer(None, why_unread(exc))
+            offers[place] = tpu.Offer(None, why_unread(exc))
 
     with anyio.move_on_after(seconds):
         async with anyio.create_task_group() as group:
@@ -337,7 +326,7 @@ async def prospects_of(
     )
 
 
-def is_accepted(site: Site, place: Place, last: Outcome | None) -> tuple[bool | None, str]:
+def is_accepted(site: tpu.Site, place: tpu.Place, last: Outcome | None) -> tuple[bool | None, str]:
     """Say whether a place gives chips in the target's way: where it was seen to, or documented."""
     if last and last.outcome in _TAKEN:
         return True, ""
@@ -367,7 +356,7 @@ _MOST: Final = 30
 _BY_ASKING: Final = "whether a chip is free shows only when one is asked for"
 
 
-async def list_zones(site: Site) -> Sequence[Zone]:
+async def list_zones(site: tpu.Site) -> Sequence[Zone]:
     """Return every zone that is known or that Google lists, the most promising first.
 
     Nothing is asked for and nothing changed. What cannot be read is not known and says why.
@@ -376,17 +365,17 @@ async def list_zones(site: Site) -> Sequence[Zone]:
     asked = (place.zone for place in outcomes_of(site))
     known = (site.clients.region, *site.offered.regions, *asked)
     names = tuple(dict.fromkeys((*known, *await zones_with_machine(site))))[:_MOST]
-    places = [Place(zone, kind) for zone in names for kind in site.planes]
+    places = [tpu.Place(zone, kind) for zone in names for kind in site.planes]
     found = await prospects_of(site, places, await count_chips(site), _SECONDS)
     rows = [_zone([one for one in found if one.place.zone == zone]) for zone in names]
 
     def is_given(row: Zone) -> bool:
-        return any(one.outcome == GIVEN for one in row.outcomes[:1])
+        return any(one.outcome == tpu.GIVEN for one in row.outcomes[:1])
 
     return sorted(rows, key=lambda row: (_ORDER[row.usable], not is_given(row)))
 
 
-async def zones_with_machine(site: Site) -> Sequence[str]:
+async def zones_with_machine(site: tpu.Site) -> Sequence[str]:
     """Ask Compute Engine which zones have the machine; none where it does not say."""
     machine = generation_of(site.offered).machine_type.format(count=site.offered.count)
     with anyio.move_on_after(_LISTING_SECONDS):
@@ -404,7 +393,7 @@ def _zone(seen: Sequence[Prospect]) -> Zone:
         accepts=_either(one.accepted[0] for one in seen),
         outcomes=tuple(
             ZoneOutcome(
-                control_plane=SAID[row.place.plane],
+                control_plane=tpu.SAID[row.place.plane],
                 provisioning=row.provisioning,
                 outcome=row.outcome,
                 minutes_ago=row.minutes_ago(now),
@@ -427,7 +416,7 @@ def _quotas(seen: Prospect) -> Iterator[ZoneQuota]:
         used = "" if row.used is None else f"{row.used} in use in {row.where}."
         yield ZoneQuota(
             pool=row.pool.id,
-            control_plane=SAID[seen.place.plane],
+            control_plane=tpu.SAID[seen.place.plane],
             limit=None if row.limit == NO_LIMIT else row.limit,
             detail=f"{row.detail} {used}".strip(),
         )
@@ -435,13 +424,13 @@ def _quotas(seen: Prospect) -> Iterator[ZoneQuota]:
 
 def _verdict(seen: Sequence[Prospect]) -> str:
     """Say by which control plane nothing stands against it, and what does by the others."""
-    open_by = [SAID[one.place.plane] for one in seen if one.verdict[0]]
+    open_by = [tpu.SAID[one.place.plane] for one in seen if one.verdict[0]]
     said = [f"nothing that can be seen stands against {' or '.join(open_by)}"] if open_by else []
     for one in seen:
         good, why = one.verdict
         if not good:
             word = "not known" if good is None else "no"
-            said.append(f"{SAID[one.place.plane]}: {word}, {why}")
+            said.append(f"{tpu.SAID[one.place.plane]}: {word}, {why}")
     said += [_BY_ASKING] if open_by else []
     sentence = ". ".join(f"{part[0].upper()}{part[1:].rstrip('.')}" for part in said)
     return f"{sentence}."

@@ -29,7 +29,6 @@ from backends.cloud_run.site import Site
 from backends.google.clients import HF_SECRET, SPEC_LABEL, key_secret
 from backends.lifecycle import Pending, Resource, Status, advance
 from core.errors import (
-    CloudError,
     CloudRefused,
     ConcurrentChange,
     DeploymentNotFound,
@@ -135,21 +134,6 @@ async def test_a_refused_service_leaves_no_key_behind_that_this_call_made(
         await backend_of(site).apply(planned(site))
     seen = controls.get(site.clients.project)
     assert (seen["services"], list(seen["secrets"])) == ([], [KEY] if kept else [])
-
-
-async def test_an_answer_that_got_lost_is_no_failure(site: Site, controls: Controls) -> None:
-    """What was made or changed all the same is seen to be there."""
-    project = site.clients.project
-    controls.set(project, faults=[fault("Services/CreateService", when="after")])
-    await backend_of(site).apply(planned(site))
-    controls.set(project, faults=[fault("Services/UpdateService", when="after")])
-    await backend_of(site).apply(planned(site, max_model_len=2048))
-    service = await get_service(site, "gemma")
-    assert service.labels[SPEC_LABEL] == planned(site, max_model_len=2048).spec.fingerprint
-    await settled(site)
-    controls.set(project, faults=[fault("Services/UpdateService", when="after")])
-    await backend_of(site).stop("gemma")
-    assert is_stopped(await get_service(site, "gemma"))
 
 
 async def test_another_spec_replaces_the_whole_and_keeps_key_and_others_labels(
@@ -423,19 +407,6 @@ async def test_a_build_comes_first_and_the_service_follows(site: Site, controls:
         "its image vllm-devops/gemma, if one was built",
     )
     assert not controls.get(project)["images"]
-
-
-@pytest.mark.parametrize("when", ["before", "after"])
-async def test_a_build_whose_answer_got_lost_is_not_made_twice(
-    site: Site, controls: Controls, when: str
-) -> None:
-    """What began is seen; what did not is an error, and begins with the next call."""
-    controls.set(site.clients.project, faults=[fault("CloudBuild/CreateBuild", when=when)])
-    if when == "before":
-        with pytest.raises(CloudError):
-            await backend_of(site).apply(small(site))
-    await backend_of(site).apply(small(site))
-    assert len(controls.get(site.clients.project)["builds"]) == 1
 
 
 async def test_a_deletion_while_it_is_built_ends_the_build(site: Site, controls: Controls) -> None:

@@ -9,7 +9,6 @@ from google.cloud.tpu_v2.types import Node, QueuedResource
 
 from backends.tpu import queued_resources
 from backends.tpu.site import Chip, ChipState, Place, vm_id
-from core.errors import QuotaExceeded
 from core.settings import GooglePlane
 from tests.backends.tpu.orders import ZONE, becomes, blueprint, foreign_node, goes, request
 from tests.backends.tpu.sites import fault, opened
@@ -39,71 +38,52 @@ def node(state: str = "READY", **said: Any) -> Node:
 
 
 @pytest.mark.parametrize(
-    "owner",
+    ("owner", "is_mine"),
     [
-        "",
-        f"{PATH}/queuedResources/one",
-        "projects/123/locations/us-east5-b/queuedResources/one",
+        ("", True),
+        (f"{PATH}/queuedResources/one", True),
+        ("projects/123/locations/us-east5-b/queuedResources/one", True),
+        (f"{PATH}/queuedResources/other", False),
     ],
 )
-def test_a_node_belongs_to_the_request_that_it_names(owner: str) -> None:
+def test_a_node_belongs_to_the_request_that_it_names(owner: str, *, is_mine: bool) -> None:
     """Google may name the project by its number."""
-    mine = node(queued_resource=owner)
-    assert queued_resources.own_node(resource(), mine) is mine
-
-
-def test_a_node_of_another_request_does_not() -> None:
-    other = node(queued_resource=f"{PATH}/queuedResources/other")
-    assert queued_resources.own_node(resource(), other) is None
+    found = queued_resources.own_node(resource(), node(queued_resource=owner))
+    assert (found is not None) is is_mine
 
 
 @pytest.mark.parametrize(
-    ("said", "state"),
+    ("said", "of_node", "state"),
     [
-        ("READY", ChipState.RUNNING),
-        ("REPAIRING", ChipState.RUNNING),
-        ("STARTING", ChipState.PROVISIONING),
-        ("STOPPED", ChipState.STOPPED),
-        ("PREEMPTED", ChipState.SUSPENDED),
-        ("TERMINATED", ChipState.SUSPENDED),
-        ("HIDDEN", ChipState.UNKNOWN),
+        # ACTIVE itself says only that there was a node once; without one it loses its chip.
+        ("ACTIVE", "READY", ChipState.RUNNING),
+        ("ACTIVE", "REPAIRING", ChipState.RUNNING),
+        ("ACTIVE", "STARTING", ChipState.PROVISIONING),
+        ("ACTIVE", "STOPPED", ChipState.STOPPED),
+        ("ACTIVE", "PREEMPTED", ChipState.SUSPENDED),
+        ("ACTIVE", "TERMINATED", ChipState.SUSPENDED),
+        ("ACTIVE", "HIDDEN", ChipState.UNKNOWN),
+        ("ACTIVE", "", ChipState.STOPPING),
+        ("CREATING", "", ChipState.WAITING),
+        ("ACCEPTED", "", ChipState.WAITING),
+        ("WAITING_FOR_RESOURCES", "", ChipState.WAITING),
+        ("PROVISIONING", "", ChipState.PROVISIONING),
+        ("SUSPENDING", "", ChipState.STOPPING),
+        ("SUSPENDED", "", ChipState.SUSPENDED),
+        ("FAILED", "", ChipState.FAILED),
+        ("DELETING", "", ChipState.DELETING),
+        ("STATE_UNSPECIFIED", "", ChipState.UNKNOWN),
     ],
 )
-def test_an_active_request_is_what_its_node_is(said: str, state: ChipState) -> None:
-    """ACTIVE itself says only that there was a node once."""
-    chip = queued_resources.chip_of(resource(), node(said))
-    assert (chip.state, chip.said, chip.node_said) == (state, "ACTIVE", said)
-    assert (chip.taken_by == "service") == state.leftover
-
-
-def test_an_active_request_without_a_node_is_losing_its_chip() -> None:
-    """It is never said to run, and never to bill."""
-    chip = queued_resources.chip_of(resource(), None)
-    assert (chip.state, chip.given_at) == (ChipState.STOPPING, None)
-
-
-@pytest.mark.parametrize(
-    ("said", "state"),
-    [
-        ("CREATING", ChipState.WAITING),
-        ("ACCEPTED", ChipState.WAITING),
-        ("WAITING_FOR_RESOURCES", ChipState.WAITING),
-        ("PROVISIONING", ChipState.PROVISIONING),
-        ("SUSPENDING", ChipState.STOPPING),
-        ("SUSPENDED", ChipState.SUSPENDED),
-        ("FAILED", ChipState.FAILED),
-        ("DELETING", ChipState.DELETING),
-        ("STATE_UNSPECIFIED", ChipState.UNKNOWN),
-    ],
-)
-def test_every_state_of_a_request_has_a_word(said: str, state: ChipState) -> None:
-    assert queued_resources.chip_of(resource(said), None).state == state
-
-
-def test_why_it_failed_is_said_in_googles_words() -> None:
-    error = {"code": 8, "message": "No luck."}
-    failed = resource("FAILED", failed_data={"error": error})
-    assert queued_resources.chip_of(failed, None).why == "No luck."
+def test_a_request_is_what_it_and_its_node_say(said: str, of_node: str, state: ChipState) -> None:
+    """One that has no node is never said to bill; why it failed is said in Google's words."""
+    error = {"failed_data": {"error": {"code": 8, "message": "No luck."}}}
+    asked = resource(said, **(error if said == "FAILED" else {}))
+    chip = queued_resources.chip_of(asked, node(of_node) if of_node else None)
+    assert (chip.state, chip.said, chip.node_said) == (state, said, of_node)
+    assert (chip.taken_by == "service") == (of_node != "" and state.leftover)
+    assert (chip.given_at is None) == (of_node == "")
+    assert chip.why == "No luck." or said != "FAILED"
 
 
 @pytest.mark.parametrize(
@@ -259,24 +239,6 @@ async def test_a_node_of_ours_that_has_lost_its_request_is_seen_and_goes(
         await goes(queue)
         (theirs,) = await queue.list()
         assert theirs.id == "vllm-devops-theirs"
-
-
-async def test_a_wait_that_is_over_leaves_a_leftover_that_says_so(
-    plane: GooglePlane, project: str, controls: Controls
-) -> None:
-    """It failed, holds quota, and goes only when it is deleted."""
-    controls.set(project, tpu_zones={ZONE: {"free": 0}}, tpu_clock=600)
-    async with opened(plane, project) as site:
-        queued = site.planes["queued"]
-        await queued.create(request(blueprint(site, wait_seconds=60)))
-        chip = await becomes(queued, ChipState.FAILED)
-        assert chip.state.leftover
-        assert chip.why
-        controls.set(project, tpu_quotas={"tpu": 1})
-        with pytest.raises(QuotaExceeded):
-            await queued.create(request(blueprint(site, "other")))
-        await queued.delete(ZONE, GEMMA)
-        await goes(queued)
 
 
 async def test_a_node_of_somebody_elses_with_that_id_is_never_shown_as_ours(

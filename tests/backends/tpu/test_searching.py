@@ -1,7 +1,9 @@
 """One place after the other is asked; what gave no chip is given back; the first chip ends it."""
 
+from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple
 
 import pytest
 
@@ -51,49 +53,129 @@ async def searched(
     return cloud, await carried_on(site, cloud)
 
 
-async def test_the_first_place_that_gives_a_chip_ends_the_search(tmp_path: Path) -> None:
-    """Nobody else is asked."""
-    cloud, kept = await searched(tmp_path, {})
-    assert outcomes(kept) == [(A, "GIVEN")]
-    assert kept.placed == A
-    assert cloud.asked == cloud.alive() == [A]
+def refused(kind: type[OpsError], words: str = "Google's words.") -> Script:
+    return Script(refuse=kind("No.", cause=words, fix="Ask elsewhere."))
 
 
-@pytest.mark.parametrize("place", PLACES)
-async def test_a_chip_is_found_wherever_it_is(tmp_path: Path, place: Place) -> None:
-    """What was asked for before is given back first; at the end one chip is there, no leftover."""
-    cloud, kept = await searched(tmp_path, {one: NEVER for one in PLACES if one != place})
-    number = PLACES.index(place) + 1
-    assert outcomes(kept) == [(one, "TIMED_OUT") for one in PLACES[: number - 1]] + [
-        (place, "GIVEN")
-    ]
-    assert cloud.asked == list(PLACES[:number])
-    assert cloud.alive() == [place]
+def taken(by: Literal["user", "service"], **said: Any) -> Script:
+    return Script(becomes=ChipState.SUSPENDED, taken_by=by, **said)
+
+
+def over(code: Any) -> Script:
+    """One that came and went by itself while nobody looked."""
+    return Script(becomes=None, ended=Ended(code, BEGIN, "Ended."))
+
+
+class Case(NamedTuple):
+    """What each place does, how each of them ended, and what is there then."""
+
+    scripts: Mapping[Place, Script]
+    ends: tuple[tuple[Place, str], ...]
+    alive: tuple[Place, ...] | None = None
+    """None: where the last one was given, or nowhere."""
+    places: tuple[Place, ...] = PLACES
+    detail: str = ""
+    """Google's words on the first."""
+    within: float = 1e9
+    """Seconds that it takes at most."""
+
+
+_LATE: Final = WAIT_SECONDS + 1200
+_FAILS: Final = {"after": 90, "refusal": NoCapacity("", cause="No more.", fix="Wait.")}
+_FLEX: Final = 'FLEX_START provisioning model is not supported for accelerator type "v6e-1"'
+CASES: Final = {
+    "the first that gives one ends it": Case({}, ((A, "GIVEN"),)),
+    **{
+        f"found in {place}": Case(
+            {one: NEVER for one in PLACES if one != place},
+            (*((one, "TIMED_OUT") for one in PLACES[: PLACES.index(place)]), (place, "GIVEN")),
+        )
+        for place in PLACES
+    },
+    "nowhere": Case(dict.fromkeys(PLACES, NEVER), tuple((one, "TIMED_OUT") for one in PLACES)),
+    # The next one is asked without a wait.
+    **{
+        f"{kind.code} at once": Case(
+            {A: refused(kind)}, ((A, kind.code), (B, "GIVEN")), detail="Google's words.", within=75
+        )
+        for kind in REFUSALS
+    },
+    # A leftover is deleted, and one that Google deletes itself is explained by its operation.
+    **{
+        f"fails later as {one}": Case(
+            {A: Script(becomes=one, **_FAILS)},
+            ((A, "NO_CAPACITY"), (B, "GIVEN")),
+            detail="No more.",
+        )
+        for one in (ChipState.FAILED, None)
+    },
+    "a leftover is read by its words": Case(
+        {
+            A: Script(becomes=ChipState.FAILED, why=_FLEX),
+            B: Script(becomes=ChipState.FAILED, why="Odd."),
+        },
+        ((A, "ZONE_REFUSED"), (B, "FAILED"), (C, "GIVEN")),
+    ),
+    # It never ran.
+    "taken while it was made": Case(
+        {B: taken("service", making=30)}, ((B, "PREEMPTED"), (C, "GIVEN")), places=(B, C)
+    ),
+    # That it was preempted is for the next look to tell.
+    "ran and was taken": Case(
+        {B: taken("service", was_given=True)}, ((B, "GIVEN"),), places=(B, C)
+    ),
+    **{
+        f"came and went, {code}": Case({A: over(code)}, ((A, "GIVEN"),), alive=())
+        for code in ("PREEMPTED", "EXPIRED")
+    },
+    # A person who takes it back wants no chip in another zone either.
+    "deleted elsewhere": Case(
+        {A: over("DELETED_ELSEWHERE")}, ((A, "DELETED_ELSEWHERE"),), alive=()
+    ),
+    "suspended by a person": Case(
+        {B: taken("user")}, ((B, "DELETED_ELSEWHERE"),), alive=(B,), places=(B, C)
+    ),
+    "vanished": Case({A: Script(becomes=None, after=100)}, ((A, "VANISHED"), (B, "GIVEN"))),
+    # It has its chip: half an hour more, then it is given back as well.
+    "being made is waited for": Case({A: Script(after=_LATE, making=_LATE - 60)}, ((A, "GIVEN"),)),
+    "made for ever": Case(
+        {A: Script(after=1e9, making=1e9 - 60)}, ((A, "TIMED_OUT"), (B, "GIVEN"))
+    ),
+    # The other control plane is asked everywhere.
+    **{
+        f"a plane with {kind.code} is asked once": Case(
+            {A: refused(kind), B: NEVER, C: refused(kind)},
+            ((A, kind.code), (B, "TIMED_OUT"), (D, "GIVEN")),
+        )
+        for kind in (ApiDisabled, PermissionDenied)
+    },
+    # Once it is certain that nothing came of the first.
+    "a cloud that never answers": Case(
+        {A: refused(CloudUnavailable)}, ((A, "TIMED_OUT"), (B, "GIVEN"))
+    ),
+    "may not be looked at": Case(
+        {A: Script(unseen=PermissionDenied("No.", fix="Ask."))},
+        ((A, "PERMISSION_DENIED"), (B, "GIVEN")),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+async def test_one_place_after_the_other_is_asked(tmp_path: Path, name: str) -> None:
+    """What gave no chip is given back first; at the end there is one chip at most, no leftover."""
+    case = CASES[name]
+    cloud, kept = await searched(tmp_path, dict(case.scripts), case.places)
+    place, outcome = case.ends[-1]
+    assert tuple(outcomes(kept)) == case.ends
+    assert (kept.placed == place) == (outcome in {"GIVEN", "DELETED_ELSEWHERE"})
     assert all(one.returned for one in kept.attempts)
-
-
-@pytest.mark.parametrize("kind", REFUSALS)
-async def test_a_place_that_refuses_at_once_is_passed_over_at_once(
-    tmp_path: Path, kind: type[OpsError]
-) -> None:
-    """Its code and Google's words are kept; the next one is asked without a wait."""
-    refuse = kind("No.", cause="Google's words.", fix="Ask elsewhere.")
-    cloud, kept = await searched(tmp_path, {A: Script(refuse=refuse)})
-    assert outcomes(kept) == [(A, refuse.code), (B, "GIVEN")]
-    assert kept.attempts[0].detail == "Google's words."
-    assert cloud.now - BEGIN <= timedelta(seconds=75)
-
-
-@pytest.mark.parametrize("becomes", [ChipState.FAILED, None])
-async def test_a_request_that_fails_later_tells_why_and_leaves_no_leftover(
-    tmp_path: Path, becomes: ChipState | None
-) -> None:
-    """A leftover is deleted, and one that Google deletes itself is explained by its operation."""
-    fails = Script(becomes=becomes, after=90, refusal=NoCapacity("", cause="No more.", fix="Wait."))
-    cloud, kept = await searched(tmp_path, {A: fails})
-    assert outcomes(kept) == [(A, "NO_CAPACITY"), (B, "GIVEN")]
-    assert kept.attempts[0].detail == "No more."
-    assert cloud.alive() == [B]
+    there = (place,) if outcome == "GIVEN" else ()
+    assert cloud.alive() == list(there if case.alive is None else case.alive)
+    assert case.detail in kept.attempts[0].detail
+    assert (cloud.now - BEGIN).total_seconds() <= case.within
+    calls = cloud.calls
+    assert await search.carry_on(site_on(cloud, tmp_path), kept, (), seconds=0) is kept
+    assert cloud.calls == calls
 
 
 async def test_what_the_operation_refuses_in_a_moment_is_known_at_once(tmp_path: Path) -> None:
@@ -103,73 +185,6 @@ async def test_what_the_operation_refuses_in_a_moment_is_known_at_once(tmp_path:
     site = site_on(cloud, tmp_path)
     kept = await search.carry_on(site, wanted(site, cloud), (), seconds=0)
     assert outcomes(await search.carry_on(site, kept, (), seconds=0)) == [(A, "NO_CAPACITY")]
-
-
-async def test_a_leftover_without_an_error_is_read_by_its_words(tmp_path: Path) -> None:
-    """Otherwise it is only said to have failed."""
-    words = 'FLEX_START provisioning model is not supported for accelerator type "v6e-1"'
-    scripts = {
-        A: Script(becomes=ChipState.FAILED, why=words),
-        B: Script(becomes=ChipState.FAILED, why="Odd."),
-    }
-    _, kept = await searched(tmp_path, scripts)
-    assert outcomes(kept) == [(A, "ZONE_REFUSED"), (B, "FAILED"), (C, "GIVEN")]
-    assert kept.attempts[1].detail == "Odd."
-
-
-async def test_a_chip_that_was_taken_while_it_was_made_is_not_given(tmp_path: Path) -> None:
-    """It never ran: its leftover goes, and the next place is asked."""
-    scripts = {B: Script(becomes=ChipState.SUSPENDED, taken_by="service", making=30)}
-    cloud, kept = await searched(tmp_path, scripts, (B, C))
-    assert outcomes(kept) == [(B, "PREEMPTED"), (C, "GIVEN")]
-    assert cloud.alive() == [C]
-
-
-async def test_a_chip_that_ran_and_was_taken_while_nobody_looked_was_given(tmp_path: Path) -> None:
-    """The search is over: that it was preempted is for the next look to tell."""
-    scripts = {B: Script(becomes=ChipState.SUSPENDED, taken_by="service", was_given=True)}
-    cloud, kept = await searched(tmp_path, scripts, (B, C))
-    assert outcomes(kept) == [(B, "GIVEN")]
-    assert kept.placed == B
-    assert cloud.asked == [B]
-
-
-@pytest.mark.parametrize("code", ["PREEMPTED", "EXPIRED"])
-async def test_a_vm_that_came_and_went_while_nobody_looked_was_given(
-    tmp_path: Path, code: str
-) -> None:
-    """Its request did not fail, and a system's operation says what ended it."""
-    ended = Ended(code, BEGIN, "Ended.")  # type: ignore[arg-type]  # one of its codes
-    _, kept = await searched(tmp_path, {A: Script(becomes=None, ended=ended)})
-    assert outcomes(kept) == [(A, "GIVEN")]
-    assert kept.placed == A
-
-
-async def test_who_deletes_the_request_elsewhere_ends_the_search(tmp_path: Path) -> None:
-    """A person who takes it back wants no chip in another zone either."""
-    ended = Ended("DELETED_ELSEWHERE", BEGIN, "Somebody deleted it.")
-    cloud, kept = await searched(tmp_path, {A: Script(becomes=None, ended=ended)})
-    assert outcomes(kept) == [(A, "DELETED_ELSEWHERE")]
-    cloud, kept = await searched(
-        tmp_path, {B: Script(becomes=ChipState.SUSPENDED, taken_by="user")}, (B, C)
-    )
-    assert outcomes(kept) == [(B, "DELETED_ELSEWHERE")]
-    assert cloud.asked == [B]
-
-
-async def test_a_request_that_vanishes_is_told_as_such(tmp_path: Path) -> None:
-    """Nothing says why; the next place is asked."""
-    _, kept = await searched(tmp_path, {A: Script(becomes=None, after=100)})
-    assert outcomes(kept) == [(A, "VANISHED"), (B, "GIVEN")]
-
-
-async def test_a_vm_that_is_being_made_is_waited_for_longer(tmp_path: Path) -> None:
-    """It has its chip: half an hour more, then it is given back as well."""
-    late = WAIT_SECONDS + 1200
-    _, kept = await searched(tmp_path, {A: Script(after=late, making=late - 60)})
-    assert outcomes(kept) == [(A, "GIVEN")]
-    _, kept = await searched(tmp_path, {A: Script(after=1e9, making=1e9 - 60)})
-    assert outcomes(kept) == [(A, "TIMED_OUT"), (B, "GIVEN")]
 
 
 async def test_a_deletion_that_takes_ten_minutes_is_waited_for(tmp_path: Path) -> None:
@@ -211,24 +226,11 @@ async def test_one_of_another_spec_is_not_taken_for_the_one_asked_for(
     assert cloud.rows[A].deleted is None
 
 
-@pytest.mark.parametrize("kind", [ApiDisabled, PermissionDenied])
-async def test_a_control_plane_that_refuses_altogether_is_asked_once(
-    tmp_path: Path, kind: type[OpsError]
-) -> None:
-    """The other one is asked everywhere."""
-    refuse = Script(refuse=kind("No.", cause="Enable it.", fix="Enable it."))
-    scripts = {A: refuse, B: NEVER, C: refuse}
-    _, kept = await searched(tmp_path, scripts)
-    assert outcomes(kept) == [(A, kind.code), (B, "TIMED_OUT"), (D, "GIVEN")]
-
-
 async def test_a_request_that_may_not_be_looked_at_any_more_is_not_passed_over(
     tmp_path: Path,
 ) -> None:
     """It is there: only a place at which nothing was asked for is passed over unseen."""
     unseen = Script(unseen=PermissionDenied("No.", fix="Ask."))
-    _, kept = await searched(tmp_path / "before", {A: unseen})
-    assert outcomes(kept) == [(A, "PERMISSION_DENIED"), (B, "GIVEN")]
     cloud = Cloud(scripts={A: Script(after=1e9)})
     site = site_on(cloud, tmp_path)
     kept = await search.carry_on(site, wanted(site, cloud), (), seconds=0)
@@ -249,15 +251,6 @@ async def test_what_a_stranger_has_put_there_meanwhile_is_not_given_back(tmp_pat
     assert cloud.rows[A].deleted is None
 
 
-async def test_a_search_over_every_place_ends_without_a_chip(tmp_path: Path) -> None:
-    """Nothing is left, and nothing is asked again."""
-    cloud, kept = await searched(tmp_path, dict.fromkeys(PLACES, NEVER))
-    assert outcomes(kept) == [(place, "TIMED_OUT") for place in PLACES]
-    assert kept.placed is None
-    assert cloud.alive() == []
-    assert await search.carry_on(site_on(cloud, tmp_path), kept, (), seconds=0) is kept
-
-
 async def test_who_is_not_logged_in_any_more_asks_later(tmp_path: Path) -> None:
     """It is not the place's fault."""
     cloud = Cloud(scripts={A: Script(refuse=NotAuthenticated("Who?", fix="Log in."))})
@@ -268,16 +261,6 @@ async def test_who_is_not_logged_in_any_more_asks_later(tmp_path: Path) -> None:
     assert outcomes(of(site)) == [(A, "")]
     cloud.scripts.clear()
     assert outcomes(await carried_on(site, cloud)) == [(A, "GIVEN")]
-
-
-async def test_a_cloud_that_never_answers_is_asked_as_long_as_the_place_is_waited_for(
-    tmp_path: Path,
-) -> None:
-    """Then the next place has its turn, once it is certain that nothing came of the first."""
-    scripts = {A: Script(refuse=CloudUnavailable("Down.", fix="Wait."))}
-    cloud, kept = await searched(tmp_path, scripts)
-    assert outcomes(kept) == [(A, "TIMED_OUT"), (B, "GIVEN")]
-    assert cloud.now - BEGIN >= timedelta(seconds=WAIT_SECONDS)
 
 
 async def test_how_each_place_ended_is_remembered(tmp_path: Path) -> None:
