@@ -25,8 +25,8 @@ from backends.cloud_run.site import BUILDER_ID, REPOSITORY, Site, builder_accoun
 from backends.common.concurrency import side_by_side
 from backends.common.models import folders, judge_whole
 from backends.common.preflight import Answer, Question
-from backends.google import secrets, setup
-from backends.google.clients import RUNTIME_ID, runtime_account
+from backends.google import setup
+from backends.google.clients import RUNTIME_ID, pairs, runtime_account
 from backends.google.errors import (
     CPU_QUOTA,
     MEMORY_QUOTA,
@@ -355,7 +355,7 @@ def _repository(site: Site) -> Resource:
         put=setup.known_everywhere(put),
         scope="shared",
         command=f"gcloud artifacts repositories create {REPOSITORY} --repository-format=docker"
-        f" --location={site.clients.region} --project={project} --labels={secrets.pairs()}",
+        f" --location={site.clients.region} --project={project} --labels={pairs()}",
     )
 
 

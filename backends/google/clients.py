@@ -57,6 +57,12 @@ def key_secret(name: str) -> str:
     return f"vllm-devops-{name}-api-key"
 
 
+def pairs(labels: Mapping[str, str] | None = None) -> str:
+    """Return our label and others as gcloud takes them."""
+    every = {"managed-by": MANAGED_BY, **(labels or {})}
+    return ",".join(f"{name}={said}" for name, said in every.items())
+
+
 def when(stamp: Any) -> datetime:
     """Give a point in time as ours; the SDK's stubs call it a Timestamp, what comes is a datetime.
 

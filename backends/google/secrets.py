@@ -19,6 +19,7 @@ from backends.google.clients import (
     RUNTIME_ID,
     GoogleSite,
     as_sent,
+    pairs,
     runtime_account,
 )
 from backends.google.errors import find, reading, strictly, translated, writing
@@ -171,12 +172,6 @@ def _stripped(name: str, value: SecretStr) -> str:
     if not text:
         raise InvalidArgument(f"The value of {name} is empty.", fix="Give the token itself.")
     return text
-
-
-def pairs(labels: Mapping[str, str] | None = None) -> str:
-    """Return our label and others as gcloud takes them."""
-    every = {"managed-by": MANAGED_BY, **(labels or {})}
-    return ",".join(f"{name}={said}" for name, said in every.items())
 
 
 async def hub_token(site: GoogleSite, spec: DeploymentSpec) -> tuple[bool, tuple[Resource, ...]]:

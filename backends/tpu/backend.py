@@ -30,7 +30,7 @@ from backends.lifecycle import (
     remove,
     unless_foreign,
 )
-from backends.tpu import compute, logs, plan, search, status, zones
+from backends.tpu import logs, plan, search, status, zones
 from backends.tpu import site as tpu
 from backends.tpu.compute import ComputePlane
 from backends.tpu.queued_resources import QueuedPlane
@@ -276,7 +276,7 @@ class TpuBackend(GoogleBackend):
         if image is None:
             note(f"{made.container.image} is not pinned: its registry cannot be asked.")
         if not made.opened:  # an earlier deployment of the name may have been
-            rule = unless_foreign(compute.firewall_rule(site, name))
+            rule = unless_foreign(plan.rule_left(site, name))
             await remove([rule], seconds=self.delete_seconds)
         container = made.container.model_copy(update={"image": image or made.container.image})
         made = made.model_copy(update={"container": container})

@@ -47,9 +47,14 @@ async def asked_ground(site: Site, made: Blueprint) -> tuple[Resource, ...]:
     return ground(site, made, known)
 
 
+def rule_left(site: Site, name: str) -> Resource:
+    """Return the firewall rule that an earlier deployment of the name may have."""
+    return compute.firewall_rule(site, name)
+
+
 def owned(site: Site, name: str, chip: Resource) -> tuple[Resource, ...]:
     """Return what a deployment may have of its own, whatever it was; its chip goes first."""
-    return (secrets.key_left(site, name), compute.firewall_rule(site, name), chip)
+    return (secrets.key_left(site, name), rule_left(site, name), chip)
 
 
 def chip_at(site: Site, made: Blueprint, place: Place, *, others: int = 0) -> Resource:
@@ -243,7 +248,7 @@ def _questions(site: Site, made: Blueprint) -> Iterator[Question]:
     yield asked("The container image is there", image, CloudRefused)
     yield asked(f"The id {made.id} is free or yours", partial(_id, site, spec.name), NotOurs)
     if made.opened:
-        rule = compute.firewall_rule(site, spec.name)
+        rule = rule_left(site, spec.name)
         yield asked(f"The name of {rule.title} is free or yours", partial(_free, rule), NotOurs)
     chips = "one chip" if made.chips == 1 else f"{made.chips} chips"
     way = "on demand" if made.provisioning == "on-demand" else f"as {made.provisioning}"

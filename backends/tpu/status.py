@@ -180,7 +180,8 @@ class Look(NamedTuple):
         runs = chip is not None and chip.state is tpu.ChipState.RUNNING
         until = ended or (None if chip is None or chip.state in _UNTIL_UNKNOWN else self.now)
         label = chip.labels.get(SPEC_LABEL, "") if chip else ""
-        image = self.kept.blueprint.container.image if self.kept else spec and spec.image
+        asked = spec.image if spec else None
+        image = self.kept.blueprint.container.image if self.kept else asked
         version = version_of(image) or "(version not known)"
         hourly, usd = usd_per_hour(site, chip), None
         if chip and chip.given_at and until and hourly is not None:

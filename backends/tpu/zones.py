@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache, partial
 from pathlib import Path
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import anyio
 from google.cloud.cloudquotas_v1 import QuotaInfo
@@ -201,7 +201,8 @@ async def count_chips(site: tpu.Site, *, without: str = "") -> Counting:
             return None
 
     reading = partial(site.inventory.read, "limits", _POOLS_SECONDS, limits)
-    read, chips = await side_by_side([reading, look])
+    looks: list[Any] = [reading, look]
+    read, chips = await side_by_side(looks)
     return Counting(read, chips, without)
 
 

@@ -158,16 +158,10 @@ WITHOUT_A_HOST = tuple(one for one in ABILITIES if one is not HasHost)
 ROWS = {
     "local": Row(this_machine, ABILITIES, HERE, say=said_here),
     "endpoint": Row(own_endpoint, (), OWN, makes=False, name="endpoint"),
-    "cloud_run": Row(
-        google_cloud, WITHOUT_A_HOST, L4, "google/gemma-4-E2B-it", say=said_on_cloud_run
-    ),
-    "tpu": Row(
-        google_cloud,
-        tuple(one for one in WITHOUT_A_HOST if one not in {Scales, Stops}),
-        CHIP,
-        "google/gemma-4-E2B-it",
-        say=said_by_a_vm,
-    ),
+    "cloud_run": Row(google_cloud, WITHOUT_A_HOST, L4, "google/gemma-4-E2B-it",
+         say=said_on_cloud_run ),
+    "tpu": Row(google_cloud, tuple(one for one in WITHOUT_A_HOST if one not in {Scales, Stops}),
+         CHIP, "google/gemma-4-E2B-it", say=said_by_a_vm),
     "nimbus": Row(made_up_cloud, (), nimbus.TARGET, opens=lambda: nimbus.NimbusBackend),
     "aca": Row(
         azure_cloud,
@@ -177,4 +171,4 @@ ROWS = {
         say=said_by_an_app,
         said_from=timedelta(hours=-2),  # it knows no future, and older lines are shown if asked for
     ),
-}
+}  # fmt: skip

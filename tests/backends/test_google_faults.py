@@ -170,27 +170,14 @@ WORKS: Final = {
         },
         or_nothing=True,
     ),
-    "replace": Work(
-        replace,
-        replaced,
-        {
-            **_CHANGE,
-            "SecretManagerService/GetSecret": MUST,
-            "SecretManagerService/AccessSecretVersion": MUST,
-            "SecretManagerService/GetIamPolicy": MUST,
-        },
-        begin=make,
-    ),
-    "scale": Work(
-        lambda site, name: backend_of(site).scale(name, min_replicas=0, max_replicas=2),
-        scaled,
-        _CHANGE,
-        begin=make,
-    ),
+    "replace": Work(replace, replaced, {**_CHANGE, "SecretManagerService/GetSecret": MUST,
+         "SecretManagerService/AccessSecretVersion": MUST,
+         "SecretManagerService/GetIamPolicy": MUST}, begin=make),
+    "scale": Work(lambda site, name: backend_of(site).scale(name, min_replicas=0, max_replicas=2),
+         scaled, _CHANGE, begin=make),
     "stop": Work(stop, stopped, _CHANGE, begin=make),
-    "start": Work(
-        lambda site, name: backend_of(site).start(name), started, _CHANGE, begin=make_and_stop
-    ),
+    "start": Work(lambda site, name: backend_of(site).start(name), started, _CHANGE,
+         begin=make_and_stop ),
     "delete": Work(
         delete,
         gone,
@@ -204,17 +191,9 @@ WORKS: Final = {
         begin=make,
     ),
     "keep": Work(keep_token, kept, _SECRETS, or_nothing=True),
-    "build": Work(
-        build,
-        built,
-        {
-            "Services/GetService": MUST,
-            "ArtifactRegistry/ListDockerImages": MUST,
-            "CloudBuild/ListBuilds": MUST,
-            "CloudBuild/CreateBuild": MUST,
-        },
-        or_nothing=True,
-    ),
+    "build": Work(build, built, {"Services/GetService": MUST,
+         "ArtifactRegistry/ListDockerImages": MUST, "CloudBuild/ListBuilds": MUST,
+         "CloudBuild/CreateBuild": MUST}, or_nothing=True),
     "delete while building": Work(
         delete,
         unbuilt,
@@ -227,7 +206,7 @@ WORKS: Final = {
         },
         begin=build,
     ),
-}
+}  # fmt: skip
 LOOKS: Final = frozenset(
     {
         "Services/GetService",

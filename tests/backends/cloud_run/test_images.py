@@ -74,15 +74,9 @@ def at(url: str) -> GooglePlane:
         ("docker.io/a/b:c", "docker.io/a/b", "registry-1.docker.io", "a/b", "c"),
         ("mirror.gcr.io/a/b:c", "mirror.gcr.io/a/b", "mirror.gcr.io", "a/b", "c"),
         ("localhost:5000/b", "localhost:5000/b", "localhost:5000", "b", "latest"),
-        (
-            "us-docker.pkg.dev/p/r/n:t",
-            "us-docker.pkg.dev/p/r/n",
-            "us-docker.pkg.dev",
-            "p/r/n",
-            "t",
-        ),
+        ("us-docker.pkg.dev/p/r/n:t", "us-docker.pkg.dev/p/r/n", "us-docker.pkg.dev", "p/r/n", "t"),
     ],
-)
+)  # fmt: skip
 def test_a_name_is_taken_apart_as_docker_does(
     image: str, name: str, registry: str, path: str, tag: str
 ) -> None:

@@ -145,79 +145,41 @@ MAY: Final = "You may do what a deployment takes"
 WEIGHTS: Final = {"weights": "gs://{project}-weights/gemma"}
 FAILURES: Final = {
     "run": Case(MAY, ("run.services.create", "roles/run.admin"), denied("run.services.create")),
-    "keys": Case(
-        MAY,
-        ("secretmanager.versions.add", "roles/secretmanager.admin"),
-        denied("secretmanager.versions.add"),
-    ),
+    "keys": Case(MAY, ("secretmanager.versions.add", "roles/secretmanager.admin"),
+         denied("secretmanager.versions.add")),
     "log": Case(MAY, ("roles/logging.viewer",), denied("logging.logEntries.list")),
-    "act as": Case(
-        "deploy as that account",
-        ("roles/iam.serviceAccountUser",),
-        denied("iam.serviceAccounts.actAs"),
-    ),
+    "act as": Case("deploy as that account", ("roles/iam.serviceAccountUser",),
+         denied("iam.serviceAccounts.actAs")),
     "project": Case("is there", ("GOOGLE_CLOUD_PROJECT",), denied("resourcemanager.projects.get")),
     "token": Case("Hub's token", ("save_hf_token",), settings={"hf_token": "hf_x"}),
     "unread token": Case("Hub's token", ("may not read",), before=with_unread_token),
-    "quota": Case(
-        "The quota allows 4 at once",
-        ("max_replicas 3",),
-        {"quotas": {"l4": 3}},
-        {"max_replicas": 4},
-    ),
+    "quota": Case("The quota allows 4 at once", ("max_replicas 3",), {"quotas": {"l4": 3}},
+         {"max_replicas": 4}),
     "no quota": Case("The quota allows", ("console.cloud.google.com",), {"quotas": {"l4": 0}}),
-    "vcpu": Case(
-        "many vCPU", ("max_replicas 1 or less",), {"quotas": {"cpu": 12}}, {"max_replicas": 3}
-    ),
-    "memory": Case(
-        "much memory",
-        ("MemAllocPerProjectRegion is 40 GiB", "80 GiB asked for", "?project={project}"),
-        {"quotas": FRESH},
-        target=RTX,
-    ),
+    "vcpu": Case("many vCPU", ("max_replicas 1 or less",), {"quotas": {"cpu": 12}},
+         {"max_replicas": 3}),
+    "memory": Case("much memory", ("MemAllocPerProjectRegion is 40 GiB", "80 GiB asked for",
+         "?project={project}"), {"quotas": FRESH}, target=RTX),
     "image": Case("image is there", ("nobody/nothing:1",), said={"image": "nobody/nothing:1"}),
     "name": Case("gemma is free or yours", ("not made here",), before=taken(team="theirs")),
-    "name of another target": Case(
-        "gemma is free or yours",
-        (RTX,),
-        before=taken(**{"managed-by": "vllm-devops-agent", "vllm-devops-target": RTX}),
-    ),
-    "region": Case(
-        WHOLE,
-        ("not supported in region europe-north1",),
-        settings={"google_cloud_location": "europe-north1"},
-    ),
-    "organisation": Case(
-        WHOLE,
-        (FORBIDDEN,),
-        {"faults": [fault("Services/CreateService", "FAILED_PRECONDITION", message=FORBIDDEN)]},
-    ),
-    "no builder": Case(
-        "vllm-devops-builder", ("setup_target",), said=OLLAMA, before=without_builder
-    ),
-    "push": Case(
-        ROLES,
-        ("Missing: roles/artifactregistry.writer.",),
-        said=OLLAMA,
-        before=without_pusher,
-    ),
-    "build log": Case(
-        ROLES, ("Missing: roles/logging.logWriter.",), said=OLLAMA, before=without_writer
-    ),
-    "part of a model": Case(
-        "holds a whole model",
-        (TWO,),
-        said=WEIGHTS,
-        before=kept({name: held for name, held in model().items() if name != TWO}),
-    ),
+    "name of another target": Case("gemma is free or yours", (RTX,),
+         before=taken(**{"managed-by": "vllm-devops-agent", "vllm-devops-target": RTX})),
+    "region": Case(WHOLE, ("not supported in region europe-north1",),
+         settings={"google_cloud_location": "europe-north1"}),
+    "organisation": Case(WHOLE, (FORBIDDEN,), {"faults": [fault("Services/CreateService",
+         "FAILED_PRECONDITION", message=FORBIDDEN)]}),
+    "no builder": Case("vllm-devops-builder", ("setup_target",), said=OLLAMA,
+         before=without_builder ),
+    "push": Case(ROLES, ("Missing: roles/artifactregistry.writer.",), said=OLLAMA,
+         before=without_pusher),
+    "build log": Case(ROLES, ("Missing: roles/logging.logWriter.",), said=OLLAMA,
+         before=without_writer ),
+    "part of a model": Case("holds a whole model", (TWO,), said=WEIGHTS,
+         before=kept({name: held for name, held in model().items() if name != TWO})),
     "no weights": Case("holds a whole model", ("No weights",), said=WEIGHTS, before=kept({})),
-    "unread bucket": Case(
-        "Instances may read",
-        ("roles/storage.objectViewer", "BUCKET_NAME="),
-        said=WEIGHTS,
-        before=kept(model(), readable=False),
-    ),
-}
+    "unread bucket": Case("Instances may read", ("roles/storage.objectViewer", "BUCKET_NAME="),
+         said=WEIGHTS, before=kept(model(), readable=False)),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", FAILURES)
@@ -253,25 +215,14 @@ PASSES: Final = {
     "rtx": Case("The quota allows", ("is 1",), {"quotas": {"rtx-pro-6000": 1}}, target=RTX),
     "built": Case("image is there", ("Cloud Build",), said=OLLAMA),
     "builder": Case(ROLES, ("It has its roles",), said=OLLAMA),
-    "image": Case(
-        "image is there",
-        ("ollama/ollama@sha256:",),
-        said={**OLLAMA, "image": "ollama/ollama:0.40.0"},
-        before=without_builder,
-    ),
+    "image": Case("image is there", ("ollama/ollama@sha256:",), said={**OLLAMA,
+         "image": "ollama/ollama:0.40.0"}, before=without_builder),
     "whole model": Case("holds a whole model", ("",), said=WEIGHTS, before=kept(model())),
-    "our own": Case(
-        "gemma is free",
-        ("would be changed",),
-        said={"max_num_seqs": 7},
-        before=taken(**{"managed-by": "vllm-devops-agent", "vllm-devops-target": L4}),
-    ),
-    "kept token": Case(
-        "Hub's token",
-        ("may read it",),
-        before=lambda site: secrets.keep(site, "hf-token", SecretStr("hf_x")),
-    ),
-}
+    "our own": Case("gemma is free", ("would be changed",), said={"max_num_seqs": 7},
+         before=taken(**{"managed-by": "vllm-devops-agent", "vllm-devops-target": L4})),
+    "kept token": Case("Hub's token", ("may read it",), before=lambda site: secrets.keep(site,
+         "hf-token", SecretStr("hf_x"))),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", PASSES)

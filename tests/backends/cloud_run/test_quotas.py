@@ -1,5 +1,7 @@
 """Quotas of accelerators: the right one, in GPUs, and unknown where Google does not tell."""
 
+from typing import Any
+
 import pytest
 from google.cloud.cloudquotas_v1 import DimensionsInfo, QuotaDetails, QuotaInfo
 
@@ -76,7 +78,7 @@ async def test_services_on_the_same_accelerator_are_counted_by_their_most_instan
 
 
 def test_the_entry_of_the_region_goes_before_one_that_applies_to_it() -> None:
-    rows = (({}, ["a", "b"], 1), ({"region": "b"}, ["b"], 5))
+    rows: list[Any] = [({}, ["a", "b"], 1), ({"region": "b"}, ["b"], 5)]
     entries = [
         DimensionsInfo(
             dimensions=said, applicable_locations=places, details=QuotaDetails(value=value)

@@ -92,92 +92,49 @@ BEFORE: Final = {
     "latest_ready_revision": f"{PARENT}/services/gemma/revisions/gemma-00000-old",
 }
 CASES: Final = {
-    "no revision yet": Case(
-        State.CREATING, {"reconciling": True, "latest_created_revision": ""}, phase="queued"
-    ),
-    "image there": Case(
-        State.CREATING, ROLLING, phase="provisioning", more=lambda one: over(one, "ContainerReady")
-    ),
-    "revision gone": Case(
-        State.CREATING, {"reconciling": True}, more=lambda one: one.project.revisions.clear()
-    ),
+    "no revision yet": Case(State.CREATING, {"reconciling": True, "latest_created_revision": ""},
+         phase="queued"),
+    "image there": Case(State.CREATING, ROLLING, phase="provisioning", more=lambda one: over(one,
+         "ContainerReady")),
+    "revision gone": Case(State.CREATING, {"reconciling": True},
+         more=lambda one: one.project.revisions.clear()),
     "boots": Case(State.LOADING, ROLLING, phase="loading weights", more=boots),
-    "revision not to be read": Case(
-        State.CREATING,
-        {"reconciling": True},
-        phase="queued",
-        more=lambda one: one.fail("*GetRevision", "PERMISSION_DENIED"),
-        notes="look at its revision",
-    ),
-    "boots without a log": Case(
-        State.CREATING,
-        {"reconciling": True},
-        more=lambda one: one.fail("google.logging.*", "PERMISSION_DENIED"),
-        notes="read the log",
-    ),
-    "up and silent": Case(
-        State.LOADING,
-        {},
-        (60, None),
-        phase="loading weights",
-        asked=True,
-        more=boots,
-        failure="ENDPOINT_ERROR",
-    ),
+    "revision not to be read": Case(State.CREATING, {"reconciling": True}, phase="queued",
+         more=lambda one: one.fail("*GetRevision", "PERMISSION_DENIED"),
+         notes="look at its revision"),
+    "boots without a log": Case(State.CREATING, {"reconciling": True},
+         more=lambda one: one.fail("google.logging.*", "PERMISSION_DENIED"), notes="read the log"),
+    "up and silent": Case(State.LOADING, {}, (60, None), phase="loading weights", asked=True,
+         more=boots, failure="ENDPOINT_ERROR"),
     "ready without a reading": Case(State.READY, {"age_seconds": 30}, asked=True),
-    "woken since the reading": Case(
-        State.READY, {"age_seconds": 3600}, (3600, 1800), asked=True, more=woken
-    ),
-    "kept by hand": Case(
-        State.READY,
-        {
-            "age_seconds": 7200,
-            "scaling": run_v2.ServiceScaling(scaling_mode=MANUAL, manual_instance_count=1),
-        },
-        asked=True,
-    ),
-    "always kept, started anew": Case(
-        State.LOADING,
-        {"scaling": ONE},
-        (50, 10),
-        asked=True,
-        more=answered,
-        failure="ENDPOINT_ERROR",
-    ),
+    "woken since the reading": Case(State.READY, {"age_seconds": 3600}, (3600, 1800), asked=True,
+         more=woken ),
+    "kept by hand": Case(State.READY, {"age_seconds": 7200,
+         "scaling": run_v2.ServiceScaling(scaling_mode=MANUAL, manual_instance_count=1)},
+         asked=True),
+    "always kept, started anew": Case(State.LOADING, {"scaling": ONE}, (50, 10), asked=True,
+         more=answered, failure="ENDPOINT_ERROR"),
     "asleep": Case(State.ASLEEP, {"age_seconds": 3600}, (3600, 1800)),
     "in doubt asleep": Case(State.ASLEEP, {"age_seconds": 7200}, notes="is taken to sleep"),
     "stopping": Case(State.STOPPING, {"scaling": NONE}, (60, None), phase="without instances"),
     "stopped": Case(State.STOPPED, {"scaling": NONE}, (60, 0)),
-    "read before the stop": Case(
-        State.STOPPING, {"age_seconds": 60, "scaling": NONE}, (3600, 600), "reading", late=120
-    ),
-    "old reading": Case(
-        State.STOPPING,
-        {"age_seconds": 3600, "scaling": NONE},
-        (3600, None),
-        notes="instances is 4",
-        late=430,
-    ),
+    "read before the stop": Case(State.STOPPING, {"age_seconds": 60, "scaling": NONE}, (3600,
+         600), "reading", late=120 ),
+    "old reading": Case(State.STOPPING, {"age_seconds": 3600, "scaling": NONE}, (3600, None),
+         notes="instances is 4", late=430),
     "never ran": Case(State.STOPPED, {"age_seconds": 3600, "scaling": NONE}, notes="was not read"),
-    "stop not to be read": Case(
-        State.STOPPING,
-        {"age_seconds": 3600, "scaling": NONE},
-        more=lambda one: one.fail("google.monitoring.*", "PERMISSION_DENIED"),
-        notes="does not let you",
-    ),
+    "stop not to be read": Case(State.STOPPING, {"age_seconds": 3600, "scaling": NONE},
+         more=lambda one: one.fail("google.monitoring.*", "PERMISSION_DENIED"),
+         notes="does not let you"),
     "did not start": Case(State.FAILED, NO_START, failure="STARTUP_PROBE_FAILED"),
-    "out of memory": Case(
-        State.FAILED, NO_START, more=lambda one: one.log(OOM), failure="DOES_NOT_FIT"
-    ),
-    "former one serves": Case(
-        State.FAILED, BEFORE, notes="gemma-00000-old, which bills on", failure="IMAGE_NOT_FOUND"
-    ),
+    "out of memory": Case(State.FAILED, NO_START, more=lambda one: one.log(OOM),
+         failure="DOES_NOT_FIT"),
+    "former one serves": Case(State.FAILED, BEFORE, notes="gemma-00000-old, which bills on",
+         failure="IMAGE_NOT_FOUND"),
     "being deleted": Case(State.DELETING, {"delete_time": datetime.now(UTC)}),
-    "spec lost": Case(
-        State.DELETING,
-        {"annotations": {"vllm-devops/spec": "{broken"}, "delete_time": datetime.now(UTC)},
-    ),
-}
+    "spec lost": Case(State.DELETING, {"annotations": {"vllm-devops/spec": "{broken"},
+         "delete_time": datetime.now(UTC)}),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", CASES)

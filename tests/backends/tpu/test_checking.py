@@ -1,7 +1,8 @@
 """Everything that a VM needs is looked at before anything is made or paid."""
 
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pytest
 
@@ -63,101 +64,85 @@ async def test_a_bare_project_is_told_to_be_set_up(plane: GooglePlane, bare_proj
     assert row(found, "The account").outcome == "unknown"
 
 
-@pytest.mark.parametrize(
-    ("denied", "role", "said"),
-    [
-        ("tpu.nodes.create", "roles/tpu.admin", {}),
-        ("compute.instances.create", "roles/compute.instanceAdmin.v1", {}),
-        ("compute.firewalls.create", "roles/compute.securityAdmin", {}),
-        ("secretmanager.secrets.create", "roles/secretmanager.admin", {}),
-    ],
-)
-async def test_a_permission_that_is_missing_is_named_with_its_role(
-    plane: GooglePlane,
-    project: str,
-    controls: Controls,
-    denied: str,
-    role: str,
-    said: dict[str, Any],
-) -> None:
-    controls.set(project, denied_permissions=[denied])
-    async with opened(plane, project, **ME) as site:
-        failed = the_only_failure(await checked(site, **said))
-    assert (denied in failed.detail, role in failed.fix) == (True, True)
-
-
-@pytest.mark.parametrize(
-    ("denied", "said"),
-    [
-        ("tpu.nodes.create", {"control_plane": "compute"}),
-        ("compute.instances.create", {"control_plane": "queued"}),
-        ("compute.firewalls.create", {"access": "internal"}),
-    ],
-)
-async def test_what_is_not_wanted_needs_no_permission(
-    plane: GooglePlane, project: str, controls: Controls, denied: str, said: dict[str, Any]
-) -> None:
-    """One control plane alone, or no firewall rule."""
-    controls.set(project, denied_permissions=[denied])
-    async with opened(plane, project, **ME) as site:
-        assert (await checked(site, **said)).failed == ()
-
-
-async def test_whoever_may_not_act_as_the_account_is_told_how(
-    plane: GooglePlane, project: str, controls: Controls
-) -> None:
-    controls.set(project, denied_permissions=["iam.serviceAccounts.actAs"])
-    async with opened(plane, project, **ME) as site:
-        failed = the_only_failure(await checked(site))
-    assert "roles/iam.serviceAccountUser" in failed.fix
-
-
-async def test_an_account_that_may_not_write_logs_is_found(
-    plane: GooglePlane, project: str
-) -> None:
+async def without_logs(site: Site) -> None:
     """Docker would not even start the container."""
-    async with opened(plane, project, **ME) as site:
-        client = await site.clients.projects()
-        resource = {"resource": f"projects/{project}"}
-        policy = await client.get_iam_policy(request=resource)
-        left = [one for one in policy.bindings if one.role != "roles/logging.logWriter"]
-        del policy.bindings[:]
-        policy.bindings.extend(left)
-        await client.set_iam_policy(request={**resource, "policy": policy})
-        failed = the_only_failure(await checked(site))
-    assert (failed.what, "setup_target" in failed.fix) == ("That account has its roles", True)
+    client, resource = await site.clients.projects(), f"projects/{site.clients.project}"
+    policy = await client.get_iam_policy(request={"resource": resource})
+    left = [one for one in policy.bindings if one.role != "roles/logging.logWriter"]
+    del policy.bindings[:]
+    policy.bindings.extend(left)
+    await client.set_iam_policy(request={"resource": resource, "policy": policy})
 
 
-async def test_a_network_that_is_not_there_is_found(plane: GooglePlane, project: str) -> None:
-    async with opened(plane, project, **ME) as site:
-        failed = the_only_failure(await checked(site, network="nowhere/sub"))
-    assert "nowhere" in failed.what
+async def theirs(site: Site) -> None:
+    """In any zone: it is left alone, so another name must be taken."""
+    await foreign(site, "vllm-devops-gemma", zone="us-east5-a")
 
 
-async def test_callers_that_cannot_be_are_refused_before_anything_is_made(
-    plane: GooglePlane, project: str
+async def their_rule(site: Site) -> None:
+    """One of ours of that name would be changed."""
+    from google.cloud.compute_v1.types import Allowed, Firewall  # noqa: PLC0415  takes seconds
+
+    client = await site.clients.compute("Firewalls")
+    rule = Firewall(
+        name="vllm-devops-gemma",
+        network="global/networks/default",
+        allowed=[Allowed(I_p_protocol="tcp", ports=["8000"])],
+        source_ranges=["10.0.0.0/8"],
+    )
+    client.insert_unary(request={"project": site.clients.project, "firewall_resource": rule})
+
+
+class Case(NamedTuple):
+    """One thing that is not as it should be, whose question says so, and what does not need it."""
+
+    what: str
+    words: str
+    denied: str = ""
+    said: Mapping[str, Any] = {}
+    settings: Mapping[str, Any] = ME
+    before: Callable[[Site], Awaitable[None]] | None = None
+    unless: tuple[Mapping[str, Any], ...] = ()
+    """With these nothing fails."""
+
+
+MAY: Final = "You may do what a deployment takes"
+CASES: Final = {
+    "nodes": Case(MAY, "roles/tpu.admin", "tpu.nodes.create",
+                  unless=({"control_plane": "compute"},)),
+    "instances": Case(MAY, "roles/compute.instanceAdmin.v1", "compute.instances.create",
+                      unless=({"control_plane": "queued"},)),
+    "rules": Case(MAY, "roles/compute.securityAdmin", "compute.firewalls.create",
+                  unless=({"access": "internal"},)),
+    "secrets": Case(MAY, "roles/secretmanager.admin", "secretmanager.secrets.create"),
+    "account": Case("deploy as that", "roles/iam.serviceAccountUser", "iam.serviceAccounts.actAs"),
+    "logs": Case("That account has its roles", "setup_target", before=without_logs),
+    "network": Case("nowhere", "NETWORK/SUBNETWORK", said={"network": "nowhere/sub"}),
+    "callers": Case("who may call", "GOOGLE_ALLOWED_ADDRESSES",
+                    settings={"google_allowed_addresses": ("nonsense",)},
+                    unless=({"access": "public"}, {"access": "internal"})),
+    "image": Case("The container image is there", "never", said={"image": "vllm/vllm-tpu:never"}),
+    "id": Case("The id vllm-devops-gemma", "name", before=theirs),
+    "rule": Case("firewall rule", "name", before=their_rule, unless=({"access": "internal"},)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+async def test_what_is_wrong_is_the_only_failure(
+    plane: GooglePlane, project: str, controls: Controls, name: str
 ) -> None:
-    async with opened(plane, project, google_allowed_addresses=("nonsense",)) as site:
-        failed = the_only_failure(await checked(site))
-        assert "GOOGLE_ALLOWED_ADDRESSES" in failed.detail
-        for access in ("public", "internal"):
-            assert (await checked(site, access=access)).failed == ()
-
-
-async def test_an_image_that_does_not_exist_is_found(plane: GooglePlane, project: str) -> None:
-    async with opened(plane, project, **ME) as site:
-        failed = the_only_failure(await checked(site, image="vllm/vllm-tpu:never"))
-    assert failed.what == "The container image is there"
-
-
-async def test_an_id_that_somebody_else_has_is_found_in_any_zone(
-    plane: GooglePlane, project: str
-) -> None:
-    """It is left alone, so another name must be taken."""
-    async with opened(plane, project, **ME) as site:
-        await foreign(site, "vllm-devops-gemma", zone="us-east5-a")
-        failed = the_only_failure(await checked(site))
-    assert "The id vllm-devops-gemma" in failed.what
+    """It is named with the way out; one control plane alone, or no rule, needs less."""
+    case = CASES[name]
+    controls.set(project, denied_permissions=[case.denied] if case.denied else [])
+    async with opened(plane, project, **case.settings) as site:
+        if case.before:
+            await case.before(site)
+        failed = the_only_failure(await checked(site, **case.said))
+        for said in case.unless:
+            assert (await checked(site, **said)).failed == ()
+    assert case.what in failed.what
+    assert case.words in f"{failed.detail} {failed.fix}"
+    assert case.denied in failed.detail
 
 
 async def test_ones_own_deployment_is_no_obstacle(plane: GooglePlane, project: str) -> None:
@@ -166,24 +151,6 @@ async def test_ones_own_deployment_is_no_obstacle(plane: GooglePlane, project: s
         found = await checked(site)
     assert found.failed == ()
     assert ZONE in row(found, "The id").detail
-
-
-async def test_a_firewall_rule_of_others_is_found(plane: GooglePlane, project: str) -> None:
-    """One of ours of that name would be changed."""
-    from google.cloud.compute_v1.types import Allowed, Firewall  # noqa: PLC0415  takes seconds
-
-    async with opened(plane, project, **ME) as site:
-        client = await site.clients.compute("Firewalls")
-        rule = Firewall(
-            name="vllm-devops-gemma",
-            network="global/networks/default",
-            allowed=[Allowed(I_p_protocol="tcp", ports=["8000"])],
-            source_ranges=["10.0.0.0/8"],
-        )
-        client.insert_unary(request={"project": project, "firewall_resource": rule})
-        failed = the_only_failure(await checked(site))
-        assert "firewall rule" in failed.what
-        assert (await checked(site, access="internal")).failed == ()
 
 
 @pytest.mark.parametrize(

@@ -138,17 +138,12 @@ async def test_one_that_is_being_deleted_is_not_taken_for_the_new_one(
         ("queued", "tpu-v6e-1", {"tpu_quotas": {"tpu": 0}}, ZONE, QuotaExceeded),
         ("queued", "tpu-v6e-1", {"tpu_quotas": {f"tpu@{ZONE}": 0}}, ZONE, QuotaExceeded),
         ("compute", "tpu-v6e-1", {"tpu_quotas": {"compute": 0}}, ZONE, QuotaExceeded),
-        (
-            "compute",
-            "tpu-v6e-1-spot",
-            {"tpu_quotas": {"compute-preemptible": 0}},
-            ZONE,
-            QuotaExceeded,
-        ),
+        ("compute", "tpu-v6e-1-spot", {"tpu_quotas": {"compute-preemptible": 0}}, ZONE,
+             QuotaExceeded),
         ("compute", "tpu-v6e-1", {"tpu_zones": {ZONE: {"free": 0}}}, ZONE, NoCapacity),
         ("compute", "tpu-v6e-1-spot", {"tpu_zones": {ZONE: {"free": 0}}}, ZONE, NoCapacity),
     ],
-)
+)  # fmt: skip
 async def test_a_zone_that_does_not_give_one_says_why(
     plane: GooglePlane,
     project: str,

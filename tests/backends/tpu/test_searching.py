@@ -85,79 +85,47 @@ _FAILS: Final = {"after": 90, "refusal": NoCapacity("", cause="No more.", fix="W
 _FLEX: Final = 'FLEX_START provisioning model is not supported for accelerator type "v6e-1"'
 CASES: Final = {
     "the first that gives one ends it": Case({}, ((A, "GIVEN"),)),
-    **{
-        f"found in {place}": Case(
-            {one: NEVER for one in PLACES if one != place},
-            (*((one, "TIMED_OUT") for one in PLACES[: PLACES.index(place)]), (place, "GIVEN")),
-        )
-        for place in PLACES
-    },
+    **{f"found in {place}": Case({one: NEVER for one in PLACES if one != place}, (*((one,
+         "TIMED_OUT") for one in PLACES[: PLACES.index(place)]), (place,
+         "GIVEN"))) for place in PLACES },
     "nowhere": Case(dict.fromkeys(PLACES, NEVER), tuple((one, "TIMED_OUT") for one in PLACES)),
     # The next one is asked without a wait.
-    **{
-        f"{kind.code} at once": Case(
-            {A: refused(kind)}, ((A, kind.code), (B, "GIVEN")), detail="Google's words.", within=75
-        )
-        for kind in REFUSALS
-    },
+    **{f"{kind.code} at once": Case({A: refused(kind)}, ((A, kind.code), (B, "GIVEN")),
+         detail="Google's words.", within=75 ) for kind in REFUSALS },
     # A leftover is deleted, and one that Google deletes itself is explained by its operation.
-    **{
-        f"fails later as {one}": Case(
-            {A: Script(becomes=one, **_FAILS)},
-            ((A, "NO_CAPACITY"), (B, "GIVEN")),
-            detail="No more.",
-        )
-        for one in (ChipState.FAILED, None)
-    },
-    "a leftover is read by its words": Case(
-        {
-            A: Script(becomes=ChipState.FAILED, why=_FLEX),
-            B: Script(becomes=ChipState.FAILED, why="Odd."),
-        },
-        ((A, "ZONE_REFUSED"), (B, "FAILED"), (C, "GIVEN")),
-    ),
+    **{f"fails later as {one}": Case({A: Script(becomes=one, **_FAILS)}, ((A, "NO_CAPACITY"), (B,
+         "GIVEN")), detail="No more.") for one in (ChipState.FAILED, None) },
+    "a leftover is read by its words": Case({A: Script(becomes=ChipState.FAILED, why=_FLEX),
+         B: Script(becomes=ChipState.FAILED, why="Odd.")}, ((A, "ZONE_REFUSED"), (B, "FAILED"),
+         (C, "GIVEN"))),
     # It never ran.
-    "taken while it was made": Case(
-        {B: taken("service", making=30)}, ((B, "PREEMPTED"), (C, "GIVEN")), places=(B, C)
-    ),
+    "taken while it was made": Case({B: taken("service", making=30)}, ((B, "PREEMPTED"), (C,
+         "GIVEN")), places=(B, C)),
     # That it was preempted is for the next look to tell.
-    "ran and was taken": Case(
-        {B: taken("service", was_given=True)}, ((B, "GIVEN"),), places=(B, C)
-    ),
-    **{
-        f"came and went, {code}": Case({A: over(code)}, ((A, "GIVEN"),), alive=())
-        for code in ("PREEMPTED", "EXPIRED")
-    },
+    "ran and was taken": Case({B: taken("service", was_given=True)}, ((B, "GIVEN"),), places=(B,
+         C)),
+    **{f"came and went, {code}": Case({A: over(code)}, ((A, "GIVEN"),),
+         alive=()) for code in ("PREEMPTED", "EXPIRED") },
     # A person who takes it back wants no chip in another zone either.
-    "deleted elsewhere": Case(
-        {A: over("DELETED_ELSEWHERE")}, ((A, "DELETED_ELSEWHERE"),), alive=()
-    ),
-    "suspended by a person": Case(
-        {B: taken("user")}, ((B, "DELETED_ELSEWHERE"),), alive=(B,), places=(B, C)
-    ),
+    "deleted elsewhere": Case({A: over("DELETED_ELSEWHERE")}, ((A, "DELETED_ELSEWHERE"),),
+         alive=()),
+    "suspended by a person": Case({B: taken("user")}, ((B, "DELETED_ELSEWHERE"),), alive=(B,),
+         places=(B, C)),
     "vanished": Case({A: Script(becomes=None, after=100)}, ((A, "VANISHED"), (B, "GIVEN"))),
     # It has its chip: half an hour more, then it is given back as well.
     "being made is waited for": Case({A: Script(after=_LATE, making=_LATE - 60)}, ((A, "GIVEN"),)),
-    "made for ever": Case(
-        {A: Script(after=1e9, making=1e9 - 60)}, ((A, "TIMED_OUT"), (B, "GIVEN"))
-    ),
+    "made for ever": Case({A: Script(after=1e9, making=1e9 - 60)}, ((A, "TIMED_OUT"), (B,
+         "GIVEN"))),
     # The other control plane is asked everywhere.
-    **{
-        f"a plane with {kind.code} is asked once": Case(
-            {A: refused(kind), B: NEVER, C: refused(kind)},
-            ((A, kind.code), (B, "TIMED_OUT"), (D, "GIVEN")),
-        )
-        for kind in (ApiDisabled, PermissionDenied)
-    },
+    **{f"a plane with {kind.code} is asked once": Case({A: refused(kind), B: NEVER,
+         C: refused(kind)}, ((A, kind.code), (B, "TIMED_OUT"), (D,
+         "GIVEN"))) for kind in (ApiDisabled, PermissionDenied) },
     # Once it is certain that nothing came of the first.
-    "a cloud that never answers": Case(
-        {A: refused(CloudUnavailable)}, ((A, "TIMED_OUT"), (B, "GIVEN"))
-    ),
-    "may not be looked at": Case(
-        {A: Script(unseen=PermissionDenied("No.", fix="Ask."))},
-        ((A, "PERMISSION_DENIED"), (B, "GIVEN")),
-    ),
-}
+    "a cloud that never answers": Case({A: refused(CloudUnavailable)}, ((A, "TIMED_OUT"), (B,
+         "GIVEN"))),
+    "may not be looked at": Case({A: Script(unseen=PermissionDenied("No.", fix="Ask."))}, ((A,
+         "PERMISSION_DENIED"), (B, "GIVEN"))),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -30,22 +30,15 @@ _NONE: Final = NoCapacity("None.", cause="No more capacity in the zone.", fix="W
 WORLDS: Final[dict[str, dict[Place, Script]]] = {
     "given at once": {},
     "given after a wait": {A: Script(after=300, making=60)},
-    "refused, then leftover, then given": {
-        A: Script(refuse=QuotaExceeded("No.", fix="Ask.")),
-        B: Script(becomes=ChipState.FAILED, after=90, refusal=_NONE),
-    },
-    "timed out, then fails by itself, then given": {
-        A: Script(after=1e9, delete_seconds=600),
-        B: Script(becomes=ChipState.SUSPENDED, taken_by="service", after=120),
-        C: Script(becomes=None, after=120, refusal=_NONE),
-    },
-    "nowhere": {
-        A: Script(after=1e9),
-        B: Script(after=1e9),
-        C: Script(becomes=None, after=60, ended=Ended("NOT_KNOWN", BEGIN, "Nobody knows.")),
-        D: Script(becomes=ChipState.FAILED, why="Odd."),
-    },
-}
+    "refused, then leftover, then given": {A: Script(refuse=QuotaExceeded("No.", fix="Ask.")),
+         B: Script(becomes=ChipState.FAILED, after=90, refusal=_NONE)},
+    "timed out, then fails by itself, then given": {A: Script(after=1e9, delete_seconds=600),
+         B: Script(becomes=ChipState.SUSPENDED, taken_by="service", after=120),
+         C: Script(becomes=None, after=120, refusal=_NONE)},
+    "nowhere": {A: Script(after=1e9), B: Script(after=1e9), C: Script(becomes=None, after=60,
+         ended=Ended("NOT_KNOWN", BEGIN, "Nobody knows.")), D: Script(becomes=ChipState.FAILED,
+         why="Odd.")},
+}  # fmt: skip
 
 
 _LONGEST: Final = ("timed out, then fails by itself, then given", "nowhere")
