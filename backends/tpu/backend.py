@@ -337,11 +337,9 @@ class TpuBackend(GoogleBackend):
         """Say why no place gave a chip, once what was made for it is taken away."""
         if not kept.at_rest or kept.placed or kept.failure:
             return
-        name, asked = kept.spec.name, {place.zone for place in kept.blueprint.places}
-        own = [one for one in self.owned(name) if not (kept.again and one.name == "key")]
+        own = [one for one in self.owned(kept.spec.name) if not (kept.again and one.name == "key")]
         await remove([unless_foreign(one) for one in own], seconds=self.delete_seconds)
-        others = [one for one in await zones.zones_with_machine(self.site) if one not in asked]
-        failure = search.search_failure(kept, others)
+        failure = search.search_failure(kept)
         self.pending.keep(kept.model_copy(update={"failure": failure}))
 
     async def _remove(self, name: str, seconds: float) -> Removal:

@@ -6,7 +6,7 @@ that is no chip is given back, the next place.
 """
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
@@ -509,7 +509,6 @@ _OWN: Final = frozenset({"API_DISABLED", "CLOUD_ERROR", "CLOUD_REFUSED", "PERMIS
 """What is not for lack of chips, and is the same elsewhere if nothing else stood against it."""
 _WORDS: Final = 300
 """Of Google's, of one place."""
-_OTHERS: Final = 8
 
 
 def describe_search(kept: tpu.Search, now: datetime) -> str:
@@ -541,30 +540,20 @@ def history(kept: tpu.Search) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def search_failure(kept: tpu.Search, others: Sequence[str] = ()) -> Failure:
-    """Say why a search that has come to its end has no chip, with a line for each place.
-
-    `others` are zones that have such chips and were not asked.
-    """
+def search_failure(kept: tpu.Search) -> Failure:
+    """Say why a search that has come to its end has no chip, with a line for each place."""
+    none, number = errors.NoCapacity.code, len(kept.attempts)
+    where = "one place" if number == 1 else f"{number} places"
     codes = {one.outcome for one in kept.attempts}
-    code = kept.attempts[-1].outcome if codes <= _OWN else errors.NoCapacity.code
-    lines, number = "\n".join(history(kept)), len(kept.attempts)
+    code = kept.attempts[-1].outcome if codes <= _OWN else none
+    again = (
+        "Deploy again to search anew: capacity changes by the minute; or give more zones"
+        " (get_zones_with_available_quota) or a longer zone_wait_minutes, or take a -spot or -flex"
+        " target."
+    )
+    fixes = [one.fix for one in kept.attempts if one.fix and one.outcome != none]
     return Failure(
         code=code,
-        cause=f"No chip in {'one place' if number == 1 else f'{number} places'}.\n{lines}",
-        fix=" ".join(dict.fromkeys(_fixes(kept, code, others))),
-    )
-
-
-def _fixes(kept: tpu.Search, code: str, others: Sequence[str]) -> Iterator[str]:
-    if code == errors.NoCapacity.code:
-        more = "give more zones (get_zones_with_available_quota)"
-        if others:
-            more = f"give zones={list(others[:_OTHERS])}, where Google lists such chips too,"
-        yield (
-            f"Deploy again to search anew: capacity changes by the minute; or {more} or"
-            " a longer zone_wait_minutes, or take a -spot or -flex target."
-        )
-    yield from (
-        one.fix for one in kept.attempts if one.fix and one.outcome != errors.NoCapacity.code
+        cause="\n".join((f"No chip in {where}.", *history(kept))),
+        fix=" ".join(dict.fromkeys([again, *fixes] if code == none else fixes)),
     )
