@@ -1,9 +1,9 @@
 """Zones: what can be seen of each and what asking came to, the promising first."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import anyio
 import pytest
@@ -23,7 +23,8 @@ from tests.google_plane import Controls
 
 pytestmark = pytest.mark.anyio
 B, A, EU = "us-east5-b", "us-east5-a", "europe-west4-a"
-EMPTY: dict[str, Any] = {"accelerators": ()}
+ONE, FLEX = "tpu-v6e-1", "tpu-v6e-1-flex"
+EMPTY: Final = {"accelerators": ()}
 
 
 @pytest.fixture(autouse=True)
@@ -41,92 +42,73 @@ async def seen(site: Site, zone: str = B) -> Zone:
     return named(await zones.list_zones(site), zone)
 
 
-async def test_a_zone_that_nothing_stands_against_is_usable_and_promises_no_chip(
-    plane: GooglePlane, project: str
-) -> None:
-    """Capacity is not to be seen: the verdict says so."""
-    async with opened(plane, project) as site:
-        row = await seen(site)
-    assert (row.hardware, row.accepts, row.usable) == (True, True, True)
-    assert {one.control_plane for one in row.quotas} == {"queued resource", "Compute Engine"}
-    assert "only when one is asked for" in row.verdict
+class Case(NamedTuple):
+    """What is known of a zone, and what is seen of it."""
+
+    seen: tuple[bool | None, bool | None, bool | None]
+    """Hardware, accepts, usable."""
+    words: tuple[str, ...] = ()
+    """Of its verdict."""
+    target: str = FLEX
+    zone: str = "us-east1-d"
+    knobs: Mapping[str, Any] = {}
+    ended: str = ""
+    """How a request of this way of giving ended there, by either control plane."""
+    days_ago: int = 0
 
 
-async def test_a_zone_without_the_hardware_is_last(
-    plane: GooglePlane, project: str, controls: Controls
+CASES: Final = {
+    # Capacity is not to be seen: the verdict says so.
+    "nothing stands against it": Case((True, True, True), ("only when one is asked for",), ONE, B),
+    "no hardware": Case((False, True, False), (), ONE, B, {"tpu_zones": {B: EMPTY, A: {}}}),
+    # Which control plane can be used is in the verdict, and why the other cannot.
+    "no pool": Case((True, True, True), ("against queued resource.",
+                    "Compute Engine: no, TPUS-PER-TPU-FAMILY"), ONE, B,
+                    {"tpu_quotas": {"compute": 0}}),
+    # Hardware is there, in three zones the queue was seen to give it so; others are documented.
+    "seen": Case((True, True, True), ("Compute Engine: not known",), zone=A),
+    "documented": Case((False, None, False), zone="us-central1-a"),
+    "nobody has seen it": Case((True, None, None), ("shows only when it is asked",)),
+    "refused": Case((True, False, False), ("FLEX_START is not",), zone=B, ended="ZONE_REFUSED"),
+    # Zones open in time.
+    "refused long ago": Case((True, None, None), ended="ZONE_REFUSED", days_ago=30),
+    # That no chip came tells of the capacity of that hour, and of nothing today.
+    **{one: Case((True, True, True), ended=one) for one in ("GIVEN", "TIMED_OUT", "NO_CAPACITY")},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+async def test_a_zone_is_told_as_it_is_seen(
+    plane: GooglePlane, project: str, controls: Controls, tmp_path: Path, name: str
 ) -> None:
-    controls.set(project, tpu_zones={B: EMPTY, A: {}, EU: {}})
-    async with opened(plane, project) as site:
+    case = CASES[name]
+    controls.set(project, **case.knobs)
+    at_that_time = datetime.now(UTC) - timedelta(days=case.days_ago)
+    async with opened(plane, project, case.target, folder=tmp_path) as site:
+        for kind in site.planes if case.ended else ():
+            place = Place(case.zone, kind)
+            await zones.remember_outcome(
+                at(site, at_that_time), place, case.ended, "FLEX_START is not …"
+            )
         rows = await zones.list_zones(site)
-    row = named(rows, B)
-    assert (row.hardware, row.usable) == (False, False)
-    assert [one.zone for one in rows if one.usable] == [A, EU]
-    assert rows.index(row) > 1
-
-
-async def test_a_pool_of_nothing_leaves_the_other_control_plane(
-    plane: GooglePlane, project: str, controls: Controls
-) -> None:
-    """Which of the two can be used is in the verdict, and why the other cannot."""
-    controls.set(project, tpu_quotas={"compute": 0})
-    async with opened(plane, project) as site:
-        row = await seen(site)
-    assert row.usable is True
-    assert "against queued resource." in row.verdict
-    assert "Compute Engine: no, TPUS-PER-TPU-FAMILY" in row.verdict
-
-
-async def test_where_nobody_has_seen_flex_start_it_is_not_known(
-    plane: GooglePlane, project: str
-) -> None:
-    """us-east1-d has the hardware; whether it gives it in this way shows only when it is asked."""
-    async with opened(plane, project, "tpu-v6e-1-flex") as site:
-        row = await seen(site, "us-east1-d")
-    assert (row.accepts, row.usable) == (None, None)
-    assert "shows only when it is asked" in row.verdict
+        row = named(rows, case.zone)
+    assert (row.hardware, row.accepts, row.usable) == case.seen
+    assert [one for one in case.words if one not in row.verdict] == []
+    assert {one.control_plane for one in row.quotas} == {"queued resource", "Compute Engine"}
+    assert {one.minutes_ago for one in row.outcomes} <= {case.days_ago * 24 * 60}
+    assert [one.provisioning for one in row.outcomes] == ["flex-start"] * len(row.outcomes)
+    order = [one.usable for one in rows]
+    assert order == sorted(order, key=[True, None, False].index)
 
 
 async def test_a_refusal_that_was_met_here_counts_for_its_way_of_giving_alone(
     plane: GooglePlane, project: str, tmp_path: Path
 ) -> None:
-    """Hardware is there: the zone does not give it so."""
-    async with opened(plane, project, "tpu-v6e-1-flex", folder=tmp_path) as site:
+    async with opened(plane, project, FLEX, folder=tmp_path) as site:
         for kind in site.planes:
-            await zones.remember_outcome(
-                site, Place(B, kind), "ZONE_REFUSED", "FLEX_START is not …"
-            )
-        row = await seen(site)
-        assert (row.hardware, row.accepts, row.usable) == (True, False, False)
-        assert "FLEX_START is not" in row.verdict
-        assert [one.outcome for one in row.outcomes] == ["ZONE_REFUSED", "ZONE_REFUSED"]
-        assert row.outcomes[0].provisioning == "flex-start"
+            await zones.remember_outcome(site, Place(B, kind), "ZONE_REFUSED")
     async with opened(plane, project, "tpu-v6e-1-spot", folder=tmp_path) as site:
         assert (await seen(site)).usable is True
-
-
-async def test_an_old_refusal_is_told_and_stands_against_nothing(
-    plane: GooglePlane, project: str, tmp_path: Path
-) -> None:
-    """Zones open in time."""
-    long_ago = datetime.now(UTC) - timedelta(days=30)
-    async with opened(plane, project, "tpu-v6e-1-flex", folder=tmp_path) as site:
-        for kind in site.planes:
-            place = Place("us-east1-d", kind)
-            await zones.remember_outcome(at(site, long_ago), place, "ZONE_REFUSED")
-        row = await seen(site, "us-east1-d")
-    assert row.accepts is None
-    assert row.outcomes[0].minutes_ago == 30 * 24 * 60
-
-
-@pytest.mark.parametrize("outcome", ["GIVEN", "TIMED_OUT", "NO_CAPACITY"])
-async def test_whoever_was_let_wait_was_accepted(
-    plane: GooglePlane, project: str, tmp_path: Path, outcome: str
-) -> None:
-    """That no chip came tells of the capacity of that hour, and of nothing today."""
-    async with opened(plane, project, "tpu-v6e-1-flex", folder=tmp_path) as site:
-        await zones.remember_outcome(site, Place("us-east1-d", "queued"), outcome)
-        row = await seen(site, "us-east1-d")
-    assert (row.accepts, row.usable) == (True, True)
 
 
 async def test_where_a_chip_was_given_last_goes_first(
