@@ -1,7 +1,8 @@
 """Google's conditions in our words: every reason, and the sentences that say more than theirs."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from google.cloud.run_v2 import Condition, Revision, Service
@@ -32,24 +33,63 @@ def test_no_reason_is_known_that_the_sdk_does_not_have() -> None:
     assert set(status.catalogue().revision) == {one.name for one in _OF_REVISIONS}
 
 
-@pytest.mark.parametrize(
-    ("said", "code"),
-    [
-        ({"reason": "CONTAINER_MISSING"}, "IMAGE_NOT_FOUND"),
-        ({"reason": "CONTAINER_PERMISSION_DENIED"}, "IMAGE_FORBIDDEN"),
-        ({"reason": "CONTAINER_IMAGE_UNAUTHORIZED"}, "IMAGE_FORBIDDEN"),
-        ({"reason": "SECRETS_ACCESS_CHECK_FAILED"}, "SECRET_NOT_READABLE"),
-        ({"reason": "PROGRESS_DEADLINE_EXCEEDED"}, "PROGRESS_DEADLINE"),
-        ({"reason": "VPC_NETWORK_NOT_FOUND"}, "VPC_NETWORK_NOT_FOUND"),
-        ({"revision_reason": "HEALTH_CHECK_CONTAINER_ERROR"}, "STARTUP_PROBE_FAILED"),
-        ({"revision_reason": "MIN_INSTANCES_NOT_PROVISIONED"}, "NO_CAPACITY"),
-        ({}, "ROLLOUT_FAILED"),
-    ],
+_OOM: Final = ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB.",)
+_GENERIC: Final = {"reason": "REVISION_FAILED"}
+_OF_ITS_REVISION: Final = (
+    Condition(type_="Ready", state=FAILED, message="It failed."),
+    Condition(type_="ContainerReady", state=FAILED, message="No.", reason="CONTAINER_MISSING"),
 )
-def test_a_failed_condition_gets_its_reasons_code(said: dict[str, Any], code: str) -> None:
-    """The reason decides where the message says no more."""
-    why = status.read_failure(failed(message="It went wrong.", **said), None, ())
-    assert (why.code, why.cause) == (code, "It went wrong.")
+WHY: Final[tuple[tuple[str, dict[str, Any], Sequence[Condition], Sequence[str], str], ...]] = (
+    # The reason decides where the message says no more.
+    *(
+        ("It went wrong.", said, (), (), code)
+        for said, code in (
+            ({"reason": "CONTAINER_MISSING"}, "IMAGE_NOT_FOUND"),
+            ({"reason": "CONTAINER_PERMISSION_DENIED"}, "IMAGE_FORBIDDEN"),
+            ({"reason": "CONTAINER_IMAGE_UNAUTHORIZED"}, "IMAGE_FORBIDDEN"),
+            ({"reason": "SECRETS_ACCESS_CHECK_FAILED"}, "SECRET_NOT_READABLE"),
+            ({"reason": "PROGRESS_DEADLINE_EXCEEDED"}, "PROGRESS_DEADLINE"),
+            ({"reason": "VPC_NETWORK_NOT_FOUND"}, "VPC_NETWORK_NOT_FOUND"),
+            ({"revision_reason": "HEALTH_CHECK_CONTAINER_ERROR"}, "STARTUP_PROBE_FAILED"),
+            ({"revision_reason": "MIN_INSTANCES_NOT_PROVISIONED"}, "NO_CAPACITY"),
+            ({}, "ROLLOUT_FAILED"),
+        )
+    ),
+    # A telling sentence goes before its reason: Google files much under REVISION_FAILED.
+    *(
+        (message, _GENERIC, (), (), code)
+        for message, code in (
+            ("You do not have quota for using GPUs without zonal redundancy.", "QUOTA_EXCEEDED"),
+            ("Quota violated: MemAllocPerProjectRegion requested: 8 allowed: 4", "QUOTA_EXCEEDED"),
+            ("There was no available instance: out of capacity in us-east4.", "NO_CAPACITY"),
+            ("Image 'docker.io/vllm/vllm-openai:nope' not found.", "IMAGE_NOT_FOUND"),
+            ("Memory limit of 32768 MiB exceeded with 33000 MiB used.", "OUT_OF_HOST_MEMORY"),
+            ("Permission denied on secret: projects/1/secrets/hf-token", "SECRET_NOT_READABLE"),
+            (_NO_START, "STARTUP_PROBE_FAILED"),
+        )
+    ),
+    # The revision says what its service only sums up; of several the most telling one is told.
+    ("No.", _GENERIC, _OF_ITS_REVISION, (), "IMAGE_NOT_FOUND"),
+    # An engine that ran out of memory says more than a probe that failed ...
+    ("2.50 GiB", _GENERIC, (), _OOM, "DOES_NOT_FIT"),
+    # ... and nothing where Google knows for sure.
+    ("Gone.", {"reason": "CONTAINER_MISSING"}, (), _OOM, "IMAGE_NOT_FOUND"),
+)
+
+
+@pytest.mark.parametrize(("message", "said", "conditions", "log", "code"), WHY)
+def test_the_most_telling_reason_is_told(
+    message: str,
+    said: dict[str, Any],
+    conditions: Sequence[Condition],
+    log: Sequence[str],
+    code: str,
+) -> None:
+    revision = Revision(conditions=list(conditions)) if conditions else None
+    why = status.read_failure(failed(message=message, **said), revision, log)
+    assert why.code == code
+    assert message in why.cause
+    assert bool(why.evidence) is bool(log)
 
 
 def test_a_reason_newer_than_the_sdk_is_no_crash() -> None:
@@ -57,58 +97,6 @@ def test_a_reason_newer_than_the_sdk_is_no_crash() -> None:
     service = failed(message="Something new.")
     Condition.pb(service.terminal_condition).reason = 99
     assert status.read_failure(service, None, ()).code == "ROLLOUT_FAILED"
-
-
-@pytest.mark.parametrize(
-    ("message", "code"),
-    [
-        ("You do not have quota for using GPUs without zonal redundancy.", "QUOTA_EXCEEDED"),
-        ("Quota violated: MemAllocPerProjectRegion requested: 8 allowed: 4", "QUOTA_EXCEEDED"),
-        ("There was no available instance: out of capacity in us-east4.", "NO_CAPACITY"),
-        ("Image 'docker.io/vllm/vllm-openai:nope' not found.", "IMAGE_NOT_FOUND"),
-        ("Memory limit of 32768 MiB exceeded with 33000 MiB used.", "OUT_OF_HOST_MEMORY"),
-        ("Permission denied on secret: projects/1/secrets/hf-token", "SECRET_NOT_READABLE"),
-        (_NO_START, "STARTUP_PROBE_FAILED"),
-    ],
-)
-def test_a_telling_sentence_goes_before_its_reason(message: str, code: str) -> None:
-    """Google files much of this under REVISION_FAILED."""
-    why = status.read_failure(failed(message=message, reason="REVISION_FAILED"), None, ())
-    assert (why.code, why.cause) == (code, message)
-
-
-def test_the_revision_says_what_its_service_only_sums_up() -> None:
-    """Of several failed conditions the most telling one is told."""
-    revision = Revision(
-        conditions=[
-            Condition(type_="Ready", state=FAILED, message="It failed."),
-            Condition(
-                type_="ContainerReady", state=FAILED, message="No such image.",
-                reason="CONTAINER_MISSING",
-            ),
-        ]
-    )  # fmt: skip
-    why = status.read_failure(
-        failed(message="Revision failed.", reason="REVISION_FAILED"), revision, ()
-    )
-    assert (why.code, why.cause) == ("IMAGE_NOT_FOUND", "No such image.")
-
-
-def test_the_engines_own_reason_goes_before_googles_generic_one() -> None:
-    """A probe that failed says nothing; the engine that ran out of memory does."""
-    service = failed(message="The container failed to start.", reason="REVISION_FAILED")
-    log = ["torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB."]
-    why = status.read_failure(service, None, log)
-    assert why.code == "DOES_NOT_FIT"
-    assert "2.50 GiB" in why.cause
-
-
-def test_an_image_that_is_missing_is_not_explained_by_an_old_log() -> None:
-    """What Google knows for sure is not overruled by lines of an engine."""
-    log = ["torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB."]
-    why = status.read_failure(failed(message="Gone.", reason="CONTAINER_MISSING"), None, log)
-    assert why.code == "IMAGE_NOT_FOUND"
-    assert why.evidence
 
 
 def test_a_generation_not_yet_seen_by_google_is_still_worked_on() -> None:
