@@ -36,8 +36,8 @@ from tests.backends.tpu.sites import NAMES, offline, on, target_of
 
 FLEX: Final = f"{ONE}-flex"
 HUGE: Final = ModelShape(model="some/400b", weight_bytes=800 * 10**9)
-INSIDE: Final = {"access": "internal", "network": "mine/inner"}
-BAKED: Final = {"weights": "baked", "image": "us-docker.pkg.dev/p/r/baked:1"}
+INSIDE: Final[dict[str, Any]] = {"access": "internal", "network": "mine/inner"}
+BAKED: Final[dict[str, Any]] = {"weights": "baked", "image": "us-docker.pkg.dev/p/r/baked:1"}
 SCOPE: Final = "https://www.googleapis.com/auth/cloud-platform"
 
 
@@ -314,7 +314,7 @@ def test_what_to_know_before_paying_is_said(row: Warned) -> None:
 def test_what_cannot_be_is_refused_with_the_reason(said: dict[str, Any], why: str) -> None:
     """A refusal now is cheaper than a chip that serves nothing."""
     shape = ModelShape(model="m", max_position_embeddings=131_072, weight_bytes=10**9)
-    wish = {"shape": shape, **said}
+    wish: dict[str, Any] = {"shape": shape, **said}
     with pytest.raises(InvalidArgument, match=why) as refused:
         planned(wish.pop("target", ONE), **wish)
     assert refused.value.fix

@@ -81,7 +81,10 @@ class Case(NamedTuple):
 
 
 _LATE: Final = WAIT_SECONDS + 1200
-_FAILS: Final = {"after": 90, "refusal": NoCapacity("", cause="No more.", fix="Wait.")}
+_FAILS: Final[dict[str, Any]] = {
+    "after": 90,
+    "refusal": NoCapacity("", cause="No more.", fix="Wait."),
+}
 _FLEX: Final = 'FLEX_START provisioning model is not supported for accelerator type "v6e-1"'
 CASES: Final = {
     "the first that gives one ends it": Case({}, ((A, "GIVEN"),)),
