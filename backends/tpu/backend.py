@@ -18,7 +18,7 @@ from backends.base import (
     World,
     Zone,
 )
-from backends.common.engine import hardware_of
+from backends.common.engine import facts_of, hardware_of, predict
 from backends.google import secrets
 from backends.google.backend import GoogleBackend
 from backends.google.clients import SPEC_LABEL
@@ -46,6 +46,7 @@ from core.records import (
     Target,
 )
 from core.reply import note
+from logs.boot import boot_of
 from logs.read import Line
 from planner.places import Accelerator, accelerator
 
@@ -194,13 +195,18 @@ class TpuBackend(GoogleBackend):
         return await search.spec_of(self.site, name)
 
     async def engine_facts(self, name: str) -> EngineFacts:
-        return await status.engine_facts(self.site, name)
+        chip = await search.chip_of(self.site, name)
+        if chip is None:
+            return EngineFacts()
+        return facts_of(boot_of((await logs.read_newest_boot(self.site, chip)).boot))
 
     async def hardware(self, _name: str, /) -> Hardware:
         return hardware_of(self.site.offered)
 
     async def predicted(self, name: str) -> Prediction | None:
-        return await status.predicted(self.site, name)
+        spec = await search.spec_of(self.site, name)
+        version = status.version_of(spec.image if spec else None)
+        return await predict(spec, accelerator(self.site.offered.accelerator), version)
 
     def hardware_known(self) -> tuple[Accelerator, int] | None:
         return accelerator(self.site.offered.accelerator), self.site.offered.count

@@ -10,9 +10,8 @@ from typing import Final, NamedTuple, NoReturn
 import anyio
 
 from backends import container
-from backends.base import EngineFacts, Prediction
 from backends.common.concurrency import or_note, side_by_side
-from backends.common.engine import facts_of, predict, why_silent
+from backends.common.engine import why_silent
 from backends.container import PORT
 from backends.google import secrets
 from backends.google.clients import EXPIRES_LABEL, SPEC_LABEL
@@ -30,7 +29,7 @@ from backends.tpu.logs import (
     ScriptLine,
     VmLog,
 )
-from backends.tpu.search import best_chip, chip_of, describe_search, spec_in, spec_of
+from backends.tpu.search import best_chip, chip_of, describe_search, spec_in
 from backends.tpu.vm import LOG, rules
 from core import errors
 from core.address import KEY_HEADER
@@ -38,7 +37,6 @@ from core.records import Access, Deployment, DeploymentSpec, Failure, Phase, Sta
 from core.reply import note
 from logs.boot import COMPILING, WARMING, boot_of, phase_of
 from logs.failures import died_of, evidence
-from planner.places import accelerator
 from planner.price import price
 
 SEARCHING: Final = "waiting for a chip"
@@ -273,26 +271,6 @@ async def list_deployments(site: tpu.Site) -> Sequence[Deployment]:
             return Look(site, kept, chip, now).record(State.UNKNOWN, now, failure=why)
 
     return await side_by_side([partial(look, name) for name in names])
-
-
-async def engine_facts(site: tpu.Site, name: str) -> EngineFacts:
-    """Return what the log of the newest boot tells."""
-    chip = await chip_of(site, name)
-    if chip is None:
-        return EngineFacts()
-    return facts_of(boot_of((await logs.read_newest_boot(site, chip)).boot))
-
-
-async def predicted(site: tpu.Site, name: str) -> Prediction | None:
-    """Return what was to be expected of a deployment's memory, None where too little is known.
-
-    Raises:
-        DeploymentNotFound: There is no such deployment.
-        InvalidArgument: The model cannot be read.
-    """
-    spec = await spec_of(site, name)
-    version = version_of(spec.image if spec else None)
-    return await predict(spec, accelerator(site.offered.accelerator), version)
 
 
 async def read_status(

@@ -466,7 +466,7 @@ async def test_the_log_of_the_boot_tells_version_and_memory(stage: Stage) -> Non
     """As vllm-tpu says it itself."""
     stage.chip()
     stage.wrote(*_BOOT)
-    found = await status.engine_facts(stage.site, "gemma")
+    found = await on(stage.site).engine_facts("gemma")
     assert (found.version, found.weights_dtype) == ("0.27.0", "torch.bfloat16")
     assert found.memory["kv_cache_tokens"] == 1_151_744
 
@@ -475,7 +475,7 @@ async def test_its_memory_is_foreseen_as_it_was_planned(stage: Stage) -> None:
     """For the chips that it is spread over and the version of its image."""
     stage.chip()
     stage.kept(placed=HERE)
-    found = await status.predicted(stage.site, "gemma")
+    found = await on(stage.site).predicted("gemma")
     assert found
     assert found.memory.count == 1
     assert found.flags.max_num_batched_tokens == 4096
@@ -487,11 +487,11 @@ async def test_what_another_machine_made_is_foreseen_too(stage: Stage) -> None:
     """By what its VM's metadata says; of an unknown image the newest version is taken."""
     spec = stage.spec(max_model_len=8192, image="us-docker.pkg.dev/p/r/mine@sha256:" + "0" * 64)
     stage.chip(spec=spec)
-    found = await status.predicted(stage.site, "gemma")
+    found = await on(stage.site).predicted("gemma")
     assert found
     assert found.flags.vllm_version is None
     stage.chip(spec_json="")
-    assert await status.predicted(stage.site, "gemma") is None
+    assert await on(stage.site).predicted("gemma") is None
 
 
 async def test_the_hardware_is_that_of_one_vm() -> None:
