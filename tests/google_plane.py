@@ -58,11 +58,7 @@ class Controls:
 
     def preempt(self, project: str, plane: str, zone: str, tpu_id: str) -> None:
         """Take a chip back, as Google does; it is an error if there is none."""
-        self._ask("POST", f"{project}/tpus/{plane}/{zone}/{tpu_id}", json={"do": "preempt"})
-
-    def stop_engine(self, project: str, plane: str, zone: str, tpu_id: str) -> None:
-        """Let the engine of a VM with chips crash; it is an error if none runs."""
-        self._ask("POST", f"{project}/tpus/{plane}/{zone}/{tpu_id}", json={"do": "stop-engine"})
+        self._ask("DELETE", f"{project}/tpus/{plane}/{zone}/{tpu_id}")
 
     def address(self) -> str:
         """Give where callers are seen to be."""

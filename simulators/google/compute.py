@@ -8,8 +8,8 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any, Final, Literal, NamedTuple
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
 
 import anyio
 from google.protobuf import json_format
@@ -17,18 +17,15 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute
 
-from simulators.google import tpu_zones, vm
+from simulators.google import chips, vm
+from simulators.google.chips import Machine, zones_of
 from simulators.google.serving import CODES, Refused, check_billed, disabled, rest
-from simulators.google.state import Project, Tpu, World
-from simulators.google.tpu_zones import limit_of, pool_of
-from simulators.google.vm import VmSpec
+from simulators.google.state import Life, Project, World
 
 Resource = dict[str, Any]
 API: Final = "compute.googleapis.com"
 LINK: Final = "https://www.googleapis.com/compute/v1/"
 """How links begin."""
-SYSTEM: Final = "system"
-"""The user of what Compute Engine does by itself."""
 _REASONS: Final = {
     "PERMISSION_DENIED": "forbidden",
     "NOT_FOUND": "notFound",
@@ -38,13 +35,14 @@ _REASONS: Final = {
     "INTERNAL": "backendError",
 }
 """Of a refusal that names no reason of Compute Engine's own, by its status."""
-_OTHERS: Final = frozenset(
-    {
-        *("us-central1-a", "us-east1-b", "us-east4-a", "us-west1-a", "us-west4-a"),
-        *("europe-west1-b", "europe-west2-a", "asia-east1-a", "asia-northeast1-b"),
-    }
-)
-"""Some of the zones without TPUs; which have them is said in `tpu_zones.ZONES` alone."""
+_OTHERS: Final = ("us-central1-a", "us-west1-a", "europe-west1-b", "asia-east1-a")
+"""Some of the zones without TPUs; which have them is said in `chips.ZONES` alone."""
+_CHIPS: Final = {"ct6e-standard-1t": 1, "ct6e-standard-4t": 4, "ct6e-standard-8t": 8}
+"""Of TPU v6e in each machine type. Source: accelerator-optimized machines, quoted in public reports
+of 2026-08."""
+_ONE_THREAD: Final = "ct6e-standard-8t"
+"""It has to be made with one thread per core."""
+_MODELS: Final = {"STANDARD": "on-demand", "SPOT": "spot", "FLEX_START": "flex-start"}
 
 
 class Denied(Exception):
@@ -56,17 +54,13 @@ class Denied(Exception):
 
 
 def _wrong(field: str, value: Any, words: str) -> Denied:
-    """Say that a field's value cannot be; `field` is such as resource.machineType."""
+    """Say that a field's value cannot be; `field` is such as machineType."""
     said = value if isinstance(value, str) else json.dumps(value)
-    return Denied(400, "invalid", f"Invalid value for field '{field}': '{said}'. {words}")
+    return Denied(400, "invalid", f"Invalid value for field 'resource.{field}': '{said}'. {words}")
 
 
 def _bad(words: str) -> Denied:
     return Denied(400, "badRequest", words)
-
-
-def _not_ready(path: str) -> Denied:
-    return Denied(400, "resourceNotReady", f"The resource '{path}' is not ready")
 
 
 def _error(code: int, message: str, reason: str, **more: Any) -> Response:
@@ -77,19 +71,11 @@ def _error(code: int, message: str, reason: str, **more: Any) -> Response:
 
 def _translated(refused: Refused) -> Response:
     """Return a refusal that all of Google's APIs share as Compute Engine writes it."""
-    code, more = CODES.get(refused.status, 500), dict[str, Any](status=refused.status)
-    if refused.reason != "SERVICE_DISABLED":
-        reason = _REASONS.get(refused.status, "badRequest")
-        return _error(code, refused.message, reason, **more)
-    more["details"] = [
-        {
-            "@type": "type.googleapis.com/google.rpc.ErrorInfo",
-            "reason": refused.reason,
-            "domain": refused.domain,
-            "metadata": dict(refused.metadata),
-        }
-    ]
-    return _error(code, refused.message, "accessNotConfigured", **more)
+    code, reason = CODES.get(refused.status, 500), _REASONS.get(refused.status, "badRequest")
+    off = refused.reason == "SERVICE_DISABLED"
+    more = {"details": refused.as_json} if off else {}
+    reason = "accessNotConfigured" if off else reason
+    return _error(code, refused.message, reason, status=refused.status, **more)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +96,17 @@ class Call:
         """What the resource lies in, such as projects/P/zones/Z or projects/P/global."""
         return f"projects/{self.project.id}/" + (f"zones/{self.zone}" if self.zone else "global")
 
-    def need(self, permission: str, path: str = "") -> None:
+    def need(self, permission: str) -> None:
         """Refuse a caller who lacks a permission."""
         if self.project.denies(permission):
-            words = f"Required '{permission}' permission for '{path or self.parent}'"
+            words = f"Required '{permission}' permission for '{self.parent}'"
             raise Denied(403, "forbidden", words)
+
+    def check_zone(self) -> None:
+        """Refuse a zone that there is not."""
+        if self.zone and self.zone not in _zone_names(self.project):
+            words = f"Invalid value for field 'zone': '{self.zone}'. Unknown zone."
+            raise Denied(400, "invalid", words)
 
     def read(self, schema: str) -> Resource:
         """Return the body as the SDK's message has it.
@@ -123,32 +115,68 @@ class Call:
             Denied: A field is unknown, or a value is of another type.
         """
         kind = getattr(importlib.import_module("google.cloud.compute_v1.types"), schema)
-        if not isinstance(self.body, dict):
-            raise _bad("Invalid JSON payload received. Root element must be a message.")
         message = kind.pb(kind())
         try:
             json_format.ParseDict(self.body, message)
-        except json_format.ParseError as exc:
+        except (json_format.ParseError, TypeError) as exc:
             raise _bad(f"Invalid JSON payload received. {exc}") from exc
         said: Resource = json_format.MessageToDict(message)
         return said
 
-    def find(self, rows: "Rows", kind: str) -> Resource:
+    def again(self) -> Resource | None:
+        """Return the operation that the same request began before; none without a requestId."""
+        asked, rows = self.query.get("requestId"), self.project.compute_operations.values()
+        return next((one for one in rows if asked and one["_request"] == asked), None)
+
+    def free(self, kind: str, name: Any) -> str:
+        """Return the path of a new resource, whose name has to be one that nothing has."""
+        if not isinstance(name, str) or not re.fullmatch(_NAME, name):
+            raise _wrong("name", name or "", f"Must be a match of regex '{_NAME}'")
+        path = f"{self.parent}/{kind}/{name}"
+        if path in _TABLES[kind](self.project):
+            raise Denied(409, "alreadyExists", f"The resource '{path}' already exists")
+        return path
+
+    def find(self, kind: str) -> Resource:
         """Return the resource that it is about.
 
         Raises:
             Denied: There is none.
         """
-        for row in rows(self.world, self.project, self.zone):
-            if row["name"] == self.name:
-                return row
         path = f"{self.parent}/{kind}/{self.name}"
-        raise Denied(404, "notFound", f"The resource '{path}' was not found")
+        found = _TABLES[kind](self.project).get(path)
+        if found is None:
+            raise Denied(404, "notFound", f"The resource '{path}' was not found")
+        return found
 
 
+_NAME: Final = "(?:[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?)"
 Answers = Callable[[Call], Awaitable[Resource]]
-Rows = Callable[[World, Project, str], Sequence[Resource]]
-"""What there is in a zone; of what belongs to none its name is empty."""
+
+
+def _types(project: Project) -> Mapping[str, Resource]:
+    """Return the machine types of every zone with such hardware."""
+    return {
+        f"projects/{project.id}/zones/{zone}/machineTypes/{name}": {"name": name, "zone": zone}
+        for zone, known in zones_of(project).items()
+        for name, number in _CHIPS.items()
+        if f"v6e-{number}" in known.accelerators
+    }
+
+
+def _networks(project: Project) -> Mapping[str, Resource]:
+    path = f"projects/{project.id}/global/networks/default"
+    return {path: {"name": "default", "selfLink": LINK + path}}
+
+
+_TABLES: Final[Mapping[str, Callable[[Project], Mapping[str, Resource]]]] = {
+    "instances": lambda project: project.vms,
+    "firewalls": lambda project: project.firewalls,
+    "machineTypes": _types,
+    "networks": _networks,
+    "operations": lambda project: project.compute_operations,
+}
+"""What there is of each kind, by path."""
 
 
 def _route(
@@ -160,22 +188,18 @@ def _route(
     """
 
     async def admitted(project: Project, request: Request) -> Response:
-        try:
-            check_billed(world, project, API, request.headers.get("x-goog-user-project", ""))
-            if API not in project.apis:
-                raise disabled(project, API)
-        except Refused as refused:
-            return _translated(refused)
+        check_billed(world, project, API, request.headers.get("x-goog-user-project", ""))
+        if API not in project.apis:
+            raise disabled(project, API)
         at, sent = request.path_params, await request.body()
+        zone, named = at.get("zone", ""), at.get("name", "")
         try:
             body = json.loads(sent) if sent else None
-            zone, named = at.get("zone", ""), at.get("name", "")
             call = Call(world, project, zone, named, request.query_params, body)
             for permission in needed or (name,):
-                call.need(permission, request.url.path.removeprefix("/compute/v1/"))
-            if zone and zone not in _zone_names(project):
-                raise _wrong("zone", zone, "Unknown zone.")
-            return JSONResponse(_shown(await answers(call)))
+                call.need(permission)
+            call.check_zone()
+            return JSONResponse(_shown(call, await answers(call)))
         except ValueError as exc:
             return _error(400, f"Invalid JSON payload received. {exc}", "badRequest")
         except Denied as denied:
@@ -185,58 +209,62 @@ def _route(
     return rest(world, verb, where, name, admitted, _translated)
 
 
-def _readable(world: World, path: str, service: str, rows: Rows) -> list[BaseRoute]:
+def _readable(world: World, path: str, service: str) -> list[BaseRoute]:
     """Serve get and list of one kind, and aggregatedList of what lies in zones; all on one page."""
     kind, api = path.rpartition("/")[2], f"compute.{service}"
 
+    def rows(call: Call, parent: str) -> list[Resource]:
+        found = _TABLES[kind](call.project).items()
+        here = [_shown(call, one) for path, one in found if path.startswith(f"{parent}/{kind}/")]
+        return _filtered(call.query.get("filter", ""), here)
+
     async def get(call: Call) -> Resource:
-        return call.find(rows, kind)
+        return call.find(kind)
 
     async def listed(call: Call) -> Resource:
-        return {"items": _filtered(call, rows(world, call.project, call.zone))}
+        return {"items": rows(call, call.parent)}
 
     async def aggregated(call: Call) -> Resource:
         scopes: Resource = {}
         for zone in _zone_names(call.project):
-            here = _filtered(call, rows(world, call.project, zone))
+            here = rows(call, f"projects/{call.project.id}/zones/{zone}")
             words = f"There are no results for scope 'zones/{zone}' on this page."
             warning = {"code": "NO_RESULTS_ON_PAGE", "message": words}
             scopes[f"zones/{zone}"] = {kind: here} if here else {"warning": warning}
         return {"items": scopes}
 
-    many = _route(
-        world, "GET", f"aggregated/{kind}", f"{api}.aggregatedList", aggregated, f"{api}.list"
-    )
     return [
         _route(world, "GET", path, f"{api}.list", listed),
         _route(world, "GET", f"{path}/{{name}}", f"{api}.get", get),
-        *([many] if kind in {"instances", "machineTypes"} else []),
+        _route(
+            world, "GET", f"aggregated/{kind}", f"{api}.aggregatedList", aggregated, f"{api}.list"
+        ),
     ]
 
 
 _TERM: Final = re.compile(r"(?P<field>\w+) (?P<op>=|eq) \"(?P<value>[^\"]*)\"")
 
 
-def _filtered(call: Call, rows: Sequence[Resource]) -> list[Resource]:
+def _filtered(said: str, rows: list[Resource]) -> list[Resource]:
     """Return those that one term means: a field is so, or fits a pattern."""
-    said = call.query.get("filter", "")
+    if not said:
+        return rows
     term = _TERM.fullmatch(said)
-    if said and term is None:
-        raise _wrong("filter", said, "Invalid list filter expression.")
     if term is None:
-        return [_shown(row) for row in rows]
-    field, value = term["field"], term["value"]
-    pattern = re.compile(value if term["op"] == "eq" else re.escape(value))
-    return [_shown(row) for row in rows if pattern.fullmatch(str(row.get(field, "")))]
+        words = f"Invalid value for field 'filter': '{said}'. Invalid list filter expression."
+        raise Denied(400, "invalid", words)
+    pattern = re.compile(term["value"] if term["op"] == "eq" else re.escape(term["value"]))
+    return [row for row in rows if pattern.fullmatch(str(row.get(term["field"], "")))]
 
 
-def _shown(resource: Mapping[str, Any]) -> Resource:
-    """Leave out what only the simulation knows of a resource."""
-    return {key: value for key, value in resource.items() if not key.startswith("_")}
+def _shown(call: Call, resource: Mapping[str, Any]) -> Resource:
+    """Return a resource as it is told: what only the simulation knows of it is left out."""
+    told = _Instance.told(call, resource) if "machineType" in resource else resource
+    return {key: value for key, value in told.items() if not key.startswith("_")}
 
 
-def _zone_names(project: Project) -> tuple[str, ...]:
-    return tuple(sorted({*_OTHERS, *(project.knobs.tpu_zones or tpu_zones.ZONES)}))
+def _zone_names(project: Project) -> Sequence[str]:
+    return sorted({*_OTHERS, *zones_of(project)})
 
 
 def _moment(at: float | None = None) -> str:
@@ -246,19 +274,17 @@ def _moment(at: float | None = None) -> str:
 
 _KEPT: Final = 500
 """Operations of a project, newest last."""
-_PHRASES: Final = {400: "BAD REQUEST", 403: "FORBIDDEN", 503: "SERVICE UNAVAILABLE"}
 
 
 def _begin(
-    project: Project, kind: str, target: Resource, *, user: str = "", request: str = ""
+    project: Project, kind: str, path: str, *, user: str = "", request: str = ""
 ) -> Resource:
-    """Begin an operation on a resource.
+    """Begin an operation on what has a path.
 
     `kind` is such as insert, or compute.instances.preempted; `user` is the caller if not said.
     """
-    path, drawn = str(target["selfLink"]).removeprefix(LINK), uuid.uuid4().hex
-    parent, word = "/".join(path.split("/")[:-2]), "systemevent" if user else "operation"
-    name = f"{word}-{time.time_ns() // 10**6}-{drawn[:13]}-{drawn[13:21]}-{drawn[21:29]}"
+    parent, drawn = "/".join(path.split("/")[:-2]), uuid.uuid4().hex
+    name = f"operation-{time.time_ns() // 10**6}-{drawn[:13]}-{drawn[13:21]}-{drawn[21:29]}"
     operation = {
         "name": name,
         "operationType": kind,
@@ -267,86 +293,25 @@ def _begin(
         "user": user or project.caller,
         "insertTime": _moment(),
         "_request": request,
-        "_path": f"{parent}/operations/{name}",
     }
-    project.compute_operations[str(operation["_path"])] = operation
+    project.compute_operations[f"{parent}/operations/{name}"] = operation
     for old in tuple(project.compute_operations)[:-_KEPT]:
         del project.compute_operations[old]
     return operation
 
 
-def _same(call: Call) -> Resource | None:
-    """Return the operation that the same request began before; none without a requestId."""
-    asked, rows = call.query.get("requestId"), call.project.compute_operations.values()
-    return next((one for one in rows if asked and one["_request"] == asked), None)
-
-
-def _finish(operation: Resource) -> Resource:
+def _end(operation: Resource, failure: tuple[int, str, str] | None = None) -> None:
+    """End an operation; its error has a status of HTTP, and Compute Engine's code and words."""
+    if operation["status"] == "DONE":
+        return
     operation.update(status="DONE", endTime=_moment())
-    return operation
-
-
-def _fail(operation: Resource, status: int, code: str, message: str) -> None:
-    """End it with an error: a status of HTTP, and Compute Engine's code."""
-    _finish(operation).update(
-        error={"errors": [{"code": code, "message": message}]},
-        httpErrorStatusCode=status,
-        httpErrorMessage=_PHRASES[status],
-    )
-
-
-class MachineType(NamedTuple):
-    """One kind of machine."""
-
-    chips: int
-    """Of TPU v6e; 0 is a machine without."""
-    cpus: int
-    memory_gb: int
-    one_thread: bool
-    """Whether it has to be made with one thread per core."""
-
-
-_MACHINES: Final = {
-    "ct6e-standard-1t": MachineType(1, 44, 176, one_thread=False),
-    "ct6e-standard-4t": MachineType(4, 180, 720, one_thread=False),
-    "ct6e-standard-8t": MachineType(8, 180, 1440, one_thread=True),
-    "e2-medium": MachineType(0, 2, 4, one_thread=False),
-}
-"""Source: accelerator-optimized machines, quoted in public reports of 2026-08; one without TPUs, so
-that a project may have something else."""
-
-
-def _machine_types(project: Project, zone: str) -> Mapping[str, MachineType]:
-    """Return the machine types of a zone: those of TPUs where there is such hardware."""
-    told = tpu_zones.capacity_zone(project, zone)
-    had = {int(one.rpartition("-")[2]) for one in told.accelerators} if told else set()
-    return {name: one for name, one in _MACHINES.items() if not one.chips or one.chips in had}
-
-
-def _type_rows(_world: World, project: Project, zone: str) -> Sequence[Resource]:
-    return [
-        {"name": name, "guestCpus": kind.cpus, "memoryMb": kind.memory_gb * 1024, "zone": zone}
-        for name, kind in _machine_types(project, zone).items()
-    ]
-
-
-def _network_rows(_world: World, project: Project, _zone: str) -> Sequence[Resource]:
-    link = f"{LINK}projects/{project.id}/global/networks/default"
-    return [{"name": "default", "selfLink": link}]
-
-
-def _instance_rows(world: World, project: Project, zone: str) -> Sequence[Resource]:
-    """Return a zone's instances as Compute Engine tells them now, with their addresses."""
-    return [_told(world, project, one) for one in project.vms.values() if _zone(one) == zone]
-
-
-def _firewall_rows(_world: World, project: Project, _zone: str) -> Sequence[Resource]:
-    return list(project.firewalls.values())
-
-
-def _operation_rows(_world: World, project: Project, zone: str) -> Sequence[Resource]:
-    begins = f"projects/{project.id}/" + (f"zones/{zone}/" if zone else "global/")
-    return [one for path, one in project.compute_operations.items() if path.startswith(begins)]
+    if failure:
+        status, code, message = failure
+        operation.update(
+            error={"errors": [{"code": code, "message": message}]},
+            httpErrorStatusCode=status,
+            httpErrorMessage=code,
+        )
 
 
 _NEEDED: Final = (
@@ -360,379 +325,261 @@ _NEEDED: Final = (
 def compute_routes(world: World) -> Sequence[BaseRoute]:
     """Serve compute/v1."""
     instances, rules = "zones/{zone}/instances", "global/firewalls"
-    one, api = f"{instances}/{{name}}", "compute.instances"
-    rule, fire = f"{rules}/{{name}}", "compute.firewalls"
-    changes = "compute.networks.updatePolicy"
+    api, fire, changes = "compute.instances", "compute.firewalls", "compute.networks.updatePolicy"
+    rule = f"{rules}/{{name}}"
     return [
-        *_readable(world, instances, "instances", _instance_rows),
-        *_readable(world, rules, "firewalls", _firewall_rows),
-        *_readable(world, "zones/{zone}/machineTypes", "machineTypes", _type_rows),
-        *_readable(world, "global/networks", "networks", _network_rows),
-        *_readable(world, "zones/{zone}/operations", "zoneOperations", _operation_rows),
-        *_readable(world, "global/operations", "globalOperations", _operation_rows),
+        *_readable(world, instances, "instances"),
+        *_readable(world, rules, "firewalls"),
+        *_readable(world, "zones/{zone}/machineTypes", "machineTypes"),
+        *_readable(world, "global/networks", "networks"),
+        *_readable(world, "zones/{zone}/operations", "zoneOperations"),
+        *_readable(world, "global/operations", "globalOperations"),
         _route(world, "POST", instances, f"{api}.insert", _insert, *_NEEDED),
-        _route(world, "DELETE", one, f"{api}.delete", _deleted),
+        _route(world, "DELETE", f"{instances}/{{name}}", f"{api}.delete", _delete),
         _route(world, "POST", rules, f"{fire}.insert", _insert_rule, f"{fire}.create", changes),
         _route(world, "PATCH", rule, f"{fire}.patch", _patch_rule, f"{fire}.update", changes),
         _route(world, "DELETE", rule, f"{fire}.delete", _delete_rule, f"{fire}.delete", changes),
     ]
 
 
-def compute_resume(world: World) -> None:
-    """Go on with what an earlier process began; changes but of instances are made at once."""
-    for project in world:
-        for one in project.vms.values():
-            _live(world, project, one)
-        for path, operation in project.compute_operations.items():
-            if "/global/" in path:
-                _finish(operation)
-
-
-async def _insert(call: Call) -> Resource:
-    again = _same(call)
-    if again:
-        return again
-    project, made = call.project, _made(call)
-    if made["networkInterfaces"][0]["accessConfigs"]:
-        call.need("compute.subnetworks.useExternalIp")
-    path = _path(project, made)
-    if path in project.vms:
-        raise Denied(409, "alreadyExists", f"The resource '{path}' already exists")
-    made |= {"creationTimestamp": _moment(), "status": "PENDING"}
-    operation = _begin(project, "insert", made, request=call.query.get("requestId", ""))
-    waits = _seconds((call.body.get("params") or {}).get("requestValidForDuration"))
-    flex = _provisioning(made) == "flex-start"
-    made["_notes"] = {
-        "asked": time.time(),
-        "wait": waits if flex and waits else _USUAL_WAIT_SECONDS,
-        "insert": operation["_path"],
-    }
-    project.vms[path] = made
-    _live(call.world, project, made)
-    return operation
-
-
-async def _deleted(call: Call) -> Resource:
-    """Begin an instance's end; asked again with the same requestId it is the same."""
-    again = _same(call)
-    if again:
-        return again
-    project, one = call.project, _kept(call)
-    life = life_of(call.world, project, call.zone, one["name"])
-    if life and life.ending:
-        raise _not_ready(_path(project, one))
-    operation = _begin(project, "delete", one, request=call.query.get("requestId", ""))
-    (life or _live(call.world, project, one)).end("delete", operation)
-    return operation
-
-
-def _kept(call: Call) -> Resource:
-    """Return the instance that a call is about, as it is kept."""
-    return call.project.vms[_path(call.project, call.find(_instance_rows, "instances"))]
-
-
-def _path(project: Project, one: Resource) -> str:
-    return f"projects/{project.id}/zones/{_zone(one)}/instances/{one['name']}"
-
-
-def _zone(one: Resource) -> str:
-    return str(one["zone"]).rpartition("/")[2]
-
-
-def _machine_name(one: Resource) -> str:
-    return str(one["machineType"]).rpartition("/")[2]
-
-
-def _chips(one: Resource) -> int:
-    return _MACHINES[_machine_name(one)].chips
-
-
-def _provisioning(one: Resource) -> str:
-    """Return on-demand, spot or flex-start."""
-    models = {"STANDARD": "on-demand", "SPOT": "spot", "FLEX_START": "flex-start"}
-    return models[one["scheduling"]["provisioningModel"]]
-
-
-def _ends_at(project: Project, one: Resource) -> float | None:
-    """Say when its run time is over, in real seconds since 1970; None if nothing limits it."""
-    ran, limit = one["_notes"].get("ran"), _seconds(one["scheduling"].get("maxRunDuration"))
-    return ran + limit / project.knobs.tpu_run_clock if ran and limit else None
-
-
-def _told(world: World, project: Project, one: Resource) -> Resource:
-    running = vm.vm_of(world, project, "compute", _zone(one), one["name"])
-    interface, ends = dict(one["networkInterfaces"][0]), _ends_at(project, one)
-    if running:
-        interface["networkIP"] = running.internal_ip
-    if running and running.external_ip:
-        interface["accessConfigs"] = [
-            {**config, "natIP": running.external_ip} for config in interface["accessConfigs"]
-        ]
-    scheduling = {"terminationTimestamp": _moment(ends)} if ends else {}
-    status = {"scheduling": scheduling}
-    return {**one, "networkInterfaces": [interface], "resourceStatus": status}
-
-
-class Failure(NamedTuple):
-    """An operation's error."""
-
-    status: int
-    """Of HTTP."""
-    code: str
-    message: str
-
-
-def _stock_out(project: Project, one: Resource) -> Failure:
-    zone, machine = _zone(one), _machine_name(one)
-    words = (
-        f"The zone 'projects/{project.id}/zones/{zone}' does not have enough resources available to"
-        f" fulfill the request.  '(resource type:compute)'. A {machine} VM instance is currently"
-        f" unavailable in the {zone} zone (state:STOCKOUT, sub-state:STOCKOUT)."
-    )
-    return Failure(503, "ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS", words)
-
-
-def _quota_exceeded(project: Project, one: Resource) -> Failure:
-    zone, pool = _zone(one), pool_of("compute", _provisioning(one))
-    preemptible = pool.endswith("preemptible")
-    metric = "PREEMPTIBLE_TPU_V6E" if preemptible else "TPUS_PER_TPU_FAMILY"
-    limit, region = float(limit_of(project, pool, zone)), zone.rpartition("-")[0]
-    words = f"Quota '{metric}' exceeded.  Limit: {limit} in region {region}."
-    return Failure(403, "QUOTA_EXCEEDED", words)
-
-
-def _not_accepted(one: Resource) -> Failure:
-    words = (
-        f"{one['scheduling']['provisioningModel']} provisioning model is not supported for machine"
-        f' type "{_machine_name(one)}" in location "{_zone(one)}"'
-    )
-    return Failure(400, "UNSUPPORTED_OPERATION", words)
-
-
-How = Literal["delete", "expired", "preempted"]
 _USUAL_WAIT_SECONDS: Final = 30
 """Simulated: how long it stays PENDING before a stock-out where no wait is asked for."""
 _STAGING: Final = 0.7
 """Which part of its making it is PROVISIONING; STAGING is the rest."""
-_RHYTHM_SECONDS: Final = 0.05
-_POLITE_SECONDS: Final = 10.0
-"""For a VM to end by itself."""
 
 
-class Life:
-    """What goes on with one instance. What ends, whoever ends it, is deleted."""
+class _Instance(Machine):
+    """An instance. What ends, whoever ends it, is deleted."""
 
-    def __init__(self, world: World, project: Project, one: Resource) -> None:
-        self.vm = one
-        self.scope = anyio.CancelScope()
-        self.over = anyio.Event()
-        """It is deleted."""
-        self._told = anyio.Event()
-        self._world, self._project = world, project
-        self._notes: dict[str, Any] = one["_notes"]
+    plane, table = "compute", "vms"
+
+    @staticmethod
+    def told(call: Call, kept: Mapping[str, Any]) -> Resource:
+        """Return an instance as Compute Engine tells it now, with its addresses and its end."""
+        path = str(kept["selfLink"]).removeprefix(LINK)
+        running = _Instance(call.world, call.project, path).vm
+        interface, ends = dict(kept["networkInterfaces"][0]), _ends_at(call.project, kept)
+        if running:
+            interface["networkIP"] = running.internal_ip
+        if running and running.external_ip:
+            interface["accessConfigs"] = [
+                {**config, "natIP": running.external_ip} for config in interface["accessConfigs"]
+            ]
+        until = {"terminationTimestamp": ends.isoformat(timespec="milliseconds")} if ends else {}
+        return {
+            **kept,
+            "networkInterfaces": [interface],
+            "resourceStatus": {"scheduling": until},
+        }
 
     @property
-    def ending(self) -> How | None:
-        """By what it is ended just now."""
-        how: How | None = self._notes.get("ending")
-        return how
+    def chips(self) -> int:
+        """How many it has."""
+        return _CHIPS[_last(self.kept["machineType"])]
 
-    def end(self, how: How, operation: Resource) -> None:
-        """Let it end; the operation is done when it has."""
-        self._notes.update(ending=how, told=time.time(), operation=operation["_path"])
-        self._told.set()
+    @property
+    def model(self) -> str:
+        """on-demand, spot or flex-start."""
+        return _MODELS[self.kept["scheduling"]["provisioningModel"]]
 
-    def by_itself(self, kind: str) -> Resource:
-        """Begin what Compute Engine does unasked, such as compute.instances.preempted."""
-        return _begin(self._project, kind, self.vm, user=SYSTEM)
+    def become(self, status: str) -> None:
+        """Change its status."""
+        self.kept["status"] = status
+        self.turned()
 
-    async def live(self) -> None:
-        """Go on from its status to its end."""
-        with self.scope:
-            failure = None if self.ending else await self._start()
-            if failure:
-                _fail(self._operation("insert"), *failure)
-                self._forget()
-            else:
-                if not self.ending:
-                    await self._run()
-                await self._end()
-            self._world.keep(self._project)
-        self.over.set()
+    def finish(self, failure: tuple[int, str, str] | None = None) -> None:
+        """End what goes on with it."""
+        for path in self.life.operations:
+            _end(self.project.compute_operations[path], failure)
+        self.life.operations = []
+        self.world.keep(self.project)
 
-    async def _start(self) -> Failure | None:
-        """Come to RUNNING, unless it is ended before; return why it gets no chips."""
-        if self.vm["status"] == "RUNNING":
+    def begin(self, kind: str, *, user: str = "", request: str = "") -> Resource:
+        """Begin an operation that ends with what goes on with it."""
+        operation = _begin(self.project, kind, self.name, user=user, request=request)
+        self.life.operations.append(next(reversed(self.project.compute_operations)))
+        return operation
+
+    def leave(self, kind: str, *, user: str = "system", request: str = "") -> Resource:
+        """Begin its end; what is still under way with it has failed."""
+        words = f"Instance '{self.short}' creation failed: it was ended while it was created."
+        self.finish((400, "UNSUPPORTED_OPERATION", words))  # Google's own words are not known
+        operation = self.begin(kind, user=user, request=request)
+        self.become("STOPPING")
+        self.end_vm()
+        self.watch()
+        return operation
+
+    def step(self) -> bool:
+        """Do what its status asks for."""
+        steps: Mapping[str, Callable[[], bool | None]] = {
+            "PENDING": self._wait,
+            "PROVISIONING": self._provision,
+            "STAGING": self._stage,
+            "RUNNING": self._run,
+            "STOPPING": self._go,
+        }
+        return steps[self.kept["status"]]() is not False
+
+    def _wait(self) -> None:
+        failure = self._refusal()
+        if failure:
+            self.finish(failure)
+            self.forget()
+        elif self.row and chips.take(self.project, self.row):
+            self.become("PROVISIONING")
+
+    def _refusal(self) -> tuple[int, str, str] | None:
+        """Return why it gets no chips; None while it may get some."""
+        project, zone, model = self.project, self.zone, self.model
+        known, kind = zones_of(project).get(zone), _last(self.kept["machineType"])
+        if known is None or model not in known.accepts:
+            words = f'{model} is not supported for machine type "{kind}" in location "{zone}"'
+            said = self.kept["scheduling"]["provisioningModel"]
+            words = words.replace(model, f"{said} provisioning model", 1)
+            return 400, "UNSUPPORTED_OPERATION", words
+        if not self.row and not self._ask():
+            pool, region = chips.pool_of("compute", model), zone.rpartition("-")[0]
+            preemptible = pool.endswith("preemptible")
+            metric = "PREEMPTIBLE_TPU_V6E" if preemptible else "TPUS_PER_TPU_FAMILY"
+            limit = float(chips.limit_of(project, pool, zone))
+            words = f"Quota '{metric}' exceeded.  Limit: {limit} in region {region}."
+            return 403, "QUOTA_EXCEEDED", words
+        if not self.after(self.life.patience):
             return None
-        if self.vm["status"] == "PENDING":
-            await self._rest(_RHYTHM_SECONDS)
-            failure = await self._wait_for_chips() if _chips(self.vm) else None
-            if failure or self.ending:
-                return failure
-            self._notes["given"] = time.time()
-        making = self._project.knobs.tpu_provision_seconds
-        for status, part in (("PROVISIONING", _STAGING), ("STAGING", 1.0)):
-            self._become(status)
-            while not self.ending and (left := self._left("given", making * part)) > 0:
-                await self._rest(min(left, 0.2))
-        if not self.ending:
-            self._notes["ran"] = time.time()
-            self.vm["lastStartTimestamp"] = _moment()
-            _finish(self._operation("insert"))
-            self._become("RUNNING")
-        return None
+        words = (
+            f"The zone 'projects/{project.id}/zones/{zone}' does not have enough resources"
+            f" available to fulfill the request.  '(resource type:compute)'. A {kind} VM instance"
+            f" is currently unavailable in the {zone} zone (state:STOCKOUT, sub-state:STOCKOUT)."
+        )
+        return 503, "ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS", words
 
-    async def _wait_for_chips(self) -> Failure | None:
-        """Return why it gets none; None if it does, or is ended before."""
-        project, model = self._project, _provisioning(self.vm)
-        zone = tpu_zones.capacity_zone(project, _zone(self.vm))
-        if zone is None or model not in zone.accepts:
-            return _not_accepted(self.vm)
-        while not self.ending:
-            row = self._row() or self._ask(model)
-            if row is None and model != "flex-start":
-                return _quota_exceeded(project, self.vm)
-            if row and tpu_zones.take(project, row):
-                return None
-            if self._left("asked", self._notes["wait"]) <= 0:
-                return _stock_out(project, self.vm)
-            await self._rest(_RHYTHM_SECONDS)
-        return None
-
-    def _row(self) -> Tpu | None:
-        return self._project.tpus.get(f"compute/{_zone(self.vm)}/{self.vm['name']}")
-
-    def _ask(self, model: str) -> Tpu | None:
+    def _ask(self) -> bool:
         """Be counted against a quota; flex-start uses the standard one where the other is used up.
 
         Source: Google's page on provisioning models, quoted in a public report of 2026-08.
         """
-        zone, chips = _zone(self.vm), _chips(self.vm)
-        for pool in (model, "on-demand") if model == "flex-start" else (model,):
-            if not tpu_zones.exceeded(self._project, "compute", pool, zone, chips):
-                name = self.vm["name"]
-                return tpu_zones.asked(self._project, "compute", zone, name, f"v6e-{chips}", pool)
+        pools = ("flex-start", "on-demand") if self.model == "flex-start" else (self.model,)
+        zone, name, number = self.zone, self.short, self.chips
+        return any(chips.ask(self.project, "compute", zone, name, number, one) for one in pools)
+
+    def _provision(self) -> None:
+        if self.after(self.project.knobs.tpu_provision_seconds * _STAGING):
+            self.become("STAGING")
+
+    def _stage(self) -> None:
+        if self.after(self.project.knobs.tpu_provision_seconds * (1 - _STAGING)):
+            self.kept["lastStartTimestamp"] = _moment()
+            self.become("RUNNING")
+            self.boot()
+            self.finish()
+
+    def _run(self) -> bool:
+        ends = _ends_at(self.project, self.kept)
+        if ends and ends <= datetime.now(UTC):
+            self.leave("compute.instances.deferredDelete")
+        return ends is not None
+
+    def _go(self) -> None:
+        if self.is_away():
+            self.finish()
+            self.forget()
+
+    def boot(self) -> None:
+        """Start its VM."""
+        one = self.kept
+        interface = one["networkInterfaces"][0]
+        account: Resource = next(iter(one["serviceAccounts"]), {"email": "", "scopes": []})
+        spec = vm.VmSpec(
+            plane="compute",
+            zone=self.zone,
+            id=self.short,
+            chips=self.chips,
+            metadata={row["key"]: row.get("value", "") for row in one["metadata"].get("items", [])},
+            tags=tuple(one["tags"].get("items", [])),
+            network=_last(interface["network"]),
+            service_account=account["email"],
+            scopes=tuple(account["scopes"]),
+            external=bool(interface["accessConfigs"]),
+            disk_gb=int(one["disks"][0]["diskSizeGb"]),
+            has_docker=False,
+        )
+        vm.start(self.world, self.project, spec)
+
+
+def _ends_at(project: Project, one: Mapping[str, Any]) -> datetime | None:
+    """Say when its run time is over; None if nothing limits it, or it does not run."""
+    limit = _seconds(one["scheduling"].get("maxRunDuration"))
+    if not limit or "lastStartTimestamp" not in one:
         return None
-
-    async def _run(self) -> None:
-        """Be RUNNING until somebody, or its run time, ends it."""
-        if _chips(self.vm):
-            vm.start(self._world, self._project, _spec(self.vm))
-        while not self.ending:
-            ends = _ends_at(self._project, self.vm)
-            if ends and ends <= time.time():
-                self.end("expired", self.by_itself("compute.instances.deferredDelete"))
-            else:
-                await self._rest(min(ends - time.time(), 0.2) if ends else 1.0)
-
-    async def _end(self) -> None:
-        self._become("STOPPING")
-        with anyio.move_on_after(_POLITE_SECONDS) as patience:
-            await self.end_vm(at_once=False)
-        if patience.cancelled_caught:
-            await self.end_vm(at_once=True)
-        seconds = self._left("told", self._project.knobs.tpu_delete_seconds)
-        while seconds > 0:
-            await anyio.sleep(min(seconds, 0.2))
-            seconds = self._left("told", self._project.knobs.tpu_delete_seconds)
-        how, inserted, name = self.ending or "delete", self._operation("insert"), self.vm["name"]
-        if inserted.get("status") == "RUNNING":  # Google's own words are not known
-            words = f"Instance '{name}' creation failed: it was {how} while it was created."
-            _fail(inserted, 400, "UNSUPPORTED_OPERATION", words)
-        _finish(self._operation("operation"))
-        self._forget()
-
-    async def end_vm(self, *, at_once: bool) -> None:
-        """Tell its VM to be gone, and see that it is."""
-        zone, name = _zone(self.vm), self.vm["name"]
-        running = vm.vm_of(self._world, self._project, "compute", zone, name)
-        if running:
-            running.end(at_once=at_once)
-            await running.ended.wait()
-
-    def _forget(self) -> None:
-        """Give the chips back, and be gone."""
-        row = self._row()
-        if row:
-            tpu_zones.gone(self._project, row)
-        self._project.vms.pop(_path(self._project, self.vm), None)
-
-    def _operation(self, note: str) -> Resource:
-        return self._project.compute_operations.get(self._notes[note], {})
-
-    def _become(self, status: str) -> None:
-        self.vm["status"] = status
-        self._world.keep(self._project)
-
-    def _left(self, since: str, simulated: float) -> float:
-        """Return the real seconds that are left of simulated ones since it was noted."""
-        return float(self._notes[since] + simulated / self._project.knobs.tpu_clock - time.time())
-
-    async def _rest(self, seconds: float) -> None:
-        with anyio.move_on_after(max(seconds, 0.001)):
-            await self._told.wait()
+    began = datetime.fromisoformat(one["lastStartTimestamp"])
+    return began + timedelta(seconds=limit / project.knobs.tpu_run_clock)
 
 
-def _spec(one: Resource) -> VmSpec:
-    """Return what its VM is made with."""
-    interface = one["networkInterfaces"][0]
-    account: Resource = next(iter(one["serviceAccounts"]), {"email": "", "scopes": []})
-    return VmSpec(
-        plane="compute",
-        zone=_zone(one),
-        id=one["name"],
-        accelerator=f"v6e-{_chips(one)}",
-        metadata={row["key"]: row.get("value", "") for row in one["metadata"].get("items", [])},
-        tags=tuple(one["tags"].get("items", [])),
-        network=interface["network"].rpartition("/")[2],
-        service_account=account["email"],
-        scopes=tuple(account["scopes"]),
-        external=bool(interface["accessConfigs"]),
-        disk_gb=int(one["disks"][0]["diskSizeGb"]),
-        has_docker=False,
-    )
+async def _insert(call: Call) -> Resource:
+    again = call.again()
+    if again:
+        return again
+    project, made = call.project, _made(call)
+    path = made["selfLink"].removeprefix(LINK)
+    waits = _seconds((call.body.get("params") or {}).get("requestValidForDuration"))
+    project.vms[path] = made
+    life = Life(since=time.time(), patience=waits or _USUAL_WAIT_SECONDS)
+    project.lives[path] = life
+    instance = _Instance(call.world, project, path)
+    instance.watch()
+    return instance.begin("insert", request=call.query.get("requestId", ""))
 
 
-def _live(world: World, project: Project, one: Resource) -> Life:
-    """Let an instance live in the background."""
-    life = Life(world, project, one)
-    world.live[f"{project.id}/compute-life/{_zone(one)}/{one['name']}"] = life
-    world.tasks.start_soon(life.live)
-    return life
+async def _delete(call: Call) -> Resource:
+    """Begin an instance's end; asked again with the same requestId it is the same."""
+    again = call.again()
+    if again:
+        return again
+    path = str(call.find("instances")["selfLink"]).removeprefix(LINK)
+    instance = _Instance(call.world, call.project, path)
+    if instance.kept["status"] == "STOPPING":
+        raise Denied(400, "resourceNotReady", f"The resource '{path}' is not ready")
+    request = call.query.get("requestId", "")
+    return instance.leave("delete", user=call.project.caller, request=request)
 
 
-def life_of(world: World, project: Project, zone: str, name: str) -> Life | None:
-    """Return what goes on with an instance; None if it is not there."""
-    found: Life | None = world.live.get(f"{project.id}/compute-life/{zone}/{name}")
-    return found if found and not found.over.is_set() else None
-
-
-async def forget(world: World, project: Project) -> None:
-    """End every instance of a project at once, and its VM with it."""
-    for one in tuple(project.vms.values()):
-        key = f"{project.id}/compute-life/{_zone(one)}/{one['name']}"
-        life: Life | None = world.live.pop(key, None)
-        if life:
-            life.scope.cancel()
-            await life.end_vm(at_once=True)
-    project.vms.clear()
+def compute_resume(world: World) -> None:
+    """Go on with what an earlier process began; VMs that were up boot again."""
+    for project in world:
+        for path, operation in project.compute_operations.items():
+            if "/global/" in path:
+                _end(operation)
+        for path, one in project.vms.items():
+            instance = _Instance(world, project, path)
+            if one["status"] == "RUNNING":
+                instance.boot()
+            instance.watch()
 
 
 def preempt(world: World, project: Project, zone: str, name: str) -> bool:
     """Take an instance back that is SPOT and has its chips; false if there is none such."""
-    life = life_of(world, project, zone, name)
-    if life is None or life.ending or "given" not in life.vm["_notes"]:
+    path = f"projects/{project.id}/zones/{zone}/instances/{name}"
+    instance = _Instance(world, project, path)
+    there = path in project.vms and instance.row is not None and instance.row.given
+    if not there or instance.model != "spot" or instance.kept["status"] == "STOPPING":
         return False
-    if _provisioning(life.vm) != "spot":
-        return False
-    operation = life.by_itself("compute.instances.preempted")
+    operation = instance.leave("compute.instances.preempted")
     operation["statusMessage"] = "Instance was preempted."
-    life.end("preempted", operation)
     return True
 
 
-_NAME: Final = "(?:[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?)"
 _USUAL_DISK_GB: Final = "10"
+_RUN_SECONDS: Final = {False: (30, 120 * 86_400), True: (600, 7 * 86_400)}
+"""At least and at most; whether it is FLEX_START."""
+_FLEX_WAIT_SECONDS: Final = (90, 7200)
+_NO_IMAGE: Final = "The referenced image resource cannot be found."
+_NO_NETWORK: Final = "The referenced network resource cannot be found."
+_NO_ACTION: Final = (
+    "You cannot specify a termination action for a VM instance that has the standard provisioning"
+    " model (default). To use instance termination action, the VM instance must use the Spot,"
+    " Reservation-Bound or Flex Start provisioning model."
+)
 
 
 def _made(call: Call) -> Resource:
@@ -741,18 +588,28 @@ def _made(call: Call) -> Resource:
     Raises:
         Denied: Something of it cannot be.
     """
-    project, zone, body = call.project, call.zone, call.read("Instance")
-    name = _check_name(body.get("name"))
-    machine, kind = _machine(project, zone, body)
-    parent = f"{LINK}projects/{project.id}/zones/{zone}"
+    body = call.read("Instance")
+    path, parent = call.free("instances", body.get("name")), LINK + call.parent
+    disks, interfaces = body.get("disks") or [{}], body.get("networkInterfaces") or [{}]
+    disk, interface = disks[0].get("initializeParams") or {}, interfaces[0]
+    interface = {"network": "global/networks/default", "accessConfigs": [], **interface}
+    scheduling = _scheduling(body)
+    for wrong in (
+        *_of_machine(call, body, disks, disk),
+        *_of_network(call, body, interface),
+        *_of_scheduling(body, scheduling),
+    ):
+        raise wrong
     return {
         **{key: value for key, value in body.items() if key != "params"},
-        "machineType": f"{parent}/machineTypes/{machine}",
+        "machineType": f"{parent}/machineTypes/{_last(body['machineType'])}",
         "zone": parent,
-        "selfLink": f"{parent}/instances/{name}",
-        "scheduling": _scheduled(body, kind),
-        "disks": [{"diskSizeGb": _disk_gb(body, machine, kind)}],
-        "networkInterfaces": [_interface(body, project)],
+        "selfLink": LINK + path,
+        "creationTimestamp": _moment(),
+        "status": "PENDING",
+        "scheduling": scheduling,
+        "disks": [{"diskSizeGb": str(disk.get("diskSizeGb") or _USUAL_DISK_GB)}],
+        "networkInterfaces": [interface],
         "serviceAccounts": [_account(one, call) for one in body.get("serviceAccounts", [])[:1]],
         "labels": body.get("labels", {}),
         "tags": body.get("tags", {}),
@@ -760,66 +617,47 @@ def _made(call: Call) -> Resource:
     }
 
 
-def _check_name(name: Any) -> str:
-    if not isinstance(name, str) or not re.fullmatch(_NAME, name):
-        raise _wrong("resource.name", name or "", f"Must be a match of regex '{_NAME}'")
-    return name
+def _of_machine(
+    call: Call, body: Resource, disks: Sequence[Any], disk: Resource
+) -> Iterator[Denied]:
+    """Yield what machine and disk cannot be; one with TPUs takes hyperdisks alone.
 
-
-def _machine(project: Project, zone: str, body: Resource) -> tuple[str, MachineType]:
-    field, link = "resource.machineType", body.get("machineType", "")
-    name = _last(link)
-    kind = _machine_types(project, zone).get(name)
-    if kind is None:
-        words = f"Machine type with name '{name}' does not exist in zone '{zone}'."
-        raise _wrong(field, link, words)
-    threads = body.get("advancedMachineFeatures", {}).get("threadsPerCore")
-    if kind.one_thread and threads != 1:
-        field = "resource.advancedMachineFeatures.threadsPerCore"
-        raise _wrong(field, threads or 2, f"Machine type {name} supports 1 thread per core alone.")
-    return name, kind
-
-
-def _disk_gb(body: Resource, machine: str, kind: MachineType) -> str:
-    """Return the size of the boot disk; more disks are not simulated.
-
-    A machine with TPUs takes hyperdisks alone: field notes of 2026-08.
+    Source: field notes of 2026-08.
     """
-    given = body.get("disks") or []
-    if len(given) != 1 or not given[0].get("boot"):
-        raise _wrong("resource.disks", len(given), "The one disk must be a boot disk.")
-    params = given[0].get("initializeParams") or {}
-    name = _last(params.get("diskType", ""))
-    if not params.get("sourceImage", "").startswith("projects/"):
-        words = "The referenced image resource cannot be found."
-        raise _wrong("resource.disks[0].initializeParams.sourceImage", "", words)
-    if kind.chips and name.startswith("pd-"):
-        raise _bad(f"[{name}, {machine}] features are not compatible for creating instance.")
-    return str(params.get("diskSizeGb") or _USUAL_DISK_GB)
+    link = body.get("machineType", "")
+    machine, disk_type = _last(link), _last(disk.get("diskType", ""))
+    if f"{call.parent}/machineTypes/{machine}" not in _types(call.project):
+        words = f"Machine type with name '{machine}' does not exist in zone '{call.zone}'."
+        yield _wrong("machineType", link, words)
+    threads = body.get("advancedMachineFeatures", {}).get("threadsPerCore", 2)
+    if machine == _ONE_THREAD and threads != 1:
+        words = f"Machine type {machine} supports 1 thread per core alone."
+        yield _wrong("advancedMachineFeatures.threadsPerCore", threads, words)
+    if len(disks) != 1 or not disks[0].get("boot"):
+        yield _wrong("disks", len(disks), "The one disk must be a boot disk.")
+    if not disk.get("sourceImage", "").startswith("projects/"):
+        yield _wrong("disks[0].initializeParams.sourceImage", "", _NO_IMAGE)
+    if disk_type.startswith("pd-"):
+        words = f"[{disk_type}, {machine}] features are not compatible for creating instance."
+        yield _bad(words)
 
 
-def _interface(body: Resource, project: Project) -> Resource:
-    given, at = body.get("networkInterfaces") or [], "resource.networkInterfaces[0]"
+def _of_network(call: Call, body: Resource, interface: Resource) -> Iterator[Denied]:
+    project, given = call.project, body.get("networkInterfaces") or []
     if len(given) != 1:
-        raise _wrong("resource.networkInterfaces", len(given), "Exactly one must be given.")
-    link = given[0].get("network", "global/networks/default")
-    _check_network(link, f"{at}.network")
-    outside = given[0].get("accessConfigs", [])
-    if outside and "compute.vmExternalIpAccess" in project.knobs.constraints:
-        raise Denied(
-            412,
-            "conditionNotMet",
+        yield _wrong("networkInterfaces", len(given), "Exactly one must be given.")
+    if _last(interface["network"]) != "default":
+        yield _wrong("networkInterfaces[0].network", interface["network"], _NO_NETWORK)
+    if not interface["accessConfigs"]:
+        return
+    if "compute.vmExternalIpAccess" in project.knobs.constraints:
+        words = (
             f"Constraint constraints/compute.vmExternalIpAccess violated for project"
-            f" {project.number}. Add instance {body.get('name')} to the constraint to use external"
-            " IP with it.",
+            f" {project.number}. Add instance {body['name']} to the constraint to use external"
+            " IP with it."
         )
-    return {**given[0], "network": link, "accessConfigs": outside}
-
-
-def _check_network(link: str, field: str) -> None:
-    """Refuse any network but the one that a project has at first."""
-    if _last(link) != "default":
-        raise _wrong(field, link, "The referenced network resource cannot be found.")
+        yield Denied(412, "conditionNotMet", words)
+    call.need("compute.subnetworks.useExternalIp")
 
 
 def _last(link: str) -> str:
@@ -844,121 +682,93 @@ def _account(one: Resource, call: Call) -> Resource:
     return {"email": email, "scopes": one.get("scopes", [])}
 
 
-_AT: Final = "resource.scheduling"
-_DAY_SECONDS: Final = 86_400
-_RUN_SECONDS: Final = {False: (30, 120 * _DAY_SECONDS), True: (600, 7 * _DAY_SECONDS)}
-"""At least and at most; whether it is FLEX_START."""
-_FLEX_WAIT_SECONDS: Final = (90, 7200)
-
-
 def _seconds(duration: Any) -> int:
     """Return the whole seconds of a duration as Compute Engine writes it."""
     return int((duration or {}).get("seconds", "0"))
 
 
-def _scheduled(body: Resource, kind: MachineType) -> Resource:
-    """Return the scheduling of an instance with what follows from it.
-
-    Raises:
-        Denied: Something in it cannot be, or not together.
-    """
+def _scheduling(body: Resource) -> Resource:
+    """Return the scheduling of an instance with what follows from it."""
     said: Resource = dict(body.get("scheduling", {}))
     model = said.setdefault("provisioningModel", "STANDARD")
     said.setdefault("automaticRestart", model == "STANDARD")
     said.setdefault("onHostMaintenance", "TERMINATE" if model == "SPOT" else "MIGRATE")
     if model == "SPOT" or (model == "STANDARD" and "maxRunDuration" in said):
         said.setdefault("instanceTerminationAction", "STOP")
-    for denied in _contradictions(body, said, kind):
-        raise denied
     return said
 
 
-def _contradictions(body: Resource, said: Resource, kind: MachineType) -> Iterator[Denied]:
+def _of_scheduling(body: Resource, said: Resource) -> Iterator[Denied]:
     """Yield what cannot be, or not together."""
-    model, flex = said["provisioningModel"], said["provisioningModel"] == "FLEX_START"
+    model, at = said["provisioningModel"], "scheduling"
+    flex, action = model == "FLEX_START", said.get("instanceTerminationAction", "")
     if said["automaticRestart"] and model != "STANDARD":
         words = f"Automatic restart must be false for the provisioning model {model}."
-        yield _wrong(f"{_AT}.automaticRestart", True, words)  # noqa: FBT003  the field's value
-    if said["onHostMaintenance"] != "TERMINATE" and kind.chips:
+        yield _wrong(f"{at}.automaticRestart", said["automaticRestart"], words)
+    if said["onHostMaintenance"] != "TERMINATE":
         yield _bad("Instances with guest accelerators do not support live migration.")
-    action = said.get("instanceTerminationAction", "")
     if action and model == "STANDARD" and "maxRunDuration" not in said:
-        yield _wrong(
-            f"{_AT}.instanceTerminationAction",
-            action,
-            "You cannot specify a termination action for a VM instance that has the standard"
-            " provisioning model (default). To use instance termination action, the VM instance"
-            " must use the Spot, Reservation-Bound or Flex Start provisioning model.",
-        )
+        yield _wrong(f"{at}.instanceTerminationAction", action, _NO_ACTION)
     shortest, longest = _RUN_SECONDS[flex]
     if "maxRunDuration" in said and not shortest <= _seconds(said["maxRunDuration"]) <= longest:
         words = f"Must be between {shortest} and {longest} seconds."
-        yield _wrong(f"{_AT}.maxRunDuration", said["maxRunDuration"], words)
+        yield _wrong(f"{at}.maxRunDuration", said["maxRunDuration"], words)
     waited = body.get("params", {}).get("requestValidForDuration")
-    field, (shortest, longest) = "resource.params.requestValidForDuration", _FLEX_WAIT_SECONDS
+    field, (shortest, longest) = "params.requestValidForDuration", _FLEX_WAIT_SECONDS
     if waited is not None and not flex:
         yield _wrong(field, waited, "Only instances of the model FLEX_START wait for capacity.")
     if _seconds(waited) and not shortest <= _seconds(waited) <= longest:
         yield _wrong(field, waited, f"Must be 0, or between {shortest} and {longest} seconds.")
     if flex and not action:
         words = "It must be set for the provisioning model FLEX_START."
-        yield _wrong(f"{_AT}.instanceTerminationAction", action, words)
+        yield _wrong(f"{at}.instanceTerminationAction", action, words)
     affinity = body.get("reservationAffinity", {}).get("consumeReservationType", "")
     if flex and affinity != "NO_RESERVATION":
         words = "It must be NO_RESERVATION for the provisioning model FLEX_START."
-        yield _wrong("resource.reservationAffinity.consumeReservationType", affinity, words)
+        yield _wrong("reservationAffinity.consumeReservationType", affinity, words)
 
 
 _RULE_SECONDS: Final = 0.1
 """Of a change of a rule, in real time."""
-_FIXED: Final = ("name", "network", "direction")
-"""What no change of a rule alters."""
 
 
 async def _insert_rule(call: Call) -> Resource:
-    again = _same(call)
-    if again:
-        return again
     body = call.read("Firewall")
-    name, rule = _check_name(body.get("name")), _rule(call, body)
-    path = f"projects/{call.project.id}/global/firewalls/{name}"
-    if name in call.project.firewalls:
-        raise Denied(409, "alreadyExists", f"The resource '{path}' already exists")
-    rule |= {"selfLink": LINK + path, "creationTimestamp": _moment()}
-    call.project.firewalls[name] = rule
-    return _changing(call, "insert", rule)
+    return _changed(call, "insert", call.free("firewalls", body.get("name")), _rule(body))
 
 
 async def _patch_rule(call: Call) -> Resource:
-    kept = call.find(_firewall_rows, "firewalls")
-    said = call.read("Firewall")
-    network = f"global/networks/{kept['network'].rpartition('/')[2]}"
-    rule = _rule(call, {**kept, "network": network, **said})
-    for key in _FIXED:
+    kept = call.find("firewalls")
+    rule = _rule({**kept, **call.read("Firewall")})
+    for key in ("name", "direction"):
         if rule[key] != kept[key]:
-            raise _wrong(f"resource.{key}", rule[key], "It cannot be changed.")
-    call.project.firewalls[kept["name"]] = rule
-    return _changing(call, "patch", rule)
+            raise _wrong(key, rule[key], "It cannot be changed.")
+    return _changed(call, "patch", f"{call.parent}/firewalls/{call.name}", rule)
 
 
 async def _delete_rule(call: Call) -> Resource:
-    rule = call.find(_firewall_rows, "firewalls")
-    return _changing(call, "delete", call.project.firewalls.pop(rule["name"]))
+    call.find("firewalls")
+    return _changed(call, "delete", f"{call.parent}/firewalls/{call.name}", None)
 
 
-def _changing(call: Call, kind: str, rule: Resource) -> Resource:
-    operation = _begin(call.project, kind, rule, request=call.query.get("requestId", ""))
+def _changed(call: Call, kind: str, path: str, rule: Resource | None) -> Resource:
+    """Keep a rule, or none, and begin the operation that says so a moment later."""
+    call.project.firewalls.pop(path, None)
+    if rule is not None:
+        network = f"{LINK}{call.parent}/networks/default"
+        call.project.firewalls[path] = {**rule, "network": network, "selfLink": LINK + path}
+    operation = _begin(call.project, kind, path)
 
     async def end() -> None:
         await anyio.sleep(_RULE_SECONDS)
-        _finish(operation)
+        _end(operation)
         call.world.keep(call.project)
 
     call.world.tasks.start_soon(end)
     return operation
 
 
-def _rule(call: Call, body: Resource) -> Resource:
+def _rule(body: Resource) -> Resource:
     """Return a rule with everything that follows from it.
 
     Raises:
@@ -970,9 +780,10 @@ def _rule(call: Call, body: Resource) -> Resource:
         try:
             ipaddress.ip_network(one)
         except ValueError as exc:
-            field = f"resource.sourceRanges[{number}]"
-            raise _wrong(field, one, "Must be a valid CIDR address range.") from exc
-    _check_network(body.get("network", "global/networks/default"), "resource.network")
+            words = "Must be a valid CIDR address range."
+            raise _wrong(f"sourceRanges[{number}]", one, words) from exc
+    if _last(body.get("network", "default")) != "default":
+        raise _wrong("network", body["network"], _NO_NETWORK)
     rule = {"priority": 1000, "direction": "INGRESS", "disabled": False, **body}
     rule.setdefault("sourceRanges", ["0.0.0.0/0"])
-    return {**rule, "network": f"{LINK}projects/{call.project.id}/global/networks/default"}
+    return rule

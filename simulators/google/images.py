@@ -245,7 +245,7 @@ async def _run(world: World, project: Project, build: Build, operation: Operatio
             _go(project, build)
             build.status, build.finish_time = _STATUS.SUCCESS, moment()
             _note(project, build, operation, "INFO", "DONE")
-            serving.succeeded(operation, build)
+            serving.finished(operation, build)
         except _Failed as failed:
             _fail(project, build, operation, failed, _STATUS.FAILURE)
     world.keep(project)

@@ -101,7 +101,7 @@ def _environment(project: Project, revision: Revision, *, rehearsed: bool) -> di
     gpu = GPUS.get(revision.node_selector.accelerator)
     env = environment(
         boot_seconds=knobs.boot_seconds,
-        phases=knobs.engine_seconds,
+        phases={},
         more=knobs.engine_environment,
         accelerator=gpu.short if gpu and rehearsed else "",
     )
@@ -287,6 +287,8 @@ class Engine:
 
 
 _FLEET_RHYTHM_SECONDS: Final = 0.05
+_IDLE_SECONDS: Final = 900.0
+"""From an instance's last request to its end."""
 _PATIENCE_SECONDS: Final = 0.5
 """Between two starts after an instance that did not come up."""
 
@@ -397,7 +399,7 @@ class Fleet:
     def _end_one(self, mine: list[Engine]) -> None:
         idle = [one for one in mine if one.is_ready and not one.requests]
         oldest = min(idle, key=lambda one: one.idle_since, default=None)
-        allowed = 0.0 if is_manual(self.service) else self._project.knobs.idle_seconds
+        allowed = 0.0 if is_manual(self.service) else _IDLE_SECONDS
         if oldest and time.monotonic() - oldest.idle_since >= allowed:
             oldest.stop()
         elif is_manual(self.service) and not idle:

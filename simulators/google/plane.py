@@ -31,10 +31,10 @@ from simulators.google import (
     serving,
     storage,
     tpu,
+    vm,
 )
 from simulators.google.logging import Said, Saying
 from simulators.google.state import Knobs, Project, World
-from simulators.google.vm import vm_of
 
 APIS: Final = frozenset(
     f"{name}.googleapis.com"
@@ -79,7 +79,7 @@ def control_routes(world: World) -> Sequence[BaseRoute]:
     """Serve what a test or a rehearsal may set, see and do, below /rehearsal.
 
     GET alive, address (where the caller is seen to be); GET, PUT, DELETE projects/{project}; PUT
-    its log; POST tpus/{plane}/{zone}/{id} with {"do": "preempt"} or {"do": "stop-engine"}.
+    its log; DELETE tpus/{plane}/{zone}/{id}, which Google takes back.
     """
 
     async def alive(_request: Request) -> Response:
@@ -109,7 +109,7 @@ def control_routes(world: World) -> Sequence[BaseRoute]:
         route("", "PUT", _change),
         route("", "DELETE", _drop),
         route("/log", "PUT", _say),
-        route("/tpus/{plane}/{zone}/{id}", "POST", _act),
+        route("/tpus/{plane}/{zone}/{id}", "DELETE", _preempt),
     )
 
 
@@ -130,7 +130,7 @@ async def _change(world: World, project: Project, request: Request) -> dict[str,
 
 async def _drop(world: World, project: Project, _request: Request) -> dict[str, Any]:
     iam.remove(world, project)
-    for each in (run.forget, compute.forget, tpu.forget):
+    for each in (run.forget, vm.forget):
         await each(world, project)
     return {}
 
@@ -141,17 +141,9 @@ async def _say(world: World, project: Project, request: Request) -> dict[str, An
     return {"lines": world.said.setdefault(project.id, Said()).add(project, saying)}
 
 
-async def _act(world: World, project: Project, request: Request) -> dict[str, Any]:
-    asked = await request.json()
+async def _preempt(world: World, project: Project, request: Request) -> dict[str, Any]:
     plane, zone, tpu_id = (request.path_params[name] for name in ("plane", "zone", "id"))
-    if asked == {"do": "preempt"}:
-        done = _PREEMPTS[plane](world, project, zone, tpu_id)
-    elif asked == {"do": "stop-engine"}:
-        vm = vm_of(world, project, plane, zone, tpu_id)
-        done = vm is not None and vm.stop_engine()
-    else:
-        raise ValueError(f"Not known: {asked}")
-    if not done:
+    if not _PREEMPTS[plane](world, project, zone, tpu_id):
         raise LookupError("There is nothing to do it to.")
     return {"done": True}
 
@@ -209,7 +201,7 @@ def seen(project: Project) -> dict[str, Any]:
         "queued_resources": _states(project.queued_resources, lambda one: one.state.state.name),
         "nodes": _states(project.nodes, lambda one: one.state.name),
         "vms": _states(project.vms, lambda one: one["status"]),
-        "firewalls": sorted(project.firewalls),
+        "firewalls": sorted(_ids(project.firewalls)),
         "instances": [one.model_dump(mode="json") for one in living],
         "log": [one.text for one in project.log[-_TOLD_LINES:]],
         "calls": list(project.calls),

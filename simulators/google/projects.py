@@ -27,7 +27,7 @@ from google.cloud.service_usage_v1.types import (
 from google.iam.v1.policy_pb2 import Policy
 from google.longrunning.operations_pb2 import Operation
 
-from simulators.google import serving, tpu_zones
+from simulators.google import chips, serving
 from simulators.google.serving import ALWAYS_ENABLED, Method, Refused, invalid
 from simulators.google.state import Project, World
 from simulators.google.store import Kind, serve
@@ -316,13 +316,11 @@ class _Preferences(Kind):
 
 
 def _of_tpus(project: Project, quota_id: str, known: _OfTpus) -> QuotaInfo:
-    zones = sorted(project.knobs.tpu_zones or tpu_zones.ZONES)
+    zones = sorted(chips.zones_of(project))
     regions = sorted({one.rpartition("-")[0] for one in zones})
     places = {"zone": zones, "region": regions}[known.where]
     ending = "-" if known.where == "region" else ""  # a limit is asked by a zone: here by none
-    limits = {
-        place: tpu_zones.limit_of(project, known.pool, f"{place}{ending}") for place in places
-    }
+    limits = {place: chips.limit_of(project, known.pool, f"{place}{ending}") for place in places}
     own = {place: value for place, value in limits.items() if value != known.default}
     rows = [
         _row(value, [place], {known.where: place, **known.family}) for place, value in own.items()

@@ -25,12 +25,11 @@ from simulators.google.run_rules import (
 from simulators.google.secrets import readable_by
 from simulators.google.serving import (
     Refused,
-    failed,
+    check_acting,
+    finished,
     invalid,
     new_name,
-    not_permitted,
     opened,
-    succeeded,
     validated,
 )
 from simulators.google.state import Project, World
@@ -180,11 +179,7 @@ def _check(project: Project, verb: str, service: Service, *, validate_only: bool
                 "FAILED_PRECONDITION",
                 f"Constraint constraints/{name} violated for attempting {verb}Service with {words}",
             )
-    account = service.template.service_account
-    ours = account.endswith(f"@{project.id}.iam.gserviceaccount.com")
-    act = "iam.serviceAccounts.actAs"
-    if project.denies(act) or (ours and account not in project.accounts):
-        raise not_permitted(act, f"projects/-/serviceAccounts/{account}")
+    check_acting(project, service.template.service_account)
 
 
 def _changed(world: World, project: Project, service: Service, *, new_revision: bool) -> Operation:
@@ -264,17 +259,17 @@ async def _roll_out(
         if before is not None:
             run_rules.retire(before)
         run_rules.serve(service, revision)
-        succeeded(operation, service)
+        finished(operation, service)
     except RolloutFailed as failure:
         short = revision.name.rpartition("/")[2]
         told = f"Revision '{short}' is not ready and cannot serve traffic. {failure.message}"
         failure.message = told
         run_rules.fail(service, revision, failure)
-        failed(operation, failure)
+        finished(operation, failure)
     except Refused as superseded:
         run_rules.retire(revision)
         revision.reconciling = False
-        failed(operation, superseded)
+        finished(operation, superseded)
     fleet.rolled(revision)
     world.keep(project)
 
@@ -288,10 +283,10 @@ async def _follow(world: World, project: Project, service: Service, operation: O
     await anyio.sleep(_MOMENT_SECONDS)
     failure = run_rules.failure_of(service)
     if failure:
-        failed(operation, failure)
+        finished(operation, failure)
     else:
         run_rules.settle(service)
-        succeeded(operation, service)
+        finished(operation, service)
     world.keep(project)
 
 
@@ -303,7 +298,7 @@ async def _remove(world: World, project: Project, service: Service, operation: O
     _SERVICES.forget(project, service.name)
     for name in [one for one in project.revisions if one.startswith(f"{service.name}/")]:
         project.revisions.pop(name)
-    succeeded(operation, service)
+    finished(operation, service)
     world.keep(project)
 
 

@@ -61,15 +61,18 @@ class Refused(Exception):
         info = ErrorInfo(reason=self.reason, domain=self.domain, metadata=dict(self.metadata))
         return (info, *self.details)
 
+    @property
+    def as_json(self) -> list[dict[str, Any]]:
+        """The same as JSON APIs tell it."""
+        return [
+            {"@type": f"{_TYPES}/{one.DESCRIPTOR.full_name}", **json_format.MessageToDict(one)}
+            for one in self.all_details
+        ]
+
 
 def invalid(message: str) -> Refused:
     """Something in the request cannot be."""
     return Refused("INVALID_ARGUMENT", message)
-
-
-def not_found(kind: str, name: str) -> Refused:
-    """Nothing has that name."""
-    return Refused("NOT_FOUND", f"{kind} '{name}' was not found.")
 
 
 def not_permitted(permission: str, resource: str) -> Refused:
@@ -81,6 +84,14 @@ def not_permitted(permission: str, resource: str) -> Refused:
         domain="iam.googleapis.com",
         metadata={"permission": permission, "resource": resource},
     )
+
+
+def check_acting(project: Project, account: str) -> None:
+    """Refuse what is to run as an account that the caller may not act as, or that is not there."""
+    act = "iam.serviceAccounts.actAs"
+    ours = account.endswith(f"@{project.id}.iam.gserviceaccount.com")
+    if project.denies(act) or (ours and account not in project.accounts):
+        raise not_permitted(act, f"projects/-/serviceAccounts/{account or 'default'}")
 
 
 _PROJECT: Final = re.compile(r"(?:^|/)projects/([^/]+)")
@@ -229,10 +240,7 @@ def of(refused: Refused) -> Response:
     code = CODES.get(refused.status, 500)
     body: dict[str, Any] = {"code": code, "message": refused.message, "status": refused.status}
     if refused.all_details:
-        body["details"] = [
-            {"@type": f"{_TYPES}/{one.DESCRIPTOR.full_name}", **json_format.MessageToDict(one)}
-            for one in refused.all_details
-        ]
+        body["details"] = refused.as_json
     return JSONResponse({"error": body}, status_code=code)
 
 
@@ -398,9 +406,14 @@ def opened(project: Project, name: str, metadata: Any = None) -> Operation:
     return operation
 
 
-def succeeded(operation: Operation, answer: Any) -> Operation:
-    """Finish it with an answer."""
-    operation.response.Pack(plain(answer))
+def finished(operation: Operation, answer: Any) -> Operation:
+    """End an operation that goes on, with an answer or with Refused."""
+    if operation.done:
+        return operation
+    if isinstance(answer, Refused):
+        operation.error.CopyFrom(answer.as_status)
+    else:
+        operation.response.Pack(plain(answer))
     operation.done = True
     return operation
 
@@ -409,14 +422,7 @@ def validated(answer: Any) -> Operation:
     """Return the answer to validate_only: over at once, with the method's metadata."""
     operation = Operation()
     operation.metadata.Pack(plain(answer))
-    return succeeded(operation, answer)
-
-
-def failed(operation: Operation, refused: Refused) -> Operation:
-    """Finish it with a google.rpc.Status."""
-    operation.error.CopyFrom(refused.as_status)
-    operation.done = True
-    return operation
+    return finished(operation, answer)
 
 
 Work = Callable[[], Awaitable[Any]]
@@ -425,14 +431,11 @@ Work = Callable[[], Awaitable[Any]]
 def begun(
     world: World, project: Project, name: str, work: Work, *, metadata: Any = None
 ) -> Operation:
-    """Begin an operation whose `work` goes on by itself; its answer, or Refused, finishes it."""
+    """Begin an operation whose `work` goes on by itself; its answer finishes it."""
     operation = opened(project, name, metadata)
 
     async def go_on() -> None:
-        try:
-            succeeded(operation, await work())
-        except Refused as refused:
-            failed(operation, refused)
+        finished(operation, await work())
         world.keep(project)
 
     world.tasks.start_soon(go_on)
@@ -448,7 +451,7 @@ def mount(server: grpc.aio.Server, world: World) -> None:
 async def _get(_world: World, project: Project, request: GetOperationRequest) -> Operation:
     found: Operation | None = project.operations.get(request.name)
     if found is None:
-        raise not_found("Operation", request.name)
+        raise Refused("NOT_FOUND", f"Operation '{request.name}' was not found.")
     permission = _permission(found.metadata.type_url)
     if project.denies(permission):
         raise not_permitted(permission, request.name)

@@ -152,8 +152,6 @@ class Knobs(Record):
     """As after `set_up`: APIs, both accounts with their roles, repository."""
     boot_seconds: float = Field(default=1.0, ge=0)
     """How long an instance's engine boots."""
-    engine_seconds: dict[str, float] = {}
-    """Seconds of single phases of that boot, in place of their share."""
     engine_environment: dict[str, str] = {}
     """More settings of the simulated engine, such as SIMULATED_ENGINE_FAIL."""
     rollout: Rollout = "ok"
@@ -181,8 +179,6 @@ class Knobs(Record):
     constraints: tuple[Constraint, ...] = ()
     """What the project's organisation forbids: services that the internet reaches, services that
     ask nobody's identity, VMs with an address of their own."""
-    idle_seconds: float = Field(default=900, ge=0)
-    """From an instance's last request to its end."""
     metric_delay_seconds: float = Field(default=0, ge=0)
     """How late Cloud Monitoring knows."""
     log_empty_pages: int = Field(default=0, ge=0)
@@ -200,7 +196,7 @@ class Knobs(Record):
     vertex_models: tuple[dict[str, Any], ...] = ()
     """Vertex AI's registry."""
     tpu_zones: dict[str, TpuZone] = {}
-    """All that have, or may have, TPUs; empty is `tpu.capacity.ZONES`."""
+    """All that have, or may have, TPUs; empty is `chips.ZONES`."""
     tpu_quotas: dict[str, int] = {}
     """Chips by pool: tpu, tpu-preemptible, compute, compute-preemptible; of one zone or region
     alone as POOL@WHERE."""
@@ -212,9 +208,8 @@ class Knobs(Record):
     """Simulated, from the chip to the VM."""
     tpu_delete_seconds: float = Field(default=30, ge=0)
     """Simulated."""
-    vm_trouble: Literal["ok", "no-docker", "image-missing", "no-logs"] = "ok"
-    """What goes wrong in the next VMs: docker cannot be installed, the image does not exist, the
-    VM may not write logs."""
+    vm_trouble: Literal["ok", "image-missing"] = "ok"
+    """What goes wrong in the next VMs: the image does not exist."""
     faults: tuple[Fault, ...] = ()
 
 
@@ -312,8 +307,8 @@ class Tpu(_Kept):
         return f"{self.plane}/{self.zone}/{self.id}"
 
 
-class TpuLife(_Kept):
-    """How far a queued resource or a node is."""
+class Life(_Kept):
+    """How far a queued resource, a node or an instance is."""
 
     since: float
     """When its state began."""
@@ -325,6 +320,8 @@ class TpuLife(_Kept):
     """The operation of that call."""
     served_by: str = "v2"
     """Version of the API that it came by."""
+    patience: float = 0
+    """Simulated seconds that it waits for chips; of an instance."""
 
 
 class Project(_Kept):
@@ -363,14 +360,14 @@ class Project(_Kept):
     """What only v2alpha1 knows of them: provisioningModel, runDuration, bootDiskConfig."""
     nodes: dict[str, Proto] = {}
     """tpu_v2.Node by full name."""
-    tpu_lives: dict[str, TpuLife] = {}
-    """Of queued resources and nodes, by full name."""
+    lives: dict[str, Life] = {}
+    """Of queued resources, nodes and instances, by full name."""
     vms: dict[str, dict[str, Any]] = {}
-    """compute.v1 Instance as JSON, by projects/P/zones/Z/instances/I."""
+    """compute.v1 Instance as JSON, by its path."""
     compute_operations: dict[str, dict[str, Any]] = {}
     """compute.v1 Operation as JSON, by its path."""
     firewalls: dict[str, dict[str, Any]] = {}
-    """compute.v1 Firewall as JSON, by its name."""
+    """compute.v1 Firewall as JSON, by its path."""
     log: list[Entry] = []
     instances: list[Instance] = []
     """Every instance that there ever was, for Cloud Monitoring."""

@@ -10,7 +10,7 @@ import shutil
 import socket
 import zlib
 from collections import defaultdict, deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -45,7 +45,6 @@ from simulators.google import iam, secrets
 from simulators.google.instances import exists
 from simulators.google.serving import Refused
 from simulators.google.state import Project, World
-from simulators.google.tpu_zones import chips_of
 
 T = TypeVar("T")
 _SCRIPT: Final = "startup-script"
@@ -56,8 +55,9 @@ _KERNEL: Final = "6.8.0-1015-gcp"
 _BOOT_SECONDS: Final = 20.0
 """Simulated, from the first line of the kernel to the startup script."""
 _APT_SECONDS: Final = 40.0
+_PULL_SECONDS: Final = 120.0
 _WATCH_SECONDS: Final = 5.0
-_SHORTEST_SECONDS, _LONGEST_SECONDS = 0.03, 1.0
+_SHORTEST_SECONDS: Final = 0.03
 """In real time, from one look of the script at its engine to the next."""
 _DOOR_RHYTHM_SECONDS: Final = 0.05
 _AUTH: Final = "https://www.googleapis.com/auth/"
@@ -74,8 +74,8 @@ class VmSpec(NamedTuple):
     zone: str
     id: str
     """Of the node or the instance."""
-    accelerator: str
-    """Such as v6e-4."""
+    chips: int
+    """Of TPU v6e."""
     metadata: dict[str, str]
     """With the startup-script."""
     tags: tuple[str, ...]
@@ -132,15 +132,12 @@ class Vm:
         """By name."""
         self.listens: dict[int, Listener] = {}
         """By port of the VM."""
-        self.tasks: TaskGroup | None = None
-        """Where its containers run; none before it boots."""
+        self.tasks: TaskGroup
+        """Where its containers run."""
         self.ended: Final = anyio.Event()
-        self._changed = anyio.Event()
-        """Something happened to a container since."""
         found = _DECIDED.findall(spec.metadata.get(_SCRIPT, ""))
         self._decided: Final = {name: shlex.split(words) for name, words in found}
         self._life = anyio.CancelScope()
-        self._told = anyio.Event()
         self._wrong = ""
         self._listener = self._listen() if spec.external else None
 
@@ -148,117 +145,84 @@ class Vm:
         """Let simulated seconds pass."""
         await anyio.sleep(seconds / self.project.knobs.tpu_clock)
 
-    def change(self) -> None:
-        """Wake whatever looks at its containers."""
-        self._changed.set()
-        self._changed = anyio.Event()
-
     def may_log(self, project: str) -> bool:
         """Say whether its account may write log entries to a project, by its scopes."""
         here, spec = self.project, self.spec
         return (
             project in {here.id, here.number}
-            and here.knobs.vm_trouble != "no-logs"
             and "logging.googleapis.com" in here.apis
             and bool(_LOG_SCOPES.intersection(spec.scopes))
             and iam.granted(here.policy, spec.service_account, "logging.logEntries.create")
         )
 
-    def end(self, *, at_once: bool = False) -> None:
-        """Tell it to be gone, its containers first unless at once; `ended` says when it is."""
-        self._told.set()
-        if at_once:
-            self._life.cancel()
-
-    def stop_engine(self) -> bool:
-        """Let its engine crash; whether one ran."""
-        engines = [one for one in self.containers.values() if one.process.url]
-        running = [one for one in engines if one.state == "running"]
-        for one in running:
-            one.process.end(at_once=True)
-        return bool(running)
+    def end(self) -> None:
+        """Tell it to be gone; `ended` says when it is."""
+        self._life.cancel()
 
     async def live(self) -> None:
         """Boot, do what the script says, and be gone when told to."""
         try:
             with self._life:
-                async with anyio.create_task_group() as tasks:
-                    self.tasks = tasks
+                async with anyio.create_task_group() as self.tasks:
                     if self._listener:
-                        tasks.start_soon(_Door(self, self._listener).serve)
-                    async with anyio.create_task_group() as system:
-                        system.start_soon(self._boot)
-                        await self._told.wait()
-                        system.cancel_scope.cancel()
-                    for one in self.containers.values():
-                        one.is_removed = True
-                        one.process.end()
-                    for one in self.containers.values():
-                        await one.over.wait()
-                    tasks.cancel_scope.cancel()
+                        self.tasks.start_soon(_Door(self, self._listener).serve)
+                    await self.takes(_BOOT_SECONDS)
+                    if self._decided:
+                        try:
+                            await self._script()
+                        except _GaveUp as exc:
+                            self._tell("failed", str(exc))
+                    await anyio.sleep_forever()
         finally:
-            self._bury()
+            if self._listener:
+                self._listener.close()
+            key = f"{self.project.id}/{self.spec.key}"
+            if self.world.live.get(key) is self:
+                self.world.live.pop(key)
+            shutil.rmtree(self.folder, ignore_errors=True)
+            self.world.keep(self.project)
+            self.ended.set()
 
-    async def _boot(self) -> None:
+    async def _script(self) -> None:
         """Do in the script's order what it does, and tell what it tells.
 
         That the script itself does so is for its own tests, in a shell.
         """
-        await self.takes(_BOOT_SECONDS)
-        if not self._decided:
-            return
-        try:
-            self._tell("booting", self._wrong or _KERNEL)
-            if not self.spec.has_docker:
-                self._tell("installing docker", "The image of this VM has none.")
-                fails = "Docker cannot be installed"
-                await self._tried(6, 20, "installing docker", self._install, fails)
-            if self._one("TLS") == "yes":
-                addresses = (self.external_ip, self.internal_ip, "127.0.0.1")
-                made = certificates.make(self.folder, self.spec.id, tuple(filter(None, addresses)))
-                self._tell("certificate", made.strip())
-            await self._pull()
-            await self._serve()
-            await self._watch()
-        except _GaveUp as exc:
-            self._tell("failed", str(exc))
-
-    async def _pull(self) -> None:
-        self._tell("pulling image", self._one("IMAGE"))
-        for image in (self._one("GUARD_IMAGE"), self._one("IMAGE")):
-            work = partial(_pull, self, image)
-            await self._tried(6, 20, "pulling image", work, f"{image} cannot be pulled")
-
-    async def _serve(self) -> None:
+        image, guard = self._one("IMAGE"), self._one("GUARD_IMAGE")
+        self._tell("booting", self._wrong or _KERNEL)
+        if not self.spec.has_docker:
+            self._tell("installing docker", "The image of this VM has none.")
+            fails = "Docker cannot be installed"
+            await self._tried(6, 20, "installing docker", self._install, fails)
+        if self._one("TLS") == "yes":
+            addresses = (self.external_ip, self.internal_ip, "127.0.0.1")
+            made = certificates.make(self.folder, self.spec.id, tuple(filter(None, addresses)))
+            self._tell("certificate", made.strip())
+        self._tell("pulling image", image)
+        for one in (guard, image):
+            work = partial(_pull, self, one)
+            await self._tried(6, 20, "pulling image", work, f"{one} cannot be pulled")
         names = {"VLLM_API_KEY": self._one("KEY_SECRET"), "HF_TOKEN": self._one("TOKEN_SECRET")}
         self._tell("reading secrets", " ".join(names.values()))
         values = {}
         for variable, name in names.items():
             if name:
-                work, words = partial(self._secret, name), f"The secret {name} cannot be read"
-                values[variable] = await self._tried(12, 15, "reading secrets", work, words)
-        self._tell("starting engine", " ".join(self._decided["COMMAND"]))
+                work_too, words = partial(self._secret, name), f"The secret {name} cannot be read"
+                values[variable] = await self._tried(12, 15, "reading secrets", work_too, words)
+        command = " ".join(self._decided["COMMAND"])
+        self._tell("starting engine", command)
 
         async def start() -> None:
             for before in ("GUARD_", ""):
-                words, command = (self._decided[f"{before}{one}"] for one in ("DOCKER", "COMMAND"))
-                await _run(self, words, self._one(f"{before}IMAGE"), command, values)
+                words, rest = (self._decided[f"{before}{one}"] for one in ("DOCKER", "COMMAND"))
+                await _run(self, words, self._one(f"{before}IMAGE"), rest, values)
 
         await self._tried(6, 20, "starting engine", start, "The container cannot be started")
-
-    async def _watch(self) -> None:
-        """Look at the engine to its end; one that has served is started again, three times."""
-        engine, restarts, ready = self.containers[self.spec.id], 0, False
-        while engine.state != "exited":
-            if engine.restarts != restarts:
-                restarts, ready = engine.restarts, False
-                self._tell("starting engine", "The engine ended and is started again.")
-            if not ready and await self._is_healthy():
-                ready, engine.restart = True, "on-failure:3"
-                self._tell("ready", " ".join(self._decided["COMMAND"]))
-            if ready:
-                with anyio.move_on_after(_LONGEST_SECONDS):
-                    await self._changed.wait()
+        engine = self.containers[self.spec.id]
+        while not engine.over.is_set():
+            if await self._is_healthy():
+                self._tell("ready", command)
+                await engine.over.wait()
             else:
                 rest = _WATCH_SECONDS / self.project.knobs.tpu_clock
                 await anyio.sleep(max(rest, _SHORTEST_SECONDS))
@@ -277,7 +241,7 @@ class Vm:
     async def _install(self) -> None:
         """Install docker, from a mirror that only a VM with an address of its own reaches."""
         await self.takes(_APT_SECONDS)
-        if self.project.knobs.vm_trouble == "no-docker" or not self.external_ip:
+        if not self.external_ip:
             raise Refusal("E: Package 'docker.io' has no installation candidate")
 
     async def _secret(self, name: str) -> str:
@@ -331,20 +295,9 @@ class Vm:
         self.external_ip = listener.getsockname()[0]
         return listener
 
-    def _bury(self) -> None:
-        if self._listener:
-            self._listener.close()
-        key = f"{self.project.id}/{self.spec.key}"
-        if self.world.live.get(key) is self:
-            self.world.live.pop(key)
-        shutil.rmtree(self.folder, ignore_errors=True)
-        self.world.keep(self.project)
-        self.ended.set()
-
 
 _RUN_SWITCHES: Final = frozenset({"--privileged", "--read-only", "--detach"})
 _LONG: Final = {"-v": "--volume", "-e": "--env", "--net": "--network"}
-_PULL_SECONDS: Final = 120.0
 _SMALLEST_DISK_GB: Final = 20
 """The image alone needs as much."""
 _GOOGLES: Final = ("mirror.gcr.io/", "-docker.pkg.dev/")
@@ -353,12 +306,8 @@ as Cloud TPU asks for it where nodes have internal addresses alone."""
 _DOWNLOAD: Final = "artifactregistry.repositories.downloadArtifacts"
 _OUTPUT: Final = "gcplogs-docker-driver"
 """Where docker's driver writes to. source: moby, daemon/logger/gcplogs, read 2026-11."""
-_BACKOFF_SECONDS: Final = 0.1
-"""Simulated, before docker starts a container again; twice as long each time, a minute at most."""
 _BUS_ERROR: Final = 135
 """128 and SIGBUS."""
-_NOBODY: Final = "http://127.0.0.1:9"
-"""Nobody listens there."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -370,12 +319,8 @@ class Container:
     command: tuple[str, ...]
     options: Mapping[str, Sequence[str]]
     environment: Mapping[str, str]
-    restart: str
-    state: str = "running"
     status: int = 0
-    """With which it ended last; 0 while it runs."""
-    restarts: int = 0
-    is_removed: bool = False
+    """With which it ended."""
     process: EngineProcess = field(default_factory=EngineProcess)
     over: anyio.Event = field(default_factory=anyio.Event)
 
@@ -383,6 +328,11 @@ class Container:
     def on_host(self) -> bool:
         """Whether it is in the VM's own network."""
         return self.options.get("--network") == ["host"]
+
+    @property
+    def logs(self) -> bool:
+        """Whether what it says goes to Cloud Logging."""
+        return self.options.get("--log-driver") == ["gcplogs"]
 
     def log_options(self) -> dict[str, str]:
         """Return the options of its log driver."""
@@ -396,28 +346,22 @@ async def _pull(vm: Vm, image: str) -> None:
         Refusal: It cannot be had, or there is no room for it.
     """
     await vm.takes(1)
-    googles = image.startswith(_GOOGLES[0]) or _GOOGLES[1] in image
-    if not (googles or vm.external_ip):
+    said = "Error response from daemon: "
+    if not (image.startswith(_GOOGLES[0]) or _GOOGLES[1] in image or vm.external_ip):
         raise Refusal(
-            'Error response from daemon: Get "https://registry-1.docker.io/v2/": net/http: request'
-            " canceled while waiting for connection (Client.Timeout exceeded while awaiting"
-            " headers)"
+            f'{said}Get "https://registry-1.docker.io/v2/": net/http: request canceled while'
+            " waiting for connection (Client.Timeout exceeded while awaiting headers)"
         )
     _region, ours, rest = image.partition(_GOOGLES[1])
     readable = rest.partition("/")[0] == vm.project.id and iam.granted(
         vm.project.policy, vm.spec.service_account, _DOWNLOAD
     )
     if ours and not readable:
-        raise Refusal(
-            f"Error response from daemon: denied: Permission {_DOWNLOAD!r} denied on resource (or"
-            " it may not exist)."
-        )
+        words = f"denied: Permission {_DOWNLOAD!r} denied on resource (or it may not exist)."
+        raise Refusal(said + words)
     missing = vm.project.knobs.vm_trouble == "image-missing"
     if missing or not exists(vm.world, rest if ours else image):
-        raise Refusal(
-            f"Error response from daemon: manifest for {image} not found: manifest unknown:"
-            " manifest unknown"
-        )
+        raise Refusal(f"{said}manifest for {image} not found: manifest unknown: manifest unknown")
     if "nginx" in image:
         return
     await vm.takes(_PULL_SECONDS)
@@ -458,49 +402,39 @@ async def _run(
         command=tuple(command),
         options=options,
         environment={name: value if equals else given.get(name, "") for name, equals, value in env},
-        restart=next(iter(options["--restart"]), "no"),
     )
     # A node's VM is in a project of Google's. That its metadata server tells that one has not been
     # verified.
     usual = vm.project.id if vm.spec.plane == "compute" else "google-tenant-project"
-    if options["--log-driver"] == ["gcplogs"] and not vm.may_log(
-        made.log_options().get("gcp-project", usual)
-    ):
+    if made.logs and not vm.may_log(made.log_options().get("gcp-project", usual)):
         raise Refusal(
             "docker: Error response from daemon: failed to create task for container: failed to"
             " initialize logging driver: unable to connect or authenticate with Google Cloud"
             " Logging"
         )
-    await _remove(vm, made.name)
-    vm.containers[made.name] = made
-    assert vm.tasks
-    vm.tasks.start_soon(_proxy if "nginx" in image else _engine, vm, made)
-
-
-async def _remove(vm: Vm, name: str) -> None:
-    """Remove a container of that name, which another try has left."""
-    if former := vm.containers.pop(name, None):
-        former.is_removed = True
+    if former := vm.containers.pop(made.name, None):  # another try has left it
         former.process.end(at_once=True)
         await former.over.wait()
+    vm.containers[made.name] = made
+    vm.tasks.start_soon(_proxy if "nginx" in image else _engine, vm, made)
 
 
 async def _proxy(vm: Vm, made: Container) -> None:
     """Be nginx before the engine, by TLS where its configuration names a certificate."""
-    listener = loopback()
     try:
         guard = guard_of(made.command, made.environment)
     except CannotStart:
-        made.state, made.status = "exited", 1
+        made.status = 1
         made.over.set()
         return
+    listener = loopback()
     listener.listen(128)
     tls = "ssl_certificate" in "".join(made.environment.values())
     certificate: Path | None = vm.folder / certificates.BOTH if tls else None
 
     def engine() -> str:
         inside = [vm.listens[port] for port in guard.engine_ports if port in vm.listens]
-        return f"http://127.0.0.1:{inside[0].port}" if inside and made.on_host else _NOBODY
+        return f"http://127.0.0.1:{inside[0].port if inside and made.on_host else 9}"
 
     server = WebServer(_Nginx(guard, engine), certificate)
     async with anyio.create_task_group() as tasks:
@@ -538,56 +472,31 @@ class _Nginx:
 
 
 async def _engine(vm: Vm, made: Container) -> None:
-    """Run a container's program until docker starts it no more."""
-    for times in itertools.count():
-        made.restarts, made.state, made.status = times, "running", 0
-        vm.change()
-        made.status = await _once(vm, made)
-        if not _starts_again(made, times):
-            break
-        made.state = "restarting"
-        vm.change()
-        await vm.takes(min(60.0, _BACKOFF_SECONDS * 2**times))
-        if made.is_removed:
-            break
-        made.process = EngineProcess()
-    made.state = "exited"
-    made.over.set()
-    vm.change()
-
-
-def _starts_again(made: Container, times: int) -> bool:
-    if made.is_removed:
-        return False
-    policy = re.fullmatch(r"on-failure(?::(\d+))?", made.restart)
-    return bool(policy and made.status and (policy[1] is None or times < int(policy[1])))
-
-
-async def _once(vm: Vm, made: Container) -> int:
+    """Run a container's program to its end."""
     said = partial(_log, vm, made)
-    words = tuple(_hyphened(word) for word in made.command[2:])
-    status, lines = _refusal(made, words)
-    for line in lines.splitlines():
+    words = made.command[2:]
+    made.status, lines = _refusal(made, words)
+    for line in lines:
         said("", line)
-    if status:
+    if made.status:
         await vm.takes(1)
-        return status
+    else:
+        made.status = await _ran(vm, made, words, said)
+    made.over.set()
+
+
+async def _ran(
+    vm: Vm, made: Container, words: Sequence[str], said: Callable[[str, str], None]
+) -> int:
     knobs = vm.project.knobs
-    started = program(
-        words,
-        environment(
-            boot_seconds=knobs.boot_seconds,
-            phases=knobs.engine_seconds,
-            more={
-                **made.environment,
-                "SIMULATED_ENGINE_COUNT": str(chips_of(vm.spec.accelerator)),
-                **knobs.engine_environment,
-            },
-            accelerator=vm.spec.accelerator.rpartition("-")[0],
-        ),
-        port=0,
-        here=lambda path: path,
+    more = {"SIMULATED_ENGINE_COUNT": str(vm.spec.chips), **knobs.engine_environment}
+    env = environment(
+        boot_seconds=knobs.boot_seconds,
+        phases={},
+        more={**made.environment, **more},
+        accelerator="v6e",
     )
+    started = program(words, env, port=0, here=lambda path: path)
     if made.on_host:
         vm.listens.setdefault(started.listens, Listener(started.port, started.loopback))
     try:
@@ -598,25 +507,25 @@ async def _once(vm: Vm, made: Container) -> int:
     return 128 - status if status < 0 else status
 
 
-def _refusal(made: Container, words: tuple[str, ...]) -> tuple[int, str]:
+def _refusal(made: Container, words: tuple[str, ...]) -> tuple[int, Sequence[str]]:
     """Return the status and the lines of a container that ends before there is an engine."""
     if made.command[:2] != ("vllm", "serve"):
-        return 127, f"/entrypoint.sh: line 12: exec: {' '.join(made.command[:1])}: not found"
+        return 127, [f"/entrypoint.sh: line 12: exec: {' '.join(made.command[:1])}: not found"]
     if "vllm-openai" in made.image:
-        return 1, "RuntimeError: Failed to infer device type"
+        return 1, ["RuntimeError: Failed to infer device type"]
     if "--privileged" not in made.options:
         why = "TPU initialization failed: open(/dev/vfio/0): Operation not permitted"
-        return 1, f"RuntimeError: Unable to initialize backend 'tpu': UNKNOWN: {why}"
+        return 1, [f"RuntimeError: Unable to initialize backend 'tpu': UNKNOWN: {why}"]
     ways = flag(words, "--tensor-parallel-size") or flag(words, "-tp") or "1"
     if ways != "1" and not made.options.get("--shm-size"):
         why = "Please try to raise your shared memory limit: workers are out of shared memory."
-        return _BUS_ERROR, f"Fatal Python error: Bus error\n{why}"
-    return 0, ""
+        return _BUS_ERROR, ["Fatal Python error: Bus error", why]
+    return 0, []
 
 
 def _log(vm: Vm, made: Container, _stream: str, line: str) -> None:
     """Bring a line of a container where its driver writes to."""
-    if made.options.get("--log-driver") != ["gcplogs"] or not line.strip():
+    if not made.logs or not line.strip():
         return
     labels = _pairs(made.options.get("--label", ()))
     told = made.log_options().get("labels", "").split(",")
@@ -639,21 +548,14 @@ def _log(vm: Vm, made: Container, _stream: str, line: str) -> None:
     )
 
 
-def _hyphened(word: str) -> str:
-    name, equals, value = word.partition("=")
-    return name.replace("_", "-") + equals + value if word.startswith("--") else word
-
-
 def _pairs(words: Sequence[str]) -> dict[str, str]:
     return {name: value for name, _, value in (word.partition("=") for word in words)}
 
 
-def start(world: World, project: Project, spec: VmSpec) -> Vm:
+def start(world: World, project: Project, spec: VmSpec) -> None:
     """Start a VM in the background; found again by `vm_of`."""
-    vm = Vm(world, project, spec)
-    world.live[f"{project.id}/{spec.key}"] = vm
+    vm = world.live[f"{project.id}/{spec.key}"] = Vm(world, project, spec)
     world.tasks.start_soon(vm.live)
-    return vm
 
 
 def vm_of(world: World, project: Project, plane: str, zone: str, vm_id: str) -> Vm | None:
@@ -662,35 +564,33 @@ def vm_of(world: World, project: Project, plane: str, zone: str, vm_id: str) -> 
     return found
 
 
-_EVERYWHERE: Final = ("0.0.0.0/0",)
+async def forget(world: World, project: Project) -> None:
+    """End the VMs of a project that is known no more."""
+    mine = [one for one in world.live.values() if isinstance(one, Vm) and one.project is project]
+    for one in mine:
+        one.end()
+    for one in mine:
+        await one.ended.wait()
+
+
 _TCP: Final = frozenset({"tcp", "6", "all"})
 
 
 def lets_in(project: Project, spec: VmSpec, *, caller: str, port: int) -> bool:
     """Say whether a rule lets it connect; where none speaks of it, it may not."""
-    return any(
-        _concerns(rule, spec) and _from(rule, caller) and _to(rule.get("allowed", ()), port)
-        for rule in project.firewalls.values()
-    )
+    return any(_lets_in(rule, spec, caller, str(port)) for rule in project.firewalls.values())
 
 
-def _concerns(rule: Mapping[str, Any], spec: VmSpec) -> bool:
-    network = str(rule.get("network", "default")).rpartition("/")[2]
+def _lets_in(rule: Mapping[str, Any], spec: VmSpec, caller: str, port: str) -> bool:
+    tags, address = {*rule.get("targetTags", ())}, ipaddress.ip_address(caller)
     if rule.get("direction", "INGRESS") != "INGRESS" or rule.get("disabled"):
         return False
-    tags = {*rule.get("targetTags", ())}
-    return network == spec.network and (not tags or bool(tags & {*spec.tags}))
-
-
-def _from(rule: Mapping[str, Any], caller: str) -> bool:
-    address = ipaddress.ip_address(caller)
-    ranges = rule.get("sourceRanges") or _EVERYWHERE
-    return any(address in ipaddress.ip_network(one, strict=False) for one in ranges)
-
-
-def _to(allowed: Iterable[Mapping[str, Any]], port: int) -> bool:
-    tcp = [one for one in allowed if str(one.get("IPProtocol", "")).lower() in _TCP]
-    return any(str(port) in (one.get("ports") or (str(port),)) for one in tcp)
+    if rule["network"].rpartition("/")[2] != spec.network or (tags and not tags & {*spec.tags}):
+        return False
+    if not any(address in ipaddress.ip_network(one) for one in rule["sourceRanges"]):
+        return False
+    tcp = [one for one in rule["allowed"] if str(one.get("IPProtocol", "")).lower() in _TCP]
+    return any(port in one.get("ports", (port,)) for one in tcp)
 
 
 _TRIES: Final = 512

@@ -129,7 +129,8 @@ class Stage:
 
     def opened(self, *ranges: str, name: str = "gemma") -> None:
         """Put its firewall rule there."""
-        self.project.firewalls[f"vllm-devops-{name}"] = {
+        path = f"projects/{PROJECT}/global/firewalls/vllm-devops-{name}"
+        self.project.firewalls[path] = {
             "name": f"vllm-devops-{name}",
             "description": f"managed-by={MANAGED_BY} deployment={name} target=tpu-v6e-1",
             "direction": "INGRESS",
