@@ -4,7 +4,8 @@ import json
 import operator
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from heapq import merge
 from itertools import islice
@@ -31,19 +32,24 @@ There are several values only of `:`, so that a text in which many are looked fo
 
 FUNCTION: Final = "()"
 """The operator of a function call, such as `log_id("x")`: its name is the field."""
-_TOKEN: Final = re.compile(
-    r"""\s*(?:
-      (?P<quoted>"(?:[^"\\]|\\.)*")
-    | (?P<operator><=|>=|!=|[=<>:])
-    | (?P<bracket>[()])
-    | (?P<word>(?:[^\s"()=<>!:]|"(?:[^"\\]|\\.)*")+)
-    )""",
-    re.VERBOSE,
-)
+_ORDERED: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
+    "=": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+_QUOTED: Final = r'"(?:[^"\\]|\\.)*"'
+_TOKEN: Final = re.compile(rf'{_QUOTED}|<=|>=|!=|[=<>:()]|(?:[^\s"()=<>!:]|{_QUOTED})+')
+_SIGNS: Final = frozenset({*_ORDERED, ":", "(", ")"})
 
 
 class BadFilter(ValueError):
     """The filter cannot be read, or asks what is not known here."""
+
+    def __init__(self, words: str) -> None:
+        super().__init__(f"Unparseable filter: {words}")
 
 
 class _Leaf(NamedTuple):
@@ -60,27 +66,19 @@ def matcher(words: str, test: Test[E]) -> Fits[E]:
     Raises:
         BadFilter: It cannot be read, or `test` does not know what it asks.
     """
-    parser = _Parser(_tokens(words), test)
-    fits = parser.closed(parser.some()) if parser.left else lambda _entry: True
+    if not words.strip():
+        return lambda _entry: True
+    parser = _Parser(words, test)
+    fits = parser.closed(parser.some())
     if parser.left:
-        raise BadFilter(f"Unparseable filter: unexpected {parser.left[0][1]!r}")
+        raise BadFilter(f"unexpected {parser.left[0]!r}")
     return fits
-
-
-_ORDERED: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
-    "=": operator.eq,
-    "!=": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
 
 
 def _compared(how: str, wanted: Any, actual: Callable[[E], Any]) -> Fits[E]:
     """Return whether what an entry has stands so to what is wanted; what it has not never does."""
     if how not in _ORDERED:
-        raise BadFilter(f"Unparseable filter: operator {how!r} cannot be used here")
+        raise BadFilter(f"operator {how!r} cannot be used here")
     compare = _ORDERED[how]
 
     def fits(entry: E) -> bool:
@@ -91,8 +89,10 @@ def _compared(how: str, wanted: Any, actual: Callable[[E], Any]) -> Fits[E]:
 
 
 class _Parser:
-    def __init__(self, tokens: list[tuple[str, str]], test: Callable[..., Fits[Any]]) -> None:
-        self.left = tokens
+    def __init__(self, words: str, test: Callable[..., Fits[Any]]) -> None:
+        if stray := _TOKEN.sub("", words).strip():
+            raise BadFilter(f"syntax error at {stray[:20]!r}")
+        self.left = deque(_TOKEN.findall(words))
         self._test = test
 
     def closed(self, term: _Leaf | Fits[Any]) -> Fits[Any]:
@@ -102,88 +102,68 @@ class _Parser:
         return term
 
     def some(self) -> _Leaf | Fits[Any]:
+        """Read terms between which is OR."""
         terms = [self._every()]
-        while self._take("word", "OR"):
+        while self.left and self.left[0] == "OR":
+            self.left.popleft()
             terms.append(self._every())
         if len(terms) == 1:
             return terms[0]
-        enough = tuple(self._alternatives(terms))
-        return lambda entry: any(one(entry) for one in enough)
-
-    def _alternatives(self, terms: Iterable[_Leaf | Fits[Any]]) -> Iterator[Fits[Any]]:
-        words: dict[str, list[str]] = {}
+        enough, words = list[Fits[Any]](), dict[str, tuple[str, ...]]()
         for term in terms:
             if isinstance(term, _Leaf) and term.how == ":":
-                words.setdefault(term.field, []).append(term.value)
+                words[term.field] = (*words.get(term.field, ()), term.value)
             else:
-                yield self.closed(term)
-        for field, values in words.items():
-            yield self._test(field, ":", tuple(values))
+                enough.append(self.closed(term))
+        enough += [self._test(field, ":", values) for field, values in words.items()]
+        return lambda entry: any(one(entry) for one in enough)
 
     def _every(self) -> _Leaf | Fits[Any]:
+        """Read terms between which is AND, or nothing."""
         terms = [self._one()]
-        while self.left and self.left[0] not in {("bracket", ")"), ("word", "OR")}:
-            self._take("word", "AND")
+        while self.left and self.left[0] not in {")", "OR"}:
+            if self.left[0] == "AND":
+                self.left.popleft()
             terms.append(self._one())
         if len(terms) == 1:
             return terms[0]
-        needed = tuple(self.closed(term) for term in terms)
+        needed = [self.closed(term) for term in terms]
         return lambda entry: all(one(entry) for one in needed)
 
     def _one(self) -> _Leaf | Fits[Any]:
-        if self._take("bracket", "("):
+        if self._take("("):
             term = self.some()
-            self._must("bracket", ")")
+            self._must(")")
             return term
-        return self._comparison()
-
-    def _comparison(self) -> _Leaf:
-        kind, field = self._next()
-        if kind == "quoted":
+        field = self._value()
+        if field.startswith('"') or not self.left or self.left[0] not in {*_ORDERED, ":", "("}:
             return _Leaf("", ":", _unquoted(field))
-        if kind != "word":
-            raise BadFilter(f"Unparseable filter: unexpected {field!r}")
-        if self._take("bracket", "("):
-            value = _unquoted(self._must("quoted"))
-            self._must("bracket", ")")
-            return _Leaf(field, FUNCTION, value)
-        if not self.left or self.left[0][0] != "operator":
-            return _Leaf("", ":", field)
-        how = self._must("operator")
-        kind, value = self._next()
-        if kind not in {"word", "quoted"}:
-            raise BadFilter(f"Unparseable filter: unexpected {value!r}")
-        name = re.sub(r'"((?:[^"\\]|\\.)*)"', r"\1", field)  # labels."a/b"
-        return _Leaf(name, how, _unquoted(value))
+        if self._take("("):
+            value = self._value()
+            self._must(")")
+            return _Leaf(field, FUNCTION, _unquoted(value))
+        how = self.left.popleft()
+        name = re.sub(_QUOTED, lambda found: _unquoted(found[0]), field)  # labels."a/b"
+        return _Leaf(name, how, _unquoted(self._value()))
 
-    def _next(self) -> tuple[str, str]:
+    def _value(self) -> str:
         if not self.left:
-            raise BadFilter("Unparseable filter: it ends too early")
-        return self.left.pop(0)
+            raise BadFilter("it ends too early")
+        found = self.left.popleft()
+        if found in _SIGNS:
+            raise BadFilter(f"unexpected {found!r}")
+        return found
 
-    def _must(self, kind: str, text: str | None = None) -> str:
-        found, words = self._next()
-        if found != kind or text not in {None, words}:
-            raise BadFilter(f"Unparseable filter: unexpected {words!r}")
-        return words
-
-    def _take(self, kind: str, text: str) -> bool:
-        if not self.left or self.left[0] != (kind, text):
+    def _take(self, sign: str) -> bool:
+        if not self.left or self.left[0] != sign:
             return False
-        self.left.pop(0)
+        self.left.popleft()
         return True
 
-
-def _tokens(text: str) -> list[tuple[str, str]]:
-    found, at, end = [], 0, len(text.rstrip())
-    while at < end:
-        match = _TOKEN.match(text, at)
-        if match is None:
-            raise BadFilter(f"Unparseable filter: syntax error at {text[at : at + 20]!r}")
-        kind = match.lastgroup or ""
-        found.append((kind, match[kind]))
-        at = match.end()
-    return found
+    def _must(self, sign: str) -> None:
+        if not self._take(sign):
+            found = repr(self.left[0]) if self.left else "end: it comes too early"
+            raise BadFilter(f"unexpected {found}")
 
 
 def _unquoted(text: str) -> str:
@@ -191,15 +171,13 @@ def _unquoted(text: str) -> str:
 
 
 SEVERITIES: Final = {
-    "DEFAULT": 0,
-    "DEBUG": 100,
-    "INFO": 200,
-    "NOTICE": 300,
-    "WARNING": 400,
-    "ERROR": 500,
-    "CRITICAL": 600,
-    "ALERT": 700,
-    "EMERGENCY": 800,
+    name: number * 100
+    for number, name in enumerate(
+        (
+            *("DEFAULT", "DEBUG", "INFO", "NOTICE", "WARNING"),
+            *("ERROR", "CRITICAL", "ALERT", "EMERGENCY"),
+        )
+    )
 }
 _MICRO: Final = 1_000_000
 
@@ -218,11 +196,11 @@ def _test(field: str, how: str, values: tuple[str, ...]) -> Fits[Entry]:
         return _compared(how, _moment(value), lambda entry: _micros(entry.timestamp))
     if field == "severity":
         if value.upper() not in SEVERITIES:
-            raise BadFilter(f"Unparseable filter: {value!r} is not a severity")
+            raise BadFilter(f"{value!r} is not a severity")
         return _compared(how, SEVERITIES[value.upper()], lambda row: SEVERITIES[row.severity])
     if how == FUNCTION:
         if field != "log_id":
-            raise BadFilter(f"Unparseable filter: unknown function {field!r}")
+            raise BadFilter(f"unknown function {field!r}")
         return lambda entry: entry.log_name == value
     text, words = _text(field), tuple(word.lower() for word in values)
 
@@ -257,17 +235,15 @@ def _text(field: str) -> Text:
 
 
 def _inside(payload: Any, names: Sequence[str]) -> str | None:
-    """Follow names into a payload, to a text, a number or a truth."""
+    """Follow names into a payload, to a text."""
     for name in names:
         payload = payload.get(name) if isinstance(payload, dict) else None
-    if isinstance(payload, str):
-        return payload
-    return json.dumps(payload) if isinstance(payload, (bool, int, float)) else None
+    return payload if isinstance(payload, str) else None
 
 
 def _texts_in(payload: Any) -> Iterator[str]:
-    if isinstance(payload, (dict, list)):
-        for value in payload.values() if isinstance(payload, dict) else payload:
+    if isinstance(payload, dict):
+        for value in payload.values():
             yield from _texts_in(value)
     else:
         yield payload if isinstance(payload, str) else json.dumps(payload)
@@ -278,9 +254,9 @@ def _moment(text: str) -> int:
     try:
         read = datetime.fromisoformat(text)
     except ValueError as exc:
-        raise BadFilter(f"Unparseable filter: {text!r} is not a timestamp") from exc
+        raise BadFilter(f"{text!r} is not a timestamp") from exc
     if read.tzinfo is None:
-        raise BadFilter(f"Unparseable filter: {text!r} has no time zone")
+        raise BadFilter(f"{text!r} has no time zone")
     return _micros(read.timestamp())
 
 

@@ -18,7 +18,7 @@ from google.cloud.monitoring_v3.types import (
 
 from simulators.google.logging import BadFilter, Fits, matcher
 from simulators.google.serving import Method, Refused, add, invalid, page_of
-from simulators.google.state import Instance, Project, World
+from simulators.google.state import Project, World
 from simulators.google.store import moment
 
 _SAMPLE_SECONDS: Final = 60
@@ -42,20 +42,13 @@ _LABELS: Final = frozenset(
 """What a filter may ask for."""
 
 
-class _Sample(NamedTuple):
-    """One point; a moment begins where it ends."""
-
-    begin: float
-    end: float
-    value: float
-
-
 class _Row(NamedTuple):
     """One time series, newest point first."""
 
     labels: Mapping[str, str]
     """By the names that a filter has for them."""
-    samples: Sequence[_Sample]
+    samples: Sequence[tuple[float, float, float]]
+    """Begin, end and value; a moment begins where it ends."""
 
 
 def mount(server: grpc.aio.Server, world: World) -> None:
@@ -68,27 +61,21 @@ def mount(server: grpc.aio.Server, world: World) -> None:
 async def _list(
     _world: World, project: Project, request: ListTimeSeriesRequest
 ) -> ListTimeSeriesResponse:
-    begin, end = _interval(request)
-    metric, fits = _filter(request.filter)
-    every = _measured(project, metric, begin, end, time.time())
-    rows = [row for row in every if row.samples and fits(row)]
-    told = _summed(rows, request, end)
-    page, token = page_of(told, request.page_size, request.page_token, most=_MOST_SERIES)
-    return ListTimeSeriesResponse(
-        time_series=[_told(metric, row) for row in page],
-        next_page_token=token,
-        unit="s" if metric == _BILLED else "1",
-    )
-
-
-def _interval(request: ListTimeSeriesRequest) -> tuple[float, float]:
     given = ListTimeSeriesRequest.pb(request).interval
     begin, end = (at.seconds + at.nanos / 1e9 for at in (given.start_time, given.end_time))
     if end <= 0:
         raise invalid("Field interval.endTime had an invalid value: it must be given.")
     if begin > end:
         raise invalid("Field interval.startTime had an invalid value: it is after the end time.")
-    return (begin if given.HasField("start_time") else end), end
+    metric, fits = _filter(request.filter)
+    every = _measured(project, metric, begin if given.HasField("start_time") else end, end)
+    rows = _summed([row for row in every if row.samples and fits(row)], request, end)
+    page, token = page_of(rows, request.page_size, request.page_token, most=_MOST_SERIES)
+    return ListTimeSeriesResponse(
+        time_series=[_told(metric, row) for row in page],
+        next_page_token=token,
+        unit="s" if metric == _BILLED else "1",
+    )
 
 
 def _filter(words: str) -> tuple[str, Fits[_Row]]:
@@ -118,13 +105,10 @@ def _filter(words: str) -> tuple[str, Fits[_Row]]:
     return metric, fits
 
 
-def _measured(
-    project: Project, metric: str, begin: float, end: float, now: float
-) -> Iterator[_Row]:
+def _measured(project: Project, metric: str, begin: float, end: float) -> Iterator[_Row]:
     """Return the series of a metric, with the points that end in an interval and are known now."""
-    known = now - project.knobs.metric_delay_seconds
-    skipped = max(0, -int((end - known) // _SAMPLE_SECONDS))
-    newest = known - skipped * _SAMPLE_SECONDS
+    known = time.time() - project.knobs.metric_delay_seconds
+    newest = known + min(0, int((end - known) // _SAMPLE_SECONDS)) * _SAMPLE_SECONDS
     for service, revision, location in sorted(
         {(one.service, one.revision, one.location) for one in project.instances}
     ):
@@ -142,34 +126,31 @@ def _measured(
             "resource.labels.configuration_name": service,
         }
         if metric == _BILLED:
-            yield _Row(labels, [_billed(instances, at) for at in moments])
+            spans = [(at - _SAMPLE_SECONDS, at) for at in moments]
+            yield _Row(
+                labels, [(*each, sum(one.billed(*each) for one in instances)) for each in spans]
+            )
             continue
         for state in ("active", "idle"):
-            counts = [_count(instances, at, active=state == "active") for at in moments]
+            there = [
+                [one for one in instances if one.exists(at) and one.active(at) == (state[0] == "a")]
+                for at in moments
+            ]
+            counts = [(at, at, len(ones)) for at, ones in zip(moments, there, strict=True)]
             yield _Row({**labels, "metric.labels.state": state}, counts)
 
 
-def _count(instances: Sequence[Instance], at: float, *, active: bool) -> _Sample:
-    there = [one for one in instances if one.exists(at)]
-    return _Sample(at, at, sum(one.active(at) == active for one in there))
-
-
-def _billed(instances: Sequence[Instance], end: float) -> _Sample:
-    begin = end - _SAMPLE_SECONDS
-    return _Sample(begin, end, sum(one.billed(begin, end) for one in instances))
-
-
-def _summed(rows: Sequence[_Row], request: ListTimeSeriesRequest, end: float) -> list[_Row]:
+def _summed(rows: Sequence[_Row], request: ListTimeSeriesRequest, end: float) -> Sequence[_Row]:
     """Return the rows as they are, or all their points as one: what is asked for here."""
     how = request.aggregation
     asked = (how.per_series_aligner.name, how.cross_series_reducer.name)
     if asked == ("ALIGN_NONE", "REDUCE_NONE"):
-        return list(rows)
+        return rows
     period = type(how).pb(how).alignment_period.seconds
     if asked != ("ALIGN_SUM", "REDUCE_SUM") or period < _SHORTEST_PERIOD_SECONDS:
         raise invalid(f"{' with '.join(asked)} of {period} s is not supported here.")
-    value = sum(sample.value for row in rows for sample in row.samples)
-    return [_Row({}, [_Sample(end - period, end, value)])] if rows else []
+    value = sum(sample[2] for row in rows for sample in row.samples)
+    return [_Row({}, [(end - period, end, value)])] if rows else []
 
 
 def _told(metric: str, row: _Row) -> TimeSeries:
@@ -190,9 +171,9 @@ def _told(metric: str, row: _Row) -> TimeSeries:
         value_type=MetricDescriptor.INT64 if whole else MetricDescriptor.DOUBLE,
         points=[
             Point(
-                interval=TimeInterval(start_time=moment(one.begin), end_time=moment(one.end)),
-                value=TypedValue({kind: int(one.value) if whole else one.value}),
+                interval=TimeInterval(start_time=moment(begin), end_time=moment(end)),
+                value=TypedValue({kind: int(value) if whole else value}),
             )
-            for one in row.samples
+            for begin, end, value in row.samples
         ],
     )

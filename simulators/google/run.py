@@ -12,7 +12,7 @@ from google.cloud.run_v2.types import Condition, IngressTraffic, Revision, Servi
 from google.longrunning.operations_pb2 import Operation
 
 from simulators.google import run_rules
-from simulators.google.instances import Engine, Fleet, check_image, running, secret_value
+from simulators.google.instances import Fleet, check_image, running, secret_value
 from simulators.google.run_rules import (
     RolloutFailed,
     engine_of,
@@ -251,25 +251,22 @@ async def _roll_out(
     """Bring a new revision up; finishes the operation, unless the service is deleted meanwhile."""
     fleet = running(world, project, service).fleet
     await anyio.sleep(_MOMENT_SECONDS)
+    short = revision.name.rpartition("/")[2]
+    answer: Any = service
     try:
         _check_before(world, project, revision)
-        await _bring_up(fleet, service, revision)
-        _check_newest(service, revision)
-        before = project.revisions.get(service.latest_ready_revision)
-        if before is not None:
-            run_rules.retire(before)
-        run_rules.serve(service, revision)
-        finished(operation, service)
+        if await _bring_up(fleet, service, revision):
+            run_rules.serve(service, revision)
+        else:
+            revision.reconciling = False
+            words = f"The deployment of revision '{short}' was ended by a newer change."
+            answer = Refused("ABORTED", words)
     except RolloutFailed as failure:
-        short = revision.name.rpartition("/")[2]
         told = f"Revision '{short}' is not ready and cannot serve traffic. {failure.message}"
         failure.message = told
         run_rules.fail(service, revision, failure)
-        finished(operation, failure)
-    except Refused as superseded:
-        run_rules.retire(revision)
-        revision.reconciling = False
-        finished(operation, superseded)
+        answer = failure
+    finished(operation, answer)
     fleet.rolled(revision)
     world.keep(project)
 
@@ -282,11 +279,9 @@ async def _follow(world: World, project: Project, service: Service, operation: O
             break
     await anyio.sleep(_MOMENT_SECONDS)
     failure = run_rules.failure_of(service)
-    if failure:
-        finished(operation, failure)
-    else:
+    if not failure:
         run_rules.settle(service)
-        finished(operation, service)
+    finished(operation, failure or service)
     world.keep(project)
 
 
@@ -343,15 +338,18 @@ def _secret_problem(project: Project, revision: Revision, name: str, version: st
     )
 
 
-async def _bring_up(fleet: Fleet, service: Service, revision: Revision) -> None:
+async def _bring_up(fleet: Fleet, service: Service, revision: Revision) -> bool:
+    """Start its first instance, and see it healthy; False where a newer change came before."""
+
+    def superseded() -> bool:
+        return fleet.closed or service.latest_created_revision != revision.name
+
     if is_manual(service) and not least_instances(service):
-        return  # nobody may start an instance, not even to see whether it is healthy
-    if fleet.closed:  # an instance that begins now would never be told to end
-        raise _superseded(revision)
+        return not superseded()  # nobody may start one, not even to see whether it is healthy
+    if superseded():  # an instance that begins now would never be told to end
+        return False
     engine = fleet.roll(revision)
-    while not engine.ready.is_set():
-        if fleet.closed:
-            raise _superseded(revision)
+    while not engine.ready.is_set() and not superseded():
         if engine.ended.is_set():
             port = port_of(ingress_of(revision))
             raise RolloutFailed(
@@ -363,17 +361,8 @@ async def _bring_up(fleet: Fleet, service: Service, revision: Revision) -> None:
                 " contain more information.",
                 revision=_REASON.HEALTH_CHECK_CONTAINER_ERROR,
             )
-        _check_newest(service, revision, engine)
         await anyio.sleep(_RHYTHM_SECONDS)
-
-
-def _check_newest(service: Service, revision: Revision, engine: Engine | None = None) -> None:
-    if service.latest_created_revision != revision.name:
-        if engine:
-            engine.stop()
-        raise _superseded(revision)
-
-
-def _superseded(revision: Revision) -> Refused:
-    short = revision.name.rpartition("/")[2]
-    return Refused("ABORTED", f"The deployment of revision '{short}' was ended by a newer change.")
+    if superseded():
+        engine.stop()
+        return False
+    return True

@@ -87,27 +87,16 @@ def _size(*containers: Container) -> tuple[float, float]:
     """Return processors and GiB of containers together; what cannot be read is not a number."""
     limits = [one.resources.limits for one in containers]
     return (
-        sum(_cpus(one.get("cpu", "1")) for one in limits),
-        sum(_gibibytes(one.get("memory", "512Mi")) for one in limits),
+        sum(_amount(one.get("cpu", "1"), {"m": 1e-3}, 1) for one in limits),
+        sum(_amount(one.get("memory", "512Mi"), _UNITS, 2**-30) for one in limits),
     )
 
 
-def _cpus(limit: str) -> float:
-    return _number(limit[:-1]) / 1000 if limit.endswith("m") else _number(limit)
-
-
-def _gibibytes(limit: str) -> float:
-    for unit, factor in _UNITS.items():
-        if limit.endswith(unit):
-            return _number(limit.removesuffix(unit)) * factor
-    return _number(limit) / 2**30
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
+def _amount(limit: str, units: dict[str, float], alone: float) -> float:
+    found = re.fullmatch(r"([0-9.]+)([A-Za-z]*)", limit)
+    if found is None or found[2] not in {"", *units}:
         return math.nan
+    return float(found[1]) * units.get(found[2], alone)
 
 
 def most_instances(service: Service) -> int:
@@ -233,20 +222,29 @@ def grant_first(project: Project, location: str, service: Service) -> None:
         project.granted_quotas.add((GPUS[accelerator].quota, location))
 
 
+def _within(where: str, value: float, least: float, most: float, unit: str = "") -> _Problems:
+    if not least <= value <= most:
+        yield where, f"must be between {least:g}{unit} and {most:g}{unit}."
+
+
 def _problems(service: Service) -> _Problems:
-    template, own = service.template, service.scaling
-    for where, scaling in (("template.scaling", template.scaling), ("scaling", own)):
+    template, at = service.template, "template"
+    for where, scaling in ((f"{at}.scaling", template.scaling), ("scaling", service.scaling)):
         if scaling.max_instance_count and scaling.min_instance_count > scaling.max_instance_count:
             yield f"{where}.max_instance_count", "must be greater or equal than min_instance_count."
     ports = sum(bool(one.ports) for one in template.containers)
     if ports != 1 and len(template.containers) != 1:
-        yield "template.containers", "exactly one container must have a port."
-    if not 0 <= timeout_seconds(template) <= 3600:
-        yield "template.timeout", "must be between 1 and 3600 seconds."
-    if not 0 <= template.max_instance_request_concurrency <= 1000:
-        yield "template.max_instance_request_concurrency", "must be between 1 and 1000."
+        yield f"{at}.containers", "exactly one container must have a port."
+    yield from _within(f"{at}.timeout", timeout_seconds(template), 0, 3600)
+    concurrency = template.max_instance_request_concurrency
+    yield from _within(f"{at}.max_instance_request_concurrency", concurrency, 0, 1000)
     for place, container in enumerate(template.containers):
-        yield from _of_container(f"template.containers[{place}]", container)
+        where = f"{at}.containers[{place}]"
+        if any(one.name in {"PORT", "K_SERVICE", "K_REVISION"} for one in container.env):
+            yield f"{where}.env", "The following reserved env names were provided: PORT."
+        longest = _STARTUP_SECONDS if _gpus(container) else 240
+        yield from _of_probe(f"{where}.startup_probe", container.startup_probe, 240, longest)
+        yield from _of_probe(f"{where}.liveness_probe", container.liveness_probe, 3600, math.inf)
     if len(template.containers) > 1:
         yield from _of_neighbours(template)
     engine = engine_of(template) if template.containers else None
@@ -254,25 +252,15 @@ def _problems(service: Service) -> _Problems:
         yield from _of_gpu(template, engine)
 
 
-def _of_container(where: str, container: Container) -> _Problems:
-    if any(one.name in {"PORT", "K_SERVICE", "K_REVISION"} for one in container.env):
-        yield f"{where}.env", "The following reserved env names were provided: PORT."
-    longest = _STARTUP_SECONDS if _gpus(container) else 240
-    yield from _of_probe(f"{where}.startup_probe", container.startup_probe, 240, longest)
-    yield from _of_probe(f"{where}.liveness_probe", container.liveness_probe, 3600, 0)
-
-
-def _of_probe(where: str, probe: Probe, most: int, longest: int) -> _Problems:
+def _of_probe(where: str, probe: Probe, most: int, longest: float) -> _Problems:
     if not probe:
         return
-    period, timeout = probe.period_seconds or 10, probe.timeout_seconds or 1
-    if not 0 <= probe.initial_delay_seconds <= most:
-        yield f"{where}.initial_delay_seconds", f"must be between 0 and {most}."
-    if not 1 <= period <= most:
-        yield f"{where}.period_seconds", f"must be between 1 and {most}."
-    if timeout > period:
+    period = probe.period_seconds or 10
+    yield from _within(f"{where}.initial_delay_seconds", probe.initial_delay_seconds, 0, most)
+    yield from _within(f"{where}.period_seconds", period, 1, most)
+    if (probe.timeout_seconds or 1) > period:
         yield f"{where}.timeout_seconds", "must be less than or equal to period_seconds."
-    if longest and (probe.failure_threshold or 3) * period > longest:
+    if (probe.failure_threshold or 3) * period > longest:
         words = f"failure_threshold * period_seconds must not exceed {longest} seconds."
         yield f"{where}.failure_threshold", words
 
@@ -291,7 +279,7 @@ def _of_neighbours(template: RevisionTemplate) -> _Problems:
         processors, memory = _size(container)
         if not _gpus(container) and (processors < 1 or processors % 1):
             yield f"{where}.resources.limits.cpu", "must be a whole number beside a GPU."
-        if not _gpus(container) and memory > 4 * processors:
+        if not _gpus(container) and memory > _GIB_PER_CPU * processors:
             yield f"{where}.resources.limits.memory", f"{processors:g} CPU go with 4 GiB each."
 
 
@@ -312,10 +300,8 @@ def _of_gpu(template: RevisionTemplate, container: Container) -> _Problems:
         yield "template.containers", words
     processors, memory = _size(container)
     largest = min(largest, _GIB_PER_CPU * processors)
-    if not least <= processors <= most:
-        yield f"{where}.limits.cpu", f"must be between {least:g} and {most:g}."
-    if not smallest <= memory <= largest:
-        yield f"{where}.limits.memory", f"must be between {smallest:g}Gi and {largest:g}Gi."
+    yield from _within(f"{where}.limits.cpu", processors, least, most)
+    yield from _within(f"{where}.limits.memory", memory, smallest, largest, "Gi")
 
 
 def _check_gpu_quota(
@@ -352,13 +338,12 @@ def _check_gpu_quota(
 
 
 def _violations(verb: str, problems: list[tuple[str, str]]) -> Refused:
-    prefix, field = f"Violation in {verb}ServiceRequest", BadRequest.FieldViolation
-    violations: list[Any] = [
-        field(field=f"{prefix}.{name}", description=words) for name, words in problems
-    ]
+    rows = [(f"Violation in {verb}ServiceRequest.{name}", words) for name, words in problems]
+    field = BadRequest.FieldViolation
+    violations: list[Any] = [field(field=name, description=words) for name, words in rows]
     return Refused(
         "INVALID_ARGUMENT",
-        "\n".join(f"{prefix}.{name}: {words}" for name, words in problems),
+        "\n".join(f"{name}: {words}" for name, words in rows),
         details=(BadRequest(field_violations=violations),),
     )
 
@@ -436,21 +421,11 @@ def fail(service: Service, revision: Revision, failure: RolloutFailed) -> None:
     service.conditions = [failure.condition(kind) for kind in _OF_SERVICE]
 
 
-def retire(revision: Revision) -> None:
-    """Nothing is sent to it any more."""
-    (told,) = _conditions(("Active",), _STATE.CONDITION_FAILED, "Revision retired.")
-    told.severity = Condition.Severity(Condition.Severity.INFO)
-    told.revision_reason = Condition.RevisionReason(Condition.RevisionReason.RETIRED)
-    revision.conditions = [told if one.type_ == "Active" else one for one in revision.conditions]
-
-
-def failure_of(service: Service) -> RolloutFailed | None:
+def failure_of(service: Service) -> Refused | None:
     """Return why it is not well, None where it is."""
     told = service.terminal_condition
-    if told.state != _STATE.CONDITION_FAILED:
-        return None
-    reasons = {"common": told.reason or None, "revision": told.revision_reason or None}
-    return RolloutFailed("FAILED_PRECONDITION", told.message, **reasons)
+    failed = told.state == _STATE.CONDITION_FAILED
+    return Refused("FAILED_PRECONDITION", told.message) if failed else None
 
 
 def _tell(service: Service, state: int) -> None:
