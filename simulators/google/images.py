@@ -58,6 +58,15 @@ def digest_of(world: World, name: str, reference: str) -> str | None:
     return None
 
 
+def exists(world: World, image: str) -> bool:
+    """Say whether a registry has it; `image` is without the host of a project's own registry."""
+    for hub in ("docker.io/", "index.docker.io/", "mirror.gcr.io/"):
+        image = image.removeprefix(hub)
+    named, _, digest = image.partition("@")
+    name, _, tag = named.partition(":")
+    return digest_of(world, name, digest or tag or "latest") is not None
+
+
 def repository_of(project: Project, image: str) -> str | None:
     """Return the full name of the repository that an image's reference lies in, if it is there."""
     host, *path = image.split("/")

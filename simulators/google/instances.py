@@ -27,7 +27,7 @@ from simulators.common.programs import (
     served,
 )
 from simulators.google import iam
-from simulators.google.images import digest_of
+from simulators.google.images import exists
 from simulators.google.run_rules import (
     GPUS,
     MAX_DEFAULT,
@@ -155,15 +155,6 @@ def check_image(world: World, project: Project, image: str) -> None:
             f"Image '{image}' not found.",
             common=Condition.CommonReason.CONTAINER_MISSING,
         )
-
-
-def exists(world: World, image: str) -> bool:
-    """Say whether a registry has it; `image` is without the host of a project's own registry."""
-    for hub in ("docker.io/", "index.docker.io/", "mirror.gcr.io/"):
-        image = image.removeprefix(hub)
-    named, _, digest = image.partition("@")
-    name, _, tag = named.partition(":")
-    return digest_of(world, name, digest or tag or "latest") is not None
 
 
 SYSTEM_LOG: Final = "run.googleapis.com/varlog/system"

@@ -42,7 +42,7 @@ from simulators.common.programs import (
     program,
 )
 from simulators.google import iam, secrets
-from simulators.google.instances import exists
+from simulators.google.images import exists
 from simulators.google.serving import Refused
 from simulators.google.state import Project, World
 
