@@ -54,7 +54,6 @@ class Denied(Exception):
 
 
 def _wrong(field: str, value: Any, words: str) -> Denied:
-    """Say that a field's value cannot be; `field` is such as machineType."""
     said = value if isinstance(value, str) else json.dumps(value)
     return Denied(400, "invalid", f"Invalid value for field 'resource.{field}': '{said}'. {words}")
 
@@ -155,7 +154,6 @@ Answers = Callable[[Call], Awaitable[Resource]]
 
 
 def _types(project: Project) -> Mapping[str, Resource]:
-    """Return the machine types of every zone with such hardware."""
     return {
         f"projects/{project.id}/zones/{zone}/machineTypes/{name}": {"name": name, "zone": zone}
         for zone, known in zones_of(project).items()
@@ -268,7 +266,6 @@ def _zone_names(project: Project) -> Sequence[str]:
 
 
 def _moment(at: float | None = None) -> str:
-    """Return a time, now if none is given, as Compute Engine writes it."""
     return datetime.fromtimestamp(at or time.time(), UTC).isoformat(timespec="milliseconds")
 
 
@@ -355,7 +352,6 @@ class _Instance(Machine):
 
     @staticmethod
     def told(call: Call, kept: Mapping[str, Any]) -> Resource:
-        """Return an instance as Compute Engine tells it now, with its addresses and its end."""
         path = str(kept["selfLink"]).removeprefix(LINK)
         running = _Instance(call.world, call.project, path).vm
         interface, ends = dict(kept["networkInterfaces"][0]), _ends_at(call.project, kept)
@@ -374,34 +370,28 @@ class _Instance(Machine):
 
     @property
     def chips(self) -> int:
-        """How many it has."""
         return _CHIPS[_last(self.kept["machineType"])]
 
     @property
     def model(self) -> str:
-        """on-demand, spot or flex-start."""
         return _MODELS[self.kept["scheduling"]["provisioningModel"]]
 
     def become(self, status: str) -> None:
-        """Change its status."""
         self.kept["status"] = status
         self.turned()
 
     def finish(self, failure: tuple[int, str, str] | None = None) -> None:
-        """End what goes on with it."""
         for path in self.life.operations:
             _end(self.project.compute_operations[path], failure)
         self.life.operations = []
         self.world.keep(self.project)
 
     def begin(self, kind: str, *, user: str = "", request: str = "") -> Resource:
-        """Begin an operation that ends with what goes on with it."""
         operation = _begin(self.project, kind, self.name, user=user, request=request)
         self.life.operations.append(next(reversed(self.project.compute_operations)))
         return operation
 
     def leave(self, kind: str, *, user: str = "system", request: str = "") -> Resource:
-        """Begin its end; what is still under way with it has failed."""
         words = f"Instance '{self.short}' creation failed: it was ended while it was created."
         self.finish((400, "UNSUPPORTED_OPERATION", words))  # Google's own words are not known
         operation = self.begin(kind, user=user, request=request)
@@ -411,7 +401,6 @@ class _Instance(Machine):
         return operation
 
     def step(self) -> bool:
-        """Do what its status asks for."""
         steps: Mapping[str, Callable[[], bool | None]] = {
             "PENDING": self._wait,
             "PROVISIONING": self._provision,
@@ -486,7 +475,6 @@ class _Instance(Machine):
             self.forget()
 
     def boot(self) -> None:
-        """Start its VM."""
         one = self.kept
         interface = one["networkInterfaces"][0]
         account: Resource = next(iter(one["serviceAccounts"]), {"email": "", "scopes": []})

@@ -23,11 +23,6 @@ PERMISSIONS: Final[Mapping[str, frozenset[str]]] = {
     "roles/secretmanager.secretAccessor": frozenset({"secretmanager.versions.access"}),
     "roles/run.invoker": frozenset({"run.routes.invoke"}),
     "roles/run.servicesInvoker": frozenset({"run.routes.invoke"}),
-    "roles/iam.serviceAccountTokenCreator": frozenset(
-        {"iam.serviceAccounts.getOpenIdToken", "iam.serviceAccounts.getAccessToken"}
-    ),
-    "roles/iam.serviceAccountOpenIdTokenCreator": frozenset({"iam.serviceAccounts.getOpenIdToken"}),
-    "roles/iam.serviceAccountUser": frozenset({"iam.serviceAccounts.actAs"}),
     "roles/artifactregistry.reader": frozenset({"artifactregistry.repositories.downloadArtifacts"}),
     "roles/artifactregistry.writer": frozenset(
         {
@@ -36,8 +31,6 @@ PERMISSIONS: Final[Mapping[str, frozenset[str]]] = {
         }
     ),
     "roles/logging.logWriter": frozenset({"logging.logEntries.create"}),
-    "roles/monitoring.metricWriter": frozenset({"monitoring.timeSeries.create"}),
-    "roles/storage.objectViewer": frozenset({"storage.objects.get", "storage.objects.list"}),
 }
 """What the roles that are granted here allow, as far as it is asked for.
 
@@ -295,7 +288,6 @@ def gcloud_routes(world: World) -> Sequence[BaseRoute]:
 
 
 def _gcloud(world: World, project: Project, words: list[str]) -> str:
-    """Return what gcloud prints."""
     flags = dict(word[2:].partition("=")[::2] for word in words if word.startswith("--"))
     path = [word for word in words if not word.startswith("--")]
     if path[:3] == ["secrets", "versions", "access"]:

@@ -5,8 +5,8 @@ import hashlib
 import itertools
 import re
 import uuid
-from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, ClassVar, Final
 from urllib.parse import unquote
 
 import anyio
@@ -28,7 +28,7 @@ from starlette.routing import BaseRoute
 from simulators.common import registry
 from simulators.google import iam, serving
 from simulators.google.logging import BadFilter, Fits, matcher
-from simulators.google.serving import Method, Refused, invalid, take_fault
+from simulators.google.serving import Refused, invalid, take_fault
 from simulators.google.state import Project, World
 from simulators.google.store import Kind, moment, serve
 
@@ -88,7 +88,6 @@ class _Repositories(Kind):
     policies = True
 
     async def begin(self, world: World, project: Project, request: Any, made: Any) -> Operation:
-        """Make it."""
         if made.format_ != Repository.Format.DOCKER:
             raise invalid("The repository's format must be given; here only DOCKER is.")
         location = request.parent.rpartition("/")[2]
@@ -113,14 +112,12 @@ class _Images(Kind):
     collection = "dockerImages"
     permission = "artifactregistry.dockerimages"
     verbs = ("List",)
+    more: ClassVar = {"DeletePackage": "delete"}
 
-    def methods(self) -> dict[str, Method]:
-        """Return the methods of images, and that which deletes a package of them."""
-        asked, needed = f"{self.types}:DeletePackageRequest", "artifactregistry.packages.delete"
-        return super().methods() | {"DeletePackage": Method(asked, self.remove, needed)}
+    def may(self, verb: str) -> str:
+        return "artifactregistry.packages.delete" if verb == "delete" else super().may(verb)
 
     def rows(self, project: Project) -> dict[str, Any]:
-        """Return those of every repository, from the tags that there are."""
         found: dict[str, DockerImage] = {}
         for image, digest in project.images.items():
             repository = repository_of(project, image)
@@ -137,8 +134,7 @@ class _Images(Kind):
         _REPOSITORIES.find(project, parent)
         return super().listed(project, parent)
 
-    async def remove(self, world: World, project: Project, request: Any) -> Operation:
-        """Answer DeletePackage."""
+    async def delete(self, world: World, project: Project, request: Any) -> Operation:
         found = re.fullmatch(r"(.*/repositories/[^/]+)/packages/([^/]+)", request.name)
         if not found:
             raise invalid(f"Invalid package: {request.name}.")
@@ -150,7 +146,7 @@ class _Images(Kind):
             and image.rpartition(":")[0].split("/", 3)[3] == unquote(found[2])
         ]
         if not gone:
-            raise self.missing(project, request.name)
+            raise self.refused("NOT_FOUND", self.missing, project, request.name)
 
         async def work() -> Empty:
             for image in gone:
@@ -170,14 +166,38 @@ _USUAL_SECONDS: Final = 600
 _MOST_DISK_GB: Final = 4000
 """These three: the comments of google/devtools/cloudbuild/v1/cloudbuild.proto."""
 _MOST_STEPS: Final = 300
-_ACT_AS: Final = "iam.serviceAccounts.actAs"
 _OWN_ACCOUNT_LOGGING: Final = {"CLOUD_LOGGING_ONLY", "NONE", "GCS_ONLY"}
+_NO_LOG: Final = (
+    "if 'build.service_account' is specified, the build must either (a) specify"
+    " 'build.logs_bucket', (b) use the REGIONAL_USER_OWNED_BUCKET build.options."
+    "default_logs_bucket_behavior option, or (c) use either CLOUD_LOGGING_ONLY / NONE logging"
+    " options"
+)
 _UPLOAD: Final = "artifactregistry.repositories.uploadArtifacts"
-_WRITE_LOG: Final = "logging.logEntries.create"
 _UNKNOWN: Final = 2
 """The code of google.rpc that every failed build's operation has."""
 _FAILURE: Final[Any] = Build.FailureInfo.FailureType
 _STATUS: Final[Any] = Build.Status  # mypy takes its members for numbers
+
+
+def _wrong(asked: Build) -> Iterator[str]:
+    if not 0 < len(asked.steps) <= _MOST_STEPS:
+        yield f"a build must have between 1 and {_MOST_STEPS} steps"
+    if not 0 < _timeout(asked) <= _LONGEST_SECONDS:
+        yield "build.timeout must be greater than 0 and at most 24 hours"
+    if not 0 <= asked.options.disk_size_gb <= _MOST_DISK_GB:
+        yield f"build.options.disk_size_gb must be at most {_MOST_DISK_GB}"
+    logged = asked.options.logging.name in _OWN_ACCOUNT_LOGGING or asked.logs_bucket
+    if asked.service_account and not logged:
+        yield _NO_LOG
+    for number, step in enumerate(asked.steps):
+        if not step.name:
+            yield f"build step {number} must specify a name"
+        if step.script and (step.args or step.entrypoint):
+            yield f"build step {number}: script cannot be used with args or entrypoint"
+    for tag in asked.tags:
+        if not re.fullmatch(r"\w[\w.-]{0,127}", tag):
+            yield f"tag {tag!r} is not valid"
 
 
 def _check(project: Project, asked: Build, location: str) -> None:
@@ -186,12 +206,8 @@ def _check(project: Project, asked: Build, location: str) -> None:
     Raises:
         Refused: Something in it.
     """
-    if not 0 < len(asked.steps) <= _MOST_STEPS:
-        raise invalid(f"a build must have between 1 and {_MOST_STEPS} steps")
-    if not 0 < _timeout(asked) <= _LONGEST_SECONDS:
-        raise invalid("build.timeout must be greater than 0 and at most 24 hours")
-    if not 0 <= asked.options.disk_size_gb <= _MOST_DISK_GB:
-        raise invalid(f"build.options.disk_size_gb must be at most {_MOST_DISK_GB}")
+    for words in _wrong(asked):
+        raise invalid(words)
     if location != "global" and asked.options.machine_type.name in project.knobs.refused_builders:
         raise Refused(  # source of the words: google-github-actions/deploy-cloudrun issue 480
             "FAILED_PRECONDITION",
@@ -199,31 +215,10 @@ def _check(project: Project, asked: Build, location: str) -> None:
             " region, see https://cloud.google.com/build/docs/locations"
             "#restricted_regions_for_some_projects",
         )
-    if asked.service_account:
-        _check_account(project, asked)
-    for number, step in enumerate(asked.steps):
-        if not step.name:
-            raise invalid(f"build step {number} must specify a name")
-        if step.script and (step.args or step.entrypoint):
-            raise invalid(f"build step {number}: script cannot be used with args or entrypoint")
-    for tag in asked.tags:
-        if not re.fullmatch(r"\w[\w.-]{0,127}", tag):
-            raise invalid(f"tag {tag!r} is not valid")
-
-
-def _check_account(project: Project, asked: Build) -> None:
-    """A build under an account of one's own has to say where its log goes."""
-    if asked.options.logging.name not in _OWN_ACCOUNT_LOGGING and not asked.logs_bucket:
-        raise invalid(
-            "if 'build.service_account' is specified, the build must either (a) specify"
-            " 'build.logs_bucket', (b) use the REGIONAL_USER_OWNED_BUCKET build.options."
-            "default_logs_bucket_behavior option, or (c) use either CLOUD_LOGGING_ONLY / NONE"
-            " logging options"
-        )
     email = _account(asked)
-    if email not in {*project.accounts, project.caller}:
+    if email and email not in {*project.accounts, project.caller}:
         raise Refused("NOT_FOUND", f"service account {email} was not found")
-    if project.denies(_ACT_AS):
+    if email and project.denies("iam.serviceAccounts.actAs"):
         words = f"caller does not have permission to act as service account {email}"
         raise Refused("PERMISSION_DENIED", words)
 
@@ -231,10 +226,9 @@ def _check_account(project: Project, asked: Build) -> None:
 class _Failed(Exception):
     """The build ends here."""
 
-    def __init__(self, kind: Any, detail: str) -> None:
+    def __init__(self, detail: str, kind: Any = _FAILURE.FAILURE_TYPE_UNSPECIFIED) -> None:
         super().__init__(detail)
-        self.kind = kind
-        self.detail = detail
+        self.kind, self.detail = kind, detail
 
 
 async def _run(world: World, project: Project, build: Build, operation: Operation) -> None:
@@ -242,21 +236,16 @@ async def _run(world: World, project: Project, build: Build, operation: Operatio
     build.status, build.start_time = _STATUS.WORKING, moment()
     _note(project, build, operation, "INFO", f'starting build "{build.id}"')
     world.keep(project)
-    with anyio.move_on_after(_timeout(build)) as limit:
-        await anyio.sleep(project.knobs.boot_seconds)
+    await anyio.sleep(project.knobs.boot_seconds)
     if build.status != _STATUS.WORKING:
         return
-    if limit.cancelled_caught:
-        late = _Failed(_FAILURE.FAILURE_TYPE_UNSPECIFIED, "build exceeded its timeout")
-        _fail(project, build, operation, late, _STATUS.TIMEOUT)
-    else:
-        try:
-            _go(project, build)
-            build.status, build.finish_time = _STATUS.SUCCESS, moment()
-            _note(project, build, operation, "INFO", "DONE")
-            serving.finished(operation, build)
-        except _Failed as failed:
-            _fail(project, build, operation, failed, _STATUS.FAILURE)
+    try:
+        _go(project, build)
+        build.status, build.finish_time = _STATUS.SUCCESS, moment()
+        _note(project, build, operation, "INFO", "DONE")
+        serving.finished(operation, build)
+    except _Failed as failed:
+        _fail(project, build, operation, failed, _STATUS.FAILURE)
     world.keep(project)
 
 
@@ -266,17 +255,12 @@ def _go(project: Project, build: Build) -> None:
         what = step.id or str(number)
         if fault := take_fault(project, f"cloudbuild.step/{what}"):
             detail = f"build step {number} failed: {fault.refusal.message}"
-            raise _Failed(_FAILURE.USER_BUILD_STEP, detail)
-        if "build" in step.args:
-            tagged = [
-                image
-                for option, image in itertools.pairwise(step.args)
-                if option in {"--tag", "-t"}
-            ]
-            built.update(tagged)
-            for tag in tagged:
-                words = f"Step #{number} - {what}: Successfully tagged {tag}"
-                _write(project, build, "INFO", words)
+            raise _Failed(detail, _FAILURE.USER_BUILD_STEP)
+        pairs = itertools.pairwise(step.args if "build" in step.args else ())
+        for image in (image for option, image in pairs if option in {"--tag", "-t"}):
+            built.add(image)
+            words = f"Step #{number} - {what}: Successfully tagged {image}"
+            _write(project, build, "INFO", words)
     digests = {image: _pushed(project, build, image, built) for image in build.images}
     project.images.update(digests)
     images = [BuiltImage(name=image, digest=digest) for image, digest in digests.items()]
@@ -284,18 +268,17 @@ def _go(project: Project, build: Build) -> None:
 
 
 def _pushed(project: Project, build: Build, image: str, built: set[str]) -> str:
-    """Push an image that a step built; returns its digest."""
     if image not in built:
         detail = f'failed to find one or more images after execution of build steps: ["{image}"]'
-        raise _Failed(_FAILURE.PUSH_IMAGE_NOT_FOUND, detail)
+        raise _Failed(detail, _FAILURE.PUSH_IMAGE_NOT_FOUND)
     repository = repository_of(project, image)
     if repository is None:
         detail = f'failed to push: name unknown: Repository of "{image}" not found'
-        raise _Failed(_FAILURE.PUSH_FAILED, detail)
+        raise _Failed(detail, _FAILURE.PUSH_FAILED)
     own = project.policies.get(repository, Policy())
     if not _may(build, _UPLOAD, project.policy, own):
         detail = f'denied: Permission "{_UPLOAD}" denied on resource "{repository}"'
-        raise _Failed(_FAILURE.PUSH_NOT_AUTHORIZED, detail)
+        raise _Failed(detail, _FAILURE.PUSH_NOT_AUTHORIZED)
     _write(project, build, "INFO", f"Pushing {image}")
     return "sha256:" + hashlib.sha256(f"{image} {build.id}".encode()).hexdigest()
 
@@ -318,7 +301,7 @@ def _note(project: Project, build: Build, operation: Operation, severity: str, t
 
 def _write(project: Project, build: Build, severity: str, text: str) -> None:
     wanted = build.options.logging != BuildOptions.LoggingMode.NONE
-    if wanted and _may(build, _WRITE_LOG, project.policy):
+    if wanted and _may(build, "logging.logEntries.create", project.policy):
         labels = {"build_id": build.id, "build_trigger_id": ""}
         project.append(severity, text, labels, "cloudbuild", resource="build")
 
@@ -344,19 +327,12 @@ class _Builds(Kind):
     types = "google.cloud.devtools.cloudbuild_v1.types"
     noun, collection = "Build", "builds"
     permission = "cloudbuild.builds"
-    verbs = ("Create", "Get", "List")
+    verbs = ("Create", "List")
     table = "builds"
     pages = (50, 1000)
-
-    def methods(self) -> dict[str, Method]:
-        """Return the methods of builds, and that which cancels one."""
-        return {
-            **super().methods(),
-            "CancelBuild": self.method("CancelBuild", self.cancel, "update"),
-        }
+    more: ClassVar = {"CancelBuild": "update"}
 
     async def create(self, world: World, project: Project, request: Any) -> Operation:
-        """Answer CreateBuild: the build is queued."""
         build_id, location = str(uuid.uuid4()), _location(request.parent)
         _check(project, request.build, location)
         build = Build(request.build)
@@ -372,25 +348,12 @@ class _Builds(Kind):
         world.tasks.start_soon(_run, world, project, build, operation)
         return begun
 
-    def find(self, project: Project, name: str) -> Any:
-        """Return one by its name or its id alone."""
-        build_id = name.rpartition("/")[2]
-        if build_id not in project.builds:
-            raise Refused("NOT_FOUND", f"build {build_id} not found")
-        return project.builds[build_id]
-
-    async def get(self, _world: World, project: Project, request: Any) -> Any:
-        """Answer GetBuild."""
-        return self.find(project, request.name or request.id)
-
     def listed(self, project: Project, parent: str) -> Iterable[Any]:
         """Return those of a location, the newest first."""
         place = f"/locations/{_location(parent)}/"
         return [one for one in reversed(project.builds.values()) if place in one.name]
 
     def fitting(self, words: str) -> Fits[Build]:
-        """Return whether a build has the tags that a filter names."""
-
         def test(field: str, how: str, values: tuple[str, ...]) -> Fits[Build]:
             if field != "tags" or how not in {"=", ":"}:
                 raise BadFilter(f"Invalid filter: field {field!r} is not supported")
@@ -401,14 +364,14 @@ class _Builds(Kind):
         except BadFilter as exc:
             raise invalid(str(exc)) from exc
 
-    async def cancel(self, _world: World, project: Project, request: Any) -> Any:
-        """Answer CancelBuild."""
-        build = self.find(project, request.name or request.id)
+    async def update(self, _world: World, project: Project, request: Any) -> Any:
+        build = project.builds.get(request.id)
+        if build is None:
+            raise Refused("NOT_FOUND", f"build {request.id} not found")
         if not _goes_on(build):
             raise Refused("FAILED_PRECONDITION", f"build {build.id} has already finished")
         operation = project.operations[_operation_name(project, build)]
-        failed = _Failed(_FAILURE.FAILURE_TYPE_UNSPECIFIED, "build cancelled")
-        _fail(project, build, operation, failed, _STATUS.CANCELLED)
+        _fail(project, build, operation, _Failed("build cancelled"), _STATUS.CANCELLED)
         return build
 
 

@@ -4,7 +4,6 @@ import base64
 import html
 import re
 import time
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -12,11 +11,12 @@ from urllib.parse import urlsplit
 
 import anyio
 from google.cloud.run_v2.types import Condition, Container, Revision, Service
+from google.iam.v1.policy_pb2 import Policy
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
-from simulators.common.doors import Answer, Door, TurnedAway, open_door, pass_on
+from simulators.common.doors import Answer, TurnedAway, open_door, pass_on
 from simulators.common.programs import (
     CannotStart,
     EngineProcess,
@@ -277,7 +277,7 @@ class Engine:
         self._project.append(severity, text, self._labels, SYSTEM_LOG)
 
 
-_FLEET_RHYTHM_SECONDS: Final = 0.05
+_RHYTHM_SECONDS: Final = 0.03
 _IDLE_SECONDS: Final = 900.0
 """From an instance's last request to its end."""
 _PATIENCE_SECONDS: Final = 0.5
@@ -285,7 +285,7 @@ _PATIENCE_SECONDS: Final = 0.5
 
 
 class Fleet:
-    """All instances of one service, of every revision."""
+    """All instances of one service, of every revision, and the URL before them."""
 
     def __init__(self, world: World, project: Project, service: Service) -> None:
         self._world = world
@@ -293,12 +293,17 @@ class Fleet:
         self.service: Final = service
         """As it is now: whoever changes it changes this one."""
         self._engines: list[Engine] = []
-        self._rolling: set[str] = set()
+        self.rolling: Final[set[str]] = set()
         """Revisions that are not serving yet: nobody ends their instances here."""
         self._rest_until = 0.0
         self.failed_starts = 0
         """How many instances ended before they were healthy."""
         self.closed = False
+        port = urlsplit(service.uri).port or 0  # it had before
+        self._door = open_door(world.tasks, _Host(world, project, self), port)
+        service.uri = self._door.url
+        service.urls = [self._door.url]
+        world.tasks.start_soon(self._keep)
 
     @property
     def revision(self) -> Revision | None:
@@ -313,42 +318,39 @@ class Fleet:
         self._world.tasks.start_soon(engine.live, reason)
         return engine
 
-    def roll(self, revision: Revision) -> Engine:
-        """Start the first instance of a revision that is to serve; see `rolled`."""
-        self._rolling.add(revision.name)
-        return self.start(revision, "DEPLOYMENT_ROLLOUT")
-
-    def rolled(self, revision: Revision) -> None:
-        """The revision serves, or never will."""
-        self._rolling.discard(revision.name)
-
     def free(self) -> Engine | None:
-        """Give the instance of the serving revision that has most room for a request."""
+        """Return the instance of the serving revision that has most room for a request."""
         revision = self.revision
-        if revision is None:
-            return None
-        room = [
-            one
-            for one in self._of(revision)
-            if one.is_ready and one.requests < revision.max_instance_request_concurrency
-        ]
+        most = revision.max_instance_request_concurrency if revision else 0
+        room = [one for one in self._of(revision) if one.is_ready and one.requests < most]
         return min(room, key=lambda one: one.requests, default=None)
 
     def wake(self) -> bool:
         """A request waits: start an instance if that is allowed; tells whether one is coming."""
-        revision = self.revision
-        if revision is None:
-            return False
-        mine = self._of(revision)
+        revision, mine = self.revision, self._of(self.revision)
         if any(not one.ready.is_set() for one in mine):
             return True
         full = len(mine) >= (most_instances(self.service) or MAX_DEFAULT)
-        if full or is_manual(self.service) or time.monotonic() < self._rest_until:
+        resting = time.monotonic() < self._rest_until
+        if revision is None or full or is_manual(self.service) or resting:
             return False
         self.start(revision, "AUTOSCALING")
         return True
 
-    async def keep(self) -> None:
+    async def close(self, *, at_once: bool = False) -> None:
+        """End every instance, and the URL."""
+        self.closed = True
+        for engine in self._engines:
+            engine.stop(at_once=at_once)
+        for engine in self._engines:
+            await engine.ended.wait()
+        self._door.close()
+
+    def _of(self, revision: Revision | None) -> list[Engine]:
+        short = revision.name.rpartition("/")[2] if revision else ""
+        return [one for one in self._engines if one.revision == short and not one.ended.is_set()]
+
+    async def _keep(self) -> None:
         """Go on until the service is gone: forget what ended, start and end what is to be."""
         while not self.closed:
             ended = [one for one in self._engines if one.ended.is_set()]
@@ -358,23 +360,11 @@ class Fleet:
                 self._rest_until = time.monotonic() + _PATIENCE_SECONDS
             self._engines = [one for one in self._engines if one not in ended]
             self._settle()
-            await anyio.sleep(_FLEET_RHYTHM_SECONDS)
-
-    async def close(self, *, at_once: bool = False) -> None:
-        """End every instance."""
-        self.closed = True
-        for engine in self._engines:
-            engine.stop(at_once=at_once)
-        for engine in self._engines:
-            await engine.ended.wait()
-
-    def _of(self, revision: Revision) -> list[Engine]:
-        short = revision.name.rpartition("/")[2]
-        return [one for one in self._engines if one.revision == short and not one.ended.is_set()]
+            await anyio.sleep(_RHYTHM_SECONDS)
 
     def _settle(self) -> None:
         revision = self.revision
-        staying = {*self._rolling, *([revision.name] if revision else ())}
+        staying = {*self.rolling, *([revision.name] if revision else ())}
         names = {name.rpartition("/")[2] for name in staying}
         for engine in self._engines:
             if engine.revision not in names and not engine.requests:
@@ -397,11 +387,17 @@ class Fleet:
             mine[0].stop()
 
 
+def running(world: World, project: Project, service: Service) -> Fleet:
+    """Return what runs for a service that is there."""
+    if service.name not in world.live:
+        world.live[service.name] = Fleet(world, project, service)
+    found: Fleet = world.live[service.name]
+    return found
+
+
 _QUEUE_SECONDS: Final = 60.0
 """How long a request waits for room beside others. source: run/docs/about-instance-autoscaling"""
-_FRONTDOOR_RHYTHM_SECONDS: Final = 0.02
 _GIVEN: Final = "x-serverless-authorization"
-_OURS: Final = frozenset({_GIVEN})
 _NO_INSTANCE: Final = "The request was aborted because there was no available instance."
 _MALFORMED: Final = "The request failed because the instance could not start successfully."
 _INVOKE: Final = "run.routes.invoke"
@@ -411,23 +407,20 @@ class _Host:
     """Answers for one service."""
 
     def __init__(self, world: World, project: Project, fleet: Fleet) -> None:
-        self._world = world
-        self._project = project
-        self._fleet = fleet
+        self._world, self._project, self._fleet = world, project, fleet
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._world.touch()
         request, answer = Request(scope, receive), Answer(send)
         try:
-            service = self._service()
-            self._admit(service, request)
-            with anyio.fail_after(timeout_seconds(service.template)):
+            self._admit(request)
+            with anyio.fail_after(timeout_seconds(self._fleet.service.template)):
                 body = await request.body()
                 engine = await self._engine()
                 try:
                     url, guard = engine.process.url, engine.process.guard
                     path = await guard.admit(request, url) if guard else None
-                    await pass_on(request, body, url, answer, path=path, but=_OURS)
+                    await pass_on(request, body, url, answer, path=path, but=frozenset({_GIVEN}))
                 finally:
                     engine.gave()
                     self._world.touch()
@@ -440,16 +433,13 @@ class _Host:
         except ClientDisconnect:
             return
 
-    def _service(self) -> Service:
-        if self._fleet.closed or self._fleet.revision is None:
+    def _admit(self, request: Request) -> None:
+        service, fleet = self._fleet.service, self._fleet
+        if fleet.closed or fleet.revision is None:
             raise TurnedAway(_page(404, "Not Found", "The requested URL was not found."))
-        service = self._fleet.service
         if is_manual(service) and not least_instances(service):
             # Google publishes no status for a service that is disabled; this is the nearest.
             raise TurnedAway(_page(503, "Service Unavailable", "The service is disabled."))
-        return service
-
-    def _admit(self, service: Service, request: Request) -> None:
         if service.invoker_iam_disabled:
             return
         given = request.headers.get(_GIVEN) or request.headers.get("authorization", "")
@@ -479,9 +469,8 @@ class _Host:
         project = self._project
         if email == project.caller:  # who owns the project
             return not project.denies(_INVOKE)
-        kept = [project.policy]
-        if self._fleet.service.name in project.policies:
-            kept.append(project.policies[self._fleet.service.name])
+        own = project.policies.get(self._fleet.service.name, Policy())
+        kept = (project.policy, own)
         return any(iam.granted(one, email or "nobody", _INVOKE) for one in kept)
 
     async def _engine(self) -> Engine:
@@ -492,44 +481,16 @@ class _Host:
             if engine:
                 engine.took()
                 return engine
-            if self._project.knobs.rollout == "no-capacity":
-                raise TurnedAway(PlainTextResponse(_NO_INSTANCE, status_code=429))
             if self._fleet.failed_starts > failed:
                 raise TurnedAway(_page(503, "Server Error", _MALFORMED))
-            booting = self._fleet.wake()
-            if not booting and time.monotonic() - began > _QUEUE_SECONDS:
+            none = self._project.knobs.rollout == "no-capacity"
+            late = time.monotonic() - began > _QUEUE_SECONDS
+            if none or (not self._fleet.wake() and late):
                 raise TurnedAway(PlainTextResponse(_NO_INSTANCE, status_code=429))
-            await anyio.sleep(_FRONTDOOR_RHYTHM_SECONDS)
+            await anyio.sleep(_RHYTHM_SECONDS)
 
 
 def _page(status: int, title: str, told: str) -> HTMLResponse:
     head = f"<head><title>{status} {title}</title></head>"
     body = f"<body><h1>Error: {title}</h1><h2>{told}</h2></body>"
     return HTMLResponse(f"<html>{head}{body}</html>", status_code=status)
-
-
-@dataclass(slots=True)
-class Running:
-    """One service that is there."""
-
-    fleet: Fleet
-    door: Door
-
-    async def close(self, *, at_once: bool = False) -> None:
-        """End instances and URL."""
-        await self.fleet.close(at_once=at_once)
-        self.door.close()
-
-
-def running(world: World, project: Project, service: Service) -> Running:
-    """Give what runs for a service that is there."""
-    found: Running | None = world.live.get(service.name)
-    if found is None:
-        fleet = Fleet(world, project, service)
-        port = urlsplit(service.uri).port or 0  # it had before
-        door = open_door(world.tasks, _Host(world, project, fleet), port)
-        service.uri = door.url
-        service.urls = [door.url]
-        found = world.live[service.name] = Running(fleet, door)
-        world.tasks.start_soon(fleet.keep)
-    return found

@@ -96,13 +96,11 @@ class _Parser:
         self._test = test
 
     def closed(self, term: _Leaf | Fits[Any]) -> Fits[Any]:
-        """Return a term as a function."""
         if isinstance(term, _Leaf):
             return self._test(term.field, term.how, (term.value,))
         return term
 
     def some(self) -> _Leaf | Fits[Any]:
-        """Read terms between which is OR."""
         terms = [self._every()]
         while self.left and self.left[0] == "OR":
             self.left.popleft()
@@ -250,7 +248,6 @@ def _texts_in(payload: Any) -> Iterator[str]:
 
 
 def _moment(text: str) -> int:
-    """Read an RFC 3339 time, in microseconds."""
     try:
         read = datetime.fromisoformat(text)
     except ValueError as exc:

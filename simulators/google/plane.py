@@ -177,10 +177,6 @@ def seen(project: Project) -> dict[str, Any]:
     """Tell what there is; no secret's value."""
     living = [one for one in project.instances if one.ended is None]
     return {
-        "id": project.id,
-        "number": project.number,
-        "knobs": project.knobs.model_dump(mode="json"),
-        "apis": sorted(project.apis),
         "accounts": sorted(project.accounts),
         "bindings": _bindings(project.policy),
         "services": sorted(_ids(project.services)),
@@ -189,7 +185,6 @@ def seen(project: Project) -> dict[str, Any]:
             name: {"versions": len(secret.versions), "bindings": _bindings(secret.policy)}
             for name, secret in sorted(project.secrets.items())
         },
-        "repositories": sorted(project.repositories),
         "repository_bindings": {
             name: _bindings(policy)
             for name, policy in sorted(project.policies.items())
@@ -215,7 +210,6 @@ def _ids(named: dict[str, Any]) -> list[str]:
 
 
 def _states(named: dict[str, Any], state: Callable[[Any], str]) -> dict[str, str]:
-    """Give the state of each, by zone and id."""
     return {
         f"{name.split('/')[3]}/{name.rpartition('/')[2]}": state(one)
         for name, one in sorted(named.items())

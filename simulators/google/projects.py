@@ -3,7 +3,7 @@
 import re
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 import anyio
 import grpc.aio
@@ -28,7 +28,7 @@ from google.iam.v1.policy_pb2 import Policy
 from google.longrunning.operations_pb2 import Operation
 
 from simulators.google import chips, serving
-from simulators.google.serving import ALWAYS_ENABLED, Method, Refused, invalid
+from simulators.google.serving import ALWAYS_ENABLED, Refused, invalid
 from simulators.google.state import Project, World
 from simulators.google.store import Kind, serve
 
@@ -69,18 +69,13 @@ class _Accounts(Kind):
     table = "accounts"
     identifier = r"[a-z](?:[-a-z0-9]{4,28}[a-z0-9])"
     policies = True
+    missing = "Unknown service account: {short}."
 
     def key(self, project: Project, name: str) -> str:
-        """Return its address."""
         named = name.rpartition("/")[2]
         return named if "@" in named else f"{named}@{project.id}.iam.gserviceaccount.com"
 
-    def missing(self, _project: Project, name: str) -> Refused:
-        """Refuse to find one that is not there."""
-        return Refused("NOT_FOUND", f"Unknown service account: {name.rpartition('/')[2]}.")
-
     async def begin(self, _world: World, project: Project, request: Any, made: Any) -> Any:
-        """Keep a new one."""
         made.email = self.key(project, request.account_id)
         made.name = f"projects/{project.id}/serviceAccounts/{made.email}"
         made.project_id = project.id
@@ -98,7 +93,6 @@ class _Projects(Kind):
     policies = by_number = True
 
     def find(self, project: Project, name: str) -> Any:
-        """Return it: every project that is named exists."""
         return ProjectMessage(
             name=self.full(project, name),
             project_id=project.id,
@@ -107,12 +101,10 @@ class _Projects(Kind):
         )
 
     def policy(self, project: Project, _name: str) -> Policy:
-        """Return the project's own."""
         found: Policy = project.policy
         return found
 
     def keep_policy(self, project: Project, _name: str, policy: Policy) -> None:
-        """Let the project have another."""
         project.policy = policy
 
 
@@ -124,16 +116,9 @@ class _Apis(Kind):
     permission = "serviceusage.services"
     verbs = ()
     by_number = True
-
-    def methods(self) -> dict[str, Method]:
-        """Return the methods that read and enable many at once."""
-        return {
-            "BatchEnableServices": self.method("BatchEnableServices", self.enable, "enable"),
-            "BatchGetServices": self.method("BatchGetServices", self.read, "get"),
-        }
+    more: ClassVar = {"BatchEnableServices": "enable", "BatchGetServices": "get"}
 
     def find(self, project: Project, name: str) -> Service:
-        """Return one as it is now, if it exists at all."""
         api = self.full(project, name).rpartition("/")[2]
         _check_known([api])
         on = api in project.apis | ALWAYS_ENABLED
@@ -145,7 +130,6 @@ class _Apis(Kind):
         )
 
     async def enable(self, world: World, project: Project, request: Any) -> Operation:
-        """Answer BatchEnableServices."""
         wanted = list(request.service_ids)
         if not 0 < len(wanted) <= _MOST_ENABLED:
             raise invalid(f"Between 1 and {_MOST_ENABLED} services can be enabled at once.")
@@ -163,8 +147,7 @@ class _Apis(Kind):
         metadata = OperationMetadata(resource_names=names)
         return serving.begun(world, project, operation, work, metadata=metadata)
 
-    async def read(self, _world: World, project: Project, request: Any) -> BatchGetServicesResponse:
-        """Answer BatchGetServices."""
+    async def get(self, _world: World, project: Project, request: Any) -> BatchGetServicesResponse:
         if not 0 < len(request.names) <= _MOST_READ:
             raise invalid(f"Between 1 and {_MOST_READ} services can be read at once.")
         return BatchGetServicesResponse(services=[self.find(project, one) for one in request.names])
@@ -277,16 +260,13 @@ class _Infos(Kind):
     types = "google.cloud.cloudquotas_v1.types"
     noun, parent, collection = "QuotaInfo", "projects/*/locations/global/services/*", "quotaInfos"
     permission = "cloudquotas.quotas"
-    verbs = ("Get", "List")
-    pages = (50, 500)
+    verbs = ("Get",)
     by_number = True
 
     def may(self, verb: str) -> str:  # noqa: ARG002  one for all
-        """Return the one permission for them."""
         return "cloudquotas.quotas.get"
 
     def rows(self, project: Project) -> dict[str, Any]:
-        """Return what the project is told of, by full name."""
         run = (_of_run(project, *each) for each in RUN_QUOTAS.items())
         told = [*run, *(_of_tpus(project, *each) for each in _TPU_QUOTAS.items())]
         return {one.name: one for one in told if one}

@@ -53,25 +53,17 @@ class _OfRun(Kind):
 
     types = "google.cloud.run_v2.types"
     pages = (100, 100)
-
-    def malformed(self, name: str) -> Refused:
-        """Refuse what is no name of one, or a region that is none."""
-        return invalid(f"Invalid resource name '{name}'.")
+    malformed = "Invalid resource name '{name}'."
+    missing = (
+        "Resource '{short}' of kind '{kind}' in region '{parts[3]}' in project '{project}' does"
+        " not exist."
+    )
 
     def normal(self, project: Project, pattern: str, name: str) -> str:
         """Return a name with the project's id; all regions at once cannot be asked for."""
         if "/locations/-" in name:
             raise invalid(f"Location in '{name}' is not found or access is unauthorized.")
         return super().normal(project, pattern, name)
-
-    def missing(self, project: Project, name: str) -> Refused:
-        """Refuse to find one that is not there."""
-        parts = name.split("/")
-        return Refused(
-            "NOT_FOUND",
-            f"Resource '{parts[-1]}' of kind '{self.noun.upper()}' in region '{parts[3]}' in"
-            f" project '{project.id}' does not exist.",
-        )
 
 
 class _Services(_OfRun):
@@ -86,7 +78,6 @@ class _Services(_OfRun):
     policies = True
 
     async def begin(self, world: World, project: Project, request: Any, made: Any) -> Operation:
-        """Make one, with its first revision."""
         _check(project, "Create", made, validate_only=request.validate_only)
         if request.validate_only:
             return validated(made)
@@ -97,7 +88,6 @@ class _Services(_OfRun):
     async def change(
         self, world: World, project: Project, request: Any, kept: Any, made: Any
     ) -> Operation:
-        """Change one, by a new revision if its template is another."""
         if kept.delete_time:
             raise Refused("FAILED_PRECONDITION", f"Resource '{made.name}' is being deleted.")
         _check(project, "Update", made, validate_only=request.validate_only)
@@ -108,7 +98,6 @@ class _Services(_OfRun):
         return _changed(world, project, kept, new_revision=new_revision)
 
     async def end(self, world: World, project: Project, request: Any, row: Any) -> Operation:
-        """Delete one with all that is its own."""
         if request.validate_only:
             return validated(row)
         row.delete_time = moment()
@@ -249,7 +238,7 @@ async def _roll_out(
     world: World, project: Project, service: Service, revision: Revision, operation: Operation
 ) -> None:
     """Bring a new revision up; finishes the operation, unless the service is deleted meanwhile."""
-    fleet = running(world, project, service).fleet
+    fleet = running(world, project, service)
     await anyio.sleep(_MOMENT_SECONDS)
     short = revision.name.rpartition("/")[2]
     answer: Any = service
@@ -267,7 +256,7 @@ async def _roll_out(
         run_rules.fail(service, revision, failure)
         answer = failure
     finished(operation, answer)
-    fleet.rolled(revision)
+    fleet.rolling.discard(revision.name)
     world.keep(project)
 
 
@@ -348,7 +337,8 @@ async def _bring_up(fleet: Fleet, service: Service, revision: Revision) -> bool:
         return not superseded()  # nobody may start one, not even to see whether it is healthy
     if superseded():  # an instance that begins now would never be told to end
         return False
-    engine = fleet.roll(revision)
+    fleet.rolling.add(revision.name)
+    engine = fleet.start(revision, "DEPLOYMENT_ROLLOUT")
     while not engine.ready.is_set() and not superseded():
         if engine.ended.is_set():
             port = port_of(ingress_of(revision))

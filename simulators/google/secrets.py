@@ -3,7 +3,7 @@
 import base64
 import re
 import time
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import grpc.aio
 from google.cloud.secretmanager_v1.types import (
@@ -15,7 +15,7 @@ from google.iam.v1.policy_pb2 import Policy
 from google_crc32c import value as crc32c
 
 from simulators.google import iam
-from simulators.google.serving import Method, Refused, invalid, not_permitted
+from simulators.google.serving import Refused, invalid, not_permitted
 from simulators.google.state import Project, Secret, Version, World
 from simulators.google.store import Kind, moment, serve
 
@@ -25,7 +25,7 @@ _ACCESS: Final = "secretmanager.versions.access"
 _LABEL: Final = re.compile(r"[a-z0-9_-]{0,63}")
 
 
-class Secrets(Kind):
+class _Secrets(Kind):
     """A secret; a grant on it takes its time to be in effect."""
 
     types = "google.cloud.secretmanager_v1.types"
@@ -34,29 +34,17 @@ class Secrets(Kind):
     table = "secrets"
     identifier = r"[A-Za-z0-9_-]{1,255}"
     policies = by_number = True
+    malformed = "The provided name [{name}] does not match the expected format."
+    missing = "Secret [{name}] not found."
+    taken = "Secret [{name}] already exists."
 
     def key(self, _project: Project, name: str) -> str:
-        """Return its id."""
         return name.rpartition("/")[2]
 
     def told(self, _project: Project, row: Secret) -> Any:
-        """Return it without its values."""
         return row.message
 
-    def malformed(self, name: str) -> Refused:
-        """Refuse what is no name of one."""
-        return invalid(f"The provided name [{name}] does not match the expected format.")
-
-    def missing(self, _project: Project, name: str) -> Refused:
-        """Refuse to find one that is not there."""
-        return Refused("NOT_FOUND", f"Secret [{name}] not found.")
-
-    def taken(self, _project: Project, name: str) -> Refused:
-        """Refuse to make one that is there."""
-        return Refused("ALREADY_EXISTS", f"Secret [{name}] already exists.")
-
     async def begin(self, _world: World, project: Project, request: Any, made: Any) -> Any:
-        """Keep a new one, without a version."""
         if not type(made).pb(made).replication.WhichOneof("replication"):
             raise invalid("Secret.replication must be provided.")
         for label in made.labels.items():
@@ -66,47 +54,44 @@ class Secrets(Kind):
         return made
 
     def check_etag(self, kept: Any, asked: str) -> None:
-        """Refuse a change by whoever has read an older state."""
         if asked and asked != kept.etag:
             words = "The etag provided does not match the current etag."
             raise Refused("FAILED_PRECONDITION", words)
 
     def policy(self, project: Project, name: str) -> Policy:
-        """Return its newest policy."""
         found: Policy = self.find(project, name).policy
         return found
 
     def keep_policy(self, project: Project, name: str, policy: Policy) -> None:
-        """Let it have another; the one before stays in effect until this one has spread."""
         kept = self.find(project, name)
         kept.former_policy, kept.policy, kept.policy_since = kept.policy, policy, time.time()
 
 
-_SECRETS = Secrets()
+_SECRETS = _Secrets()
 
 
-class Versions(Kind):
+class _Versions(Kind):
     """A version, which is always enabled."""
 
-    types = Secrets.types
+    types = _Secrets.types
     noun, parent, collection = "SecretVersion", "projects/*/secrets/*", "versions"
     permission = "secretmanager.versions"
     verbs = ("Get",)
     by_number = True
-    malformed = Secrets.malformed
+    malformed = _Secrets.malformed
+    missing = "Secret Version [{name}] not found."
+    more: ClassVar = {"AddSecretVersion": "add", "AccessSecretVersion": "access"}
 
     def find(self, project: Project, name: str) -> Any:
-        """Return secret and version of a full name, which may end with `latest`."""
         full = self.full(project, name)
         secret, _, number = full.partition("/versions/")
         versions = _SECRETS.find(project, secret).versions
         for one in reversed(versions):
             if number in {"latest", str(one.number)}:
                 return secret, one
-        raise Refused("NOT_FOUND", f"Secret Version [{full}] not found.")
+        raise self.refused("NOT_FOUND", self.missing, project, full)
 
     def told(self, _project: Project, row: tuple[str, Version]) -> SecretVersion:
-        """Return it without its value."""
         secret, found = row
         return SecretVersion(
             name=f"{secret}/versions/{found.number}",
@@ -116,7 +101,6 @@ class Versions(Kind):
         )
 
     async def add(self, _world: World, project: Project, request: Any) -> Any:
-        """Answer AddSecretVersion."""
         secret, payload = _SECRETS.find(project, request.parent), request.payload
         if not 0 < len(payload.data) <= _MAX_BYTES:
             raise invalid(f"Secret Payload must be 1 to {_MAX_BYTES} bytes.")
@@ -129,7 +113,6 @@ class Versions(Kind):
     async def access(
         self, _world: World, project: Project, request: Any
     ) -> AccessSecretVersionResponse:
-        """Answer AccessSecretVersion."""
         row = self.find(project, request.name)
         data = base64.b64decode(row[1].data)
         return AccessSecretVersionResponse(
@@ -137,16 +120,8 @@ class Versions(Kind):
             payload=SecretPayload(data=data, data_crc32c=crc32c(data)),
         )
 
-    def methods(self) -> dict[str, Method]:
-        """Return the methods of versions, those beside Get and List too."""
-        return {
-            **super().methods(),
-            "AddSecretVersion": self.method("AddSecretVersion", self.add, "add"),
-            "AccessSecretVersion": self.method("AccessSecretVersion", self.access, "access"),
-        }
 
-
-_VERSIONS = Versions()
+_VERSIONS = _Versions()
 
 
 def mount(server: grpc.aio.Server, world: World) -> None:

@@ -102,7 +102,6 @@ class _Door(RequestHandler):  # type: ignore[misc]  # without types
             self.storage.create_bucket(bucket, row)
 
     def _check_etag(self, bucket: str) -> None:
-        """Refuse a policy that was read before another was written; a new one has a new etag."""
         data = self.rfile.read(int(self.headers["Content-Length"]))
         policy = json.loads(data)
         kept = self.storage.get_bucket_iam_policy(bucket) or {}
@@ -124,12 +123,10 @@ class _Door(RequestHandler):  # type: ignore[misc]  # without types
 
 
 def _maker(path: str) -> str:
-    """Give the project that a request names; empty if none."""
     return parse_qs(urlsplit(path).query).get("project", [""])[0]
 
 
 def _permission(bucket: str | None, rest: str, verb: str) -> str:
-    """Name what a request needs."""
     if rest.startswith("/iam"):
         return f"storage.buckets.{'get' if verb == 'get' else 'set'}IamPolicy"
     if rest == "/o" and verb == "get":

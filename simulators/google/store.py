@@ -9,7 +9,7 @@ import importlib
 import re
 import time
 import uuid
-from collections.abc import Iterable, MutableMapping
+from collections.abc import Iterable, Mapping, MutableMapping
 from functools import cache
 from typing import Any, ClassVar, Final
 
@@ -27,7 +27,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from simulators.google import iam
 from simulators.google.logging import Fits
-from simulators.google.serving import Answer, Method, Refused, add, invalid, page_of
+from simulators.google.serving import Method, Refused, add, invalid, page_of
 from simulators.google.state import Project, World
 
 _BEHAVIOUR: Final = re.compile(
@@ -80,6 +80,12 @@ class Kind:
     """Whether each has an IAM policy."""
     by_number: ClassVar[bool] = False
     """Whether its full names have the project's number in place of its id."""
+    more: ClassVar[Mapping[str, str]] = {}
+    """Further methods of its own, by name: each is answered by what its verb is called here."""
+    malformed: ClassVar[str] = "Invalid resource name: {name}."
+    missing: ClassVar[str] = "Requested entity was not found."
+    taken: ClassVar[str] = "Resource '{short}' already exists."
+    """Refusals of a name: of none, of one that is not there, of one that is."""
 
     @property
     def message(self) -> Any:
@@ -96,7 +102,8 @@ class Kind:
         found = {}
         for verb in self.verbs:
             name = f"{verb}{plural if verb == 'List' else self.noun}"
-            found[name] = self.method(name, getattr(self, verb.lower()), verb.lower())
+            found[name] = self.method(name, verb.lower())
+        found |= {name: self.method(name, verb) for name, verb in self.more.items()}
         if self.policies:
             get, put = self.may("getIamPolicy"), self.may("setIamPolicy")
             found["GetIamPolicy"] = Method(GetIamPolicyRequest, self.get_policy, get)
@@ -104,9 +111,9 @@ class Kind:
             found["TestIamPermissions"] = Method(TestIamPermissionsRequest, self.permissions)
         return found
 
-    def method(self, name: str, answer: Answer, verb: str) -> Method:
+    def method(self, name: str, verb: str) -> Method:
         """Return a method by its name; its request is called like it."""
-        return Method(f"{self.types}:{name}Request", answer, self.may(verb))
+        return Method(f"{self.types}:{name}Request", getattr(self, verb), self.may(verb))
 
     def may(self, verb: str) -> str:
         """Return the permission that a verb takes."""
@@ -125,22 +132,18 @@ class Kind:
         """Return a row as its message."""
         return row
 
-    def malformed(self, name: str) -> Refused:
-        """Refuse what is no name of one."""
-        return invalid(f"Invalid resource name: {name}.")
-
-    def missing(self, _project: Project, _name: str) -> Refused:
-        """Refuse to find one that is not there."""
-        return Refused("NOT_FOUND", "Requested entity was not found.")
-
-    def taken(self, _project: Project, name: str) -> Refused:
-        """Refuse to make one that is there."""
-        return Refused("ALREADY_EXISTS", f"Resource '{name.rpartition('/')[2]}' already exists.")
+    def refused(self, status: str, words: str, project: Project, name: str) -> Refused:
+        """Refuse a full name."""
+        parts = name.split("/")
+        told = words.format(
+            name=name, short=parts[-1], parts=parts, project=project.id, kind=self.noun.upper()
+        )
+        return Refused(status, told)
 
     def normal(self, project: Project, pattern: str, name: str) -> str:
         """Return a name, which must have a form, with the project as it is always named."""
         if not re.fullmatch(re.escape(pattern).replace(r"\*", "[^/]+"), name):
-            raise self.malformed(name)
+            raise self.refused("INVALID_ARGUMENT", self.malformed, project, name)
         named = project.number if self.by_number else project.id
         return re.sub(r"^projects/[^/]+", f"projects/{named}", name)
 
@@ -157,7 +160,7 @@ class Kind:
         full = self.full(project, name)
         row = self.rows(project).get(self.key(project, full))
         if row is None:
-            raise self.missing(project, full)
+            raise self.refused("NOT_FOUND", self.missing, project, full)
         return row
 
     async def get(self, _world: World, project: Project, request: Any) -> Any:
@@ -199,22 +202,18 @@ class Kind:
         )
         given = getattr(request, named)
         if not re.fullmatch(self.identifier, given):
-            raise self.misnamed(named, given)
+            raise invalid(f"{named} {given!r} does not match the expected format.")
         self.check_required(request)
         asked = getattr(request, held)
         self.check_required(asked)
         full = f"{parent}/{self.collection}/{given}"
         if self.key(project, full) in self.rows(project):
-            raise self.taken(project, full)
+            raise self.refused("ALREADY_EXISTS", self.taken, project, full)
         made = self.message(asked)
         for name in fields(self.message, "Output only") & set(_names(self.message)):
             self.message.pb(made).ClearField(name)
         stamp(made, full, project)
         return await self.begin(world, project, request, made)
-
-    def misnamed(self, field: str, given: str) -> Refused:
-        """Refuse an id that has not its form."""
-        return invalid(f"{field} {given!r} does not match the expected format.")
 
     async def begin(self, _world: World, project: Project, _request: Any, made: Any) -> Any:
         """Keep a new one; gives the answer."""

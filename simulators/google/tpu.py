@@ -70,7 +70,6 @@ def _precondition(told: str) -> Refused:
 
 
 def _now() -> Any:
-    """Return this moment as messages hold it."""
     return datetime.now(UTC)
 
 
@@ -96,7 +95,6 @@ class _Queue(Machine):
     plane = "queued"
 
     def finish(self, answer: Any) -> None:
-        """End the operations that are open on it, with a message or with Refused."""
         for name in self.life.operations:
             serving.finished(self.project.operations[name], answer)
         self.life.operations = []
@@ -112,7 +110,6 @@ class _Node(_Queue):
         return self.project.tpus.get(f"queued/{self.zone}/nodes/{self.short}")
 
     def become(self, state: Any) -> None:
-        """Change its state."""
         self.kept.state = state
         self.turned()
 
@@ -133,7 +130,6 @@ class _Node(_Queue):
         project.lives[self.name] = Life(since=time.time(), served_by=version)
 
     def boot(self) -> None:
-        """Start the VM of a node that is up."""
         node = self.kept
         more = self.project.queued_more.get(node.queued_resource, {})
         spec = vm.VmSpec(
@@ -153,14 +149,12 @@ class _Node(_Queue):
         vm.start(self.world, self.project, spec)
 
     def ready(self) -> None:
-        """Let it be up."""
         self.become(_States.READY)
         self.kept.health = Node.Health.HEALTHY
         self.boot()
         self.finish(self.kept)
 
     def step(self) -> bool:
-        """Do what its state asks for; the queued resource does it for one that is its own."""
         if self.kept.queued_resource:
             return False
         if self.kept.state == _States.DELETING and self.is_away():
@@ -178,30 +172,25 @@ class _QueuedResource(_Queue):
 
     @property
     def state(self) -> Any:
-        """Of it."""
         return _Queued(self.kept.state.state)
 
     @property
     def asked(self) -> Any:
-        """What it asks for: a node, and its id."""
         return self.kept.tpu.node_spec[0]
 
     @property
     def held(self) -> Tpu:
-        """Its place in the quota."""
         row = self.row
         assert row
         return row
 
     @property
     def node(self) -> _Node:
-        """Its node, whether it is there or not."""
         name = _full(self.project, self.zone, "nodes", self.asked.node_id)
         return _Node(self.world, self.project, name)
 
     @property
     def has_node(self) -> bool:
-        """Whether there is a node that is its own."""
         found = self.project.nodes.get(self.node.name)
         return found is not None and found.queued_resource == self.name
 
@@ -211,7 +200,6 @@ class _QueuedResource(_Queue):
         return self.node.vm if self.has_node else None
 
     def become(self, state: Any, initiator: Any = None, error: Refused | None = None) -> None:
-        """Change its state; of a failure its error is told."""
         told = QueuedResourceState(state=state)
         if initiator is not None:
             told.state_initiator = initiator
@@ -221,7 +209,6 @@ class _QueuedResource(_Queue):
         self.turned()
 
     def leave(self, state: Any, initiator: Any) -> None:
-        """Begin to be SUSPENDED, or deleted, and take its node away."""
         self.become(state, initiator)
         if self.has_node:
             by_user = initiator == _By.USER
@@ -230,7 +217,6 @@ class _QueuedResource(_Queue):
         self.watch()
 
     def step(self) -> bool:
-        """Do what its state asks for."""
         steps: Mapping[Any, Callable[[], bool | None]] = {
             _Queued.CREATING: self._be_admitted,
             _Queued.ACCEPTED: self._be_queued,
@@ -313,7 +299,6 @@ class _QueuedResource(_Queue):
 
 
 def _bound(asked: QueuedResource) -> float | None:
-    """Return how long after its creation a request may still be fulfilled."""
     policy: Any = asked.queueing_policy
     if "valid_until_duration" not in policy:
         return None
@@ -410,6 +395,7 @@ class _Kind(Kind):
 
     types = "google.cloud.tpu_v2.types"
     pages = (1000, 1000)
+    missing = "Resource '{name}' was not found."
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -423,17 +409,12 @@ class _Kind(Kind):
             raise Refused("PERMISSION_DENIED", words)
         return found
 
-    def missing(self, _project: Project, name: str) -> Refused:
-        """Refuse to find one that is not there."""
-        return Refused("NOT_FOUND", f"Resource '{name}' was not found.")
-
 
 class _AcceleratorTypes(_Kind):
     noun, collection, permission = "AcceleratorType", "acceleratorTypes", "tpu.acceleratortypes"
     verbs = ("Get",)
 
     def rows(self, project: Project) -> MutableMapping[str, Any]:
-        """Return what each zone has."""
         return {
             name: AcceleratorType(name=name, type_=one)
             for zone, known in zones_of(project).items()
@@ -446,7 +427,6 @@ class _Nodes(_Kind):
     noun, collection, permission, table = "Node", "nodes", "tpu.nodes", "nodes"
 
     def told(self, project: Project, row: Node) -> Node:
-        """Return a node with the addresses that its VM has now."""
         shown, running = Node(row), _Node(self.world, project, row.name).vm
         if running:
             endpoint = NetworkEndpoint(ip_address=running.internal_ip, port=_PORT)
@@ -456,12 +436,11 @@ class _Nodes(_Kind):
         return shown
 
     async def create(self, world: World, project: Project, request: Any) -> Operation:
-        """Make a node that nobody queued."""
         zone, short = request.parent.rpartition("/")[2], request.node_id
         _check_node(project, zone, short, request.node)
         made = _Node(world, project, _full(project, zone, "nodes", short))
         if made.name in project.nodes:
-            raise self.taken(project, made.name)
+            raise self.refused("ALREADY_EXISTS", self.taken, project, made.name)
         _ask(project, zone, f"nodes/{short}", request.node, "on-demand")
         made.make(request.node, version="v2")
         made.watch()
@@ -489,7 +468,6 @@ class _QueuedResources(_Kind):
     table = "queued_resources"
 
     async def create(self, world: World, project: Project, request: Any) -> Operation:
-        """Queue a request."""
         return self.queue(world, project, request, {}, "v2")
 
     def queue(
@@ -517,7 +495,7 @@ class _QueuedResources(_Kind):
         self._check(project, zone, short, asked)
         provisioning = _provisioning(asked, more)
         if name in project.queued_resources:
-            raise self.taken(project, name)
+            raise self.refused("ALREADY_EXISTS", self.taken, project, name)
         _ask(project, zone, short, asked.tpu.node_spec[0].node, provisioning)
         project.queued_resources[name], project.queued_more[name] = asked, more
         life = Life(since=time.time(), request_id=request.request_id, served_by=version)

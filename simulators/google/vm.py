@@ -372,7 +372,6 @@ async def _pull(vm: Vm, image: str) -> None:
 
 
 def _run_options(words: Sequence[str]) -> dict[str, list[str]]:
-    """Read the options of `docker run`."""
     found: dict[str, list[str]] = defaultdict(list)
     left = deque(words)
     while left:
@@ -639,7 +638,6 @@ class _Door:
         self._port: int = listener.getsockname()[1]
 
     async def serve(self) -> None:
-        """Take connections until cancelled."""
         async with await SocketListener.from_socket(self._listener) as listener:
             await listener.serve(self._answer)
 
