@@ -5,15 +5,15 @@ import hashlib
 import re
 import shutil
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from google.iam.v1 import iam_policy_pb2
 from google.iam.v1.policy_pb2 import Binding, Policy
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute
 
 from simulators.google import serving
 from simulators.google.serving import Refused, invalid
@@ -144,76 +144,46 @@ def _etag(kept: Policy) -> bytes:
 
 _FLAVOR: Final = {"Metadata-Flavor": "Google"}
 _SCOPE: Final = "https://www.googleapis.com/auth/cloud-platform"
-Handler = Callable[[Request], Awaitable[Response]]
 
 
 def metadata_routes(world: World) -> Sequence[BaseRoute]:
     """Serve what google-auth asks a metadata server for an ID token, and IAM credentials."""
-    account = "/p/{project}/computeMetadata/v1/instance/service-accounts/{who}/{what:path}"
-    minting = "/v1/projects/-/serviceAccounts/{email}:generateIdToken"
-    return (
-        Route(account, _metadata(world), methods=["GET"]),
-        Route(minting, _credentials(world), methods=["POST"]),
-    )
+    api = "iamcredentials.googleapis.com"
 
-
-def _metadata(world: World) -> Handler:
-    """Answer as the metadata server does: to those who send its header, with its header."""
-
-    async def handle(request: Request) -> Response:
-        world.touch()
-        project = world.project(request.path_params["project"])
+    async def metadata(project: Project, request: Request) -> Response:
+        """Answer those who send the server's header, with its header."""
+        caller, audience = project.caller, request.query_params.get("audience", "")
         if project.knobs.identity_kind == "user":
             return PlainTextResponse("There is no metadata server here.", status_code=404)
         if request.headers.get("metadata-flavor") != "Google":
             refusal = "Missing required header: Metadata-Flavor"
             return PlainTextResponse(refusal, status_code=403, headers=_FLAVOR)
-        what = request.path_params["what"]
-        try:
-            await serving.begin(project, f"metadata/{what or 'list'}")
-            reply = _told(world, project, request)
-        except Refused as refused:
-            reply = serving.of(refused)
-        reply.headers.update(_FLAVOR)
-        return reply
+        if request.url.path.endswith("/identity"):
+            token = world.tokens.mint(audience, caller, project.knobs.token_seconds)
+            return PlainTextResponse(token, headers=_FLAVOR)
+        told = {"aliases": ["default"], "email": caller, "scopes": [_SCOPE]}
+        return JSONResponse(told, headers=_FLAVOR)
 
-    return handle
-
-
-def _told(world: World, project: Project, request: Request) -> Response:
-    caller, what = project.caller, request.path_params["what"]
-    audience = request.query_params.get("audience", "")
-    if request.path_params["who"] in {"default", caller} and not what:
-        return JSONResponse({"aliases": ["default"], "email": caller, "scopes": [_SCOPE]})
-    if what == "identity" and audience:
-        return PlainTextResponse(world.tokens.mint(audience, caller, project.knobs.token_seconds))
-    return PlainTextResponse("Not Found", status_code=404)
-
-
-def _credentials(world: World) -> Handler:
-    """Answer as IAM credentials do; who owns the project may mint, but for what is denied."""
-    what, api = "getOpenIdToken", "iamcredentials.googleapis.com"
-
-    async def minted(project: Project, email: str, request: Request) -> str:
-        await serving.begin(project, f"google.iam.credentials.v1.IAMCredentials/{what}")
-        serving.admit(project, api, f"iam.serviceAccounts.{what}", email)
+    async def minted(project: Project, request: Request) -> Response:
+        """Let who owns the project mint, but for what is denied."""
+        email = request.path_params["email"]
+        serving.admit(project, api, "iam.serviceAccounts.getOpenIdToken", email)
         if email not in {*project.accounts, project.caller}:
             raise Refused("NOT_FOUND", f"Not found; Gaia id not found for email {email}")
         audience = (await request.json()).get("audience")
         if not audience:
             raise invalid("The audience must be given.")
-        return world.tokens.mint(str(audience), email, project.knobs.token_seconds)
+        token = world.tokens.mint(str(audience), email, project.knobs.token_seconds)
+        return JSONResponse({"token": token})
 
-    async def handle(request: Request) -> Response:
-        world.touch()
-        email = request.path_params["email"]
-        project = world.project(email.rpartition("@")[2].partition(".")[0])
-        try:
-            return JSONResponse({"token": await minted(project, email, request)})
-        except Refused as refused:
-            return serving.of(refused)
-
-    return handle
+    account = "/p/{project}/computeMetadata/v1/instance/service-accounts/{who}"
+    minting = "/v1/projects/-/serviceAccounts/{email}:generateIdToken"
+    mints = "google.iam.credentials.v1.IAMCredentials/getOpenIdToken"
+    return (
+        serving.rest(world, "GET", f"{account}/", "metadata/list", metadata),
+        serving.rest(world, "GET", f"{account}/identity", "metadata/identity", metadata),
+        serving.rest(world, "POST", minting, mints, minted),
+    )
 
 
 _PROGRAM: Final = """#!{python}
@@ -258,33 +228,24 @@ def resume(world: World) -> None:
         install(world, project)
 
 
-def gcloud_routes(world: World) -> Sequence[BaseRoute]:
-    """Serve GET /rehearsal/projects/{project}/login, the file of a login, and POST …/gcloud."""
+async def login(_world: World, project: Project, _request: Request) -> dict[str, Any]:
+    """Return what `gcloud auth application-default login` wrote, for a person alone."""
+    if project.knobs.identity_kind != "user":
+        return {}
+    words = ("client_secret", "refresh_token", "token")
+    told = {"type": "authorized_user", "client_id": _ADC_CLIENT, "account": project.caller}
+    billed = project.knobs.quota_project
+    paid = {"quota_project_id": billed} if billed else {}
+    return {**told, **dict.fromkeys(words, "rehearsal"), **paid}
 
-    async def login(request: Request) -> Response:
-        """Answer with what `gcloud auth application-default login` wrote, for a person alone."""
-        project = world.project(request.path_params["project"])
-        if project.knobs.identity_kind != "user":
-            return JSONResponse({})
-        words = ("client_secret", "refresh_token", "token")
-        told = {"type": "authorized_user", "client_id": _ADC_CLIENT, "account": project.caller}
-        billed = project.knobs.quota_project
-        paid = {"quota_project_id": billed} if billed else {}
-        return JSONResponse({**told, **dict.fromkeys(words, "rehearsal"), **paid})
 
-    async def gcloud(request: Request) -> Response:
-        world.touch()
-        project = world.project(request.path_params["project"])
-        try:
-            said, words, code = _gcloud(world, project, await request.json()), "", 0
-        except _Failed as failed:
-            said, words, code = "", f"ERROR: {failed}\n", 1
-        return JSONResponse({"stdout": said, "stderr": words, "returncode": code})
-
-    return (
-        Route("/rehearsal/projects/{project}/login", login, methods=["GET"]),
-        Route("/rehearsal/projects/{project}/gcloud", gcloud, methods=["POST"]),
-    )
+async def gcloud(world: World, project: Project, request: Request) -> dict[str, Any]:
+    """Return what gcloud prints, and how it ends."""
+    try:
+        said, words, code = _gcloud(world, project, await request.json()), "", 0
+    except _Failed as failed:
+        said, words, code = "", f"ERROR: {failed}\n", 1
+    return {"stdout": said, "stderr": words, "returncode": code}
 
 
 def _gcloud(world: World, project: Project, words: list[str]) -> str:

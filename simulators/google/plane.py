@@ -79,7 +79,8 @@ def control_routes(world: World) -> Sequence[BaseRoute]:
     """Serve what a test or a rehearsal may set, see and do, below /rehearsal.
 
     GET alive, address (where the caller is seen to be); GET, PUT, DELETE projects/{project}; PUT
-    its log; DELETE tpus/{plane}/{zone}/{id}, which Google takes back.
+    its log; GET login, the file of a person's; POST gcloud, what that was called with; DELETE
+    tpus/{plane}/{zone}/{id}, which Google takes back.
     """
 
     async def alive(_request: Request) -> Response:
@@ -109,6 +110,8 @@ def control_routes(world: World) -> Sequence[BaseRoute]:
         route("", "PUT", _change),
         route("", "DELETE", _drop),
         route("/log", "PUT", _say),
+        route("/login", "GET", iam.login),
+        route("/gcloud", "POST", iam.gcloud),
         route("/tpus/{plane}/{zone}/{id}", "DELETE", _preempt),
     )
 
@@ -223,7 +226,7 @@ def _bindings(policy: Policy) -> dict[str, list[str]]:
 _SERVED: Final = (*(serving, run, secrets, logging, monitoring, projects, images, storage, tpu),)
 """Modules with `mount(server, world)`: what is asked by gRPC."""
 _ROUTES: Final[tuple[Callable[[World], Sequence[BaseRoute]], ...]] = (
-    *(control_routes, iam.metadata_routes, iam.gcloud_routes, images.routes),
+    *(control_routes, iam.metadata_routes, images.routes),
     *(compute.compute_routes, tpu.routes),
 )
 _RESUMES: Final[tuple[Callable[[World], None], ...]] = (

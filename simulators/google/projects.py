@@ -1,8 +1,7 @@
 """A project itself: its accounts, its policy, the APIs that it has enabled, and its quotas."""
 
-import re
 import uuid
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Final, NamedTuple
 
 import anyio
@@ -11,7 +10,6 @@ from google.cloud.cloudquotas_v1.types import (
     DimensionsInfo,
     QuotaConfig,
     QuotaDetails,
-    QuotaIncreaseEligibility,
     QuotaInfo,
     QuotaPreference,
 )
@@ -165,85 +163,60 @@ def _check_known(wanted: Collection[str]) -> None:
         )
 
 
+_RUN: Final = "run.googleapis.com"
 _TPU: Final = "tpu.googleapis.com"
 _COMPUTE: Final = "compute.googleapis.com"
-_RUN: Final = "run.googleapis.com"
-_FAMILY: Final = {"tpu_family": "CT6E"}
-
-
-class _OfTpus(NamedTuple):
-    """One quota of TPUs."""
-
-    service: str
-    pool: str
-    """As in the project's `tpu_quotas`."""
-    where: str
-    """zone or region: what it is counted by."""
-    default: int
-    """Of whatever place has no entry of its own."""
-    family: Mapping[str, str] = {}
-
-
-_TPU_QUOTAS: Final[Mapping[str, _OfTpus]] = {
-    "TPUV6EPerProjectPerZoneForTPUAPI": _OfTpus(_TPU, "tpu", "zone", 16),
-    "TPUV6EPerProjectPerRegionForTPUAPI": _OfTpus(_TPU, "tpu", "region", 16),
-    "TPUV6EPreemptiblePerProjectPerZoneForTPUAPI": _OfTpus(_TPU, "tpu-preemptible", "zone", 16),
-    "TPUV6EPreemptiblePerProjectPerRegionForTPUAPI": _OfTpus(_TPU, "tpu-preemptible", "region", 16),
-    "TPUS-PER-TPU-FAMILY-per-project-region": _OfTpus(_COMPUTE, "compute", "region", 0, _FAMILY),
-    "PREEMPTIBLE-TPU-V6E-per-project-region": _OfTpus(
-        _COMPUTE, "compute-preemptible", "region", 1536
-    ),
-}
-"""Ids, dimensions and defaults: readings of Cloud Quotas in public reports of 2026. A region
-without an entry has 0 of a family on demand and 1536 preemptible ones."""
-
+L4: Final = ("us-central1", "us-east4", "europe-west1", "europe-west4", "asia-southeast1")
+RTX: Final = ("us-central1", "europe-west4", "asia-southeast1")
+_ALL: Final = (*L4, "us-east1", "us-west1", "europe-north1", "asia-south1", "asia-northeast1")
 GIB: Final = 2**30
 FIRST_GRANT: Final = 3
 """GPUs without zonal redundancy that a project's first deployment in a region is given. Source:
 Google's page on GPUs of Cloud Run, as quoted in public notes of 2025 and 2026."""
 
 
-class _OfRun(NamedTuple):
-    """One quota of Cloud Run."""
+class Quota(NamedTuple):
+    """One quota, with a limit for each place that it is counted by."""
 
-    display: str
+    service: str
     knob: str
-    """Name in the project's `quotas`."""
+    """Name in the project's `quotas`, or of TPUs in its `tpu_quotas`."""
     usual: int | None
-    """In the knob's unit, where nothing is set; None is nothing before the first deployment."""
-    factor: int
+    """In the knob's unit, of a place of which nothing else is said; None is nothing before the
+    first deployment there."""
+    factor: int = 1
     """Of the API's unit in one of the knob's."""
-    regions: tuple[str, ...]
+    places: tuple[str, ...] = ()
+    """Regions; none are those where TPUs are, or their zones."""
+    where: str = "region"
+    family: Mapping[str, str] = {}
+    """Further dimensions of a row of its own."""
 
 
-L4: Final = ("us-central1", "us-east4", "europe-west1", "europe-west4", "asia-southeast1")
-RTX: Final = ("us-central1", "europe-west4", "asia-southeast1")
-_ALL: Final = (*L4, "us-east1", "us-west1", "europe-north1", "asia-south1", "asia-northeast1")
-
-RUN_QUOTAS: Final[Mapping[str, _OfRun]] = {
-    "NvidiaL4GpuAllocNoZonalRedundancyPerProjectRegion": _OfRun(
-        "Total Nvidia L4 GPU allocation without zonal redundancy", "l4", None, 1, L4
+RUN_QUOTAS: Final[Mapping[str, Quota]] = {
+    "NvidiaL4GpuAllocNoZonalRedundancyPerProjectRegion": Quota(_RUN, "l4", None, 1, L4),
+    "NvidiaL4GpuAllocPerProjectRegion": Quota(_RUN, "l4-zonal", 0, 1, L4),
+    "NvidiaRtxPro6000GpuAllocNoZonalRedundancyPerProjectRegion": Quota(
+        _RUN, "rtx-pro-6000", None, 1000, RTX
     ),
-    "NvidiaL4GpuAllocPerProjectRegion": _OfRun(
-        "Total Nvidia L4 GPU allocation with zonal redundancy", "l4-zonal", 0, 1, L4
-    ),
-    "NvidiaRtxPro6000GpuAllocNoZonalRedundancyPerProjectRegion": _OfRun(
-        "Total Nvidia RTX PRO 6000 GPU allocation, in milli GPU, without zonal redundancy",
-        *("rtx-pro-6000", None, 1000, RTX),
-    ),
-    "NvidiaRtxPro6000GpuAllocPerProjectRegion": _OfRun(
-        "Total Nvidia RTX PRO 6000 GPU allocation, in milli GPU, with zonal redundancy",
-        *("rtx-pro-6000-zonal", 0, 1000, RTX),
-    ),
-    "CpuAllocPerProjectRegion": _OfRun(
-        "Total CPU allocation, in milli vCPU", "cpu", 200, 1000, _ALL
-    ),
-    "MemAllocPerProjectRegion": _OfRun(
-        "Total memory allocation, in bytes", "memory_gib", 400, GIB, _ALL
-    ),
+    "NvidiaRtxPro6000GpuAllocPerProjectRegion": Quota(_RUN, "rtx-pro-6000-zonal", 0, 1000, RTX),
+    "CpuAllocPerProjectRegion": Quota(_RUN, "cpu", 200, 1000, _ALL),
+    "MemAllocPerProjectRegion": Quota(_RUN, "memory_gib", 400, GIB, _ALL),
 }
 """Units and ids: readings of Cloud Quotas and refusals of 2026 by Google; a project that is new to
 billing has 20 vCPU and 40 GiB in place of 200 and 400."""
+_TPU_QUOTAS: Final[Mapping[str, Quota]] = {
+    "TPUV6EPerProjectPerZoneForTPUAPI": Quota(_TPU, "tpu", 16, where="zone"),
+    "TPUV6EPerProjectPerRegionForTPUAPI": Quota(_TPU, "tpu", 16),
+    "TPUV6EPreemptiblePerProjectPerZoneForTPUAPI": Quota(_TPU, "tpu-preemptible", 16, where="zone"),
+    "TPUV6EPreemptiblePerProjectPerRegionForTPUAPI": Quota(_TPU, "tpu-preemptible", 16),
+    "TPUS-PER-TPU-FAMILY-per-project-region": Quota(
+        _COMPUTE, "compute", 0, family={"tpu_family": "CT6E"}
+    ),
+    "PREEMPTIBLE-TPU-V6E-per-project-region": Quota(_COMPUTE, "compute-preemptible", 1536),
+}
+"""Ids, dimensions and defaults: readings of Cloud Quotas in public reports of 2026. A region
+without an entry has 0 of a family on demand and 1536 preemptible ones."""
 
 
 def limit(project: Project, quota_id: str, region: str) -> int | None:
@@ -267,7 +240,7 @@ class _Infos(Kind):
         return "cloudquotas.quotas.get"
 
     def rows(self, project: Project) -> dict[str, Any]:
-        run = (_of_run(project, *each) for each in RUN_QUOTAS.items())
+        run = [_of_run(project, *each) for each in RUN_QUOTAS.items()]
         told = [*run, *(_of_tpus(project, *each) for each in _TPU_QUOTAS.items())]
         return {one.name: one for one in told if one}
 
@@ -283,45 +256,31 @@ class _Preferences(Kind):
     may = _Infos.may
 
     def listed(self, project: Project, parent: str) -> Iterable[Any]:
-        """Return one of each quota that is set."""
         for quota_id, known in RUN_QUOTAS.items():
             if known.knob in project.knobs.quotas:
                 value = project.knobs.quotas[known.knob] * known.factor
                 yield QuotaPreference(
-                    name=f"{parent}/quotaPreferences/{_snake(quota_id)}",
+                    name=f"{parent}/quotaPreferences/{known.knob}",
                     service=_RUN,
                     quota_id=quota_id,
                     quota_config=QuotaConfig(preferred_value=value, granted_value=value),
                 )
 
 
-def _of_tpus(project: Project, quota_id: str, known: _OfTpus) -> QuotaInfo:
+def _of_tpus(project: Project, quota_id: str, known: Quota) -> QuotaInfo:
     zones = sorted(chips.zones_of(project))
-    regions = sorted({one.rpartition("-")[0] for one in zones})
-    places = {"zone": zones, "region": regions}[known.where]
-    ending = "-" if known.where == "region" else ""  # a limit is asked by a zone: here by none
-    limits = {place: chips.limit_of(project, known.pool, f"{place}{ending}") for place in places}
-    own = {place: value for place, value in limits.items() if value != known.default}
-    rows = [
-        _row(value, [place], {known.where: place, **known.family}) for place, value in own.items()
-    ]
-    others = [one for one in places if one not in own] or ["global"]
-    words = quota_id.removesuffix("ForTPUAPI")
-    return _info(
-        project,
-        known.service,
-        quota_id,
-        words.replace("-", "_").lower(),
-        words,
-        [*rows, _row(known.default, others)],
-        dimensions=[known.where, *known.family],
-        eligible=True,
-    )
+    if known.where == "zone":
+        limits = {zone: chips.limit_of(project, known.knob, zone) for zone in zones}
+    else:  # a limit is asked by a zone: here by none
+        regions = dict.fromkeys(zone.rpartition("-")[0] for zone in zones)
+        limits = {one: chips.limit_of(project, known.knob, f"{one}-") for one in regions}
+    usual = known.usual or 0
+    return _info(project, quota_id, known, limits, usual, [*limits, "global"])
 
 
-def _of_run(project: Project, quota_id: str, known: _OfRun) -> QuotaInfo | None:
+def _of_run(project: Project, quota_id: str, known: Quota) -> QuotaInfo | None:
     unused = project.knobs.unused_quota
-    values = {region: limit(project, quota_id, region) for region in known.regions}
+    values = {region: limit(project, quota_id, region) for region in known.places}
     shown = {
         region: value or 0
         for region, value in values.items()
@@ -329,52 +288,40 @@ def _of_run(project: Project, quota_id: str, known: _OfRun) -> QuotaInfo | None:
     }
     if not shown and unused == "absent":
         return None
-    name, display = _snake(quota_id), f"{known.display}, per project per region"
-    rows, eligible = list(_rows(shown)), any(shown.values())
-    return _info(
-        project, _RUN, quota_id, name, display, rows, dimensions=["region"], eligible=eligible
-    )
+    usual = next(iter(shown.values()), 0)
+    return _info(project, quota_id, known, shown, usual, list(shown)[1:], first=list(shown)[:1])
 
 
 def _info(
     project: Project,
-    service: str,
     quota_id: str,
-    metric: str,
-    display: str,
-    rows: Sequence[DimensionsInfo],
+    known: Quota,
+    limits: Mapping[str, int],
+    usual: int,
+    others: Sequence[str],
     *,
-    dimensions: Sequence[str],
-    eligible: bool,
+    first: Sequence[str] = (),
 ) -> QuotaInfo:
+    """Return a quota: places with another limit than usual, and the first, have their own row."""
+    own = [place for place, value in limits.items() if value != usual or place in first]
+    rows = [
+        DimensionsInfo(
+            dimensions={known.where: place, **known.family},
+            details=QuotaDetails(value=limits[place]),
+            applicable_locations=[place],
+        )
+        for place in own
+    ]
+    rest = [one for one in others if one not in own]
+    if rest:
+        details = QuotaDetails(value=usual)
+        rows.append(DimensionsInfo(details=details, applicable_locations=rest))
+    parent = f"projects/{project.number}/locations/global/services/{known.service}"
     return QuotaInfo(
-        name=f"projects/{project.number}/locations/global/services/{service}/quotaInfos/{quota_id}",
+        name=f"{parent}/quotaInfos/{quota_id}",
         quota_id=quota_id,
-        metric=f"{service}/{metric}",
-        service=service,
+        service=known.service,
         container_type=QuotaInfo.ContainerType.PROJECT,
-        dimensions=dimensions,
-        quota_display_name=display,
-        metric_unit="1",
-        quota_increase_eligibility=QuotaIncreaseEligibility(is_eligible=eligible),
+        dimensions=[known.where, *known.family],
         dimensions_infos=rows,
     )
-
-
-def _row(value: int, places: Sequence[str], only: Mapping[str, str] | None = None) -> Any:
-    details = QuotaDetails(value=value)
-    return DimensionsInfo(dimensions=only or {}, details=details, applicable_locations=places)
-
-
-def _rows(shown: Mapping[str, int]) -> Iterator[DimensionsInfo]:
-    """Return a row of its own for the first region, and one for each value of the others."""
-    for first in list(shown)[:1]:
-        yield _row(shown[first], [first], {"region": first})
-    others = list(shown)[1:]
-    for value in dict.fromkeys(shown[region] for region in others):
-        yield _row(value, [region for region in others if shown[region] == value])
-
-
-def _snake(name: str) -> str:
-    words = re.sub(r"PerProjectRegion$", "", name)
-    return re.sub(r"(?<!^)(?=[A-Z])", "_", words).lower()

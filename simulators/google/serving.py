@@ -250,13 +250,15 @@ def rest(
     path: str,
     name: str,
     admitted: Callable[[Project, Request], Awaitable[Response]],
-    refuse: Callable[[Refused], Response],
+    refuse: Callable[[Refused], Response] = of,
 ) -> Route:
     """Serve a method of REST by the name that faults and counts have of it."""
 
     async def handle(request: Request) -> Response:
         world.touch()
-        project = world.project(request.path_params["project"])
+        email = request.path_params.get("email", "")
+        named = request.path_params.get("project") or email.rpartition("@")[2].partition(".")[0]
+        project = world.project(named)
         try:
             fault = await begin(project, name)
             reply = await admitted(project, request)

@@ -325,7 +325,11 @@ class Life(_Kept):
 
 
 class Project(_Kept):
-    """One project; a fresh one is bare."""
+    """One project; a fresh one is bare.
+
+    Messages are of the SDK, by their full name where nothing else is said; what Compute Engine has
+    is JSON, by its path.
+    """
 
     id: str
     number: str
@@ -333,44 +337,35 @@ class Project(_Kept):
     apis: set[str] = set()
     """Enabled ones, such as run.googleapis.com."""
     policy: Proto = Field(default_factory=Policy)
-    """Of the project: google.iam.v1.policy_pb2.Policy, as are all policies."""
+    """Of the project."""
     accounts: dict[str, Proto] = {}
-    """iam_admin_v1.ServiceAccount by e-mail."""
+    """ServiceAccount by e-mail."""
     policies: dict[str, Proto] = {}
-    """Of whatever has one of its own, but secrets and the project, by its full name."""
+    """Of whatever has one of its own, but secrets and the project."""
     secrets: dict[str, Secret] = {}
     """By id."""
     services: dict[str, Proto] = {}
-    """run_v2.Service by full name."""
     revisions: dict[str, Proto] = {}
-    """run_v2.Revision by full name."""
     operations: dict[str, Proto] = {}
-    """google.longrunning Operation by name."""
     repositories: dict[str, Proto] = {}
-    """artifactregistry_v1.Repository by full name."""
     images: dict[str, str] = {}
     """Digest (sha256:…) of each image in the project's repositories, by its reference with tag."""
     builds: dict[str, Proto] = {}
-    """cloudbuild_v1.Build by id."""
+    """By id."""
     tpus: dict[str, Tpu] = {}
     """Whatever counts against a quota of TPUs."""
     queued_resources: dict[str, Proto] = {}
-    """tpu_v2.QueuedResource by full name."""
     queued_more: dict[str, dict[str, Any]] = {}
     """What only v2alpha1 knows of them: provisioningModel, runDuration, bootDiskConfig."""
     nodes: dict[str, Proto] = {}
-    """tpu_v2.Node by full name."""
     lives: dict[str, Life] = {}
-    """Of queued resources, nodes and instances, by full name."""
+    """Of queued resources, nodes and instances."""
     vms: dict[str, dict[str, Any]] = {}
-    """compute.v1 Instance as JSON, by its path."""
     compute_operations: dict[str, dict[str, Any]] = {}
-    """compute.v1 Operation as JSON, by its path."""
     firewalls: dict[str, dict[str, Any]] = {}
-    """compute.v1 Firewall as JSON, by its path."""
     log: list[Entry] = []
     instances: list[Instance] = []
-    """Every instance that there ever was, for Cloud Monitoring."""
+    """Every instance of a service that there ever was, for Cloud Monitoring."""
     granted_quotas: set[tuple[str, str]] = set()
     """Quota and region of each first deployment."""
     calls: list[str] = []
@@ -403,23 +398,20 @@ class Project(_Kept):
         log_name: str,
         *,
         resource: str = "cloud_run_revision",
-        own_labels: dict[str, str] | None = None,
-        payload: dict[str, Any] | None = None,
+        **more: Any,
     ) -> None:
         """Write one log entry, now."""
-        now = time.time()
         number = int(self.log[-1].insert_id, 16) + 1 if self.log else 1
         self.log.append(
             Entry(
-                timestamp=now,
+                timestamp=time.time(),
                 severity=severity,
                 text=text,
                 log_name=log_name,
                 resource=resource,
                 labels={"project_id": self.id, **labels},
-                own_labels=own_labels or {},
-                payload=payload or {},
                 insert_id=f"{number:016x}",
+                **more,
             )
         )
         del self.log[:-_LOG_ENTRIES]

@@ -591,7 +591,7 @@ def routes(world: World) -> Sequence[BaseRoute]:
 
     path = "/v2alpha1/projects/{project}/locations/{zone}/queuedResources"
     name = "google.cloud.tpu.v2alpha1.Tpu/CreateQueuedResource"
-    return [serving.rest(world, "POST", path, name, admitted, serving.of)]
+    return [serving.rest(world, "POST", path, name, admitted)]
 
 
 def _read(sent: bytes) -> tuple[QueuedResource, dict[str, Any]]:

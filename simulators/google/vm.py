@@ -3,18 +3,17 @@
 import contextlib
 import errno
 import ipaddress
-import itertools
 import re
 import shlex
 import shutil
 import socket
 import zlib
 from collections import defaultdict, deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
 import anyio
 import httpx2
@@ -46,7 +45,6 @@ from simulators.google.images import exists
 from simulators.google.serving import Refused
 from simulators.google.state import Project, World
 
-T = TypeVar("T")
 _SCRIPT: Final = "startup-script"
 _DECIDED: Final = re.compile(r"^readonly ([A-Z_]+)=\(?(.*?)\)?$", re.MULTILINE)
 """How the script that is deployed here begins: with all that was decided, a line each."""
@@ -108,8 +106,13 @@ class Refusal(Exception):
     """A program on the VM does not do it; the text is the last line that it says."""
 
 
-class _GaveUp(Exception):
-    """The script ends; the text is what it tells of that."""
+@contextlib.contextmanager
+def _failing(what: str) -> Iterator[None]:
+    """Say before a refusal what the script cannot do; its further tries are not simulated."""
+    try:
+        yield
+    except Refusal as exc:
+        raise Refusal(f"{what}: {exc}") from exc
 
 
 class Vm:
@@ -170,7 +173,7 @@ class Vm:
                     if self._decided:
                         try:
                             await self._script()
-                        except _GaveUp as exc:
+                        except Refusal as exc:
                             self._tell("failed", str(exc))
                     await anyio.sleep_forever()
         finally:
@@ -192,40 +195,39 @@ class Vm:
         self._tell("booting", self._wrong or _KERNEL)
         if not self.spec.has_docker:
             self._tell("installing docker", "The image of this VM has none.")
-            fails = "Docker cannot be installed"
-            await self._tried(6, 20, "installing docker", self._install, fails)
+            await self.takes(_APT_SECONDS)
+            if not self.external_ip:  # no mirror is reached
+                words = "E: Package 'docker.io' has no installation candidate"
+                raise Refusal(f"Docker cannot be installed: {words}")
         if self._one("TLS") == "yes":
             addresses = (self.external_ip, self.internal_ip, "127.0.0.1")
             made = certificates.make(self.folder, self.spec.id, tuple(filter(None, addresses)))
             self._tell("certificate", made.strip())
         self._tell("pulling image", image)
         for one in (guard, image):
-            work = partial(_pull, self, one)
-            await self._tried(6, 20, "pulling image", work, f"{one} cannot be pulled")
+            with _failing(f"{one} cannot be pulled"):
+                await _pull(self, one)
         names = {"VLLM_API_KEY": self._one("KEY_SECRET"), "HF_TOKEN": self._one("TOKEN_SECRET")}
         self._tell("reading secrets", " ".join(names.values()))
         values = {}
         for variable, name in names.items():
             if name:
-                work_too, words = partial(self._secret, name), f"The secret {name} cannot be read"
-                values[variable] = await self._tried(12, 15, "reading secrets", work_too, words)
+                with _failing(f"The secret {name} cannot be read"):
+                    values[variable] = self._secret(name)
         command = " ".join(self._decided["COMMAND"])
         self._tell("starting engine", command)
-
-        async def start() -> None:
+        with _failing("The container cannot be started"):
             for before in ("GUARD_", ""):
-                words, rest = (self._decided[f"{before}{one}"] for one in ("DOCKER", "COMMAND"))
-                await _run(self, words, self._one(f"{before}IMAGE"), rest, values)
-
-        await self._tried(6, 20, "starting engine", start, "The container cannot be started")
+                how, rest = (self._decided[f"{before}{one}"] for one in ("DOCKER", "COMMAND"))
+                _run(self, how, self._one(f"{before}IMAGE"), rest, values)
         engine = self.containers[self.spec.id]
         while not engine.over.is_set():
             if await self._is_healthy():
                 self._tell("ready", command)
                 await engine.over.wait()
             else:
-                rest = _WATCH_SECONDS / self.project.knobs.tpu_clock
-                await anyio.sleep(max(rest, _SHORTEST_SECONDS))
+                pause = _WATCH_SECONDS / self.project.knobs.tpu_clock
+                await anyio.sleep(max(pause, _SHORTEST_SECONDS))
         self._tell("ended", f"The engine ended with exit code {engine.status}.")
 
     async def _is_healthy(self) -> bool:
@@ -238,13 +240,7 @@ class Vm:
                 return (await client.get(f"{scheme}://127.0.0.1:{port}/health")).is_success
         return False
 
-    async def _install(self) -> None:
-        """Install docker, from a mirror that only a VM with an address of its own reaches."""
-        await self.takes(_APT_SECONDS)
-        if not self.external_ip:
-            raise Refusal("E: Package 'docker.io' has no installation candidate")
-
-    async def _secret(self, name: str) -> str:
+    def _secret(self, name: str) -> str:
         allowed = f"{_AUTH}cloud-platform" in self.spec.scopes
         if not allowed or "secretmanager.googleapis.com" not in self.project.apis:
             raise Refusal("curl: (22) The requested URL returned error: 403")
@@ -253,20 +249,6 @@ class Vm:
         except Refused as exc:
             status = 403 if exc.status == "PERMISSION_DENIED" else 404
             raise Refusal(f"curl: (22) The requested URL returned error: {status}") from exc
-
-    async def _tried(
-        self, times: int, pause: float, phase: str, work: Callable[[], Awaitable[T]], fails: str
-    ) -> T:
-        """Try until it succeeds; each further try is told."""
-        for tried in itertools.count(1):
-            try:
-                return await work()
-            except Refusal as exc:
-                if tried == times:
-                    raise _GaveUp(f"{fails}: {exc}") from exc
-                self._tell(phase, f"Try {tried + 1} of {times}, for: {exc}")
-                await self.takes(pause)
-        raise AssertionError
 
     def _tell(self, phase: str, message: str) -> None:
         """Log what the script tells, where its account may."""
@@ -385,7 +367,7 @@ def _run_options(words: Sequence[str]) -> dict[str, list[str]]:
     return found
 
 
-async def _run(
+def _run(
     vm: Vm, words: Sequence[str], image: str, command: Sequence[str], given: Mapping[str, str]
 ) -> None:
     """Start a container; `given` is what the environment of docker holds.
@@ -411,9 +393,6 @@ async def _run(
             " initialize logging driver: unable to connect or authenticate with Google Cloud"
             " Logging"
         )
-    if former := vm.containers.pop(made.name, None):  # another try has left it
-        former.process.end(at_once=True)
-        await former.over.wait()
     vm.containers[made.name] = made
     vm.tasks.start_soon(_proxy if "nginx" in image else _engine, vm, made)
 
