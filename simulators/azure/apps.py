@@ -33,7 +33,7 @@ from simulators.azure.replicas import (
     revisions_of,
     secret_value,
 )
-from simulators.azure.state import Body, Operation, Subscription, World, id_of
+from simulators.azure.state import Body, Operation, Subscription, World
 
 _REVISION: Final = f"{APP}/revisions"
 _LINKED: Final = (
@@ -53,29 +53,22 @@ _PROBE_LIMITS: Final[dict[str, tuple[int, int]]] = {
 """Source: the descriptions in Microsoft's ARM schema; a delay of none is taken as well."""
 _PROBE_FAILURES: Final = {"Liveness": 30, "Readiness": 48}
 """Source: terraform-provider-azurerm, pull request 31989."""
-_SCALE: Final = {"maxReplicas": 10, "cooldownPeriod": 300, "pollingInterval": 30}
-"""What Azure takes where nothing is said. Source: the descriptions in Microsoft's ARM schema."""
 _INGRESS: Final = {
     "external": False, "transport": "auto", "allowInsecure": False, "exposedPort": 0,
     "traffic": [{"weight": 100, "latestRevision": True}],
 }  # fmt: skip
 _RESOURCES: Final = {"cpu": 0.5, "memory": "1Gi"}
-_USUAL: Final = {"activeRevisionsMode": "Single", "maxInactiveRevisions": 100}
 
 
 def _filled(asked: Body) -> Body:
-    """Return what was asked for with Azure's defaults."""
+    """Return what was asked for with those of Azure's defaults that depend on it."""
     body = copy.deepcopy(asked)
-    properties = body.setdefault("properties", {})
+    properties = body["properties"]
     environment = properties.get("environmentId") or properties.get("managedEnvironmentId")
     properties |= {"environmentId": environment, "managedEnvironmentId": environment}
-    properties.setdefault("workloadProfileName", CONSUMPTION)
-    configuration = properties["configuration"] = _USUAL | (properties.get("configuration") or {})
-    if configuration.get("ingress"):
-        configuration["ingress"] = {**copy.deepcopy(_INGRESS), **configuration["ingress"]}
-    template = properties.setdefault("template", {})
-    template["scale"] = {**_SCALE, **(template.get("scale") or {})}
-    for container in template.get("containers") or []:
+    if ingress := properties["configuration"].get("ingress"):
+        properties["configuration"]["ingress"] = {**copy.deepcopy(_INGRESS), **ingress}
+    for container in properties["template"].get("containers") or []:
         given = container.get("resources") or {}
         container["resources"] = {**_RESOURCES, **given, "ephemeralStorage": "8Gi"}
     return body
@@ -216,7 +209,6 @@ def _app(call: Call, asked: Body, there: Body | None) -> Body:
             **properties,
             **{key: old[key] for key in named if key in old},
             "runningStatus": old.get("runningStatus", "Progressing"),
-            "customDomainVerificationId": id_of(call.sub.id).replace("-", "").upper(),
         },
         "revision": revision,
     }
@@ -270,10 +262,6 @@ async def _written(world: World, sub: Subscription, operation: Operation, app: B
     if name := operation.revision:
         properties |= {"latestRevisionName": name, "runningStatus": "Progressing"}
         revision = _revision_of(world, sub, app, name)
-        most = properties["configuration"]["maxInactiveRevisions"]
-        idle = [one for one in revisions_of(sub, app["id"]) if not one["properties"]["active"]]
-        for old in idle[: max(0, len(idle) - most)]:
-            del sub.resources[old["id"].lower()]
         _roll_out(world, sub, app, revision)
         await _wait_for(sub, app, name)
     if not is_stopped(app):

@@ -79,8 +79,9 @@ class Kind:
     results: str = ""
     may: str = ""
     call: str = ""
+    defaults: Mapping[str, Any] = field(default_factory=dict)
     fill: Callable[["Call", Body, Body | None], Body] = lambda _call, asked, _there: asked
-    """Makes what is kept of what was asked for, with Azure's defaults. Raises Refused."""
+    """Makes what is kept of what was asked for and of the defaults. Raises Refused."""
     shown: Callable[[World, Subscription, Body], Body] = lambda _world, _sub, body: body
     """Makes what is told of what is kept, without secrets."""
     handlers: Mapping[str, Handler] = field(default_factory=dict)
@@ -323,7 +324,7 @@ def kept(call: Call, asked: Body, there: Body | None, *, at_once: bool = False) 
     body: Body = {"id": known["id"], "name": known["name"], "type": kind.type}
     if kind.located:
         body |= {"location": plain_region(asked["location"]), "tags": asked.get("tags") or {}}
-    body |= kind.fill(call, asked, there)
+    body |= kind.fill(call, merged(kind.defaults, asked), there)
     if kind.state:
         state = "" if at_once else kind.changing if there else kind.state
         body["properties"]["provisioningState"] = state or "Succeeded"

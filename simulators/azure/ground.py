@@ -275,16 +275,8 @@ def workspace_key(world: World, workspace: Body) -> str:
 
 
 def _workspace(call: Call, asked: Body, _there: Body | None) -> Body:
-    given = asked.get("properties", {})
-    return {
-        "properties": {
-            "retentionInDays": 30,
-            **given,
-            "sku": {"name": "PerGB2018", **given.get("sku", {})},
-            "customerId": id_of(call.id),
-            "modifiedDate": moment(),
-        }
-    }
+    given = {"customerId": id_of(call.id), "modifiedDate": moment()}
+    return {"properties": {**asked["properties"], **given}}
 
 
 async def _shared_keys(call: Call) -> Body:

@@ -63,9 +63,7 @@ def _account(call: Call, asked: Body, there: Body | None) -> Body:
         "kind": asked["kind"],
         "sku": {"name": sku, "tier": "Premium" if sku.startswith("Premium") else "Standard"},
         "properties": {
-            "minimumTlsVersion": "TLS1_0",
-            "allowBlobPublicAccess": False,
-            **asked.get("properties", {}),
+            **asked["properties"],
             "primaryLocation": asked["location"],
             "primaryEndpoints": {"file": f"https://{name}.file.core.windows.net/"},
         },
@@ -92,8 +90,7 @@ def _share(call: Call, asked: Body, there: Body | None) -> Body:
     if not there:  # its account may have been deleted with the whole group
         shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True, exist_ok=True)
-    given = {"shareQuota": 100, "enabledProtocols": "SMB", **asked.get("properties", {})}
-    return {"properties": {**given, "lastModifiedTime": moment()}}
+    return {"properties": {**asked["properties"], "lastModifiedTime": moment()}}
 
 
 async def _share_ended(world: World, sub: Subscription, share: Body) -> None:

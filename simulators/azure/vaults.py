@@ -41,11 +41,6 @@ def _vault(call: Call, asked: Body, there: Body | None) -> Body:
         "location": (softly or asked)["location"],
         "tags": (softly or asked).get("tags") or {},
         "properties": {
-            "enableSoftDelete": True,
-            "softDeleteRetentionInDays": 90,
-            "enableRbacAuthorization": True,
-            "publicNetworkAccess": "Enabled",
-            "accessPolicies": [],
             **(softly["properties"] if softly else properties),
             "vaultUri": f"https://{call.name}.vault.azure.net/",
         },
