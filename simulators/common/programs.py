@@ -1,5 +1,6 @@
 """What a container runs here: the simulated engine, and nginx as far as it is configured."""
 
+import argparse
 import contextlib
 import importlib
 import json
@@ -28,6 +29,9 @@ from simulators.common.doors import NO_TLS, UNVERIFIED_TLS, TurnedAway
 
 _LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 _ANY: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104  every address of the container
+_LISTENS: Final = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+_LISTENS.add_argument("--port", default="8000")
+_LISTENS.add_argument("--host", default="0.0.0.0")  # noqa: S104  vLLM's default
 _GRACE_SECONDS: Final = 2.0
 """From SIGTERM to SIGKILL; ten or more in reality."""
 
@@ -88,8 +92,8 @@ def program(
         ollama: Whether the engine only stands for Ollama.
         guard: What stands before it, where the cloud asks that.
     """
-    asked, host = flag(words, "--port") or "8000", flag(words, "--host") or "0.0.0.0"  # noqa: S104
-    words = _without(words, ("--port", "--host"))
+    listens, words = _LISTENS.parse_known_args(words)
+    asked, host = listens.port, listens.host
     model = [here(word) for word in words[:1]]
     real, loopback = free_port(), host in _LOOPBACK
     found = guard.port == port and guard.engine_ports == {int(asked)} if guard else None
@@ -148,18 +152,6 @@ def flag(words: Sequence[str], name: str) -> str | None:
         if word.startswith(f"{name}="):
             return word.partition("=")[2]
     return None
-
-
-def _without(words: Sequence[str], names: tuple[str, ...]) -> list[str]:
-    """Leave out flags with their values."""
-    left = iter(words)
-    kept: list[str] = []
-    for word in left:
-        if word in names:
-            next(left, None)
-        elif word.partition("=")[0] not in names:
-            kept.append(word)
-    return kept
 
 
 def free_port() -> int:
