@@ -20,10 +20,9 @@ from starlette.middleware import Middleware
 from core.records import KvPlan
 from simulators.engine.app import Sabotage, make_app
 from simulators.engine.boot import VERSION, Boot, complain, log
-from simulators.engine.engine import Engine, Voice
+from simulators.engine.engine import Engine, Tokenizer, Voice
 from simulators.engine.flags import BootError, Failure, Knobs, non_default, parse, read_failure
 from simulators.engine.metrics import EngineMetrics, averages, cache_config
-from simulators.engine.model import Tokenizer
 from simulators.engine.requests import Served
 from simulators.engine.room import Room, room_of
 from simulators.engine.scheduler import Limits, Scheduler

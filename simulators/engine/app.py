@@ -1,7 +1,10 @@
 """The routes of vLLM 0.32's web server that somebody here uses, and ways to fail while serving."""
 
 import hmac
+import json
 import os
+import time
+import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -17,9 +20,8 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from simulators.engine.answers import cards, events, whole
 from simulators.engine.boot import VERSION, log
-from simulators.engine.engine import Delta, Engine
+from simulators.engine.engine import Delta, Engine, Generation
 from simulators.engine.flags import Failure
 from simulators.engine.metrics import EngineMetrics
 from simulators.engine.requests import (
@@ -37,6 +39,109 @@ from simulators.engine.requests import (
 Work = Callable[[], Coroutine[Any, Any, None]]
 
 
+def _random_id() -> str:
+    return uuid.uuid4().hex[:16]
+
+
+def _cards(served: Served) -> list[dict[str, Any]]:
+    """Return what `/v1/models` lists."""
+    return [
+        {
+            "id": name,
+            "object": "model",
+            "created": int(time.time()),
+            "owned_by": "vllm",
+            "root": served.root,
+            "parent": None,
+            "max_model_len": served.max_model_len,
+        }
+        for name in served.names
+    ]
+
+
+def _head(served: Served, job: Job, kind: str) -> dict[str, Any]:
+    prefix = "chatcmpl" if isinstance(job.request, ChatRequest) else "cmpl"
+    return {
+        "id": f"{prefix}-{_random_id()}",
+        "object": kind,
+        "created": int(time.time()),
+        "model": served.names[0],
+    }
+
+
+def _usage(generation: Generation, made: int) -> dict[str, Any]:
+    prompt = len(generation.request.prompt)
+    return {"prompt_tokens": prompt, "total_tokens": prompt + made, "completion_tokens": made}
+
+
+def _thoughts(served: Served, generation: Generation) -> dict[str, Any]:
+    """Count the tokens of reasoning, where a parser tells them apart."""
+    if not served.reasoning_parser:
+        return {}
+    spent = min(generation.reasoning_tokens, generation.request.generated)
+    return {"completion_tokens_details": {"reasoning_tokens": spent}}
+
+
+def _whole(served: Served, job: Job, generation: Generation, said: Delta) -> dict[str, Any]:
+    """Return the body of an answer that is not streamed."""
+    usage = _usage(generation, said.tokens)
+    end: dict[str, Any] = {
+        "index": 0,
+        "finish_reason": said.finish_reason,
+        "stop_reason": None,
+    }
+    if not isinstance(job.request, ChatRequest):
+        choice = {**end, "text": said.text, "logprobs": None}
+        return {**_head(served, job, "text_completion"), "choices": [choice], "usage": usage}
+    message: dict[str, Any] = {
+        "role": "assistant",
+        "content": said.text,
+        "reasoning": said.reasoning or None,
+    }
+    if job.tool:
+        call = {"name": job.tool, "arguments": said.text}
+        calls = [{"id": f"chatcmpl-tool-{_random_id()}", "type": "function", "function": call}]
+        message |= {"content": None, "tool_calls": calls}
+        if said.finish_reason == "stop":
+            end["finish_reason"] = "tool_calls"
+    return {
+        **_head(served, job, "chat.completion"),
+        "choices": [{**end, "message": message}],
+        "usage": {**usage, **_thoughts(served, generation)},
+    }
+
+
+async def _events(served: Served, job: Job, generation: Generation) -> AsyncIterator[str]:
+    """Give a stream: of a chat the role first; the pieces; the usage, if it is wanted; the end."""
+    chat, request, made = isinstance(job.request, ChatRequest), job.request, 0
+    head = _head(served, job, "chat.completion.chunk" if chat else "text_completion")
+
+    def chunk(choice: dict[str, Any], reason: str | None) -> str:
+        choices = [{"index": 0, **choice, "logprobs": None, "finish_reason": reason}]
+        used = {"usage": _usage(generation, made)} if request.tells_usage(each=True) else {}
+        return _event({**head, "choices": choices, **used})
+
+    async for delta in generation.deltas():
+        if chat and not made:
+            yield chunk({"delta": {"role": "assistant", "content": ""}}, None)
+        made += delta.tokens
+        if not chat:
+            yield chunk({"text": delta.text}, delta.finish_reason)
+        elif delta.reasoning:
+            content = {"content": delta.text} if delta.text else {}
+            yield chunk({"delta": {"reasoning": delta.reasoning, **content}}, delta.finish_reason)
+        else:
+            yield chunk({"delta": {"content": delta.text}}, delta.finish_reason)
+    if request.tells_usage():
+        used = {**_usage(generation, made), **(_thoughts(served, generation) if chat else {})}
+        yield _event({**head, "choices": [], "usage": used})
+    yield "data: [DONE]\n\n"
+
+
+def _event(body: object) -> str:
+    return f"data: {json.dumps(body, ensure_ascii=False, separators=(',', ':'))}\n\n"
+
+
 class _Answer(Response):
     """Runs a job while the client is there; its leaving aborts the job."""
 
@@ -49,13 +154,13 @@ class _Answer(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with self._engine.generate(self._job.ask) as generation:
             if self._job.request.stream:
-                stream = events(self._served, self._job, generation)
+                stream = _events(self._served, self._job, generation)
                 reply: Response = StreamingResponse(stream, media_type="text/event-stream")
             else:
                 said = await _unless_gone(receive, generation.collect)
                 if said is None:
                     return
-                reply = JSONResponse(whole(self._served, self._job, generation, said))
+                reply = JSONResponse(_whole(self._served, self._job, generation, said))
             await reply(scope, receive, send)
 
 
@@ -82,7 +187,7 @@ def _routes(engine: Engine, served: Served) -> list[Route]:
         return JSONResponse({"version": VERSION})
 
     async def models(_: Request) -> Response:
-        return JSONResponse({"object": "list", "data": cards(served)})
+        return JSONResponse({"object": "list", "data": _cards(served)})
 
     async def metrics(_: Request) -> Response:
         page = engine.metrics.page(engine.scheduler)
@@ -123,37 +228,22 @@ _GUARDED: Final = ("/v1", "/v2", "/inference", "/cohere")
 _NOT_COUNTED: Final = ("/metrics", "/health", "/ping", "/version")
 
 
-class RequireKey:
-    """401 for guarded paths without one of the keys."""
+class Front:
+    """401 for guarded paths without one of the keys; counts `http_requests_total` of the rest."""
 
-    def __init__(self, app: ASGIApp, keys: Sequence[str]) -> None:
+    def __init__(
+        self, app: ASGIApp, keys: Sequence[str], metrics: EngineMetrics, routes: Sequence[Route]
+    ) -> None:
         self.app = app
         self._keys = [key.encode() for key in keys]
+        self._metrics, self._routes = metrics, routes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        guarded = scope["type"] == "http" and scope["path"].startswith(_GUARDED)
-        if guarded and not self._knows(Headers(scope=scope)):
-            refusal = JSONResponse({"error": "Unauthorized"}, 401)
-            await refusal(scope, receive, send)
+        is_http, path = scope["type"] == "http", scope.get("path", "")
+        if is_http and self._keys and path.startswith(_GUARDED) and not self._knows(scope):
+            await JSONResponse({"error": "Unauthorized"}, 401)(scope, receive, send)
             return
-        await self.app(scope, receive, send)
-
-    def _knows(self, headers: Headers) -> bool:
-        scheme, _, given = headers.get("authorization", "").partition(" ")
-        matches = [hmac.compare_digest(given.encode(), key) for key in self._keys]
-        return scheme.lower() == "bearer" and any(matches)
-
-
-class CountRequests:
-    """`http_requests_total`."""
-
-    def __init__(self, app: ASGIApp, metrics: EngineMetrics, routes: Sequence[Route]) -> None:
-        self.app = app
-        self._metrics = metrics
-        self._routes = routes
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] in _NOT_COUNTED:
+        if not is_http or path in _NOT_COUNTED:
             await self.app(scope, receive, send)
             return
         status = 500
@@ -168,6 +258,11 @@ class CountRequests:
         finally:
             full = (one.path for one in self._routes if one.matches(scope)[0] is Match.FULL)
             self._metrics.count_http(next(full, "none"), scope["method"], status)
+
+    def _knows(self, scope: Scope) -> bool:
+        scheme, _, given = Headers(scope=scope).get("authorization", "").partition(" ")
+        matches = [hmac.compare_digest(given.encode(), key) for key in self._keys]
+        return scheme.lower() == "bearer" and any(matches)
 
 
 _HALF_OF_A_STREAM: Final = 3
@@ -259,11 +354,7 @@ def make_app(
             yield
             tasks.cancel_scope.cancel()
 
-    middleware = [
-        *around,
-        *([Middleware(RequireKey, keys)] if keys else []),
-        Middleware(CountRequests, engine.metrics, routes),
-    ]
+    middleware = [*around, Middleware(Front, keys, engine.metrics, routes)]
     handlers: dict[Any, Any] = {WireError: _refused, HTTPException: _no_route}
     return Starlette(
         routes=routes, middleware=middleware, exception_handlers=handlers, lifespan=run_engine

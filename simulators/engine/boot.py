@@ -14,8 +14,7 @@ import anyio
 
 from core.records import KvPlan
 from simulators.engine.flags import SHARE_OF_BOOT, BootError, Failure, Phase, Process
-from simulators.engine.model import GIB
-from simulators.engine.room import Room
+from simulators.engine.room import GIB, Room
 
 VERSION: Final = "0.32.0"
 _LINES: Final = tomllib.loads(Path(__file__).with_name("boot.toml").read_text("utf-8"))

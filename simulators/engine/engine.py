@@ -4,6 +4,7 @@ import codecs
 import hashlib
 import math
 import random
+import re
 from array import array
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,7 +14,6 @@ from typing import Final, Literal
 import anyio
 
 from simulators.engine.metrics import EngineMetrics
-from simulators.engine.model import EOS, Tokenizer
 from simulators.engine.scheduler import Batch, Device, Request, Scheduler
 
 _TEXT: Final = (
@@ -23,6 +23,35 @@ _TEXT: Final = (
 )
 _WORDS: Final = tuple(_TEXT.split())
 _THOUGHT: Final = "Let me think about it. "
+
+SPECIAL: Final = ("<pad>", "<eos>", "<bos>", "<unk>", "<|turn>", "<turn|>")
+_SPECIAL_OR_NOT: Final = re.compile("(" + "|".join(map(re.escape, SPECIAL)) + ")")
+EOS: Final = SPECIAL.index("<eos>")
+
+
+class Tokenizer:
+    """One token per UTF-8 byte, after the special ones; ids above those are words."""
+
+    def __init__(self, vocab_size: int) -> None:
+        self.vocab_size = max(vocab_size, len(SPECIAL) + 256)
+
+    def encode(self, text: str) -> Sequence[int]:
+        """Return the ids of a text; special tokens written in it count as themselves."""
+        tokens: list[int] = []
+        for piece in _SPECIAL_OR_NOT.split(text):
+            if piece in SPECIAL:
+                tokens.append(SPECIAL.index(piece))
+            else:
+                tokens.extend(len(SPECIAL) + byte for byte in piece.encode(errors="replace"))
+        return tokens
+
+    def bytes_of(self, token: int) -> bytes:
+        """Return what one token stands for; nothing for special and unknown ones."""
+        byte = token - len(SPECIAL)
+        if byte < 0 or token >= self.vocab_size:
+            return b""
+        return bytes([byte]) if byte < 256 else f" w{token}".encode()
+
 
 FinishReason = Literal["stop", "length", "abort"]
 

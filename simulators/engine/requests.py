@@ -7,9 +7,8 @@ from typing import Annotated, Any, Final, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from simulators.engine.engine import Ask
+from simulators.engine.engine import Ask, Tokenizer
 from simulators.engine.flags import known_failures
-from simulators.engine.model import Tokenizer
 
 
 class WireError(Exception):

@@ -1,22 +1,27 @@
 """What an accelerator that is not there has room for, as the planner foresees it."""
 
+import re
 from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, Literal
 
 from core.errors import OpsError
 from core.records import KvPlan, MemoryPlan, ModelShape
 from planner.flags import Flags
 from planner.memory import Case, plan_memory, resident
+from planner.model import read_model
 from planner.places import Accelerator, accelerator
 from simulators.engine.flags import BootError, Knobs, flag_names, refused
-from simulators.engine.model import GIB, load_model, stand_in
 from simulators.engine.scheduler import Device
 
 Moment = Literal["on-device", "empty", "cached"]
 """Where a boot may find that it cannot go on; `empty` is before the weights are read."""
+GIB: Final = 2**30
+_BUILT_IN: Final = "google/gemma-4-E4B-it"
+_REPO_ID: Final = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _ROOMY: Final = {"memory_gib": 1e6, "free_at_start": 1.0}
 """Of an engine that stands for no accelerator."""
 _ROOMY_CACHE: Final = 8 * GIB
@@ -118,6 +123,29 @@ class Room:
             free = self._free_gib % piece
         what = "tpu-weights" if self.accelerator.kind == "tpu" else "weights"
         raise refused(what, piece=piece, visible=visible, free=free)
+
+
+def load_model(name: str) -> ModelShape:
+    """Read the folder of that name, or what the planner knows by it; that may be nothing.
+
+    Raises:
+        BootError: It is neither a model's folder nor a name.
+    """
+    folder = Path(name)
+    if folder.is_dir():
+        if not (folder / "config.json").is_file():
+            raise refused("folder", process="APIServer", name=name)
+        return read_model(str(folder.resolve())).model_copy(update={"model": name})
+    if not _REPO_ID.fullmatch(name):
+        raise refused("name", process="APIServer", name=name)
+    return read_model(name).model_copy(update={"model": name})
+
+
+def stand_in(shape: ModelShape) -> ModelShape:
+    """Return the model that is played for one of which nobody can plan the memory."""
+    own = ("model", "architecture", "dtype", "vocab_size", "max_position_embeddings", "vision")
+    said = {name: value for name in own if (value := getattr(shape, name)) is not None}
+    return read_model(_BUILT_IN).model_copy(update=said)
 
 
 def room_of(flags: Namespace, knobs: Knobs) -> Room:

@@ -20,8 +20,7 @@ from planner.places import accelerator
 from simulators.engine.__main__ import assemble, main
 from simulators.engine.boot import Boot
 from simulators.engine.flags import BootError, Failure, Knobs, known_failures, parse, read_failure
-from simulators.engine.model import load_model
-from simulators.engine.room import Room, room_of
+from simulators.engine.room import Room, load_model, room_of
 from simulators.engine.scheduler import Request, Scheduler
 
 pytestmark = pytest.mark.anyio
