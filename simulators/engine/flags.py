@@ -119,23 +119,6 @@ _ENTRY_USAGE: Final = (
     "usage: vllm [-h] [-v]\n            {chat,complete,serve,launch,bench,collect-env,"
     "download-kernels,preload,run-batch,snapshot}\n            ...\n"
 )
-_DEFAULTS: Final[dict[str, Any]] = {
-    "host": None,
-    "port": 8000,
-    "gpu_memory_utilization": 0.92,
-    "kv_cache_dtype": "auto",
-    "dtype": "auto",
-    "tensor_parallel_size": 1,
-    "cpu_offload_gb": 0.0,
-    "seed": 0,
-    "load_format": "auto",
-    "max_logprobs": 20,
-    "uvicorn_log_level": "info",
-    "enforce_eager": False,
-    "enable_prefix_caching": True,
-    "enable_chunked_prefill": True,
-}
-"""source: vllm 0.32.0, defaults of its own parser, read 2026-11-20; all others are None here."""
 
 
 @cache
@@ -213,7 +196,7 @@ def make_parser() -> argparse.ArgumentParser:
             if name == "max-model-len":
                 options["type"] = human_readable_int_or_auto
             parser.add_argument(f"--{name}", *short.get(name, []), **options)
-    parser.set_defaults(**_DEFAULTS)
+    parser.set_defaults(**names["defaults"])
     return parser
 
 
