@@ -6,7 +6,7 @@ import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
 from azure.core.exceptions import ResourceNotFoundError
 from azure.mgmt.appcontainers import models as M  # noqa: N812  what every body is made of
@@ -17,12 +17,10 @@ from backends import container
 from backends.aca import secrets as kept
 from backends.aca.container import (
     Mount,
-    RunningProbe,
     gpu_of,
     place_doubts,
     place_of,
     refuse_heads,
-    refuse_name,
     refuse_numbers,
     refuse_replicas,
     rules,
@@ -39,15 +37,14 @@ from backends.aca.site import (
     KEY,
     MANAGED_TAG,
     OURS,
+    READING,
     REGISTRY_SECRET,
     SPEC_TAG,
     TARGET_TAG,
-    Ground,
     Site,
     is_ours,
     key_secret,
     or_none,
-    reading,
     strictly,
     tags_in,
     translated,
@@ -80,7 +77,7 @@ from core.errors import (
 )
 from core.records import NAME_PATTERN, Access, DeploymentSpec, ModelShape, Record
 from core.settings import Settings
-from planner.places import accelerator
+from planner.places import Size, accelerator
 
 
 def tags_of(target: str, spec: DeploymentSpec) -> dict[str, str]:
@@ -215,7 +212,7 @@ async def pinned(site: Site, image: str) -> str | None:
 
 def images_of(app: ContainerApp) -> tuple[str, ...]:
     """Return the images of an app's containers; the engine's is the first."""
-    return tuple(one.image or "" for one in _containers(app))
+    return tuple(one.image or "" for one in containers_of(app))
 
 
 def version(site: Site, app: ContainerApp) -> str | None:
@@ -233,32 +230,19 @@ def label(site: Site, image: str | None) -> str:
 
 
 class Blueprint(Record):
-    """One app."""
+    """The values of one app."""
 
-    name: str
-    ground: Ground
-    """What it stands on."""
-    profile: str
-    """What its environment calls the workload profile."""
-    tags: Mapping[str, str]
+    spec: DeploymentSpec
     container: Container
     """The engine's, which listens for its own replica alone."""
     guard: Container
     """What lets through to it those who have its key."""
-    cpu: int
-    memory_gib: int
+    size: Size
     startup: Probe
-    readiness: Probe
-    liveness: Probe
-    min_replicas: int
-    max_replicas: int
     cooldown_seconds: int
     """How long after the last request a replica stays; also one that is still booting."""
-    polling_seconds: int
     concurrency: int
     """Requests for which there is one replica."""
-    exposure: Literal["private", "public", "internal"]
-    """Who reaches it: the callers' addresses, everybody, or its environment's network."""
     mount: Mount | None = None
     account: Account | None = None
     """Who pulls the image, with the password in the vault; None: anybody, or the identity."""
@@ -266,11 +250,6 @@ class Blueprint(Record):
     """The slowest that is foreseen, from the container's start to the first answer."""
     doubts: tuple[str, ...] = ()
     """What a person should know of these values before paying for them."""
-
-    @property
-    def path(self) -> str:
-        """Its full id."""
-        return self.ground.app_id(self.name)
 
     @property
     def needs_token(self) -> bool:
@@ -282,7 +261,7 @@ class Blueprint(Record):
         """The vault's secrets, by what the app calls them."""
         token = {HF_SECRET: HF_SECRET} if self.needs_token else {}
         password = {REGISTRY_SECRET: REGISTRY_SECRET} if self.account else {}
-        return {KEY: key_secret(self.name), **token, **password}
+        return {KEY: key_secret(self.spec.name), **token, **password}
 
 
 def blueprint(
@@ -316,32 +295,16 @@ def blueprint(
         health="/health",
     )
     proxy = container.guard_container(chosen.guard.image)
-
-    # The engine is asked through its proxy: a probe comes from outside, where nothing else is. They
-    # are the engine's own all the same: one that fails starts its container again.
-    def probe(said: RunningProbe) -> Probe:
-        return Probe(path=proxy.health, port=proxy.port, **said.model_dump())
-
     return Blueprint(
-        name=spec.name,
-        ground=site.ground,
-        tags=tags_of(target.name, spec),
+        spec=spec,
         container=engine,
         guard=proxy,
-        profile=gpu.profile,
-        cpu=size.vcpu,
-        memory_gib=size.ram_gib,
+        size=size,
         startup=startup_probe(slowest.inside, path=proxy.health, port=proxy.port),
-        readiness=probe(chosen.readiness_probe),
-        liveness=probe(chosen.liveness_probe),
-        min_replicas=spec.min_replicas,
-        max_replicas=spec.max_replicas,
         # Its time counts while a replica still boots; it cannot be shortened once a boot is over,
         # as every change of it is a new revision, which boots.
         cooldown_seconds=math.ceil(max(chosen.scaling.cooldown_seconds, slowest.whole)),
-        polling_seconds=chosen.scaling.polling_seconds,
         concurrency=requests_at_once(spec, model, place, gpu.max_num_seqs),
-        exposure=spec.access,
         mount=weights.mount,
         account=account_for(site.settings, engine.image, proxy.image),
         boot_seconds=slowest.inside,
@@ -354,34 +317,48 @@ def blueprint(
 
 
 def _refuse(spec: DeploymentSpec, model: ModelShape) -> None:
-    refuse_name(spec.name)
+    for refused, why, fix in (
+        (
+            not re.fullmatch(rules().limits.app_name, spec.name),
+            f"No container app can be called {spec.name!r}.",
+            "Use 2 to 32 lower-case letters, digits and single hyphens, a letter first.",
+        ),
+        (
+            spec.engine == "ollama",
+            (
+                "Ollama is served on Cloud Run alone: here it would have neither a key nor an image"
+                " with the model."
+            ),
+            "Leave engine out, which is vLLM, or take target cloud-run-l4.",
+        ),
+        (
+            spec.port is not None,
+            "A container app answers on its own address, always on port 443.",
+            "Leave port out.",
+        ),
+        (
+            spec.network is not None,
+            "The network of a container app is that of its environment, chosen when that is made.",
+            (
+                "Leave network out; make an environment in your network and name it by"
+                " AZURE_CONTAINERAPPS_ENVIRONMENT (access=internal keeps an app inside of it)."
+            ),
+        ),
+    ):
+        if refused:
+            raise InvalidArgument(why, fix=fix)
     refuse_spread(spec, "A replica of a container app")
     refuse_replicas(spec.max_replicas)
     refuse_length(spec, model)
     refuse_foreign_fields(spec, "Container Apps")
-    if spec.engine == "ollama":
-        raise InvalidArgument(
-            "Ollama is served on Cloud Run alone: here it would have neither a key nor an image"
-            " with the model.",
-            fix="Leave engine out, which is vLLM, or take target cloud-run-l4.",
-        )
-    if spec.port is not None:
-        raise InvalidArgument(
-            "A container app answers on its own address, always on port 443.", fix="Leave port out."
-        )
-    if spec.network is not None:
-        raise InvalidArgument(
-            "The network of a container app is that of its environment, chosen when that is made.",
-            fix="Leave network out; make an environment in your network and name it by"
-            " AZURE_CONTAINERAPPS_ENVIRONMENT (access=internal keeps an app inside of it).",
-        )
 
 
 _VOLUME: Final = "weights"
 
 
 def app_of(
-    drawn: Blueprint,
+    site: Site,
+    made: Blueprint,
     *,
     kept_at: str | None = None,
     addresses: tuple[str, ...] = (),
@@ -390,7 +367,8 @@ def app_of(
     """Type the app, as it is created; its name is said beside it.
 
     Args:
-        drawn: The values.
+        site: The target.
+        made: The values.
         kept_at: The address of the vault with its secrets, if not Azure's own.
         addresses: Who may call a private one.
         expires_at: When its ttl ends, in seconds since 1970: a tag, as only who applies knows.
@@ -398,59 +376,60 @@ def app_of(
     Raises:
         InvalidArgument: It is private, and nobody may call it: Azure would let everybody in.
     """
-    identity = drawn.ground.identity_id
-    vault = kept_at or f"https://{drawn.ground.vault}.vault.azure.net"
+    ground, identity = site.ground, site.ground.identity_id
+    vault = kept_at or f"https://{ground.vault}.vault.azure.net"
     configuration = M.Configuration(
         active_revisions_mode="Single",
         max_inactive_revisions=rules().scaling.inactive_revisions,
-        ingress=ingress_of(drawn, addresses),
+        ingress=ingress_of(made, addresses),
         secrets=[
             Secret(name=name, key_vault_url=f"{vault}/secrets/{secret}", identity=identity)
-            for name, secret in drawn.kept.items()
+            for name, secret in made.kept.items()
         ],
-        registries=_registries(drawn) or None,
+        registries=_registries(made, identity) or None,
         # The platform reads secrets and images with it; what runs in the container may not.
         identity_settings=[M.IdentitySettings(identity=identity, lifecycle="None")],
     )
+    expires = {EXPIRES_TAG: str(expires_at)} if expires_at else {}
     return ContainerApp(
-        location=drawn.ground.region,
-        tags={**drawn.tags, **({EXPIRES_TAG: str(expires_at)} if expires_at else {})},
+        location=ground.region,
+        tags={**tags_of(site.target.name, made.spec), **expires},
         identity=M.ManagedServiceIdentity(
             type="UserAssigned", user_assigned_identities={identity: M.UserAssignedIdentity()}
         ),
         properties=M.ContainerAppProperties(
-            environment_id=drawn.ground.environment_id,
-            workload_profile_name=drawn.profile,
+            environment_id=ground.environment_id,
+            workload_profile_name=gpu_of(site.target).profile,
             configuration=configuration,
-            template=_template(drawn),
+            template=_template(made),
         ),
     )
 
 
-def ingress_of(drawn: Blueprint, addresses: tuple[str, ...]) -> Ingress:
+def ingress_of(made: Blueprint, addresses: tuple[str, ...]) -> Ingress:
     """Type who reaches it, and how.
 
     Raises:
         InvalidArgument: It is private, and nobody may call it: Azure would let everybody in.
     """
-    if drawn.exposure == "private" and not addresses:
+    private, most = made.spec.access == "private", rules().limits.addresses
+    if private and not addresses:
         raise InvalidArgument(
             "Nobody's address may call a private deployment.",
             fix="Set AZURE_ALLOWED_ADDRESSES to your addresses or ranges, separated by commas.",
         )
-    if len(addresses) > rules().limits.addresses:
+    if len(addresses) > most:
         raise InvalidArgument(
-            f"{len(addresses)} addresses are more than {rules().limits.addresses}.",
+            f"{len(addresses)} addresses are more than {most}.",
             fix="Join them to ranges in AZURE_ALLOWED_ADDRESSES.",
         )
-    let_in = restrictions_of(addresses) if drawn.exposure == "private" else []
     return Ingress(
-        external=drawn.exposure != "internal",
-        target_port=drawn.guard.port,
+        external=made.spec.access != "internal",
+        target_port=made.guard.port,
         transport="http",
         allow_insecure=False,
         traffic=[M.TrafficWeight(weight=100, latest_revision=True)],
-        ip_security_restrictions=let_in or None,
+        ip_security_restrictions=restrictions_of(addresses) if private else None,
     )
 
 
@@ -464,11 +443,11 @@ def restrictions_of(addresses: Iterable[str]) -> list[M.IpSecurityRestrictionRul
     ]
 
 
-def _registries(drawn: Blueprint) -> list[M.RegistryCredentials]:
-    account, images = drawn.account, (drawn.container.image, drawn.guard.image)
+def _registries(made: Blueprint, identity: str) -> list[M.RegistryCredentials]:
+    account, images = made.account, (made.container.image, made.guard.image)
     own = {server for image in images if (server := registry_of_azure(image))}
     rows = [
-        M.RegistryCredentials(server=server, identity=drawn.ground.identity_id)
+        M.RegistryCredentials(server=server, identity=identity)
         for server in sorted(own - {account.server if account else ""})
     ]
     if account:
@@ -477,25 +456,27 @@ def _registries(drawn: Blueprint) -> list[M.RegistryCredentials]:
     return rows
 
 
-def _template(drawn: Blueprint) -> Template:
-    mount, proxy = drawn.mount, rules().guard
+def _template(made: Blueprint) -> Template:
+    mount, proxy, chosen, size = made.mount, made.guard, rules(), made.size
     # The engine first: the GPU is given to the first container alone.
-    engine = _container(
-        CONTAINER, drawn.container, drawn.cpu - proxy.vcpu, drawn.memory_gib - proxy.ram_gib
+    own = chosen.guard
+    engine = _container(CONTAINER, made.container, size.vcpu - own.vcpu, size.ram_gib - own.ram_gib)
+    # The engine is asked through its proxy: a probe comes from outside, where nothing else is. They
+    # are the engine's own all the same: one that fails starts its container again.
+    probes = (
+        ("Startup", made.startup),
+        ("Readiness", chosen.readiness_probe),
+        ("Liveness", chosen.liveness_probe),
     )
     engine.probes = [
         M.ContainerAppProbe(
             type=kind,
-            http_get=M.ContainerAppProbeHttpGet(path=probe.path, port=probe.port, scheme="HTTP"),
+            http_get=M.ContainerAppProbeHttpGet(path=proxy.health, port=proxy.port, scheme="HTTP"),
             period_seconds=probe.period_seconds,
             timeout_seconds=probe.timeout_seconds,
             failure_threshold=probe.failures,
         )
-        for kind, probe in (
-            ("Startup", drawn.startup),
-            ("Readiness", drawn.readiness),
-            ("Liveness", drawn.liveness),
-        )
+        for kind, probe in probes
     ]
     volume = None
     if mount:
@@ -504,16 +485,16 @@ def _template(drawn: Blueprint) -> Template:
             name=_VOLUME,
             storage_type="AzureFile",
             storage_name=mount.link,
-            mount_options=rules().share.mount_options,
+            mount_options=chosen.share.mount_options,
         )
-    requests = M.HttpScaleRule(metadata={"concurrentRequests": str(drawn.concurrency)})
+    requests = M.HttpScaleRule(metadata={"concurrentRequests": str(made.concurrency)})
     return Template(
-        containers=[engine, _container(GUARD_NAME, drawn.guard, proxy.vcpu, proxy.ram_gib)],
+        containers=[engine, _container(GUARD_NAME, proxy, own.vcpu, own.ram_gib)],
         scale=M.Scale(
-            min_replicas=drawn.min_replicas,
-            max_replicas=drawn.max_replicas,
-            cooldown_period=drawn.cooldown_seconds,
-            polling_interval=drawn.polling_seconds,
+            min_replicas=made.spec.min_replicas,
+            max_replicas=made.spec.max_replicas,
+            cooldown_period=made.cooldown_seconds,
+            polling_interval=chosen.scaling.polling_seconds,
             rules=[M.ScaleRule(name="requests", http=requests)],
         ),
         volumes=[volume] if volume else None,
@@ -533,7 +514,8 @@ def _container(name: str, said: Container, vcpu: float, ram_gib: float) -> M.Con
     )
 
 
-def _containers(app: ContainerApp) -> Sequence[M.Container]:
+def containers_of(app: ContainerApp) -> Sequence[M.Container]:
+    """Return the containers of an app; the engine's is the first."""
     return (app.template.containers if app.template else None) or ()
 
 
@@ -564,10 +546,13 @@ def copy_template(app: ContainerApp) -> Template:
     return template
 
 
-def copy_ingress(app: ContainerApp) -> Ingress | None:
-    """Return a copy of an app's ingress; None where it has none."""
-    ingress = _ingress(app)
-    return Ingress(ingress.as_dict(exclude_readonly=True)) if ingress else None
+def letting_in(app: ContainerApp, addresses: tuple[str, ...]) -> Ingress:
+    """Return a copy of an app's ingress that lets these in."""
+    ingress = ingress_in(app)
+    assert ingress
+    copied = Ingress(ingress.as_dict(exclude_readonly=True))
+    copied.ip_security_restrictions = restrictions_of(addresses)
+    return copied
 
 
 def new_suffix() -> str:
@@ -583,7 +568,7 @@ def is_guarded(app: ContainerApp, secrets: Mapping[str, str]) -> bool:
     held = {secret.name for secret in app.configuration.secrets or ()}
     given = {
         (variable.name, variable.secret_ref)
-        for one in _containers(app)
+        for one in containers_of(app)
         for variable in one.env or ()
         if variable.secret_ref in held
     }
@@ -591,7 +576,7 @@ def is_guarded(app: ContainerApp, secrets: Mapping[str, str]) -> bool:
 
 
 def _has_proxy(app: ContainerApp) -> bool:
-    return GUARD_NAME in {one.name for one in _containers(app)}
+    return GUARD_NAME in {one.name for one in containers_of(app)}
 
 
 async def replacement(site: Site, wanted: ContainerApp, now: ContainerApp) -> ContainerApp:
@@ -620,7 +605,7 @@ async def replacement(site: Site, wanted: ContainerApp, now: ContainerApp) -> Co
     if any(not secret.key_vault_url for secret in rest):
         apps, names = (await site.clients.apps()).container_apps, (site.ground.resource_group,)
         with strictly(f"read the secrets of {now.name}"):
-            found = await apps.list_secrets(*names, str(now.name), **reading())
+            found = await apps.list_secrets(*names, str(now.name), **READING)
         values = {str(one.name): one.value for one in found.value or () if one.value is not None}
     will.secrets = [
         *(will.secrets or ()),
@@ -641,7 +626,7 @@ async def list_apps(site: Site) -> Sequence[ContainerApp]:
     apps = (await site.clients.apps()).container_apps
     try:
         with translated("list the container apps"):
-            pager = apps.list_by_resource_group(site.ground.resource_group, **reading())
+            pager = apps.list_by_resource_group(site.ground.resource_group, **READING)
             return [app async for app in pager if is_this_targets(site, app)]
     except ResourceNotFoundError:
         return ()
@@ -656,7 +641,7 @@ async def find_app(site: Site, name: str) -> ContainerApp | None:
     if not re.fullmatch(NAME_PATTERN, name):
         return None
     apps = (await site.clients.apps()).container_apps
-    asked = apps.get(site.ground.resource_group, name, **reading())
+    asked = apps.get(site.ground.resource_group, name, **READING)
     return await or_none(f"look at the app {name}", asked)
 
 
@@ -765,7 +750,7 @@ async def access_of(site: Site, app: ContainerApp) -> Access:
     name, url = str(app.name), url_of(site, app)
     if url is None:
         raise _not_ready(site, name, f"{name} has no address yet.")
-    keyed = any(one.secret_ref == KEY for each in _containers(app) for one in each.env or ())
+    keyed = any(one.secret_ref == KEY for each in containers_of(app) for one in each.env or ())
     return Access(
         base_url=url,
         api_key=await kept.read(site, key_secret(name)) if keyed else None,
@@ -776,7 +761,7 @@ async def access_of(site: Site, app: ContainerApp) -> Access:
 
 def url_of(site: Site, app: ContainerApp) -> str | None:
     """Return its base URL, None before it has a name in the world."""
-    ingress = _ingress(app)
+    ingress = ingress_in(app)
     if ingress is None or not ingress.fqdn:
         return None
     return f"{'http' if site.rehearsed else 'https'}://{ingress.fqdn}"
@@ -784,18 +769,19 @@ def url_of(site: Site, app: ContainerApp) -> str | None:
 
 def is_external(app: ContainerApp) -> bool:
     """Whether it answers outside its environment's network."""
-    ingress = _ingress(app)
+    ingress = ingress_in(app)
     return bool(ingress and ingress.external)
 
 
 def allowed(app: ContainerApp) -> tuple[str, ...]:
     """Return the ranges of addresses that its ingress lets in; none is everybody."""
-    ingress = _ingress(app)
+    ingress = ingress_in(app)
     let_in = (ingress.ip_security_restrictions if ingress else None) or ()
     return tuple(str(rule.ip_address_range) for rule in let_in if rule.action == "Allow")
 
 
-def _ingress(app: ContainerApp) -> Ingress | None:
+def ingress_in(app: ContainerApp) -> Ingress | None:
+    """Return an app's ingress; None where it has none."""
     return app.configuration.ingress if app.configuration else None
 
 

@@ -1,18 +1,28 @@
 """Azure Container Apps as a target: one app for each deployment."""
 
 from collections.abc import AsyncGenerator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import ClassVar
 
 from pydantic import SecretStr, ValidationError
 
 from backends.aca import app as apps
-from backends.aca import deployment, ground, logs, plan, replicas, secrets, status, storage
+from backends.aca import (
+    checks,
+    deployment,
+    ground,
+    logs,
+    plan,
+    replicas,
+    secrets,
+    status,
+    storage,
+)
 from backends.aca.container import gpu_of, place_of, rules, weights_of
 from backends.aca.site import (
-    HF_SECRET,
     PHASES,
-    REGISTRY_SECRET,
     SHARE,
     Site,
     is_ours,
@@ -89,23 +99,18 @@ class AcaBackend(Lifecycle):
     async def wanted(self, spec: DeploymentSpec, model: ModelShape) -> Sequence[Resource]:
         """Return everything from the providers to the app; refuse what can be known before."""
         asked = self.pending.get(spec.name)
-        if (asked is None or not asked.phase) and not await deployment.find_own_app(
-            self.site, spec.name
-        ):
-            await self._refuse_early(spec, model)
+        known = asked is not None and asked.phase
+        if not known and not await deployment.find_own_app(self.site, spec.name):
+            if spec.access == "private":
+                await apps.callers(self.site)
+            try:
+                await checks.refuse_by_policy(self.site, spec, model)
+            except checks.PolicyRefusal:
+                raise
+            except CloudError:
+                pass  # the deployment itself tells it
         since = asked.since if asked else datetime.now(UTC)
         return plan.wanted(self.site, spec, model, since)
-
-    async def _refuse_early(self, spec: DeploymentSpec, model: ModelShape) -> None:
-        """Refuse callers that are none, and what a policy forbids where Azure tells it."""
-        if spec.access == "private":
-            await apps.callers(self.site)
-        try:
-            refusal = await plan.find_policy_refusal(self.site, spec, model)
-        except CloudError:
-            return
-        if refusal:
-            raise refusal
 
     def owned(self, name: str) -> Sequence[Resource]:
         """Return key and app: the app goes first."""
@@ -117,21 +122,16 @@ class AcaBackend(Lifecycle):
         return (key, deployment.owned_app(self.site, name))
 
     def remaining(self, _name: str, _spec: DeploymentSpec | None = None) -> Sequence[Resource]:
-        """Return what stays, that of the region last: it is purged first."""
-        return (*self._of_the_group(), *self._of_the_region())
-
-    def _of_the_group(self) -> tuple[Resource, ...]:
+        """Return what other deployments may use: it is deleted by a purge, or only bills."""
         site = self.site
-        return (
-            secrets.left(site, HF_SECRET),
-            secrets.left(site, REGISTRY_SECRET),
-            *secrets.left_base(site),
-            storage.left_share(site),
-            storage.left_account(site),
-        )
-
-    def _of_the_region(self) -> tuple[Resource, ...]:
-        return (ground.left_workspace(self.site), ground.left_environment(self.site))
+        # Where there is none, an environment does for a deployment; it is no workspace that stays.
+        own = {"workspace": partial(ground.find_workspace, site)}
+        kept = [
+            replace(one, get=own.get(one.name, one.get), is_ours=is_ours if one.delete else None)
+            for one in plan.base(site, SHARE)
+            if one.delete or one.bill
+        ]
+        return (secrets.hub_token(site), secrets.registry_password(site), *kept)
 
     def plan(self, spec: DeploymentSpec, model: ModelShape) -> Plan:
         """Say which resources would be made, from the group to the app."""
@@ -139,7 +139,7 @@ class AcaBackend(Lifecycle):
 
     async def check(self, wanted: Plan) -> Preflight:
         """Ask Azure for everything that the plan needs; changes nothing."""
-        return await plan.check(self.site, wanted)
+        return await checks.check(self.site, wanted)
 
     async def refuse_deploy(self, spec: DeploymentSpec) -> None:
         """Refuse a name that another app has."""
@@ -188,11 +188,12 @@ class AcaBackend(Lifecycle):
                 f" {', '.join(needed)} needs it."
             )
             return ()
+        kept = self.remaining(name)
         if users:
             names = ", ".join(sorted(str(app.name) for app in users))
             note(f"What the group shares is kept: {names} in another environment needs it.")
-            return await purge(self._of_the_region(), seconds=_PURGE_SECONDS)
-        return await purge(self.remaining(name), seconds=_PURGE_SECONDS)
+            kept = [one for one in kept if one.name in {"workspace", "environment"}]
+        return await purge(kept, seconds=_PURGE_SECONDS)
 
     def _waiting_in_group(self) -> set[str]:
         """Name what will stand in this resource group, whatever its target."""
@@ -210,7 +211,7 @@ class AcaBackend(Lifecycle):
         """Return the share of weights, which is billed whether it is read or not."""
         if not self.site.clients.configured:
             return ()
-        share = storage.left_share(self.site)
+        share = storage.share_of(self.site)
         await look(share)  # raises why it cannot be looked at
         return await leftovers((share,))
 

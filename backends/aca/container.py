@@ -166,15 +166,6 @@ def size_of(target: Target, spec: DeploymentSpec) -> Size:
     return Size(vcpu=int(vcpu), ram_gib=int(ram_gib))
 
 
-def refuse_name(name: str) -> None:
-    """Refuse a deployment that no app can be called. Raises InvalidArgument."""
-    if not re.fullmatch(rules().limits.app_name, name):
-        raise InvalidArgument(
-            f"No container app can be called {name!r}.",
-            fix="Use 2 to 32 lower-case letters, digits and single hyphens, a letter first.",
-        )
-
-
 def refuse_replicas(maximum: int) -> None:
     """Refuse more replicas than a revision has. Raises InvalidArgument."""
     most = rules().limits.replicas
@@ -189,24 +180,16 @@ def place_doubts(target: Target, spec: DeploymentSpec, region: str) -> Iterator[
     """Say what stands against a region, and against less than a whole node."""
     listed, gpu, size = place_of(target).regions, gpu_of(target), size_of(target, spec)
     if region not in listed:
-        yield (
-            f"{region} is not on Microsoft's page of 2025 of regions with this GPU; the check asks"
-            f" Azure itself. Set AZURE_LOCATION to one of {', '.join(listed)}."
-        )
+        others = f"set AZURE_LOCATION to one of {', '.join(listed)}"
+        yield f"{region} is not on Microsoft's page of 2025 of regions with this GPU: {others}."
     if (size.vcpu, size.ram_gib) != (gpu.vcpu, gpu.ram_gib):
-        yield (
-            f"{size.vcpu} vCPU and {size.ram_gib} GiB are less than the whole {gpu.profile_type},"
-            " and which pairs Azure takes is not documented: if it refuses this one"
-            " (ContainerAppInvalidResourceTotal), leave cpu and memory_gib out."
-        )
+        asked = f"{size.vcpu} vCPU and {size.ram_gib} GiB, less than a whole {gpu.profile_type}"
+        fix = "leave cpu and memory_gib out"
+        yield f"{asked}, may be refused (ContainerAppInvalidResourceTotal): {fix}."
 
 
 def refuse_numbers(spec: DeploymentSpec, device: Accelerator) -> None:
-    """Refuse numbers that the card lacks, whatever the model is; a plan needs its shape for that.
-
-    Raises:
-        InvalidArgument: Weights, cache or computing are asked for in such numbers.
-    """
+    """Refuse numbers that the card lacks, where no plan of a model's memory says so."""
     words = spec.engine_args
     dtype = flag_value(words, "--dtype") or spec.dtype
     cache = flag_value(words, "--kv-cache-dtype") or spec.kv_cache_dtype
@@ -233,9 +216,8 @@ def refuse_heads(spec: DeploymentSpec, model: ModelShape, device: Accelerator) -
     if device.bf16 or spec.image or widest * 2 <= rules().limits.head_bytes:
         return
     raise InvalidArgument(
-        f"{spec.model} cannot be served there: vLLM's attention of heads of {widest} in 16 bits"
-        f" needs {widest * 192:,} bytes of shared memory, {device.title} has 65,536, and it dies"
-        " (OutOfResources).",
+        f"{spec.model} cannot be served there: heads of {widest} in 16 bits need"
+        f" {widest * 192:,} bytes of shared memory, and {device.title} has 65,536.",
         cause="https://github.com/vllm-project/vllm/issues/57712 was open on 2026-11-20.",
         fix="Take target aca-a100, a model with heads of 256 or fewer, or give image= with a"
         " vLLM whose tiles are smaller (its pull request 39018).",
@@ -330,25 +312,21 @@ def _hub(spec: DeploymentSpec, model: ModelShape, place: Place) -> Weights:
     if spec.weights == "hub:disk" or (spec.weights != "hub:share" and is_small):
         risk = "" if is_small else f" ({seen}: a full one ends the boot and says so)"
         low, high = share.usd_per_month
-        doubt = (
-            f"Every start downloads {size} of {spec.model} from the Hugging Face Hub to the"
-            f" container's disk{risk}; weights=hub:share keeps them on a file share, which costs"
-            f" about ${low:.0f} to ${high:.0f} a month."
+        doubt = f"Every start downloads {size} of {spec.model} to the container's disk{risk}."
+        other = f"weights=hub:share keeps them, for about ${low:.0f} to ${high:.0f} a month."
+        found = Weights(kind="hub", model=spec.model, boot_source="hub", doubts=(doubt, other))
+    else:
+        why = "" if is_small else f", as {seen} (weights=hub:disk tries it, without a share)"
+        doubt = f"The first boot downloads {size} to the share {SHARE}; later ones read it{why}."
+        found = Weights(
+            kind="hub",
+            model=spec.model,
+            env={"HF_HOME": share.cache_path},
+            mount=Mount(share=SHARE, path=share.mount_path, read_only=False),
+            boot_source=FILES,
+            doubts=(doubt,),
         )
-        return Weights(kind="hub", model=spec.model, boot_source="hub", doubts=(doubt,))
-    why = "" if is_small else f", as {seen} (weights=hub:disk tries it, without a share)"
-    doubt = (
-        f"The first boot downloads {size} to the share {SHARE}, and later ones read them there"
-        f"{why}."
-    )
-    return Weights(
-        kind="hub",
-        model=spec.model,
-        env={"HF_HOME": share.cache_path},
-        mount=Mount(share=SHARE, path=share.mount_path, read_only=False),
-        boot_source=FILES,
-        doubts=(doubt,),
-    )
+    return found
 
 
 def _folder(location: str) -> Weights:
@@ -364,24 +342,17 @@ def _folder(location: str) -> Weights:
     return Weights(kind="files", model=model, env=_OFFLINE, mount=mount, boot_source=FILES)
 
 
-def startup_probe(slowest_boot_seconds: float, *, path: str, port: int) -> Probe:
-    """Return one that gives a boot its time; the period grows where no more failures are taken."""
-    chosen = rules().startup_probe
-    wanted = max(chosen.least_seconds, slowest_boot_seconds + chosen.margin_seconds)
-    budget = min(wanted, chosen.most_seconds)
-    return _startup(budget, rules().limits.startup_failures, path=path, port=port)
+def startup_probe(
+    boot_seconds: float, *, path: str, port: int, failures: int | None = None
+) -> Probe:
+    """Return one that gives a boot its time; the period grows where no more `failures` are taken.
 
-
-def older_startup_probe(probe: Probe) -> Probe:
-    """Return a startup probe that allows the same time, as far as an older service lets it."""
-    limits = rules().limits
-    most = limits.older_startup_failures
-    budget = min(probe.budget_seconds, most * limits.period_seconds)
-    return _startup(budget, most, path=probe.path, port=probe.port)
-
-
-def _startup(budget: float, most: int, *, path: str, port: int) -> Probe:
-    chosen = rules().startup_probe
+    `boot_seconds` is of the slowest that is foreseen.
+    """
+    chosen, limits = rules().startup_probe, rules().limits
+    most = failures or limits.startup_failures
+    wanted = max(chosen.least_seconds, boot_seconds + chosen.margin_seconds)
+    budget = min(wanted, chosen.most_seconds, most * limits.period_seconds)
     period = max(chosen.period_seconds, math.ceil(budget / most))
     return Probe(
         path=path,

@@ -2,37 +2,30 @@
 
 import re
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final, Literal, NamedTuple
 
+import stamina
 from azure.mgmt.appcontainers.models import ContainerApp
 
 from backends.aca import app as apps
 from backends.aca import replicas, secrets, status
 from backends.aca.app import Blueprint, find_any, find_app, get_app, spec_in
-from backends.aca.container import older_startup_probe, refuse_replicas
-from backends.aca.replicas import (
-    REFUSAL_SECONDS,
-    ChangeKind,
-    Patience,
-    begin,
-    forget_change,
-    read_revisions,
-    watch,
-)
+from backends.aca.container import refuse_replicas, rules, startup_probe
+from backends.aca.replicas import ChangeKind, begin, forget_change, read_revisions, watch
 from backends.aca.site import (
     EFFECT,
     EXPIRES_TAG,
     HF_SECRET,
+    WRITING,
     Site,
     is_ours,
     is_policy,
     strictly,
-    writing,
 )
 from backends.lifecycle import UNSURE, Resource, Status
 from core.errors import (
@@ -53,12 +46,26 @@ _UNREAD: Final = re.compile(
 """What Azure says while the identity of the app may not read its secrets (yet)."""
 _OLDER_PROBES: Final = "ContainerAppProbeFailureThresholdOutOfRange"
 APP_FIX: Final = (
-    "If it forbids apps that the internet reaches, give access=internal, which only callers in the"
-    " environment's network reach; else change what the cause names, or ask its administrators for"
-    " an exemption of this resource group."
+    "If it forbids apps that the internet reaches, give access=internal; else change what the cause"
+    " names, or ask its administrators for an exemption of this resource group."
 )
+BUSY_SECONDS: Final = 15.0
+"""As long another change of the same app is waited out."""
+AGAIN_SECONDS: Final = 1.0
 _HOLDS_SECONDS: Final = 5.0
 _LOOK_SECONDS: Final = 0.5
+
+
+async def _patiently(work: Callable[[], Awaitable[bool]]) -> bool:
+    """Try a change, for `BUSY_SECONDS`, as long as something else is being changed."""
+    patience = stamina.AsyncRetryingCaller(
+        attempts=None,
+        timeout=BUSY_SECONDS,
+        wait_initial=AGAIN_SECONDS,
+        wait_max=AGAIN_SECONDS,
+        wait_jitter=0,
+    )
+    return await patience(ConcurrentChange, work)
 
 
 class Found(NamedTuple):
@@ -81,12 +88,7 @@ class WantedApp:
     """Azure took it: how it fares from then on is for its status to tell."""
 
     async def get(self) -> Found | None:
-        """Look at it, and whether it is what is wanted.
-
-        Raises:
-            NotOurs: It was made elsewhere, or for another target.
-            ConcurrentChange: It is being deleted.
-        """
+        """Look at it, and whether it is what is wanted. Raises what `find_own_app` does."""
         app = await find_own_app(self.site, self.spec.name)
         if app is None:
             return None
@@ -95,14 +97,13 @@ class WantedApp:
     async def _change(self, app: ContainerApp) -> Any:
         """Say what has to be changed; one that failed, or lost its key, is replaced as a whole."""
         site, spec = self.site, self.spec
-        drawn = apps.blueprint(site, spec, self.model)
-        if not apps.is_guarded(app, drawn.container.secrets) or await failed(site, app):
+        made = apps.blueprint(site, spec, self.model)
+        if not apps.is_guarded(app, made.container.secrets) or await failed(site, app):
             return "replace"
         if apps.fingerprint_in(app) != spec.fingerprint:
             said, count = spec_in(app.tags), {"min_replicas", "max_replicas"}
-            if said is None or said.model_dump(exclude=count) != spec.model_dump(exclude=count):
-                return "replace"
-            return "scale"
+            same = said and said.model_dump(exclude=count) == spec.model_dump(exclude=count)
+            return "scale" if same else "replace"
         if is_stopped(app) or await _deactivated(site, app):
             return "start"
         return "none" if await _callers(site, app) is None else "callers"
@@ -119,106 +120,82 @@ class WantedApp:
             await settle_callers(site, spec.name)
             self.is_put = True
             return
-        drawn, addresses, suffix = await self._values(found.app if found else None)
-        async for attempt in Patience():
-            with attempt:
-                what, body = await self._body(drawn, addresses, suffix)
-                try:
-                    change = await begin(site, spec.name, "create_or_update", what, body)
-                    await watch(site, spec.name, change)
-                    self.is_put = True
-                except OpsError as exc:
-                    if older := await self._read_refusal(exc, drawn, suffix):
-                        drawn = older
-                        continue
-                break
+        made = await self._pinned()
+        addresses = await apps.callers(site) if spec.access == "private" else ()
+        now = await _without_failed(site, found.app) if found else None
+        # A revision that failed is made anew although nothing differs.
+        again = now is not None and apps.fingerprint_in(now) == spec.fingerprint
+        suffix = apps.new_suffix() if again else None
+        await _patiently(partial(self._send, made, addresses, suffix))
         if found and is_stopped(found.app) and self.is_put:
             await start(site, spec.name)
 
-    async def _values(
-        self, now: ContainerApp | None
-    ) -> tuple[Blueprint, tuple[str, ...], str | None]:
-        """Decide what is sent: values with pinned images, who may call, a revision's own name.
-
-        An app whose creation failed goes first: it changes no more, and its replicas may bill.
-        """
+    async def _pinned(self) -> Blueprint:
+        """Return its values with the images by their digests, as far as registries tell them."""
         site, spec = self.site, self.spec
         token = spec.from_hub and await secrets.exists(site, HF_SECRET)
-        drawn = apps.blueprint(site, spec, self.model, hf_token=token)
-        addresses = await apps.callers(site) if drawn.exposure == "private" else ()
+        made = apps.blueprint(site, spec, self.model, hf_token=token)
         pinned = {}
-        for name, one in (("container", drawn.container), ("guard", drawn.guard)):
+        for name, one in (("container", made.container), ("guard", made.guard)):
             image = await apps.pinned(site, one.image)
             if image is None:
                 note(f"{one.image} is not pinned: its registry cannot be asked.")
             pinned[name] = one.model_copy(update={"image": image or one.image})
-        if (
-            now is not None
-            and not now.latest_ready_revision_name
-            and _state(now) in status.GIVEN_UP
-        ):
-            await _remove(site, now)
-            now = None
-        if now is not None:
-            await deactivate_strays(site, now)
-        # A revision that failed is made anew although nothing differs.
-        again = now is not None and apps.fingerprint_in(now) == spec.fingerprint
-        return drawn.model_copy(update=pinned), addresses, apps.new_suffix() if again else None
+        return made.model_copy(update=pinned)
 
-    async def _body(
-        self, drawn: Blueprint, addresses: tuple[str, ...], suffix: str | None
-    ) -> tuple[str, ContainerApp]:
-        """Say what is done, and return the app as it is sent, with what others gave it."""
-        site, spec = self.site, self.spec
-        ends = int(time.time()) + spec.ttl_minutes * 60 if spec.ttl_minutes else None
-        body = apps.app_of(
-            drawn, addresses=addresses, expires_at=ends, kept_at=await site.clients.secrets_url()
-        )
+    async def _send(self, made: Blueprint, addresses: tuple[str, ...], suffix: str | None) -> bool:
+        """Send the app, with what others gave it, and watch for a refusal."""
+        site, name = self.site, self.spec.name
+        ends = int(time.time()) + self.spec.ttl_minutes * 60 if self.spec.ttl_minutes else None
+        kept_at = await site.clients.secrets_url()
+        body = apps.app_of(site, made, addresses=addresses, expires_at=ends, kept_at=kept_at)
         if suffix:
             body.template.revision_suffix = suffix
-        there = await find_app(site, spec.name)
-        if there is None:
-            return f"create the app {spec.name}", body
-        refuse_foreign_app(site, there)
-        return f"replace the app {spec.name}", await apps.replacement(site, body, there)
+        there, what = await find_own_app(site, name), f"create the app {name}"
+        if there is not None:
+            body, what = await apps.replacement(site, body, there), f"replace the app {name}"
+        try:
+            await watch(site, name, await begin(site, name, "create_or_update", what, body))
+        except OpsError as exc:
+            most = rules().limits.older_startup_failures
+            if _OLDER_PROBES in f"{exc.summary} {exc.cause}" and made.startup.failures > most:
+                return await self._send(_with_older_probe(made, most), addresses, suffix)
+            self.is_put = await self._is_taken(exc, suffix)
+        else:
+            self.is_put = True
+        return self.is_put
 
-    async def _read_refusal(
-        self, exc: OpsError, drawn: Blueprint, suffix: str | None
-    ) -> Blueprint | None:
-        """Return what an older service takes in its place; None where it is taken or to wait for.
-
-        Raises:
-            OpsError: It was refused.
-        """
+    async def _is_taken(self, exc: OpsError, suffix: str | None) -> bool:
+        """Whether Azure took it all the same; False where it is to be sent again later."""
         if _UNREAD.search(exc.cause):
             if datetime.now(UTC) - self.since < secrets.EFFECT_TIME:
-                return None  # what it was granted does not count yet
+                return False  # what it was granted does not count yet
             raise exc
         if is_policy(exc):
             exc.fix = APP_FIX
         now = await find_app(self.site, self.spec.name)
-        taken = now is not None and apps.fingerprint_in(now) == self.spec.fingerprint
-        if taken and now and suffix in {None, now.template and now.template.revision_suffix}:
-            self.is_put = True
-            return None
-        older = older_startup_probe(drawn.startup)
-        if _OLDER_PROBES not in f"{exc.summary} {exc.cause}" or older == drawn.startup:
+        if now is None or apps.fingerprint_in(now) != self.spec.fingerprint:
             raise exc
-        _note_older_probe(drawn, older.budget_seconds, older.failures)
-        return drawn.model_copy(update={"startup": older})
+        if suffix not in {None, now.template and now.template.revision_suffix}:
+            raise exc
+        return True
 
 
-def _note_older_probe(drawn: Blueprint, budget_seconds: int, failures: int) -> None:
+def _with_older_probe(made: Blueprint, failures: int) -> Blueprint:
+    """Return the same with a startup probe that an older service takes."""
+    probe = made.startup
+    older = startup_probe(made.boot_seconds, path=probe.path, port=probe.port, failures=failures)
     said = (
-        f"This region's Container Apps refuse {drawn.startup.failures} failures of a startup probe:"
-        f" {drawn.name} was sent {failures} failures."
+        f"This region's Container Apps refuse {probe.failures} failures of a startup probe:"
+        f" {made.spec.name} was sent {older.failures} failures."
     )
-    if drawn.boot_seconds > budget_seconds:
+    if made.boot_seconds > older.budget_seconds:
         said += (
-            f" A boot of more than {budget_seconds / 60:.0f} min is ended then, and it may take"
-            f" {drawn.boot_seconds / 60:.0f} min: put the files on a share first."
+            f" A boot of more than {older.budget_seconds / 60:.0f} min is ended then, and it may"
+            f" take {made.boot_seconds / 60:.0f} min: put the files on a share first."
         )
     note(said)
+    return made.model_copy(update={"startup": older})
 
 
 def app(
@@ -257,34 +234,20 @@ async def find_own_app(site: Site, name: str) -> ContainerApp | None:
         ConcurrentChange: It is being deleted.
     """
     app = await find_any(site, name)
-    if app is not None:
-        refuse_foreign_app(site, app)
-    return app
-
-
-def refuse_foreign_app(site: Site, app: ContainerApp) -> None:
-    """Leave alone what was made elsewhere, for another target, or is being deleted.
-
-    Raises:
-        NotOurs: It was.
-        ConcurrentChange: It is.
-    """
+    if app is None:
+        return None
     target = apps.target_in(app)
-    where = f"{app.name} in the resource group {site.ground.resource_group}"
-    if not is_ours(app):
+    if is_ours(app) and target != site.target.name:
         raise NotOurs(
-            f"An app {where} exists that was not made here; it is left alone.",
-            fix="Deploy under another name.",
-        )
-    if target != site.target.name:
-        raise NotOurs(
-            f"The app {where} belongs to the target {target}.",
+            f"The app {name} in {site.ground.resource_group} belongs to the target {target}.",
             fix=f"Deploy under another name, or to {target}.",
         )
-    if _state(app) == "Deleting":
+    if _state(apps.own_app(site, name, app)) == "Deleting":
         raise ConcurrentChange(
-            f"The app {where} is being deleted.", fix="Call the tool again in a minute."
+            f"The app {name} in {site.ground.resource_group} is being deleted.",
+            fix="Call the tool again in a minute.",
         )
+    return app
 
 
 async def failed(site: Site, app: ContainerApp) -> bool:
@@ -307,13 +270,12 @@ def _state(app: ContainerApp) -> str:
     return replicas.word(app.provisioning_state)
 
 
-async def _remove(site: Site, app: ContainerApp) -> None:
-    """Delete an app whose creation failed.
-
-    Raises:
-        ConcurrentChange: It is still being deleted.
-    """
+async def _without_failed(site: Site, app: ContainerApp) -> ContainerApp | None:
+    """Delete an app whose creation failed: it changes no more, and its replicas may bill."""
     name = str(app.name)
+    if app.latest_ready_revision_name or _state(app) not in status.GIVEN_UP:
+        await deactivate_strays(site, app)
+        return app
     await _delete(site, name)
     try:
         await wait_until(
@@ -321,7 +283,7 @@ async def _remove(site: Site, app: ContainerApp) -> None:
             lambda found: found is None,
             waiting_for=f"{name} to be gone",
             every=_LOOK_SECONDS,
-            timeout=REFUSAL_SECONDS,
+            timeout=replicas.REFUSAL_SECONDS,
         )
     except WaitedTooLong as exc:
         raise ConcurrentChange(
@@ -330,21 +292,24 @@ async def _remove(site: Site, app: ContainerApp) -> None:
         ) from exc
     forget_change(site, name)
     note(f"{name} could not be created before: it was deleted, and is made anew.")
+    return None
 
 
 async def _delete(site: Site, name: str) -> None:
     """Begin to delete an app with its revisions, and watch for a refusal."""
+
+    async def delete() -> bool:
+        try:
+            change = await begin(site, name, "delete", f"delete the app {name}")
+            return await watch(site, name, change)
+        except (CloudRefused, ConcurrentChange, *UNSURE):  # it may be gone all the same
+            there = await find_app(site, name)
+            if there is not None and _state(there) != "Deleting":
+                raise
+            return True
+
     async with deactivate_all(site, name):
-        async for attempt in Patience():
-            with attempt:
-                try:
-                    change = await begin(site, name, "delete", f"delete the app {name}")
-                    await watch(site, name, change)
-                except (CloudRefused, ConcurrentChange, *UNSURE):  # it may be gone all the same
-                    there = await find_app(site, name)
-                    if there is not None and _state(there) != "Deleting":
-                        raise
-                break
+        await _patiently(delete)
 
 
 async def scale(site: Site, name: str, minimum: int, maximum: int) -> None:
@@ -360,10 +325,7 @@ async def scale(site: Site, name: str, minimum: int, maximum: int) -> None:
     app = await refuse_scale(site, name, minimum, maximum)
     if not _scales(app, minimum, maximum):
         await deactivate_strays(site, app)
-        note(
-            f"A new revision of {name} boots once, even if none has to run: Azure makes one for"
-            " every change of how many there may be."
-        )
+        note(f"A new revision of {name} boots once: Azure makes one for every change of numbers.")
 
         def rescaled(now: ContainerApp) -> ContainerApp:
             template, spec = apps.copy_template(now), spec_in(now.tags)
@@ -427,11 +389,14 @@ async def start(site: Site, name: str) -> None:
         spec = spec_in(app.tags)
         if spec and spec.ttl_minutes:  # first: whoever ends what is overdue would end it at once
             tags = {EXPIRES_TAG: str(int(time.time()) + spec.ttl_minutes * 60)}
-            tagged = partial(apps.patch_of, tags=tags)
             await _carry_out(
-                site, name, "update", f"tag {name}",
-                lambda now: tags.items() <= (now.tags or {}).items(), tagged,
-            )  # fmt: skip
+                site,
+                name,
+                "update",
+                f"tag {name}",
+                lambda now: tags.items() <= (now.tags or {}).items(),
+                partial(apps.patch_of, tags=tags),
+            )
         await _carry_out(site, name, "start", f"start {name}", lambda now: not is_stopped(now))
     if revision := await _deactivated(site, app):
         await _activate(site, name, revision, on=True)
@@ -455,10 +420,7 @@ async def deactivate_strays(site: Site, app: ContainerApp) -> None:
     for one in await read_revisions(site, str(app.name)):
         if one.active and one.min_replicas and one.name not in served:
             await _activate(site, str(app.name), one.name, on=False)
-            note(
-                f"The revision {one.name} was kept running beside the newest, with"
-                f" {one.number} replicas: it is deactivated."
-            )
+            note(f"The revision {one.name} ran beside the newest: it is deactivated.")
 
 
 @asynccontextmanager
@@ -488,7 +450,7 @@ async def _activate(site: Site, name: str, revision: str, *, on: bool) -> None:
     revisions = (await site.clients.apps()).container_apps_revisions
     change = revisions.activate_revision if on else revisions.deactivate_revision
     with strictly(f"{'activate' if on else 'deactivate'} the revision {revision}"):
-        await change(site.ground.resource_group, name, revision, **writing())
+        await change(site.ground.resource_group, name, revision, **WRITING)
 
 
 async def _callers(site: Site, app: ContainerApp) -> tuple[str, ...] | None:
@@ -497,7 +459,7 @@ async def _callers(site: Site, app: ContainerApp) -> tuple[str, ...] | None:
     Where nobody says which address this machine has, those who could call it still can.
     """
     spec = spec_in(app.tags)
-    if apps.copy_ingress(app) is None or (spec and spec.access != "private"):
+    if apps.ingress_in(app) is None or (spec and spec.access != "private"):
         return None
     try:
         wanted = await apps.callers(site)
@@ -514,14 +476,12 @@ async def settle_callers(site: Site, name: str) -> None:
         return
 
     def edit(now: ContainerApp) -> ContainerApp:
-        edited = apps.copy_ingress(now)
-        assert edited
-        edited.ip_security_restrictions = apps.restrictions_of(wanted)
-        return apps.patch_of(now, ingress=edited)
+        return apps.patch_of(now, ingress=apps.letting_in(now, wanted))
 
-    what = f"let {', '.join(wanted)} call {name}"
-    so = set(wanted)
-    await _carry_out(site, name, "update", what, lambda now: set(apps.allowed(now)) == so, edit)
+    def holds(now: ContainerApp) -> bool:
+        return set(apps.allowed(now)) == set(wanted)
+
+    await _carry_out(site, name, "update", f"let {', '.join(wanted)} call {name}", holds, edit)
 
 
 async def _carry_out(
@@ -540,25 +500,24 @@ async def _carry_out(
     async def is_so() -> bool:
         return holds(await get_app(site, name))
 
-    over = False
+    async def change() -> bool:
+        body = [edit(await get_app(site, name)) for edit in edits]
+        return await watch(site, name, await begin(site, name, kind, what, *body))
+
     try:
-        async for attempt in Patience():
-            with attempt:
-                body = [edit(await get_app(site, name)) for edit in edits]
-                over = await watch(site, name, await begin(site, name, kind, what, *body))
-                break
+        over = await _patiently(change)
     except UNSURE:
         if not await is_so():
             raise
         return
-    if over and not await is_so():
+    if not over:
+        wait: dict[str, Any] = {"every": _LOOK_SECONDS, "timeout": _HOLDS_SECONDS}
+        try:
+            await wait_until(is_so, bool, waiting_for=what, **wait)
+        except WaitedTooLong:
+            note(f"Azure is still at it: {what}. Look with status_vllm.")
+    elif not await is_so():
         raise ConcurrentChange(
             f"Azure took it, and somebody else has undone it: {what}.",
             fix="Look with status_vllm, then call again.",
         )
-    if over:
-        return
-    try:
-        await wait_until(is_so, bool, waiting_for=what, every=_LOOK_SECONDS, timeout=_HOLDS_SECONDS)
-    except WaitedTooLong:
-        note(f"Azure is still at it: {what}. Look with status_vllm.")

@@ -3,7 +3,6 @@
 import shlex
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any, Final, Literal, NamedTuple
@@ -13,10 +12,7 @@ from azure.mgmt.appcontainers import models
 from azure.mgmt.appcontainers.aio import ContainerAppsAPIClient
 from azure.mgmt.appcontainers.models import ContainerApp, ManagedEnvironment
 from azure.mgmt.authorization.v2022_04_01.aio import AuthorizationManagementClient
-from azure.mgmt.authorization.v2022_04_01.models import (
-    RoleAssignment,
-    RoleAssignmentCreateParameters,
-)
+from azure.mgmt.authorization.v2022_04_01.models import RoleAssignmentCreateParameters
 from azure.mgmt.loganalytics import models as workspaces
 from azure.mgmt.loganalytics.aio import LogAnalyticsManagementClient
 from azure.mgmt.loganalytics.models import Workspace
@@ -32,9 +28,11 @@ from backends.aca.site import (
     ENVIRONMENT,
     NEW_ENVIRONMENT,
     OURS,
+    READING,
     REGISTERING,
     TAGS,
     TEXT,
+    WRITING,
     Kind,
     Site,
     create_unless_there,
@@ -43,16 +41,14 @@ from backends.aca.site import (
     is_ours,
     or_none,
     provisioned,
-    reading,
     resource,
     strictly,
     translated,
     unless,
-    writing,
 )
 from backends.common.concurrency import side_by_side
 from backends.common.preflight import Answer, read_needs
-from backends.lifecycle import Resource, Status, look
+from backends.lifecycle import Resource, Status
 from core.errors import ApiDisabled, CloudRefused, NotOurs, PermissionDenied, QuotaExceeded
 
 _PROVIDERS: Final = (
@@ -61,9 +57,6 @@ _PROVIDERS: Final = (
     "Microsoft.ManagedIdentity",
     "Microsoft.KeyVault",
 )
-_LOGS_GB_USD: Final = 2.30
-"""For each GB of logs that is taken in, pay as you go in US regions; the usual price, not looked up
-[R] (2026-11-21)."""
 _GROUP: Final = Kind(ResourceManagementClient, "resource_groups", put="create_or_update")
 _WORKSPACE: Final = Kind(LogAnalyticsManagementClient, "workspaces")
 _ENVIRONMENT: Final = Kind(ContainerAppsAPIClient, "managed_environments")
@@ -77,13 +70,12 @@ def provider_names(*, share: bool) -> tuple[str, ...]:
     return (*_PROVIDERS, *(("Microsoft.Storage",) if share else ()))
 
 
-async def registrations(site: Site, names: tuple[str, ...]) -> dict[str, str]:
-    """Return each provider's state in lower case, such as registered."""
+async def _registrations(site: Site, names: tuple[str, ...]) -> dict[str, str]:
     client = await site.clients.arm(ResourceManagementClient)
 
     async def state(name: str) -> str:
         with strictly(f"see whether {name} is registered"):
-            found = await client.providers.get(name, **reading())
+            found = await client.providers.get(name, **READING)
         return (found.registration_state or "").lower()
 
     states = await side_by_side([partial(state, name) for name in names])
@@ -94,25 +86,26 @@ def providers(site: Site, *, share: bool) -> Resource:
     """Return the registrations that a subscription needs; Azure takes a minute or two for them."""
     names = provider_names(share=share)
     register = ("az", "provider", "register", "--subscription", site.ground.subscription)
+    under_way = {"registered", "registering"}
 
     async def put() -> None:
         client = await site.clients.arm(ResourceManagementClient)
-        for name, state in (await registrations(site, names)).items():
-            if state not in {"registered", "registering"}:
+        for name, state in (await _registrations(site, names)).items():
+            if state not in under_way:
                 with strictly(f"register {name}"):
-                    await client.providers.register(name, **writing())
+                    await client.providers.register(name, **WRITING)
 
     def status(found: dict[str, str]) -> Status:
         states = set(found.values())
         if states == {"registered"}:
             return Status.READY
-        return Status.PENDING if states <= {"registered", "registering"} else Status.ABSENT
+        return Status.PENDING if states <= under_way else Status.ABSENT
 
     return Resource(
         name="providers",
         title=f"the registrations of {', '.join(names)}",
         body={"namespaces": list(names)},
-        get=partial(registrations, site, names),
+        get=partial(_registrations, site, names),
         put=put,
         status=status,
         scope="shared",
@@ -142,16 +135,15 @@ def group(site: Site) -> Resource:
 _LOGS: Final = ("monitor", "log-analytics", "workspace")
 
 
-async def find_workspace(site: Site) -> Workspace | None:
+async def find_workspace(site: Site) -> Any:
     """Return the workspace that a new environment logs to: the one that is set, or our own."""
     guid, ground = site.settings.azure_log_analytics_workspace_id, site.ground
     if not guid:
         names = ground.resource_group, ground.workspace
-        found: Workspace | None = await find(site, _WORKSPACE, "the workspace of logs", *names)
-        return found
+        return await find(site, _WORKSPACE, "the workspace of logs", *names)
     client = await site.clients.arm(LogAnalyticsManagementClient)
     with strictly("look through the subscription's workspaces"):
-        async for one in client.workspaces.list(**reading()):
+        async for one in client.workspaces.list(**READING):
             if one.properties and (one.properties.customer_id or "").lower() == guid.lower():
                 return one
     return None
@@ -176,7 +168,8 @@ def workspace(site: Site) -> Resource:
 
     named = ("--workspace-name", ground.workspace, *here(ground))
     made = create_unless_there(" ".join(_LOGS), named, "--location", ground.region, *TAGS)
-    whole = resource(
+    theirs: dict[str, Any] = {"put": None, "delete": None, "command": ""}
+    return resource(
         site,
         _WORKSPACE,
         f"the workspace {guid or ground.workspace} for logs",
@@ -187,20 +180,7 @@ def workspace(site: Site) -> Resource:
         get=get,
         after=("group",),
         status=lambda found: provisioned(found) if isinstance(found, Workspace) else Status.READY,
-        command="" if guid else made,
-    )
-    return replace(whole, put=None, delete=None) if guid else whole
-
-
-def left_workspace(site: Site) -> Resource:
-    """Return our own workspace as something that stays."""
-    return replace(
-        workspace(site),
-        title=f"the workspace {site.ground.workspace} with its logs (about {_LOGS_GB_USD:.2f} $ per"
-        " GB taken in; what lies there is free for its first month, and after a deletion it can be"
-        " recovered for two weeks)",
-        get=partial(find_workspace, site),
-        is_ours=is_ours,
+        **(theirs if guid else {"command": made}),
     )
 
 
@@ -246,7 +226,28 @@ def condition(site: Site, found: ManagedEnvironment) -> Condition:
     return Condition(Status.STALE if why or not same else Status.READY, why, state)
 
 
-def environment_of(site: Site, guid: str, key: str | None = None) -> ManagedEnvironment:
+async def refuse_environment(site: Site, found: ManagedEnvironment) -> Condition:
+    """Return its condition, if it is good for apps of the target or can be made so.
+
+    Raises:
+        CloudRefused: It never can.
+        NotOurs: It failed, and is not ours to be made anew.
+    """
+    now, name = condition(site, found), site.ground.environment
+    if now.status is Status.STALE and now.why:
+        raise CloudRefused(now.why, fix=f"{NEW_ENVIRONMENT}; or set AZURE_LOCATION to where it is.")
+    if now.status is Status.FAILED:
+        holds_apps = any(is_in(app, site) for app in await apps_on(site))
+        if holds_apps or not is_ours(found):
+            raise NotOurs(
+                f"The environment {name} has failed, and it has apps or was not made here.",
+                cause=now.why,
+                fix=f"Repair it, or take it away. {NEW_ENVIRONMENT}.",
+            )
+    return now
+
+
+def _environment_of(site: Site, guid: str, key: str | None = None) -> ManagedEnvironment:
     """Type the managed environment; `key` of the workspace is None where the body is shown."""
     gpu = gpu_of(site.target)
     wanted = {CONSUMPTION: CONSUMPTION, gpu.profile: gpu.profile_type}
@@ -272,15 +273,15 @@ def environment(site: Site) -> Resource:
     """Return the managed environment with the target's profile; without replicas it is free."""
     ground, kind = site.ground, gpu_of(site.target).profile_type
     guid = site.settings.azure_log_analytics_workspace_id
-    whole = resource(
+    return resource(
         site,
         _ENVIRONMENT,
-        f"the environment {ground.environment}",
+        f"the environment {ground.environment} with {CONSUMPTION} and {kind}",
         (ground.resource_group, ground.environment),
-        environment_of(site, guid or "WORKSPACE_GUID"),
+        _environment_of(site, guid or "WORKSPACE_GUID"),
         name="environment",
-        title=f"the environment {ground.environment} with {CONSUMPTION} and {kind}",
         path=ground.environment_id,
+        put=partial(_put_environment, site),
         after=("workspace",),
         status=lambda found: condition(site, found).status,
         why=lambda found: CloudRefused(
@@ -291,76 +292,51 @@ def environment(site: Site) -> Resource:
         phase=ENVIRONMENT,
         command=_environment_command(site, guid),
     )
-    return replace(whole, put=partial(_put_environment, site))
-
-
-def left_environment(site: Site) -> Resource:
-    """Return the environment as something that stays."""
-    title = f"the environment {site.ground.environment}"
-    return replace(environment(site), title=title, is_ours=is_ours)
 
 
 def _environment_command(site: Site, guid: str | None) -> str:
-    """Write how a person makes it; `guid` is of a workspace of their own."""
+    """Write how a person makes it; `guid` is of a workspace of their own, whose key az finds."""
     ground, gpu = site.ground, gpu_of(site.target)
-    kind = ("containerapp", "env")
-    named = ("--name", ground.environment, *here(ground))
-
-    def logs(verb: str, query: str) -> str:
-        found = (*here(ground), "--workspace-name", ground.workspace, "--query", query, *TEXT)
-        return shlex.join(("az", *_LOGS, verb, *found))
-
+    kind, named = ("containerapp", "env"), ("--name", ground.environment, *here(ground))
+    of_logs = (*here(ground), "--workspace-name", ground.workspace, "--query", "customerId", *TEXT)
+    said = shlex.quote(guid) if guid else f'"$({shlex.join(("az", *_LOGS, "show", *of_logs))})"'
     flags = ("--location", ground.region, *TAGS, "--enable-workload-profiles", "true")
-    made = shlex.join(("az", *kind, "create", *named, *flags, "--logs-workspace-key", "@-"))
-    said = shlex.quote(guid) if guid else f'"$({logs("show", "customerId")})"'
-    source = "printenv WORKSPACE_KEY" if guid else logs("get-shared-keys", "primarySharedKey")
+    made = shlex.join(("az", *kind, "create", *named, *flags))
     one, profile = (*named, "--workload-profile-name", gpu.profile), (*kind, "workload-profile")
     added = shlex.join(("az", *profile, "add", *one, "--workload-profile-type", gpu.profile_type))
-    first = unless((*kind, "show", *named), f"{source} | {made} --logs-workspace-id {said}")
+    first = unless((*kind, "show", *named), f"{made} --logs-workspace-id {said}")
     return f"{first}\n{unless((*profile, 'show', *one), added)}"
 
 
 async def _put_environment(site: Site) -> None:
     """Begin to make it, to add the target's profile, or to take away what failed.
 
-    Raises:
-        CloudRefused: It cannot be had; the cause has Azure's words.
-        NotOurs: It failed, and is not ours to be made anew.
+    Raises what `refuse_environment` does.
     """
-    found, name = await find_environment(site), site.ground.environment
-    now = condition(site, found) if found else Condition(Status.FAILED)
+    found, ground = await find_environment(site), site.ground
     if found is None:
         await _create_environment(site)
-    elif now.status is Status.FAILED:
-        if not await may_go(site, found):
-            raise NotOurs(
-                f"The environment {name} has failed, and it has apps or was not made here.",
-                cause=now.why,
-                fix=f"Repair it, or take it away. {NEW_ENVIRONMENT}.",
-            )
+        return
+    now = await refuse_environment(site, found)
+    if now.status is Status.FAILED:
         remove = await _ENVIRONMENT.call(site, _ENVIRONMENT.delete)
-        with strictly(f"delete the environment {name}"):
-            await remove(site.ground.resource_group, name, **writing())
-    elif now.why:
-        raise CloudRefused(now.why, fix=f"{NEW_ENVIRONMENT}; or set AZURE_LOCATION to where it is.")
+        with strictly(f"delete the environment {ground.environment}"):
+            await remove(ground.resource_group, ground.environment, **WRITING)
     elif now.status is Status.STALE:
         await _widen(site, found)
 
 
 async def _create_environment(site: Site) -> None:
-    names = site.ground.resource_group, site.ground.environment
-    kept = await find_workspace(site)
+    ground, kept = site.ground, await find_workspace(site)
     assert kept  # it is put after the workspace
-    assert kept.id
-    assert kept.properties
     parts = kept.id.split("/")
     keys = (await site.clients.arm(LogAnalyticsManagementClient)).shared_keys
     with strictly(f"read the key of the workspace {kept.name}"):
-        said = await keys.get_shared_keys(parts[4], parts[-1], **reading())
-    wanted = environment_of(site, kept.properties.customer_id or "", said.primary_shared_key or "")
+        said = await keys.get_shared_keys(parts[4], parts[-1], **READING)
+    wanted = _environment_of(site, kept.properties.customer_id or "", said.primary_shared_key or "")
     make = await _ENVIRONMENT.call(site, _ENVIRONMENT.put)
-    with strictly(f"make the environment {site.ground.environment}"):
-        await make(*names, wanted, **writing())
+    with strictly(f"make the environment {ground.environment}"):
+        await make(ground.resource_group, ground.environment, wanted, **WRITING)
 
 
 async def _widen(site: Site, found: ManagedEnvironment) -> None:
@@ -379,7 +355,7 @@ async def _widen(site: Site, found: ManagedEnvironment) -> None:
     update = await _ENVIRONMENT.call(site, "begin_update")
     try:
         with strictly(f"add {gpu.profile} to {ground.environment}"):
-            await update(ground.resource_group, ground.environment, wanted, **writing())
+            await update(ground.resource_group, ground.environment, wanted, **WRITING)
     except (CloudRefused, QuotaExceeded) as exc:
         raise type(exc)(
             f"The environment {ground.environment} does not take the profile {gpu.profile_type}.",
@@ -388,17 +364,12 @@ async def _widen(site: Site, found: ManagedEnvironment) -> None:
         ) from exc
 
 
-async def may_go(site: Site, found: ManagedEnvironment) -> bool:
-    """Whether it may be taken away: it was made here, and holds no app."""
-    return is_ours(found) and not any(is_in(app, site) for app in await apps_on(site))
-
-
 async def apps_on(site: Site) -> Sequence[ContainerApp]:
     """Return every app of the subscription that is in the environment or runs as the identity."""
     client, ground, found = await site.clients.apps(), site.ground, list[ContainerApp]()
     try:
         with strictly("see which apps stand on the same"):
-            async for app in client.container_apps.list_by_subscription(**reading()):
+            async for app in client.container_apps.list_by_subscription(**READING):
                 known = (app.identity.user_assigned_identities if app.identity else None) or {}
                 if is_in(app, site) or ground.identity_id.lower() in map(str.lower, known):
                     found.append(app)
@@ -428,11 +399,10 @@ ME: Final = "$(az ad signed-in-user show --query id --output tsv)"
 """The object id of whoever is logged in, for a shell; it knows people, not service principals."""
 
 
-async def find_identity(site: Site) -> Identity | None:
+async def find_identity(site: Site) -> Any:
     """Return the identity that apps run as; None if there is none."""
     names = site.ground.resource_group, site.ground.identity
-    found: Identity | None = await find(site, _IDENTITY, "the identity of apps", *names)
-    return found
+    return await find(site, _IDENTITY, "the identity of apps", *names)
 
 
 def identity(site: Site) -> Resource:
@@ -452,16 +422,6 @@ def identity(site: Site) -> Resource:
     )
 
 
-def assignment_of(scope: str, role: str, principal: str, *, kind: str | None) -> Any:
-    """Type a role assignment; `kind`, left out, is found by Azure."""
-    kinds = "/providers/Microsoft.Authorization/roleDefinitions"
-    return RoleAssignmentCreateParameters(
-        role_definition_id=f"/subscriptions/{scope.split('/')[2]}{kinds}/{role}",
-        principal_id=principal,
-        principal_type=kind,  # type: ignore[arg-type]  # None: nothing is sent, which it takes
-    )
-
-
 async def find_assignment(site: Site, scope: str, role: Grant, principal: str) -> Any:
     """Return the assignment by which somebody has a role or a larger one, through a group too.
 
@@ -470,8 +430,8 @@ async def find_assignment(site: Site, scope: str, role: Grant, principal: str) -
     client = await site.clients.arm(AuthorizationManagementClient)
     whose = f"atScope() and assignedTo('{principal}')"
 
-    async def first() -> RoleAssignment | None:
-        async for one in client.role_assignments.list_for_scope(scope, filter=whose, **reading()):
+    async def first() -> Any:
+        async for one in client.role_assignments.list_for_scope(scope, filter=whose, **READING):
             if (one.role_definition_id or "").lower().endswith((role.id, *role.also)):
                 return one
         return None
@@ -483,9 +443,8 @@ def grant(
     site: Site, role: Grant, scope: str, *, to: Literal["apps", "you"], after: str
 ) -> Resource:
     """Return a role on a scope, of the identity of apps or of whoever deploys; twice is once."""
-    ground, of_apps = site.ground, to == "apps"
-    kind = "ServicePrincipal" if of_apps else None
-    on = scope.rsplit("/", 1)[-1]
+    ground, of_apps, on = site.ground, to == "apps", scope.rsplit("/", 1)[-1]
+    kind = "ServicePrincipal" if of_apps else None  # Azure finds it by itself
 
     async def principal() -> str | None:
         if not of_apps:
@@ -500,15 +459,22 @@ def grant(
     def named(who: str) -> str:
         return str(uuid.uuid5(_NAMES, f"{scope}|{role.id}|{who}".lower()))
 
+    def body(who: str) -> Any:
+        kinds = "/providers/Microsoft.Authorization/roleDefinitions"
+        return RoleAssignmentCreateParameters(
+            role_definition_id=f"/subscriptions/{scope.split('/')[2]}{kinds}/{role.id}",
+            principal_id=who,
+            principal_type=kind,  # type: ignore[arg-type]  # None: nothing is sent
+        )
+
     async def put() -> None:
         who = await principal()
         if who is None:
             return
-        wanted = assignment_of(scope, role.id, who, kind=kind)
         client = await site.clients.arm(AuthorizationManagementClient)
         try:
             with strictly(f"give the role {role.title} on {on}"):
-                await client.role_assignments.create(scope, named(who), wanted, **writing())
+                await client.role_assignments.create(scope, named(who), body(who), **WRITING)
         except CloudRefused as exc:
             # An identity that was made a moment ago: Azure's directory learns of it by and by.
             if "PrincipalNotFound" not in exc.summary:
@@ -521,7 +487,7 @@ def grant(
     return Resource(
         name=f"{to} {role.id}",
         title=f"the role {role.title} of {ground.identity if of_apps else 'yours'} on {on}",
-        body={"id": path, **assignment_of(scope, role.id, word, kind=kind).serialize()},
+        body={"id": path, **body(word).serialize()},
         get=get,
         put=put,
         after=(after, "identity"),
@@ -538,39 +504,33 @@ def grant_command(title: str, scope: str, who: str, *, kind: str = "User") -> st
     return f'{shlex.join((*made, *more))} --assignee-object-id "{who}"'
 
 
-async def is_granted(granted: Resource) -> bool:
-    """Whether a role is seen to be given."""
-    return (await look(granted)).status is Status.READY
-
-
-def _allows(role: Any, action: str) -> bool:
-    """Whether a role's actions allow one, with `*` for any letters; no case is minded.
+def missing(roles: Sequence[Any], wanted: Iterable[str]) -> list[str]:
+    """Return the actions that none of somebody's roles allows; `*` is any letters.
 
     >>> from azure.mgmt.authorization.v2022_04_01.models import Permission
     >>> reads = Permission(actions=["Microsoft.App/*/read"], not_actions=["*/secrets/read"])
-    >>> _allows(reads, "microsoft.app/apps/revisions/read"), _allows(reads, "Microsoft.App/write")
-    (True, False)
+    >>> missing([reads], ["microsoft.app/apps/revisions/read", "Microsoft.App/write"])
+    ['Microsoft.App/write']
     """
 
-    def has(patterns: Sequence[str] | None) -> bool:
+    def has(patterns: Sequence[str] | None, action: str) -> bool:
         return any(fnmatchcase(action.lower(), one.lower()) for one in patterns or ())
 
-    return has(role.actions) and not has(role.not_actions)
-
-
-def missing(roles: Sequence[Any], wanted: Iterable[str]) -> list[str]:
-    """Return the actions that none of somebody's roles allows."""
-    return [action for action in wanted if not any(_allows(role, action) for role in roles)]
+    return [
+        action
+        for action in wanted
+        if not any(has(one.actions, action) and not has(one.not_actions, action) for one in roles)
+    ]
 
 
 async def may_deploy(
     site: Site, *, share: bool, is_to_make: Callable[[], Awaitable[bool]]
-) -> Answer:
+) -> Answer | str:
     """Say whether you may do what a deployment takes, and make what it stands on if need be."""
     client, group = await site.clients.arm(AuthorizationManagementClient), site.ground
     try:
         with translated("see what you may do"):
-            pages = client.permissions.list_for_resource_group(group.resource_group, **reading())
+            pages = client.permissions.list_for_resource_group(group.resource_group, **READING)
             granted = [one async for one in pages]
     except ResourceNotFoundError:
         named = group.resource_group
@@ -585,19 +545,16 @@ async def may_deploy(
     if any(who == "ground" for who, _, _ in lacking) and not await is_to_make():
         lacking = [one for one in lacking if one[0] != "ground"]
     if not lacking:
-        return Answer(passed=True, detail="Everything that it takes.")
-    names = [name for _, _, each in lacking for name in each]
+        return "Everything that it takes."
+    names = ", ".join(name for _, _, each in lacking for name in each)
     titles = " and ".join(dict.fromkeys(title for _, title, _ in lacking))
-    return Answer(
-        passed=False,
-        detail=f"Missing: {', '.join(names)}.",
-        fix=f"Ask the subscription's owner for {titles} on {group.group_id}.",
-    )
+    fix = f"Ask the subscription's owner for {titles} on {group.group_id}."
+    return Answer(passed=False, detail=f"Missing: {names}.", fix=fix)
 
 
-async def may_register(site: Site, names: tuple[str, ...]) -> Answer:
+async def may_register(site: Site, names: tuple[str, ...]) -> Answer | str:
     """Say whether the providers are registered, or may be."""
-    states = await registrations(site, names)
+    states = await _registrations(site, names)
     left = [name for name, state in states.items() if state != "registered"]
     asked = [name for name in left if states[name] != "registering"]
     granted = await _granted_on_subscription(site) if asked else ()
@@ -611,9 +568,8 @@ async def may_register(site: Site, names: tuple[str, ...]) -> Answer:
             f" {commands}",
         )
     if left:
-        detail = f"Will be registered, which takes a minute or two: {', '.join(left)}."
-        return Answer(passed=True, detail=detail)
-    return Answer(passed=True, detail=f"All {len(states)} that it needs.")
+        return f"Will be registered, which takes a minute or two: {', '.join(left)}."
+    return f"All {len(states)} that it needs."
 
 
 async def _granted_on_subscription(site: Site) -> Sequence[Any]:
@@ -626,9 +582,9 @@ async def _granted_on_subscription(site: Site) -> Sequence[Any]:
     whose = f"atScope() and assignedTo('{await site.clients.caller()}')"
     try:
         with translated("see which roles you have on the subscription"):
-            pages = client.role_assignments.list_for_scope(scope, filter=whose, **reading())
+            pages = client.role_assignments.list_for_scope(scope, filter=whose, **READING)
             for role_id in {one.role_definition_id or "" async for one in pages}:
-                role = await client.role_definitions.get_by_id(role_id, **reading())
+                role = await client.role_definitions.get_by_id(role_id, **READING)
                 found += role.permissions or ()
     except PermissionDenied:
         return ()

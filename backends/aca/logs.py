@@ -20,7 +20,7 @@ from pydantic import SecretStr
 from backends.aca import replicas
 from backends.aca.app import created_at, find_app, own_app
 from backends.aca.replicas import ReplicaState
-from backends.aca.site import READ_SECONDS, Site, reading, strictly
+from backends.aca.site import READ_SECONDS, READING, Site, strictly
 from backends.base import LogLines, LogQuery
 from backends.common.concurrency import or_note, side_by_side
 from core.endpoint import trusted
@@ -70,11 +70,33 @@ async def stream_console(replica: ReplicaState, token: SecretStr) -> Sequence[Li
     return [line for row in rows for line in lines_of(row, replica.name)]
 
 
+async def listen(
+    site: Site, app: ContainerApp, running: Sequence[ReplicaState], *, events: bool = True
+) -> tuple[Sequence[Line], Sequence[Event]]:
+    """Read what the streams of these replicas and of the system have; what cannot be is noted."""
+    token = await or_note(lambda: token_of(site, str(app.name)), None)
+    if token is None:
+        return (), ()
+
+    async def system() -> Any:
+        nothing: Sequence[Event] = ()
+        return await or_note(lambda: stream_events(app, token), nothing) if events else nothing
+
+    async def console(replica: ReplicaState) -> Any:
+        nothing: Sequence[Line] = ()
+        return await or_note(lambda: stream_console(replica, token), nothing)
+
+    consoles = [partial(console, replica) for replica in running if replica.started]
+    streams: list[Callable[[], Awaitable[Any]]] = [system, *consoles]
+    told, *each = await side_by_side(streams)
+    return [line for one in each for line in one], told
+
+
 async def token_of(site: Site, name: str) -> SecretStr:
     """Fetch what opens the streams of an app."""
     client, group = await site.clients.apps(), site.ground.resource_group
     with strictly(f"open the log streams of {name}"):
-        answer = await client.container_apps.get_auth_token(group, name, **reading())
+        answer = await client.container_apps.get_auth_token(group, name, **READING)
     return SecretStr((answer.properties.token if answer.properties else None) or "")
 
 
@@ -138,11 +160,8 @@ async def _rows(url: str | None, token: SecretStr) -> Sequence[dict[str, Any]]:
 def _refused(reply: httpx2.Response) -> CloudError:
     words, status = reply.text[:300], reply.status_code
     if status in {401, 403}:
-        return PermissionDenied(
-            "The log stream does not let you in.",
-            cause=words,
-            fix="Ask for Microsoft.App/containerApps/getAuthToken/action on the app.",
-        )
+        right = "Ask for Microsoft.App/containerApps/getAuthToken/action on the app."
+        return PermissionDenied("The log stream does not let you in.", cause=words, fix=right)
     return CloudUnavailable(f"The log stream gives nothing ({status}).", cause=words, fix=_AGAIN)
 
 
@@ -168,15 +187,6 @@ class Wanted(NamedTuple):
     """Only what is older than this moment itself."""
 
 
-class Kept(NamedTuple):
-    """What one query gave."""
-
-    lines: Sequence[Line]
-    """Oldest first."""
-    all_rows: bool
-    """False where there may be more rows than were given."""
-
-
 class NoTable(CloudRefused):
     """Log Analytics has not received anything of that kind yet."""
 
@@ -189,8 +199,8 @@ async def query_console(site: Site, app: ContainerApp, wanted: Wanted) -> Sequen
     Raises:
         NoTable: Nothing was ever received.
     """
-    workspace = await workspace_of(site, app)
-    return (await _kept(site, workspace, str(app.name), wanted)).lines
+    lines, _ = await _kept(site, await workspace_of(site, app), str(app.name), wanted)
+    return lines
 
 
 async def workspace_of(site: Site, app: ContainerApp) -> str:
@@ -200,7 +210,7 @@ async def workspace_of(site: Site, app: ContainerApp) -> str:
     name = full.rpartition("/")[2] or site.ground.environment
     group = full.split("/")[4] if full.count("/") > 4 else site.ground.resource_group
     with strictly(f"look at the environment {name}"):
-        environment = await client.managed_environments.get(group, name, **reading())
+        environment = await client.managed_environments.get(group, name, **READING)
     kept = environment.app_logs_configuration
     destination = (kept.destination if kept else None) or "nobody"
     own = kept.log_analytics_configuration if kept else None
@@ -244,12 +254,15 @@ def quoted(text: str) -> str:
     return "'" + inner.replace("\n", "\\n").replace("\r", "\\r") + "'"
 
 
-async def _kept(site: Site, workspace: str, name: str, wanted: Wanted) -> Kept:
-    client, asked = await site.clients.queries(), query(name, wanted, PAGE_ROWS)
-    span = wanted.begin, wanted.end
+async def _kept(
+    site: Site, workspace: str, name: str, wanted: Wanted
+) -> tuple[Sequence[Line], bool]:
+    """Return what was kept, oldest first, and whether that is all of it."""
+    client, span = await site.clients.queries(), (wanted.begin, wanted.end)
     with strictly("query Log Analytics"):
         try:
-            found = await client.query_workspace(workspace, asked, timespan=span, **reading())
+            asked = query(name, wanted, PAGE_ROWS)
+            found = await client.query_workspace(workspace, asked, timespan=span, **READING)
         except HttpResponseError as exc:
             if _NO_TABLE not in exc.message:
                 raise
@@ -268,7 +281,7 @@ async def _kept(site: Site, workspace: str, name: str, wanted: Wanted) -> Kept:
     rows = [list(row) for table in tables for row in table.rows]
     in_order = rows[::-1] if wanted.newest else rows
     lines = [line for row in in_order for line in _lines(row, platform=wanted.platform)]
-    return Kept(lines, all_rows=whole and len(rows) < PAGE_ROWS)
+    return lines, whole and len(rows) < PAGE_ROWS
 
 
 def _lines(row: list[Any], *, platform: bool) -> Sequence[Line]:
@@ -298,11 +311,11 @@ async def read_logs(site: Site, name: str, *, lines: int, contains: str | None =
     app = await _app(site, name)
     if app is None:
         return LogLines(lines=(), total=0)
-    live = await _live(site, app)
-    found = [*live.console, *live.events]
-    if contains or not live.console or lines > TAIL:
+    console, events = await _live(site, app)
+    found = [*console, *events]
+    if contains or not console or lines > TAIL:
         found, query = [], LogQuery(contains=(contains,) if contains else ())
-        async with aclosing(_pages(site, app, query, live)) as every:
+        async with aclosing(_pages(site, app, query, console, events)) as every:
             async for page in every:
                 found += _asked_for(query, page)
                 if len(found) >= lines:
@@ -323,8 +336,8 @@ async def log_pages(site: Site, name: str, query: LogQuery) -> AsyncGenerator[Se
     app = await _app(site, name)
     if app is None:
         return
-    live = await _live(site, app, platform=query.platform)
-    async with aclosing(_pages(site, app, query, live)) as every:
+    console, events = await _live(site, app, platform=query.platform)
+    async with aclosing(_pages(site, app, query, console, events)) as every:
         async for page in every:
             if lines := _asked_for(query, page):
                 yield lines
@@ -350,48 +363,32 @@ def _asked_for(query: LogQuery, lines: Iterable[Line]) -> Sequence[Line]:
     ]
 
 
-class _Live(NamedTuple):
-    """Lines of the streams."""
-
-    console: Sequence[Line] = ()
-    events: Sequence[Line] = ()
-
-
-async def _live(site: Site, app: ContainerApp, *, platform: bool = True) -> _Live:
-    """Read the streams of what runs; what cannot be read is noted."""
-    nothing: Sequence[Line] = ()
-    name = str(app.name)
-    token = await or_note(lambda: token_of(site, name), None)
-    if token is None:
-        return _Live()
-
-    async def events() -> Sequence[Line]:
-        return [event.line for event in await stream_events(app, token)] if platform else ()
-
-    running = [
-        partial(stream_console, replica, token)
-        for one in await replicas.read_revisions(site, name)
-        for replica in one.replicas
-        if replica.started
-    ]
-    streams: list[Callable[[], Awaitable[Sequence[Line]]]] = [events, *running]
-    told, *each = await side_by_side([partial(or_note, one, nothing) for one in streams])
-    return _Live([line for one in each for line in one], told)
+async def _live(
+    site: Site, app: ContainerApp, *, platform: bool = True
+) -> tuple[Sequence[Line], Sequence[Line]]:
+    held = await replicas.read_revisions(site, str(app.name))
+    running = [replica for one in held for replica in one.replicas]
+    console, events = await listen(site, app, running, events=platform)
+    return console, [event.line for event in events]
 
 
 async def _pages(
-    site: Site, app: ContainerApp, query: LogQuery, live: _Live
+    site: Site,
+    app: ContainerApp,
+    query: LogQuery,
+    console: Sequence[Line],
+    events: Sequence[Line],
 ) -> AsyncGenerator[Sequence[Line], None]:
     """Return pages that may hold more than is asked for: a stream cannot be asked for less.
 
     Events of long ago belong between kept lines of that time.
     """
-    first = min(map(_AT, live.console), default=None)
-    shown = sorted([*live.console, *live.events], key=_AT)
+    first = min(map(_AT, console), default=None)
+    shown = sorted([*console, *events], key=_AT)
     now = [line for line in shown if first is not None and line.at >= first]
     held = shown[: len(shown) - len(now)]
     yield now
-    if not live.console:
+    if not console:
         note("Log Analytics receives lines some minutes late: the newest may be missing.")
     given = bool(shown)
     try:
@@ -421,21 +418,19 @@ async def _older(
     doubles = Counter((line.platform, line.text) for line in shown)
     alike = shown[0].at - _BEFORE if shown else now
 
-    async def ask(*, platform: bool) -> Kept:
+    async def ask(*, platform: bool) -> tuple[Sequence[Line], bool]:
         try:
             return await _kept(site, workspace, name, wanted._replace(platform=platform))
         except NoTable as exc:
             tables.remove(platform)
             note(f"{exc.summary} What the live streams still have is all that there is.")
-            return Kept((), all_rows=True)
+            return (), True
 
     while True:
         kept = await side_by_side([partial(ask, platform=one) for one in tables])
         # Of a table that has more, lines of its oldest moment may be missing.
-        edge = max(
-            (one.lines[0].at for one in kept if one.lines and not one.all_rows), default=_START
-        )
-        found = sorted((line for one in kept for line in one.lines), key=_AT)
+        edge = max((lines[0].at for lines, whole in kept if lines and not whole), default=_START)
+        found = sorted((line for lines, _ in kept for line in lines), key=_AT)
         page = [line for line in found if line.at > edge]
         if page or edge is _START:
             begin, wanted = edge + _TICK, wanted._replace(before=edge + _TICK)

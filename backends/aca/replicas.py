@@ -7,7 +7,7 @@ from enum import Enum
 from functools import partial
 from math import ceil
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple, Self
+from typing import Any, Final, Literal, NamedTuple
 
 import anyio
 from azure.core.exceptions import ResourceNotFoundError
@@ -19,16 +19,16 @@ from backends.aca.container import gpu_of, place_of
 from backends.aca.site import (
     CONTAINER,
     READ_SECONDS,
+    READING,
+    WRITING,
     Ground,
     Site,
-    reading,
     strictly,
     translated,
-    writing,
 )
 from backends.base import Quota
 from backends.common.concurrency import on_disk, side_by_side, write_whole
-from core.errors import ApiDisabled, CloudError, ConcurrentChange
+from core.errors import ApiDisabled, CloudError
 from core.records import NAME_PATTERN, Failure, Record
 from core.reply import note
 from planner.places import Size
@@ -36,9 +36,6 @@ from planner.price import price
 
 REFUSAL_SECONDS: Final = 10.0
 """Azure refuses soon what it refuses at all; what is still under way then goes on."""
-BUSY_SECONDS: Final = 15.0
-"""As long another change of the same app is waited out."""
-AGAIN_SECONDS: Final = 1.0
 _LOOK_SECONDS: Final = 0.5
 _UNREADABLE: Final = frozenset({401, 403, 404, 408, 429})
 """Of a look at a change these say nothing of the change itself; nor does anything from 500 on."""
@@ -61,11 +58,9 @@ class Change(Record):
 
 async def begin(site: Site, name: str, kind: ChangeKind, what: str, *body: ContainerApp) -> Change:
     """Begin a change of an app, and write it down."""
-    apps = (await site.clients.apps()).container_apps
+    apps, group = (await site.clients.apps()).container_apps, site.ground.resource_group
     with strictly(what):
-        poller = await getattr(apps, f"begin_{kind}")(
-            site.ground.resource_group, name, *body, **writing()
-        )
+        poller = await getattr(apps, f"begin_{kind}")(group, name, *body, **WRITING)
     change = Change(kind=kind, what=what, ground=site.ground, token=poller.continuation_token())
     _keep(site, name, change)
     return change
@@ -82,31 +77,6 @@ async def watch(site: Site, name: str, change: Change) -> bool:
             return False
         await anyio.sleep(_LOOK_SECONDS)
     return over is True
-
-
-class Patience:
-    """Tries of a change, for `BUSY_SECONDS`, as long as something else is being changed.
-
-    `async for attempt in Patience():` and `with attempt:`; who is through leaves the loop.
-    """
-
-    def __init__(self) -> None:
-        self._until = anyio.current_time() + BUSY_SECONDS
-        self._pause = 0.0
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Self:
-        await anyio.sleep(self._pause)
-        self._pause = AGAIN_SECONDS
-        return self
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, _kind: object, exc: BaseException | None, _trace: object) -> bool:
-        again = anyio.current_time() + AGAIN_SECONDS <= self._until
-        return again and isinstance(exc, ConcurrentChange)
 
 
 async def failure_of(site: Site, name: str) -> Failure | None:
@@ -153,7 +123,7 @@ async def _polled(site: Site, name: str, change: Change) -> bool:
     apps = (await site.clients.apps()).container_apps
     body = (None,) if change.kind in {"create_or_update", "update"} else ()
     # By `timeout` a poller means something else than a call.
-    limits = {name: limit for name, limit in reading().items() if name != "timeout"}
+    limits = {name: limit for name, limit in READING.items() if name != "timeout"}
     with strictly(change.what):
         poller = await getattr(apps, f"begin_{change.kind}")(
             site.ground.resource_group, name, *body, continuation_token=change.token, **limits
@@ -254,7 +224,7 @@ async def read_revisions(site: Site, name: str) -> tuple[RevisionReplicas, ...]:
         try:
             with translated(f"list the replicas of {one.name}"):
                 found = await client.container_apps_revision_replicas.list_replicas(
-                    group, name, str(one.name), **reading()
+                    group, name, str(one.name), **READING
                 )
         except ResourceNotFoundError:
             return _read_revision(one, ())
@@ -262,7 +232,7 @@ async def read_revisions(site: Site, name: str) -> tuple[RevisionReplicas, ...]:
 
     try:
         with translated(f"list the revisions of {name}"):
-            pager = client.container_apps_revisions.list_revisions(group, name, **reading())
+            pager = client.container_apps_revisions.list_revisions(group, name, **READING)
             revisions = [one async for one in pager]
     except ResourceNotFoundError:
         return ()
@@ -328,20 +298,13 @@ async def read_quotas(site: Site) -> Sequence[Quota]:
     """
     _named = site.clients.subscription
     client, ground = await site.clients.apps(), site.ground
-    own = (ground.resource_group, ground.environment)
-    asked = (
-        (
-            partial(client.usages.list, ground.region),
-            f"the quotas of {ground.region}",
-            "is not known to Azure.",
-        ),
-        (
-            partial(client.managed_environment_usages.list, *own),
-            f"the quotas of the environment {ground.environment}",
-            "is not there yet: its own limit is not known.",
-        ),
-    )
-    found = await side_by_side([partial(_read_quota, site, *each) for each in asked])
+    region, environment = ground.region, ground.environment
+    inside = partial(client.managed_environment_usages.list, ground.resource_group, environment)
+    unmade = "is not there yet: its own limit is not known."
+    found = await side_by_side([
+        partial(_read_quota, site, partial(client.usages.list, region), region, "is not known."),
+        partial(_read_quota, site, inside, f"the environment {environment}", unmade),
+    ])  # fmt: skip
 
     def room(quota: Quota) -> float:
         return float("inf") if quota.limit is None else quota.limit - (quota.in_use or 0)
@@ -349,17 +312,16 @@ async def read_quotas(site: Site) -> Sequence[Quota]:
     return sorted(found, key=room)
 
 
-async def _read_quota(site: Site, pages: Callable[..., Any], what: str, absent: str) -> Quota:
+async def _read_quota(site: Site, pages: Callable[..., Any], where: str, absent: str) -> Quota:
     """Read the quota of the target's GPU, hired by the second; others are hired by the month.
 
     Source of the names: answers in public projects' notes, read 2026-11.
     """
     ending, found = f"{gpu_of(site.target).quota}gpus".lower(), None
-    where = what.removeprefix("the quotas of ")
     detail = f"Azure names no quota of these GPUs in {where}, which is not 0."
     try:
-        with translated(f"read {what}"):
-            async for one in pages(**reading()):
+        with translated(f"read the quotas of {where}"):
+            async for one in pages(**READING):
                 name = (one.name.value if one.name else "") or ""
                 if "consumption" in name.lower() and name.lower().endswith(ending):
                     found, detail = (name, one.limit, one.current_value), ""
@@ -443,7 +405,7 @@ async def usd_so_far(
             # Without it, Azure gives the mean of all revisions in place of their sum.
             filter="revisionName eq '*'",
             max_results=100,
-            **reading(),
+            **READING,
         )
     points = (
         point

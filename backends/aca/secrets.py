@@ -2,7 +2,7 @@
 
 import secrets as random
 import shlex
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -13,10 +13,9 @@ from azure.core.exceptions import ResourceNotFoundError
 from azure.keyvault.secrets import KeyVaultSecret
 from azure.mgmt.keyvault import models
 from azure.mgmt.keyvault.aio import KeyVaultManagementClient
-from azure.mgmt.keyvault.models import Vault
 from pydantic import SecretStr
 
-from backends.aca.ground import Grant, find_assignment, find_identity, grant, identity, is_granted
+from backends.aca.ground import Grant, find_assignment, find_identity, grant, identity
 from backends.aca.site import (
     DEPLOYMENT_TAG,
     EFFECT,
@@ -24,28 +23,27 @@ from backends.aca.site import (
     HF_SECRET,
     MANAGED_BY,
     OURS,
+    READING,
     REGISTRY_SECRET,
     SETUP,
     TAGS,
     TEXT,
+    WRITING,
     Kind,
     Site,
     create_unless_there,
     find,
     here,
-    is_ours,
     key_secret,
     or_none,
     provisioned,
-    reading,
     resource,
     strictly,
     translated,
     unless,
-    writing,
 )
 from backends.base import KeptSecret
-from backends.common.preflight import Answer, Question
+from backends.common.preflight import Answer
 from backends.container import as_assignments
 from backends.lifecycle import UNSURE, Resource, Status
 from core.errors import (
@@ -83,29 +81,28 @@ EFFECT_TIME: Final = timedelta(minutes=15)
 
 def base(site: Site) -> Iterator[Resource]:
     """Return the identity of apps, the vault, who may read and keep its secrets, and its answer."""
+    listed = ("az", "keyvault", "secret", "list", "--vault-name", site.ground.vault)
     yield identity(site)
-    yield vault(site)
-    yield _reads(site)
-    yield _keeps(site)
-    yield answer(site)
+    yield _vault(site)
+    yield grant(site, READS_SECRETS, site.ground.vault_id, to="apps", after="vault")
+    yield grant(site, KEEPS_SECRETS, site.ground.vault_id, to="you", after="vault")
+    yield Resource(  # a role that is new takes minutes to count
+        name="answer",
+        title=f"an answer of the Key Vault {site.ground.vault} to you",
+        get=partial(does_answer, site),
+        status=lambda found: Status.READY if found else Status.PENDING,
+        scope="shared",
+        phase=EFFECT,
+        command=shlex.join((*listed, "--subscription", site.ground.subscription)),
+    )
 
 
-def _reads(site: Site) -> Resource:
-    return grant(site, READS_SECRETS, site.ground.vault_id, to="apps", after="vault")
-
-
-def _keeps(site: Site) -> Resource:
-    return grant(site, KEEPS_SECRETS, site.ground.vault_id, to="you", after="vault")
-
-
-async def find_vault(site: Site) -> Vault | None:
+async def find_vault(site: Site) -> Any:
     """Return the vault, None if the group has none of that name."""
-    names = site.ground.resource_group, site.ground.vault
-    found: Vault | None = await find(site, _VAULT, "the vault", *names)
-    return found
+    return await find(site, _VAULT, "the vault", site.ground.resource_group, site.ground.vault)
 
 
-def vault_status(found: Vault) -> Status:
+def _vault_status(found: Any) -> Status:
     """Say whether it is there and lets roles decide who may read it."""
     if not found.properties.enable_rbac_authorization:
         return Status.STALE
@@ -113,7 +110,7 @@ def vault_status(found: Vault) -> Status:
     return Status.PENDING if now is Status.FAILED else now
 
 
-def vault_of(site: Site, tenant_id: str, *, recover: bool = False) -> Any:
+def _vault_of(site: Site, tenant_id: str, *, recover: bool = False) -> Any:
     """Type the vault; `recover` takes back one of that name that was deleted."""
     return models.VaultCreateOrUpdateParameters(
         location=site.ground.region,
@@ -128,7 +125,7 @@ def vault_of(site: Site, tenant_id: str, *, recover: bool = False) -> Any:
     )
 
 
-def vault(site: Site) -> Resource:
+def _vault(site: Site) -> Resource:
     """Return the Key Vault, which other deployments of the group share."""
     ground = site.ground
     named = ("--name", ground.vault, *here(ground))
@@ -138,64 +135,49 @@ def vault(site: Site) -> Resource:
         _VAULT,
         f"the Key Vault {ground.vault}, read by roles",
         (ground.resource_group, ground.vault),
-        vault_of(site, "TENANT_ID"),
+        _vault_of(site, "TENANT_ID"),
         name="vault",
         path=ground.vault_id,
         put=partial(_put_vault, site),
         after=("identity",),
-        status=vault_status,
+        status=_vault_status,
         command=create_unless_there("keyvault", named, "--location", ground.region, *kept, *TAGS),
     )
 
 
 async def _put_vault(site: Site) -> None:
-    """Begin to make it, or to bring back the one of that name which was deleted.
-
-    Raises:
-        CloudRefused: The name is another's, or the vault goes by access policies.
-    """
+    """Begin to make it, or to bring back the one of that name which was deleted."""
     ground = site.ground
     if found := await find_vault(site):
-        if vault_status(found) is not Status.STALE:
-            return  # another server has made it meanwhile
-        said = f"The vault {ground.vault} goes by access policies, not by roles."
-        raise CloudRefused(said, fix=by_roles(site))
+        refuse_policies(site, found)
+        return  # another server has made it meanwhile
     known = await find_identity(site)
     tenant = (known.tenant_id if known else None) or ""
-    wanted = vault_of(site, tenant, recover=await _is_deleted(site))
+    wanted = _vault_of(site, tenant, recover=await _is_deleted(site))
     make = await _VAULT.call(site, _VAULT.put)
     with strictly(f"make the vault {ground.vault}"):
-        await make(ground.resource_group, ground.vault, wanted, **writing())
+        await make(ground.resource_group, ground.vault, wanted, **WRITING)
 
 
-def by_roles(site: Site) -> str:
-    """Return what to do about a vault that goes by access policies."""
-    update = ("az", "keyvault", "update", "--name", site.ground.vault, *here(site.ground))
-    command = shlex.join((*update, "--enable-rbac-authorization", "true"))
-    return f"`{command}`, which ends its policies. Or: Set AZURE_KEYVAULT_NAME to another name."
+def refuse_policies(site: Site, found: Any) -> None:
+    """Refuse a vault that goes by access policies."""
+    if _vault_status(found) is Status.STALE:
+        update = ("az", "keyvault", "update", "--name", site.ground.vault, *here(site.ground))
+        command = shlex.join((*update, "--enable-rbac-authorization", "true"))
+        raise CloudRefused(
+            f"The vault {site.ground.vault} goes by access policies, not by roles.",
+            fix=f"`{command}`, which ends its policies. Or: Set AZURE_KEYVAULT_NAME to another"
+            " name.",
+        )
 
 
 async def _is_deleted(site: Site) -> bool:
     """Whether a vault of ours with that name was deleted, and can be had back."""
     look, ground = await _VAULT.call(site, "get_deleted"), site.ground
-    asked = look(ground.vault, ground.region, **reading())
+    asked = look(ground.vault, ground.region, **READING)
     found = await or_none("look for a deleted vault", asked)
     whose = (found.properties.vault_id if found and found.properties else None) or ""
     return bool(whose.lower() == ground.vault_id.lower())
-
-
-def answer(site: Site) -> Resource:
-    """Return the vault's answer to whoever deploys: a role that is new takes minutes to count."""
-    listed = ("az", "keyvault", "secret", "list", "--vault-name", site.ground.vault)
-    return Resource(
-        name="answer",
-        title=f"an answer of the Key Vault {site.ground.vault} to you",
-        get=partial(does_answer, site),
-        status=lambda found: Status.READY if found else Status.PENDING,
-        scope="shared",
-        phase=EFFECT,
-        command=shlex.join((*listed, "--subscription", site.ground.subscription)),
-    )
 
 
 async def does_answer(site: Site) -> bool | None:
@@ -205,45 +187,48 @@ async def does_answer(site: Site) -> bool | None:
         PermissionDenied: It still does not answer, although the role is old enough.
     """
     found = await find_vault(site)
-    if found is None or vault_status(found) is not Status.READY:
+    if found is None or _vault_status(found) is not Status.READY:
         return None  # its address leads nowhere
     client = await site.clients.secrets()
     try:
-        await or_none("ask the vault", client.get_secret(_NOTHING, **reading()))
+        await or_none("ask the vault", client.get_secret(_NOTHING, **READING))
     except PermissionDenied:
-        who = await site.clients.caller()
-        given = await find_assignment(site, site.ground.vault_id, KEEPS_SECRETS, who)
-        since = given.created_on if given else None
-        if since is not None and datetime.now(UTC) - since > EFFECT_TIME:
+        given = await _own_role(site)
+        if given and given.created_on and datetime.now(UTC) - given.created_on > EFFECT_TIME:
             raise
         return False
     return True
 
 
-def question(site: Site) -> Question:
+async def _own_role(site: Site) -> Any:
+    who = await site.clients.caller()
+    return await find_assignment(site, site.ground.vault_id, KEEPS_SECRETS, who)
+
+
+def question(site: Site) -> tuple[str, Callable[[], Awaitable[Answer | str]]]:
     """Ask whether the vault answers whoever deploys, or will."""
-    return Question(f"The Key Vault {site.ground.vault} answers you", partial(_vault_answer, site))
+    return f"The Key Vault {site.ground.vault} answers you", partial(_check_answer, site)
 
 
-async def _vault_answer(site: Site) -> Answer:
+async def _check_answer(site: Site) -> Answer | str:
     found, title = await find_vault(site), KEEPS_SECRETS.title
     if found is None:
         again = "It was deleted, and will be brought back."
-        return Answer(passed=True, detail=again if await _is_deleted(site) else "It will be made.")
-    if not found.properties.enable_rbac_authorization:
-        detail = "It goes by access policies, not by roles."
-        return Answer(passed=False, detail=detail, fix=by_roles(site))
+        return again if await _is_deleted(site) else "It will be made."
+    refuse_policies(site, found)
     if await does_answer(site):
-        return Answer(passed=True, detail="It does.")
-    if await is_granted(_keeps(site)):
+        return "It does."
+    if await _own_role(site):
         return Answer(passed=None, detail=f"You have the role {title}; it takes minutes to count.")
-    return Answer(passed=True, detail=f"You will be given the role {title}; it takes minutes.")
+    return f"You will be given the role {title}; it takes minutes."
 
 
 _SETTLES_SECONDS: Final = 8.0
 """A vault takes a few seconds to delete or to recover a secret; its name is taken meanwhile."""
 _LOOK_SECONDS: Final = 1.0
 _KEPT: Final = ("keyvault", "secret")
+UNSEEN: Final = object()
+"""A secret that nobody may look at; a deletion tells what stands against it, in its turn."""
 
 
 class NoVault(CloudRefused):
@@ -268,104 +253,14 @@ def key(site: Site, deployment: str, since: datetime | None = None) -> Resource:
     return _resource(
         site,
         name,
-        f"its key (secret {name})",
-        put=put,
-        made=r"openssl rand -hex 32 | tr -d '\n'",
+        put,
+        r"openssl rand -hex 32 | tr -d '\n'",
         tags=tags,
+        title=f"its key (secret {name})",
         is_ours=lambda found: found is UNSEEN or _is_ours(site, found),
         delete=partial(remove, site, name),
         scope="deployment",
     )
-
-
-def hub_token(site: Site, *, renew: bool = False) -> Resource:
-    """Return the Hub's token of the settings; `renew`: in place of another one that is kept."""
-    title = f"the secret {HF_SECRET} with your HF_TOKEN, readable by {site.ground.identity}"
-    return _of_the_settings(site, HF_SECRET, site.settings.hf_token, title, renew=renew)
-
-
-def registry_password(site: Site) -> Resource:
-    """Return the password of the registry's account, as the settings have it."""
-    title = f"the secret {REGISTRY_SECRET} with your REGISTRY_PASSWORD"
-    said = site.settings.registry_password
-    return _of_the_settings(site, REGISTRY_SECRET, said, title, renew=True)
-
-
-def _of_the_settings(
-    site: Site, name: str, said: SecretStr | None, title: str, *, renew: bool
-) -> Resource:
-    value = said or SecretStr("")
-    wanted = "".join(value.get_secret_value().split())
-    return _resource(
-        site,
-        name,
-        title,
-        put=partial(keep, site, name, value),
-        made=f'printf %s "${name.upper().replace("-", "_")}"',
-        status=lambda found: Status.STALE if renew and found.value != wanted else Status.READY,
-    )
-
-
-def left(site: Site, name: str) -> Resource:
-    """Return a secret that stays, for other deployments may read it."""
-    return Resource(
-        name=name,
-        title=f"the secret {name} in the vault {site.ground.vault}",
-        get=partial(_get, site, name),
-        scope="shared",
-        how_to_remove=shlex.join(("az", *_KEPT, "delete", *_named(site, name))),
-    )
-
-
-def left_base(site: Site) -> tuple[Resource, ...]:
-    """Return the vault, with all secrets in it, and the identity as what stays."""
-    kept = replace(
-        vault(site),
-        title=f"the vault {site.ground.vault} with all secrets (its name stays taken, and it can be"
-        " recovered for as long as it says; at no cost)",
-        is_ours=is_ours,
-    )
-    return (kept, replace(identity(site), is_ours=is_ours))
-
-
-def _resource(
-    site: Site,
-    name: str,
-    title: str,
-    *,
-    put: Callable[[], Awaitable[object]],
-    made: str,
-    tags: Mapping[str, str] | None = None,
-    **more: Any,
-) -> Resource:
-    """Return a secret; `made` writes its value in a shell, through a pipe and into no argument."""
-    given = ("--file", "/dev/stdin", "--encoding", "utf-8", "--output", "none", *TAGS)
-    kept = (*_KEPT, "set", *_named(site, name), *given, *as_assignments(tags or {}))
-    address = f"https://{site.ground.vault}.vault.azure.net/secrets/{name}"
-    return Resource(
-        name=name,
-        title=title,
-        body={"id": address, "tags": {**OURS, **(tags or {})}},
-        get=partial(_get, site, name),
-        put=put,
-        after=("answer",),
-        phase=EFFECT,
-        command=unless(
-            (*_KEPT, "show", *_named(site, name)), f"{made} | {shlex.join(('az', *kept))}"
-        ),
-        **{"scope": "shared", **more},
-    )
-
-
-UNSEEN: Final = object()
-"""A secret that nobody may look at; a deletion tells what stands against it, in its turn."""
-
-
-async def _get(site: Site, name: str) -> Any:
-    try:
-        return await _seen(site, name)
-    except (NoVault, PermissionDenied):
-        return None  # the vault's own answer tells what is waited for
 
 
 def owned_key(site: Site, deployment: str, app_is_there: Callable[[], Awaitable[bool]]) -> Resource:
@@ -377,10 +272,8 @@ def owned_key(site: Site, deployment: str, app_is_there: Callable[[], Awaitable[
         except NoVault:
             return None
         except CloudError as exc:
-            if await app_is_there():
+            if not isinstance(exc, PermissionDenied) or await app_is_there():
                 return UNSEEN
-            if not isinstance(exc, PermissionDenied):
-                raise
             note(
                 f"Whether the vault {site.ground.vault} holds a key of {deployment} may not be seen"
                 " (yet): call destroy_vllm again once it may."
@@ -388,6 +281,65 @@ def owned_key(site: Site, deployment: str, app_is_there: Callable[[], Awaitable[
             return None
 
     return replace(key(site, deployment), get=get)
+
+
+def hub_token(site: Site, *, renew: bool = False) -> Resource:
+    """Return the Hub's token of the settings; `renew`: in place of another one that is kept."""
+    return _of_the_settings(site, HF_SECRET, site.settings.hf_token, renew=renew)
+
+
+def registry_password(site: Site) -> Resource:
+    """Return the password of the registry's account, as the settings have it."""
+    return _of_the_settings(site, REGISTRY_SECRET, site.settings.registry_password, renew=True)
+
+
+def _of_the_settings(site: Site, name: str, said: SecretStr | None, *, renew: bool) -> Resource:
+    value, variable = said or SecretStr(""), name.upper().replace("-", "_")
+    wanted = "".join(value.get_secret_value().split())
+    return _resource(
+        site,
+        name,
+        partial(keep, site, name, value),
+        f'printf %s "${variable}"',
+        title=f"the secret {name} with your {variable} in the vault {site.ground.vault}",
+        status=lambda found: Status.STALE if renew and found.value != wanted else Status.READY,
+        how_to_remove=shlex.join(("az", *_KEPT, "delete", *_named(site, name))),
+    )
+
+
+def _resource(
+    site: Site,
+    name: str,
+    put: Callable[[], Awaitable[object]],
+    made: str,
+    *,
+    tags: dict[str, str] | None = None,
+    **more: Any,
+) -> Resource:
+    """Return a secret; `made` writes its value in a shell, through a pipe and into no argument."""
+
+    async def get() -> Any:
+        try:
+            return await _seen(site, name)
+        except (NoVault, PermissionDenied):
+            return None  # the vault's own answer tells what is waited for
+
+    given = ("--file", "/dev/stdin", "--encoding", "utf-8", "--output", "none", *TAGS)
+    kept = (*_KEPT, "set", *_named(site, name), *given, *as_assignments(tags or {}))
+    address = f"https://{site.ground.vault}.vault.azure.net/secrets/{name}"
+    said: dict[str, Any] = {"scope": "shared", **more}
+    return Resource(
+        name=name,
+        body={"id": address, "tags": {**OURS, **(tags or {})}},
+        get=get,
+        put=put,
+        after=("answer",),
+        phase=EFFECT,
+        command=unless(
+            (*_KEPT, "show", *_named(site, name)), f"{made} | {shlex.join(('az', *kept))}"
+        ),
+        **said,
+    )
 
 
 async def keep(site: Site, name: str, value: SecretStr) -> KeptSecret:
@@ -402,17 +354,20 @@ async def keep(site: Site, name: str, value: SecretStr) -> KeptSecret:
         raise InvalidArgument(f"The value of {name} is empty.", fix="Give the token itself.")
     there = await _seen(site, name)
     if there is not None and not _is_ours(site, there):
-        show = ("az", *_KEPT, "show", *_named(site, name), "--query", "tags")
         raise NotOurs(
             f"The secret {name} in the vault {site.ground.vault} was not made for this, and is left"
             " alone.",
-            fix=f"Look at it with `{shlex.join(show)}`; choose another name, or remove it.",
+            fix="Choose another name, or remove it.",
         )
     if there is None or there.value != text:
         there = await _set(site, name, text, {})
     readers: tuple[str, ...] = ()
     try:
-        readers = (site.ground.identity,) if await is_granted(_reads(site)) else ()
+        apps = await find_identity(site)
+        if apps and await find_assignment(
+            site, site.ground.vault_id, READS_SECRETS, apps.principal_id
+        ):
+            readers = (site.ground.identity,)
     except CloudError as exc:
         note(f"Whether apps may read it is not known: {exc.summary} {exc.cause}".strip())
     return KeptSecret(name=name, version=str(there.properties.version), readable_by=readers)
@@ -453,13 +408,13 @@ async def remove(site: Site, name: str) -> bool:
         return False
     client = await site.clients.secrets()
     try:
-        await _settled(f"delete the secret {name}", client.delete_secret(name, **writing()))
+        await _settled(f"delete the secret {name}", client.delete_secret(name, **WRITING))
     except (CloudRefused, *UNSURE):  # it may be gone all the same
         if await _seen(site, name) is not None:
             raise
     try:
         with strictly(f"purge the secret {name}"):
-            await client.purge_deleted_secret(name, **writing())
+            await client.purge_deleted_secret(name, **WRITING)
     except OpsError as exc:
         note(
             f"The vault {site.ground.vault} keeps the deleted secret {name} for a while, at no"
@@ -468,14 +423,14 @@ async def remove(site: Site, name: str) -> bool:
     return True
 
 
-async def _set(site: Site, name: str, text: str, tags: Mapping[str, str]) -> KeyVaultSecret:
+async def _set(site: Site, name: str, text: str, tags: dict[str, str]) -> KeyVaultSecret:
     """Make a version; a secret of that name that was deleted is recovered first."""
     client = await site.clients.secrets()
     deadline = anyio.current_time() + _SETTLES_SECONDS
     while True:
         try:
             with strictly(f"keep the secret {name}"):
-                return await client.set_secret(name, text, tags={**OURS, **tags}, **writing())
+                return await client.set_secret(name, text, tags={**OURS, **tags}, **WRITING)
         except ConcurrentChange:
             if anyio.current_time() > deadline:
                 raise
@@ -491,9 +446,9 @@ async def _set(site: Site, name: str, text: str, tags: Mapping[str, str]) -> Key
 async def _recovered(site: Site, name: str) -> bool:
     """Bring back a deleted secret, whose name is taken as long as it can be brought back."""
     client, what = await site.clients.secrets(), f"recover the secret {name}"
-    if await or_none(what, client.get_deleted_secret(name, **reading())) is None:
+    if await or_none(what, client.get_deleted_secret(name, **READING)) is None:
         return False
-    await _settled(what, client.recover_deleted_secret(name, **writing()))
+    await _settled(what, client.recover_deleted_secret(name, **WRITING))
     return True
 
 
@@ -512,7 +467,7 @@ async def _seen(site: Site, name: str) -> KeyVaultSecret | None:
     client = await site.clients.secrets()
     try:
         with translated(f"look for the secret {name}"):
-            return await client.get_secret(name, **reading())
+            return await client.get_secret(name, **READING)
     except ResourceNotFoundError:
         return None
     except CloudUnavailable:

@@ -226,6 +226,15 @@ _NETWORK: Final = re.compile(
 _OVER_QUOTA: Final = re.compile(r"\bquota\b|maximum allowed cores", re.IGNORECASE)
 
 
+_LIBRARY: Final[tuple[tuple[type[AzureError], type[CloudError], str, str], ...]] = (
+    (ClientAuthenticationError, NotAuthenticated, "Azure does not know who asks", _LOGIN),
+    (ServiceRequestError, CloudUnavailable, "Azure is not to be reached", _AGAIN),
+    (ServiceResponseError, CloudTimeout, "Azure did not answer in time", _LOOK),
+    (AzureError, CloudError, "Azure's library failed", "Read the cause."),
+)
+"""What its library raises beside answers."""
+
+
 @contextmanager
 def translated(what: str) -> Iterator[None]:
     """Turn what Azure raises while we do `what` into a coded error.
@@ -236,20 +245,11 @@ def translated(what: str) -> Iterator[None]:
         yield
     except ResourceNotFoundError:
         raise
-    except ClientAuthenticationError as exc:
-        said = "Azure does not know who asks."
-        raise NotAuthenticated(said, cause=exc.message, fix=_LOGIN) from exc
-    except HttpResponseError as exc:
-        raise error_of(exc, what) from exc
-    except ServiceRequestError as exc:
-        said = f"Azure is not to be reached: {what}."
-        raise CloudUnavailable(said, cause=exc.message, fix=_AGAIN) from exc
-    except ServiceResponseError as exc:
-        said = f"Azure did not answer in time: {what}."
-        raise CloudTimeout(said, cause=exc.message, fix=_LOOK) from exc
     except AzureError as exc:
-        said = f"Azure's library failed: {what}."
-        raise CloudError(said, cause=exc.message, fix="Read the cause.") from exc
+        if isinstance(exc, HttpResponseError) and not isinstance(exc, ClientAuthenticationError):
+            raise error_of(exc, what) from exc
+        _, kind, said, fix = next(row for row in _LIBRARY if isinstance(exc, row[0]))
+        raise kind(f"{said}: {what}.", cause=exc.message, fix=fix) from exc
 
 
 @contextmanager
@@ -305,24 +305,20 @@ READ_SECONDS: Final = 10.0
 WRITE_SECONDS: Final = 15.0
 
 
-def reading() -> dict[str, Any]:
-    """Return the limits of a call that only looks: it may be made again, for a few seconds."""
-    return {
-        "connection_timeout": READ_SECONDS,
-        "read_timeout": READ_SECONDS,
-        "retry_total": 2,
-        "retry_backoff_max": 2,
-        "timeout": READ_SECONDS,
-    }
-
-
-def writing() -> dict[str, Any]:
-    """Return the limits of a call that changes something: it is made once."""
-    return {
-        "connection_timeout": WRITE_SECONDS,
-        "read_timeout": WRITE_SECONDS,
-        "retry_total": 0,
-    }
+READING: Final[dict[str, Any]] = {
+    "connection_timeout": READ_SECONDS,
+    "read_timeout": READ_SECONDS,
+    "retry_total": 2,
+    "retry_backoff_max": 2,
+    "timeout": READ_SECONDS,
+}
+"""The limits of a call that only looks: it may be made again, for a few seconds."""
+WRITING: Final[dict[str, Any]] = {
+    "connection_timeout": WRITE_SECONDS,
+    "read_timeout": WRITE_SECONDS,
+    "retry_total": 0,
+}
+"""The limits of a call that changes something: it is made once."""
 
 
 def object_id(token: str) -> str:
@@ -676,7 +672,7 @@ class Kind(NamedTuple):
 async def find(site: Site, kind: Kind, what: str, *named: str, **more: Any) -> Any:
     """Return a resource by its names, None if there is none."""
     get = await kind.call(site, kind.get)
-    return await or_none(f"look for {what}", get(*named, **more, **reading()))
+    return await or_none(f"look for {what}", get(*named, **more, **READING))
 
 
 def resource(
@@ -684,24 +680,19 @@ def resource(
 ) -> Resource:
     """Return a shared resource of a kind; `said` is more of it, or in place of what its kind does.
 
-    Args:
-        site: The target.
-        kind: Which methods of the SDK read, make and delete it.
-        what: It with its name, such as "the resource group vllm-devops".
-        named: By which the SDK's methods know it.
-        wanted: Its typed body.
-        **said: Fields of `Resource`; `path` is its full id, for a plan.
+    `what` names it, `named` are the SDK's words for it, `wanted` is its typed body; `path` among
+    what is said is its full id, for a plan.
     """
 
     async def put() -> None:
         make = await kind.call(site, kind.put)
         with strictly(f"make {what}"):
-            await make(*named, wanted, **writing())
+            await make(*named, wanted, **WRITING)
 
     async def delete() -> None:
         remove = await kind.call(site, kind.delete)
         with strictly(f"delete {what}"):
-            await remove(*named, **writing())
+            await remove(*named, **WRITING)
 
     given: dict[str, Any] = {
         "title": what,

@@ -26,13 +26,12 @@ from core.errors import (
     NotReady,
     OpsError,
 )
-from core.records import Deployment, Failure, Phase, State
+from core.records import Deployment, DeploymentSpec, Failure, Phase, State
 from core.reply import note
 from logs.boot import STARTING, WARMING, phase_of
 from logs.failures import evidence, recognize
 from logs.failures import meaning as wording_for
 from logs.read import Line
-from planner.places import Size
 
 QUEUED: Final = "queued"
 ASSIGNING: Final = "assigning a GPU host"
@@ -60,45 +59,40 @@ _VAGUE: Final = _RESULTS | {"ENGINE_EXITED", "STARTUP_PROBE_FAILED", "ACTIVATION
 GIVEN_UP: Final = frozenset({"Failed", "Canceled"})
 
 
-class Meaning(NamedTuple):
-    """What something is called here, and what to do about it."""
-
-    code: str
-    fix: str
-
-
-_MEANINGS: Final = {
-    _NO_HOST: Meaning(
+_REASONS: Final = {
+    _NO_HOST: (
         "GPU_HOST_NOT_ASSIGNED",
-        "Azure has no host with this GPU free there: call stop_vllm so that nothing waits, then try"
-        " later, or AZURE_LOCATION with another region.",
+        (
+            "Azure has no host with this GPU free there: call stop_vllm so that nothing waits, then"
+            " try later, or AZURE_LOCATION with another region."
+        ),
     ),
-    _CUT_OFF: Meaning(
+    _CUT_OFF: (
         "BOOT_CUT_OFF",
-        "It was scaled to none before it was ready, as its cooldown is shorter than its boot: call"
-        " deploy_vllm again with min_replicas=1, which no cooldown ends.",
+        (
+            "It was scaled to none before it was ready, as its cooldown is shorter than its boot:"
+            " call deploy_vllm again with min_replicas=1, which no cooldown ends."
+        ),
     ),
 }
-"""Of the reasons of the system log that are failures by themselves."""
-_UNKNOWN: Final = Meaning(
-    DEFAULT,
-    "Read the cause; it is Azure's own. Correct what it names and call deploy_vllm again.",
+"""Of the system log, those that are failures by themselves."""
+_READ_IT: Final = (
+    "Read the cause; it is Azure's own. Correct what it names and call deploy_vllm again."
 )
 
 
-class Reason(NamedTuple):
-    """Something that Azure says of a failure."""
+def failure_in(words: str, reason: str = "") -> Failure | None:
+    """Return the failure that Azure's words tell, else the `reason` of their event; None if none.
 
-    words: str
-    reason: str = ""
-    """Of an event."""
-
-
-def meaning_of(said: Reason) -> Meaning | None:
-    """Return what Azure's words mean: by their wording, else by reason; None is nothing."""
-    if wording := wording_for("aca", said.words):
-        return Meaning(wording.code, wording.fix)
-    return _MEANINGS.get(said.reason)
+    >>> failure_in("Maximum Allowed Cores exceeded for the Managed Environment").code
+    'QUOTA_EXCEEDED'
+    """
+    if wording := wording_for("aca", words):
+        return Failure(code=wording.code, cause=words, fix=wording.fix)
+    if reason in _REASONS:
+        code, fix = _REASONS[reason]
+        return Failure(code=code, cause=words, fix=fix)
+    return None
 
 
 def step_of(replica: ReplicaState | None, events: Sequence[Event], since: datetime) -> Phase:
@@ -137,10 +131,8 @@ def over_quota(events: Sequence[Event]) -> Failure | None:
     newest = next((one for one in reversed(events) if one.reason in {*_STEPS, _NO_HOST}), None)
     if newest is None or newest.reason != _NO_HOST:
         return None
-    meaning = meaning_of(Reason(newest.text))
-    if meaning is None or meaning.code != _QUOTA:
-        return None
-    return Failure(code=_QUOTA, cause=newest.text, fix=meaning.fix)
+    failure = failure_in(newest.text)
+    return failure if failure and failure.code == _QUOTA else None
 
 
 def age_and_cost(waited: timedelta, usd_per_hour: float | None) -> str:
@@ -157,13 +149,11 @@ def age_and_cost(waited: timedelta, usd_per_hour: float | None) -> str:
 
 
 def _no_host(what: str) -> Failure:
-    meaning = _MEANINGS[_NO_HOST]
-    return Failure(code=meaning.code, cause=f"{what}.", fix=meaning.fix)
+    code, fix = _REASONS[_NO_HOST]
+    return Failure(code=code, cause=f"{what}.", fix=fix)
 
 
-def read_failure(
-    said: Sequence[Reason], events: Sequence[Event], log_lines: Sequence[str]
-) -> Failure:
+def read_failure(said: Sequence[str], events: Sequence[Event], log_lines: Sequence[str]) -> Failure:
     """Say why a revision failed: the engine's own reason first, then Azure's most telling one.
 
     `said` is what Azure says beside the events, the most telling first; `events` are its own.
@@ -172,32 +162,24 @@ def read_failure(
     later = reasons & (set(_STEPS) - {"AssigningReplica"})
     if {_CUT_OFF, "AssigningReplica"} <= reasons and not later:
         return _no_host("Its replica was given up while it waited for a GPU host")
-    heard = [*said, *(Reason(one.text, reason=one.reason) for one in reversed(events))]
-    told, meaning = _most_telling(heard)
+    heard = [(words, "") for words in said]
+    heard += [(one.text, one.reason) for one in reversed(events)]
+    first = next((words for words, _ in heard if words), "Azure gives no reason.")
+    unknown = Failure(code=DEFAULT, cause=first, fix=_READ_IT)
+    read = (failure_in(words, reason) for words, reason in heard)
+
+    def vagueness(failure: Failure) -> int:
+        return sum(failure.code in codes for codes in (_VAGUE, _RESULTS, {DEFAULT}))
+
+    why = min((*filter(None, read), unknown), key=vagueness)
     known = recognize(log_lines, "aca")
-    if known and meaning.code in _VAGUE:
+    if known and why.code in _VAGUE:
         return known
-    return Failure(
-        code=meaning.code,
-        cause=told.words or "Azure gives no reason.",
-        fix=meaning.fix,
-        evidence=evidence(log_lines),
-    )
-
-
-def _most_telling(heard: Sequence[Reason]) -> tuple[Reason, Meaning]:
-    """Return the first of those that say most."""
-
-    def vagueness(pair: tuple[Reason, Meaning]) -> int:
-        return sum(pair[1].code in codes for codes in (_VAGUE, _RESULTS, {DEFAULT}))
-
-    read = [(one, meaning) for one in heard if (meaning := meaning_of(one))]
-    first = next((one for one in heard if one.words), Reason(""))
-    return min((*read, (first, _UNKNOWN)), key=vagueness)
+    return why.model_copy(update={"evidence": evidence(log_lines)})
 
 
 def _codes(words: Iterable[str]) -> list[str]:
-    return [meaning.code for each in words if (meaning := meaning_of(Reason(each)))]
+    return [failure.code for each in words if (failure := failure_in(each))]
 
 
 def may_become_ready(newest: RevisionReplicas) -> bool:
@@ -241,26 +223,13 @@ class BootWords(NamedTuple):
 
 async def read_boot(site: Site, app: ContainerApp, revision: RevisionReplicas) -> BootWords:
     """Listen to the newest replica of a revision, or to what is left of it."""
-    token = await or_note(lambda: logs.token_of(site, str(app.name)), None)
-    if token is None:
-        return BootWords()
     replica = revision.newest
-
-    async def lines() -> Any:
-        if replica is None or not replica.started:
-            return ()
-        return await or_note(lambda: logs.stream_console(replica, token), ())
-
-    async def events() -> Any:
-        nothing: Sequence[Event] = ()
-        told = await or_note(lambda: logs.stream_events(app, token), nothing)
-        own = events_of(revision, told)
-        if replica is None or replica.created is None:
-            return own
+    lines, told = await logs.listen(site, app, [replica] if replica else [])
+    own = events_of(revision, told)
+    if replica and replica.created:
         begun = replica.created - timedelta(seconds=1)  # events have no fractions of it
-        return [event for event in own if event.at >= begun]
-
-    return BootWords(*await side_by_side([events, lines]))
+        own = [event for event in own if event.at >= begun]
+    return BootWords(own, lines)
 
 
 def events_of(revision: RevisionReplicas, events: Sequence[Event]) -> Sequence[Event]:
@@ -332,19 +301,17 @@ class Look(NamedTuple):
         until: datetime | None = None,
     ) -> Deployment:
         """Make the record of the app in some state."""
-        app, site, spec = self.app, self.site, spec_in(self.app.tags)
-        since, newest = since or self.changed, self.newest
-        return Deployment(
+        app, newest, spec = self.app, self.newest, spec_in(self.app.tags)
+        since = since or self.changed
+        return _record(
+            self.site,
+            spec,
             name=self.name,
-            target=site.target.name,
+            image=next(iter(apps.images_of(app)), None),
             state=state,
             since=since,
             phase=Phase(name=phase, since=since) if isinstance(phase, str) else phase,
-            model=spec.model if spec else "not known",
-            served_model_name=spec.served_model_name if spec else "not known",
-            engine=apps.label(site, next(iter(apps.images_of(app)), None)),
-            simulated=site.rehearsed,
-            url=apps.url_of(site, app),
+            url=apps.url_of(self.site, app),
             revision=apps.fingerprint_in(app) or "none",
             instance=newest.newest.name if newest and newest.newest else None,
             replicas=count_replicas(self.revisions),
@@ -359,27 +326,38 @@ class Look(NamedTuple):
         )
 
 
+def _record(
+    site: Site, spec: DeploymentSpec | None, *, image: str | None, **said: Any
+) -> Deployment:
+    return Deployment(
+        target=site.target.name,
+        model=spec.model if spec else "not known",
+        served_model_name=spec.served_model_name if spec else "not known",
+        engine=apps.label(site, image),
+        simulated=site.rehearsed,
+        **said,
+    )
+
+
 def status_while_waiting(site: Site, waiting: Pending, app: ContainerApp | None) -> Deployment:
     """Say of a deployment what it waits for before its app can be made, or made anew."""
     spec = waiting.spec
-    drawn = apps.blueprint(site, spec, waiting.model)
+    made = apps.blueprint(site, spec, waiting.model)
     if app is not None:
         note(f"{spec.name} serves as it did before, until what the new one needs is there.")
     state = State.FAILED if waiting.failure else State.CREATING
     phase = Phase(name=waiting.phase or PREPARING, since=waiting.since)
-    return Deployment(
+    return _record(
+        site,
+        spec,
         name=spec.name,
-        target=site.target.name,
+        image=made.container.image,
         state=State.DELETING if waiting.deleting else state,
         since=waiting.since,
         phase=None if waiting.is_over else phase,
-        model=spec.model,
-        served_model_name=spec.served_model_name,
-        engine=apps.label(site, drawn.container.image),
-        simulated=site.rehearsed,
         revision=spec.fingerprint,
         created_at=waiting.since,
-        usd_per_hour=replicas.usd_per_hour_of(site, Size(vcpu=drawn.cpu, ram_gib=drawn.memory_gib)),
+        usd_per_hour=replicas.usd_per_hour_of(site, made.size),
         failure=waiting.failure,
     )
 
@@ -391,24 +369,25 @@ async def read_status(site: Site, app: ContainerApp) -> Deployment:
     """
     now, name = datetime.now(UTC), str(app.name)
     spent = partial(replicas.usd_so_far, site, app, created_at(app, now), now)
-    looks: list[Any] = [
-        partial(replicas.read_revisions, site, name), lambda: or_note(spent, None)
-    ]  # fmt: skip
+    looks: list[Any] = [partial(replicas.read_revisions, site, name), partial(or_note, spent, None)]
     revisions, usd = await side_by_side(looks)
     seen, state = Look(site, app, revisions, usd, now), word(app.provisioning_state)
     _name_the_others(seen)
-    if state == "Deleting":
-        return seen.told(State.DELETING)
-    given_up = state in GIVEN_UP and not await is_only_late(site, app, seen.newest)
+    newest = seen.newest
+    stopped = app.running_status == "Stopped"
+    if newest and (stopped or not newest.number):  # asked again once it has a replica
+        site.answered.discard(newest.name)
+    given_up = state in GIVEN_UP and not await is_only_late(site, app, newest)
     if state in GIVEN_UP and not given_up:
         note(f"Azure calls the last change of {name} {state}; it goes on all the same.")
-    if given_up and not app.latest_ready_revision_name:
+    if state == "Deleting":
+        return seen.told(State.DELETING)
+    if given_up and not (stopped and app.latest_ready_revision_name):
         return await _failed(seen)
-    if app.running_status == "Stopped":
-        return _stopped(seen)
-    newest = seen.newest
-    if given_up:
-        return await _failed(seen)
+    if stopped and count_replicas(revisions):  # stopped is what no revision holds a replica of
+        return seen.told(State.STOPPING, phase="waiting for its replicas to end")
+    if stopped:
+        return seen.told(State.STOPPED)
     if newest is None:
         return seen.told(State.CREATING, phase=QUEUED)
     if newest.ready:
@@ -427,18 +406,8 @@ def _name_the_others(seen: Look) -> None:
         note(f"The former revision {one.name} {what} {one.number} replica(s){cost}.")
 
 
-def _stopped(seen: Look) -> Deployment:
-    """Stopped is what no revision holds a replica of."""
-    for one in seen.revisions:
-        seen.site.answered.discard(one.name)
-    if not count_replicas(seen.revisions):
-        return seen.told(State.STOPPED)
-    return seen.told(State.STOPPING, phase="waiting for its replicas to end")
-
-
 async def _empty(seen: Look, newest: RevisionReplicas) -> Deployment:
     """Nothing runs of the newest revision: it sleeps, has failed, or waits for a replica."""
-    seen.site.answered.discard(newest.name)
     if newest.broken:
         return await _failed(seen)
     if not newest.active and word(seen.app.provisioning_state) != "InProgress":
@@ -451,9 +420,9 @@ async def _empty(seen: Look, newest: RevisionReplicas) -> Deployment:
         return seen.told(State.FAILED, failure=failure)
     was_ready = seen.app.latest_ready_revision_name == newest.name
     others = count_replicas(seen.revisions)
+    if was_ready and not newest.min_replicas and not others:
+        return seen.told(State.ASLEEP)
     if was_ready and not newest.min_replicas:
-        if not others:
-            return seen.told(State.ASLEEP)
         failure = Failure(
             code="FORMER_REVISION_RUNS",
             cause=f"Nothing runs of {newest.name}, but {others} replica(s) of former revisions do.",
@@ -538,16 +507,14 @@ async def _booting(seen: Look, newest: RevisionReplicas) -> Deployment:
 
 
 async def _failed(seen: Look, heard: BootWords | None = None) -> Deployment:
-    newest, said = seen.newest, list[Reason]()
+    newest, said = seen.newest, list[str]()
     lines: Sequence[Line] = ()
     if newest is not None:
         heard = heard or await read_boot(seen.site, seen.app, newest)
         lines = heard.lines or await kept_words(seen.site, seen.app, newest, seen.now)
-        words = (newest.error, *(one.details for one in newest.replicas), newest.details)
-        said = [Reason(each) for each in words if each]
+        said = [newest.error, *(one.details for one in newest.replicas), newest.details]
     kept = await replicas.failure_of(seen.site, seen.name)
-    if kept:
-        said.append(Reason(kept.cause))
+    said = [*filter(None, said), *((kept.cause,) if kept else ())]
     why = read_failure(said, heard.events if heard else (), [line.text for line in lines])
     if kept and why.code == DEFAULT and kept.code != "CLOUD_REFUSED":
         why = kept

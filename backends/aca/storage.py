@@ -5,7 +5,6 @@ import re
 import shlex
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import replace
 from functools import partial
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
@@ -16,30 +15,28 @@ from azure.mgmt.appcontainers import models as apps
 from azure.mgmt.appcontainers.aio import ContainerAppsAPIClient
 from azure.mgmt.storage import models
 from azure.mgmt.storage.aio import StorageManagementClient
-from azure.mgmt.storage.models import FileShare
 from azure.storage.fileshare.aio import ShareClient
 
 from backends.aca.container import Mount, rules
 from backends.aca.ground import ME, Grant, grant, grant_command
 from backends.aca.site import (
     OURS,
+    READING,
     SHARE,
     TAGS,
     TEXT,
+    WRITING,
     Kind,
     Site,
     create_unless_there,
     find,
     here,
-    is_ours,
     is_policy,
     not_configured,
     provisioned,
-    reading,
     resource,
     strictly,
     translated,
-    writing,
 )
 from backends.base import StoredModel, Upload
 from backends.common.concurrency import in_time, side_by_side
@@ -79,10 +76,8 @@ READS_SHARES: Final = Grant(
     ("69566ab7-960f-475b-8e7c-b3118f30c6bd",),  # Storage File Data Privileged Contributor
 )
 SHARE_FIX: Final = (
-    "If it forbids shared keys, with which a file share is mounted, give weights=hub:disk (the"
-    " container's own disk) or an image with the weights (weights=baked, image=…); else set"
-    " AZURE_STORAGE_ACCOUNT to one that is there, or ask its administrators for an exemption of"
-    " this resource group."
+    "If it forbids shared keys, give weights=hub:disk, or weights=baked with image=…; else set"
+    " AZURE_STORAGE_ACCOUNT to one that is there, or ask its administrators for an exemption."
 )
 
 
@@ -95,20 +90,20 @@ def base(site: Site, share: str = SHARE) -> Iterator[Resource]:
     yield grant(site, READS_SHARES, site.ground.storage_id, to="you", after="account")
     yield share_of(site, share)
     if share == SHARE:
-        yield link(site, Mount(share=share, read_only=False))
-    yield link(site, Mount(share=share, read_only=True))
+        yield _link(site, Mount(share=share, read_only=False))
+    yield _link(site, Mount(share=share, read_only=True))
 
 
-async def find_account(site: Site) -> models.StorageAccount | None:
+async def find_account(site: Site) -> Any:
     """Return the storage account, None if the group has none of that name."""
     names = site.ground.resource_group, site.ground.storage_account
-    found: models.StorageAccount | None = await find(site, _ACCOUNT, "the storage account", *names)
-    return found
+    return await find(site, _ACCOUNT, "the storage account", *names)
 
 
 def account(site: Site) -> Resource:
     """Return the storage account for shares on SSD, whose throughput is provisioned."""
     ground, sku = site.ground, rules().share.sku
+    names = ground.resource_group, ground.storage_account
     wanted = models.StorageAccountCreateParameters(
         sku=models.Sku(name=sku),
         kind="FileStorage",
@@ -121,51 +116,44 @@ def account(site: Site) -> Resource:
             allow_shared_key_access=True,  # a mount has nothing else to log in with
         ),
     )
-    named = ("--name", ground.storage_account, *here(ground))
-    kind = ("--kind", "FileStorage", "--sku", sku, "--https-only", "true")
-    safe = ("--min-tls-version", "TLS1_2", "--allow-blob-public-access", "false")
-    flags = ("--location", ground.region, *kind, *safe, "--allow-shared-key-access", "true", *TAGS)
-    whole = resource(
-        site,
-        _ACCOUNT,
-        f"the storage account {ground.storage_account} for weights, on SSD",
-        (ground.resource_group, ground.storage_account),
-        wanted,
-        name="account",
-        path=ground.storage_id,
-        after=("group",),
-        status=provisioned,
-        command=create_unless_there("storage account", named, *flags),
-    )
-    make = whole.put
-    assert make
 
     async def put() -> None:
+        make = await _ACCOUNT.call(site, _ACCOUNT.put)
         try:
-            await make()
+            with strictly(f"make the storage account {ground.storage_account}"):
+                await make(*names, wanted, **WRITING)
         except CloudRefused as exc:
             exc.fix = SHARE_FIX if is_policy(exc) else exc.fix
             raise
 
-    return replace(whole, put=put)
+    named = ("--name", ground.storage_account, *here(ground))
+    kind = ("--kind", "FileStorage", "--sku", sku, "--https-only", "true")
+    safe = ("--min-tls-version", "TLS1_2", "--allow-blob-public-access", "false")
+    flags = ("--location", ground.region, *kind, *safe, "--allow-shared-key-access", "true", *TAGS)
+    return resource(
+        site,
+        _ACCOUNT,
+        f"the storage account {ground.storage_account} for weights, on SSD",
+        names,
+        wanted,
+        name="account",
+        path=ground.storage_id,
+        put=put,
+        after=("group",),
+        status=provisioned,
+        command=create_unless_there("storage account", named, *flags),
+    )
 
 
-def left_account(site: Site) -> Resource:
-    """Return the storage account as something that stays."""
-    title = f"the storage account {site.ground.storage_account} with all weights"
-    return replace(account(site), title=title, is_ours=is_ours)
-
-
-async def find_share(site: Site, share: str = SHARE) -> FileShare | None:
+async def _find_share(site: Site, share: str = SHARE) -> Any:
     """Return a share with what it holds, None if there is none."""
     names = site.ground.resource_group, site.ground.storage_account, share
-    found: FileShare | None = await find(site, _SHARE, f"the share {share}", *names, expand="stats")
-    return found
+    return await find(site, _SHARE, f"the share {share}", *names, expand="stats")
 
 
 def share_of(site: Site, share: str = SHARE) -> Resource:
     """Return a share; another than our own ought to hold weights, and is never made."""
-    ground, chosen = site.ground, rules().share
+    ground, chosen, account = site.ground, rules().share, site.ground.storage_account
     properties = models.FileShareProperties(
         share_quota=chosen.quota_gib,
         provisioned_bandwidth_mibps=chosen.mib_per_second,
@@ -174,30 +162,36 @@ def share_of(site: Site, share: str = SHARE) -> Resource:
 
     async def refuse() -> None:
         raise CloudRefused(
-            f"The storage account {ground.storage_account} has no share {share}.",
+            f"The storage account {account} has no share {share}.",
             fix="Correct the place of the weights: files://SHARE/FOLDER. list_bucket_models"
             " shows what there is.",
         )
 
-    whole = resource(
+    def bill(found: Any) -> tuple[str, float]:
+        gib = found.share_quota or chosen.quota_gib
+        usd = round(gib / chosen.quota_gib * chosen.usd_per_month[-1], 2)
+        return f"the share {share} of {account} ({gib} GiB, billed whether it is read or not)", usd
+
+    never: dict[str, Any] = {} if share == SHARE else {"put": refuse}
+    return resource(
         site,
         _SHARE,
-        f"the share {share} of {ground.storage_account} ({chosen.quota_gib} GiB)",
-        (ground.resource_group, ground.storage_account, share),
-        FileShare(file_share_properties=properties),
+        f"the share {share} of {account} ({chosen.quota_gib} GiB)",
+        (ground.resource_group, account, share),
+        models.FileShare(file_share_properties=properties),
         name="share",
         path=f"{ground.storage_id}/fileServices/default/shares/{share}",
-        get=partial(find_share, site, share),
-        delete=None,
+        get=partial(_find_share, site, share),
+        delete=None,  # it goes with its account
         after=("account",),
         usd_per_month=chosen.usd_per_month[-1],
-        command=share_command(site, share),
+        bill=bill,
+        command=_share_command(site, share),
+        **never,
     )
-    return whole if share == SHARE else replace(whole, put=refuse)
 
 
-def share_command(site: Site, share: str) -> str:
-    """Write how a person makes a share."""
+def _share_command(site: Site, share: str) -> str:
     chosen, ground = rules().share, site.ground
     named = ("--name", share, *here(ground), "--storage-account", ground.storage_account)
     size = ("--quota", str(chosen.quota_gib), "--enabled-protocols", "SMB")
@@ -205,48 +199,30 @@ def share_command(site: Site, share: str) -> str:
     return create_unless_there("storage share-rm", named, *size, *fast)
 
 
-def left_share(site: Site) -> Resource:
-    """Return our own share as something that stays, and goes with its account."""
-    chosen, account = rules().share, site.ground.storage_account
-
-    def bill(found: FileShare) -> tuple[str, float]:
-        gib = found.share_quota or chosen.quota_gib
-        usd = round(gib / chosen.quota_gib * chosen.usd_per_month[-1], 2)
-        return f"the share {SHARE} of {account} ({gib} GiB, billed whether it is read or not)", usd
-
-    return replace(share_of(site), bill=bill)
-
-
-def link_body(site: Site, wanted: Mount, key: str | None = None) -> apps.ManagedEnvironmentStorage:
-    """Type an environment's link to a share; `key` is None where the body is only shown."""
-    return apps.ManagedEnvironmentStorage(
-        properties=apps.ManagedEnvironmentStorageProperties(
-            azure_file=apps.AzureFileProperties(
-                account_name=site.ground.storage_account,
-                account_key=key,
-                share_name=wanted.share,
-                access_mode=wanted.mode,
-            )
-        )
-    )
-
-
-def link(site: Site, wanted: Mount) -> Resource:
+def _link(site: Site, wanted: Mount) -> Resource:
     """Return an environment's link to a share, made with the account's key, which Azure keeps."""
     ground = site.ground
 
+    def body(key: str | None = None) -> Any:
+        files = apps.AzureFileProperties(
+            account_name=ground.storage_account,
+            account_key=key,
+            share_name=wanted.share,
+            access_mode=wanted.mode,
+        )
+        properties = apps.ManagedEnvironmentStorageProperties(azure_file=files)
+        return apps.ManagedEnvironmentStorage(properties=properties)
+
     async def put() -> None:
-        if other := await link_elsewhere(site, wanted):
-            raise other
-        names = ground.resource_group, ground.storage_account
+        await refuse_link_elsewhere(site, wanted)
         list_keys = await _ACCOUNT.call(site, "list_keys")
         with strictly(f"read the key of the storage account {ground.storage_account}"):
-            said = await list_keys(*names, **reading())
+            said = await list_keys(ground.resource_group, ground.storage_account, **READING)
         key = next((one.value for one in said.keys_property or () if one.value), "")
         make = await _LINK.call(site, _LINK.put)
+        names = ground.resource_group, ground.environment, wanted.link
         with strictly(f"link the share {wanted.share} to {ground.environment}"):
-            body = link_body(site, wanted, key)
-            await make(ground.resource_group, ground.environment, wanted.link, body, **writing())
+            await make(*names, body(key), **WRITING)
 
     account = ("--account-name", ground.storage_account, *here(ground))
     keys = ("az", "storage", "account", "keys", "list", *account, "--query", "[0].value", *TEXT)
@@ -257,10 +233,7 @@ def link(site: Site, wanted: Mount) -> Resource:
     return Resource(
         name=f"link {wanted.link}",
         title=f"the environment's link {wanted.link} to the share {wanted.share} ({wanted.mode})",
-        body={
-            "id": f"{ground.environment_id}/storages/{wanted.link}",
-            **link_body(site, wanted).as_dict(),
-        },
+        body={"id": f"{ground.environment_id}/storages/{wanted.link}", **body().as_dict()},
         get=partial(_linked, site, wanted),
         put=put,
         after=("share", "environment"),
@@ -270,43 +243,42 @@ def link(site: Site, wanted: Mount) -> Resource:
     )
 
 
-async def _linked(site: Site, wanted: Mount) -> apps.AzureFileProperties | None:
+async def _linked(site: Site, wanted: Mount) -> Any:
     names = site.ground.resource_group, site.ground.environment, wanted.link
     found = await find(site, _LINK, "the environment's link to the share", *names)
     return found.properties.azure_file if found and found.properties else None
 
 
-def _leads(site: Site, wanted: Mount, found: apps.AzureFileProperties) -> bool:
+def _leads(site: Site, wanted: Mount, found: Any) -> bool:
     to = (found.account_name or "").lower(), found.share_name, found.access_mode
-    return to == (site.ground.storage_account.lower(), wanted.share, wanted.mode)
+    return bool(to == (site.ground.storage_account.lower(), wanted.share, wanted.mode))
 
 
-async def link_elsewhere(site: Site, wanted: Mount) -> CloudRefused | None:
-    """Return what there is to say of a link of that name to something else, None if it is not."""
+async def refuse_link_elsewhere(site: Site, wanted: Mount) -> None:
+    """Refuse a link of that name which leads to something else."""
     found, ground = await _linked(site, wanted), site.ground
     if found is None or _leads(site, wanted, found):
-        return None
+        return
     removed = ("az", "containerapp", "env", "storage", "remove", "--name", ground.environment)
     command = shlex.join((*removed, *here(ground), "--storage-name", wanted.link))
-    return CloudRefused(
+    raise CloudRefused(
         f"The link {wanted.link} of {ground.environment} leads to {found.share_name} of"
         f" {found.account_name} ({found.access_mode}).",
         fix=f"Set AZURE_STORAGE_ACCOUNT to that account, or take the link away: {command}",
     )
 
 
-async def share_answer(site: Site, model: ModelShape, mount: Mount) -> Answer:
+async def check_share(site: Site, model: ModelShape, mount: Mount) -> Answer | str:
     """Say whether the share can be used, or made, and has room for the model."""
     if await find_account(site) is None:
-        return Answer(passed=True, detail="The storage account will be made.")
-    if other := await link_elsewhere(site, mount):
-        return Answer(passed=False, detail=other.summary, fix=other.fix)
+        return "The storage account will be made."
+    await refuse_link_elsewhere(site, mount)
     if mount.read_only or not size_known(model):
-        return Answer(passed=True, detail="The storage account is there.")
-    return has_room(site, await find_share(site), file_bytes(model))
+        return "The storage account is there."
+    return has_room(site, await _find_share(site), file_bytes(model))
 
 
-def has_room(site: Site, share: FileShare | None, wanted: int) -> Answer:
+def has_room(site: Site, share: Any, wanted: int) -> Answer:
     """Say whether so many bytes are free on the share, or will be on the one that is made."""
     gib = (share.share_quota if share else None) or rules().share.quota_gib
     used = (share.share_usage_bytes if share else None) or 0
@@ -336,24 +308,18 @@ _HUB_CACHE: Final = "models--"
 """What the Hub's library begins a folder with that it keeps a model in: weights=hub reads it."""
 
 
-def read_limits() -> dict[str, Any]:
-    """Return the limits of a call to files, which has other words for them than ARM."""
-    return {
-        "timeout": _SECONDS,
-        "connection_timeout": _SECONDS,
-        "read_timeout": _SECONDS,
-        "retry_total": 2,
-    }
+_LIMITS: Final[dict[str, Any]] = {
+    "timeout": _SECONDS,
+    "connection_timeout": _SECONDS,
+    "read_timeout": _SECONDS,
+    "retry_total": 2,
+}
+"""Of a call to files, which has other words for them than ARM."""
 
 
 @contextmanager
 def _translated(site: Site, what: str, *, store: str) -> Iterator[None]:
-    """Turn what the storage account says into our errors; `store` is what is to be read.
-
-    Raises:
-        CloudRefused: It is not there.
-        PermissionDenied: Whoever asks lacks what is named.
-    """
+    """Turn what the storage account says into our errors; `store` is what is to be read."""
     try:
         with translated(what):
             yield
@@ -368,12 +334,7 @@ def _translated(site: Site, what: str, *, store: str) -> Iterator[None]:
 
 @asynccontextmanager
 async def _deadline(site: Site, what: str) -> AsyncIterator[None]:
-    """Stop waiting after half a minute; an account that is not there has no address either.
-
-    Raises:
-        CloudTimeout: It took too long.
-        CloudRefused: There is no such account.
-    """
+    """Stop waiting after half a minute; an account that is not there has no address either."""
     try:
         with in_time("Azure", what, _DEADLINE, fix="Name a folder in it."):
             yield
@@ -429,7 +390,7 @@ async def _list_folder(
     store = f"The share {share}" if not folder else f"The folder {folder} of the share {share}"
     with _translated(site, f"list {share}/{folder}", store=store):
         there = client.get_directory_client(folder)
-        async for one in there.list_directories_and_files(**read_limits()):
+        async for one in there.list_directories_and_files(**_LIMITS):
             path = f"{folder}/{one.name}".lstrip("/")
             if one.is_directory:
                 below += [] if one.name.startswith((".", _HUB_CACHE)) else [path]
@@ -440,7 +401,7 @@ async def _list_folder(
 
 async def _read(site: Site, client: ShareClient, path: str, offset: int, length: int) -> bytes:
     with _translated(site, f"read the file {path}", store=f"The file {path}"):
-        got = await client.get_file_client(path).download_file(offset, length, **read_limits())
+        got = await client.get_file_client(path).download_file(offset, length, **_LIMITS)
         return bytes(await got.readall())
 
 
@@ -537,7 +498,7 @@ def upload_commands(site: Site, folder: str, here: str, bucket: str | None) -> U
         location=f"{place.root}/{folder}",
         bucket=place.root,
         steps=(
-            ("Make the share if it is not there.", share_command(site, place.share)),
+            ("Make the share if it is not there.", _share_command(site, place.share)),
             ("Copy the folder.", f"AZCOPY_AUTO_LOGIN_TYPE=AZCLI {shlex.join(copied)}"),
             ("See what is there.", shlex.join(listed)),
         ),

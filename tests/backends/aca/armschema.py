@@ -33,11 +33,6 @@ def document() -> Mapping[str, Any]:
     return read
 
 
-def properties_of(definition: str) -> frozenset[str]:
-    """Give the names that a definition knows."""
-    return frozenset(document()["definitions"][definition]["properties"])
-
-
 def faults(resource: str, body: Any, *, only_read: frozenset[str] = frozenset()) -> list[str]:
     """Everything in a body of `managedEnvironments` or another resource that it does not know.
 

@@ -82,7 +82,8 @@ def script(where: Site | str = A100, **said: Any) -> str:
 
 
 def typed(where: Site | str = A100, **said: Any) -> "ContainerApp":
-    return app_of(drawn(where, **said), kept_at=VAULT, addresses=CALLERS)
+    opened = site(where) if isinstance(where, str) else where
+    return app_of(opened, drawn(opened, **said), kept_at=VAULT, addresses=CALLERS)
 
 
 def sent(where: Site | str = A100, **said: Any) -> dict[str, Any]:

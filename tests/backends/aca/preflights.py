@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from azure.mgmt.appcontainers.aio import ContainerAppsAPIClient
 
-from backends.aca import plan as plan_module
+from backends.aca import checks
 from backends.aca.plan import make_plan
 from backends.aca.site import Site
 from core.records import Check, DeploymentSpec, Plan, Preflight
@@ -26,7 +26,7 @@ def planned(site: Site, **said: Any) -> Plan:
 
 async def checked(site: Site, **said: Any) -> Preflight:
     """Check a plan of a deployment named gemma."""
-    return await plan_module.check(site, planned(site, **said))
+    return await checks.check(site, planned(site, **said))
 
 
 def row(preflight: Preflight, words: str) -> Check:

@@ -23,7 +23,6 @@ from backends.aca.app import (
     ingress_of,
     label,
     pinned,
-    registry_of_azure,
     spec_in,
     tags_of,
     target_in,
@@ -31,8 +30,7 @@ from backends.aca.app import (
 )
 from backends.aca.site import as_sent, is_ours
 from backends.common import preflight
-from core.endpoint import Endpoint
-from core.errors import CloudRefused, CloudUnavailable, InvalidArgument, NotFound, NotReady
+from core.errors import CloudRefused, InvalidArgument, NotFound, NotReady
 from core.settings import AzurePlane
 from tests.backends.aca.planned import (
     A100,
@@ -46,6 +44,7 @@ from tests.backends.aca.planned import (
     site,
     small,
     spec,
+    typed,
 )
 from tests.backends.aca.planned import site as offline
 from tests.backends.aca.planted import Planted, planting
@@ -76,27 +75,27 @@ def test_secrets_are_references_to_the_vault() -> None:
     """No value is sent, so that none can be lost by a later change, or read back."""
     opened = site(A100, hf_token="hf_secret")
     made = drawn(opened)
-    body = as_sent(app_of(made, kept_at=VAULT, addresses=CALLERS))
+    body = as_sent(app_of(opened, made, kept_at=VAULT, addresses=CALLERS))
     secrets = {one["name"]: one for one in body["properties"]["configuration"]["secrets"]}
     assert secrets["api-key"]["keyVaultUrl"] == f"{VAULT}/secrets/vllm-devops-gemma-api-key"
     assert secrets["hf-token"]["keyVaultUrl"] == f"{VAULT}/secrets/hf-token"
-    assert {one["identity"] for one in secrets.values()} == {made.ground.identity_id}
+    assert {one["identity"] for one in secrets.values()} == {opened.ground.identity_id}
     assert not any("value" in one for one in secrets.values())
     container, _ = body["properties"]["template"]["containers"]
     refs = {env["name"]: env["secretRef"] for env in container["env"] if "secretRef" in env}
     assert refs == {"VLLM_API_KEY": "api-key", "HF_TOKEN": "hf-token"}
-    assert list(body["identity"]["userAssignedIdentities"]) == [made.ground.identity_id]
+    assert list(body["identity"]["userAssignedIdentities"]) == [opened.ground.identity_id]
 
 
 def test_what_runs_in_the_container_cannot_act_as_its_identity() -> None:
     """A model's own code could read every deployment's key with it."""
     (setting,) = _configuration()["identitySettings"]
-    assert setting == {"identity": drawn().ground.identity_id, "lifecycle": "None"}
+    assert setting == {"identity": site().ground.identity_id, "lifecycle": "None"}
 
 
 def test_a_ttl_is_a_tag() -> None:
     """When it ends is known by who applies alone, and a plan stays the same every time."""
-    body = as_sent(app_of(drawn(), kept_at=VAULT, addresses=CALLERS, expires_at=1_700_000_000))
+    body = as_sent(app_of(site(), drawn(), addresses=CALLERS, expires_at=1_700_000_000))
     assert body["tags"]["vllm-devops-expires"] == "1700000000"
     assert "vllm-devops-expires" not in sent()["tags"]
 
@@ -104,7 +103,7 @@ def test_a_ttl_is_a_tag() -> None:
 def test_an_azure_registry_is_pulled_from_with_the_identity() -> None:
     """A6: the app's own identity exists only after its first pull would have failed."""
     (registry,) = _configuration(image="mine.azurecr.io/vllm:1")["registries"]
-    assert registry == {"server": "mine.azurecr.io", "identity": drawn().ground.identity_id}
+    assert registry == {"server": "mine.azurecr.io", "identity": site().ground.identity_id}
     assert "registries" not in _configuration()
     assert "registries" not in _configuration(image="ghcr.io/me/azurecr.io:1")
 
@@ -125,7 +124,7 @@ def test_who_reaches_it_is_what_was_asked_for(
 def test_a_private_app_never_lets_everybody_in() -> None:
     """An ingress without restrictions is open: without an address nothing is sent."""
     with pytest.raises(InvalidArgument, match="Nobody's address") as refused:
-        app_of(drawn(), kept_at=VAULT)
+        app_of(site(), drawn(), kept_at=VAULT)
     assert "AZURE_ALLOWED_ADDRESSES" in refused.value.fix
     assert ingress_of(drawn(access="public"), ()).ip_security_restrictions is None
 
@@ -225,16 +224,9 @@ async def test_an_azure_registry_shows_nothing_to_visitors() -> None:
                 await pinned(there, "ghcr.io/me/vllm:3")
 
 
-def test_only_a_registry_of_azures_is_logged_in_to() -> None:
-    """Its name is at the end of the host's."""
-    assert registry_of_azure("mine.azurecr.io/vllm:1") == "mine.azurecr.io"
-    assert registry_of_azure("mine.azurecr.io/vllm@sha256:0") == "mine.azurecr.io"
-    assert registry_of_azure("me/azurecr.io:1") is None
-
-
 def test_an_engine_is_known_by_its_image() -> None:
     """By the tag, or as ours where the digest hides it."""
-    app = app_of(drawn(), kept_at=VAULT, addresses=CALLERS)
+    app = typed()
     assert version(site(A100), app) == "0.32.0"
     assert label(site(A100), f"vllm/vllm-openai@{_DIGEST}") == "vLLM 0.32.0"
     assert label(site(A100), PATCHED) == "vLLM (version not known)"
@@ -313,17 +305,6 @@ def allow(address: str) -> dict[str, str]:
     return {"name": "caller", "ipAddressRange": address, "action": "Allow"}
 
 
-async def test_address_and_key_open_the_door(there: Planted) -> None:
-    """The key is the one of the vault."""
-    there.app()
-    found = await there.backend.access("gemma")
-    assert found.base_url == there.url
-    assert found.headers == {"Authorization": "Bearer the-key"}
-    endpoint = Endpoint(found)
-    assert await endpoint.models()
-    await endpoint.aclose()
-
-
 async def test_outside_a_rehearsal_it_is_always_https(tmp_path: Path) -> None:
     """A redirect would turn a POST into a GET."""
     async with planting(tmp_path) as there:
@@ -332,16 +313,6 @@ async def test_outside_a_rehearsal_it_is_always_https(tmp_path: Path) -> None:
         object.__setattr__(there.site, "settings", real)
         found = await there.backend.access("gemma")
     assert found.base_url == "https://gemma.red.swedencentral.azurecontainerapps.io"
-
-
-async def test_a_person_is_told_how_to_fetch_the_key(there: Planted) -> None:
-    """It is in no answer."""
-    there.app()
-    found = await there.backend.access("gemma")
-    command = found.header_commands["Authorization"]
-    assert command.startswith(f"az keyvault secret show --vault-name {there.site.ground.vault} ")
-    assert "--name vllm-devops-gemma-api-key " in command
-    assert "the-key" not in repr(found)
 
 
 @pytest.mark.parametrize(
@@ -408,16 +379,6 @@ async def test_what_is_no_range_is_refused_before_anything_is_made(said: str) ->
         await access.callers(site)
     assert said in caught.value.summary
     assert "203.0.113.0/24" in caught.value.fix
-
-
-@pytest.mark.parametrize("path", ["/rehearsal/nothing", "/rehearsal/alive"])
-async def test_an_echo_that_tells_no_address_names_the_setting(
-    azure: AzurePlane, monkeypatch: pytest.MonkeyPatch, path: str
-) -> None:
-    monkeypatch.setattr(access, "ECHO", f"{azure.http}{path}")
-    with pytest.raises(CloudUnavailable) as caught:
-        await access.callers(offline())
-    assert "AZURE_ALLOWED_ADDRESSES" in caught.value.fix
 
 
 async def test_outside_a_rehearsal_the_address_is_asked_of_a_public_echo(

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.anyio
 @pytest.fixture(autouse=True)
 def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     impatient(monkeypatch)
-    monkeypatch.setattr(replicas, "BUSY_SECONDS", 0.1)
+    monkeypatch.setattr(deployment, "BUSY_SECONDS", 0.1)
     monkeypatch.setattr(replicas, "REFUSAL_SECONDS", 0.1)
 
 

@@ -1,7 +1,5 @@
 """Every command that is printed: what the bodies say, taken by az, and without a key."""
 
-import ast
-import re
 import shlex
 import tomllib
 from collections.abc import AsyncIterator, Iterator
@@ -10,12 +8,12 @@ from typing import Any, Final
 
 import pytest
 import yaml
+from azure.mgmt.keyvault.models import Sku, Vault, VaultProperties
 
 from backends.aca import plan, secrets, storage
 from backends.aca.app import app_of, blueprint
-from backends.aca.site import as_sent
-from core.environment import ROOT
-from core.errors import NotFound
+from backends.aca.site import Site, as_sent
+from core.errors import CloudRefused, NotFound
 from core.processes import run
 from planner.model import read_model
 from tests.backends.aca.planned import (
@@ -118,32 +116,6 @@ def test_a_token_that_the_app_reads_is_kept_before_it(wish: str, *, reads: bool)
 
 
 @targets
-def test_the_commands_make_what_the_bodies_say(target: str) -> None:
-    """Names, region, profile, share: each as it is typed for the API."""
-    there = resources(_opened(target), **_WISHES["folder"])
-    create, add = there["environment"].command.splitlines()
-    body = there["environment"].body
-    profile = body["properties"]["workloadProfiles"][1]
-    assert _flag(shlex.split(add), "--workload-profile-name") == profile["name"]
-    assert _flag(shlex.split(add), "--workload-profile-type") == profile["workloadProfileType"]
-    assert _flag(shlex.split(create), "--location") == body["location"]
-    link = there["link weights-ro"]
-    azure_file, words = link.body["properties"]["azureFile"], shlex.split(link.command)
-    assert _flag(words, "--access-mode") == azure_file["accessMode"] == "ReadOnly"
-    assert _flag(words, "--azure-file-share-name") == azure_file["shareName"]
-    assert _flag(words, "--storage-name") == link.body["id"].rsplit("/", 1)[-1] == "weights-ro"
-    account = there["account"]
-    words = shlex.split(account.command)
-    assert _flag(words, "--sku") == account.body["sku"]["name"]
-    assert _flag(words, "--kind") == account.body["kind"]
-    assert _flag(words, "--min-tls-version") == account.body["properties"]["minimumTlsVersion"]
-    share = there["share"]
-    words, size = shlex.split(share.command), share.body["properties"]
-    assert _flag(words, "--quota") == str(size["shareQuota"])
-    assert _flag(words, "--provisioned-bandwidth-mibps") == str(size["provisionedBandwidthMibps"])
-
-
-@targets
 def test_what_is_there_is_not_made_anew(target: str) -> None:
     """`az … create` puts a whole new body: another target's profile or a share's size would go."""
     for line in _script(target, "folder").partition("az containerapp create")[0].splitlines():
@@ -168,8 +140,6 @@ _TABLE: Final[dict[str, Any]] = tomllib.loads(
     Path(__file__).with_name("az_commands.toml").read_text(encoding="utf-8")
 )
 _EVERYWHERE: Final = set(str(_TABLE.pop("everywhere")).split())
-_SAID: Final = re.compile(r"\baz(?: (?:-{0,2}[a-z][a-z.-]*|[A-Z_]+))+")
-_PRINTING: Final = ("backends/aca", "operations", "tools", "core")
 
 
 def wrong(words: list[str]) -> str:
@@ -202,17 +172,25 @@ def _commands(script: str) -> Iterator[list[str]]:
             words = []
 
 
+def by_policies(opened: Site) -> str:
+    """Give the command that is printed for a vault that goes by access policies."""
+    properties = VaultProperties(tenant_id="t", sku=Sku(family="A", name="standard"))
+    with pytest.raises(CloudRefused) as caught:
+        secrets.refuse_policies(opened, Vault(properties=properties))
+    return caught.value.fix.split("`")[1]
+
+
 def _printed(target: str) -> Iterator[str]:
     mine = {"azure_subscription_id": "mine", "hf_token": "hf_x"}
     for more in ({}, {"azure_log_analytics_workspace_id": "g-1"}):
         opened = site(target, **mine, **more)
         yield from (script(opened, **wish) for wish in _WISHES.values())
     yield from (command for _, command in storage.upload_commands(opened, "a b", "./a", None).steps)
-    yield secrets.by_roles(opened).split("`")[1]
+    yield by_policies(opened)
     yield storage.has_room(opened, None, 2**40).fix.split("`")[1]
-    yield secrets.answer(opened).command
+    yield from (one.command for one in secrets.base(opened))
     yield secrets.read_command(opened, "k")
-    yield secrets.left(opened, "k").how_to_remove
+    yield secrets.hub_token(opened).how_to_remove
 
 
 @targets
@@ -221,37 +199,6 @@ def test_az_takes_every_command_that_is_printed(target: str) -> None:
     commands = [words for script in _printed(target) for words in _commands(script)]
     assert len({" ".join(words[:3]) for words in commands}) > 20
     assert [problem for words in commands if (problem := wrong(words))] == []
-
-
-def _texts(tree: ast.AST) -> Iterator[str]:
-    """Give the texts of a module, a blank word for each value in them; docstrings are left out."""
-    told = {
-        id(node.value)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-    }
-    for node in ast.walk(tree):
-        if isinstance(node, ast.JoinedStr):
-            yield "".join(
-                str(part.value) if isinstance(part, ast.Constant) else "X" for part in node.values
-            )
-        elif isinstance(node, ast.Constant) and id(node) not in told:
-            yield str(node.value)
-
-
-def _mentions() -> Iterator[tuple[str, list[str]]]:
-    for folder in _PRINTING:
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            for said in _texts(ast.parse(path.read_text(encoding="utf-8"))):
-                for found in _SAID.finditer(said):
-                    yield path.name, found.group().split()[1:]
-
-
-def test_az_knows_every_command_that_a_text_names() -> None:
-    """A fix that names a command which is not there is no fix."""
-    named = list(_mentions())
-    assert len(named) >= 5
-    assert [(place, problem) for place, words in named if (problem := wrong(words))] == []
 
 
 @pytest.fixture
@@ -266,7 +213,7 @@ def _plant(there: Planted, *, token: bool = False, **said: Any) -> None:
     made = blueprint(there.site, wanted, read_model(wanted.model), hf_token=token)
     pinned = made.container.model_copy(update={"image": PATCHED})
     made = made.model_copy(update={"container": pinned})
-    sent = as_sent(app_of(made, kept_at=VAULT, addresses=CALLERS))
+    sent = as_sent(app_of(there.site, made, kept_at=VAULT, addresses=CALLERS))
     properties = sent["properties"]
     configuration, template = properties["configuration"], properties["template"]
     there.app(tags=sent["tags"], configuration=configuration, template=template)

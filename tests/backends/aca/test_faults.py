@@ -1,17 +1,14 @@
 """Whatever Azure answers: a coded error or none, the truth afterwards, and nothing left over."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
-import httpx2
 import pytest
-from azure.core.exceptions import ServiceRequestError, ServiceResponseError
 from azure.core.pipeline.transport import AioHttpTransport
 from pydantic import SecretStr
 
-from backends.aca import deployment, replicas, secrets
+from backends.aca import deployment, secrets
 from backends.aca.app import find_app, get_app, spec_in
 from backends.aca.site import HF_SECRET, PHASES, Site, key_secret
 from core.errors import CloudError, OpsError
@@ -34,7 +31,6 @@ from tests.backends.aca.deployed import (
     stopped,
 )
 from tests.backends.aca.sites import fault, opened
-from tests.planes import NO_TLS
 
 pytestmark = [pytest.mark.anyio, pytest.mark.life]
 HANG_SECONDS: Final = 0.2
@@ -66,12 +62,6 @@ KINDS: Final = {
     ),
 }
 """Every kind of wrong answer."""
-WAYS: Final = ("lost", "answered", "killed")
-"""The request is lost, its answer is, or the server dies before it gets it."""
-
-
-class Killed(BaseException):
-    """The server is dead from here on: nothing of ours cleans up."""
 
 
 class Told(NamedTuple):
@@ -82,37 +72,17 @@ class Told(NamedTuple):
 
 
 class Wire:
-    """Between our clients and Azure: knows every call, and can cut one of them."""
+    """Between our clients and Azure."""
 
     def __init__(self) -> None:
-        self.calls = 0
         self.impatient = ""
         """A method whose next call is waited for `HANG_SECONDS` only."""
-        self._cut: tuple[int, str] | None = None
-
-    def cut(self, number: int, way: str) -> None:
-        """Break the call of that number, counted from now: lost, answered-and-lost or killed."""
-        self.calls, self._cut = 0, (number, way)
-
-    @property
-    def whole(self) -> bool:
-        """Whether nothing was cut (any more)."""
-        return self._cut is None
 
     async def send(self, send: Any, request: Any, config: dict[str, Any]) -> Any:
-        """Pass one call on, or not."""
-        self.calls += 1
+        """Pass one call on."""
         if self.impatient and label_of(request.method, request.url) == self.impatient:
             self.impatient, config["read_timeout"] = "", HANG_SECONDS
-        if self._cut is None or self._cut[0] != self.calls:
-            return await send(request, **config)
-        way, self._cut = self._cut[1], None
-        if way == "lost":
-            raise ServiceRequestError("Rehearsed: the connection is gone.")
-        await send(request, **config)
-        if way == "killed":
-            raise Killed
-        raise ServiceResponseError("Rehearsed: the answer is gone.")
+        return await send(request, **config)
 
 
 def label_of(method: str, url: str) -> str:
@@ -145,56 +115,6 @@ def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
     monkeypatch.setattr(secrets, "_LOOK_SECONDS", 0.02)
     impatient(monkeypatch)
     return wire
-
-
-class Cloud:
-    """The controls of one subscription, over one connection."""
-
-    def __init__(self, subscription: str, http: httpx2.AsyncClient, wire: Wire) -> None:
-        self.subscription, self._http, self._wire = subscription, http, wire
-
-    async def set(self, **knobs: Any) -> dict[str, Any]:
-        """Change knobs; gives what there is."""
-        reply = await self._http.put(f"/rehearsal/subscriptions/{self.subscription}", json=knobs)
-        assert reply.is_success, reply.text
-        seen: dict[str, Any] = reply.json()
-        return seen
-
-    async def whole(self, name: str) -> bool:
-        """Whether a deployment is there with its key; anything between is an orphan."""
-        app, key = await self.parts(name)
-        assert app is key, (name, app, key)
-        return app
-
-    async def parts(self, name: str) -> tuple[bool, bool]:
-        """Whether its app and its key are there; a replica without its app is billed for ever."""
-        seen = await self.set()
-        app = any(one.endswith(f"/containerapps/{name}") for one in seen["resources"])
-        running = [one for one in seen["replicas"] if one["app"].endswith(f"/{name}")]
-        assert app or not running
-        return app, any(key_secret(name) in vault for vault in seen["secrets"].values())
-
-    async def wrong(self, method: str, answer: Answer, work: Awaitable[Any]) -> Told:
-        """Let one call of a method be answered wrongly while something is done."""
-        fault = {"method": method, "status": answer.status, "when": answer.when}
-        await self.set(faults=[{**fault, "code": answer.said}])
-        before = len((await self.set())["calls"])
-        if answer.when.startswith("hang"):
-            self._wire.impatient = method
-        told = await told_of(work)
-        seen = await self.set(faults=[])
-        assert method in seen["calls"][before:], seen["calls"][before:]
-        assert told.code in {None, answer.code}, (told, answer)
-        return told
-
-
-@asynccontextmanager
-async def cloud_of(plane: AzurePlane, subscription: str, wire: Wire) -> AsyncIterator[Cloud]:
-    """Open the controls of a subscription."""
-    async with httpx2.AsyncClient(
-        base_url=plane.http, trust_env=False, verify=NO_TLS, timeout=30
-    ) as http:
-        yield Cloud(subscription, http, wire)
 
 
 async def told_of(work: Awaitable[Any]) -> Told:
@@ -283,10 +203,7 @@ async def _runs(site: Site, name: str) -> bool:
 
 
 async def _let_in(site: Site, name: str) -> bool:
-    app = await get_app(site, name)
-    assert app.properties
-    assert app.properties.configuration
-    assert app.properties.configuration.ingress
+    app: Any = await get_app(site, name)
     rules = app.properties.configuration.ingress.ip_security_restrictions or ()
     return [rule.ip_address_range for rule in rules] == ["203.0.113.7/32"]
 
@@ -323,29 +240,39 @@ LOOKS: Final = {
     "delete": ("GET Microsoft.App/containerApps", "GET Microsoft.KeyVault/vaults", "GET secrets"),
 }
 """Calls that only look, and are refused for good."""
-NUMBERS: Final = range(1, 16)
-"""Of calls, each of which is cut."""
 
 
 class World(NamedTuple):
     """A subscription in which nothing ever boots."""
 
-    cloud: Cloud
     site: Site
+    controls: Controls
     wire: Wire
 
-    async def cut(self, number: int, way: str, work: Awaitable[object]) -> Told | None:
-        """Do it; None where the server was killed."""
-        self.wire.cut(number, way)
-        try:
-            told = await told_of(work)
-        except Killed:
-            return None
-        except BaseExceptionGroup as exc:  # of looks that were made side by side
-            if exc.subgroup(Killed) is None:
-                raise
-            return None
-        self.wire.cut(0, "")  # it may make fewer calls than that
+    def set(self, **knobs: Any) -> dict[str, Any]:
+        """Change knobs; gives what there is."""
+        return self.controls.set(self.site.ground.subscription, **knobs)
+
+    def whole(self, name: str) -> bool:
+        """Whether a deployment is there with its key; anything between is an orphan."""
+        seen = self.set()
+        app = any(one.endswith(f"/containerapps/{name}") for one in seen["resources"])
+        running = [one for one in seen["replicas"] if one["app"].endswith(f"/{name}")]
+        assert app or not running  # a replica without its app is billed for ever
+        key = any(key_secret(name) in vault for vault in seen["secrets"].values())
+        assert app is key, (name, app, key)
+        return app
+
+    async def wrong(self, method: str, answer: Answer, work: Awaitable[Any]) -> Told:
+        """Let one call of a method be answered wrongly while something is done."""
+        fault = {"method": method, "status": answer.status, "when": answer.when}
+        before = len(self.set(faults=[{**fault, "code": answer.said}])["calls"])
+        if answer.when.startswith("hang"):
+            self.wire.impatient = method
+        told = await told_of(work)
+        calls = self.set(faults=[])["calls"][before:]
+        assert method in calls, calls
+        assert told.code in {None, answer.code}, (told, answer)
         return told
 
 
@@ -354,10 +281,14 @@ _LOOKS: Final = {"POST Microsoft.App/containerApps/getAuthtoken", "POST metrics:
 
 
 @pytest.fixture
-async def world(azure: AzurePlane, subscription: str, wire: Wire) -> AsyncIterator[World]:
-    async with cloud_of(azure, subscription, wire) as cloud, opened(azure, subscription) as site:
-        await cloud.set(rollout="never", quotas={"a100": 50}, environment_quotas={"a100": 50})
-        yield World(cloud, site, wire)
+async def world(
+    azure: AzurePlane, subscription: str, controls: Controls, wire: Wire
+) -> AsyncIterator[World]:
+    async with opened(azure, subscription) as site:
+        controls.set(
+            subscription, rollout="never", quotas={"a100": 50}, environment_quotas={"a100": 50}
+        )
+        yield World(site, controls, wire)
 
 
 @pytest.mark.parametrize("what", WORKS)
@@ -366,9 +297,9 @@ async def test_every_call_that_changes_something_is_in_the_matrix(world: World, 
     work = WORKS[what]
     if work.begin:
         await work.begin(world.site, "gemma")
-    before = (await world.cloud.set())["calls"]
+    before = world.set()["calls"]
     await work.do(world.site, "gemma")
-    made = (await world.cloud.set())["calls"][len(before) :]
+    made = world.set()["calls"][len(before) :]
     changed = {call for call in made if not call.startswith("GET")} - READS - _LOOKS
     assert changed == set(work.calls)
     assert await work.holds(world.site, "gemma")
@@ -385,16 +316,16 @@ async def test_what_is_told_is_true_and_the_next_call_does_it(
         name = f"gemma-{number}"
         if work.begin:
             await work.begin(site, name)
-        told = await world.cloud.wrong(method, answer, work.do(site, name))
+        told = await world.wrong(method, answer, work.do(site, name))
         # Who may not write into the vault yet may later: then it waits.
         assert told.code or await work.holds(site, name) or site.pending.get(name)
         if what != "delete":
-            assert await world.cloud.whole(name) or not work.begin
+            assert world.whole(name) or not work.begin
         await work.do(site, name)
         assert await work.holds(site, name)
-        await world.cloud.whole(name)
+        world.whole(name)
         assert (await delete(site, name)).gone
-        assert not await world.cloud.whole(name)
+        assert not world.whole(name)
         await secrets.remove(site, HF_SECRET)
 
 
@@ -411,36 +342,14 @@ async def test_a_look_that_is_refused_stops_no_deletion_for_ever(
         await work.begin(site, "gemma")
     code = "AuthorizationFailed" if status == 403 else ""
     fault = {"method": method, "status": status, "code": code, "times": -1}
-    await world.cloud.set(faults=[fault])
+    world.set(faults=[fault])
     told = await told_of(work.do(site, "gemma"))
-    await world.cloud.set(faults=[])
+    world.set(faults=[])
     assert told.code in {None, "PERMISSION_DENIED", "CLOUD_UNAVAILABLE"}
     assert told.code or await work.holds(site, "gemma") or site.pending.get("gemma")
     await work.do(site, "gemma")
     assert await work.holds(site, "gemma")
-    await world.cloud.whole("gemma")
-
-
-@pytest.mark.parametrize("number", NUMBERS)
-@pytest.mark.parametrize("what", ["apply", "replace", "delete"])
-async def test_what_ends_anywhere_is_finished_by_the_next_call(
-    world: World, what: str, number: int
-) -> None:
-    """Nothing is there by halves, unless the server died, and nothing twice; no error, it is so."""
-    work, site = WORKS[what], world.site
-    for way in WAYS:
-        name = f"gemma-{way}"
-        if work.begin:
-            await work.begin(site, name)
-        told = await world.cut(number, way, work.do(site, name))
-        assert told is None or told.code or await work.holds(site, name)
-        if what == "replace" or (told and (what == "apply" or told.code is None)):
-            await world.cloud.whole(name)
-        await work.do(site, name)
-        assert await work.holds(site, name)
-        await world.cloud.whole(name)
-        if what == "apply":
-            assert len(await replicas.read_revisions(site, name)) == 1
+    world.whole("gemma")
 
 
 CALLS = (

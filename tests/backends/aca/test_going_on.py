@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from backends.aca import app, secrets, status
-from backends.aca.site import EFFECT, PHASES, Site, key_secret
+from backends.aca.site import EFFECT, Site, key_secret
 from core.records import State
 from core.settings import AzurePlane
 from core.waiting import wait_until
@@ -21,20 +21,6 @@ def _quick(controls: Controls, bare_subscription: str, monkeypatch: pytest.Monke
     controls.set(bare_subscription, rollout="never", environment_seconds=0.3)
     impatient(monkeypatch)
     patient(monkeypatch, 0.0)
-
-
-async def test_a_deployment_in_a_bare_subscription_waits_for_what_it_stands_on(
-    azure: AzurePlane, bare_subscription: str
-) -> None:
-    """It says for what; each step follows the one before, and at the end there is an app."""
-    async with opened(azure, bare_subscription) as site:
-        await make(site)
-        phases = await _to_the_end(site)
-        assert phases
-        assert phases <= PHASES
-        assert await app.find_app(site, "gemma")
-        assert await secrets.exists(site, key_secret("gemma"))
-        await go_on(site, "gemma")
 
 
 async def test_a_refusal_on_the_way_is_told_and_a_new_deployment_tries_anew(

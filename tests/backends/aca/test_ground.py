@@ -16,8 +16,7 @@ from azure.mgmt.storage.models import FileShare
 from backends.aca import ground as aca_environment
 from backends.aca import secrets, storage
 from backends.aca import site as phases
-from backends.aca.container import Mount
-from backends.aca.ground import find_assignment, find_identity, grant, is_granted
+from backends.aca.ground import find_assignment, find_identity
 from backends.aca.plan import base as ground
 from backends.aca.site import EFFECT, OURS, Site
 from backends.lifecycle import Status, advance
@@ -57,30 +56,6 @@ async def test_nothing_is_made_before_its_provider_is_registered(
     assert registered == 5
 
 
-async def test_identity_vault_and_storage_do_not_wait_for_the_environment(
-    azure: AzurePlane, bare_subscription: str, controls: Controls, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    controls.set(bare_subscription, **{**AT_ONCE, "environment_seconds": 600})
-    patient(monkeypatch, 1.0)
-    async with opened(azure, bare_subscription) as site:
-        assert await go(site) == phases.ENVIRONMENT
-    made = changes(controls, bare_subscription)
-    assert set(MADE) - set(made) == {"PUT Microsoft.App/managedEnvironments/storages"}
-
-
-async def test_a_role_that_does_not_count_yet_is_waited_for_and_not_given_again(
-    azure: AzurePlane, bare_subscription: str, controls: Controls, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    patient(monkeypatch, 0.3)
-    controls.set(bare_subscription, **AT_ONCE, role_seconds=2)
-    async with opened(azure, bare_subscription) as site:
-        phase = await go(site, share=None)
-        while phase != phases.EFFECT:
-            phase = await go(site, share=None)
-        await stands(site, share=None)
-    assert changes(controls, bare_subscription)["PUT Microsoft.Authorization/roleAssignments"] == 2
-
-
 async def test_a_group_of_somebody_else_keeps_its_tags_and_its_place(
     azure: AzurePlane, bare_subscription: str, controls: Controls
 ) -> None:
@@ -101,18 +76,14 @@ async def test_logs_go_to_the_workspace_that_is_set(
     async with opened(azure, bare_subscription, azure_resource_group="one") as site:
         await stands(site, share=None)
         workspaces = (await site.clients.arm(LogAnalyticsManagementClient)).workspaces
-        theirs = await workspaces.get("one", site.ground.workspace)
-    assert theirs.properties
+        theirs: Any = await workspaces.get("one", site.ground.workspace)
     guid = theirs.properties.customer_id
     said: Any = {"azure_resource_group": "two", "azure_log_analytics_workspace_id": guid}
     async with opened(azure, bare_subscription, **said) as site:
         await stands(site, share=None)
         apps = await site.clients.apps()
-        found = await apps.managed_environments.get("two", site.ground.environment)
-    assert found.properties
-    assert found.properties.app_logs_configuration
+        found: Any = await apps.managed_environments.get("two", site.ground.environment)
     logs = found.properties.app_logs_configuration.log_analytics_configuration
-    assert logs
     assert logs.customer_id == guid
     kept = [one for one in resources(controls, bare_subscription) if "/workspaces/" in one]
     assert len(kept) == 1
@@ -128,26 +99,6 @@ async def test_a_workspace_that_is_not_there_is_said_before_an_environment_is_ma
             await stands(site, share=None)
     assert "AZURE_LOG_ANALYTICS_WORKSPACE_ID" in caught.value.fix
     assert ENVIRONMENT not in changes(controls, bare_subscription)
-
-
-async def test_no_key_is_in_any_log(
-    azure: AzurePlane, bare_subscription: str, controls: Controls, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level("DEBUG")
-    controls.set(bare_subscription, **AT_ONCE)
-    async with opened(azure, bare_subscription) as site:
-        await stands(site)
-        names = site.ground
-        keys = await (await site.clients.arm(StorageManagementClient)).storage_accounts.list_keys(
-            names.resource_group, names.storage_account
-        )
-        shared = await (
-            await site.clients.arm(LogAnalyticsManagementClient)
-        ).shared_keys.get_shared_keys(names.resource_group, names.workspace)
-    secret = [shared.primary_shared_key, *(one.value for one in keys.keys_property or ())]
-    assert all(secret)
-    assert not [one for one in secret if str(one) in caplog.text]
-    assert caplog.text
 
 
 PUT = "PUT Microsoft.App/managedEnvironments"
@@ -180,13 +131,10 @@ async def test_a_second_target_adds_its_profile_and_nothing_is_lost(
     controls.set(bare_subscription, **AT_ONCE)
     async with opened(azure, bare_subscription, "aca-t4") as site:
         await stands(site, share=None)
-        before = await aca_environment.find_environment(site)
+        before: Any = await aca_environment.find_environment(site)
     async with opened(azure, bare_subscription, "aca-a100") as site:
         await stands(site, share=None)
-        after = await aca_environment.find_environment(site)
-    assert before
-    assert after
-    assert after.properties
+        after: Any = await aca_environment.find_environment(site)
     names = [one.name for one in after.properties.workload_profiles or ()]
     assert names == ["Consumption", "gpu-t4", "gpu-a100"]
     old, new = before.as_dict(), after.as_dict()
@@ -317,30 +265,16 @@ async def test_every_state_of_an_environment_is_read(
         assert aca_environment.condition(site, found).status is stand
 
 
-async def test_a_region_that_is_full_of_environments_is_told_as_quota(
-    azure: AzurePlane, bare_subscription: str, controls: Controls
-) -> None:
-    code = "MaxNumberOfRegionalEnvironmentsInSubExceeded"
-    controls.set(bare_subscription, **AT_ONCE, faults=[fault(PUT, 400, code=code)])
-    async with opened(azure, bare_subscription) as site:
-        with pytest.raises(QuotaExceeded):
-            await stands(site, share=None)
-        await stands(site, share=None)
-    assert changes(controls, bare_subscription)[PUT] == 2
-
-
 LINK = "PUT Microsoft.App/managedEnvironments/storages"
 
 
 async def links_of(site: Site) -> dict[str, tuple[str | None, str | None, str | None]]:
     """Give where each of the environment's links leads, and how."""
     storages = (await site.clients.apps()).managed_environments_storages
-    found = await storages.list("vllm-devops", site.ground.environment)
+    found: Any = await storages.list("vllm-devops", site.ground.environment)
     given = {}
     for one in found.value:
-        assert one.properties
         files = one.properties.azure_file
-        assert files
         given[str(one.name)] = (files.account_name, files.share_name, files.access_mode)
     return given
 
@@ -371,7 +305,6 @@ async def test_a_link_that_leads_elsewhere_is_left_alone(
     async with opened(azure, bare_subscription, azure_storage_account=other) as site:
         with pytest.raises(CloudRefused) as caught:
             await stands(site)
-        assert await storage.link_elsewhere(site, Mount(share="weights", read_only=False))
     assert "az containerapp env storage remove" in caught.value.fix
     assert changes(controls, bare_subscription)[LINK] == before
 
@@ -391,7 +324,6 @@ async def by_policies(site: Site) -> None:
         (await site.clients.arm(KeyVaultManagementClient)).vaults,
         await find_identity(site),
     )
-    assert whose
     wanted = models.VaultCreateOrUpdateParameters(
         location="swedencentral",
         properties=models.VaultProperties(
@@ -406,8 +338,11 @@ async def by_policies(site: Site) -> None:
 
 
 async def _apps_may_read(site: Site) -> bool:
-    role, scope = secrets.READS_SECRETS, site.ground.vault_id
-    return await is_granted(grant(site, role, scope, to="apps", after="vault"))
+    apps = await find_identity(site)
+    found = await find_assignment(
+        site, site.ground.vault_id, secrets.READS_SECRETS, apps.principal_id
+    )
+    return found is not None
 
 
 async def test_a_vault_that_was_deleted_is_brought_back_with_what_is_in_it(
@@ -502,16 +437,6 @@ async def test_an_assignment_of_a_larger_role_is_enough(
 TOKEN = "hf_secretword"
 
 
-async def test_looking_at_a_bare_subscription_names_every_step_and_changes_nothing(
-    azure: AzurePlane, bare_subscription: str, controls: Controls
-) -> None:
-    async with opened(azure, bare_subscription, hf_token=TOKEN) as site:
-        found = await backend_of(site).setup()
-    assert len(found.missing) == len(found.steps) == 15
-    assert not changes(controls, bare_subscription)
-    assert controls.get(bare_subscription)["providers"] == []
-
-
 async def test_what_is_made_is_read_back_as_done(
     azure: AzurePlane, bare_subscription: str, controls: Controls
 ) -> None:
@@ -524,21 +449,6 @@ async def test_what_is_made_is_read_back_as_done(
     assert again == made
     assert kept.value == TOKEN
     assert changes(controls, bare_subscription) == {**MADE, "PUT secrets": 1}
-
-
-async def test_what_is_under_way_is_not_done_and_says_so(
-    azure: AzurePlane, bare_subscription: str, controls: Controls, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    patient(monkeypatch, 1)
-    controls.set(bare_subscription, **{**AT_ONCE, "environment_seconds": 600})
-    async with opened(azure, bare_subscription) as site:
-        found = await backend_of(site).set_up()
-    (waits,) = [one.what for one in found.missing if "(creating the environment)" in one.what]
-    assert waits.startswith("The environment vllm-devops-swedencentral")
-    assert {one.what for one in found.missing if one.what != waits} == {
-        f"The environment's link {name} to the share weights ({mode})"
-        for name, mode in (("weights", "ReadWrite"), ("weights-ro", "ReadOnly"))
-    }
 
 
 async def test_a_token_that_is_another_is_kept_anew_and_never_told(

@@ -131,16 +131,6 @@ async def test_one_source_does_for_the_other_and_what_is_missing_is_said(there: 
         await read(there)
 
 
-async def test_without_streams_what_was_kept_is_read(there: Planted) -> None:
-    there.replica()
-    there.arm.refuse("POST .*/getAuthtoken", 403, "AuthorizationFailed")
-    there.kept(CONSOLE, [ago(60), "kept"])
-    there.kept(SYSTEM)
-    found, notes = await noted(there)
-    assert found.lines == ("kept",)
-    assert "open the log streams" in notes
-
-
 async def test_the_log_of_nothing_is_not_found(there: Planted) -> None:
     """An empty one would say that it is silent."""
     with pytest.raises(DeploymentNotFound):
@@ -164,16 +154,6 @@ async def test_what_runs_is_the_first_page_and_nothing_of_it_comes_again(there: 
     assert [line.text for line in await anext(found)] == ["200 OK", "200 OK", "ready"]
     assert not any("/query" in call for call in map(str, there.arm.calls[asked:]))
     await found.aclose()
-
-
-async def test_what_the_streams_have_is_chosen_as_well(there: Planted) -> None:
-    """They themselves cannot be asked for a text or a time."""
-    there.wrote(there.replica(), "an Error", "nothing", "error", age=60)
-    there.kept(CONSOLE)
-    there.kept(SYSTEM)
-    assert await pages(there, contains=("ERROR",)) == [["an Error", "error"]]
-    since = datetime.now(UTC) - timedelta(seconds=59.5)
-    assert await pages(there, since=since) == [["nothing", "error"]]
 
 
 async def test_lines_of_a_container_lose_the_mark_of_its_runtime(there: Planted) -> None:
@@ -323,18 +303,6 @@ def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("small_pages")
-async def test_the_newest_page_comes_first_and_each_begins_with_its_oldest_line(
-    logged: Logged,
-) -> None:
-    """Put together from the last page on, it is the log as it was written."""
-    logged.say(*((second, f"line {second}") for second in range(11)))
-    pages = [[line.text for line in page] async for page in logged.pages()]
-    assert pages[0][-1] == "line 10"
-    assert len(pages) > 2
-    assert [text for page in pages[::-1] for text in page] == [f"line {n}" for n in range(11)]
-
-
-@pytest.mark.usefixtures("small_pages")
 @pytest.mark.parametrize("same", [2, 3, 4])
 async def test_lines_of_one_moment_are_neither_lost_nor_doubled_at_a_border(
     logged: Logged, same: int
@@ -384,80 +352,12 @@ async def test_events_of_the_stream_are_given_where_nothing_else_can_be_read(
     assert any("Older lines are missing" in one for one in notes)
 
 
-async def test_the_platform_is_left_out_when_it_is_not_wanted(logged: Logged) -> None:
-    """Neither its stream nor its table is read then."""
-    logged.say((1, "line"))
-    logged.say((2, "event"), table="system", reason="ProbeFailed")
-    before = len(logged.controls.get(logged.site.ground.subscription)["calls"])
-    assert await logged.texts() == ["line"]
-    calls = logged.controls.get(logged.site.ground.subscription)["calls"][before:]
-    assert "GET eventstream" not in calls
-    assert calls.count("POST query") == 1
-
-
-async def test_without_a_beginning_nothing_older_than_the_deployment_is_read(
-    logged: Logged,
-) -> None:
-    """A former one of the same name is another one."""
-    logged.say((1, "of a former one"))
-    logged.say(
-        (datetime.now(UTC).timestamp() - BEGIN.timestamp(), "of this one"),
-        (datetime.now(UTC).timestamp() - BEGIN.timestamp() + 600, "of the future"),
-    )
-    assert await logged.texts(LogQuery(platform=False)) == ["of this one"]
-
-
-@pytest.mark.parametrize(
-    ("words", "found"),
-    [
-        (("memory",), ["CUDA out of MEMORY"]),
-        (("nothing", "STARTED"), ["ContainerStarted: by the platform"]),
-        (("it's",), ["it's \\ odd"]),
-        (("\\",), ["it's \\ odd"]),
-        (("' or 'a' == 'a",), []),
-        (("') or (Log_s contains '",), []),
-        (("x\\' | take 1 //",), []),
-        (("two\nlines",), []),
-    ],
-)
-async def test_only_lines_with_one_of_the_texts_are_given(
-    logged: Logged, words: tuple[str, ...], found: list[str]
-) -> None:
-    """Whatever their case; a text is never more than a text."""
-    logged.say((1, "CUDA out of MEMORY"), (2, "it's \\ odd"), (3, "two"), (4, "lines"))
-    logged.say((5, "by the platform"), table="system", reason="ContainerStarted")
-    asked = LogQuery(since=BEGIN, until=HOUR_END - HOUR / 2, contains=words)
-    with collecting_notes() as notes:
-        assert await logged.texts(asked) == found
-    assert not any("Older lines" in one for one in notes)  # as of a query that is none
-
-
-async def test_the_texts_are_looked_for_where_the_lines_are(logged: Logged) -> None:
-    """A hundred thousand lines are not sent to find one; to put them in takes a second."""
-    logged.say(*((n / 100, f"INFO: 200 OK {n}") for n in range(100_000)), (500.5, "CUDA error"))
-    texts = await logged.texts(OWN.model_copy(update={"contains": ("cuda", "oom", "kv cache")}))
-    assert texts == ["CUDA error"]
-    calls = logged.controls.get(logged.site.ground.subscription)["calls"]
-    assert calls.count("POST query") == 1
-
-
 async def test_another_apps_lines_are_never_given(logged: Logged) -> None:
     """All apps of an environment write into the same tables."""
     await make(logged.site, "other")
     logged.say((1, "of the other"), app="other")
     logged.say((2, "of ours"))
     assert await logged.texts() == ["of ours"]
-
-
-async def test_a_part_of_an_answer_is_gone_on_from(logged: Logged) -> None:
-    """What is older comes with the next questions; that something may be missing is said."""
-    logged.say(*((second, f"line {second}") for second in range(40)))
-    logged.set(partial_queries=True)
-    with collecting_notes() as notes:
-        found = await logged.texts()
-    assert found == [f"line {second}" for second in range(40)][-len(found) :]
-    assert len(found) > 35
-    assert any("only a part of the lines" in one for one in notes)
 
 
 @pytest.mark.usefixtures("small_pages")

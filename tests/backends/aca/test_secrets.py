@@ -158,21 +158,6 @@ async def test_without_a_vault_it_is_said_how_to_have_one(
     assert "setup_target" in caught.value.fix
 
 
-async def test_a_token_that_no_app_may_read_yet_is_kept_and_said(
-    azure: AzurePlane, subscription: str, controls: Controls
-) -> None:
-    """Whether the role is there is looked at, and may not be told."""
-    controls.set(
-        subscription,
-        faults=[fault("GET Microsoft.Authorization/roleAssignments", 403, times=-1)],
-    )
-    async with opened(azure, subscription) as site:
-        with collecting_notes() as notes:
-            kept = await secrets.keep(site, HF_SECRET, TOKEN)
-    assert kept.readable_by == ()
-    assert notes
-
-
 async def test_no_error_holds_a_value(
     azure: AzurePlane, subscription: str, controls: Controls
 ) -> None:

@@ -109,7 +109,7 @@ def test_a_vault_that_lacks_a_role_still_says_so() -> None:
     assert type(classed("Forbidden", words, "read it", status=403)) is PermissionDenied
 
 
-@pytest.mark.parametrize("status", [400, 409])
+@pytest.mark.parametrize("status", [200, 400, 409])
 def test_a_quota_is_told_by_its_words_where_the_code_is_of_any_refusal(status: int) -> None:
     """It is neither a wrong request nor a change that ends by itself."""
     words = "Maximum Allowed Cores exceeded for the Managed Environment."

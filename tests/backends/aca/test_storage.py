@@ -1,9 +1,7 @@
 """Models on the share: found, judged whole or not, refused, and copied there."""
 
-import shlex
 from collections.abc import Mapping
 
-import anyio
 import pytest
 
 from backends.aca import storage
@@ -12,7 +10,6 @@ from backends.common.models import Completeness
 from core.errors import (
     CloudError,
     CloudRefused,
-    CloudTimeout,
     CloudUnavailable,
     InvalidArgument,
     NotAuthenticated,
@@ -20,30 +17,13 @@ from core.errors import (
     PermissionDenied,
 )
 from core.records import Check
-from core.reply import collecting_notes
 from core.settings import AzurePlane
 from tests.azure_plane import Controls
 from tests.backends.aca.preflights import checked
 from tests.backends.aca.sites import fault, opened, store
 from tests.backends.shelf import INDEX, ONE, TWO, below, model, safetensors
-from tests.operations.shells import assert_shell
 
 pytestmark = pytest.mark.anyio
-
-
-async def test_a_whole_model_is_found_with_its_size_and_name(
-    azure: AzurePlane, subscription: str
-) -> None:
-    """On the share of the set-up, where no other is named."""
-    files = model("google/gemma-3-4b-it")
-    async with opened(azure, subscription) as site:
-        await store(site, below("models/gemma", files))
-        (found,) = await storage.list_models(site, None)
-    assert found.location == "files://weights/models/gemma"
-    assert found.model == "google/gemma-3-4b-it"
-    assert found.files == len(files)
-    assert found.size_bytes == sum(map(len, files.values()))
-    assert found.complete is True
 
 
 async def test_models_are_found_at_any_depth_and_other_files_are_not_models(
@@ -69,38 +49,6 @@ async def test_models_are_found_at_any_depth_and_other_files_are_not_models(
     ]
 
 
-async def test_a_folder_of_a_share_can_be_asked_for(azure: AzurePlane, subscription: str) -> None:
-    """Another that begins alike is not meant."""
-    async with opened(azure, subscription) as site:
-        await store(site, {**below("one", model()), **below("ones", model())})
-        (found,) = await storage.list_models(site, "files://weights/one")
-    assert found.location == "files://weights/one"
-
-
-async def test_folders_beyond_a_number_are_said_not_to_be_looked_at(
-    azure: AzurePlane, subscription: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The root is one of them."""
-    monkeypatch.setattr(storage, "_MOST_FOLDERS", 2)
-    async with opened(azure, subscription) as site:
-        await store(site, {"a/config.json": b"{}", "b/config.json": b"{}"})
-        with collecting_notes() as notes:
-            assert len(await storage.list_models(site, None)) == 1
-    assert "more than 2 folders" in notes[0]
-
-
-async def test_a_share_that_is_missing_says_how_to_make_it(
-    azure: AzurePlane, subscription: str
-) -> None:
-    """By the tool, with the target."""
-    async with opened(azure, subscription, "aca-t4") as site:
-        with pytest.raises(CloudRefused, match="The share nothing is not there") as refused:
-            await storage.list_models(site, "nothing")
-    assert "setup_target" in refused.value.fix
-    (step,) = refused.value.next_steps
-    assert (step.tool, step.arguments) == ("setup_target", {"target": "aca-t4"})
-
-
 async def test_a_folder_that_is_missing_is_named(azure: AzurePlane, subscription: str) -> None:
     async with opened(azure, subscription) as site:
         with pytest.raises(CloudRefused, match="The folder gemma of the share weights"):
@@ -124,15 +72,6 @@ async def test_a_name_that_leads_nowhere_is_an_account_that_is_missing(
     silent = azure.model_copy(update={"storage": "https://127.0.0.1:9"})
     async with opened(silent, bare_subscription) as site:
         with pytest.raises(CloudRefused, match="It is not there"):
-            await storage.list_models(site, None)
-
-
-async def test_an_account_that_is_there_and_silent_is_unavailable(
-    azure: AzurePlane, subscription: str
-) -> None:
-    silent = azure.model_copy(update={"storage": "https://127.0.0.1:9"})
-    async with opened(silent, subscription) as site:
-        with pytest.raises(CloudUnavailable):
             await storage.list_models(site, None)
 
 
@@ -185,40 +124,6 @@ async def test_whoever_may_not_read_learns_which_role_to_ask_for(
         assert site.ground.storage_id in refused.value.fix
 
 
-async def test_a_share_that_takes_too_long_is_given_up(
-    azure: AzurePlane, subscription: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The call ends before a client cuts it."""
-
-    async def slow(*_arguments: object) -> None:
-        await anyio.sleep_forever()
-
-    monkeypatch.setattr(storage, "_DEADLINE", 0.05)
-    monkeypatch.setattr(storage, "list_files", slow)
-    async with opened(azure, subscription) as site:
-        with pytest.raises(CloudTimeout, match="read the share weights"):
-            await storage.list_models(site, None)
-
-
-async def test_a_file_that_goes_away_while_it_is_read_is_told(
-    azure: AzurePlane, subscription: str, controls: Controls, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Somebody may be copying: that is no bug of ours."""
-    listing = storage.list_files
-
-    async def then_gone(*arguments: object) -> object:
-        found = await listing(*arguments)  # type: ignore[arg-type]  # what it was called with
-        gone = fault("*", 404, code="ResourceNotFound", times=9)
-        controls.set(subscription, faults=[gone])
-        return found
-
-    monkeypatch.setattr(storage, "list_files", then_gone)
-    async with opened(azure, subscription) as site:
-        await store(site, below("gemma", model()))
-        with pytest.raises(CloudRefused, match="The file gemma/"):
-            await storage.list_models(site, None)
-
-
 LOCATION = "files://weights/gemma"
 
 
@@ -234,12 +139,6 @@ async def row(azure: AzurePlane, subscription: str, weights: str = LOCATION) -> 
     async with opened(azure, subscription) as site:
         found = await checked(site, weights=weights)
     return next(one for one in found.checks if "holds a whole model" in one.what)
-
-
-async def test_a_whole_model_is_whole(azure: AzurePlane, subscription: str) -> None:
-    found = await judged(azure, subscription, model())
-    assert found.complete is True
-    assert "5 files" in found.detail
 
 
 async def test_a_file_that_was_cut_off_is_seen_though_their_sum_is_large_enough(
@@ -290,25 +189,6 @@ async def test_a_share_that_may_not_be_read_leaves_it_unknown(
     found = await row(azure, subscription)
     assert found.outcome == "unknown"
     assert "Storage File Data Privileged Reader" in found.fix
-
-
-async def test_every_command_is_one_that_a_shell_reads(azure: AzurePlane) -> None:
-    """Whatever the folder's name is."""
-    async with opened(azure, "s") as site:
-        made = storage.upload_commands(site, "a model's $(x)", "./a model's $(x)", None)
-    for _what, command in made.steps:
-        assert_shell(command)
-
-
-async def test_the_folder_is_where_weights_read_it(azure: AzurePlane) -> None:
-    """On the share of the set-up, in an account named after the subscription."""
-    async with opened(azure, "s") as site:
-        made = storage.upload_commands(site, "gemma", "./gemma", None)
-        account = site.ground.storage_account
-    assert made.location == "files://weights/gemma"
-    assert made.bucket == "files://weights"
-    copied = next(shlex.split(words) for _, words in made.steps if "azcopy" in words)
-    assert copied[3:5] == ["./gemma/*", f"https://{account}.file.core.windows.net/weights/gemma"]
 
 
 async def test_a_share_and_a_folder_may_be_named(azure: AzurePlane) -> None:
