@@ -3,6 +3,7 @@
 Starts `python server.py` over stdio, as an agent would, and shows each call and its answer.
 """
 
+import os
 import re
 import shutil
 import sys
@@ -45,6 +46,7 @@ _PAGE: Final = "report.html"
 Agree = Callable[..., Awaitable[ElicitResult[dict[str, Any]]]]
 """Answers what a tool asks a person."""
 _BOOT_SECONDS: Final = 300
+_SETTLED: Final = frozenset({"ready", "asleep", "stopped", "failed"})
 _STYLE: Final = re.compile(r"\033\[[0-9;]*m")
 
 
@@ -76,15 +78,16 @@ class Story:
         self.failed += not told.get("ok")
         return told
 
-    async def boot(self) -> bool:
-        """Watch a deployment until it is ready or failed."""
-        with anyio.move_on_after(_BOOT_SECONDS):
-            while True:
-                answer = await self.call("status_vllm", wait_s=20, lines=1, detail="full")
+    async def settled(self, *wanted: str, seconds: float, **where: Any) -> bool:
+        """Watch a deployment until it stays as it is; return whether that is as wanted."""
+        state = None
+        with anyio.move_on_after(seconds):
+            while state not in _SETTLED:
+                answer = await self.call("status_vllm", lines=2, wait_s=45, **where)
                 state = answer.get("data", {}).get("state")
-                if state in {"ready", "failed"} or not answer.get("ok"):
-                    return bool(state == "ready")
-        return False
+                if not answer.get("ok"):
+                    break
+        return state in wanted
 
 
 async def tell(state_dir: Path, engine: str) -> int:
@@ -95,25 +98,28 @@ async def tell(state_dir: Path, engine: str) -> int:
         "ENGINE": engine,
         "SIMULATED_ENGINE_TIME_SCALE": "1",  # as slow as a real one: figures that can be told apart
     }
-    client = client_of(state_dir / "server.log", {**unset, **chosen}, say_yes)
-    async with client:
+    async with client_of(state_dir / "server.log", {**unset, **chosen}, say_yes) as client:
         story = Story(client)
         ready = await _live(story, engine)
         if not ready:
             await story.call("get_logs", lines=40)
         await story.call("destroy_vllm", target="local", name="demo")
         await story.call("list_deployments")
-    left = _left_running(state_dir)
-    _print(
-        f"\nLeft running: {', '.join(left) or 'nothing'}. Left on disk: {_left_on_disk(state_dir)}."
-    )
+    left = [
+        f"pid {process.info['pid']}"
+        for process in psutil.process_iter(["pid", "cmdline"])
+        if str(state_dir) in " ".join(process.info["cmdline"] or ())
+    ]
+    files = len(await anyio.to_thread.run_sync(os.listdir, state_dir))
+    on_disk = f"{files} entries of a folder that is removed now"
+    _print(f"\nLeft running: {', '.join(left) or 'nothing'}. Left on disk: {on_disk}.")
     return story.failed + len(left) + (not ready)
 
 
 async def _live(story: Story, engine: str) -> bool:
     await story.call("list_targets")
     deployed = await story.call("deploy_vllm", target="local", name="demo", **_SMALL)
-    if not deployed.get("ok") or not await story.boot():
+    if not deployed.get("ok") or not await story.settled("ready", seconds=_BOOT_SECONDS):
         return False
     if engine == "real":
         _print(f"\n({TINY_MODEL} has random weights: its answers will make no sense. What is real")
@@ -151,21 +157,7 @@ def client_of(log: Path, chosen: dict[str, str], agree: Agree) -> Client[Any]:
 
 
 async def show_progress(_progress: float, _total: float | None, message: str | None) -> None:
-    """Print what a call says while it waits."""
     _print(f"  \033[2m… {message}\033[0m")
-
-
-def _left_running(state_dir: Path) -> list[str]:
-    return [
-        f"pid {process.info['pid']}"
-        for process in psutil.process_iter(["pid", "cmdline"])
-        if str(state_dir) in " ".join(process.info["cmdline"] or ())
-    ]
-
-
-def _left_on_disk(state_dir: Path) -> str:
-    files = [path for path in state_dir.rglob("*") if path.is_file()]
-    return f"{len(files)} files in a folder that is removed now"
 
 
 def keep_report(state_dir: Path) -> Path | None:
@@ -180,7 +172,6 @@ def keep_report(state_dir: Path) -> Path | None:
 
 
 def _print(text: str) -> None:
-    """Print at once; bold and dim only on a terminal."""
     print(text if sys.stdout.isatty() else _STYLE.sub("", text), flush=True)
 
 

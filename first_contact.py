@@ -34,22 +34,19 @@ Outcome = Literal["pass", "fail", "not known"]
 NAME: Final = "first-contact"
 MODEL: Final = "google/gemma-4-E2B-it"
 TTL_MINUTES: Final = 60
-_SETTLED: Final = frozenset({"ready", "asleep", "stopped", "failed"})
 _LONGEST_SECONDS: Final = 45 * 60
 """That a boot is waited for; the search for a TPU takes as long as it takes, up to this."""
-_SHUT: Final[tuple[tuple[str, str, Mapping[str, Any] | None], ...]] = (
-    ("POST", "/invocations", {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1}),
-    ("POST", "/v1/chat/completions", {"messages": [{"role": "user", "content": "Hi"}]}),
-    ("POST", "/v1/completions", {"prompt": "Hi", "max_tokens": 1}),
-    ("POST", "/tokenize", {"prompt": "Hi"}),
-    ("POST", "/detokenize", {"tokens": [1]}),
-    ("POST", "/pooling", {"input": "Hi"}),
-    ("POST", "/scale_elastic_ep", {}),
-    ("GET", "/v1/models", None),
-    ("GET", "/metrics", None),
-    ("GET", "/openapi.json", None),
-    ("GET", "/docs", None),
-)
+_CHAT: Final = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1}
+_SHUT: Final[Mapping[str, Mapping[str, Any] | None]] = {
+    "POST /invocations": _CHAT,
+    "POST /v1/chat/completions": _CHAT,
+    "POST /v1/completions": {"prompt": "Hi", "max_tokens": 1},
+    "POST /tokenize": {"prompt": "Hi"},
+    "POST /detokenize": {"tokens": [1]},
+    "POST /pooling": {"input": "Hi"},
+    "POST /scale_elastic_ep": {},
+    **dict.fromkeys(("GET /v1/models", "GET /metrics", "GET /openapi.json", "GET /docs")),
+}
 """What must not answer whoever has no key."""
 
 
@@ -69,27 +66,27 @@ class Contact(Story):
         self.snippet: tuple[int, str] | None = None
         """How the printed command ended, and what it printed."""
 
-    async def ask(self, tool: str, **arguments: Any) -> dict[str, Any]:
+    async def call(self, tool: str, *, lines: int = 8, **arguments: Any) -> dict[str, Any]:
         """Call a tool and keep its whole answer."""
-        answer = await self.call(tool, lines=8, detail="full", **arguments)
+        answer = await super().call(tool, lines=lines, detail="full", **arguments)
         self.answers[tool] = answer
         return answer
 
     async def look(self) -> None:
         """Ask what can be asked without changing anything."""
-        await self.ask("list_targets")
+        await self.call("list_targets")
         wish = {"model": MODEL, "target": self.target, "max_model_len": 8192}
-        await self.ask("plan_deployment", **wish, check=True)
-        await self.ask("check_gpu_quotas", target=self.target)
+        await self.call("plan_deployment", **wish, check=True)
+        await self.call("check_gpu_quotas", target=self.target)
         if self.target.startswith("tpu"):
-            await self.ask("get_zones_with_available_quota", target=self.target)
+            await self.call("get_zones_with_available_quota", target=self.target)
 
     async def live(self) -> None:
         """Deploy, try everything, and remove it whatever happens."""
         wish = {"model": MODEL, "max_model_len": 8192, "ttl_minutes": TTL_MINUTES}
         began = time.monotonic()
         try:
-            made = await self.ask("deploy_vllm", **self.where, **wish)
+            made = await self.call("deploy_vllm", **self.where, **wish)
             if made.get("ok") and await self._settles("ready"):
                 self.boot_seconds = time.monotonic() - began
                 await self._try_it()
@@ -98,27 +95,28 @@ class Contact(Story):
                 await self._remove()
 
     async def _try_it(self) -> None:
-        await self.ask("verify_model_health", **self.where, deep=True)
-        found = await self.ask("get_endpoint", **self.where)
+        await self.call("verify_model_health", **self.where, deep=True)
+        found = await self.call("get_endpoint", **self.where)
         await self._knock(str(found.get("data", {}).get("url", "")))
         await self._type(found.get("data", {}))
-        await self.ask("query_gemma4_with_stats", **self.where, prompt="What is Gemma?")
-        await self.ask("get_metrics", **self.where)
-        await self.ask("get_logs", **self.where)
+        await self.call("query_gemma4_with_stats", **self.where, prompt="What is Gemma?")
+        await self.call("get_metrics", **self.where)
+        await self.call("get_logs", **self.where)
         if not self.target.startswith("tpu"):
-            await self.ask("stop_vllm", **self.where)
+            await self.call("stop_vllm", **self.where)
             await self._settles("stopped")
 
     async def _knock(self, url: str) -> None:
         """Ask every way in without a key; whose certificate answers does not matter for that."""
         async with httpx2.AsyncClient(base_url=url, verify=False, timeout=30) as client:
-            for method, path, body in _SHUT:
+            for way, body in _SHUT.items():
+                method, _, path = way.partition(" ")
                 try:
                     answer = await client.request(method, path, json=body)
                 except httpx2.HTTPError as exc:
-                    self.door[f"{method} {path}"] = type(exc).__name__
+                    self.door[way] = type(exc).__name__
                 else:
-                    self.door[f"{method} {path}"] = answer.status_code
+                    self.door[way] = answer.status_code
 
     async def _type(self, endpoint: Mapping[str, Any]) -> None:
         """Run the printed command as a person would who copies it."""
@@ -132,20 +130,15 @@ class Contact(Story):
     async def _remove(self) -> None:
         began = time.monotonic()
         while time.monotonic() - began < _LONGEST_SECONDS:
-            gone = await self.ask("destroy_vllm", **self.where)
+            gone = await self.call("destroy_vllm", **self.where)
             if not gone.get("ok") or gone.get("data", {}).get("gone"):
                 break
-        await self.ask("list_deployments", target=self.target)
+        await self.call("list_deployments", target=self.target)
 
     async def _settles(self, wanted: str) -> bool:
-        state, began = None, time.monotonic()
-        while time.monotonic() - began < _LONGEST_SECONDS:
-            answer = await self.ask("status_vllm", **self.where, wait_s=45)
-            state = answer.get("data", {}).get("state")
-            self.answers[f"status {wanted}"] = answer
-            if not answer.get("ok") or state in _SETTLED:
-                break
-        return bool(state == wanted)
+        is_so = await self.settled(wanted, seconds=_LONGEST_SECONDS, **self.where)
+        self.answers[f"status {wanted}"] = self.answers["status_vllm"]
+        return is_so
 
 
 def planned(contact: Contact, patterns: Sequence[str]) -> tuple[Outcome, str]:
@@ -176,12 +169,11 @@ def booted(contact: Contact) -> tuple[Outcome, str]:
 
 def shut(contact: Contact) -> tuple[Outcome, str]:
     """Judge whether anything answers whoever has no key."""
-    if not contact.door:
-        return "not known", "There was no endpoint to ask."
     text = ", ".join(f"{what}: {answer}" for what, answer in contact.door.items())
-    is_open = any(isinstance(code, int) and code < 400 for code in contact.door.values())
-    refused = any(isinstance(code, int) for code in contact.door.values())
-    return ("fail" if is_open else "pass" if refused else "not known"), text
+    codes = [code for code in contact.door.values() if isinstance(code, int)]
+    if not codes:
+        return "not known", text or "There was no endpoint to ask."
+    return ("fail" if min(codes) < 400 else "pass"), text
 
 
 def whole(contact: Contact) -> tuple[Outcome, str]:
@@ -364,7 +356,7 @@ async def first_contact(target: str, *, always: bool) -> int:
             f"Set {target} up? It makes what a deployment stands on; that costs nothing, or the"
             " few dollars a month that it names."
         ):
-            await contact.ask("setup_target", target=target)
+            await contact.call("setup_target", target=target)
             await contact.look()
         plan = contact.answers["plan_deployment"]
         price = (plan.get("data", {}).get("foreseen") or {}).get("usd_per_hour")

@@ -17,7 +17,6 @@ _NAME: Final = "rehearsed"
 _MODELS: Final = {"vllm": "google/gemma-4-E2B-it", "ollama": "gemma3:4b"}
 _IMAGES: Final = {"aca-t4": "docker.io/you/vllm-sm75:v0.32.0"}
 """The published vLLM cannot serve Gemma 4 on a T4: this stands for one with smaller tiles."""
-_SETTLED: Final = frozenset({"ready", "asleep", "stopped", "failed"})
 _SMALL: Final[dict[str, Any]] = {
     "contexts": [64],
     "concurrencies": [1, 4],
@@ -34,6 +33,7 @@ class Rehearsal(Story):
         super().__init__(client)
         self._target = target
         self._engine = engine
+        self._is_tpu = target.startswith("tpu")
         self._where: dict[str, Any] = {"target": target, "name": _NAME}
 
     async def tell(self) -> None:
@@ -74,10 +74,6 @@ class Rehearsal(Story):
             await self.call("run_benchmark", lines=40, wait_s=40, **self._where, **_SMALL)
         await self.call("get_logs", lines=12, **self._where)
 
-    @property
-    def _is_tpu(self) -> bool:
-        return self._target.startswith("tpu")
-
     async def _queued(self) -> None:
         """A chip is not scaled: it is looked at where it stands, and given back as a whole."""
         await self.call("list_queued_resources", target=self._target)
@@ -101,13 +97,9 @@ class Rehearsal(Story):
         await self.call("query_gemma4", wake=True, **asked)
 
     async def _settled(self, *wanted: str) -> bool:
-        """Watch it until it stays as it is; whether that is as wanted."""
-        while True:
-            told = await self.call("status_vllm", wait_s=45, lines=2, **self._where)
-            state = told.get("data", {}).get("state")
-            if not told.get("ok") or state in _SETTLED:
-                self.failed += state not in wanted
-                return state in wanted
+        as_wanted = await self.settled(*wanted, seconds=_STORY_SECONDS, **self._where)
+        self.failed += not as_wanted
+        return as_wanted
 
 
 async def _rehearse(target: str, engine: str) -> int:

@@ -424,7 +424,7 @@ class Step(Record):
     """A tool that helps, and how to call it; target and name are those of the deployment."""
 
     tool: str
-    arguments: Mapping[str, str | int | float | bool] = {}
+    arguments: Mapping[str, Any] = {}
 
 
 class Failure(Record):

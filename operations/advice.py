@@ -94,7 +94,6 @@ class Sized(NamedTuple):
         )
 
     def __str__(self) -> str:
-        """Say model, place and price."""
         costs = priced(self.offer, replicas=self.replicas, lowest=True)
         return f"{at_place(self.offer, replicas=self.replicas)} ({costs})"
 
@@ -334,11 +333,9 @@ class Recommendation(Foresight):
     asked_region: str | None = Field(exclude=True)
 
     def summary(self) -> str:
-        """Say the best, or what comes nearest and by how much it misses."""
         return self.said
 
     def facts(self) -> Mapping[str, Any]:
-        """Return the options side by side, the best one's flags, and why not elsewhere."""
         shown = (*self.offers, *self.instead)
         return {
             "options": list(self.models) or [each.row() for each in shown],
@@ -348,14 +345,12 @@ class Recommendation(Foresight):
         }
 
     def warnings(self) -> tuple[str, ...]:
-        """Say what the first leaves in doubt, and how sure the speeds are."""
         first = self.offers if self.models else (*self.offers, *self.instead)[:1]
         many = (each.replicas_doubt for each in first if each.replicas_doubt)
         doubts = [f"{offer.target}: {each}" for offer in first for each in offer.doubts]
         return (*many, *dict.fromkeys(doubts), *guesses(first))
 
     def next_steps(self) -> tuple[NextStep, ...]:
-        """Plan the first that can be deployed."""
         there = {"region": self.asked_region} if self.asked_region else {}
         steps = self.steps((*self.offers, *self.instead))
         return tuple(NextStep(step.tool, {**step.arguments, **there}) for step in steps)

@@ -26,12 +26,12 @@ from core.errors import (
     OpsError,
     RequestRefused,
 )
-from core.records import Access, Record, State
+from core.records import Access, Record, State, Step
 from core.redaction import one_line, redact, shortened
 from logs.failures import WRITERS, Finder, Writer
 from logs.read import Line, clean
 from logs.reduce import Reduced, Reducer, mask, times
-from operations.case import FIND_SECONDS, Call, Diagnosis, calls
+from operations.case import FIND_SECONDS, Diagnosis, calls
 from operations.diagnose import diagnose
 from operations.readings import Located, ReadSoFar, compare, read_log
 from operations.resolve import Found, find
@@ -93,11 +93,10 @@ class Analysis(Located):
     words: Words | None = None
     silence: str | None = None
     """Why no model has said anything."""
-    steps: tuple[Call, ...] = ()
+    steps: tuple[Step, ...] = ()
     """Tools that the findings and the diagnosis call for."""
 
     def summary(self) -> str:
-        """Say the first finding and whether a model still reads."""
         found = "no failure that the catalogue knows."
         if self.findings:
             first, more = self.findings[0], len(self.findings) - 1
@@ -107,7 +106,6 @@ class Analysis(Located):
         return f"{self.name} on {self.target}: {found}{reads}"
 
     def facts(self) -> Mapping[str, Any]:
-        """Return what is known and what a model says; the lines of the log on request."""
         claims = self.words.claims if self.words else ()
         return {
             "state": self.state,
@@ -121,7 +119,6 @@ class Analysis(Located):
         }
 
     def warnings(self) -> tuple[str, ...]:
-        """Mark the words as words, and say what is not whole."""
         said = (self.silence,) if self.silence else ()
         if self.words and self.words.claims:
             head = f"Words of {self.words.model}: not verified, and made from text of the log."
@@ -129,7 +126,6 @@ class Analysis(Located):
         return said
 
     def next_steps(self) -> tuple[NextStep, ...]:
-        """Name the tools that the facts call for; no word of log or model adds one."""
         here = {"target": self.target, "name": self.name}
         rest = {**here, "operation": self.operation, "wait_s": 30}
         more = (NextStep(self.tool, rest),) if self.state == "running" else ()
@@ -160,7 +156,7 @@ class _Seen(NamedTuple):
     findings: tuple[Recognized, ...] = ()
     rows: Mapping[str, str] = {}
     """By id, L1, L2 …: findings first, then kinds of lines by weight."""
-    steps: tuple[Call, ...] = ()
+    steps: tuple[Step, ...] = ()
     """That the findings call for."""
 
 
@@ -720,7 +716,7 @@ def _analysis(tool: Tool, found: Found, seen: _Seen) -> Analysis:
     )
 
 
-def _harmless(steps: Sequence[Call]) -> tuple[Call, ...]:
+def _harmless(steps: Sequence[Step]) -> tuple[Step, ...]:
     """Leave out what takes something away: that is for a person to think of."""
     return tuple(step for step in steps if not step.tool.startswith(_HARM))
 

@@ -88,7 +88,6 @@ class ModelAnswer(Answer):
     timing: Timing | None = None
 
     def summary(self) -> str:
-        """Say what was answered, or how fast."""
         tokens = "?" if self.completion_tokens is None else self.completion_tokens
         head = f"{self.model} answered with {tokens} tokens ({self.finish_reason})"
         timing = self.timing
@@ -102,12 +101,10 @@ class ModelAnswer(Answer):
         return f"{said}, all after {timing.e2el_seconds:.2f} s."
 
     def facts(self) -> Mapping[str, Any]:
-        """Return the answer, its tokens and its times."""
         kept = {"target", "name", "answer", "reasoning", "prompt_tokens", "completion_tokens"}
         return self.model_dump(include=kept | {"cached_prompt_tokens", "timing"})
 
     def warnings(self) -> tuple[str, ...]:
-        """Warn of an answer that is not whole."""
         if self.finish_reason == "deadline":
             return ("The answer was cut off where a call must end; ask for fewer tokens.",)
         if self.finish_reason == "length":
@@ -119,7 +116,6 @@ class ModelAnswer(Answer):
         return ()
 
     def next_steps(self) -> tuple[NextStep, ...]:
-        """Offer the engine's load, and the end of what bills."""
         here = {"target": self.target, "name": self.name}
         end = () if self.target == ENDPOINT else (NextStep("destroy_vllm", here),)
         return (NextStep("get_metrics", here), *end)

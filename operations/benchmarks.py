@@ -146,7 +146,6 @@ class BenchmarkRun(Answer):
     """The answer in one line."""
 
     def summary(self) -> str:
-        """Say the best figures, the load to run at and how far to trust it; or how far it is."""
         where = f" on {self.target}" if self.target else ""
         done = f"{self.cells_done}{self._total()} cells"
         if self.state is RunState.RUNNING:
@@ -162,7 +161,6 @@ class BenchmarkRun(Answer):
         return "" if self.cells_total is None else f" of {self.cells_total}"
 
     def facts(self) -> Mapping[str, Any]:
-        """Return what the answer rests on, decisions and actions, and where the page is."""
         failed = f", {self.failed_cells} failed" if self.failed_cells else ""
         measured = f"{self.measured_cells} measured, {self.valid_cells} valid{failed}"
         known: dict[str, Any] = {
@@ -186,7 +184,6 @@ class BenchmarkRun(Answer):
         }
 
     def warnings(self) -> tuple[str, ...]:
-        """Warn of figures that are not what they seem."""
         said = {
             f"{self.spoiled_cells} cells must not be used: see said_of_cells.": self.spoiled_cells,
             f"{self.failed_cells} cells failed: the report says why.": self.failed_cells,
@@ -195,7 +192,6 @@ class BenchmarkRun(Answer):
         return tuple(words for words, true in said.items() if true)
 
     def next_steps(self) -> tuple[NextStep, ...]:
-        """Wait, go on, or compare."""
         resume = NextStep("run_benchmark", {"resume": self.run})
         match self.state:
             case RunState.RUNNING:
@@ -234,7 +230,6 @@ class BenchmarkRuns(Answer):
     folder: str
 
     def summary(self) -> str:
-        """Say how many, and what the newest one found."""
         if not self.runs:
             return "No benchmark was run here yet."
         running = sum(row.state is RunState.RUNNING for row in self.runs)
@@ -244,14 +239,12 @@ class BenchmarkRuns(Answer):
         return f"{head} Newest: {newest.model}{where}, {newest.best or 'no figure can be used'}."
 
     def facts(self) -> Mapping[str, Any]:
-        """Return the newest runs, a line each."""
         fields = {"run", "state", "model", "target", "best"}
         rows = [row.model_dump(include=fields) for row in self.runs[:_LISTED_SHORT]]
         older = len(self.runs) - len(rows) + self.left_out
         return {"runs": rows, "older": older or None}
 
     def next_steps(self) -> tuple[NextStep, ...]:
-        """Show the newest, or make the first."""
         if not self.runs:
             return (NextStep("run_benchmark"),)
         return (NextStep("get_benchmark", {"run": self.runs[0].run}),)
@@ -499,18 +492,15 @@ class KeptComparison(Answer):
     """From the runs that its name speaks of, for nobody had written it."""
 
     def summary(self) -> str:
-        """Return its main finding."""
         title, _, rest = self.text.lstrip("# ").partition("\n")
         first = next((line for line in rest.splitlines() if line.strip()), "")
         return f"{title}: {first}"
 
     def facts(self) -> Mapping[str, Any]:
-        """Return its findings; the tables below them are in the file."""
         head = self.text.partition("\n## Runs")[0]
         return {"file": self.file, "chart": self.chart, "text": head[:_TEXT_SHORT]}
 
     def warnings(self) -> tuple[str, ...]:
-        """Say what is not shown."""
         left = f"{self.characters_left_out:,} characters more are in {self.file}."
         return (left,) if self.characters_left_out else ()
 

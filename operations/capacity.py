@@ -105,7 +105,6 @@ class SetupReport(Answer):
     """The deployment that was refused for want of it."""
 
     def summary(self) -> str:
-        """Say whether anything is left to do, and what a month of it costs."""
         if self.missing:
             return f"{self.target} still lacks {len(self.missing)}: {'; '.join(self.missing)}."
         made = "nothing was changed"
@@ -114,11 +113,9 @@ class SetupReport(Answer):
         return f"{self.target} is set up: {made} ({_bill(self.steps)})."
 
     def facts(self) -> Mapping[str, Any]:
-        """Return what was made."""
         return {"made": self.made}
 
     def next_steps(self) -> tuple[NextStep, ...]:
-        """Go on with what is missing, else with the deployment that was wanted, or a choice."""
         here = {"target": self.target}
         if self.missing:
             return (NextStep("setup_target", here),)
@@ -269,7 +266,6 @@ class Quotas(Answer):
         return [row for row in self.quotas if row.counts]
 
     def summary(self) -> str:
-        """Say how many replicas more may run, and where."""
         rows = self._counting
         if len(rows) == 1:
             return f"{rows[0].target}: {rows[0].room()}."
@@ -278,18 +274,15 @@ class Quotas(Answer):
         return f"Replicas more that may run: {'; '.join(said)}."
 
     def facts(self) -> Mapping[str, Any]:
-        """Return the quota that each target is held to, as far as it is known."""
         rows = [row for row in self._counting if row.limit is not None]
         more = {"quota", "accelerator"} if len(rows) == 1 else set[str]()
         fields = {"target", "region", "limit", "in_use", *more}
         return {"quotas": [row.model_dump(include=fields) for row in rows]}
 
     def warnings(self) -> tuple[str, ...]:
-        """Warn where not even one replica may run, and where nobody knows."""
         return _causes((said, row.target) for row in self._counting if (said := row.trouble()))
 
     def next_steps(self) -> tuple[NextStep, ...]:
-        """Choose what to deploy where there is room, else set up what could not be read."""
         for row in self._counting:
             if row.more or (row.more is None and (row.replicas or row.first_grant)):
                 return (NextStep("recommend_deployment", {"targets": [row.target]}),)
@@ -386,13 +379,11 @@ class Zones(Answer):
         return {name: [row for row in self.zones if name in row.targets] for name in names}
 
     def summary(self) -> str:
-        """Name the zones that nothing is known against, once for all targets with the same."""
         pairs = ((_zones_said(rows), target) for target, rows in self._by_target().items())
         said = " ".join(f"{one}." for one in _causes(pairs))
         return f"{said} {_BY_ASKING}" if said else "No zone is known."
 
     def facts(self) -> Mapping[str, Any]:
-        """Return the quota and the last outcome of each zone that may give a chip."""
         rows = []
         for row in [row for row in self.zones if row.usable][:_SHOWN]:
             limits = [int(quota.limit) for quota in row.quotas if quota.limit is not None]
@@ -408,7 +399,6 @@ class Zones(Answer):
         return {"zones": rows}
 
     def warnings(self) -> tuple[str, ...]:
-        """Say where no zone can be used, and why, each cause once."""
         return _causes(
             (
                 _NOT_SET_UP
@@ -421,7 +411,6 @@ class Zones(Answer):
         )
 
     def next_steps(self) -> tuple[NextStep, ...]:
-        """Choose what to deploy to the best, or see to what stands against all."""
         for row in self.zones:
             if row.usable:
                 return (NextStep("recommend_deployment", {"targets": [row.targets[0]]}),)
@@ -494,7 +483,6 @@ class Queue(Answer):
     """Of those of ours that have their chips."""
 
     def summary(self) -> str:
-        """Count them, and say what ours cost."""
         if not self.resources:
             return "There is no TPU and no request for one."
         ours = sum(row.ours for row in self.resources)
@@ -505,19 +493,16 @@ class Queue(Answer):
         return f"{counted}, {total - ours} others', {leftovers} leftovers."
 
     def facts(self) -> Mapping[str, Any]:
-        """Return each one's place, state and deployment."""
         fields = {"id", "zone", "state", "accelerator", "deployment", "target", "ours"}
         shown = self.resources[:_SHOWN]
         return {"resources": [row.model_dump(include=fields) for row in shown]}
 
     def warnings(self) -> tuple[str, ...]:
-        """Say of every leftover what it holds, and how it goes."""
         return tuple(_leftover(row) for row in self.resources if row.leftover)[
             : 2 * _MOST_LEFTOVERS
         ]
 
     def next_steps(self) -> tuple[NextStep, ...]:
-        """Delete our leftovers."""
         ours = [row for row in self.resources if row.leftover and row.ours]
         return tuple(_deletion(row) for row in ours[:_MOST_LEFTOVERS])
 
@@ -529,7 +514,6 @@ class Described(Queue):
     deployment: Deployment | None = None
 
     def summary(self) -> str:
-        """Say the state of the deployment, and of each."""
         said = [self.deployment.summary()] if self.deployment else []
         for row in self.resources:
             whose = f", of {row.deployment} on {row.target}" if row.deployment else ""
@@ -538,15 +522,12 @@ class Described(Queue):
         return " ".join(said)
 
     def facts(self) -> Mapping[str, Any]:
-        """Return each one's place and state, and the facts of the deployment."""
         return {**super().facts(), **(self.deployment.facts() if self.deployment else {})}
 
     def warnings(self) -> tuple[str, ...]:
-        """Warn of leftovers, and of what the deployment warns of."""
         return (*super().warnings(), *(self.deployment.warnings() if self.deployment else ()))
 
     def next_steps(self) -> tuple[NextStep, ...]:
-        """Go on with the deployment, or delete a leftover."""
         more = self.deployment.next_steps() if self.deployment else ()
         return super().next_steps() or more
 
@@ -653,11 +634,9 @@ class LeftoverDeleted(Answer):
     """Seen to be gone, not merely asked to go."""
 
     def summary(self) -> str:
-        """Say whether it is gone."""
         return f"{self.id} in {self.zone} is {'gone' if self.gone else 'being deleted'}."
 
     def next_steps(self) -> tuple[NextStep, ...]:
-        """Offer the proof."""
         return LIST
 
 

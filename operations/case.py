@@ -28,7 +28,7 @@ from core.metrics import EngineMetrics
 from core.records import SIMULATED, Answer, Deployment, DeploymentSpec, Failure, Record, State, Step
 from core.redaction import shortened
 from logs.failures import WRITERS, Finding, Writer, catalogue
-from operations.deployments import anew, anew_steps
+from operations.deployments import anew
 from operations.resolve import Found, find
 from operations.runtime import Runtime
 
@@ -58,10 +58,6 @@ _FEW: Final = 3
 """Of a kind, in an answer that was not asked for in full."""
 
 
-def _cut(text: str) -> str:
-    return shortened(text.strip(), 240)
-
-
 class Evidence(Record):
     """One thing that was seen."""
 
@@ -79,24 +75,6 @@ class LookedAt(Record):
     verdict: Verdict
     detail: str
     """What was looked at; of a skipped one, why it was not."""
-
-
-Given = str | int | float | bool | tuple[str, ...]
-
-
-class Call(Record):
-    """A tool that helps now, as it is to be called."""
-
-    tool: str
-    arguments: Mapping[str, Given] = {}
-
-
-class Cost(Record):
-    """What the deployment costs, as far as is known."""
-
-    usd_per_hour: float | None = None
-    """Of one running replica."""
-    usd_so_far: float | None = None
 
 
 class Remark(Record):
@@ -127,15 +105,16 @@ class Diagnosis(Answer):
     remarks: tuple[Remark, ...] = ()
     looked_at: tuple[LookedAt, ...]
     """In the order of the walk; what comes after the layer at fault was not looked at."""
-    next: tuple[Call, ...] = ()
+    next: tuple[Step, ...] = ()
     """Tools that do what `fix` says, with target and name filled in."""
-    cost: Cost = Cost()
+    usd_per_hour: float | None = None
+    """Of one running replica."""
+    usd_so_far: float | None = None
     simulated: bool = False
     overdue_since: datetime | None = None
     """When its ttl ended, of one that runs on."""
 
     def summary(self) -> str:
-        """Say the layer at fault and the cause, or what was found healthy."""
         where = f"{self.name} on {self.target}" if self.name else self.target
         if not self.healthy:
             return f"{where} is unhealthy ({self.layer}): {self.cause}"
@@ -144,7 +123,6 @@ class Diagnosis(Answer):
         return f"Nothing wrong with {where}.{state} Looked at: {seen or 'nothing'}."
 
     def facts(self) -> Mapping[str, Any]:
-        """Return code, fix and what was seen; of the layers only those that were not looked at."""
         skipped = [
             f"{row.layer}: {row.detail}" for row in self.looked_at if row.verdict != "healthy"
         ]
@@ -152,22 +130,19 @@ class Diagnosis(Answer):
             "healthy": self.healthy,
             "code": self.code,
             "fix": self.fix,
-            "evidence": [_cut(one.text) for one in self.evidence[:_FEW]],
-            "remarks": [f"{one.code}: {_cut(one.text)}" for one in self.remarks[:_FEW]],
-            "not_looked_at": [_cut(row) for row in skipped if self.healthy][:_FEW],
-            "usd_per_hour": self.cost.usd_per_hour,
-            "usd_so_far": self.cost.usd_so_far,
+            "evidence": [shortened(one.text.strip(), 240) for one in self.evidence[:_FEW]],
+            "remarks": [shortened(f"{one.code}: {one.text}", 240) for one in self.remarks[:_FEW]],
+            "not_looked_at": [shortened(row, 240) for row in skipped if self.healthy][:_FEW],
+            "usd_per_hour": self.usd_per_hour,
+            "usd_so_far": self.usd_so_far,
         }
 
     def warnings(self) -> tuple[str, ...]:
-        """Warn of what is not real, and of what should have been stopped."""
-        said = (SIMULATED,) if self.simulated else ()
-        if self.overdue_since is None:
-            return said
-        return (*said, f"{self.name} is overdue since {self.overdue_since:%F %H:%M} UTC.")
+        since = self.overdue_since
+        late = f"{self.name} is overdue since {since:%F %H:%M} UTC." if since else None
+        return tuple(words for words in (SIMULATED if self.simulated else None, late) if words)
 
     def next_steps(self) -> tuple[NextStep, ...]:
-        """Name the tools that do what the fix says."""
         return tuple(NextStep(step.tool, step.arguments) for step in self.next)
 
 
@@ -259,17 +234,17 @@ _MOST: Final = 4
 
 def calls(
     steps: Sequence[Step], now: Deployment, spec: DeploymentSpec | None = None
-) -> tuple[Call, ...]:
+) -> tuple[Step, ...]:
     """Fill target, name and model in; what is somebody else's is never to be changed."""
-    once: dict[str, Call] = {}
+    once: dict[str, Step] = {}
     for step in steps:
         if not (now.target == ENDPOINT and step.tool in _CHANGES):
             once.setdefault(step.tool, _filled(step, now, spec))
     return tuple(once.values())[:_MOST]
 
 
-def _filled(step: Step, now: Deployment, spec: DeploymentSpec | None) -> Call:
-    known: dict[str, Given] = {"target": now.target, "name": now.name}
+def _filled(step: Step, now: Deployment, spec: DeploymentSpec | None) -> Step:
+    known: dict[str, Any] = {"target": now.target, "name": now.name}
     if now.model != "not known":
         known |= {"model": now.model, "models": (now.model,)}
     if spec:
@@ -279,11 +254,9 @@ def _filled(step: Step, now: Deployment, spec: DeploymentSpec | None) -> Call:
     given = {name: word for name, word in known.items() if name in takes}
     if step.tool == "deploy_vllm" and spec:
         # The same again: what a call leaves out would be the default, not what it was.
-        asked = spec.model_dump(mode="json", exclude_defaults=True, exclude={"name", "model"})
-        given |= {n: tuple(v) if isinstance(v, list) else v for n, v in asked.items()}
+        given |= spec.model_dump(exclude_defaults=True, exclude={"name", "model"})
     filled = {**given, **step.arguments}
-    arguments = {name: word for name, word in filled.items() if word != ""}
-    return Call(tool=step.tool, arguments=arguments)
+    return Step(tool=step.tool, arguments={k: said for k, said in filled.items() if said != ""})
 
 
 FIRST_ANSWER_SECONDS: Final = 120.0
@@ -406,45 +379,36 @@ def ills() -> Mapping[str, Mapping[str, Any]]:
 
 
 def ill(code: str, case: "Case | None" = None, **said: Any) -> Failure:
-    """Give a failure that was found by looking, with what was seen filled in.
-
-    Raises:
-        KeyError: There is no such code, or something of it is not said.
-    """
-    row = ills()[code]
-    words, steps = {**said}, dict[str, Sequence[Step]]()
+    """Return a failure that was found by looking, with what was seen filled in."""
+    row, steps = ills()[code], dict[str, tuple[Step, ...]]()
     if case:
-        words |= {"anew": anew(case.backend), "again": again(case)}
-        steps["anew"] = anew_steps(case.backend)
-        steps["restarts"] = restarts(case)
+        remedy = anew(case.backend)
+        said |= {"anew": remedy.words, "again": again(case)}
+        steps = {"anew": remedy.steps, "restarts": restarts(case)}
     found = (steps[one] if one in steps else (_step(one),) for one in row.get("next", ()))
     return Failure(
         code=row.get("code", code),
-        cause=row["cause"].format(**words),
-        fix=row["fix"].format(**words),
+        cause=row["cause"].format(**said),
+        fix=row["fix"].format(**said),
         next=tuple(step for several in found for step in several),
     )
 
 
 def again(case: "Case") -> str:
     """Say what to do with a server that may mend by itself."""
-    how = anew(case.backend)
-    return f"Look at its log with get_logs; if it stays so, {how}."
+    return f"Look at its log with get_logs; if it stays so, {anew(case.backend).words}."
 
 
 def restarts(case: "Case") -> tuple[Step, ...]:
-    """Give the same as calls, log first; what is somebody else's has neither."""
-    steps = anew_steps(case.backend)
+    """Return the same as calls, log first; what is somebody else's has neither."""
+    steps = anew(case.backend).steps
     return (Step(tool="get_logs"), *steps) if steps else ()
 
 
 def _step(words: str) -> Step:
     tool, *pairs = words.split()
     given = dict(pair.split("=") for pair in pairs)
-    return Step(
-        tool=tool,
-        arguments={name: int(word) if word.isdigit() else word for name, word in given.items()},
-    )
+    return Step(tool=tool, arguments={k: int(w) if w.isdigit() else w for k, w in given.items()})
 
 
 def healthy(detail: str, *, remarks: Sequence[Remark] = (), next: Sequence[Step] = ()) -> Looked:  # noqa: A002  as the record says it
@@ -544,5 +508,5 @@ def _unseen(runtime: Runtime, where: str, name: str | None, exc: OpsError) -> Di
             *(LookedAt(layer=one, verdict="healthy", detail="It answered.") for one in before),
             LookedAt(layer=layer, verdict="failed", detail=exc.summary),
         ),
-        next=tuple(Call(tool=step.tool, arguments=step.arguments) for step in next_steps),
+        next=tuple(Step(tool=step.tool, arguments=step.arguments) for step in next_steps),
     )

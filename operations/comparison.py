@@ -104,11 +104,9 @@ class TargetComparison(Foresight):
     warned: tuple[str, ...] = Field(exclude=True)
 
     def summary(self) -> str:
-        """Say which is best at what, and on what that rests."""
         return f"{self.said} {self.basis}"
 
     def facts(self) -> Mapping[str, Any]:
-        """Return a line for each row."""
         return {
             "load": self.load,
             "rows": [
@@ -117,12 +115,10 @@ class TargetComparison(Foresight):
         }
 
     def warnings(self) -> tuple[str, ...]:
-        """Say what is not shown, and what cannot be served though it fits."""
         hidden = f"{self.left_out} rows are left out: name fewer models, or targets."
         return (*((hidden,) if self.left_out else ()), *self.warned)
 
     def next_steps(self) -> tuple[NextStep, ...]:
-        """Price the best value with its sources."""
         best = self.own_best or self.best_value
         if best is None:
             return ()

@@ -132,7 +132,6 @@ class CostEstimate(Foresight):
     """At the deployment that it was taken from: nobody did."""
 
     def summary(self) -> str:
-        """Say the price by the hour and the month, and of tokens as well as it is known."""
         hour, month = self.bill.usd_per_hour, self.bill.usd_per_month
         if hour is None or month is None:
             return f"No price is known for {self.target}."
@@ -144,7 +143,6 @@ class CostEstimate(Foresight):
         )
 
     def facts(self) -> Mapping[str, Any]:
-        """Return the bill, and what it rests on."""
         of, volume = self.bill, self.volume
         shown = {"replicas", "million_tokens_per_month", "work_hours_per_month"}
         tokens = {"usd_per_million_tokens", "usd_per_1000_requests", "usd_per_active_user_hour"}
@@ -163,7 +161,6 @@ class CostEstimate(Foresight):
         }
 
     def warnings(self) -> tuple[str, ...]:
-        """Say where sources disagree, and which figures nobody measured."""
         shown = ", ".join(each.partition(" = ")[0] for each in self.bill.sources)
         disagree = f"Sources disagree on the price: {shown}."
         simulated = self.measured is not None and self.measured.simulated
@@ -175,7 +172,6 @@ class CostEstimate(Foresight):
         return tuple(dict.fromkeys(said))
 
     def next_steps(self) -> tuple[NextStep, ...]:
-        """Look at what was only remembered; ask what else there is."""
         arguments = {"model": self.model} if self.model else {"quality": "medium"}
         look = (self.look,) if self.look else ()
         return (*look, NextStep("recommend_deployment", arguments))

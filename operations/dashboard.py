@@ -63,47 +63,29 @@ class Figures(NamedTuple):
 
 
 class _View:
-    """What was seen of deployments and their hosts; it can be told at any moment."""
+    """What was seen closer, as far as the time sufficed."""
 
-    def __init__(self, runtime: Runtime, sight: Sight) -> None:
-        self.sight: Final = sight
-        self.found: Final = tuple(
-            Found(one.backend, usual(runtime, one.deployment)) for one in sight.found
-        )
+    def __init__(self) -> None:
+        self.figures: Final[dict[str, Figures]] = {}
         self.hosts: Final[dict[str, HostState]] = {}
-        self.in_time = False
-        """Whether the end of the looks came before that of the time."""
-        self._runtime: Final = runtime
-        self._figures: Final[dict[tuple[str, str], Figures]] = {}
 
-    async def look(self, ends: float) -> None:
-        """Look closer at each and at the hosts, until all is seen or the time is over."""
+    async def look(self, runtime: Runtime, sight: Sight) -> None:
         limit = anyio.CapacityLimiter(_AT_ONCE)
 
         async def see(found: Found) -> None:
             async with limit:
-                self._figures[found.deployment.target, found.name] = await _seen(
-                    self._runtime, found
-                )
+                self.figures[str(found)] = await _seen(runtime, found)
 
         async def see_host(target: str, backend: HasHost) -> None:
             with anyio.move_on_after(ENDPOINT_SECONDS), suppress(OpsError):
                 self.hosts[target] = await backend.host()
 
-        with anyio.move_on_after(ends - anyio.current_time()):
-            async with anyio.create_task_group() as group:
-                for target in set(self.sight.targets) - self.sight.failed.keys():
-                    backend = self._runtime.stage.backend(target)
-                    if isinstance(backend, HasHost):
-                        group.start_soon(see_host, target, backend)
-                for one in self.found:
-                    group.start_soon(see, one)
-            self.in_time = True
-
-    def figures(self, found: Found) -> Figures:
-        """Return what was seen of one beyond what its platform says."""
-        nothing = Figures(missing=f"It was not looked at closer within {ALL_SECONDS:.0f} s.")
-        return self._figures.get((found.deployment.target, found.name), nothing)
+        async with anyio.create_task_group() as group:
+            for target in set(sight.targets) - sight.failed.keys():
+                if isinstance(backend := runtime.stage.backend(target), HasHost):
+                    group.start_soon(see_host, target, backend)
+            for one in sight.found:
+                group.start_soon(see, one)
 
 
 async def _seen(runtime: Runtime, found: Found) -> Figures:
@@ -193,23 +175,14 @@ class Row(Record):
     state: State
     phase: Phase | None
     model: str
-    engine: str
-    instance: str | None
-    revision: str
-    age_seconds: float
-    """Since it was made."""
-    up_seconds: float | None
     overdue_since: datetime | None = None
     requests_running: int | None = None
     requests_waiting: int | None = None
     kv_cache_usage: float | None = None
     """Share of KV blocks in use, 0 to 1."""
     usage: Usage | None = None
-    replicas: int
-    usd_per_hour: float | None
-    """Of one running replica; None where nobody has said."""
     usd_per_hour_now: float | None
-    """Of all that run."""
+    """Of all replicas that run; None where nobody has said."""
     usd_so_far: float | None
     failure_code: str | None = None
     cause: str | None = None
@@ -225,31 +198,21 @@ def row_of(found: Found, figures: Figures, listed: Callable[[str], bool], now: d
     one, failure, ends = found.deployment, found.deployment.failure, found.deployment.expires_at
     late = ends if ends and ends < now and not one.state.ended else None
     health = _health(one, figures.load, late=late is not None, now=now)
-    stops = can_stop(found.backend)
+    helps = (tool for tool in _HELPS[health] if tool != "stop_vllm" or can_stop(found.backend))
     load = {"requests_running", "requests_waiting", "kv_cache_usage"}
-    same = {"state", "phase", "replicas", "usd_per_hour", "usd_so_far"}
+    same = ("name", "target", "state", "phase", "usd_per_hour_now", "usd_so_far")
     return Row(
         **{field: getattr(one, field) for field in same},
         **(figures.load.model_dump(include=load) if figures.load else {}),
-        name=found.name,
-        target=one.target,
         health=health,
         model=_cut(one.served_model_name, _NAME),
-        engine=_cut(one.engine, _NAME),
-        instance=_cut(one.instance, _NAME) if one.instance else None,
-        revision=_cut(one.revision, _NAME),
-        age_seconds=_seconds(now, one.created_at),
-        up_seconds=_seconds(now, one.since) if one.replicas else None,
         overdue_since=late,
         usage=figures.usage,
-        usd_per_hour_now=one.usd_per_hour_now,
         failure_code=failure.code if failure else None,
         cause=_cut(failure.cause) if failure else None,
         fix=_cut(failure.fix) if failure else None,
         missing=_cut(figures.missing) or None,
-        tools=tuple(
-            tool for tool in _HELPS[health] if listed(tool) and (stops or tool != "stop_vllm")
-        ),
+        tools=tuple(filter(listed, helps)),
     )
 
 
@@ -278,30 +241,11 @@ def _is_slow(one: Deployment, now: datetime) -> bool:
     return (now - one.phase.since).total_seconds() > longest
 
 
-def _seconds(now: datetime, since: datetime) -> float:
-    return round(max(0.0, (now - since).total_seconds()), 1)
-
-
 def _cut(text: str, most: int = _WORDS) -> str:
     if len(text) <= most:
         return text
     words = f"{text[: most - 1]}…"
     return f'{words}"' if words.count('"') % 2 else words  # words of others stay in quotes
-
-
-class Totals(Record):
-    """Of all deployments that were seen."""
-
-    deployments: int
-    need_attention: int
-    by_health: dict[str, int]
-    usd_per_hour_now: float
-    """Of what runs now, as far as prices are known."""
-    usd_so_far: float
-    price_not_known: int = 0
-    """Of those that run."""
-    cost_not_known: int = 0
-    """So far."""
 
 
 class SystemStatus(Answer):
@@ -316,7 +260,8 @@ class SystemStatus(Answer):
     """The rest, in the same order, in a few words each."""
     left_out: int = 0
     """Of the rest, told only in the totals."""
-    totals: Totals
+    totals: dict[str, Any]
+    """Counts, dollars, and of how many neither is known."""
     hosts: dict[str, HostState]
     """By target."""
     not_seen: tuple[str, ...] = ()
@@ -331,48 +276,44 @@ class SystemStatus(Answer):
     not_set_up: str = ""
 
     def facts(self) -> Mapping[str, Any]:
-        """Return a row for each deployment, and what was not seen."""
         return {
             "deployments": [
                 row.model_dump(mode="json", include=_BRIEF) for row in self.deployments
             ],
             "others": self.others,
-            "usd_so_far": self.totals.usd_so_far,
+            "usd_so_far": self.totals["usd_so_far"],
             "hosts": {name: host.health for name, host in self.hosts.items()},
             "not_set_up": self.not_set_up,
             "complete": None if self.complete or self.deployments else False,
         }
 
     def warnings(self) -> tuple[str, ...]:
-        """Warn of what is not real, not seen, and of a price of looking."""
         kept = ", ".join(self.asked_though_it_may_sleep)
         said = f"Asking {kept} for its load postpones the moment at which it may fall asleep."
         return (
             *((SIMULATED,) if self.simulated else ()),
-            *(self.not_seen if self.totals.deployments or self.complete else ()),
+            *(self.not_seen if self.totals["deployments"] or self.complete else ()),
             *((said,) if kept else ()),
         )
 
     def summary(self) -> str:
-        """Say what runs and what it costs, then what needs attention first."""
         return " ".join(word for word in (self.running, *self._attention()) if word)
 
     def next_steps(self) -> tuple[NextStep, ...]:
-        """Offer the first things to do."""
         steps = tuple(
             NextStep(row.tools[0], {"target": row.target, "name": row.name})
             for row in self.deployments[:_MOST_STEPS]
             if row.health.ill and row.tools
         )
         ends = tuple(one.step() for one in self.leftovers if not one.in_use)
-        if self.totals.deployments or ends:
+        if self.totals["deployments"] or ends:
             return (*steps, *ends)
         return first_steps(complete=self.complete)
 
     def _attention(self) -> Iterator[str]:
         if self.leftovers:
             yield leftover_words(self.leftovers)
-        number = self.totals.need_attention
+        number, total = self.totals["need_attention"], self.totals["deployments"]
         if number:
             row = self.deployments[0]
             cause = f": {row.cause}" if row.cause else "."
@@ -380,11 +321,11 @@ class SystemStatus(Answer):
             helps = f" Next: {', '.join(row.tools)}." if row.tools else ""
             needs = "needs" if number == 1 else "need"
             yield (
-                f"{number} of {self.totals.deployments} {needs} attention, first {row.name} on"
+                f"{number} of {total} {needs} attention, first {row.name} on"
                 f" {row.target}, {row.health}{cause}{fix}{helps}"
             )
-        elif self.totals.deployments:
-            states = self.totals.by_health.items()
+        elif total:
+            states = self.totals["by_health"].items()
             yield f"All healthy: {', '.join(f'{count} {health}' for health, count in states)}."
 
 
@@ -398,38 +339,42 @@ async def system_status(runtime: Runtime, target: str | None, name: str | None) 
     stage, ends = runtime.stage, anyio.current_time() + ALL_SECONDS
     note_what_is_not_known(stage)
     spare: list[Leftover] = []
-    if name is not None:
+    if name is None:
+        sight, spare = await seen(stage, target)
+    else:
         again = "Call the same tool again, or status_vllm."
         with in_time(target or "A target", f"describe {name}", _FIND_SECONDS, fix=again):
             found = await find(stage, target, name)
         sight = sight_of(stage, (found.deployment.target,), (found,), {})
         ends = anyio.current_time() + ALL_SECONDS
-    else:
-        sight, spare = await seen(stage, target)
-    view = _View(runtime, sight)
-    await view.look(ends)
-    return _told(runtime, view, spare)
+    view = _View()
+    with anyio.move_on_after(ends - anyio.current_time()) as limit:
+        await view.look(runtime, sight)
+    return _told(runtime, sight, view, spare, in_time=not limit.cancelled_caught)
 
 
-def _told(runtime: Runtime, view: _View, spare: Sequence[Leftover]) -> SystemStatus:
-    now, stage, sight = datetime.now(UTC), runtime.stage, view.sight
-    listed = runtime.listed.__contains__
-    rows = sorted(
-        (row_of(one, view.figures(one), listed, now) for one in view.found),
-        # The worst first, of these the dearest.
+def _told(
+    runtime: Runtime, sight: Sight, view: _View, spare: Sequence[Leftover], *, in_time: bool
+) -> SystemStatus:
+    now, stage = datetime.now(UTC), runtime.stage
+    unseen = Figures(missing=f"It was not looked at closer within {ALL_SECONDS:.0f} s.")
+    there, rows, maybe_asleep = list[Deployment](), list[Row](), list[str]()
+    for one in sight.found:
+        found = Found(one.backend, usual(runtime, one.deployment))
+        figures = view.figures.get(str(one), unseen)
+        there.append(found.deployment)
+        rows.append(row_of(found, figures, runtime.listed.__contains__, now))
+        if figures.load and not one.backend.target.min_replicas:
+            maybe_asleep.append(one.name)
+    # The worst first, of these the dearest.
+    rows.sort(
         key=lambda row: (
             *(_ORDER.index(row.health), -(row.usd_per_hour_now or 0)),
             *(row.target, row.name),
-        ),
+        )
     )
     rest = rows[_MOST_ROWS:]
     others = tuple(f"{row.name} on {row.target}: {row.health}" for row in rest[:_MOST_SHORT])
-    there = tuple(one.deployment for one in view.found)
-    maybe_asleep = (
-        one.name
-        for one in view.found
-        if view.figures(one).load and not one.backend.target.min_replicas
-    )
     return SystemStatus(
         running=running_words(there, sight.hides),
         leftovers=with_use(stage, spare, there),
@@ -437,18 +382,18 @@ def _told(runtime: Runtime, view: _View, spare: Sequence[Leftover]) -> SystemSta
         deployments=tuple(rows[:_MOST_ROWS]),
         others=others,
         left_out=len(rest) - len(others),
-        totals=Totals(
-            deployments=len(rows),
-            need_attention=sum(row.health.ill for row in rows),
-            by_health=dict(Counter(str(row.health) for row in rows)),
-            usd_per_hour_now=round(sum(row.usd_per_hour_now or 0 for row in rows), 4),
-            usd_so_far=round(sum(row.usd_so_far or 0 for row in rows), 4),
-            price_not_known=sum(row.usd_per_hour_now is None for row in rows),
-            cost_not_known=sum(row.usd_so_far is None for row in rows),
-        ),
+        totals={
+            "deployments": len(rows),
+            "need_attention": sum(row.health.ill for row in rows),
+            "by_health": dict(Counter(str(row.health) for row in rows)),
+            "usd_per_hour_now": round(sum(row.usd_per_hour_now or 0 for row in rows), 4),
+            "usd_so_far": round(sum(row.usd_so_far or 0 for row in rows), 4),
+            "price_not_known": sum(row.usd_per_hour_now is None for row in rows),
+            "cost_not_known": sum(row.usd_so_far is None for row in rows),
+        },
         hosts={one: view.hosts[one] for one in sight.targets if one in view.hosts},
         not_seen=sight.not_looked_at,
         asked_though_it_may_sleep=tuple(maybe_asleep)[:_MOST_ROWS],
-        complete=view.in_time and sight.complete and not any(row.missing for row in rows),
+        complete=in_time and sight.complete and not any(row.missing for row in rows),
         simulated=any(one.simulated for one in there),
     )

@@ -4,7 +4,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import anyio
 
@@ -380,37 +380,34 @@ def can_stop(backend: Backend) -> bool:
     return isinstance(backend, Stops) and not isinstance(backend, Ends)
 
 
-def anew(backend: Backend) -> str:
-    """Say how it is begun anew."""
+class Remedy(NamedTuple):
+    """What helps, in words and as calls."""
+
+    words: str
+    steps: tuple[Step, ...]
+
+
+def _remedy(words: str, *tools: str) -> Remedy:
+    return Remedy(words, tuple(Step(tool=name) for name in tools))
+
+
+def anew(backend: Backend) -> Remedy:
+    """Return how it is begun anew; no call changes what is somebody else's."""
     if can_stop(backend):
-        return "stop_vllm and start_vllm"
+        return _remedy("stop_vllm and start_vllm", "stop_vllm", "start_vllm")
     if isinstance(backend, Ends):
-        return "destroy_vllm and deploy_vllm, for a TPU cannot be stopped"
-    return "start it anew where it runs"
+        words = "destroy_vllm and deploy_vllm, for a TPU cannot be stopped"
+        return _remedy(words, "destroy_vllm", "deploy_vllm")
+    return _remedy("start it anew where it runs")
 
 
-def anew_steps(backend: Backend) -> tuple[Step, ...]:
-    """Give the same as calls; none for what is somebody else's."""
-    names: tuple[str, ...] = ()
+def end(backend: Backend) -> Remedy:
+    """Return how its bill is ended."""
     if can_stop(backend):
-        names = ("stop_vllm", "start_vllm")
-    elif isinstance(backend, Ends):
-        names = ("destroy_vllm", "deploy_vllm")
-    return tuple(Step(tool=name) for name in names)
-
-
-def end(backend: Backend) -> str:
-    """Say how its bill is ended."""
-    if can_stop(backend):
-        return "Stop it with stop_vllm or delete it with destroy_vllm."
+        words = "Stop it with stop_vllm or delete it with destroy_vllm."
+        return _remedy(words, "stop_vllm", "destroy_vllm")
     why = ", for a TPU cannot be stopped" if isinstance(backend, Ends) else ""
-    return f"Delete it with destroy_vllm{why}."
-
-
-def end_steps(backend: Backend) -> tuple[Step, ...]:
-    """Give the same as calls."""
-    names = ("stop_vllm", "destroy_vllm") if can_stop(backend) else ("destroy_vllm",)
-    return tuple(Step(tool=name) for name in names)
+    return _remedy(f"Delete it with destroy_vllm{why}.", "destroy_vllm")
 
 
 async def resume(runtime: Runtime) -> None:

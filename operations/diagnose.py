@@ -1,55 +1,512 @@
-"""The walk over the layers of a deployment; it stops at the first that is unhealthy."""
+"""A deployment walked through, layer by layer, until the first that is unhealthy."""
 
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
 import anyio
 
-from backends.base import HasLogs, Scales
+from backends.base import (
+    Ends,
+    GoesOn,
+    HasHost,
+    HasLogs,
+    LogQuery,
+    Scales,
+    Stops,
+    StreamsLogs,
+)
 from core.endpoint import Endpoint
-from core.errors import OpsError
+from core.errors import EndpointError, ModelNotServed, OpsError, Unauthorized, Unreachable
 from core.metrics import EngineMetrics, MetricsPage
 from core.records import Deployment, Failure, State, Step
+from core.redaction import in_quotes
 from core.reply import note
+from logs.boot import BEGINS
+from logs.failures import (
+    LINE_CHARACTERS,
+    UNKNOWN_CAUSE,
+    Finder,
+    Finding,
+    Judge,
+    Writer,
+    asked_words,
+)
+from logs.read import Line
 from operations.case import (
     LAYERS,
     MOST_EVIDENCE,
     OF_A_SPEC,
     Case,
-    Cost,
     Diagnosis,
     Evidence,
+    Fault,
     Layer,
     Looked,
     LookedAt,
     Remark,
+    again,
+    ago,
     calls,
     condition,
     failed,
     healthy,
     ill,
+    is_cause,
+    is_end,
+    is_vague,
     lasting,
+    layer_of,
     lines,
     meant,
     number,
+    restarts,
     skipped,
 )
-from operations.deployments import end, end_steps
-from operations.layers import (
-    boot,
-    container,
-    fault_of,
-    health,
-    model,
-    recent_logs,
-    resource,
-    revision,
-    settings,
-)
+from operations.deployments import can_stop, end, following, phase_of, usual
+from operations.readings import read_log
 from operations.resolve import Found
 from operations.runtime import Runtime
+
+_MINUTES: Final = 60
+_MOST_LINES: Final = 100_000
+_RECENT_SECONDS: Final = 10.0
+_MOST_REMARKS: Final = 8
+
+
+async def recent_logs(case: Case) -> Looked:
+    """Tell what the catalogue knows of the last hour; by itself it makes nothing unhealthy."""
+    if case.deployment.state in {State.STOPPED, State.ASLEEP, State.QUEUED, State.CREATING}:
+        return skipped(f"Not read: {case.silent}.")
+    if not isinstance(case.backend, StreamsLogs):
+        return skipped("It keeps no logs that can be read from here.")
+    finder = Finder(case.writer)
+    query = LogQuery(
+        since=ago(case, minutes=_MINUTES), contains=asked_words(case.writer or "engine")
+    )
+    seconds = min(_RECENT_SECONDS, case.left - 1)
+    read = await read_log(
+        case.found, query, (finder.feed,), most_lines=_MOST_LINES, seconds=seconds
+    )
+    found = finder.findings()
+    known = f"{len(found)} of them known failures" if found else "none of them a known failure"
+    seen = f"Of the last {_MINUTES} min, {read.lines} lines with a suspicious word, {known}."
+    remarks = [
+        Remark(
+            code=one.failure.code,
+            text=f"Its log says so, though it is not unhealthy now: {one.failure.cause}",
+            count=one.count,
+            first=one.first,
+            last=one.last,
+        )
+        for one in found[:_MOST_REMARKS]
+    ]
+    return healthy(f"{seen} {read.left_out}".strip(), remarks=remarks)
+
+
+_UNWATCHED_SECONDS: Final = 300.0
+"""A step of a deployment that nobody takes for so long has stopped; a look takes seconds."""
+_STANDING_LONG_SECONDS: Final[Mapping[State, float]] = {
+    State.CREATING: 45 * 60.0,
+    State.STOPPING: 15 * 60.0,
+    State.DELETING: 30 * 60.0,
+}
+"""Where nothing is known of earlier ones: generous, for an alarm that is wrong is not heard again.
+A queue has no usual time."""
+
+
+async def settings(case: Case) -> Looked:
+    return healthy(f"{case.deployment.target} is configured and answered.")
+
+
+async def resource(case: Case) -> Looked:
+    """Say whether it is there, and whether its making goes on."""
+    now = case.deployment
+    known = ", ".join(f"{what} {words}" for what, words in now.resources.items())
+    if now.state in {State.READY, State.LOADING, State.UNKNOWN, State.ASLEEP, State.STOPPED}:
+        return healthy(f"It is {now.state} since {now.since:%F %H:%M} UTC. {known}".strip())
+    if now.state in {State.FAILED, State.EXPIRED}:
+        return healthy(f"It is there. {known}".strip())
+    if stopped := _steps_stopped(case):
+        return stopped
+    longest, usually = longest_of(case, 120.0)
+    longest = longest or _STANDING_LONG_SECONDS.get(now.state)
+    if longest is not None and case.for_seconds > longest:
+        return _too_long(case, usually)
+    what = phase_of(now) or now.state
+    watch = Step(tool="status_vllm", arguments={"wait_s": 30})
+    goes_on = f"It is {now.state}, {what}, for {lasting(case.for_seconds)}.{_usually(usually)}"
+    return healthy(f"{goes_on} {known}".strip(), next=(watch,))
+
+
+async def revision(case: Case) -> Looked:
+    """Name what is meant to run."""
+    now = case.deployment
+    if now.state in {State.QUEUED, State.CREATING, State.DELETING}:
+        return skipped(f"Not looked at: {case.silent}.")
+    stands = now.instance or "no instance of its own"
+    return healthy(f"Revision {now.revision} of {now.served_model_name}, on {stands}.")
+
+
+def longest_of(case: Case, at_least: float) -> tuple[float | None, float | None]:
+    """Give the seconds after which its phase takes too long, and those that it usually takes."""
+    phase = usual(case.runtime, case.deployment).phase
+    seconds = phase.usual_seconds if phase else None
+    return (None if seconds is None else max(3 * seconds, seconds + at_least)), seconds
+
+
+def _steps_stopped(case: Case) -> Looked | None:
+    """Of a deployment made in steps, whether anybody still takes them."""
+    now, backend = case.deployment, case.backend
+    if not isinstance(backend, GoesOn) or phase_of(now) not in backend.waits_in:
+        return None
+    followed = case.runtime.background.does(following(now))
+    if followed or case.for_seconds < _UNWATCHED_SECONDS:
+        return None
+    failure = ill("STEPS_STOPPED", what=phase_of(now), since=f"{case.since:%F %H:%M} UTC")
+    return failed(failure, condition(f"{now.state}: {phase_of(now)}", case.since))
+
+
+def _too_long(case: Case, usually: float | None) -> Looked:
+    now = case.deployment
+    stopping = now.state is State.STOPPING and can_stop(case.backend)
+    failure = ill(
+        "TAKES_TOO_LONG",
+        state=now.state,
+        what=phase_of(now) or str(now.state),
+        since=f"{case.since:%F %H:%M} UTC",
+        lasts=lasting(case.for_seconds),
+        usually=_usually(usually),
+        end="stop_vllm again" if stopping else "destroy_vllm, then deploy_vllm elsewhere",
+    )
+    ends = Step(tool="stop_vllm" if stopping else "destroy_vllm")
+    seen = [number(f"for {case.for_seconds:.0f} s", case.since)]
+    if usually is not None:
+        seen.append(number(f"usually {usually:.0f} s"))
+    if now.phase and now.phase.detail:
+        seen.append(condition(now.phase.detail, case.now))
+    return failed(failure.model_copy(update={"next": (*failure.next, ends)}), *seen)
+
+
+def _usually(seconds: float | None) -> str:
+    return "" if seconds is None else f" Here that usually takes {lasting(seconds)}."
+
+
+_STARTED: Final = "Application startup complete"
+"""vLLM writes it once its HTTP server is up (0.6 to 0.33)."""
+_BEGINS: Final = ("API server version", " version 0.")
+"""Words of the lines that begin a boot."""
+
+
+_CAUSE_SECONDS: Final = 12.0
+_SHARE: Final = 0.4
+"""Of the time that is left, that a log is searched: the walk comes after it."""
+_BEFORE_THE_END: Final = timedelta(minutes=60)
+"""A boot that failed began at most so long before: the longest that any cloud waits for one."""
+_AT_THE_END: Final = timedelta(minutes=2)
+"""What ends an engine that served stands so shortly before its last words; earlier troubles,
+often those of one request, it outlived."""
+_LAST_LINES: Final = 8
+_ENDED: Final = frozenset((State.FAILED, State.EXPIRED, State.UNKNOWN))
+
+
+class BootLog:
+    """What the log of a last boot tells."""
+
+    def __init__(
+        self, findings: Sequence[Finding] = (), lines: Sequence[Line] = (), said: str = ""
+    ) -> None:
+        """Take what the catalogue knows, the lines, oldest first, and what was not read."""
+        began = (
+            line.at
+            for line in lines
+            if not line.platform and BEGINS.search(line.text[:LINE_CHARACTERS])
+        )
+        begun = max(began, default=datetime.min.replace(tzinfo=UTC))
+        up = max((line.at for line in lines if _STARTED in line.text), default=None)
+        self.said: Final = said
+        self.served: Final = up is not None and up >= begun
+        """The newest boot had come up before it ended."""
+        self._lines: Final = [line for line in lines if line.at >= begun]
+        causes = [one for one in findings if is_cause(one)]
+        self._ends: Final = [one for one in findings if is_end(one) and one.last >= begun]
+        self.end: Final = next((one for one in self._ends if one.writer == "engine"), None)
+        """The first of the engine's own words on how the newest boot ended."""
+        self.earlier: Final = max(causes, key=lambda one: one.last, default=None)
+        """The newest that says why a boot before it ended."""
+        since = begun
+        if self.served and self._ends:
+            since = max(begun, min(one.last for one in self._ends) - _AT_THE_END)
+        found = next((one for one in causes if one.last >= since), None)
+        self.cause: Final = found or (None if self._ends else self.earlier)
+        """The first that says why the newest boot ended; of one that has not, the one before."""
+
+    def unknown(self, writer: Writer) -> Finding | None:
+        """Return what the newest boot says in its own words where the catalogue knows no cause."""
+        lines = self._lines
+        if self.served and lines:
+            end = min((one.last for one in self._ends), default=lines[-1].at)
+            lines = [one for one in lines if one.at >= end - _AT_THE_END]
+        judge = Judge(writer)
+        for index, line in enumerate(lines):
+            judge.take(line.text, index, line.platform)
+        verdict = judge.verdict()
+        if verdict is None or verdict.failure.code != UNKNOWN_CAUSE:
+            return None
+        same = {"failure": verdict.failure, "writer": verdict.writer, "line": verdict.line}
+        at = lines[verdict.number].at
+        return Finding(**same, first=at, last=at, count=1)
+
+
+async def fault_of(case: Case) -> Fault | None:
+    """Give what is wrong as far as it can be known without asking the server; None is nothing."""
+    now = case.deployment
+    if now.state not in _ENDED:
+        return None
+    failure = now.failure or ill("NO_REASON", target=now.target, state=now.state)
+    cloud = case.writer is not None
+    layer = layer_of(failure.code, now, cloud=cloud)
+    if layer is None:
+        return None
+    # The line that was recognized comes first; else the last ones tell.
+    vague = is_vague(failure.code)
+    quoted = failure.evidence[-_LAST_LINES:] if vague else failure.evidence[:1]
+    seen = (*lines(quoted), condition(f"{now.state}: {failure.code}", now.since))
+    if not vague:
+        return Fault(layer, failure, seen)
+    return await _by_the_log(case, failure, layer, seen)
+
+
+async def search(case: Case) -> BootLog:
+    """Look through the log of the last boot for what the catalogue knows."""
+    finder = Finder(case.writer)
+    since = max(case.deployment.created_at, case.deployment.since - _BEFORE_THE_END)
+    words = (*asked_words(case.writer or "engine"), _STARTED, *_BEGINS)
+    query, pages = LogQuery(since=since, contains=words), list[Sequence[Line]]()
+    seconds = min(_CAUSE_SECONDS, case.left * _SHARE)
+    try:
+        read = await read_log(
+            case.found,
+            query,
+            (finder.feed, pages.append),
+            most_lines=_MOST_LINES,
+            seconds=seconds,
+        )
+    except OpsError as exc:
+        return BootLog(said=f"Its log could not be read: {exc.summary}")
+    lines = [line for page in reversed(pages) for line in page]
+    return BootLog(finder.findings(), lines, read.left_out)
+
+
+async def _by_the_log(
+    case: Case, failure: Failure, layer: Layer, seen: tuple[Evidence, ...]
+) -> Fault:
+    found = await search(case)
+    own = None if failure.code == "KILLED" else found.unknown(case.writer or "engine")
+    told = found.cause or own or found.end
+    if told is None and failure.code == UNKNOWN_CAUSE:
+        return Fault(_where(layer, served=found.served), failure, seen)
+    if told is None:
+        unknown = f"{failure.cause} No line of its log is one that the catalogue of failures knows."
+        left_out = f" {found.said}" if found.said else ""
+        update = {"cause": f"{unknown}{_before(found)}{left_out}"}
+        return Fault(_where(layer, served=found.served), failure.model_copy(update=update), seen)
+    cloud = case.writer is not None
+    blamed = layer_of(told.failure.code, case.deployment, cloud=cloud) or layer
+    where = _where(blamed, served=found.served)
+    said = failure if failure.code == told.failure.code else told.failure
+    cause = f"{'It served before it ended. ' if found.served else ''}{said.cause}"
+    cause += _before(found) if told is not found.cause else ""
+    why = told.failure.model_copy(update={"cause": cause})
+    evidence = Evidence(kind="line", text=told.line[:400], at=told.last)
+    return Fault(where, why, (evidence, *seen))
+
+
+def _before(found: BootLog) -> str:
+    """Tell what is known and may be over: of an earlier boot, or long before the end."""
+    one = found.earlier
+    return f" Before, at {one.last:%F %H:%M} UTC: {one.failure.cause}" if one else ""
+
+
+def _where(layer: Layer, *, served: bool) -> Layer:
+    """What served and ended did not fail to boot: its container is gone."""
+    return "container" if served and layer == "engine boot" else layer
+
+
+_BOOTING_LONG_SECONDS: Final = 45 * 60.0
+"""Of one phase where no boot was seen before: 62 GB from the Hub at 30 MB/s take 35 minutes."""
+_AT_LEAST_SECONDS: Final = 60.0
+_WAITING: Final = frozenset(
+    (State.QUEUED, State.CREATING, State.ASLEEP, State.STOPPED, State.STOPPING, State.DELETING)
+)
+
+
+async def container(case: Case) -> Looked:
+    """Say whether it runs, and whether its host has room."""
+    now = case.deployment
+    if now.state in _WAITING:
+        return skipped(f"Not looked at: {case.silent}.")
+    runs = f"{now.replicas} replica{'s' * (now.replicas != 1)} run{'s' * (now.replicas == 1)}"
+    if not isinstance(case.backend, HasHost):
+        return healthy(f"{runs}.")
+    host = await case.backend.host()
+    seen = f"{runs}; the host has {host.disk_free_gib:.1f} GiB of disk and"
+    seen += f" {host.memory_available_gib:.1f} GiB of memory free."
+    if host.health == "ok":
+        return healthy(seen)
+    # What runs well needs no room now, and a reason that is known is the better one.
+    vague = case.fault is None or is_vague(case.fault.failure.code)
+    if host.health == "short of disk" and vague and now.state is not State.READY:
+        free = number(f"disk free: {host.disk_free_gib:.2f} GiB", case.now)
+        return failed(ill("DISK_FULL", free=host.disk_free_gib), free)
+    code = "HOST_SHORT_OF_DISK" if host.health == "short of disk" else "HOST_SHORT_OF_MEMORY"
+    return healthy(seen, remarks=(Remark(code=code, text=f"The host is {host.health}: {seen}"),))
+
+
+async def boot(case: Case) -> Looked:
+    """Say how far its boot is, or how it ended."""
+    now = case.deployment
+    if now.state in _WAITING:
+        return skipped(f"Not looked at: {case.silent}.")
+    if now.state is not State.LOADING or case.silent is None:
+        return healthy("Its engine has started.")
+    longest, usually = longest_of(case, _AT_LEAST_SECONDS)
+    if case.for_seconds > (longest or _BOOTING_LONG_SECONDS):
+        return await _slow_booting(case, usually)
+    often = "" if usually is None else f" Here that usually takes {lasting(usually)}."
+    watch = Step(tool="status_vllm", arguments={"wait_s": 30})
+    return healthy(f"{_progress(case)}.{often} Wait for it.", next=(watch,))
+
+
+def _progress(case: Case) -> str:
+    phase = case.deployment.phase
+    if phase is None:
+        return f"Booting for {lasting(case.for_seconds)}"
+    percent = "" if phase.percent is None else f" {phase.percent} %"
+    return f"Still {phase.name}{percent}, for {lasting(case.for_seconds)}"
+
+
+async def _slow_booting(case: Case, usually: float | None) -> Looked:
+    """Say that it takes longer than it should, and what its log knows of it."""
+    found = await search(case)
+    known = found.cause
+    often = "no boot was seen here before" if usually is None else f"usually {lasting(usually)}"
+    cause = f"{_progress(case)}, {often}."
+    seen = (
+        number(f"in this phase for {case.for_seconds:.0f} s", case.since),
+        condition(often),
+    )
+    if known:
+        line = Evidence(kind="line", text=known.line[:400], at=known.last)
+        words = {"cause": f"{cause} {known.failure.cause}"}
+        return failed(known.failure.model_copy(update=words), line, *seen)
+    failure = ill("BOOT_TAKES_TOO_LONG", case, progress=cause.rstrip("."))
+    return failed(failure, *seen)
+
+
+_HEALTH_SECONDS: Final = 10.0
+_NAMED: Final = 10
+"""Models of a sentence."""
+_ANSWER_SECONDS: Final = 12.0
+"""For one token: a warm engine needs a tenth of a second, a busy one some."""
+
+
+async def health(case: Case) -> Looked:
+    """Ask /health."""
+    if case.silent:
+        return skipped(f"Not asked: {case.silent}.")
+    began = time.perf_counter()
+    try:
+        async with case.endpoint(timeout=_HEALTH_SECONDS) as endpoint:
+            says = await endpoint.healthy()
+    except EndpointError as exc:
+        return failed(_unreachable(case, exc), condition(f"{exc.summary} {exc.cause}", case.now))
+    seconds = time.perf_counter() - began
+    if not says:
+        known = case.deployment.failure
+        said = f" {known.cause}" if known and known.code != "UNHEALTHY" else ""
+        wrote = lines(known.evidence[-8:]) if known else ()
+        took = number(f"/health took {seconds:.2f} s", case.now)
+        says_no = condition("/health says no", case.now)
+        return failed(ill("UNHEALTHY", case, said=said), says_no, took, *wrote)
+    return healthy(f"/health said yes in {seconds:.2f} s.")
+
+
+async def model(case: Case) -> Looked:
+    """Let the model say one token."""
+    if case.silent:
+        return skipped(f"Not asked: {case.silent}.")
+    async with case.endpoint(timeout=_ANSWER_SECONDS) as endpoint:
+        try:
+            return await _one_token(case, endpoint)
+        except Unreachable as exc:
+            return await _silence(case, endpoint, exc)
+        except EndpointError as exc:
+            failure = await _refused(case, endpoint, exc)
+            return failed(failure, condition(f"{exc.summary} {exc.cause}".strip(), case.now))
+
+
+async def _one_token(case: Case, endpoint: Endpoint) -> Looked:
+    name = case.deployment.served_model_name
+    if name == "not known":  # of somebody else's: whichever it serves first
+        name = next((row.id for row in await endpoint.models()), name)
+    began = time.perf_counter()
+    body = {"model": name, "prompt": "Hello", "max_tokens": 1, "temperature": 0}
+    reply = await endpoint.post("/v1/completions", body, timeout=_ANSWER_SECONDS)
+    seconds = time.perf_counter() - began
+    choices = reply.get("choices")
+    first = choices[0] if isinstance(choices, list) and choices else None
+    if not (isinstance(first, dict) and isinstance(first.get("text"), str)):
+        said = condition(f"It answered: {in_quotes(reply, 200)}", case.now)
+        return failed(ill("BAD_REPLY", case), said)
+    spec = await case.spec()
+    if spec and not spec.min_replicas:
+        note(f"{case.found.name} was asked for one token, which keeps its replica a while longer.")
+    return healthy(f"{name} said one token in {seconds:.2f} s.")
+
+
+async def _silence(case: Case, endpoint: Endpoint, exc: Unreachable) -> Looked:
+    """Where requests wait, that is why; the metrics say so."""
+    with suppress(OpsError):
+        case.seen = MetricsPage(await endpoint.metrics_text()).engine()
+    waiting = case.seen.requests_waiting if case.seen else None
+    if waiting:
+        case.unheard = ill("MODEL_BUSY", case, seconds=_ANSWER_SECONDS, waiting=waiting)
+        return skipped(case.unheard.cause)
+    said = condition(f"{exc.summary} {exc.cause}", case.now)
+    return failed(ill("MODEL_SILENT", case, seconds=_ANSWER_SECONDS), said)
+
+
+async def _refused(case: Case, endpoint: Endpoint, exc: EndpointError) -> Failure:
+    words = f"{exc.summary} {exc.cause}".strip()
+    if isinstance(exc, Unauthorized):
+        return Failure(code=exc.code, cause=words, fix=exc.fix)
+    if isinstance(exc, ModelNotServed):
+        served, wanted = "another model", case.deployment.served_model_name
+        with suppress(EndpointError):
+            names = [row.id for row in await endpoint.models()]
+            more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+            served = ", ".join(names[:_NAMED]) + more or "no model"
+        cause = f"It serves {served}, and not {wanted}."
+        fix = f"Ask for {served}, or deploy {wanted} anew with deploy_vllm."
+        step = Step(tool="get_model_details")
+        return Failure(code=exc.code, cause=cause, fix=fix, next=(step, Step(tool="deploy_vllm")))
+    fix = exc.fix if exc.code != "ENDPOINT_ERROR" else again(case)
+    return Failure(code=exc.code, cause=words, fix=fix, next=restarts(case))
+
+
+def _unreachable(case: Case, exc: EndpointError) -> Failure:
+    silent = ill("HEALTH_SILENT", case, seconds=_HEALTH_SECONDS)
+    if exc.cause.endswith("Timeout"):
+        return silent
+    cause = f"Nothing answers at its address: {exc.summary} {exc.cause}".strip()
+    mine = isinstance(case.backend, Stops | Ends)
+    where = "Start it where it runs, or correct VLLM_BASE_URL; a firewall may stand between."
+    fix = silent.fix if mine else where
+    return silent.model_copy(update={"code": exc.code, "cause": cause, "fix": fix})
+
 
 KV_HIGH: Final = 0.85
 """Share of KV blocks in use beyond which the next long request is preempted or waits."""
@@ -194,8 +651,8 @@ async def cost(case: Case) -> Looked:
     if now.expires_at and is_overdue(case):
         ends = end(case.backend)
         ended = f"{now.expires_at:%F %H:%M} UTC"
-        failure = ill("OVERDUE", ended=ended, price=_price(now), end=ends)
-        failure = failure.model_copy(update={"next": end_steps(case.backend)})
+        failure = ill("OVERDUE", ended=ended, price=_price(now), end=ends.words)
+        failure = failure.model_copy(update={"next": ends.steps})
         return failed(failure, condition("its ttl ended", now.expires_at))
     return _idle(case) or healthy(_price(now))
 
@@ -234,8 +691,8 @@ def _idle(case: Case) -> Looked | None:
         served=served,
         lasts=lasting(seconds),
         price=_price(now),
-        end=sleeps if isinstance(case.backend, Scales) else end(case.backend),
-    ).model_copy(update={"next": end_steps(case.backend)})
+        end=sleeps if isinstance(case.backend, Scales) else end(case.backend).words,
+    ).model_copy(update={"next": end(case.backend).steps})
     return failed(failure, number(f"{served} requests finished", since), number(_price(now)))
 
 
@@ -252,7 +709,6 @@ WHOLE_SECONDS: Final = 40.0
 _NO_TIME_SECONDS: Final = 0.5
 _MORE_SECONDS: Final = 2.0
 """To fill in the next call where the walk took all the time."""
-_ENDED: Final = frozenset((State.FAILED, State.EXPIRED, State.UNKNOWN))
 
 
 class Row(NamedTuple):
@@ -376,7 +832,8 @@ async def _told(case: Case, seen: dict[Layer, Looked]) -> Diagnosis:
             for layer, one in seen.items()
         ),
         next=calls(steps, now, spec),
-        cost=Cost(usd_per_hour=now.usd_per_hour, usd_so_far=now.usd_so_far),
+        usd_per_hour=now.usd_per_hour,
+        usd_so_far=now.usd_so_far,
         simulated=now.simulated,
         overdue_since=now.expires_at if is_overdue(case) else None,
     )

@@ -78,7 +78,6 @@ class Report(Record):
         return all(one.verdict != "failed" for one in self.findings)
 
     def summary(self) -> str:
-        """Say it in one sentence."""
         by = {
             verdict: [one.about for one in self.findings if one.verdict == verdict]
             for verdict in ("failed", "missing", "warning")

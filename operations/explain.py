@@ -121,7 +121,6 @@ class Comparison(Record):
     restarts: str
 
     def summary(self) -> str:
-        """Say each change, and what all of them do."""
         if not self.differences:
             return "nothing differs."
         changes = "; ".join(f"{one.flag} {one.before} -> {one.after}" for one in self.differences)
@@ -148,7 +147,6 @@ class Explanation(Located):
     """The flags that were asked about, as deploy_vllm takes them."""
 
     def summary(self) -> str:
-        """Say what the changes do, else what differs from the defaults and whether it boots."""
         now = "" if self.state is State.READY else f", which is {self.state},"
         head = f"{self.name} on {self.target}{now}"
         if self.comparison:
@@ -163,7 +161,6 @@ class Explanation(Located):
         return [one.rule for one in self.practices if one.followed is False]
 
     def facts(self) -> Mapping[str, Any]:
-        """Return what the changes do; else flags, trade-offs, boot and what could be better."""
         here = {"target": self.target, "name": self.name, "model": self.model}
         if (against := self.comparison) is not None:
             changes = {
@@ -184,13 +181,11 @@ class Explanation(Located):
         }
 
     def warnings(self) -> tuple[str, ...]:
-        """Warn of a boot that is given up too early, and of changes that would not fit."""
         short = self.boot.long_enough in {"no", "probably not"}
         bad = self.comparison.why_not if self.comparison and self.comparison.fits is False else ()
         return (*((self.boot.verdict,) if short else ()), *bad)
 
     def next_steps(self) -> tuple[NextStep, ...]:
-        """Make the changes that were asked about, or see whether they fit; else measure."""
         here = {"target": self.target, "name": self.name}
         if not (self.new and self.comparison and self.comparison.differences):
             return (NextStep("get_model_details", here), NextStep("run_benchmark", here))

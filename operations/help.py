@@ -138,7 +138,6 @@ class Help(Answer):
     """Whether something is called so; else these are the nearest."""
 
     def summary(self) -> str:
-        """Answer the topic, or count what there is."""
         if self.topic is None:
             tools = [one for one in self.entries if one.kind == "tool"]
             settings = len(self.entries) - len(tools)
@@ -155,7 +154,6 @@ class Help(Answer):
         return f"Nothing is called '{self.topic}'; these have to do with it: {names}."
 
     def facts(self) -> Mapping[str, Any]:
-        """Give names by group, or what the summary leaves out."""
         if self.topic is None:
             tools = [one for one in self.entries if one.kind == "tool"]
             groups = dict.fromkeys(one.listed for one in tools)

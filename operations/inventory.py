@@ -62,13 +62,11 @@ class Deployments(Answer):
     """Nothing can be deployed on what was not looked at."""
 
     def summary(self) -> str:
-        """Say what runs and what it costs."""
         more = f" {leftover_words(self.leftovers)}" if self.leftovers else ""
         hidden = () if self.complete else self.not_looked_at
         return f"{running_words(self.deployments, hidden)}{more}"
 
     def facts(self) -> Mapping[str, Any]:
-        """Return a row for each deployment, and what was not seen."""
         return {
             "deployments": [_row(one) for one in self.deployments],
             "not_set_up": self.not_set_up,
@@ -76,13 +74,11 @@ class Deployments(Answer):
         }
 
     def warnings(self) -> tuple[str, ...]:
-        """Warn of what was not looked at, and of what is simulated or overdue."""
         seen = (warning for one in self.deployments for warning in one.warnings())
         told = not self.complete and not self.deployments  # by the summary
         return (*(() if told else self.not_looked_at), *dict.fromkeys(seen))
 
     def next_steps(self) -> tuple[NextStep, ...]:
-        """Offer what ends a bill, or a first deployment."""
         ends = tuple(one.step() for one in self.leftovers if not one.in_use)
         return ends if self.deployments or ends else first_steps(complete=self.complete)
 
@@ -290,7 +286,6 @@ class Stop(Record):
     """Why it runs on."""
 
     def __str__(self) -> str:
-        """Say which, and if it runs on what that costs, why, and what ends it."""
         where = f"{self.name} on {self.target}"
         if not self.trouble:
             return where
@@ -313,7 +308,6 @@ class AllStopped(Answer):
     """What there is where nothing was to be stopped."""
 
     def summary(self) -> str:
-        """Say what is stopped and what runs on."""
         if not self.deployments:
             return self.nothing
         done = [one for one in self.deployments if not one.trouble]
@@ -323,11 +317,9 @@ class AllStopped(Answer):
         return " ".join((head, *(str(one) for one in self.deployments if one.trouble)))
 
     def facts(self) -> Mapping[str, Any]:
-        """Return a row for each."""
         return {"deployments": [one.model_dump(mode="json") for one in self.deployments]}
 
     def next_steps(self) -> tuple[NextStep, ...]:
-        """Offer what ends the bill of those that run on."""
         ends = tuple(one.end for one in self.deployments if one.state not in _STOPPED)
         return ends or (NextStep("list_deployments"),)
 

@@ -50,7 +50,6 @@ class Changes(Answer):
     """Older ones that fit as well."""
 
     def summary(self) -> str:
-        """Count them and tell the last one."""
         if not self.changes:
             return "Nothing of the kind is in the journal."
         total, last = len(self.changes) + self.left_out, self.changes[-1]
@@ -59,7 +58,6 @@ class Changes(Answer):
         return head if total == 1 else f"{head} It is the last of {total} such calls."
 
     def facts(self) -> Mapping[str, Any]:
-        """Give the newest without what was sent and said."""
         shown = {"at", "tool", "about", "client", "result"}
         rows = [
             {**one.model_dump(include=shown), "at": f"{one.at:%F %H:%M:%S} UTC"}
@@ -68,13 +66,11 @@ class Changes(Answer):
         return {"changes": rows, "left_out": self.left_out + len(self.changes) - len(rows)}
 
     def warnings(self) -> tuple[str, ...]:
-        """Say what the journal cannot know."""
         if any(one.result == _NOT_ENDED for one in self.changes):
             return ("A call that has not ended may have done all, some or nothing of its work.",)
         return ()
 
     def next_steps(self) -> tuple[NextStep, ...]:
-        """Offer what is there now."""
         return (NextStep("list_deployments"),)
 
 

@@ -89,16 +89,13 @@ class GkeConfig(Answer):
     notes: tuple[str, ...]
 
     def summary(self) -> str:
-        """Say what it makes, and that it fits."""
         of = f"tensor parallel over {self.tensor_parallel_size} L4, {self.machine_type}"
         return f"A {self.kind} of {self.model} on GKE: {of}; {self.holds}"
 
     def facts(self) -> Mapping[str, Any]:
-        """Return the manifest; what a person types around it is part of the whole record."""
         return {"manifest": self.manifest}
 
     def warnings(self) -> tuple[str, ...]:
-        """Warn of what only the cluster's owner can see."""
         return self.notes
 
 
@@ -295,23 +292,19 @@ class AlertRules(Answer):
     steps: tuple[Command, ...]
 
     def summary(self) -> str:
-        """Say what there is and how to check it."""
         return (
             f"{len(self.alerts)} alert rules for {{{self.selector}}}: detail='full' gives `rules`;"
             f" save them as {RULES}, then `promtool check rules {RULES}`."
         )
 
     def facts(self) -> Mapping[str, Any]:
-        """Return which alerts there are; the files are on request."""
         return {"selector": self.selector, "ttft_seconds": self.ttft_seconds, "alerts": self.alerts}
 
     def warnings(self) -> tuple[str, ...]:
-        """Say what reading metrics costs."""
         awake = "where a deployment scales to none, it keeps a GPU awake, which is paid for"
         return (f"A scrape is a request: {awake}. There, scrape what has min_replicas above 0.",)
 
     def next_steps(self) -> tuple[NextStep, ...]:
-        """Look at the numbers as they are now."""
         here = {"target": self.target, "name": self.name} if self.name else {}
         return (NextStep("get_metrics", here),)
 

@@ -232,7 +232,6 @@ class Measurement(Record):
         return f"{way} {self.elsewhere}{price}"
 
     def __str__(self) -> str:
-        """Say it for a row of a table."""
         rate = self.output_tokens_per_second
         speed = f"{figure(self.requests_per_second)} requests/s"
         speed += f", {figure(rate)} output tokens/s" if rate else ""

@@ -55,14 +55,12 @@ class DownloadPath(Answer):
     steps: tuple[Command, ...]
 
     def summary(self) -> str:
-        """Say where it is, or would be."""
         if self.snapshot is None:
             return f"{self.model} is not on this machine; it would go to {self.folder}."
         whole = "whole" if not self.missing else "not whole"
         return f"{self.model} is in {self.snapshot}, {whole}."
 
     def warnings(self) -> tuple[str, ...]:
-        """Warn of what is missing."""
         return self.missing
 
 
@@ -239,7 +237,6 @@ class Catalog(Answer):
     served: tuple[str, ...]
 
     def summary(self) -> str:
-        """Say which sizes there are, and what is served."""
         sizes = dict.fromkeys(short_name(row.model).partition(" ")[0] for row in self.models)
         served = f"Served now: {', '.join(self.served)}." if self.served else "Nothing is served."
         many = f"Gemma 4 in {len(sizes)} sizes, each in bf16 and QAT (int4)"
@@ -248,7 +245,6 @@ class Catalog(Answer):
         return f"{many}: {', '.join(sizes)}{but}. {served}"
 
     def facts(self) -> Mapping[str, Any]:
-        """Return each model's size, and what the formats are for."""
         rows = [
             {
                 "model": row.model.removeprefix("google/"),
@@ -261,7 +257,6 @@ class Catalog(Answer):
         return {"models": rows, "formats": dict(self.formats)}
 
     def next_steps(self) -> tuple[NextStep, ...]:
-        """Ask where one of them could run."""
         return (NextStep("recommend_deployment", {"model": "12b qat", "max_model_len": 16384}),)
 
 
@@ -330,12 +325,10 @@ class CopyInstructions(Answer):
     notes: tuple[str, ...]
 
     def summary(self) -> str:
-        """Say from where to where, and how much."""
         much = "of a size not known here" if self.gib is None else f"{self.gib:.1f} GiB"
         return f"{len(self.steps)} commands copy {self.model}, {much}, to {self.destination}."
 
     def next_steps(self) -> tuple[NextStep, ...]:
-        """See afterwards that it is there and whole, and serve it."""
         scheme, _, rest = self.destination.rpartition("://")
         bucket = rest.partition("/")[0]
         if not self.target:
@@ -521,14 +514,12 @@ class SavedToken(Answer):
     """Identities of ours that may read it."""
 
     def summary(self) -> str:
-        """Say where it is, and what the Hub says of it."""
         head = f"The token is kept as {self.secret}, version {self.version}, for {self.target}"
         if self.validated:
             return f"{head}; it is {self.account}'s."
         return f"{head}; it was not validated: {self.why_not_validated}."
 
     def warnings(self) -> tuple[str, ...]:
-        """Warn of what makes a deployment fail, and of what is too much."""
         doubts = {
             "Nobody has asked the Hub whether this token is good.": not self.validated,
             "It may also write; a token that only reads is enough.": self.role == "write",
@@ -542,7 +533,6 @@ class SavedToken(Answer):
         return tuple(words for words, true in doubts.items() if true)
 
     def next_steps(self) -> tuple[NextStep, ...]:
-        """Deploy what needs it."""
         return (NextStep("deploy_vllm", {"target": self.target}),)
 
 
@@ -690,18 +680,15 @@ class BucketModels(Answer):
     models: tuple[StoredRow, ...]
 
     def summary(self) -> str:
-        """Count them, and those that can be served."""
         if not self.models:
             return "No model lies in the bucket."
         ready = sum(row.complete is True for row in self.models)
         return f"{_count(self.models)} in the bucket, {ready} complete."
 
     def warnings(self) -> tuple[str, ...]:
-        """Warn of what a deployment would fail at."""
         return tuple(f"{row.location} {_ill(row)}" for row in self.models if _ill(row))
 
     def next_steps(self) -> tuple[NextStep, ...]:
-        """Serve one that is complete, or copy one there."""
         here = {"target": self.target}
         for row in self.models:
             if row.complete and row.model:
@@ -756,14 +743,12 @@ class RegistryModels(Answer):
     models: tuple[RegisteredModel, ...]
 
     def summary(self) -> str:
-        """Count them, and those whose files can be copied."""
         if not self.models:
             return "The registry holds no model in this region."
         files = sum(bool(one.artifact) for one in self.models)
         return f"{_count(self.models)} in the registry, {files} with files in a bucket."
 
     def next_steps(self) -> tuple[NextStep, ...]:
-        """Copy one to where a deployment reads it."""
         able = [one.name for one in self.models if one.artifact][:1]
         tool = "get_vertex_ai_model_copy_instructions"
         return tuple(NextStep(tool, {"model": name}) for name in able)

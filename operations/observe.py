@@ -71,7 +71,6 @@ class HealthReport(Located):
     """With `deep`: tools, a JSON schema, thoughts, an image."""
 
     def summary(self) -> str:
-        """Say whether it is healthy."""
         where = f"{self.name} on {self.target}"
         if self.latency_seconds is None:
             silent = (
@@ -86,7 +85,6 @@ class HealthReport(Located):
         return f"{where} is healthy: the model answered in {self.latency_seconds:.3g} s.{probed}"
 
     def facts(self) -> Mapping[str, Any]:
-        """Return what was answered, or what is wrong and what to do."""
         kept = {"target", "name", "healthy", "layer", "state", "fix", "answer"}
         more = {"latency_seconds", "start", "awake_until"}
         seen = {one.what: f"{one.outcome}: {one.detail}" for one in self.probes}
@@ -95,7 +93,6 @@ class HealthReport(Located):
         return {**self.model_dump(mode="json", include=kept | more), **seen}
 
     def next_steps(self) -> tuple[NextStep, ...]:
-        """Name what helps in the state that it is in."""
         here = {"target": self.target, "name": self.name}
         if self.healthy:
             return (NextStep("get_metrics", here),)
@@ -134,7 +131,7 @@ async def health(runtime: Runtime, found: Found, *, deep: bool = False) -> Healt
                 layer = "model"
                 text, seconds = await _one_answer(endpoint, name)
             else:
-                how = anew(found.backend)
+                how = anew(found.backend).words
                 detail, fix = "/health says no.", f"Call get_logs; then {how}."
         except EndpointError as exc:
             detail, fix = f"{exc.summary} {exc.cause}".strip(), exc.fix
@@ -209,7 +206,6 @@ class MetricsReport(Located):
     """What this engine does not report."""
 
     def summary(self) -> str:
-        """Say load, room and how fast it was."""
         if self.metrics is None:
             return f"{len(self.samples)} samples of {self.name}."
         usage = self.metrics.kv_cache_usage
@@ -225,7 +221,6 @@ class MetricsReport(Located):
         )
 
     def facts(self) -> Mapping[str, Any]:
-        """Return load, rates and percentiles; counters of the process are left to the whole."""
         seen = self.metrics
         if seen is None:
             rows = [f"{one.name}{one.labels or ''} {one.value:g}" for one in self.samples]
@@ -377,7 +372,6 @@ class ModelDetails(Located):
     hardware: Hardware | None
 
     def summary(self) -> str:
-        """Say model, context and capacity."""
         tokens = self.capacity.kv_cache_tokens
         room = f", KV cache for {tokens} tokens" if tokens else ""
         takes = f"takes {', '.join(self.takes)}; " if self.takes else ""
@@ -390,7 +384,6 @@ class ModelDetails(Located):
         )
 
     def facts(self) -> Mapping[str, Any]:
-        """Give what is served, in which precision, and how much of it fits."""
         capacity = self.capacity
         own = f"{self.context.model_max_len} tokens" if self.context else None
         return {

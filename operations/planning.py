@@ -411,7 +411,6 @@ class DeploymentPlan(Foresight):
     """Flags of the nearest plan that fits."""
 
     def summary(self) -> str:
-        """Say the verdict and the figures that matter."""
         why = " ".join(self.reasons)
         if not self.known:
             return f"Nobody can say here whether {self.model} fits on {self.target}: {why}"
@@ -425,7 +424,6 @@ class DeploymentPlan(Foresight):
         return f"{self.model} {cannot} on {self.target} as asked: {why}{near}{offload}"
 
     def facts(self) -> Mapping[str, Any]:
-        """Return where the memory goes, how fast and dear it is, and what else is possible."""
         kv, seen = self.memory.kv_cache_gib, self.foreseen
         return {
             "engine_line": self.engine_line,
@@ -444,12 +442,10 @@ class DeploymentPlan(Foresight):
         }
 
     def warnings(self) -> tuple[str, ...]:
-        """Warn of what the plan leaves in doubt."""
         seen = (self.foreseen,) if self.foreseen else ()
         return (*self.notes, *uncertain(self.memory), *guesses(seen))
 
     def next_steps(self) -> tuple[NextStep, ...]:
-        """Set up what is missing, deploy it, or ask what fits instead."""
         named = {"target": self.target, "model": self.model}
         if self.fits:
             if not self.deployable:

@@ -122,7 +122,6 @@ class Component(Record):
     """Where what was measured lies, of what was foreseen."""
 
     def __str__(self) -> str:
-        """Say both."""
         form = ",.2f" if self.unit == "GiB" else ",.0f" if self.unit == "tokens" else ",.1f"
         foreseen = f"{self.low:{form}}-{self.high:{form}} {self.unit}"
         if self.measured is None:
@@ -237,14 +236,12 @@ class EndpointInfo(Located):
     """What runs as shell commands, as docker run and as YAML for git; None if made elsewhere."""
 
     def summary(self) -> str:
-        """Say where, and whether it answers."""
         answers = "answers" if self.answers else f"does not answer: it is {self.state}"
         path = socket_of(self.url)
         where = f"{self.openai_base_url} (through {path})" if path else self.openai_base_url
         return f"{where} {answers}, as {self.served_model_name}."
 
     def facts(self) -> Mapping[str, Any]:
-        """Give what a client must know, and what detail="full" has beside it."""
         kept = {"target", "name", "url", "openai_base_url", "served_model_name", "protection"}
         more = "its configuration as YAML for git" if self.config else None
         return {**self.model_dump(include=kept), "curl": self.curl, "in full": more}
@@ -268,7 +265,6 @@ class Logs(Located):
     truncated: bool
 
     def summary(self) -> str:
-        """Say how many of how many."""
         if self.kinds is None:
             newest = f"the newest {len(self.lines)} of {self.total} lines of {self.name}"
             if self.errors:
@@ -282,7 +278,6 @@ class Logs(Located):
         )
 
     def facts(self) -> Mapping[str, Any]:
-        """Return the newest lines that there is room for, the rest on request."""
         room, lines = _BRIEF_CHARACTERS - sum(map(len, self.errors)), list[str]()
         for line in reversed(self.lines) if self.lines else self.rows:
             short = shortened(line, _BRIEF_LINE)
@@ -303,7 +298,6 @@ class Config(Located):
     config: DeploymentConfig
 
     def summary(self) -> str:
-        """Say what it is."""
         return f"{self.name} as shell commands, as docker run and as YAML."
 
 

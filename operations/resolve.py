@@ -61,7 +61,6 @@ class Found(NamedTuple):
     deployment: Deployment
 
     def __str__(self) -> str:
-        """Say its name and where it is."""
         return f"{self.name} on {self.deployment.target}"
 
     @property
@@ -497,7 +496,6 @@ class Remembered(NamedTuple):
         return NextStep("status_vllm", {"target": self.target, **named})
 
     def __str__(self) -> str:
-        """Say no more than is known."""
         stopped = " and stopped since" if self.stopped else ""
         return f"{self.model} was deployed on {self.target}{stopped}"
 

@@ -209,18 +209,15 @@ class Targets(Answer):
     """The one used where a call names none."""
 
     def summary(self) -> str:
-        """Say which can be used now, and what the others lack."""
         ready = [row.name for row in self.targets if not row.missing]
         words = f"{len(self.targets)} targets, {len(ready)} set up: {', '.join(ready)}."
         lacking = [f"{len(names)} more: {todo}" for todo, names in self._missing().items()]
         return " ".join((words, *lacking))
 
     def facts(self) -> Mapping[str, Any]:
-        """Return one line for each target."""
         return {row.name: _line(row) for row in self.targets} | {"default": self.default}
 
     def warnings(self) -> tuple[str, ...]:
-        """Warn of an engine that is not real."""
         return (SIMULATED,) if any(row.simulated for row in self.targets) else ()
 
     def _missing(self) -> dict[str, list[str]]:

@@ -50,17 +50,6 @@ async def rows(runtime: Runtime, **asked: Any) -> list[dict[str, Any]]:
     return found
 
 
-async def test_the_file_is_one_group_of_complete_rules(runtime: Runtime) -> None:
-    """Each says how bad it is, what it means and what to call."""
-    found = await rows(runtime)
-    assert len({row["alert"] for row in found}) == len(found) == 9
-    for row in found:
-        assert set(row) == {"alert", "expr", "for", "labels", "annotations"}
-        assert row["labels"]["severity"] in {"critical", "warning"}
-        assert set(row["annotations"]) == {"summary", "description", "runbook"}
-        assert re.fullmatch(r"\d+[sm]", row["for"])
-
-
 @pytest.mark.parametrize("selector", [None, 'job="vllm"', 'job=~"a|b", instance!="x:1"'])
 async def test_every_expression_is_one(runtime: Runtime, selector: str | None) -> None:
     """A parser of Prometheus' language reads them, whatever series they are for."""
@@ -100,7 +89,6 @@ async def test_every_rule_names_tools_that_there_are(runtime: Runtime) -> None:
 
 
 async def test_the_threshold_of_the_first_token_is_what_was_asked_for(runtime: Runtime) -> None:
-    """In the expression and in its words."""
     row = (await rows(runtime, ttft_seconds=0.75))[-1]
     assert row["expr"].endswith("> 0.75")
     assert "0.75 s" in row["annotations"]["description"]
@@ -118,7 +106,6 @@ async def test_the_threshold_of_the_first_token_is_what_was_asked_for(runtime: R
 async def test_a_selector_is_what_prometheus_calls_one(
     runtime: Runtime, given: str, used: str
 ) -> None:
-    """Whatever stands inside its quotes."""
     found = await made(runtime, selector=given)
     assert found.selector == used
     for row in await rows(runtime, selector=given):
@@ -172,7 +159,6 @@ def test_a_scrape_shows_what_the_platform_wants_to_see_and_holds_no_secret() -> 
 
 
 def test_an_endpoint_without_a_key_is_scraped_without_one() -> None:
-    """A file that is not there would end every scrape."""
     access = Access(base_url="http://127.0.0.1:8000", protection="none")
     config = manifests._scrape(access, {"job": "vllm"})
     assert "authorization" not in config

@@ -145,25 +145,11 @@ async def test_an_answer_is_timed_by_what_came(case: str) -> None:
     assert {name: getattr(answer.timing, name) for name in wanted} == wanted
 
 
-async def test_tokens_and_the_end_are_the_engines_words() -> None:
-    """As it counts them, and none where it does not."""
-    answer = await heard_of([said(content="A"), end("length"), usage(9)])
-    assert (answer.completion_tokens, answer.prompt_tokens) == (9, 7)
-    assert answer.finish_reason == "length"
-    assert (await heard_of([said(content="A"), end()])).completion_tokens is None
-
-
 @pytest.mark.parametrize("field", ["reasoning", "reasoning_content"])
 async def test_reasoning_stands_apart(field: str) -> None:
     """Under its new name and its old one, a thought is no part of the answer."""
     answer = await heard_of([said(**{field: "I think"}), said(content="Yes."), end(), usage(3)])
     assert (answer.reasoning, answer.answer) == ("I think", "Yes.")
-
-
-async def test_cached_tokens_are_told() -> None:
-    """What the prefix cache saved is part of the count."""
-    counted = usage(1, prompt_tokens_details={"cached_tokens": 4})
-    assert (await heard_of([said(content="A"), end(), counted])).cached_prompt_tokens == 4
 
 
 @pytest.mark.parametrize(
@@ -218,20 +204,6 @@ async def test_a_chat_is_answered_with_the_engines_count(served: Agent) -> None:
     assert "timing" not in reply.data
 
 
-async def test_a_completion_is_answered_too(served: Agent) -> None:
-    """`mode=completion` sends the prompt as it stands."""
-    reply = await served.call("query_vllm", prompt="Once", mode="completion", max_tokens=4)
-    assert reply.data["completion_tokens"] == 4
-    assert reply.data["answer"]
-
-
-async def test_the_same_question_at_no_temperature_has_the_same_answer(served: Agent) -> None:
-    """Temperature reaches the engine."""
-    asked = {"prompt": "Hello", "temperature": 0, "max_tokens": 8}
-    answers = {(await served.call("query_gemma4", **asked)).data["answer"] for _ in range(2)}
-    assert len(answers) == 1
-
-
 async def test_an_engine_that_reasons_aloud_is_timed_for_both(served: Agent) -> None:
     """The thought comes first and apart, and has a first token of its own."""
     extra = json.dumps({"chat_template_kwargs": {"enable_thinking": True}})
@@ -240,21 +212,6 @@ async def test_an_engine_that_reasons_aloud_is_timed_for_both(served: Agent) -> 
     assert reply.data["reasoning"] not in reply.data["answer"]
     timing = reply.data["timing"]
     assert timing["ttft_reasoning_seconds"] <= timing["ttft_seconds"] <= timing["e2el_seconds"]
-
-
-async def test_stats_have_every_number(served: Agent) -> None:
-    """What people compare is there, and nothing is negative."""
-    timing = (await served.call("query_gemma4_with_stats", prompt="Hello", max_tokens=32)).data[
-        "timing"
-    ]
-    wanted = {"ttft_seconds", "tpot_seconds", "itl_p50_seconds", "itl_p99_seconds", "e2el_seconds"}
-    assert wanted <= set(timing)
-    assert all(value >= 0 for value in timing.values())
-
-
-async def test_nothing_to_ask_is_told_before_anything_is_sent(served: Agent) -> None:
-    """An empty conversation is a mistake of the caller."""
-    assert (await served.call("query_vllm")).code == "INVALID_ARGUMENT"
 
 
 async def test_what_the_engine_refuses_is_told_in_its_words(served: Agent) -> None:
@@ -289,17 +246,3 @@ async def test_a_late_answer_is_given_as_far_as_it_came(
     assert reply.structured["ok"] is True
     assert (reply.data["answer"], reply.data["finish_reason"]) == ("So far", "deadline")
     assert "cut off" in reply.structured["warnings"][-1]
-
-
-async def test_fifty_questions_at_once_are_all_answered(served: Agent) -> None:
-    """Each gets its own answer. Half a second: fifty streams."""
-    codes = []
-
-    async def one(number: int) -> None:
-        reply = await served.call("query_gemma4", prompt=f"Question {number}", max_tokens=4)
-        codes.append(reply.structured["ok"])
-
-    async with anyio.create_task_group() as tasks:
-        for number in range(50):
-            tasks.start_soon(one, number)
-    assert codes == [True] * 50

@@ -82,7 +82,6 @@ async def test_the_change_that_was_explained_is_the_one_that_is_made(
 async def test_another_model_does_not_take_over_the_weights_of_the_last(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state_dir: Path
 ) -> None:
-    """They would be served under its name."""
     kept = every_cloud(monkeypatch, "http://127.0.0.1:9")
     kept.put("cloud-run-l4", State.READY)
     kept.specs["cloud-run-l4", "one"] = {"weights": "gs://b/e2b", "max_model_len": 4096}

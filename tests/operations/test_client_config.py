@@ -54,7 +54,6 @@ def test_what_is_printed_starts_the_server_of_this_checkout(root: Path, client: 
 
 
 def test_codex_gets_more_than_its_own_times() -> None:
-    """It gives 10 s to start and 60 s to answer."""
     entry = by_command(_called("codex"), ROOT)
     assert entry["startup_timeout_sec"] > 10
     assert entry["tool_timeout_sec"] > 60
@@ -110,7 +109,6 @@ def test_a_whole_name_means_one_client_and_a_beginning_all_of_them(
 
 
 def test_an_unknown_client_is_told_the_known_ones() -> None:
-    """The error names what can be chosen."""
     with pytest.raises(InvalidArgument) as caught:
         alike("emacs")
     assert "Claude Code" in caught.value.fix
@@ -123,7 +121,6 @@ def test_an_unknown_client_is_told_the_known_ones() -> None:
 def test_a_setting_that_cannot_be_is_refused(
     given: str, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Before a client starts a server that ends at once."""
     assert main(["mcp-config", "codex", "--set", given]) == 2
     assert said in capsys.readouterr().err
 
@@ -208,7 +205,6 @@ def test_a_token_is_named_where_the_server_wants_one(
     ],
 )
 def test_an_address_that_cannot_be_or_gives_a_secret_away_is_refused(url: str) -> None:
-    """Nothing of a secret is repeated in the refusal."""
     with pytest.raises(InvalidArgument) as caught:
         by_address(_called("codex"), url, token=True)
     assert "secret@" not in str(caught.value) + caught.value.fix

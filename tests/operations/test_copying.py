@@ -52,7 +52,6 @@ def test_every_command_from_the_hub_is_one_that_a_shell_reads(
 
 @pytest.mark.parametrize("model", ["77", REGISTERED, "My 'model' $(x) `y`"])
 def test_every_command_from_vertex_is_one_that_a_shell_reads(rt: Runtime, model: str) -> None:
-    """Whatever the model's title is."""
     for step in from_vertex(rt, model, None).steps:
         assert_shell(step.command)
 
@@ -99,7 +98,6 @@ def test_what_is_copied_is_what_a_deployment_reads(rt: Runtime) -> None:
 
 
 def test_a_bucket_is_only_made_where_none_is(rt: Runtime) -> None:
-    """In the region that deployments go to."""
     made = next(
         step.command for step in from_the_hub(rt, "12b qat", None).steps if "||" in step.command
     )
@@ -109,7 +107,6 @@ def test_a_bucket_is_only_made_where_none_is(rt: Runtime) -> None:
 
 
 def test_the_region_of_the_settings_comes_first(tmp_path: Path) -> None:
-    """Then that of the usual target."""
     asked = (
         ({"google_cloud_location": "europe-west4"}, "europe-west4"),
         ({"vllm_target": "cloud-run-rtx-pro-6000"}, "us-central1"),
@@ -120,20 +117,17 @@ def test_the_region_of_the_settings_comes_first(tmp_path: Path) -> None:
 
 
 def test_a_folder_of_the_bucket_may_be_named(rt: Runtime) -> None:
-    """As gs://BUCKET/FOLDER."""
     found = from_the_hub(rt, "12b qat", "gs://others/models/it/")
     assert found.destination == "gs://others/models/it"
 
 
 @pytest.mark.parametrize("bucket", ["Not A Bucket", "x", "gs://", "weights/a b"])
 def test_what_is_no_bucket_is_refused(rt: Runtime, bucket: str) -> None:
-    """Before a command names it."""
     with pytest.raises(InvalidArgument, match="no bucket"):
         from_the_hub(rt, "12b qat", bucket)
 
 
 def test_without_a_bucket_it_is_asked_for(tmp_path: Path) -> None:
-    """No command holds a place to be filled in."""
     with pytest.raises(InvalidArgument) as caught:
         from_the_hub(runtime(tmp_path), "12b qat", None)
     assert "BUCKET_NAME" in caught.value.fix
@@ -143,7 +137,6 @@ def test_without_a_bucket_it_is_asked_for(tmp_path: Path) -> None:
     "model", ["/a/folder", "12b nonsense", "a//b", "a/b/c", "--x/y", "a/../b", "gpt2"]
 )
 def test_what_is_no_hub_id_is_refused(model: str) -> None:
-    """A flag or a folder is none."""
     with pytest.raises(InvalidArgument, match="no model of the Hugging Face Hub"):
         hub_id(model)
 
@@ -168,7 +161,6 @@ def test_a_registered_model_is_found_by_name_id_or_title(
 
 @pytest.mark.parametrize("model", ['a "quoted" one', "--flag", "a\nb", ""])
 def test_what_can_be_no_registered_model_is_refused(rt: Runtime, model: str) -> None:
-    """A filter of gcloud must not be ended from inside."""
     with pytest.raises(InvalidArgument):
         from_vertex(rt, model, None)
 
@@ -228,7 +220,6 @@ def test_a_model_is_downloaded_checked_and_copied_to_the_share(azure: Runtime) -
 
 
 def test_it_is_looked_for_and_served_afterwards(azure: Runtime) -> None:
-    """With all that the two tools want."""
     looked, served = from_the_hub(azure, "12b qat", None, "aca-a100").next_steps()
     assert looked.tool == "list_bucket_models"
     assert looked.arguments == {"target": "aca-a100", "bucket": "files://weights"}
@@ -266,6 +257,5 @@ def test_a_bucket_or_the_usual_target_says_which_cloud_is_meant(
 def test_a_target_that_cannot_read_there_is_refused(
     azure: Runtime, bucket: str, target: str, words: str
 ) -> None:
-    """A bucket is no share."""
     with pytest.raises((Unsupported, InvalidArgument), match=words):
         from_the_hub(azure, "12b qat", bucket, target)

@@ -2,11 +2,10 @@
 
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Final, Never
+from typing import Any, Final
 
 import pytest
 
-from core.errors import DeploymentNotFound, HostError
 from core.records import State
 from core.settings import Settings
 from operations import dashboard, resolve
@@ -175,7 +174,6 @@ async def test_a_target_that_hangs_hides_no_other(
 async def test_the_end_of_all_looks_comes_before_a_clients(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was seen by then is told, and what was not."""
     assert resolve.EACH_SECONDS + dashboard.ENDPOINT_SECONDS < dashboard.ALL_SECONDS
     assert dashboard.ALL_SECONDS < 45
     assert dashboard._FIND_SECONDS + dashboard.ENDPOINT_SECONDS * 2 < 45
@@ -204,46 +202,6 @@ async def test_an_engine_that_hangs_is_a_row_without_load(
     assert "1 of 1 needs attention" in reply.structured["summary"]
 
 
-@pytest.mark.usefixtures("hastened")
-@pytest.mark.parametrize("arguments", [{"target": "fog"}, {"target": "fog", "name": "one"}])
-async def test_what_was_named_and_hangs_is_an_error(
-    arguments: dict[str, str],
-    settings: Settings,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """There is nothing else to tell; the same call may work later."""
-    world_of(monkeypatch, tmp_path, fog=Hangs, sky=Shows)
-    reply = await status_of(settings, **arguments)
-    assert (reply.code, reply.structured["retryable"]) == ("CLOUD_TIMEOUT", True)
-
-
-async def test_nothing_seen_is_not_nothing_there(
-    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where a target cannot be looked at, nobody is told that nothing is deployed."""
-    world_of(monkeypatch, tmp_path, sea=Refuses)
-    reply = await status_of(settings)
-    assert "Nothing is deployed" not in reply.text
-    assert "Nothing found on what could be looked at; sea" in reply.structured["summary"]
-
-
-@pytest.mark.usefixtures("hastened")
-async def test_every_list_goes_on_without_a_target_that_hangs(
-    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is a warning; where the target was named, an error."""
-    there = (shown("one", state=State.ASLEEP, replicas=0),)
-    world_of(monkeypatch, tmp_path, there, fog=Hangs, sky=Shows)
-    async with agent_of(settings) as agent:
-        reply = await agent.call("list_deployments")
-        assert [row["name"] for row in reply.data["deployments"]] == ["one"]
-        assert any("fog not looked at" in said for said in reply.structured["warnings"])
-        assert (await agent.call("list_deployments", target="fog")).code == "CLOUD_TIMEOUT"
-        looked = await agent.call("get_logs", target="fog", name="one")
-        assert looked.code == "CLOUD_TIMEOUT"
-
-
 async def test_deployments_of_this_machine_in_several_states_are_told_apart(
     agent: Agent, state_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -265,21 +223,3 @@ async def test_deployments_of_this_machine_in_several_states_are_told_apart(
     assert "destroy_vllm" in rows["rests"]["tools"]
     assert agent_reply.data["totals"]["usd_per_hour_now"] == 0
     assert agent_reply.data["hosts"]["local"]["memory_total_gib"] > 0
-
-
-async def test_what_is_gone_between_two_looks_costs_nobody_else_a_row(
-    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It was listed, and is deleted before its processes are counted."""
-
-    class Vanishes(Shows):
-        async def host(self) -> Never:
-            raise HostError("It cannot be looked at.", fix="Look again.")
-
-        async def usage(self, name: str) -> Never:
-            raise DeploymentNotFound(f"No {name}.", fix="Look again.")
-
-    there = (shown("gone", target="here", state=State.STOPPED, replicas=0), shown("stays"))
-    world_of(monkeypatch, tmp_path, there, here=Vanishes, sky=Shows)
-    reply = await status_of(settings)
-    assert set(rows_of(reply)) == {"gone", "stays"}

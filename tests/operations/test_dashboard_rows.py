@@ -82,19 +82,11 @@ def test_whatever_goes_on_after_its_time_needs_attention(state: State) -> None:
 
 @pytest.mark.parametrize("health", list(Health))
 def test_every_row_names_a_tool_that_is_listed(health: Health) -> None:
-    """The best first; without tools there is none."""
     one, figures = found(**_STATES[health]), _FIGURES.get(health, Figures())
     row = row_of(one, figures, everything, NOW)
     assert row.health is health
     assert row.tools
     assert row_of(one, figures, lambda _tool: False, NOW).tools == ()
-
-
-def test_what_is_ill_is_diagnosed_where_that_tool_is_listed() -> None:
-    """Without it, its log is the next best."""
-    ill = found(state=State.FAILED, replicas=0)
-    assert row_of(ill, Figures(), everything, NOW).tools[0] == "diagnose"
-    assert row_of(ill, Figures(), {"get_logs"}.__contains__, NOW).tools == ("get_logs",)
 
 
 class Starts(Shows):

@@ -72,31 +72,6 @@ async def test_a_boot_is_told_phase_by_phase(
     assert any(seconds is not None for seconds in seen), seen
 
 
-async def test_waiting_ends_with_the_next_change(still: Agent) -> None:
-    """An engine that says nothing is still `loading` when the wait is over: no error."""
-    await deploy(still)
-    reply = await still.call("status_vllm", wait_s=0.1)
-    assert (reply.state, reply.data["phase"]["name"]) == ("loading", "starting")
-    assert reply.structured["next"][0]["arguments"]["wait_s"] == 30
-
-
-async def test_the_same_again_is_harmless(still: Agent, state_dir: Path) -> None:
-    """Two calls, one process."""
-    first = await deploy(still)
-    again = await deploy(still)
-    assert again.data["instance"] == first.data["instance"]
-    assert len(processes_of(state_dir)) == 2  # engine and watcher
-
-
-async def test_another_spec_takes_its_place(still: Agent, state_dir: Path) -> None:
-    """One name, one deployment: the old process is gone."""
-    first = await deploy(still)
-    other = await deploy(still, max_model_len=512)
-    assert other.data["instance"] != first.data["instance"]
-    assert other.data["revision"] != first.data["revision"]
-    assert len(processes_of(state_dir)) == 2
-
-
 async def test_two_calls_at_once_make_one_deployment(still: Agent, state_dir: Path) -> None:
     """The second finds what the first has made, or is told that it is busy."""
     replies = []
@@ -139,7 +114,6 @@ async def test_scaling_is_starting_and_stopping_here(still: Agent, state_dir: Pa
 
 
 async def test_a_time_to_live_is_told_and_starts_anew(still: Agent) -> None:
-    """What nobody pays for by mistake says when it ends."""
     first = await deploy(still, ttl_minutes=5)
     assert first.data["expires_at"] > first.data["created_at"]
     stopped = await still.call("stop_vllm")

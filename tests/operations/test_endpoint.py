@@ -64,7 +64,6 @@ async def test_it_is_listed_as_a_target_of_its_own(state_dir: Path) -> None:
 
 @pytest.mark.parametrize("tool", CHANGING)
 async def test_it_is_never_changed_and_nobody_is_asked_to(tool: str, state_dir: Path) -> None:
-    """The refusal is kind and comes before any question."""
     settings = Settings(
         vllm_base_url="http://127.0.0.1:9", vllm_devops_state_dir=state_dir, engine="simulated"
     )
@@ -85,7 +84,6 @@ async def test_the_owners_target_may_be_the_endpoint(state_dir: Path) -> None:
 
 @pytest.mark.parametrize("tool", ["get_logs", "get_vllm_deployment_config"])
 async def test_what_it_cannot_tell_is_said_kindly(tool: str, state_dir: Path) -> None:
-    """Its log and its making are elsewhere."""
     async with agent_at("http://127.0.0.1:9", state_dir) as agent:
         assert (await agent.call(tool)).code == "UNSUPPORTED"
 
@@ -123,7 +121,6 @@ async def test_silence_is_told_as_such(tool: str, state_dir: Path) -> None:
 
 @pytest.mark.parametrize("tool", ASKING)
 async def test_a_server_that_is_no_engine_is_told_as_such(tool: str, state_dir: Path) -> None:
-    """A welcome page is no model."""
     async with listening(HTML) as url, agent_at(url, state_dir) as agent:
         assert (await agent.call(tool, **LOOKING[tool])).code == "BAD_REPLY"
         status = await agent.call("status_vllm")
@@ -152,7 +149,6 @@ async def test_an_address_that_is_none_is_a_coded_error(url: str, state_dir: Pat
 async def test_an_engine_that_answers_no_json_is_a_bad_reply(
     simulate: Simulate, state_dir: Path
 ) -> None:
-    """Half an object is not an answer."""
     async with (
         simulate(fail="bad-json") as engine,
         engine.on_a_port() as url,

@@ -115,7 +115,6 @@ def changes(where: str, **flags: object) -> dict[str, str]:
 
 @pytest.mark.parametrize(("where", "ends"), [(HERE, "stop_vllm"), (CHIP, "destroy_vllm")])
 def test_a_chip_is_destroyed_where_others_are_stopped(where: str, ends: str) -> None:
-    """What is advised is what works."""
     spec = DeploymentSpec(name="one", model=MODEL)
     one = Case(spec, read_model(MODEL), place(where), usd_per_hour=2.7)
     assert ends in changes(where)
@@ -130,7 +129,6 @@ def test_a_change_that_moves_nothing_is_left_out() -> None:
 
 
 def test_an_fp8_cache_is_offered_only_where_there_is_one() -> None:
-    """Elsewhere the reason is told."""
     assert "kv_cache_dtype=fp8" in changes(L4)
     assert "kv_cache_dtype=fp8" not in changes("aca-t4")
     assert any("needs SM 8.9" in each.rule for each in practices(case("aca-t4")))
@@ -176,13 +174,6 @@ def alone(one: Case) -> str:
     """Give what is said of idling where it is explained alone."""
     row = next(row for row in flag_rows(one) if row.flag == "min_replicas")
     return row.does.removeprefix("idle it costs ").partition("; ")[0]
-
-
-def test_idling_alike_is_no_difference() -> None:
-    """The same time at the same price, whatever else differs."""
-    one = case(L4, 0, 900)
-    other = one.of(one.spec.model_copy(update={"max_model_len": 4096}))
-    assert not any("idle" in told for told in compared(one, other, "two").together)
 
 
 SPEC: Final = DeploymentSpec(name="one", model="acme/m", max_model_len=4096)

@@ -61,7 +61,6 @@ def _name(case: str) -> str:
 
 
 def test_every_mode_of_the_simulated_engine_is_walked() -> None:
-    """A new way to fail is told to agents, too."""
     known = known_failures()
     assert {mode.partition(":")[0] for mode in MODES} == {
         *known["boot"],

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import pytest
 
@@ -20,9 +20,6 @@ from tests.conversation import Agent, Human, Reply, agent_of
 from tests.tools.world import assert_envelope, assert_same_facts, still_engine
 
 pytestmark = pytest.mark.anyio
-
-QAT_26B: Final = "google/gemma-4-26B-A4B-it-qat-w4a16-ct"
-QAT_31B: Final = "google/gemma-4-31B-it-qat-w4a16-ct"
 
 
 @pytest.fixture
@@ -80,14 +77,6 @@ async def test_a_length_that_does_not_fit_is_refused_with_one_that_does(on_l4: A
     assert (await on_l4.call(last["tool"], **last["arguments"])).state == "loading"
 
 
-async def test_every_next_step_of_a_refusal_can_be_taken(on_l4: Agent) -> None:
-    """No step is an error itself."""
-    reply = await deploy(on_l4, "31b qat")
-    assert reply.structured["next"]
-    for step in reply.structured["next"]:
-        assert not (await on_l4.call(step["tool"], **step["arguments"])).failed
-
-
 async def test_forced_asks_a_human_and_tells_them_that_it_does_not_fit(l4: Settings) -> None:
     """This machine costs nothing, and yet the question is put, with the reason in it."""
     async with asking(l4, lambda _question: "accept") as agent:
@@ -101,7 +90,6 @@ async def test_forced_asks_a_human_and_tells_them_that_it_does_not_fit(l4: Setti
 async def test_a_humans_no_to_what_does_not_fit_starts_nothing(
     l4: Settings, state_dir: Path
 ) -> None:
-    """Force is the agent's word; the human's beats it."""
     async with asking(l4, lambda _question: "decline") as agent:
         reply = await deploy(agent, "31b qat", force=True)
     assert reply.code == "CANCELLED"
@@ -109,17 +97,10 @@ async def test_a_humans_no_to_what_does_not_fit_starts_nothing(
 
 
 async def test_what_fits_is_deployed_without_a_question(l4: Settings) -> None:
-    """Free of charge and sound: nobody is bothered."""
     async with asking(l4, lambda _question: "decline") as agent:
         reply = await deploy(agent, "12b qat", max_model_len=8192)
     assert reply.state == "loading"
     assert agent.asked == []
-
-
-async def test_a_short_name_becomes_the_hubs(on_l4: Agent) -> None:
-    """The engine is given a name that the Hub knows."""
-    reply = await deploy(on_l4, "Gemma4 26AB QAT", max_model_len=4096, max_num_seqs=8)
-    assert reply.data["model"] == QAT_26B
 
 
 async def test_layout_concurrency_computes_the_flags(on_l4: Agent) -> None:
@@ -134,38 +115,6 @@ async def test_layout_concurrency_computes_the_flags(on_l4: Agent) -> None:
         flag, _, value = words.partition(" ")
         assert f"--{flag}" in config
         assert value in config
-
-
-@pytest.mark.parametrize("said", [{"quantization": "fp8"}, {"engine_args": ["-q", "fp8"]}])
-@pytest.mark.parametrize(
-    ("layout", "holds"),
-    [("concurrency", "--max-num-seqs 32"), ("context", "--max-model-len 262144")],
-)
-async def test_a_layout_is_computed_for_the_weights_that_are_started(
-    on_l4: Agent, said: dict[str, Any], layout: str, holds: str
-) -> None:
-    """In bf16 this model does not load there: eight bits leave room for much more."""
-    await deploy(on_l4, "12b", layout=layout, **said)
-    assert holds in (await on_l4.call("get_vllm_deployment_config", name="one")).text
-
-
-async def test_a_short_length_and_a_size_of_the_cache_are_kept_by_a_layout(on_l4: Agent) -> None:
-    """A layout does not set them, or not shorter."""
-    reply = await deploy(
-        on_l4, "e2b", layout="speed", max_model_len=100, kv_cache_memory_bytes="1G"
-    )
-    assert reply.state == "loading"
-    config = (await on_l4.call("get_vllm_deployment_config", name="one")).text
-    assert "--kv-cache-memory-bytes 1G" in config
-
-
-async def test_the_three_layouts_are_three_deployments(on_l4: Agent) -> None:
-    """Each replaces the one before: their flags differ."""
-    made = [
-        await deploy(on_l4, "26b qat", layout=layout)
-        for layout in ("speed", "concurrency", "context")
-    ]
-    assert len({reply.data["revision"] for reply in made}) == 3
 
 
 @pytest.mark.parametrize("accelerator", [None, "banana"])

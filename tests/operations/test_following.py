@@ -73,7 +73,6 @@ class Removed:
 
 
 async def test_what_is_destroyed_is_followed_no_more(tmp_path: Path) -> None:
-    """A next step of it would make it anew."""
     runtime = Runtime(Settings(vllm_devops_state_dir=tmp_path), frozenset())
     booting = _told(State.LOADING, "starting")
     runtime.background.start(deployments.following(booting), anyio.sleep_forever)

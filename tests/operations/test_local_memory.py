@@ -33,7 +33,6 @@ def busy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.anyio
 async def test_a_first_deployment_needs_no_argument(settings: Settings) -> None:
-    """Whether or not `make vllm` made a tiny model here."""
     async with agent_of(settings) as agent:
         deployed = await agent.call("deploy_vllm", target="local")
         assert not deployed.failed, deployed

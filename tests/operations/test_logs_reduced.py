@@ -52,7 +52,6 @@ async def test_only_new_lines_are_given_where_minutes_are_said(state_dir: Path) 
 
 
 async def test_what_is_reduced_is_chosen_by_its_text(state_dir: Path) -> None:
-    """The filter comes first, then the kinds."""
     lines = [stamped(5, f"Finished request {n}") for n in range(20)] + [stamped(4, "All is well")]
     async with agent_of(written(state_dir, lines)) as agent:
         reply = await agent.call("get_logs", reduce=True, contains="finished")

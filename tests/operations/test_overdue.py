@@ -123,7 +123,6 @@ async def test_a_server_that_only_looks_stops_nothing(settings: Settings, state_
 
 
 def test_a_later_expiry_takes_the_place_of_an_earlier_one(state_dir: Path) -> None:
-    """And forgetting the earlier one does not forget it."""
     first = forget_nothing(state_dir)
     later = first.model_copy(update={"at": first.at + timedelta(hours=1)})
     kept = journal(state_dir)

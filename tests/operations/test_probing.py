@@ -81,7 +81,6 @@ async def outcomes(
 
 
 async def test_a_model_that_can_everything_passes(state_dir: Path) -> None:
-    """Each with the evidence."""
     found = await outcomes(state_dir, WHOLE)
     assert {name: outcome for name, (outcome, _) in found.items()} == dict.fromkeys(
         ABILITIES, "pass"
@@ -103,7 +102,6 @@ FAULTS: Final[tuple[tuple[str, str, dict[str, Any], str], ...]] = (
 async def test_what_goes_wrong_fails_with_what_was_said(
     state_dir: Path, ability: str, kind: str, said: dict[str, Any], evidence: str
 ) -> None:
-    """The other abilities are judged all the same."""
     found = await outcomes(state_dir, {**WHOLE, kind: said})
     assert found[ability][0] == "fail"
     assert evidence in found[ability][1]

@@ -86,7 +86,6 @@ def test_where_nothing_is_left_it_says_how_to_get_more(limit: float, in_use: flo
 
 
 def test_where_there_is_room_nothing_is_warned_of() -> None:
-    """And the next step is to choose what runs there."""
     found = Quotas(quotas=(row(3, 1),))
     assert found.summary() == (
         "cloud-run-l4: 2 replicas more may run (3 nvidia-l4 allowed in us-east4, 1 in use)."

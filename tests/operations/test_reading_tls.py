@@ -32,12 +32,10 @@ def test_curl_is_told_which_certificate_to_trust() -> None:
 
 @pytest.mark.parametrize("switch", ["-k", "--insecure"])
 def test_nothing_is_ever_said_to_go_unverified(switch: str) -> None:
-    """A key that is shown to anybody is no key."""
     assert switch not in shlex.split(curl("gemma", ACCESS, "/v1/models"))
 
 
 def test_an_ordinary_endpoint_is_asked_as_before() -> None:
-    """Authorities vouch for it, or it is this machine."""
     ordinary = ACCESS.model_copy(update={"certificate": None, "certificate_command": ""})
     assert curl("gemma", ordinary, "/v1/models").startswith("curl -sS -H ")
 

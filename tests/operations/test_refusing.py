@@ -1,6 +1,5 @@
 """What cannot be deployed is refused with a code and a fix, and leaves nothing behind."""
 
-import errno
 import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -11,7 +10,6 @@ import pytest
 from core.settings import Settings
 from tests.conftest import processes_of
 from tests.conversation import Agent, agent_of
-from tests.simulators.models import write_tiny_model
 from tests.tools.calls import MODEL
 from tests.tools.world import assert_envelope, still_engine
 
@@ -65,16 +63,6 @@ async def test_a_wish_that_cannot_be_is_refused_and_leaves_nothing(
     assert processes_of(state_dir) == []
 
 
-async def test_a_context_beyond_the_model_is_refused_where_the_model_is_known(
-    agent: Agent, tmp_path: Path
-) -> None:
-    """A folder says how long its model can read; nothing is started to find out."""
-    model = write_tiny_model(tmp_path / "tiny")
-    reply = await deploy(agent, model=str(model), max_model_len=4097)
-    assert reply.code == "INVALID_ARGUMENT"
-    assert "4096" in reply.structured["summary"]
-
-
 async def test_a_folder_that_holds_no_model_is_refused(agent: Agent, tmp_path: Path) -> None:
     """An empty folder is told apart from one that is not there."""
     assert (await deploy(agent, model=str(tmp_path))).code == "MODEL_NOT_FOUND"
@@ -102,32 +90,9 @@ async def test_a_taken_port_keeps_what_runs(still: Agent) -> None:
     assert after.data["instance"] == before.data["instance"]
 
 
-async def test_a_full_disk_is_told_as_such(
-    agent: Agent, state_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An engine that cannot write its log is not started."""
-    monkeypatch.setattr(Path, "open", _full_for("engine.log"))
-    reply = await deploy(agent)
-    assert reply.code == "DISK_FULL"
-    assert reply.structured["retryable"] is True
-    assert processes_of(state_dir) == []
-
-
-def _full_for(name: str) -> Any:
-    real = Path.open
-
-    def opened(self: Path, *arguments: Any, **named: Any) -> Any:
-        if self.name == name:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        return real(self, *arguments, **named)
-
-    return opened
-
-
 async def test_a_journal_that_cannot_be_written_stops_the_call(
     settings: Settings, state_dir: Path
 ) -> None:
-    """What cannot be written down is not done."""
     (state_dir / "real" / "journal.db").mkdir(parents=True)
     async with agent_of(settings) as agent:
         reply = await deploy(agent)

@@ -73,12 +73,10 @@ async def hub(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Hub]:
 async def test_the_hub_says_whose_a_token_is_and_what_it_may(
     hub: Hub, token: str, known: Known
 ) -> None:
-    """What is no yes is not taken for one, nor for a no."""
     assert await ask_the_hub(Settings(), SecretStr(token)) == known
 
 
 async def test_a_token_that_the_hub_refuses_is_an_error(hub: Hub) -> None:
-    """And its value is in none of its words."""
     with pytest.raises(InvalidArgument, match="refuses") as caught:
         await ask_the_hub(Settings(), SecretStr(BAD))
     assert BAD not in f"{caught.value} {caught.value.fix} {caught.value.cause}"
@@ -87,7 +85,6 @@ async def test_a_token_that_the_hub_refuses_is_an_error(hub: Hub) -> None:
 async def test_a_hub_that_is_not_reached_validates_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As on a machine without network."""
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:1")
     known = await ask_the_hub(Settings(), SecretStr(GOOD))
     assert known.account is None
@@ -98,7 +95,6 @@ async def test_a_hub_that_is_not_reached_validates_nothing(
 async def test_a_hub_that_may_not_be_asked_validates_nothing(
     hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """HF_HUB_OFFLINE is obeyed."""
     close_session()
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     known = await ask_the_hub(Settings(), SecretStr(GOOD))
@@ -109,14 +105,12 @@ async def test_a_hub_that_may_not_be_asked_validates_nothing(
 async def test_a_hub_that_does_not_answer_is_not_waited_for(
     hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The call ends, and says that nobody knows."""
     monkeypatch.setattr(models, "_ASK_SECONDS", 0.0)
     known = await ask_the_hub(Settings(), SecretStr(GOOD))
     assert "did not answer" in str(known.why_not)
 
 
 async def test_a_rehearsal_asks_nobody(hub: Hub) -> None:
-    """Nothing real is touched, and nothing is pretended."""
     known = await ask_the_hub(Settings(rehearsal=True), SecretStr(GOOD))
     assert "rehearsal" in str(known.why_not)
     assert hub.asked == 0
@@ -144,7 +138,6 @@ def real(tmp_path: Path) -> Runtime:
 async def test_a_token_that_the_hub_refuses_is_not_kept(
     hub: Hub, real: Runtime, kept: list[str]
 ) -> None:
-    """The Hub is asked first; one that it knows is kept."""
     with pytest.raises(InvalidArgument, match="refuses"):
         await models.save(real, token=BAD, target="cloud-run-l4")
     assert kept == []
@@ -198,7 +191,6 @@ def test_a_token_is_read_from_where_it_is_said_to_be(
     ],
 )
 def test_what_is_no_token_is_refused(said: dict[str, Any], words: str) -> None:
-    """With the place where it was looked for."""
     with pytest.raises(InvalidArgument, match=words):
         read_token(Settings(), **said)
 
@@ -214,7 +206,6 @@ def test_no_other_file_goes_to_the_hub(tmp_path: Path, content: bytes) -> None:
 
 
 def test_no_other_variable_goes_to_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A caller may name any variable."""
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "not-for-the-hub")
     with pytest.raises(InvalidArgument) as caught:
         read_token(Settings(), env="AWS_SECRET_ACCESS_KEY")
@@ -240,7 +231,6 @@ def saved(**more: Any) -> SavedToken:
     ],
 )
 def test_what_is_less_than_good_is_warned_of(more: dict[str, Any], words: str) -> None:
-    """A token that is kept is not yet one that works."""
     assert saved().warnings() == ()
     (warning,) = saved(**more).warnings()
     assert words in warning

@@ -11,17 +11,6 @@ def step(what: str, *, done: bool = False, usd_per_month: float = 0.0) -> SetupS
     return SetupStep(what=what, done=done, command=f"make {what}", usd_per_month=usd_per_month)
 
 
-def test_a_human_is_shown_what_would_be_made() -> None:
-    """Only what is missing, each by its name."""
-    seen = Setup(steps=(step("the API", done=True), step("an account"), step("a repository")))
-    asked = to_set_up(TARGET, seen)
-    assert asked
-    assert asked.what.startswith("Set up cloud-run-l4, once: make 2 things ($0 a month")
-    assert asked.makes == ("an account", "a repository")
-    assert asked.question.splitlines()[1:] == ["- an account", "- a repository"]
-    assert asked.tool == "setup_target"
-
-
 def test_a_yes_is_bound_to_what_was_missing() -> None:
     """What has come to be missing since is not agreed to."""
     first = to_set_up(TARGET, Setup(steps=(step("an account"),)))

@@ -58,7 +58,6 @@ async def test_nothing_that_looks_or_asks_wakes_it(sleeper: Agent) -> None:
 
 
 async def test_a_question_that_says_so_wakes_it(sleeper: Agent) -> None:
-    """From then on it is ready for every tool."""
     woken = await sleeper.call("query_gemma4", wake=True, **WHERE, **ASKING["query_gemma4"])
     assert not woken.failed, woken
     assert (await sleeper.call("status_vllm", **WHERE)).state == "ready"

@@ -40,7 +40,6 @@ async def test_a_slow_model_is_heard_later(opened: Open) -> None:
 
 @pytest.mark.parametrize("name", ["analysis-00000000", "../../journal", "analysis-zz", "x" * 500])
 async def test_an_unknown_operation_is_not_found(opened: Open, name: str) -> None:
-    """Nor is any other file of the machine."""
     async with opened(None) as agent:
         reply = await agent.call("analyze_gpu_logs", operation=name)
     assert reply.code == "NOT_FOUND"
@@ -70,7 +69,6 @@ async def test_a_call_ends_in_time_whatever_it_was_told_to_wait(
 
 
 async def test_an_operation_is_not_given_as_another_deployments(opened: Open) -> None:
-    """Whoever names a deployment hears of no other."""
     async with opened(Stranger(), TOO_SMALL) as agent:
         done = await agent.call("analyze_cloud_logging", minutes=43_200)
         named = {"operation": done.data["operation"], "target": done.data["target"]}

@@ -75,19 +75,7 @@ async def test_models_of_the_share_are_listed(
     }
 
 
-async def test_an_empty_share_leads_to_commands_that_fill_it(agent: Agent) -> None:
-    """The next step is a call that succeeds, for the same target."""
-    reply = await agent.call("list_bucket_models", target=TARGET)
-    (step,) = reply.structured["next"]
-    told = await agent.call(step["tool"], **step["arguments"])
-    assert told.data["destination"].startswith("files://weights/")
-    assert_envelope(told)
-    assert_same_facts(told)
-    assert all(step["command"] in told.text for step in told.data["steps"])
-
-
 async def test_a_share_that_is_not_there_is_an_error(agent: Agent) -> None:
-    """And no empty list."""
     reply = await agent.call("list_bucket_models", bucket="files://nothing", target=TARGET)
     assert reply.code == "CLOUD_REFUSED", reply
     assert [step["tool"] for step in reply.structured["next"]] == ["setup_target"]

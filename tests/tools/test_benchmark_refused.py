@@ -19,7 +19,6 @@ SHORT: Final[dict[str, Any]] = {"contexts": [8], "concurrencies": [1], "cell_sec
 
 
 async def test_what_does_not_answer_is_not_measured(agent: Agent, state_dir: Path) -> None:
-    """It is neither started nor waited for."""
     plant(state_dir)
     reply = await agent.call("run_benchmark")
     assert reply.code == "STOPPED"
@@ -42,7 +41,6 @@ REFUSED: Final = (
 async def test_nonsense_is_refused_before_anything_is_made(
     arguments: dict[str, Any], code: str, words: str, served: Agent, served_dir: Path
 ) -> None:
-    """The words say what to leave out or to give."""
     before = sorted((served_dir / "real" / "benchmarks").iterdir())
     reply = await served.call("run_benchmark", **arguments, wait_s=0)
     assert reply.code == code, reply
@@ -67,7 +65,6 @@ async def test_a_budget_without_a_price_is_refused(simulate: Simulate, state_dir
 async def test_a_password_in_an_address_reaches_no_manifest(
     simulate: Simulate, state_dir: Path
 ) -> None:
-    """A benchmark sends a key or nothing."""
     async with simulate() as engine, engine.on_a_port() as url:
         hidden = url.replace("http://", "http://somebody:hush-hush@")
         async with agent_at(hidden, state_dir) as agent:
@@ -80,7 +77,6 @@ async def test_a_password_in_an_address_reaches_no_manifest(
 async def test_a_used_up_budget_is_told_instead_of_gone_on_with(
     served: Agent, served_dir: Path
 ) -> None:
-    """A greater one goes on."""
     run = plant_run(served_dir, "20261120-080000-quick-one", state=RunState.STOPPED)
     plan = run.manifest().plan.model_copy(update={"max_minutes": 0.5})
     run.create(run.manifest().model_copy(update={"plan": plan}))

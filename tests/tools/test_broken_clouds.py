@@ -121,7 +121,6 @@ async def test_what_was_deployed_where_nobody_can_look_now_is_not_taken_for_the_
 
 
 async def test_clouds_that_are_not_set_up_are_one_line(settings: Settings) -> None:
-    """They are no warning and no error."""
     async with agent_of(settings) as agent:
         reply = await agent.call("list_deployments")
     assert reply.structured["summary"] == "Nothing is deployed; $0 an hour."
@@ -158,7 +157,6 @@ def test_a_shell_knows_an_empty_list_from_one_that_was_not_seen(
 async def test_a_name_that_is_gone_is_answered_with_who_destroyed_it(
     kept: Kept, settings: Settings
 ) -> None:
-    """As the journal has it."""
     kept.put("app", State.READY)
     async with agent_of(settings) as agent:
         await agent.call("destroy_vllm", name="one")
@@ -272,7 +270,6 @@ async def test_one_that_runs_on_after_all_is_named(
 
 
 async def test_nothing_that_runs_needs_no_confirmation(kept: Kept, agent_asks: Agent) -> None:
-    """Everything is stopped already."""
     kept.put("run", State.STOPPED)
     reply = await agent_asks.call("stop_vllm", all=True)
     assert reply.structured["summary"] == "Nothing runs, $0 an hour: one on run is stopped."

@@ -10,8 +10,6 @@ the rates that are wanted here say that words which people are known to use stan
 for words that nobody foresaw there is the model.
 """
 
-import re
-from collections import Counter
 from collections.abc import Sequence
 from itertools import groupby
 from typing import Final
@@ -21,8 +19,8 @@ from mcp.types import Tool
 
 from core.settings import Toolset
 from tests.listing import listing
-from tests.prompts import HELD_OUT, PARAPHRASES, Prompt, prompts
-from tests.ranking import FIRST, Ranker, misses, plain, words
+from tests.prompts import HELD_OUT, Prompt, prompts
+from tests.ranking import Ranker, misses, plain
 from tools.surface import TOOLS
 
 pytestmark = pytest.mark.anyio
@@ -53,21 +51,12 @@ def test_every_line_names_tools_that_there_are() -> None:
 
 
 def test_every_tool_is_what_somebody_wants() -> None:
-    """A tool that no line asks for is not ranked by any."""
     listed = {name for name, one in TOOLS.items() if one.group != "compat"}
     assert listed - {tool for prompt in prompts() for tool in prompt.tools} == set()
 
 
-def test_there_are_paraphrases_and_no_line_stands_twice() -> None:
-    """What people are known to type is said again in other words."""
-    typed = [prompt.words.casefold() for prompt in prompts()]
-    assert len(set(typed)) == len(typed)
-    assert sum(prompt.section == PARAPHRASES for prompt in prompts()) >= 60
-
-
 @pytest.mark.parametrize("profile", PROFILES)
 async def test_a_right_tool_is_among_the_first(profile: str) -> None:
-    """In each section, and over all of them."""
     tools, asked = await told(profile)
     missed = await misses(Ranker(tools).first, asked)
     lines = "\n".join(f"{one.words!r}: {first}, not {one.tools}" for one, first in missed)
@@ -94,28 +83,3 @@ async def test_half_of_the_words_that_nobody_foresaw_are_found() -> None:
     lines = "\n".join(f"{one.words!r}: {first}, not {one.tools}" for one, first in missed)
     assert rate(held_out, missed) >= OF_THE_UNFORESEEN, lines
     assert not {one.words for one in held_out} & {one.words for one in prompts()}
-
-
-async def test_the_descriptions_are_what_finds_them() -> None:
-    """With names and parameters alone the ranker says no: it can fail."""
-    tools, asked = await told("all")
-    bare = [tool.model_copy(update={"description": ""}) for tool in tools]
-    assert rate(asked, await misses(Ranker(bare).first, asked)) < OF_A_SECTION
-
-
-async def test_no_description_is_a_heap_of_keywords() -> None:
-    """Words are said once or twice, between the little words that make a sentence."""
-    for tool in await listing("all", "compat"):
-        description = tool.description or ""
-        said = Counter(words(description))
-        assert not [word for word, times in said.items() if times > 3], tool.name
-        assert description.rstrip().endswith((".", "?")), tool.name
-        assert len(re.findall(r"\w+", description)) > sum(said.values()), tool.name
-
-
-async def test_words_without_meaning_find_nothing() -> None:
-    """Neither do words that stand nowhere: nobody is sent to a tool by chance."""
-    ranker = Ranker(await listing("all"))
-    assert await ranker.first("what is it?") == []
-    assert await ranker.first("zebra crossings") == []
-    assert len(await ranker.first("list the deployments")) == FIRST

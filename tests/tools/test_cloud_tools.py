@@ -134,7 +134,6 @@ async def test_what_is_wrongly_given_as_a_token_is_in_no_file_either(
 
 
 async def test_a_project_that_was_not_set_up_is_told_so(bare: Settings) -> None:
-    """The fix names the tool."""
     async with agent_of(bare) as agent:
         reply = await agent.call("save_hf_token", token=TOKEN, target=TARGET)
     assert reply.failed
@@ -145,7 +144,6 @@ async def test_a_project_that_was_not_set_up_is_told_so(bare: Settings) -> None:
 async def test_quotas_of_all_targets_are_read_at_once(
     agent: Agent, prepared: Settings, controls: Controls
 ) -> None:
-    """Where there is none it says how to get it."""
     controls.set(project_of(prepared), quotas={"l4": 2, "rtx-pro-6000": 0})
     reply = await agent.call("check_gpu_quotas")
     assert not reply.failed, reply
@@ -185,7 +183,6 @@ async def test_capacity_is_answered_in_few_lines(
 async def test_a_quota_that_may_not_be_read_is_not_0(
     agent: Agent, prepared: Settings, controls: Controls
 ) -> None:
-    """It is not known, and says why."""
     method = "google.api.cloudquotas.v1.CloudQuotas/GetQuotaInfo"
     fault = {"method": method, "status": "PERMISSION_DENIED", "times": 9, "when": "before"}
     controls.set(project_of(prepared), faults=[fault])
@@ -243,36 +240,18 @@ async def test_models_of_a_bucket_are_listed(agent: Agent, plane: GooglePlane) -
 
 
 async def test_a_bucket_that_is_not_there_is_an_error(agent: Agent) -> None:
-    """And no empty list."""
     reply = await agent.call("list_bucket_models", bucket=f"b-{uuid.uuid4().hex}", target=TARGET)
     assert reply.failed, reply
     assert_envelope(reply)
-
-
-async def test_several_targets_that_could_be_meant_are_named(agent: Agent) -> None:
-    """Each has a region of its own to be set up; what they share needs no choice."""
-    reply = await agent.call("setup_target")
-    assert reply.code == "AMBIGUOUS", reply
-    assert TARGET in reply.structured["summary"]
-    assert not (await agent.call("list_vertex_models")).failed
 
 
 @pytest.mark.parametrize(
     "tool", ["save_hf_token", "list_bucket_models", "list_vertex_models", "setup_target"]
 )
 async def test_a_target_that_cannot_is_told_which_can(agent: Agent, tool: str) -> None:
-    """And one that is none says so."""
     other = await agent.call(tool, target="local")
     assert (other.code, TARGET in other.structured["fix"]) == ("UNSUPPORTED", True)
     assert (await agent.call(tool, target="nowhere")).code == "TARGET_NOT_FOUND"
-
-
-async def test_the_usual_target_is_meant_where_it_can(prepared: Settings) -> None:
-    """VLLM_TARGET decides between those that can."""
-    settings = prepared.model_copy(update={"vllm_target": TARGET})
-    async with agent_of(settings) as agent:
-        reply = await agent.call("list_vertex_models")
-    assert reply.data["target"] == TARGET, reply
 
 
 async def test_a_model_that_the_hub_has_not_is_not_deployed_from_it(

@@ -147,7 +147,6 @@ def test_without_a_terminal_the_token_is_printed(
 
 
 def test_yes_agrees_beforehand(state_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """`make destroy YES=1` asks nobody."""
     folder = plant(state_dir)
     assert call("destroy_vllm", "--yes") == 0
     assert not folder.path.exists()
@@ -173,7 +172,6 @@ def test_a_person_at_a_terminal_is_asked(
 def test_read_only_holds_in_a_shell(
     monkeypatch: pytest.MonkeyPatch, state_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """READ_ONLY=1 is no less strict without an agent."""
     monkeypatch.setenv("READ_ONLY", "1")
     assert call("destroy_vllm", "--yes") == 1
     assert "READ_ONLY" in capsys.readouterr().out

@@ -86,7 +86,6 @@ async def test_a_question_is_asked_again_when_the_state_changed_meanwhile(
 
 
 async def test_every_changing_call_is_written_down(opened: Open, state_dir: Path) -> None:
-    """Who, what, with which arguments, and how it went."""
     plant(state_dir)
     async with opened(yes) as agent:
         await agent.call("stop_vllm", name="one")

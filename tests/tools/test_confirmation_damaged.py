@@ -60,7 +60,6 @@ async def test_what_bills_can_be_removed_by_a_client_that_cannot_ask(
 
 
 async def test_a_humans_yes_does_it_as_before(opened: Open, state_dir: Path, damaged: Path) -> None:
-    """Where a human can be asked, no token is needed."""
     folder = plant(state_dir)
     async with opened(yes) as agent:
         assert (await agent.call("destroy_vllm")).data["gone"] is True
@@ -88,7 +87,6 @@ async def test_such_a_token_is_good_for_what_was_shown_only(opened: Open, state_
 async def test_the_policy_deny_gives_no_token_for_a_damaged_journal_either(
     opened: Open, state_dir: Path
 ) -> None:
-    """It needs a human."""
     folder = plant(state_dir)
     async with opened(None, "deny") as agent:
         reply = await _preview(agent)
@@ -98,7 +96,6 @@ async def test_the_policy_deny_gives_no_token_for_a_damaged_journal_either(
 
 @pytest.mark.usefixtures("damaged")
 async def test_a_server_that_only_looks_gives_no_token(state_dir: Path, mode: str) -> None:
-    """It refuses before anybody is asked."""
     folder = plant(state_dir)
     settings = Settings(vllm_devops_state_dir=state_dir, engine="simulated", read_only=True)
     async with agent_of(settings, mode=mode) as agent:

@@ -154,26 +154,8 @@ async def test_a_no_that_a_handler_raises_is_a_no(
 def test_a_client_that_shows_addresses_alone_is_asked_no_form(
     modes: dict[str, Any], *, asks: bool
 ) -> None:
-    """It would refuse; who names no mode means forms."""
     params = SimpleNamespace(
         capabilities=ClientCapabilities(elicitation=ElicitationCapability.model_validate(modes))
     )
     context: Any = SimpleNamespace(session=SimpleNamespace(client_params=params))
     assert confirm._can_ask(context) is asks
-
-
-async def test_a_ticked_form_is_a_yes(
-    mode: str, state_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One field, `confirm`, in both eras."""
-    still_engine(monkeypatch)
-    folder = plant(state_dir)
-
-    async def answer(_message: str, *_rest: Any) -> ElicitResult[dict[str, Any]]:
-        return ElicitResult(action="accept", content={"confirm": True})
-
-    settings = Settings(vllm_devops_state_dir=state_dir, engine="simulated")
-    async with Client(build(settings), mode=mode, elicitation_handler=answer) as client:
-        reply = await client.call_tool("destroy_vllm", {"name": "one"}, raise_on_error=False)
-    assert not reply.is_error
-    assert not folder.path.exists()

@@ -98,7 +98,6 @@ async def test_where_a_time_cannot_be_read_the_deployment_is_asked(
 async def test_a_time_that_the_deployment_itself_says_is_written_anew(
     settings: Settings, state_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Then it is stopped in time again."""
     still_engine(monkeypatch)
     async with agent_of(settings) as agent:
         await agent.call("deploy_vllm", **ONE, model=MODEL, ttl_minutes=60)
@@ -116,7 +115,6 @@ async def test_a_time_that_the_deployment_itself_says_is_written_anew(
 async def test_a_server_that_only_looks_leaves_a_bad_time(
     settings: Settings, state_dir: Path
 ) -> None:
-    """No byte of the journal is another afterwards."""
     plant(state_dir)
     put(state_dir, "INSERT INTO expiries VALUES ('local', 'one', 'never')")
     before = file_of(state_dir).read_bytes()

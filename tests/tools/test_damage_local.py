@@ -243,7 +243,6 @@ async def test_an_engine_of_another_place_with_the_same_path_is_no_part_of_it(
 async def test_only_its_own_socket_is_removed_with_it(
     settings: Settings, state_dir: Path, tmp_path: Path
 ) -> None:
-    """Whatever path an edited file names."""
     precious = tmp_path / "precious" / "engine.sock"
     precious.parent.mkdir()
     precious.write_text("mine")

@@ -17,13 +17,11 @@ SPEC = DeploymentSpec(name="one", model="acme/m", dtype="half", engine_args=("--
 
 
 def test_it_is_listed_always_and_changes_nothing() -> None:
-    """Read-only, in its group, in every profile."""
     found = TOOLS["diagnose"]
     assert (found.group, found.default, found.writes) == ("diagnose", True, False)
 
 
 def test_no_layer_may_take_longer_than_the_whole() -> None:
-    """A call ends before a client cuts it."""
     assert WHOLE_SECONDS <= 40
     assert all(row.seconds <= WHOLE_SECONDS for row in WALK)
 

@@ -53,23 +53,6 @@ async def test_what_may_not_be_said_is_refused_everywhere(served: Agent, words: 
     assert not [reply for reply in replies if _KEY in reply.text + str(reply.structured)]
 
 
-@pytest.mark.parametrize(
-    ("words", "same"),
-    [
-        (["--gpu-memory-utilization 0.4"], {"gpu_memory_utilization": 0.4}),
-        (["--max-num-seqs 4 --max-model-len=16k"], {"max_num_seqs": 4, "max_model_len": 16_000}),
-        (["--enforce-eager", "--no-enforce-eager"], {}),
-    ],
-)
-async def test_words_said_as_one_count_as_several(
-    agent: Agent, words: list[str], same: dict[str, Any]
-) -> None:
-    """They would be split by a shell, and a plan is of what would be started."""
-    by_name, by_word = await _plan(agent, (), **same), await _plan(agent, words)
-    for what in ("fits", "engine_line", "memory", "reasons"):
-        assert by_word.data[what] == by_name.data[what], what
-
-
 async def test_the_last_word_on_a_switch_counts(agent: Agent) -> None:
     """Without eager mode there are CUDA graphs, and they take memory."""
     graphs, eager = [await _plan(agent, (), enforce_eager=eager) for eager in (False, True)]

@@ -160,19 +160,6 @@ async def _on_an_l4(agent: Agent) -> None:
     await agent.settled("one", target="cloud-run-l4")
 
 
-async def test_two_things_to_compare_with_are_refused(served: Agent) -> None:
-    """Which one was meant is not guessed."""
-    reply = await served.call("explain_deployment", other="two", flags=["--enforce-eager"])
-    assert reply.code == "INVALID_ARGUMENT"
-
-
-async def test_flags_that_change_nothing_are_told_so(served: Agent) -> None:
-    """What is asked for already is no difference."""
-    reply = await served.call("explain_deployment", flags=["--reasoning-parser=gemma4"])
-    assert reply.data["comparison"]["differences"] == []
-    assert "nothing differs" in reply.structured["summary"]
-
-
 async def test_an_endpoint_of_ones_own_was_not_asked_for_here(
     served: Agent, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -14,7 +14,6 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_a_manifest_comes_out_as_it_was_written(agent: Agent) -> None:
-    """Redaction and bounds leave it alone."""
     reply = await agent.call("get_vllm_gpu_deployment_config", model="26b qat", name="one")
     written = yaml.safe_load_all(reply.data["manifest"])
     assert [each["kind"] for each in written] == ["Deployment", "Service"]

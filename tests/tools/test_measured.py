@@ -97,7 +97,6 @@ async def test_a_run_of_who_knows_how_many_replicas_prices_no_other_place(
 async def test_an_import_is_priced_at_each_target_and_called_an_import(
     agent: Agent, tmp_path: Path
 ) -> None:
-    """What its file cost elsewhere prices nothing here."""
     run = await imported(agent, tmp_path)
     names = [L4, "ec2-g6-2xlarge", "gke-l4"]
     costs = [(await priced(agent, name)) for name in names]
@@ -123,18 +122,6 @@ async def test_a_run_of_our_own_comes_before_a_newer_import(
     assert theirs not in reply.text
 
 
-async def test_what_a_simulated_engine_gave_comes_after_an_import(
-    agent: Agent, state_dir: Path, tmp_path: Path
-) -> None:
-    """An import had hardware."""
-    folder = measured(state_dir, RUN, model=E4B, target=L4, accelerator="L4", usd_per_hour=1.5)
-    subject = folder.manifest().subject.model_copy(update={"simulated": True})
-    rehearsed = folder.manifest().model_copy(update={"subject": subject})
-    folder.manifest_file.write_text(rehearsed.model_dump_json())
-    theirs = await imported(agent, tmp_path)
-    assert (await priced(agent, L4)).data["measured"]["run"] == theirs
-
-
 async def test_where_no_cell_of_our_own_is_valid_the_import_is_told_as_one(
     agent: Agent, state_dir: Path, tmp_path: Path
 ) -> None:
@@ -149,7 +136,6 @@ async def test_where_no_cell_of_our_own_is_valid_the_import_is_told_as_one(
 async def test_where_the_journal_has_nothing_the_place_of_a_run_is_meant(
     agent: Agent, state_dir: Path
 ) -> None:
-    """Whether anything is deployed, nobody has looked."""
     measured(state_dir, RUN, model=E4B, target=CHIP, accelerator="v6e", accelerator_count=1)
     reply = await agent.call("estimate_cost")
     assert reply.data["target"] == CHIP
@@ -172,13 +158,6 @@ async def test_a_comparison_says_which_runs_are_imported_and_of_where(
     assert "imported from a run on l4, at this target's price" in rows[L4]
     assert f"measured on {CHIP}, at this target's price" in rows[SPOT]
     assert " on " not in rows[CHIP]
-
-
-async def test_imports_alone_are_not_measured_here(agent: Agent, tmp_path: Path) -> None:
-    """The sentence begins with what they are."""
-    await imported(agent, tmp_path)
-    reply = await agent.call("compare_targets", models=["e4b"], targets=[L4, "aca-t4"])
-    assert f"Imported, not measured here: {E4B} on {L4} (run on l4)" in reply.structured["summary"]
 
 
 async def test_what_was_deployed_without_a_name_and_destroyed_by_it_is_gone(agent: Agent) -> None:
@@ -241,19 +220,9 @@ async def test_what_was_stopped_is_not_said_to_be_deployed(
         assert (step["tool"], step["arguments"]) == ("status_vllm", {"target": L4, "name": "mine"})
 
 
-async def test_of_one_target_what_was_not_stopped_is_meant(agent: Agent, done: Done) -> None:
-    """Though what is stopped was deployed later."""
-    done("deploy_vllm", f"{L4}/large", target=L4, model="26b qat", name="large")
-    done("deploy_vllm", f"{L4}/small", target=L4, model="e2b", name="small")
-    done("stop_vllm", f"{L4}/small", target=L4, name="small")
-    reply = await agent.call("estimate_cost", target=L4)
-    assert reply.data["chosen"] == f"26b qat was deployed on {L4}: {NOT_LOOKED}"
-
-
 async def test_who_names_target_and_model_is_told_nothing_of_the_journal(
     agent: Agent, done: Done
 ) -> None:
-    """Then there is nothing to look at."""
     done("deploy_vllm", f"{L4}/mine", target=L4, model="e2b", name="mine")
     reply = await priced(agent, L4)
     assert "chosen" not in reply.data

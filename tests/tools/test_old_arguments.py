@@ -28,12 +28,6 @@ async def test_low_latency_is_the_layout_for_speed(agent: Agent, said: object) -
     assert TOLD not in now.structured["warnings"]
 
 
-async def test_what_is_said_in_todays_words_wins(agent: Agent) -> None:
-    """Two words for one thing: the new one is meant."""
-    reply = await agent.call("plan_deployment", low_latency=True, layout="context", **PLAN)
-    assert reply.data["layout"] == "context"
-
-
 async def test_the_journal_has_todays_words(
     settings: Settings, state_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -84,16 +84,6 @@ async def test_what_has_not_ended_is_told_as_such(asking: Settings, state_dir: P
     assert any("some or nothing" in warning for warning in reply.structured["warnings"])
 
 
-async def test_last_night_is_not_this_morning(asking: Settings, state_dir: Path) -> None:
-    """Minutes go back from now."""
-    long_ago = utc_now() - timedelta(hours=9)
-    old = Journal(state_dir / "real" / "journal.db", clock=lambda: long_ago)
-    old.begin("cline 1.0", "destroy_vllm", ONE)
-    async with agent_of(asking) as agent:
-        assert (await agent.call("list_operations", minutes=60)).data["changes"] == []
-        assert len((await agent.call("list_operations", minutes=600)).data["changes"]) == 1
-
-
 async def test_a_token_is_not_told(asking: Settings) -> None:
     """Neither one that was good nor one that was not; a preview is no failure."""
     said = asking.model_copy(update={"confirm": "token"})
@@ -109,7 +99,6 @@ async def test_a_token_is_not_told(asking: Settings) -> None:
 
 
 async def test_it_is_read_by_a_server_that_only_looks(asking: Settings) -> None:
-    """Also before anything was ever written down."""
     looking = asking.model_copy(update={"read_only": True})
     async with agent_of(looking) as agent:
         empty = await agent.call("list_operations")
@@ -134,7 +123,6 @@ async def test_a_waking_is_written_down(
 
 
 async def test_what_the_server_ends_by_itself_is_written_down(asking: Settings) -> None:
-    """Nobody called: its time was over."""
     stage = Stage(asking)
     over = Expiry(**ONE, at=utc_now() - timedelta(minutes=1))
     inventory._write_down(stage, over, "it was told to stop and is stopped now.")

@@ -45,7 +45,6 @@ async def test_a_constant_of_ones_own_is_planned_with_and_named(tmp_path: Path) 
     ],
 )
 async def test_a_wrong_file_is_refused_by_plans_alone(tmp_path: Path, text: str, why: str) -> None:
-    """Whoever looks or removes is not kept from it."""
     async with agent_of(written(tmp_path, text)) as agent:
         refused = await agent.brief("plan_deployment", **PLAN)
         listed = await agent.brief("list_targets")

@@ -8,8 +8,6 @@ import anyio
 import pytest
 from fastmcp import Client
 from fastmcp.client.elicitation import ElicitResult
-from fastmcp.exceptions import ToolError
-from mcp import MCPError
 
 from core.records import State
 from core.settings import Settings
@@ -17,7 +15,7 @@ from server import build
 from tests.conversation import Agent, agent_of
 from tests.tools.asked import mode
 from tests.tools.calls import CLOUD, EVERY, OLD
-from tests.tools.recorded import Kept, every_cloud, recorded
+from tests.tools.recorded import every_cloud, recorded
 from tests.tools.world import assert_envelope, assert_same_facts, operations_of
 from tools.surface import TOOLS
 
@@ -136,22 +134,3 @@ async def test_a_wait_ends_before_the_call_does(
     async with agent_of(settings) as agent:
         reply = await agent.call("status_vllm", target="run", name="one", wait_s=45)
     assert reply.state == "loading"
-
-
-@pytest.mark.parametrize("says", [{"confirm": False}, {}, {"confirm": "no"}])
-async def test_a_form_that_is_sent_unticked_is_no_yes(
-    state_dir: Path, mode: str, says: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whoever sends the form has not thereby said what is in it."""
-    kept: Kept = recorded(monkeypatch, state_dir.parent / "targets.toml")
-    kept.put("run", State.STOPPED)
-    content = {**says, **({"value": says["confirm"]} if "confirm" in says else {})}
-
-    async def handler(*_asked: Any) -> ElicitResult[dict[str, Any]]:
-        return ElicitResult(action="accept", content=content)
-
-    settings = Settings(vllm_devops_state_dir=state_dir, toolsets=("all",))
-    async with Client(build(settings), mode=mode, elicitation_handler=handler) as client:
-        with pytest.raises((ToolError, MCPError)):  # the client refuses what is no such form
-            await client.call_tool("destroy_vllm", {"target": "run", "name": "one"})
-    assert kept.writes == []

@@ -174,12 +174,6 @@ async def test_what_cannot_be_is_refused_with_a_fix(
     assert word in reply.structured["summary"] + reply.structured["fix"]
 
 
-@pytest.mark.parametrize("layout", [{}, {"layout": "speed"}], ids=["as said", "speed"])
-async def test_the_shortest_length_is_planned_too(agent: Agent, layout: dict[str, str]) -> None:
-    """A hundred tokens are few, not a bug of the server."""
-    assert (await plan(agent, "e2b", max_model_len=100, **layout)).data["fits"] is True
-
-
 async def test_flags_that_are_the_only_fault_are_set_right(agent: Agent) -> None:
     """A T4 has no fp8 cache: the same length without it is what fits."""
     reply = await plan(agent, "e2b", "aca-t4", max_model_len=8192, kv_cache_dtype="fp8")
@@ -191,7 +185,6 @@ async def test_flags_that_are_the_only_fault_are_set_right(agent: Agent) -> None
 async def test_a_cache_that_is_given_on_this_machine_is_deployed_as_it_is(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its size is not computed from what is free then."""
     monkeypatch.setenv("SIMULATED_ENGINE_DEVICE_MEMORY_GIB", "16")
     async with agent_of(settings) as agent:
         given = await plan(agent, "e2b", "local", kv_cache_memory_bytes="2G")

@@ -44,7 +44,6 @@ async def test_engine_args_count_as_the_flags_that_they_are(
     "words", [["--block-size", "abc"], ["--max-num-seqs"], ["--cpu-offload-gb=much"]]
 )
 async def test_a_value_that_is_none_is_named(agent: Agent, words: list[str]) -> None:
-    """It is no bug of ours."""
     reply = await plan(agent, engine_args=words)
     assert reply.code == "INVALID_ARGUMENT"
     assert words[0].partition("=")[0] in reply.structured["summary"]

@@ -91,7 +91,6 @@ async def test_what_costs_is_asked_for_with_its_price(
 async def test_a_yes_to_some_flags_is_none_to_others(
     opened: Open, state_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Though the same model, place and price were shown."""
     targets(monkeypatch, tmp_path / "targets.toml", rented=2.5)
     wish = {"target": "rented", "name": "two", "model": MODEL}
     async with opened() as agent:

@@ -125,7 +125,6 @@ async def test_a_prompt_names_the_toolset_of_what_is_not_listed(state_dir: Path)
 
 
 async def test_a_secret_that_is_said_to_a_prompt_is_not_said_again(state_dir: Path) -> None:
-    """Neither in the procedure nor in a refusal."""
     secret = "sentinel-token-of-the-hub"
     settings = Settings(vllm_devops_state_dir=state_dir, engine="simulated", hf_token=secret)
     async with agent_of(settings) as agent:

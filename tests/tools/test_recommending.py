@@ -223,7 +223,6 @@ async def test_a_fresh_project_is_told_once_what_it_lacks(settings: Settings, ta
 async def test_a_bill_follows_from_what_is_used(
     agent: Agent, asked: dict[str, Any], said: str
 ) -> None:
-    """Hours, requests or tokens a day."""
     reply = await brief(agent, "estimate_cost", target=L4, model="12b qat", **asked)
     assert said in reply.structured["summary"]
 
@@ -240,7 +239,6 @@ async def test_a_bill_follows_from_what_is_used(
 async def test_a_bill_that_cannot_be_made_says_what_is_missing(
     agent: Agent, asked: dict[str, Any], fix: str
 ) -> None:
-    """No price or speed is made up."""
     reply = await brief(agent, "estimate_cost", target=L4, **asked)
     assert reply.code == "INVALID_ARGUMENT"
     assert fix in reply.structured["fix"]
@@ -261,17 +259,6 @@ async def test_a_region_that_is_asked_for_is_kept_or_refused(settings: Settings)
         tpu = {"model": "e2b", "target": "tpu-v6e-1", "region": "europe-west4"}
         zoned = await brief(agent, "plan_deployment", **tpu)
         assert zoned.structured["next"][0]["arguments"]["zones"] == ["europe-west4-a"]
-
-
-async def test_sizes_are_named_where_no_model_is(agent: Agent) -> None:
-    """Who asks which models there are has them in one line."""
-    listed = await brief(agent, "list_models")
-    assert "5 sizes" in listed.structured["summary"]
-    chosen = await brief(agent, "recommend_deployment")
-    models = {row["model"] for row in chosen.data["options"]}
-    assert {"E2B", "E4B QAT", "12B QAT", "26B-A4B", "31B"} <= models
-    priced = await brief(agent, "estimate_cost", target=L4, model=QAT_12B)
-    assert "$1.42 an hour, $1,037 a month" in priced.structured["summary"]
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,10 @@
 """What a client can read without calling a tool."""
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
 import pytest
-from fastmcp.resources import Resource
 from mcp.shared.exceptions import MCPError
 
 from backends.local.backend import LocalBackend
@@ -18,7 +16,6 @@ from tests.conversation import Agent, agent_of
 from tests.tools.asked import mode
 from tests.tools.calls import RUNS
 from tests.tools.world import BOUND, plant, plant_run, plant_runs, snapshot
-from tools.resources import Furniture
 
 __all__ = ["mode"]
 
@@ -75,37 +72,7 @@ async def test_what_is_listed_can_be_read_and_says_what_it_is(
         assert all(one[word] for word in ("name", "title", "description", "mime_type")), one
 
 
-async def test_the_lists_are_the_same_for_everybody(settings: Settings, state_dir: Path) -> None:
-    """A client may keep a list: it varies neither by connection nor by what is deployed."""
-    async with agent_of(settings) as agent:
-        before = await agent.client.list_resources()
-    plant(state_dir)
-    async with agent_of(settings, mode="legacy") as agent:
-        assert await agent.client.list_resources() == before
-
-
-async def test_nothing_of_it_is_made_before_somebody_asks(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A start, the tools and a call do without: few clients look."""
-    asked: list[str] = []
-    listed = Furniture._list_resources
-
-    async def noted(self: Furniture) -> Sequence[Resource]:
-        asked.append("resources")
-        return await listed(self)
-
-    monkeypatch.setattr(Furniture, "_list_resources", noted)
-    async with agent_of(settings) as agent:
-        await agent.client.list_tools()
-        await agent.call("get_help")
-        assert asked == []
-        assert await agent.client.list_resources()
-    assert asked == ["resources"]
-
-
 async def test_a_deployment_is_read_with_state_and_address(served: Agent) -> None:
-    """As status_vllm says it."""
     data = (await told(served, ONE))["data"]
     assert data["state"] == "ready"
     assert data["url"] == (await served.call("get_endpoint")).data["url"]
@@ -161,23 +128,14 @@ async def test_an_error_of_ours_can_be_read(
     assert secret not in capfd.readouterr().err
 
 
-async def test_a_report_is_read_as_it_was_written(agent: Agent, state_dir: Path) -> None:
-    """Markdown for people, whole if it is not too long for a model."""
-    folder = plant_run(state_dir)
-    folder.report_file.write_text("# Measured\n\nFine.\n")
-    assert await read(agent, REPORT) == "# Measured\n\nFine.\n"
-
-
 async def test_a_report_that_is_not_written_yet_says_how_far_the_run_is(
     agent: Agent, state_dir: Path
 ) -> None:
-    """Also of a run that ended before it had one."""
     plant_run(state_dir)
     assert "Its report is written at its end." in await read(agent, REPORT)
 
 
 async def test_a_long_report_keeps_its_beginning(agent: Agent, state_dir: Path) -> None:
-    """Findings stand first; what is left out is said."""
     folder = plant_run(state_dir)
     folder.report_file.write_text("# Measured\n" + "| 1 | 2 |\n" * (MAX_CHARACTERS // 5))
     text = await read(agent, REPORT)

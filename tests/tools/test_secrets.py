@@ -170,7 +170,6 @@ async def test_the_owners_key_does_not_reach_an_engine(
 
 
 async def test_a_curl_line_fetches_the_key_itself(served: Agent, served_dir: Path) -> None:
-    """A person can paste it; no key is in it."""
     key = (served_dir / "real" / "local" / "one" / "api-key").read_text()
     curl = (await served.call("get_endpoint")).data["curl"]
     assert key not in curl

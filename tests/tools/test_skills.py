@@ -60,7 +60,6 @@ def test_the_front_matter_is_what_agents_read(skill: Path) -> None:
 
 @pytest.mark.parametrize("skill", SKILLS, ids=lambda skill: skill.parent.name)
 def test_every_call_names_a_tool_and_its_parameters(skill: Path) -> None:
-    """A tool that is renamed takes its procedures along."""
     _, body = parts_of(skill)
     calls = list(calls_of(body))
     assert calls

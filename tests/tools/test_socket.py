@@ -66,7 +66,6 @@ async def test_it_is_asked_through_its_socket_alone(
 
 
 async def test_its_curl_line_asks_it(agent: Agent) -> None:
-    """As it is printed, by the real curl."""
     ready = await agent.serve(access="internal")
     found = (await agent.call("get_endpoint", **HERE)).data
     listed = await run(("sh", "-c", found["curl"]))
@@ -80,7 +79,6 @@ async def test_its_curl_line_asks_it(agent: Agent) -> None:
 
 
 async def test_it_is_measured_through_its_socket(agent: Agent) -> None:
-    """The load has connections of its own."""
     await agent.serve(access="internal")
     small = {"contexts": [16], "concurrencies": [1], "cell_seconds": 0.3, "wait_s": 40}
     done = await agent.call("run_benchmark", **small, **HERE)
@@ -110,18 +108,7 @@ async def test_another_access_moves_it(agent: Agent) -> None:
     await agent.call("destroy_vllm", **HERE)
 
 
-async def test_a_plan_says_what_it_does(agent: Agent) -> None:
-    """In one line, and so does the explanation of what runs."""
-    made = await agent.brief("deploy_vllm", model=MODEL, access="internal", **HERE)
-    assert any("unix socket that only you reach" in said for said in made.structured["warnings"])
-    rows = (await agent.call("explain_deployment", **HERE)).text
-    assert "a unix socket that only its owner reaches" in rows
-    assert "127.0.0.1 only" not in rows
-    await agent.call("destroy_vllm", **HERE)
-
-
 async def test_it_has_no_port(agent: Agent) -> None:
-    """One of the two would mean nothing."""
     reply = await agent.call(
         "deploy_vllm", target="local", model=MODEL, access="internal", port=8123
     )

@@ -46,7 +46,6 @@ async def there(plane: GooglePlane, monkeypatch: pytest.MonkeyPatch) -> AsyncIte
 async def test_whoever_looks_at_it_ends_it_in_time(
     there: Site, tmp_path: Path, *, read_only: bool
 ) -> None:
-    """But not who may only look."""
     settings = Settings(
         rehearsal=True,
         google_cloud_project=there.clients.project,

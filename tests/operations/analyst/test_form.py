@@ -22,7 +22,6 @@ def claims_in(text: str) -> tuple[Claim, ...]:
 
 
 def test_a_claim_is_kept_with_the_text_of_its_lines() -> None:
-    """Whoever reads it sees what it stands on."""
     (claim,) = claims_in(json_of(CLAIM))
     assert (claim.text, claim.lines) == ("The KV cache is too small.", ("L1 ERROR no memory",))
 
@@ -43,7 +42,6 @@ def test_a_claim_is_kept_with_the_text_of_its_lines() -> None:
     ],
 )
 def test_what_may_not_be_said_is_dropped_and_counted(claim: Any, why: str) -> None:
-    """One that stands beside it is kept."""
     kept = FORM.read(json.dumps({"claims": [claim, CLAIM]}))
     assert kept
     claims, dropped = kept
@@ -53,7 +51,6 @@ def test_what_may_not_be_said_is_dropped_and_counted(claim: Any, why: str) -> No
 
 
 def test_a_tool_that_was_offered_may_be_named_in_a_sentence() -> None:
-    """Only the others may not."""
     assert len(claims_in(json_of({**CLAIM, "text": "deploy_vllm with a shorter context."}))) == 1
 
 
@@ -65,7 +62,6 @@ def test_an_answer_that_breaks_off_keeps_what_was_whole() -> None:
 
 @pytest.mark.parametrize("around", ["{}", "```json\n{}\n```", "Sure! Here it is:\n{}\nBye."])
 def test_words_around_the_object_do_no_harm(around: str) -> None:
-    """Models that nobody guides like to talk."""
     assert len(claims_in(around.replace("{}", json_of(CLAIM)))) == 1
 
 
@@ -85,13 +81,11 @@ def test_words_are_bounded_and_lead_nowhere() -> None:
 
 
 def test_no_more_is_kept_than_was_asked_for() -> None:
-    """A thousand claims are as many as the form has."""
     assert len(claims_in(json_of(*[CLAIM] * 1_000))) == MOST_CLAIMS
 
 
 @given(st.text() | st.recursive(st.none() | st.booleans() | st.text(), st.lists).map(json.dumps))
 def test_nothing_breaks_it(text: str) -> None:
-    """Whatever a model says."""
     for whole in (text, f'{{"claims":{text}', f'{{"claims":[{{"text":{text},"lines":["L1"]}}]}}'):
         kept = FORM.read(whole)
         assert kept is None or all(one.lines for one in kept[0])

@@ -26,7 +26,6 @@ def first_lines(body: dict[str, Any]) -> str:
 
 
 async def test_what_fits_is_read_at_once() -> None:
-    """One question, held to a schema whose ids are ours."""
     stranger = Stranger()
     case = case_of(LINE, LINE, facts=("It is ready.",))
     words = await read(stranger, case)
@@ -73,7 +72,6 @@ async def test_a_context_too_small_for_the_question_is_asked_nothing() -> None:
 
 
 async def test_an_endpoint_that_knows_no_schemas_is_asked_in_words() -> None:
-    """Its answer is held to the form all the same."""
     stranger = Stranger(f"Well: {json_of(CLAIM, {'text': 'No.', 'lines': []})}", guides=False)
     words = await read(stranger, case_of(LINE))
     assert "response_format" not in stranger.bodies[0]

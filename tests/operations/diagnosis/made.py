@@ -11,8 +11,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from backends.base import Backend, EngineFacts, Hardware, HostState, LogQuery
-from core.records import Access, Deployment, DeploymentSpec, State, Target
+from backends.base import Backend, HostState, LogQuery
+from core.records import Access, Deployment, State, Target
 from core.settings import Settings
 from logs.read import Line
 from operations.case import Diagnosis
@@ -76,28 +76,6 @@ class Writes(Somewhere):
         for line in reversed(self.log):
             if any(word.lower() in line.text.lower() for word in query.contains):
                 yield [line]
-
-
-class Remembers(Somewhere):
-    """It knows what was asked for, and what its engine says."""
-
-    def __init__(self, url: str, spec: DeploymentSpec, facts: EngineFacts) -> None:
-        super().__init__(url)
-        self._spec, self._facts = spec, facts
-
-    async def spec(self, name: str) -> DeploymentSpec | None:
-        """Give what was asked for."""
-        assert name == "one"
-        return self._spec
-
-    async def engine_facts(self, name: str) -> EngineFacts:
-        """Give what runs."""
-        assert name == "one"
-        return self._facts
-
-    async def hardware(self, _name: str, /) -> Hardware:
-        """Give what it runs on."""
-        return Hardware(accelerator="none")
 
 
 class OnHost(Writes):

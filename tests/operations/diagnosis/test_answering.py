@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from core.records import Failure, State
-from operations import layers
+from operations import diagnose
 from tests.operations.diagnosis.made import (
     Engine,
     Somewhere,
@@ -78,8 +78,7 @@ async def test_silence_at_its_address_is_told_as_such(tmp_path: Path) -> None:
 async def test_a_model_that_says_nothing_is_told_as_such(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing waits, and no token comes."""
-    monkeypatch.setattr(layers, "_ANSWER_SECONDS", 0.1)
+    monkeypatch.setattr(diagnose, "_ANSWER_SECONDS", 0.1)
     engine = Engine()
     engine.pages, engine.answer_seconds = [page()], 0.3
     async with listening(engine.app) as url:
@@ -88,7 +87,6 @@ async def test_a_model_that_says_nothing_is_told_as_such(
 
 
 async def test_what_is_called_ill_and_answers_all_the_same_is_well(tmp_path: Path) -> None:
-    """The newest look counts."""
     failure = Failure(code="ENDPOINT_UNREACHABLE", cause="No answer in time.", fix="Wait.")
     engine = Engine()
     async with listening(engine.app) as url:

@@ -87,7 +87,6 @@ async def test_what_had_served_before_it_ended_did_not_fail_to_boot(tmp_path: Pa
 
 
 async def test_a_boot_that_nobody_recognizes_is_told_honestly(tmp_path: Path) -> None:
-    """The last lines are shown, and no cause is made up."""
     last = [f"line {i}" for i in range(30)]
     now = deployment(State.FAILED, failure=failed("ENGINE_EXITED", *last))
     seen = await diagnosed(Writes(log=NOISE), now, tmp_path)
@@ -97,7 +96,6 @@ async def test_a_boot_that_nobody_recognizes_is_told_honestly(tmp_path: Path) ->
 
 
 async def test_a_warning_is_no_cause_of_an_end(tmp_path: Path) -> None:
-    """Requests that waited killed nobody."""
     waits = "INFO Engine 000: Running: 8 reqs, Waiting: 40 reqs, GPU KV cache usage: 99.0%"
     now = deployment(State.FAILED, failure=failed("ENGINE_EXITED"))
     seen = await diagnosed(Writes(log=[waits]), now, tmp_path)
@@ -105,7 +103,6 @@ async def test_a_warning_is_no_cause_of_an_end(tmp_path: Path) -> None:
 
 
 async def test_a_log_that_cannot_be_read_is_said(tmp_path: Path) -> None:
-    """The platform's own words stand."""
 
     class Mute(Writes):
         def log_pages(self, name: str, query: LogQuery) -> Never:
@@ -118,7 +115,6 @@ async def test_a_log_that_cannot_be_read_is_said(tmp_path: Path) -> None:
 
 
 async def test_an_end_without_a_reason_is_ill_all_the_same(tmp_path: Path) -> None:
-    """Nothing is made up."""
     seen = await diagnosed(Somewhere(), deployment(State.FAILED), tmp_path)
     assert (seen.healthy, seen.code) == (False, "NO_REASON")
 

@@ -7,9 +7,8 @@ from typing import Final, cast
 import pytest
 
 from backends.base import Backend
-from core.records import Deployment, Failure, Phase, State, Target
+from core.records import Deployment, Phase, State, Target
 from core.settings import Settings
-from operations import layers
 from operations.case import Diagnosis
 from operations.observe import health
 from operations.resolve import Found
@@ -20,7 +19,6 @@ from tests.operations.diagnosis.made import (
     deployment,
     diagnosed,
     just_now,
-    page,
     tools,
 )
 from tests.operations.diagnosis.test_answering import WAYS
@@ -31,7 +29,6 @@ pytestmark = pytest.mark.anyio
 OURS: Final = sorted(WAYS.keys() - {"no key", "other model"})
 """The ways not to answer that a new start may help with."""
 BOOTS: Final = Phase(name="compiling", since=just_now() - timedelta(hours=9))
-DEAD: Final = Failure(code="UNHEALTHY", cause="Its engine is dead.", fix="Call diagnose.")
 TOO_LONG: Final = (deployment(State.STOPPING, minutes=600), deployment(State.LOADING, phase=BOOTS))
 
 
@@ -87,21 +84,6 @@ async def test_a_chip_that_does_not_answer_is_made_anew(way: str, tmp_path: Path
     assert not stopped_anew(chip)
 
 
-async def test_a_silent_model_on_a_chip_is_made_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is hung."""
-    monkeypatch.setattr(layers, "_ANSWER_SECONDS", 0.1)
-    engine = Engine()
-    engine.pages, engine.answer_seconds = [page()], 0.3
-    async with listening(engine.app) as url:
-        chip = await diagnosed(Chip(url), deployment(), tmp_path)
-        machine = await diagnosed(Machine(url), deployment(), tmp_path)
-    assert chip.code == machine.code
-    assert not stopped_anew(chip)
-    assert stopped_anew(machine)
-
-
 @pytest.mark.parametrize("now", TOO_LONG, ids=lambda now: str(now.state))
 async def test_a_chip_that_takes_too_long_is_not_to_be_stopped(
     now: Deployment, tmp_path: Path
@@ -122,7 +104,6 @@ COSTS: Final = {
 
 @pytest.mark.parametrize("code", COSTS)
 async def test_a_bill_is_ended_by_what_ends_it_there(code: str, tmp_path: Path) -> None:
-    """No chip is stopped or sleeps: it is destroyed."""
     async with listening(Engine().app) as url:
         seen = await diagnosed(Chip(url), COSTS[code], tmp_path)
     assert seen.code == code
@@ -144,7 +125,6 @@ async def test_what_was_made_elsewhere_is_begun_anew_there(tmp_path: Path) -> No
 
 
 async def test_a_chip_whose_server_says_no_is_not_to_be_stopped(tmp_path: Path) -> None:
-    """verify_model_health advises what diagnose does."""
     engine = Engine()
     engine.health = 503
     runtime = Runtime(Settings(vllm_devops_state_dir=tmp_path), frozenset())

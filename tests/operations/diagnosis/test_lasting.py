@@ -10,7 +10,7 @@ import pytest
 from backends.base import LogQuery
 from core.records import Access, DeploymentSpec, Failure, State
 from logs.read import Line
-from operations import layers
+from operations import diagnose
 from tests.operations.diagnosis.made import (
     Engine,
     Somewhere,
@@ -72,7 +72,6 @@ async def test_the_cause_is_that_of_the_newest_end(case: str, tmp_path: Path) ->
 async def test_what_started_before_the_newest_boot_is_not_what_this_one_did(
     tmp_path: Path,
 ) -> None:
-    """The first boot served, the second did not."""
     rows = [(40, BEGUN), (39, UP), (10, BEGUN), (9, SMALL)]
     seen = await diagnosed(wrote(rows), deployment(State.FAILED, failure=ENDED), tmp_path)
     assert (seen.layer, seen.code) == ("engine boot", "KV_CACHE_TOO_SMALL")
@@ -113,7 +112,7 @@ async def test_a_model_that_was_silent_is_asked_again_where_its_queue_was_a_mome
     *, well: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What never said a token is not well because nobody waits any more."""
-    monkeypatch.setattr(layers, "_ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr(diagnose, "_ANSWER_SECONDS", 0.2)
     engine = Engine()
     engine.answer_seconds = 0.4
     engine.pages = [page(waiting=3), page()]

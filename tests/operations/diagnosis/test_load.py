@@ -10,7 +10,7 @@ from backends.base import Backend
 from core.metrics import MetricsPage
 from core.reply import collecting_notes
 from core.settings import Settings
-from operations import diagnose, layers
+from operations import diagnose
 from operations.diagnose import Look, judge
 from operations.observe import metrics
 from operations.resolve import Found
@@ -69,7 +69,6 @@ def test_a_load_that_is_too_much_has_its_code(case: str) -> None:
 
 @pytest.mark.parametrize("case", WELL)
 def test_a_load_that_is_borne_is_no_ill(case: str) -> None:
-    """What was, or is for a moment, is not wrong now."""
     assert judge(WELL[case]) is None
 
 
@@ -113,7 +112,7 @@ async def test_a_model_that_is_silent_for_its_queue_is_saturated(
 ) -> None:
     """The queue is the cause, and not the model behind it."""
     _hasty(monkeypatch)
-    monkeypatch.setattr(layers, "_ANSWER_SECONDS", 0.1)
+    monkeypatch.setattr(diagnose, "_ANSWER_SECONDS", 0.1)
     engine = Engine()
     engine.answer_seconds = 0.3
     engine.pages = [page(waiting=40, kv=0.99)]
@@ -125,7 +124,6 @@ async def test_a_model_that_is_silent_for_its_queue_is_saturated(
 
 @pytest.mark.usefixtures("hastened")
 async def test_a_server_without_metrics_is_not_ill_for_it(tmp_path: Path) -> None:
-    """What cannot be read is said."""
     engine = Engine()
     engine.pages = ["no such page {,"]
     async with listening(engine.app) as url:

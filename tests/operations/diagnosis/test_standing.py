@@ -41,7 +41,6 @@ def _phase(name: str, minutes: float, percent: int | None = None) -> Phase:
 
 
 async def test_a_step_that_nobody_takes_is_told_with_its_time(tmp_path: Path) -> None:
-    """Half-made: since when, and which call goes on."""
     now = deployment(State.CREATING, phase=_phase("searching", 20))
     seen = await diagnosed(Built(), now, tmp_path)
     assert (seen.layer, seen.code) == ("cloud resource", "STEPS_STOPPED")
@@ -51,7 +50,6 @@ async def test_a_step_that_nobody_takes_is_told_with_its_time(tmp_path: Path) ->
 
 
 async def test_a_making_that_takes_too_long_is_ill(tmp_path: Path) -> None:
-    """An hour is long where nothing is known."""
     seen = await diagnosed(Built(), deployment(State.CREATING, minutes=60), tmp_path)
     assert (seen.layer, seen.code) == ("cloud resource", "TAKES_TOO_LONG")
 
@@ -69,14 +67,12 @@ async def test_what_is_long_is_what_it_took_before(
 
 
 async def test_a_queue_has_no_usual_time(tmp_path: Path) -> None:
-    """Who waits for a chip for a day is not unhealthy."""
     seen = await diagnosed(Somewhere(), deployment(State.QUEUED, minutes=1440), tmp_path)
     assert seen.healthy
     assert tools(seen) == ["status_vllm"]
 
 
 async def test_a_boot_that_goes_on_is_not_ill(tmp_path: Path) -> None:
-    """It says how far it is, and to wait."""
     now = deployment(State.LOADING, phase=_phase("loading weights", 1, 61))
     seen = await diagnosed(Somewhere(), now, tmp_path)
     assert seen.healthy
@@ -99,7 +95,6 @@ async def test_a_boot_that_takes_too_long_is_ill(tmp_path: Path) -> None:
 async def test_a_server_that_just_came_up_may_be_silent_for_a_while(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Then it must answer."""
     silence = Failure(code="ENDPOINT_UNREACHABLE", cause="Nothing yet.", fix="Wait.")
     now = deployment(State.LOADING, phase=_phase("warming", 0.1), failure=silence)
     assert (await diagnosed(Somewhere(), now, tmp_path)).healthy
@@ -119,22 +114,13 @@ async def test_a_full_disk_is_the_cause_of_what_fails_without_another(tmp_path: 
     assert [one.code for one in seen.remarks] == ["HOST_SHORT_OF_DISK"]
 
 
-async def test_a_full_disk_under_a_model_that_answers_is_ill_once_its_log_says_so(
-    tmp_path: Path,
-) -> None:
-    """Short of disk alone is a remark; a failed write alone is one as well."""
+async def test_a_full_disk_under_a_model_that_answers_is_a_remark(tmp_path: Path) -> None:
+    """What the host is short of, and what its log says of it."""
     engine, wrote = Engine(), ["OSError: [Errno 28] No space left on device"]
     async with listening(engine.app) as url:
-        both = await diagnosed(OnHost(url, log=wrote), deployment(), tmp_path)
-        host = await diagnosed(OnHost(url), deployment(), tmp_path)
-        roomy = OnHost(url, log=wrote)
-        roomy.disk_gib = 50.0
-        line = await diagnosed(roomy, deployment(), tmp_path)
-    assert (both.layer, both.code) == ("recent logs", "DISK_FULL")
-    assert {one.kind for one in both.evidence} == {"line", "number"}
-    assert (host.healthy, line.healthy) == (True, True)
-    assert [one.code for one in line.remarks] == ["DISK_FULL"]
-    assert line.remarks[0].count == 1
+        seen = await diagnosed(OnHost(url, log=wrote), deployment(), tmp_path)
+    assert seen.healthy
+    assert [one.code for one in seen.remarks] == ["HOST_SHORT_OF_DISK", "DISK_FULL"]
 
 
 async def test_what_is_overdue_is_ill_at_its_cost(tmp_path: Path) -> None:
@@ -185,12 +171,11 @@ async def test_an_engine_that_was_started_anew_has_had_no_time_to_be_used(tmp_pa
 
 
 async def test_a_failed_one_that_bills_on_says_so(tmp_path: Path) -> None:
-    """Its machine is there, and paid for."""
     failure = Failure(code="KV_CACHE_TOO_SMALL", cause="No room.", fix="Less.")
     now = deployment(State.FAILED, failure=failure, replicas=1, usd_per_hour=2.7)
     seen = await diagnosed(Somewhere(), now, tmp_path)
     assert [one.code for one in seen.remarks] == ["BILLED_ALL_THE_SAME"]
-    assert seen.cost.usd_per_hour == 2.7
+    assert seen.usd_per_hour == 2.7
 
 
 @pytest.mark.parametrize(
