@@ -29,11 +29,7 @@ from core.errors import OpsError
 from core.records import SIMULATED, TINY_MODEL
 from core.settings import Settings
 
-_SMALL: Final[dict[str, Any]] = {
-    "max_model_len": 2048,
-    "max_num_seqs": 64,
-    "enforce_eager": True,
-}
+_SMALL: Final[dict[str, Any]] = {"max_model_len": 2048, "max_num_seqs": 64, "enforce_eager": True}
 """Boots the tiny model in a third of the time that vLLM's defaults take."""
 _LOAD: Final[dict[str, Any]] = {
     "contexts": [256],

@@ -10,11 +10,11 @@ from pydantic import Field
 from backends.registry import BACKENDS
 from core.errors import NextStep
 from core.records import ModelShape, valid
-from operations.comparison import alike, widened
 from operations.forecast import (
     Foreseen,
     Foresight,
     Refused,
+    alike,
     at_place,
     dollars,
     foreseen,
@@ -25,7 +25,7 @@ from operations.forecast import (
     spoken,
 )
 from operations.runtime import Runtime
-from operations.targets import goes_to, in_region, limited_to, place_named, within
+from operations.targets import goes_to, in_region, limited_to, place_named, widened, within
 from planner.advise import (
     Goal,
     Offer,

@@ -18,14 +18,7 @@ from backends.base import KnowsEngine, LogQuery, Predicts
 from backends.common.concurrency import in_time
 from core import waiting
 from core.endpoint import Endpoint
-from core.errors import (
-    EndpointError,
-    ModelNotServed,
-    NextStep,
-    NotFound,
-    OpsError,
-    RequestRefused,
-)
+from core.errors import EndpointError, ModelNotServed, NextStep, NotFound, OpsError, RequestRefused
 from core.records import Access, Record, State, Step
 from core.redaction import one_line, redact, shortened
 from logs.failures import WRITERS, Finder, Writer

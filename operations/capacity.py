@@ -2,9 +2,10 @@
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, NamedTuple
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeVar
 
 from pydantic import Field
 
@@ -44,6 +45,9 @@ from operations.planning import DeploymentPlan
 from operations.resolve import Found, able, ask_each, calls, chosen, find, find_among
 from operations.runtime import Runtime
 from planner.flags import added_in
+
+A = TypeVar("A")
+T = TypeVar("T")
 
 
 async def held(
@@ -131,16 +135,6 @@ def offered_for(target: Target) -> Iterator[None]:
     except ApiDisabled as exc:
         exc.next_steps = (NextStep("setup_target", {"target": target.name}),)
         raise
-
-
-def setting_up(runtime: Runtime, target: str | None) -> tuple[Target, SetsUp]:
-    """Give the target that is to be set up.
-
-    Raises:
-        Unsupported: It needs nothing of the kind.
-        Ambiguous: Several do, and none is named.
-    """
-    return chosen(runtime.stage, SetsUp, "be set up", target)
 
 
 def to_set_up(target: Target, seen: Setup) -> Preview | None:
@@ -300,24 +294,32 @@ async def check(runtime: Runtime, target: str | None) -> Quotas:
         Unsupported: The target, or every one, has no quota that can be read.
         CloudError: Nothing could be read.
     """
-    stage = runtime.stage
-    those = able(stage, HasQuotas)
+    seen, failed = await _of_each(
+        runtime, HasQuotas, "read quotas", target, lambda backend: backend.quotas()
+    )
+    rows = []
+    for name, where in runtime.stage.targets.items():
+        found = seen.get(name) or ([_not_read(where, failed[name])] if name in failed else [])
+        rows += [row_of(where, quota, counts=n == 0) for n, quota in enumerate(found)]
+    return Quotas(quotas=tuple(rows))
+
+
+async def _of_each(
+    runtime: Runtime,
+    ability: type[A],
+    what: str,
+    target: str | None,
+    ask: Callable[[A], Awaitable[Sequence[T]]],
+) -> tuple[dict[str, Sequence[T]], dict[str, OpsError]]:
+    """Ask one target, or all that can; an error where none answers."""
+    those = able(runtime.stage, ability)
     if target or not those:
-        only, one = chosen(stage, HasQuotas, "read quotas", target)
-        seen, failed = {only.name: await one.quotas()}, dict[str, OpsError]()
-    else:
-        asks = {name: backend.quotas for name, backend in those.items()}
-        seen, failed = await ask_each(asks)
+        only, one = chosen(runtime.stage, ability, what, target)
+        return {only.name: await ask(one)}, {}
+    seen, failed = await ask_each({name: partial(ask, one) for name, one in those.items()})
     if not seen:
         raise next(iter(failed.values()))
-    rows = []
-    for name in those if len(seen) + len(failed) > 1 else seen:
-        where = stage.targets[name]
-        for number, quota in enumerate(
-            seen[name] if name in seen else [_not_read(where, failed[name])]
-        ):
-            rows.append(row_of(where, quota, counts=number == 0))
-    return Quotas(quotas=tuple(rows))
+    return seen, failed
 
 
 def row_of(target: Target, quota: Quota, *, counts: bool) -> QuotaRow:
@@ -435,21 +437,14 @@ async def look(runtime: Runtime, target: str | None) -> Zones:
         Unsupported: The target, or every one, has no zones to choose from.
         CloudError: No target's zones could be looked at.
     """
-    stage = runtime.stage
-    those = able(stage, FindsZones)
-    if target or not those:
-        only, one = chosen(stage, FindsZones, "look for zones", target)
-        seen, failed = {only.name: await one.zones()}, dict[str, OpsError]()
-    else:
-        seen, failed = await ask_each({name: backend.zones for name, backend in those.items()})
-    if not seen:
-        raise next(iter(failed.values()))
+    seen, failed = await _of_each(
+        runtime, FindsZones, "look for zones", target, lambda backend: backend.zones()
+    )
     for name, why in failed.items():
         note(f"{name} could not be looked at: {why.summary} {why.fix}")
-    names = [name for name in stage.targets if name in seen]
     targets: dict[Zone, list[str]] = {}
-    for name in names:
-        for zone in seen[name]:
+    for name in runtime.stage.targets:
+        for zone in seen.get(name, ()):
             targets.setdefault(zone, []).append(name)
     order = {True: 0, None: 1, False: 2}
     rows = sorted(targets, key=lambda zone: order[zone.usable])
@@ -615,10 +610,9 @@ async def _rows_queue(runtime: Runtime, target: str | None) -> Sequence[QueuedRe
 
 def _leftover(row: QueuedResource) -> str:
     where = f"{row.id} in {row.zone} ({row.control_plane}) is {row.state}"
-    held = "a leftover, which holds quota until it is deleted"
-    if not row.ours:
-        return f"{where}: {held}. It was not made here: whoever made it may delete it."
-    return f"{where}: {held}. Call {call_words(_deletion(row))}."
+    theirs = "It was not made here: whoever made it may delete it"
+    how = f"Call {call_words(_deletion(row))}" if row.ours else theirs
+    return f"{where}: a leftover, which holds quota until it is deleted. {how}."
 
 
 def _deletion(row: QueuedResource) -> NextStep:

@@ -8,16 +8,7 @@ from typing import Final, NamedTuple
 
 import anyio
 
-from backends.base import (
-    Ends,
-    GoesOn,
-    HasHost,
-    HasLogs,
-    LogQuery,
-    Scales,
-    Stops,
-    StreamsLogs,
-)
+from backends.base import Ends, GoesOn, HasHost, HasLogs, LogQuery, Scales, Stops, StreamsLogs
 from core.endpoint import Endpoint
 from core.errors import EndpointError, ModelNotServed, OpsError, Unauthorized, Unreachable
 from core.metrics import EngineMetrics, MetricsPage
@@ -288,11 +279,7 @@ async def search(case: Case) -> BootLog:
     seconds = min(_CAUSE_SECONDS, case.left * _SHARE)
     try:
         read = await read_log(
-            case.found,
-            query,
-            (finder.feed, pages.append),
-            most_lines=_MOST_LINES,
-            seconds=seconds,
+            case.found, query, (finder.feed, pages.append), most_lines=_MOST_LINES, seconds=seconds
         )
     except OpsError as exc:
         return BootLog(said=f"Its log could not be read: {exc.summary}")
@@ -394,10 +381,7 @@ async def _slow_booting(case: Case, usually: float | None) -> Looked:
     known = found.cause
     often = "no boot was seen here before" if usually is None else f"usually {lasting(usually)}"
     cause = f"{_progress(case)}, {often}."
-    seen = (
-        number(f"in this phase for {case.for_seconds:.0f} s", case.since),
-        condition(often),
-    )
+    seen = (number(f"in this phase for {case.for_seconds:.0f} s", case.since), condition(often))
     if known:
         line = Evidence(kind="line", text=known.line[:400], at=known.last)
         words = {"cause": f"{cause} {known.failure.cause}"}

@@ -1,6 +1,7 @@
 """A deployment explained: its flags, its boot, what could be moved, and what a change would do."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final, Literal, NamedTuple
@@ -58,7 +59,6 @@ class FlagRow(Record):
     does: str = ""
     """Here, in numbers; of a flag that differs, against its default."""
     differs: bool
-    """From the default."""
 
 
 class TradeOff(Record):
@@ -121,12 +121,13 @@ class Comparison(Record):
     restarts: str
 
     def summary(self) -> str:
+        """Return each change, and what all of them do."""
         if not self.differences:
             return "nothing differs."
         changes = "; ".join(f"{one.flag} {one.before} -> {one.after}" for one in self.differences)
         fits = " It does not fit." if self.fits is False else ""
-        what = "; ".join(self.together)
-        return f"{changes}.{fits}{f' Together: {what}.' if what else ''}"
+        what = f" Together: {'; '.join(self.together)}." if self.together else ""
+        return f"{changes}.{fits}{what}"
 
 
 class Explanation(Located):
@@ -151,10 +152,14 @@ class Explanation(Located):
         head = f"{self.name} on {self.target}{now}"
         if self.comparison:
             return f"{head} against {self.comparison.compared_with}: {self.comparison.summary()}"
-        set_ = ", ".join(f"{row.flag} {row.value}" for row in self.flags if row.differs)
         trade = "".join(f" {one.change}: {one.moves[0]}." for one in self.trade_offs[:1])
+        sets = self._flags(differs=True) or "nothing"
         best = "".join(f" Recommended: {one}." for one in self._better[:1])
-        return f"{head} sets {set_ or 'nothing'}.{trade} {self.boot.verdict}{best}"
+        return f"{head} sets {sets}.{trade} {self.boot.verdict}{best}"
+
+    def _flags(self, *, differs: bool) -> str:
+        rows = (row for row in self.flags if row.differs is differs)
+        return ", ".join(f"{row.flag} {row.value}" for row in rows)
 
     @property
     def _better(self) -> list[str]:
@@ -171,9 +176,7 @@ class Explanation(Located):
         times = {"long_enough", "budget_seconds", "predicted_seconds", "measured_seconds"}
         return here | {
             "differs": {row.flag: f"{row.value}: {row.does}" for row in self.flags if row.differs},
-            "defaults": ", ".join(
-                f"{row.flag} {row.value}" for row in self.flags if not row.differs
-            ),
+            "defaults": self._flags(differs=False),
             "trade_offs": {one.change: "; ".join(one.moves) for one in self.trade_offs[:_FEW]},
             "boot": self.boot.model_dump(include=times),
             "could_be_better": self._better[:_FEW],
@@ -242,17 +245,13 @@ class Case:
         """The model on its accelerators."""
         return Ground(self.model, self.place.device, self.place.count)
 
-    @cached_property
-    def _host_gib(self) -> float:
-        try:
-            return host_gib(self.model, self.place, self.flags)
-        except InvalidArgument:
-            return 0.0  # nobody knows how large its files are
-
     @property
     def host(self) -> str:
         """The host that its weights need, of those that the place has, and its price."""
-        size = self.place.size_for(self._host_gib)
+        needed = 0.0
+        with suppress(InvalidArgument):  # nobody knows how large its files are
+            needed = host_gib(self.model, self.place, self.flags)
+        size = self.place.size_for(needed)
         if size is None:
             return "none there is large enough" if self.place.sizes else "the one that is there"
         hourly = price(self.place, size).usd_per_hour
@@ -264,32 +263,27 @@ class Case:
         wanted = self.flags.model_copy(update=flags)
         if self.ground.accelerator.memory_gib is None and wanted.kv_cache_memory_bytes is None:
             return None
-        try:
+        with suppress(InvalidArgument, Unsupported):
             return self.ground.plan(wanted)
-        except (InvalidArgument, Unsupported):
-            return None
+        return None
 
     @cached_property
     def memory(self) -> MemoryPlan | None:
-        """Plan it as it is."""
         return self.plan()
 
     def decode(self, requests: int, *, context: int) -> Decode | None:
         """Foresee a step of so many requests."""
         device = self.ground.accelerator
-        try:
+        with suppress(InvalidArgument, Unsupported):
             return decode(self.model, device, self.flags, concurrency=requests, context=context)
-        except (InvalidArgument, Unsupported):
-            return None
+        return None
 
     def boot(self, *, weights_from: str | None = None) -> Boot | None:
         """Foresee its boot, also with weights from elsewhere."""
-        try:
-            return boot(
-                self.model, self.place, self.flags, weights_from=weights_from or self.source
-            )
-        except InvalidArgument:
-            return None
+        source = weights_from or self.source
+        with suppress(InvalidArgument):
+            return boot(self.model, self.place, self.flags, weights_from=source)
+        return None
 
     @property
     def cold_start(self) -> str:

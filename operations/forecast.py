@@ -1,7 +1,7 @@
 """What the planner foresees, said at a glance, and held against what came of it."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 from pydantic import Field
 
@@ -17,6 +17,8 @@ from planner.memory import table, work_gib
 from planner.places import Accelerator, accelerator, place
 from planner.price import Load, LoadCost, Price
 from planner.speed import Band
+
+T = TypeVar("T")
 
 
 class Context(Record):
@@ -521,3 +523,11 @@ def what_offloading_costs(
 
 MODEST: Final = 8192
 """Tokens: a length that is of use, for what is computed beside what was asked."""
+
+
+def alike(rows: Sequence[T], what: Callable[[T], Hashable]) -> list[list[T]]:
+    """Put rows together of which the same is to be said, in the order of the first of each."""
+    groups: dict[Hashable, list[T]] = {}
+    for row in rows:
+        groups.setdefault(what(row), []).append(row)
+    return list(groups.values())

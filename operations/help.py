@@ -178,10 +178,7 @@ class Help(Answer):
 
 
 def explain(
-    runtime: Runtime,
-    topic: str | None,
-    tools: Mapping[str, ToolText],
-    groups: Mapping[str, str],
+    runtime: Runtime, topic: str | None, tools: Mapping[str, ToolText], groups: Mapping[str, str]
 ) -> Help:
     """Give the listed tools and the settings in short, or what a topic means.
 
@@ -375,10 +372,7 @@ def _roles() -> tuple[RoleRow, ...]:
     """Give what each cloud's `needs.toml` asks of whoever deploys."""
     return tuple(
         RoleRow(
-            cloud=needs["title"],
-            role=row["role"],
-            why=row["why"],
-            permissions=tuple(row["names"]),
+            cloud=needs["title"], role=row["role"], why=row["why"], permissions=tuple(row["names"])
         )
         for needs in _needs()
         for row in needs["permissions"]

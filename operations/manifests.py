@@ -5,7 +5,7 @@ import math
 import re
 import shlex
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from string import Template
 from typing import Any, Final
@@ -33,9 +33,9 @@ from planner.layouts import Arrangement, Ground, Layout, arrange
 from planner.model import is_path
 from planner.places import accelerator, place
 
-_FILE: Final = Path(__file__).with_name("gke.toml")
-"""Image, machines and commands, with their sources."""
-_MANIFEST: Final = _FILE.with_suffix(".yaml.jinja")
+_FILE: Final = Path(__file__).with_name("manifests.toml")
+"""Image, machines, commands and alerts, with their sources."""
+_MANIFEST: Final = Path(__file__).with_name("gke.yaml.jinja")
 PLACE: Final = "gke-l4"
 """Its name in the planner."""
 _USUAL_LENGTH: Final = 8192
@@ -263,7 +263,6 @@ def _notes(shape: ModelShape, words: Mapping[str, Any]) -> Iterator[str]:
 
 
 RULES: Final = "vllm.rules.yml"
-_ALERTS: Final = Path(__file__).with_name("alerts.toml")
 _JOB: Final = "vllm"
 _LOOK: Final = "15s"
 """Between two scrapes, and between two looks at the rules: `for: 30s` needs several."""
@@ -329,7 +328,7 @@ async def alert_rules(
         labels |= {"target": found.deployment.target, "deployment": found.name}
     wanted = _checked(selector) if selector else ",".join(f'{k}="{v}"' for k, v in labels.items())
     access = await _access(runtime, found) if found else None
-    rows = [_rule(row, wanted, ttft_seconds, found) for row in _catalogue()]
+    rows = [_rule(row, wanted, ttft_seconds, found) for row in _data()["alert"]]
     group = {"name": _JOB, "interval": _LOOK, "rules": rows}
     return AlertRules(
         target=found.deployment.target if found else None,
@@ -344,13 +343,6 @@ async def alert_rules(
             command("Check the rules", "promtool", "check", "rules", RULES),
         ),
     )
-
-
-@functools.cache
-def _catalogue() -> Sequence[Mapping[str, Any]]:
-    """The rows of `alerts.toml`, which has their sources."""
-    rows: Sequence[Mapping[str, Any]] = tomllib.loads(_ALERTS.read_text("utf-8"))["alert"]
-    return rows
 
 
 def _rule(

@@ -424,11 +424,7 @@ class Wish(NamedTuple):
 
 
 async def wish(
-    runtime: Runtime,
-    said: Mapping[str, Any],
-    *,
-    target: str | None = None,
-    name: str | None = None,
+    runtime: Runtime, said: Mapping[str, Any], *, target: str | None = None, name: str | None = None
 ) -> Wish:
     """Read what a call wants measured.
 

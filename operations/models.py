@@ -573,11 +573,7 @@ async def save(
 
 
 def read_token(
-    settings: Settings,
-    *,
-    token: str | None = None,
-    env: str | None = None,
-    file: str | None = None,
+    settings: Settings, *, token: str | None = None, env: str | None = None, file: str | None = None
 ) -> tuple[SecretStr, str]:
     """Read a token from one place, and name it; left out, from the setting HF_TOKEN.
 

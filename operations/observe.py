@@ -7,24 +7,11 @@ from typing import Any, Final, Literal
 
 import anyio
 
-from backends.base import (
-    EngineFacts,
-    Hardware,
-    KnowsEngine,
-    Prediction,
-    Predicts,
-)
+from backends.base import EngineFacts, Hardware, KnowsEngine, Prediction, Predicts
 from core import waiting
 from core.endpoint import Endpoint
 from core.errors import EndpointError, NextStep, OpsError
-from core.metrics import (
-    CacheConfig,
-    Counters,
-    EngineMetrics,
-    MetricsPage,
-    Quantiles,
-    Sample,
-)
+from core.metrics import CacheConfig, Counters, EngineMetrics, MetricsPage, Quantiles, Sample
 from core.records import Record, State, moment, random_weights
 from operations.ask import Probe, probe, require_ready
 from operations.deployments import anew

@@ -9,14 +9,7 @@ from typing import Any, Final, Literal
 
 import anyio
 
-from backends.base import (
-    DeploymentConfig,
-    HasLogs,
-    LogLines,
-    LogQuery,
-    StreamsLogs,
-    WritesConfig,
-)
+from backends.base import DeploymentConfig, HasLogs, LogLines, LogQuery, StreamsLogs, WritesConfig
 from core.address import socket_of
 from core.errors import OpsError, Unsupported
 from core.records import Access, Answer, Gib, MemoryPlan, Record, State

@@ -296,3 +296,45 @@ def hardware(where: Place) -> str:
         f"{where.count} x {device.title} ({each}); {sizes}; disk: {where.disk}; "
         f"network: {where.network}"
     )
+
+
+_CLOUDS: Final = {
+    "aws": "aws", "amazon": "aws",
+    "gcp": "google", "google": "google", "google cloud": "google",
+    "azure": "azure", "microsoft": "azure",
+}  # fmt: skip
+_TPUS: Final = frozenset({"tpu", "tpus", "cloud tpu"})
+_SILENT: Final = frozenset({"cloud", "google", "tpu", "gpu", "nvidia", "azure", "a", "the", "on"})
+"""Words that do not tell one place from another."""
+
+
+def widened(targets: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of places that these words mean, each once; none for none.
+
+    Raises:
+        TargetNotFound: No place has that name.
+    """
+    return tuple(dict.fromkeys(name for words in targets for name in _places_meant(words)))
+
+
+def _places_meant(words: str) -> tuple[str, ...]:
+    """Return a whole cloud's places, or the one with these words in whatever order."""
+    if several := _several(words):
+        return several
+    telling = _telling(words)
+    found = (name for name in places() if telling and _telling(name) == telling)
+    return (next(found, None) or place_called(words).name,)
+
+
+def _several(words: str) -> tuple[str, ...]:
+    wanted = words.strip().lower()
+    cloud = _CLOUDS.get(wanted)
+    return tuple(
+        name
+        for name, where in places().items()
+        if (cloud and where.provider == cloud) or (wanted in _TPUS and where.deployable_by == "tpu")
+    )
+
+
+def _telling(words: str) -> frozenset[str]:
+    return frozenset(words.lower().replace("-", " ").split()) - _SILENT

@@ -84,10 +84,7 @@ async def run_benchmark(
 
 @ops_tool("benchmark", LOOKS, default=True)
 async def get_benchmark(
-    run: Text = None,
-    wait_s: Wait = 0,
-    ctx: Context = CurrentContext(),
-    rt: Runtime = RT,
+    run: Text = None, wait_s: Wait = 0, ctx: Context = CurrentContext(), rt: Runtime = RT
 ) -> Answer:
     """Summarize a benchmark: its report, performance results, what limits; or how far it is."""
     deadline = anyio.current_time() + wait_s

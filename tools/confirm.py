@@ -218,14 +218,7 @@ def _minted(rt: Runtime, preview: Preview) -> str:
         return rt.held.mint(preview.bound_to)
 
 
-async def awake(
-    rt: Runtime,
-    found: Found,
-    tool: str,
-    *,
-    wake: bool,
-    confirm: str | None,
-) -> Found:
+async def awake(rt: Runtime, found: Found, tool: str, *, wake: bool, confirm: str | None) -> Found:
     """Give a deployment that can be asked now; one that sleeps is woken if `wake` says so.
 
     The next step of a refusal calls `tool` with what was given, and says to wake it.

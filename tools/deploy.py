@@ -7,11 +7,12 @@ from fastmcp.server.context import Context
 from pydantic import Field
 from pydantic.json_schema import SkipJsonSchema
 
+from backends.base import SetsUp
 from core.errors import CloudError, DeploymentNotFound
 from core.records import Answer, Deleted, Deployment
 from operations import agreement, capacity, deployments, inventory
 from operations.deployments import find_to_watch
-from operations.resolve import find
+from operations.resolve import chosen, find
 from operations.runtime import Runtime
 from tools.confirm import agree, heartbeat
 from tools.surface import (
@@ -250,7 +251,7 @@ async def setup_target(
     Args:
         confirm: Token from the preview.
     """
-    where, backend = capacity.setting_up(rt, target)
+    where, backend = chosen(rt.stage, SetsUp, "be set up", target)
     seen = await backend.setup()
     await agree(rt, capacity.to_set_up(where, seen), confirm)
     return await capacity.set_up(rt, where, backend, seen)

@@ -132,13 +132,7 @@ _log: Final = logging.getLogger(__name__)
 _SECRET: Final = frozenset({"confirm", "token"})
 """Arguments that are never written down."""
 _ENDS_COST: Final = frozenset(
-    {
-        "stop_vllm",
-        "stop_benchmark",
-        "destroy_vllm",
-        "destroy_queued_resource",
-        "stop_azure_vm",
-    }
+    {"stop_vllm", "stop_benchmark", "destroy_vllm", "destroy_queued_resource", "stop_azure_vm"}
 )
 """Done though it cannot be written down; `tools.confirm` says where tokens are kept then."""
 

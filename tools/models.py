@@ -15,11 +15,7 @@ async def list_models(rt: Runtime = RT) -> Answer:
 
 @ops_tool("models", CREATES)
 async def save_hf_token(
-    token: Text = None,
-    env: Text = None,
-    file: Text = None,
-    target: Text = None,
-    rt: Runtime = RT,
+    token: Text = None, env: Text = None, file: Text = None, target: Text = None, rt: Runtime = RT
 ) -> Answer:
     """Save or rotate a Hugging Face token for gated models; it is never shown again.
 

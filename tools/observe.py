@@ -61,10 +61,7 @@ async def verify_model_health(
 
 @ops_tool("observe", LOOKS, default=True)
 async def get_metrics(
-    target: Text = None,
-    name: Text = None,
-    raw: Text = None,
-    rt: Runtime = RT,
+    target: Text = None, name: Text = None, raw: Text = None, rt: Runtime = RT
 ) -> Answer:
     """Give the live load: requests running and queued, KV cache usage and hits, memory, last use.
 

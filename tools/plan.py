@@ -169,9 +169,9 @@ async def compare_targets(
         targets: All, if left out.
     """
     goal = said(locals(), without=("models", "targets", "rt"))
-    from operations import comparison
+    from operations import costs
 
-    return comparison.comparison(rt, models, targets or (), goal)
+    return costs.comparison(rt, models, targets or (), goal)
 
 
 @ops_tool("observe", LOOKS, default=True)

@@ -10,16 +10,7 @@ from core.records import State
 from core.settings import Settings
 from operations import dashboard, resolve
 from tests.conversation import Agent, Reply, agent_of
-from tests.operations.shown import (
-    NOW,
-    Hangs,
-    Refuses,
-    Shows,
-    engine,
-    hung_engine,
-    shown,
-    world_of,
-)
+from tests.operations.shown import NOW, Hangs, Refuses, Shows, engine, hung_engine, shown, world_of
 from tests.tools.world import assert_envelope, assert_same_facts, plant, still_engine
 from tests.webserver import listening
 

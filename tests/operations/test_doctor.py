@@ -283,9 +283,7 @@ def test_google_is_asked_for_a_token_that_nobody_sees(
 ) -> None:
     """A login that has run out looks the same as a good one until a token is fetched."""
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048).private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     with _answering(status, body) as url:

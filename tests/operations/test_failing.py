@@ -62,10 +62,9 @@ def _name(case: str) -> str:
 
 def test_every_mode_of_the_simulated_engine_is_walked() -> None:
     known = known_failures()
-    assert {mode.partition(":")[0] for mode in MODES} == {
-        *known["boot"],
-        *known["silent"],
-    } - {"never-ready"}
+    assert {mode.partition(":")[0] for mode in MODES} == {*known["boot"], *known["silent"]} - {
+        "never-ready"
+    }
 
 
 @pytest.mark.anyio

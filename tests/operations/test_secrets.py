@@ -82,9 +82,7 @@ async def test_a_token_that_the_hub_refuses_is_an_error(hub: Hub) -> None:
     assert BAD not in f"{caught.value} {caught.value.fix} {caught.value.cause}"
 
 
-async def test_a_hub_that_is_not_reached_validates_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_hub_that_is_not_reached_validates_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:1")
     known = await ask_the_hub(Settings(), SecretStr(GOOD))
     assert known.account is None

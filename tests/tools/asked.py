@@ -35,10 +35,7 @@ def opened(state_dir: Path, mode: str, monkeypatch: pytest.MonkeyPatch) -> Open:
     @asynccontextmanager
     async def connect(human: Human | None = None, policy: Policy = "ask") -> AsyncIterator[Agent]:
         settings = Settings(
-            vllm_devops_state_dir=state_dir,
-            engine="simulated",
-            toolsets=("all",),
-            confirm=policy,
+            vllm_devops_state_dir=state_dir, engine="simulated", toolsets=("all",), confirm=policy
         )
         async with agent_of(settings, human=human, mode=mode) as agent:
             yield agent

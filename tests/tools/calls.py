@@ -62,7 +62,7 @@ KEEPING: Final[dict[str, dict[str, Any]]] = {
 """Every tool that writes nothing but files of benchmarks, with arguments that suit `plant_runs`."""
 
 MEASURING: Final[dict[str, dict[str, Any]]] = {
-    "run_benchmark": {"contexts": [16], "concurrencies": [1], "cell_seconds": 0.3, "wait_s": 0},
+    "run_benchmark": {"contexts": [16], "concurrencies": [1], "cell_seconds": 0.3, "wait_s": 0}
 }
 """What needs a deployment that is ready, and leaves a process behind."""
 

@@ -79,10 +79,7 @@ class RecordedCloud:
         await self._asked()
         self._write("apply", plan.spec.name)
         self._kept.put(
-            self._target.name,
-            State.READY,
-            plan.spec.name,
-            revision=plan.spec.fingerprint,
+            self._target.name, State.READY, plan.spec.name, revision=plan.spec.fingerprint
         )
         return await self.describe(plan.spec.name)
 

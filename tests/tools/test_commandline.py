@@ -100,9 +100,7 @@ def test_what_cannot_be_asked_is_exit_status_two(
     assert len(said.err.strip().splitlines()) == 1
 
 
-def test_waiting_prints_phases_and_ends_when_it_answers(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_waiting_prints_phases_and_ends_when_it_answers(capsys: pytest.CaptureFixture[str]) -> None:
     """What is printed last is the settled state. A second: an engine is started."""
     assert call("deploy_vllm", f"model={MODEL}", "name=one", "--wait") == 0
     said = capsys.readouterr()

@@ -100,9 +100,7 @@ async def test_the_qat_one(agent: Agent) -> None:
     assert any("nobody has measured" in warning for warning in reply.structured["warnings"])
 
 
-async def test_the_qat_one_with_vllms_default_flags_says_which_flags_would_do(
-    agent: Agent,
-) -> None:
+async def test_the_qat_one_with_vllms_default_flags_says_which_flags_would_do(agent: Agent) -> None:
     """Not even 8,192 tokens fit beside 256 sequences; the next step does."""
     reply = await plan(agent, "26B QAT")
     assert reply.data["fits"] is False

@@ -8,16 +8,8 @@ import pytest
 from core.settings import Settings, Toolset
 from tests.conversation import agent_of
 from tests.golden import file_of
-from tests.tools.calls import (
-    CHANGING,
-    CLOUD_LOOKING,
-    LOOKING,
-)
-from tests.tools.world import (
-    plant,
-    snapshot,
-    still_engine,
-)
+from tests.tools.calls import CHANGING, CLOUD_LOOKING, LOOKING
+from tests.tools.world import plant, snapshot, still_engine
 from tools.surface import TOOLS
 
 pytestmark = pytest.mark.anyio

@@ -101,9 +101,7 @@ async def test_what_comes_nearest_is_the_answer(
 
 
 @pytest.mark.parametrize(
-    "goal",
-    [{"model": "31b"}, {"model": "12b qat"}, {"quality": "small"}, {"users": 4}],
-    ids=str,
+    "goal", [{"model": "31b"}, {"model": "12b qat"}, {"quality": "small"}, {"users": 4}], ids=str
 )
 async def test_only_what_this_server_deploys_to_is_recommended(
     agent: Agent, goal: dict[str, Any]

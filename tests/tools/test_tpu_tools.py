@@ -137,10 +137,7 @@ async def test_a_target_that_cannot_is_told_which_can(
 
 
 async def test_leftovers_go_first_with_the_call_that_removes_them(
-    agent: Agent,
-    prepared: Settings,
-    controls: Controls,
-    site: AbstractAsyncContextManager[Site],
+    agent: Agent, prepared: Settings, controls: Controls, site: AbstractAsyncContextManager[Site]
 ) -> None:
     """Word for word, after a yes; those of others are warned of, and never offered."""
     controls.set(project_of(prepared), tpu_zones={ZONE: NO_CHIP})

@@ -69,9 +69,7 @@ async def test_the_cause_is_that_of_the_newest_end(case: str, tmp_path: Path) ->
         assert "Before, at " in (seen.cause or "")
 
 
-async def test_what_started_before_the_newest_boot_is_not_what_this_one_did(
-    tmp_path: Path,
-) -> None:
+async def test_what_started_before_the_newest_boot_is_not_what_this_one_did(tmp_path: Path) -> None:
     rows = [(40, BEGUN), (39, UP), (10, BEGUN), (9, SMALL)]
     seen = await diagnosed(wrote(rows), deployment(State.FAILED, failure=ENDED), tmp_path)
     assert (seen.layer, seen.code) == ("engine boot", "KV_CACHE_TOO_SMALL")

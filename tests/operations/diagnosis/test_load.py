@@ -36,10 +36,7 @@ def looks(*pages: dict[str, Any], every: float = 5.0) -> list[Look]:
 
 ILL: dict[str, tuple[Sequence[Look], str]] = {
     "waiting": (looks(*[{"waiting": 3, "running": 8}] * 7), "SATURATED"),
-    "waiting and full": (
-        looks(*[{"waiting": 3, "kv": 0.97}] * 7),
-        "KV_CACHE_TOO_SMALL_FOR_LOAD",
-    ),
+    "waiting and full": (looks(*[{"waiting": 3, "kv": 0.97}] * 7), "KV_CACHE_TOO_SMALL_FOR_LOAD"),
     "full": (looks({"kv": 0.86}, {"kv": 0.9}), "KV_CACHE_NEARLY_FULL"),
     "preempting": (looks({"preempted": 3}, {"preempted": 5}), "PREEMPTING"),
     "failing": (looks({"bad": 3, "good": 10}, {"bad": 5, "good": 20}), "REQUESTS_FAIL"),
