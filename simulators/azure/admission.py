@@ -236,11 +236,13 @@ def _claims(world: World, headers: Mapping[str, str], audiences: tuple[str, ...]
     return claims
 
 
-def data_caller(world: World, sub: Subscription, request: Request, audience: str) -> str:
+def data_caller(
+    world: World, sub: Subscription, request: Request, audience: str, challenge: str
+) -> str:
     """Return who asks for the data of a vault or an account of a subscription.
 
     Raises:
-        Refused: Without a token that holds, with where to get one, as both planes say it.
+        Refused: Without a token that holds; the challenge says where to get one.
     """
     try:
         claims = _claims(world, request.headers, (audience,))
@@ -250,8 +252,9 @@ def data_caller(world: World, sub: Subscription, request: Request, audience: str
     except Refused as exc:
         why = exc.message
     refused = refusal("data-challenge", why=why)
-    told = f'Bearer authorization="{_LOGIN}{sub.tenant}", resource="{audience}"'
-    refused.headers["WWW-Authenticate"] = told
+    refused.headers["WWW-Authenticate"] = challenge.format(
+        login=f"{_LOGIN}{sub.tenant}", audience=audience
+    )
     raise refused
 
 

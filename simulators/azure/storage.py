@@ -29,6 +29,7 @@ from simulators.azure.state import Body, Subscription, World
 ACCOUNT: Final = "Microsoft.Storage/storageAccounts"
 _KEYS: Final = ("key1", "key2")
 _AUDIENCE: Final = "https://storage.azure.com"
+_CHALLENGE: Final = "Bearer authorization_uri={login}/oauth2/authorize resource_id={audience}"
 _READ: Final = f"{ACCOUNT}/fileServices/readFileBackupSemantics/action"
 """What the caller's roles must allow; what lies there is put into its folder by hand."""
 
@@ -209,7 +210,8 @@ async def _answered(world: World, request: Request) -> Response:
         # The real one has no such host: this status is the nearest to that.
         raise refusal("no-host", host=f"{named}.{kind}.core.windows.net")
     sub, account = found
-    caller, query = data_caller(world, sub, request, _AUDIENCE), request.query_params
+    caller = data_caller(world, sub, request, _AUDIENCE, _CHALLENGE)
+    query = request.query_params
     form = query.get("restype", ""), query.get("comp", "")
     if form not in _METHODS:
         raise refusal("UnsupportedHttpVerb")

@@ -20,6 +20,7 @@ from simulators.azure.state import Body, Secret, Subscription, World
 
 VAULT: Final = "Microsoft.KeyVault/vaults"
 _AUDIENCE: Final = "https://vault.azure.net"
+_CHALLENGE: Final = 'Bearer authorization="{login}", resource="{audience}"'
 _DAY: Final = 86_400
 
 
@@ -204,7 +205,7 @@ def _answering(
         if found is None:  # the real one has no such host; this status is the nearest to that
             raise refusal("no-host", host=f"{request.path_params['vault']}.vault.azure.net")
         sub, vault = found
-        caller = data_caller(world, sub, request, _AUDIENCE)
+        caller = data_caller(world, sub, request, _AUDIENCE, _CHALLENGE)
         async with faults_of(sub, label.replace("/{name}", "")):
             asked = Asked(
                 secrets=sub.secrets[vault["name"].lower()],
