@@ -13,19 +13,9 @@ from backends.cloud_run import access
 from backends.cloud_run import site as sites
 from backends.cloud_run.site import IdentityTokens, Site
 from backends.google.clients import key_secret
+from core import errors
 from core.address import IDENTITY_HEADER, KEY_HEADER
 from core.endpoint import Endpoint
-from core.errors import (
-    ApiDisabled,
-    CloudRefused,
-    CloudTimeout,
-    CloudUnavailable,
-    DeploymentNotFound,
-    NotAuthenticated,
-    NotFound,
-    PermissionDenied,
-    Unauthorized,
-)
 from core.settings import GooglePlane
 from tests.backends.cloud_run.sites import MODEL, deployed, fault, opened
 from tests.backends.google_secrets import remove_secret
@@ -62,13 +52,13 @@ def person(controls: Controls, project: str) -> str:
 
 async def test_both_credentials_open_the_model_and_neither_does_alone(site: Site) -> None:
     """Cloud Run reads the ID token, vLLM the key; a person can paste how to get both."""
-    with pytest.raises(DeploymentNotFound):
+    with pytest.raises(errors.DeploymentNotFound):
         await access.access(site, "gemma")
     await deployed(site)
     whole = await access.access(site, "gemma")
     assert await _models(whole) == (MODEL,)
     for left_out in ("api_key", "identity_token"):
-        with pytest.raises(Unauthorized):
+        with pytest.raises(errors.Unauthorized):
             await _models(whole.model_copy(update={left_out: None}))
     assert whole.header_commands == {
         KEY_HEADER: "gcloud secrets versions access latest"
@@ -80,7 +70,7 @@ async def test_both_credentials_open_the_model_and_neither_does_alone(site: Site
     assert whole.api_key
     assert whole.api_key.get_secret_value() not in repr(whole)
     await remove_secret(site, key_secret("gemma"))
-    with pytest.raises(NotFound):
+    with pytest.raises(errors.NotFound):
         await access.access(site, "gemma")
 
 
@@ -121,7 +111,7 @@ async def test_a_person_gets_a_token_of_the_account_they_may_impersonate(
 ) -> None:
     """Without one they are told exactly what to set: Google mints none for a person's login."""
     async with opened(plane, project) as site:
-        with pytest.raises(NotAuthenticated) as caught:
+        with pytest.raises(errors.NotAuthenticated) as caught:
             await _token(site)
     assert "GOOGLE_SERVICE_ACCOUNT" in caught.value.fix
     assert "roles/iam.serviceAccountTokenCreator" in caught.value.fix
@@ -133,10 +123,10 @@ async def test_a_person_gets_a_token_of_the_account_they_may_impersonate(
 @pytest.mark.parametrize(
     ("status", "kind"),
     [
-        ("PERMISSION_DENIED", PermissionDenied),
-        ("UNAVAILABLE", CloudUnavailable),
-        ("RESOURCE_EXHAUSTED", CloudUnavailable),
-        ("NOT_FOUND", CloudRefused),
+        ("PERMISSION_DENIED", errors.PermissionDenied),
+        ("UNAVAILABLE", errors.CloudUnavailable),
+        ("RESOURCE_EXHAUSTED", errors.CloudUnavailable),
+        ("NOT_FOUND", errors.CloudRefused),
     ],
 )
 async def test_an_impersonation_that_is_refused_says_why(
@@ -170,7 +160,7 @@ async def test_an_api_that_is_off_is_told_from_a_missing_permission(
     controls.set(bare_project, identity_kind="user")
     account = f"someone@{bare_project}.iam.gserviceaccount.com"
     async with opened(plane, bare_project, google_service_account=account) as site:
-        with pytest.raises(ApiDisabled):
+        with pytest.raises(errors.ApiDisabled):
             await _token(site)
 
 
@@ -186,12 +176,12 @@ async def test_an_iam_that_is_silent_or_a_web_that_is_down_is_no_wrong_login(
     monkeypatch.setattr(sites, "_HTTP_SECONDS", 1.0)
     controls.set(project, faults=[fault(MINTED, when="hang")])
     async with opened(plane, project, google_service_account=person) as site:
-        with pytest.raises(CloudTimeout):
+        with pytest.raises(errors.CloudTimeout):
             await _token(site)
     nowhere = plane.model_copy(update={"http": "http://127.0.0.1:9"})
     async with opened(nowhere, project, google_service_account=person) as site:
         site.clients._credentials = Person("token")
-        with pytest.raises(CloudUnavailable):
+        with pytest.raises(errors.CloudUnavailable):
             await _token(site)
 
 

@@ -14,27 +14,11 @@ from google.rpc.status_pb2 import Status as Refusal
 from pydantic import SecretStr
 
 from backends.cloud_run import access, build
-from backends.cloud_run.service import (
-    Change,
-    Rollout,
-    change_service,
-    get_service,
-    is_open,
-    is_stopped,
-    read_spec,
-    service_path,
-    write_service,
-)
+from backends.cloud_run import service as run
 from backends.cloud_run.site import Site
 from backends.google.clients import HF_SECRET, SPEC_LABEL, key_secret
 from backends.lifecycle import Pending, Resource, Status, advance
-from core.errors import (
-    CloudRefused,
-    ConcurrentChange,
-    DeploymentNotFound,
-    NotOurs,
-    QuotaExceeded,
-)
+from core import errors
 from core.records import Plan, State
 from core.reply import collecting_notes
 from core.settings import GooglePlane
@@ -68,7 +52,7 @@ async def test_a_plan_becomes_a_service_with_a_key_that_it_may_read(
         await backend_of(site).apply(planned(site))
     async with opened(controls.plane, site.clients.project) as another:
         await backend_of(another).apply(planned(another))
-    service, seen = await get_service(site, "gemma"), controls.get(site.clients.project)
+    service, seen = await run.get_service(site, "gemma"), controls.get(site.clients.project)
     assert "@sha256:" in service.template.containers[0].image
     assert (seen["services"], seen["secrets"][KEY]["versions"]) == (["gemma"], 1)
     assert not service.invoker_iam_disabled
@@ -86,12 +70,12 @@ async def test_a_public_service_of_an_older_version_is_given_its_proxy(site: Sit
 
     plan = planned(site, access="public")
     await backend_of(site).apply(plan)
-    await change_service(site, "gemma", Change("take it away", without_proxy, is_open))
+    await run.change_service(site, "gemma", run.Change("take it away", without_proxy, run.is_open))
     await settled(site)
     assert "POST /invocations computes" in (await access.access(site, "gemma")).protection
     with collecting_notes() as notes:
         await backend_of(site).apply(plan)
-    service = await get_service(site, "gemma")
+    service = await run.get_service(site, "gemma")
     assert any("a new revision with a proxy" in note for note in notes)
     assert [one.name for one in service.template.containers] == ["vllm", "guard"]
     assert "/invocations" not in (await access.access(site, "gemma")).protection
@@ -106,13 +90,13 @@ async def test_what_is_another_targets_or_a_strangers_is_left_alone(
         await backend_of(other).apply(planned(other))
     await foreign_service(site, "stranger")
     before = controls.get(project)["calls"].count(UPDATE)
-    with pytest.raises(NotOurs, match=OTHER.name):
+    with pytest.raises(errors.NotOurs, match=OTHER.name):
         await backend_of(site).apply(planned(site))
-    for name, kind in {"nobody": DeploymentNotFound, "stranger": NotOurs,
-                       "gemma": DeploymentNotFound}.items():  # fmt: skip
+    for name, kind in {"nobody": errors.DeploymentNotFound, "stranger": errors.NotOurs,
+                       "gemma": errors.DeploymentNotFound}.items():  # fmt: skip
         with pytest.raises(kind):
             await backend_of(site).stop(name)
-    with pytest.raises(NotOurs):
+    with pytest.raises(errors.NotOurs):
         await backend_of(site).delete("stranger")
     deleted = await backend_of(site).delete("gemma")
     assert (deleted.gone, deleted.removed) == (True, ())
@@ -130,7 +114,7 @@ async def test_a_refused_service_leaves_no_key_behind_that_this_call_made(
     if kept:
         await keep_key(site, "gemma")
     controls.set(site.clients.project, quotas={"l4": 0})
-    with pytest.raises(QuotaExceeded):
+    with pytest.raises(errors.QuotaExceeded):
         await backend_of(site).apply(planned(site))
     seen = controls.get(site.clients.project)
     assert (seen["services"], list(seen["secrets"])) == ([], [KEY] if kept else [])
@@ -141,11 +125,11 @@ async def test_another_spec_replaces_the_whole_and_keeps_key_and_others_labels(
 ) -> None:
     """A ttl that is left out is no longer there; a person's own label is."""
     await backend_of(site).apply(planned(site, ttl_minutes=60))
-    client, service = await site.clients.run(), await get_service(site, "gemma")
+    client, service = await site.clients.run(), await run.get_service(site, "gemma")
     service.labels["cost-centre"] = "42"
     await client.update_service(service=service)
     await backend_of(site).apply(planned(site, max_model_len=2048))
-    service = await get_service(site, "gemma")
+    service = await run.get_service(site, "gemma")
     assert "2048" in " ".join(service.template.containers[0].args)
     assert service.labels["cost-centre"] == "42"
     assert "vllm-devops-expires" not in service.labels
@@ -159,7 +143,7 @@ async def test_a_token_of_the_settings_is_kept_for_the_hub_and_stays_when_it_is_
     controls.set(project, boot_seconds=0.1)
     async with opened(plane, project, hf_token=SecretStr("hf_first")) as site:
         await deployed(site)
-        service = await get_service(site, "gemma")
+        service = await run.get_service(site, "gemma")
         deleted = await backend_of(site).delete("gemma")
     named = {one.name: one.value_source for one in service.template.containers[0].env}
     assert named["HF_TOKEN"].secret_key_ref.secret.endswith(HF_SECRET)
@@ -172,7 +156,7 @@ async def test_a_token_of_the_settings_is_kept_for_the_hub_and_stays_when_it_is_
 
 async def _invokers(site: Site, name: str) -> list[str]:
     client = await site.clients.run()
-    policy = await client.get_iam_policy(request={"resource": service_path(site, name)})
+    policy = await client.get_iam_policy(request={"resource": run.service_path(site, name)})
     return [member for binding in policy.bindings for member in binding.members]
 
 
@@ -194,7 +178,7 @@ async def test_only_the_named_account_is_let_in(
         await backend_of(site).apply(planned(site, name="open", access="public"))
         assert await _invokers(site, "gemma") == [f"serviceAccount:{account}"]
         assert await _invokers(site, "open") == []
-        assert (await get_service(site, "open")).invoker_iam_disabled
+        assert (await run.get_service(site, "open")).invoker_iam_disabled
     nobody = f"nobody@{project}.iam.gserviceaccount.com"
     async with opened(plane, project, google_service_account=nobody) as site:
         with collecting_notes() as notes:
@@ -206,7 +190,7 @@ async def test_only_the_named_account_is_let_in(
 async def test_an_image_that_is_not_there_is_refused_before_anything_is_made(
     site: Site, controls: Controls
 ) -> None:
-    with pytest.raises(CloudRefused):
+    with pytest.raises(errors.CloudRefused):
         await backend_of(site).apply(planned(site, image="nobody/nothing:never"))
     seen = controls.get(site.clients.project)
     assert not seen["secrets"]
@@ -246,11 +230,11 @@ async def test_what_the_operation_says_is_raised(monkeypatch: pytest.MonkeyPatch
         return Refusing()
 
     monkeypatch.setattr(where.clients, "run", run)
-    made = Rollout(where, drawn(where, image=f"example.com/vllm@sha256:{'0' * 64}"))
+    made = run.Rollout(where, drawn(where, image=f"example.com/vllm@sha256:{'0' * 64}"))
     service = Resource(
         name="service", title="it", get=made.get, put=made.put, status=made.status
     )  # fmt: skip
-    with pytest.raises(QuotaExceeded, match="create the service gemma"):
+    with pytest.raises(errors.QuotaExceeded, match="create the service gemma"):
         await advance((service,), seconds=2.0)
 
 
@@ -260,16 +244,16 @@ async def test_scaling_changes_the_service_and_what_it_says_of_itself(
     """No revision is made, by a new plan neither; more than the quota is refused."""
     await deployed(site, max_replicas=3)
     await backend_of(site).scale("gemma", min_replicas=1, max_replicas=2)
-    service = await get_service(site, "gemma")
-    spec = read_spec(service)
+    service = await run.get_service(site, "gemma")
+    spec = run.read_spec(service)
     assert (service.scaling.min_instance_count, service.scaling.max_instance_count) == (1, 2)
     assert spec == planned(site, min_replicas=1, max_replicas=2).spec
     assert service.labels[SPEC_LABEL] == spec.fingerprint
     await backend_of(site).apply(planned(site, max_replicas=1))
-    assert (await get_service(site, "gemma")).scaling.max_instance_count == 1
-    with pytest.raises(QuotaExceeded):
+    assert (await run.get_service(site, "gemma")).scaling.max_instance_count == 1
+    with pytest.raises(errors.QuotaExceeded):
         await backend_of(site).scale("gemma", min_replicas=0, max_replicas=9)
-    assert read_spec(await get_service(site, "gemma")) == planned(site).spec
+    assert run.read_spec(await run.get_service(site, "gemma")) == planned(site).spec
     assert len(controls.get(site.clients.project)["revisions"]) == 1
 
 
@@ -279,7 +263,7 @@ async def test_more_than_the_revision_was_made_for_boots_another(
     await deployed(site)
     with collecting_notes() as notes:
         await backend_of(site).scale("gemma", min_replicas=0, max_replicas=2)
-    assert (await get_service(site, "gemma")).template.scaling.max_instance_count == 2
+    assert (await run.get_service(site, "gemma")).template.scaling.max_instance_count == 2
     assert len(controls.get(site.clients.project)["revisions"]) == 2
     assert notes
 
@@ -306,17 +290,17 @@ async def test_a_stop_is_no_instance_by_hand_and_a_start_what_was_asked_for(site
     await deployed(site, min_replicas=1, max_replicas=2)
     for _ in range(2):
         await backend_of(site).stop("gemma")
-        assert is_stopped(await get_service(site, "gemma"))
+        assert run.is_stopped(await run.get_service(site, "gemma"))
     for _ in range(2):
         await backend_of(site).start("gemma")
-        service = await get_service(site, "gemma")
+        service = await run.get_service(site, "gemma")
         now = service.scaling
-        assert not is_stopped(service)
+        assert not run.is_stopped(service)
         assert (now.min_instance_count, now.max_instance_count) == (1, 2)
     await backend_of(site).scale("gemma", min_replicas=0, max_replicas=0)
-    assert is_stopped(await get_service(site, "gemma"))
+    assert run.is_stopped(await run.get_service(site, "gemma"))
     await backend_of(site).apply(planned(site, min_replicas=1, max_replicas=2))
-    assert not is_stopped(await get_service(site, "gemma"))
+    assert not run.is_stopped(await run.get_service(site, "gemma"))
 
 
 async def test_a_change_by_somebody_else_is_read_anew_once(site: Site, controls: Controls) -> None:
@@ -326,16 +310,16 @@ async def test_a_change_by_somebody_else_is_read_anew_once(site: Site, controls:
     controls.set(project, faults=[fault("UpdateService", "ABORTED")])
     await backend_of(site).stop("gemma")
     controls.set(project, faults=[fault("UpdateService", "ABORTED", times=2)])
-    with pytest.raises(ConcurrentChange):
+    with pytest.raises(errors.ConcurrentChange):
         await backend_of(site).start("gemma")
-    old = await get_service(site, "gemma")
+    old = await run.get_service(site, "gemma")
     await backend_of(site).start("gemma")
     old.labels["mine"] = "too-late"
-    with pytest.raises(ConcurrentChange):
-        await write_service(site, old, "write what was read before")
-    undone = Change("label it", lambda one: one.labels.update(a="b"), lambda _one: False)
-    with pytest.raises(ConcurrentChange, match="undone it"):
-        await change_service(site, "gemma", undone)
+    with pytest.raises(errors.ConcurrentChange):
+        await run.write_service(site, old, "write what was read before")
+    undone = run.Change("label it", lambda one: one.labels.update(a="b"), lambda _one: False)
+    with pytest.raises(errors.ConcurrentChange, match="undone it"):
+        await run.change_service(site, "gemma", undone)
 
 
 async def test_a_deletion_takes_service_and_key_and_is_read_back(
@@ -394,7 +378,7 @@ async def test_a_build_comes_first_and_the_service_follows(site: Site, controls:
     for _ in range(2):
         await backend_of(site).go_on("gemma")
     await settled(site)
-    service = await get_service(site, "gemma")
+    service = await run.get_service(site, "gemma")
     image = f"us-east4-docker.pkg.dev/{project}/vllm-devops/gemma@sha256:"
     assert service.template.containers[0].image.startswith(image)
     assert (await access.access(site, "gemma")).api_key is None
@@ -415,7 +399,7 @@ async def test_a_deletion_while_it_is_built_ends_the_build(site: Site, controls:
     await backend_of(site).apply(small(site))
     deleted = await backend_of(site).delete("gemma")
     await backend_of(site).go_on("gemma")
-    with pytest.raises(DeploymentNotFound):
+    with pytest.raises(errors.DeploymentNotFound):
         await backend_of(site).describe("gemma")
     assert deleted.removed == ("its build, if one is under way",)
     last = await build.latest_build(site, "gemma")

@@ -17,15 +17,7 @@ from backends.cloud_run.site import Site
 from backends.google import secrets
 from backends.google.clients import HF_SECRET, key_secret
 from backends.lifecycle import set_up, setup
-from core.errors import (
-    CloudError,
-    CloudRefused,
-    CloudUnavailable,
-    InvalidArgument,
-    NotFound,
-    NotOurs,
-    PermissionDenied,
-)
+from core import errors
 from core.settings import GooglePlane
 from tests.backends.cloud_run.shelf import store
 from tests.backends.cloud_run.sites import fault, opened
@@ -145,7 +137,7 @@ async def test_a_step_that_fails_tells_what_is_done_and_the_next_call_goes_on(
 ) -> None:
     controls.set(bare_project, faults=[fault(method, "UNAVAILABLE")])
     async with opened(plane, bare_project, hf_token=TOKEN) as site:
-        with pytest.raises(CloudUnavailable) as failed:
+        with pytest.raises(errors.CloudUnavailable) as failed:
             await set_up(shared(site), seconds=30)
         done, left = failed.value.data["done"], failed.value.data["not_done"]
         seen = await setup(shared(site))
@@ -194,12 +186,12 @@ async def test_whoever_may_not_set_up_is_told_where_it_ended(
     """A bucket that is missing is named as well, and the rest is done."""
     controls.set(bare_project, denied_permissions=["iam.serviceAccounts.create"])
     async with opened(plane, bare_project, bucket_name=f"{bare_project}-no") as site:
-        with pytest.raises(PermissionDenied) as denied:
+        with pytest.raises(errors.PermissionDenied) as denied:
             await set_up(shared(site), seconds=30)
         assert "1 of 8 steps" in denied.value.summary
         assert "iam.serviceAccounts.create" in denied.value.cause
         controls.set(bare_project, denied_permissions=[])
-        with pytest.raises(CloudRefused) as failed:
+        with pytest.raises(errors.CloudRefused) as failed:
             await set_up(shared(site), seconds=30)
     assert len(failed.value.data["done"]) == 7
     assert "buckets create" in failed.value.fix
@@ -250,7 +242,7 @@ async def test_a_kept_token_is_readable_by_the_deployments_account_alone(
     site: Site, controls: Controls
 ) -> None:
     """Line ends go, the same again makes no version; an empty one is refused before anything."""
-    with pytest.raises(InvalidArgument):
+    with pytest.raises(errors.InvalidArgument):
         await secrets.keep(site, HF_SECRET, SecretStr(" \n"))
     project = site.clients.project
     assert not controls.get(project)["calls"]
@@ -285,12 +277,12 @@ async def test_a_key_is_made_once_and_kept(site: Site, controls: Controls) -> No
     assert len(first.get_secret_value()) == 43
     project = site.clients.project
     async with opened(controls.plane, project, google_cloud_location="europe-west4") as elsewhere:
-        with pytest.raises(NotOurs):
+        with pytest.raises(errors.NotOurs):
             await keep_key(elsewhere, "gemma")
         assert not await remove_secret(elsewhere, key_secret("gemma"))
     faults = [fault("AddSecretVersion", "PERMISSION_DENIED"), fault("DeleteSecret")]
     controls.set(project, faults=faults)
-    with pytest.raises(CloudError):
+    with pytest.raises(errors.CloudError):
         await keep_key(site, "qwen")
     assert await secrets.exists(site, key_secret("qwen"))
     await keep_key(site, "qwen")
@@ -299,7 +291,7 @@ async def test_a_key_is_made_once_and_kept(site: Site, controls: Controls) -> No
 
 async def test_a_secret_of_somebody_else_is_left_alone(site: Site, controls: Controls) -> None:
     """It is neither filled nor granted nor deleted; one that is missing says what to do."""
-    with pytest.raises(NotFound) as caught:
+    with pytest.raises(errors.NotFound) as caught:
         await secrets.read(site, HF_SECRET)
     assert "save_hf_token" in caught.value.fix
     assert not await remove_secret(site, HF_SECRET)
@@ -307,7 +299,7 @@ async def test_a_secret_of_somebody_else_is_left_alone(site: Site, controls: Con
     made = Secret(replication=Replication(automatic=Replication.Automatic()))
     request = {"parent": f"projects/{project}", "secret_id": HF_SECRET, "secret": made}
     await client.create_secret(request=request)
-    with pytest.raises(NotOurs):
+    with pytest.raises(errors.NotOurs):
         await secrets.keep(site, HF_SECRET, SecretStr(TOKEN))
     assert not await remove_secret(site, HF_SECRET)
     assert controls.get(project)["secrets"][HF_SECRET] == {"versions": 0, "bindings": {}}
@@ -319,6 +311,6 @@ async def test_no_secret_is_kept_that_nobody_can_read(
 ) -> None:
     """What was made before the grant failed is taken back; ABORTED is tried a few times."""
     controls.set(site.clients.project, faults=[fault("SetIamPolicy", status, times=times)])
-    with pytest.raises(CloudError):
+    with pytest.raises(errors.CloudError):
         await secrets.keep(site, HF_SECRET, SecretStr(TOKEN))
     assert not controls.get(site.clients.project)["secrets"]

@@ -6,26 +6,16 @@ from datetime import UTC, datetime, timedelta
 from typing import Final, Literal, TypeVar
 
 from backends.google.clients import MANAGED_BY
-from backends.tpu.site import (
-    Chip,
-    ChipState,
-    Ended,
-    Offer,
-    Outcome,
-    Place,
-    PlaneKind,
-    Provisioning,
-    Request,
-)
+from backends.tpu import site as tpu
 from core.errors import CloudTimeout, NotOurs, OpsError
 
 T = TypeVar("T")
 
 _MOST_CALLS: Final = 3000
 BEGIN: Final = datetime(2026, 11, 21, 12, tzinfo=UTC)
-SAID: Final[Mapping[ChipState, str]] = {
-    ChipState.WAITING: "WAITING_FOR_RESOURCES",
-    ChipState.RUNNING: "ACTIVE",
+SAID: Final[Mapping[tpu.ChipState, str]] = {
+    tpu.ChipState.WAITING: "WAITING_FOR_RESOURCES",
+    tpu.ChipState.RUNNING: "ACTIVE",
 }
 LATE: Final = timedelta(seconds=20)
 Cut = Literal["lost", "answered", "late", "killed-before", "killed"]
@@ -42,7 +32,7 @@ class Script:
 
     refuse: OpsError | None = None
     """At the call; nothing is made."""
-    becomes: ChipState | None = ChipState.RUNNING
+    becomes: tpu.ChipState | None = tpu.ChipState.RUNNING
     """In the end; None: it is gone by itself, as one of Compute Engine that failed."""
     after: float = 60
     """Seconds; it waits until then."""
@@ -54,7 +44,7 @@ class Script:
     """One that is suspended had its chips."""
     refusal: OpsError | None = None
     """That the operation tells in the end."""
-    ended: Ended | None = None
+    ended: tpu.Ended | None = None
     delete_seconds: float = 30
     undeletable: OpsError | None = None
     unseen: OpsError | None = None
@@ -65,11 +55,11 @@ class Script:
 class Row:
     """One request, from its creation until it is gone."""
 
-    place: Place
+    place: tpu.Place
     id: str
     labels: Mapping[str, str]
     asked: datetime
-    provisioning: Provisioning = "on-demand"
+    provisioning: tpu.Provisioning = "on-demand"
     spec_json: str = ""
     deleted: datetime | None = None
 
@@ -78,20 +68,20 @@ class Row:
 class Cloud:
     """What there is, and what happened to it."""
 
-    scripts: dict[Place, Script] = field(default_factory=dict)
+    scripts: dict[tpu.Place, Script] = field(default_factory=dict)
     now: datetime = BEGIN
-    rows: dict[Place, Row] = field(default_factory=dict)
-    gone: dict[Place, Row] = field(default_factory=dict)
+    rows: dict[tpu.Place, Row] = field(default_factory=dict)
+    gone: dict[tpu.Place, Row] = field(default_factory=dict)
     """The last one of each place that is there no more."""
-    asked: list[Place] = field(default_factory=list)
+    asked: list[tpu.Place] = field(default_factory=list)
     """Every request that was made, in order."""
-    touched: list[Place] = field(default_factory=list)
+    touched: list[tpu.Place] = field(default_factory=list)
     """Every deletion of something that was not made by a request of ours."""
     calls: int = 0
     cut: tuple[int, Cut] | None = None
-    late: list[tuple[datetime, Request, Place]] = field(default_factory=list)
+    late: list[tuple[datetime, tpu.Request, tpu.Place]] = field(default_factory=list)
 
-    def script(self, place: Place) -> Script:
+    def script(self, place: tpu.Place) -> Script:
         """Give what becomes of a request there."""
         return self.scripts.setdefault(place, Script())
 
@@ -102,7 +92,7 @@ class Cloud:
             self.late.remove((at, request, place))
             self.make(request, place)
 
-    def make(self, request: Request, place: Place) -> None:
+    def make(self, request: tpu.Request, place: tpu.Place) -> None:
         """Make what is asked for, unless it is there: one at a time in the whole cloud."""
         there = self.row(place)
         if there is not None and there.labels.get("managed-by") != MANAGED_BY:
@@ -117,12 +107,12 @@ class Cloud:
         self.rows[place] = Row(place, made.id, labels, self.now, kind, spec)
         self.asked.append(place)
 
-    def plant(self, place: Place, chip_id: str, **labels: str) -> Row:
+    def plant(self, place: tpu.Place, chip_id: str, **labels: str) -> Row:
         """Put something there that nobody asked for here."""
         self.rows[place] = Row(place, chip_id, labels, self.now)
         return self.rows[place]
 
-    def row(self, place: Place) -> Row | None:
+    def row(self, place: tpu.Place) -> Row | None:
         """Give what is there now."""
         found = self.rows.get(place)
         if found is not None and self._is_gone(found):
@@ -130,16 +120,16 @@ class Cloud:
             return None
         return found
 
-    def alive(self) -> list[Place]:
+    def alive(self) -> list[tpu.Place]:
         """Give every place where something is."""
         return [place for place in tuple(self.rows) if self.row(place)]
 
-    def chip(self, row: Row) -> Chip:
+    def chip(self, row: Row) -> tpu.Chip:
         """Tell of it as a control plane does."""
         state, script = self.state(row), self.script(row.place)
-        given = self._waited(row) >= script.after and state is not ChipState.WAITING
+        given = self._waited(row) >= script.after and state is not tpu.ChipState.WAITING
         had = given and (script.was_given or not state.leftover)
-        return Chip(
+        return tpu.Chip(
             place=row.place,
             id=row.id,
             state=state,
@@ -155,15 +145,15 @@ class Cloud:
             taken_by=script.taken_by if state.leftover else "",
         )
 
-    def state(self, row: Row) -> ChipState:
+    def state(self, row: Row) -> tpu.ChipState:
         """Say what it does now."""
         script, waited = self.script(row.place), self._waited(row)
         if row.deleted:
-            return ChipState.DELETING
+            return tpu.ChipState.DELETING
         if waited < script.after - script.making:
-            return ChipState.WAITING
+            return tpu.ChipState.WAITING
         if waited < script.after:
-            return ChipState.PROVISIONING
+            return tpu.ChipState.PROVISIONING
         assert script.becomes is not None
         return script.becomes
 
@@ -180,13 +170,13 @@ class Cloud:
 class FakePlane:
     """One of the two."""
 
-    def __init__(self, cloud: Cloud, kind: PlaneKind) -> None:
+    def __init__(self, cloud: Cloud, kind: tpu.PlaneKind) -> None:
         self.cloud = cloud
-        self.kind: PlaneKind = kind
+        self.kind: tpu.PlaneKind = kind
 
-    async def create(self, request: Request) -> str:
+    async def create(self, request: tpu.Request) -> str:
         """Make a request, one at a time in the whole cloud."""
-        place, cloud = Place(request.zone, self.kind), self.cloud
+        place, cloud = tpu.Place(request.zone, self.kind), self.cloud
         late = cloud.cut == (cloud.calls + 1, "late")
         answer = self._call()
         refuse = cloud.script(place).refuse
@@ -198,33 +188,33 @@ class FakePlane:
             cloud.make(request, place)
         return answer(f"operation-{len(cloud.asked)}")
 
-    def bodies(self, request: Request) -> Mapping[str, object]:
+    def bodies(self, request: tpu.Request) -> Mapping[str, object]:
         """Give nothing that anybody sends."""
         return {"zone": request.zone}
 
-    def address(self, request: Request) -> str:
+    def address(self, request: tpu.Request) -> str:
         """Give what nobody asks."""
         return request.zone
 
-    async def outcome(self, zone: str, operation: str) -> Outcome:
+    async def outcome(self, zone: str, operation: str) -> tpu.Outcome:
         """Give that of the script, once the request has come to its end."""
-        place, cloud = Place(zone, self.kind), self.cloud
+        place, cloud = tpu.Place(zone, self.kind), self.cloud
         row = cloud.row(place)
         answer = self._call()
         over = row is None or cloud.state(row).leftover
         assert operation.startswith("operation-")
-        return answer(Outcome(done=True, error=cloud.script(place).refusal if over else None))
+        return answer(tpu.Outcome(done=True, error=cloud.script(place).refusal if over else None))
 
-    async def get(self, zone: str, chip_id: str) -> Chip | None:
+    async def get(self, zone: str, chip_id: str) -> tpu.Chip | None:
         """Look at one."""
         answer = self._call()
-        unseen = self.cloud.script(Place(zone, self.kind)).unseen
+        unseen = self.cloud.script(tpu.Place(zone, self.kind)).unseen
         if unseen is not None:
             raise unseen
-        row = self.cloud.row(Place(zone, self.kind))
+        row = self.cloud.row(tpu.Place(zone, self.kind))
         return answer(self.cloud.chip(row) if row and row.id == chip_id else None)
 
-    async def list(self) -> Sequence[Chip]:
+    async def list(self) -> Sequence[tpu.Chip]:
         """Give all of this plane, in whichever zone."""
         answer = self._call()
         places = [one for one in self.cloud.alive() if one.plane == self.kind]
@@ -232,7 +222,7 @@ class FakePlane:
 
     async def delete(self, zone: str, chip_id: str) -> None:
         """Delete it in a while."""
-        place, cloud = Place(zone, self.kind), self.cloud
+        place, cloud = tpu.Place(zone, self.kind), self.cloud
         answer = self._call()
         row = cloud.row(place)
         refuse = cloud.script(place).undeletable
@@ -245,16 +235,16 @@ class FakePlane:
             row.deleted = row.deleted or cloud.now
         answer(None)
 
-    async def ended(self, zone: str, chip_id: str, *, since: datetime) -> Ended | None:
+    async def ended(self, zone: str, chip_id: str, *, since: datetime) -> tpu.Ended | None:
         """Give that of the script."""
         answer = self._call()
         assert chip_id
         assert since <= self.cloud.now
-        return answer(self.cloud.script(Place(zone, self.kind)).ended)
+        return answer(self.cloud.script(tpu.Place(zone, self.kind)).ended)
 
-    async def offer(self, zone: str, accelerator: str) -> Offer:
+    async def offer(self, zone: str, accelerator: str) -> tpu.Offer:
         """Not know."""
-        return Offer(None, f"{accelerator} in {zone} is not known.")
+        return tpu.Offer(None, f"{accelerator} in {zone} is not known.")
 
     def _call(self) -> "_Answered":
         """Count a call, and cut it if it is the one: before it takes effect, or after."""

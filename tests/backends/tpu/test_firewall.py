@@ -8,14 +8,7 @@ from google.cloud.compute_v1.types import Allowed, Firewall
 from backends.lifecycle import advance, remove, unless_foreign
 from backends.tpu import compute
 from backends.tpu.site import Site, prepare, vm_id
-from core.errors import (
-    CloudRefused,
-    CloudUnavailable,
-    InvalidArgument,
-    NotOurs,
-    OpsError,
-    PermissionDenied,
-)
+from core import errors
 from core.settings import GooglePlane
 from core.waiting import wait_until
 from tests.backends.tpu.orders import blueprint
@@ -108,7 +101,7 @@ async def test_a_rule_that_is_not_ours_is_left_as_it_is(
     async with opened(plane, project, google_allowed_addresses=HOME) as site:
         theirs = {"description": description, "source_ranges": ["0.0.0.0/0"]}
         before = await written(site, allowed=[Allowed(I_p_protocol="tcp")], **theirs)
-        with pytest.raises(NotOurs):
+        with pytest.raises(errors.NotOurs):
             await let_in(site)
         assert await closed(site) == ()
         assert await compute.let_in(site, "gemma") == ()
@@ -127,7 +120,7 @@ async def test_a_rule_of_another_network_is_made_anew(plane: GooglePlane, projec
     """Google changes whom a rule lets in, never the network that it is for."""
     async with opened(plane, project, google_allowed_addresses=HOME) as site:
         await let_in(site)
-        with pytest.raises(CloudRefused):  # the simulated cloud has one network alone
+        with pytest.raises(errors.CloudRefused):  # the simulated cloud has one network alone
             await let_in(site, network="inner")
         assert await listed(site) == []
 
@@ -136,10 +129,10 @@ async def test_a_rule_of_another_network_is_made_anew(plane: GooglePlane, projec
     ("method", "status", "when", "error"),
     [
         ("insert", "UNAVAILABLE", "after", None),
-        ("insert", "UNAVAILABLE", "before", CloudUnavailable),
-        ("insert", "PERMISSION_DENIED", "before", PermissionDenied),
+        ("insert", "UNAVAILABLE", "before", errors.CloudUnavailable),
+        ("insert", "PERMISSION_DENIED", "before", errors.PermissionDenied),
         ("delete", "UNAVAILABLE", "after", None),
-        ("delete", "UNAVAILABLE", "before", CloudUnavailable),
+        ("delete", "UNAVAILABLE", "before", errors.CloudUnavailable),
     ],
 )
 async def test_a_call_that_fails_is_looked_at(
@@ -149,7 +142,7 @@ async def test_a_call_that_fails_is_looked_at(
     method: str,
     status: str,
     when: str,
-    error: type[OpsError] | None,
+    error: type[errors.OpsError] | None,
 ) -> None:
     """Taken, it is no failure; not taken, it is one, and what was there is as before."""
     async with opened(plane, project, google_allowed_addresses=HOME) as site:
@@ -173,7 +166,7 @@ async def test_a_rule_that_google_took_and_did_not_make_is_a_failure(
     """Its operation alone says so."""
     monkeypatch.setattr(compute, "failure_of", lambda _operation: "No more rules.")
     async with opened(plane, project, google_allowed_addresses=HOME) as site:
-        with pytest.raises(CloudRefused) as caught:
+        with pytest.raises(errors.CloudRefused) as caught:
             await let_in(site)
     assert caught.value.cause == "No more rules."
 
@@ -183,7 +176,7 @@ async def test_what_is_no_range_is_refused_before_anything_is_made(
     plane: GooglePlane, project: str, said: str
 ) -> None:
     async with opened(plane, project, google_allowed_addresses=said) as site:
-        with pytest.raises(InvalidArgument) as caught:
+        with pytest.raises(errors.InvalidArgument) as caught:
             await let_in(site)
         assert await listed(site) == []
     assert "GOOGLE_ALLOWED_ADDRESSES" in caught.value.summary

@@ -8,13 +8,7 @@ import pytest
 from backends.google import secrets
 from backends.tpu import search, status
 from backends.tpu.site import key_secret
-from core.errors import (
-    CloudUnavailable,
-    NotAuthenticated,
-    OpsError,
-    PermissionDenied,
-    QuotaExceeded,
-)
+from core import errors
 from core.records import State
 from core.reply import collecting_notes
 from core.settings import GooglePlane
@@ -25,7 +19,7 @@ from tests.google_plane import Controls
 
 pytestmark = pytest.mark.anyio
 
-QUOTA = QuotaExceeded("No.", cause="Limit 0.", fix="Ask for quota.")
+QUOTA = errors.QuotaExceeded("No.", cause="Limit 0.", fix="Ask for quota.")
 
 
 async def test_two_servers_that_look_at_once_ask_once(
@@ -89,7 +83,7 @@ async def test_a_key_that_callers_know_outlives_a_search_for_another_chip(
 
 async def test_what_may_work_later_is_only_noted(plane: GooglePlane, project: str) -> None:
     """The next look goes on."""
-    cloud = Cloud(scripts={A: Script(refuse=CloudUnavailable("Down.", fix="Wait."))})
+    cloud = Cloud(scripts={A: Script(refuse=errors.CloudUnavailable("Down.", fix="Wait."))})
     async with before(plane, project, cloud) as site:
         with collecting_notes() as notes:
             await on(site).apply(planned(site))
@@ -104,11 +98,11 @@ async def test_a_login_that_has_run_out_is_told_and_forgets_nothing(
     plane: GooglePlane, project: str
 ) -> None:
     """Logged in again, it goes on."""
-    cloud = Cloud(scripts={A: Script(refuse=NotAuthenticated("Who?", fix="Log in."))})
+    cloud = Cloud(scripts={A: Script(refuse=errors.NotAuthenticated("Who?", fix="Log in."))})
     async with before(plane, project, cloud) as site:
-        with pytest.raises(NotAuthenticated):
+        with pytest.raises(errors.NotAuthenticated):
             await on(site).apply(planned(site))
-        with pytest.raises(NotAuthenticated):
+        with pytest.raises(errors.NotAuthenticated):
             await on(site).go_on("gemma")
         cloud.scripts.clear()
         await on(site).go_on("gemma")
@@ -120,7 +114,7 @@ async def test_a_server_that_only_reads_goes_on_with_nothing(
 ) -> None:
     """Nor does it forget anything."""
     cloud = Cloud(scripts={A: Script(after=0)})
-    cloud.scripts[A].refuse = CloudUnavailable("Down.", fix="Wait.")
+    cloud.scripts[A].refuse = errors.CloudUnavailable("Down.", fix="Wait.")
     async with before(plane, project, cloud, tmp_path) as site:
         await on(site).apply(planned(site))
     cloud.scripts.clear()
@@ -131,9 +125,9 @@ async def test_a_server_that_only_reads_goes_on_with_nothing(
     assert (cloud.calls, cloud.asked) == (calls, [])
 
 
-@pytest.mark.parametrize("kind", [PermissionDenied, OpsError])
+@pytest.mark.parametrize("kind", [errors.PermissionDenied, errors.OpsError])
 async def test_what_cannot_be_given_back_is_named_and_deleted_later(
-    plane: GooglePlane, project: str, kind: type[OpsError]
+    plane: GooglePlane, project: str, kind: type[errors.OpsError]
 ) -> None:
     """It may bill, so it is neither forgotten nor is anything asked for beside it."""
     stays = Script(after=1e9, undeletable=kind("No.", fix="Ask the owner."), delete_seconds=0)
