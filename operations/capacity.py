@@ -409,7 +409,7 @@ class Zones(Answer):
                 target,
             )
             for target, rows in self._by_target().items()
-            if not any(row.usable for row in rows)
+            if not any(row.usable for row in rows) and not _is_untold(rows[0])
         )
 
     def next_steps(self) -> tuple[NextStep, ...]:
@@ -420,6 +420,11 @@ class Zones(Answer):
             if "setup_target" in row.verdict:
                 return (NextStep("setup_target", {"target": row.targets[0]}),)
         return (NextStep("check_gpu_quotas"),) if self.zones else ()
+
+
+def _is_untold(row: ZoneRow) -> bool:
+    """Whether it may give what is asked for, which only asking shows: the summary says so."""
+    return bool(row.hardware) and row.usable is None and "setup_target" not in row.verdict
 
 
 def _zones_said(rows: Sequence[ZoneRow]) -> str:
