@@ -423,9 +423,11 @@ class _Instance(Machine):
         project, zone, model = self.project, self.zone, self.model
         known, kind = zones_of(project).get(zone), _last(self.kept["machineType"])
         if known is None or model not in known.accepts:
-            words = f'{model} is not supported for machine type "{kind}" in location "{zone}"'
             said = self.kept["scheduling"]["provisioningModel"]
-            words = words.replace(model, f"{said} provisioning model", 1)
+            words = (
+                f'{said} provisioning model is not supported for machine type "{kind}" in location'
+                f' "{zone}"'
+            )
             return 400, "UNSUPPORTED_OPERATION", words
         if not self.row and not self._ask():
             pool, region = chips.pool_of("compute", model), zone.rpartition("-")[0]

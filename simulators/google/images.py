@@ -254,7 +254,7 @@ def _go(project: Project, build: Build) -> None:
     for number, step in enumerate(build.steps):
         what = step.id or str(number)
         if fault := take_fault(project, f"cloudbuild.step/{what}"):
-            detail = f"build step {number} failed: {fault.refusal.message}"
+            detail = f"build step {number} failed: {fault.message or fault.status}"
             raise _Failed(detail, _FAILURE.USER_BUILD_STEP)
         pairs = itertools.pairwise(step.args if "build" in step.args else ())
         for image in (image for option, image in pairs if option in {"--tag", "-t"}):

@@ -4,7 +4,7 @@ import fnmatch
 import importlib
 import re
 import uuid
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Never, TypeVar
 
@@ -13,14 +13,13 @@ import grpc
 import grpc.aio
 from google.longrunning.operations_pb2 import GetOperationRequest, Operation
 from google.protobuf import json_format
-from google.protobuf.message import Message
 from google.rpc.error_details_pb2 import ErrorInfo
 from google.rpc.status_pb2 import Status
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from simulators.google.state import Project, World
+from simulators.google.state import Fault, Project, World
 
 
 class Refused(Exception):
@@ -94,9 +93,15 @@ def check_acting(project: Project, account: str) -> None:
         raise not_permitted(act, f"projects/-/serviceAccounts/{account or 'default'}")
 
 
-_PROJECT: Final = re.compile(r"(?:^|/)projects/([^/]+)")
-_ACCOUNT: Final = re.compile(r"@([a-z0-9-]+)\.iam\.gserviceaccount\.com")
-_BUILD: Final = re.compile(r"^operations/(?:build/|acf\.[^/]*?-)([^/]+)")
+_PROJECTS: Final = tuple(
+    re.compile(pattern)
+    for pattern in (
+        r'\bprojects/(?!-/)([^/"]+)',
+        r"@([a-z0-9-]+)\.iam\.gserviceaccount\.com",
+        r'\boperations/(?:build/|acf\.[^/]*?-)([^/"]+)',
+    )
+)
+"""Where in the text of a request its project is named."""
 _NO_PROJECT: Final = "rehearsal"
 ALWAYS_ENABLED: Final = frozenset({"serviceusage.googleapis.com"})
 """Without it nothing could ever be enabled."""
@@ -108,35 +113,23 @@ _GCLOUDS_OWN: Final = "764086051850"
 USE: Final = "serviceusage.services.use"
 
 
-@dataclass(frozen=True, slots=True)
-class Injected:
-    """A fault that happens to this call."""
-
-    when: str
-    refusal: Refused
-
-
 def project_of(request: Any) -> str:
-    """Give the id or number of the project that a request is about."""
+    """Return the id or number of the project that a request is about."""
     message = plain(request)
-    for text in _texts(message):
-        for pattern in (_PROJECT, _ACCOUNT, _BUILD):
-            found = pattern.search(text)
-            if found and found.group(1) != "-":
-                return found.group(1)
-    return str(getattr(message, "project_id", "")) or _NO_PROJECT
+    found = (pattern.search(str(message)) for pattern in _PROJECTS)
+    named = str(getattr(message, "project_id", "")) or _NO_PROJECT
+    return next((one[1] for one in found if one), named)
 
 
-def take_fault(project: Project, method: str) -> Injected | None:
-    """Give the first fault that a call of `method` meets, and count it."""
+def take_fault(project: Project, method: str) -> Fault | None:
+    """Return the first fault that a call of `method` meets, and count it."""
     for place, fault in enumerate(project.knobs.faults):
         if fault.times and fnmatch.fnmatchcase(method, fault.method):
             spent = fault.model_copy(update={"times": fault.times - 1 if fault.times > 0 else -1})
             faults = list(project.knobs.faults)
             faults[place] = spent
             project.knobs = project.knobs.model_copy(update={"faults": tuple(faults)})
-            words = fault.message or f"Rehearsed: {fault.status}."
-            return Injected(fault.when, Refused(fault.status, words, reason=fault.reason))
+            return fault
     return None
 
 
@@ -148,7 +141,7 @@ def admit(project: Project, api: str, permission: str, resource: str) -> None:
         raise not_permitted(permission, resource)
 
 
-async def begin(project: Project, method: str) -> Injected | None:
+async def begin(project: Project, method: str) -> Fault | None:
     """Count a call; what goes wrong with it at once is raised, what goes wrong later returned."""
     project.called(method)
     fault = take_fault(project, method)
@@ -202,20 +195,6 @@ def disabled(project: Project, api: str) -> Refused:
         reason="SERVICE_DISABLED",
         metadata={"service": api, "consumer": f"projects/{project.number}"},
     )
-
-
-def _texts(message: Message) -> Iterator[str]:
-    """Every string of a request, those of the request itself first."""
-    inner: list[Message] = []
-    for descriptor, value in message.ListFields():
-        if isinstance(value, str):
-            yield value
-        elif descriptor.message_type is None and not isinstance(value, (bytes, int, float, bool)):
-            yield from (one for one in value if isinstance(one, str))
-        elif isinstance(value, Message):
-            inner.append(value)
-    for one in inner:
-        yield from _texts(one)
 
 
 CODES: Final = {
@@ -340,7 +319,8 @@ async def _answered(
     project = world.project(project_of(request))
     fault = await begin(project, name)
     check_billed(world, project, api, billed)
-    resource = next(_texts(plain(request)), f"projects/{project.id}")
+    named = re.search(r'"([^"]+)"', str(plain(request)))
+    resource = named[1] if named else f"projects/{project.id}"
     admit(project, api, method.permission, resource)
     answer = await method.answer(world, project, request)
     if not name.partition("/")[2].startswith(_READS):
@@ -350,10 +330,11 @@ async def _answered(
     return answer
 
 
-async def _fail(fault: Injected) -> Never:
+async def _fail(fault: Fault) -> Never:
     if fault.when.startswith("hang"):
         await anyio.sleep_forever()
-    raise fault.refusal
+    words = fault.message or f"Rehearsed: {fault.status}."
+    raise Refused(fault.status, words, reason=fault.reason)
 
 
 async def _abort(context: grpc.aio.ServicerContext[Any, Any], refused: Refused) -> Never:
