@@ -92,7 +92,7 @@ class _Parser:
     def __init__(self, words: str, test: Callable[..., Fits[Any]]) -> None:
         if stray := _TOKEN.sub("", words).strip():
             raise BadFilter(f"syntax error at {stray[:20]!r}")
-        self.left = deque(_TOKEN.findall(words))
+        self.left: deque[str] = deque(_TOKEN.findall(words))
         self._test = test
 
     def closed(self, term: _Leaf | Fits[Any]) -> Fits[Any]:

@@ -53,6 +53,10 @@ _USUAL_DISK_GB: Final = 100
 """Of a boot disk. Source: docs.cloud.google.com/tpu/docs, boot disk of TPU VMs, read 2026-11."""
 _LONGEST_FLEX_SECONDS: Final = 7 * 86_400
 """Source: docs.cloud.google.com/tpu/docs/queued-resources, flex-start, read 2026-11."""
+_API_VERSIONS: Final[Mapping[str, Any]] = {
+    "v2": Node.ApiVersion.V2,
+    "v2alpha1": Node.ApiVersion.V2_ALPHA1,
+}
 _States: Final[Any] = Node.State
 _Queued: Final[Any] = QueuedResourceState.State
 _By: Final[Any] = QueuedResourceState.StateInitiator
@@ -119,7 +123,7 @@ class _Node(_Queue):
         node.name, node.queued_resource = self.name, queued
         node.state, node.create_time = _States.CREATING, _now()
         node.id = uuid.uuid4().int >> 65
-        node.api_version = {"v2": Node.ApiVersion.V2}.get(version, Node.ApiVersion.V2_ALPHA1)
+        node.api_version = _API_VERSIONS[version]
         node.network_config.network = f"projects/{project.id}/global/networks/default"
         usual = f"{project.number}-compute@developer.gserviceaccount.com"
         node.service_account.email = asked.service_account.email or usual
