@@ -96,7 +96,7 @@ def check_acting(project: Project, account: str) -> None:
 _PROJECTS: Final = tuple(
     re.compile(pattern)
     for pattern in (
-        r'\bprojects/(?!-/)([^/"]+)',
+        r'(?:(?<!\\)"|/)projects/(?!-/)([^/"]+)',
         r"@([a-z0-9-]+)\.iam\.gserviceaccount\.com",
         r'\boperations/(?:build/|acf\.[^/]*?-)([^/"]+)',
     )
