@@ -2,14 +2,13 @@
 
 import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final, Literal, NamedTuple
 
-import stamina
 from azure.mgmt.appcontainers.models import ContainerApp
 
 from backends.aca import app as apps
@@ -25,6 +24,7 @@ from backends.aca.site import (
     Site,
     is_ours,
     is_policy,
+    patiently,
     strictly,
 )
 from backends.lifecycle import UNSURE, Resource, Status
@@ -54,18 +54,6 @@ BUSY_SECONDS: Final = 15.0
 AGAIN_SECONDS: Final = 1.0
 _HOLDS_SECONDS: Final = 5.0
 _LOOK_SECONDS: Final = 0.5
-
-
-async def _patiently(work: Callable[[], Awaitable[bool]]) -> bool:
-    """Try a change, for `BUSY_SECONDS`, as long as something else is being changed."""
-    patience = stamina.AsyncRetryingCaller(
-        attempts=None,
-        timeout=BUSY_SECONDS,
-        wait_initial=AGAIN_SECONDS,
-        wait_max=AGAIN_SECONDS,
-        wait_jitter=0,
-    )
-    return await patience(ConcurrentChange, work)
 
 
 class Found(NamedTuple):
@@ -126,7 +114,7 @@ class WantedApp:
         # A revision that failed is made anew although nothing differs.
         again = now is not None and apps.fingerprint_in(now) == spec.fingerprint
         suffix = apps.new_suffix() if again else None
-        await _patiently(partial(self._send, made, addresses, suffix))
+        await patiently(partial(self._send, made, addresses, suffix), BUSY_SECONDS, AGAIN_SECONDS)
         if found and is_stopped(found.app) and self.is_put:
             await start(site, spec.name)
 
@@ -309,7 +297,7 @@ async def _delete(site: Site, name: str) -> None:
             return True
 
     async with deactivate_all(site, name):
-        await _patiently(delete)
+        await patiently(delete, BUSY_SECONDS, AGAIN_SECONDS)
 
 
 async def scale(site: Site, name: str, minimum: int, maximum: int) -> None:
@@ -505,7 +493,7 @@ async def _carry_out(
         return await watch(site, name, await begin(site, name, kind, what, *body))
 
     try:
-        over = await _patiently(change)
+        over = await patiently(change, BUSY_SECONDS, AGAIN_SECONDS)
     except UNSURE:
         if not await is_so():
             raise

@@ -319,9 +319,8 @@ async def _put_environment(site: Site) -> None:
         return
     now = await refuse_environment(site, found)
     if now.status is Status.FAILED:
-        remove = await _ENVIRONMENT.call(site, _ENVIRONMENT.delete)
-        with strictly(f"delete the environment {ground.environment}"):
-            await remove(ground.resource_group, ground.environment, **WRITING)
+        names, what = (ground.resource_group, ground.environment), "delete the failed environment"
+        await _ENVIRONMENT.send(site, _ENVIRONMENT.delete, what, *names)
     elif now.status is Status.STALE:
         await _widen(site, found)
 
@@ -334,9 +333,8 @@ async def _create_environment(site: Site) -> None:
     with strictly(f"read the key of the workspace {kept.name}"):
         said = await keys.get_shared_keys(parts[4], parts[-1], **READING)
     wanted = _environment_of(site, kept.properties.customer_id or "", said.primary_shared_key or "")
-    make = await _ENVIRONMENT.call(site, _ENVIRONMENT.put)
-    with strictly(f"make the environment {ground.environment}"):
-        await make(ground.resource_group, ground.environment, wanted, **WRITING)
+    names, what = (ground.resource_group, ground.environment), f"make {ground.environment}"
+    await _ENVIRONMENT.send(site, _ENVIRONMENT.put, what, *names, wanted)
 
 
 async def _widen(site: Site, found: ManagedEnvironment) -> None:
@@ -352,10 +350,9 @@ async def _widen(site: Site, found: ManagedEnvironment) -> None:
         location=found.location,
         properties=models.ManagedEnvironmentProperties(workload_profiles=[*profiles, added]),
     )
-    update = await _ENVIRONMENT.call(site, "begin_update")
+    names, what = (ground.resource_group, ground.environment), f"add {gpu.profile}"
     try:
-        with strictly(f"add {gpu.profile} to {ground.environment}"):
-            await update(ground.resource_group, ground.environment, wanted, **WRITING)
+        await _ENVIRONMENT.send(site, "begin_update", what, *names, wanted)
     except (CloudRefused, QuotaExceeded) as exc:
         raise type(exc)(
             f"The environment {ground.environment} does not take the profile {gpu.profile_type}.",

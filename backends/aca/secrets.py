@@ -36,6 +36,7 @@ from backends.aca.site import (
     here,
     key_secret,
     or_none,
+    patiently,
     provisioned,
     resource,
     strictly,
@@ -154,9 +155,8 @@ async def _put_vault(site: Site) -> None:
     known = await find_identity(site)
     tenant = (known.tenant_id if known else None) or ""
     wanted = _vault_of(site, tenant, recover=await _is_deleted(site))
-    make = await _VAULT.call(site, _VAULT.put)
-    with strictly(f"make the vault {ground.vault}"):
-        await make(ground.resource_group, ground.vault, wanted, **WRITING)
+    names, what = (ground.resource_group, ground.vault), f"make the vault {ground.vault}"
+    await _VAULT.send(site, _VAULT.put, what, *names, wanted)
 
 
 def refuse_policies(site: Site, found: Any) -> None:
@@ -426,30 +426,23 @@ async def remove(site: Site, name: str) -> bool:
 async def _set(site: Site, name: str, text: str, tags: dict[str, str]) -> KeyVaultSecret:
     """Make a version; a secret of that name that was deleted is recovered first."""
     client = await site.clients.secrets()
-    deadline = anyio.current_time() + _SETTLES_SECONDS
-    while True:
+
+    async def attempt() -> KeyVaultSecret:
         try:
             with strictly(f"keep the secret {name}"):
                 return await client.set_secret(name, text, tags={**OURS, **tags}, **WRITING)
-        except ConcurrentChange:
-            if anyio.current_time() > deadline:
-                raise
-            if not await _recovered(site, name):
-                await anyio.sleep(_LOOK_SECONDS)
+        except ConcurrentChange:  # a name is taken as long as it can be brought back
+            what = f"recover the secret {name}"
+            if await or_none(what, client.get_deleted_secret(name, **READING)):
+                await _settled(what, client.recover_deleted_secret(name, **WRITING))
+            raise
         except UNSURE:
             there = await _seen(site, name)
             if there is None or there.value != text:
                 raise
             return there
 
-
-async def _recovered(site: Site, name: str) -> bool:
-    """Bring back a deleted secret, whose name is taken as long as it can be brought back."""
-    client, what = await site.clients.secrets(), f"recover the secret {name}"
-    if await or_none(what, client.get_deleted_secret(name, **READING)) is None:
-        return False
-    await _settled(what, client.recover_deleted_secret(name, **WRITING))
-    return True
+    return await patiently(attempt, _SETTLES_SECONDS, _LOOK_SECONDS)
 
 
 async def _settled(what: str, work: Awaitable[object]) -> None:

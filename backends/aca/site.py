@@ -20,6 +20,7 @@ from typing import Any, Final, NamedTuple, Self, TypeVar
 import aiohttp
 import anyio
 import httpx2
+import stamina
 from azure.core.credentials import AccessToken
 from azure.core.credentials_async import AsyncTokenCredential
 from azure.core.exceptions import (
@@ -261,6 +262,14 @@ def strictly(what: str) -> Iterator[None]:
     except ResourceNotFoundError as exc:
         said = f"Azure does not find what is needed: {what}."
         raise CloudRefused(said, cause=exc.message, fix=SETUP) from exc
+
+
+async def patiently(work: Callable[[], Awaitable[T]], seconds: float, every: float) -> T:
+    """Try for so many seconds, as long as something else is being changed."""
+    patience = stamina.AsyncRetryingCaller(
+        attempts=None, timeout=seconds, wait_initial=every, wait_max=every, wait_jitter=0
+    )
+    return await patience(ConcurrentChange, work)
 
 
 def code_of(exc: HttpResponseError) -> str:
@@ -668,6 +677,12 @@ class Kind(NamedTuple):
         found: Callable[..., Any] = getattr(getattr(client, self.operations), method)
         return found
 
+    async def send(self, site: Site, method: str, what: str, *args: Any) -> None:
+        """Call a method that changes something; `what` it does is said where it is refused."""
+        change = await self.call(site, method)
+        with strictly(what):
+            await change(*args, **WRITING)
+
 
 async def find(site: Site, kind: Kind, what: str, *named: str, **more: Any) -> Any:
     """Return a resource by its names, None if there is none."""
@@ -683,23 +698,12 @@ def resource(
     `what` names it, `named` are the SDK's words for it, `wanted` is its typed body; `path` among
     what is said is its full id, for a plan.
     """
-
-    async def put() -> None:
-        make = await kind.call(site, kind.put)
-        with strictly(f"make {what}"):
-            await make(*named, wanted, **WRITING)
-
-    async def delete() -> None:
-        remove = await kind.call(site, kind.delete)
-        with strictly(f"delete {what}"):
-            await remove(*named, **WRITING)
-
     given: dict[str, Any] = {
         "title": what,
         "body": {"id": said.pop("path"), **as_sent(wanted)},
         "get": partial(find, site, kind, what, *named),
-        "put": put,
-        "delete": delete,
+        "put": partial(kind.send, site, kind.put, f"make {what}", *named, wanted),
+        "delete": partial(kind.send, site, kind.delete, f"delete {what}", *named),
         "scope": "shared",
     }
     return Resource(**{**given, **said})

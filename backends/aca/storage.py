@@ -25,7 +25,6 @@ from backends.aca.site import (
     SHARE,
     TAGS,
     TEXT,
-    WRITING,
     Kind,
     Site,
     create_unless_there,
@@ -118,10 +117,9 @@ def account(site: Site) -> Resource:
     )
 
     async def put() -> None:
-        make = await _ACCOUNT.call(site, _ACCOUNT.put)
+        what = f"make the storage account {ground.storage_account}"
         try:
-            with strictly(f"make the storage account {ground.storage_account}"):
-                await make(*names, wanted, **WRITING)
+            await _ACCOUNT.send(site, _ACCOUNT.put, what, *names, wanted)
         except CloudRefused as exc:
             exc.fix = SHARE_FIX if is_policy(exc) else exc.fix
             raise
@@ -219,10 +217,8 @@ def _link(site: Site, wanted: Mount) -> Resource:
         with strictly(f"read the key of the storage account {ground.storage_account}"):
             said = await list_keys(ground.resource_group, ground.storage_account, **READING)
         key = next((one.value for one in said.keys_property or () if one.value), "")
-        make = await _LINK.call(site, _LINK.put)
-        names = ground.resource_group, ground.environment, wanted.link
-        with strictly(f"link the share {wanted.share} to {ground.environment}"):
-            await make(*names, body(key), **WRITING)
+        names, what = (ground.resource_group, ground.environment), f"link {wanted.share}"
+        await _LINK.send(site, _LINK.put, what, *names, wanted.link, body(key))
 
     account = ("--account-name", ground.storage_account, *here(ground))
     keys = ("az", "storage", "account", "keys", "list", *account, "--query", "[0].value", *TEXT)
