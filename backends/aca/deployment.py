@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final, Literal, NamedTuple
 
+import stamina
 from azure.mgmt.appcontainers.models import ContainerApp
 
 from backends.aca import app as apps
@@ -24,6 +25,7 @@ from backends.aca.site import (
     Site,
     is_ours,
     is_policy,
+    patience,
     patiently,
     strictly,
 )
@@ -114,7 +116,21 @@ class WantedApp:
         # A revision that failed is made anew although nothing differs.
         again = now is not None and apps.fingerprint_in(now) == spec.fingerprint
         suffix = apps.new_suffix() if again else None
-        await patiently(partial(self._send, made, addresses, suffix), BUSY_SECONDS, AGAIN_SECONDS)
+        sent = False
+        while not sent:
+            how = patience(BUSY_SECONDS, AGAIN_SECONDS)
+            async for attempt in stamina.retry_context(on=ConcurrentChange, **how):
+                with attempt:
+                    what, body = await self._body(made, addresses, suffix)
+                    try:
+                        change = await begin(site, spec.name, "create_or_update", what, body)
+                        await watch(site, spec.name, change)
+                        self.is_put = sent = True
+                    except OpsError as exc:
+                        if older := _with_older_probe(made, exc):
+                            made = older
+                        else:
+                            self.is_put, sent = await self._is_taken(exc, suffix), True
         if found and is_stopped(found.app) and self.is_put:
             await start(site, spec.name)
 
@@ -131,27 +147,20 @@ class WantedApp:
             pinned[name] = one.model_copy(update={"image": image or one.image})
         return made.model_copy(update=pinned)
 
-    async def _send(self, made: Blueprint, addresses: tuple[str, ...], suffix: str | None) -> bool:
-        """Send the app, with what others gave it, and watch for a refusal."""
+    async def _body(
+        self, made: Blueprint, addresses: tuple[str, ...], suffix: str | None
+    ) -> tuple[str, ContainerApp]:
+        """Say what is done, and return the app as it is sent, with what others gave it."""
         site, name = self.site, self.spec.name
         ends = int(time.time()) + self.spec.ttl_minutes * 60 if self.spec.ttl_minutes else None
         kept_at = await site.clients.secrets_url()
         body = apps.app_of(site, made, addresses=addresses, expires_at=ends, kept_at=kept_at)
         if suffix:
             body.template.revision_suffix = suffix
-        there, what = await find_own_app(site, name), f"create the app {name}"
-        if there is not None:
-            body, what = await apps.replacement(site, body, there), f"replace the app {name}"
-        try:
-            await watch(site, name, await begin(site, name, "create_or_update", what, body))
-        except OpsError as exc:
-            most = rules().limits.older_startup_failures
-            if _OLDER_PROBES in f"{exc.summary} {exc.cause}" and made.startup.failures > most:
-                return await self._send(_with_older_probe(made, most), addresses, suffix)
-            self.is_put = await self._is_taken(exc, suffix)
-        else:
-            self.is_put = True
-        return self.is_put
+        there = await find_own_app(site, name)
+        if there is None:
+            return f"create the app {name}", body
+        return f"replace the app {name}", await apps.replacement(site, body, there)
 
     async def _is_taken(self, exc: OpsError, suffix: str | None) -> bool:
         """Whether Azure took it all the same; False where it is to be sent again later."""
@@ -169,10 +178,12 @@ class WantedApp:
         return True
 
 
-def _with_older_probe(made: Blueprint, failures: int) -> Blueprint:
-    """Return the same with a startup probe that an older service takes."""
-    probe = made.startup
-    older = startup_probe(made.boot_seconds, path=probe.path, port=probe.port, failures=failures)
+def _with_older_probe(made: Blueprint, exc: OpsError) -> Blueprint | None:
+    """Return the same with a startup probe that an older service takes, None if it took that."""
+    probe, most = made.startup, rules().limits.older_startup_failures
+    if _OLDER_PROBES not in f"{exc.summary} {exc.cause}" or probe.failures <= most:
+        return None
+    older = startup_probe(made.boot_seconds, path=probe.path, port=probe.port, failures=most)
     said = (
         f"This region's Container Apps refuse {probe.failures} failures of a startup probe:"
         f" {made.spec.name} was sent {older.failures} failures."

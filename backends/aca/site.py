@@ -264,12 +264,20 @@ def strictly(what: str) -> Iterator[None]:
         raise CloudRefused(said, cause=exc.message, fix=SETUP) from exc
 
 
+def patience(seconds: float, every: float) -> dict[str, Any]:
+    """Return how long something is tried again while something else is being changed."""
+    return {
+        "attempts": None,
+        "timeout": seconds,
+        "wait_initial": every,
+        "wait_max": every,
+        "wait_jitter": 0,
+    }
+
+
 async def patiently(work: Callable[[], Awaitable[T]], seconds: float, every: float) -> T:
     """Try for so many seconds, as long as something else is being changed."""
-    patience = stamina.AsyncRetryingCaller(
-        attempts=None, timeout=seconds, wait_initial=every, wait_max=every, wait_jitter=0
-    )
-    return await patience(ConcurrentChange, work)
+    return await stamina.AsyncRetryingCaller(**patience(seconds, every))(ConcurrentChange, work)
 
 
 def code_of(exc: HttpResponseError) -> str:
