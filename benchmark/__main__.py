@@ -6,13 +6,12 @@ when it, or anything else, failed.
 
 import argparse
 import logging
-import shutil
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, TextIO, TypeVar
+from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 import anyio
@@ -34,7 +33,6 @@ from benchmark.records import (
     Worth,
     figure,
     seconds,
-    usd,
 )
 from benchmark.run import PATIENCE_SECONDS, End, conclude, state_of
 from benchmark.tables import at, known
@@ -111,7 +109,6 @@ _COMMANDS: Final[dict[str, tuple[str, Options, Options]]] = {
 
 
 def parser() -> argparse.ArgumentParser:
-    """Make the parser; each command has its name in `command`."""
     top = argparse.ArgumentParser(
         prog="python -m benchmark",
         description="Measure an OpenAI-compatible endpoint; VLLM_API_KEY holds its key.",
@@ -175,34 +172,10 @@ def base_url_from(text: str) -> str:
     return text.rstrip("/").removesuffix("/v1").rstrip("/")
 
 
-_BAR: Final = 24
 _WORDS: Final = {Worth.SPOILED: "SPOILED", Worth.RELATIVE: "relative only"}
 
 
-class Lines:
-    """One line for each cell; below them, on a terminal, how far the run is."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self._clear = "\r\x1b[K" if stream.isatty() else ""
-        self._progress: Progress | None = None
-
-    def tell(self, progress: Progress, tokens_per_second: float | None, /) -> None:
-        """Keep it for the next line; a terminal shows it at once."""
-        self._progress = progress
-        if self._clear:
-            width = shutil.get_terminal_size().columns - 1
-            self._stream.write(f"{self._clear}{state_line(progress, tokens_per_second)[:width]}")
-            self._stream.flush()
-
-    def decided(self, cell: CellResult, /) -> None:
-        """Print the cell."""
-        far = counted(self._progress, 1) if self._progress else ""
-        print(f"{self._clear}{far}{line(cell)}", file=self._stream, flush=True)
-
-
 def line(cell: CellResult) -> str:
-    """Say a cell in one line."""
     codes = "; ".join(f"{v.code} ({v.because})" for v in cell.verdicts)
     if cell.state is CellState.SKIPPED:
         return f"{cell.id}: skipped. {cell.reason}"
@@ -221,23 +194,9 @@ def line(cell: CellResult) -> str:
     return f"{cell.id}: {'; '.join(figures)}; {worth}{f': {codes}' if codes else ''}"
 
 
-def counted(progress: Progress, more: int = 0) -> str:
-    """Say how many cells there are of how many."""
+def counted(progress: Progress) -> str:
     total = "" if progress.cells_total is None else f"/{progress.cells_total}"
-    return f"[{progress.cells_done + more}{total}] "
-
-
-def state_line(progress: Progress, tokens_per_second: float | None) -> str:
-    """Say how far a run is: a bar, then what is being done."""
-    total = progress.cells_total
-    share = progress.cells_done / total if total else 0.0
-    bar = f"[{'#' * int(share * _BAR):-<{_BAR}}] " if total else ""
-    eta = "" if progress.eta_seconds is None else f", about {clock(progress.eta_seconds)} to go"
-    cost = "" if progress.usd_so_far is None else f", {usd(progress.usd_so_far)}"
-    rate = "" if tokens_per_second is None else f", {figure(tokens_per_second)} tok/s"
-    doing = " ".join(part for part in (progress.cell, progress.doing) if part)
-    now = f"{doing}{rate}" if doing else str(progress.state)
-    return f"{bar}{counted(progress)}{clock(progress.elapsed_seconds)}{eta}{cost}; {now}"
+    return f"[{progress.cells_done}{total}] "
 
 
 def clock(duration_seconds: float) -> str:
@@ -255,7 +214,6 @@ _STATUS: Final = {RunState.DONE: 0, RunState.STOPPED: 3, RunState.INTERRUPTED: 1
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run one command line; give its exit status."""
     words = parser().parse_args(argv)
     try:
         return _ACTIONS[words.command](words)
@@ -307,9 +265,10 @@ def _resume(words: Namespace) -> int:
 def _measure(folder: RunFolder, key: SecretStr | None) -> int:
     _log_to(folder.log_file)
     print(folder.path, file=sys.stderr)
-    show = Lines(sys.stdout)
-
     patience = PATIENCE_SECONDS * Settings().patience_scale
+
+    def show(cell: CellResult, progress: Progress) -> None:
+        print(f"{counted(progress)}{line(cell)}", flush=True)
 
     async def measured() -> End:
         return await conclude(folder, show=show, key=key, patience_seconds=patience)
@@ -325,7 +284,6 @@ def _measure(folder: RunFolder, key: SecretStr | None) -> int:
 
 
 def _tell(folder: RunFolder) -> None:
-    """Print what the run answers, and where its page is."""
     print(f"Best: {headline(folder.manifest(), folder.cells()).sentence}")
     print(folder.page_file)
 

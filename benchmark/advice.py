@@ -3,7 +3,8 @@
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from enum import StrEnum
 from itertools import groupby
 from typing import Final, NamedTuple
@@ -45,17 +46,14 @@ class Row(NamedTuple):
 
     @property
     def label(self) -> str:
-        """Its lengths, as at the head of a table's row."""
         return self.cells[0].spec.length_label
 
     @property
     def unit(self) -> str:
-        """Of its throughput."""
         return "output tokens/s" if self._has_tokens else "requests/s"
 
     @property
     def best(self) -> CellResult:
-        """The one of the greatest throughput, the smallest load of equals."""
         return max(self.cells, key=self.throughput)
 
     @property
@@ -80,7 +78,6 @@ class Row(NamedTuple):
         return max(self.cells, key=power)
 
     def throughput(self, cell: CellResult) -> float:
-        """In the row's unit."""
         value = cell.output_token_throughput if self._has_tokens else cell.request_throughput
         return value or 0.0
 
@@ -90,7 +87,6 @@ class Row(NamedTuple):
 
 
 def rows(cells: Iterable[CellResult]) -> tuple[Row, ...]:
-    """Sort cells that have a throughput into rows."""
     kinds: dict[tuple[tuple[int, int], Arrivals], list[CellResult]] = defaultdict(list)
     for cell in cells:
         if cell.request_throughput:
@@ -165,11 +161,9 @@ def find_accelerator(name: str | None) -> Accelerator | None:
 
 def flags_of(manifest: Manifest) -> Flags:
     """Give the engine's flags as they were deployed, vLLM's defaults where nobody says."""
-    try:
-        if said := manifest.provenance.deployment_spec:
+    if said := manifest.provenance.deployment_spec:
+        with suppress(OpsError):
             return Flags.of(valid(DeploymentSpec, said))
-    except OpsError:
-        pass
     return Flags(max_model_len=manifest.subject.max_model_len)
 
 
@@ -202,34 +196,24 @@ class Limit(NamedTuple):
     cells: tuple[CellResult, ...]
 
 
-def limits(
-    valid: Sequence[Row], measured: Sequence[CellResult], max_num_seqs: int | None
+def known_limits(
+    manifest: Manifest, valid: Sequence[Row], measured: Sequence[CellResult]
 ) -> tuple[Limit, ...]:
-    """Find what limits at which cells; of spoiled ones only what speaks of the client."""
+    """Say what limits at which cells; of spoiled ones only what speaks of the client."""
+    most, ground = flags_of(manifest).max_num_seqs, known(manifest)
+    if most is None and ground and manifest.provenance.deployment_spec:
+        with suppress(OpsError):  # a default is known only where the planner knows the device
+            most = resolve(*ground).max_num_seqs
     seen: dict[Cause, list[CellResult]] = {cause: [] for cause in Cause}
     seen[Cause.CLIENT] = [cell for cell in measured if has(cell, Code.CLIENT_SATURATED)]
     for row in valid:
         for cell in row.cells:
-            if cause := _cause(cell, row, max_num_seqs):
+            if cause := _cause(cell, row, most):
                 seen[cause].append(cell)
     return tuple(Limit(cause, tuple(cells)) for cause, cells in seen.items() if cells)
 
 
-def known_limits(
-    manifest: Manifest, valid: Sequence[Row], measured: Sequence[CellResult]
-) -> tuple[Limit, ...]:
-    """Say what limits at which cells, by what the run tells of its engine."""
-    most, ground = flags_of(manifest).max_num_seqs, known(manifest)
-    if most is None and ground and manifest.provenance.deployment_spec:
-        try:  # a default is known only where the planner knows the device
-            most = resolve(*ground).max_num_seqs
-        except OpsError:
-            most = None
-    return limits(valid, measured, most)
-
-
 def has(cell: CellResult, code: Code) -> bool:
-    """Whether a verdict of this code was given."""
     return any(verdict.code is code for verdict in cell.verdicts)
 
 
@@ -288,61 +272,45 @@ def _sequences_full(cell: CellResult, row: Row, max_num_seqs: int | None) -> boo
     return any(mine * _SAME <= other <= mine / _SAME for other in others if mine)
 
 
-_NO_VIEW: Final = ServerView(looks=0)
+_LIMITS: Final = {
+    Cause.CLIENT: "The client itself spoils figures",
+    Cause.KV: "The KV cache limits",
+    Cause.QUEUE: "The number of sequences that may run limits",
+    Cause.GATEWAY: "The way between client and engine limits",
+    Cause.COMPUTE: "Computing limits",
+}
 
 
 def _limit(limit: Limit) -> Finding:
-    """Say one limit in one sentence, by its hardest cell."""
-    head, words = _LIMITS[limit.cause]
     cell = limit.cells[-1]
-    said = words(cell, cell.server or _NO_VIEW)
-    text = f"{head} from {listed_firsts(limit.cells)} on: at {cell.id} {said}."
+    head, where = _LIMITS[limit.cause], listed_firsts(limit.cells)
+    text = f"{head} from {where} on: at {cell.id} {_seen(limit.cause, cell)}."
     return Finding(kind="limit", text=text, cells=_ids(limit.cells))
 
 
-def _kv_words(cell: CellResult, server: ServerView) -> str:
-    if cell.server is None:
+def _seen(cause: Cause, cell: CellResult) -> str:
+    if cause is Cause.CLIENT:
+        return _because(cell, Code.CLIENT_SATURATED)
+    server = cell.server
+    if server is None:
         return _because(cell, Code.KV_QUEUED)
-    return (
-        f"{percent(server.kv_cache_usage_max or 0)} of its blocks are used and "
-        f"{figure(server.requests_waiting_mean or 0)} requests wait while "
-        f"{figure(server.requests_running_mean or 0)} run"
-    )
-
-
-def _queue_words(_cell: CellResult, server: ServerView) -> str:
-    return (
-        f"{figure(server.requests_running_max or 0)} run at most, "
-        f"{figure(server.requests_waiting_mean or 0)} wait and only "
-        f"{percent(server.kv_cache_usage_max or 0)} of the KV cache is used"
-    )
-
-
-def _gateway_words(cell: CellResult, server: ServerView) -> str:
-    here, there = cell.ttft.mean if cell.ttft else 0.0, server.ttft_mean or 0.0
-    both = f"{seconds(here)} here and {seconds(there)} in the engine"
-    return f"the first token takes {both}, on average"
-
-
-def _compute_words(cell: CellResult, server: ServerView) -> str:
+    running, waiting = server.requests_running_mean or 0, server.requests_waiting_mean or 0
+    used = percent(server.kv_cache_usage_max or 0)
+    if cause is Cause.KV:
+        wait = f"{figure(waiting)} requests wait while {figure(running)} run"
+        return f"{used} of its blocks are used and {wait}"
+    if cause is Cause.QUEUE:
+        most = figure(server.requests_running_max or 0)
+        return f"{most} run at most, {figure(waiting)} wait and only {used} of the KV cache is used"
+    if cause is Cause.GATEWAY:
+        here, there = cell.ttft.mean if cell.ttft else 0.0, server.ttft_mean or 0.0
+        both = f"{seconds(here)} here and {seconds(there)} in the engine"
+        return f"the first token takes {both}, on average"
     tpot = f" at {seconds(cell.tpot.mean)} a token" if cell.tpot else ""
-    waiting, queued = server.requests_waiting_mean or 0.0, "nothing is queued"
+    queued = "nothing is queued"
     if waiting >= _WAITING_FROM:
         queued = f"{figure(waiting)} wait to be read though cache and sequences have room"
-    running = figure(server.requests_running_mean or 0)
-    return f"{running} requests run{tpot}, throughput grows no more and {queued}"
-
-
-_LIMITS: Final[Mapping[Cause, tuple[str, Callable[[CellResult, ServerView], str]]]] = {
-    Cause.CLIENT: (
-        "The client itself spoils figures",
-        lambda cell, _: _because(cell, Code.CLIENT_SATURATED),
-    ),
-    Cause.KV: ("The KV cache limits", _kv_words),
-    Cause.QUEUE: ("The number of sequences that may run limits", _queue_words),
-    Cause.GATEWAY: ("The way between client and engine limits", _gateway_words),
-    Cause.COMPUTE: ("Computing limits", _compute_words),
-}
+    return f"{figure(running)} requests run{tpot}, throughput grows no more and {queued}"
 
 
 def recommended(manifest: Manifest, row: Row) -> CellResult | None:
@@ -401,31 +369,6 @@ def _speed(cell: CellResult) -> str:
     return f"{rate}, {seconds(cell.e2el.mean)} each" if cell.e2el else rate
 
 
-def _cost(valid: Sequence[Row]) -> Iterator[Finding]:
-    """Hold the price of a token at the best load against that of one request at a time."""
-
-    def price(cell: CellResult) -> float | None:
-        tokens = cell.usd_per_million_tokens
-        return cell.usd_per_1000_requests if tokens is None else tokens
-
-    priced = [
-        (cheap, dear, row)
-        for row in valid
-        if row.best is not row.cells[0]
-        if (dear := price(row.cells[0])) and (cheap := price(row.best))
-    ]
-    if priced:
-        cheap, dear, row = min(priced, key=lambda each: each[0])
-        one, best = row.cells[0], row.best
-        what = "1,000 requests" if best.usd_per_million_tokens is None else f"a {PRICED}"
-        yield _finding(
-            "cost",
-            f"At {best.id} {what} cost {usd(cheap)}, at {one.id} {usd(dear)}: "
-            f"{figure(dear / cheap)} times as much.",
-            [best, one],
-        )
-
-
 class Headline(NamedTuple):
     """The answer in a few sentences; None where the run has no figure for it."""
 
@@ -441,7 +384,6 @@ class Headline(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """The answer in one line."""
         if self.best is None:
             return f"no figure can be used, {self.trust}."
         latency = f", {self.latency}" if self.latency else ""
@@ -450,7 +392,6 @@ class Headline(NamedTuple):
 
 
 def headline(manifest: Manifest, cells: Sequence[CellResult]) -> Headline:
-    """Return what a run answers; spoiled figures answer nothing."""
     trust = _trust(manifest, cells)
     valid = rows(cell for cell in cells if cell.valid)
     usable = valid or rows(cell for cell in cells if cell.worth is Worth.RELATIVE)
@@ -529,7 +470,6 @@ def _trust(manifest: Manifest, cells: Sequence[CellResult]) -> str:
 
 
 def _codes(cells: Iterable[CellResult], *, spoils: bool = True) -> Counter[Code]:
-    """Count the cells of each code."""
     return Counter(
         code
         for cell in cells
@@ -632,7 +572,6 @@ def findings(manifest: Manifest, cells: Sequence[CellResult]) -> tuple[Finding, 
         *map(_limit, seen),
         *_saturation(valid),
         *flag_findings(manifest, valid, seen),
-        *_cost(valid),
     )
     distrust = tuple(_distrust(measured))
     kept = decisions[: _MOST - len(distrust)]
@@ -684,7 +623,6 @@ def _saturation(valid: Sequence[Row]) -> Iterator[Finding]:
 
 
 def _saturations(reached: Sequence[Row]) -> Iterator[str]:
-    """Say neighbours of the same saturation point together."""
     for load, alike in groupby(reached, key=lambda row: row.saturation.spec.load):
         group = list(alike)
         first, last = group[0], group[-1]

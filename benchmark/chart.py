@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, NullFormatter
 
-from benchmark.advice import Row, rows
+from benchmark.advice import rows
 from benchmark.records import Arrivals, CellResult, CellState, Manifest, Worth
 from benchmark.tables import METRICS, Metric, by_arrivals, throughput
 
@@ -27,13 +27,13 @@ _MOST_TICKS: Final = 16
 _MOST_COLUMNS: Final = 3
 _INCHES: Final = (16.0, 6.8)
 _LONGEST_LINE: Final = 120
-_GREY: Final = "#a0a0a0"
 _FACES: Final = (
     ({Worth.VALID, Worth.MARKED}, None, 3, ""),
-    ({Worth.RELATIVE}, _GREY, 4, "grey: relative only"),
+    ({Worth.RELATIVE}, "#a0a0a0", 4, "grey: relative only"),
     ({Worth.SPOILED}, "white", 4, "hollow: not for decisions"),
 )
 """What a marker is filled with, how high it lies and what the legend says of it."""
+_LOADS: Final = {Arrivals.CLOSED: "Requests in flight", Arrivals.ONCE: "Requests at once"}
 
 
 class _Line(NamedTuple):
@@ -62,6 +62,10 @@ class _Line(NamedTuple):
             if None not in values
         ]
 
+    def draw(self, axes: Axes, metric: Metric, **style: Any) -> None:
+        points = [point for point in self.points(metric) if point[1] > 0]
+        axes.plot([point[0] for point in points], [point[1] for point in points], **style)
+
 
 def png(manifest: Manifest, cells: Sequence[CellResult]) -> bytes:
     """Draw the figures that the measured cells have, 1,600 pixels wide; without any it says so.
@@ -72,13 +76,18 @@ def png(manifest: Manifest, cells: Sequence[CellResult]) -> bytes:
     figure.suptitle(title(manifest), fontsize=14, parse_math=False)
     kinds = by_arrivals(cell for cell in cells if cell.state is CellState.MEASURED)
     arrivals, most = max(kinds.items(), key=lambda kind: len(kind[1]), default=(None, ()))
-    shown = panels(manifest, most)
+    shown, made = panels(manifest, most), lines(most)
     if arrivals and shown:
-        made = lines(most)
         across = figure.subplots(1, len(shown), squeeze=False)[0]
         for axes, (middle, high) in zip(across, shown, strict=True):
             _panel(axes, made, middle, high)
-            _load_axis(axes, made, arrivals)
+            _log(axes)
+            axes.set_xlabel(_LOADS.get(arrivals, "Requests per second, as meant"), fontsize=12)
+            loads = sorted({cell.spec.load.size for cell in most})
+            if len(loads) <= _MOST_TICKS:
+                turned = 45 if len(loads) > _MOST_TICKS / 4 else 0
+                axes.set_xticks(loads, [f"{load:g}" for load in loads], rotation=turned)
+            axes.set_xticks([], minor=True)
         _legend(figure, made)
     else:
         figure.text(0.5, 0.5, "No cell was measured.", ha="center", fontsize=16)
@@ -115,7 +124,6 @@ def title(manifest: Manifest) -> str:
 
 
 def lines(cells: Sequence[CellResult]) -> list[_Line]:
-    """Give a line for each prompt length."""
     labels = {cell.spec.lengths: cell.spec.length_label for cell in cells}
     lengths = sorted(labels)
     bands = lengths if len(lengths) <= _MOST_BANDS else [lengths[0], lengths[-1]]
@@ -132,35 +140,27 @@ def lines(cells: Sequence[CellResult]) -> list[_Line]:
 
 def draw(path: Path, called: Sequence[str], used: Sequence[Sequence[CellResult]]) -> None:
     """Write the picture of the cells that were compared: columns are prompt lengths."""
-    by_run = [{row.context: row for row in rows(cells)} for cells in used]
+    by_run = [{row.context: row.cells for row in rows(cells)} for cells in used]
     shared = [set(by_run[0]) & set(other) for other in by_run[1:]]
     contexts = sorted(set.intersection(*shared) or set.union(*shared))
     if len(contexts) > _MOST_COLUMNS:
         contexts = [contexts[0], contexts[len(contexts) // 2], contexts[-1]]
+    every = [cell for cells in used for cell in cells]
     known = [
-        (words, metric)
-        for words, metric in (
-            ("requests/s", METRICS["requests"]),
-            ("mean E2EL (s)", METRICS["e2el_mean"]),
-        )
-        if any(metric.shown(cell) for cells in used for cell in cells)
+        metric
+        for metric in (METRICS["requests"], METRICS["e2el_mean"])
+        if any(metric.shown(cell) for cell in every)
     ]
     figure = _figure((4.2 * len(contexts) + 0.8, 0.8 + 3.0 * len(known)))
     axes: Any = figure.subplots(len(known), len(contexts), squeeze=False, sharex="col")
     for column, context in enumerate(contexts):
-        each: list[Row | None] = [run.get(context) for run in by_run]
-        made = [
-            _Line(name, row.cells if row else (), number)
-            for number, (name, row) in enumerate(zip(called, each, strict=True))
-        ]
-        for row, (words, metric) in enumerate(known):
+        for row, metric in enumerate(known):
             axis = axes[row][column]
-            for line in made:
-                _plot(axis, line, metric, label=line.name, **line.style)
+            for number, (name, run) in enumerate(zip(called, by_run, strict=True)):
+                line = _Line(name, run.get(context, ()), number)
+                line.draw(axis, metric, label=name, **line.style)
             _log(axis)
-            axis.xaxis.set_major_formatter("{x:,g}")
-            axis.grid(visible=True, which="major", alpha=0.3)
-            axes[row][0].set_ylabel(words)
+            axes[row][0].set_ylabel(metric.heading)
         axes[0][column].set_title(f"{context:,} prompt tokens")
         axes[-1][column].set_xlabel("load (requests in flight, or per second)")
     handles, labels = axes[0][0].get_legend_handles_labels()
@@ -180,24 +180,21 @@ def _drawn(figure: Figure, *, dpi: int) -> bytes:
     return image.getvalue()
 
 
-def _plot(axes: Axes, line: _Line, metric: Metric, **style: Any) -> None:
-    points = [point for point in line.points(metric) if point[1] > 0]
-    axes.plot([point[0] for point in points], [point[1] for point in points], **style)
-
-
 def _log(axes: Axes) -> None:
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
+    axes.xaxis.set_major_formatter("{x:,g}")
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.yaxis.set_major_formatter("{x:,g}")
     axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.grid(visible=True, which="major", color="#d0d0d0", linewidth=0.7)
+    axes.set_axisbelow(True)
 
 
 def _panel(axes: Axes, made: Sequence[_Line], middle: Metric, high: Metric | None) -> None:
     for line in made:
-        colour = line.style["color"]
-        dashes = line.style["linestyle"]
-        _plot(axes, line, middle, color=colour, linestyle=dashes, linewidth=1.6, zorder=2)
+        colour, dashes = line.style["color"], line.style["linestyle"]
+        line.draw(axes, middle, color=colour, linestyle=dashes, linewidth=1.6, zorder=2)
         for worths, face, height, _ in _FACES:
             some = [point for point in line.points(middle) if point[-1] in worths]
             axes.scatter(
@@ -217,22 +214,6 @@ def _panel(axes: Axes, made: Sequence[_Line], middle: Metric, high: Metric | Non
     some_bands = "" if all(line.band for line in made) else " for shortest and longest"
     band = f", band to {high.title.split()[-1]}{some_bands}" if high else ""
     axes.set_title(f"{middle.heading.rstrip(')')}{band})", fontsize=12)
-
-
-def _load_axis(axes: Axes, made: Sequence[_Line], arrivals: Arrivals) -> None:
-    counted = {Arrivals.CLOSED: "Requests in flight", Arrivals.ONCE: "Requests at once"}
-    _log(axes)
-    axes.set_xlabel(counted.get(arrivals, "Requests per second, as meant"), fontsize=12)
-    loads = sorted({cell.spec.load.size for line in made for cell in line.cells})
-    if len(loads) <= _MOST_TICKS:
-        turned = 45 if len(loads) > _MOST_TICKS / 4 else 0
-        axes.set_xticks(loads, [f"{load:g}" for load in loads], rotation=turned)
-    else:
-        axes.xaxis.set_major_formatter("{x:g}")
-    axes.set_xticks([], minor=True)
-    axes.grid(visible=True, which="major", color="#d0d0d0", linewidth=0.7)
-    axes.set_axisbelow(True)
-    axes.tick_params(labelsize=10)
 
 
 def _legend(figure: Figure, made: Sequence[_Line]) -> None:

@@ -8,6 +8,7 @@ from dataclasses import fields
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
+from statistics import median
 from time import perf_counter
 from types import TracebackType
 from typing import Final, NamedTuple, Self
@@ -18,7 +19,7 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from benchmark import worker
-from benchmark.loads import Settling, Share
+from benchmark.loads import Share
 from benchmark.records import Arrivals, ClientView, Load, Measured, Slice, StopRule, Workload
 from benchmark.samples import Samples, load, merged
 from benchmark.wire import Rows
@@ -60,7 +61,6 @@ class Job(Record, use_attribute_docstrings=False):
     """A folder for what the workers hand over."""
 
     def share(self, worker: int = 0, workers: int = 1) -> Share:
-        """Give the part of one of so many workers."""
         job = self.model_dump(mode="json")
         said = {**job, **job["load"], **job["workload"], **job["stop"]}
         said |= {"worker": worker, "workers": workers}
@@ -93,7 +93,6 @@ class Fleet:
         self._say: MemoryObjectSendStream[Said]
 
     async def __aenter__(self) -> Self:
-        """Begin; the workers are started with the first cell."""
         self._say, self._reports = anyio.create_memory_object_stream[Said](1024)
         await self._stack.__aenter__()
         self._stack.enter_context(self._say)
@@ -107,7 +106,6 @@ class Fleet:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """End the workers."""
         with anyio.CancelScope(shield=True):
             for process in tuple(self._processes.values()):
                 await _ended(process)
@@ -119,7 +117,7 @@ class Fleet:
         job: Job,
         *,
         enough: Callable[[Sequence[Slice]], bool],
-        tell: Callable[[str, Sequence[Slice]], None],
+        tell: Callable[[str], None],
         stop: Callable[[], bool],
     ) -> Measured:
         """Measure one cell: warm up, a window, and the drain of what began in it, under load.
@@ -195,6 +193,34 @@ _LEAD_SECONDS: Final = 0.1
 """From the order to start until the common moment."""
 _LOG_TAIL_BYTES: Final = 2000
 
+SETTLED_SHARE: Final = 0.1
+"""How far apart the medians of two successive groups may be."""
+
+
+class Settling:
+    """Puts answers into groups of a size, in the order in which they came."""
+
+    def __init__(self, group: int) -> None:
+        self._size = group
+        self._count = 0
+        self._values: list[float] = []
+        self._last: float | None = None
+        self.settled = False
+
+    def add(self, requests: int, latencies: Sequence[float]) -> None:
+        """Take the answers of one slice, of whose latencies, in seconds, some are given."""
+        self._count += requests
+        self._values += latencies
+        if self._count < self._size or not self._values:
+            return
+        now = median(self._values)
+        if self._last is not None:
+            self.settled = abs(now - self._last) <= SETTLED_SHARE * self._last
+        self._last = now
+        self._count = 0
+        self._values = []
+
+
 Orders = dict[int, Order]
 
 
@@ -216,7 +242,7 @@ class CellRun:
         *,
         workers: int,
         enough: Callable[[Sequence[Slice]], bool],
-        tell: Callable[[str, Sequence[Slice]], None],
+        tell: Callable[[str], None],
     ) -> None:
         self._job = job
         self._workers = workers
@@ -240,11 +266,9 @@ class CellRun:
 
     @property
     def over(self) -> bool:
-        """Whether every worker has handed over, or is gone."""
         return not self._living
 
     def prepare(self) -> Orders:
-        """Give the first orders."""
         return {
             number: Order(do="prepare", share=self._job.share(number, self._workers))
             for number in range(self._workers)
@@ -258,7 +282,6 @@ class CellRun:
         return self._give_up(f"Worker {worker} died: {last}")
 
     def hear(self, worker: int, report: Report, *, stop: Callable[[], bool]) -> Orders:
-        """Give what follows from a report."""
         if report.is_ in {"done", "failed"}:
             return self._handed_over(worker, report)
         if self._phase is Phase.ENDING:
@@ -272,7 +295,6 @@ class CellRun:
         return self._together(worker, drained=report.is_ == "drained")
 
     def _together(self, worker: int, *, drained: bool) -> Orders:
-        """Go on when all workers have come so far."""
         there = self._drained if drained else self._ready
         there.add(worker)
         if there != self._living:
@@ -307,7 +329,7 @@ class CellRun:
 
     def _warmed(self, one: Slice, latencies: Sequence[float]) -> Orders:
         self._slices.append(one)
-        self._tell(Phase.WARMING, self._slices)
+        self._tell(Phase.WARMING)
         ramped = self._at + self._job.ramp_seconds
         end = one.begin + one.seconds
         if one.begin >= ramped:
@@ -335,7 +357,7 @@ class CellRun:
         if self._phase is Phase.MEASURING:
             self._slices.append(one)
             self._end = one.begin + one.seconds
-        self._tell(self._phase, self._slices)
+        self._tell(self._phase)
         if self._phase is Phase.DRAINING:
             return {}
         if self._once:
@@ -401,17 +423,14 @@ def _rate(job: Job) -> float:
 
 
 def _view(health: Sequence[Health]) -> ClientView:
-    """Of several workers the worst counts."""
+    """Of several workers the worst counts; their memory is added up."""
+    names = dict.fromkeys(name for one in health for name in one.error_bounds)
+    lags = ("loop_lag_p99_5_seconds", "send_lateness_p99_seconds", "cpu_wait_p99_5_seconds")
+    fields = ("cpu_share", *lags)
     return ClientView(
         workers=len(health),
-        error_bounds={
-            name: max(h.error_bounds.get(name, 0.0) for h in health)
-            for name in dict.fromkeys(name for h in health for name in h.error_bounds)
-        },
-        cpu_share=max((h.cpu_share for h in health), default=0.0),
-        loop_lag_p99_5_seconds=max((h.loop_lag_p99_5_seconds for h in health), default=0.0),
-        send_lateness_p99_seconds=max((h.send_lateness_p99_seconds for h in health), default=0.0),
-        cpu_wait_p99_5_seconds=max((h.cpu_wait_p99_5_seconds for h in health), default=0.0),
+        error_bounds={n: max(h.error_bounds.get(n, 0.0) for h in health) for n in names},
+        **{name: max((getattr(h, name) for h in health), default=0.0) for name in fields},
         memory_mib=sum(h.memory_mib for h in health),
         clock_step_seconds=max((h.clock_step_seconds for h in health), key=abs, default=0.0),
     )

@@ -4,7 +4,7 @@ import itertools
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -21,17 +21,27 @@ from benchmark.records import (
     Manifest,
     figure,
     listed,
-    percent,
     usd,
 )
-from benchmark.tables import METRICS, escaped, matrix, table
+from benchmark.tables import METRICS, at, environment, matrix, table
 from core.errors import DiskFull, InvalidArgument, NextStep
 from core.records import Answer, Record
 from planner.places import places
 
 _SHORT_ROWS: Final = 3
 _SHORT_LIST: Final = 6
-
+_TELLS: Final = 0.05
+"""Where nothing is known of the spread, a smaller difference decides nothing."""
+_LATENCIES: Final = ("ttft", "tpot", "e2el")
+_METHOD: Final = ("api", "output_tokens", "fixed_output", "prefix_share", "dataset")
+"""Of the workload; the seed may differ, prompts of one length are alike."""
+_NAMED_BY: Final = ("model", "precision", "KV cache", "accelerator", "target", "cloud")
+"""Axes that a person would call a run by, if they tell it from the others."""
+_NOT_KNOWN: Final = "not known"
+ARTICLE_WARNING: Final = (
+    "Every run is one burst of requests and its drain: the ratios say nothing of decoding and of "
+    "serving under a steady load."
+)
 T = TypeVar("T")
 
 
@@ -105,9 +115,13 @@ class CellRatio(Record):
 
     @property
     def better(self) -> float:
-        """Above 1 the run is better than the first."""
         deciding = self.deciding
         return deciding.value if deciding is self.throughput else 1 / deciding.value
+
+    @property
+    def decided(self) -> bool:
+        significant = self.deciding.significant
+        return abs(self.better - 1) >= _TELLS if significant is None else significant
 
 
 class Scaling(Record):
@@ -155,7 +169,6 @@ class Comparison(Answer):
     chart: str | None = None
 
     def summary(self) -> str:
-        """Say what matters most."""
         if self.findings:
             return self.findings[0].text
         return f"{len(self.runs)} runs are compared in {len(self.cells)} cells."
@@ -165,6 +178,11 @@ class Comparison(Answer):
         return {
             "runs": [f"{side.name}: {side.run_id}" for side in self.runs[:_SHORT_LIST]],
             "findings": [each.text for each in self.findings[1:_SHORT_LIST]],
+            "crossovers": [
+                f"{each.context:,} tokens: {each.better_below} up to {each.below}, "
+                f"{each.better_above} from {each.above}"
+                for each in self.crossovers[:_SHORT_ROWS]
+            ],
             "file": self.file,
             "chart": self.chart,
         }
@@ -189,7 +207,7 @@ class Comparison(Answer):
             step = max(1.0, (len(values) - 1) / (most - 1))
             return tuple(values[round(n * step)] for n in range(min(most, len(values))))
 
-        sides = (
+        sides = tuple(
             side.model_copy(
                 update={
                     "axes": {name: side.axes[name] for name in self.axes},
@@ -198,26 +216,8 @@ class Comparison(Answer):
             )
             for side in self.runs[:_SHORT_LIST]
         )
-        update = {
-            "runs": tuple(sides),
-            "cells": (),
-            "scaling": few(self.scaling, _SHORT_LIST),
-            "crossovers": few(self.crossovers, _SHORT_LIST),
-        }
-        return self.model_copy(update=update)
-
-
-ARTICLE_WARNING: Final = (
-    "Every run is one burst of requests and its drain: the ratios say nothing of decoding and of "
-    "serving under a steady load."
-)
-
-
-_METHOD: Final = ("api", "output_tokens", "fixed_output", "prefix_share", "dataset")
-"""Of the workload; the seed may differ, prompts of one length are alike."""
-_NAMED_BY: Final = ("model", "precision", "KV cache", "accelerator", "target", "cloud")
-"""Axes that a person would call a run by, if they tell it from the others."""
-_NOT_KNOWN: Final = "not known"
+        lists = {name: few(getattr(self, name), _SHORT_LIST) for name in ("scaling", "crossovers")}
+        return self.model_copy(update={"runs": sides, "cells": (), **lists})
 
 
 class Loaded(NamedTuple):
@@ -225,6 +225,37 @@ class Loaded(NamedTuple):
 
     manifest: Manifest
     cells: Sequence[CellResult]
+
+    @property
+    def is_article(self) -> bool:
+        """Whether the run used the articles' method: one burst, its drain, mostly one token."""
+        bursts = any(load.arrivals is Arrivals.ONCE for load in self.manifest.plan.loads)
+        return self.manifest.plan.profile == "article" or bursts
+
+    @property
+    def usable(self) -> dict[str, CellResult]:
+        """The cells that may be compared, by id.
+
+        Of runs by the articles' method that method spoils nothing: it is the same in all.
+        """
+        allowed = OF_BURSTS if self.is_article else frozenset()
+        return {
+            cell.id: cell
+            for cell in self.cells
+            if cell.state is CellState.MEASURED
+            and cell.request_throughput
+            and not any(v.spoils and v.code not in allowed for v in cell.verdicts)
+        }
+
+    @property
+    def spoiled(self) -> list[CellResult]:
+        used = self.usable
+        return [c for c in self.cells if c.state is CellState.MEASURED and c.id not in used]
+
+    @property
+    def spoiled_by(self) -> dict[str, int]:
+        codes = Counter(v.code.value for cell in self.spoiled for v in cell.verdicts if v.spoils)
+        return dict(codes.most_common())
 
 
 def load(folder: RunFolder) -> Loaded:
@@ -236,17 +267,12 @@ def load(folder: RunFolder) -> Loaded:
     return Loaded(folder.manifest(), folder.cells())
 
 
-def check_method(runs: Sequence[Loaded]) -> None:
-    """Refuse runs that were measured in different ways.
-
-    Raises:
-        InvalidArgument: There are fewer than two, or workload or method differ; it says how.
-    """
+def _check_method(runs: Sequence[Loaded]) -> None:
     if len(runs) < 2:
         raise InvalidArgument(
             "A comparison needs two runs or more.", fix="Call list_benchmarks for their ids."
         )
-    methods = [_method(run.manifest) for run in runs]
+    methods = [_method(run) for run in runs]
     differing = [name for name in methods[0] if len({each[name] for each in methods}) > 1]
     if differing:
         words = "; ".join(
@@ -264,22 +290,28 @@ def check_method(runs: Sequence[Loaded]) -> None:
         )
 
 
-def is_article(manifest: Manifest) -> bool:
-    """Whether the run used the articles' method: one burst, its drain, mostly one token."""
-    bursts = any(load.arrivals is Arrivals.ONCE for load in manifest.plan.loads)
-    return manifest.plan.profile == "article" or bursts
+def _method(run: Loaded) -> Mapping[str, Any]:
+    plan = run.manifest.plan
+    return {
+        **{name: getattr(plan.workload, name) for name in _METHOD},
+        "arrivals": " and ".join(sorted({load.arrivals.value for load in plan.loads})),
+        "article method": run.is_article,
+    }
 
 
 def axes(manifest: Manifest) -> dict[str, str]:
-    """Say what a run measured, in the words of a person."""
-    owner, flags = manifest.provenance, flags_of(manifest)
+    owner, flags, ground = manifest.provenance, flags_of(manifest), known(manifest)
     device, place = find_accelerator(owner.accelerator), places().get(owner.target or "")
-    count = owner.accelerator_count or (place.count if place else None)
+    count, cache = chips(manifest), manifest.subject.cache
     accelerator = (device.name if device else owner.accelerator) or _NOT_KNOWN
+    precision = flags.quantization
+    if precision is None and ground:
+        bits, shape = ground.model.quantization_bits, ground.model
+        precision = f"{bits}-bit {shape.quantization}" if bits else (shape.dtype or "bf16")
     said = {
         "model": manifest.subject.model.rsplit("/", 1)[-1],
-        "precision": _precision(manifest),
-        "KV cache": flags.kv_cache_dtype or _cache_dtype(manifest) or "auto",
+        "precision": precision,
+        "KV cache": flags.kv_cache_dtype or (cache and cache.cache_dtype) or "auto",
         "target": owner.target,
         "cloud": place.provider if place else None,
         "accelerator": f"{count} x {accelerator}" if count else accelerator,
@@ -289,6 +321,11 @@ def axes(manifest: Manifest) -> dict[str, str]:
         "$/h": owner.usd_per_hour,
     }
     return {name: _NOT_KNOWN if value is None else str(value) for name, value in said.items()}
+
+
+def chips(manifest: Manifest) -> int | None:
+    place = places().get(manifest.provenance.target or "")
+    return manifest.provenance.accelerator_count or (place.count if place else None)
 
 
 def names(runs: Sequence[Loaded]) -> tuple[str, ...]:
@@ -316,221 +353,53 @@ def file_name(called: Sequence[str]) -> str:
     return "_vs_".join(slug[:40] for slug in slugs[:3]) + "_comparison.md"
 
 
-def chips(manifest: Manifest) -> int | None:
-    """Give how many accelerators a run had."""
-    place = places().get(manifest.provenance.target or "")
-    return manifest.provenance.accelerator_count or (place.count if place else None)
-
-
-def _method(manifest: Manifest) -> Mapping[str, Any]:
-    workload = manifest.plan.workload
-    arrivals = sorted({load.arrivals.value for load in manifest.plan.loads})
-    return {
-        **{name: getattr(workload, name) for name in _METHOD},
-        "arrivals": " and ".join(arrivals),
-        "article method": is_article(manifest),
-    }
-
-
-def _precision(manifest: Manifest) -> str | None:
-    flags, ground = flags_of(manifest), known(manifest)
-    if flags.quantization:
-        return flags.quantization
-    if ground is None:
-        return None
-    bits = ground.model.quantization_bits
-    return f"{bits}-bit {ground.model.quantization}" if bits else (ground.model.dtype or "bf16")
-
-
-def _cache_dtype(manifest: Manifest) -> str | None:
-    return manifest.subject.cache.cache_dtype if manifest.subject.cache else None
-
-
-def ratio(value: float, first: float | None, other: float | None) -> Ratio:
-    """Put an interval around a ratio of two figures whose relative half widths are known."""
-    if first is None or other is None or value <= 0:
-        return Ratio(value=value)
-    half = math.hypot(first, other)
-    return Ratio(value=value, low=value * math.exp(-half), high=value * math.exp(half))
-
-
-def comparison_findings(made: Comparison) -> tuple[Finding, ...]:
-    """Say what to conclude, the most important first."""
-    said = [*_compared(made), *_distrusted(made)]
-    return tuple(Finding.model_validate({"kind": kind, "text": text}) for kind, text in said[:10])
-
-
-def _compared(made: Comparison) -> Iterator[tuple[str, str]]:
-    base = made.runs[0]
-    for side in made.runs[1:]:
-        ratios = [each for each in made.cells if each.run == side.name]
-        if not ratios:
-            continue
-        yield "compare", _told(base, side, ratios)
-        if price := _price(base, side):
-            yield "compare", price
-        crossed = [
-            f"at {each.context:,} prompt tokens between {each.below} and {each.above} (about "
-            f"{figure(each.at)}) from {each.better_below} to {each.better_above}"
-            for each in made.crossovers
-            if each.run == side.name
-        ]
-        if crossed:
-            yield "compare", f"The better one changes {listed(crossed, most=3)}."
-        scaling = [each for each in made.scaling if each.run == side.name and each.efficiency]
-        if scaling:
-            best = max(scaling, key=lambda each: each.factor)
-            text = (
-                f"From {base.name} to {side.name} throughput scales at most {figure(best.factor)} "
-                f"times, at {best.load}: {percent(best.efficiency or 0)} of what the number of "
-                "accelerators promises."
-            )
-            yield "compare", text
-
-
-def _distrusted(made: Comparison) -> Iterator[tuple[str, str]]:
-    base, *others = made.runs
-    for side in others:
-        if not any(each.run == side.name for each in made.cells):
-            yield "distrust", f"{side.name} and {base.name} have no usable cell in common."
-    spoiled = [
-        f"{side.cells_spoiled} of {side.name} "
-        f"({listed([f'{code} {count}' for code, count in side.spoiled_by.items()])})"
-        for side in made.runs
-        if side.cells_spoiled
-    ]
-    if spoiled:
-        yield "distrust", f"Spoiled cells are left out: {'; '.join(spoiled)}."
-    if made.article_method:
-        yield "distrust", ARTICLE_WARNING
-
-
-def _told(base: Side, side: Side, ratios: Sequence[CellRatio]) -> str:
-    by_rate = sorted(ratios, key=lambda each: each.throughput.value)
-    least, most = by_rate[0], by_rate[-1]
-    known = [each for each in ratios if each.deciding.significant is not None]
-    sure = "the files hold no spread, so no difference is tested"
-    if known:
-        better = [each.better > 1 for each in known if each.deciding.significant]
-        sure = (
-            f"of {len(known)} cells with an interval it is better in {sum(better)} and worse in "
-            f"{len(better) - sum(better)} at 95 %"
-        )
-    latencies = [
-        f"mean {name.upper()} {figure(_mean(values))} times"
-        for name in ("ttft", "tpot", "e2el")
-        if (values := [found.value for each in ratios if (found := getattr(each, name))])
-    ]
-    return (
-        f"{side.name} gives {figure(_mean([each.throughput.value for each in ratios]))} times the "
-        f"throughput of {base.name} over {len(ratios)} common cells, from "
-        f"{figure(least.throughput.value)} at {least.cell} to {figure(most.throughput.value)} at "
-        f"{most.cell}; {''.join(f'{each}, ' for each in latencies)}geometric means; {sure}."
-    )
-
-
-def _price(base: Side, side: Side) -> str | None:
-    first = {row.context: row.usd_per_million_tokens for row in base.best}
-    ratios = sorted(
-        (price / reference, row.context, price, reference)
-        for row in side.best
-        if (price := row.usd_per_million_tokens) and (reference := first.get(row.context))
-    )
-    if not ratios:
-        return None
-    ends = [ratios[0]] if ratios[0][0] == ratios[-1][0] else [ratios[0], ratios[-1]]
-    words = " and ".join(
-        f"{figure(times)} times as much at {context:,} prompt tokens "
-        f"({usd(price)} against {usd(reference)})"
-        for times, context, price, reference in ends
-    )
-    return (
-        f"At the best load of each, a {PRICED} costs on {side.name}, held against {base.name}, "
-        f"{words}."
-    )
-
-
-def _mean(values: Sequence[float]) -> float:
-    """Of ratios, so geometric."""
-    return math.exp(sum(map(math.log, values)) / len(values))
-
-
-_TELLS: Final = 0.05
-"""Where nothing is known of the spread, a smaller difference decides nothing."""
-
-
 def compare(runs: Sequence[Loaded]) -> Comparison:
     """Hold every run against the first one, cell by cell.
 
     Raises:
-        InvalidArgument: Workload or method differ, or no cell is usable in all runs' grids.
+        InvalidArgument: There are fewer than two, workload or method differ, or no cell is usable
+            in both; it says how.
     """
-    check_method(runs)
+    _check_method(runs)
     called = names(runs)
-    used = [usable(run) for run in runs]
     ratios = tuple(
         each
-        for name, cells in zip(called[1:], used[1:], strict=True)
-        for each in _ratios(name, used[0], cells)
+        for name, run in zip(called[1:], runs[1:], strict=True)
+        for each in _ratios(name, runs[0].usable, run.usable)
     )
     if not ratios:
+        why = [
+            f"{run.manifest.run_id}: {len(run.usable)} usable of {len(run.cells)}"
+            + (f" ({_counted(run.spoiled_by)})" if run.spoiled_by else "")
+            for run in runs
+        ]
         raise InvalidArgument(
             "These runs have no usable cell in common.",
             fix="Measure the same contexts and loads on both, then compare.",
-            cause="; ".join(_why_none(run, cells) for run, cells in zip(runs, used, strict=True)),
+            cause="; ".join(why),
         )
-    sides = tuple(map(_side, called, runs, used))
-    differing = [n for n in sides[0].axes if len({side.axes[n] for side in sides}) > 1]
+    sides = tuple(map(_side, called, runs))
     made = Comparison(
-        axes=tuple(differing),
-        article_method=is_article(runs[0].manifest),
+        axes=tuple(n for n in sides[0].axes if len({side.axes[n] for side in sides}) > 1),
+        article_method=runs[0].is_article,
         runs=sides,
         cells=ratios,
         scaling=tuple(_scaling(runs, called, ratios)),
-        crossovers=tuple(_crossovers(called, ratios)),
+        crossovers=tuple(_crossovers(called[0], ratios)),
     )
-    return made.model_copy(update={"findings": comparison_findings(made)})
+    said = [*_compared(made), *_distrusted(made)][:10]
+    found = tuple(Finding.model_validate({"kind": kind, "text": text}) for kind, text in said)
+    return made.model_copy(update={"findings": found})
 
 
-def usable(run: Loaded) -> dict[str, CellResult]:
-    """Give the cells that may be compared, by id.
-
-    Of runs by the articles' method that method spoils nothing: it is the same in all.
-    """
-    allowed = OF_BURSTS if is_article(run.manifest) else frozenset()
-    return {
-        cell.id: cell
-        for cell in run.cells
-        if cell.state is CellState.MEASURED
-        and cell.request_throughput
-        and not any(v.spoils and v.code not in allowed for v in cell.verdicts)
-    }
-
-
-def _why_none(run: Loaded, used: Mapping[str, CellResult]) -> str:
-    codes = ", ".join(f"{code} {count}" for code, count in _codes(_spoiled(run, used)).items())
-    head = f"{run.manifest.run_id}: {len(used)} usable of {len(run.cells)}"
-    return f"{head} ({codes})" if codes else head
-
-
-def _spoiled(run: Loaded, used: Mapping[str, CellResult]) -> list[CellResult]:
-    return [cell for cell in run.cells if cell.state is CellState.MEASURED and cell.id not in used]
-
-
-def _codes(spoiled: Sequence[CellResult]) -> dict[str, int]:
-    codes = Counter(v.code.value for cell in spoiled for v in cell.verdicts if v.spoils)
-    return dict(codes.most_common())
-
-
-def _side(name: str, run: Loaded, used: Mapping[str, CellResult]) -> Side:
-    spoiled = _spoiled(run, used)
+def _side(name: str, run: Loaded) -> Side:
     return Side(
         run_id=run.manifest.run_id,
         name=name,
         axes=axes(run.manifest),
-        cells_used=len(used),
-        cells_spoiled=len(spoiled),
-        spoiled_by=_codes(spoiled),
+        cells_used=len(run.usable),
+        cells_spoiled=len(run.spoiled),
+        spoiled_by=run.spoiled_by,
         simulated=run.manifest.subject.simulated,
         best=tuple(
             RowBest(
@@ -542,9 +411,24 @@ def _side(name: str, run: Loaded, used: Mapping[str, CellResult]) -> Side:
                 unit=row.unit,
                 usd_per_million_tokens=row.best.usd_per_million_tokens,
             )
-            for row in rows(used.values())
+            for row in rows(run.usable.values())
         ),
     )
+
+
+def ratio(first: float | None, other: float | None, *widths: float | None) -> Ratio | None:
+    """Give other / first, with an interval where both relative half widths are known.
+
+    >>> ratio(2.0, 3.0).value, ratio(None, 3.0)
+    (1.5, None)
+    """
+    if not first or not other or not (first > 0 and other > 0):
+        return None
+    value, known = other / first, [width for width in widths if width is not None]
+    if len(known) < 2:
+        return Ratio(value=value)
+    half = math.hypot(*known)
+    return Ratio(value=value, low=value * math.exp(-half), high=value * math.exp(half))
 
 
 def _ratios(
@@ -554,33 +438,23 @@ def _ratios(
         two = other.get(cell_id)
         if two is None:
             continue
-        latencies = {each: _latency(each, one, two) for each in ("ttft", "tpot", "e2el")}
-        widths = one.relative_half_width, two.relative_half_width
-        price = None
-        if one.usd_per_million_tokens and two.usd_per_million_tokens:
-            # A token's price has the spread of the throughput that it is computed from.
-            price = ratio(two.usd_per_million_tokens / one.usd_per_million_tokens, *widths)
+        # A token's price has the spread of the throughput that it is computed from.
+        rate = one.relative_half_width, two.relative_half_width
+        widths = {"e2el": (one.e2el_relative_half_width, two.e2el_relative_half_width)}
+        means = {name: (at(f"{name}.mean")(one), at(f"{name}.mean")(two)) for name in _LATENCIES}
+        throughput = ratio(one.request_throughput, two.request_throughput, *rate)
+        assert throughput  # usable cells have one
         yield CellRatio(
             cell=cell_id,
             context=one.spec.context,
             load=one.spec.load,
             run=name,
-            throughput=ratio(
-                (two.request_throughput or 0) / (one.request_throughput or 1), *widths
+            throughput=throughput,
+            **{each: ratio(*means[each], *widths.get(each, ())) for each in _LATENCIES},
+            usd_per_million_tokens=ratio(
+                one.usd_per_million_tokens, two.usd_per_million_tokens, *rate
             ),
-            **latencies,
-            usd_per_million_tokens=price,
         )
-
-
-def _latency(figure: str, one: CellResult, two: CellResult) -> Ratio | None:
-    first, other = getattr(one, figure), getattr(two, figure)
-    if first is None or other is None or not first.mean > 0 or not other.mean > 0:
-        return None
-    value = other.mean / first.mean
-    if figure != "e2el":
-        return Ratio(value=value)
-    return ratio(value, one.e2el_relative_half_width, two.e2el_relative_half_width)
 
 
 def _scaling(
@@ -603,49 +477,114 @@ def _scaling(
             )
 
 
-def _crossovers(called: Sequence[str], ratios: Sequence[CellRatio]) -> Iterator[Crossover]:
-    kinds = dict.fromkeys((each.run, each.context, each.load.arrivals) for each in ratios)
-    for run, context, arrivals in kinds:
-        row = sorted(
-            (
-                each
-                for each in ratios
-                if (each.run, each.context, each.load.arrivals) == (run, context, arrivals)
-                and _decided(each)
-            ),
-            key=lambda each: each.load.size,
-        )
+def _mean(values: Sequence[float]) -> float:
+    """Of ratios, so geometric."""
+    return math.exp(sum(map(math.log, values)) / len(values))
+
+
+def _crossovers(base: str, ratios: Sequence[CellRatio]) -> Iterator[Crossover]:
+    kinds: dict[tuple[str, int, Arrivals], list[CellRatio]] = {}
+    for each in ratios:
+        kinds.setdefault((each.run, each.context, each.load.arrivals), []).append(each)
+    for kind in kinds.values():
+        row = sorted((each for each in kind if each.decided), key=lambda each: each.load.size)
         for below, above in itertools.pairwise(row):
-            if (below.better > 1) != (above.better > 1):
-                yield _crossover(called[0], below, above)
+            if (below.better > 1) == (above.better > 1):
+                continue
+            low, high = math.log(below.better), math.log(above.better)
+            left, right = math.log(below.load.size), math.log(above.load.size)
+            yield Crossover(
+                run=below.run,
+                context=below.context,
+                below=below.load.words,
+                above=above.load.words,
+                at=math.exp(left + low / (low - high) * (right - left)),
+                better_below=below.run if low > 0 else base,
+                better_above=below.run if high > 0 else base,
+            )
 
 
-def _decided(each: CellRatio) -> bool:
-    significant = each.deciding.significant
-    return abs(each.better - 1) >= _TELLS if significant is None else significant
+def _compared(made: Comparison) -> Iterator[tuple[str, str]]:
+    base = made.runs[0]
+    for side in made.runs[1:]:
+        ratios = [each for each in made.cells if each.run == side.name]
+        if ratios:
+            yield "compare", _told(base, side, ratios)
+            yield from (("compare", price) for price in _price(base, side))
 
 
-def _crossover(base: str, below: CellRatio, above: CellRatio) -> Crossover:
-    low, high = math.log(below.better), math.log(above.better)
-    left, right = math.log(below.load.size), math.log(above.load.size)
-    return Crossover(
-        run=below.run,
-        context=below.context,
-        below=below.load.words,
-        above=above.load.words,
-        at=math.exp(left + low / (low - high) * (right - left)),
-        better_below=below.run if low > 0 else base,
-        better_above=below.run if high > 0 else base,
+def _told(base: Side, side: Side, ratios: Sequence[CellRatio]) -> str:
+    by_rate = sorted(ratios, key=lambda each: each.throughput.value)
+    least, most = by_rate[0], by_rate[-1]
+    known = [each for each in ratios if each.deciding.significant is not None]
+    sure = "the files hold no spread, so no difference is tested"
+    if known:
+        better = [each.better > 1 for each in known if each.deciding.significant]
+        sure = (
+            f"of {len(known)} cells with an interval it is better in {sum(better)} and worse in "
+            f"{len(better) - sum(better)} at 95 %"
+        )
+    latencies = [
+        f"mean {name.upper()} {figure(_mean(values))} times"
+        for name in _LATENCIES
+        if (values := [found.value for each in ratios if (found := getattr(each, name))])
+    ]
+    return (
+        f"{side.name} gives {figure(_mean([each.throughput.value for each in ratios]))} times the "
+        f"throughput of {base.name} over {len(ratios)} common cells, from "
+        f"{figure(least.throughput.value)} at {least.cell} to {figure(most.throughput.value)} at "
+        f"{most.cell}; {''.join(f'{each}, ' for each in latencies)}geometric means; {sure}."
     )
 
 
-_RATIOS: Final[tuple[tuple[str, Callable[[CellRatio], Ratio | None]], ...]] = (
-    ("throughput (requests/s, above 1 is better)", lambda each: each.throughput),
-    ("mean TTFT (below 1 is better)", lambda each: each.ttft),
-    ("mean TPOT (below 1 is better)", lambda each: each.tpot),
-    ("mean E2EL (below 1 is better)", lambda each: each.e2el),
-    (f"$ per {PRICED}; below 1 is better", lambda each: each.usd_per_million_tokens),
-)
+def _price(base: Side, side: Side) -> Iterator[str]:
+    first = {row.context: row.usd_per_million_tokens for row in base.best}
+    ratios = sorted(
+        (price / reference, row.context, price, reference)
+        for row in side.best
+        if (price := row.usd_per_million_tokens) and (reference := first.get(row.context))
+    )
+    if not ratios:
+        return
+    ends = [ratios[0]] if ratios[0][0] == ratios[-1][0] else [ratios[0], ratios[-1]]
+    words = " and ".join(
+        f"{figure(times)} times as much at {context:,} prompt tokens "
+        f"({usd(price)} against {usd(reference)})"
+        for times, context, price, reference in ends
+    )
+    yield (
+        f"At the best load of each, a {PRICED} costs on {side.name}, held against {base.name}, "
+        f"{words}."
+    )
+
+
+def _distrusted(made: Comparison) -> Iterator[tuple[str, str]]:
+    base, *others = made.runs
+    for side in others:
+        if not any(each.run == side.name for each in made.cells):
+            yield "distrust", f"{side.name} and {base.name} have no usable cell in common."
+    spoiled = [
+        f"{side.cells_spoiled} of {side.name} ({_counted(side.spoiled_by)})"
+        for side in made.runs
+        if side.cells_spoiled
+    ]
+    if spoiled:
+        yield "distrust", f"Spoiled cells are left out: {'; '.join(spoiled)}."
+    if made.article_method:
+        yield "distrust", ARTICLE_WARNING
+
+
+def _counted(codes: Mapping[str, int]) -> str:
+    return listed([f"{code} {count}" for code, count in codes.items()])
+
+
+_RATIOS: Final[Mapping[str, str]] = {
+    "throughput": "throughput (requests/s, above 1 is better)",
+    "ttft": "mean TTFT (below 1 is better)",
+    "tpot": "mean TPOT (below 1 is better)",
+    "e2el": "mean E2EL (below 1 is better)",
+    "usd_per_million_tokens": f"$ per {PRICED}; below 1 is better",
+}
 
 
 def write_comparison(runs: Sequence[Loaded], path: Path) -> Comparison:
@@ -659,11 +598,11 @@ def write_comparison(runs: Sequence[Loaded], path: Path) -> Comparison:
 
     made = compare(runs)
     chart = path.with_suffix(".png")
-    used = [tuple(usable(run).values()) for run in runs]
+    used = [tuple(run.usable.values()) for run in runs]
     made = made.model_copy(update={"file": str(path), "chart": str(chart)})
     try:
         draw(chart, [side.name for side in made.runs], used)
-        replace(path, "\n".join(_document(made, used, chart.name)) + "\n")
+        replace(path, _document(made, used, chart.name))
     except OSError as exc:
         raise DiskFull(
             f"{path.name} cannot be written.",
@@ -673,53 +612,42 @@ def write_comparison(runs: Sequence[Loaded], path: Path) -> Comparison:
     return made
 
 
-def _document(made: Comparison, used: Sequence[Sequence[CellResult]], chart: str) -> Iterator[str]:
+def _document(made: Comparison, used: Sequence[Sequence[CellResult]], chart: str) -> str:
     first, *others = made.runs
-    yield f"# {' against '.join(escaped(side.name) for side in made.runs)}\n"
-    yield f"{escaped(made.summary())}\n"
-    yield from (f"> {escaped(warning)}\n" for warning in made.warnings())
-    yield f"![Throughput and latency against load]({chart})\n"
-    yield "## Findings\n"
-    yield from (f"* {escaped(finding.text)}" for finding in made.findings)
-    yield "\n## Runs\n"
-    rows = [[name, *(escaped(side.axes[name]) for side in made.runs)] for name in made.axes]
-    rows.append(["run", *(escaped(side.run_id) for side in made.runs)])
-    rows.append(["cells used", *(str(side.cells_used) for side in made.runs)])
-    rows.append(["cells left out", *(str(side.cells_spoiled) for side in made.runs)])
-    yield table(["", *(escaped(side.name) for side in made.runs)], rows)
-    alike = (f"{name} {said}" for name, said in first.axes.items() if name not in made.axes)
-    yield f"\nAlike: {escaped(', '.join(alike))}."
-    yield "\n## Throughput (requests/s)\n"
-    for side, cells in zip(made.runs, used, strict=True):
-        yield f"### {escaped(side.name)}\n"
-        yield f"{matrix(cells, METRICS['requests'].shown)}\n"
-    for side in others:
-        yield f"## {escaped(side.name)} over {escaped(first.name)}\n"
-        yield "A ratio in **bold** differs from 1 at 95 %; in brackets its interval.\n"
-        mine = [each for each in made.cells if each.run == side.name]
-        for title, of in _RATIOS:
-            if known := [(each, found) for each in mine if (found := of(each)) is not None]:
-                yield f"### {title}\n"
-                yield f"{_ratio_matrix(known)}\n"
-    yield from _lists(made)
-    yield "\n## Method\n"
-    yield (
-        "Workload and method are the same in all runs; spoiled cells are left out of every figure. "
-        "Intervals are 95 %, from those of the cells; TTFT and TPOT have none. Of "
-        f"{len(made.cells)} ratios tested so, about {len(made.cells) / 20:.0f} would look "
-        "significant by chance alone."
+    requests = METRICS["requests"].shown
+    return (
+        environment(html=False)
+        .get_template("comparison.md.j2")
+        .render(
+            sides=made.runs,
+            summary=made.summary(),
+            warnings=made.warnings(),
+            chart=chart,
+            findings=made.findings,
+            axes=made.axes,
+            alike=", ".join(f"{n} {said}" for n, said in first.axes.items() if n not in made.axes),
+            throughput=[
+                (side.name, matrix(cells, requests))
+                for side, cells in zip(made.runs, used, strict=True)
+            ],
+            ratios=[(side.name, list(_ratio_tables(made, side))) for side in others],
+            priced=PRICED,
+            scaling=made.scaling,
+            crossovers=made.crossovers,
+            tested=len(made.cells),
+        )
     )
 
 
-def _ratio_matrix(known: Sequence[tuple[CellRatio, Ratio]]) -> str:
-    """Lay ratios out by hand: they carry intervals that one figure does not."""
-    loads = sorted({each.load for each, _ in known}, key=lambda load: load.order)
-    found = {(each.context, each.load): _shown(value) for each, value in known}
-    rows = [
-        [f"{context:,}", *(found.get((context, load), "") for load in loads)]
-        for context in sorted({each.context for each, _ in known})
-    ]
-    return table(["Prompt tokens", *(load.label for load in loads)], rows)
+def _ratio_tables(made: Comparison, side: Side) -> Iterator[tuple[str, str]]:
+    mine = [each for each in made.cells if each.run == side.name]
+    loads = sorted({each.load for each in mine}, key=lambda load: load.order)
+    contexts = sorted({each.context for each in mine})
+    for name, title in _RATIOS.items():
+        found = {(e.context, e.load): _shown(r) for e in mine if (r := getattr(e, name))}
+        lines = [[f"{c:,}", *(found.get((c, load), "") for load in loads)] for c in contexts]
+        if found:
+            yield title, table(["Prompt tokens", *(load.label for load in loads)], lines)
 
 
 def _shown(value: Ratio) -> str:
@@ -727,48 +655,3 @@ def _shown(value: Ratio) -> str:
     if value.low is None or value.high is None:
         return shown
     return f"{shown} ({figure(value.low)} to {figure(value.high)})"
-
-
-def _lists(made: Comparison) -> Iterator[str]:
-    yield "## Saturation and price\n"
-    head = ["Run", "Prompt tokens", "95 % of the best at", "Best at", "Throughput"]
-    best = (
-        [
-            escaped(side.name),
-            f"{row.context:,}",
-            row.saturation if row.saturated else "not reached",
-            row.load,
-            f"{figure(row.throughput)} {row.unit}",
-            "" if row.usd_per_million_tokens is None else usd(row.usd_per_million_tokens),
-        ]
-        for side in made.runs
-        for row in side.best
-    )
-    yield table([*head, f"$ per {PRICED}"], best)
-    yield "\n## Scaling by load\n"
-    scaling = (
-        [
-            escaped(each.run),
-            each.load,
-            figure(each.factor),
-            str(each.lengths),
-            "" if each.efficiency is None else percent(each.efficiency),
-        ]
-        for each in made.scaling
-    )
-    yield table(["Run", "Load", "Times the throughput", "Lengths", "Of ideal scaling"], scaling)
-    yield "\n## Crossovers\n"
-    if not made.crossovers:
-        yield "None: one run is the better one at every load of a prompt length.\n"
-        return
-    crossed = (
-        [
-            f"{each.context:,}",
-            f"{each.below} to {each.above}",
-            figure(each.at),
-            escaped(each.better_below),
-            escaped(each.better_above),
-        ]
-        for each in made.crossovers
-    )
-    yield table(["Prompt tokens", "Between", "About", "Better below", "Better above"], crossed)

@@ -45,17 +45,14 @@ class RunFolder:
         """What workers hand over, while a cell is measured."""
 
     def samples_file(self, cell: str) -> Path:
-        """Every request of one cell, as Parquet."""
         return self.path / "samples" / f"{cell}.parquet"
 
     def renew_parts(self) -> None:
-        """Empty the folder of parts, or make it."""
         with _room(self.path):
             shutil.rmtree(self.parts, ignore_errors=True)
             self.parts.mkdir(exist_ok=True)
 
     def create(self, manifest: Manifest) -> None:
-        """Make the folder; the manifest is its first file."""
         with _room(self.path):
             (self.path / "samples").mkdir(parents=True, exist_ok=True)
             self.path.chmod(0o700)
@@ -77,7 +74,6 @@ class RunFolder:
             ) from exc
 
     def cells(self) -> tuple[CellResult, ...]:
-        """Read what was decided so far; a line that a kill cut short is none."""
         try:
             lines = self.cells_file.read_text(encoding="utf-8").split("\n")
         except FileNotFoundError:
@@ -93,14 +89,12 @@ class RunFolder:
             os.fsync(file.fileno())
 
     def progress(self) -> Progress | None:
-        """Read how far it is; None before it began."""
         try:
             return Progress.model_validate_json(self.progress_file.read_text(encoding="utf-8"))
         except FileNotFoundError:
             return None
 
     def tell(self, progress: Progress) -> None:
-        """Replace what readers see of the run."""
         with _room(self.path):
             replace(self.progress_file, progress.model_dump_json())
 
@@ -155,18 +149,15 @@ class RunFolder:
             self.write(self.certificate_file, pem)
 
     def certificate(self) -> str | None:
-        """Read that certificate; None where the usual authorities are to be trusted."""
         try:
             return self.certificate_file.read_text(encoding="utf-8")
         except FileNotFoundError:
             return None
 
     def credential(self) -> str | None:
-        """Read the key as it is now."""
         return self._credentials()[0]
 
     def identity(self) -> str | None:
-        """Read the identity token as it is now."""
         return self._credentials()[1]
 
     def _credentials(self) -> tuple[str | None, str | None]:
@@ -194,7 +185,6 @@ class RunFolder:
             yield
 
     def is_measured_now(self) -> bool:
-        """Whether a process holds the run."""
         try:
             file = (self.path / "lock").open("rb")
         except FileNotFoundError:
@@ -229,7 +219,6 @@ def beginning(runs: Path) -> Iterator[None]:
 
 
 def replace(path: Path, content: str | bytes, *, mode: int = 0o644) -> None:
-    """Write a whole file or none."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
     with os.fdopen(handle, "wb") as file:

@@ -2,10 +2,10 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from itertools import combinations, pairwise, product
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import combinations, pairwise
 from statistics import median
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 from pydantic import Field
 
@@ -31,9 +31,6 @@ from planner.flags import Flags
 from planner.speed import Work, decode, prefill
 
 POINTS: Final = ("mean", "p50", "p90", "p95", "p99", "max")
-NOT_KNOWN: Final = float("nan")
-UNKNOWN_ERROR: Final = "unknown"
-"""Class of failures that a file counts without saying what they were."""
 _MOST_COUNT: Final = 10**12
 
 
@@ -110,13 +107,12 @@ def whole(value: object) -> int | None:
     return int(read) if read is not None and 0 <= read <= _MOST_COUNT and read % 1 == 0 else None
 
 
-def spread(count: int, values: Mapping[str, object], *, scale: float = 1.0) -> Distribution | None:
+def spread(count: int, values: Mapping[str, object]) -> Distribution | None:
     """Make a distribution of what is given of it by our names; None where all of it is 0."""
     known = {name: number(values.get(name)) for name in POINTS}
     if known["mean"] == 0 or not any(known.values()):
         return None
-    scaled = {name: NOT_KNOWN if each is None else each * scale for name, each in known.items()}
-    return Distribution.model_validate({"count": count, **scaled})
+    return Distribution.model_validate({"count": count, **known})  # what is not known is NaN
 
 
 def make_cell(spec: CellSpec, figures: Figures, claims: Claims) -> CellResult:
@@ -129,11 +125,15 @@ def make_cell(spec: CellSpec, figures: Figures, claims: Claims) -> CellResult:
         said.append(Verdict(code=Code.CONTRADICTORY, because="; ".join(against[:3])))
     succeeded, total = figures.succeeded, figures.succeeded + figures.failed
     wall = _not_below(figures.wall_seconds)
-    errors = {UNKNOWN_ERROR: figures.failed} if figures.failed else {}
     seen = {
         "spec": spec,
         "wall_seconds": wall,
-        "counts": Counts(sent=total, measured=total, succeeded=succeeded, errors=errors),
+        "counts": Counts(
+            sent=total,
+            measured=total,
+            succeeded=succeeded,
+            errors={"unknown": figures.failed} if figures.failed else {},
+        ),
         "verdicts": tuple(said),
     }
     if not succeeded:
@@ -141,11 +141,11 @@ def make_cell(spec: CellSpec, figures: Figures, claims: Claims) -> CellResult:
         return CellResult.model_validate({**seen, "state": CellState.FAILED, "reason": reason})
     requests = _not_below(figures.requests_per_second) or (succeeded / wall if wall else None)
     given = _not_below(figures.input_tokens_per_second)
+    if given is None and requests and spec.context:
+        given = requests * spec.context
     rates = {
         "request_throughput": requests,
-        "input_token_throughput": given
-        if given is not None or not requests or not spec.context
-        else requests * spec.context,
+        "input_token_throughput": given,
         "output_token_throughput": _not_below(figures.output_tokens_per_second),
     }
     times = {
@@ -184,25 +184,18 @@ _RECOUNTED: Final = 2.0
 each piece: kubernetes-sigs/inference-perf issue 564 and pull request 566, read 2026-11-23."""
 _COUNTED_APART: Final = 0.02
 """Between a share that is said and the counts beside it."""
-_NEVER_NEGATIVE: Final = {
-    "requests_per_second": "requests/s",
-    "output_tokens_per_second": "output tokens/s",
-    "input_tokens_per_second": "input tokens/s",
-    "total_tokens_per_second": "tokens/s",
-    "wall_seconds": "seconds",
-    "output_tokens": "output tokens",
-    "input_tokens": "input tokens",
-    "succeeded": "successes",
-    "failed": "failures",
-}
+_NEVER_NEGATIVE: Final = (
+    "requests_per_second", "output_tokens_per_second", "input_tokens_per_second",
+    "total_tokens_per_second", "wall_seconds", "output_tokens", "input_tokens", "succeeded",
+    "failed",
+)  # fmt: skip
 
 
 def contradictions(spec: CellSpec, figures: Figures) -> Iterator[str]:
-    """Give each contradiction in words, the plainest first."""
-    for name, words in _NEVER_NEGATIVE.items():
+    for name in _NEVER_NEGATIVE:
         value = getattr(figures, name)
         if value is not None and value < 0:
-            yield f"{figure(value)} {words}"
+            yield f"{name} is {figure(value)}"
     times = {name: each for name, each in figures.times.items() if each is not None}
     for name, each in times.items():
         if below := [point for point in POINTS if getattr(each, point) < 0]:
@@ -217,11 +210,9 @@ def contradictions(spec: CellSpec, figures: Figures) -> Iterator[str]:
 
 def _counted(figures: Figures) -> Iterator[str]:
     well, sent, share = figures.succeeded, figures.sent, figures.share
-    if sent is not None and well > sent:
-        yield f"{well:,} of {sent:,} requests succeeded"
-    elif sent is not None and well + figures.failed > sent:
-        yield f"{well:,} succeeded and {figures.failed:,} failed of {sent:,} requests"
     total = well + figures.failed
+    if sent is not None and total > sent:
+        yield f"{well:,} succeeded and {figures.failed:,} failed of {sent:,} requests"
     if share is not None and total and abs(share - well / total) > _COUNTED_APART + 1 / total:
         yield f"{percent(share)} of requests are said to succeed; {well:,} of {total:,} did"
 
@@ -265,7 +256,7 @@ def _timed(spec: CellSpec, figures: Figures, times: Mapping[str, Distribution]) 
     if late is None:
         return
     longest = max((v for point in POINTS if (v := getattr(late, point)) > 0), default=0.0)
-    if wall and wall > 0 and longest > wall * _APART and spec.load.arrivals is Arrivals.ONCE:
+    if wall and 0 < wall * _APART < longest and spec.load.arrivals is Arrivals.ONCE:
         yield f"requests of {seconds(longest)} in a run of {seconds(wall)}"
     if early is None:
         return
@@ -316,14 +307,22 @@ class Grid(NamedTuple):
     others: Sequence[Run]
 
 
+Found = Iterator[tuple[int, Code, str]]
+"""Places of cells in the file, and what is said of each."""
+
+
 def audit(
     cells: Sequence[CellResult], claims: Claims, *, others: Sequence[Run] = ()
 ) -> tuple[CellResult, ...]:
     """Give the cells with what their figures say against them; clean ones get nothing."""
     grid = Grid(cells, claims, ground_of(claims), others)
     said: dict[int, list[Verdict]] = defaultdict(list)
-    for rule in _RULES:
-        for place, code, because in rule(grid):
+    for place, cell in enumerate(cells):
+        for code, rule in _OF_A_CELL.items():
+            if because := rule(grid, cell):
+                said[place].append(Verdict(code=code, because=because))
+    for of_grid in (_failures, _client, _copied, _copied_inside):
+        for place, code, because in of_grid(grid):
             said[place].append(Verdict(code=code, because=because))
     return tuple(
         cell.model_copy(update={"verdicts": (*cell.verdicts, *said[place])})
@@ -331,23 +330,7 @@ def audit(
     )
 
 
-Found = Iterator[tuple[int, Code, str]]
-"""Places of cells in the file, and what is said of each."""
-
-
-def _of_each(code: Code, rule: Callable[[Grid, CellResult], str | None]) -> Callable[[Grid], Found]:
-    """Make a rule for grids of a rule for one cell."""
-
-    def found(grid: Grid) -> Found:
-        for place, cell in enumerate(grid.cells):
-            if because := rule(grid, cell):
-                yield place, code, because
-
-    return found
-
-
 def ground_of(claims: Claims) -> Known | None:
-    """Give what is said to have been measured, as the planner knows it."""
     if not claims.model:
         return None
     return known_by(
@@ -413,33 +396,28 @@ def _prompts_not_read(grid: Grid, cell: CellResult) -> str | None:
         return None
     rate, first = (cell.request_throughput or 0.0) * context, _mean(cell, "ttft") or 0.0
     if rate > roof * _ROUNDING:
-        return (
+        said = (
             f"{figure(rate)} prompt tokens/s are claimed; {_device(ground)} can read at most "
-            f"{figure(roof)} of this model, {figure(rate / roof)} times fewer: most prompts were "
-            "found in the prefix cache"
+            f"{figure(roof)} of this model, {figure(rate / roof)} times fewer"
         )
-    if 0 < first * _ROUNDING < context / roof:
-        return (
+    elif 0 < first * _ROUNDING < context / roof:
+        said = (
             f"mean TTFT is {seconds(first)}; {_device(ground)} cannot read {context:,} tokens of "
-            f"this model in less than {seconds(context / roof)}: most prompts were found in the "
-            "prefix cache"
+            f"this model in less than {seconds(context / roof)}"
         )
-    return None
+    else:
+        return None
+    return f"{said}: most prompts were found in the prefix cache"
 
 
 def _impossible(grid: Grid, cell: CellResult) -> str | None:
     """Say where tokens came faster than memory is read, or too many requests were in flight."""
     load, rate, took = cell.spec.load, cell.request_throughput, _mean(cell, "e2el")
     # Little's law: rate times time is what is in flight, and no more than was allowed can be.
-    if (
-        rate
-        and took is not None
-        and load.concurrency
-        and not load.requests_per_second
-        and rate * took > load.concurrency * _IN_FLIGHT
-    ):
+    flying = (rate or 0.0) * (took or 0.0)
+    if load.concurrency and not load.requests_per_second and flying > load.concurrency * _IN_FLIGHT:
         return (
-            f"{figure(rate)} requests/s of {seconds(took)} each are {figure(rate * took)} in "
+            f"{figure(rate or 0)} requests/s of {seconds(took or 0)} each are {figure(flying)} in "
             f"flight, {load.concurrency} were sent"
         )
     try:
@@ -471,6 +449,59 @@ def _too_fast(ground: Known, cell: CellResult) -> str | None:
     )
 
 
+_COLD: Final = 3.0
+"""Times what a request must take at most."""
+_OVERHEAD: Final = 1.0
+"""Seconds that the way there, a scheduler and a client may add to any request."""
+_SLOWEST: Final = 1.0
+"""Requests/s below which no engine is held back by anything but its model."""
+_SMALL: Final = 64
+"""Requests at once: of more, time is waiting, and neither caches nor compiling show in a mean."""
+
+
+def _cold(grid: Grid, cell: CellResult) -> str | None:
+    """Say where a cell took far longer than its prompts and answers must take on this hardware.
+
+    All prompts of the load are read one after another, none from a cache; then it decodes.
+    """
+    took, counts, ground = _mean(cell, "e2el"), cell.counts, grid.ground
+    users, context = cell.spec.load.concurrency, cell.spec.context
+    if took is None or not ground or not users or not context or users > _SMALL:
+        return None
+    if counts and counts.succeeded < (1 - _SOME) * counts.measured:
+        return None  # failures may explain how long the others took
+    requests, output = cell.request_throughput, cell.output_token_throughput
+    known = output / requests if requests and output else 1.0
+    tokens = max(known, grid.claims.output_tokens or 1, cell.spec.output_tokens or 1)
+    try:
+        read = prefill(*ground, prompt_tokens=context).seconds.high
+        step = decode(*ground, concurrency=users, context=context)
+    except OpsError:
+        return None
+    honest = users * read + max(0.0, tokens - 1) / step.tokens_per_second_per_user.low
+    pace = max(
+        _SLOWEST,
+        *(
+            each.request_throughput or 0.0
+            for each in grid.cells
+            if each.spec.context >= context and each.spec.output_tokens == cell.spec.output_tokens
+        ),
+    )
+    if took <= _COLD * honest + _OVERHEAD + users / pace:
+        return None
+    return (
+        f"{seconds(took)} a request, where {users} prompts of {context:,} tokens that are in no "
+        f"cache take {seconds(honest)} at most on this hardware: compiling or loading was measured"
+    )
+
+
+_OF_A_CELL: Final[Mapping[Code, Callable[[Grid, CellResult], str | None]]] = {
+    Code.ARTICLE_METHOD: _burst,
+    Code.PREFIX_CACHED: _prompts_not_read,
+    Code.IMPOSSIBLE_SPEED: _impossible,
+    Code.COLD: _cold,
+    Code.TOO_FEW_SAMPLES: _too_few,
+}
 _USUAL_TIMEOUTS: Final = (10.0, 20.0, 30.0, 60.0, 90.0, 120.0, 180.0, 300.0, 600.0, 900.0)
 """Seconds that people write down; one cell alone must agree with one of them."""
 _AGREE: Final = 0.15
@@ -492,20 +523,18 @@ class _Fate(NamedTuple):
 
     place: int
     cell: CellResult
+    total: int
     share: float
     """That succeeded."""
-
-    @property
-    def waited(self) -> float:
-        return self.cell.wall_seconds or 0.0
+    waited: float
 
 
 def _failures(grid: Grid) -> Found:
     """Give every cell with failures its reason: LENGTH_CAPPED, TIMEOUTS or ERRORS."""
     fates = [
-        _Fate(place, cell, cell.counts.succeeded / cell.counts.measured)
+        _Fate(place, cell, of.measured, of.succeeded / of.measured, cell.wall_seconds or 0.0)
         for place, cell in enumerate(grid.cells)
-        if cell.counts and cell.counts.measured
+        if (of := cell.counts) and of.measured
     ]
     patience = grid.claims.timeout_seconds or _from_walls(fates) or _from_shares(fates)
     capped = _capped(fates, grid.claims, patience)
@@ -515,13 +544,10 @@ def _failures(grid: Grid) -> Found:
         elif fate.place in capped:
             yield fate.place, Code.LENGTH_CAPPED, capped[fate.place]
         elif fate.share < 1 - _SOME:
-            if patience and (late := _late(fate, patience)):
-                yield fate.place, Code.TIMEOUTS, late
-            else:
-                total = fate.cell.counts.measured if fate.cell.counts else 0
-                lost = round((1 - fate.share) * total)
-                words = f"{lost} of {total} requests failed and the file does not say why"
-                yield fate.place, Code.ERRORS, words
+            late = _late(fate, patience) if patience else None
+            lost = round((1 - fate.share) * fate.total)
+            words = f"{lost} of {fate.total} requests failed and the file does not say why"
+            yield fate.place, Code.TIMEOUTS if late else Code.ERRORS, late or words
 
 
 def _from_walls(fates: Sequence[_Fate]) -> float | None:
@@ -548,9 +574,9 @@ def _from_shares(fates: Sequence[_Fate]) -> float | None:
     middle = median(implied)
     usual = next((t for t in _USUAL_TIMEOUTS if abs(middle / t - 1) <= _AGREE), None)
     agreeing = [each for each in implied if abs(each / middle - 1) <= _AGREE]
-    if len(implied) > 1 and len(agreeing) * 3 >= len(implied) * 2:
-        return usual or middle
-    return usual if len(implied) == 1 else None
+    if len(implied) == 1:
+        return usual
+    return (usual or middle) if len(agreeing) * 3 >= len(implied) * 2 else None
 
 
 def _pinned(cell: CellResult) -> str | None:
@@ -561,9 +587,8 @@ def _pinned(cell: CellResult) -> str | None:
     if len(slow) < 2 or max(slow) > min(slow) * (1 + _EXACT):
         return None
     usual = next((t for t in _USUAL_TIMEOUTS if abs(slow[0] / t - 1) <= _EXACT), None)
-    if usual is None:
-        return None
-    return f"the slowest requests all end after {seconds(slow[0])}: a limit of {seconds(usual)}"
+    said = f"the slowest requests all end after {seconds(slow[0])}"
+    return f"{said}: a limit of {seconds(usual)}" if usual else None
 
 
 def _late(fate: _Fate, patience: float) -> str | None:
@@ -590,20 +615,18 @@ def _late(fate: _Fate, patience: float) -> str | None:
 
 def _capped(fates: Sequence[_Fate], claims: Claims, patience: float | None) -> dict[int, str]:
     """Find cells whose prompts the model cannot take, by what is said or by whole rows."""
-    if claims.max_model_len:
+    if most := claims.max_model_len:
         answer = claims.output_tokens or 1
         return {
-            fate.place: f"{fate.cell.spec.context:,} + {answer} tokens exceed max_model_len "
-            f"{claims.max_model_len:,}"
+            fate.place: f"{context:,} + {answer} tokens exceed max_model_len {most:,}"
             for fate in fates
-            if fate.share == 0 and fate.cell.spec.context + answer > claims.max_model_len
+            if fate.share == 0 and (context := fate.cell.spec.context) + answer > most
         }
     by_length: dict[int, list[_Fate]] = defaultdict(list)
     for fate in fates:
         by_length[fate.cell.spec.context].append(fate)
     found: dict[int, str] = {}
-    for context in sorted(by_length, reverse=True):
-        row = by_length[context]
+    for context, row in sorted(by_length.items(), reverse=True):
         # A prompt that is too long is refused at once; what waited was given up.
         waited = patience and any(fate.waited >= patience * (1 - _AGREE) for fate in row)
         if waited or any(fate.share > 0 for fate in row):
@@ -611,88 +634,6 @@ def _capped(fates: Sequence[_Fate], claims: Claims, patience: float | None) -> d
         words = f"all {len(row)} loads fail at {context:,} prompt tokens and at every longer length"
         found |= {fate.place: words for fate in row}
     return {} if len(found) == len(fates) else found
-
-
-_COLD: Final = 3.0
-"""Times what a request must take at most."""
-_OVERHEAD: Final = 1.0
-"""Seconds that the way there, a scheduler and a client may add to any request."""
-_SLOWEST: Final = 1.0
-"""Requests/s below which no engine is held back by anything but its model."""
-_SMALL: Final = 64
-"""Requests at once: of more, time is waiting, and neither caches nor compiling show in a mean."""
-_SLOW_PREFILL: Final = 500.0
-"""Prompt tokens/s below which no accelerator that serves is known to read."""
-
-
-def _cold(grid: Grid, cell: CellResult) -> str | None:
-    """Say where a cell took far longer than its prompts and answers must take on this hardware.
-
-    Where model or hardware is not known, a cell is held against the next load and the next length
-    instead, which both have more to do, and against a prompt that is read slowly.
-    """
-    took, counts = _mean(cell, "e2el"), cell.counts
-    if took is None or (cell.spec.load.concurrency or 0) > _SMALL:
-        return None
-    if counts and counts.succeeded < (1 - _SOME) * counts.measured:
-        return None  # failures may explain how long the others took
-    words = _beyond(grid, grid.ground, cell, took) if grid.ground else _among(grid, cell, took)
-    return words and f"{seconds(took)} a request, {words}: compiling or loading was measured"
-
-
-def _beyond(grid: Grid, ground: Known, cell: CellResult, took: float) -> str | None:
-    """All prompts of the load are read one after another, none from a cache; then it decodes."""
-    users, context = cell.spec.load.concurrency, cell.spec.context
-    if not users or not context:
-        return None
-    requests, output = cell.request_throughput, cell.output_token_throughput
-    known = output / requests if requests and output else 1.0
-    tokens = max(known, grid.claims.output_tokens or 1, cell.spec.output_tokens or 1)
-    try:
-        read = prefill(*ground, prompt_tokens=context).seconds.high
-        step = decode(*ground, concurrency=users, context=context)
-    except OpsError:
-        return None
-    honest = users * read + max(0.0, tokens - 1) / step.tokens_per_second_per_user.low
-    pace = max(
-        _SLOWEST,
-        *(
-            each.request_throughput or 0.0
-            for each in grid.cells
-            if each.spec.context >= context and each.spec.output_tokens == cell.spec.output_tokens
-        ),
-    )
-    if took <= _COLD * honest + _OVERHEAD + users / pace:
-        return None
-    return (
-        f"where {users} prompts of {context:,} tokens that are in no cache take "
-        f"{seconds(honest)} at most on this hardware"
-    )
-
-
-def _among(grid: Grid, cell: CellResult, took: float) -> str | None:
-    spec = cell.spec
-    times = {each.spec: each.e2el.mean for each in grid.cells if each.e2el}
-    alike = [
-        each
-        for each in times
-        if each.load.arrivals is spec.load.arrivals and each.output_tokens == spec.output_tokens
-    ]
-    loads = [each for each in alike if each.context == spec.context and _size(each) > _size(spec)]
-    lengths = [each for each in alike if each.load == spec.load and each.context > spec.context]
-    nearest = (
-        min(loads, key=_size, default=None),
-        min(lengths, key=lambda each: each.context, default=None),
-    )
-    slower = [times[each] for each in nearest if each and not math.isnan(times[each])]
-    read = (spec.load.concurrency or 1) * max(spec.context, 1) / _SLOW_PREFILL
-    if len(slower) < 2 or took <= _COLD * max(*slower, read) + _OVERHEAD:
-        return None
-    return f"where more load and longer prompts take {seconds(max(slower))} at most"
-
-
-def _size(spec: CellSpec) -> float:
-    return spec.load.requests_per_second or spec.load.concurrency or 0
 
 
 _CLIENT_CEILING: Final = ((64, 244.0), (256, 171.0), (1024, 64.0))
@@ -752,7 +693,6 @@ _COPIED: Final = 0.8
 """Share of common cells with the same figures."""
 _COMMON: Final = 6
 _DIGITS: Final = 4
-_NOT_ONE: Final = 0.01
 _SAME_RATIO: Final = 1e-4
 """Spread of the ratios of two columns, of which one is the other times a number."""
 _METRICS: Final[Mapping[str, Callable[[CellResult], float | None]]] = {
@@ -761,26 +701,27 @@ _METRICS: Final[Mapping[str, Callable[[CellResult], float | None]]] = {
     "mean TTFT": lambda cell: _mean(cell, "ttft"),
 }
 """Figures by which a copy is known."""
-Pairs = Mapping[CellSpec, tuple[CellResult, CellResult]]
-K = TypeVar("K", bound=Hashable)
+Pairs = Mapping[int, tuple[CellResult, CellResult]]
+"""Cells that are held against each other, by the place of the first in the file."""
 
 
 def _copied(grid: Grid) -> Found:
     """Find figures that stand in another run, as they are or times one number."""
-    mine = {cell.spec: cell for cell in grid.cells if cell.request_throughput}
     for other in grid.others:
         theirs = {cell.spec: cell for cell in other.cells if cell.request_throughput}
-        pairs = {spec: (cell, theirs[spec]) for spec, cell in mine.items() if spec in theirs}
-        same = {spec for spec, (one, two) in pairs.items() if _print(one) == _print(two)}
-        if len(pairs) >= _COMMON and len(same) >= _COPIED * len(pairs):
-            said = f"have the figures of {other.name} to {_DIGITS} digits"
-        else:
+        pairs = {
+            place: (cell, theirs[cell.spec])
+            for place, cell in enumerate(grid.cells)
+            if cell.request_throughput and cell.spec in theirs
+        }
+        same = {place for place, (one, two) in pairs.items() if _print(one) == _print(two)}
+        said = f"have the figures of {other.name} to {_DIGITS} digits"
+        if len(pairs) < _COMMON or len(same) < _COPIED * len(pairs):
             same, said = _scaled(pairs, other.name)
-        for place, cell in enumerate(grid.cells):
-            if cell.spec in same:
-                share = percent(len(same) / len(pairs))
-                words = f"{len(same)} of {len(pairs)} common cells ({share}) {said}"
-                yield place, Code.DUPLICATED_GRID, words
+        for place in sorted(same):
+            share = percent(len(same) / len(pairs))
+            words = f"{len(same)} of {len(pairs)} common cells ({share}) {said}"
+            yield place, Code.DUPLICATED_GRID, words
 
 
 def _copied_inside(grid: Grid) -> Found:
@@ -795,61 +736,31 @@ def _copied_inside(grid: Grid) -> Found:
         common = [load for load in first if load in other]
         if len(common) < _COMMON or two in marked:
             continue
-        pairs = {other[load][1].spec: (other[load][1], first[load][1]) for load in common}
         label = first[common[0]][1].spec.length_label
+        pairs = {other[load][0]: (other[load][1], first[load][1]) for load in common}
         same, said = _scaled(pairs, f"the row of {label} tokens")
-        for place, cell in (other[load] for load in common):
-            if cell.spec in same:
-                words = f"{len(same)} of {len(common)} cells of the row {said}"
-                yield place, Code.DUPLICATED_GRID, words
+        words = f"{len(same)} of {len(common)} cells of the row {said}"
+        yield from ((place, Code.DUPLICATED_GRID, words) for place in sorted(same))
         if same:
             marked.add(two)
 
 
-def _scaled(pairs: Pairs, name: str) -> tuple[set[CellSpec], str]:
-    """Give the cells of which one figure is always the same multiple of another run's."""
+def _scaled(pairs: Pairs, name: str) -> tuple[set[int], str]:
+    """Give the places of which one figure is nearly always the same multiple of another's."""
     for metric, value in _METRICS.items():
         ratios = {
-            spec: ours / theirs
-            for spec, (one, two) in pairs.items()
+            place: ours / theirs
+            for place, (one, two) in pairs.items()
             if (ours := value(one)) and (theirs := value(two)) and ours > 0 and theirs > 0
             if max(_digits(ours), _digits(theirs)) >= _DIGITS
         }
-        factor, same = _one_factor(ratios)
-        if same:
+        if len(ratios) < _COMMON:
+            continue
+        factor = median(ratios.values())
+        same = {place for place, each in ratios.items() if abs(each / factor - 1) <= _SAME_RATIO}
+        if len(same) >= max(_COMMON, _COPIED * len(ratios)):
             return same, f"have {figure(factor)} times the {metric} of {name}, to {_DIGITS} digits"
     return set(), ""
-
-
-def _computed(grid: Grid) -> Found:
-    """Find percentiles that are the mean times one number in cell after cell."""
-    for name, point in product(("e2el", "ttft", "tpot"), ("p50", "p90", "p95", "p99")):
-        ratios = {
-            place: getattr(each, point) / each.mean
-            for place, cell in enumerate(grid.cells)
-            if (each := getattr(cell, name)) is not None
-            and each.count > 1
-            and each.mean > 0
-            and getattr(each, point) > 0
-            and max(_digits(each.mean), _digits(getattr(each, point))) >= _DIGITS
-        }
-        factor, same = _one_factor(ratios)
-        if abs(factor - 1) < _NOT_ONE:
-            continue
-        words = (
-            f"{name.upper()} {point} is {factor:.4g} times the mean in {len(same)} of "
-            f"{len(ratios)} cells: computed, not measured"
-        )
-        yield from ((place, Code.CONTRADICTORY, words) for place in sorted(same))
-
-
-def _one_factor(ratios: Mapping[K, float]) -> tuple[float, set[K]]:
-    """Return the ratio that nearly all have to four digits, and those that have it."""
-    if len(ratios) < _COMMON:
-        return 1.0, set()
-    middle = median(ratios.values())
-    same = {key for key, each in ratios.items() if abs(each / middle - 1) <= _SAME_RATIO}
-    return middle, same if len(same) >= max(_COMMON, _COPIED * len(ratios)) else set()
 
 
 def _digits(value: float) -> int:
@@ -865,17 +776,3 @@ def _print(cell: CellResult) -> tuple[str, ...]:
     """Take a cell's fingerprint: figures that two measurements never share to four digits."""
     figures = (value(cell) for value in _METRICS.values())
     return tuple(f"{value:.{_DIGITS}g}" for value in figures if value)
-
-
-_RULES: Final[Iterable[Callable[[Grid], Found]]] = (
-    _of_each(Code.ARTICLE_METHOD, _burst),
-    _of_each(Code.PREFIX_CACHED, _prompts_not_read),
-    _of_each(Code.IMPOSSIBLE_SPEED, _impossible),
-    _failures,
-    _of_each(Code.COLD, _cold),
-    _client,
-    _of_each(Code.TOO_FEW_SAMPLES, _too_few),
-    _copied,
-    _copied_inside,
-    _computed,
-)

@@ -1,4 +1,7 @@
-"""Other people's results in our form, audited: guidellm's, and tables of any kind."""
+"""Other people's results in our form, audited: guidellm's, and tables of any kind.
+
+Each form becomes rows of columns, and one table says which column means what.
+"""
 
 import csv
 import json
@@ -20,11 +23,9 @@ from benchmark.records import (
     CellSpec,
     CellState,
     Code,
-    Distribution,
     Host,
     Load,
     Manifest,
-    Profile,
     Progress,
     Provenance,
     RunPlan,
@@ -69,15 +70,16 @@ class Imported(NamedTuple):
 
 
 class Read(NamedTuple):
-    """What one of the tools' files holds, before it is audited."""
+    """What a file holds, before it is audited."""
 
     tool: str
     cells: tuple[CellResult, ...]
     workload: Workload
-    profile: Profile = "standard"
-    model: str | None = None
-    created_at: datetime | None = None
-    notes: tuple[str, ...] = ()
+    model: str | None
+    created_at: datetime | None
+    articles: bool
+    """One prompt for all, bursts that are counted whole."""
+    notes: tuple[str, ...]
 
 
 def import_file(path: Path, *, claims: Claims, others: Sequence[Run] = ()) -> Imported:
@@ -87,7 +89,7 @@ def import_file(path: Path, *, claims: Claims, others: Sequence[Run] = ()) -> Im
         InvalidArgument: It cannot be read, or is of no form that is known; it says what was
             looked for.
     """
-    read = _read(_text(path), path, claims)
+    read = _read(path, claims)
     if not read.cells:
         raise InvalidArgument(
             f"{path.name} has no row that could be a cell.", fix=f"Give {_LOOKED_FOR}."
@@ -126,16 +128,14 @@ def save_import(imported: Imported, folder: RunFolder) -> None:
 
 def earlier(folders: Iterable[RunFolder]) -> Iterator[Run]:
     """Give the first imports among some runs: it is among them that copies are found."""
-    found = 0
+    left = _COMPARED
     for folder in folders:
-        if found == _COMPARED:
-            return
         try:
             manifest = folder.manifest()
         except NotFound:
             continue
-        if manifest.host.versions.get("tool"):
-            found += 1
+        if manifest.imported_from and left:
+            left -= 1
             called = f"{manifest.run_id} ({manifest.subject.model})"
             yield Run(called, folder.cells(), manifest.run_id)
 
@@ -157,12 +157,10 @@ def _text(path: Path) -> str:
         raise unreadable(cause=str(exc)) from exc
 
 
-def _read(text: str, path: Path, claims: Claims) -> Read:
+def _read(path: Path, claims: Claims) -> Read:
+    text = _text(path)
     try:
         documents = list(_documents(text))
-        first: Any = documents[0] if len(documents) == 1 else None
-        if _is_guidellm(first):
-            return _read_guidellm(first, claims)
         rows = from_documents(documents) if documents else from_csv(text)
         if rows is not None:
             return read_table(rows, claims)
@@ -206,7 +204,7 @@ def _manifest(path: Path, read: Read, claims: Claims) -> Manifest:
         created_at=created,
         base_url=f"imported:{path.name}",
         plan=RunPlan(
-            profile=read.profile,
+            profile="article" if read.articles else "standard",
             contexts=tuple(dict.fromkeys(c.spec.context for c in cells if c.spec.context)),
             loads=tuple(dict.fromkeys(cell.spec.load for cell in cells)),
             workload=read.workload,
@@ -215,10 +213,9 @@ def _manifest(path: Path, read: Read, claims: Claims) -> Manifest:
             model=full_name(model) if model else _UNKNOWN, max_model_len=claims.max_model_len
         ),
         provenance=Provenance(
-            target=claims.target,
-            accelerator=claims.accelerator,
-            accelerator_count=claims.accelerator_count,
-            usd_per_hour=claims.usd_per_hour,
+            **claims.model_dump(
+                include={"target", "accelerator", "accelerator_count", "usd_per_hour"}
+            ),
             price_source=None if claims.usd_per_hour is None else "said at the import",
         ),
         # Nobody wrote down what machine it was.
@@ -242,160 +239,6 @@ def _not_said(read: Read, claims: Claims) -> Iterator[str]:
         yield "No price is said, so there is no $."
     if len({cell.id for cell in read.cells}) < len(read.cells):
         yield "Some cells are in the file more than once; each is kept, the last counts in tables."
-
-
-def _nested(value: Any, *path: str) -> Any:
-    """Go down a path of names; None where it ends early."""
-    for name in path:
-        value = value.get(name) if isinstance(value, Mapping) else None
-    return value
-
-
-def _says(value: Any, name: str, depth: int = 0) -> bool:
-    """Whether something of that name is true, wherever a version keeps it."""
-    if depth > _DEEPEST or not isinstance(value, Mapping | list):
-        return False
-    if isinstance(value, Mapping) and value.get(name) is True:
-        return True
-    inner = value.values() if isinstance(value, Mapping) else value
-    return any(_says(each, name, depth + 1) for each in inner)
-
-
-def _warnings_in(value: Json) -> Iterator[str]:
-    """Give what a file says under `warning` or `warnings`, as it is or as `message`."""
-    for name in ("warning", "warnings"):
-        said = value.get(name)
-        for each in said[:5] if isinstance(said, list) else [said]:
-            words = _nested(each, "message") or each
-            if isinstance(words, str) and words.strip():
-                yield f"the tool's own warning: {one_line(words, _WORDS)}"
-
-
-_GUIDELLM: Final = {
-    "succeeded": ("metrics", "request_totals", "successful"),
-    "failed": ("metrics", "request_totals", "errored"),
-    "wall_seconds": ("duration",),
-    "requests_per_second": ("metrics", "requests_per_second", "successful", "mean"),
-    "output_tokens_per_second": ("metrics", "output_tokens_per_second", "successful", "mean"),
-    "concurrency_mean": ("metrics", "request_concurrency", "successful", "mean"),
-}
-_GUIDELLM_TIMES: Final = {
-    "ttft": ("time_to_first_token_ms", 0.001),
-    "tpot": ("inter_token_latency_ms", 0.001),
-    "e2el": ("request_latency", 1.0),
-}
-"""Our name, theirs and its unit in seconds: their inter-token latency is of whole requests."""
-_LATE: Final = 0.1
-"""Share of a request's time from which a late start is a bottleneck of the client."""
-_OPEN: Final = {
-    "constant": Arrivals.CONSTANT,
-    "async": Arrivals.CONSTANT,
-    "poisson": Arrivals.POISSON,
-}
-
-
-def _is_guidellm(document: Any) -> bool:
-    found = _nested(document, "benchmarks")
-    if not isinstance(found, list) or not found:
-        return False
-    return all(_nested(each, "metrics", "requests_per_second") is not None for each in found)
-
-
-def _read_guidellm(report: Json, claims: Claims) -> Read:
-    """Read each benchmark with a prompt length as a cell."""
-    benchmarks: list[Json] = report["benchmarks"]
-    readable = [each for each in benchmarks if _mean(each, "prompt_token_count")]
-    if not readable:
-        raise InvalidArgument(
-            "No benchmark in the file has a successful request with a prompt length.",
-            fix="Import a report whose metrics.prompt_token_count.successful.mean is above 0.",
-        )
-    first, left = benchmarks[0], len(benchmarks) - len(readable)
-    model = _setting(first, "model", report)
-    kind = _setting(first, "request_type", report) or _setting(first, "request_format", report)
-    began = number(_nested(first, "start_time"))
-    dated = began is not None and 0 < began < datetime(9999, 1, 1, tzinfo=UTC).timestamp()
-    return Read(
-        tool="guidellm",
-        cells=tuple(_cell_guidellm(each, claims) for each in readable),
-        workload=Workload(
-            api="chat" if kind is None or "chat" in str(kind) else "completion",
-            output_tokens=claims.output_tokens
-            or max(1, *(round(_mean(each, "output_token_count") or 0) for each in benchmarks)),
-            fixed_output=False,
-        ),
-        model=one_line(model, _WORDS) if isinstance(model, str) else None,
-        created_at=datetime.fromtimestamp(began, UTC) if began and dated else None,
-        notes=(
-            *((f"{left} benchmarks had no successful request and are left out.",) if left else ()),
-            "TPOT is guidellm's inter-token latency: the same quotient, weighted by tokens.",
-            "Whether answers were of a fixed length is not in the file.",
-        ),
-    )
-
-
-def _cell_guidellm(benchmark: Json, claims: Claims) -> CellResult:
-    figures: dict[str, Any] = {
-        name: number(_nested(benchmark, *path)) for name, path in _GUIDELLM.items()
-    }
-    figures |= {name: whole(figures[name]) or 0 for name in ("succeeded", "failed")}
-    count = whole(_nested(benchmark, "metrics", "request_latency", "successful", "count"))
-    figures["succeeded"] = figures["succeeded"] or count or 0
-    times = {}
-    for ours, (theirs, scale) in _GUIDELLM_TIMES.items():
-        found = _nested(benchmark, "metrics", theirs, "successful")
-        points = _nested(found, "percentiles")
-        values = dict(points) if isinstance(points, Mapping) else {}
-        named = (("mean", "mean"), ("max", "max"), ("p50", "median"))
-        values |= {name: _nested(found, said) for name, said in named}
-        times[ours] = spread(whole(_nested(found, "count")) or 0, values, scale=scale)
-    warnings = list(_warnings_in(benchmark))
-    about = {name: value for name, value in benchmark.items() if name != "requests"}
-    if _says(about, "is_over_saturated"):
-        warnings.append("guidellm: over-saturated, requests came faster than they were answered")
-    late, took = (
-        number(_nested(benchmark, "scheduler_metrics", name))
-        for name in ("request_targeted_start_delay_avg", "request_time_avg")
-    )
-    if late and took and late > _LATE * took:
-        warnings.append(
-            f"guidellm's own workers started requests {seconds(late)} late on average, "
-            f"{percent(late / took)} of a request: the client is a bottleneck"
-        )
-    made = Figures(**figures, times=times, whole_run=False, warnings=warnings)
-    context = max(1, round(_mean(benchmark, "prompt_token_count") or 1))
-    return make_cell(CellSpec(context=context, load=_load_guidellm(benchmark)), made, claims)
-
-
-def _load_guidellm(benchmark: Json) -> Load:
-    strategy = _setting(benchmark, "strategy")
-    kind = str(_nested(strategy, "type_") or _nested(strategy, "kind"))
-    streams, rate = whole(_nested(strategy, "streams")), number(_nested(strategy, "rate"))
-    if kind == "synchronous":
-        return Load(concurrency=1)
-    if kind == "concurrent" and streams:
-        return Load(concurrency=streams)
-    if kind in _OPEN and rate:
-        return Load(arrivals=_OPEN[kind], requests_per_second=rate)
-    if kind == "throughput":
-        most = whole(_nested(strategy, "max_concurrency"))
-        return Load(concurrency=most or max(1, round(_mean(benchmark, "request_concurrency") or 1)))
-    raise InvalidArgument(
-        f"A benchmark in the file has the strategy {one_line(kind, 40)}, which is not read here.",
-        fix="Import synchronous, concurrent, throughput, constant or poisson benchmarks.",
-    )
-
-
-def _setting(benchmark: Json, name: str, report: Json | None = None) -> Any:
-    """Look where versions keep a setting: in the benchmark's config, its args, the report's."""
-    config = _nested(benchmark, "config")
-    places = (config, benchmark.get("args"), _nested(report, "args"), _nested(config, "backend"))
-    found = (_nested(place, name) for place in places)
-    return next((each for each in found if each is not None), None)
-
-
-def _mean(benchmark: Json, metric: str) -> float | None:
-    return number(_nested(benchmark, "metrics", metric, "successful", "mean"))
 
 
 _NAMES: Final[Mapping[str, tuple[str, ...]]] = {
@@ -465,7 +308,7 @@ _NAMES: Final[Mapping[str, tuple[str, ...]]] = {
     "status": ("status",),
 }  # fmt: skip
 """What we take from a row, and the columns that say it, the best first; times have units beside."""
-_TABLE_TIMES: Final = {
+_TIMES: Final = {
     "ttft": "ttft", "time_to_first_token": "ttft",
     "tpot": "tpot", "time_per_output_token": "tpot",
     "itl": "itl", "inter_token_latency": "itl",
@@ -478,25 +321,32 @@ _POINTS: Final = {
 }  # fmt: skip
 _UNITS: Final = {"ms": 1e-3, "s": 1.0, "sec": 1.0, "secs": 1.0, "seconds": 1.0, "us": 1e-6}
 _PREFIXES: Final = ("results_", "successes_latency_")
-_NOT_TIMES: Final = ("failures_", "goodput", "load_summary_")
 _LLMPERF: Final = "results_inter_token_latency_s"
 """Its quotient of a whole request and its tokens, the first among them: no TPOT, and no ITL
 (ray-project/llmperf, openai_chat_completions_client.py, read 2026-11-23)."""
+_NOT_TIMES: Final = ("failures_", "goodput", "load_summary_", _LLMPERF)
 _WELL: Final = frozenset({"ok", "success", "passed", "done", "complete", "completed"})
 _MOST_OF: Final = 0.8
 """Share of a file's rows that shows what its columns mean."""
+_SKIPPED: Final = re.compile(r"skip|infeasible|not.?run", re.IGNORECASE)
 
 
 class Row:
-    """One row with what stands around it."""
+    """One row, with the object that it was in the file."""
 
     def __init__(
-        self, fields: Mapping[str, Any], model: str | None = None, detail: Json | None = None
+        self,
+        fields: Mapping[str, Any],
+        model: str | None = None,
+        detail: Json | None = None,
+        *,
+        strategy: Load | None = None,
     ) -> None:
         self.fields = fields
         """By normalised name; nested keys are joined."""
         self.detail = detail or {}
-        """The object as it is in the file."""
+        self.strategy = strategy
+        """Its load where guidellm says it."""
         named = (fields.get(name) for name in _NAMES["model"])
         said = next((each for each in named if isinstance(each, str) and each), None)
         self.model = one_line(said, _WORDS) if said else model
@@ -507,15 +357,12 @@ class Row:
         return next((each for each in found if each is not None), None)
 
     def number(self, name: str) -> float | None:
-        """Do so as a number."""
         return self.first(name, number)
 
     def whole(self, name: str) -> int | None:
-        """Do so as a count."""
         return self.first(name, whole)
 
     def text(self, name: str) -> str:
-        """Do so as text, which may be empty."""
         return self.first(name, lambda each: None if each in (None, "") else str(each)) or ""
 
     @cached_property
@@ -531,16 +378,14 @@ class Row:
 
     @cached_property
     def rate(self) -> float | None:
-        """Requests per second."""
         requests, minute = self.number("requests"), self.number("requests_per_minute")
         return minute / 60 if requests is None and minute is not None else requests
 
     @property
     def is_articles(self) -> bool:
         """Whether it is of the articles' kind: one prompt for all, no answer streamed."""
-        streamed = self.times.keys() & {"ttft", "tpot", "itl"}
-        counted = self.text("input_tokens")
-        return not streamed and not counted and self.whole("concurrency") is not None
+        streamed = self.times.keys() & {"ttft", "tpot", "itl"} or self.text("input_tokens")
+        return not streamed and self.strategy is None
 
     @property
     def is_result(self) -> bool:
@@ -555,44 +400,39 @@ class Row:
 
     @property
     def skipped(self) -> str | None:
-        """Say why it was not measured, in its own words."""
         status = self.text("status")
-        skipped = re.match(r"skip|infeasible|not.?run", status, re.IGNORECASE)
-        return one_line(status, _WORDS) if skipped else None
+        return one_line(status, _WORDS) if _SKIPPED.match(status) else None
 
     @property
     def is_of_inference_perf(self) -> bool:
-        """Whether that tool wrote it."""
         return any(name.startswith("successes_") for name in self.fields)
 
     @property
     def context(self) -> int | None:
-        """Prompt tokens of a request."""
-        count, tokens, mean = (
-            self.number(name) for name in ("succeeded", "input_tokens", "mean_context")
-        )
         if said := self.whole("context"):
             return said
+        mean, count, tokens = map(self.number, ("mean_context", "succeeded", "input_tokens"))
         if count and tokens and tokens > 0:
             mean = tokens / count
         return max(1, round(mean)) if mean and 0 < mean < 1e9 else None
 
     @property
     def answer(self) -> float | None:
-        """Tokens of an answer."""
-        said, count, tokens, output, requests = (
-            self.number(name)
-            for name in ("answer", "succeeded", "output_tokens", "output", "requests")
+        said, mean, count, tokens = map(
+            self.number, ("answer", "mean_answer", "succeeded", "output_tokens")
         )
+        output, requests = self.number("output"), self.number("requests")
         if said:
             return said
         if tokens and count:
             return tokens / count
-        return output / requests if output and requests else self.number("mean_answer")
+        return mean or (output / requests if output and requests else None)
 
     def load(self, *, articles: bool) -> Load | None:
         """Give its load; `request_rate` inf without a concurrency sends all at once."""
         most, rate, sent = self.whole("concurrency"), self.number("rate"), self.whole("sent")
+        if self.strategy:
+            return self.strategy
         if most and self.fields.get("load_summary_concurrency") is not None:
             rate = None  # inference-perf computes one for concurrent stages, too
         if rate and rate > 0:
@@ -607,9 +447,9 @@ class Row:
         flying = self.number("in_flight") or (self.rate or 0) * (each or 0)
         return Load(concurrency=max(1, round(flying))) if 0 < flying < 1e9 else None
 
-    def counts(self, *, percent: bool) -> tuple[int, int, int | None]:
+    def counts(self, scale: float) -> tuple[int, int, int | None]:
         """Give successes, failures, and how many were sent where the file counts them apart."""
-        succeeded, failed, asked = (self.whole(name) for name in ("succeeded", "failed", "sent"))
+        succeeded, failed, asked = map(self.whole, ("succeeded", "failed", "sent"))
         if succeeded is not None:
             lost = max(0, (asked or succeeded) - succeeded) if failed is None else failed
             return succeeded, lost, asked
@@ -618,8 +458,8 @@ class Row:
         share = self.number("share")
         if share is None:
             fine = self.number("requests") or self.number("output") or self.times
-            share = 1.0 if fine and (self.text("status") or "ok") in _WELL else 0.0
-        share *= 0.01 if percent else 1.0
+            share = 1 / scale if fine and (self.text("status") or "ok") in _WELL else 0.0
+        share *= scale
         total = asked or self.whole("concurrency") or 1
         well = round(share * total)
         if 0 < share < 1:  # of a number that the file does not say
@@ -628,7 +468,6 @@ class Row:
         return well, max(0, total - well), total
 
     def wall_seconds(self) -> float | None:
-        """Give how long it took."""
         units = {"": 1.0, **{f"_{unit}": by for unit, by in _UNITS.items()}}
         for name in _NAMES["wall"]:
             for unit, scale in units.items():
@@ -646,7 +485,7 @@ def _time(column: str) -> tuple[str, str, float] | None:
     >>> _time("std_ttft_ms"), _time("failures_request_latency_mean")
     (None, None)
     """
-    if column.startswith((_LLMPERF, *_NOT_TIMES)):
+    if column.startswith(_NOT_TIMES):
         return None
     for prefix in _PREFIXES:
         column = column.removeprefix(prefix)
@@ -654,12 +493,12 @@ def _time(column: str) -> tuple[str, str, float] | None:
     points = [word for word in words if word in _POINTS]
     units = [word for word in words if word in _UNITS]
     rest = "_".join(word for word in words if word not in _POINTS and word not in _UNITS)
-    if rest not in _TABLE_TIMES or len(points) > 1 or len(units) > 1:
+    if rest not in _TIMES or len(points) > 1 or len(units) > 1:
         return None
     if rest == "request" and not (points and units):
         return None
     point = _POINTS[points[0]] if points else "mean"
-    return _TABLE_TIMES[rest], point, _UNITS[units[0]] if units else 1.0
+    return _TIMES[rest], point, _UNITS[units[0]] if units else 1.0
 
 
 def from_csv(text: str) -> list[Row] | None:
@@ -680,10 +519,13 @@ def from_documents(documents: Sequence[Any]) -> list[Row] | None:
 
     An object alone may leave its load unsaid; its requests in flight are then computed.
     """
+    alone = documents[0] if len(documents) == 1 and isinstance(documents[0], Mapping) else None
+    if alone and _is_guidellm(alone):
+        return [_guidellm_row(each, alone) for each in alone["benchmarks"]]
     rows = [row for each in documents for row in _rows(each, None, 0)]
-    if not rows and len(documents) == 1 and isinstance(documents[0], Mapping):
-        alone = Row(_flat(documents[0]), detail=documents[0])
-        rows = [alone] if alone.rate is not None and "e2el" in alone.times else []
+    if not rows and alone:
+        row = Row(_flat(alone), detail=alone)
+        rows = [row] if row.rate is not None and "e2el" in row.times else []
     return _bounded(rows) if rows else None
 
 
@@ -728,15 +570,134 @@ def _normal(name: object) -> str:
     return re.sub(r"[^a-z0-9]+", "_", str(name)[:80].strip().lower()).strip("_")
 
 
+_GUIDELLM: Final = {
+    "completed": "metrics request_totals successful",
+    "failed": "metrics request_totals errored",
+    "duration": "duration",
+    "request_throughput": "metrics requests_per_second successful mean",
+    "output_throughput": "metrics output_tokens_per_second successful mean",
+    "concurrency": "metrics request_concurrency successful mean",
+    "mean_input_tokens": "metrics prompt_token_count successful mean",
+    "mean_output_tokens": "metrics output_token_count successful mean",
+}
+"""Our column for what stands there in a benchmark."""
+_GUIDELLM_TIMES: Final = {
+    "ttft_ms": "time_to_first_token_ms",
+    "tpot_ms": "inter_token_latency_ms",  # theirs is of whole requests
+    "e2el_s": "request_latency",
+}
+_LATE: Final = 0.1
+"""Share of a request's time from which a late start is a bottleneck of the client."""
+_OPEN: Final = {
+    "constant": Arrivals.CONSTANT,
+    "async": Arrivals.CONSTANT,
+    "poisson": Arrivals.POISSON,
+}
+
+
+def _nested(value: Any, *path: str) -> Any:
+    for name in path:
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value
+
+
+def _is_guidellm(document: Json) -> bool:
+    found = document.get("benchmarks")
+    if not isinstance(found, list) or not found:
+        return False
+    return all(_nested(each, "metrics", "requests_per_second") is not None for each in found)
+
+
+def _guidellm_row(benchmark: Json, report: Json) -> Row:
+    """Give a benchmark as a row; without a successful request it has no load."""
+    fields = {name: _nested(benchmark, *path.split()) for name, path in _GUIDELLM.items()}
+    count = _nested(benchmark, "metrics", "request_latency", "successful", "count")
+    fields["completed"] = whole(fields["completed"]) or whole(count) or 0
+    fields["failed"] = whole(fields["failed"]) or 0
+    for ours, theirs in _GUIDELLM_TIMES.items():
+        found = _nested(benchmark, "metrics", theirs, "successful")
+        for point, named in _POINTS.items():
+            if point in {"mean", "max", "median"}:
+                fields[f"{point}_{ours}"] = _nested(found, point)
+            elif point == named:
+                fields[f"{point}_{ours}"] = _nested(found, "percentiles", point)
+    kinds = (_setting(benchmark, f"request_{name}", report) for name in ("type", "format"))
+    fields["endpoint_type"] = str(next((kind for kind in kinds if kind), "chat"))
+    fields["model"] = _setting(benchmark, "model", report)
+    began = number(benchmark.get("start_time"))
+    if began and 0 < began < datetime(9999, 1, 1, tzinfo=UTC).timestamp():
+        fields["date"] = f"{datetime.fromtimestamp(began, UTC):%Y%m%d-%H%M%S}"
+    about = {name: value for name, value in benchmark.items() if name != "requests"}
+    readable = number(fields["mean_input_tokens"])
+    return Row(fields, detail=about, strategy=_strategy(benchmark, fields) if readable else None)
+
+
+def _strategy(benchmark: Json, fields: Json) -> Load:
+    strategy = _setting(benchmark, "strategy")
+    kind = str(_nested(strategy, "type_") or _nested(strategy, "kind"))
+    streams, rate = whole(_nested(strategy, "streams")), number(_nested(strategy, "rate"))
+    if kind == "synchronous":
+        return Load(concurrency=1)
+    if kind == "concurrent" and streams:
+        return Load(concurrency=streams)
+    if kind in _OPEN and rate:
+        return Load(arrivals=_OPEN[kind], requests_per_second=rate)
+    if kind == "throughput":
+        most = whole(_nested(strategy, "max_concurrency"))
+        return Load(concurrency=most or max(1, round(number(fields["concurrency"]) or 1)))
+    raise InvalidArgument(
+        f"A benchmark in the file has the strategy {one_line(kind, 40)}, which is not read here.",
+        fix="Import synchronous, concurrent, throughput, constant or poisson benchmarks.",
+    )
+
+
+def _setting(benchmark: Json, name: str, report: Json | None = None) -> Any:
+    """Look where versions keep a setting: in the benchmark's config, its args, the report's."""
+    config = _nested(benchmark, "config")
+    places = (config, benchmark.get("args"), _nested(report, "args"), _nested(config, "backend"))
+    found = (_nested(place, name) for place in places)
+    return next((each for each in found if each is not None), None)
+
+
+def _warnings(detail: Json) -> Iterator[str]:
+    """Give what a tool itself says against a cell, as words or, of guidellm, in its figures."""
+    for name in ("warning", "warnings"):
+        said = detail.get(name)
+        for each in said[:5] if isinstance(said, list) else [said]:
+            words = _nested(each, "message") or each
+            if isinstance(words, str) and words.strip():
+                yield f"the tool's own warning: {one_line(words, _WORDS)}"
+    if _says(detail, "is_over_saturated"):
+        yield "guidellm: over-saturated, requests came faster than they were answered"
+    late, took = (
+        number(_nested(detail, "scheduler_metrics", name))
+        for name in ("request_targeted_start_delay_avg", "request_time_avg")
+    )
+    if late and took and late > _LATE * took:
+        yield (
+            f"guidellm's own workers started requests {seconds(late)} late on average, "
+            f"{percent(late / took)} of a request: the client is a bottleneck"
+        )
+
+
+def _says(value: Any, name: str, depth: int = 0) -> bool:
+    """Whether something of that name is true, wherever a version keeps it."""
+    if depth > _DEEPEST or not isinstance(value, Mapping | list):
+        return False
+    if isinstance(value, Mapping) and value.get(name) is True:
+        return True
+    inner = value.values() if isinstance(value, Mapping) else value
+    return any(_says(each, name, depth + 1) for each in inner)
+
+
 class _Meaning(NamedTuple):
     """What all rows of a file together say of its columns."""
 
     articles: bool
-    """One prompt for all, bursts that are counted whole."""
     several: bool
     """Cells differ in how long answers may be."""
-    percent: bool
-    """Successes are of a hundred."""
+    scale: float
+    """Of the share of successes: 0.01 where it is in percent."""
     one_each: bool
     """It does not say how many it sent, which were as many as its concurrency."""
 
@@ -745,25 +706,28 @@ def read_table(rows: Sequence[Row], claims: Claims) -> Read:
     """Read each row as a cell.
 
     Raises:
-        InvalidArgument: A result counts no request, so that its prompts have no length.
+        InvalidArgument: No result counts a request, so that prompts have no length.
     """
-    if len(rows) == 1 and rows[0].context is None and rows[0].whole("succeeded") == 0:
-        raise InvalidArgument(
-            "The file counts no request that succeeded, so prompt lengths are not known.",
-            fix="Import a result whose `completed` is above 0.",
-        )
     loaded = [row for row in rows if row.whole("concurrency") is not None]
     articles = bool(loaded) and all(row.is_articles for row in loaded)
     placed = [row for row in rows if row.load(articles=articles) is not None]
-    counted = [row for row in placed if row.whole("succeeded") is not None]
+    only = rows[0] if len(rows) == 1 else None
+    if (only and only.context is None and only.whole("succeeded") == 0) or (
+        not placed and rows and "benchmarks" in rows[0].detail
+    ):
+        raise InvalidArgument(
+            "The file counts no request that succeeded, so prompt lengths are not known.",
+            fix="Import a result with successful requests.",
+        )
     alike = [
         (row.whole("succeeded") or 0) + (row.whole("failed") or 0) == row.whole("concurrency")
-        for row in counted
+        for row in placed
+        if row.whole("succeeded") is not None
     ]
     meaning = _Meaning(
         articles=articles,
         several=len({row.whole("answer") for row in placed}) > 1,
-        percent=any((row.number("share") or 0) > 1.5 for row in placed),
+        scale=0.01 if any((row.number("share") or 0) > 1.5 for row in placed) else 1.0,
         one_each=articles and bool(alike) and sum(alike) >= _MOST_OF * len(alike),
     )
     tokens = claims.output_tokens or max((row.answer or 0 for row in placed), default=0)
@@ -772,8 +736,9 @@ def read_table(rows: Sequence[Row], claims: Claims) -> Read:
     fixed = bool(lengths) and all(
         isinstance(each, list) and len(set(map(str, each))) == 1 for each in lengths
     )
+    tool = _tool(placed, articles=articles)
     return Read(
-        tool=_tool(placed, articles=articles),
+        tool=tool,
         cells=tuple(_cell(row, claims, meaning) for row in placed),
         workload=Workload(
             api="chat" if placed and "chat" in placed[0].text("api") else "completion",
@@ -781,10 +746,10 @@ def read_table(rows: Sequence[Row], claims: Claims) -> Read:
             fixed_output=fixed and not articles,
             prefix_share=1.0 if articles else 0.0,
         ),
-        profile="article" if articles else "standard",
         model=next((row.model for row in placed if row.model), None),
         created_at=_when(placed[0].text("date")) if placed else None,
-        notes=tuple(_notes(rows, placed, claims, articles=articles)),
+        articles=articles,
+        notes=tuple(_notes(rows, placed, tool)),
     )
 
 
@@ -792,6 +757,7 @@ def _tool(rows: Sequence[Row], *, articles: bool) -> str:
     first = rows[0].fields if rows else {}
     marks = (
         ("the articles' sweep script", articles),
+        ("guidellm", bool(rows) and rows[0].strategy is not None),
         ("llmperf", any(name.startswith("results_") for name in first)),
         ("inference-perf", bool(rows) and rows[0].is_of_inference_perf),
         ("sglang bench_serving", "sharegpt_output_len" in first or "accept_length" in first),
@@ -809,22 +775,19 @@ def _cell(row: Row, claims: Claims, meaning: _Meaning) -> CellResult:
     )
     if row.skipped:
         return CellResult(spec=spec, state=CellState.SKIPPED, reason=row.skipped)
-    succeeded, failed, sent = row.counts(percent=meaning.percent)
-    share, output, total, given = (
-        row.number(name) for name in ("share", "output", "total", "input")
-    )
+    succeeded, failed, sent = row.counts(meaning.scale)
+    share, output, total, given = map(row.number, ("share", "output", "total", "input"))
     if output is None and row.rate and meaning.articles:
         output = row.rate * (claims.output_tokens or row.whole("answer") or 1)
     if given is None and total is not None and output is not None and total >= output:
         given = total - output
-    times: dict[str, Distribution | None] = {
-        name: spread(succeeded, points) for name, points in row.times.items() if succeeded
-    }
+    # sglang says beside the greatest concurrency what it was on average.
+    has_mean = row.strategy or row.fields.get("max_concurrency")
     figures = Figures(
         succeeded=succeeded,
         failed=failed,
         sent=row.whole("concurrency") if meaning.one_each and sent is None else sent,
-        share=None if share is None else share * (0.01 if meaning.percent else 1.0),
+        share=None if share is None else share * meaning.scale,
         wall_seconds=row.wall_seconds(),
         requests_per_second=row.rate,
         output_tokens_per_second=output,
@@ -833,12 +796,12 @@ def _cell(row: Row, claims: Claims, meaning: _Meaning) -> CellResult:
         input_tokens=row.number("input_tokens"),
         output_tokens=row.number("output_tokens"),
         answer_tokens=row.number("answer"),
-        # sglang says beside the greatest concurrency what it was on average.
-        concurrency_mean=row.number("in_flight") if row.fields.get("max_concurrency") else None,
+        concurrency_mean=row.number("in_flight") if has_mean else None,
         goodput=row.number("goodput"),
-        times=times,
+        times={name: spread(succeeded, points) for name, points in row.times.items() if succeeded},
+        whole_run=row.strategy is None,
         recounted=row.is_of_inference_perf,
-        warnings=tuple(_warnings_in(row.detail)),
+        warnings=tuple(_warnings(row.detail)),
     )
     cell = make_cell(spec, figures, claims)
     if not meaning.articles or spec.load.arrivals is Arrivals.ONCE:
@@ -857,23 +820,18 @@ def _when(text: str) -> datetime | None:
     return None
 
 
-def _notes(
-    rows: Sequence[Row], placed: Sequence[Row], claims: Claims, *, articles: bool
-) -> Iterator[str]:
+def _notes(rows: Sequence[Row], placed: Sequence[Row], tool: str) -> Iterator[str]:
     if len(placed) < len(rows):
-        yield f"{len(rows) - len(placed)} rows name no load and are left out."
+        yield f"{len(rows) - len(placed)} rows name no load, or no success, and are left out."
     if not all(row.context for row in placed):
         yield "The file does not say how long its prompts were: no prefill is judged."
-    if articles:
-        if claims.output_tokens is None and not any(row.answer for row in placed):
-            yield "The output length is not in the file: one token is assumed, as the sweep asks."
-        yield "Prompts of one length are taken to be identical, as the articles' scripts make them."
+    if tool == "guidellm":
+        yield "TPOT is guidellm's inter-token latency: the same quotient, weighted by tokens."
     elif placed and "request_throughput" in placed[0].fields:
-        yield "Throughput is over the whole run, its ramp and drain among it."
-        yield "TTFT counts from the moment of sending, not from the intended start."
+        yield "Throughput is of the whole run, ramp and drain too; TTFT counts from the sending."
     if any(number(row.fields.get("burstiness")) not in {None, 1.0} for row in placed):
         yield "Gaps between requests have another burstiness than 1: they are taken as Poisson."
-    if any(_LLMPERF in name for row in placed[:1] for name in row.fields):
+    if tool == "llmperf":
         yield "llmperf's inter-token latency has the first token in it: it is no TPOT, left out."
-    if not all(row.is_result for row in placed):
+    if not all(row.strategy or row.is_result for row in placed):
         yield "No load is in the file: requests in flight are computed as rate times latency."

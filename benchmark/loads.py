@@ -17,9 +17,8 @@ from itertools import count, repeat
 from math import inf
 from operator import ne
 from pathlib import Path
-from statistics import median
 from time import perf_counter
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -56,7 +55,6 @@ class Alarm:
             self._loop.add_reader(self._fd, self._wake)
 
     def set(self, at: float) -> None:
-        """Ring at that moment, at once if it is past."""
         if self._fd < 0 or self._libc is None:
             self.cancel()
             self._handle = self._loop.call_later(max(at - perf_counter(), 0), self._ring)
@@ -66,7 +64,6 @@ class Alarm:
         self._libc.timerfd_settime(self._fd, _ABSOLUTE, ctypes.byref(timer), None)
 
     def cancel(self) -> None:
-        """Ring no more unless set again."""
         if self._handle is not None:
             self._handle.cancel()
         if self._fd >= 0 and self._libc is not None:
@@ -74,7 +71,6 @@ class Alarm:
             self._libc.timerfd_settime(self._fd, 0, ctypes.byref(timer), None)
 
     def close(self) -> None:
-        """Ring never again."""
         self.cancel()
         if self._fd >= 0:
             self._loop.remove_reader(self._fd)
@@ -131,7 +127,6 @@ class Share:
 
     @property
     def slots(self) -> int:
-        """Give how many requests this worker keeps in flight."""
         return len(range(self.worker, self.concurrency or 0, self.workers))
 
     def slot_delay(self, slot: int) -> float:
@@ -140,7 +135,6 @@ class Share:
         return self.ramp_seconds * place / max(self.concurrency or 1, 1)
 
     def numbers(self) -> Iterator[int]:
-        """Give this worker's prompts, without end."""
         return count(self.first_request + self.worker, self.workers)
 
     def due(self) -> Iterator[float]:
@@ -150,7 +144,6 @@ class Share:
 
     @property
     def most_connections(self) -> int:
-        """Give this worker's part of the cap."""
         return max(MOST_CONNECTIONS // self.workers, 1)
 
     @property
@@ -160,7 +153,6 @@ class Share:
         return max(-(-expected // self.workers), 1)
 
     def _due_of_all(self) -> Iterator[float]:
-        """All workers make the same times and take their own."""
         gap = 1 / (self.requests_per_second or 1)
         if self.arrivals == "poisson":
             yield from _poisson(gap, self.seed)
@@ -203,7 +195,6 @@ class Wire:
         self._heads: dict[int, bytes] = {}
 
     def __call__(self, number: int) -> bytes:
-        """Give head and body."""
         body = self._body(number)
         size = len(body)
         return (self._heads.get(size) or self._head(size)) + body
@@ -326,7 +317,6 @@ class Pool:
             self._broken = self._broken or task.exception()
 
     def sweep(self, now: float, timeout: float) -> None:
-        """End what has taken too long; cheaper than a timer for each request."""
         if self._broken is not None:
             raise self._broken
         latest = now - timeout
@@ -334,7 +324,6 @@ class Pool:
             connection.fail(Outcome.TIMEOUT, now)
 
     async def close(self) -> None:
-        """Cut what is under way, and close everything."""
         for task in tuple(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -414,7 +403,6 @@ def _trust(ca_file: str | None) -> ssl.SSLContext:
 
 
 def raise_file_limit() -> None:
-    """Allow as many connections as the system lets us have."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -428,33 +416,8 @@ _AHEAD_SECONDS: Final = 15.0
 _LONGEST_RETRY_AFTER_SECONDS: Final = 5.0
 
 
-class Arriving(Protocol):
-    """What the worker asks of every kind of load."""
-
-    pool: Pool
-    last_answer: float
-    """When a request was last answered, well or with «later»."""
-    last_words: str
-    """Of the last connection that did not come about."""
-
-    async def prepare(self) -> None:
-        """Open connections ahead, where the first request must not wait for one."""
-
-    def start(self, at: float) -> None:
-        """Let the first request come at that moment."""
-
-    def unended(self, before: float, since: float = 0.0) -> bool:
-        """Whether a request is still under way that was due between these moments."""
-
-    def sweep(self, now: float) -> None:
-        """End what has taken too long."""
-
-    async def cut(self) -> None:
-        """End everything now; each request under way becomes a row."""
-
-
-class Base(ABC):
-    """What closed and open loops have in common."""
+class Arriving(ABC):
+    """What the worker asks of every kind of load, and what closed and open loops share."""
 
     def __init__(self, share: Share, rows: Rows, wire: Wire) -> None:
         self.share = share
@@ -462,13 +425,34 @@ class Base(ABC):
         self.wire = wire
         self.pool = Pool(share.base_url, rows, ca_file=share.ca_file, lost=self.lost)
         self.last_answer = inf
+        """When a request was last answered, well or with «later»."""
         self.last_words = ""
+        """Of the last connection that did not come about."""
         self._numbers = share.numbers()
         self._timeout = share.request_timeout_seconds
 
     @abstractmethod
+    async def prepare(self) -> None:
+        """Open connections ahead, where the first request must not wait for one."""
+
+    @abstractmethod
+    def start(self, at: float) -> None:
+        """Let the first request come at that moment."""
+
+    @abstractmethod
+    def unended(self, before: float, since: float = 0.0) -> bool:
+        """Whether a request is still under way that was due between these moments."""
+
+    @abstractmethod
+    async def cut(self) -> None:
+        """End everything now; each request under way becomes a row."""
+
+    @abstractmethod
     def lost(self, connection: Connection) -> None:
         """Go on without a connection that is gone, with its request if it has one."""
+
+    def sweep(self, now: float) -> None:
+        self.pool.sweep(now, self._timeout)
 
     def answered(self, outcome: Outcome) -> None:
         if outcome is _OK or outcome is Outcome.THROTTLED:
@@ -496,7 +480,7 @@ def pause_seconds(failures: int, outcome: Outcome, retry_after: float | None) ->
     return float(min(FIRST_PAUSE_SECONDS * 2 ** min(failures, 10), _LONGEST_PAUSE_SECONDS))
 
 
-class Open(Base):
+class Open(Arriving):
     """Requests come when they are due, whatever became of those before."""
 
     def __init__(self, share: Share, rows: Rows, wire: Wire) -> None:
@@ -572,7 +556,7 @@ class Open(Base):
         return any(c.busy and since <= c.intended < before for c in self.pool.connections)
 
     def sweep(self, now: float) -> None:
-        self.pool.sweep(now, self._timeout)
+        super().sweep(now)
         while self._waiting and self._waiting[0][1] < now - self._timeout:
             self._unsent(Outcome.TIMEOUT, now)
 
@@ -588,7 +572,7 @@ class Open(Base):
             self._unsent(Outcome.CUT, now)
 
 
-class Closed(Base):
+class Closed(Arriving):
     """So many slots; each asks again as soon as it was answered, or, of one burst, never."""
 
     def __init__(self, share: Share, rows: Rows, wire: Wire) -> None:
@@ -703,38 +687,7 @@ class Closed(Base):
             return True
         return any(c.busy and since <= c.intended < before for c in self.pool.connections)
 
-    def sweep(self, now: float) -> None:
-        self.pool.sweep(now, self._timeout)
-
     async def cut(self) -> None:
         if self._alarm is not None:
             self._alarm.close()
         await self.pool.close()
-
-
-SETTLED_SHARE: Final = 0.1
-"""How far apart the medians of two successive groups may be."""
-
-
-class Settling:
-    """Puts answers into groups of a size, in the order in which they came."""
-
-    def __init__(self, group: int) -> None:
-        self._size = group
-        self._count = 0
-        self._values: list[float] = []
-        self._last: float | None = None
-        self.settled = False
-
-    def add(self, requests: int, latencies: Sequence[float]) -> None:
-        """Take the answers of one slice, of whose latencies, in seconds, some are given."""
-        self._count += requests
-        self._values += latencies
-        if self._count < self._size or not self._values:
-            return
-        now = median(self._values)
-        if self._last is not None:
-            self.settled = abs(now - self._last) <= SETTLED_SHARE * self._last
-        self._last = now
-        self._count = 0
-        self._values = []

@@ -171,7 +171,8 @@ def _stop(named: _Named, asked: Mapping[str, Any]) -> StopRule:
     longest = asked.get("cell_seconds")
     if longest is None:
         return named.stop
-    _check_positive("cell_seconds", longest)
+    if not (longest > 0 and math.isfinite(longest)):
+        raise InvalidArgument(f"cell_seconds cannot be {longest}.", fix="Give a number above 0.")
     return named.stop.model_copy(
         update={
             "max_seconds": float(longest),
@@ -182,10 +183,6 @@ def _stop(named: _Named, asked: Mapping[str, Any]) -> StopRule:
 
 
 def _check_values(plan: RunPlan) -> None:
-    for name in ("max_cost_usd", "max_minutes"):
-        _check_positive(name, getattr(plan, name))
-    for name, value in plan.limits.model_dump().items():
-        _check_positive(name, value)
     if plan.profile == "find-capacity" and plan.limits == Limits():
         raise InvalidArgument(
             "A capacity is the highest load within limits, and none was given.",
@@ -200,11 +197,6 @@ def _check_values(plan: RunPlan) -> None:
         )
 
 
-def _check_positive(name: str, value: float | None) -> None:
-    if value is not None and not (value > 0 and math.isfinite(value)):
-        raise InvalidArgument(f"{name} cannot be {value}.", fix="Give a number above 0.")
-
-
 def _ascending(name: str, values: Sequence[Any]) -> tuple[Any, ...]:
     if not values or any(not value > 0 for value in values):
         raise InvalidArgument(f"The {name} cannot be {list(values)}.", fix="Give some above 0.")
@@ -216,7 +208,6 @@ _GIB: Final = 2**30
 
 
 def describe() -> Host:
-    """Say what this process runs on."""
     return Host(
         system=platform.platform(terse=True),
         cpu=processor(),

@@ -63,6 +63,7 @@ def listed(words: Sequence[str], *, most: int = 4) -> str:
 
 
 Positive = Annotated[int, Field(ge=1)]
+Above0 = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Known = Annotated[float, BeforeValidator(lambda value: float("nan") if value is None else value)]
 """NaN, which JSON has as null, where another tool's file does not give it; never of our runs."""
@@ -102,17 +103,15 @@ class Load(Record):
     arrivals: Arrivals = Arrivals.CLOSED
     concurrency: Positive | None = None
     """Of closed loops and of one burst, in requests."""
-    requests_per_second: Annotated[float, Field(gt=0)] | None = None
+    requests_per_second: Above0 | None = None
     """Mean rate of open loops."""
 
     @property
     def size(self) -> float:
-        """What loads of one kind are ordered by."""
         return self.requests_per_second or float(self.concurrency or 0)
 
     @property
     def order(self) -> tuple[str, float, int]:
-        """What loads of any kind are ordered by."""
         return self.arrivals.value, self.requests_per_second or 0.0, self.concurrency or 0
 
     @property
@@ -154,13 +153,12 @@ class StopRule(Record):
 class Limits(Record):
     """What a user would call good enough; goodput counts the requests within all of them."""
 
-    ttft_seconds: float | None = None
-    tpot_seconds: float | None = None
-    e2el_seconds: float | None = None
+    ttft_seconds: Above0 | None = None
+    tpot_seconds: Above0 | None = None
+    e2el_seconds: Above0 | None = None
 
     @property
     def words(self) -> str:
-        """All of them; nothing where there is none."""
         said = ((name, getattr(self, f"{name.lower()}_seconds")) for name in _LIMITED)
         return ", ".join(f"{name} ≤ {seconds(value)}" for name, value in said if value is not None)
 
@@ -418,7 +416,6 @@ class CellResult(Record):
 
     @property
     def id(self) -> str:
-        """As its spec."""
         return self.spec.id
 
     @property
@@ -434,7 +431,6 @@ class CellResult(Record):
 
     @property
     def valid(self) -> bool:
-        """Measured, and nothing said against it."""
         return self.worth in {Worth.VALID, Worth.MARKED}
 
 
@@ -496,8 +492,8 @@ class RunPlan(Record):
     """Whether a row that gains no more throughput is measured no further."""
     workers: Positive | None = None
     """Client processes; None: one for every 512 connections, at most one per core."""
-    max_cost_usd: float | None = None
-    max_minutes: float | None = None
+    max_cost_usd: Above0 | None = None
+    max_minutes: Above0 | None = None
 
 
 class Manifest(Record):
@@ -563,7 +559,7 @@ class Progress(Record):
 class Finding(Record):
     """One decision that a person can act on."""
 
-    kind: Literal["limit", "saturation", "operating_point", "flag", "distrust", "cost", "compare"]
+    kind: Literal["limit", "saturation", "operating_point", "flag", "distrust", "compare"]
     text: str
     """One sentence with its figures and units."""
     cells: tuple[str, ...] = ()

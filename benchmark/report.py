@@ -6,10 +6,8 @@ import hashlib
 import io
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from benchmark.advice import (
@@ -24,8 +22,8 @@ from benchmark.advice import (
     listed_firsts,
     rows,
 )
+from benchmark.figures import limit_of
 from benchmark.folder import RunFolder
-from benchmark.judge import limit_of
 from benchmark.records import (
     Arrivals,
     CellResult,
@@ -39,16 +37,18 @@ from benchmark.records import (
     figure,
     listed,
     percent,
-    seconds,
     usd,
 )
 from benchmark.tables import (
     METRICS,
+    TEMPLATES,
     Metric,
     Value,
     at,
     by_arrivals,
+    environment,
     escaped,
+    fenced,
     in_cell,
     known,
     legend,
@@ -58,7 +58,6 @@ from benchmark.tables import (
     throughput,
 )
 
-TEMPLATES: Final = Path(__file__).parent / "templates"
 _NOT_KNOWN: Final = "not known"
 Words = Iterator[tuple[str, str]]
 """Names and plain text."""
@@ -76,7 +75,6 @@ class CodeRow(NamedTuple):
 
 
 def code_rows(cells: Sequence[CellResult]) -> tuple[CodeRow, ...]:
-    """Give every code that was earned, those that spoil first."""
     found: dict[Code, list[tuple[str, str]]] = {code: [] for code in Code}
     marks = set()
     for cell in cells:
@@ -187,7 +185,6 @@ def _method(manifest: Manifest) -> Words:
 
 
 def arguments(manifest: Manifest) -> dict[str, object]:
-    """Give what to call `run_benchmark` with for the same run."""
     plan, ground = manifest.plan, manifest.provenance
     loads = sorted(plan.loads, key=lambda load: load.order)
     open_loop = loads and loads[0].arrivals not in _CLOSED
@@ -218,7 +215,6 @@ _LIMITED: Final = ("ttft", "tpot", "e2el")
 
 
 def again(manifest: Manifest) -> str:
-    """Write the call that does the run again, as one line."""
     if manifest.imported_from:
         return f"import_benchmark(file=...)  # {manifest.base_url}"
     words = (f"{key}={json.dumps(value)}" for key, value in arguments(manifest).items())
@@ -229,53 +225,6 @@ class _Line(NamedTuple):
     title: str
     path: str
     words: Callable[[float], str]
-
-
-_CLIENT: Final = (
-    _Line("CPU of the busiest worker, of one core", "client.cpu_share", percent),
-    _Line("Lateness of timers, p99.5", "client.loop_lag_p99_5_seconds", seconds),
-    _Line("Lateness of timers, p99", "client.loop_lag_p99_seconds", seconds),
-    _Line("Lateness of sending, p99", "client.send_lateness_p99_seconds", seconds),
-    _Line("Waiting for a CPU in 4 ms, p99.5", "client.cpu_wait_p99_5_seconds", seconds),
-    _Line("Waiting for a CPU in 10 ms, p99", "client.cpu_wait_p99_seconds", seconds),
-    *(
-        _Line(f"May have moved {name.upper()} {point} by", f"client.error_bounds.{each}", seconds)
-        for each in ("ttft_p50", "tpot_p50", "itl_p99", "e2el_mean")
-        for name, point in (each.split("_"),)
-    ),
-    _Line("Memory of all workers", "client.memory_mib", lambda value: f"{figure(value)} MiB"),
-    _Line("Step of the wall clock", "client.clock_step_seconds", seconds),
-)
-_SERVER_WORST: Final = (
-    _Line("Prefix cache hit rate", "server.prefix_cache_hit_rate", percent),
-    _Line("Preemptions", "server.preemptions", figure),
-    _Line("Requests of others", "server.other_requests", figure),
-)
-_SERVER: Final = (
-    Metric("", "Requests waiting, mean", "", "server.requests_waiting_mean"),
-    Metric("", "Requests running, mean", "", "server.requests_running_mean"),
-    Metric("", "KV cache in use, most (%)", "", "server.kv_cache_usage_max", 100),
-)
-
-
-def _worst(lines: Sequence[_Line], cells: Sequence[CellResult]) -> str:
-    """Give the worst of some figures, each with its cell; nothing where none are known."""
-    found = []
-    for line in lines:
-        read = at(line.path)
-        seen = [(abs(value), cell.id) for cell in cells if (value := known(read(cell))) is not None]
-        if seen:
-            value, cell_id = max(seen, key=lambda each: each[0])
-            found.append([line.title, line.words(value), cell_id])
-    return table(["What", "Worst", "Cell"], found) if found else ""
-
-
-def _server(cells: Sequence[CellResult]) -> Words:
-    """Give headings and tables of what /metrics said in the cells' windows."""
-    if worst := _worst(_SERVER_WORST, cells):
-        yield "Over the run", worst
-    for metric in _known(_SERVER, cells):
-        yield metric.title, matrix(cells, metric.shown)
 
 
 _NOT_SHOWN: Final = {"ttft_p95", "tpot_p99", "itl_p99", "e2el_mean", "e2el_p50"}
@@ -306,7 +255,7 @@ def text(manifest: Manifest, cells: Sequence[CellResult], findings: Sequence[Fin
         if any(cell.state is CellState.MEASURED for cell in kind)
     ]
     return (
-        _environment(html=False)
+        environment(html=False)
         .get_template("report.md.j2")
         .render(
             title=f"Benchmark of {manifest.subject.model}" + (f": {caveat}" if caveat else ""),
@@ -320,32 +269,11 @@ def text(manifest: Manifest, cells: Sequence[CellResult], findings: Sequence[Fin
             unmeasured=_unmeasured(cells),
             tokens_per_event=figure(most) if most > 1.005 else "",
             limits=manifest.plan.limits.words,
-            client=_worst(_CLIENT, cells),
-            server=list(_server(cells)),
             facts=facts(manifest),
-            deployment=_fenced(deployed, "json") if spec else "",
+            deployment=fenced(deployed, "json") if spec else "",
             again=again(manifest),
         )
     )
-
-
-def _environment(*, html: bool) -> Environment:
-    made = Environment(
-        loader=FileSystemLoader(TEMPLATES),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        autoescape=html,  # noqa: S701  Markdown: the filter `md` escapes
-    )
-    made.filters.update(
-        md=escaped,
-        fenced=_fenced,
-        figure=figure,
-        few=lambda ids: listed(tuple(dict.fromkeys(ids))),
-        words=lambda kind: kind.replace("_", " "),
-    )
-    return made
 
 
 def _tables(arrivals: Arrivals, cells: Sequence[CellResult]) -> Words:
@@ -382,19 +310,11 @@ def _unmeasured(cells: Sequence[CellResult]) -> str:
     return "\n".join(f"- {why} ({len(ids)}: {listed(ids)})" for why, ids in reasons.items())
 
 
-def _fenced(words: str, language: str = "") -> str:
-    fence = "```"
-    while fence in words:
-        fence += "`"
-    return f"{fence}{language}\n{words}\n{fence}"
-
-
 MAX_CHARACTERS: Final = 7_500
 """Less than 2,000 tokens."""
 
 
 def main_tables(cells: Sequence[CellResult], room: int = MAX_CHARACTERS) -> str:
-    """Give the main tables, as many as so many characters hold."""
     filled = ""
     for part in _main_tables(cells):
         if len(filled) + len(part) > room:
@@ -620,7 +540,7 @@ def page_text(manifest: Manifest, cells: Sequence[CellResult], findings: Sequenc
     said, caveat = headline(manifest, cells), manifest.caveats
     head = f"Benchmark of {manifest.subject.model}"
     return (
-        _environment(html=True)
+        environment(html=True)
         .get_template("report.html.j2")
         .render(
             title=head + (f": {caveat}" if caveat else ""),
@@ -734,7 +654,6 @@ _MORE: Final = (
 
 
 def _more(cell: CellResult) -> Words:
-    """Give what else is known of a cell, in words."""
     if counts := cell.counts:
         failed = ", ".join(f"{number} {name}" for name, number in counts.errors.items())
         yield "Requests measured", f"{counts.measured:,}"

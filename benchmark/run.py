@@ -1,22 +1,26 @@
 """A run from wherever it is to its end: which cell comes next, how it is measured."""
 
-import contextlib
 import logging
 import math
 import shutil
 import signal
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    aclosing,
+    asynccontextmanager,
+    suppress,
+)
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
-from typing import Final, NamedTuple, Protocol, Self
+from typing import Final, NamedTuple, Protocol
 
 import anyio
 from pydantic import SecretStr
 
-from benchmark import figures, judge, profiles, report, samples
+from benchmark import figures, profiles, report, samples
 from benchmark.client import Fleet, Job
 from benchmark.folder import RunFolder
 from benchmark.records import (
@@ -72,7 +76,6 @@ class Accounts:
 
     @property
     def elapsed_seconds(self) -> float:
-        """All that was spent on the run."""
         return self._before + self._clock() - self._began
 
     @property
@@ -204,7 +207,6 @@ def next_grid_cell(
 
 
 def grid_specs(plan: RunPlan) -> Iterator[CellSpec]:
-    """Give every cell of the grid, in order."""
     for context in sorted(set(plan.contexts)):
         for load in sorted(set(plan.loads), key=lambda load: load.order):
             yield CellSpec(context=context, load=load)
@@ -296,8 +298,6 @@ def next_search_cell(
 
 
 def bracket(plan: RunPlan, row: Sequence[CellResult]) -> Bracket:
-    """Say between which loads the capacity of one context lies."""
-
     def holds(cell: CellResult) -> bool:
         share = cell.goodput_share
         spoiled = any(v.spoils and v.code is not Code.TOO_FEW_SAMPLES for v in cell.verdicts)
@@ -336,15 +336,19 @@ def _next_size(plan: RunPlan, row: Sequence[CellResult]) -> float | int | None:
 CONNECTIONS_PER_WORKER: Final = 512
 REQUESTS_PER_SECOND_OF_A_WORKER: Final = 5_000
 """An eighth of what one core can begin: open loops are judged by how late they send."""
+PATIENCE_SECONDS: Final = 120.0
+"""For an endpoint that has stopped answering between two cells: a small engine boots in less."""
+_START_PATIENCE_SECONDS: Final = 10.0
 _IDLE_SECONDS: Final = 15.0
 _IDLE_LOOK_SECONDS: Final = 0.1
-_AT_WORK: Final = ("running", "waiting")
+_LOOK_SECONDS: Final = 1.0
+_TELL_SECONDS: Final = 1.0
+_LOCK_TRIES: Final = 10
+_LOCK_SECONDS: Final = 0.03
 _RAMP_SHARE: Final = 0.1
 _LONGEST_RAMP_SECONDS: Final = 1.0
 _PATHS: Final = {"completion": "/v1/completions", "chat": "/v1/chat/completions"}
-
-Tell = Callable[[str, Sequence[Slice]], None]
-Stop = Callable[[], bool]
+_log = logging.getLogger(__name__)
 
 
 class Measures(Protocol):
@@ -355,143 +359,29 @@ class Measures(Protocol):
         job: Job,
         *,
         enough: Callable[[Sequence[Slice]], bool],
-        tell: Tell,
-        stop: Stop,
+        tell: Callable[[str], None],
+        stop: Callable[[], bool],
     ) -> Measured:
         """Measure one cell until it is enough or the stop is wanted."""
 
 
 Crew = Callable[[int, Path], AbstractAsyncContextManager[Measures]]
 """Workers by their number and the file that they log to."""
+Show = Callable[[CellResult, Progress], None]
+"""Told of each cell that is over."""
 
 
-class Said(NamedTuple):
-    """How a cell under way speaks to its sweep."""
+class End(NamedTuple):
+    """How a sweep came to its end."""
 
-    tell: Tell
-    stop: Stop
-
-
-class Bench:
-    """Measures cell after cell with the same workers, as long as their number suits."""
-
-    def __init__(self, folder: RunFolder, manifest: Manifest, *, crew: Crew = Fleet) -> None:
-        self._folder = folder
-        self._manifest = manifest
-        self._crew = crew
-        self._hired = AsyncExitStack()
-        self._workers = 0
-        self._fleet: Measures
-
-    async def __aenter__(self) -> Self:
-        """Forget what workers of an earlier process have left.
-
-        Raises:
-            DiskFull: The run's folder cannot be written.
-        """
-        self._folder.renew_parts()
-        return self
-
-    async def __aexit__(
-        self,
-        _kind: type[BaseException] | None,
-        _exc: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
-        """Let the workers go; an error of the block goes its way as it is, in no group."""
-        try:
-            await self._hired.aclose()
-        finally:
-            shutil.rmtree(self._folder.parts, ignore_errors=True)
-
-    async def measure(
-        self, spec: CellSpec, *, seen: Seen, said: Said, before: Sequence[CellResult]
-    ) -> CellResult | None:
-        """Measure a cell and keep its samples; None where the stop came before it was enough.
-
-        Raises:
-            DiskFull: Its samples cannot be kept.
-            OpsError: The workers cannot measure.
-        """
-        plan = self._manifest.plan
-        fleet = await self._suited(workers_for(spec.load, plan.workers, cores=profiles.cores()))
-        measured, watch = await self._watched(fleet, self._job(spec, seen), said)
-        begin, end = measured.window_begin, measured.window_end
-        cell = figures.compute(
-            spec,
-            measured,
-            server=watch.view(begin=begin, end=end, sent=len(measured.samples)),
-            plan=plan,
-            usd_per_hour=self._manifest.provenance.usd_per_hour,
-        )
-        if said.stop() and not self._suffices(cell):
-            return None
-        samples.write(self._folder.samples_file(spec.id), measured.samples, cell=spec.id)
-        subject = self._manifest.subject
-        return judge.judged(cell, measured=measured, plan=plan, subject=subject, before=before)
-
-    async def _watched(self, fleet: Measures, job: Job, said: Said) -> tuple[Measured, Watch]:
-        if job.load.arrivals is Arrivals.ONCE:
-            # One burst is over before it could settle: one request goes before it, in no figure.
-            alone = job.load.model_copy(update={"concurrency": 1})
-            await _measured_cell(fleet, job.model_copy(update={"load": alone}), said)
-        async with (
-            opened(self._folder, self._manifest.base_url) as endpoint,
-            Watch(await _idle(endpoint)) as watch,
-        ):
-            return await _measured_cell(fleet, job, said), watch
-
-    async def _suited(self, workers: int) -> Measures:
-        if workers != self._workers:
-            await self._hired.aclose()
-            self._workers = 0
-            crew = self._crew(workers, self._folder.log_file)
-            self._fleet = await self._hired.enter_async_context(crew)
-            self._workers = workers
-        return self._fleet
-
-    def _job(self, spec: CellSpec, seen: Seen) -> Job:
-        plan = self._manifest.plan
-        key, certificate = self._folder.credential_file, self._folder.certificate_file
-        return Job(
-            cell=spec.id,
-            base_url=self._manifest.base_url,
-            path=_PATHS[plan.workload.api],
-            credential_file=key if key.exists() else None,
-            ca_file=certificate if certificate.exists() else None,
-            load=spec.load,
-            context=spec.context,
-            workload=plan.workload,
-            model=seen.subject.model,
-            token_ids=seen.token_ids,
-            words=seen.words,
-            template_tokens=seen.template_tokens,
-            stop=plan.stop,
-            ramp_seconds=ramp_seconds(spec.load, plan.stop.max_seconds),
-            # By the clock, in microseconds: no request of an earlier cell, of an attempt that was
-            # killed or of another run has the number, so none of their prompts comes again.
-            first_request=time.time_ns() // 1000,
-            samples_file=self._folder.parts,
-        )
-
-    def _suffices(self, cell: CellResult) -> bool:
-        """Whether a cell that was broken off was long enough all the same."""
-        rule = self._manifest.plan.stop
-        return (
-            cell.window_seconds is not None
-            and cell.counts is not None
-            and cell.window_seconds >= rule.min_seconds
-            and cell.counts.succeeded >= rule.min_requests
-        )
-
-
-async def _measured_cell(fleet: Measures, job: Job, said: Said) -> Measured:
-    return await fleet.measure(job, enough=figures.enough(job.stop), tell=said.tell, stop=said.stop)
+    state: RunState
+    reason: str | None = None
+    error: OpsError | None = None
+    """Why it failed."""
 
 
 @asynccontextmanager
 async def opened(folder: RunFolder, base_url: str) -> AsyncIterator[Endpoint]:
-    """Open what a run measures, with its credential as it is now."""
     key, identity = folder.credential(), folder.identity()
     access = Access(
         base_url=base_url,
@@ -500,11 +390,8 @@ async def opened(folder: RunFolder, base_url: str) -> AsyncIterator[Endpoint]:
         certificate=folder.certificate(),
         protection="as its owner set it",
     )
-    endpoint = Endpoint(access)
-    try:
+    async with aclosing(Endpoint(access)) as endpoint:
         yield endpoint
-    finally:
-        await endpoint.aclose()
 
 
 async def _idle(endpoint: Endpoint) -> Endpoint:
@@ -515,7 +402,7 @@ async def _idle(endpoint: Endpoint) -> Endpoint:
             look = read_look(await endpoint.metrics_text(), at=0.0)
         except EndpointError:
             return 0
-        return sum(look.gauges.get(name, 0) for name in _AT_WORK) if look else 0
+        return sum(look.gauges.get(name, 0) for name in ("running", "waiting")) if look else 0
 
     with suppress(WaitedTooLong):
         await wait_until(
@@ -541,47 +428,10 @@ def workers_for(load: Load, wanted: int | None, *, cores: int) -> int:
     return max(1, min(cores, max(users, rate)))
 
 
-def ramp_seconds(load: Load, window_seconds: float) -> float:
-    """Say over how long the first requests of a closed loop are spread."""
-    if load.arrivals is not Arrivals.CLOSED:
-        return 0.0
-    return min(_LONGEST_RAMP_SECONDS, _RAMP_SHARE * window_seconds)
-
-
-PATIENCE_SECONDS: Final = 120.0
-"""For an endpoint that has stopped answering between two cells: a small engine boots in less."""
-_START_PATIENCE_SECONDS: Final = 10.0
-_LOOK_SECONDS: Final = 1.0
-_TELL_SECONDS: Final = 1.0
-_SWEEP_TRIES: Final = 10
-_LOCK_SECONDS: Final = 0.03
-_RATE_SLICES: Final = 8
-_log = logging.getLogger(__name__)
-
-
-class Live(Protocol):
-    """Shows what a sweep says of itself; never raises."""
-
-    def tell(self, progress: Progress, tokens_per_second: float | None, /) -> None:
-        """Show how far it is, and the output rate of the present cell."""
-
-    def decided(self, cell: CellResult, /) -> None:
-        """Show a cell that is over."""
-
-
-class End(NamedTuple):
-    """How a sweep came to its end."""
-
-    state: RunState
-    reason: str | None = None
-    error: OpsError | None = None
-    """Why it failed."""
-
-
 async def conclude(
     folder: RunFolder,
     *,
-    show: Live | None = None,
+    show: Show | None = None,
     key: SecretStr | None = None,
     crew: Crew = Fleet,
     patience_seconds: float = PATIENCE_SECONDS,
@@ -596,44 +446,45 @@ async def conclude(
         Busy: Another process measures it.
     """
     manifest = folder.manifest()
-    async with contextlib.AsyncExitStack() as held:
-        await _lock(folder, held)
+    async with AsyncExitStack() as held:
+        for attempt in range(1, _LOCK_TRIES + 1):
+            try:
+                held.enter_context(folder.locked())
+                break
+            except Busy:  # whoever only asks whether it is measured holds it for an instant
+                if attempt == _LOCK_TRIES:
+                    raise
+                await anyio.sleep(_LOCK_SECONDS)
         if key is not None:
             folder.keep_credential(key)
-        run = _Sweep(folder, manifest, crew=crew, patience_seconds=patience_seconds)
-        run.show = show
-        return await run.end()
-
-
-async def _lock(folder: RunFolder, held: contextlib.AsyncExitStack) -> None:
-    """Take the run; whoever only asks whether it is measured holds the lock for an instant."""
-    for attempt in range(1, _SWEEP_TRIES + 1):
-        try:
-            held.enter_context(folder.locked())
-        except Busy:
-            if attempt == _SWEEP_TRIES:
-                raise
-            await anyio.sleep(_LOCK_SECONDS)
-        else:
-            return
+        return await _Sweep(folder, manifest, crew, patience_seconds, show).end()
 
 
 class _Sweep:
+    """Measures cell after cell, with the same workers as long as their number suits."""
+
     def __init__(
-        self, folder: RunFolder, manifest: Manifest, *, crew: Crew, patience_seconds: float
+        self,
+        folder: RunFolder,
+        manifest: Manifest,
+        crew: Crew,
+        patience_seconds: float,
+        show: Show | None,
     ) -> None:
-        self.show: Live | None = None
         self._folder = folder
         self._manifest = manifest
         self._crew = crew
         self._patience = patience_seconds
+        self._show = show
         self._cells = list(folder.cells())
         self._accounts = Accounts(manifest, self._cells)
         self._ending = Ending(folder, self._accounts)
         self._cell: CellSpec | None = None
         self._cell_began = 0.0
         self._doing: str | None = None
-        self._rate: float | None = None
+        self._hired = AsyncExitStack()
+        self._workers = 0
+        self._fleet: Measures
 
     async def end(self) -> End:
         self._tell(RunState.RUNNING)
@@ -649,7 +500,15 @@ class _Sweep:
         return end
 
     async def _ended(self) -> End:
-        end = await self._measured_all()
+        try:
+            self._folder.renew_parts()
+            try:
+                end = await self._go_on()
+            finally:
+                await self._hired.aclose()
+                shutil.rmtree(self._folder.parts, ignore_errors=True)
+        except OpsError as exc:
+            end = _failed(exc)
         self._now(None, "reporting")
         try:
             await anyio.to_thread.run_sync(report.write_all, self._folder)
@@ -657,14 +516,7 @@ class _Sweep:
             return end if end.error else _failed(exc)
         return end
 
-    async def _measured_all(self) -> End:
-        try:
-            async with Bench(self._folder, self._manifest, crew=self._crew) as bench:
-                return await self._go_on(bench)
-        except OpsError as exc:
-            return _failed(exc)
-
-    async def _go_on(self, bench: Bench) -> End:
+    async def _go_on(self) -> End:
         plan, subject = self._manifest.plan, self._manifest.subject
         next_cell = next_search_cell if plan.profile == "find-capacity" else next_grid_cell
         seen: Seen | None = None
@@ -677,21 +529,91 @@ class _Sweep:
                 return End(RunState.STOPPED, self._ending.reason)
             else:
                 seen = seen or await self._seen()
-                await self._measure(bench, step, seen)
+                await self._measure(step, seen)
         return End(RunState.DONE)
 
-    async def _measure(self, bench: Bench, spec: CellSpec, seen: Seen) -> None:
+    async def _measure(self, spec: CellSpec, seen: Seen) -> None:
+        """Measure a cell and keep its samples; nothing where the stop came before it was enough."""
         self._now(spec, "beginning")
         await self._until_it_answers()
-        said = Said(tell=self._heard, stop=self._ending.asked)
-        cell = await bench.measure(spec, seen=seen, said=said, before=self._cells)
-        if cell is not None and cell.state is CellState.FAILED:
-            _log.warning("%s failed: %s", cell.id, cell.reason)
-            # An engine that is gone for good fails the run, and `resume` measures the cell again.
-            await self._until_it_answers()
-        if cell is not None:
+        plan, subject = self._manifest.plan, self._manifest.subject
+        measured, watch = await self._watched(self._job(spec, seen))
+        cell = figures.compute(
+            spec,
+            measured,
+            server=watch.view(
+                begin=measured.window_begin, end=measured.window_end, sent=len(measured.samples)
+            ),
+            plan=plan,
+            usd_per_hour=self._manifest.provenance.usd_per_hour,
+        )
+        if not self._ending.asked() or self._suffices(cell):
+            samples.write(self._folder.samples_file(spec.id), measured.samples, cell=spec.id)
+            cell = figures.judged(
+                cell, measured=measured, plan=plan, subject=subject, before=self._cells
+            )
+            if cell.state is CellState.FAILED:
+                _log.warning("%s failed: %s", cell.id, cell.reason)
+                # An engine that is gone for good fails the run; `resume` measures the cell again.
+                await self._until_it_answers()
             self._add(cell)
         self._now(None, None)
+
+    async def _watched(self, job: Job) -> tuple[Measured, Watch]:
+        workers = workers_for(job.load, self._manifest.plan.workers, cores=profiles.cores())
+        if workers != self._workers:
+            await self._hired.aclose()
+            self._workers = 0
+            crew = self._crew(workers, self._folder.log_file)
+            self._fleet = await self._hired.enter_async_context(crew)
+            self._workers = workers
+        if job.load.arrivals is Arrivals.ONCE:
+            # One burst is over before it could settle: one request goes before it, in no figure.
+            alone = job.load.model_copy(update={"concurrency": 1})
+            await self._loaded(job.model_copy(update={"load": alone}))
+        async with (
+            opened(self._folder, self._manifest.base_url) as endpoint,
+            Watch(await _idle(endpoint)) as watch,
+        ):
+            return await self._loaded(job), watch
+
+    async def _loaded(self, job: Job) -> Measured:
+        enough = figures.enough(job.stop)
+        return await self._fleet.measure(
+            job, enough=enough, tell=self._heard, stop=self._ending.asked
+        )
+
+    def _job(self, spec: CellSpec, seen: Seen) -> Job:
+        plan, ramp = self._manifest.plan, 0.0
+        if spec.load.arrivals is Arrivals.CLOSED:
+            ramp = min(_LONGEST_RAMP_SECONDS, _RAMP_SHARE * plan.stop.max_seconds)
+        key, certificate = self._folder.credential_file, self._folder.certificate_file
+        return Job(
+            cell=spec.id,
+            base_url=self._manifest.base_url,
+            path=_PATHS[plan.workload.api],
+            credential_file=key if key.exists() else None,
+            ca_file=certificate if certificate.exists() else None,
+            load=spec.load,
+            context=spec.context,
+            workload=plan.workload,
+            model=seen.subject.model,
+            token_ids=seen.token_ids,
+            words=seen.words,
+            template_tokens=seen.template_tokens,
+            stop=plan.stop,
+            ramp_seconds=ramp,
+            # By the clock, in microseconds: no request of an earlier cell, of an attempt that was
+            # killed or of another run has the number, so none of their prompts comes again.
+            first_request=time.time_ns() // 1000,
+            samples_file=self._folder.parts,
+        )
+
+    def _suffices(self, cell: CellResult) -> bool:
+        """Whether a cell that was broken off was long enough all the same."""
+        rule, counts = self._manifest.plan.stop, cell.counts
+        enough = (cell.window_seconds or 0.0) >= rule.min_seconds
+        return enough and counts is not None and counts.succeeded >= rule.min_requests
 
     async def _seen(self) -> Seen:
         """Look at what is measured, when a run begins or goes on: it must be the same model."""
@@ -725,18 +647,15 @@ class _Sweep:
     def _add(self, cell: CellResult) -> None:
         self._folder.add(cell)
         self._cells.append(cell)
-        if self.show:
-            self.show.decided(cell)
-        self._tell(RunState.RUNNING)
+        progress = self._tell(RunState.RUNNING)
+        if self._show:
+            self._show(cell, progress)
 
-    def _heard(self, doing: str, slices: Sequence[Slice]) -> None:
+    def _heard(self, doing: str) -> None:
         self._doing = doing
-        last = slices[-_RATE_SLICES:]
-        seconds = sum(part.seconds for part in last)
-        self._rate = sum(part.output_tokens for part in last) / seconds if seconds else None
 
     def _now(self, spec: CellSpec | None, doing: str | None) -> None:
-        self._cell, self._doing, self._rate = spec, doing, None
+        self._cell, self._doing = spec, doing
         self._cell_began = self._accounts.elapsed_seconds
         self._tell(RunState.RUNNING)
 
@@ -745,7 +664,7 @@ class _Sweep:
             await anyio.sleep(_TELL_SECONDS)
             self._tell(RunState.RUNNING)
 
-    def _tell(self, state: RunState, reason: str | None = None) -> None:
+    def _tell(self, state: RunState, reason: str | None = None) -> Progress:
         elapsed = self._accounts.elapsed_seconds
         in_cell = elapsed - self._cell_began if self._cell else 0.0
         foreseen = self._accounts.foresee(self._cells, in_cell_seconds=in_cell)
@@ -763,10 +682,9 @@ class _Sweep:
             updated_at=datetime.now(UTC),
         )
         # Whether there is room is found out where it matters: by the cell, and by the report.
-        with contextlib.suppress(DiskFull):
+        with suppress(DiskFull):
             self._folder.tell(progress)
-        if self.show:
-            self.show.tell(progress, self._rate)
+        return progress
 
 
 def _failed(error: OpsError) -> End:

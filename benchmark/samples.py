@@ -117,12 +117,10 @@ class Samples:
         return Samples(**kept, gaps=self.gaps[np.repeat(mask, self.gap_counts)])
 
     def save(self, path: Path) -> None:
-        """Write it as NumPy's own archive, to be merged."""
         np.savez(path, **{f.name: getattr(self, f.name) for f in fields(self)})
 
 
 def load(path: Path) -> Samples:
-    """Read what `Samples.save` wrote."""
     with np.load(path, allow_pickle=False) as archive:
         return Samples(**{f.name: archive[f.name] for f in fields(Samples)})
 

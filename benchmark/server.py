@@ -170,10 +170,8 @@ class Watch:
             await self._look_at_edge()
 
     def view(self, *, begin: float, end: float, sent: int) -> ServerView | None:
-        """Say what the looks tell of a window; None where none told anything.
-
-        `begin` and `end` are on the monotonic clock, in seconds; `sent` is how many requests the
-        whole cell has sent.
+        """Say what the looks tell of a window, on the monotonic clock, of a cell that has `sent` so
+        many requests; None where none told anything.
         """
         return view_of(self._looks, begin=begin, end=end, sent=sent)
 
@@ -216,34 +214,26 @@ def view_of(looks: Sequence[Look], *, begin: float, end: float, sent: int) -> Se
         name: [look.gauges[name] for look in inside if name in look.gauges]
         for name in ("running", "waiting", KV_USE)
     }
-    means = {name: sum(v) / len(v) if v else None for name, v in gauges.items()}
-    most = {name: max(v, default=None) for name, v in gauges.items()}
     grown, whole = _growth(looks[first : last + 1]), _growth(looks)
-    counts = {field: round(grown[name]) for field, name in _COUNTS.items() if name in grown}
-    latencies = {
-        f"{name}_mean": _ratio(grown, f"{name}_sum", f"{name}_count")
-        for name in ("ttft", "itl", "queue", "prefill", "e2el")
-    }
     hits = _ratio(grown, "prefix_hits", "prefix_queries")
-    others = max(0, round(whole["finished"]) - sent) if "finished" in whole else None
-    return ServerView.model_validate(
-        {
-            "looks": len(inside),
-            "requests_running_mean": means["running"],
-            "requests_running_max": most["running"],
-            "requests_waiting_mean": means["waiting"],
-            "requests_waiting_max": most["waiting"],
-            "kv_cache_usage_max": most[KV_USE],
-            **counts,
-            **latencies,
-            # An engine without the cache looks nothing up.
-            "prefix_cache_hit_rate": _ratio(grown, "cached", "prompt") if hits is None else hits,
-            "ttft_p50": _ttft_p50(looks[first], looks[last]) if grown else None,
-            "process_start_time": looks[last].start,
-            # Of the whole watch, because `sent` is that of the whole cell.
-            "other_requests": others,
-        }
-    )
+    figures: dict[str, Any] = {
+        "kv_cache_usage_max": max(gauges[KV_USE], default=None),
+        # An engine without the cache looks nothing up.
+        "prefix_cache_hit_rate": _ratio(grown, "cached", "prompt") if hits is None else hits,
+        "ttft_p50": _ttft_p50(looks[first], looks[last]) if grown else None,
+        "process_start_time": looks[last].start,
+    }
+    for name in ("running", "waiting"):
+        seen = gauges[name]
+        figures[f"requests_{name}_mean"] = sum(seen) / len(seen) if seen else None
+        figures[f"requests_{name}_max"] = max(seen, default=None)
+    for name in ("ttft", "itl", "queue", "prefill", "e2el"):
+        figures[f"{name}_mean"] = _ratio(grown, f"{name}_sum", f"{name}_count")
+    for field, name in _COUNTS.items():
+        figures[field] = round(grown[name]) if name in grown else None
+    if "finished" in whole:  # of the whole watch, because `sent` is that of the whole cell
+        figures["other_requests"] = max(0, round(whole["finished"]) - sent)
+    return ServerView.model_validate({"looks": len(inside), **figures})
 
 
 _COUNTS: Final = {
@@ -318,12 +308,9 @@ async def look(endpoint: Endpoint, model: str | None) -> Seen:
             fix="Name a model that it serves, or none.",
         )
     chosen = fitting[0]
-    several = (
-        ()
-        if model is not None or len(served) < 2
-        else (f"{len(served)} models are served; {chosen.id} is measured.",)
-    )
     about, notes = await _page(endpoint)
+    if model is None and len(served) > 1:
+        notes = (f"{len(served)} models are served; {chosen.id} is measured.", *notes)
     letters = await alphabet(endpoint, chosen.id)
     version = None
     with suppress(EndpointError):
@@ -331,13 +318,7 @@ async def look(endpoint: Endpoint, model: str | None) -> Seen:
     subject = Subject(
         model=chosen.id, max_model_len=chosen.max_model_len, vllm_version=version, **about
     )
-    return Seen(
-        subject,
-        letters.token_ids,
-        letters.words,
-        letters.template_tokens,
-        (*several, *notes, *letters.notes),
-    )
+    return Seen(subject, *letters[:3], (*notes, *letters.notes))
 
 
 async def _page(endpoint: Endpoint) -> tuple[dict[str, Any], tuple[str, ...]]:

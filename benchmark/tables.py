@@ -4,10 +4,25 @@ import html
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from benchmark.records import Arrivals, CellResult, CellState, Code, Manifest, Worth, figure
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from benchmark.records import (
+    Arrivals,
+    CellResult,
+    CellState,
+    Code,
+    Manifest,
+    Worth,
+    figure,
+    listed,
+    percent,
+    usd,
+)
+
+TEMPLATES: Final = Path(__file__).parent / "templates"
 Value = Callable[[CellResult], Any]
 RUN_WIDE: Final = (Code.SIMULATED, Code.ARTICLE_METHOD)
 """Said once of a whole run, not at every figure, where they are true of every measured cell."""
@@ -18,7 +33,6 @@ _SHORT: Final = 28
 
 
 def known(value: float | None) -> float | None:
-    """Give the number; None where there is none or it is not finite."""
     return None if value is None or not math.isfinite(value) else value
 
 
@@ -48,11 +62,9 @@ class Metric(NamedTuple):
 
     @property
     def heading(self) -> str:
-        """Title with unit."""
         return f"{self.title} ({self.unit})"
 
     def shown(self, cell: CellResult) -> float | None:
-        """Give the figure in `unit`; None where there is none."""
         value = known(at(self.path)(cell))
         return None if value is None else value * self.scale
 
@@ -90,6 +102,35 @@ def escaped(text: object) -> str:
     return re.sub(r"([\\`*\[\]|~]|(?<!\w)_|_(?!\w))", r"\\\1", plain)
 
 
+def fenced(words: str, language: str = "") -> str:
+    fence = "```"
+    while fence in words:
+        fence += "`"
+    return f"{fence}{language}\n{words}\n{fence}"
+
+
+def environment(*, html: bool) -> Environment:
+    """Make what renders the templates, of HTML or of Markdown."""
+    made = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=html,  # noqa: S701  Markdown: the filter `md` escapes
+    )
+    made.filters.update(
+        md=escaped,
+        fenced=fenced,
+        figure=figure,
+        percent=percent,
+        usd=usd,
+        few=lambda ids: listed(tuple(dict.fromkeys(ids))),
+        words=lambda kind: kind.replace("_", " "),
+    )
+    return made
+
+
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, texts: int = 1) -> str:
     """Lay out a table whose first columns, `texts` of them, are text and whose others are figures.
 
@@ -100,7 +141,6 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, texts: int = 1)
 
 
 def by_arrivals(cells: Iterable[CellResult]) -> dict[Arrivals, tuple[CellResult, ...]]:
-    """Keep apart what came in different ways."""
     kinds: dict[Arrivals, tuple[CellResult, ...]] = {}
     for cell in cells:
         arrivals = cell.spec.load.arrivals
@@ -114,7 +154,6 @@ def _codes(cell: CellResult) -> tuple[Code, ...]:
 
 
 def run_wide(cells: Iterable[CellResult]) -> tuple[Code, ...]:
-    """Give the codes that a report says once, because every measured cell has them."""
     measured = [_codes(cell) for cell in cells if cell.state is CellState.MEASURED]
     return tuple(code for code in RUN_WIDE if measured and all(code in each for each in measured))
 

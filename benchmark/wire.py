@@ -242,7 +242,6 @@ class Rows:
         return events * self.tokens / self.events if self.events else float(events)
 
     def samples(self, worker: int) -> Samples:
-        """Give all rows as columns."""
         table = np.frombuffer(bytes(self._rows)).reshape(-1, len(_COLUMNS))
         columns: dict[str, Any] = {
             name: table[:, place].copy() if name in _TIMES else table[:, place].astype(np.int64)
@@ -354,12 +353,10 @@ def token_event(payload: bytes) -> dict[str, Any] | None:
 
 
 def is_chat(event: dict[str, Any]) -> bool:
-    """Whether a token's event is of the chat API, where there may be reasoning."""
     return "delta" in event["choices"][0]
 
 
 def thinks(text: bytes) -> bool:
-    """Whether an event holds reasoning; counts of reasoning tokens alone do not."""
     return b'"reasoning":"' in text or b'"reasoning_content":"' in text
 
 
@@ -470,14 +467,12 @@ def _last(
 
 
 def refusal(status: int, words: bytes) -> Outcome:
-    """Class an answer whose status is not 200."""
     if status == 400 and _LENGTH_WORDS.search(words):
         return Outcome.TOO_LONG
     return _BY_STATUS.get(status) or _BY_HUNDRED.get(status // 100, Outcome.GARBAGE)
 
 
 def retry_after_seconds(head: bytes) -> float | None:
-    """Read it from the head of an answer; None where it is a date or missing."""
     found = _RETRY_AFTER.search(head)
     return float(found[1]) if found else None
 
@@ -563,11 +558,9 @@ class Connection(asyncio.Protocol):
 
     @property
     def busy(self) -> bool:
-        """Whether an answer is waited for."""
         return self.request != _IDLE
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Be ready for a first request."""
         self._transport = cast(asyncio.Transport, transport)
         encrypted = transport.get_extra_info("sslcontext") is not None
         self._fd = -1 if encrypted else transport.get_extra_info("socket").fileno()
@@ -749,7 +742,6 @@ class Connection(asyncio.Protocol):
         self._over(perf_counter(), ending)
 
     def forget(self) -> None:
-        """Let go of a request that goes again elsewhere."""
         self.request = _IDLE
 
     def _drop(self) -> None:

@@ -8,12 +8,12 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import Any, Final, Literal, NamedTuple, Protocol
+from typing import Final, Literal, NamedTuple
 
 import numpy as np
 import orjson
@@ -88,25 +88,19 @@ class Report:
 
 
 def line(said: Order | Report) -> bytes:
-    """Write it, with the line's end."""
     return orjson.dumps(said, option=orjson.OPT_APPEND_NEWLINE)
 
 
 def order(text: bytes) -> Order:
-    """Read a line of the fleet's."""
     said = orjson.loads(text)
-    return Order(**said | {"share": _made(Share, said["share"])})
+    share = said.pop("share")
+    return Order(**said, share=share and Share(**share))
 
 
 def report(text: bytes) -> Report:
-    """Read a line of a worker's."""
     said = orjson.loads(text)
-    parts = {"part": _made(Part, said["part"]), "health": _made(Health, said["health"])}
-    return Report(**said | parts)
-
-
-def _made(kind: type[Any], values: dict[str, Any] | None) -> Any:
-    return None if values is None else kind(**values)
+    part, health = said.pop("part"), said.pop("health")
+    return Report(**said, part=part and Part(**part), health=health and Health(**health))
 
 
 Delay = Callable[[Floats], Floats]
@@ -239,11 +233,9 @@ class _RunQueue:
             self._fd = -1
 
     def waited_seconds(self) -> float:
-        """Since its start; 0 where nobody counts."""
         return 0.0 if self._fd < 0 else int(os.pread(self._fd, 64, 0).split()[1]) / 1e9
 
     def close(self) -> None:
-        """Count no more."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -265,18 +257,15 @@ class Pulse:
         self._alarm = Alarm(self._ring)
 
     def start(self, at: float) -> None:
-        """Begin at that moment."""
         self._due = self._rang = at
         self._waited = self._queue.waited_seconds()
         self._alarm.set(at)
 
     def close(self) -> None:
-        """Ring no more."""
         self._alarm.close()
         self._queue.close()
 
     def look(self) -> None:
-        """Remember how things stand."""
         at = perf_counter()
         self._looks.append(_Look(at, time.process_time(), time.time() - at, _memory_bytes()))
 
@@ -298,7 +287,7 @@ class Pulse:
         inside = (samples.intended >= begin) & (samples.intended < end)
         late = (samples.sent - samples.intended)[inside]
         stamps = samples.last_token[inside]
-        answer = _median(stamps - samples.intended[inside])
+        answer = _nearest(stamps - samples.intended[inside], 50)
         # What began in the window is stamped after it too, as long as the last of it streams.
         rings = self._between(begin, float(np.nanmax(stamps, initial=end)))
         # That is no more time to be exact in: of a window W and answers of length A, as many
@@ -312,7 +301,7 @@ class Pulse:
             error_bounds=error_bounds(samples, delay, begin=begin, end=end, scheduled=scheduled),
             cpu_share=(last.cpu_seconds - first.cpu_seconds) / max(last.at - first.at, 1e-9),
             loop_lag_p99_5_seconds=_exceeded([(r.late, r.seconds) for r in rings], most),
-            send_lateness_p99_seconds=_p99(late[~np.isnan(late)]),
+            send_lateness_p99_seconds=_nearest(late, 99),
             cpu_wait_p99_5_seconds=_exceeded([(r.cpu_wait, r.seconds) for r in rings], most),
             memory_mib=max(one.memory_bytes for one in looks) / 2**20,
             clock_step_seconds=max((o.clock_offset - first.clock_offset for o in looks), key=abs),
@@ -338,15 +327,9 @@ def _exceeded(delays: Sequence[tuple[float, float]], seconds: float) -> float:
     return 0.0
 
 
-def _p99(values: "np.ndarray[tuple[int, ...], np.dtype[np.float64]]") -> float:
-    if not len(values):
-        return 0.0
-    return float(np.percentile(values, 99, method="inverted_cdf"))
-
-
-def _median(values: "np.ndarray[tuple[int, ...], np.dtype[np.float64]]") -> float:
+def _nearest(values: Floats, percent: int) -> float:
     known = values[~np.isnan(values)]
-    return float(np.median(known)) if len(known) else 0.0
+    return float(np.percentile(known, percent, method="inverted_cdf")) if len(known) else 0.0
 
 
 def _memory_bytes() -> int:
@@ -379,34 +362,11 @@ REFRESH_SECONDS: Final = 1.0
 Tell = Callable[[Report], None]
 
 
-class Orders(Protocol):
-    """What the fleet wants."""
-
-    async def next(self) -> Order:
-        """Wait for one.
-
-        Raises:
-            EOFError: The fleet is gone.
-        """
-        ...
-
-
-class Lines:
-    """Orders from stdin; the end of them is the end of us."""
-
-    def __init__(self, reader: asyncio.StreamReader) -> None:
-        self._reader = reader
-
-    async def next(self) -> Order:
-        """Wait for a line."""
-        line = await self._reader.readline()
-        if not line:
-            raise EOFError
-        return order(line)
+Orders = Callable[[], Awaitable[Order]]
+"""Waits for the fleet's next order; EOFError: it is gone."""
 
 
 def say(report: Report) -> None:
-    """Say it in one line."""
     sys.stdout.buffer.write(line(report))
     sys.stdout.buffer.flush()
 
@@ -425,10 +385,9 @@ class Cell:
         self._told = (0, 0, 0.0, 0.0, 0.0)
 
     async def run(self, orders: Orders) -> None:
-        """Do as told, until the samples are handed over."""
         await self._load.prepare()
         self._tell(Report(is_="ready"))
-        order = await orders.next()
+        order = await orders()
         with no_collection():
             async with asyncio.TaskGroup() as group:
                 ticking = group.create_task(self._ticking(order.at))
@@ -443,7 +402,7 @@ class Cell:
         self._hand_over(order)
 
     async def _until_cut(self, orders: Orders) -> Order:
-        while (order := await orders.next()).do != "cut":
+        while (order := await orders()).do != "cut":
             self._load.pool.spawn(self._drain(order.begin, order.end))
         return order
 
@@ -519,9 +478,8 @@ class Cell:
 
 
 async def work(orders: Orders, tell: Tell) -> None:
-    """Do cell after cell."""
     while True:
-        order = await orders.next()
+        order = await orders()
         if order.do != "prepare" or order.share is None:
             continue
         try:
@@ -538,10 +496,15 @@ async def main() -> None:
     reader = asyncio.StreamReader(limit=2**26)
     loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-    try:
-        await work(Lines(reader), say)
-    except EOFError:
-        return
+
+    async def next_order() -> Order:
+        line = await reader.readline()
+        if not line:
+            raise EOFError
+        return order(line)
+
+    with suppress(EOFError):
+        await work(next_order, say)
 
 
 if __name__ == "__main__":

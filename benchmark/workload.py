@@ -3,8 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from math import floor, gcd
 from pathlib import Path
 from typing import (
@@ -137,7 +136,8 @@ async def alphabet(endpoint: "Endpoint", model: str) -> Alphabet:
     ids = tuple(dict.fromkeys(token.id for token in tokens))
     if len(ids) < 2:
         return UNKNOWN
-    notes = () if len(ids) >= MINIMUM_IDS else (_few(len(ids)),)
+    few = f"The tokenizer made {len(ids)} kinds of tokens: short prompts repeat sooner."
+    notes = () if len(ids) >= MINIMUM_IDS else (few,)
     words, template_tokens, said = await _chat(endpoint, model, tokens)
     return Alphabet(ids, words, template_tokens, notes + said)
 
@@ -155,7 +155,12 @@ async def _tokens(endpoint: "Endpoint", model: str) -> list[_Token]:
 async def _chat(
     endpoint: "Endpoint", model: str, tokens: Sequence[_Token]
 ) -> tuple[tuple[str, ...], int, tuple[str, ...]]:
-    words = _words(tokens)
+    texts = dict.fromkeys(token.text for token in tokens)
+    spaced, letters = (
+        tuple(text for text in texts if re.fullmatch(form, text))
+        for form in (" [A-Za-z]+", "[A-Za-z]")
+    )
+    words = next((some for some in (spaced, letters) if len(some) > 15), FALLBACK_WORDS)
     try:
         short = await _count(endpoint, model, words[0])
         long = await _count(endpoint, model, words[0] + "".join(words))
@@ -166,15 +171,7 @@ async def _chat(
     return words, short, said
 
 
-def _words(tokens: Sequence[_Token]) -> tuple[str, ...]:
-    texts = dict.fromkeys(token.text for token in tokens)
-    spaced = tuple(text for text in texts if re.fullmatch(" [A-Za-z]+", text))
-    letters = tuple(text for text in texts if re.fullmatch("[A-Za-z]", text))
-    return next((some for some in (spaced, letters) if len(some) > 15), FALLBACK_WORDS)
-
-
 async def _count(endpoint: "Endpoint", model: str, text: str) -> int:
-    """Tokens of a chat's whole prompt."""
     messages = [{"role": "user", "content": text.strip()}]
     reply = await endpoint.post("/tokenize", {"model": model, "messages": messages})
     return len(_listed(reply, "tokens"))
@@ -185,110 +182,14 @@ def _listed(reply: dict[str, Any], name: str) -> list[Any]:
     return found if isinstance(found, list) else []
 
 
-def _few(count: int) -> str:
-    return f"The tokenizer made {count} kinds of tokens: short prompts repeat sooner."
-
-
-_PIECE: Final = 2**16
-"""Characters: the list that everybody uses is 670 MB long and need not be in memory."""
-_LONGEST: Final = 64 * _PIECE
-"""No value is longer; without it, one open quotation mark would read the file to its end."""
-
-
-def wrong(place: str, reason: str) -> InvalidArgument:
-    """Say what is the matter with a file, or with a place in it."""
-    return InvalidArgument(
-        f"{place} {reason}.",
-        fix="Correct the dataset: JSONL with prompt or messages, or a list as ShareGPT's.",
-    )
-
-
-def objects(path: Path) -> Iterator[tuple[str, Any]]:
-    """Give each value of the file, with the words for where it stands.
-
-    Raises:
-        InvalidArgument: The file cannot be read; the message names the line.
-    """
-    with _opened(path) as file:
-        while (first := file.read(1)).isspace():
-            pass
-        file.seek(0)
-        yield from _List(file, path).values() if first == "[" else _lines(file, path)
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[TextIO]:
-    try:
-        with path.open(encoding="utf-8-sig") as file:
-            yield file
-    except OSError as exc:
-        raise wrong(str(path), f"cannot be read ({exc.strerror})") from exc
-    except UnicodeDecodeError as exc:
-        raise wrong(str(path), "is not UTF-8 text") from exc
-
-
-def _lines(file: TextIO, path: Path) -> Iterator[tuple[str, Any]]:
-    for number, text in enumerate(file, 1):
-        if text.strip():
-            place = f"Line {number} of {path}"
-            try:
-                value = orjson.loads(text)
-            except orjson.JSONDecodeError as exc:
-                raise wrong(place, f"is no JSON: {exc.msg}") from exc
-            yield place, value
-
-
-class _List:
-    """Reads one value after the other out of a list."""
-
-    def __init__(self, file: TextIO, path: Path) -> None:
-        self._file = file
-        self._path = path
-        self._decoder = json.JSONDecoder()
-        self._text = ""
-        self._line = 1
-
-    def values(self) -> Iterator[tuple[str, Any]]:
-        self._skip("[")
-        while not self._skip(",").startswith("]"):
-            place = f"The entry at line {self._line} of {self._path}"
-            yield place, self._value(place)
-
-    def _skip(self, mark: str) -> str:
-        """Go on to what is neither white nor the mark; give what is known from there."""
-        while not (rest := self._text.lstrip(f" \t\r\n{mark}")):
-            self._drop(len(self._text))
-            if not self._more():
-                raise wrong(str(self._path), f"ends at line {self._line} within its list")
-        self._drop(len(self._text) - len(rest))
-        return self._text
-
-    def _value(self, place: str) -> Any:
-        while True:
-            try:
-                value, end = self._decoder.raw_decode(self._text)
-            except (json.JSONDecodeError, RecursionError) as exc:
-                if len(self._text) > _LONGEST or not self._more():
-                    raise wrong(place, f"is no JSON: {exc}") from exc
-            else:
-                self._drop(end)
-                return value
-
-    def _more(self) -> bool:
-        piece = self._file.read(_PIECE)
-        self._text += piece
-        return bool(piece)
-
-    def _drop(self, count: int) -> None:
-        self._line += self._text.count("\n", 0, count)
-        self._text = self._text[count:]
-
-
 MAX_PROMPTS: Final = 20_000
 """What follows in the file is left out: more are asked in no cell that ends within its time."""
 MAX_PROMPT_BYTES: Final = 64 * 2**20
 """Of all prompts together, because every worker keeps them in memory."""
-_HUMAN: Final = frozenset({"human", "user"})
+_PIECE: Final = 2**16
+"""Characters: the list that everybody uses is 670 MB long and need not be in memory."""
+_LONGEST: Final = 64 * _PIECE
+"""No value is longer; without it, one open quotation mark would read the file to its end."""
 _LENGTHS: Final = ("output_tokens", "max_tokens")
 _Kind = Literal["text", "ids", "messages"]
 
@@ -305,32 +206,11 @@ class Entry(NamedTuple):
     """None where the file does not say."""
 
 
-def dataset_bodies(workload: Asked, *, model: str) -> Callable[[int], bytes]:
-    """Give the function from a request's number to its JSON body.
-
-    The prompts come in an order that the seed mixes; after the last one the
-    same order begins again, and the engine's prefix cache may know what it is asked.
-
-    Raises:
-        InvalidArgument: The file cannot be read, or a prompt does not fit the API.
-    """
-    path = Path(workload.dataset or "")
-    entries = read(path)
-    prompts = [_asked(entry, workload) for entry in entries]
-    random = np.random.default_rng(workload.seed % 2**64)
-    order: list[int] = random.permutation(len(entries)).tolist()
-
-    @cache
-    def front(output_tokens: int) -> bytes:
-        asked = options(workload, model=model, output_tokens=output_tokens)
-        return orjson.dumps(asked)[:-1] + b","
-
-    def body(number: int) -> bytes:
-        place = order[number % len(order)]
-        tokens = entries[place].output_tokens or workload.output_tokens
-        return front(tokens) + prompts[place]
-
-    return body
+def _wrong(place: str | Path, reason: str) -> InvalidArgument:
+    return InvalidArgument(
+        f"{place} {reason}.",
+        fix="Correct the dataset: JSONL with prompt or messages, or a list as ShareGPT's.",
+    )
 
 
 def read(path: Path) -> Sequence[Entry]:
@@ -341,93 +221,141 @@ def read(path: Path) -> Sequence[Entry]:
     """
     entries: list[Entry] = []
     size = 0
-    for place, value in objects(path):
-        entry = _entry(value, place)
-        size += len(entry.prompt)
-        if len(entries) == MAX_PROMPTS or size > MAX_PROMPT_BYTES:
-            break
-        entries.append(entry)
+    try:
+        with path.open(encoding="utf-8-sig") as file:
+            while (first := file.read(1)).isspace():
+                pass
+            file.seek(0)
+            for place, value in _listed_values(file, path) if first == "[" else _lines(file, path):
+                entry = _entry(value, place)
+                size += len(entry.prompt)
+                if len(entries) == MAX_PROMPTS or size > MAX_PROMPT_BYTES:
+                    break
+                entries.append(entry)
+    except OSError as exc:
+        raise _wrong(path, f"cannot be read ({exc.strerror})") from exc
+    except UnicodeDecodeError as exc:
+        raise _wrong(path, "is not UTF-8 text") from exc
     if not entries:
-        raise wrong(str(path), "holds no prompt")
+        raise _wrong(path, "holds no prompt")
     return entries
+
+
+def _lines(file: TextIO, path: Path) -> Iterator[tuple[str, Any]]:
+    for number, text in enumerate(file, 1):
+        if text.strip():
+            place = f"Line {number} of {path}"
+            try:
+                value = orjson.loads(text)
+            except orjson.JSONDecodeError as exc:
+                raise _wrong(place, f"is no JSON: {exc.msg}") from exc
+            yield place, value
+
+
+def _listed_values(file: TextIO, path: Path) -> Iterator[tuple[str, Any]]:
+    """Yield one value after the other out of a list, of which only pieces are in memory."""
+    decoder, text, line, mark = json.JSONDecoder(), "", 1, "["
+    while True:
+        while not (rest := text.lstrip(f" \t\r\n{mark}")):
+            line += text.count("\n")
+            if not (text := file.read(_PIECE)):
+                raise _wrong(path, f"ends at line {line} within its list")
+        line += text.count("\n", 0, len(text) - len(rest))
+        if rest.startswith("]"):
+            return
+        text, mark, place = rest, ",", f"The entry at line {line} of {path}"
+        while True:
+            try:
+                value, end = decoder.raw_decode(text)
+                break
+            except (json.JSONDecodeError, RecursionError) as exc:
+                piece = "" if len(text) > _LONGEST else file.read(_PIECE)
+                if not piece:
+                    raise _wrong(place, f"is no JSON: {exc}") from exc
+                text += piece
+        line += text.count("\n", 0, end)
+        text = text[end:]
+        yield place, value
+
+
+def _entry(value: Any, place: str) -> Entry:
+    if not isinstance(value, Mapping):
+        raise _wrong(place, "is no object")
+    name = next((name for name in _READERS if name in value), None)
+    if name is None:
+        raise _wrong(place, f"has none of {', '.join(_READERS)}")
+    kind, prompt = _READERS[name](value[name], place)
+    said = next((value[each] for each in _LENGTHS if value.get(each) is not None), None)
+    if said is not None and (type(said) is not int or said < 1):
+        raise _wrong(place, f"asks for {said!r} output tokens")
+    try:
+        return Entry(place, orjson.dumps(prompt), kind, said)
+    except orjson.JSONEncodeError as exc:  # half a character, a number beyond 64 bits
+        raise _wrong(place, f"cannot be sent: {exc}") from exc
+
+
+def _text_or_ids(prompt: Any, place: str) -> tuple[_Kind, Any]:
+    if isinstance(prompt, str) and prompt:
+        return "text", prompt
+    is_ids = isinstance(prompt, list) and prompt
+    if not is_ids or not all(type(token) is int and 0 <= token < 2**31 for token in prompt):
+        raise _wrong(place, "has a prompt that is neither text nor token ids, or is empty")
+    return "ids", prompt
+
+
+def _messages(messages: Any, place: str) -> tuple[_Kind, Any]:
+    if not isinstance(messages, list) or not messages:
+        raise _wrong(place, "has messages that are no list, or is empty")
+    if not all(isinstance(one, Mapping) and "role" in one for one in messages):
+        raise _wrong(place, "has a message without a role")
+    return "messages", messages
+
+
+def _first_human(turns: Any, place: str) -> tuple[_Kind, Any]:
+    if not isinstance(turns, list) or not all(isinstance(turn, Mapping) for turn in turns):
+        raise _wrong(place, "has conversations that are no list of turns")
+    said = next((t.get("value") for t in turns if t.get("from") in {"human", "user"}), None)
+    if not isinstance(said, str) or not said:
+        raise _wrong(place, "has no words of a human")
+    return "text", said
+
+
+_READERS: Final[Mapping[str, Callable[[Any, str], tuple[_Kind, Any]]]] = {
+    "prompt_token_ids": _text_or_ids,
+    "prompt": _text_or_ids,
+    "messages": _messages,
+    "conversations": _first_human,
+}
+
+
+def _of_dataset(workload: Asked, model: str) -> Callable[[int], bytes]:
+    """Ask the prompts in an order that the seed mixes; after the last one it begins again, and
+    the engine's prefix cache may know what it is asked.
+    """
+    entries = read(Path(workload.dataset or ""))
+    prompts = [_asked(entry, workload) for entry in entries]
+    random = np.random.default_rng(workload.seed % 2**64)
+    order: list[int] = random.permutation(len(entries)).tolist()
+    front = cache(partial(_opening, workload, model))
+
+    def body(number: int) -> bytes:
+        place = order[number % len(order)]
+        return front(entries[place].output_tokens or workload.output_tokens) + prompts[place]
+
+    return body
 
 
 def _asked(entry: Entry, workload: Asked) -> bytes:
     """The prompt's field, and the end of the body."""
     if workload.api == "completion":
         if entry.kind == "messages":
-            raise wrong(entry.place, "is a chat, which the completion API does not take")
+            raise _wrong(entry.place, "is a chat, which the completion API does not take")
         return b'"prompt":' + entry.prompt + b"}"
     if entry.kind == "messages":
         return b'"messages":' + entry.prompt + b"}"
     if entry.kind == "text":
         return b'"messages":[{"role":"user","content":' + entry.prompt + b"}]}"
-    raise wrong(entry.place, "is a list of token ids, which the chat API does not take")
-
-
-def _entry(value: Any, place: str) -> Entry:
-    if not isinstance(value, Mapping):
-        raise wrong(place, "is no object")
-    for name, made in _READERS.items():
-        if name in value:
-            kind, prompt = made(value[name], place)
-            return Entry(place, _dumped(prompt, place), kind, _length(value, place))
-    raise wrong(place, f"has none of {', '.join(_READERS)}")
-
-
-def _dumped(prompt: Any, place: str) -> bytes:
-    try:
-        return orjson.dumps(prompt)
-    except orjson.JSONEncodeError as exc:  # half a character, a number beyond 64 bits
-        raise wrong(place, f"cannot be sent: {exc}") from exc
-
-
-def _length(value: Mapping[str, Any], place: str) -> int | None:
-    said = next((value[name] for name in _LENGTHS if value.get(name) is not None), None)
-    if said is not None and (type(said) is not int or said < 1):
-        raise wrong(place, f"asks for {said!r} output tokens")
-    return said
-
-
-def _text_or_ids(prompt: Any, place: str) -> tuple[_Kind, Any]:
-    if isinstance(prompt, str) and prompt:
-        return "text", prompt
-    return _ids(prompt, place)
-
-
-def _ids(prompt: Any, place: str) -> tuple[_Kind, Any]:
-    if not isinstance(prompt, list) or not prompt or not all(map(_is_id, prompt)):
-        raise wrong(place, "has a prompt that is neither text nor token ids, or is empty")
-    return "ids", prompt
-
-
-def _is_id(token: Any) -> bool:
-    return type(token) is int and 0 <= token < 2**31
-
-
-def _messages(messages: Any, place: str) -> tuple[_Kind, Any]:
-    if not isinstance(messages, list) or not messages:
-        raise wrong(place, "has messages that are no list, or is empty")
-    if not all(isinstance(one, Mapping) and "role" in one for one in messages):
-        raise wrong(place, "has a message without a role")
-    return "messages", messages
-
-
-def _first_human(turns: Any, place: str) -> tuple[_Kind, Any]:
-    if not isinstance(turns, list) or not all(isinstance(turn, Mapping) for turn in turns):
-        raise wrong(place, "has conversations that are no list of turns")
-    said = next((turn.get("value") for turn in turns if turn.get("from") in _HUMAN), None)
-    if not isinstance(said, str) or not said:
-        raise wrong(place, "has no words of a human")
-    return "text", said
-
-
-_READERS: Final[Mapping[str, Callable[[Any, str], tuple[_Kind, Any]]]] = {
-    "prompt_token_ids": _ids,
-    "prompt": _text_or_ids,
-    "messages": _messages,
-    "conversations": _first_human,
-}
+    raise _wrong(entry.place, "is a list of token ids, which the chat API does not take")
 
 
 Bodies = Callable[[int], bytes]
@@ -464,7 +392,7 @@ def bodies(
             too small, a dataset that cannot be read.
     """
     if workload.dataset is not None:
-        return dataset_bodies(workload, model=model)
+        return _of_dataset(workload, model)
     if workload.api == "chat":
         return _chats(workload, context, model, words=words, template_tokens=template_tokens)
     return _completions(workload, context, model, token_ids=token_ids)
@@ -474,15 +402,19 @@ def _completions(workload: Asked, context: int, model: str, *, token_ids: Sequen
     parts = _Parts(workload, context, len(token_ids))
     cells = _cells(token_ids)
     width = cells.shape[1] * parts.head_tokens
-    front = _opening(workload, model) + b'"prompt":[' + _join(cells, parts.shared)
+    front = (
+        _opening(workload, model, workload.output_tokens)
+        + b'"prompt":['
+        + cells[parts.shared].tobytes()
+    )
     # A cell ends with a comma, which the last token must not have.
-    ends = [_join(cells, tail)[:-1] + b"]}" for tail in parts.tails]
+    ends = [cells[tail].tobytes()[:-1] + b"]}" for tail in parts.tails]
     if not parts.head_tokens:
         whole = front[:-1] + b"]}"
         return lambda _number: whole
     cut = width if parts.tail_tokens else width - 1
     closings = ends if parts.tail_tokens else [b"]}"] * TAILS
-    heads = _Batches(lambda batch: _join(cells, parts.heads(batch)))
+    heads = _Batches(lambda batch: cells[parts.heads(batch)].tobytes())
 
     def body(number: int) -> bytes:
         batch, row = divmod(number, _BATCH)
@@ -497,12 +429,20 @@ def _chats(
 ) -> Bodies:
     left = context - template_tokens
     if left < 1 or not words:
-        raise _no_chat(context, template_tokens)
+        raise InvalidArgument(
+            f"A chat of {context} prompt tokens cannot be made: its template takes "
+            f"{template_tokens}.",
+            fix="Ask for longer contexts, for the completion API, or for prompts from a dataset.",
+        )
     parts = _Parts(workload, left, len(words))
     texts = [orjson.dumps(word)[1:-1] for word in words]
     # Templates trim a message, so the first word is told apart: it counts as the template's.
     first = orjson.dumps(words[0].strip())[1:-1]
-    front = _opening(workload, model) + b'"messages":[{"role":"user","content":"' + first
+    front = (
+        _opening(workload, model, workload.output_tokens)
+        + b'"messages":[{"role":"user","content":"'
+        + first
+    )
     front += _spell(texts, parts.shared.tolist())
     closings = [_spell(texts, tail.tolist()) + b'"}]}' for tail in parts.tails]
     heads = _Batches(lambda batch: [_spell(texts, row) for row in parts.heads(batch).tolist()])
@@ -514,13 +454,6 @@ def _chats(
     return body
 
 
-def _no_chat(context: int, template_tokens: int) -> InvalidArgument:
-    return InvalidArgument(
-        f"A chat of {context} prompt tokens cannot be made: its template takes {template_tokens}.",
-        fix="Ask for longer contexts, for the completion API, or for prompts from a dataset.",
-    )
-
-
 class _Parts:
     """Which tokens stand where, as places in the alphabet."""
 
@@ -530,7 +463,7 @@ class _Parts:
                 f"Prompts cannot be made of {alphabet_size} kinds of tokens.",
                 fix="Give at least 2 token ids; 64 make every prompt of 5 tokens unique.",
             )
-        shared = _shared_tokens(workload, context)
+        shared = floor(workload.prefix_share * context + 1e-9)
         self.head_tokens = min(HEAD_TOKENS, context - shared)
         self.tail_tokens = context - shared - self.head_tokens
         self._size = alphabet_size
@@ -539,12 +472,11 @@ class _Parts:
         self.shared: Rows = random.integers(alphabet_size, size=shared)
         self.tails: Rows = random.integers(alphabet_size, size=(TAILS, self.tail_tokens))
         self._digits = _digits(self.head_tokens, alphabet_size)
-        self._period = _power(alphabet_size, self._digits)
+        self._period = int(alphabet_size**self._digits)
         self._step = _coprime(int(random.integers(self._period)), self._period)
         self._start = int(random.integers(self._period))
 
     def heads(self, batch: int) -> Rows:
-        """One row for each request of a batch."""
         random = np.random.default_rng((*self._seed, 1 + batch))
         rows = random.integers(self._size, size=(_BATCH, self.head_tokens))
         numbers = (batch * _BATCH + np.arange(_BATCH)) % self._period
@@ -571,23 +503,15 @@ class _Batches(Generic[T]):
         return found
 
 
-def _opening(workload: Asked, model: str) -> bytes:
-    asked = options(workload, model=model, output_tokens=workload.output_tokens)
+def _opening(workload: Asked, model: str, output_tokens: int) -> bytes:
+    asked = options(workload, model=model, output_tokens=output_tokens)
     return orjson.dumps(asked)[:-1] + b","
-
-
-def _shared_tokens(workload: Asked, context: int) -> int:
-    return floor(workload.prefix_share * context + 1e-9)
 
 
 def _digits(tokens: int, alphabet_size: int) -> int:
     """How many of so many tokens count the requests."""
     fitting = (n for n in range(1, tokens + 1) if alphabet_size**n <= _COUNTED)
     return min(max(fitting, default=0), HEAD_TOKENS)
-
-
-def _power(base: int, exponent: int) -> int:
-    return int(base**exponent)
 
 
 def _coprime(step: int, period: int) -> int:
@@ -598,15 +522,10 @@ def _coprime(step: int, period: int) -> int:
 
 
 def _cells(token_ids: Sequence[int]) -> Bytes:
-    """One row of bytes for each id with its comma, all equally wide: JSON allows the spaces."""
     texts = [b"%d," % token for token in token_ids]
     width = max(map(len, texts))
     joined = b"".join(text.rjust(width) for text in texts)
     return np.frombuffer(joined, dtype=np.uint8).reshape(len(texts), width)
-
-
-def _join(cells: Bytes, places: Rows) -> bytes:
-    return cells[places].tobytes()
 
 
 def _spell(texts: Sequence[bytes], places: Sequence[int]) -> bytes:

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, NamedTuple, get_args
 from pydantic import SecretStr
 
 from backends.common.preflight import read_needs
-from benchmark.judge import limits
+from benchmark.figures import limits
 from core import VERSION
 from core.environment import ROOT
 from core.errors import NextStep, NotFound, OpsError

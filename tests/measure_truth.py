@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 
 import anyio
 
-from benchmark.judge import limit_of
+from benchmark.figures import limit_of
 from benchmark.records import Code, Measured
 from benchmark.workload import bodies
 from tests.benchmark.test_truth import codes

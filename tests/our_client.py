@@ -49,7 +49,7 @@ async def measured(job: Job, log_file: Path) -> Measured:
     def never(_slices: Sequence[Slice]) -> bool:
         return False
 
-    def silent(_doing: str, _slices: Sequence[Slice]) -> None:
+    def silent(_doing: str) -> None:
         pass
 
     async with Fleet(1, log_file) as fleet:

@@ -7,7 +7,6 @@ from typing import Any
 
 import anyio
 import numpy as np
-from anyio.abc import ObjectReceiveStream
 
 from benchmark.client import CellRun, Job
 from benchmark.records import Load, Measured, Slice, StopRule, Workload
@@ -49,24 +48,13 @@ def paced(seconds: float = 0.005) -> Behaviour:
     return faulty.raw(HEAD + chunk(token()), last, pause_seconds=seconds)
 
 
-class _Orders:
-    def __init__(self, stream: ObjectReceiveStream[Order]) -> None:
-        self._stream = stream
-
-    async def next(self) -> Order:
-        try:
-            return await self._stream.receive()
-        except anyio.EndOfStream as exc:
-            raise EOFError from exc
-
-
 async def measured(
     job: Job,
     *,
     workers: int = 1,
     enough: Callable[[Sequence[Slice]], bool] = lambda _slices: False,
     stop: Callable[[], bool] = lambda: False,
-    tell: Callable[[str, Sequence[Slice]], None] = lambda _doing, _slices: None,
+    tell: Callable[[str], None] = lambda _doing: None,
 ) -> Measured:
     """Measure with so many workers, all of them in this process."""
     run = CellRun(job, workers=workers, enough=enough, tell=tell)
@@ -78,8 +66,8 @@ async def measured(
             pipes[number][0].send_nowait(order)
 
     async def serve(number: int) -> None:
-        with pipes[number][1] as orders, contextlib.suppress(EOFError):
-            await work(_Orders(orders), lambda report: say.send_nowait((number, report)))
+        with pipes[number][1] as orders, contextlib.suppress(anyio.EndOfStream):
+            await work(orders.receive, lambda report: say.send_nowait((number, report)))
 
     with anyio.fail_after(20), say, reports:
         async with anyio.create_task_group() as group:

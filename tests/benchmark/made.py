@@ -1,6 +1,7 @@
 """Cells and samples made up by a known law, for tests of what is computed from them."""
 
 from datetime import UTC, datetime
+from typing import Any
 
 import numpy as np
 
@@ -15,13 +16,14 @@ from benchmark.records import (
     Host,
     Load,
     Manifest,
+    Measured,
     Provenance,
     RunPlan,
     ServerView,
     Subject,
     Verdict,
 )
-from benchmark.samples import Finish, Outcome, Samples
+from benchmark.samples import Finish, Floats, Outcome, Samples
 from core.metrics import CacheConfig
 
 WHEN = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -74,7 +76,7 @@ def a_cell(
         "relative_half_width": 0.02,
         "e2el_relative_half_width": 0.02,
         "server": _engine(context, concurrency, ttft=ttft, itl=tpot),
-        "client": _CLIENT,
+        "client": CLIENT,
         **_prices(rate, tokens, context),
     }
     return CellResult.model_validate({**made, **fields})
@@ -89,13 +91,20 @@ def _prices(rate: float, tokens: float, context: int) -> dict[str, float]:
     }
 
 
-_CLIENT = ClientView(
+CLIENT = ClientView(
     workers=1,
     cpu_share=0.2,
     loop_lag_p99_5_seconds=0.0005,
     send_lateness_p99_seconds=0.0002,
     memory_mib=60,
 )
+
+
+def measured_of(samples: Samples, *, begin: float, end: float, **fields: Any) -> Measured:
+    """Those samples as they were measured in a window, by a client that was well."""
+    made: dict[str, Any] = {"settled": True, "client": CLIENT, "slices": (), "started_at": WHEN}
+    made |= {"wall_seconds": 12, **fields}
+    return Measured(samples=samples, window_begin=begin, window_end=end, **made)
 
 
 def _engine(context: int, concurrency: int, *, ttft: float, itl: float) -> ServerView:
@@ -163,6 +172,28 @@ def a_manifest(
     )
 
 
+def answered(intended: Floats, first: Floats, last: Floats, **columns: Any) -> Samples:
+    """Requests that went well, but for the columns that are given; times are since they began."""
+    whole = np.zeros(len(intended), dtype=np.int64)
+    made: dict[str, Any] = {
+        "request": np.arange(len(intended)),
+        "intended": intended,
+        "sent": intended + 0.0001,
+        "connect_seconds": np.full(len(intended), np.nan),
+        "headers": intended + first / 2,
+        "first_token": intended + first,
+        "last_token": intended + last,
+        "done": intended + last + 0.0001,
+        "prompt_tokens": whole + 512,
+        "cached_tokens": whole - 1,
+        "status": whole + 200,
+        "outcome": whole + Outcome.OK,
+        "finish": whole + Finish.LENGTH,
+        **dict.fromkeys(("worker", "reasoning_tokens"), whole),
+    }
+    return Samples(**{**made, **columns})
+
+
 def some_samples(
     requests: int = 100,
     *,
@@ -172,28 +203,14 @@ def some_samples(
     every: float = 0.1,
 ) -> Samples:
     """Requests that begin at 100.0, one each `every` seconds, all well."""
-    number = np.arange(requests)
-    start = np.asarray(100.0 + number * every, dtype=np.float64)
+    start = np.asarray(100.0 + np.arange(requests) * every, dtype=np.float64)
     whole = np.zeros(requests, dtype=np.int64)
-    last = start + ttft + gap * (tokens - 1)
-    return Samples(
-        request=number,
-        worker=whole,
-        intended=start,
-        sent=start + 0.0001,
-        connect_seconds=np.full(requests, np.nan),
-        headers=start + ttft / 2,
-        first_token=start + ttft,
-        last_token=last,
-        done=last + 0.0001,
-        prompt_tokens=whole + 512,
+    return answered(
+        start,
+        whole + ttft,
+        whole + ttft + gap * (tokens - 1),
         output_tokens=whole + tokens,
-        reasoning_tokens=whole,
-        cached_tokens=whole - 1,
         events=whole + tokens,
-        status=whole + 200,
-        outcome=whole + Outcome.OK,
-        finish=whole + Finish.LENGTH,
         gap_counts=whole + (tokens - 1),
         gaps=np.full(requests * (tokens - 1), gap, dtype=np.float32),
     )

@@ -6,12 +6,10 @@ from typing import Any
 import numpy as np
 
 from benchmark import figures
-from benchmark.figures import compute
-from benchmark.judge import judged
+from benchmark.figures import compute, judged
 from benchmark.records import (
     CellResult,
     CellSpec,
-    ClientView,
     Load,
     Measured,
     RunPlan,
@@ -21,9 +19,9 @@ from benchmark.records import (
     Subject,
     Workload,
 )
-from benchmark.samples import Finish, Floats, Outcome, Samples
+from benchmark.samples import Outcome, Samples
 from core.metrics import CacheConfig
-from tests.benchmark.made import WHEN
+from tests.benchmark.made import answered, measured_of
 
 CONTEXT = 512
 SLICE_SECONDS = 0.25
@@ -115,20 +113,11 @@ def _measured(loop: Loop, rule: StopRule) -> Measured:
     samples = _asked(loop, begin + most + 4 * e2el)
     slices = _until_enough(_sliced(samples, begin, begin + most), rule)
     end = slices[-1].begin + SLICE_SECONDS
-    return Measured(
-        samples=_stopped(samples, end + 3 * e2el),
-        window_begin=begin,
-        window_end=end,
-        settled=True,
-        client=ClientView(
-            workers=1,
-            cpu_share=0.3,
-            loop_lag_p99_5_seconds=0.0004,
-            send_lateness_p99_seconds=0.0002,
-            memory_mib=60,
-        ),
+    return measured_of(
+        _stopped(samples, end + 3 * e2el),
+        begin=begin,
+        end=end,
         slices=slices,
-        started_at=WHEN,
         wall_seconds=end + 3 * e2el - 100.0,
     )
 
@@ -142,32 +131,15 @@ def _asked(loop: Loop, until: float) -> Samples:
     lasts = firsts + gaps.sum(axis=2, dtype=np.float64)
     ends = 100.0 + rng.uniform(0, loop.e2el, (loop.users, 1)) + np.cumsum(lasts, axis=1)
     begun = ends - lasts < until
-    rows = _answered((ends - lasts)[begun], firsts[begun], lasts[begun], loop.tokens)
-    return replace(rows, gaps=gaps[begun].reshape(-1))
-
-
-def _answered(intended: Floats, first: Floats, last: Floats, tokens: int) -> Samples:
-    whole = np.zeros(len(intended), dtype=np.int64)
-    return Samples(
-        request=np.arange(len(intended)),
-        worker=whole,
-        intended=intended,
-        sent=intended + 0.00005,
-        connect_seconds=np.full(len(intended), np.nan),
-        headers=intended + first / 2,
-        first_token=intended + first,
-        last_token=intended + last,
-        done=intended + last,
-        prompt_tokens=whole + CONTEXT,
-        output_tokens=whole + tokens,
-        reasoning_tokens=whole,
-        cached_tokens=whole - 1,
-        events=whole + tokens,
-        status=whole + 200,
-        outcome=whole + Outcome.OK,
-        finish=whole + Finish.LENGTH,
-        gap_counts=whole + (tokens - 1),
-        gaps=np.empty(0, dtype=np.float32),
+    rows = np.full(int(begun.sum()), loop.tokens, dtype=np.int64)
+    return answered(
+        (ends - lasts)[begun],
+        firsts[begun],
+        lasts[begun],
+        output_tokens=rows,
+        events=rows,
+        gap_counts=rows - 1,
+        gaps=gaps[begun].reshape(-1),
     )
 
 

@@ -14,9 +14,9 @@ from benchmark import report
 from benchmark.client import Job
 from benchmark.folder import RunFolder
 from benchmark.profiles import make, plan_of
-from benchmark.records import ClientView, Measured, Provenance, RunPlan, Slice, Subject
+from benchmark.records import Measured, Provenance, RunPlan, Slice, Subject
 from benchmark.run import End, conclude
-from tests.benchmark.made import WHEN, some_samples
+from tests.benchmark.made import measured_of, some_samples
 
 MODEL = "tiny"
 WALL_SECONDS = 14.0
@@ -100,28 +100,18 @@ class Workers:
         job: Job,
         *,
         enough: Callable[[Sequence[Slice]], bool],
-        tell: Callable[[str, Sequence[Slice]], None],
+        tell: Callable[[str], None],
         stop: Callable[[], bool],
     ) -> Measured:
         self.jobs.append(job)
-        tell("measuring", ())
+        tell("measuring")
         if self.act:
             await self.act(job)
         stop()
-        return Measured(
-            samples=some_samples(self.requests),
-            window_begin=100.0,
-            window_end=100.0 + 0.1 * self.requests,
-            settled=True,
-            client=ClientView(
-                workers=1,
-                cpu_share=0.2,
-                loop_lag_p99_5_seconds=0.0001,
-                send_lateness_p99_seconds=0.0001,
-                memory_mib=60,
-            ),
-            slices=(),
-            started_at=WHEN,
+        return measured_of(
+            some_samples(self.requests),
+            begin=100.0,
+            end=100.0 + 0.1 * self.requests,
             wall_seconds=WALL_SECONDS,
             failed=self.failed,
         )

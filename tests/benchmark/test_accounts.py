@@ -32,13 +32,6 @@ def test_what_earlier_processes_spent_is_added() -> None:
     assert accounts.usd_so_far == pytest.approx(1.0)
 
 
-def test_without_a_price_there_is_no_cost() -> None:
-    """It is unknown, not 0."""
-    accounts = Accounts(a_manifest(usd_per_hour=None), [], clock=Clock())
-    assert accounts.usd_so_far is None
-    assert accounts.over_budget() is None
-
-
 def test_a_budget_is_over_when_it_is_reached() -> None:
     """Or foreseen to be."""
     clock = Clock()
@@ -48,6 +41,8 @@ def test_a_budget_is_over_when_it_is_reached() -> None:
     assert accounts.over_budget(2.0) == "The budget of $1.00 would be used up."
     clock.now += 1
     assert accounts.over_budget() == "The budget of $1.00 is used up."
+    unknown = Accounts(a_manifest(usd_per_hour=None), [], clock=Clock())  # that is not 0
+    assert (unknown.usd_so_far, unknown.over_budget()) == (None, None)
 
 
 def test_the_remaining_cells_take_as_long_as_those_that_are_done() -> None:
@@ -60,24 +55,16 @@ def test_the_remaining_cells_take_as_long_as_those_that_are_done() -> None:
     assert accounts.foresee(done, in_cell_seconds=500.0) == (12, 5 * 15.0)
 
 
-def test_before_the_first_cell_the_plan_says_how_long_cells_are() -> None:
-    """Between the shortest and the longest."""
-    accounts = Accounts(manifest(), [], clock=Clock())
+def test_what_is_not_known_yet_is_guessed_by_the_plan() -> None:
+    """Between the shortest and the longest cell; of a search, whose next cell depends on the last,
+    nothing; and the next cell takes as long as its neighbour that was not skipped.
+    """
+    accounts, stop = Accounts(manifest(), [], clock=Clock()), manifest().plan.stop
     eta = accounts.foresee([], in_cell_seconds=0.0).eta_seconds
-    stop = manifest().plan.stop
     assert eta
     assert 12 * stop.min_seconds < eta < 12 * (stop.max_seconds + stop.warmup_max_seconds)
-
-
-def test_a_search_foresees_nothing() -> None:
-    """The next cell depends on the last."""
-    accounts = Accounts(manifest(profile="find-capacity"), [], clock=Clock())
-    assert accounts.foresee([], in_cell_seconds=0.0) == (None, None)
-
-
-def test_the_next_cell_takes_as_long_as_its_neighbour() -> None:
-    """Skipped ones took no time and say nothing."""
+    search = Accounts(manifest(profile="find-capacity"), [], clock=Clock())
+    assert search.foresee([], in_cell_seconds=0.0) == (None, None)
     done = [a_cell(8, 1, wall_seconds=30.0), a_cell(8, 8, state=CellState.SKIPPED)]
-    accounts = Accounts(manifest(), done, clock=Clock())
     assert accounts.next_cell_seconds(done) == 30.0
-    assert accounts.next_cell_seconds([]) == manifest().plan.stop.min_seconds
+    assert accounts.next_cell_seconds([]) == stop.min_seconds

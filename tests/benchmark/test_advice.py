@@ -30,10 +30,17 @@ def test_fp8_is_not_advised_where_it_is_impossible_or_already_there(
     assert "more memory" in saying(found, "cannot be stored in fewer bits").text
 
 
-def test_an_unknown_accelerator_still_gets_the_bound() -> None:
-    """The waiting share bounds the gain, whoever made the chip."""
-    found = saying(findings(a_manifest(accelerator="Unheard Of"), a_grid()), "--kv-cache-dtype")
-    assert found.text.endswith("that is the bound of the gain.")
+@pytest.mark.parametrize(
+    ("accelerator", "model"), [("Unheard Of", None), ("NVIDIA H100 SXM", "/models/mine")]
+)
+def test_what_the_planner_does_not_know_still_gets_the_bound(
+    accelerator: str, model: str | None
+) -> None:
+    """The waiting share bounds the gain, whoever made the chip and wherever the model's files."""
+    made = a_manifest(accelerator=accelerator)
+    subject = made.subject.model_copy(update={"model": model or made.subject.model})
+    found = findings(made.model_copy(update={"subject": subject}), a_grid())
+    assert saying(found, "--kv-cache-dtype").text.endswith("that is the bound of the gain.")
 
 
 def test_sequences_are_raised_no_further_than_what_waits_or_fits() -> None:
@@ -47,10 +54,12 @@ def test_sequences_are_raised_no_further_than_what_waits_or_fits() -> None:
     assert "from 32 to 48" in saying(findings(a_manifest(), fuller), "--max-num-seqs").text
 
 
-def test_a_deployed_max_num_seqs_is_believed_over_a_plateau() -> None:
-    """With 512 allowed, 32 running of 128 is not what the flag does."""
-    made = a_manifest(deployment_spec=SPEC | {"max_num_seqs": 512})
-    found = findings(made, a_grid(contexts=(8,)))
+@pytest.mark.parametrize("spec", [SPEC | {"max_num_seqs": 512}, SPEC])
+def test_a_deployed_or_default_max_num_seqs_is_believed_over_a_plateau(
+    spec: dict[str, object],
+) -> None:
+    """512 allowed, or vLLM's 256 on an A100: 32 running of 128 is not what the flag does."""
+    found = findings(a_manifest(deployment_spec=spec), a_grid(contexts=(8,)))
     assert not any("--max-num-seqs" in each.text for each in found)
 
 
@@ -59,22 +68,6 @@ def test_a_spec_that_cannot_be_read_stops_no_finding() -> None:
     for spec in ({"name": "NO NAME", "model": 7}, SPEC | {"kv_cache_dtype": "nvfp4"}):
         made = a_manifest(deployment_spec=spec)
         assert saying(findings(made, a_grid()), "KV cache limits")
-
-
-def test_a_spec_without_max_num_seqs_has_vllms_default() -> None:
-    """256 on an A100: 32 that run are not what it allows."""
-    found = findings(a_manifest(deployment_spec=SPEC), a_grid(contexts=(8,)))
-    assert not any("--max-num-seqs" in each.text for each in found)
-
-
-def test_a_model_in_a_folder_is_not_reckoned_with() -> None:
-    """Its files are elsewhere: the bound stands alone."""
-    made = a_manifest(accelerator="NVIDIA H100 SXM")
-    subject = made.subject.model_copy(update={"model": "/models/mine"})
-    found = saying(
-        findings(made.model_copy(update={"subject": subject}), a_grid()), "--kv-cache-dtype"
-    )
-    assert found.text.endswith("that is the bound of the gain.")
 
 
 @pytest.mark.parametrize(

@@ -50,17 +50,13 @@ def test_26_requests_per_second_of_16384_tokens_are_no_reading() -> None:
 
 
 def test_59_requests_per_second_at_1024_are_the_client() -> None:
-    """A script of that kind does 64 against a server that does nothing."""
+    """A script of that kind does 64 against a server that does nothing; 2,000 were another's."""
     row = [burst(8, 64, 71.0), burst(8, 256, 69.0), burst(8, 1024, 59.0, seconds=9.7)]
     found = audit(row, A100)
     words = because(found[2], Code.CLIENT_SATURATED)
     assert "59 requests/s and 9.7 s each at 1024 at once" in words
     assert "reaches 64" in words
     assert Code.CLIENT_SATURATED not in codes(found[:2])
-
-
-def test_a_faster_client_than_the_script_is_not_taken_for_it() -> None:
-    """2,000 requests/s at 1,024 were sent by something else."""
     cells = audit([burst(8, 64, 1500.0), burst(8, 1024, 2000.0)], Claims())
     assert Code.CLIENT_SATURATED not in codes(cells)
 
@@ -111,19 +107,17 @@ def test_more_accelerators_read_more() -> None:
 
 
 def test_a_grid_under_another_name_is_recognised() -> None:
-    """The same figures in every cell are one measurement, not two."""
+    """The same figures are one measurement, not two; of few changed rows only the copied ones."""
     found = audit(clean(), A100, others=[Run("gemma-4-E4B, a100.csv", clean())])
     assert codes(found) == {Code.DUPLICATED_GRID}
     words = because(found[0], Code.DUPLICATED_GRID)
     assert "12 of 12 common cells (100 %) have the figures of gemma-4-E4B, a100.csv" in words
-
-
-def test_a_copy_with_a_few_rows_changed_is_still_a_copy() -> None:
-    """Only the copied cells are marked."""
     altered = [burst(8, 1, 3.21), *clean()[1:]]
     found = audit(altered, A100, others=[Run("the other", clean())])
     assert codes(found[:1]) == set()
     assert codes(found[1:]) == {Code.DUPLICATED_GRID}
+    few = clean()[:5]  # five equal cells may be a shared warm-up
+    assert codes(audit(few, A100, others=[Run("short", few)])) == set()
 
 
 @given(st.floats(1.02, 2.0))
@@ -131,12 +125,6 @@ def test_a_real_second_measurement_is_no_copy(faster: float) -> None:
     """Two per cent apart is another run."""
     other = clean(20.0 / faster, 0.1 / faster)
     assert codes(audit(clean(), A100, others=[Run("again", other)])) == set()
-
-
-def test_few_common_cells_prove_no_copy() -> None:
-    """Five equal cells may be a shared warm-up."""
-    few = clean()[:5]
-    assert codes(audit(few, A100, others=[Run("short", few)])) == set()
 
 
 def test_every_burst_is_marked_as_one() -> None:

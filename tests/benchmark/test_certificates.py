@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import anyio
+import numpy as np
 import pytest
 from anyio.abc import SocketAttribute
 from anyio.streams.tls import TLSListener
@@ -72,15 +73,22 @@ async def test_without_it_nothing_is_measured(tmp_path: Path, secured: tuple[Doo
 
 
 async def test_workers_believe_that_certificate_and_nobody_beside_it(tmp_path: Path) -> None:
-    """Another one for the same address is refused before a byte is sent."""
+    """None at all, or another one for the same address, is refused before a byte is sent."""
     _, context = signed(tmp_path / "tls")
     certificates.make(tmp_path / "other", "server", ("127.0.0.1",))
     async with faulty.faulty(lambda _: paced(), tls=context) as server:
         url = server.base_url.replace("http:", "https:")
-        file = tmp_path / "other" / certificates.CERTIFICATE
-        refused = await driven(a_job(url, tmp_path, ca_file=file, stop=StopRule(max_seconds=60)))
+        for file in (tmp_path / "other" / certificates.CERTIFICATE, None):
+            job = a_job(url, tmp_path, ca_file=file, stop=StopRule(max_seconds=60))
+            refused = await driven(job)
+            assert refused.failed
+            assert set(outcomes(refused)) == {Outcome.TLS}
         assert not server.heads
-    assert set(outcomes(refused)) == {Outcome.TLS}
+        file = tmp_path / "tls" / certificates.CERTIFICATE
+        trusted = await driven(a_job(url, tmp_path, ca_file=file))
+    assert trusted.failed is None
+    assert set(outcomes(trusted)) <= {Outcome.OK, Outcome.CUT}
+    assert np.nanmin(trusted.samples.connect_seconds) > 0
 
 
 def test_a_certificate_that_is_not_needed_any_more_goes(tmp_path: Path) -> None:

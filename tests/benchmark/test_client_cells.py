@@ -100,19 +100,15 @@ async def test_an_endpoint_that_dies_ends_the_cell(tmp_path: Path) -> None:
 
 
 async def test_nobody_there_is_said_soon(tmp_path: Path) -> None:
+    """A port where nobody listens, a name that does not exist."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{bound.getsockname()[1]}"
-        result = await measured(a_job(url, tmp_path, stop=ENDLESS))
-    assert result.failed
-    assert set(outcomes(result)) == {Outcome.CONNECT}
-
-
-async def test_a_name_that_does_not_exist_is_said(tmp_path: Path) -> None:
-    result = await measured(a_job("http://nobody.invalid", tmp_path, stop=ENDLESS))
-    assert result.failed
-    assert "dns" in result.failed
-    assert set(outcomes(result)) == {Outcome.DNS}
+        for where, outcome in ((url, Outcome.CONNECT), ("http://nobody.invalid", Outcome.DNS)):
+            result = await measured(a_job(where, tmp_path, stop=ENDLESS))
+            assert result.failed
+            assert outcome.name.lower() in result.failed
+            assert set(outcomes(result)) == {outcome}
 
 
 async def test_a_server_that_asks_to_wait_is_obeyed(tmp_path: Path) -> None:
@@ -158,7 +154,7 @@ async def test_a_cell_that_is_asked_to_stop_ends_with_what_there_is(tmp_path: Pa
         )
         result = await measured(
             job,
-            tell=lambda doing, _slices: seen.append(doing),
+            tell=seen.append,
             stop=lambda: seen.count("measuring") == 2,
         )
     assert result.failed is None
@@ -174,7 +170,7 @@ async def test_a_window_ends_when_enough_is_known(tmp_path: Path) -> None:
         result = await measured(
             job,
             enough=lambda slices: sum(one.requests for one in slices) > 30,
-            tell=lambda doing, _slices: seen.append(doing),
+            tell=seen.append,
         )
     assert result.settled
     assert seen[0] == "warming up"

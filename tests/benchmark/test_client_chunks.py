@@ -7,7 +7,6 @@ from typing import Any, Final, cast
 
 import numpy as np
 import pytest
-from httptools import HttpParserError, HttpResponseParser
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -16,11 +15,7 @@ from benchmark.samples import Outcome, Samples
 from benchmark.wire import (
     Connection,
     Rows,
-    Splitter,
-    ends_a_chunk,
-    event_of,
     is_one_event,
-    plain_events,
 )
 from tests.benchmark.faulty import DONE, END, HEAD, chunk, event, token, usage
 
@@ -210,73 +205,6 @@ def test_a_stream_is_read_without_its_chunks_being_taken_apart() -> None:
     assert is_one_event(chunk(usage(7)))
     assert is_one_event(_CHUNKS[1](token()))
     assert not is_one_event(chunk(DONE) + END)
-
-
-def test_the_quick_way_remembers_no_length_beyond_its_longest() -> None:
-    """Answers of every length cannot make it grow."""
-    longest = benchmark_wire._LONGEST
-    for size in range(longest - 300, longest + 300):
-        is_one_event(chunk(b"data: {%b}\n\n" % (b"x" * size)))
-    assert max(cast(Any, benchmark_wire._openings_of).__self__) <= longest
-
-
-class _Bodies:
-    """What llhttp makes of bytes."""
-
-    def __init__(self) -> None:
-        self.bodies: list[bytes] = []
-        self.complete = False
-        self.parser = HttpResponseParser(self)
-
-    def on_body(self, body: bytes) -> None:
-        self.bodies.append(body)
-
-    def on_message_complete(self) -> None:
-        self.complete = True
-
-
-_PARTS: Final = [
-    b"data: {", b"}", b"\n\n", b"\r\n", b"\n", b"\r", b"x", b'"a":1', b"data:", b"}\n\n\r\n", b": ",
-]  # fmt: skip
-
-
-@given(st.lists(st.sampled_from(_PARTS), max_size=8).map(b"".join), st.integers(-1, 1))
-@example(b"data: {}\rdata: {}\n\n", 0)
-@example(b"data: {}\n\ndata: {}\n\n", 0)
-@example(b"data: {}\n\n\r\ndata: {}\n\n", 0)
-def test_what_is_taken_for_one_event_is_one_chunk_and_one_event(inner: bytes, off: int) -> None:
-    """The parser and the splitter agree, and a whole answer without the read is as whole."""
-    text = b"data: {" + inner + b"}\n\n"
-    read = b"%x\r\n%b\r\n" % (len(text) + off, text)
-    if is_one_event(read):
-        http = _Bodies()
-        http.parser.feed_data(HEAD + read)
-        assert http.bodies == [text] == [event_of(read)]
-        assert plain_events(text) == 1
-        http.parser.feed_data(END)
-        assert http.complete
-    else:
-        assert off or Splitter().feed(text)[0] != text or plain_events(text) != 1
-
-
-@given(st.sampled_from(_EVENTS), st.sampled_from(_CHUNKS), st.integers(1, 400))
-def test_what_is_taken_for_a_chunks_end_is_one(
-    text: bytes, wrap: Callable[[bytes], bytes], place: int
-) -> None:
-    """A next chunk is read as one, wherever the last read began."""
-    answer = HEAD + wrap(text)
-    place %= len(answer)
-    http = _Bodies()
-    try:
-        http.parser.feed_data(answer[:place])
-        http.bodies.clear()
-        http.parser.feed_data(answer[place:])
-    except HttpParserError:
-        return
-    if http.bodies and ends_a_chunk(answer[place:], b"".join(http.bodies)):
-        http.bodies.clear()
-        http.parser.feed_data(chunk(b"next"))
-        assert http.bodies == [b"next"]
 
 
 def test_the_examples_in_the_docstrings_hold() -> None:

@@ -134,7 +134,12 @@ async def test_an_answer_in_single_bytes_counts_the_same() -> None:
 
 
 async def test_what_the_engine_counts_is_what_counts() -> None:
-    """Usage gives tokens, of the prompt, the answer and the cache; finish says why it ended."""
+    """Usage gives tokens, of the prompt, the answer and the cache; finish says why it ended, also
+    where some servers send the reason of the end by itself.
+    """
+    body = token() + token() + token("", finish="stop") + usage(2) + DONE
+    row = (await _ask(faulty.streamed(body))).samples
+    assert (row.events.tolist(), row.finish.tolist()) == ([2], [Finish.STOP])
     told = usage(7, 9, prompt_tokens_details={"cached_tokens": 5})
     body = token("") + token("ab", finish="length") + told + DONE
     became = await _ask(faulty.streamed(body))
@@ -183,14 +188,6 @@ async def test_an_answer_in_one_read_is_told_as_one_in_two(body: bytes) -> None:
         assert (getattr(quick.samples, column) == getattr(careful.samples, column)).all(), column
 
 
-async def test_an_event_that_only_says_the_end_is_no_token() -> None:
-    """Some servers send the reason of the end by itself."""
-    body = token() + token() + token("", finish="stop") + usage(2) + DONE
-    became = await _ask(faulty.streamed(body))
-    assert became.samples.events.tolist() == [2]
-    assert became.samples.finish.tolist() == [Finish.STOP]
-
-
 def _delta(made: int | None = None, **delta: object) -> bytes:
     counts = {} if made is None else {"usage": {"prompt_tokens": 8, "completion_tokens": made}}
     return event(choices=[{"index": 0, "delta": delta, "finish_reason": None}], **counts)
@@ -223,13 +220,10 @@ async def test_reasoning_tokens_are_those_made_at_the_last_thought(at_once: bool
     became = await _ask(faulty.raw(HEAD, *pieces, END))
     assert became.samples.reasoning_tokens.tolist() == [5]
     assert became.samples.events.tolist() == [4]
-
-
-async def test_the_engines_own_count_of_reasoning_wins() -> None:
     told = usage(9, completion_tokens_details={"reasoning_tokens": 4})
     body = _delta(2, reasoning="hm") + _delta(9, content="no") + told + DONE
-    became = await _ask(faulty.streamed(body))
-    assert became.samples.reasoning_tokens.tolist() == [4]
+    own = await _ask(faulty.streamed(body))
+    assert own.samples.reasoning_tokens.tolist() == [4], "the engine's own count wins"
 
 
 async def test_a_connection_is_used_again_and_told_once() -> None:
@@ -241,32 +235,26 @@ async def test_a_connection_is_used_again_and_told_once() -> None:
 
 
 async def test_a_server_that_closes_after_each_answer_is_believed() -> None:
-    """`connection: close` takes the connection out of use."""
+    """`connection: close` takes the connection out of use; a body that ends with the connection is
+    whole with its end mark.
+    """
     closing = HEAD.replace(b"server: faulty", b"connection: close")
+    plain = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
     alive: list[bool] = []
-    became = await _ask(
+    for behaviour in (
         faulty.raw(closing + chunk(faulty.completion()) + END),
-        seen=lambda connection: alive.append(connection.alive),
-    )
-    assert became.outcomes == [Outcome.OK]
-    assert alive == [False]
+        faulty.closing(plain + faulty.completion()),
+    ):
+        became = await _ask(behaviour, seen=lambda connection: alive.append(connection.alive))
+        assert became.outcomes == [Outcome.OK]
+        assert became.samples.output_tokens.tolist() == [3]
+    assert alive == [False, False]
 
 
-async def test_a_body_that_ends_with_the_connection_is_whole_with_its_end_mark() -> None:
-    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
-    became = await _ask(faulty.closing(head + faulty.completion()))
-    assert became.outcomes == [Outcome.OK]
-    assert became.samples.output_tokens.tolist() == [3]
-
-
-async def test_an_answer_that_takes_too_long_is_ended() -> None:
-    """Bytes that trickle in do not postpone it."""
+async def test_an_answer_that_takes_too_long_is_ended_and_a_wait_that_is_asked_for_known() -> None:
     became = await _ask(faulty.silent(), timeout=0.5)
     assert became.outcomes == [Outcome.TIMEOUT]
     assert not became.connection.alive
-
-
-async def test_the_wait_that_a_server_asks_for_is_known() -> None:
     became = await _ask(faulty.status(429, b"", b"Retry-After: 3"))
     assert became.connection.retry_after == 3
 

@@ -2,16 +2,14 @@
 
 import signal
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import anyio
 import psutil
 import pytest
 
-from benchmark.client import Fleet, Job
-from benchmark.loads import Settling
-from benchmark.records import Arrivals, Load, Measured, Slice, StopRule
+from benchmark.client import Fleet, Job, Settling
+from benchmark.records import Arrivals, Load, Measured, StopRule
 from benchmark.samples import Outcome, merged
 from benchmark.wire import Row, Rows
 from core.environment import ROOT
@@ -28,10 +26,7 @@ def anyio_backend() -> str:
 
 
 async def _measure(fleet: Fleet, job: Job, seen: list[str]) -> Measured:
-    def tell(doing: str, _slices: Sequence[Slice]) -> None:
-        seen.append(doing)
-
-    return await fleet.measure(job, enough=lambda _: False, tell=tell, stop=lambda: False)
+    return await fleet.measure(job, enough=lambda _: False, tell=seen.append, stop=lambda: False)
 
 
 def _workers() -> list[psutil.Process]:
@@ -82,18 +77,10 @@ async def test_workers_end_when_the_fleet_is_gone() -> None:
             assert await process.wait() == 0
 
 
-@pytest.mark.parametrize(
-    ("module", "unneeded"),
-    [
-        ("benchmark.worker", {"core.records", "core.settings", "psutil"}),
-        ("benchmark.worker", {"benchmark.records", "pydantic", "psutil"}),
-    ],
-)
-async def test_the_start_of_a_process_pays_for_nothing_that_it_does_not_need(
-    module: str, unneeded: set[str]
-) -> None:
-    """Starting is a part of the client's CPU, and most of it is imports. Takes 0.3 s each."""
-    code = f"import sys, {module}; print(*{unneeded!r} & set(sys.modules))"
+async def test_the_start_of_a_worker_pays_for_nothing_that_it_does_not_need() -> None:
+    """Starting is a part of the client's CPU, and most of it is imports. Takes 0.3 s."""
+    unneeded = {"core.records", "core.settings", "benchmark.records", "pydantic", "psutil"}
+    code = f"import sys, benchmark.worker; print(*{unneeded!r} & set(sys.modules))"
     done = await run((sys.executable, "-c", code), cwd=ROOT)
     assert (done.returncode, done.stdout.strip()) == (0, "")
 
@@ -115,14 +102,11 @@ def test_shares_are_the_whole_and_do_not_overlap(workers: int, tmp_path: Path) -
     assert together == [next(alone) for _ in range(600 * workers)]
 
 
-def test_poisson_arrivals_have_the_rate_that_was_asked_for(tmp_path: Path) -> None:
+def test_open_loops_have_the_mean_rate_that_was_asked_for(tmp_path: Path) -> None:
     load = Load(arrivals=Arrivals.POISSON, requests_per_second=50)
     times = a_job("http://127.0.0.1:1", tmp_path, load=load).share().due()
     last = [next(times) for _ in range(20_000)][-1]
     assert last == pytest.approx(20_000 / 50, rel=0.03)
-
-
-def test_bursts_keep_the_mean_rate(tmp_path: Path) -> None:
     load = Load(arrivals=Arrivals.BURSTS, requests_per_second=10, concurrency=5)
     times = a_job("http://127.0.0.1:1", tmp_path, load=load).share().due()
     assert [next(times) for _ in range(11)] == [0.0] * 5 + [0.5] * 5 + [1.0]

@@ -54,16 +54,6 @@ def test_any_fragmentation_gives_the_same_events(
     assert _said([*_cut(text, places), b":\n"]) == said
 
 
-@given(_streams(), st.lists(st.integers(0, 4096)))
-def test_one_byte_at_a_time_is_the_same_as_all_at_once(
-    stream: tuple[bytes, list[bytes]], places: list[int]
-) -> None:
-    """The slow way and the quick way agree."""
-    text, _ = stream
-    single = [text[n : n + 1] for n in range(len(text))]
-    assert _said([*single, b":\n"]) == _said([text, b":\n"])
-
-
 @given(st.lists(st.sampled_from([b"data:", b" ", b"\n", b"\n\n", b"\r", b"x", b"{}", b":"])))
 def test_what_is_taken_for_plain_is_plain(parts: list[bytes]) -> None:
     """The quick way says yes only to what the slow way reads the same."""
@@ -77,10 +67,3 @@ def test_what_is_taken_for_plain_is_plain(parts: list[bytes]) -> None:
         assert [p.lstrip() for t, _ in events for p in payloads(t)] == [
             p.lstrip() for p in payloads(text)
         ]
-
-
-def test_data_of_several_lines_is_one_event() -> None:
-    """Line ends within JSON are spaces."""
-    text, count = Splitter().feed(b'data: {"a":\ndata: 1}\n\n')
-    assert count == 1
-    assert orjson.loads(payloads(text)[0]) == {"a": 1}

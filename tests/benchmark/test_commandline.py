@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 from benchmark import __main__ as program
-from benchmark.__main__ import base_url_from, parser, plan_from
+from benchmark.__main__ import base_url_from, line, parser, plan_from
 from benchmark.folder import RunFolder
 from benchmark.profiles import plan_of
-from benchmark.records import Arrivals, Limits, RunState
+from benchmark.records import Arrivals, CellState, Code, Limits, RunState
 from benchmark.run import state_of
 from core.errors import InvalidArgument
 from core.processes import Output, run
-from tests.benchmark.made import a_grid, a_manifest
+from tests.benchmark.made import a_cell, a_grid, a_manifest, with_verdict
 from tests.benchmark.sweeping import open_door
 
 HERE = Path(__file__).resolve().parents[2]
@@ -69,12 +69,10 @@ def test_a_key_cannot_be_said_on_the_command_line(capsys: pytest.CaptureFixture[
     assert "VLLM_API_KEY" in refused.value.fix
 
 
-@pytest.mark.parametrize(
-    "text", ["http://127.0.0.1:8000", "http://127.0.0.1:8000/", "http://127.0.0.1:8000/v1/"]
-)
-def test_an_address_is_known_however_it_is_written(text: str) -> None:
+@pytest.mark.parametrize("end", ["", "/", "/v1", "/v1/"])
+def test_an_address_is_known_however_it_is_written(end: str) -> None:
     """With or without /v1."""
-    assert base_url_from(text) == "http://127.0.0.1:8000"
+    assert base_url_from(f"http://127.0.0.1:8000{end}") == "http://127.0.0.1:8000"
 
 
 @pytest.mark.parametrize("text", ["127.0.0.1:8000", "ftp://x", "http://", "http://x:99999", "[::1"])
@@ -85,10 +83,10 @@ def test_what_is_no_address_is_refused(text: str) -> None:
     assert "http(s)://host:port" in refused.value.fix
 
 
-def test_an_error_is_told_in_its_own_words(
+def test_an_error_is_told_in_its_own_words_and_nothing_is_made(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """On stderr, with status 1 and without a traceback."""
+    """On stderr, with status 1 and without a traceback; the look comes first."""
     assert program.main(["show", "nobody", f"--folder={tmp_path}"]) == 1
     seen = capsys.readouterr()
     assert seen.out == ""
@@ -96,12 +94,6 @@ def test_an_error_is_told_in_its_own_words(
         "There is no run nobody.",
         "Give its folder, or its name there.",
     ]
-
-
-def test_nothing_is_made_where_nothing_answers(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The look comes first."""
     assert program.main(["run", "--url=http://127.0.0.1:9", f"--folder={tmp_path}"]) == 1
     assert "127.0.0.1:9" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
@@ -133,6 +125,16 @@ def test_stop_asks_only_a_run_that_is_measured(
         assert program.main(["resume", str(folder.path)]) == 1
     assert folder.stop_file.exists()
     assert "is being measured" in capsys.readouterr().err
+
+
+def test_a_cell_is_one_line() -> None:
+    """With what is worth knowing of it."""
+    cold = with_verdict(a_cell(512, 8, goodput_share=0.97), Code.COLD, "twice as slow")
+    assert line(cold) == (
+        "512x8: 400 tok/s; TTFT p50 43.3 ms; TPOT p50 19 ms; "
+        "97.0% within the limits; SPOILED: COLD (twice as slow)"
+    )
+    assert line(a_cell(512, 32, state=CellState.SKIPPED)) == "512x32: skipped. said"
 
 
 async def cli(*argv: str, state: Path) -> Output:

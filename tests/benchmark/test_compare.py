@@ -1,48 +1,57 @@
 """Runs side by side: what may be compared, what differs, and whether that is sure."""
 
 import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from benchmark.advice import find_accelerator
-from benchmark.compare import Loaded, axes, compare, file_name, load, names, ratio, write_comparison
+from benchmark.compare import (
+    Comparison,
+    Loaded,
+    axes,
+    compare,
+    file_name,
+    load,
+    names,
+    ratio,
+    write_comparison,
+)
 from benchmark.folder import RunFolder
-from benchmark.records import Arrivals, CellSpec, Code, Load
+from benchmark.records import Arrivals, CellResult, CellSpec, Code, Load, Manifest
 from core.errors import DiskFull, InvalidArgument, NotFound
 from tests.benchmark.comparable import by_article, changed, faster, four_chips, one_chip
 from tests.benchmark.made import a_cell, a_grid, a_manifest, spread, with_verdict
 
 
+def one_and_four(
+    cells: Sequence[CellResult] = (), by: Callable[[CellResult], float] = lambda _: 1.0
+) -> Comparison:
+    """One chip against four that are so many times as fast."""
+    grid = cells or a_grid()
+    return compare([Loaded(one_chip(), grid), Loaded(four_chips(), faster(grid, by))])
+
+
 @pytest.mark.parametrize(
-    ("workload", "words"),
+    ("other", "differs", "words"),
     [
-        ({"output_tokens": 128}, "output_tokens is 64 in one, 128 in four"),
-        ({"api": "chat"}, "api is completion in one, chat in four"),
-        ({"prefix_share": 0.5}, "prefix_share is 0.0 in one, 0.5 in four"),
-        ({"fixed_output": False}, "fixed_output is True in one, False in four"),
-        ({"dataset": "a.jsonl"}, "dataset is None in one, a.jsonl in four"),
+        (changed(four_chips(), output_tokens=128), "output_tokens", "64 in one, 128 in four"),
+        (changed(four_chips(), api="chat"), "api", "completion in one, chat in four"),
+        (changed(four_chips(), prefix_share=0.5), "prefix_share", "0.0 in one, 0.5 in four"),
+        (changed(four_chips(), fixed_output=False), "fixed_output", "True in one, False in four"),
+        (changed(four_chips(), dataset="a.jsonl"), "dataset", "None in one, a.jsonl in four"),
+        (by_article(four_chips()), "article method", "False in one, True in four"),
     ],
 )
-def test_another_workload_is_refused_and_named(workload: dict[str, object], words: str) -> None:
+def test_another_workload_or_method_is_refused_and_named(
+    other: Manifest, differs: str, words: str
+) -> None:
     """Ratios of different things would mean nothing."""
-    other = changed(four_chips(), **workload)
     with pytest.raises(InvalidArgument) as refused:
         compare([Loaded(one_chip(), a_grid()), Loaded(other, a_grid())])
-    assert words in refused.value.summary
-    assert refused.value.data["differs"] == list(workload)
-
-
-def test_another_method_is_refused_and_named() -> None:
-    """A burst and its drain is no closed loop."""
-    with pytest.raises(InvalidArgument) as refused:
-        compare(
-            [
-                Loaded(one_chip(), a_grid()),
-                Loaded(by_article(four_chips()), a_grid()),
-            ]
-        )
-    assert "article method is False in one, True in four" in refused.value.summary
+    assert f"{differs} is {words}" in refused.value.summary
+    assert refused.value.data["differs"] == [differs]
 
 
 def test_another_seed_is_the_same_workload() -> None:
@@ -64,7 +73,7 @@ def test_one_run_or_none_in_common_is_refused() -> None:
 
 def test_axes_that_differ_are_named_and_name_the_runs() -> None:
     """Chips, target and price differ; model and engine do not."""
-    made = compare([Loaded(one_chip(), a_grid()), Loaded(four_chips(), a_grid())])
+    made = one_and_four()
     assert made.axes == ("target", "accelerator", "$/h")
     assert [side.name for side in made.runs] == ["1 x v6e", "4 x v6e"]
     assert file_name([side.name for side in made.runs]) == "1_x_v6e_vs_4_x_v6e_comparison.md"
@@ -89,8 +98,7 @@ def test_runs_alike_in_everything_are_called_by_their_ids() -> None:
 
 def test_throughput_latency_and_price_are_ratios_over_the_first_run() -> None:
     """Three times as fast at four times the price is a third dearer by the token."""
-    other = faster(a_grid(), lambda _: 3.0)
-    made = compare([Loaded(one_chip(), a_grid()), Loaded(four_chips(), other)])
+    made = one_and_four(by=lambda _: 3.0)
     for each in made.cells:
         assert each.throughput.value == pytest.approx(3.0)
         assert each.e2el is not None
@@ -111,8 +119,7 @@ def test_throughput_latency_and_price_are_ratios_over_the_first_run() -> None:
 
 def test_a_price_is_said_with_the_figures_that_it_is_computed_from() -> None:
     """Dearer at one length and cheaper at another is no mean: both ends are said, as they are."""
-    other = faster(a_grid(), lambda cell: 3.0 if cell.spec.context < 4096 else 8.0)
-    made = compare([Loaded(one_chip(), a_grid()), Loaded(four_chips(), other)])
+    made = one_and_four(by=lambda cell: 3.0 if cell.spec.context < 4096 else 8.0)
     (price,) = [
         each.text for each in made.findings if "(prompts and answers together)" in each.text
     ]
@@ -126,16 +133,20 @@ def test_a_price_is_said_with_the_figures_that_it_is_computed_from() -> None:
 
 def test_half_widths_that_overlap_are_no_difference() -> None:
     """The cells' own intervals decide; without them nothing is sure."""
-    assert ratio(1.02, 0.02, 0.02).significant is False
-    assert ratio(1.2, 0.02, 0.02).significant is True
-    assert ratio(1.2, None, 0.02).significant is None
-    assert ratio(0.0, 0.02, 0.02).significant is None
+    for other, widths, sure in (
+        (1.02, (0.02, 0.02), False),
+        (1.2, (0.02, 0.02), True),
+        (1.2, (None, 0.02), None),
+    ):
+        found = ratio(1.0, other, *widths)
+        assert found
+        assert found.significant is sure
+    assert ratio(1.0, 0.0, 0.02, 0.02) is None
 
 
 def test_scaling_is_told_by_load_with_its_share_of_the_ideal() -> None:
     """Four chips that give three times as much scale to 75 %."""
-    other = faster(a_grid(), lambda cell: 3.0 if cell.spec.load.concurrency != 1 else 1.0)
-    made = compare([Loaded(one_chip(), a_grid()), Loaded(four_chips(), other)])
+    made = one_and_four(by=lambda cell: 3.0 if cell.spec.load.concurrency != 1 else 1.0)
     assert [each.load for each in made.scaling] == [f"{n} in flight" for n in (1, 8, 32, 128)]
     assert [each.factor for each in made.scaling] == pytest.approx([1.0, 3.0, 3.0, 3.0])
     assert [each.efficiency for each in made.scaling] == pytest.approx([0.25, *[0.75] * 3])
@@ -143,8 +154,7 @@ def test_scaling_is_told_by_load_with_its_share_of_the_ideal() -> None:
 
 def test_a_planted_crossover_is_found_between_its_loads() -> None:
     """Four chips lose at 1 and 8 in flight and win from 32 on."""
-    other = faster(a_grid(), lambda c: 0.8 if (c.spec.load.concurrency or 0) < 32 else 2.0)
-    made = compare([Loaded(one_chip(), a_grid()), Loaded(four_chips(), other)])
+    made = one_and_four(by=lambda c: 0.8 if (c.spec.load.concurrency or 0) < 32 else 2.0)
     assert [each.context for each in made.crossovers] == [8, 512, 4096]
     for each in made.crossovers:
         assert (each.below, each.above) == ("8 in flight", "32 in flight")
@@ -154,8 +164,9 @@ def test_a_planted_crossover_is_found_between_its_loads() -> None:
 
 def test_differences_within_the_interval_are_no_crossover() -> None:
     """Two per cent up and down is noise."""
-    other = faster(a_grid(), lambda c: 0.99 if (c.spec.load.concurrency or 0) < 32 else 1.01)
-    assert not compare([Loaded(one_chip(), a_grid()), Loaded(four_chips(), other)]).crossovers
+    assert not one_and_four(
+        by=lambda c: 0.99 if (c.spec.load.concurrency or 0) < 32 else 1.01
+    ).crossovers
 
 
 def test_in_open_loops_latency_decides_which_is_better() -> None:
@@ -212,8 +223,10 @@ def test_a_comparison_is_written_with_its_chart(tmp_path: Path) -> None:
     assert "| Prompt tokens | 1 | 8 | 32 | 128 |" in text
 
 
-def test_a_comparison_that_cannot_be_written_says_so(tmp_path: Path) -> None:
-    """There is no such folder."""
+def test_what_is_no_run_or_cannot_be_written_says_so(tmp_path: Path) -> None:
+    """An empty folder, and one that is not there."""
+    with pytest.raises(NotFound):
+        load(RunFolder(tmp_path))
     runs = [Loaded(one_chip(), a_grid((8,))), Loaded(four_chips(), a_grid((8,)))]
     with pytest.raises(DiskFull):
         write_comparison(runs, tmp_path / "nowhere" / "x.md")
@@ -290,9 +303,3 @@ def test_the_short_form_of_a_large_comparison_is_short() -> None:
     assert len(made.short().model_dump_json()) < 8000
     assert made.short().findings
     assert made.summary() == made.findings[0].text
-
-
-def test_what_is_no_run_cannot_be_loaded(tmp_path: Path) -> None:
-    """An empty folder says so."""
-    with pytest.raises(NotFound):
-        load(RunFolder(tmp_path))

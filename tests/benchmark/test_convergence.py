@@ -84,17 +84,18 @@ def test_the_interval_of_mean_e2el_covers_it_though_requests_come_unevenly() -> 
     assert 0.93 <= covered / 300 <= 0.995
 
 
-def test_slow_swings_are_seen_by_the_longer_batches() -> None:
-    """Quarters of 90 and 110: deviation 11.55, over root four, times 3.1824, over 100."""
-    window = slices(([90] * 10 + [110] * 10) * 2)
-    assert relative_half_width(window) == pytest.approx(3.1824 * 11.547 / 2 / 100, 1e-4)
-
-
-def test_the_interval_by_hand() -> None:
-    """Eight batches of 90 or 110: deviation 10.69, over root eight, times 2.3646, over 100."""
-    window = slices([90, 110] * 4)
-    assert relative_half_width(window) == pytest.approx(2.3646 * 10.6904 / math.sqrt(8) / 100, 1e-4)
-    assert e2el_relative_half_width(window) == 0.0
+@pytest.mark.parametrize(
+    ("tokens", "width"),
+    [
+        # Eight batches of 90 or 110: deviation 10.69, over root eight, times 2.3646, over 100.
+        ([90, 110] * 4, 2.3646 * 10.6904 / math.sqrt(8) / 100),
+        # Quarters of 90 and 110, longer batches: deviation 11.55, over root four, times 3.1824.
+        (([90] * 10 + [110] * 10) * 2, 3.1824 * 11.547 / 2 / 100),
+    ],
+)
+def test_the_interval_by_hand(tokens: list[int], width: float) -> None:
+    assert relative_half_width(slices(tokens)) == pytest.approx(width, 1e-4)
+    assert e2el_relative_half_width(slices(tokens)) == 0.0
 
 
 @given(st.lists(st.integers(1, 5000), min_size=BATCHES, max_size=200), st.integers(2, 50))
@@ -124,27 +125,20 @@ def test_no_interval_of_e2el_is_claimed_while_waves_of_requests_end_seldom() -> 
     assert not enough(RULE)(window)
 
 
-def test_a_steady_cell_ends_at_the_shortest_time() -> None:
-    ask = enough(RULE)
-    assert not ask([])
-    assert not ask(slices([100] * 11))
-    assert ask(slices([100] * 12))
-
-
-def test_a_cell_with_too_few_requests_goes_on() -> None:
-    assert not enough(RULE)(slices([100] * 20, requests=1))
-    assert enough(RULE)(slices([100] * 30, requests=1))
-
-
-def test_a_wide_cell_goes_on_until_its_time_is_over() -> None:
-    ask = enough(RULE)
-    wild = [20] * 25 + [900] * 35 + [300] * 20
-    assert not ask(slices(wild[:79]))
-    assert ask(slices(wild))
-
-
-def test_wide_latency_alone_keeps_a_cell_going() -> None:
-    window = [
+def test_a_cell_ends_when_it_is_narrow_has_its_requests_or_its_time_is_over() -> None:
+    """At the shortest time at the earliest; wide latency alone keeps it going."""
+    ask, wild = enough(RULE), [20] * 25 + [900] * 35 + [300] * 20
+    scattered = [
         s._replace(e2el_sum=s.e2el_sum * (1 + i % 5)) for i, s in enumerate(slices([100] * 36))
     ]
-    assert not enough(RULE)(window)
+    for window, ends in (
+        ([], False),
+        (slices([100] * 11), False),
+        (slices([100] * 12), True),
+        (slices([100] * 20, requests=1), False),
+        (slices([100] * 30, requests=1), True),
+        (slices(wild[:79]), False),
+        (slices(wild), True),
+        (scattered, False),
+    ):
+        assert ask(window) is ends

@@ -20,17 +20,13 @@ from tests.benchmark.made import a_cell, a_manifest, spread, with_verdict
 from tests.benchmark.reported import ARTICLES, POSITIVE, rows_of
 
 
-def test_the_articles_columns_come_first() -> None:
-    """Tools that read their file read ours."""
-    header = report.csv_text(a_manifest(), ()).splitlines()[0].split(",")
-    assert header[: len(ARTICLES)] == ARTICLES
-    assert len(header) == len(set(header))
-
-
-def test_the_articles_columns_mean_what_they_mean_there() -> None:
+def test_the_articles_columns_come_first_and_mean_what_they_mean_there() -> None:
     """Shares are of measured requests, latencies are whole answers' in seconds."""
     counts = Counts(sent=50, measured=40, succeeded=30, errors={"timeout": 10})
-    row = rows_of(report.csv_text(a_manifest(), [a_cell(512, 8, counts=counts)]))[0]
+    text = report.csv_text(a_manifest(), [a_cell(512, 8, counts=counts)])
+    header, row = text.splitlines()[0].split(","), rows_of(text)[0]
+    assert header[: len(ARTICLES)] == ARTICLES
+    assert len(header) == len(set(header))
     assert [row[name] for name in ("context_size", "concurrency")] == ["512", "8"]
     assert [row[name] for name in ("num_success", "num_failure")] == ["30", "10"]
     assert float(row["success_rate"]) == 0.75
@@ -76,17 +72,12 @@ def test_every_number_comes_back_equal(
             assert row[name] == (value or ""), name
 
 
-def test_a_figure_that_is_no_number_is_empty() -> None:
-    """As where another tool's file does not give it."""
+def test_what_is_no_number_is_empty_and_verdicts_are_codes_in_one_column() -> None:
+    """As where another tool's file does not give it; in the order in which they were given."""
     cell = a_cell(ttft=spread(math.nan), output_token_throughput=math.inf)
+    cell = with_verdict(with_verdict(cell, Code.COLD), Code.KV_QUEUED)
     row = rows_of(report.csv_text(a_manifest(), [cell]))[0]
     assert row["ttft_p50_seconds"] == row["output_tokens_per_second"] == ""
-
-
-def test_verdicts_are_codes_in_one_column() -> None:
-    """In the order in which they were given."""
-    cell = with_verdict(with_verdict(a_cell(), Code.COLD), Code.KV_QUEUED)
-    row = rows_of(report.csv_text(a_manifest(), [cell]))[0]
     assert (row["verdicts"], row["valid"]) == ("COLD;KV_QUEUED", "false")
 
 
@@ -98,19 +89,12 @@ def test_no_text_is_a_formula_to_a_spreadsheet() -> None:
     assert (row["model"], row["target"]) == ('\'=cmd|"x"', "'@evil")
 
 
-def test_the_documented_columns_are_those_of_the_file() -> None:
-    """Each is named in FILES.md, or falls under one of its patterns."""
+def test_what_is_documented_is_what_is_kept() -> None:
+    """Each column of the CSV and of the samples is named in FILES.md, or falls under a pattern."""
     said = (Path(report.__file__).parent / "FILES.md").read_text(encoding="utf-8")
-    section = said.split("## benchmark_results.csv")[1]
+    samples, _, results = said.split("## samples")[1].partition("## benchmark_results")
     header = report.csv_text(a_manifest(), ()).splitlines()[0].split(",")
     patterns = re.compile(r"(server|client)_|(ttft|tpot|itl|e2el|connect)_(\w+_seconds|count)$")
-    assert not [n for n in header if f"`{n}`" not in section and not patterns.match(n)]
-
-
-def test_the_documented_samples_are_those_that_are_kept() -> None:
-    """One row of the table for each column, or for a few together."""
-    said = (Path(report.__file__).parent / "FILES.md").read_text(encoding="utf-8")
-    section = said.split("## samples")[1].split("## benchmark_results")[0]
-    implied = {"gap_counts"}
-    columns = {field.name for field in fields(Samples)} - implied
-    assert not [name for name in columns if f"`{name}`" not in section]
+    assert not [n for n in header if f"`{n}`" not in results and not patterns.match(n)]
+    columns = {field.name for field in fields(Samples)} - {"gap_counts"}
+    assert not [name for name in columns if f"`{name}`" not in samples]

@@ -137,19 +137,14 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
             read(path)
 
 
-@pytest.mark.parametrize(
-    ("line", "api", "words"),
-    [
+def test_a_prompt_that_does_not_fit_the_api_is_refused(tmp_path: Path) -> None:
+    """Before anything is sent."""
+    for line, api, words in (
         ({"messages": [{"role": "user"}]}, "completion", "Line 1 .* is a chat"),
         ({"prompt": [1]}, "chat", "Line 1 .* list of token ids"),
-    ],
-)
-def test_a_prompt_that_does_not_fit_the_api_is_refused(
-    tmp_path: Path, line: Any, api: str, words: str
-) -> None:
-    """Before anything is sent."""
-    with pytest.raises(InvalidArgument, match=words):
-        asked(written(tmp_path, line), api=api)
+    ):
+        with pytest.raises(InvalidArgument, match=words):
+            asked(written(tmp_path, line), api=api)
 
 
 @pytest.mark.parametrize(("limit", "value"), [("MAX_PROMPTS", 3), ("MAX_PROMPT_BYTES", 15)])

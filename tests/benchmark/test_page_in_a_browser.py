@@ -31,6 +31,8 @@ from tests.benchmark.paged import (
     visit,
 )
 
+pytestmark = pytest.mark.browser
+
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
@@ -68,14 +70,13 @@ PAGES: dict[str, Callable[[], str]] = {
 }
 
 
-@pytest.mark.browser
-@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("size", [(390, 844), (1280, 800)])
 @pytest.mark.parametrize("made", PAGES)
-def test_nothing_is_wider_than_the_screen(
-    browser: webdriver.Chrome, tmp_path: Path, made: str, width: int
+def test_a_page_fits_its_screen_and_begins_with_the_answer(
+    browser: webdriver.Chrome, tmp_path: Path, made: str, size: tuple[int, int]
 ) -> None:
-    """Only what scrolls in a frame of its own reaches beyond it."""
-    at_width(browser, width, 844)
+    """Only what scrolls in a frame reaches beyond it; no plot is empty, no axis is of nothing."""
+    at_width(browser, *size)
     try:
         visit(browser, tmp_path, PAGES[made]())
         assert not complaints(browser)
@@ -86,41 +87,18 @@ def test_nothing_is_wider_than_the_screen(
               .filter((each) => !each.closest(".scroll"))
               .map((each) => `${each.tagName} ${each.id} ${each.className}`);
             """,
-            width,
+            size[0],
         )
         assert not wide
-        assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+        assert browser.execute_script("return document.documentElement.scrollWidth") <= size[0]
+        if made in {"measured", "imported"}:
+            answer = browser.find_element(By.ID, "answer")
+            assert answer.rect["y"] + answer.rect["height"] <= size[1]
+            names = {each.text for each in answer.find_elements(By.TAG_NAME, "dt")}
+            assert {"Latency there", "How far to trust it", "Model", "Target", "Price"} <= names
+            assert ("Recommended load" in names) is (made == "measured")
     finally:
         browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
-
-
-@pytest.mark.browser
-@pytest.mark.parametrize("size", [(390, 844), (1280, 800)])
-@pytest.mark.parametrize("made", ["measured", "imported"])
-def test_the_first_screen_is_the_answer(
-    browser: webdriver.Chrome, tmp_path: Path, made: str, size: tuple[int, int]
-) -> None:
-    """What was found, at which load, on what, for how much, and how far to trust it."""
-    at_width(browser, *size)
-    try:
-        visit(browser, tmp_path, PAGES[made]())
-        answer = browser.find_element(By.ID, "answer")
-        assert answer.rect["y"] + answer.rect["height"] <= size[1]
-        names = [each.text for each in answer.find_elements(By.TAG_NAME, "dt")]
-        assert {"Latency there", "How far to trust it", "Model", "Accelerator"} <= set(names)
-        assert {"Target", "Price"} <= set(names)
-        assert ("Recommended load" in names) is (made == "measured")
-    finally:
-        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
-
-
-@pytest.mark.browser
-@pytest.mark.parametrize("made", PAGES)
-def test_no_plot_is_empty_and_no_axis_is_of_nothing(
-    browser: webdriver.Chrome, tmp_path: Path, made: str
-) -> None:
-    """Each has points and at least two figures on its axes, none of them below zero."""
-    visit(browser, tmp_path, PAGES[made]())
     plots = browser.find_elements(By.CSS_SELECTOR, "#plots figure, #detail svg")
     assert bool(plots) is (made != "empty")
     for plot in plots:
@@ -130,7 +108,6 @@ def test_no_plot_is_empty_and_no_axis_is_of_nothing(
         assert not [tick for tick in ticks if tick.startswith("-") or "NaN" in tick]
 
 
-@pytest.mark.browser
 def test_curves_have_intervals_and_a_point_for_each_cell(opened: Open) -> None:
     """Throughput by load, latency by load, latency by throughput; spoiled cells are hollow."""
     browser = opened(doubtful())
@@ -147,7 +124,6 @@ def test_curves_have_intervals_and_a_point_for_each_cell(opened: Open) -> None:
     assert words[1:] == ["E2EL against load", "E2EL against throughput"]
 
 
-@pytest.mark.browser
 def test_what_is_relative_only_is_shown_and_grey(browser: webdriver.Chrome, tmp_path: Path) -> None:
     """An article's figures are neither struck out nor recommended."""
     visit(browser, tmp_path, article())
@@ -158,7 +134,6 @@ def test_what_is_relative_only_is_shown_and_grey(browser: webdriver.Chrome, tmp_
     assert browser.find_elements(By.CSS_SELECTOR, "#throughput-by-load .relative-only .dot")
 
 
-@pytest.mark.browser
 def test_what_the_client_may_have_moved_stands_below_the_figure(opened: Open) -> None:
     """To every figure its own bound."""
     cell = a_cell(8, 1)
@@ -169,19 +144,10 @@ def test_what_the_client_may_have_moved_stands_below_the_figure(opened: Open) ->
     assert rows[2] == "± client 0.4 ms"
 
 
-@pytest.mark.browser
-def test_it_loads_without_an_error_and_without_a_request(opened: Open) -> None:
-    """The console is silent and nothing was fetched."""
-    browser = opened(doubtful())
-    assert not complaints(browser)
-    assert browser.execute_script("return performance.getEntriesByType('resource').length") == 0
-    assert browser.find_element(By.ID, "explore").is_displayed()
-
-
-@pytest.mark.browser
 def test_its_policy_lets_nothing_be_loaded(opened: Open) -> None:
     """An image, a script and a fetch to a listener on this machine never arrive."""
     browser = opened(doubtful())
+    assert browser.execute_script("return performance.getEntriesByType('resource').length") == 0
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.setblocking(False)  # noqa: FBT003  the socket's own signature
         blocked = browser.execute_async_script(
@@ -206,9 +172,8 @@ def test_its_policy_lets_nothing_be_loaded(opened: Open) -> None:
             listener.accept()
 
 
-@pytest.mark.browser
 def test_the_map_shows_the_figure_of_each_cell(opened: Open) -> None:
-    """With its unit and its worth for those who hear it."""
+    """With its unit and its worth for those who hear it; another figure can be chosen."""
     browser = opened(doubtful())
     assert cell_of(browser, "512x8").text == "400"
     label = cell_of(browser, "8x128").get_attribute("aria-label")
@@ -220,12 +185,6 @@ def test_the_map_shows_the_figure_of_each_cell(opened: Open) -> None:
         cell_of(browser, "8x128"),
     )
     assert cell_of(browser, "4096x128").text == "skipped"
-
-
-@pytest.mark.browser
-def test_another_figure_can_be_chosen(opened: Open) -> None:
-    """The map, its title and its scale change."""
-    browser = opened(doubtful())
     Select(browser.find_element(By.ID, "metric")).select_by_visible_text("TTFT p99 (ms)")
     assert cell_of(browser, "512x8").text == "82.1"
     assert browser.find_element(By.ID, "map-title").text.startswith("TTFT p99 (ms)")
@@ -233,9 +192,8 @@ def test_another_figure_can_be_chosen(opened: Open) -> None:
     assert browser.find_element(By.ID, "better").text == "less is better"
 
 
-@pytest.mark.browser
-def test_a_hovered_cell_shows_its_percentiles_and_verdicts(opened: Open) -> None:
-    """All of them, with units."""
+def test_mouse_and_keyboard_reach_every_cell(opened: Open) -> None:
+    """What is hovered or focused shows its percentiles and verdicts; arrows go on from there."""
     browser = opened(doubtful())
     ActionChains(browser).move_to_element(cell_of(browser, "8x128")).perform()
     assert "8 prompt tokens, 128 in flight" in chosen(browser)
@@ -246,12 +204,7 @@ def test_a_hovered_cell_shows_its_percentiles_and_verdicts(opened: Open) -> None
         "TTFT 4.82 s 4.58 s 6.27 s 7.23 s 8.68 s 9.64 s",
     ]
     assert len(browser.find_elements(By.CSS_SELECTOR, "#detail svg .line")) == 4
-
-
-@pytest.mark.browser
-def test_the_keyboard_reaches_every_cell(opened: Open) -> None:
-    """One stop in the tab order, arrows within it; focus shows what hovering shows."""
-    browser = opened(doubtful())
+    browser.refresh()
     stops = browser.find_elements(By.CSS_SELECTOR, '#heatmap td[tabindex="0"]')
     assert [stop.get_attribute("data-cell") for stop in stops] == ["8x1"]
     stops[0].send_keys(Keys.ARROW_RIGHT)
@@ -262,7 +215,6 @@ def test_the_keyboard_reaches_every_cell(opened: Open) -> None:
     assert browser.switch_to.active_element.get_attribute("data-cell") == "512x1"
 
 
-@pytest.mark.browser
 def test_cells_can_be_hidden_by_what_they_are_worth(opened: Open) -> None:
     """From the map and from the table; the page says how many are left."""
     browser = opened(doubtful())
@@ -274,20 +226,13 @@ def test_cells_can_be_hidden_by_what_they_are_worth(opened: Open) -> None:
         assert browser.find_element(By.ID, "shown").text == f"{12 - number} of 12 cells"
     browser.find_element(By.CSS_SELECTOR, '#filter input[value="PREFIX_CACHED"]').click()
     assert "8x128" in in_map(browser) & set(rows_shown(browser))
-
-
-@pytest.mark.browser
-def test_a_hidden_cell_does_not_stretch_the_scale(opened: Open) -> None:
-    """Colours are of what is shown."""
-    cells = [a_cell(8, 1), a_cell(8, 8)]
-    cells.append(with_verdict(a_cell(8, 32, output_token_throughput=9e6), Code.COLD))
-    browser = opened(cells)
+    fast = with_verdict(a_cell(8, 32, output_token_throughput=9e6), Code.COLD)
+    browser = opened([a_cell(8, 1), a_cell(8, 8), fast])
     assert browser.find_element(By.ID, "most").text == "9,000,000 tokens/s"
     browser.find_element(By.CSS_SELECTOR, '#filter input[value="COLD"]').click()
-    assert browser.find_element(By.ID, "most").text == "400 tokens/s"
+    assert browser.find_element(By.ID, "most").text == "400 tokens/s", "colours are of what is seen"
 
 
-@pytest.mark.browser
 def test_the_table_sorts_by_number_both_ways(opened: Open) -> None:
     """What has no figure stands last either way."""
     browser = opened([a_cell(8, 8), a_cell(8, 32), a_cell(8, 1), a_cell(9, 1, ttft=None)])
@@ -308,7 +253,6 @@ def test_the_table_sorts_by_number_both_ways(opened: Open) -> None:
     assert rows_shown(browser) == ["8x32", "8x8", "8x1", "9x1"]
 
 
-@pytest.mark.browser
 def test_names_that_look_like_markup_stay_text(browser: webdriver.Chrome, tmp_path: Path) -> None:
     """A model, a reason, a verdict and a target: none of them makes an element or runs."""
     manifest = a_manifest(target=EVIL, price_source=EVIL)
@@ -329,7 +273,6 @@ def test_names_that_look_like_markup_stay_text(browser: webdriver.Chrome, tmp_pa
     assert len(browser.find_elements(By.CSS_SELECTOR, "script")) == 2
 
 
-@pytest.mark.browser
 def test_without_javascript_the_table_is_there(opened: Open, browser: webdriver.Chrome) -> None:
     """And the map that needs it is not."""
     browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
@@ -344,7 +287,6 @@ def test_without_javascript_the_table_is_there(opened: Open, browser: webdriver.
         browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
 
 
-@pytest.mark.browser
 def test_arrivals_are_looked_at_one_at_a_time(opened: Open) -> None:
     """A rate's figure never stands in a column of users."""
     poisson = Load(arrivals=Arrivals.POISSON, requests_per_second=2)
@@ -356,7 +298,6 @@ def test_arrivals_are_looked_at_one_at_a_time(opened: Open) -> None:
     assert in_map(browser) == {"16-poisson-2"}
 
 
-@pytest.mark.browser
 @pytest.mark.parametrize(
     "cells",
     [

@@ -17,29 +17,17 @@ LIMITS = {"ttft_seconds": 0.5}
 def test_every_profile_makes_a_plan(profile: Profile) -> None:
     """With nothing but the limits that a search needs."""
     plan = plan_of(profile, limits=LIMITS)
-    assert plan.profile == profile
-    assert plan.contexts
-    assert plan.loads
+    assert (plan.profile, bool(plan.contexts), bool(plan.loads)) == (profile, True, True)
+    if profile in {"standard", "full", "article"}:  # powers of two to 16,384 tokens, 2,048 users
+        assert plan.contexts == tuple(2**n for n in range(3, 15))
+        assert [load.concurrency for load in plan.loads] == [2**n for n in range(12)]
 
 
-def test_quick_is_a_small_grid_of_a_few_minutes() -> None:
-    """Even if every cell takes all of its time."""
-    plan = plan_of()
-    assert (len(plan.contexts), len(plan.loads)) == (3, 4)
-    assert 12 * (plan.stop.max_seconds + plan.stop.warmup_max_seconds) < 200
-
-
-@pytest.mark.parametrize("profile", ["standard", "full", "article"])
-def test_the_grid_is_twelve_by_twelve(profile: Profile) -> None:
-    """Powers of two, 8 to 16,384 tokens and 1 to 2,048 users."""
-    plan = plan_of(profile)
-    assert plan.contexts == tuple(2**n for n in range(3, 15))
-    assert [load.concurrency for load in plan.loads] == [2**n for n in range(12)]
-
-
-def test_full_measures_every_cell_more_narrowly_than_standard() -> None:
-    """A publication has no gaps."""
-    full, standard = plan_of("full"), plan_of("standard")
+def test_quick_takes_a_few_minutes_and_full_is_narrower_than_standard() -> None:
+    """Even if every cell takes all of its time; a publication has no gaps."""
+    quick, full, standard = plan_of(), plan_of("full"), plan_of("standard")
+    assert (len(quick.contexts), len(quick.loads)) == (3, 4)
+    assert 12 * (quick.stop.max_seconds + quick.stop.warmup_max_seconds) < 200
     assert full.stop.relative_half_width < standard.stop.relative_half_width
     assert (full.stop_saturated, standard.stop_saturated) == (False, True)
 
@@ -74,24 +62,16 @@ def test_what_is_said_replaces_what_the_profile_says() -> None:
     assert (plan.workers, plan.max_cost_usd) == (None, 2.5)
 
 
-def test_rates_make_open_loops() -> None:
-    """Poisson unless said otherwise; no users then."""
+def test_rates_make_open_loops_and_bursts() -> None:
+    """Poisson unless said otherwise, which a tool always says; bursts have a size and a rate."""
     loads = plan_of(requests_per_second=[4, 2]).loads
     assert [(x.arrivals, x.requests_per_second, x.concurrency) for x in loads] == [
         (Arrivals.POISSON, 2.0, None),
         (Arrivals.POISSON, 4.0, None),
     ]
     assert plan_of(requests_per_second=[1], arrivals="constant").loads[0].arrivals == "constant"
-
-
-def test_bursts_have_a_size_and_a_rate() -> None:
-    """One cell for each pair."""
-    loads = plan_of(requests_per_second=[2, 4], concurrencies=[8], arrivals="bursts").loads
-    assert [(x.concurrency, x.requests_per_second) for x in loads] == [(8, 2.0), (8, 4.0)]
-
-
-def test_the_kind_of_arrivals_alone_changes_nothing() -> None:
-    """A tool always says its default."""
+    bursts = plan_of(requests_per_second=[2, 4], concurrencies=[8], arrivals="bursts").loads
+    assert [(x.concurrency, x.requests_per_second) for x in bursts] == [(8, 2.0), (8, 4.0)]
     assert plan_of(arrivals="poisson") == plan_of()
 
 

@@ -85,16 +85,11 @@ def test_the_shared_part_is_shared_and_the_next_token_on_is_not(share: float, co
 
 
 @pytest.mark.parametrize("api", ["completion", "chat"])
-def test_one_prompt_for_all_is_one_body(api: str) -> None:
-    """The articles' method."""
-    ask = made(40, api=api, prefix_share=1.0, output_tokens=1)
-    assert len({ask(number) for number in range(3000)}) == 1
-
-
-@pytest.mark.parametrize("api", ["completion", "chat"])
 def test_a_seed_gives_the_same_bodies_in_any_order(api: str) -> None:
     """Workers ask for numbers of their own, and a resumed cell for later ones."""
     numbers = [5000, 3, 1024, 4, 5000, 9000, 3]
+    same = made(40, api=api, prefix_share=1.0, output_tokens=1)  # as the articles' method has it
+    assert len({same(number) for number in numbers}) == 1
     one, other = made(50, api=api, seed=3), made(50, api=api, seed=3)
     ahead = {number: one(number) for number in sorted(numbers)}
     assert [other(number) for number in numbers] == [ahead[number] for number in numbers]
@@ -107,26 +102,20 @@ def test_another_seed_or_context_gives_other_prompts() -> None:
     assert len(heads) == 6000
 
 
-def test_a_fixed_output_is_asked_for_in_every_way() -> None:
+def test_a_fixed_output_is_asked_for_in_every_way_and_a_natural_one_only_bounded() -> None:
     """And the answer is streamed, with its usage at the end."""
     body = json.loads(made(8, output_tokens=5)(1))
     del body["prompt"]
-    assert body == {
+    natural = {
         "model": "m",
         "stream": True,
         "stream_options": {"include_usage": True},
         "max_tokens": 5,
-        "min_tokens": 5,
-        "ignore_eos": True,
-        "temperature": 0,
     }
-
-
-def test_a_natural_output_is_only_bounded() -> None:
-    """The model ends it as it likes."""
-    body = json.loads(made(8, fixed_output=False)(1))
-    assert body["max_tokens"] == 64
-    assert not {"min_tokens", "ignore_eos", "temperature"} & body.keys()
+    assert body == natural | {"min_tokens": 5, "ignore_eos": True, "temperature": 0}
+    body = json.loads(made(8, output_tokens=5, fixed_output=False)(1))
+    del body["prompt"]
+    assert body == natural
 
 
 def test_a_chat_has_the_words_that_its_template_leaves_room_for() -> None:
@@ -138,19 +127,14 @@ def test_a_chat_has_the_words_that_its_template_leaves_room_for() -> None:
     assert json.loads(body)["stream_options"]["continuous_usage_stats"] is True
 
 
-def test_chats_share_their_prefix_too() -> None:
-    """By words; those after it differ."""
+def test_chats_share_their_prefix_too_and_are_no_shorter_than_their_template() -> None:
+    """By words; those after it differ. A refusal says how long the template is."""
     ask = made(109, api="chat", prefix_share=0.5)
     talks = [words(ask(number)) for number in range(50)]
     assert len({tuple(talk[:51]) for talk in talks}) == 1
     assert len({tuple(talk[51:55]) for talk in talks}) == 50
-
-
-@pytest.mark.parametrize("context", [8, 9])
-def test_a_chat_shorter_than_its_template_is_refused(context: int) -> None:
-    """The message says how long the template is."""
     with pytest.raises(InvalidArgument, match="takes 9"):
-        made(context, api="chat")
+        made(9, api="chat")
 
 
 @pytest.mark.parametrize("api", ["completion", "chat"])

@@ -14,25 +14,16 @@ from benchmark.records import (
     CellResult,
     CellSpec,
     CellState,
-    ClientView,
     Limits,
     Load,
-    Measured,
     RunPlan,
     Slice,
 )
 from benchmark.samples import Outcome, Samples, merged
-from tests.benchmark.made import WHEN, some_samples
+from tests.benchmark.made import CLIENT, WHEN, measured_of, some_samples
 from tests.benchmark.test_statistics import scattered
 
 CLOSED = Load(concurrency=8)
-CLIENT = ClientView(
-    workers=1,
-    cpu_share=0.1,
-    loop_lag_p99_5_seconds=1e-4,
-    send_lateness_p99_seconds=1e-4,
-    memory_mib=10,
-)
 
 
 def cell(
@@ -46,17 +37,7 @@ def cell(
     failed: str | None = None,
     slices: tuple[Slice, ...] = (),
 ) -> CellResult:
-    measured = Measured(
-        samples=samples,
-        window_begin=begin,
-        window_end=end,
-        settled=True,
-        client=CLIENT,
-        slices=slices,
-        started_at=WHEN,
-        wall_seconds=12,
-        failed=failed,
-    )
+    measured = measured_of(samples, begin=begin, end=end, slices=slices, failed=failed)
     plan = RunPlan(contexts=(512,), loads=(load,), limits=limits or Limits())
     spec = CellSpec(context=512, load=load)
     return compute(spec, measured, server=None, plan=plan, usd_per_hour=usd_per_hour)
@@ -100,15 +81,10 @@ def test_latencies_begin_at_the_intended_start() -> None:
     assert found.itl.count == 60 * 63
 
 
-def test_one_token_has_no_tpot_and_no_itl() -> None:
-    found = cell(some_samples(tokens=1))
-    assert found.tpot is None
-    assert found.itl is None
-    assert found.ttft == found.e2el
-
-
-def test_several_tokens_in_an_event_show_in_tpot_and_not_in_itl() -> None:
-    """As vLLM's bench has it: four tokens each 10 ms are an ITL of 10 ms and a TPOT of 2.5 ms."""
+def test_tpot_is_of_tokens_and_itl_of_events() -> None:
+    """As vLLM's bench has it: four tokens each 10 ms are an ITL of 10 ms and a TPOT of 2.5 ms;
+    one token has neither.
+    """
     found = cell(replace(some_samples(), output_tokens=some_samples().output_tokens * 4))
     assert found.tokens_per_event == 4.0
     assert found.itl is not None
@@ -116,6 +92,9 @@ def test_several_tokens_in_an_event_show_in_tpot_and_not_in_itl() -> None:
     assert found.itl.p50 == pytest.approx(0.01)
     assert found.tpot.p50 == pytest.approx(0.01 * 63 / 255)
     assert found.output_token_throughput == pytest.approx(2560)
+    alone = cell(some_samples(tokens=1))
+    assert (alone.tpot, alone.itl) == (None, None)
+    assert alone.ttft == alone.e2el
 
 
 def test_only_whole_answers_have_latencies() -> None:
@@ -201,32 +180,24 @@ def test_one_burst_is_reckoned_over_its_own_time() -> None:
 
 
 def test_prices_are_those_of_the_measured_rates() -> None:
+    """Nothing that ended in the window has no price for a request, and no price is no cost."""
     found = cell(some_samples(), usd_per_hour=3.6)
     assert found.usd_per_1000_requests == pytest.approx(0.1)
     assert found.usd_per_million_output_tokens == pytest.approx(1e6 * 0.001 / 640)
     assert found.usd_per_million_tokens == pytest.approx(1e6 * 0.001 / 5760)
     assert cell(some_samples()).usd_per_1000_requests is None
+    none = cell(some_samples(100, tokens=2000), end=104.0, usd_per_hour=3.6)
+    assert (none.request_throughput, none.usd_per_1000_requests) == (0, None)
+    assert none.usd_per_million_output_tokens is not None
 
 
-def test_nothing_ended_in_the_window_has_no_price_for_a_request() -> None:
-    found = cell(some_samples(100, tokens=2000), end=104.0, usd_per_hour=3.6)
-    assert found.request_throughput == 0
-    assert found.usd_per_1000_requests is None
-    assert found.usd_per_million_output_tokens is not None
-
-
-def test_connects_are_those_of_the_window() -> None:
+def test_connects_and_the_interval_are_those_of_the_window() -> None:
     samples = changed(some_samples(), slice(0, 30), connect_seconds=0.02)
-    found = cell(samples)
+    slices = tuple(Slice(102 + i / 4, 0.25, 5, 0, 90 + 20 * (i % 2), 0.2, 2.0) for i in range(8))
+    found = cell(samples, slices=slices)
     assert found.connect is not None
     assert (found.connect.count, found.connect.p50) == (10, 0.02)
-
-
-def test_the_interval_is_that_of_the_slices() -> None:
-    slices = tuple(Slice(102 + i / 4, 0.25, 5, 0, 90 + 20 * (i % 2), 0.2, 2.0) for i in range(8))
-    assert cell(some_samples(), slices=slices).relative_half_width == pytest.approx(
-        0.0894, abs=1e-3
-    )
+    assert found.relative_half_width == pytest.approx(0.0894, abs=1e-3)
 
 
 @pytest.mark.parametrize("reason", ["the endpoint is gone", None])
@@ -240,26 +211,13 @@ def test_a_failed_cell_keeps_its_counts_and_has_no_figure(reason: str | None) ->
     assert found.reason == (reason or "None of 60 requests was answered whole: 60 timeout.")
     assert found.counts is not None
     assert found.counts.measured == 60
-    nothing = found.model_dump(
-        exclude={
-            "spec",
-            "state",
-            "reason",
-            "started_at",
-            "wall_seconds",
-            "counts",
-            "client",
-            "verdicts",
-        }
+    kept = {"spec", "state", "reason", "started_at", "wall_seconds", "counts", "client"}
+    assert set(found.model_dump(exclude={*kept, "verdicts"}).values()) == {None}
+    empty = cell(some_samples().rows(np.zeros(100, dtype=np.bool_)))
+    assert (empty.state, empty.reason) == (
+        CellState.FAILED,
+        "No request that began in the window ended.",
     )
-    assert set(nothing.values()) == {None}
-
-
-def test_a_cell_without_requests_fails_in_words() -> None:
-    empty = some_samples().rows(np.zeros(100, dtype=np.bool_))
-    found = cell(empty)
-    assert found.state is CellState.FAILED
-    assert found.reason == "No request that began in the window ended."
 
 
 @settings(deadline=None)

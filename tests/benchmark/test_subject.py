@@ -11,7 +11,7 @@ from pydantic import SecretStr
 
 from benchmark.records import Workload
 from benchmark.server import Seen, look
-from benchmark.workload import FALLBACK_IDS, FALLBACK_TEMPLATE_TOKENS, TEXT, bodies
+from benchmark.workload import FALLBACK_IDS, FALLBACK_TEMPLATE_TOKENS, bodies
 from core.endpoint import Endpoint
 from core.errors import BadReply, ModelNotServed
 from core.records import Access
@@ -157,16 +157,18 @@ async def test_chats_whose_words_are_no_tokens_say_how_far_off_they_are() -> Non
 async def test_without_a_tokenizer_a_range_of_ids_is_taken_and_said(tokenize: Any) -> None:
     """Another server than vLLM, or one whose gateway hides it."""
     seen = await Engine(tokenize=tokenize).look()
-    assert seen.token_ids == FALLBACK_IDS
-    assert seen.template_tokens == FALLBACK_TEMPLATE_TOKENS
+    assert (seen.token_ids, seen.template_tokens) == (FALLBACK_IDS, FALLBACK_TEMPLATE_TOKENS)
     assert any("/tokenize" in note for note in seen.notes)
 
 
-async def test_a_tokenizer_without_texts_still_gives_ids() -> None:
-    """Older engines have no `return_token_strs`."""
-    ids = list(range(500, 700))
+@pytest.mark.parametrize(
+    ("ids", "note"), [(list(range(500, 700)), ""), ([5, 6, 7, 6], "3 kinds of tokens")]
+)
+async def test_a_tokenizer_without_texts_still_gives_ids(ids: list[int], note: str) -> None:
+    """Older engines have no `return_token_strs`; of few kinds short prompts repeat sooner."""
     seen = await Engine(tokenize=lambda asked: {"tokens": ids}).look()
-    assert seen.token_ids == tuple(ids)
+    assert seen.token_ids == tuple(dict.fromkeys(ids))
+    assert not note or any(note in each for each in seen.notes)
 
 
 async def test_a_tokenizer_that_takes_no_chats_leaves_their_length_an_estimate() -> None:
@@ -182,42 +184,18 @@ async def test_a_tokenizer_that_takes_no_chats_leaves_their_length_an_estimate()
     assert any("estimate" in note for note in seen.notes)
 
 
-async def test_a_small_alphabet_is_told() -> None:
-    """Short prompts repeat sooner."""
-    seen = await Engine(tokenize=lambda asked: {"tokens": [5, 6, 7, 6]}).look()
-    assert seen.token_ids == (5, 6, 7)
-    assert any("3 kinds" in note for note in seen.notes)
-
-
-async def test_the_key_is_shown_with_every_request() -> None:
-    """vLLM leaves some of these open; a gateway may not."""
+async def test_a_model_is_chosen_by_name_or_the_first_and_what_is_not_served_is_refused() -> None:
+    """The key is shown with every request: vLLM leaves some of these open; a gateway may not."""
     engine = Engine(tokenize=tokenizer(by_word))
-    await engine.look()
-    assert {request.headers["authorization"] for request in engine.requests} == {"Bearer k"}
-
-
-async def test_a_named_model_is_chosen() -> None:
-    """With what is known of it."""
-    seen = await Engine().look("adapter")
+    seen = await engine.look("adapter")
     assert (seen.subject.model, seen.subject.max_model_len) == ("adapter", None)
-
-
-async def test_the_first_model_is_meant_when_none_is_named() -> None:
-    """That there are others is said."""
-    seen = await Engine().look()
-    assert seen.subject.model == "base"
-    assert any("2 models" in note for note in seen.notes)
-
-
-@pytest.mark.parametrize(("models", "name"), [(MODELS, "other"), ({"data": []}, None)])
-async def test_what_is_not_served_is_refused(models: Any, name: str | None) -> None:
-    """The message names what is there."""
-    with pytest.raises(ModelNotServed, match=r"serves (base, adapter|no model)"):
-        await Engine(models=models).look(name)
-
-
-async def test_what_is_no_such_server_is_refused() -> None:
-    """There is nothing to measure without a model."""
+    first = await engine.look()
+    assert first.subject.model == "base"
+    assert any("2 models" in note for note in first.notes)
+    assert {request.headers["authorization"] for request in engine.requests} == {"Bearer k"}
+    for models, name, words in ((MODELS, "other", "serves base, ad"), ({"data": []}, None, "no m")):
+        with pytest.raises(ModelNotServed, match=words):
+            await Engine(models=models).look(name)
     with pytest.raises(BadReply):
         await Engine(models="a page").look()
 
@@ -246,8 +224,3 @@ async def test_what_an_engine_does_not_tell_is_not_known(answer: Any) -> None:
 async def test_the_simulated_engine_is_told_by_its_size(page: str, *, simulated: bool) -> None:
     """No Python process that holds torch is so small."""
     assert (await Engine(metrics=page).look()).subject.simulated is simulated
-
-
-def test_the_built_in_text_is_of_many_different_words() -> None:
-    """Tokenizers that know them all must find enough."""
-    assert len(set(TEXT.split())) > 250

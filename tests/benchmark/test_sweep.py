@@ -8,7 +8,7 @@ from pydantic import SecretStr
 from benchmark.client import Job
 from benchmark.folder import RunFolder
 from benchmark.profiles import make, plan_of
-from benchmark.records import CellResult, CellState, Code, Progress, RunState, Subject
+from benchmark.records import CellState, Code, RunState, Subject
 from benchmark.run import conclude, state_of
 from core.errors import InvalidArgument
 from tests.benchmark.made import a_cell
@@ -56,14 +56,18 @@ async def test_a_run_goes_on_at_the_cell_in_which_it_was_killed(tmp_path: Path, 
 
 
 async def test_no_prompt_comes_again_in_another_cell_or_attempt(tmp_path: Path, door: Door) -> None:
-    """Else the engine would find it in its prefix cache."""
-    folder = a_run(tmp_path, door.url)
-    workers = Workers()
+    """Else the engine would find it in its prefix cache. Seven requests are fewer than the ten that
+    the plan wants, and are told as they are measured.
+    """
+    folder, workers = a_run(tmp_path, door.url), Workers()
+    workers.requests = 7
     await measured(folder, workers)
     await measured(a_run(tmp_path, door.url), workers)
     firsts = [job.first_request for job in workers.jobs]
     assert len(set(firsts)) == 8
     assert firsts == sorted(firsts)
+    codes = {v.code for cell in folder.cells() for v in cell.verdicts}
+    assert Code.TOO_FEW_SAMPLES in codes
 
 
 async def test_workers_are_kept_while_their_number_suits(tmp_path: Path, door: Door) -> None:
@@ -85,16 +89,6 @@ async def test_a_cell_too_long_for_the_engine_is_not_sent(tmp_path: Path, door: 
     await measured(folder, workers)
     assert [job.cell for job in workers.jobs] == ["8x1"]
     assert [cell.state for cell in folder.cells()] == [CellState.MEASURED, CellState.SKIPPED]
-
-
-async def test_verdicts_are_given_as_cells_are_measured(tmp_path: Path, door: Door) -> None:
-    """Seven requests are fewer than the ten that the plan wants."""
-    folder = a_run(tmp_path, door.url)
-    workers = Workers()
-    workers.requests = 7
-    await measured(folder, workers)
-    codes = {v.code for cell in folder.cells() for v in cell.verdicts}
-    assert Code.TOO_FEW_SAMPLES in codes
 
 
 async def test_one_request_goes_before_a_burst(tmp_path: Path, door: Door) -> None:
@@ -146,36 +140,27 @@ def test_a_run_that_begins_while_it_is_looked_at_is_running(tmp_path: Path) -> N
 
 
 def test_runs_of_the_same_second_have_names_of_their_own(tmp_path: Path) -> None:
-    """The name says when, which profile and which model."""
+    """The name says when, which profile and which model, and leads out of no folder: it is the
+    endpoint that says it.
+    """
     runs = [a_run(tmp_path, "http://127.0.0.1:1") for _ in range(3)]
     assert len({run.path for run in runs}) == 3
     assert all(run.path.name == run.manifest().run_id for run in runs)
     assert "-quick-tiny" in runs[0].path.name
-
-
-def test_a_models_name_cannot_lead_out_of_the_folder(tmp_path: Path) -> None:
-    """It is the endpoint that says it."""
     subject = Subject(model="../../ets & Größe/..")
     folder = make(tmp_path, base_url="http://127.0.0.1:1", plan=a_plan(), subject=subject)
     assert folder.path.parent == tmp_path
 
 
-async def test_who_watches_sees_cells_and_progress(tmp_path: Path, door: Door) -> None:
-    """Each cell once, and the end."""
-    folder, told, cells = a_run(tmp_path, door.url), list[Progress](), list[CellResult]()
-
-    class Show:
-        def tell(self, progress: Progress, _rate: float | None, /) -> None:
-            told.append(progress)
-
-        def decided(self, cell: CellResult, /) -> None:
-            cells.append(cell)
-
-    await conclude(folder, show=Show(), crew=Workers())
-    assert [cell.id for cell in cells] == ALL
-    assert told[-1].state is RunState.DONE
-    assert {p.cell for p in told} >= set(ALL)
-    assert {p.doing for p in told} >= {"beginning", "reporting"}
+async def test_who_watches_sees_each_cell_once(tmp_path: Path, door: Door) -> None:
+    """With how far the run is by then."""
+    seen: list[tuple[str, int]] = []
+    await conclude(
+        a_run(tmp_path, door.url),
+        show=lambda cell, progress: seen.append((cell.id, progress.cells_done)),
+        crew=Workers(),
+    )
+    assert seen == [(cell, number) for number, cell in enumerate(ALL, start=1)]
 
 
 async def test_a_cell_waits_until_the_last_ones_requests_have_left_the_engine(

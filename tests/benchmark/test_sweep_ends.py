@@ -104,14 +104,8 @@ async def test_a_cost_ends_a_run_before_the_cell_that_would_exceed_it(
     told = state_of(folder)
     assert told.usd_so_far
     assert 24 <= told.usd_so_far < 30
-
-
-async def test_minutes_end_a_run_as_money_does(tmp_path: Path, door: Door) -> None:
-    """No price is needed for it."""
-    folder = a_run(tmp_path, door.url, a_plan(max_minutes=0.01))
-    end = await measured(folder, Workers())
-    assert end.state is RunState.STOPPED
-    assert end.reason == "The budget of 0.01 minutes would be used up."
+    minutes = await measured(a_run(tmp_path, door.url, a_plan(max_minutes=0.01)), Workers())
+    assert minutes.reason == "The budget of 0.01 minutes would be used up.", "without a price"
 
 
 async def test_an_endpoint_gone_for_good_fails_the_run_not_each_cell(
@@ -228,14 +222,10 @@ async def test_a_full_disk_fails_the_run_and_leaves_no_half_cell(
 
 
 async def test_only_one_process_measures_a_run(tmp_path: Path, door: Door) -> None:
-    """The other is told who does."""
+    """The other is told who does; what is no run is not measured."""
     folder = a_run(tmp_path, door.url)
     with folder.locked(), pytest.raises(Busy):
         await measured(folder, Workers())
     assert state_of(folder).state is RunState.INTERRUPTED
-
-
-async def test_what_is_no_run_is_not_measured(tmp_path: Path) -> None:
-    """There is no manifest."""
     with pytest.raises(NotFound):
         await measured(RunFolder(tmp_path), Workers())

@@ -45,15 +45,6 @@ def test_a_spoiled_figure_is_struck_out_and_a_marked_one_only_footnoted() -> Non
     assert legend(cells) == "Struck out: not for decisions. ¹ PREFIX_CACHED, ² KV_QUEUED"
 
 
-def test_footnotes_of_one_run_have_the_same_numbers_in_every_table() -> None:
-    """They depend on the cells, not on the figure."""
-    cells = [with_verdict(with_verdict(a_cell(8, 1), Code.COLD), Code.ERRORS), a_cell(8, 8)]
-    assert numbers(cells) == {Code.COLD: 1, Code.ERRORS: 2}
-    for metric in METRICS.values():
-        struck = "¹,²" in matrix(cells, metric.shown)
-        assert struck
-
-
 def test_a_skipped_cell_says_why_in_short() -> None:
     """The row shows the reason's first words; a verdict's footnote says it as well."""
     long = "16384 + 64 tokens are more than max_model_len 8192"
@@ -64,11 +55,13 @@ def test_a_skipped_cell_says_why_in_short() -> None:
     assert row == "| 8 | skipped: 16384 + 64 tokens are more … | failed | skipped ¹ |"
 
 
-def test_a_figure_that_does_not_exist_is_no_zero() -> None:
-    """None and NaN are a hyphen."""
+def test_a_figure_that_does_not_exist_is_no_zero_and_the_last_result_counts() -> None:
+    """None and NaN are a hyphen; a cell that was measured again replaces the first."""
     cells = [a_cell(8, 1, output_token_throughput=None), a_cell(8, 8, goodput=math.nan)]
     assert lines(matrix(cells, OUTPUT))[2] == "| 8 | - | 400 |"
     assert lines(matrix(cells, METRICS["goodput"].shown))[2] == "| 8 | - | - |"
+    again = [a_cell(8, 1, output_token_throughput=1.0), a_cell(8, 1)]
+    assert lines(matrix(again, OUTPUT))[2] == "| 8 | 50 |"
 
 
 def test_what_is_true_of_the_whole_run_is_no_footnote() -> None:
@@ -78,12 +71,6 @@ def test_what_is_true_of_the_whole_run_is_no_footnote() -> None:
     assert numbers(every) == {}
     assert legend(every) == "Every cell: SIMULATED."
     assert legend([*every, a_cell(16, 1)]) == "¹ SIMULATED"
-
-
-def test_the_last_result_of_a_cell_counts() -> None:
-    """One that was measured again replaces the first."""
-    cells = [a_cell(8, 1, output_token_throughput=1.0), a_cell(8, 1)]
-    assert lines(matrix(cells, OUTPUT))[2] == "| 8 | 50 |"
 
 
 def test_cells_of_other_arrivals_are_kept_apart() -> None:

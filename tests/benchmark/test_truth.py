@@ -5,8 +5,7 @@ from typing import Any, Final, Literal
 
 import pytest
 
-from benchmark.figures import compute
-from benchmark.judge import judged
+from benchmark.figures import compute, judged
 from benchmark.records import CellSpec, ClientView, Code, Load, Measured, RunPlan, Subject
 from benchmark.workload import bodies
 from tests.our_client import ALPHABET, CONTEXT, WORDS, a_job, measured

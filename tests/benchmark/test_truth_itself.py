@@ -1,7 +1,6 @@
 """The endpoint that claims are held against, and that false claims show."""
 
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +8,9 @@ import anyio
 import numpy as np
 import pytest
 
-from benchmark.records import ClientView, Measured
 from benchmark.samples import Outcome
 from core.errors import CommandNotFound
-from tests.benchmark.made import some_samples
+from tests.benchmark.made import measured_of, some_samples
 from tests.truth.build import built
 from tests.truth.claims import Errors, compare
 from tests.truth.recorded import Floats, Truth
@@ -56,22 +54,7 @@ def body(number: int) -> bytes:
 def told_by(**claimed: Any) -> Errors:
     """Hold a client's claims against that truth; honest ones, but for what is given."""
     honest = some_samples(200, ttft=0.05, gap=0.01, tokens=4, every=0.01)
-    made = Measured(
-        samples=replace(honest, **claimed),
-        window_begin=100.2,
-        window_end=101.8,
-        settled=True,
-        client=ClientView(
-            workers=1,
-            cpu_share=0.1,
-            loop_lag_p99_5_seconds=0,
-            send_lateness_p99_seconds=0,
-            memory_mib=1,
-        ),
-        slices=(),
-        started_at=datetime(2026, 11, 21, tzinfo=UTC),
-        wall_seconds=2,
-    )
+    made = measured_of(replace(honest, **claimed), begin=100.2, end=101.8)
     return compare(made, a_truth(), body)
 
 

@@ -88,30 +88,23 @@ async def test_metrics_that_fail_disturb_nothing(answer: Any) -> None:
         assert watch.view(begin=0, end=time.perf_counter(), sent=1) is None
 
 
-async def fail_under(watch: Watch, page: Page) -> None:
-    async with watch:
-        await page.looked.wait()
-        raise KeyError
-
-
-async def test_an_error_of_the_block_goes_its_way_as_it_is() -> None:
-    """And nothing looks on behind it."""
+async def test_whatever_ends_the_block_nothing_looks_on() -> None:
+    """An error goes its way as it is; a stop does not wait for the engine."""
     page = Page()
     async with aclosing(endpoint_of(page)) as endpoint:
-        with pytest.raises(KeyError):
-            await fail_under(Watch(endpoint, every_seconds=0.001), page)
-    looks = page.looks
-    await anyio.wait_all_tasks_blocked()
-    assert page.looks == looks
 
-
-async def test_a_block_that_is_cancelled_ends_at_once() -> None:
-    """Stopping a sweep does not wait for the engine."""
-    page = Page()
-    async with aclosing(endpoint_of(page)) as endpoint:
-        with anyio.CancelScope() as scope:
+        async def fail() -> None:
             async with Watch(endpoint, every_seconds=0.001):
                 await page.looked.wait()
+                raise KeyError
+
+        with pytest.raises(KeyError):
+            await fail()
+        looks = page.looks
+        await anyio.wait_all_tasks_blocked()
+        assert page.looks == looks
+        with anyio.CancelScope() as scope:
+            async with Watch(endpoint, every_seconds=0.001):
                 scope.cancel()
                 await anyio.sleep_forever()
     assert scope.cancelled_caught
