@@ -4,7 +4,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import fields
+from dataclasses import replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -19,53 +19,13 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from benchmark import worker
-from benchmark.loads import Share
-from benchmark.records import Arrivals, ClientView, Load, Measured, Slice, StopRule, Workload
+from benchmark.loads import Job
+from benchmark.records import ClientView, Measured, Slice
 from benchmark.samples import Samples, load, merged
 from benchmark.wire import Rows
 from benchmark.worker import Health, Order, Part, Report
 from core.environment import ROOT, inherited_environment
 from core.errors import DiskFull
-from core.records import Record
-
-
-class Job(Record, use_attribute_docstrings=False):
-    """One cell."""
-
-    cell: str
-    base_url: str
-    path: str
-    """Of the API, such as /v1/completions."""
-    credential_file: Path | None = None
-    """Holds the bearer token; read again when it changes."""
-    ca_file: Path | None = None
-    """The certificate to trust, and nothing else; the usual authorities if there is none."""
-    load: Load
-    context: int
-    workload: Workload
-    model: str
-    token_ids: tuple[int, ...]
-    """What prompts are made of."""
-    words: tuple[str, ...] = ()
-    """What a chat's prompts are made of."""
-    template_tokens: int = 0
-    stop: StopRule = StopRule()
-    ramp_seconds: float = 1.0
-    slice_seconds: float = 0.25
-    """How often the workers report."""
-    patience_seconds: float = 3.0
-    """Without an answer, and with nothing under way, the endpoint is gone after so long."""
-    first_request: int = 0
-    """The number of the first prompt, so that no cell of a run repeats one."""
-    samples_file: Path
-    """A folder for what the workers hand over."""
-
-    def share(self, worker: int = 0, workers: int = 1) -> Share:
-        job = self.model_dump(mode="json")
-        said = {**job, **job["load"], **job["workload"], **job["stop"]}
-        said |= {"worker": worker, "workers": workers}
-        return Share(**{field.name: said[field.name] for field in fields(Share)})
-
 
 _MOST_LINE_BYTES: Final = 2**20
 _END_SECONDS: Final = 3.0
@@ -248,9 +208,9 @@ class CellRun:
         self._workers = workers
         self._enough = enough
         self._tell = tell
-        self._once = job.load.arrivals is Arrivals.ONCE
+        self._once = job.arrivals == "once"
         self._phase = Phase.MEASURING if self._once else Phase.WARMING
-        self._settling = Settling(job.load.concurrency or max(round(_rate(job)), 1))
+        self._settling = Settling(job.concurrency or max(round(job.requests_per_second or 1), 1))
         self._started_at = datetime.now(UTC)
         self._began = perf_counter()
         self._at = self._begin = self._end = self._began
@@ -270,7 +230,9 @@ class CellRun:
 
     def prepare(self) -> Orders:
         return {
-            number: Order(do="prepare", share=self._job.share(number, self._workers))
+            number: Order(
+                do="prepare", job=replace(self._job, worker=number, workers=self._workers)
+            )
             for number in range(self._workers)
         }
 
@@ -334,7 +296,7 @@ class CellRun:
         end = one.begin + one.seconds
         if one.begin >= ramped:
             self._settling.add(one.requests, latencies)
-        if self._settling.settled or end >= ramped + self._job.stop.warmup_max_seconds:
+        if self._settling.settled or end >= ramped + self._job.warmup_max_seconds:
             self._phase = Phase.MEASURING
             self._begin = end
             self._slices = []
@@ -345,13 +307,10 @@ class CellRun:
 
         So where answers take longer than warm-up and window, the window waits for them.
         """
-        load, stop = self._job.load, self._job.stop
-        ended = sum(one.requests + one.failed for one in self._slices)
-        if load.requests_per_second is None and ended < min(
-            load.concurrency or 1, stop.min_requests
-        ):
+        job, ended = self._job, sum(one.requests + one.failed for one in self._slices)
+        if job.requests_per_second is None and ended < min(job.concurrency or 1, job.min_requests):
             return False
-        return self._end - self._begin >= stop.max_seconds or self._enough(self._slices)
+        return self._end - self._begin >= job.max_seconds or self._enough(self._slices)
 
     def _seen(self, one: Slice, *, idle: bool) -> Orders:
         if self._phase is Phase.MEASURING:
@@ -416,10 +375,6 @@ class CellRun:
             wall_seconds=perf_counter() - self._began,
             failed=self._failed,
         )
-
-
-def _rate(job: Job) -> float:
-    return job.load.requests_per_second or 1.0
 
 
 def _view(health: Sequence[Health]) -> ClientView:

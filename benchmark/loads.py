@@ -91,22 +91,26 @@ _BLOCK: Final = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
-    """Every `workers`-th slot, arrival and prompt of a `Job`, from `worker` on.
+class Job:
+    """One cell: every `workers`-th slot, arrival and prompt of it, from `worker` on.
 
-    The other fields are those of the job, its load, its workload and its stop rule.
+    Load, workload and stop rule are those of `benchmark.records`, field by field: a worker that
+    imported them would pay for pydantic.
     """
 
-    worker: int
-    workers: int
+    worker: int = 0
+    workers: int = 1
     cell: str
     base_url: str
     path: str
-    credential_file: str | None
-    ca_file: str | None
-    arrivals: Literal["closed", "constant", "poisson", "bursts", "once"]
-    concurrency: int | None
-    requests_per_second: float | None
+    """Of the API, such as /v1/completions."""
+    credential_file: str | None = None
+    """Holds the bearer token; read again when it changes."""
+    ca_file: str | None = None
+    """The certificate to trust, and nothing else; the usual authorities if there is none."""
+    arrivals: Literal["closed", "constant", "poisson", "bursts", "once"] = "closed"
+    concurrency: int | None = None
+    requests_per_second: float | None = None
     context: int
     model: str
     api: Literal["completion", "chat"]
@@ -116,14 +120,23 @@ class Share:
     dataset: str | None
     seed: int
     token_ids: Sequence[int]
-    words: Sequence[str]
-    template_tokens: int
+    """What prompts are made of."""
+    words: Sequence[str] = ()
+    """What a chat's prompts are made of."""
+    template_tokens: int = 0
+    min_requests: int
+    max_seconds: float
+    warmup_max_seconds: float
     request_timeout_seconds: float
-    ramp_seconds: float
-    slice_seconds: float
-    patience_seconds: float
-    first_request: int
+    ramp_seconds: float = 1.0
+    slice_seconds: float = 0.25
+    """How often the workers report."""
+    patience_seconds: float = 3.0
+    """Without an answer, and with nothing under way, the endpoint is gone after so long."""
+    first_request: int = 0
+    """The number of the first prompt, so that no cell of a run repeats one."""
     samples_file: str
+    """A folder for what the workers hand over."""
 
     @property
     def slots(self) -> int:
@@ -181,17 +194,17 @@ _HEADERS: Final = (KEY_HEADER.lower().encode(), IDENTITY_HEADER.lower().encode()
 class Wire:
     """Makes the bytes of the request with a number; the credential is the newest there is."""
 
-    def __init__(self, share: Share) -> None:
+    def __init__(self, job: Job) -> None:
         self._body: Callable[[int], bytes] = bodies(
-            share,
-            context=share.context,
-            model=share.model,
-            token_ids=share.token_ids,
-            words=share.words,
-            template_tokens=share.template_tokens,
+            job,
+            context=job.context,
+            model=job.model,
+            token_ids=job.token_ids,
+            words=job.words,
+            template_tokens=job.template_tokens,
         )
-        self._front = _front(share)
-        self._credential = _Credential(share.credential_file)
+        self._front = _front(job)
+        self._credential = _Credential(job.credential_file)
         self._heads: dict[int, bytes] = {}
 
     def __call__(self, number: int) -> bytes:
@@ -235,9 +248,9 @@ class _Credential:
         return True
 
 
-def _front(share: Share) -> bytes:
-    url = urlsplit(HTTP if socket_of(share.base_url) else share.base_url)
-    path = url.path.rstrip("/") + share.path
+def _front(job: Job) -> bytes:
+    url = urlsplit(HTTP if socket_of(job.base_url) else job.base_url)
+    path = url.path.rstrip("/") + job.path
     host = url.netloc.rpartition("@")[2]
     return (
         f"POST {path} HTTP/1.1\r\nhost: {host}\r\ncontent-type: application/json\r\n"
@@ -417,19 +430,19 @@ _LONGEST_RETRY_AFTER_SECONDS: Final = 5.0
 
 
 class Arriving(ABC):
-    """What the worker asks of every kind of load, and what closed and open loops share."""
+    """What the worker asks of every kind of load, and what closed and open loops job."""
 
-    def __init__(self, share: Share, rows: Rows, wire: Wire) -> None:
-        self.share = share
+    def __init__(self, job: Job, rows: Rows, wire: Wire) -> None:
+        self.job = job
         self.rows = rows
         self.wire = wire
-        self.pool = Pool(share.base_url, rows, ca_file=share.ca_file, lost=self.lost)
+        self.pool = Pool(job.base_url, rows, ca_file=job.ca_file, lost=self.lost)
         self.last_answer = inf
         """When a request was last answered, well or with «later»."""
         self.last_words = ""
         """Of the last connection that did not come about."""
-        self._numbers = share.numbers()
-        self._timeout = share.request_timeout_seconds
+        self._numbers = job.numbers()
+        self._timeout = job.request_timeout_seconds
 
     @abstractmethod
     async def prepare(self) -> None:
@@ -483,17 +496,17 @@ def pause_seconds(failures: int, outcome: Outcome, retry_after: float | None) ->
 class Open(Arriving):
     """Requests come when they are due, whatever became of those before."""
 
-    def __init__(self, share: Share, rows: Rows, wire: Wire) -> None:
-        super().__init__(share, rows, wire)
+    def __init__(self, job: Job, rows: Rows, wire: Wire) -> None:
+        super().__init__(job, rows, wire)
         self._free: list[Connection] = []
         self._waiting: deque[tuple[int, float, bytes | None]] = deque()
         self._opening = 0
-        self._arrivals = share.due()
+        self._arrivals = job.due()
         self._alarm = Alarm(self._due)
         self._start = self._at = inf
 
     async def prepare(self) -> None:
-        await in_time(self._connect() for _ in range(self.share.connections_ahead))
+        await in_time(self._connect() for _ in range(self.job.connections_ahead))
 
     def start(self, at: float) -> None:
         self.last_answer = self._start = at
@@ -515,7 +528,7 @@ class Open(Arriving):
             if connection.alive:
                 number, intended, wire = self._waiting.popleft()
                 connection.send(number, wire or self.wire(number), intended)
-        room = self.share.most_connections - len(self.pool.connections) - self._opening
+        room = self.job.most_connections - len(self.pool.connections) - self._opening
         for _ in range(min(len(self._waiting) - self._opening, room)):
             self.pool.spawn(self._connect())
             self._opening += 1
@@ -575,9 +588,9 @@ class Open(Arriving):
 class Closed(Arriving):
     """So many slots; each asks again as soon as it was answered, or, of one burst, never."""
 
-    def __init__(self, share: Share, rows: Rows, wire: Wire) -> None:
-        super().__init__(share, rows, wire)
-        self._once = share.arrivals == "once"
+    def __init__(self, job: Job, rows: Rows, wire: Wire) -> None:
+        super().__init__(job, rows, wire)
+        self._once = job.arrivals == "once"
         self._failures: dict[Connection, int] = {}
         self._opening: set[float] = set()
         self._ready: list[Connection] = []
@@ -587,7 +600,7 @@ class Closed(Arriving):
 
     async def prepare(self) -> None:
         if self._once:
-            await in_time(self._open_ahead() for _ in range(self.share.slots))
+            await in_time(self._open_ahead() for _ in range(self.job.slots))
 
     async def _open_ahead(self) -> None:
         try:
@@ -602,11 +615,11 @@ class Closed(Arriving):
             self._alarm = Alarm(partial(self._burst, at))
             self._alarm.set(at)
             return
-        for slot in range(self.share.slots):
-            self.pool.spawn(self._fill(at + self.share.slot_delay(slot) - perf_counter()))
+        for slot in range(self.job.slots):
+            self.pool.spawn(self._fill(at + self.job.slot_delay(slot) - perf_counter()))
 
     def _burst(self, at: float) -> None:
-        missing = self.share.slots - len(self._ready) - len(self._failed_ahead)
+        missing = self.job.slots - len(self._ready) - len(self._failed_ahead)
         slow = NotConnectedError(Outcome.CONNECT, "It took too long.")
         for exc in (*self._failed_ahead, *[slow] * missing):
             self.unconnected(self._next(), at, exc)

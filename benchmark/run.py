@@ -13,6 +13,7 @@ from contextlib import (
     asynccontextmanager,
     suppress,
 )
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
@@ -21,8 +22,9 @@ import anyio
 from pydantic import SecretStr
 
 from benchmark import figures, profiles, report, samples
-from benchmark.client import Fleet, Job
+from benchmark.client import Fleet
 from benchmark.folder import RunFolder
+from benchmark.loads import Job
 from benchmark.records import (
     Arrivals,
     CellResult,
@@ -347,6 +349,9 @@ _LOCK_TRIES: Final = 10
 _LOCK_SECONDS: Final = 0.03
 _RAMP_SHARE: Final = 0.1
 _LONGEST_RAMP_SECONDS: Final = 1.0
+OF_THE_RULE: Final = frozenset(
+    {"min_requests", "max_seconds", "warmup_max_seconds", "request_timeout_seconds"}
+)
 _PATHS: Final = {"completion": "/v1/completions", "chat": "/v1/chat/completions"}
 _log = logging.getLogger(__name__)
 
@@ -537,7 +542,7 @@ class _Sweep:
         self._now(spec, "beginning")
         await self._until_it_answers()
         plan, subject = self._manifest.plan, self._manifest.subject
-        measured, watch = await self._watched(self._job(spec, seen))
+        measured, watch = await self._watched(self._job(spec, seen), spec.load)
         cell = figures.compute(
             spec,
             measured,
@@ -559,18 +564,17 @@ class _Sweep:
             self._add(cell)
         self._now(None, None)
 
-    async def _watched(self, job: Job) -> tuple[Measured, Watch]:
-        workers = workers_for(job.load, self._manifest.plan.workers, cores=profiles.cores())
+    async def _watched(self, job: Job, load: Load) -> tuple[Measured, Watch]:
+        workers = workers_for(load, self._manifest.plan.workers, cores=profiles.cores())
         if workers != self._workers:
             await self._hired.aclose()
             self._workers = 0
             crew = self._crew(workers, self._folder.log_file)
             self._fleet = await self._hired.enter_async_context(crew)
             self._workers = workers
-        if job.load.arrivals is Arrivals.ONCE:
+        if load.arrivals is Arrivals.ONCE:
             # One burst is over before it could settle: one request goes before it, in no figure.
-            alone = job.load.model_copy(update={"concurrency": 1})
-            await self._loaded(job.model_copy(update={"load": alone}))
+            await self._loaded(replace(job, concurrency=1))
         async with (
             opened(self._folder, self._manifest.base_url) as endpoint,
             Watch(await _idle(endpoint)) as watch,
@@ -578,7 +582,7 @@ class _Sweep:
             return await self._loaded(job), watch
 
     async def _loaded(self, job: Job) -> Measured:
-        enough = figures.enough(job.stop)
+        enough = figures.enough(self._manifest.plan.stop)
         return await self._fleet.measure(
             job, enough=enough, tell=self._heard, stop=self._ending.asked
         )
@@ -592,21 +596,21 @@ class _Sweep:
             cell=spec.id,
             base_url=self._manifest.base_url,
             path=_PATHS[plan.workload.api],
-            credential_file=key if key.exists() else None,
-            ca_file=certificate if certificate.exists() else None,
-            load=spec.load,
+            credential_file=str(key) if key.exists() else None,
+            ca_file=str(certificate) if certificate.exists() else None,
+            **spec.load.model_dump(mode="json"),
+            **plan.workload.model_dump(),
+            **plan.stop.model_dump(include=OF_THE_RULE),
             context=spec.context,
-            workload=plan.workload,
             model=seen.subject.model,
             token_ids=seen.token_ids,
             words=seen.words,
             template_tokens=seen.template_tokens,
-            stop=plan.stop,
             ramp_seconds=ramp,
             # By the clock, in microseconds: no request of an earlier cell, of an attempt that was
             # killed or of another run has the number, so none of their prompts comes again.
             first_request=time.time_ns() // 1000,
-            samples_file=self._folder.parts,
+            samples_file=str(self._folder.parts),
         )
 
     def _suffices(self, cell: CellResult) -> bool:

@@ -169,6 +169,8 @@ def event_of(data: bytes) -> bytes:
 
 
 _NAN: Final = float("nan")
+_OK: Final = Outcome.OK
+"""Members of an enumeration take a microsecond to look up, for each request."""
 _CUT: Final = Outcome.CUT
 _COLUMNS: Final = (
     "request", "intended", "sent", "connect_seconds", "headers", "first_token", "last_token",
@@ -288,8 +290,6 @@ _LENGTH_WORDS: Final = re.compile(
 )
 _RETRY_AFTER: Final = re.compile(rb"\r\nretry-after:[ \t]*([0-9]+(?:\.[0-9]+)?)\s", re.IGNORECASE)
 _SHOWN: Final = ("content", "reasoning", "reasoning_content", "tool_calls")
-# Members of an enumeration are slow to look up, and these are looked up for each request.
-_ANSWERS_OK: Final = Outcome.OK
 _OTHER: Final = Finish.OTHER
 _new: Final = tuple.__new__
 """What the constructor of a named tuple calls, without a frame of Python in between."""
@@ -424,7 +424,7 @@ def whole_ending(
         return Ending(Outcome.GARBAGE, 0)
     if not tail and words:
         return ending._replace(outcome=Outcome.GARBAGE)
-    if ending.outcome is _ANSWERS_OK and not is_streaming:
+    if ending.outcome is _OK and not is_streaming:
         return ending._replace(outcome=Outcome.NO_TOKENS)
     return ending
 
@@ -461,7 +461,7 @@ def _last(
     choice: dict[str, Any], usage: Usage, tokenless: int, *, whole: bool, complete: bool
 ) -> Ending:
     reason = choice.get("finish_reason")
-    outcome = _ANSWERS_OK if whole or (complete and reason is not None) else Outcome.BROKEN_STREAM
+    outcome = _OK if whole or (complete and reason is not None) else Outcome.BROKEN_STREAM
     finish = _FINISHES.get(reason, _OTHER)
     return _new(Ending, (outcome, tokenless, finish, usage, not _shows(choice)))
 
@@ -504,9 +504,6 @@ def _count(details: dict[str, Any], name: str) -> int:
 _IDLE: Final = -1
 _WELL: Final = 200
 _LENGTH: Final = Finish.LENGTH
-_EXCHANGE_OK: Final = Outcome.OK
-"""Members of an enumeration take a microsecond to look up."""
-_GAP: Final = b"\n\n"
 _MOST_WORDS: Final = 65536
 """Bytes kept of an answer that is none; refusals are shorter."""
 _MOST_HEAD: Final = 2**18
@@ -643,11 +640,11 @@ class Connection(asyncio.Protocol):
         self._buffer.clear()
         self._complete = False
         times = (self.intended, self.sent, self.connect_seconds, now, now, now, now)
-        self._rows.add((self.request, *times, *usage, 1, _WELL, _EXCHANGE_OK, _LENGTH), (now,))
+        self._rows.add((self.request, *times, *usage, 1, _WELL, _OK, _LENGTH), (now,))
         self.request = _IDLE
         self.connect_seconds = _NAN
         if self.ended is not None:
-            self.ended(self, _EXCHANGE_OK)
+            self.ended(self, _OK)
         return True
 
     def _begin(self, now: float, data: bytes) -> None:
@@ -681,7 +678,7 @@ class Connection(asyncio.Protocol):
         event, begin = None, 0
         try:
             while count and event is None:
-                end = text.index(_GAP, begin)
+                end = text.index(_EVENT_END, begin)
                 event = token_event(payload := text[begin + 5 : end])
                 begin = end + 2
                 count -= 1
@@ -766,9 +763,7 @@ class Connection(asyncio.Protocol):
             del times[-ending.tokenless :]
         if ending.last_is_empty and 0 <= usage.output < len(times):
             del times[-1:]
-        if (
-            not times and ending.outcome is _EXCHANGE_OK
-        ):  # an engine that goes down says an end, no token
+        if not times and ending.outcome is _OK:  # an engine that goes down says an end, no token
             ending = ending._replace(outcome=Outcome.NO_TOKENS)
         first, last = (times[0], times[-1]) if times else (_NAN, _NAN)
         return (

@@ -19,7 +19,7 @@ import numpy as np
 import orjson
 import uvloop
 
-from benchmark.loads import Alarm, Arriving, Closed, Open, Share, Wire, raise_file_limit
+from benchmark.loads import Alarm, Arriving, Closed, Job, Open, Wire, raise_file_limit
 from benchmark.samples import Floats, Outcome, Samples
 from benchmark.wire import Rows
 from core.errors import OpsError
@@ -33,7 +33,7 @@ class Order:
     """Fleet to worker."""
 
     do: Literal["prepare", "start", "end", "cut"]
-    share: Share | None = None
+    job: Job | None = None
     """Of `prepare`."""
     at: float = 0.0
     """Of `start`: the common moment, on the monotonic clock."""
@@ -93,8 +93,8 @@ def line(said: Order | Report) -> bytes:
 
 def order(text: bytes) -> Order:
     said = orjson.loads(text)
-    share = said.pop("share")
-    return Order(**said, share=share and Share(**share))
+    job = said.pop("job")
+    return Order(**said, job=job and Job(**job))
 
 
 def report(text: bytes) -> Report:
@@ -374,13 +374,13 @@ def say(report: Report) -> None:
 class Cell:
     """This worker's part of one cell."""
 
-    def __init__(self, share: Share, tell: Tell) -> None:
+    def __init__(self, job: Job, tell: Tell) -> None:
         self._tell = tell
-        self._share = share
+        self._share = job
         self._rows = Rows()
-        self._wire = Wire(share)
-        kind = Closed if share.arrivals in {"closed", "once"} else Open
-        self._load: Arriving = kind(share, self._rows, self._wire)
+        self._wire = Wire(job)
+        kind = Closed if job.arrivals in {"closed", "once"} else Open
+        self._load: Arriving = kind(job, self._rows, self._wire)
         self._pulse = Pulse()
         self._told = (0, 0, 0.0, 0.0, 0.0)
 
@@ -464,15 +464,15 @@ class Cell:
         self._tell(Report(is_="dead", because=because))
 
     def _hand_over(self, window: Order) -> None:
-        share = self._share
-        samples = self._rows.samples(share.worker)
-        file = Path(share.samples_file) / f"{share.cell}.{share.worker}.npz"
+        job = self._share
+        samples = self._rows.samples(job.worker)
+        file = Path(job.samples_file) / f"{job.cell}.{job.worker}.npz"
         samples.save(file)
         health = self._pulse.over(
             samples,
             begin=window.begin,
             end=window.end,
-            scheduled=share.arrivals not in {"closed", "once"},
+            scheduled=job.arrivals not in {"closed", "once"},
         )
         self._tell(Report(is_="done", health=health, file=str(file)))
 
@@ -480,10 +480,10 @@ class Cell:
 async def work(orders: Orders, tell: Tell) -> None:
     while True:
         order = await orders()
-        if order.do != "prepare" or order.share is None:
+        if order.do != "prepare" or order.job is None:
             continue
         try:
-            await Cell(order.share, tell).run(orders)
+            await Cell(order.job, tell).run(orders)
         except OpsError as exc:
             tell(Report(is_="failed", because=f"{exc.summary} {exc.fix}"))
         except OSError as exc:

@@ -12,7 +12,7 @@ from benchmark.records import CellResult, Code
 from core.errors import InvalidArgument
 from tests.benchmark.importing import HERE
 from tests.benchmark.planted import HONEST, PLANTED, PUBLIC
-from tests.benchmark.test_imports_forms import FORMS
+from tests.benchmark.test_imports import FORMS
 
 _ACCUSED: Final = frozenset(
     {Code.CONTRADICTORY, Code.COLD, Code.DUPLICATED_GRID, Code.IMPOSSIBLE_SPEED}

@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 import anyio
 
 from benchmark.figures import limit_of
-from benchmark.records import Code, Measured
+from benchmark.records import Code, Load, Measured
 from benchmark.workload import bodies
 from tests.benchmark.test_truth import codes
 from tests.our_client import ALPHABET, CONTEXT, WORDS, a_job, measured
@@ -105,8 +105,10 @@ async def window(scene: Scene, folder: Path, core: int) -> Window:
             )
             told = await measured(job, folder / "client.log")
             truth = await mock.truth()
-    body = bodies(job.workload, context=CONTEXT, model=MODEL, token_ids=ALPHABET, words=WORDS)
-    return judge(scene, told, compare(told, truth, body), codes(job.load, told))
+    body = bodies(job, context=CONTEXT, model=MODEL, token_ids=ALPHABET, words=WORDS)
+    return judge(
+        scene, told, compare(told, truth, body), codes(Load(concurrency=job.concurrency), told)
+    )
 
 
 def table(windows: list[Window]) -> Iterator[str]:

@@ -8,8 +8,9 @@ from typing import Final, Literal
 import anyio
 import numpy as np
 
-from benchmark.client import Fleet, Job
-from benchmark.records import Load, Measured, Slice, StopRule, Workload
+from benchmark.client import Fleet
+from benchmark.loads import Job
+from benchmark.records import Measured, Slice, StopRule, Workload
 from tests.truth.serving import MODEL
 
 ALPHABET: Final = tuple(range(1000, 1256))
@@ -31,15 +32,18 @@ def a_job(
         cell=f"{CONTEXT}x{concurrency}",
         base_url=base_url,
         path="/v1/completions" if api == "completion" else "/v1/chat/completions",
-        load=Load(concurrency=concurrency),
+        concurrency=concurrency,
         context=CONTEXT,
-        workload=Workload(api=api, output_tokens=output_tokens),
+        **Workload(api=api, output_tokens=output_tokens).model_dump(),
         model=MODEL,
         token_ids=ALPHABET,
         words=WORDS,
-        stop=StopRule(min_seconds=seconds, max_seconds=seconds, warmup_max_seconds=0.5),
+        min_requests=StopRule().min_requests,
+        max_seconds=seconds,
+        warmup_max_seconds=0.5,
+        request_timeout_seconds=StopRule().request_timeout_seconds,
         ramp_seconds=0.3,
-        samples_file=folder,
+        samples_file=str(folder),
     )
 
 

@@ -8,32 +8,43 @@ from typing import Any
 import anyio
 import numpy as np
 
-from benchmark.client import CellRun, Job
+from benchmark.client import CellRun
+from benchmark.loads import Job
 from benchmark.records import Load, Measured, Slice, StopRule, Workload
+from benchmark.run import OF_THE_RULE
 from benchmark.samples import Outcome
 from benchmark.worker import Order, Report, work
 from tests.benchmark import faulty
 from tests.benchmark.faulty import HEAD, Behaviour, chunk, token
 
+SHORT = StopRule(max_seconds=0.25, warmup_max_seconds=0.1, request_timeout_seconds=5)
 
-def a_job(base_url: str, folder: Path, **fields: Any) -> Job:
+
+def a_job(
+    base_url: str,
+    folder: Path,
+    *,
+    load: Load = Load(concurrency=4),  # noqa: B008  frozen
+    workload: Workload = Workload(output_tokens=3),  # noqa: B008  the same
+    stop: StopRule = SHORT,
+    **fields: Any,
+) -> Job:
     """A short cell: 4 requests at a time, 0.1 s of warm-up and 0.25 s of window."""
     made = {
         "cell": "a-cell",
-        "base_url": base_url,
         "path": "/v1/completions",
-        "load": Load(concurrency=4),
         "context": 8,
-        "workload": Workload(output_tokens=3),
         "model": "a-model",
         "token_ids": tuple(range(100, 164)),
-        "stop": StopRule(max_seconds=0.25, warmup_max_seconds=0.1, request_timeout_seconds=5),
         "ramp_seconds": 0.05,
         "slice_seconds": 0.05,
         "patience_seconds": 0.3,
-        "samples_file": folder,
+        **load.model_dump(mode="json"),
+        **workload.model_dump(),
+        **stop.model_dump(include=OF_THE_RULE),
+        **fields,
     }
-    return Job.model_validate(made | fields)
+    return Job(base_url=base_url, samples_file=str(folder), **made)
 
 
 def outcomes(result: Measured) -> dict[Outcome, int]:

@@ -11,8 +11,8 @@ import pytest
 from anyio.abc import SocketAttribute, SocketStream
 
 from benchmark import report
-from benchmark.client import Job
 from benchmark.folder import RunFolder
+from benchmark.loads import Job
 from benchmark.profiles import make, plan_of
 from benchmark.records import Measured, Provenance, RunPlan, Slice, Subject
 from benchmark.run import End, conclude

@@ -57,7 +57,7 @@ async def test_a_run_goes_by_the_certificate_that_is_left_for_it(
     workers = Workers()
     end = await measured(folder, workers)
     assert (end.state, end.error) == (RunState.DONE, None)
-    assert {job.ca_file for job in workers.jobs} == {folder.certificate_file}
+    assert {job.ca_file for job in workers.jobs} == {str(folder.certificate_file)}
     assert folder.certificate() == pem
 
 
@@ -78,13 +78,13 @@ async def test_workers_believe_that_certificate_and_nobody_beside_it(tmp_path: P
     certificates.make(tmp_path / "other", "server", ("127.0.0.1",))
     async with faulty.faulty(lambda _: paced(), tls=context) as server:
         url = server.base_url.replace("http:", "https:")
-        for file in (tmp_path / "other" / certificates.CERTIFICATE, None):
+        for file in (str(tmp_path / "other" / certificates.CERTIFICATE), None):
             job = a_job(url, tmp_path, ca_file=file, stop=StopRule(max_seconds=60))
             refused = await driven(job)
             assert refused.failed
             assert set(outcomes(refused)) == {Outcome.TLS}
         assert not server.heads
-        file = tmp_path / "tls" / certificates.CERTIFICATE
+        file = str(tmp_path / "tls" / certificates.CERTIFICATE)
         trusted = await driven(a_job(url, tmp_path, ca_file=file))
     assert trusted.failed is None
     assert set(outcomes(trusted)) <= {Outcome.OK, Outcome.CUT}

@@ -8,9 +8,11 @@ import socket
 from pathlib import Path
 
 import anyio
+import numpy as np
 import pytest
 
-from benchmark.records import Load, Measured, StopRule
+from benchmark.loads import Job
+from benchmark.records import Arrivals, Load, Measured, StopRule
 from benchmark.samples import Outcome, Samples
 from core.errors import DiskFull
 from tests.benchmark import faulty
@@ -189,13 +191,13 @@ async def test_the_key_is_read_again_when_it_changes_and_said_nowhere(tmp_path: 
 
     stop = StopRule(max_seconds=1.2, warmup_max_seconds=0)
     async with faulty.faulty(script) as server:
-        job = a_job(server.base_url, tmp_path, credential_file=key, stop=stop)
+        job = a_job(server.base_url, tmp_path, credential_file=str(key), stop=stop)
         await measured(job)
     assert b"\r\nauthorization: Bearer first-key\r\n" in server.heads[0]
     assert b"\r\nx-serverless-authorization: Bearer first-identity\r\n" in server.heads[0]
     assert b"\r\nauthorization: Bearer second-key\r\n" in server.heads[-1]
     assert b"x-serverless" not in server.heads[-1]
-    assert "first-key" not in job.model_dump_json()
+    assert "first-key" not in repr(job)
 
 
 async def test_a_full_disk_is_said_as_such(tmp_path: Path) -> None:
@@ -204,3 +206,67 @@ async def test_a_full_disk_is_said_as_such(tmp_path: Path) -> None:
     async with faulty.faulty(lambda _: paced()) as server:
         with pytest.raises(DiskFull):
             await measured(a_job(server.base_url, tmp_path))
+
+
+async def test_one_burst_is_sent_together_and_waited_for(tmp_path: Path) -> None:
+    """Its connections are there before; no request follows another."""
+    load = Load(arrivals=Arrivals.ONCE, concurrency=7)
+    async with faulty.faulty(lambda _: paced(0.1)) as server:
+        result = await measured(a_job(server.base_url, tmp_path, load=load), workers=2)
+    assert len(server.heads) == len(result.samples) == 7
+    assert outcomes(result) == {Outcome.OK: 7}
+    assert result.samples.intended.tolist() == [result.window_begin] * 7
+    assert result.samples.done.max() <= result.window_end
+
+
+async def test_one_burst_at_nobody_is_a_failure_of_each(tmp_path: Path) -> None:
+    load = Load(arrivals=Arrivals.ONCE, concurrency=3)
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{bound.getsockname()[1]}"
+        result = await measured(a_job(url, tmp_path, load=load))
+    assert outcomes(result) == {Outcome.CONNECT: 3}
+    assert (result.samples.intended >= result.window_begin).all()
+
+
+@pytest.mark.parametrize("arrivals", [Arrivals.CONSTANT, Arrivals.POISSON, Arrivals.BURSTS])
+async def test_open_loops_keep_to_their_times(tmp_path: Path, arrivals: Arrivals) -> None:
+    """Every request that was due is a row with the moment it was due."""
+    size = 5 if arrivals is Arrivals.BURSTS else None
+    load = Load(arrivals=arrivals, requests_per_second=100, concurrency=size)
+    async with faulty.faulty(lambda _: paced(0.02)) as server:
+        job = a_job(server.base_url, tmp_path, load=load)
+        result = await measured(job, workers=2)
+    samples = result.samples
+    start = _start(job, samples.intended)
+    assert result.failed is None
+    due = np.sort(samples.intended) - start
+    expected = [t for _, t in zip(due, _all_arrivals(job), strict=False)]
+    assert due == pytest.approx(expected, abs=1e-6)
+    assert (samples.sent >= samples.intended).all()
+
+
+def _all_arrivals(job: Job) -> list[float]:
+    due = job.due()
+    return [next(due) for _ in range(1000)]
+
+
+def _start(job: Job, intended: "np.ndarray[tuple[int], np.dtype[np.float64]]") -> float:
+    return float(intended.min()) - _all_arrivals(job)[0]
+
+
+async def test_a_server_that_stalls_does_not_hide_the_wait(tmp_path: Path) -> None:
+    """Requests come when due, although each answer takes twelve times as long as the next gap."""
+    load = Load(arrivals=Arrivals.CONSTANT, requests_per_second=40)
+    stop = StopRule(max_seconds=0.5, warmup_max_seconds=0, request_timeout_seconds=5)
+    answer = chunk(faulty.completion(2)) + faulty.END
+    stalled = faulty.raw(HEAD, answer, pause_seconds=0.3)
+    async with faulty.faulty(lambda _: stalled) as server:
+        result = await measured(a_job(server.base_url, tmp_path, load=load, stop=stop))
+    inside = (result.samples.intended >= result.window_begin) & (
+        result.samples.intended < result.window_end
+    )
+    due = 40 * (result.window_end - result.window_begin)
+    assert inside.sum() == pytest.approx(due, abs=1)
+    assert (result.samples.outcome[inside] == Outcome.OK).all()
+    assert (result.samples.first_token - result.samples.intended)[inside].min() > 0.299

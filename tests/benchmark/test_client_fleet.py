@@ -2,16 +2,20 @@
 
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
 import psutil
 import pytest
 
-from benchmark.client import Fleet, Job, Settling
-from benchmark.records import Arrivals, Load, Measured, StopRule
+from benchmark import worker
+from benchmark.client import Fleet, Settling
+from benchmark.loads import Job
+from benchmark.records import Arrivals, Load, Measured, StopRule, Workload
 from benchmark.samples import Outcome, merged
 from benchmark.wire import Row, Rows
+from benchmark.worker import Health, Order, Part, Report
 from core.environment import ROOT
 from core.processes import run
 from tests.benchmark import faulty
@@ -90,7 +94,7 @@ def test_shares_are_the_whole_and_do_not_overlap(workers: int, tmp_path: Path) -
     """Slots, prompts and arrivals of all workers together are those of one."""
     load = Load(arrivals=Arrivals.POISSON, requests_per_second=7, concurrency=13)
     job = a_job("http://127.0.0.1:1", tmp_path, load=load, first_request=5)
-    shares = [job.share(n, workers) for n in range(workers)]
+    shares = [replace(job, worker=n, workers=workers) for n in range(workers)]
     assert sum(one.slots for one in shares) == 13
     delays = [one.slot_delay(slot) for one in shares for slot in range(one.slots)]
     assert sorted(delays) == pytest.approx([job.ramp_seconds * n / 13 for n in range(13)])
@@ -98,17 +102,17 @@ def test_shares_are_the_whole_and_do_not_overlap(workers: int, tmp_path: Path) -
     assert sorted(numbers) == list(range(5, 5 + 4 * workers))
     streams = [one.due() for one in shares]
     together = [next(stream) for _ in range(600) for stream in streams]
-    alone = job.share().due()
+    alone = job.due()
     assert together == [next(alone) for _ in range(600 * workers)]
 
 
 def test_open_loops_have_the_mean_rate_that_was_asked_for(tmp_path: Path) -> None:
     load = Load(arrivals=Arrivals.POISSON, requests_per_second=50)
-    times = a_job("http://127.0.0.1:1", tmp_path, load=load).share().due()
+    times = a_job("http://127.0.0.1:1", tmp_path, load=load).due()
     last = [next(times) for _ in range(20_000)][-1]
     assert last == pytest.approx(20_000 / 50, rel=0.03)
     load = Load(arrivals=Arrivals.BURSTS, requests_per_second=10, concurrency=5)
-    times = a_job("http://127.0.0.1:1", tmp_path, load=load).share().due()
+    times = a_job("http://127.0.0.1:1", tmp_path, load=load).due()
     assert [next(times) for _ in range(11)] == [0.0] * 5 + [0.5] * 5 + [1.0]
 
 
@@ -139,3 +143,43 @@ def test_warm_up_is_over_when_two_groups_agree() -> None:
     assert not settling.settled
     settling.add(2, [1.1])
     assert settling.settled
+
+
+@pytest.mark.parametrize("arrivals", Arrivals)
+def test_an_order_is_heard_as_it_was_said(tmp_path: Path, arrivals: Arrivals) -> None:
+    load = Load(arrivals=arrivals, concurrency=3, requests_per_second=2.5)
+    workload = Workload(api="chat", seed=7, prefix_share=0.1, dataset="prompts.jsonl")
+    job = a_job("http://127.0.0.1:1", tmp_path, load=load, workload=workload, words=[" é", ' "'])
+    job = replace(job, worker=1, workers=2, token_ids=[*job.token_ids])
+    assert worker.order(worker.line(Order(do="prepare", job=job))) == Order(do="prepare", job=job)
+
+
+def test_a_report_is_heard_as_it_was_said() -> None:
+    """A tenth is no exact binary number, and comes back the same."""
+    part = Part(
+        place=1,
+        requests=2,
+        failed=0,
+        tokens=0.1,
+        ttft_sum=1 / 3,
+        e2el_sum=1e-9,
+        latencies=[0.1, 0.2],
+        idle=False,
+    )
+    health = Health(
+        error_bounds={"ttft_p50": 1 / 3},
+        cpu_share=0.1,
+        loop_lag_p99_5_seconds=1e-5,
+        send_lateness_p99_seconds=0.0,
+        cpu_wait_p99_5_seconds=0.0,
+        memory_mib=60.5,
+        clock_step_seconds=-1e-7,
+    )
+    for said in (
+        Report(is_="slice", part=part),
+        Report(is_="done", health=health, file="/x"),
+        Report(is_="failed", because="two\nlines", disk_full=True),
+    ):
+        line = worker.line(said)
+        assert line.count(b"\n") == 1
+        assert worker.report(line) == said

@@ -1,8 +1,11 @@
 """Other tools' files become cells in our form; what is none is refused with what was looked for."""
 
+import contextlib
+import json
 import math
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,10 +17,10 @@ from benchmark.folder import RunFolder
 from benchmark.import_audit import Claims, Run, number, whole
 from benchmark.imports import import_file, save_import
 from benchmark.profiles import plan_of
-from benchmark.records import CellState, Code, RunState
-from benchmark.report import write_all
+from benchmark.records import CellState, Code, RunState, Worth
+from benchmark.report import validity, write_all
 from core.errors import InvalidArgument
-from tests.benchmark.importing import A100, ARTICLE, HEAD, HERE, cells_of, codes, written
+from tests.benchmark.importing import A100, ARTICLE, HEAD, HERE, cells_of, codes, guidellm, written
 
 
 def test_an_articles_grid_is_read_row_by_row() -> None:
@@ -199,3 +202,255 @@ def test_whatever_stands_in_the_rows_is_read_or_left_out(rows: list[list[str]]) 
     found = imports.from_csv(text)
     assert found is not None
     assert isinstance(imports.read_table(found, Claims()).cells, tuple)
+
+
+def test_a_vllm_result_is_one_closed_loop_cell() -> None:
+    """Milliseconds become seconds; a missing p90 is not known."""
+    cell = cells_of(HERE / "vllm_bench.json")["512x8"]
+    assert cell.request_throughput == 5.5
+    assert cell.output_token_throughput == pytest.approx(352)
+    assert cell.input_token_throughput == pytest.approx(5.5 * 512)
+    assert cell.ttft is not None
+    assert cell.tpot is not None
+    assert cell.ttft.mean == pytest.approx(0.053)
+    assert cell.ttft.p50 == pytest.approx(0.053 * 0.97)
+    assert cell.ttft.p99 == pytest.approx(0.053 * 1.6)
+    assert math.isnan(cell.ttft.p90)
+    assert cell.tpot.mean == pytest.approx(0.021)
+    assert cell.e2el is None
+    assert cell.valid
+
+
+def test_vllm_results_in_lines_are_a_grid(tmp_path: Path) -> None:
+    """`--append-result` writes one on each line; one that is there twice is kept, and said."""
+    imported = import_file(HERE / "vllm_bench_appended.json", claims=Claims())
+    assert [cell.id for cell in imported.cells] == ["512x1", "512x8", "512x32"]
+    assert imported.manifest.subject.model == "google/gemma-4-12B-it"
+    assert f"{imported.manifest.created_at:%Y-%m-%d %H:%M}" == "2026-11-18 09:30"
+    line = (HERE / "vllm_bench_appended.json").read_text().splitlines()[0]
+    twice = import_file(written(tmp_path, f"{line}\n{line}\n", "v.json"), claims=Claims())
+    assert len(twice.cells) == 2
+    assert "more than once" in " ".join(twice.notes)
+
+
+@pytest.mark.parametrize(
+    ("said", "cell"),
+    [
+        ({"max_concurrency": None, "request_rate": "inf"}, "512x200-once"),
+        ({"max_concurrency": None, "request_rate": 4.0}, "512-poisson-4"),
+        ({"max_concurrency": 64, "request_rate": 4.0}, "512x64-poisson-4"),
+        ({"max_concurrency": 64, "request_rate": float("inf")}, "512x64"),
+    ],
+)
+def test_vllms_load_is_read_from_rate_and_concurrency(
+    tmp_path: Path, said: dict[str, Any], cell: str
+) -> None:
+    """All at once, Poisson, or so many in flight."""
+    text = json.dumps(json.loads((HERE / "vllm_bench.json").read_text()) | said)
+    assert list(cells_of(written(tmp_path, text, "result.json"))) == [cell]
+
+
+def test_a_strange_date_stops_no_import(tmp_path: Path) -> None:
+    """The file's own time stands for it."""
+    strange = {"date": "yesterday", "model_id": None, "failed": None}
+    text = json.dumps(json.loads((HERE / "vllm_bench.json").read_text()) | strange)
+    imported = import_file(written(tmp_path, text, "v.json"), claims=Claims())
+    assert imported.manifest.subject.model == "not known"
+
+
+def test_a_guidellm_report_is_a_cell_for_each_strategy() -> None:
+    """Statistics are of successful requests; milliseconds and seconds are told apart."""
+    imported = import_file(HERE / "guidellm.json", claims=Claims())
+    names = [cell.id for cell in imported.cells]
+    assert names == ["256x1", "256x16", "256-constant-4", "256x60"]
+    cell = imported.cells[1]
+    assert cell.ttft is not None
+    assert cell.tpot is not None
+    assert cell.e2el is not None
+    assert (cell.ttft.mean, cell.tpot.mean, cell.e2el.mean) == pytest.approx((0.08, 0.0088, 1.2))
+    assert cell.e2el.p95 == pytest.approx(1.8)
+    assert cell.counts is not None
+    assert (cell.counts.succeeded, cell.counts.errors) == (120, {})
+    assert imported.manifest.subject.model == "google/gemma-4-E4B-it"
+    assert imported.manifest.plan.workload.output_tokens == 128
+
+
+def test_what_is_no_cell_is_refused(tmp_path: Path) -> None:
+    """A replay has no load of ours; without a success no prompt length is known."""
+    bench = json.loads((HERE / "vllm_bench.json").read_text())
+    for text, words in (
+        (guidellm(config={"strategy": {"type_": "replay"}}), "strategy replay"),
+        (guidellm(metrics={"requests_per_second": {}}), "no request that succeeded"),
+        (json.dumps(bench | {"completed": 0}), "no request that succeeded"),
+    ):
+        with pytest.raises(InvalidArgument, match=words):
+            import_file(written(tmp_path, text, "g.json"), claims=Claims())
+
+
+TIMED = "mean_ttft_ms,median_ttft_ms,p99_ttft_ms,mean_tpot_ms"
+FORMS = {
+    # https://github.com/xbill9/gemma4-tips-azure, the scripts that write them, read 2026-11-23
+    "matrix": (
+        (
+            "concurrency,context_size,success_rate,avg_latency,p95_latency,throughput_req_sec,"
+            "tokens_per_sec\n1,8,1.0,3.3,3.4,0.3,38.4\n8,8,1.0,3.4,3.5,2.3,294.4\n"
+        ),
+        ("8x8-once", 2.3, 294.4, None, 3.4),
+    ),
+    "grid": (
+        (
+            "concurrency,context_len,success_rate,throughput,avg_latency,p95_latency,errors\n"
+            "4,512,1.0,11.9,0.31,0.33,0\n"
+        ),
+        ("512x4-once", 11.9, 11.9, None, 0.31),
+    ),
+    "results": (
+        (
+            "timestamp,concurrency,total_requests,success_rate,avg_latency,p95_latency,req_per_sec,"
+            "tokens_per_sec\n2026-06-01T10:00:00.5,4,20,1.0,2.0,2.2,1.9,243.2\n"
+        ),
+        ("unknownx4", 1.9, 243.2, None, 2.0),
+    ),
+    "custom": (
+        (
+            "concurrency,max_tokens,success_rate,avg_latency,p95_latency,throughput_req_sec,"
+            "tokens_sec\n2,4,1.0,1.1,1.4,1.6,6.4\n2,16,1.0,2.6,4.4,0.7,11.2\n"
+        ),
+        ("unknownx2-once-out16", 0.7, 11.2, None, 2.6),
+    ),
+    "fast": (
+        (
+            "concurrency,context_len,throughput_req_sec,avg_latency_s,status\n"
+            "64,16384,0.0,0.0,skipped_capacity_limit\n8,64,5.5,1.4,success\n"
+        ),
+        ("64x8-once", 5.5, 5.5, None, 1.4),
+    ),
+    # vllm/benchmarks/sweep/serve.py of vLLM 0.20: the results of each run beside its settings
+    "sweep": (
+        (
+            f",run_number,max_num_seqs,max_concurrency,request_rate,completed,duration,num_prompts,"
+            f"total_input_tokens,total_output_tokens,request_throughput,output_throughput,{TIMED}\n"
+            "0,0,16,8,inf,200,40.0,200,102400,12800,5.0,320.0,50.0,48.0,90.0,20.0\n"
+            "1,0,32,8,inf,200,40.0,200,102400,12800,5.0,320.0,50.0,48.0,90.0,20.0\n"
+        ),
+        ("512x8", 5.0, 320.0, 0.05, None),
+    ),
+    # python/sglang/bench_serving.py of sgl-project/sglang, read 2026-11-23
+    "sglang": (
+        (
+            '{"backend": "sglang", "dataset_name": "random", "request_rate": Infinity,'
+            ' "max_concurrency": 16, "sharegpt_output_len": null, "random_input_len": 1024,'
+            ' "duration": 50.0, "completed": 100, "total_input_tokens": 51200,'
+            ' "total_output_tokens": 12800, "request_throughput": 2.0, "output_throughput": 256.0,'
+            ' "mean_e2e_latency_ms": 2590.0, "mean_ttft_ms": 50.0, "median_ttft_ms": 49.0,'
+            ' "mean_tpot_ms": 20.0, "concurrency": 5.2, "accept_length": null}\n'
+        ),
+        ("512x16", 2.0, 256.0, 0.05, 2.59),
+    ),
+    # token_benchmark_ray.py of ray-project/llmperf, read 2026-11-23
+    "llmperf": (
+        (
+            '{"version": "2023-08-31", "name": "a_550_150_summary", "model": "a/b",'
+            ' "mean_input_tokens": 550, "num_concurrent_requests": 5,'
+            ' "results_inter_token_latency_s_mean": 0.012, "results_ttft_s_mean": 0.24,'
+            ' "results_ttft_s_quantiles_p99": 0.5, "results_end_to_end_latency_s_mean": 1.2,'
+            ' "results_number_input_tokens_mean": 551.0, "results_num_requests_started": 50,'
+            ' "results_number_errors": 0, "results_mean_output_throughput_token_per_s": 400.0,'
+            ' "results_num_completed_requests": 50,'
+            ' "results_num_completed_requests_per_min": 240.0}'
+        ),
+        ("551x5", 4.0, 400.0, 0.24, 1.2),
+    ),
+    # inference_perf/reportgen/base.py of kubernetes-sigs/inference-perf, read 2026-11-23
+    "inference-perf": (
+        (
+            '{"load_summary": {"count": 483, "requested_rate": 1.0, "achieved_rate": 1.0},'
+            ' "benchmark_time_seconds": 240.0, "successes": {"count": 480, "latency":'
+            ' {"request_latency": {"mean": 3.3, "median": 2.1, "p90": 5.9},'
+            ' "time_to_first_token": {"mean": 0.8, "median": 0.2}}, "prompt_len": {"mean": 512.0},'
+            ' "throughput": {"requests_per_sec": 2.0, "output_tokens_per_sec": 128.0}},'
+            ' "failures": {"count": 3, "request_latency": {"mean": 9.9}}}'
+        ),
+        ("512-poisson-1", 2.0, 128.0, 0.8, 3.3),
+    ),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_of_a_table_is_read_by_its_columns(tmp_path: Path, form: str) -> None:
+    """Load, lengths, rates and means of its last cell; what no column says is not known."""
+    text, (name, requests, output, ttft, whole) = FORMS[form]
+    cell = list(cells_of(written(tmp_path, text, f"{form}.txt")).values())[-1]
+    assert cell.id == name
+    assert cell.request_throughput == pytest.approx(requests)
+    assert cell.output_token_throughput == pytest.approx(output)
+    assert (cell.ttft.mean if cell.ttft else None) == (ttft and pytest.approx(ttft))
+    assert (cell.e2el.mean if cell.e2el else None) == (whole and pytest.approx(whole))
+    assert Code.CONTRADICTORY not in codes(cell)
+    streamed = form in {"sweep", "sglang", "llmperf", "inference-perf"}
+    assert (Code.ARTICLE_METHOD in codes(cell)) is not streamed
+    if not streamed:  # their figures stay to be compared with one another
+        imported = import_file(tmp_path / f"{form}.txt", claims=Claims())
+        assert {each.worth for each in imported.cells} <= {Worth.RELATIVE, Worth.UNMEASURED}
+        assert "of 0 planned" not in validity(imported.manifest, imported.cells)
+
+
+@pytest.mark.parametrize(("each", "said"), [(0.0081, set()), (0.003, {Code.CONTRADICTORY})])
+def test_a_tool_that_counts_tokens_twice_halves_the_time_of_each(
+    tmp_path: Path, each: float, said: set[Code]
+) -> None:
+    """That is no contradiction of inference-perf's figures; a quarter of the time is one."""
+    latency = {"request_latency": {"mean": 1.09}, "time_to_first_token": {"mean": 0.04}}
+    latency["time_per_output_token"] = {"mean": each}
+    rates = {"requests_per_sec": 2.0, "output_tokens_per_sec": 125.4}
+    well = {"count": 480, "latency": latency, "throughput": rates, "prompt_len": {"mean": 512.0}}
+    row = {"load_summary": {"count": 480}, "benchmark_time_seconds": 240.0, "successes": well}
+    (cell,) = cells_of(written(tmp_path, json.dumps(row), "stage_0.json")).values()
+    assert codes(cell) == said
+
+
+def test_a_sweep_over_the_engines_settings_says_what_no_cell_names(tmp_path: Path) -> None:
+    """Two runs of one load differ in --max-num-seqs."""
+    imported = import_file(written(tmp_path, FORMS["sweep"][0], "summary.csv"), claims=Claims())
+    assert imported.manifest.host.versions["tool"] == "vllm bench sweep"
+    assert any("more than once" in note for note in imported.notes)
+
+
+def test_results_inside_a_report_are_found_with_their_model(tmp_path: Path) -> None:
+    """Rows may lie in lists or under names, and the model above them."""
+    row = {"input_len": 128, "request_rate_rps": 0.9, "output_tok_per_s": 115.2}
+    cells = {f"u{n}": {**row, "concurrency": n, "ttft_ms": {"mean": 45.0}} for n in (1, 4)}
+    text = json.dumps({"hardware": {"chips": 1}, "google/gemma-4-E2B-it": {"cells": cells}})
+    imported = import_file(written(tmp_path, text, "report.json"), claims=Claims())
+    assert [cell.id for cell in imported.cells] == ["128x1", "128x4"]
+    assert imported.manifest.subject.model == "google/gemma-4-E2B-it"
+
+
+def test_a_tools_own_warning_is_passed_on(tmp_path: Path) -> None:
+    """guidellm knows when it sent too late, and when requests piled up."""
+    late = {"request_targeted_start_delay_avg": 0.6, "request_time_avg": 1.2}
+    state = {"end_queuing_constraints": {"over": {"metadata": {"is_over_saturated": True}}}}
+    text = guidellm(scheduler_metrics=late, scheduler_state=state, warnings=["few\nsamples"])
+    (cell,) = cells_of(written(tmp_path, text, "g.json")).values()
+    said = " ".join(v.because for v in cell.verdicts if v.code is Code.TOOL_WARNING)
+    for words in ("few samples", "over-saturated", "the client is a bottleneck"):
+        assert words in said
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "concurrency,rps,latency\n" + f"1,2,{'9' * 200_000}\n",
+        '{"a":' * 900 + '{"concurrency": 1, "rps": 2}' + "}" * 900,
+        json.dumps([{"concurrency": 1e300, "rps": 1e308, "latency": 1e308}]),
+        json.dumps([{"concurrency": -1, "rps": [1], "latency": {"mean": {}}}]),
+        json.dumps({"benchmarks": [{"metrics": {"requests_per_second": [], "request_totals": 3}}]}),
+        guidellm(start_time=1e300, config=[]),
+        guidellm(metrics={"requests_per_second": 1, "prompt_token_count": {"successful": 7}}),
+        json.dumps([{"concurrency": 1, "rps": 1.0}] * 5_001),
+    ],
+)
+def test_a_hostile_file_is_read_or_refused_with_a_code(tmp_path: Path, text: str) -> None:
+    """Huge, deep, not finite, of wrong types: no other error ever ends an import."""
+    with contextlib.suppress(InvalidArgument):
+        import_file(written(tmp_path, text, "h.json"), claims=Claims())

@@ -56,8 +56,8 @@ async def claims(
         job = a_job(mock.base_url, concurrency, folder, seconds=1.0, api=api)
         told = await measured(job, folder / "client.log")
         truth = await mock.truth()
-    body = bodies(job.workload, context=CONTEXT, model=MODEL, token_ids=ALPHABET, words=WORDS)
-    return compare(told, truth, body), told.client, codes(job.load, told)
+    body = bodies(job, context=CONTEXT, model=MODEL, token_ids=ALPHABET, words=WORDS)
+    return compare(told, truth, body), told.client, codes(Load(concurrency=job.concurrency), told)
 
 
 def codes(load: Load, told: Measured) -> frozenset[Code]:
