@@ -21,6 +21,8 @@ from tests.simulators.conftest import Simulate
 from tests.simulators.conftest import simulate as simulate  # noqa: PLC0414  a fixture
 from tests.simulators.conftest import tiny_model as tiny_model  # noqa: PLC0414  the same
 
+pytestmark = pytest.mark.anyio
+
 BOUNDS: Final = (0.1, 0.2, 0.4, float("inf"))
 DIFFERENCES: Final = (
     *("prefix_cache_hit_rate", "preemptions", "prompt_tokens", "generation_tokens"),
