@@ -208,18 +208,19 @@ async def delete_leftover(site: tpu.Site, zone: str, resource: str) -> bool:
     chip = next((one for one in named if one.ours and one.state.leftover), named[0])
     plane = site.planes[chip.place.plane]
 
-    async def get() -> tpu.Chip | None:
-        now = await plane.get(zone, resource)
-        if now is not None and now.state is not tpu.ChipState.DELETING:
-            _require_leftover(now)
-        return now
-
-    _require_leftover(chip)
     leftover = Resource(
-        name="leftover", title=resource, get=get, delete=partial(plane.delete, zone, resource),
+        name="leftover",
+        title=resource,
+        get=partial(plane.get, zone, resource),
+        delete=partial(plane.delete, zone, resource),
         status=lambda now: _status_of([now]),
-    )  # fmt: skip
+    )
+    _require_leftover(chip)
     async with site.records.locked(chip.deployment or chip.id):
+        now = await plane.get(zone, resource)
+        if now is None:
+            return True
+        _require_leftover(now)
         removal = await remove([leftover], seconds=_GONE_SECONDS)
     site.inventory.forget()
     return removal.gone
