@@ -2,7 +2,7 @@
 
 import re
 import ssl
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from functools import lru_cache
 from typing import Any, Final, NamedTuple, NoReturn
@@ -80,8 +80,6 @@ _LONGEST_ID: Final = 200
 _MOST_WORDS: Final = 6
 """Of a model's name: it stands in sentences, and what is longer is one itself."""
 _VERSION: Final = re.compile(r"[\w.+-]{1,60}", re.ASCII)
-_GATEWAY: Final = "RBAC: access denied"
-"""So Envoy, the proxy before Container Apps, refuses an address."""
 _NO_TOOLS: Final = (
     "It runs without a tool-call parser: leave `tools` out, or deploy it again with engine_args"
     " --enable-auto-tool-choice --tool-call-parser NAME (gemma4 for Gemma 4)."
@@ -391,34 +389,59 @@ def _bad_reply(reply: _Reply) -> BadReply:
     )
 
 
+class _Refusal(NamedTuple):
+    """How an engine, or a gateway before it, says no."""
+
+    statuses: Sequence[int]
+    word: str
+    """That stands in its answer."""
+    kind: type[EndpointError]
+    said: str
+    fix: str
+
+
+_SAID: Final = "The engine refuses the request ({status})."
+_REFUSALS: Final = (
+    _Refusal(
+        (403,),
+        "RBAC: access denied",  # Envoy, the proxy before Container Apps
+        AddressNotAllowed,
+        "{url} does not let in the address that this machine is seen with.",
+        "Call deploy_vllm again, which lets it in; or set AZURE_ALLOWED_ADDRESSES before.",
+    ),
+    _Refusal(
+        (401, 403),
+        "",
+        Unauthorized,
+        "{url} refuses the key.",
+        "Give the right key in VLLM_API_KEY.",
+    ),
+    _Refusal(
+        (404,),
+        "model",
+        ModelNotServed,
+        "The endpoint does not serve that model.",
+        "Call get_model_details for the id that it serves.",
+    ),
+    _Refusal(range(400, 500), "--tool-call-parser", RequestRefused, _SAID, _NO_TOOLS),
+    _Refusal(range(400, 500), "", RequestRefused, _SAID, "Change what its own words point to."),
+    _Refusal(
+        range(500, 1000),
+        "",
+        EndpointError,
+        "{url} failed with status {status}.",
+        "Call get_logs for what the engine says of it.",
+    ),
+)
+
+
 def _refuse(reply: _Reply, url: str) -> NoReturn:
-    if reply.status < 400:
-        raise _bad_reply(reply)
     words = _words_of(reply)
-    if reply.status == 403 and _GATEWAY in words:
-        raise AddressNotAllowed(
-            f"{url} does not let in the address that this machine is seen with.",
-            fix="Call deploy_vllm again, which lets it in; or set AZURE_ALLOWED_ADDRESSES before.",
-            cause=words,
-        )
-    if reply.status in {401, 403}:
-        fix = "Give the right key in VLLM_API_KEY."
-        raise Unauthorized(f"{url} refuses the key.", fix=fix, cause=words)
-    if reply.status == 404 and "model" in words:
-        raise ModelNotServed(
-            "The endpoint does not serve that model.",
-            fix="Call get_model_details for the id that it serves.",
-            cause=words,
-        )
-    if reply.status < 500:
-        said = f"The engine refuses the request ({reply.status})."
-        fix = _NO_TOOLS if "--tool-call-parser" in words else "Change what its own words point to."
-        raise RequestRefused(said, fix=fix, cause=words)
-    raise EndpointError(
-        f"{url} failed with status {reply.status}.",
-        fix="Call get_logs for what the engine says of it.",
-        cause=words,
-    )
+    for row in _REFUSALS:
+        if reply.status in row.statuses and row.word in words:
+            said = row.said.format(url=url, status=reply.status)
+            raise row.kind(said, fix=row.fix, cause=words)
+    raise _bad_reply(reply)
 
 
 def _words_of(reply: _Reply) -> str:

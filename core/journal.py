@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from statistics import median
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 from pydantic import AwareDatetime, ValidationError
 
@@ -190,10 +190,8 @@ class Journal:
         """Whether anything was ever written down, be it out of reach now."""
         try:
             self._path.lstat()
-        except (FileNotFoundError, NotADirectoryError):
-            return False
-        except OSError:
-            return True
+        except OSError as exc:
+            return not isinstance(exc, FileNotFoundError | NotADirectoryError)
         return True
 
     def keep_expiry(self, expiry: Expiry) -> None:
@@ -212,17 +210,14 @@ class Journal:
 
     def forget_expiry(self, expiry: Expiry) -> None:
         """Forget it, unless another one has taken its place."""
-        for row in self._expiry_rows():
-            if _expiry(*row) == expiry:
-                self._forget(row)
+        same = [row for row in self._expiry_rows() if _expiry(*row) == expiry]
+        with self._open() as db:
+            query = "DELETE FROM expiries WHERE target IS ? AND name IS ? AND at IS ?"
+            db.executemany(query, same)
 
     def _expiry_rows(self) -> list[tuple[Any, Any, Any]]:
         with self._open() as db:
             return db.execute("SELECT target, name, at FROM expiries").fetchall()
-
-    def _forget(self, row: tuple[Any, Any, Any]) -> None:
-        with self._open() as db:
-            db.execute("DELETE FROM expiries WHERE target IS ? AND name IS ? AND at IS ?", row)
 
     def mint(self, bound_to: str) -> str:
         """Give a token that says yes to exactly this, once, for ten minutes."""
@@ -375,11 +370,8 @@ def obstacle(path: Path) -> str:
     try:
         mode = path.stat().st_mode
     except OSError:
-        return (
-            f"is a link to {str(path.readlink())!r}, which is not there"
-            if (path.is_symlink())
-            else ""
-        )
+        is_link = path.is_symlink()
+        return f"is a link to {str(path.readlink())!r}, which is not there" if is_link else ""
     if stat.S_ISDIR(mode):
         return "is a folder"
     return "" if stat.S_ISREG(mode) else "is neither a file nor a folder"
@@ -397,32 +389,25 @@ def _digest(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
 
 
-class _Held(NamedTuple):
-    bound_to: str
-    expires: datetime
-
-
 class HeldTokens:
     """As strict as the journal's: each is good for one thing, once, for ten minutes."""
 
     def __init__(self, clock: Callable[[], datetime] = utc_now) -> None:
         self._clock: Final = clock
-        self._held: Final[dict[str, _Held]] = {}
+        self._held: Final[dict[str, tuple[str, datetime]]] = {}
 
     def mint(self, bound_to: str) -> str:
         """Give a token that says yes to exactly this."""
         now, token = self._clock(), secrets.token_hex(6)
-        for key in [key for key, one in self._held.items() if one.expires < now]:
+        for key in [key for key, (_, expires) in self._held.items() if expires < now]:
             self._held.pop(key, None)
-        expires = now + timedelta(minutes=TOKEN_MINUTES)
-        self._held[_digest(token)] = _Held(bound_to, expires)
+        self._held[_digest(token)] = bound_to, now + timedelta(minutes=TOKEN_MINUTES)
         return token
 
     def redeem(self, token: str, bound_to: str) -> bool:
         """Use a token up; whether it was good for this."""
         now, key = self._clock(), _digest(token)
-        one = self._held.get(key)
+        held_for, expires = self._held.get(key, ("", now))
         latest = now + timedelta(minutes=TOKEN_MINUTES)
-        if one is None or one.bound_to != bound_to or not now <= one.expires <= latest:
-            return False
-        return self._held.pop(key, None) is not None
+        good = held_for == bound_to and now <= expires <= latest
+        return good and self._held.pop(key, None) is not None

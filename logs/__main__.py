@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from core.redaction import printable, redact
-from logs.failures import WRITERS, Judge, Verdict, Writer
+from logs.failures import WRITERS, Writer
+from logs.judge import Judge, Verdict
 from logs.read import entry
 from logs.reduce import mask
 

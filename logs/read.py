@@ -3,9 +3,11 @@
 import contextlib
 import json
 import re
+import tomllib
 from collections import deque
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Literal, NamedTuple
 
@@ -27,6 +29,39 @@ def branches(words: Collection[str]) -> str:
     return ways[0] if len(ways) == 1 else f"(?:{'|'.join(ways)})"
 
 
+Severity = Literal["error", "warning", "info"]
+
+GRAVEST_FIRST: Final[tuple[Severity, ...]] = ("error", "warning", "info")
+
+_SEVERITY_LEVELS: Final[dict[str, Severity]] = {
+    **dict.fromkeys(
+        ("EMERGENCY", "ALERT", "CRITICAL", "FATAL", "ERROR", "ERR", "PANIC", "EXCEPTION", "F", "E"),
+        "error",
+    ),
+    **dict.fromkeys(("WARNING", "WARN", "W"), "warning"),
+    **dict.fromkeys(("NOTICE", "INFO", "DEBUG", "TRACE", "DEFAULT", "NOTSET", "I"), "info"),
+}
+
+
+@cache
+def patterns(part: Literal["read", "judge"]) -> Mapping[str, re.Pattern[str]]:
+    """Return the expressions of one table of `patterns.toml`, by name."""
+    rows = tomllib.loads(Path(__file__).with_name("patterns.toml").read_text("utf-8"))
+    names = "|".join(name for name in _SEVERITY_LEVELS if len(name) > 1)
+    parts = {"levels": names, **{name: rows["parts"][name] for name in rows["parts"]}}
+
+    def whole(text: str) -> re.Pattern[str]:
+        plain = text if text.startswith(("(?x)", "(?ax)")) else text.replace("\n", "")
+        for name, inner in parts.items():
+            plain = plain.replace(f"{{{name}}}", inner.replace("\n", ""))
+        return re.compile(plain)
+
+    return {name: whole(text) for name, text in rows[part].items()}
+
+
+_SAYS: Final = patterns("read")
+_SPOKEN: Final = tuple(one for name, one in _SAYS.items() if name.startswith("spoken_"))
+"""How a line names its level, the most usual first."""
 _CONTROL: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
@@ -83,13 +118,6 @@ def readable(text: str) -> tuple[str, bool]:
     return kept, len(looked_at) > _LOOKED_AT or kept is not text
 
 
-_STAMP: Final = re.compile(
-    r"(?:\([^()]{1,80}\) ?)*(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) "
-    r"(\d\d)-(\d\d) (\d\d):(\d\d):(\d\d)\b",
-    re.ASCII,
-)
-"""At the line's begin, behind its process' name: what stands further in may be a
-prompt's. Source: the formats of vllm/logging_utils and vllm/envs.py, vLLM 0.10 to 0.33."""
 _KNOWN: Final = 4096
 """Stamps kept: a busy log has many lines of each second."""
 
@@ -109,7 +137,7 @@ class Stamps:
         >>> Stamps(now).of("(EngineCore pid=7) INFO 12-31 01:50:17 [core.py:1] up").year
         2025
         """
-        match = _STAMP.match(clean(line) if "\x1b" in line else line)
+        match = _SAYS["stamp"].match(clean(line) if "\x1b" in line else line)
         if match is None:
             return None
         said = match.groups()
@@ -132,46 +160,7 @@ _MOST: Final = 16_384
 """Characters of a line that are read as JSON."""
 _DEEPEST: Final = 40
 """Brackets in such a line that are open at once."""
-_TIME: Final = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?"
-_HEADS: Final = re.compile(
-    rf"""
-    (?: (?!(?:DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL|TRACE)\b)
-        \ {{0,3}}[\w.-]{{1,80}}\ {{0,40}}\|\ ?                     # docker compose: «vllm-1  | »
-      | \[pod/[^\]\s]{{1,200}}\]\ ?                               # kubectl logs --prefix
-      | {_TIME}\ (?:stdout|stderr)\ [FP]\ ?                       # a node's own files (CRI)
-      | -\ {_TIME}\ (?=[A-Z(])                                     # endpoints of hubs
-      | \d{{4}}/\d\d/\d\d\ \d\d:\d\d:\d\d\ ~[ ]
-      | <\d{{1,3}}>1\ {_TIME}\ (?:\S{{1,80}}\ ){{4}}(?:-|\[[^\]]{{0,200}}\])[ ]  # syslog
-      | (?:\+\ )?[a-z0-9][\w.-]{{0,80}}-[a-z0-9]{{5}}\ (?:\S\ )?[a-z][\w.-]{{0,60}}\    # stern
-        (?=[A-Z(]|\ {{2,}}|[\w.]{{1,80}}(?:Error|Exception)\b)
-      | \[{_TIME}\]\ (?=\(|[\w.]{{1,80}}(?:Error|Exception)\b|\ {{2,}})
-      | {_TIME}[ \t](?!-\ |:)(?:\|\ |\S{{1,80}}\ [\w./@-]{{1,60}}\[\d+\]:\ )?  # kubectl, short-iso
-      | [A-Z][a-z]{{2}}\ [\ \d]\d\ \d\d:\d\d:\d\d\ \S{{1,80}}\                 # journald
-        [\w./@-]{{1,60}}(?:\[\d+\])?:\ ?
-      | [A-Z][a-z]{{2}}\ [\ \d]\d\ {{1,2}}\d\d:\d\d:\d\d\.\d{{3}}\         # Modal
-        (?!\S{{1,80}}\ [\w./@-]{{1,60}}\[\d)
-      | \[(?:rank|default)\d+\]:\ ?                                # torchrun, PyTorch
-      | \d{{1,4}}:\ (?=\(|[\w.]{{1,80}}(?:Error|Exception)\b|[A-Z]{{4,7}}\ )  # srun --label
-      | [A-Z]{{4,9}}\ \d{{4}}-\d\d-\d\dT[\d:.]{{8,18}}Z\                 # Logs Explorer, as text
-        (?:\[[\w.]{{1,60}}:\ [^\]]{{0,80}}\]\ )*
-      | \s{{0,8}}"(?:Log_s|Log|textPayload|Msg|message)"\s?:\s?"
-      | textPayload:\ ['"]?                                       # gcloud logging read, as YAML
-    )""",
-    re.VERBOSE | re.ASCII,
-)
-_ENGINES: Final = re.compile(
-    r"\((?:API[Ss]erver|ApiServer|EngineCore|Worker|VllmWorker|DPCoordinator|RayWorker)"
-    r"\w{0,20}[ \w=]{0,40}pid=\d+"
-    r"|(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d "
-)
-"""How vLLM's own lines begin; what stands before is some shipper's or manager's."""
-_WHOLE: Final = re.compile(
-    r"\((?!Ray)\w[\w ]{0,40}pid=|(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\b|[^\"'`]*+[\"'`]"
-)
-"""A line that begins so is whole, and what is quoted is no line."""
 _MOST_BEFORE: Final = 240
-_LOST: Final = re.compile(r"(?:^|(?<=\) )|(?<=\)))\[[0-9;]{1,9}m|\[0(?:;0)?m ?")
-"""Colours whose escape was lost on the way."""
 _MOST_HEADS: Final = 8
 _OWN: Final = ("log", "textPayload", "Log", "Log_s", "Msg", "MESSAGE")
 """What only shippers call a line."""
@@ -194,14 +183,6 @@ _SHIPPERS_SPOKEN: Final = (
 _OF_NO_STREAM: Final = ("DEBUG", "NOTICE", "WARN", "WARNING")
 """Nothing is called so by where it came from, so the program said it; on Cloud Run no level is."""
 _FAULTS: Final = ("error", "err", "exc_info", "exception", "stack_trace")
-_SHIPPERS_CUT: Final = re.compile(
-    r'"(?:log|textPayload|Log|Log_s|Msg|message|msg)"\s?:\s?"((?:[^"\\]|\\.)*+)'
-)
-"""Of a line of JSON that was cut and is none any more."""
-_CUT_LEVEL: Final = re.compile(
-    r'"(?:severity|level|levelname)"\s?:\s?"((?i:DEBUG|NOTICE|WARN(?:ING)?))"'
-)
-_OF_CLOUD: Final = re.compile(r'varlog%2Fsystem|activity|"Reason(?:_s)?"')
 
 
 class Shipped(NamedTuple):
@@ -232,10 +213,10 @@ def shipped(text: str) -> Shipped:
     """Return what was written, by whom and how grave the shipper calls it."""
     text = clean(text.rstrip().replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text)
     if "m" in text[:200] and "[" in text[:200]:
-        text = _LOST.sub("", text)
+        text = _SAYS["lost"].sub("", text)
     level = platform = at = ""
     for _ in range(_MOST_HEADS):
-        if match := _HEADS.match(text):
+        if match := _SAYS["heads"].match(text):
             text = text[match.end() :]
             continue
         found = _unwrapped(text) if text[:1] == "{" else None
@@ -243,8 +224,8 @@ def shipped(text: str) -> Shipped:
             break
         text, level = clean(found.text), level or found.level
         platform, at = platform or found.platform, at or found.at
-    match = _ENGINES.search(text, 0, _MOST_BEFORE)
-    if match and not _WHOLE.match(text, 0, match.start() + 1):
+    match = _SAYS["engines"].search(text, 0, _MOST_BEFORE)
+    if match and not _SAYS["whole"].match(text, 0, match.start() + 1):
         text = text[match.start() :]
     return Shipped(text, level, platform, at)
 
@@ -271,7 +252,7 @@ def entry(row: Mapping[str, Any]) -> Shipped | None:
     is_run = "run.googleapis.com%2Fstd" in str(row.get("logName", ""))
     if not (own or by) and (level.upper() in _OF_NO_STREAM or is_run):
         own = level.upper()
-    if own in _SHIPPERS_SPOKEN and not _ENGINES.match(said):
+    if own in _SHIPPERS_SPOKEN and not _SAYS["engines"].match(said):
         said = "\n".join(f"{own} {line}" for line in said.split("\n"))
     at = next((str(row[key]) for key in _TIMES if row.get(key)), "")
     return Shipped(said, level, by, at)
@@ -293,12 +274,12 @@ def _unwrapped(text: str) -> Shipped | None:
             row = None
     if isinstance(row, dict):
         return entry(row)
-    found = _SHIPPERS_CUT.match(text, text.find('"')) or _SHIPPERS_CUT.search(text)
+    found = _SAYS["shippers_cut"].match(text, text.find('"')) or _SAYS["shippers_cut"].search(text)
     if found is None:
         return None
     written = found[1].replace("\\n", "\n").replace('\\"', '"')
-    level = _CUT_LEVEL.search(text)
-    is_own = level and not _OF_CLOUD.search(text) and not _ENGINES.match(written)
+    level = _SAYS["cut_level"].search(text)
+    is_own = level and not _SAYS["of_cloud"].search(text) and not _SAYS["engines"].match(written)
     return Shipped(f"{level[1].upper()} {written}" if level and is_own else written)
 
 
@@ -306,117 +287,7 @@ def _is_text(value: object) -> bool:
     return isinstance(value, str) and bool(value.strip())
 
 
-Severity = Literal["error", "warning", "info"]
-
-GRAVEST_FIRST: Final[tuple[Severity, ...]] = ("error", "warning", "info")
-
-_SEVERITY_LEVELS: Final[dict[str, Severity]] = {
-    **dict.fromkeys(
-        ("EMERGENCY", "ALERT", "CRITICAL", "FATAL", "ERROR", "ERR", "PANIC", "EXCEPTION", "F", "E"),
-        "error",
-    ),
-    **dict.fromkeys(("WARNING", "WARN", "W"), "warning"),
-    **dict.fromkeys(("NOTICE", "INFO", "DEBUG", "TRACE", "DEFAULT", "NOTSET", "I"), "info"),
-}
-_NAMES: Final = "|".join(name for name in _SEVERITY_LEVELS if len(name) > 1)
-_LEAD: Final = (
-    r"\s{0,2}(?:\([^()]{1,80}\)\s+"
-    r"|\[(?![IWEF](?:\d{3,8})? |[A-Z]{1,9}\]|(?i:warn|error|info|debug))[^\[\]]{1,80}\]"
-    r"(?:\s+|(?=\[))|\{[^{}]{1,80}\}\s+|[0-9][0-9T:.,Z/+-]{4,35}\s+"
-    r"|[a-z_]\w*(?:\.\w+)+\s+(?=[A-Z]{4,8}[\s:])|[\w.=/-]{2,60}(?:\[\d+\])?:?\s+(?=INFO[\s:])"
-    r"|(?![A-Z]+ - )[\w.]+ - |- |\| )*+"
-)
-_SEVERITY_SPOKEN: Final = (
-    # vLLM, uvicorn, Python's logging: «(EngineCore pid=1) ERROR 11-20 …», «INFO:     …».
-    re.compile(rf"{_LEAD}\[?({_NAMES})\]?(?=[\s:,|\[]|$)"),
-    # glog and abseil: «E1120 11:32:07», and XLA's «2026-11-20 …: E external/xla/…».
-    re.compile(rf"{_LEAD}(?:\[rank\d+\]:)?\[?([IWEF])\d{{3,8}} \d\d:\d\d:\d\d"),
-    re.compile(r"[0-9][0-9 T:.,Z+-]{9,35}: ([IWEF]) [\w/.-]+:\d+\]"),
-    # Ray's and Rust's «[2026-11-20 11:32:07,036 W 55 55] …», nginx's and Lightning's «[warn] …».
-    re.compile(
-        rf"(?:\([^()]{{1,80}}\)\s+)?\[[0-9][0-9 T:.,Z+-]{{9,35}}\s({_NAMES}|[IWEF])"
-        r"(?:[\s/][^\]]{1,60})?\]"
-    ),
-    # Python's logging as many set it: «2026-11-20 11:32:07,036:INFO:jax:…».
-    re.compile(rf"[0-9][0-9 T:.,Z+-]{{9,35}}:({_NAMES}):"),
-    re.compile(rf"{_LEAD}(?:[a-z_]\w*(?:\.\w+)+: )?\[((?i:{_NAMES}))\]"),
-    # Tornado's «[I 2026-11-20 11:32:07 …] …», and those who print «info: …».
-    re.compile(r"\[([IWEF]) [0-9][^\[\]]{4,60}\]"),
-    re.compile(r"(info|debug|notice)(?::| -) "),
-    # zap's «2026-07-25T15:02:37.267Z<tab>warn<tab>…», whose tabs syslog writes as numbers.
-    re.compile(r"[0-9][0-9T:.,+-]{9,35}Z?(?:#011|\t)(debug|info|warn|error|fatal)(?:#011|\t)"),
-    # Torch before 2.3: «[rank0]:[W socket.cpp:663] …».
-    re.compile(rf"{_LEAD}(?:\[rank\d+\]:)?\[([IWEF]) [\w/.-]+:\d+\]"),
-    # Structured lines, of Cloud Logging, of Go programs and of proxies; no program's refusal.
-    re.compile(
-        rf"""(?![^:]{{1,60}}:\serror:\s)[^=:]{{0,40}}(?:[=:].{{0,160}}?)??\b(?:severity|level|lvl)(?:=|["']\s?:\s?)["']?({_NAMES})\b""",
-        re.IGNORECASE,
-    ),
-)
-_ANSWER: Final = re.compile(r"HTTP/[0-9.]{1,3}\"?\s(-?[0-9]{1,3})\b")
-_STATUS: Final = re.compile(
-    r"""(?:exit(?:ed)?\s(?:with\s)?(?:code|status)|exitcode|errno|status(?:[ _]?code)?|signal
-       |cuda\serror|code)\b["']?[ =:]*["'(]?(-?[0-9]{1,3})\b""",
-    re.VERBOSE | re.ASCII,
-)
 _STATUS_NAMES: Final = ("code", "status", "exit", "signal", "errno", "cuda error")
-_PROCESS: Final = re.compile(r"\A(?:\([^()]{1,80}\) ?)*+")
-"""Who writes: «(APIServer pid=1) », «(EngineCore_DP0 pid=33) (RayWorkerWrapper pid=7, ip=…) »."""
-_EXCEPTION: Final = re.compile(
-    r"""\ {0,3}(?:Exception\ in\ thread\ \S{1,80}\ |Process\ \S{1,80}\ )?
-        (?:(?:[A-Za-z_]\w*\.)*\w*(?:Error|Exception|Interrupt|Exit|OutOfResources)(?:\(|:|\s*$)
-          |(?:[a-z_]\w*\.)+(?:[A-Z]\w*|\w*error|timeout)(?::|\s*$)
-          |Value\ error,\ )""",
-    re.VERBOSE,
-)
-"""The line of a traceback that says what happened; pydantic's says «  Value error, …»."""
-_REFUSED: Final = re.compile(
-    r"""^[^\s:][^:]{0,60}:\ error:\ (?=\S)
-      | ^(?:docker|nvidia-container-cli|nvcc|ptxas|runc|podman|ninja|g\+\+|cc1plus)\b.{0,80}?
-        \b(?:[Ee]rror|ERROR|fatal|stopped|failed|not\ found)\b
-      | ^\S{1,60}(?::\ \S{1,40}){1,3}:\ (?:command\ )?not\ found$ | ^OCI\ runtime
-      | ^terminate\ called\ after | ^Fatal\ Python\ error
-      | [Ee]rror\ response\ from\ daemon | \bfatal\ error:
-    """,
-    re.VERBOSE,
-)
-"""How programs refuse: argparse, compilers, shells, Docker, the C++ runtime."""
-_GRAVE: Final = re.compile(
-    r"""^\s*Traceback\ \(most\ recent
-      | \b(?:Segmentation\ fault|core\ dumped|Out\ of\ memory|OutOfMemory|OOMKilled|Killed\b
-        |RESOURCE_EXHAUSTED|No\ space\ left|CrashLoopBackOff|ImagePullBackOff|ErrImagePull
-        |panic:|SIGKILL|SIGSEGV|SIGABRT|SIGILL|SIGBUS|Illegal\ instruction|Bus\ error|Aborted\b
-        |Segfault\ encountered|Maximum\ Allowed\ Cores|Terminated)
-      | (?i:\b(?:fail(?:ed|ure|s)?|fatal|error:|denied|unhealthy|exceeded|cannot|crash(?:ed|ing)?
-        |evicted|preempt(?:ed|ion)|exception|not\ enough|insufficient|unable\ to)\b)
-    """,
-    re.VERBOSE,
-)
-_DOUBTFUL: Final = re.compile(
-    r"\w*Warning:|(?i:\b(?:warning|deprecated|retry(?:ing)?|time(?:d[ -])?out|slow|unhealthy"
-    r"|throttl\w+|back-?off|restart(?:ed|ing)?|deadline)\b)"
-)
-_GLOG: Final = re.compile(rf"{_LEAD}\[?[IWEF]\d{{3,8}} [^\]]{{1,120}}\] ")
-_WARNS: Final = re.compile(
-    r"\S{1,300}:\d{1,6}: \w*[Ww]arning: |(?:\S{1,80}: )?\w*[Ww]arning: |W: |\[W\] "
-    r"|[^\w\s(]{1,3} ?WARNING\b|\S{1,30}: WARNING\b"
-)
-"""The ways to warn of Python, compilers, apt and those that print."""
-_GOES_ON: Final = re.compile(
-    r"(?i)\bfall(?:ing|s)?[ -]?back to\b|\b(?:will be|is|are) ignored\b|\bignor(?:ing|ed) error"
-    r"|^(?:skipping|ignoring|defaulting to|continuing|overriding|overwriting)\b"
-    r"|[.,;)] (?:skipping|ignoring|defaulting to|continuing|overriding|overwriting|removing it)\b"
-    r"|\b(?:will|being) be (?:disabled|skipped|overridden|used instead)\b"
-    r"|\bwe will (?:override|default|use)\b|\busing \S{1,80} instead\b|\bwill run on the CPU\b"
-    r"|[.,;)] using (?:the )?cached\b"
-    r"|\bsafely ignore"
-)
-"""What says how it goes on has ended nothing; an exception may advise the like."""
-_LOAD_FAILED: Final = re.compile(
-    r"\bsource=(?:sched|server|llama_server|routes)\.go:\d+ msg=(?!.*context canceled).*? error="
-)
-"""Ollama calls INFO what ends a request's load; its search for GPUs, in other files, may fail."""
-_DETAIL: Final = re.compile(r"\s{2,}(?!Value error, )\S|\s*File \"|\s*[\^~]+\s*$|\s*$")
 
 
 class Gravity(NamedTuple):
@@ -439,20 +310,20 @@ def gravity(text: str, platform: str = "") -> Gravity:
     """
     line = shipped(text)
     text = line.text.partition("\n")[0]
-    for pattern in _SEVERITY_SPOKEN:
+    for pattern in _SPOKEN:
         if match := pattern.match(text):
             severity = _SEVERITY_LEVELS[match[1].upper()]
             body = text[match.end() :]
             if severity == "info":
-                if _LOAD_FAILED.search(text):
+                if _SAYS["load_failed"].search(text):
                     return Gravity("error", is_spoken=True)
                 return Gravity(_by_status(text) or severity, is_spoken=True)
-            is_detail = bool(_DETAIL.match(_body(body)))
+            is_detail = bool(_SAYS["detail"].match(_body(body)))
             return Gravity(severity, is_spoken=True, is_detail=is_detail)
-    text = _PROCESS.sub("", text, count=1)
+    text = _SAYS["process"].sub("", text, count=1)
     if text.lstrip().startswith('File "'):
         return Gravity("error", is_detail=True)
-    if _WARNS.match(text):
+    if _SAYS["warns"].match(text):
         return Gravity("warning", is_spoken=True)
     platform = platform or line.platform
     by_words = _by_words(text, platform)
@@ -469,7 +340,7 @@ def is_exception(text: str) -> bool:
     >>> is_exception("(APIServer pid=1) ValueError: no"), is_exception("    raise ValueError(no)")
     (True, False)
     """
-    return bool(_EXCEPTION.match(body_of(text)))
+    return bool(_SAYS["exception"].match(body_of(text)))
 
 
 def process_of(text: str) -> str:
@@ -478,7 +349,7 @@ def process_of(text: str) -> str:
     >>> process_of("(Worker pid=7) (Worker_TP2 pid=7) it died")
     '(Worker pid=7) (Worker_TP2 pid=7) '
     """
-    found = _PROCESS.match(text)
+    found = _SAYS["process"].match(text)
     return found[0] if found else ""
 
 
@@ -490,11 +361,11 @@ def decisive(text: str) -> re.Match[str] | None:
     """
     at = text.find("HTTP/")
     if at >= 0:
-        return _ANSWER.match(text, at)
+        return _SAYS["answer"].match(text, at)
     folded = text.lower()
     if len(folded) != len(text) or not any(map(folded.__contains__, _STATUS_NAMES)):
         return None
-    found = _STATUS.finditer(folded)
+    found = _SAYS["status"].finditer(folded)
     return next((one for one in found if not folded[one.start() - 1 : one.start()].isalpha()), None)
 
 
@@ -510,21 +381,20 @@ def _by_status(text: str) -> Severity | None:
 
 
 def _is_note(text: str) -> bool:
-    return bool(_GOES_ON.search(text)) and not (_EXCEPTION.match(text) or _REFUSED.search(text))
+    return bool(_SAYS["goes_on"].search(text)) and not (
+        _SAYS["exception"].match(text) or _SAYS["refused"].search(text)
+    )
 
 
 def _by_words(text: str, platform: str) -> Severity:
     if by_status := _by_status(text):
         return by_status
-    if _EXCEPTION.match(text) or _REFUSED.search(text):
+    if _SAYS["exception"].match(text) or _SAYS["refused"].search(text):
         return "error"
-    found = _GRAVE.search(text)
+    found = _SAYS["grave"].search(text)
     if found and (platform or not found[0].islower()):
         return "error"
-    return "warning" if found or _DOUBTFUL.search(text) else "info"
-
-
-_PLACE: Final = re.compile(r"(?:[\s:]*(?:\d\d-\d\d )?[\d:.,]*)?\s*\[?[\w./-]+:\d+\] ?|[\s:]{0,5}")
+    return "warning" if found or _SAYS["doubtful"].search(text) else "info"
 
 
 def body_of(text: str) -> str:
@@ -534,16 +404,16 @@ def body_of(text: str) -> str:
     'ValueError: no'
     """
     text = bare(text)
-    if match := _SEVERITY_SPOKEN[0].match(text):
+    if match := _SPOKEN[0].match(text):
         return _body(text[match.end() :])
-    if match := _GLOG.match(text):
+    if match := _SAYS["glog"].match(text):
         return text[match.end() :]
-    return _PROCESS.sub("", text, count=1)
+    return _SAYS["process"].sub("", text, count=1)
 
 
 def _body(text: str) -> str:
     """Take date and place off what follows a level; a traceback's indentation stays."""
-    match = _PLACE.match(text)
+    match = _SAYS["place"].match(text)
     return text[match.end() :] if match else text
 
 

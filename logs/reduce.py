@@ -1,5 +1,6 @@
 """A stream of log lines reduced to what they say, in bounded memory, without personal data."""
 
+import functools
 import ipaddress
 import re
 from collections import Counter
@@ -232,24 +233,23 @@ def common(one: Tokens, other: Tokens) -> Tokens:
 
 @dataclass(slots=True)
 class _Branch:
-    """Groups of one length and beginning."""
+    """Groups of one gravity, platform, length and beginning, compared as coarsely as must be."""
 
     level: int = 0
     groups: dict[Tokens, Group] = field(default_factory=dict)
 
-    def find(self, words: Tokens, fresh: Group) -> tuple[Group, bool]:
-        own = self.groups.setdefault(coarser(words, self.level), fresh)
-        own.words = common(own.words, words)
-        if len(self.groups) <= MOST_ALIKE:
-            return own, False
-        self._coarsen()
-        return self.groups[coarser(words, self.level)], True
-
-    def take(self, other: "_Branch") -> None:
-        """Become one with another branch, compared as coarsely as either."""
-        self.level = max(self.level, other.level)
-        self._fill([*self.groups.items(), *other.groups.items()])
-        self._coarsen()
+    def take(self, every: Iterable[tuple[Tokens, Group]], level: int = 0) -> None:
+        """Add groups, and compare all more coarsely until they are few."""
+        every, self.level = [*self.groups.items(), *every], max(self.level, level)
+        while True:
+            self.groups = {}
+            for key, group in every:
+                own = self.groups.setdefault(coarser(key, self.level), group)
+                if own is not group:
+                    own.take(group)
+            if len(self.groups) <= MOST_ALIKE:
+                return
+            every, self.level = list(self.groups.items()), self.level + 1
 
     def settled(self) -> list[Group]:
         """Give the groups; many that differ in no plain word become one."""
@@ -258,26 +258,10 @@ class _Branch:
             alike.setdefault(coarser(key, 1), []).append(group)
         return [one for groups in alike.values() for one in _settled(groups)]
 
-    def _coarsen(self) -> None:
-        while len(self.groups) > MOST_ALIKE:
-            self.level += 1
-            self._fill(list(self.groups.items()))
-
-    def _fill(self, every: list[tuple[Tokens, Group]]) -> None:
-        self.groups = {}
-        for key, group in every:
-            own = self.groups.setdefault(coarser(key, self.level), group)
-            if own is not group:
-                own.take(group)
-
 
 def _settled(groups: list[Group]) -> list[Group]:
-    if len(groups) <= _FEW:
-        return groups
-    shared = groups[0].words
-    for group in groups[1:]:
-        shared = common(shared, group.words)
-    if 2 * shared.count(ANY) > len(shared):
+    shared = functools.reduce(common, (group.words for group in groups))
+    if len(groups) <= _FEW or 2 * shared.count(ANY) > len(shared):
         return groups
     for group in groups[1:]:
         groups[0].take(group)
@@ -288,43 +272,42 @@ class Forest:
     """All groups. How many there are at most is a matter of the constants above, not of lines."""
 
     def __init__(self) -> None:
-        self._families: dict[tuple[Gravity, str], _Family] = {}
+        self._families: dict[tuple[Gravity, str], dict[tuple[int, tuple[str, str]], _Branch]] = {}
+        """By gravity and platform: branches by length and beginning."""
+        self._coarse: set[tuple[Gravity, str]] = set()
+        """Those whose beginnings no longer count."""
 
     def find(self, fresh: Group) -> tuple[Group, bool]:
         """Give the group of such lines, and whether groups became one; it may be the new one."""
-        family = self._families.setdefault((fresh.gravity, fresh.first.platform), _Family())
         if fresh.gravity.is_detail:
             fresh.words = ("File", ANY) if "File" in fresh.words else (ANY,)
-        return family.find(fresh.words, fresh)
+        words, name = fresh.words, (fresh.gravity, fresh.first.platform)
+        family = self._families.setdefault(name, {})
+        begins = ("", "") if name in self._coarse else beginning(words)
+        branch = family.setdefault((len(words), begins), _Branch())
+        known = branch.groups.get(coarser(words, branch.level))
+        if known:
+            known.words = common(known.words, words)
+            return known, False
+        level = branch.level
+        branch.take([(words, fresh)])
+        is_moved = branch.level > level
+        if name not in self._coarse and len(family) > MOST_BEGINNINGS:
+            self._coarsen(name)
+            is_moved, branch = True, self._families[name][len(words), ("", "")]
+        return branch.groups[coarser(words, branch.level)], is_moved
 
     def groups(self) -> list[Group]:
         """Give every group; nothing may be added afterwards."""
-        branches = (one for family in self._families.values() for one in family.branches.values())
+        branches = (one for family in self._families.values() for one in family.values())
         return [group for branch in branches for group in branch.settled()]
 
-
-@dataclass(slots=True)
-class _Family:
-    """Branches of one gravity and platform."""
-
-    is_coarse: bool = False
-    """Whether beginnings no longer count."""
-    branches: dict[tuple[int, tuple[str, str]], _Branch] = field(default_factory=dict)
-
-    def find(self, words: Tokens, fresh: Group) -> tuple[Group, bool]:
-        at = (len(words), ("", "") if self.is_coarse else beginning(words))
-        branch = self.branches.setdefault(at, _Branch())
-        group, is_moved = branch.find(words, fresh)
-        if self.is_coarse or len(self.branches) <= MOST_BEGINNINGS:
-            return group, is_moved
-        self._coarsen()
-        return self.find(words, group)[0], True
-
-    def _coarsen(self) -> None:
-        self.is_coarse = True
-        every, self.branches = self.branches, {}
+    def _coarsen(self, name: tuple[Gravity, str]) -> None:
+        self._coarse.add(name)
+        every, self._families[name] = self._families[name], {}
         for (length, _), branch in every.items():
-            self.branches.setdefault((length, ("", "")), _Branch()).take(branch)
+            whole = self._families[name].setdefault((length, ("", "")), _Branch())
+            whole.take(branch.groups.items(), branch.level)
 
 
 class Sample(Record):

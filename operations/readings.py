@@ -15,7 +15,7 @@ from core.errors import OpsError, Unsupported
 from core.records import Access, Answer, Gib, MemoryPlan, Record, State
 from core.redaction import printable, shortened
 from core.reply import note
-from logs.failures import error_lines, recognize
+from logs.judge import error_lines, recognize
 from logs.read import Line, body_of
 from logs.reduce import Reducer
 from operations.resolve import Found

@@ -19,7 +19,13 @@ from typing import Any, Final, NamedTuple
 
 from logs.examples import FILE as EXAMPLES
 from logs.examples import NO_KIND, Example, says_enough, wording, words_of
-from logs.failures import SPEAKERS, UNKNOWN_CAUSE, WRITERS, Judge, Verdict, Writer, catalogue
+from logs.failures import (
+    SPEAKERS,
+    WRITERS,
+    Writer,
+    catalogue,
+)
+from logs.judge import UNKNOWN_CAUSE, Judge, Verdict
 from logs.read import bare
 
 DATA: Final = Path(__file__).parent / "data"

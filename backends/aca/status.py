@@ -29,8 +29,8 @@ from core.errors import (
 from core.records import Deployment, DeploymentSpec, Failure, Phase, State
 from core.reply import note
 from logs.boot import STARTING, WARMING, phase_of
-from logs.failures import evidence, recognize
 from logs.failures import meaning as wording_for
+from logs.judge import evidence, recognize
 from logs.read import Line
 
 QUEUED: Final = "queued"

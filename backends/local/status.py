@@ -27,7 +27,7 @@ from core.records import Access, Deployment, Failure, Phase, State, Target, expi
 from core.reply import note
 from core.waiting import wait_until
 from logs.boot import WARMING, BootLog, read_boot
-from logs.failures import died_of, evidence, recognize
+from logs.judge import died_of, evidence, recognize
 from logs.read import Line, Wanted, head_lines, newest_lines, newest_pages
 from planner.memory import GIB
 

@@ -102,48 +102,6 @@ def test_a_gpu_boot_goes_through_every_phase() -> None:
     assert set(percents["warming"]) == {None}
 
 
-@pytest.mark.parametrize(
-    ("line", "tokens", "concurrency"),
-    [
-        ("GPU KV cache size: 1,234,567 tokens", 1_234_567, None),
-        ("Maximum concurrency for 8,192 tokens per request: 10.50x", None, 10.5),
-        (
-            "GPU KV cache size: 4,096 tokens, Maximum concurrency for 2,048 tokens per request: 2x",
-            4096,
-            2.0,
-        ),
-        ("GPU KV cache size: , tokens", None, None),
-        ("Maximum concurrency for many tokens per request: ...x", None, None),
-    ],
-)
-def test_each_wording_of_the_kv_cache_is_read(
-    line: str, tokens: int | None, concurrency: float | None
-) -> None:
-    """Two lines up to 0.27, one since; what is no figure is not known."""
-    memory = read_boot([line], now=NOW).memory
-    assert (memory.kv_cache_tokens, memory.max_concurrency) == (tokens, concurrency)
-
-
-@pytest.mark.parametrize(
-    ("line", "phase"),
-    [
-        ("Capturing CUDA graph shapes:  10%|█  | 1/10", "capturing graphs"),
-        ("Compiling a graph for general shape takes 20.10 s", "compiling"),
-        ("Directly load the compiled graph(s) for dynamic shape from the cache", "compiling"),
-        ("torch.compile took 3.2 s in total", "compiling"),
-        ("Warming up done.", "warming"),
-        ("Starting vLLM API server on http://0.0.0.0:8000", "warming"),
-        ("Starting vLLM server on http://0.0.0.0:8000", "warming"),
-        ("Loading pt checkpoint shards:  50% Completed | 1/2", "loading weights"),
-        ("Enforce eager set, disabling torch.compile, CUDAGraphs", "starting"),
-        ("nothing that is known", "starting"),
-    ],
-)
-def test_a_line_names_its_phase(line: str, phase: str) -> None:
-    """Wordings of several versions; what is not known moves nothing."""
-    assert read_boot([line], now=NOW).phase == phase
-
-
 def test_a_progress_bar_counts_while_it_is_drawn(tmp_path: Path) -> None:
     """Steps written over each other with carriage returns are steps, and the last one counts."""
     log = tmp_path / "engine.log"

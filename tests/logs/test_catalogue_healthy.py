@@ -4,13 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from logs.failures import WRITERS, Judge, Writer, recognize
+from logs.failures import WRITERS, Writer
+from logs.judge import Judge, recognize
 from logs.read import head_lines
 from simulators.engine.__main__ import main
 from tests.logs.failures import found, healthy
 from tests.simulators.test_boot import boot, on_chips
-
-HEALTHY = [(writer, line) for writer in WRITERS for line in healthy(writer)]
 
 
 def test_the_log_of_a_real_boot_is_no_failure(real_log: Path) -> None:
@@ -21,13 +20,16 @@ def test_the_log_of_a_real_boot_is_no_failure(real_log: Path) -> None:
     assert found(lines) == ()
 
 
-@pytest.mark.parametrize(("writer", "line"), HEALTHY)
-def test_a_line_that_only_sounds_bad_is_no_failure(writer: Writer, line: str) -> None:
+@pytest.mark.parametrize("writer", WRITERS)
+def test_a_line_that_only_sounds_bad_is_no_failure(writer: Writer) -> None:
     """Neither of its own writer, nor of an engine whose platform passes it on."""
-    assert found([line], writer) == ()
-    judge = Judge(writer, mixed=True)
-    judge.feed([line, *["(APIServer pid=1) INFO 11-20 12:00:00 [x.py:1] on"] * 6])
-    assert judge.verdict() is None
+    alarms = []
+    for line in healthy(writer):
+        judge = Judge(writer, mixed=True)
+        judge.feed([line, *["(APIServer pid=1) INFO 11-20 12:00:00 [x.py:1] on"] * 6])
+        if judge.verdict() or found([line], writer):
+            alarms.append(line)
+    assert alarms == []
 
 
 @pytest.mark.anyio

@@ -3,7 +3,13 @@
 import pytest
 
 from logs.examples import FILE, closest, examples
-from logs.failures import SPEAKERS, UNKNOWN_CAUSE, WRITERS, Judge, Verdict, Writer, catalogue
+from logs.failures import (
+    SPEAKERS,
+    WRITERS,
+    Writer,
+    catalogue,
+)
+from logs.judge import UNKNOWN_CAUSE, Judge, Verdict
 from tests.measure_diagnosis import examples as written
 
 HEADS = (

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from logs.failures import UNKNOWN_CAUSE, Judge, Verdict, Writer, died_of, judged, search_words
+from logs.failures import Writer
+from logs.judge import UNKNOWN_CAUSE, Judge, Verdict, died_of, judged, search_words
 
 BEGUN = "(APIServer pid=1) INFO 11-20 11:32:07 [api_server.py:1] vLLM API server version 0.11.0"
 UP = "(APIServer pid=1) INFO:     Application startup complete."
@@ -179,6 +180,10 @@ LOGS: dict[str, tuple[Sequence[str], str | None]] = {
     "one in the traceback of the end": ([BEGUN, UP, FATAL, TOO_LARGE, *DEAD], "MM_ITEM_TOO_LARGE"),
     "one long before the end": ([BEGUN, UP, TOO_LARGE, *[ODD] * 30, FATAL], UNKNOWN_CAUSE),
     "one beside a cause": ([BEGUN, UP, TOO_LARGE, FULL, FATAL], "DISK_FULL"),
+    "an end far from the request in its traceback": (
+        [BEGUN, UP, TOO_LARGE, *[f"(APIServer pid=1)     frame({at})" for at in range(40)], FATAL],
+        "MM_ITEM_TOO_LARGE",
+    ),
     "what a user wrote": ([f"INFO 11-20 [logger.py:1] Received request a: prompt: '{FULL}'"], None),
 }  # fmt: skip
 
@@ -354,6 +359,22 @@ def test_a_process_that_dies_is_no_part_of_the_line_before_it() -> None:
         [BEGUN, f"(EngineCore pid=2) {OWN}", "(EngineCore pid=2) Process EngineCore:", *DEAD]
     )
     assert verdict.failure.evidence == (OWN,)
+
+
+def test_a_line_that_was_broken_is_told_whole_and_nothing_is_glued_on_to_it() -> None:
+    """By the entry that fits most of it, with its figures; a new statement is no part of it."""
+    whole = (
+        "ValueError: The model's max seq len (131072) is larger than the maximum number of tokens"
+        " that can be stored in KV cache (33312)."
+    )
+    for words in ("maximum number", "that can", "seq len"):
+        first, rest = whole[: whole.index(words)].rstrip(), whole[whole.index(words) :]
+        for dying in ([], ["Process EngineCore:"]):
+            verdict = judged([BEGUN, f"(EngineCore pid=2) {first}", rest, *dying, *DEAD])
+            assert verdict
+            assert verdict.failure.code == "KV_CACHE_TOO_SMALL"
+            assert "33312" in verdict.failure.cause
+            assert "Process" not in verdict.line
 
 
 def test_what_is_held_does_not_grow_with_the_lines() -> None:
