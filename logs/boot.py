@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from pydantic import Field
 
 from core.records import Phase, Record
-from logs.read import Line, Stamps, bare
+from logs.read import Line, Stamps, bare, patterns
 
 _FILE: Final = Path(__file__).with_name("boot.toml")
 _FIGURES: Final = {
@@ -149,6 +149,11 @@ class BootLog(Record):
             return ""
         return f"{self.done} of {self.total} {'shards' if 'weights' in self.phase else 'graphs'}"
 
+    def now(self, at: datetime) -> Phase:
+        """Return the phase that it is in, begun at that time where its log does not say when."""
+        name, since = WARMING if self.started else self.phase, self.since or at
+        return Phase(name=name, since=since, percent=self.percent, detail=self.counted)
+
 
 STARTING: Final = "starting"
 WEIGHTS: Final = "loading weights"
@@ -158,27 +163,11 @@ WARMING: Final = "warming"
 PHASES: Final = (STARTING, WEIGHTS, COMPILING, CAPTURING, WARMING)
 """In the order of a boot; an engine may leave some out, and goes back to none."""
 
+_SAYS: Final = patterns("boot")
+BEGINS: Final = _SAYS["begins"]
+"""A server says its version first of all: in the 0.6 to 0.19 in words, later beside its name."""
 _LONGEST: Final = 16_000
 """Characters of a line that are read: an engine's account of its configuration takes 6,000."""
-BEGINS: Final = re.compile(r"vLLM API server version ([0-9]\S*)|█ +version ([0-9]\S*)")
-"""A server says its version first of all: in the 0.6 to 0.19 in words, later beside its name."""
-_STARTED: Final = re.compile(r"Application startup complete")
-_PROGRESS: Final = re.compile(
-    r"(?:[Ll]oading|Capturing)[^:]{1,80}:\s{0,9}([0-9]{1,3})%(?:[^/]{0,200}?\b([0-9]{1,9})/([0-9]{1,9})\b)?"
-)
-_NUMBER: Final = r"([0-9]{1,9}(?:\.[0-9]{1,9})?)"
-_HBM: Final = re.compile(rf"Init model \|.{{0,300}}\bhbm=\[(\({_NUMBER}, .*?)\]GiB")
-_FREE_HBM: Final = re.compile(rf"total_hbm_avail_gb={_NUMBER}GiB")
-_GRAPH: Final = re.compile(r"Precompile .{0,300}-->|  -- num_tokens: ")
-_CONFIG: Final = re.compile(r"LLM engine \(v([^)]+)\) with config: (.*)")
-_PAIR: Final = re.compile(r"\b(\w++)=('[^']*'|[\w.:/+-]+)")
-_ARGUMENTS: Final = re.compile(r"non-default args: (\{.*\})")
-_SAMPLING: Final = re.compile(
-    r"[Dd]efault (?:vLLM )?sampling parameters have been overridden .{1,300}?(\{[^}]{1,300}\})"
-)
-"""Source: vllm/config/model.py, 0.8 to 0.33."""
-_SAMPLED: Final = re.compile(r"'(\w{1,30})': (-?[0-9]{1,9}(?:\.[0-9]{1,9})?)")
-_KEYS: Final = re.compile(r"('(?:api_key|hf_token)': )(?:\[[^\]]*\]|'[^']*')")
 
 
 class _Reading:
@@ -214,7 +203,7 @@ class _Reading:
             return
         self._read_phase(line, at)
         self._read_facts(line)
-        if _STARTED.search(line):
+        if _SAYS["started"].search(line):
             self.seen["started"] = True
 
     def boot(self) -> BootLog:
@@ -233,7 +222,7 @@ class _Reading:
             self._read_progress(line)
 
     def _read_progress(self, line: str) -> None:
-        if match := _PROGRESS.search(line):
+        if match := _SAYS["progress"].search(line):
             self.seen["percent"] = min(100, int(match.group(1)))
             if match.group(2):
                 self.seen.update(done=int(match.group(2)), total=int(match.group(3)))
@@ -247,23 +236,25 @@ class _Reading:
 
     def _read_tpu(self, line: str) -> None:
         """Read what is said of HBM; what is free is said of all chips together, told of each."""
-        if _GRAPH.search(line):
+        if _SAYS["graph"].search(line):
             self.seen["compiled"] = self.seen.get("compiled", 0) + 1
-        if match := _HBM.search(line):
+        if match := _SAYS["hbm"].search(line):
             self.facts["weights_gib"] = match.group(2)
             self.seen["chips"] = match.group(1).count("(")
-        if match := _FREE_HBM.search(line):
+        if match := _SAYS["free_hbm"].search(line):
             free = float(match.group(1)) / self.seen.get("chips", 1)
             self.facts["kv_cache_gib"] = f"{free:.2f}"
 
     def _read_config(self, line: str) -> None:
-        if match := _CONFIG.search(line):
-            pairs = {name: value.strip("'") for name, value in _PAIR.findall(match.group(2))}
+        if match := _SAYS["config"].search(line):
+            pairs = {
+                name: value.strip("'") for name, value in _SAYS["pair"].findall(match.group(2))
+            }
             self.seen.update(version=match.group(1), config=pairs)
-        if match := _ARGUMENTS.search(line):
-            self.seen["arguments"] = _KEYS.sub(r"\1'***'", match.group(1))
-        if match := _SAMPLING.search(line):
-            self.seen["sampling"] = dict(_SAMPLED.findall(match.group(1)))
+        if match := _SAYS["arguments"].search(line):
+            self.seen["arguments"] = _SAYS["keys"].sub(r"\1'***'", match.group(1))
+        if match := _SAYS["sampling"].search(line):
+            self.seen["sampling"] = dict(_SAYS["sampled"].findall(match.group(1)))
 
     def _times(self) -> tuple[PhaseTime, ...]:
         names = list(self._first)
@@ -301,10 +292,7 @@ def boot_of(lines: Sequence[Line]) -> BootLog:
 
 def phase_of(lines: Sequence[Line]) -> Phase:
     """Give the phase that the newest boot among the lines is in; there must be one line."""
-    boot = boot_of(lines)
-    name = WARMING if boot.started else boot.phase
-    since = boot.since or lines[0].at
-    return Phase(name=name, since=since, percent=boot.percent, detail=boot.counted)
+    return boot_of(lines).now(lines[0].at)
 
 
 def _between(begin: datetime | None, end: datetime | None) -> float | None:

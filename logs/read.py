@@ -44,7 +44,7 @@ _SEVERITY_LEVELS: Final[dict[str, Severity]] = {
 
 
 @cache
-def patterns(part: Literal["read", "judge"]) -> Mapping[str, re.Pattern[str]]:
+def patterns(part: Literal["read", "judge", "boot", "reduce"]) -> Mapping[str, re.Pattern[str]]:
     """Return the expressions of one table of `patterns.toml`, by name."""
     rows = tomllib.loads(Path(__file__).with_name("patterns.toml").read_text("utf-8"))
     names = "|".join(name for name in _SEVERITY_LEVELS if len(name) > 1)

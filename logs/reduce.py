@@ -11,38 +11,19 @@ from typing import Final
 
 from core.records import Record
 from core.redaction import MASK, redact
-from logs.read import GRAVEST_FIRST, LONGEST, Gravity, Line, Severity, decisive, gravity, readable
+from logs.read import (
+    GRAVEST_FIRST,
+    LONGEST,
+    Gravity,
+    Line,
+    Severity,
+    decisive,
+    gravity,
+    patterns,
+    readable,
+)
 
-_STRING: Final = r"""(?:'(?:[^'\\]|\\.)*+(?:'|\Z)|"(?:[^"\\]|\\.)*+(?:"|\Z))"""
-"""A Python or JSON string; one whose end was cut off goes on to the end of the line."""
-_NUMBERS: Final = r"\[[0-9,\s.]*+(?:\]|\Z)"
-_WORDS: Final = re.compile(
-    rf"""(?P<before>(?:prompts?|outputs?|content|text|messages|bad_words|stop|token_ids|inputs?
-          |suffix|query)["']?\s?[:=]\s?)
-         (?P<words>{_STRING}|{_NUMBERS}(?<!\[\])|\[\s*+(?:{_STRING}[,\s]*+)++\]?)""",
-    re.VERBOSE,
-)
-"""What a user wrote or was answered, as vLLM's request logger writes it: `prompt: '…'`,
-`output: '…'`, token ids, `stop=['…']` (vLLM 0.4 to 0.14, read on 2026-11-22), and as JSON bodies
-hold it."""
-_OPENED: Final = re.compile(r"""[:=]\s?(?:['"]|\[[^\]])""")
-"""What any such words begin with: a cheap first look."""
-
-_EMAIL: Final = re.compile(
-    r"(?<![\w.+%-])[\w.+%-]{1,64}+@(?:[\w-]{1,63}\.){1,6}[A-Za-z]{2,24}(?![\w-])"
-)
-_IPV4: Final = re.compile(r"(?<![\w.=-])(?:\d{1,3}\.){3}\d{1,3}(?!\.?\w)", re.ASCII)
-_IPV6: Final = re.compile(r"(?<![\w:.])(?=[0-9A-Fa-f:]*:[0-9A-Fa-f:]*:)[0-9A-Fa-f:]{3,39}(?![\w:])")
-_CARD: Final = re.compile(r"(?<![\w.-])[2-6]\d{3}(?:[ -]?\d){9,15}(?![\w-]|\.\d)", re.ASCII)
-_CARD_BEGINS: Final = re.compile(
-    r"4(?:\d{12}|\d{15}|\d{18})$|(?:5[1-5]|2[2-7]|35|6[025])\d{14}$|3[47]\d{13}$|3[068]\d{12}$"
-)
-_PHONE: Final = re.compile(
-    r"(?<![\w.])\+[1-9]\d{0,2}[ .-]?\(?\d{2,4}\)?(?:[ .-]\d{2,4}){2,3}(?!\d)"
-)
-_USER: Final = re.compile(
-    r"""(?P<before>[?&](?:user|username|user_id|login|name)=|["']user["']:\s?["'])[^\s&"']+"""
-)
+_SAYS: Final = patterns("reduce")
 
 
 def mask(text: str, counts: Counter[str] | None = None) -> str:
@@ -56,19 +37,19 @@ def mask(text: str, counts: Counter[str] | None = None) -> str:
     seen: Counter[str] = Counter() if counts is None else counts
     text = mask_words(text, seen)
     if "@" in text:
-        text = _all(_EMAIL, "email", text, seen)
+        text = _all(_SAYS["email"], "email", text, seen)
     if "user" in text or "?" in text:
-        text = _all(_USER, "user", text, seen)
-    text = _where(_is_public, _IPV4, "address", text, seen)
+        text = _all(_SAYS["user"], "user", text, seen)
+    text = _where(_is_public, _SAYS["ipv4"], "address", text, seen)
     if text.count(":") > 1:
-        text = _where(_is_public, _IPV6, "address", text, seen)
-    text = _where(is_card, _CARD, "card", text, seen)
-    return _all(_PHONE, "phone", text, seen) if "+" in text else text
+        text = _where(_is_public, _SAYS["ipv6"], "address", text, seen)
+    text = _where(is_card, _SAYS["card"], "card", text, seen)
+    return _all(_SAYS["phone"], "phone", text, seen) if "+" in text else text
 
 
 def mask_words(text: str, counts: Counter[str]) -> str:
     """Give the text without what users wrote or were answered."""
-    return _all(_WORDS, "prompt", text, counts) if _OPENED.search(text) else text
+    return _all(_SAYS["words"], "prompt", text, counts) if _SAYS["opened"].search(text) else text
 
 
 def is_card(digits: str) -> bool:
@@ -78,7 +59,7 @@ def is_card(digits: str) -> bool:
     (True, False)
     """
     number = [int(digit) for digit in digits if digit.isdigit()]
-    if not _CARD_BEGINS.match("".join(map(str, number))):
+    if not _SAYS["card_begins"].match("".join(map(str, number))):
         return False
     doubled = (sum(divmod(2 * digit, 10)) for digit in number[-2::-2])
     return (sum(number[::-2]) + sum(doubled)) % 10 == 0
@@ -126,28 +107,6 @@ _FEW: Final = 5
 """So many lines that differ in a path or a name say more apart than as one."""
 _COARSEST: Final = 3
 
-_ID: Final = re.compile(
-    r"""\[redacted\]|\[(?:prompt|email|address|card|phone|user)\]
-      | [0-9a-f]{8,}(?:-[0-9a-f]{4,})*
-      | 0x[0-9a-fA-F]+
-    """,
-    re.VERBOSE | re.ASCII,
-)
-_DIGITS: Final = re.compile(r"[0-9]+")
-_VARIABLE: Final = re.compile(
-    r"""(?<![0-9A-Za-z])(?=(?:[A-Za-z]{0,24}0){3})[0-9A-Za-z]{16,}(?![0-9A-Za-z])
-      | (?<![\w:])(?=[0A-Fa-f:]{0,39}0)(?=[0A-Fa-f]{0,4}:[0A-Fa-f]{0,4}:)[0A-Fa-f:]+(?![\w:])
-      | 0(?:[.,:/T-]?0)*(?:Z\b)?
-    """,
-    re.VERBOSE | re.ASCII,
-)
-_REPEATED: Final = re.compile(r"<\*>(?:[-+.,:/_ ]*<\*>)+")
-_BAR: Final = re.compile(r"[█▏▎▍▌▋▊▉#=▄▀]{2,}[█▏▎▍▌▋▊▉#=▄▀> ]*")
-_PLACE: Final = re.compile(r"\[?[\w./-]+\.\w{1,4}:<\*>\]")
-_WORD: Final = re.compile(r"[A-Za-z][\w.-]*[:,.]?", re.ASCII)
-_PLAIN: Final = re.compile(r"[A-Za-z]+'?[A-Za-z]*[.,:;!?)]*|[^\w<]+|[^<]*\d[^<]*", re.ASCII)
-"""A word of a sentence, a sign, or a number that `tokens` left: what tells lines apart."""
-_LEVEL: Final = re.compile(r"(?:DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL|TRACE):?")
 
 Tokens = tuple[str, ...]
 
@@ -170,8 +129,8 @@ def tokens(text: str) -> Tokens:
 
 
 def _masked(text: str) -> str:
-    text = _DIGITS.sub("0", _ID.sub(ANY, _BAR.sub("", text)))
-    return _REPEATED.sub(ANY, _VARIABLE.sub(ANY, text))
+    text = _SAYS["digits"].sub("0", _SAYS["id"].sub(ANY, _SAYS["bar"].sub("", text)))
+    return _SAYS["repeated"].sub(ANY, _SAYS["variable"].sub(ANY, text))
 
 
 def beginning(words: Tokens) -> tuple[str, str]:
@@ -180,10 +139,10 @@ def beginning(words: Tokens) -> tuple[str, str]:
     >>> beginning(tokens("(APIServer pid=1) INFO 11-20 11:32:07 [model.py:733] Using 1 GPU"))
     ('[model.py:<*>]', 'Using')
     """
-    place = next((word for word in words[:8] if _PLACE.fullmatch(word)), "")
+    place = next((word for word in words[:8] if _SAYS["place"].fullmatch(word)), "")
     after = words.index(place) + 1 if place else 0
-    spoken = (word for word in words[after:] if _WORD.fullmatch(word))
-    return place, next((word for word in spoken if not _LEVEL.fullmatch(word)), "")
+    spoken = (word for word in words[after:] if _SAYS["word"].fullmatch(word))
+    return place, next((word for word in spoken if not _SAYS["level"].fullmatch(word)), "")
 
 
 def coarser(words: Tokens, level: int) -> Tokens:
@@ -192,7 +151,7 @@ def coarser(words: Tokens, level: int) -> Tokens:
         return words
     if level == _COARSEST:
         return ()
-    alike = tuple(word if _PLAIN.fullmatch(word) else ANY for word in words)
+    alike = tuple(word if _SAYS["plain"].fullmatch(word) else ANY for word in words)
     return alike if level == 1 or len(alike) <= 4 else (*alike[:3], alike[-1])
 
 

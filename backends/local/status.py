@@ -26,7 +26,7 @@ from core.processes import reap
 from core.records import Access, Deployment, Failure, Phase, State, Target, expiry
 from core.reply import note
 from core.waiting import wait_until
-from logs.boot import WARMING, BootLog, read_boot
+from logs.boot import BootLog, read_boot
 from logs.judge import died_of, evidence, recognize
 from logs.read import Line, Wanted, head_lines, newest_lines, newest_pages
 from planner.memory import GIB
@@ -125,12 +125,7 @@ class Looker:
     def _booting(
         self, folder: Folder, process: Process, boot: BootLog, *, failure: Failure | None = None
     ) -> Deployment:
-        phase = Phase(
-            name=WARMING if boot.started else boot.phase,
-            since=boot.since or process.at,
-            percent=boot.percent,
-            detail=boot.counted,
-        )
+        phase = boot.now(process.at)
         return self._deployment(folder, State.LOADING, process.at, phase=phase, failure=failure)
 
     def _ill(self, folder: Folder, cause: str) -> Deployment:
@@ -175,39 +170,37 @@ class Looker:
         """Make the record; of one that nothing readable is written down of, with what is known."""
         made, process = folder.made_if_readable(), folder.process_if_readable()
         at = since or _changed(folder.path) or datetime.now(UTC)
-        common: dict[str, Any] = {
-            "name": folder.name,
-            "target": self._target.name,
-            "state": state,
-            "since": at,
-            "phase": phase,
-            "failure": failure,
-        }
-        if made is None:
-            return Deployment(
-                **common,
-                model="not known",
-                served_model_name="not known",
-                engine="none",
-                revision="none",
-                created_at=at,
-            )
         living = find_engine(process)
+        known: dict[str, Any] = {
+            **dict.fromkeys(("model", "served_model_name"), "not known"),
+            **dict.fromkeys(("engine", "revision"), "none"),
+            "created_at": at,
+        }
+        if made:
+            ends = expiry(process.at, made.spec.ttl_minutes) if process and living else None
+            known = {
+                "model": made.spec.model,
+                "served_model_name": made.spec.served_model_name,
+                "engine": made.engine.label,
+                "simulated": made.engine.kind == "simulated",
+                "url": made.url,
+                "revision": made.spec.fingerprint,
+                "instance": f"pid {living.pid}" if living else None,
+                "replicas": int(bool(living)),
+                "created_at": made.created_at,
+                "expires_at": ends,
+                "usd_per_hour": self._target.usd_per_hour,
+                "usd_so_far": 0.0,
+                "resources": _memory(made),
+            }
         return Deployment(
-            **common,
-            model=made.spec.model,
-            served_model_name=made.spec.served_model_name,
-            engine=made.engine.label,
-            simulated=made.engine.kind == "simulated",
-            url=made.url,
-            revision=made.spec.fingerprint,
-            instance=f"pid {living.pid}" if living else None,
-            replicas=1 if living else 0,
-            created_at=made.created_at,
-            expires_at=expiry(process.at, made.spec.ttl_minutes) if process and living else None,
-            usd_per_hour=self._target.usd_per_hour,
-            usd_so_far=0.0,
-            resources=_memory(made),
+            name=folder.name,
+            target=self._target.name,
+            state=state,
+            since=at,
+            phase=phase,
+            failure=failure,
+            **known,
         )
 
 

@@ -1,7 +1,7 @@
 """An endpoint that signs for itself: its certificate is trusted, and nothing else for it."""
 
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, aclosing, closing
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from core.endpoint import Endpoint, trusted
-from core.errors import BadReply, Unreachable
+from core.errors import BadReply, HostError, Unreachable
 from core.records import Access
 from simulators.common import certificates
 from simulators.common.doors import loopback, start_web
@@ -99,3 +99,23 @@ def test_what_is_no_certificate_is_said(text: str) -> None:
     """It came from a log, which others may write to."""
     with pytest.raises(BadReply, match="certificate"):
         trusted(text)
+
+
+@pytest.fixture(autouse=True)
+def _made_anew() -> Iterator[None]:
+    trusted.cache_clear()
+    yield
+    trusted.cache_clear()
+
+
+@pytest.mark.parametrize("text", [None, "no certificate"])
+def test_authorities_that_cannot_be_read_are_told_with_the_setting(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str | None
+) -> None:
+    """A proxy's own authority is often set wrong: no traceback, but which variable it is."""
+    file = tmp_path / "authorities.pem"
+    if text:
+        file.write_text(text)
+    monkeypatch.setenv("SSL_CERT_FILE", str(file))
+    with pytest.raises(HostError, match="SSL_CERT_FILE"):
+        trusted()
