@@ -41,7 +41,14 @@ def trusted(certificate: str | None = None) -> ssl.SSLContext:
         HostError: SSL_CERT_FILE or SSL_CERT_DIR names authorities that cannot be read.
     """
     if certificate is None:
-        return _usual()
+        try:
+            return httpx2.create_ssl_context()
+        except (OSError, ssl.SSLError) as exc:
+            raise HostError(
+                "SSL_CERT_FILE, or SSL_CERT_DIR, names no certificates.",
+                fix="Correct it, or unset it.",
+                cause=str(exc),
+            ) from exc
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # it need not be an authority's
     try:
@@ -53,17 +60,6 @@ def trusted(certificate: str | None = None) -> ssl.SSLContext:
             cause=str(exc),
         ) from exc
     return context
-
-
-def _usual() -> ssl.SSLContext:
-    try:
-        return httpx2.create_ssl_context()
-    except (OSError, ssl.SSLError) as exc:
-        raise HostError(
-            "SSL_CERT_FILE, or SSL_CERT_DIR, names no certificates.",
-            fix="Correct it, or unset it.",
-            cause=str(exc),
-        ) from exc
 
 
 LOOK_SECONDS: Final = 5.0
@@ -159,11 +155,11 @@ class Endpoint:
 
     async def healthy(self) -> bool:
         """Whether /health says so; a wrong answer is False, silence raises `Unreachable`."""
-        return (await self._ask("GET", "/health")).is_success
+        return (await self._look("GET", "/health")).is_success
 
     async def version(self) -> str | None:
         """Give vLLM's version, None where the server has no /version."""
-        reply = await self._ask("GET", "/version")
+        reply = await self._look("GET", "/version")
         found = _json(reply).get("version") if reply.is_success else None
         word = _VERSION.match(found) if isinstance(found, str) else None
         return word[0] if word else None
@@ -176,7 +172,6 @@ class Endpoint:
             BadReply: It is no OpenAI-compatible server.
         """
         reply = await self._ask("GET", "/v1/models")
-        self._check(reply, "/v1/models")
         rows = _json(reply).get("data")
         found = [row for row in rows if _is_named(row)] if isinstance(rows, list) else []
         if rows != [] and not found:
@@ -189,9 +184,7 @@ class Endpoint:
 
     async def metrics_text(self) -> str:
         """Give the whole /metrics page."""
-        reply = await self._ask("GET", "/metrics")
-        self._check(reply, "/metrics")
-        return reply.text
+        return (await self._ask("GET", "/metrics")).text
 
     async def say_one_token(self, model: str) -> None:
         """Let the model answer once: an open port is not yet an answer.
@@ -206,9 +199,7 @@ class Endpoint:
         self, path: str, body: Mapping[str, Any], *, timeout: float = 30
     ) -> dict[str, Any]:
         """Send JSON, give the JSON that comes back; `timeout` in seconds."""
-        reply = await self._ask("POST", path, body, seconds=timeout)
-        self._check(reply, path)
-        return _json(reply)
+        return _json(await self._ask("POST", path, body, seconds=timeout))
 
     @asynccontextmanager
     async def stream(
@@ -226,20 +217,31 @@ class Endpoint:
                 if not reply.is_success:
                     with anyio.fail_after(timeout):
                         refusal = await self._read(reply, path)
-                    self._check(refusal, path)
+                    _refuse(refusal, f"{self.base_url}{path}")
                 yield self._events(reply)
 
     async def _events(self, reply: httpx2.Response) -> AsyncIterator[dict[str, Any]]:
-        with self._broken():
+        try:
             async for line in _lines(reply):
                 data = line.removeprefix(b"data:").strip() if line.startswith(b"data:") else b""
                 if data == b"[DONE]":
                     return
                 if data:
                     yield _event(data)
+        except (httpx2.RemoteProtocolError, httpx2.ReadError) as exc:
+            raise _broken_stream(str(exc) or type(exc).__name__) from exc
         raise _broken_stream("the connection closed")
 
     async def _ask(
+        self, method: str, path: str, body: Any = None, *, seconds: float | None = None
+    ) -> _Reply:
+        """Send one request and read its answer, which is good."""
+        reply = await self._look(method, path, body, seconds=seconds)
+        if not reply.is_success:
+            _refuse(reply, f"{self.base_url}{path}")
+        return reply
+
+    async def _look(
         self, method: str, path: str, body: Any = None, *, seconds: float | None = None
     ) -> _Reply:
         """Send one request and read its answer; `seconds` is of the longest silence, and of both.
@@ -276,10 +278,6 @@ class Endpoint:
             )
         return found
 
-    def _check(self, reply: _Reply, path: str) -> None:
-        if not reply.is_success:
-            _refuse(reply, f"{self.base_url}{path}")
-
     @contextmanager
     def _translated(self) -> Iterator[None]:
         try:
@@ -304,13 +302,6 @@ class Endpoint:
             raise Unreachable(
                 f"{self.base_url} is no address.", fix="Set VLLM_BASE_URL to http(s)://host:port."
             ) from exc
-
-    @contextmanager
-    def _broken(self) -> Iterator[None]:
-        try:
-            yield
-        except (httpx2.RemoteProtocolError, httpx2.ReadError) as exc:
-            raise _broken_stream(str(exc) or type(exc).__name__) from exc
 
 
 async def _lines(reply: httpx2.Response) -> AsyncIterator[bytes]:

@@ -3,9 +3,9 @@
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 from warnings import warn
 
 from pydantic_core import to_jsonable_python
@@ -49,35 +49,34 @@ class Listed(Protocol):
         """Return the arguments that a listed tool needs; None for one that is not listed."""
 
 
+T = TypeVar("T")
+
+
 @contextmanager
-def in_full(*, full: bool) -> Iterator[None]:
-    """Let the answer that is made meanwhile be the whole record, as `detail="full"` asks."""
-    token = _full.set(full)
+def _during(variable: ContextVar[T], value: T) -> Iterator[T]:
+    token = variable.set(value)
     try:
-        yield
+        yield value
     finally:
-        _full.reset(token)
+        variable.reset(token)
+
+
+def in_full(*, full: bool) -> AbstractContextManager[bool]:
+    """Let the answer that is made meanwhile be the whole record, as `detail="full"` asks."""
+    return _during(_full, full)
 
 
 @contextmanager
 def collecting_notes() -> Iterator[list[str]]:
     """Gather what `note` is told while one tool runs."""
     gathered = list(_first.get())
-    token = _notes.set(gathered)
-    try:
+    with _during(_notes, gathered):
         yield gathered
-    finally:
-        _notes.reset(token)
 
 
-@contextmanager
-def noted_first(warnings: tuple[str, ...]) -> Iterator[None]:
+def noted_first(warnings: tuple[str, ...]) -> AbstractContextManager[tuple[str, ...]]:
     """Let the answer of the tool that runs meanwhile begin with these warnings."""
-    token = _first.set(warnings)
-    try:
-        yield
-    finally:
-        _first.reset(token)
+    return _during(_first, warnings)
 
 
 def note(warning: str) -> None:

@@ -104,13 +104,6 @@ class Pattern(Record):
 
 
 @cache
-def hints(writer: Writer = "engine") -> tuple[str, ...]:
-    """Return few words of which every line that any entry fits holds one, whatever its case."""
-    own = (entry for by in SPEAKERS[writer] for entry in catalogue(by))
-    return tuple(sorted({word for entry in own for word in entry.hints}))
-
-
-@cache
 def asked_words(writer: Writer = "engine") -> tuple[str, ...]:
     """Return what a cloud is asked for: words that every line of weight holds one of, no two alike.
 
@@ -269,15 +262,6 @@ def known_by(
     return found or (named if unsure else None)
 
 
-@cache
-def hinted(writer: Writer) -> re.Pattern[str]:
-    """Make one expression of all hints, branching letter by letter; each begins a word.
-
-    That one character before it is of a known kind doubles the speed.
-    """
-    return re.compile(f"[^a-z0-9]{branches(hints(writer))}")
-
-
 def told(entry: Pattern, match: re.Match[str], errors: Sequence[str] = ()) -> Failure:
     """Say what an entry means, with the figures of the line that it fits, and errors beside it."""
     groups = {name: text or "" for name, text in match.groupdict().items()}
@@ -328,10 +312,6 @@ def filled(step: Step, groups: Mapping[str, str]) -> Step:
     return step.model_copy(update={"arguments": given})
 
 
-_COLOUR: Final = "\x1b"
-"""Begins one; its end is a letter, right before the first word."""
-
-
 class Finding(Record):
     """A failure that a log tells of."""
 
@@ -353,13 +333,14 @@ class Finder:
         """Know whose platform the lines come from; none is an engine without one."""
         self._platform: Writer = writer or "engine"
         self._table = table(self._platform)
-        self._hints = hinted(self._platform)
         self._found: dict[tuple[int, bool, int], Finding] = {}
 
     def feed(self, page: Sequence[Line]) -> None:
         """Take one page, oldest line first; the newest page comes first."""
-        for line, text in reversed(list(self._candidates(page))):
-            self._judge(line, text)
+        for line in reversed(page):
+            text = clean(line.text[:LINE_CHARACTERS].replace("\n", " "))
+            if any(True for _ in self._table.likely(text)) and not USERS.search(text):
+                self._judge(line, bare(text))
 
     def findings(self) -> tuple[Finding, ...]:
         """Give each failure once, the cause before its consequences, warnings last."""
@@ -370,25 +351,7 @@ class Finder:
             by_code[new.failure.code] = _merged(old, new) if old else new
         return tuple(by_code.values())
 
-    def _candidates(self, page: Sequence[Line]) -> Iterable[tuple[Line, str]]:
-        """Give the lines that hold a hint; one pass over the whole page at once."""
-        texts = [line.text[:LINE_CHARACTERS].replace("\n", " ") for line in page]
-        whole = "\n".join(("", *texts)).lower()
-        if _COLOUR in whole:
-            texts = [clean(text) for text in texts]
-            whole = "\n".join(("", *texts)).lower()
-        number, place, given = -1, 0, -1
-        for match in self._hints.finditer(whole):
-            number += whole.count("\n", place, match.start() + 1)
-            place = match.start() + 1
-            if number != given:
-                given = number
-                yield page[number], clean(texts[number])
-
     def _judge(self, line: Line, text: str) -> None:
-        if USERS.search(text):
-            return
-        text = bare(text)
         grave = gravity(text, line.platform)
         if known := known_by(self._table, text, grave, platform=line.platform):
             self._keep(*known, line)

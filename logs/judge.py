@@ -267,7 +267,8 @@ class _Boot:
         """Return the lines of the statement that a line goes on with, or begins."""
         head = self.block[0] if self.block else line
         is_known = self.known is not None and self.known.number == head.number
-        is_grave = is_known or head.raised or head.grave.severity == "error"
+        is_error = head.grave.severity == "error" and not head.grave.is_detail
+        is_grave = is_known or head.raised or is_error
         if not (self.block and is_grave and _goes_on_with(line, self.block)):
             self.block = []
         self.block = [*self.block, line]
@@ -388,7 +389,9 @@ def _goes_on_with(line: _Line, block: Sequence[_Line]) -> bool:
         return False
     if len(block) >= _MOST_JOINED or line.number > last.number + _NEXT or _CHAINED in line.text:
         return False
-    if not line.is_bare or line.raised or line.code or line.grave.is_detail:
+    if not line.is_bare or line.raised or line.grave.is_detail:
+        return False
+    if line.code and not head.raised:
         return False
     by = process_of(line.text)
     return by in {"", process_of(head.text)} and not _SAYS["statement"].match(line.words)
