@@ -325,11 +325,8 @@ class _Boot:
         if line.is_bare and line.code:
             self.frame(line.words.strip())
         is_native = bool(_SAYS["native"].match(line.text))
-        if (
-            (line.is_bare or is_native)
-            and self.ended is None
-            and not _SAYS["frame"].match(line.text)
-        ):
+        is_speech = line.is_bare and not _SAYS["frame"].match(line.text)
+        if (is_speech or is_native) and self.ended is None:
             self.bare.append(line)
             unsure = self.unsure[0] if self.unsure and not self.dying else None
             if unsure and RETRIED.search(unsure.match.string) and unsure.number < line.number:
