@@ -16,15 +16,8 @@ from core.records import Deployment, Failure, State, Step
 from core.redaction import in_quotes
 from core.reply import note
 from logs.boot import BEGINS
-from logs.failures import (
-    LINE_CHARACTERS,
-    UNKNOWN_CAUSE,
-    Finder,
-    Finding,
-    Judge,
-    Writer,
-    asked_words,
-)
+from logs.failures import LINE_CHARACTERS, Finder, Finding, Writer, asked_words
+from logs.judge import UNKNOWN_CAUSE, Judge
 from logs.read import Line
 from operations.case import (
     LAYERS,
