@@ -18,9 +18,9 @@ from typing import IO, Any, Final
 
 from core.redaction import printable, redact
 from logs.failures import WRITERS, Writer
-from logs.judge import Judge, Verdict
 from logs.read import entry
 from logs.reduce import mask
+from logs.verdict import Judge, Verdict
 
 _LINE_BYTES: Final = 16 * 1024
 """Of a line; what it says of itself stands at its beginning."""

@@ -17,8 +17,8 @@ from core.redaction import in_quotes
 from core.reply import note
 from logs.boot import BEGINS
 from logs.failures import LINE_CHARACTERS, Finder, Finding, Writer, asked_words
-from logs.judge import UNKNOWN_CAUSE, Judge
 from logs.read import Line
+from logs.verdict import UNKNOWN_CAUSE, Judge
 from operations.case import (
     LAYERS,
     MOST_EVIDENCE,

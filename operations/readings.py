@@ -15,9 +15,9 @@ from core.errors import OpsError, Unsupported
 from core.records import Access, Answer, Gib, MemoryPlan, Record, State
 from core.redaction import printable, shortened
 from core.reply import note
-from logs.judge import error_lines, recognize
 from logs.read import Line, body_of
 from logs.reduce import Reducer
+from logs.verdict import error_lines, recognize
 from operations.resolve import Found
 from operations.runtime import MAX_LOG_LINES, Runtime
 

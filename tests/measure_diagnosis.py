@@ -25,8 +25,8 @@ from logs.failures import (
     Writer,
     catalogue,
 )
-from logs.judge import UNKNOWN_CAUSE, Judge, Verdict
 from logs.read import bare
+from logs.verdict import UNKNOWN_CAUSE, Judge, Verdict
 
 DATA: Final = Path(__file__).parent / "data"
 _LEAD: Final = "(EngineCore pid=102) ERROR 11-20 11:32:17 [core.py:1510] "

@@ -30,8 +30,8 @@ from core.records import Deployment, DeploymentSpec, Failure, Phase, State
 from core.reply import note
 from logs.boot import STARTING, WARMING, phase_of
 from logs.failures import meaning as wording_for
-from logs.judge import evidence, recognize
 from logs.read import Line
+from logs.verdict import evidence, recognize
 
 QUEUED: Final = "queued"
 ASSIGNING: Final = "assigning a GPU host"

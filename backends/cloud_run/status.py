@@ -30,8 +30,8 @@ from core.records import Deployment, Failure, Phase, Record, State
 from core.reply import note
 from logs.boot import WARMING, phase_of
 from logs.failures import meaning as wording_for
-from logs.judge import evidence, recognize
 from logs.read import Line
+from logs.verdict import evidence, recognize
 from planner.places import Size
 from planner.price import price
 

@@ -27,8 +27,8 @@ from core.records import Access, Deployment, Failure, Phase, State, Target, expi
 from core.reply import note
 from core.waiting import wait_until
 from logs.boot import BootLog, read_boot
-from logs.judge import died_of, evidence, recognize
 from logs.read import Line, Wanted, head_lines, newest_lines, newest_pages
+from logs.verdict import died_of, evidence, recognize
 from planner.memory import GIB
 
 _TAIL: Final = 400

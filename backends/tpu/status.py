@@ -36,7 +36,7 @@ from core.address import KEY_HEADER
 from core.records import Access, Deployment, DeploymentSpec, Failure, Phase, State
 from core.reply import note
 from logs.boot import COMPILING, WARMING, boot_of, phase_of
-from logs.judge import died_of, evidence
+from logs.verdict import died_of, evidence
 from planner.price import price
 
 SEARCHING: Final = "waiting for a chip"

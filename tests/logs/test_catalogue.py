@@ -19,8 +19,8 @@ from logs.failures import (
     catalogue,
     meaning,
 )
-from logs.judge import Judge, Verdict, died_of, evidence, recognize
 from logs.read import gravity
+from logs.verdict import Judge, Verdict, died_of, evidence, recognize
 from tests.logs.failures import SEEN, Seen
 
 ENDING = {"destroy_vllm", "stop_vllm", "destroy_queued_resource", "stop_azure_vm"}

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from logs.failures import WRITERS, Writer
-from logs.judge import Judge, recognize
 from logs.read import head_lines
+from logs.verdict import Judge, recognize
 from simulators.engine.__main__ import main
 from tests.logs.failures import found, healthy
 from tests.simulators.test_boot import boot, on_chips

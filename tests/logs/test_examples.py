@@ -9,7 +9,7 @@ from logs.failures import (
     Writer,
     catalogue,
 )
-from logs.judge import UNKNOWN_CAUSE, Judge, Verdict
+from logs.verdict import UNKNOWN_CAUSE, Judge, Verdict
 from tests.measure_diagnosis import examples as written
 
 HEADS = (

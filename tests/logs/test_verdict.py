@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from logs.failures import Writer
-from logs.judge import UNKNOWN_CAUSE, Judge, Verdict, died_of, judged, search_words
+from logs.verdict import UNKNOWN_CAUSE, Judge, Verdict, died_of, judged, search_words
 
 BEGUN = "(APIServer pid=1) INFO 11-20 11:32:07 [api_server.py:1] vLLM API server version 0.11.0"
 UP = "(APIServer pid=1) INFO:     Application startup complete."

@@ -12,7 +12,7 @@ import pytest
 
 from core.records import KvPlan, MemoryPlan
 from logs.boot import COMPILING, read_boot
-from logs.judge import recognize
+from logs.verdict import recognize
 from planner.flags import Flags
 from planner.memory import plan_memory
 from planner.model import read_model
