@@ -349,9 +349,12 @@ _LOCK_TRIES: Final = 10
 _LOCK_SECONDS: Final = 0.03
 _RAMP_SHARE: Final = 0.1
 _LONGEST_RAMP_SECONDS: Final = 1.0
-OF_THE_RULE: Final = frozenset(
-    {"min_requests", "max_seconds", "warmup_max_seconds", "request_timeout_seconds"}
-)
+OF_THE_RULE: Final = {
+    "min_requests",
+    "max_seconds",
+    "warmup_max_seconds",
+    "request_timeout_seconds",
+}
 _PATHS: Final = {"completion": "/v1/completions", "chat": "/v1/chat/completions"}
 _log = logging.getLogger(__name__)
 

@@ -30,7 +30,7 @@ def a_job(
     **fields: Any,
 ) -> Job:
     """A short cell: 4 requests at a time, 0.1 s of warm-up and 0.25 s of window."""
-    made = {
+    made: dict[str, Any] = {
         "cell": "a-cell",
         "path": "/v1/completions",
         "context": 8,
