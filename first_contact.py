@@ -75,7 +75,7 @@ class Contact(Story):
     async def look(self) -> None:
         """Ask what can be asked without changing anything."""
         await self.call("list_targets")
-        wish = {"model": MODEL, "target": self.target, "max_model_len": 8192}
+        wish: dict[str, Any] = {"model": MODEL, "target": self.target, "max_model_len": 8192}
         await self.call("plan_deployment", **wish, check=True)
         await self.call("check_gpu_quotas", target=self.target)
         if self.target.startswith("tpu"):
@@ -83,7 +83,7 @@ class Contact(Story):
 
     async def live(self) -> None:
         """Deploy, try everything, and remove it whatever happens."""
-        wish = {"model": MODEL, "max_model_len": 8192, "ttl_minutes": TTL_MINUTES}
+        wish: dict[str, Any] = {"model": MODEL, "max_model_len": 8192, "ttl_minutes": TTL_MINUTES}
         began = time.monotonic()
         try:
             made = await self.call("deploy_vllm", **self.where, **wish)

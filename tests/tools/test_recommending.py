@@ -214,7 +214,10 @@ async def test_a_fresh_project_is_told_once_what_it_lacks(settings: Settings, ta
             "20,000 requests a day on cloud-run-l4: $1,037 a month with 1",
         ),
         ({"tokens_per_day": 5_000_000}, "5,000,000 tokens a day on cloud-run-l4: $1,037 a month"),
-        ({"requests_per_day": 20_000, "hours_per_day": 8, "days_per_week": 5}, "2 replicas at 174"),
+        (
+            {"requests_per_day": 20_000, "hours_per_day": 8, "days_per_week": 5},
+            "$494 a month with 2 replicas at 174",
+        ),
     ],
     ids=str,
 )
