@@ -205,10 +205,11 @@ def some_samples(
     """Requests that begin at 100.0, one each `every` seconds, all well."""
     start = np.asarray(100.0 + np.arange(requests) * every, dtype=np.float64)
     whole = np.zeros(requests, dtype=np.int64)
+    first = np.full(requests, ttft, dtype=np.float64)
     return answered(
         start,
-        whole + ttft,
-        whole + ttft + gap * (tokens - 1),
+        first,
+        first + gap * (tokens - 1),
         output_tokens=whole + tokens,
         events=whole + tokens,
         gap_counts=whole + (tokens - 1),

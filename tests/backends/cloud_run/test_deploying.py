@@ -226,10 +226,10 @@ async def test_what_the_operation_says_is_raised(monkeypatch: pytest.MonkeyPatch
         async def get_operation(self, *_: Any, **__: Any) -> Operation:
             return ended
 
-    async def run() -> Refusing:
+    async def refusing() -> Refusing:
         return Refusing()
 
-    monkeypatch.setattr(where.clients, "run", run)
+    monkeypatch.setattr(where.clients, "run", refusing)
     made = run.Rollout(where, drawn(where, image=f"example.com/vllm@sha256:{'0' * 64}"))
     service = Resource(
         name="service", title="it", get=made.get, put=made.put, status=made.status
