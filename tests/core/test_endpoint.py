@@ -2,7 +2,7 @@
 
 import gzip
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from typing import Any
 
@@ -95,6 +95,21 @@ async def test_an_answer_that_is_no_object_is_a_bad_reply(content: bytes) -> Non
     for ask in (ask_models, ask_version, ask_anything):
         with pytest.raises(BadReply):
             await ask(always(content=content))
+
+
+async def test_no_more_is_read_of_an_answer_than_its_bound() -> None:
+    """Whoever answers without end is let go of."""
+    read = 0
+
+    async def endless() -> AsyncIterator[bytes]:
+        nonlocal read
+        while read < 64:
+            read += 1
+            yield b" " * 2**20
+
+    with pytest.raises(BadReply, match="more than"):
+        await always(content=endless()).models()
+    assert read <= 4
 
 
 async def test_a_redirect_is_no_answer() -> None:
