@@ -37,6 +37,7 @@ from benchmark.records import (
     figure,
     listed,
     percent,
+    seconds,
     usd,
 )
 from benchmark.tables import (
@@ -227,6 +228,53 @@ class _Line(NamedTuple):
     words: Callable[[float], str]
 
 
+_CLIENT: Final = (
+    _Line("CPU of the busiest worker, of one core", "client.cpu_share", percent),
+    _Line("Lateness of timers, p99.5", "client.loop_lag_p99_5_seconds", seconds),
+    _Line("Lateness of timers, p99", "client.loop_lag_p99_seconds", seconds),
+    _Line("Lateness of sending, p99", "client.send_lateness_p99_seconds", seconds),
+    _Line("Waiting for a CPU in 4 ms, p99.5", "client.cpu_wait_p99_5_seconds", seconds),
+    _Line("Waiting for a CPU in 10 ms, p99", "client.cpu_wait_p99_seconds", seconds),
+    *(
+        _Line(f"May have moved {name.upper()} {point} by", f"client.error_bounds.{each}", seconds)
+        for each in ("ttft_p50", "tpot_p50", "itl_p99", "e2el_mean")
+        for name, point in (each.split("_"),)
+    ),
+    _Line("Memory of all workers", "client.memory_mib", lambda value: f"{figure(value)} MiB"),
+    _Line("Step of the wall clock", "client.clock_step_seconds", seconds),
+)
+_SERVER_WORST: Final = (
+    _Line("Prefix cache hit rate", "server.prefix_cache_hit_rate", percent),
+    _Line("Preemptions", "server.preemptions", figure),
+    _Line("Requests of others", "server.other_requests", figure),
+)
+_SERVER: Final = (
+    Metric("", "Requests waiting, mean", "", "server.requests_waiting_mean"),
+    Metric("", "Requests running, mean", "", "server.requests_running_mean"),
+    Metric("", "KV cache in use, most (%)", "", "server.kv_cache_usage_max", 100),
+)
+
+
+def _worst(lines: Sequence[_Line], cells: Sequence[CellResult]) -> str:
+    """Give the worst of some figures, each with its cell; nothing where none are known."""
+    found = []
+    for line in lines:
+        read = at(line.path)
+        seen = [(abs(value), cell.id) for cell in cells if (value := known(read(cell))) is not None]
+        if seen:
+            value, cell_id = max(seen, key=lambda each: each[0])
+            found.append([line.title, line.words(value), cell_id])
+    return table(["What", "Worst", "Cell"], found) if found else ""
+
+
+def _server(cells: Sequence[CellResult]) -> Words:
+    """Give headings and tables of what /metrics said in the cells' windows."""
+    if worst := _worst(_SERVER_WORST, cells):
+        yield "Over the run", worst
+    for metric in _known(_SERVER, cells):
+        yield metric.title, matrix(cells, metric.shown)
+
+
 _NOT_SHOWN: Final = {"ttft_p95", "tpot_p99", "itl_p99", "e2el_mean", "e2el_p50"}
 """Of all metrics, in the report."""
 _CLOSED: Final = (Arrivals.CLOSED, Arrivals.ONCE)
@@ -269,6 +317,8 @@ def text(manifest: Manifest, cells: Sequence[CellResult], findings: Sequence[Fin
             unmeasured=_unmeasured(cells),
             tokens_per_event=figure(most) if most > 1.005 else "",
             limits=manifest.plan.limits.words,
+            client=_worst(_CLIENT, cells),
+            server=list(_server(cells)),
             facts=facts(manifest),
             deployment=fenced(deployed, "json") if spec else "",
             again=again(manifest),

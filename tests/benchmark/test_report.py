@@ -205,6 +205,17 @@ def test_open_loops_have_a_table_by_rate() -> None:
     assert rows[1].startswith("| 512 | 12.5/s | 8 | 400 | 6.25 |")
 
 
+def test_by_how_much_the_client_may_have_moved_a_figure_stands_in_the_report() -> None:
+    """The worst cell's bound, beside how well the client was."""
+    sound = a_cell(512, 1)
+    assert sound.client
+    client = sound.client.model_copy(update={"error_bounds": {"ttft_p50": 0.0123}})
+    shown = report_of([sound, a_cell(512, 8, client=client)])
+    line = next(line for line in shown.splitlines() if "May have moved TTFT p50 by" in line)
+    assert "12.3 ms" in line
+    assert "512x8" in line
+
+
 def test_goodput_names_its_limits() -> None:
     """A figure without its limits means nothing."""
     manifest = a_manifest()
