@@ -113,6 +113,8 @@ class _Line(NamedTuple):
     words: str
     """Without what stands before them."""
     number: int
+    place: int
+    """Its own place: lines that a shipper sent as one share their number."""
     grave: Gravity
     platform: str
     raised: bool
@@ -126,17 +128,19 @@ class _Line(NamedTuple):
         return not self.grave.is_spoken
 
 
-def _line(text: str, number: int, platform: str) -> _Line:
+def _line(text: str, number: int, place: int, platform: str) -> _Line:
     words, grave = body_of(text), gravity(text, platform)
     raised = is_exception(words)
     code = bool(_SAYS["code"].match(words)) and not is_exception(words.strip())
-    return _Line(text, words, number, grave, platform, raised, code)
+    return _Line(text, words, number, place, grave, platform, raised, code)
 
 
 class _Known(NamedTuple):
     row: Row
     match: re.Match[str]
     number: int
+    place: int
+    """Of the first line of its statement, as `_Line.place`."""
     level: Severity
     is_spoken: bool
     """Whether the line itself names its level."""
@@ -158,7 +162,7 @@ class _Known(NamedTuple):
         """Whether it is told in place of another; of one statement, what fits most of it is."""
         if old is None:
             return True
-        if self.number == old.number and self.rank == old.rank:
+        if self.place == old.place and self.rank == old.rank:
             return len(self.match[0]) > len(old.match[0])
         return self.weight < old.weight
 
@@ -208,7 +212,8 @@ class _Boot:
         self.newest: _Grave | None = None
         self.bare: deque[_Line] = deque(maxlen=3)
         """The last lines of calm without a level, before it ended."""
-        self.calm_at = 0
+        self.doubtful: deque[_Line] = deque(maxlen=3)
+        """The last lines that sound bad and name no level: they count right before an end."""
         self.said: deque[str] = deque(maxlen=2)
         """The last lines that are no frame, whatever their level."""
         self.frames: list[str] = []
@@ -227,21 +232,12 @@ class _Boot:
         words = (one for one in reversed(self.bare) if _sounds(one, _SAYS["last_words"]))
         return next((one for one in words if one.number + 2 >= self.number), None)
 
-    @property
-    def doubtful(self) -> list[_Line]:
-        """The last lines that sound bad and name no level: they count right before an end."""
-        late = (one for one in self.bare if one.number > self.calm_at)
-        return [
-            one
-            for one in late
-            if (_SAYS["bad_news"] if one.platform else _SAYS["bad_words"]).search(one.text)
-        ]
-
     def outlive(self) -> None:
         """Forget what it went on after."""
         self.known = self.newest = self.unsure = self.refused = self.ended = self.closed = None
         self.graves, self.block, self.dying = {}, [], False
         self.bare.clear()
+        self.doubtful.clear()
 
     def end_wait(self, text: str) -> None:
         """Forget a wait for a node that this line ends, unless they name two pods."""
@@ -266,7 +262,7 @@ class _Boot:
     def statement(self, line: _Line) -> list[_Line]:
         """Return the lines of the statement that a line goes on with, or begins."""
         head = self.block[0] if self.block else line
-        is_known = self.known is not None and self.known.number == head.number
+        is_known = self.known is not None and self.known.place == head.place
         is_error = head.grave.severity == "error" and not head.grave.is_detail
         is_grave = is_known or head.raised or is_error
         if not (self.block and is_grave and _goes_on_with(line, self.block)):
@@ -328,6 +324,9 @@ class _Boot:
         is_speech = line.is_bare and not _SAYS["frame"].match(line.text)
         if (is_speech or is_native) and self.ended is None:
             self.bare.append(line)
+            bad = _SAYS["bad_news"] if line.platform else _SAYS["bad_words"]
+            if bad.search(line.text):
+                self.doubtful.append(line)
             unsure = self.unsure[0] if self.unsure and not self.dying else None
             if unsure and RETRIED.search(unsure.match.string) and unsure.number < line.number:
                 self.unsure = None  # what was said since is as likely the cause
@@ -338,7 +337,7 @@ class _Boot:
         self.after += goes_on and bool(_SAYS["goes_on"].match(line.text))
         if goes_on and not line.is_bare and line.grave.severity == "info":
             self.calm += 1
-            self.calm_at = line.number
+            self.doubtful.clear()
             if self.calm == _OUTLIVED and self.ended is None:
                 self.graves = {key: one for key, one in self.graves.items() if one.exception}
 
@@ -443,6 +442,7 @@ class Judge:
         self._table: Final = Table(able) if without else table(writer)
         self._boot = _Boot()
         self._before = _Boot()
+        self._places = 0
         self.lines = 0
 
     def feed(self, lines: Iterable[str], platform: str = "") -> None:
@@ -479,7 +479,8 @@ class Judge:
             boot.outlive()
         boot.end_wait(text)
         if not self._is_of_a_good_end(text, platform):
-            self._judge(_line(text, number, platform)._replace(platform=by))
+            self._places += 1
+            self._judge(_line(text, number, self._places, platform)._replace(platform=by))
             boot.live(text)
 
     def _is_of_a_good_end(self, text: str, platform: str) -> bool:
@@ -531,7 +532,7 @@ class Judge:
             return None
         quiet = grave.is_spoken and grave.severity == "info"
         quiet = quiet and "info" not in found[0].entry.levels
-        known = _Known(*found, line.number, grave.severity, grave.is_spoken, quiet)
+        known = _Known(*found, line.number, line.place, grave.severity, grave.is_spoken, quiet)
         if fits(known.row.entry, text, grave) and (platform or not line.code):
             return known
         if not platform and not self._boot.dying and known.rank == "cause":
@@ -643,7 +644,7 @@ class Judge:
         first = graves[0]
         words = search_words(first.text)
         texts = [text for one in graves for text in (one.text, one.more) if text]
-        doubtful = [one.words.strip() for one in boot.doubtful[-2:]]
+        doubtful = [one.words.strip() for one in list(boot.doubtful)[-2:]]
         seen = dict.fromkeys(quoted(one, 400) for one in (*texts[:_EVIDENCE], *doubtful))
         return Verdict(
             failure=Failure(
@@ -791,7 +792,7 @@ def _is_called(words: str) -> bool:
 def _may_end(text: str) -> bool:
     """Whether a line that is no cause by itself is one where nothing else is."""
     looked = RETRIED.search(text) or _SAYS["looked_for"].search(text)
-    return bool(looked) or _line(text, 0, "").code
+    return bool(looked) or _line(text, 0, 0, "").code
 
 
 def _says_more(known: _Known, unknown: _Grave) -> bool:

@@ -439,3 +439,23 @@ def test_the_form_of_a_clouds_answer_counts_in_no_programs_exception() -> None:
         verdict = judge.verdict()
         codes.append(verdict and verdict.failure.code)
     assert codes == ["CALLER_NOT_ALLOWED", UNKNOWN_CAUSE]
+
+
+def test_what_a_shipper_sends_as_one_is_several_lines() -> None:
+    """The cause is told, not the longest match: as if each line had come by itself."""
+    lines = [
+        "torch.AcceleratorError: CUDA error: unspecified launch failure",
+        "OSError: [Errno 28] No space left on device: '/data/x'",
+    ]
+    apart, as_one = judged(lines), judged(["\n".join(lines)])
+    assert apart
+    assert as_one
+    assert as_one.failure.code == apart.failure.code == "DISK_FULL"
+
+
+def test_a_line_that_sounds_bad_counts_some_lines_later_as_well() -> None:
+    """What is said in between is of the end, not of the cause."""
+    verdict = judged(["cannot find the flux", "so be it", "and that", "and this", *DEAD])
+    assert verdict
+    assert verdict.failure.code == UNKNOWN_CAUSE
+    assert verdict.line == "cannot find the flux"
