@@ -61,12 +61,16 @@ class _Quiet(logging.Filter):
 
 
 def _bind(flags: Namespace) -> socket.socket:
-    """Take the port before the boot, as vLLM does; nobody listens on it yet."""
-    # With the protocol named asyncio writes at once; else Nagle holds each stream for 40 ms.
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    """Take the port or the socket before the boot, as vLLM does; nobody listens on it yet."""
+    if flags.uds:
+        listener, where = socket.socket(socket.AF_UNIX), flags.uds
+    else:
+        # With the protocol named asyncio writes at once; else Nagle holds each stream for 40 ms.
+        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        where = (flags.host or "0.0.0.0", flags.port)  # noqa: S104  vLLM's default
     try:
-        listener.bind((flags.host or "0.0.0.0", flags.port))  # noqa: S104  vLLM's default
+        listener.bind(where)
     except OSError as error:
         listener.close()
         raise _system_error(error) from error
@@ -79,6 +83,8 @@ def _system_error(error: OSError) -> BootError:
 
 
 def _address(flags: Namespace, listener: socket.socket) -> str:
+    if flags.uds:
+        return f"unix:{flags.uds}"
     host, port = listener.getsockname()[:2]
     scheme = "https" if flags.ssl_keyfile and flags.ssl_certfile else "http"
     return f"{scheme}://{host}:{port}"

@@ -36,6 +36,13 @@ from simulators.engine.requests import (
     read,
 )
 
+NOT_SIMULATED: Final = (
+    *("/invocations", "/generative_scoring", "/detokenize", "/load", "/scale_elastic_ep"),
+    *("/is_scaling_elastic_ep", "/kv_event_sources", "/docs", "/redoc", "/openapi.json"),
+    *("/v1/responses", "/v1/messages", "/v1/messages/count_tokens"),
+    *("/v1/chat/completions/batch", "/v1/systemone"),
+)
+"""Routes of vLLM that answer 501 here, so that nobody takes a rehearsal's 404 for vLLM's."""
 Work = Callable[[], Coroutine[Any, Any, None]]
 
 
@@ -211,6 +218,9 @@ def _routes(engine: Engine, served: Served) -> list[Route]:
         strs = texts if asked.return_token_strs else None
         return JSONResponse({**count, "tokens": tokens, "token_strs": strs})
 
+    async def unknown(request: Request) -> Response:
+        raise WireError("not-simulated", what=request.scope["path"])
+
     return [
         Route("/health", alive, methods=["GET"]),
         Route("/ping", alive, methods=["GET", "POST"]),
@@ -220,6 +230,7 @@ def _routes(engine: Engine, served: Served) -> list[Route]:
         Route("/v1/completions", completions, methods=["POST"]),
         Route("/v1/chat/completions", chat, methods=["POST"]),
         Route("/tokenize", tokenize, methods=["POST"]),
+        *(Route(path, unknown, methods=["GET", "POST"]) for path in NOT_SIMULATED),
     ]
 
 

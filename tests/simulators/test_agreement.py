@@ -9,6 +9,7 @@ import anyio
 import httpx2
 import pytest
 
+from simulators.engine.app import NOT_SIMULATED
 from tests.simulators.agreement_cases import (
     ANSWERED,
     GREEDY,
@@ -152,6 +153,13 @@ async def test_the_metrics_agree(pair: Pair) -> None:
         set(re.findall(r'^(\S+?)\{.*(le="[^"]+")', p.text, re.MULTILINE)) for p in (real, simulated)
     ]
     assert {one for one in bounds[0] if one[0].removesuffix("_bucket") in here} == bounds[1]
+
+
+async def test_routes_that_are_not_simulated_are_there(pair: Pair) -> None:
+    """501 is how the simulated one says that a real one has it."""
+    real = await pair.real.client.get("/openapi.json")
+    pages = {"/docs", "/redoc", "/openapi.json"}
+    assert set(NOT_SIMULATED) - pages <= set(real.json()["paths"])
 
 
 async def test_the_cache_is_sized_alike(pair: Pair) -> None:

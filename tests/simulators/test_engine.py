@@ -10,6 +10,7 @@ from planner.flags import Flags
 from planner.model import read_model
 from planner.places import accelerator
 from planner.speed import prefill
+from simulators.engine.app import NOT_SIMULATED as NO_ROUTES
 from simulators.engine.requests import NOT_SIMULATED
 from simulators.engine.scheduler import Batch, Chunk, Device, Request
 from tests.simulators.conftest import Simulate
@@ -107,6 +108,7 @@ REFUSALS: Final[list[tuple[str, dict[str, Any], int, str | None]]] = [
     (CHAT, {**ASK, "response_format": of({"type": "string", "pattern": "a+"})}, 501, None),
     (TEXT, {"prompt": "hi", "n": 2}, 501, None),
     *((TEXT, {"prompt": "hi", name: 1}, 501, None) for name in NOT_SIMULATED),
+    *((path, {}, 501, None) for path in NO_ROUTES),
 ]
 
 
@@ -124,7 +126,7 @@ async def test_a_bad_request_is_named(
 
 
 async def test_a_key_guards_v1_alone(simulate: Simulate) -> None:
-    """`/metrics` and `/tokenize` stay open, as in vLLM."""
+    """`/metrics` and `/tokenize` stay open, as in vLLM; so does what has no route here."""
     async with simulate("--api-key", "one", "two") as engine:
         headers = [{}, {"authorization": "Bearer x"}, {"authorization": "Bearer two"}]
         codes = [
@@ -132,8 +134,10 @@ async def test_a_key_guards_v1_alone(simulate: Simulate) -> None:
         ]
         unguarded = [await engine.client.get(path) for path in ("/health", "/metrics", "/version")]
         tokens = await engine.post("/tokenize", prompt="hello")
+        other = await engine.post("/invocations", prompt="hello")
     assert codes == [401, 401, 200]
     assert all(reply.status_code == 200 for reply in [*unguarded, tokens])
+    assert other.status_code == 501
 
 
 def batch(*requests: tuple[int, int]) -> Batch:

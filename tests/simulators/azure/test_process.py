@@ -2,17 +2,21 @@
 
 import os
 import signal
+import ssl
 import uuid
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import anyio
+import httpx2
 import psutil
 import pytest
-from azure.core.exceptions import ServiceRequestError
+from azure.core.exceptions import ResourceExistsError, ServiceRequestError
 from azure.mgmt.appcontainers import models as M  # noqa: N812  as Microsoft writes it
 
 from backends.aca.site import Clients
+from core.settings import AzurePlane
 from core.waiting import wait_until
 from tests.azure_plane import Controls, azure_plane
 from tests.backends.aca.sites import opened
@@ -94,6 +98,48 @@ async def test_a_subscription_is_told_without_its_secrets_and_dropped_whole(
     controls.drop(clients.subscription)
     told = controls.get(clients.subscription)
     assert (told["resources"], told["replicas"], told["providers"]) == ([], [], [])
+
+
+async def test_a_secret_is_read_and_deleted_as_azure_does_it(
+    clients: Clients, azure: AzurePlane
+) -> None:
+    """Asked for with a slash at its end, nobody is sent elsewhere; its name stays taken."""
+    secrets = await clients.secrets()
+    await secrets.set_secret("key", "value")
+    token = await (await clients.credential()).get_token("https://vault.azure.net/.default")
+    url = f"{await clients.secrets_url()}/secrets/key/?api-version=7.6"
+    trusted = ssl.create_default_context(cafile=azure.ca)
+    async with httpx2.AsyncClient(verify=trusted, trust_env=False) as client:
+        reply = await client.get(url, headers={"Authorization": f"Bearer {token.token}"})
+        unknown = await client.get(url)
+    assert (reply.status_code, reply.json()["value"]) == (200, "value")
+    assert unknown.status_code == 401
+    assert 'resource="https://vault.azure.net"' in unknown.headers["www-authenticate"]
+    deleted = (await secrets.delete_secret("key")).properties
+    assert deleted.recovery_level == "CustomizedRecoverable+Purgeable"
+    assert deleted.recoverable_days == 7
+    with pytest.raises(ResourceExistsError, match="deleted but recoverable"):
+        await secrets.set_secret("key", "other")
+
+
+async def test_replicas_are_counted_in_each_minute(clients: Clients) -> None:
+    """Whole ones, in every minute in which there was one; before it, there is nothing."""
+    apps, now = (await clients.apps()).container_apps, datetime.now(UTC)
+    await (
+        await apps.begin_create_or_update(clients.ground.resource_group, "one", small(clients))
+    ).result()
+    (found,) = await (await clients.metrics()).query_resources(
+        resource_ids=[clients.ground.app_id("one")],
+        metric_namespace="Microsoft.App/containerApps",
+        metric_names=["Replicas"],
+        timespan=(now - timedelta(minutes=30), now + timedelta(minutes=1)),
+        granularity=timedelta(minutes=1),
+        aggregations=["average", "maximum"],
+        filter="revisionName eq '*'",
+    )
+    (series,) = found.metrics[0].timeseries
+    assert {point.average for point in series.data} == {None, 1.0}
+    assert series.data[0].average is None
 
 
 async def _gone(*pids: int) -> None:
