@@ -391,7 +391,7 @@ def _by_words(text: str, platform: str) -> Severity:
         return by_status
     if _SAYS["exception"].match(text) or _SAYS["refused"].search(text):
         return "error"
-    found = _SAYS["grave"].search(text)
+    found = _SAYS["severe"].search(text)
     if found and (platform or not found[0].islower()):
         return "error"
     return "warning" if found or _SAYS["doubtful"].search(text) else "info"

@@ -357,7 +357,7 @@ _ZONES_MOST: Final = 24
 _NAMED: Final = 5
 _SHOWN: Final = 12
 """Rows of an answer that was not asked for in full."""
-_NOT_SET_UP: Final = "What a zone gives is not known before setup_target has enabled its APIs."
+_NOT_SET_UP: Final = "What a zone gives is known once setup_target has enabled its APIs."
 _TO_TRY: Final = "no zone that is known to give it; others have such chips: deploy_vllm with"
 _BY_ASKING: Final = "Whether a chip is free is known only by asking for one."
 
