@@ -386,10 +386,9 @@ def limit_in(
         if all(entry.dimensions.get(name) == one for name, one in (said or {}).items())
     ]
     own = [one for one in fitting if one.dimensions.get(per) == where]
-    general = [
-        one for one in fitting if per not in one.dimensions and where in one.applicable_locations
-    ]
-    return next((int(one.details.value) for one in (*own, *general)), None)
+    applied = [one for one in fitting if where in one.applicable_locations]
+    applied.sort(key=lambda one: per in one.dimensions)  # one of a group of places goes last
+    return next((int(one.details.value) for one in (*own, *applied)), None)
 
 
 _GOOGLE: Final = re.compile(r"(^|\.)(pkg\.dev|gcr\.io)$")
