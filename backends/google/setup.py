@@ -363,7 +363,11 @@ async def wait_for_operation(operation: Any, what: str) -> None:
 
 
 async def read_quota(site: GoogleSite, service: str, quota: str) -> QuotaInfo | str | None:
-    """Return a quota; why it cannot be read; None where the project has no such quota."""
+    """Return a quota; why it cannot be read; None where the project has no such quota.
+
+    Raises:
+        NotAuthenticated: Nobody is logged in, which is no answer to be kept for a while.
+    """
     parent = f"projects/{site.clients.project}/locations/global/services/{service}"
     client = await site.clients.quotas()
     looked = client.get_quota_info(name=f"{parent}/quotaInfos/{quota}", **reading())
