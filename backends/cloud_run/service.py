@@ -567,7 +567,7 @@ async def write_service(
                 )
             return str(under_way.operation.name)
         except errors.CloudRefused as exc:
-            if not name:
+            if not name and not dry:
                 await get_service(site, service.name.rsplit("/", 1)[-1])  # or it is gone
             if not _may_be_beta(service, exc):
                 raise

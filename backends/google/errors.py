@@ -16,6 +16,7 @@ from core import errors
 
 LOGIN: Final = "Run `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS."
 AGAIN: Final = "Call the same tool again in a minute."
+LATE: Final = "Look with status_vllm whether it happened; the same call again is harmless."
 _BY_STATUS: Final[dict[str, tuple[type[errors.CloudError], str]]] = {
     "UNAUTHENTICATED": (errors.NotAuthenticated, LOGIN),
     "RESOURCE_EXHAUSTED": (
@@ -24,10 +25,7 @@ _BY_STATUS: Final[dict[str, tuple[type[errors.CloudError], str]]] = {
     ),
     "UNAVAILABLE": (errors.CloudUnavailable, AGAIN),
     "INTERNAL": (errors.CloudUnavailable, AGAIN),
-    "DEADLINE_EXCEEDED": (
-        errors.CloudTimeout,
-        "Look with status_vllm whether it happened; the same call again is harmless.",
-    ),
+    "DEADLINE_EXCEEDED": (errors.CloudTimeout, LATE),
     "ABORTED": (errors.ConcurrentChange, "Look with status_vllm, then call again."),
     "INVALID_ARGUMENT": (errors.CloudRefused, "Change what the cause names."),
     "FAILED_PRECONDITION": (errors.CloudRefused, "Change what the cause names."),
@@ -122,7 +120,6 @@ def translated(what: str) -> Iterator[None]:
 
     NOT_FOUND goes on as it is: only the caller knows what it means.
     """
-    late = _BY_STATUS["DEADLINE_EXCEEDED"][1]
     try:
         yield
     except NotFound:
@@ -132,9 +129,9 @@ def translated(what: str) -> Iterator[None]:
     except RetryError as exc:
         if isinstance(exc.cause, GoogleAPICallError):
             raise error_of(exc.cause, what) from exc
-        raise errors.CloudTimeout(f"Google did not answer in time: {what}.", fix=late) from exc
+        raise errors.CloudTimeout(f"Google did not answer in time: {what}.", fix=LATE) from exc
     except (Timeout, httpx2.TimeoutException) as exc:
-        raise errors.CloudTimeout(f"Google did not answer in time: {what}.", fix=late) from exc
+        raise errors.CloudTimeout(f"Google did not answer in time: {what}.", fix=LATE) from exc
     except (GoogleAuthError, RequestException, httpx2.HTTPError) as exc:
         login = isinstance(exc, GoogleAuthError) and not isinstance(exc, TransportError)
         if login and not isinstance(exc.__cause__, TransportError):

@@ -363,7 +363,11 @@ async def wait_for_operation(operation: Any, what: str) -> None:
 
 
 async def read_quota(site: GoogleSite, service: str, quota: str) -> QuotaInfo | str | None:
-    """Return a quota; why it cannot be read; None where the project has no such quota."""
+    """Return a quota; why it cannot be read; None where the project has no such quota.
+
+    Raises:
+        NotAuthenticated: Nobody is logged in, which is no answer to be kept for a while.
+    """
     parent = f"projects/{site.clients.project}/locations/global/services/{service}"
     client = await site.clients.quotas()
     looked = client.get_quota_info(name=f"{parent}/quotaInfos/{quota}", **reading())
@@ -386,10 +390,9 @@ def limit_in(
         if all(entry.dimensions.get(name) == one for name, one in (said or {}).items())
     ]
     own = [one for one in fitting if one.dimensions.get(per) == where]
-    general = [
-        one for one in fitting if per not in one.dimensions and where in one.applicable_locations
-    ]
-    return next((int(one.details.value) for one in (*own, *general)), None)
+    applied = [one for one in fitting if where in one.applicable_locations]
+    applied.sort(key=lambda one: per in one.dimensions)  # one of a group of places goes last
+    return next((int(one.details.value) for one in (*own, *applied)), None)
 
 
 _GOOGLE: Final = re.compile(r"(^|\.)(pkg\.dev|gcr\.io)$")

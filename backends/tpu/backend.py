@@ -133,12 +133,12 @@ class TpuBackend(GoogleBackend):
         site, name = self.site, wanted.spec.name
         async with self.pending.locked(name):
             before, there = self.pending.get(name), await self._there(name)
-            token, _kept = await secrets.hub_token(site, wanted.spec)
+            token, tokens = await secrets.hub_token(site, wanted.spec)
             made = blueprint(site, wanted.spec, wanted.model, hf_token=token)
             if not await self._stands(wanted.model, made, before, there):
                 kept = await self._begin(wanted.model, made, before, there)
                 try:
-                    *below, _first = await self.wanted(made.spec, wanted.model)
+                    below = (*tokens, *await plan.asked_ground(site, made))
                     kept = await search.carry_on(site, kept, below, seconds=self.apply_seconds)
                     await self._end(kept)
                 except errors.OpsError as exc:

@@ -14,6 +14,7 @@ from backends.container import PORT
 from backends.google.clients import MANAGED_BY, as_sent, rest_command
 from backends.google.errors import (
     AGAIN,
+    LATE,
     READ_SECONDS,
     WRITE_SECONDS,
     find,
@@ -55,14 +56,14 @@ async def call(
         CloudError: Google refused, or did not answer.
     """
     client, seconds = await clients.compute(service), WRITE_SECONDS if writes else READ_SECONDS
-    retry = None if writes else patient_in_threads()
+    retry, fix = (None, LATE) if writes else (patient_in_threads(), AGAIN)
 
     def work() -> Any:
         asked = {"project": clients.project, **request}
         found = getattr(client, method)(request=asked, timeout=seconds, retry=retry)
         return read(found) if read else found
 
-    with translated(what), in_time("Google", what, seconds + 1, fix=AGAIN):
+    with translated(what), in_time("Google", what, seconds + 1, fix=fix):
         return await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
 
 

@@ -21,6 +21,7 @@ from backends.google.clients import MANAGED_BY, TARGET_LABEL, as_sent, when
 from backends.google.errors import WRITE_SECONDS, find, reading, strictly, writing
 from backends.tpu import site as tpu
 from core.endpoint import trusted
+from core.errors import OpsError
 from planner.places import places
 
 TPU_API: Final = "https://tpu.googleapis.com"
@@ -352,7 +353,13 @@ class QueuedPlane:
         client = await self._clients.tpu()
         wanted: Any = {"name": self._name(zone, "queuedResources", chip_id), "force": True}
         asked = client.delete_queued_resource(request=wanted, **writing())
-        if await find(f"delete the queued resource {chip_id}", asked) is not None:
+        try:
+            if await find(f"delete the queued resource {chip_id}", asked) is not None:
+                return
+        except OpsError:  # also one that is being deleted is refused
+            there = await self.get(zone, chip_id)
+            if there is not None and there.state is not tpu.ChipState.DELETING:
+                raise
             return
         if await self._orphan(zone, chip_id) is not None:  # it bills on by itself
             node = client.delete_node(name=self._name(zone, "nodes", chip_id), **writing())

@@ -1,6 +1,7 @@
 """Everything the simulated cloud knows: projects, what is in them, what tests set about them."""
 
 import base64
+import contextlib
 import hmac
 import importlib
 import json
@@ -15,7 +16,14 @@ from typing import Annotated, Any, Final, Literal
 
 from anyio.abc import TaskGroup
 from google.iam.v1.policy_pb2 import Policy
-from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, PlainValidator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    ValidationError,
+)
 
 from core.records import Record
 
@@ -454,8 +462,9 @@ class World:
 
     def _load(self) -> None:
         for file in sorted(self._kept().glob("*.json")):
-            project = Project.model_validate_json(file.read_bytes())
-            self.projects[project.id] = project
+            with contextlib.suppress(ValidationError):  # an older version's: it begins anew
+                project = Project.model_validate_json(file.read_bytes())
+                self.projects[project.id] = project
 
     def project(self, named: str) -> Project:
         """Give a project by id or number; every one that is named exists."""

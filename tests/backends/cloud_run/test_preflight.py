@@ -257,6 +257,22 @@ async def test_a_bare_project_fails_for_its_apis_and_passes_nothing_it_could_not
     assert {row(found, one).outcome for one in (WHOLE, "The quota allows")} == {"unknown"}
 
 
+@pytest.mark.parametrize("name", ["name", "name of another target"])
+async def test_what_google_would_refuse_is_told_also_of_a_service_that_is_not_ours(
+    plane: GooglePlane, project: str, controls: Controls, name: str
+) -> None:
+    """It is judged, not taken: that its name is somebody else's is another row."""
+    async with opened(plane, project) as site:
+        before = FAILURES[name].before
+        assert before
+        await before(site)
+        refusal = fault("Services/UpdateService", "FAILED_PRECONDITION", message=FORBIDDEN)
+        controls.set(project, faults=[refusal])
+        found = await checked(site)
+    assert the_only_failure(found).what == "The name gemma is free or yours"
+    assert FORBIDDEN in row(found, WHOLE).detail
+
+
 @pytest.mark.parametrize("method", READS)
 async def test_what_google_does_not_answer_is_unknown_and_never_a_pass(
     plane: GooglePlane, project: str, controls: Controls, method: str

@@ -78,7 +78,8 @@ async def test_services_on_the_same_accelerator_are_counted_by_their_most_instan
 
 
 def test_the_entry_of_the_region_goes_before_one_that_applies_to_it() -> None:
-    rows: list[Any] = [({}, ["a", "b"], 1), ({"region": "b"}, ["b"], 5)]
+    rows: list[Any] = [({}, ["a", "b"], 1), ({"region": "b"}, ["b"], 5),
+         ({"region": "group"}, ["a", "c"], 7)]  # fmt: skip
     entries = [
         DimensionsInfo(
             dimensions=said, applicable_locations=places, details=QuotaDetails(value=value)
@@ -86,4 +87,4 @@ def test_the_entry_of_the_region_goes_before_one_that_applies_to_it() -> None:
         for said, places, value in rows
     ]
     info = QuotaInfo(dimensions_infos=entries)
-    assert [limit_in(info, region) for region in ("a", "b", "c")] == [1, 5, None]
+    assert [limit_in(info, region) for region in "abcd"] == [1, 5, 7, None]

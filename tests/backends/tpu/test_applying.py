@@ -26,7 +26,10 @@ NO = Script(refuse=PermissionDenied("No.", cause="tpu.nodes.create", fix="Ask th
 async def test_a_chip_is_asked_for_with_all_that_it_needs(
     plane: GooglePlane, project: str, controls: Controls
 ) -> None:
-    """Key, firewall rule and one request; the image by its digest; nobody waits for a chip."""
+    """Key, firewall rule and one request; the image by its digest; nobody waits for a chip.
+
+    The Hub's token is looked at once, the key as it is wanted and as it is made.
+    """
     cloud = Cloud(scripts=dict(WAITS))
     async with before(plane, project, cloud) as site:
         await on(site).apply(planned(site))
@@ -36,7 +39,10 @@ async def test_a_chip_is_asked_for_with_all_that_it_needs(
         assert await secrets.read(site, key_secret("gemma"))
         assert not await secrets.exists(site, HF_SECRET)
         assert (await status.describe(site, "gemma")).state is State.QUEUED
-    assert key_secret("gemma") in controls.get(project)["secrets"]
+    seen = controls.get(project)
+    assert key_secret("gemma") in seen["secrets"]
+    calls = [call.rpartition("/")[2] for call in seen["calls"]]
+    assert calls[: calls.index("CreateSecret")].count("GetSecret") == 3
 
 
 @pytest.mark.parametrize("scripts", [WAITS, RUNS], ids=["waits", "runs"])

@@ -10,6 +10,7 @@ import pytest
 from google.cloud.compute_v1.types import Instance, InstanceAggregatedList, Operation
 
 from backends.base import World
+from backends.google.errors import AGAIN, LATE
 from backends.tpu import compute
 from backends.tpu.site import ChipState, Clients, vm_id
 from core.errors import CloudTimeout, CloudUnavailable
@@ -155,18 +156,21 @@ async def test_the_instances_of_every_page_are_told() -> None:
     assert [chip.id for chip in await compute.ComputePlane(clients).list()] == ["one", "two"]
 
 
+@pytest.mark.parametrize(("writes", "fix"), [(False, AGAIN), (True, LATE)])
 async def test_a_client_that_never_comes_back_is_left_behind(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, fix: str, *, writes: bool
 ) -> None:
-    """Its own time limit counts between two bytes, not from the first to the last."""
-    monkeypatch.setattr(compute, "READ_SECONDS", 0.0)
+    """Its own time limit counts between two bytes; what a write did has to be looked at."""
+    for limit in ("READ_SECONDS", "WRITE_SECONDS"):
+        monkeypatch.setattr(compute, limit, 0.0)
     gate = threading.Event()
     clients = _Answering(get=lambda **_: gate.wait(20))
     try:
-        with pytest.raises(CloudTimeout):
-            await compute.call(clients, "wait", "Instances", "get")
+        with pytest.raises(CloudTimeout) as late:
+            await compute.call(clients, "wait", "Instances", "get", writes=writes)
     finally:
         gate.set()
+    assert late.value.fix == fix
 
 
 async def test_nobody_there_is_told_as_such(

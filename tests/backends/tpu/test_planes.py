@@ -125,6 +125,7 @@ async def test_one_that_is_being_deleted_is_not_taken_for_the_new_one(
         await asked.delete(ZONE, GEMMA)
         going = {"queued": ChipState.DELETING, "compute": ChipState.STOPPING}
         await becomes(asked, going[kind])
+        await asked.delete(ZONE, GEMMA)  # it goes already, which is no failure
         with pytest.raises((ConcurrentChange, NotOurs)):
             await asked.create(request(blueprint(site)))
 

@@ -11,9 +11,10 @@ from google.cloud.cloudquotas_v1 import DimensionsInfo, QuotaDetails, QuotaInfo
 from backends.tpu import zones
 from backends.tpu.site import Chip, ChipState, Place, Provisioning
 from backends.tpu.zones import NO_LIMIT, Counting, room_for
+from core.errors import NotAuthenticated
 from core.settings import GooglePlane
 from tests.backends.tpu.planted import NO_CHIP, foreign, ours, until
-from tests.backends.tpu.sites import fault, opened
+from tests.backends.tpu.sites import fault, offline, opened
 from tests.google_plane import Controls
 
 FAMILY = "TPUS-PER-TPU-FAMILY-per-project-region"
@@ -228,6 +229,16 @@ async def test_a_quota_that_cannot_be_read_is_unknown_and_says_why(
         rows = await zones.read_quotas(site)
     assert {row.limit for row in rows} == {None}
     assert all(row.detail for row in rows)
+
+
+async def test_without_a_login_the_whole_is_an_error_that_says_how_to_log_in(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A row for each pool would say why, and not what to do."""
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/nonexistent")
+    with pytest.raises(NotAuthenticated) as nobody:
+        await zones.read_quotas(offline())
+    assert "gcloud auth application-default login" in nobody.value.fix
 
 
 async def test_targets_that_are_asked_together_read_every_quota_once(
