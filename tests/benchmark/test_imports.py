@@ -275,6 +275,33 @@ def test_a_guidellm_report_is_a_cell_for_each_strategy() -> None:
     assert imported.manifest.plan.workload.output_tokens == 128
 
 
+def test_a_guidellm_benchmark_without_prompt_lengths_is_no_cell(tmp_path: Path) -> None:
+    """Of an endpoint that sends no usage, or where all failed: no load is made up for it."""
+    report = json.loads((HERE / "guidellm.json").read_text())
+    _, good, constant, _ = report["benchmarks"]
+    silent, failed = (
+        constant | {"metrics": constant["metrics"] | {name: {"successful": None} for name in names}}
+        for names in (
+            ("prompt_token_count",),
+            ("prompt_token_count", "request_latency", "time_to_first_token_ms",
+             "inter_token_latency_ms"),
+        )
+    )  # fmt: skip
+    failed["metrics"]["request_totals"] = {"successful": 0, "errored": 20}
+    failed["metrics"]["request_concurrency"] = {"successful": {"mean": 0.0}}
+    for benchmarks in ([silent, good], [good, failed]):
+        text = json.dumps(report | {"benchmarks": benchmarks})
+        imported = import_file(written(tmp_path, text, "g.json"), claims=Claims())
+        assert [cell.id for cell in imported.cells] == ["256x16"]
+        assert imported.manifest.host.versions["tool"] == "guidellm"
+        assert imported.manifest.plan.profile == "standard"
+        assert codes(imported.cells[0]) == set()
+    for benchmarks in ([silent], [failed], [silent, failed]):
+        text = json.dumps(report | {"benchmarks": benchmarks})
+        with pytest.raises(InvalidArgument, match="no request that succeeded"):
+            import_file(written(tmp_path, text, "g.json"), claims=Claims())
+
+
 def test_what_is_no_cell_is_refused(tmp_path: Path) -> None:
     """A replay has no load of ours; without a success no prompt length is known."""
     bench = json.loads((HERE / "vllm_bench.json").read_text())
