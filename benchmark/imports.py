@@ -751,7 +751,7 @@ def read_table(rows: Sequence[Row], claims: Claims) -> Read:
         model=next((row.model for row in placed if row.model), None),
         created_at=_when(placed[0].text("date")) if placed else None,
         articles=articles,
-        notes=tuple(_notes(rows, placed, tool)),
+        notes=tuple(_notes(rows, placed, tool, tokens)),
     )
 
 
@@ -822,11 +822,16 @@ def _when(text: str) -> datetime | None:
     return None
 
 
-def _notes(rows: Sequence[Row], placed: Sequence[Row], tool: str) -> Iterator[str]:
-    if len(placed) < len(rows):
-        yield f"{len(rows) - len(placed)} rows name no load, or no success, and are left out."
+def _notes(rows: Sequence[Row], placed: Sequence[Row], tool: str, tokens: float) -> Iterator[str]:
+    left = len(rows) - len(placed)
+    if left and tool == "guidellm":
+        yield f"{left} of {len(rows)} benchmarks have no success of known prompt length: left out."
+    elif left:
+        yield f"{left} rows name no load and are left out."
     if not all(row.context for row in placed):
         yield "The file does not say how long its prompts were: no prefill is judged."
+    if not tokens:
+        yield "The output length is not in the file: one token is assumed."
     if tool == "guidellm":
         yield "TPOT is guidellm's inter-token latency: the same quotient, weighted by tokens."
     elif placed and "request_throughput" in placed[0].fields:

@@ -129,8 +129,11 @@ def test_what_is_not_said_is_noted() -> None:
     notes = " ".join(import_file(ARTICLE, claims=Claims()).notes)
     assert "No model is said" in notes
     assert "No price is said" in notes
-    named = import_file(ARTICLE, claims=Claims(model="12b qat", usd_per_hour=1.0))
-    assert "No accelerator is said" in " ".join(named.notes)
+    assert "one token is assumed" in notes
+    named = Claims(model="12b qat", usd_per_hour=1.0, output_tokens=64)
+    notes = " ".join(import_file(ARTICLE, claims=named).notes)
+    assert "No accelerator is said" in notes
+    assert "one token is assumed" not in notes
 
 
 def test_an_import_is_a_run_like_any_other(tmp_path: Path) -> None:
@@ -295,6 +298,7 @@ def test_a_guidellm_benchmark_without_prompt_lengths_is_no_cell(tmp_path: Path) 
         assert [cell.id for cell in imported.cells] == ["256x16"]
         assert imported.manifest.host.versions["tool"] == "guidellm"
         assert imported.manifest.plan.profile == "standard"
+        assert imported.notes[0].startswith("1 of 2 benchmarks have no success")
         assert codes(imported.cells[0]) == set()
     for benchmarks in ([silent], [failed], [silent, failed]):
         text = json.dumps(report | {"benchmarks": benchmarks})
