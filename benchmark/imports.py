@@ -16,7 +16,17 @@ from typing import Any, Final, NamedTuple, TypeVar
 from pydantic import ValidationError
 
 from benchmark.folder import RunFolder
-from benchmark.import_audit import Claims, Figures, Run, audit, make_cell, number, spread, whole
+from benchmark.import_audit import (
+    Claims,
+    Figures,
+    Run,
+    audit,
+    ground_of,
+    make_cell,
+    number,
+    spread,
+    whole,
+)
 from benchmark.records import (
     Arrivals,
     CellResult,
@@ -101,7 +111,7 @@ def import_file(path: Path, *, claims: Claims, others: Sequence[Run] = ()) -> Im
     # A file that is imported again is no copy of itself.
     strange = [other for other in others if other.run_id != manifest.run_id]
     cells = audit(read.cells, said, others=strange)
-    return Imported(manifest, cells, (*read.notes, *_not_said(read, claims)))
+    return Imported(manifest, cells, (*read.notes, *_not_said(read, said)))
 
 
 def save_import(imported: Imported, folder: RunFolder) -> None:
@@ -231,10 +241,15 @@ def _manifest(path: Path, read: Read, claims: Claims) -> Manifest:
 
 
 def _not_said(read: Read, claims: Claims) -> Iterator[str]:
-    if not (claims.model or read.model):
+    if not claims.model:
         yield "No model is said, so no speed can be held against what the hardware can do."
     elif not (claims.accelerator or claims.target):
         yield "No accelerator is said, so no speed can be held against what it can do."
+    elif ground_of(claims) is None:
+        yield (
+            "The planner does not know this model on this accelerator: no speed and no cold start "
+            "is judged."
+        )
     if claims.usd_per_hour is None:
         yield "No price is said, so there is no $."
     if len({cell.id for cell in read.cells}) < len(read.cells):

@@ -134,6 +134,10 @@ def test_what_is_not_said_is_noted() -> None:
     notes = " ".join(import_file(ARTICLE, claims=named).notes)
     assert "No accelerator is said" in notes
     assert "one token is assumed" not in notes
+    for model, unknown in (("somebody/else", True), ("12b qat", False)):
+        claims = Claims(model=model, accelerator="A100")
+        notes = " ".join(import_file(ARTICLE, claims=claims).notes)
+        assert ("no cold start is judged" in notes) is unknown
 
 
 def test_an_import_is_a_run_like_any_other(tmp_path: Path) -> None:
