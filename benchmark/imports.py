@@ -16,7 +16,17 @@ from typing import Any, Final, NamedTuple, TypeVar
 from pydantic import ValidationError
 
 from benchmark.folder import RunFolder
-from benchmark.import_audit import Claims, Figures, Run, audit, make_cell, number, spread, whole
+from benchmark.import_audit import (
+    Claims,
+    Figures,
+    Run,
+    audit,
+    ground_of,
+    make_cell,
+    number,
+    spread,
+    whole,
+)
 from benchmark.records import (
     Arrivals,
     CellResult,
@@ -101,7 +111,7 @@ def import_file(path: Path, *, claims: Claims, others: Sequence[Run] = ()) -> Im
     # A file that is imported again is no copy of itself.
     strange = [other for other in others if other.run_id != manifest.run_id]
     cells = audit(read.cells, said, others=strange)
-    return Imported(manifest, cells, (*read.notes, *_not_said(read, claims)))
+    return Imported(manifest, cells, (*read.notes, *_not_said(read, said)))
 
 
 def save_import(imported: Imported, folder: RunFolder) -> None:
@@ -231,10 +241,15 @@ def _manifest(path: Path, read: Read, claims: Claims) -> Manifest:
 
 
 def _not_said(read: Read, claims: Claims) -> Iterator[str]:
-    if not (claims.model or read.model):
+    if not claims.model:
         yield "No model is said, so no speed can be held against what the hardware can do."
     elif not (claims.accelerator or claims.target):
         yield "No accelerator is said, so no speed can be held against what it can do."
+    elif ground_of(claims) is None:
+        yield (
+            "The planner does not know this model on this accelerator: no speed and no cold start "
+            "is judged."
+        )
     if claims.usd_per_hour is None:
         yield "No price is said, so there is no $."
     if len({cell.id for cell in read.cells}) < len(read.cells):
@@ -340,13 +355,15 @@ class Row:
         model: str | None = None,
         detail: Json | None = None,
         *,
+        guidellm: bool = False,
         strategy: Load | None = None,
     ) -> None:
         self.fields = fields
         """By normalised name; nested keys are joined."""
         self.detail = detail or {}
+        self.guidellm = guidellm
+        """Whether it is a benchmark of guidellm's, which says its load as a strategy alone."""
         self.strategy = strategy
-        """Its load where guidellm says it."""
         named = (fields.get(name) for name in _NAMES["model"])
         said = next((each for each in named if isinstance(each, str) and each), None)
         self.model = one_line(said, _WORDS) if said else model
@@ -385,7 +402,7 @@ class Row:
     def is_articles(self) -> bool:
         """Whether it is of the articles' kind: one prompt for all, no answer streamed."""
         streamed = self.times.keys() & {"ttft", "tpot", "itl"} or self.text("input_tokens")
-        return not streamed and self.strategy is None
+        return not streamed and not self.guidellm
 
     @property
     def is_result(self) -> bool:
@@ -431,7 +448,7 @@ class Row:
     def load(self, *, articles: bool) -> Load | None:
         """Give its load; `request_rate` inf without a concurrency sends all at once."""
         most, rate, sent = self.whole("concurrency"), self.number("rate"), self.whole("sent")
-        if self.strategy:
+        if self.guidellm:
             return self.strategy
         if most and self.fields.get("load_summary_concurrency") is not None:
             rate = None  # inference-perf computes one for concurrent stages, too
@@ -609,7 +626,7 @@ def _is_guidellm(document: Json) -> bool:
 
 
 def _guidellm_row(benchmark: Json, report: Json) -> Row:
-    """Give a benchmark as a row; without a successful request it has no load."""
+    """Give a benchmark as a row; without the prompt length of a success it has no load."""
     fields = {name: _nested(benchmark, *path.split()) for name, path in _GUIDELLM.items()}
     count = _nested(benchmark, "metrics", "request_latency", "successful", "count")
     fields["completed"] = whole(fields["completed"]) or whole(count) or 0
@@ -628,8 +645,8 @@ def _guidellm_row(benchmark: Json, report: Json) -> Row:
     if began and 0 < began < datetime(9999, 1, 1, tzinfo=UTC).timestamp():
         fields["date"] = f"{datetime.fromtimestamp(began, UTC):%Y%m%d-%H%M%S}"
     about = {name: value for name, value in benchmark.items() if name != "requests"}
-    readable = number(fields["mean_input_tokens"])
-    return Row(fields, detail=about, strategy=_strategy(benchmark, fields) if readable else None)
+    strategy = _strategy(benchmark, fields) if number(fields["mean_input_tokens"]) else None
+    return Row(fields, detail=about, guidellm=True, strategy=strategy)
 
 
 def _strategy(benchmark: Json, fields: Json) -> Load:
@@ -706,18 +723,18 @@ def read_table(rows: Sequence[Row], claims: Claims) -> Read:
     """Read each row as a cell.
 
     Raises:
-        InvalidArgument: No result counts a request, so that prompts have no length.
+        InvalidArgument: No result has a success whose prompt length is known.
     """
     loaded = [row for row in rows if row.whole("concurrency") is not None]
     articles = bool(loaded) and all(row.is_articles for row in loaded)
     placed = [row for row in rows if row.load(articles=articles) is not None]
     only = rows[0] if len(rows) == 1 else None
     if (only and only.context is None and only.whole("succeeded") == 0) or (
-        not placed and rows and "benchmarks" in rows[0].detail
+        not placed and any(row.guidellm for row in rows)
     ):
         raise InvalidArgument(
-            "The file counts no request that succeeded, so prompt lengths are not known.",
-            fix="Import a result with successful requests.",
+            "The file has no request that succeeded with a prompt length that is known.",
+            fix="Import a result with successful requests and how long their prompts were.",
         )
     alike = [
         (row.whole("succeeded") or 0) + (row.whole("failed") or 0) == row.whole("concurrency")
@@ -749,7 +766,7 @@ def read_table(rows: Sequence[Row], claims: Claims) -> Read:
         model=next((row.model for row in placed if row.model), None),
         created_at=_when(placed[0].text("date")) if placed else None,
         articles=articles,
-        notes=tuple(_notes(rows, placed, tool)),
+        notes=tuple(_notes(rows, placed, tool, tokens)),
     )
 
 
@@ -757,7 +774,7 @@ def _tool(rows: Sequence[Row], *, articles: bool) -> str:
     first = rows[0].fields if rows else {}
     marks = (
         ("the articles' sweep script", articles),
-        ("guidellm", bool(rows) and rows[0].strategy is not None),
+        ("guidellm", bool(rows) and rows[0].guidellm),
         ("llmperf", any(name.startswith("results_") for name in first)),
         ("inference-perf", bool(rows) and rows[0].is_of_inference_perf),
         ("sglang bench_serving", "sharegpt_output_len" in first or "accept_length" in first),
@@ -782,7 +799,7 @@ def _cell(row: Row, claims: Claims, meaning: _Meaning) -> CellResult:
     if given is None and total is not None and output is not None and total >= output:
         given = total - output
     # sglang says beside the greatest concurrency what it was on average.
-    has_mean = row.strategy or row.fields.get("max_concurrency")
+    has_mean = row.guidellm or row.fields.get("max_concurrency")
     figures = Figures(
         succeeded=succeeded,
         failed=failed,
@@ -799,7 +816,7 @@ def _cell(row: Row, claims: Claims, meaning: _Meaning) -> CellResult:
         concurrency_mean=row.number("in_flight") if has_mean else None,
         goodput=row.number("goodput"),
         times={name: spread(succeeded, points) for name, points in row.times.items() if succeeded},
-        whole_run=row.strategy is None,
+        whole_run=not row.guidellm,
         recounted=row.is_of_inference_perf,
         warnings=tuple(_warnings(row.detail)),
     )
@@ -820,11 +837,16 @@ def _when(text: str) -> datetime | None:
     return None
 
 
-def _notes(rows: Sequence[Row], placed: Sequence[Row], tool: str) -> Iterator[str]:
-    if len(placed) < len(rows):
-        yield f"{len(rows) - len(placed)} rows name no load, or no success, and are left out."
+def _notes(rows: Sequence[Row], placed: Sequence[Row], tool: str, tokens: float) -> Iterator[str]:
+    left = len(rows) - len(placed)
+    if left and tool == "guidellm":
+        yield f"{left} of {len(rows)} benchmarks have no success of known prompt length: left out."
+    elif left:
+        yield f"{left} rows name no load and are left out."
     if not all(row.context for row in placed):
         yield "The file does not say how long its prompts were: no prefill is judged."
+    if not tokens:
+        yield "The output length is not in the file: one token is assumed."
     if tool == "guidellm":
         yield "TPOT is guidellm's inter-token latency: the same quotient, weighted by tokens."
     elif placed and "request_throughput" in placed[0].fields:
@@ -833,5 +855,5 @@ def _notes(rows: Sequence[Row], placed: Sequence[Row], tool: str) -> Iterator[st
         yield "Gaps between requests have another burstiness than 1: they are taken as Poisson."
     if tool == "llmperf":
         yield "llmperf's inter-token latency has the first token in it: it is no TPOT, left out."
-    if not all(row.strategy or row.is_result for row in placed):
+    if not all(row.guidellm or row.is_result for row in placed):
         yield "No load is in the file: requests in flight are computed as rate times latency."

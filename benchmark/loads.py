@@ -430,7 +430,7 @@ _LONGEST_RETRY_AFTER_SECONDS: Final = 5.0
 
 
 class Arriving(ABC):
-    """What the worker asks of every kind of load, and what closed and open loops job."""
+    """What the worker asks of every kind of load, and what closed and open loops share."""
 
     def __init__(self, job: Job, rows: Rows, wire: Wire) -> None:
         self.job = job

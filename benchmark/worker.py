@@ -376,7 +376,7 @@ class Cell:
 
     def __init__(self, job: Job, tell: Tell) -> None:
         self._tell = tell
-        self._share = job
+        self._job = job
         self._rows = Rows()
         self._wire = Wire(job)
         kind = Closed if job.arrivals in {"closed", "once"} else Open
@@ -414,7 +414,7 @@ class Cell:
 
     async def _ticking(self, start: float) -> None:
         index = 0
-        every = self._share.slice_seconds
+        every = self._job.slice_seconds
         refreshed = start
         while True:
             await asyncio.sleep(start + index * every - perf_counter())
@@ -453,10 +453,10 @@ class Cell:
     def _look_for_death(self, now: float) -> None:
         load = self._load
         waited = now - load.last_answer
-        if waited < self._share.patience_seconds or not self._rows.failed:
+        if waited < self._job.patience_seconds or not self._rows.failed:
             return
         if any(
-            c.busy and c.intended < now - self._share.slice_seconds for c in load.pool.connections
+            c.busy and c.intended < now - self._job.slice_seconds for c in load.pool.connections
         ):
             return
         last = f" ({load.last_words})" if load.last_words else ""
@@ -464,7 +464,7 @@ class Cell:
         self._tell(Report(is_="dead", because=because))
 
     def _hand_over(self, window: Order) -> None:
-        job = self._share
+        job = self._job
         samples = self._rows.samples(job.worker)
         file = Path(job.samples_file) / f"{job.cell}.{job.worker}.npz"
         samples.save(file)

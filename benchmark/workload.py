@@ -321,7 +321,9 @@ def _first_human(turns: Any, place: str) -> tuple[_Kind, Any]:
 
 
 _READERS: Final[Mapping[str, Callable[[Any, str], tuple[_Kind, Any]]]] = {
-    "prompt_token_ids": _text_or_ids,
+    "prompt_token_ids": lambda ids, place: _text_or_ids(
+        ids if isinstance(ids, list) else None, place
+    ),
     "prompt": _text_or_ids,
     "messages": _messages,
     "conversations": _first_human,

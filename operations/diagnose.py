@@ -8,7 +8,17 @@ from typing import Final, NamedTuple
 
 import anyio
 
-from backends.base import Ends, GoesOn, HasHost, HasLogs, LogQuery, Scales, Stops, StreamsLogs
+from backends.base import (
+    Ends,
+    GoesOn,
+    HasHost,
+    HasLogs,
+    HostState,
+    LogQuery,
+    Scales,
+    Stops,
+    StreamsLogs,
+)
 from core.endpoint import Endpoint
 from core.errors import EndpointError, ModelNotServed, OpsError, Unauthorized, Unreachable
 from core.metrics import EngineMetrics, MetricsPage
@@ -61,7 +71,7 @@ _MOST_REMARKS: Final = 8
 
 
 async def recent_logs(case: Case) -> Looked:
-    """Tell what the catalogue knows of the last hour; by itself it makes nothing unhealthy."""
+    """Tell what the catalogue knows of the last hour; only a full disk makes it unhealthy."""
     if case.deployment.state in {State.STOPPED, State.ASLEEP, State.QUEUED, State.CREATING}:
         return skipped(f"Not read: {case.silent}.")
     if not isinstance(case.backend, StreamsLogs):
@@ -75,6 +85,12 @@ async def recent_logs(case: Case) -> Looked:
         case.found, query, (finder.feed,), most_lines=_MOST_LINES, seconds=seconds
     )
     found = finder.findings()
+    full = next((one for one in found if one.failure.code == "DISK_FULL"), None)
+    if full and isinstance(case.backend, HasHost):
+        # A log that says so and a host that is short of it are one disk that is full.
+        host = await case.backend.host()
+        if host.health == "short of disk":
+            return _disk_full(case, host, *lines([full.line], full.last))
     known = f"{len(found)} of them known failures" if found else "none of them a known failure"
     seen = f"Of the last {_MINUTES} min, {read.lines} lines with a suspicious word, {known}."
     remarks = [
@@ -88,6 +104,11 @@ async def recent_logs(case: Case) -> Looked:
         for one in found[:_MOST_REMARKS]
     ]
     return healthy(f"{seen} {read.left_out}".strip(), remarks=remarks)
+
+
+def _disk_full(case: Case, host: HostState, *seen: Evidence) -> Looked:
+    free = number(f"disk free: {host.disk_free_gib:.2f} GiB", case.now)
+    return failed(ill("DISK_FULL", free=host.disk_free_gib), *seen, free)
 
 
 _UNWATCHED_SECONDS: Final = 300.0
@@ -339,8 +360,7 @@ async def container(case: Case) -> Looked:
     # What runs well needs no room now, and a reason that is known is the better one.
     vague = case.fault is None or is_vague(case.fault.failure.code)
     if host.health == "short of disk" and vague and now.state is not State.READY:
-        free = number(f"disk free: {host.disk_free_gib:.2f} GiB", case.now)
-        return failed(ill("DISK_FULL", free=host.disk_free_gib), free)
+        return _disk_full(case, host)
     code = "HOST_SHORT_OF_DISK" if host.health == "short of disk" else "HOST_SHORT_OF_MEMORY"
     return healthy(seen, remarks=(Remark(code=code, text=f"The host is {host.health}: {seen}"),))
 

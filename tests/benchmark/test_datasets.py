@@ -107,6 +107,7 @@ LISTED = '[\n{"prompt": "p"},\n\n'
         (GOOD + '{"prompt": []}', "Line 3 .* empty"),
         (GOOD + '{"prompt": [1, true]}', "Line 3 .* neither text nor token ids"),
         (GOOD + '{"prompt_token_ids": [-1]}', "Line 3 .* token ids"),
+        (GOOD + '{"prompt_token_ids": "abc"}', "Line 3 .* token ids"),
         (GOOD + '{"messages": []}', "Line 3 .* empty"),
         (GOOD + '{"messages": [{"content": "x"}]}', "Line 3 .* without a role"),
         (GOOD + '{"conversations": 1}', "Line 3 .* no list of turns"),

@@ -129,8 +129,15 @@ def test_what_is_not_said_is_noted() -> None:
     notes = " ".join(import_file(ARTICLE, claims=Claims()).notes)
     assert "No model is said" in notes
     assert "No price is said" in notes
-    named = import_file(ARTICLE, claims=Claims(model="12b qat", usd_per_hour=1.0))
-    assert "No accelerator is said" in " ".join(named.notes)
+    assert "one token is assumed" in notes
+    named = Claims(model="12b qat", usd_per_hour=1.0, output_tokens=64)
+    notes = " ".join(import_file(ARTICLE, claims=named).notes)
+    assert "No accelerator is said" in notes
+    assert "one token is assumed" not in notes
+    for model, unknown in (("somebody/else", True), ("12b qat", False)):
+        claims = Claims(model=model, accelerator="A100")
+        notes = " ".join(import_file(ARTICLE, claims=claims).notes)
+        assert ("no cold start is judged" in notes) is unknown
 
 
 def test_an_import_is_a_run_like_any_other(tmp_path: Path) -> None:
@@ -273,6 +280,34 @@ def test_a_guidellm_report_is_a_cell_for_each_strategy() -> None:
     assert (cell.counts.succeeded, cell.counts.errors) == (120, {})
     assert imported.manifest.subject.model == "google/gemma-4-E4B-it"
     assert imported.manifest.plan.workload.output_tokens == 128
+
+
+def test_a_guidellm_benchmark_without_prompt_lengths_is_no_cell(tmp_path: Path) -> None:
+    """Of an endpoint that sends no usage, or where all failed: no load is made up for it."""
+    report = json.loads((HERE / "guidellm.json").read_text())
+    _, good, constant, _ = report["benchmarks"]
+    silent, failed = (
+        constant | {"metrics": constant["metrics"] | {name: {"successful": None} for name in names}}
+        for names in (
+            ("prompt_token_count",),
+            ("prompt_token_count", "request_latency", "time_to_first_token_ms",
+             "inter_token_latency_ms"),
+        )
+    )  # fmt: skip
+    failed["metrics"]["request_totals"] = {"successful": 0, "errored": 20}
+    failed["metrics"]["request_concurrency"] = {"successful": {"mean": 0.0}}
+    for benchmarks in ([silent, good], [good, failed]):
+        text = json.dumps(report | {"benchmarks": benchmarks})
+        imported = import_file(written(tmp_path, text, "g.json"), claims=Claims())
+        assert [cell.id for cell in imported.cells] == ["256x16"]
+        assert imported.manifest.host.versions["tool"] == "guidellm"
+        assert imported.manifest.plan.profile == "standard"
+        assert imported.notes[0].startswith("1 of 2 benchmarks have no success")
+        assert codes(imported.cells[0]) == set()
+    for benchmarks in ([silent], [failed], [silent, failed]):
+        text = json.dumps(report | {"benchmarks": benchmarks})
+        with pytest.raises(InvalidArgument, match="no request that succeeded"):
+            import_file(written(tmp_path, text, "g.json"), claims=Claims())
 
 
 def test_what_is_no_cell_is_refused(tmp_path: Path) -> None:

@@ -114,13 +114,26 @@ async def test_a_full_disk_is_the_cause_of_what_fails_without_another(tmp_path: 
     assert [one.code for one in seen.remarks] == ["HOST_SHORT_OF_DISK"]
 
 
-async def test_a_full_disk_under_a_model_that_answers_is_a_remark(tmp_path: Path) -> None:
-    """What the host is short of, and what its log says of it."""
+async def test_a_full_disk_under_a_model_that_answers_is_ill_once_its_log_says_so(
+    tmp_path: Path,
+) -> None:
+    """Short of disk alone is a remark; a failed write alone is one as well."""
     engine, wrote = Engine(), ["OSError: [Errno 28] No space left on device"]
     async with listening(engine.app) as url:
-        seen = await diagnosed(OnHost(url, log=wrote), deployment(), tmp_path)
-    assert seen.healthy
-    assert [one.code for one in seen.remarks] == ["HOST_SHORT_OF_DISK", "DISK_FULL"]
+        both = await diagnosed(OnHost(url, log=wrote), deployment(), tmp_path)
+        host = await diagnosed(OnHost(url), deployment(), tmp_path)
+        roomy = OnHost(url, log=wrote)
+        roomy.disk_gib = 50.0
+        line = await diagnosed(roomy, deployment(), tmp_path)
+    assert (both.layer, both.code) == ("recent logs", "DISK_FULL")
+    assert both.fix
+    assert "Make room" in both.fix
+    assert tools(both) == ["start_vllm"]
+    assert {one.kind for one in both.evidence} == {"line", "number"}
+    assert (host.healthy, line.healthy) == (True, True)
+    assert [one.code for one in host.remarks] == ["HOST_SHORT_OF_DISK"]
+    assert [one.code for one in line.remarks] == ["DISK_FULL"]
+    assert line.remarks[0].count == 1
 
 
 async def test_what_is_overdue_is_ill_at_its_cost(tmp_path: Path) -> None:
