@@ -48,6 +48,7 @@ from backends.common.preflight import Answer
 from backends.container import as_assignments
 from backends.lifecycle import UNSURE, Resource, Status
 from core.errors import (
+    ApiDisabled,
     CloudError,
     CloudRefused,
     CloudTimeout,
@@ -269,7 +270,7 @@ def owned_key(site: Site, deployment: str, app_is_there: Callable[[], Awaitable[
     async def get() -> Any:
         try:
             return await _seen(site, key_secret(deployment))
-        except NoVault:
+        except (NoVault, ApiDisabled):
             return None
         except CloudError as exc:
             if not isinstance(exc, PermissionDenied) or await app_is_there():
