@@ -75,6 +75,17 @@ async def _answer(ask: Ask) -> Answer:
     return Answer(passed=True, detail=said) if isinstance(said, str) else said
 
 
+async def _unless_refused(ask: Ask) -> Answer | str:
+    """Leave unknown what Azure refuses to tell: that forbids no deployment."""
+    try:
+        return await ask()
+    except PolicyRefusal:
+        raise
+    except CloudRefused as exc:
+        why = f"It could not be looked at. {exc.summary} {exc.cause}".strip()
+        return Answer(passed=None, detail=why, fix=exc.fix)
+
+
 def _questions(site: Site, plan: Plan) -> Iterator[tuple[str, Ask]]:
     spec, where, kind = plan.spec, site.ground, gpu_of(site.target).profile_type
     mount = weights_of(spec, plan.model, place_of(site.target)).mount
@@ -94,8 +105,9 @@ def _questions(site: Site, plan: Plan) -> Iterator[tuple[str, Ask]]:
 
     may_deploy = partial(ground.may_deploy, site, share=mount is not None, is_to_make=is_to_make)
     yield f"The subscription {where.subscription} is there", partial(_reachable, site)
-    yield "Its providers are registered", partial(ground.may_register, site, names)
-    yield "You may do what a deployment takes", may_deploy
+    may_register = partial(ground.may_register, site, names)
+    yield "Its providers are registered", partial(_unless_refused, may_register)
+    yield "You may do what a deployment takes", partial(_unless_refused, may_deploy)
     yield "What it stands on is there", to_be_made
     yield f"{where.region} offers {kind}", partial(_offered, site, kind)
     yield f"The quotas allow {spec.max_replicas} at once", partial(_quota, site, spec.max_replicas)
@@ -112,7 +124,7 @@ def _questions(site: Site, plan: Plan) -> Iterator[tuple[str, Ask]]:
     yield "The container image is there", partial(_image, site, plan)
     if spec.from_hub:
         yield "Replicas get the Hub's token if one is needed", partial(_token, site)
-    yield "No policy forbids it", partial(_policies, site, plan)
+    yield "No policy forbids it", partial(_unless_refused, partial(_policies, site, plan))
     yield f"The name {spec.name} is free or yours", partial(_name, site, spec.name)
 
 

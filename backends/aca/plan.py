@@ -33,6 +33,7 @@ _NOTES: Final = (
     "yaml: `az containerapp create --name NAME --resource-group GROUP --yaml app.yaml`.",
     "The first commands are needed once; what lets you in takes minutes to have effect.",
     "A service principal gives its own object id in place of `az ad signed-in-user show`.",
+    "It also gives ServicePrincipal, not User, as the type of principal.",
     "The key is made in a pipe and kept by Azure; it is in no file and no argument.",
 )
 _END: Final = "APP_YAML"

@@ -48,6 +48,7 @@ from backends.common.preflight import Answer
 from backends.container import as_assignments
 from backends.lifecycle import UNSURE, Resource, Status
 from core.errors import (
+    ApiDisabled,
     CloudError,
     CloudRefused,
     CloudTimeout,
@@ -269,7 +270,7 @@ def owned_key(site: Site, deployment: str, app_is_there: Callable[[], Awaitable[
     async def get() -> Any:
         try:
             return await _seen(site, key_secret(deployment))
-        except NoVault:
+        except (NoVault, ApiDisabled):
             return None
         except CloudError as exc:
             if not isinstance(exc, PermissionDenied) or await app_is_there():
@@ -427,20 +428,25 @@ async def _set(site: Site, name: str, text: str, tags: dict[str, str]) -> KeyVau
     """Make a version; a secret of that name that was deleted is recovered first."""
     client = await site.clients.secrets()
 
-    async def attempt() -> KeyVaultSecret:
+    async def put() -> KeyVaultSecret:
         try:
             with strictly(f"keep the secret {name}"):
                 return await client.set_secret(name, text, tags={**OURS, **tags}, **WRITING)
-        except ConcurrentChange:  # a name is taken as long as it can be brought back
-            what = f"recover the secret {name}"
-            if await or_none(what, client.get_deleted_secret(name, **READING)):
-                await _settled(what, client.recover_deleted_secret(name, **WRITING))
-            raise
         except UNSURE:
             there = await _seen(site, name)
             if there is None or there.value != text:
                 raise
             return there
+
+    async def attempt() -> KeyVaultSecret:
+        try:
+            return await put()
+        except ConcurrentChange:  # a name is taken as long as it can be brought back
+            what = f"recover the secret {name}"
+            if not await or_none(what, client.get_deleted_secret(name, **READING)):
+                raise
+            await _settled(what, client.recover_deleted_secret(name, **WRITING))
+        return await put()  # whatever time the recovery has taken
 
     return await patiently(attempt, _SETTLES_SECONDS, _LOOK_SECONDS)
 

@@ -162,6 +162,19 @@ def free_port() -> int:
         return port
 
 
+_DIRECTIVE: Final = re.compile(r"(?:^|[;{}])\s*(\w+)")
+_UNDERSTOOD: Final = frozenset(
+    (
+        *("daemon", "worker_processes", "pid", "error_log", "events", "http", "worker_connections"),
+        *("access_log", "server_tokens", "absolute_redirect", "client_max_body_size", "server"),
+        *(f"{kind}_temp_path" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")),
+        *("proxy_http_version", "proxy_buffering", "proxy_request_buffering"),
+        *("proxy_read_timeout", "proxy_send_timeout", "ssl_certificate", "ssl_certificate_key"),
+        *("listen", "location", "proxy_pass", "auth_request", "internal", "return"),
+        *("proxy_pass_request_body", "proxy_set_header"),
+    )
+)
+"""Directives of nginx: any other might let more through."""
 _LOCATION: Final = re.compile(r"location (=?) ?(\S+) \{([^{}]*)\}")
 
 
@@ -239,19 +252,25 @@ def guard_of(command: Sequence[str], env: Mapping[str, str]) -> Guard:
     """Return what a container that writes its configuration and starts nginx lets through.
 
     Raises:
-        CannotStart: It is no such container, or listens nowhere.
+        CannotStart: It is no such container, listens nowhere, or says what is not known here.
     """
     last = command[-1] if command else ""
     written = re.search(r'"\$(\w+)" *>', last) if "nginx" in last else None
     text = re.sub(r"(?m)^\s*#.*$", "", env.get(written[1], "") if written else "")
-    listens, ways = re.search(r"\blisten (\d+)", text), _LOCATION.findall(text)
-    if not listens or len(ways) != len(re.findall(r"\blocation\b", text)):
+    if not text:
         raise CannotStart("Application failed to start: no nginx with a configuration is started")
-    return Guard(port=int(listens[1]), ways=tuple(_read_way(*one) for one in ways))
+    if unknown := {*_DIRECTIVE.findall(text)} - _UNDERSTOOD:
+        raise _emerg(f'unknown directive "{min(unknown)}"')
+    listens, ways = re.findall(r"\blisten (\d*)", text), _LOCATION.findall(text)
+    if len(listens) != 1 or not listens[0] or len(ways) != len(re.findall(r"\blocation\b", text)):
+        raise _emerg(f"servers that listen {len(listens)} times, {len(ways)} locations understood")
+    return Guard(port=int(listens[0]), ways=tuple(_read_way(*one) for one in ways))
 
 
 def _read_way(exact: str, path: str, body: str) -> Way:
     place = {words[0]: words[1:] for words in map(str.split, body.split(";")) if words}
+    if ("return" in place) == ("proxy_pass" in place) or place.get("return", ["404"]) != ["404"]:
+        raise _emerg(f"location {path} neither passes on nor finds nothing")
     engine = urlsplit(place.get("proxy_pass", [""])[0])
     return Way(
         path=path,
@@ -261,6 +280,10 @@ def _read_way(exact: str, path: str, body: str) -> Way:
         asks=place.get("auth_request", [""])[0],
         internal="internal" in place,
     )
+
+
+def _emerg(words: str) -> CannotStart:
+    return CannotStart(f"nginx: [emerg] {words} in nginx.conf")
 
 
 def _plain(path: str) -> str:

@@ -76,3 +76,23 @@ def test_another_container_is_no_proxy() -> None:
     """What it would let through is not known."""
     with pytest.raises(CannotStart, match="no nginx"):
         guard_of(("sh", "-c", "sleep 1"), {})
+
+
+@pytest.mark.parametrize(
+    ("before", "more"),
+    [
+        ("server_tokens off;", "http2 on;"),
+        ("location / {", "rewrite ^/compute$ /v1/models;"),
+        ("location / {", "listen 9000;"),
+        ("location / {", "location = /more { return 200; }"),
+        ("location / {", "location = /more { internal; }"),
+        ("location / {", "location = /more { if ($arg_x) { return 404; } }"),
+    ],
+)
+def test_what_might_let_more_through_is_refused(before: str, more: str) -> None:
+    """A directive that is not simulated would pass every test and open the engine."""
+    made = container.guard_container("nginx")
+    ((name, text),) = made.env.items()
+    assert before in text
+    with pytest.raises(CannotStart, match="emerg"):
+        guard_of(made.args, {name: text.replace(before, f"{more}\n{before}", 1)})

@@ -148,6 +148,9 @@ async def test_a_deletion_is_shown_with_all_that_goes_and_all_that_stays(
     if target == "aca-a100":
         assert "all weights" in both
         assert ("all weights" in " ".join(shown.deletes)) is purge
+        assert ("all secrets" in " ".join(shown.deletes)) is purge
+        assert "with its logs" in both
+        assert not (purge and shown.stays)  # secrets go with the vault, the share with its account
     if target == "cloud-run-l4":
         assert ("image vllm-devops/one" in " ".join(shown.deletes)) is purge
 

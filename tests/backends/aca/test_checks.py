@@ -84,6 +84,8 @@ def forbids(*actions: str) -> dict[str, Any]:
 NO_GROUP: Final = fault(
     "GET Microsoft.Resources/resourceGroups", 404, code="SubscriptionNotFound", times=-1
 )
+POLICIES: Final = "POST Microsoft.PolicyInsights/checkPolicyRestrictions"
+PERMISSIONS: Final = "GET Microsoft.Authorization/permissions"
 ROWS: Final = (
     Row("a missing permission", "You may do", "fail", WRITE, "Contributor", forbids(WRITE)),
     Row("roles are there already", "You may do", "pass", knobs=forbids(ROLES)),
@@ -135,6 +137,10 @@ ROWS: Final = (
         settings={"azure_allowed_addresses": "home"}),
     Row("no such image", "container image", "fail", "has no image", "AcrPull",
         spec={"image": "vllm/vllm-openai:nonsense"}),
+    Row("policies are not told", "No policy", "unknown", "could not be looked at",
+        knobs={"faults": [fault(POLICIES, 400, code="InvalidRequest", times=-1)]}),
+    Row("permissions are not told", "You may do", "unknown", "could not be looked at",
+        knobs={"faults": [fault(PERMISSIONS, 400, code="InvalidRequest", times=-1)]}),
     Row("a free name", "is free or yours", "pass", "Nothing of that name"),
     Row("your own name", "is free or yours", "pass", "would be changed", plant=app_of(MINE)),
     Row("somebody's name", "is free or yours", "fail", "not made here", "another name",

@@ -234,6 +234,7 @@ async def test_it_is_written_as_it_runs(there: Planted) -> None:
     assert PATCHED in config.command
     assert PATCHED in config.docker_run
     assert any("--yaml app.yaml" in note for note in config.notes)
+    assert any("ServicePrincipal, not User" in note for note in config.notes)
     words = shlex.split(config.docker_run)
     assert {"VLLM_API_KEY", "--entrypoint=vllm", "0.0.0.0"} <= {*words}  # noqa: S104
     assert "/mnt/weights:/weights" in words
