@@ -22,9 +22,7 @@ from backends.aca import (
 )
 from backends.aca.container import gpu_of, place_of, rules, weights_of
 from backends.aca.site import (
-    HF_SECRET,
     PHASES,
-    REGISTRY_SECRET,
     SHARE,
     Site,
     is_ours,
@@ -79,7 +77,6 @@ _PURGE_SECONDS = 6.0
 """For each of them; an environment takes minutes, and is looked for by the next call."""
 _LOGS_COST = "about 2.30 $ per GB taken in; after a deletion it can be recovered for two weeks"
 """Pay as you go in US regions; the usual price, not looked up [R] (2026-11-21)."""
-_VAULT_STAYS = "its name stays taken, and it can be recovered for as long as it says; at no cost"
 
 
 class AcaBackend(Lifecycle):
@@ -138,17 +135,16 @@ class AcaBackend(Lifecycle):
             if one.delete or one.bill
         ]
         left = (secrets.hub_token(site), secrets.registry_password(site), *kept)
-        account, vault = site.ground.storage_account, f"the Key Vault {site.ground.vault}"
+        account = site.ground.storage_account
         titles = {  # whoever agrees to a purge reads what goes with each
             "workspace": f"the workspace {site.ground.workspace} with its logs ({_LOGS_COST})",
-            "vault": f"{vault} with all secrets ({_VAULT_STAYS})",
             "account": f"the storage account {account} with its share and all weights",
-            **{one: f"the secret {one} in {vault}" for one in (HF_SECRET, REGISTRY_SECRET)},
+            **secrets.left_titles(site),
         }
         return tuple(replace(one, title=titles.get(one.name, one.title)) for one in left)
 
     def leaving(self, name: str) -> Leaving:
-        """Name account and vault alone for what is in them: a purge takes all of it."""
+        """Name what is inside of others with them alone: a purge takes all of it."""
         return super().leaving(name).model_copy(update={"stays": ()})
 
     def plan(self, spec: DeploymentSpec, model: ModelShape) -> Plan:

@@ -289,6 +289,14 @@ def hub_token(site: Site, *, renew: bool = False) -> Resource:
     return _of_the_settings(site, HF_SECRET, site.settings.hf_token, renew=renew)
 
 
+def left_titles(site: Site) -> dict[str, str]:
+    """Say of what stays after a deletion what is in it, and nothing of whose it is."""
+    where = f"the Key Vault {site.ground.vault}"
+    freed = "its name stays taken, and it can be recovered for as long as it says; at no cost"
+    inside = {name: f"the secret {name} in {where}" for name in (HF_SECRET, REGISTRY_SECRET)}
+    return {"vault": f"{where} with all secrets ({freed})", **inside}
+
+
 def registry_password(site: Site) -> Resource:
     """Return the password of the registry's account, as the settings have it."""
     return _of_the_settings(site, REGISTRY_SECRET, site.settings.registry_password, renew=True)
