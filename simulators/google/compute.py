@@ -369,8 +369,12 @@ class _Instance(Machine):
         }
 
     @property
+    def kind(self) -> str:
+        return _last(self.kept["machineType"])
+
+    @property
     def chips(self) -> int:
-        return _CHIPS[_last(self.kept["machineType"])]
+        return _CHIPS[self.kind]
 
     @property
     def model(self) -> str:
@@ -417,31 +421,36 @@ class _Instance(Machine):
             self.forget()
         elif self.row and chips.take(self.project, self.row):
             self.become("PROVISIONING")
+        elif self.after(self.life.patience):  # only where there was none: a clock may be fast
+            self.finish(self._stock_out())
+            self.forget()
 
     def _refusal(self) -> tuple[int, str, str] | None:
-        """Return why it gets no chips; None while it may get some."""
+        """Return why it may have no chips; None where it may."""
         project, zone, model = self.project, self.zone, self.model
-        known, kind = zones_of(project).get(zone), _last(self.kept["machineType"])
+        known = zones_of(project).get(zone)
         if known is None or model not in known.accepts:
             said = self.kept["scheduling"]["provisioningModel"]
             words = (
-                f'{said} provisioning model is not supported for machine type "{kind}" in location'
-                f' "{zone}"'
+                f'{said} provisioning model is not supported for machine type "{self.kind}" in'
+                f' location "{zone}"'
             )
             return 400, "UNSUPPORTED_OPERATION", words
-        if not self.row and not self._ask():
+        if not self.row and not self._ask() and model != "flex-start":
             pool, region = chips.pool_of("compute", model), zone.rpartition("-")[0]
             preemptible = pool.endswith("preemptible")
             metric = "PREEMPTIBLE_TPU_V6E" if preemptible else "TPUS_PER_TPU_FAMILY"
             limit = float(chips.limit_of(project, pool, zone))
             words = f"Quota '{metric}' exceeded.  Limit: {limit} in region {region}."
             return 403, "QUOTA_EXCEEDED", words
-        if not self.after(self.life.patience):
-            return None
+        return None
+
+    def _stock_out(self) -> tuple[int, str, str]:
         words = (
-            f"The zone 'projects/{project.id}/zones/{zone}' does not have enough resources"
-            f" available to fulfill the request.  '(resource type:compute)'. A {kind} VM instance"
-            f" is currently unavailable in the {zone} zone (state:STOCKOUT, sub-state:STOCKOUT)."
+            f"The zone 'projects/{self.project.id}/zones/{self.zone}' does not have enough"
+            " resources available to fulfill the request.  '(resource type:compute)'. A"
+            f" {self.kind} VM instance is currently unavailable in the {self.zone} zone"
+            " (state:STOCKOUT, sub-state:STOCKOUT)."
         )
         return 503, "ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS", words
 

@@ -263,18 +263,18 @@ class _QueuedResource(_Queue):
     def _wait(self) -> None:
         until = _bound(self.kept)
         age = (time.time() - self.held.asked) * self.project.knobs.tpu_clock
-        if until is not None and age > until:  # Google's wording is not known
-            words = (
-                "The queued resource could not be provisioned within its valid until constraint."
-            )
-            self.become(_Queued.FAILED, error=Refused("DEADLINE_EXCEEDED", words))
-        elif chips.take(self.project, self.held):
+        if chips.take(self.project, self.held):
             if self._is_hindered():
                 self.held.given = None
                 return
             self.node.make(self.asked.node, version=self.life.served_by, queued=self.name)
             self.node.kept.scheduling_config.spot = self.held.provisioning == "spot"
             self.become(_Queued.PROVISIONING)
+        elif until is not None and age > until:  # Google's wording is not known
+            words = (
+                "The queued resource could not be provisioned within its valid until constraint."
+            )
+            self.become(_Queued.FAILED, error=Refused("DEADLINE_EXCEEDED", words))
 
     def _provision(self) -> None:
         if self.after(self.project.knobs.tpu_provision_seconds):
