@@ -73,7 +73,7 @@ MOST_FRAMES: Final = 9
 MOST_NAMING: Final = 3
 MOST_LINES: Final = 49_000
 MOST_FILES: Final = 150
-LINES_NOW: Final = 79_750
+LINES_NOW: Final = 75_850
 """What is left of the way to `MOST_LINES`: whoever takes away lowers it, nobody raises it."""
 
 
