@@ -90,14 +90,6 @@ async def test_a_machine_is_told_to_ask_its_metadata_server(cloud: Cloud) -> Non
     assert "print-identity-token" not in endpoint.text
 
 
-async def test_setting_up_prints_how_a_person_without_gcloud_can_call(person: Agent) -> None:
-    """Two commands and a setting; whoever has gcloud need not read them."""
-    shown = await person.call("setup_target", target=TARGET)
-    assert any(
-        "roles/iam.serviceAccountTokenCreator" in one for one in shown.structured["warnings"]
-    )
-
-
 @pytest.mark.parametrize("quota_project", ["", "somebody-elses"])
 async def test_a_persons_calls_are_billed_to_the_project(
     person: Agent, cloud: Cloud, quota_project: str

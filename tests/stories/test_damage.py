@@ -75,7 +75,10 @@ async def test_what_is_overdue_is_stopped_though_the_journal_says_no_time_that_c
     async with agent_of(cloud.settings) as agent:
         while (reply := _heard(await agent.call("status_vllm", **one), said)).state != "stopped":
             assert not reply.failed
-        _heard(await agent.call("list_deployments", target=target), said)
+        for _ in range(40):  # it is told by the next answer once the stop is read back
+            _heard(await agent.call("list_deployments", target=target), said)
+            if f"one on {target} expired at" in said[-1]:
+                break
         assert f"one on {target} expired at" in "".join(said)
         assert (await agent.call("destroy_vllm", **one, purge=True)).failed is False
 
