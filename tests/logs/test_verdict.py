@@ -72,6 +72,10 @@ CORE_GONE = (
     "(APIServer pid=1) WARNING 11-28 12:00:10 [core_client.py:817] [shutdown] MPClient: engine core"
     " exited unexpectedly; starting cleanup"
 )
+PARTS_END = (
+    "(APIServer pid=1) INFO 11-28 23:04:32 [utils.py:628] [shutdown] Process manager: send sigterm"
+    " to process EngineCore"
+)
 
 LOGS: dict[str, tuple[Sequence[str], str | None]] = {
     "a caller that went away": ([BEGUN, UP, ASGI, LEFT], None),
@@ -81,6 +85,8 @@ LOGS: dict[str, tuple[Sequence[str], str | None]] = {
     "an unknown one": ([BEGUN, LOADED, *FRAMES, ODD, *DEAD], UNKNOWN_CAUSE),
     "only that it ended": ([BEGUN, *DEAD], "ENGINE_CORE_DIED"),
     "only a warning that its core ended": ([BEGUN, UP, CORE_GONE, SERVED], "ENGINE_CORE_DIED"),
+    "its parts are ended before it warns that its core ended": (
+        [BEGUN, UP, SERVED, PARTS_END, CORE_GONE, STOPPED], "ENGINE_CORE_DIED"),
     "a boot that went on": ([BEGUN, FULL, UP], None),
     "errors of single requests": ([BEGUN, UP, ODD, SERVED, SERVED], None),
     "an error that an answer follows": ([BEGUN, UP, ODD, SERVED], None),
