@@ -2,9 +2,10 @@
 
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from datetime import datetime
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, get_args
 
@@ -195,13 +196,21 @@ class Table:
                 head = next(head for head in heads if head in words)
                 self._by.setdefault(head, set()).add(number)
         self._hints: Final = re.compile(f"[^a-z0-9](?=({branches(words)}))")
+        self.left_out: frozenset[int] = frozenset()
+
+    def without(self, codes: Collection[str]) -> "Table":
+        """Return it without the entries of some codes."""
+        less = copy(self)
+        rows = enumerate(self._rows)
+        less.left_out = frozenset(number for number, row in rows if row.entry.code in codes)
+        return less
 
     def likely(self, text: str) -> Iterator[Row]:
         """Give those that a line may fit, in their order."""
         found: set[int] = set()
         for match in self._hints.finditer(f" {text.lower()}"):
             found |= self._by[match[1]]
-        return map(self._rows.__getitem__, sorted(found))
+        return map(self._rows.__getitem__, sorted(found - self.left_out))
 
 
 @cache
@@ -237,12 +246,14 @@ def _of_machine() -> frozenset[str]:
     return frozenset((*own, *_read("ollama")["of_machine"]))
 
 
+@lru_cache(maxsize=1_024)
 def known_by(
     known: Table, text: str, grave: Gravity, *, platform: str, unsure: bool = False
 ) -> tuple[Row, re.Match[str]] | None:
     """Return the first entry that a line fits, and where; a cause before what says it ended.
 
-    With `unsure` also a cause that the line names and is not grave enough to mean.
+    With `unsure` also a cause that the line names and is not grave enough to mean. Logs say the
+    same again and again, so that the newest answers are kept.
     """
     found, named = None, None
     for row in known.likely(text):

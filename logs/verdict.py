@@ -18,7 +18,6 @@ from logs.failures import (
     USERS,
     Rank,
     Row,
-    Table,
     Writer,
     advised,
     filled,
@@ -438,8 +437,7 @@ class Judge:
         self._by_example: Final = by_example
         self._mixed: Final = mixed and writer not in {"engine", "ollama"}
         self._writer: Final[Writer] = writer
-        able = (row for row in rows(writer) if row.entry.code not in without)
-        self._table: Final = Table(able) if without else table(writer)
+        self._table: Final = table(writer).without(without) if without else table(writer)
         self._boot = _Boot()
         self._before = _Boot()
         self._places = 0
