@@ -3,9 +3,11 @@
 import hashlib
 import re
 import shlex
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from functools import cached_property
 from json import JSONDecoder
 from typing import Annotated, Any, Final, Literal, TypeVar
 
@@ -183,6 +185,11 @@ class ModelShape(Record):
         return sum(group.parameters for group in self.groups if group.name != "lm_head") + sum(
             group.parameters for group in self.groups if group.name == "lm_head" and not self.tied
         )
+
+    @cached_property
+    def layer_kinds(self) -> tuple[tuple[LayerShape, int], ...]:
+        """Layers of each kind and how many there are, in the order of the first of each."""
+        return tuple(Counter(self.layers).items())
 
     def group(self, name: GroupName) -> ParameterGroup | None:
         """Give one group of parameters, None if the model has none such."""

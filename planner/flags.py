@@ -65,6 +65,7 @@ def profile(version: str | None) -> Profile:
     return below[-1] if below else profiles()[0]
 
 
+@functools.cache
 def numbers(version: str) -> tuple[int, ...]:
     """Give major, minor and patch, to compare by.
 

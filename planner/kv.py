@@ -3,7 +3,8 @@
 import functools
 import tomllib
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
@@ -98,13 +99,15 @@ def plan_kv(model: ModelShape, kv_cache_bytes: int, ask: KvAsk) -> KvPlan:
 
 def divide(model: ModelShape, ask: KvAsk) -> Layout:
     """Deal the layers that have a cache of their own into groups."""
-    own = [layer for layer in model.layers if not layer.shares_kv]
-    full = any(layer.attention == "full" for layer in own)
-    specs = [_spec(layer, ask, promoted=full and not ask.hybrid) for layer in own]
-    if len({spec.window for spec in specs}) == 1:
-        total = sum(spec.page_bytes for spec in specs)
-        return Layout((Groups(specs[0], len(specs), 1),), total)
-    return _many_groups(list(_unified(specs)))
+    own = [(layer, count) for layer, count in model.layer_kinds if not layer.shares_kv]
+    full = any(layer.attention == "full" for layer, _ in own)
+    counts: Counter[Spec] = Counter()
+    for layer, count in own:
+        counts[_spec(layer, ask, promoted=full and not ask.hybrid)] += count
+    if len({spec.window for spec in counts}) == 1:
+        total = sum(spec.page_bytes * count for spec, count in counts.items())
+        return Layout((Groups(next(iter(counts)), counts.total(), 1),), total)
+    return _many_groups(_unified(counts))
 
 
 def longest_length(layout: Layout, num_blocks: int, ask: KvAsk) -> int:
@@ -126,20 +129,22 @@ def _spec(layer: LayerShape, ask: KvAsk, *, promoted: bool) -> Spec:
     )
 
 
-def _unified(specs: Sequence[Spec]) -> Iterator[Spec]:
-    largest = max(spec.page_bytes for spec in specs)
-    for spec in specs:
+def _unified(counts: Mapping[Spec, int]) -> Counter[Spec]:
+    largest = max(spec.page_bytes for spec in counts)
+    unified: Counter[Spec] = Counter()
+    for spec, count in counts.items():
         # A page that does not divide the largest is padded to it instead.
         ratio = largest // spec.page_bytes if largest % spec.page_bytes == 0 else 1
-        yield spec._replace(block_size=spec.block_size * ratio, page_bytes=largest)
+        wide = spec._replace(block_size=spec.block_size * ratio, page_bytes=largest)
+        unified[wide] += count
+    return unified
 
 
-def _many_groups(specs: Sequence[Spec]) -> Layout:
-    counts = {spec: specs.count(spec) for spec in dict.fromkeys(specs)}
+def _many_groups(counts: Mapping[Spec, int]) -> Layout:
     fewest, most = min(counts.values()), max(counts.values())
     size = most if most < 1.5 * fewest else fewest
     groups = tuple(Groups(spec, size, ceil_div(count, size)) for spec, count in counts.items())
-    return Layout(groups, bytes_per_block=size * specs[0].page_bytes)
+    return Layout(groups, bytes_per_block=size * groups[0].spec.page_bytes)
 
 
 _BLOCK_TABLE_ENTRIES: Final = 524_288
@@ -180,12 +185,13 @@ def _bytes_per_token(model: ModelShape, ask: KvAsk) -> int:
     """Over all chips: heads are padded to the chips, to 32-bit words and to lanes of 128."""
     packing = 4 // ask.element_bytes
     total = 0
-    for layer in model.layers:
+    for layer, count in model.layer_kinds:
         if not layer.shares_kv:
             heads = max(layer.kv_heads, ask.tensor_parallel)
             words = ceil_div(ceil_div(2 * heads, ask.tensor_parallel), packing)
             lanes = ceil_div(layer.head_size, 128) * 128
-            total += words * packing * lanes * ask.element_bytes * ask.tensor_parallel
+            bytes_of_layer = words * packing * lanes * ask.element_bytes * ask.tensor_parallel
+            total += count * bytes_of_layer
     return total
 
 

@@ -139,7 +139,7 @@ def _refusals(case: Case) -> Iterator[str]:
 def _warnings(case: Case) -> Iterator[str]:
     """Give what starts but should be known."""
     model, device, flags, known = case
-    widest = max((layer.head_size for layer in model.layers), default=0)
+    widest = max((layer.head_size for layer, _ in model.layer_kinds), default=0)
     if (device.sm or 99) < 8 and widest * known.element_bytes > 512:
         yield (
             f"{device.title} has 64 KiB of shared memory: vLLM's Triton attention of heads of"
@@ -203,7 +203,7 @@ def _sharding(case: Case) -> Iterator[str]:
     heads = case.model.num_attention_heads or ways
     if heads % ways:
         yield f"{heads} attention heads cannot be shared by {ways} accelerators."
-    for count in sorted({layer.kv_heads for layer in case.model.layers}):
+    for count in sorted({layer.kv_heads for layer, _ in case.model.layer_kinds}):
         if count % ways and ways % count:
             yield f"{count} KV heads cannot be shared by {ways} accelerators."
 
@@ -458,13 +458,14 @@ def _key_values(case: Case) -> Iterator[MemoryPart]:
     linear = model.group("linear")
     if linear is None or not linear.parameters:
         return
-    own = [layer for layer in model.layers if not layer.shares_kv]
+    own = [(layer, count) for layer, count in model.layer_kinds if not layer.shares_kv]
     each = (model.hidden_size or 0) * linear.resident_bytes / linear.parameters
     if model.k_eq_v and case.device.kind != "tpu":
-        twice = sum(_rows(layer, ways) for layer in own if layer.attention == "full")
+        twice = sum(_rows(layer, ways) * n for layer, n in own if layer.attention == "full")
         yield _part("keys loaded twice", twice * each)
     copies = sum(
-        2 * (_rows(layer, ways) - layer.kv_heads * layer.head_size / ways) for layer in own
+        2 * count * (_rows(layer, ways) - layer.kv_heads * layer.head_size / ways)
+        for layer, count in own
     )
     if copies:
         yield _part("key-value copies", copies * each)
@@ -476,7 +477,7 @@ def _rows(layer: LayerShape, ways: int) -> int:
 
 def _tables(case: Case) -> Iterator[MemoryPart]:
     model, element = case.model, case.known.element_bytes
-    heads = {(layer.attention, layer.head_size) for layer in model.layers}
+    heads = {(layer.attention, layer.head_size) for layer, _ in model.layer_kinds}
     stretched = {"full": model.rope_factor, "sliding": 1.0}
     width = round(sum(size * stretched[attention] for attention, size in heads))
     rows = model.max_position_embeddings or 0

@@ -182,8 +182,8 @@ class Work(NamedTuple):
         element = 1 if (self.flags.kv_cache_dtype or "auto").startswith("fp8") else 2
         # A layer that shares another's cache reads it all the same; too few heads are replicated.
         return concurrency * sum(
-            2 * max(layer.kv_heads, self.devices) * layer.head_size * element * seen
-            for layer in self.model.layers
+            2 * max(layer.kv_heads, self.devices) * layer.head_size * element * seen * count
+            for layer, count in self.model.layer_kinds
             if (seen := self._seen(layer, context))
         )
 
@@ -196,7 +196,10 @@ class Work(NamedTuple):
         if output:
             weights += self._parameters("lm_head") or self._parameters("embedding")
         heads = model.num_attention_heads or 0
-        attended = sum(layer.head_size * self._seen(layer, context) for layer in model.layers)
+        attended = sum(
+            layer.head_size * self._seen(layer, context) * count
+            for layer, count in model.layer_kinds
+        )
         return 2 * weights + 4 * heads * attended
 
     @property
