@@ -140,13 +140,29 @@ def _read(writer: Writer) -> dict[str, Any]:
 def advised(entry: Pattern, platform: Writer) -> Pattern:
     """Return an engine's entry with a platform's own advice where that knows the same cause.
 
-    Advice that quotes a line of the platform's is no other line's.
+    What an entry of a few wordings advises is of these, so that it stays; only that of its code at
+    large gives way, to the platform's entry that has most in common with it. Advice that quotes a
+    line of the platform's is no other line's.
     """
-    if platform == "engine" or entry.rank != "cause" or entry in catalogue(platform):
+    if platform == "engine" or entry.rank != "cause":
         return entry
-    same = (one for one in catalogue(platform) if one.code == entry.code and one.rank == "cause")
-    own = next((one for one in same if "{" not in one.fix), None)
-    return entry.model_copy(update={"fix": own.fix, "next": own.next}) if own else entry
+    kin = next((those for by in WRITERS if entry in (those := _causes(by, entry.code))), [entry])
+    causes = _causes(platform, entry.code)
+    own = [one for one in causes if "{" not in one.fix]
+    if not own or entry in causes or entry != max(kin, key=_breadth):
+        return entry
+    hints = set(entry.hints)
+    best = max(own, key=lambda one: (len(hints & set(one.hints)), _breadth(one)))
+    return entry.model_copy(update={"fix": best.fix, "next": best.next})
+
+
+def _causes(writer: Writer, code: str) -> list[Pattern]:
+    return [one for one in catalogue(writer) if one.code == code and one.rank == "cause"]
+
+
+def _breadth(entry: Pattern) -> int:
+    """Tell how many wordings an entry knows, by the length of its pattern."""
+    return len(entry.pattern)
 
 
 def meaning(writer: Writer, message: str) -> Pattern | None:
