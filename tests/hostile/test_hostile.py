@@ -13,7 +13,7 @@ import pytest
 
 from core.environment import ROOT
 from tests.conversation import agent_of
-from tests.hostile.calls import arguments, called, plant_failed, settings_at
+from tests.hostile.calls import FEW, Reader, arguments, called, meeting, plant_failed, settings_at
 from tests.hostile.endpoint import BEHAVIOURS, NAMES, HostileEndpoint, hostile_endpoint
 from tests.tools.world import BOUND
 from tools.surface import TOOLS
@@ -22,8 +22,6 @@ pytestmark = pytest.mark.anyio
 
 MEMORY_MIB: Final = 286
 """300 MB."""
-FEW: Final = frozenset(("get_metrics", "query_gemma4", "verify_model_health"))
-"""Tools that between them ask for everything but what only details and benchmarks ask for."""
 PAYLOAD: Final = frozenset(("answer", "reasoning", "answer_so_far"))
 """What a model said keeps its line breaks in the structured half."""
 FORGED: Final = re.compile(
@@ -76,7 +74,7 @@ def faults(row: Mapping[str, Any]) -> list[str]:
 
 async def readers(
     endpoint: HostileEndpoint, url: str, state_dir: Path, tools: frozenset[str]
-) -> list[tuple[str, Any]]:
+) -> list[Reader]:
     """Return the calls that ask an honest endpoint anything: a new tool is among them by itself."""
     found = []
     plant_failed(state_dir)
@@ -111,7 +109,8 @@ async def answers(
         assert endpoint.strays == []
         assert endpoint.encodings <= {"identity", ""}
     *rows, last = map(json.loads, done.stdout.decode().splitlines())
-    assert len(rows) == 2 * len(names) * len(asking)
+    met = (meeting(where, name, asking) for where in ("all", "later") for name in names)
+    assert len(rows) == sum(len(list(calls)) for calls in met) >= len(names) * len(asking)
     return rows, last["peak_mib"]
 
 
