@@ -148,7 +148,7 @@ async def test_an_answer_outlives_its_token_and_the_next_has_another(cloud: Clou
         assert not (await agent.call("deploy_vllm", **WISH)).failed
         assert (await settled(agent)).state == "ready"
         before = _minted(cloud)
-        long = await agent.call("query_gemma4_with_stats", **_asked(max_tokens=300))
+        long = await agent.call("query_gemma4_with_stats", **_asked(max_tokens=400))
         assert not long.failed, long
         assert long.data["timing"]["e2el_seconds"] > 4, "It ended before its token did."
         again = await agent.call("query_vllm", **_asked(max_tokens=2))
