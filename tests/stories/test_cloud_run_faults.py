@@ -144,11 +144,11 @@ async def test_an_answer_outlives_its_token_and_the_next_has_another(cloud: Clou
     longer than its own token lives.
     """
     async with agent_of(cloud.settings) as agent:
-        cloud.set(token_seconds=4, engine_environment={"SIMULATED_ENGINE_TIME_SCALE": "2.4"})
+        cloud.set(token_seconds=4, engine_environment={"SIMULATED_ENGINE_TIME_SCALE": "3.4"})
         assert not (await agent.call("deploy_vllm", **WISH)).failed
         assert (await settled(agent)).state == "ready"
         before = _minted(cloud)
-        long = await agent.call("query_gemma4_with_stats", **_asked(max_tokens=400))
+        long = await agent.call("query_gemma4_with_stats", **_asked(max_tokens=150))
         assert not long.failed, long
         assert long.data["timing"]["e2el_seconds"] > 4, "It ended before its token did."
         again = await agent.call("query_vllm", **_asked(max_tokens=2))
