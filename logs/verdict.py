@@ -570,13 +570,16 @@ class Judge:
             known = None
         last = boot.last_words
         # An engine's last word that it calls no error is of what it goes on after.
-        counts = last and (not boot.of_engine or _is_called(last.words))
+        answers = last and last.number == boot.number and _SAYS["answered"].match(last.words)
+        answers = answers if not known and not unknown else None
+        counts = last and (answers or not boot.of_engine or _is_called(last.words))
         if not known and not unknown and last and counts:
             unknown = [_grave(last)]
-        lives = not (boot.ended or boot.dying)
+        lives = not (boot.ended or boot.dying or answers)  # whose request failed asks of that
         if lives and boot.after >= _ALIVE and (not known or known.rank == "cause"):
             return None  # work goes on
-        if not known and unknown and boot.started and not boot.ended and not unknown[0].exception:
+        serves = boot.started and not boot.ended and not answers
+        if not known and unknown and serves and not unknown[0].exception:
             return None  # no word of error ends what serves
         if not known and boot.of_engine and lives:
             unknown = [

@@ -256,3 +256,16 @@ def test_a_file_that_is_not_there_is_no_model_that_is_not_there() -> None:
     """Engines look for files that a model need not have."""
     url = f"{HUB}/a/b/resolve/main/generation_config.json"
     assert recognize([f"404 Client Error: Not Found for url: {url}"]) is None
+
+
+def test_an_entry_of_few_wordings_keeps_its_own_advice_on_a_platform() -> None:
+    """A container without its toolkit is no card whose devices a user may not open."""
+    lacks = 'could not select device driver "nvidia" with capabilities: [[gpu]]'
+    of_engine = meaning("engine", lacks)
+    verdict = judged([f"Error response from daemon: {lacks}"], "ollama")
+    assert verdict
+    assert of_engine
+    assert verdict.failure.fix == of_engine.fix
+    at_large = meaning("engine", "OSError: [Errno 28] No space left on device: '/data/x'")
+    assert at_large
+    assert "OLLAMA_MODELS" in advised(at_large, "ollama").fix

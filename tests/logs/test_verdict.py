@@ -465,3 +465,17 @@ def test_a_line_that_sounds_bad_counts_some_lines_later_as_well() -> None:
     assert verdict
     assert verdict.failure.code == UNKNOWN_CAUSE
     assert verdict.line == "cannot find the flux"
+
+
+@pytest.mark.parametrize("serving", [[], [BEGUN, UP, LOADED, LOADED]])
+@pytest.mark.parametrize("form", ['{"error":{%s}}', '{"object":"error",%s}'])
+def test_the_answer_to_a_failed_request_is_told_of_one_that_serves(
+    serving: Sequence[str], form: str
+) -> None:
+    """Whose log ends with it asks why; an engine that wrote on went on without it."""
+    answer = form % '"message":"the flux is odd","type":"BadRequestError","code":400'
+    verdict = judged([*serving, answer])
+    assert verdict
+    assert verdict.failure.code == UNKNOWN_CAUSE
+    assert verdict.line == answer
+    assert not serving or judged([*serving, answer, LOADED, LOADED]) is None
