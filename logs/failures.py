@@ -193,9 +193,18 @@ class Row(NamedTuple):
     """Among all failures: its rank, whether a platform says it, its number."""
     writer: Writer
     entry: Pattern
-    wanted: re.Pattern[str]
     of_platform: bool
     """Only the platform's own lines can say it."""
+
+    @property
+    def wanted(self) -> re.Pattern[str]:
+        """What a line fits; few of hundreds are ever asked for."""
+        return _compiled(self.entry.pattern)
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern)
 
 
 class Table:
@@ -243,7 +252,6 @@ def rows(writer: Writer) -> tuple[Row, ...]:
             (RANKS.index(entry.rank), by in _PLATFORMS, number + 10_000 * (by != writer)),
             by,
             entry,
-            re.compile(entry.pattern),
             by in _PLATFORMS,
         )
         for by in SPEAKERS[writer]
