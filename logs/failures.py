@@ -41,13 +41,19 @@ LINE_CHARACTERS: Final = 2_000
 Rank = Literal["cause", "result", "end", "warning"]
 RANKS: Final[tuple[Rank, ...]] = get_args(Rank)
 """In the order in which they are told."""
+_ASKED: Final = "(?:chat/)?completions|embeddings|responses|messages"
+_MISSED: Final = (
+    rf"(?:generate|api/(?:chat|generate|embed)|v1/?|(?:/(?:v1/)?|v1//?v1/|v1//)?(?:{_ASKED}))"
+)
+"""Paths of the API as those ask who set their base URL wrongly, or mean another server."""
 USERS: Final = re.compile(
     r"Received request |Request \S+ details: prompt|Generated response "
     r"|Dumping (?:input|scheduler) |Error with model "
-    r"|\"(?:GET|POST|PUT|HEAD|DELETE|PATCH|OPTIONS) /"
+    rf"|\"(?:GET|POST|PUT|HEAD|DELETE|PATCH|OPTIONS) /(?!(?<=\"POST /){_MISSED} HTTP/[\d.]+\" 404\b"
+    rf"|(?<=(?:\"POST| \"GET) /)v1/(?:{_ASKED}) HTTP/[\d.]+\" 401\b)"
 )
 """Lines that repeat what a user wrote: request logger, access log, dumps of batches, and the name
-of a model that is not served."""
+of a model that is not served. An access log's line of a known path that was refused does not."""
 RETRIED: Final = re.compile(
     r"(?i)(?<!not )\bretrying\b|\bretry \d+ ?(?:/|of) ?\d+|\bretry\(total=[1-9]"
     r"|\b(?:attempt|try) \d+ ?(?:/|of) ?\d+|\bwill (?:be )?retr|thrown while requesting"

@@ -131,6 +131,7 @@ def _line(text: str, number: int, place: int, platform: str) -> _Line:
     words, grave = body_of(text), gravity(text, platform)
     raised = is_exception(words)
     code = bool(_SAYS["code"].match(words)) and not is_exception(words.strip())
+    code = code and not _SAYS["native"].match(text)
     return _Line(text, words, number, place, grave, platform, raised, code)
 
 
@@ -200,6 +201,8 @@ class _Boot:
         """The newest cause that a line named which was not grave, and the lines before it."""
         self.ended: tuple[int, int] | None = None
         """Number and place of the first line that says that it ended."""
+        self.ender = ""
+        """The process that wrote it, where lines name theirs."""
         self.closed: int | None = None
         """The first line that says so after a cause was told."""
         self.ignored: str | None = None
@@ -285,6 +288,7 @@ class _Boot:
         if is_refusal and is_exception(known.match.string):
             self.refused = known, self.place
         if known.rank in {"result", "end"}:
+            self.ender = self.ender if self.ended else process_of(known.match.string)
             self.ended = self.ended or (known.number, self.place)
             if self.known and self.known.rank == "cause":
                 self.closed = self.closed or known.number
@@ -470,7 +474,8 @@ class Judge:
         by = platform or (
             self._writer if self._mixed and not _SAYS["of_engine"].match(text) else ""
         )
-        if _SAYS["started"].search(text):
+        of_another = boot.ended is not None and boot.ender and not process_of(text)
+        if _SAYS["started"].search(text) and not of_another:
             boot.outlive()
             boot.started = True
         elif by and _SAYS["ready"].search(text):

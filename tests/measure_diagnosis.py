@@ -58,6 +58,7 @@ _UP: Final = "(APIServer pid=101) INFO:     Application startup complete."
 _SAME: Final = {
     "CPU_INSTRUCTIONS_MISSING": "CPU_TOO_OLD",
     "CONTAINER_COMMAND_NOT_FOUND": "ENTRYPOINT_BROKEN",
+    "WRONG_PATH": "WRONG_API_PATH",
 }
 """Two names that collectors gave one kind."""
 
