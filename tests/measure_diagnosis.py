@@ -25,6 +25,7 @@ from logs.failures import (
     Writer,
     catalogue,
 )
+from logs.failures import rows as told_by
 from logs.read import bare
 from logs.verdict import UNKNOWN_CAUSE, Judge, Verdict
 
@@ -58,7 +59,6 @@ _UP: Final = "(APIServer pid=101) INFO:     Application startup complete."
 _SAME: Final = {
     "CPU_INSTRUCTIONS_MISSING": "CPU_TOO_OLD",
     "CONTAINER_COMMAND_NOT_FOUND": "ENTRYPOINT_BROKEN",
-    "WRONG_PATH": "WRONG_API_PATH",
 }
 """Two names that collectors gave one kind."""
 
@@ -250,7 +250,8 @@ def _codes(writer: Writer) -> frozenset[str]:
 
 @cache
 def _rank(code: str, writer: Writer) -> str:
-    own = [one.rank for by in (writer, "engine") for one in catalogue(by) if one.code == code]
+    by = (writer, "engine")
+    own = [row.entry.rank for row in told_by(writer) if row.entry.code == code and row.writer in by]
     return "warning" if own and set(own) == {"warning"} else "cause"
 
 
