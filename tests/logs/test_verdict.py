@@ -88,6 +88,8 @@ LOGS: dict[str, tuple[Sequence[str], str | None]] = {
     "its parts are ended before it warns that its core ended": (
         [BEGUN, UP, SERVED, PARTS_END, CORE_GONE, STOPPED], "ENGINE_CORE_DIED"),
     "a boot that went on": ([BEGUN, FULL, UP], None),
+    "another program that starts after its end": (
+        [BEGUN, FULL, *DEAD, "INFO:     Application startup complete."], "DISK_FULL"),
     "errors of single requests": ([BEGUN, UP, ODD, SERVED, SERVED], None),
     "an error that an answer follows": ([BEGUN, UP, ODD, SERVED], None),
     "the end of one that served": ([BEGUN, UP, SERVED, ODD, *DEAD, SERVED, SERVED], UNKNOWN_CAUSE),
