@@ -155,20 +155,16 @@ def advised(entry: Pattern, platform: Writer) -> Pattern:
     kin = next((those for by in WRITERS if entry in (those := _causes(by, entry.code))), [entry])
     causes = _causes(platform, entry.code)
     own = [one for one in causes if "{" not in one.fix]
-    if not own or entry in causes or entry != max(kin, key=_breadth):
+    at_large = max(kin, key=lambda one: len(one.pattern))  # it knows the most wordings
+    if not own or entry in causes or entry != at_large:
         return entry
     hints = set(entry.hints)
-    best = max(own, key=lambda one: (len(hints & set(one.hints)), _breadth(one)))
+    best = max(own, key=lambda one: (len(hints & set(one.hints)), len(one.pattern)))
     return entry.model_copy(update={"fix": best.fix, "next": best.next})
 
 
 def _causes(writer: Writer, code: str) -> list[Pattern]:
     return [one for one in catalogue(writer) if one.code == code and one.rank == "cause"]
-
-
-def _breadth(entry: Pattern) -> int:
-    """Tell how many wordings an entry knows, by the length of its pattern."""
-    return len(entry.pattern)
 
 
 def meaning(writer: Writer, message: str) -> Pattern | None:
@@ -232,8 +228,7 @@ class Table:
     def without(self, codes: Collection[str]) -> "Table":
         """Return it without the entries of some codes."""
         less = copy(self)
-        rows = enumerate(self._rows)
-        less.left_out = frozenset(number for number, row in rows if row.entry.code in codes)
+        less.left_out = frozenset(n for n, row in enumerate(self._rows) if row.entry.code in codes)
         return less
 
     def likely(self, text: str) -> Iterator[Row]:

@@ -190,8 +190,7 @@ def _bytes_per_token(model: ModelShape, ask: KvAsk) -> int:
             heads = max(layer.kv_heads, ask.tensor_parallel)
             words = ceil_div(ceil_div(2 * heads, ask.tensor_parallel), packing)
             lanes = ceil_div(layer.head_size, 128) * 128
-            bytes_of_layer = words * packing * lanes * ask.element_bytes * ask.tensor_parallel
-            total += count * bytes_of_layer
+            total += count * words * packing * lanes * ask.element_bytes * ask.tensor_parallel
     return total
 
 
