@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import cached_property
 from json import JSONDecoder
-from typing import Annotated, Any, Final, Literal, TypeVar
+from typing import Annotated, Any, Final, Literal, Self, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -190,6 +190,12 @@ class ModelShape(Record):
     def layer_kinds(self) -> tuple[tuple[LayerShape, int], ...]:
         """Layers of each kind and how many there are, in the order of the first of each."""
         return tuple(Counter(self.layers).items())
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """Copy it; the layers of the copy are counted anew."""
+        copied = super().model_copy(update=update, deep=deep)
+        copied.__dict__.pop("layer_kinds", None)
+        return copied
 
     def group(self, name: GroupName) -> ParameterGroup | None:
         """Give one group of parameters, None if the model has none such."""

@@ -41,19 +41,13 @@ LINE_CHARACTERS: Final = 2_000
 Rank = Literal["cause", "result", "end", "warning"]
 RANKS: Final[tuple[Rank, ...]] = get_args(Rank)
 """In the order in which they are told."""
-_ASKED: Final = "(?:chat/)?completions|embeddings|responses|messages"
-_MISSED: Final = (
-    rf"(?:generate|api/(?:chat|generate|embed)|v1/?|(?:/(?:v1/)?|v1//?v1/|v1//)?(?:{_ASKED}))"
-)
-"""Paths of the API as those ask who set their base URL wrongly, or mean another server."""
 USERS: Final = re.compile(
     r"Received request |Request \S+ details: prompt|Generated response "
     r"|Dumping (?:input|scheduler) |Error with model "
-    rf"|\"(?:GET|POST|PUT|HEAD|DELETE|PATCH|OPTIONS) /(?!(?<=\"POST /){_MISSED} HTTP/[\d.]+\" 404\b"
-    rf"|(?<=(?:\"POST| \"GET) /)v1/(?:{_ASKED}) HTTP/[\d.]+\" 401\b)"
+    r"|\"(?:GET|POST|PUT|HEAD|DELETE|PATCH|OPTIONS) /"
 )
 """Lines that repeat what a user wrote: request logger, access log, dumps of batches, and the name
-of a model that is not served. An access log's line of a known path that was refused does not."""
+of a model that is not served."""
 RETRIED: Final = re.compile(
     r"(?i)(?<!not )\bretrying\b|\bretry \d+ ?(?:/|of) ?\d+|\bretry\(total=[1-9]"
     r"|\b(?:attempt|try) \d+ ?(?:/|of) ?\d+|\bwill (?:be )?retr|thrown while requesting"
@@ -101,6 +95,9 @@ class Pattern(Record):
     rank: Rank = "cause"
     """A result comes of another failure, which says more; an end says only that it ended; a
     warning ends nothing by itself."""
+    general: bool = False
+    """It stands for many causes: on a platform whose file has a general entry of that code too,
+    that one advises."""
     last: bool = False
     """It knows a cloud's answer by its form, after all other entries; no exception is one."""
     levels: tuple[Severity, ...] = ()
@@ -144,33 +141,26 @@ def _read(writer: Writer) -> dict[str, Any]:
 
 
 def advised(entry: Pattern, platform: Writer) -> Pattern:
-    """Return an engine's entry with a platform's own advice where that knows the same cause.
+    """Return an engine's general entry with a platform's general advice for that code.
 
-    What an entry of a few wordings advises is of these, so that it stays; only that of its code at
-    large gives way, to the platform's entry that has most in common with it. Advice that quotes a
-    line of the platform's is no other line's.
+    What an entry of a kind advises is of that kind on every platform.
     """
-    if platform == "engine" or entry.rank != "cause":
+    if platform == "engine" or not entry.general or entry in catalogue(platform):
         return entry
-    kin = next((those for by in WRITERS if entry in (those := _causes(by, entry.code))), [entry])
-    causes = _causes(platform, entry.code)
-    own = [one for one in causes if "{" not in one.fix]
-    at_large = max(kin, key=lambda one: len(one.pattern))  # it knows the most wordings
-    if not own or entry in causes or entry != at_large:
-        return entry
-    hints = set(entry.hints)
-    best = max(own, key=lambda one: (len(hints & set(one.hints)), len(one.pattern)))
-    return entry.model_copy(update={"fix": best.fix, "next": best.next})
+    same = (one for one in catalogue(platform) if one.code == entry.code and one.general)
+    own = next(same, entry)
+    return entry.model_copy(update={"fix": own.fix, "next": own.next})
 
 
-def _causes(writer: Writer, code: str) -> list[Pattern]:
-    return [one for one in catalogue(writer) if one.code == code and one.rank == "cause"]
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern)
 
 
 def meaning(writer: Writer, message: str) -> Pattern | None:
     """Give the entry that a platform's message fits, None without one."""
     cut = message[:LINE_CHARACTERS]
-    return next((one for one in catalogue(writer) if re.search(one.pattern, cut)), None)
+    return next((one for one in catalogue(writer) if _compiled(one.pattern).search(cut)), None)
 
 
 def fits(entry: Pattern, text: str, grave: Gravity) -> bool:
@@ -202,11 +192,6 @@ class Row(NamedTuple):
     def wanted(self) -> re.Pattern[str]:
         """What a line fits; few of hundreds are ever asked for."""
         return _compiled(self.entry.pattern)
-
-
-@cache
-def _compiled(pattern: str) -> re.Pattern[str]:
-    return re.compile(pattern)
 
 
 class Table:

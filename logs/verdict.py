@@ -130,8 +130,8 @@ class _Line(NamedTuple):
 def _line(text: str, number: int, place: int, platform: str) -> _Line:
     words, grave = body_of(text), gravity(text, platform)
     raised = is_exception(words)
-    code = bool(_SAYS["code"].match(words)) and not is_exception(words.strip())
-    code = code and not _SAYS["native"].match(text)
+    spoken = is_exception(words.strip()) or _SAYS["native"].match(text)
+    code = bool(_SAYS["code"].match(words)) and not spoken
     return _Line(text, words, number, place, grave, platform, raised, code)
 
 
@@ -574,16 +574,16 @@ class Judge:
         if known and known.rank == "warning" and (known.is_quiet or (unknown and boot.ended)):
             known = None
         last = boot.last_words
-        # An engine's last word that it calls no error is of what it goes on after.
-        answers = last and last.number == boot.number and _SAYS["answered"].match(last.words)
-        answers = answers if not known and not unknown else None
-        counts = last and (answers or not boot.of_engine or _is_called(last.words))
-        if not known and not unknown and last and counts:
-            unknown = [_grave(last)]
-        lives = not (boot.ended or boot.dying or answers)  # whose request failed asks of that
+        asked = False  # whether it ends with the answer to a request that failed
+        if last and not known and not unknown:
+            asked = last.number == boot.number and bool(_SAYS["answered"].match(last.words))
+            # An engine's last word that it calls no error is of what it goes on after.
+            if asked or not boot.of_engine or _is_called(last.words):
+                unknown = [_grave(last)]
+        lives = not (boot.ended or boot.dying or asked)
         if lives and boot.after >= _ALIVE and (not known or known.rank == "cause"):
             return None  # work goes on
-        serves = boot.started and not boot.ended and not answers
+        serves = boot.started and not boot.ended and not asked
         if not known and unknown and serves and not unknown[0].exception:
             return None  # no word of error ends what serves
         if not known and boot.of_engine and lives:

@@ -195,3 +195,11 @@ def test_without_its_library_the_hub_is_not_read(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(Unsupported, match="huggingface_hub is not installed") as refused:
         read_hub_model("google/gemma-3-4b-it")
     assert "catalog" in refused.value.fix
+
+
+def test_the_layers_of_a_copy_are_counted_anew() -> None:
+    """A plan for fewer layers is not made with those of the whole model."""
+    shape = catalog_shape("google/gemma-4-E2B-it")
+    assert sum(count for _, count in shape.layer_kinds) == len(shape.layers)
+    fewer = shape.model_copy(update={"layers": shape.layers[:3]})
+    assert sum(count for _, count in fewer.layer_kinds) == 3
