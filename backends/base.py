@@ -162,6 +162,20 @@ class Scales(Protocol):
 
 
 @runtime_checkable
+class Extends(Protocol):
+    """Can give a deployment more time, or less, without touching its engine."""
+
+    async def extend(self, name: str, *, ttl_minutes: int) -> Deployment:
+        """Let its time end so long from now; what comes back was read back.
+
+        What max_usd bounds ends no later than that.
+
+        Raises:
+            InvalidArgument: Its max_usd is used up.
+        """
+
+
+@runtime_checkable
 class Stops(Protocol):
     """Can stop billing without forgetting the deployment."""
 

@@ -1,6 +1,7 @@
 """The nouns: closed, immutable records that every room speaks in."""
 
 import hashlib
+import math
 import re
 import shlex
 from collections import Counter
@@ -240,6 +241,13 @@ class DeploymentSpec(Record):
     ttl_minutes: int | None = Field(default=None, ge=0)
     """Stop it after so long, so that nobody pays for a forgotten one; 0 never, where the target
     would else."""
+    max_usd: float | None = Field(default=None, gt=0)
+    """Of one run, from its start to its end: it ends before it may have cost more."""
+    max_idle_minutes: int | None = Field(default=None, ge=1)
+    """Nothing of it runs any more so long after the last request, where its platform can sleep."""
+    lease: Literal["cloud", "server"] | None = None
+    """Who ends it when its time is over; left out, its cloud where the login may have it do so,
+    else a server on this machine."""
     engine: Literal["vllm", "ollama"] = "vllm"
     weights: str | None = Field(
         default=None, pattern=r"^(hub(:disk|:share)?|baked|(gs|files)://\w[^\x00-\x20]*)$"
@@ -484,7 +492,11 @@ class Deployment(Answer):
     """As far as is known here: the platform and the engine keep no times."""
     created_at: datetime
     expires_at: datetime | None = None
-    """When its ttl ends."""
+    """When its time is over: by its ttl, or because it may not cost more."""
+    lease: Literal["cloud", "server"] | None = None
+    """Who ends it then, as read back; None where nothing does."""
+    lease_lacks: str = ""
+    """What is missing of a lease that its cloud was to keep."""
     usd_per_hour: float | None = None
     usd_so_far: float | None = None
     failure: Failure | None = None
@@ -539,7 +551,7 @@ class Deployment(Answer):
         """Return where it is, what it runs and costs, and what is wrong or waited for."""
         shown = {"name", "target", "state", "since", "model", "engine", "url", "replicas"}
         scales = {"min_replicas", "max_replicas", "last_used", "awake_until"}
-        costs = {"usd_per_hour", "usd_so_far", "expires_at"}
+        costs = {"usd_per_hour", "usd_so_far", "expires_at", "lease"}
         waits = {"name", "percent", "detail", "usual_seconds"}
         return {
             **self.model_dump(mode="json", include=shown | scales | costs),
@@ -551,7 +563,12 @@ class Deployment(Answer):
     def warnings(self) -> tuple[str, ...]:
         """Warn of what is not real, and of what should have been stopped."""
         said = (SIMULATED,) if self.simulated else random_weights(self.model)
-        if self.expires_at is None or not self.state.settled or self.state.ended:
+        if self.expires_at is None or self.state.ended:
+            return said
+        if self.lease_lacks:
+            fix = "While a server runs here, that ends it; deploy_vllm again makes the rest."
+            said = (*said, f"Nothing in the cloud ends {self.name}: {self.lease_lacks}. {fix}")
+        if not self.state.settled:
             return said
         late = f"{self.name} is overdue since {self.expires_at:%F %H:%M} UTC."
         return (*said, late) if self.expires_at < datetime.now(UTC) else said
@@ -709,6 +726,57 @@ class Access(Record):
 def expiry(created_at: datetime, ttl_minutes: int | None) -> datetime | None:
     """When a deployment's time is over."""
     return created_at + timedelta(minutes=ttl_minutes) if ttl_minutes else None
+
+
+def lease_minutes(spec: DeploymentSpec, usd_per_hour: float | None) -> int | None:
+    """Return the minutes after which a deployment ends, by its ttl and by what it may cost.
+
+    >>> one = DeploymentSpec(name="a", model="b", ttl_minutes=90, max_usd=2, max_replicas=2)
+    >>> lease_minutes(one, 0.5), lease_minutes(one, 1.0), lease_minutes(one, 0)
+    (90, 60, 90)
+
+    Raises:
+        InvalidArgument: The price is not known, or the money buys no minute.
+    """
+    bounds = (spec.ttl_minutes or None, paid_minutes(spec, usd_per_hour))
+    return min((one for one in bounds if one is not None), default=None)
+
+
+def paid_minutes(spec: DeploymentSpec, usd_per_hour: float | None) -> int | None:
+    """Return the whole minutes that `max_usd` buys, all replicas running all the time.
+
+    None where nothing is billed, or no such limit was given. Raises what `lease_minutes` does.
+    """
+    if spec.max_usd is None or usd_per_hour == 0:
+        return None
+    if usd_per_hour is None:
+        raise InvalidArgument(
+            "max_usd cannot be kept: nobody has said what it costs.",
+            fix="Give ttl_minutes instead.",
+        )
+    minutes = math.floor(60 * spec.max_usd / (usd_per_hour * max(1, spec.max_replicas)))
+    if minutes < 1:
+        raise InvalidArgument(
+            f"max_usd {spec.max_usd:g} buys less than a minute of {spec.max_replicas} replica(s)"
+            f" at {usd(usd_per_hour)} an hour each.",
+            fix="Give more, or fewer max_replicas.",
+        )
+    return minutes
+
+
+def lease_words(spec: DeploymentSpec, usd_per_hour: float | None) -> str:
+    """Say after how long it ends, and that money says so where it does; nothing where it does not.
+
+    >>> one = DeploymentSpec(name="a", model="b", ttl_minutes=90, max_usd=2)
+    >>> lease_words(one, 1.0), lease_words(one, 4.0)
+    ('90 minutes', '30 minutes, when it may have cost $2')
+    """
+    minutes = lease_minutes(spec, usd_per_hour)
+    if minutes is None:
+        return ""
+    time = f"{minutes} minutes" if minutes % 60 else f"{minutes // 60} h"
+    money = spec.max_usd is not None and minutes == paid_minutes(spec, usd_per_hour)
+    return f"{time}, when it may have cost {usd(spec.max_usd)}" if money and spec.max_usd else time
 
 
 class PlannedStep(Record):

@@ -3,14 +3,32 @@
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
-from backends.base import Backend, Ends, Leaves, Purges, RefusesEarly, RemembersSpec, Wakes
+from backends.base import Backend, Ends, Extends, Leaves, Purges, RefusesEarly, RemembersSpec, Wakes
 from backends.endpoint import NAME as ENDPOINT
 from core.endpoint import not_running
-from core.errors import Ambiguous, ApiDisabled, DeploymentNotFound, InvalidArgument, NextStep
-from core.records import BY_PURGE, Deleted, Deployment, DeploymentSpec, Plan, Record, State, valid
-from operations.deployments import Layout, full_model_name, name_for, specify
+from core.errors import (
+    Ambiguous,
+    ApiDisabled,
+    DeploymentNotFound,
+    InvalidArgument,
+    NextStep,
+    Unsupported,
+)
+from core.records import (
+    BY_PURGE,
+    Deleted,
+    Deployment,
+    DeploymentSpec,
+    Plan,
+    Record,
+    State,
+    lease_words,
+    valid,
+)
+from operations.deployments import Layout, Rescaling, full_model_name, name_for, specify
 from operations.resolve import Found, everything, place, require_name
 from operations.runtime import Runtime
 
@@ -40,13 +58,44 @@ async def refuse_start(found: Found) -> None:
         await found.backend.refuse_start(found.name)
 
 
-async def refuse_scale(found: Found, minimum: int, maximum: int) -> None:
+def rescaling(
+    found: Found, minimum: int | None, maximum: int | None, ttl_minutes: int | None
+) -> Rescaling:
+    """Return what is to change; of replicas, what is left out stays.
+
+    Raises:
+        InvalidArgument: Nothing is, or what stays is not known.
+    """
+    if minimum is None and maximum is None:
+        if ttl_minutes is None:
+            raise InvalidArgument(
+                "Nothing is to change.",
+                fix="Give min_replicas and max_replicas, or ttl_minutes.",
+            )
+        return Rescaling(None, ttl_minutes)
+    low = found.deployment.min_replicas if minimum is None else minimum
+    high = found.deployment.max_replicas if maximum is None else maximum
+    if low is None or high is None:
+        lacks = "min_replicas" if low is None else "max_replicas"
+        raise InvalidArgument(f"{lacks} is missing.", fix="Give both.")
+    return Rescaling((low, high), ttl_minutes)
+
+
+async def refuse_scale(found: Found, change: Rescaling) -> None:
     """Raise what `scale` would, as far as a look tells.
 
     Raises:
         InvalidArgument: More at least than at most, or more than there can be.
-        Unsupported: The target has no replicas.
+        Unsupported: The target has no replicas, or cannot give more time.
     """
+    if change.ttl_minutes and not isinstance(found.backend, Extends):
+        raise Unsupported(
+            f"{found.deployment.target} cannot give a deployment another end while it runs.",
+            fix=f"Call deploy_vllm with ttl_minutes={change.ttl_minutes}: its engine starts anew.",
+        )
+    if change.replicas is None:
+        return
+    minimum, maximum = change.replicas
     if minimum > maximum:
         raise InvalidArgument(
             f"min_replicas {minimum} is more than max_replicas {maximum}.",
@@ -135,7 +184,7 @@ def to_deploy(wish: Wish, wanted: Plan) -> Preview | None:
     if not replaces and not forced and (price == 0 or _serves(present) or unknown):
         return None
     highest = wanted.usd_per_hour_highest if price == wanted.usd_per_hour else None
-    costs = f"{_price(price, highest)}{_limit(wish.backend, spec)}"
+    costs = f"{_price(price, highest)}{_limit(wish.backend, spec, highest or price)}"
     changes = tuple(differences(before, spec)) if before else ()
     what = f"Deploy {spec.model} as {spec.name} on {target.name} ({costs})"
     if present and replaces and changes:
@@ -194,17 +243,23 @@ def to_start(found: Found) -> Preview | None:
     return preview("start_vllm", one.target, one.name, what, one.usd_per_hour, one, "")
 
 
-def to_scale(found: Found, min_replicas: int, max_replicas: int) -> Preview | None:
-    """Ask where more of it would be paid for."""
-    one = found.deployment
-    sleeps_no_more = min_replicas > 0 and isinstance(found.backend, Wakes)
-    more = max_replicas > one.replicas or sleeps_no_more
-    if one.usd_per_hour == 0 or not more:
+def to_scale(found: Found, change: Rescaling) -> Preview | None:
+    """Ask where more of it would be paid for, or for longer."""
+    one, minutes = found.deployment, change.ttl_minutes
+    low, high = change.replicas or (0, 0)
+    sleeps_no_more = low > 0 and isinstance(found.backend, Wakes)
+    ends = datetime.now(UTC) + timedelta(minutes=minutes) if minutes else None
+    longer = ends is not None and one.expires_at is not None and ends > one.expires_at
+    if one.usd_per_hour == 0 or not (high > one.replicas or sleeps_no_more or longer):
         return None
-    price, asked = one.usd_per_hour, f"{min_replicas}-{max_replicas}"
-    what = f"Run {min_replicas} to {max_replicas} replicas of {one.name} on {one.target}"
-    awake = f", of which {min_replicas} never sleep" if sleeps_no_more else ""
-    what += f" ({_price(price)} each{awake})"
+    price, asked = one.usd_per_hour, f"{low}-{high}/{minutes}"
+    until = f" for {minutes} minutes from now" if minutes else ""
+    if change.replicas:
+        awake = f", of which {low} never sleep" if sleeps_no_more else ""
+        what = f"Run {low} to {high} replicas of {one.name} on {one.target}{until}"
+        what += f" ({_price(price)} each{awake})"
+    else:
+        what = f"Let {one.name} on {one.target} run{until} ({_price(price)} each replica)"
     return preview("update_vllm_scaling", one.target, one.name, what, price, one, asked)
 
 
@@ -237,13 +292,12 @@ def preview(
     )
 
 
-def _limit(backend: Backend, spec: DeploymentSpec) -> str:
+def _limit(backend: Backend, spec: DeploymentSpec, price: float | None) -> str:
     """Say what ends the bill; nothing is said where it depends on the use."""
-    minutes, ends = spec.ttl_minutes, isinstance(backend, Ends)
-    if minutes:
-        time = f"{minutes} minutes" if minutes % 60 else f"{minutes // 60} h"
+    ends = isinstance(backend, Ends)
+    if time := lease_words(spec, price):
         return f", {'deleted' if ends else 'stopped'} after {time}"
-    return ", with no end of its own" if ends and minutes == 0 else ""
+    return ", with no end of its own" if ends and spec.ttl_minutes == 0 else ""
 
 
 def _price(usd_per_hour: float | None, highest: float | None = None) -> str:

@@ -8,7 +8,7 @@ from typing import Final, Literal, NamedTuple
 
 import anyio
 
-from backends.base import Backend, Ends, GoesOn, NamesEngine, Purges, Scales, Stops
+from backends.base import Backend, Ends, Extends, GoesOn, NamesEngine, Purges, Scales, Stops
 from backends.common.concurrency import in_time
 from core import settings, waiting
 from core.environment import ROOT
@@ -278,21 +278,31 @@ async def start(runtime: Runtime, found: Found) -> Deployment:
         return _begun(runtime, found.backend, await _stops(found).start(found.name))
 
 
-async def scale(
-    runtime: Runtime, found: Found, *, min_replicas: int, max_replicas: int
-) -> Deployment:
-    """Change how many replicas run.
+class Rescaling(NamedTuple):
+    """Another number of replicas, another end, or both."""
+
+    replicas: tuple[int, int] | None
+    """At least and at most; None where they stay."""
+    ttl_minutes: int | None
+    """From now."""
+
+
+async def scale(runtime: Runtime, found: Found, change: Rescaling) -> Deployment:
+    """Change how many replicas run, and when it ends: first what lets it end sooner or cost less.
 
     Raises:
-        Unsupported: The target has none.
+        Unsupported: The target has no replicas, or cannot give more time.
     """
-    if not isinstance(found.backend, Scales):
+    backend, name, deployment = found.backend, found.name, found.deployment
+    if change.replicas and not isinstance(backend, Scales):
         raise _cannot(found, "scale")
-    with _in_time(found.backend, f"scale {found.name}"):
-        deployment = await found.backend.scale(
-            found.name, min_replicas=min_replicas, max_replicas=max_replicas
-        )
-        return _begun(runtime, found.backend, deployment)
+    with _in_time(backend, f"scale {name}"):
+        if change.replicas and isinstance(backend, Scales):
+            low, high = change.replicas
+            deployment = await backend.scale(name, min_replicas=low, max_replicas=high)
+        if change.ttl_minutes and isinstance(backend, Extends):
+            deployment = await backend.extend(name, ttl_minutes=change.ttl_minutes)
+        return _begun(runtime, backend, deployment)
 
 
 async def destroy(runtime: Runtime, found: Found, *, purge: bool) -> Deleted:

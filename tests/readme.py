@@ -99,6 +99,8 @@ _PARAMETERS: Final = {
     "image": "A container image of your own.",
     "access": "Who can reach it.",
     "port": "The port of a local deployment.",
+    "max_idle_minutes": "How long after the last request it sleeps.",
+    "lease": "Who stops it when its time is over.",
     "zone": "The zone of the TPU.",
     "zones": "Zones to search, in order.",
     "zone_wait_minutes": "How long each zone is asked.",

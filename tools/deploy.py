@@ -35,12 +35,13 @@ Engine = Literal["vllm", "ollama"]
 Caller = Literal["private", "public", "internal"]
 Plane = Literal["auto", "queued", "compute"]
 Stage = Literal["ga", "beta", "alpha"]
+Keeper = Literal["cloud", "server"]
 _NOT_FLAGS = ("model", "target", "name", "region", "reset", "layout", "force", "confirm", "rt")
 
 
 _SELDOM = (
     *("quantization", "dtype", "cpu_offload_gb", "enforce_eager", "max_num_batched_tokens"),
-    "kv_cache_memory_bytes",
+    *("kv_cache_memory_bytes", "max_idle_minutes", "lease"),
     *("port", "zone_wait_minutes", "control_plane", "region"),
     *("env", "cpu", "memory_gib", "launch_stage", "build_machine", "boot_disk_gb"),
 )
@@ -68,6 +69,9 @@ async def deploy_vllm(
     min_replicas: Annotated[int, Field(ge=0)] | SkipJsonSchema[None] = None,
     max_replicas: Whole = None,
     ttl_minutes: Annotated[int, Field(ge=0)] | SkipJsonSchema[None] = None,
+    max_usd: Number = None,
+    max_idle_minutes: Whole = None,
+    lease: Keeper | SkipJsonSchema[None] = None,
     engine: Engine | SkipJsonSchema[None] = None,
     weights: Text = None,
     image: Text = None,
@@ -99,6 +103,7 @@ async def deploy_vllm(
         kv_cache_memory_bytes: Such as 512M.
         engine_args: Other vllm serve flags, one word each.
         ttl_minutes: Stop after so long; 0 never.
+        max_usd: Stop before it may have cost more.
         weights: hub, baked, gs://BUCKET/FOLDER or files://SHARE/FOLDER.
         network: NETWORK/SUBNETWORK.
         zones: Of TPUs, in order.
@@ -157,21 +162,26 @@ async def list_deployments(target: Text = None, rt: Runtime = RT) -> Answer:
 
 @ops_tool("deploy", REPLACES, default=True)
 async def update_vllm_scaling(
-    min_replicas: Annotated[int, Field(ge=0)],
-    max_replicas: Annotated[int, Field(ge=0)],
+    min_replicas: Annotated[int, Field(ge=0)] | SkipJsonSchema[None] = None,
+    max_replicas: Annotated[int, Field(ge=0)] | SkipJsonSchema[None] = None,
     target: Text = None,
     name: Text = None,
+    ttl_minutes: Whole = None,
     confirm: Text = None,
     rt: Runtime = RT,
 ) -> Deployment:
-    """Scale a deployment to more or fewer replicas (instances).
+    """Scale a deployment to more or fewer replicas (instances), or extend its time.
 
     Minimum 1 stays warm, minimum 0 sleeps when idle, 0 and 0 stops it.
+
+    Args:
+        ttl_minutes: From now.
     """
     found = await find(rt.stage, target, name, to_change=True)
-    await agreement.refuse_scale(found, min_replicas, max_replicas)
-    await agree(rt, agreement.to_scale(found, min_replicas, max_replicas), confirm)
-    return await deployments.scale(rt, found, min_replicas=min_replicas, max_replicas=max_replicas)
+    change = agreement.rescaling(found, min_replicas, max_replicas, ttl_minutes)
+    await agreement.refuse_scale(found, change)
+    await agree(rt, agreement.to_scale(found, change), confirm)
+    return await deployments.scale(rt, found, change)
 
 
 @ops_tool("deploy", REPLACES, default=True)

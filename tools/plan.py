@@ -12,12 +12,14 @@ from tools.surface import KNOWS, LOOKS, RT, Layout, Number, Text, Whole, Words, 
 
 Plane = Literal["auto", "queued", "compute"] | SkipJsonSchema[None]
 Stage = Literal["ga", "beta", "alpha"] | SkipJsonSchema[None]
+Keeper = Literal["cloud", "server"] | SkipJsonSchema[None]
 _NOT_FLAGS = ("model", "target", "layout", "check", "region", "rt")
 _SOURCE = (
     *("weights", "image", "zones", "control_plane", "engine_args", "env", "cpu", "memory_gib"),
     *("launch_stage", "build_machine", "boot_disk_gb"),
+    *("ttl_minutes", "max_usd", "max_idle_minutes", "lease"),
 )
-"""Where weights, image and chips come from, and other things that no plan of memory needs."""
+"""Where weights, image and chips come from, what ends it: what no plan of memory needs."""
 NOT_OF_A_LOAD = (
     "hours_per_day", "days_per_week", "requests_per_day", "tokens_per_day", "region",
 )  # fmt: skip
@@ -36,6 +38,7 @@ _SELDOM = (
     *("gpu_memory_utilization", "kv_cache_memory_bytes", "max_num_batched_tokens", "quantization"),
     *("cpu_offload_gb", "enforce_eager", "vllm_version", "zones", "control_plane", "image"),
     *("region", "env", "cpu", "memory_gib", "launch_stage", "build_machine", "boot_disk_gb"),
+    *("ttl_minutes", "max_usd", "max_idle_minutes", "lease"),
 )
 """Of vLLM's flags those that a plan is seldom asked about; all are explained by get_help."""
 
@@ -67,6 +70,10 @@ async def plan_deployment(
     launch_stage: Stage = None,
     build_machine: Text = None,
     boot_disk_gb: Whole = None,
+    ttl_minutes: Whole = None,
+    max_usd: Number = None,
+    max_idle_minutes: Whole = None,
+    lease: Keeper = None,
     region: Text = None,
     check: bool = False,
     rt: Runtime = RT,

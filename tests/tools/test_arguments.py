@@ -19,7 +19,7 @@ WRONG: Final[tuple[tuple[str, dict[str, Any], str, str], ...]] = (
     ("deploy_vllm", {"max_model_len": 0}, "max_model_len", "1"),
     ("deploy_vllm", {"enforce_eager": "perhaps"}, "enforce_eager", "boolean"),
     ("deploy_vllm", {"engine_args": "--seed 1"}, "engine_args", "list"),
-    ("update_vllm_scaling", {"min_replicas": 1}, "max_replicas", "argument"),
+    ("update_vllm_scaling", {"min_replicas": -1}, "min_replicas", "0"),
     ("query_gemma4", {}, "prompt", "argument"),
     ("query_gemma4", {"prompt": "Hello", "max_tokens": 0}, "max_tokens", "1"),
     ("query_vllm", {"prompt": "Hello", "mode": "poem"}, "mode", "chat"),
