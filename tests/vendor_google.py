@@ -27,6 +27,7 @@ _CLIENTS: Final = (
     "cloudquotas_v1:cloud_quotas", "devtools.cloudbuild_v1:cloud_build", "iam_admin_v1:iam",
     "resourcemanager_v3:projects", "service_usage_v1:service_usage",
     "artifactregistry_v1:artifact_registry", "tpu_v2:tpu",
+    "scheduler_v1:cloud_scheduler",
 )  # fmt: skip
 _POLICIES: Final[Mapping[str, tuple[Any, Any]]] = {
     "SetIamPolicy": (iam_policy_pb2.SetIamPolicyRequest, policy_pb2.Policy),

@@ -671,7 +671,7 @@ def _account(one: Resource, call: Call) -> Resource:
         path = f"projects/{project.id}/serviceAccounts/{email}"
         words = f"The resource '{path}' of type 'serviceAccount' was not found."
         raise Denied(404, "notFound", words)
-    if project.denies("iam.serviceAccounts.actAs"):
+    if project.denies("iam.serviceAccounts.actAs", f"projects/-/serviceAccounts/{email}"):
         words = (
             f"The user does not have access to service account '{email}'.  User:"
             f" '{project.caller}'.  Ask a project owner to grant you the iam.serviceAccountUser"

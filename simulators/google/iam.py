@@ -5,7 +5,7 @@ import hashlib
 import re
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,30 +16,13 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute
 
 from simulators.google import serving
+from simulators.google.grants import EVERYBODY
 from simulators.google.serving import Refused, invalid
 from simulators.google.state import GCLOUD_CLIENT, Project, World
 
-PERMISSIONS: Final[Mapping[str, frozenset[str]]] = {
-    "roles/secretmanager.secretAccessor": frozenset({"secretmanager.versions.access"}),
-    "roles/run.invoker": frozenset({"run.routes.invoke"}),
-    "roles/run.servicesInvoker": frozenset({"run.routes.invoke"}),
-    "roles/artifactregistry.reader": frozenset({"artifactregistry.repositories.downloadArtifacts"}),
-    "roles/artifactregistry.writer": frozenset(
-        {
-            "artifactregistry.repositories.downloadArtifacts",
-            "artifactregistry.repositories.uploadArtifacts",
-        }
-    ),
-    "roles/logging.logWriter": frozenset({"logging.logEntries.create"}),
-}
-"""What the roles that are granted here allow, as far as it is asked for.
-
-Source: docs.cloud.google.com/iam/docs/roles-permissions, read 2026-11.
-"""
-_EVERYBODY: Final = frozenset({"allUsers", "allAuthenticatedUsers"})
 _MEMBER: Final = re.compile(r"^(user|serviceAccount|group|domain|principal|principalSet):\S+$")
 _ROLE: Final = re.compile(r"^(projects/[^/]+/|organizations/[^/]+/)?roles/[A-Za-z0-9_.]+$")
-_PERMISSION: Final = re.compile(r"^[a-z0-9]+(\.[A-Za-z0-9]+){2,}$")
+PERMISSION: Final = re.compile(r"^[a-z0-9]+(\.[A-Za-z0-9]+){2,}$")
 _CONFLICT: Final = (
     "There were concurrent policy changes. Please retry the whole read-modify-write with"
     " exponential backoff."
@@ -76,6 +59,7 @@ def replaced(kept: Policy, request: iam_policy_pb2.SetIamPolicyRequest, project:
     fresh = Policy(version=wanted.version)
     for binding in wanted.bindings:
         _check(binding, wanted.version, project)
+        _check_own(binding.role, project, kept)
         if binding.members:
             fresh.bindings.append(binding)
     return fresh
@@ -89,29 +73,17 @@ def answer(kept: Policy) -> Policy:
 def allowed(
     project: Project, request: iam_policy_pb2.TestIamPermissionsRequest
 ) -> iam_policy_pb2.TestIamPermissionsResponse:
-    """Answer one TestIamPermissions: the caller owns the project, but for what is denied.
+    """Answer one TestIamPermissions.
 
     Raises:
         Refused: A permission is not one.
     """
     for one in request.permissions:
-        if not _PERMISSION.match(one):
+        if not PERMISSION.match(one):
             raise invalid(f"Permission {one} is not valid for this resource.")
     project.tested += request.permissions
-    denied = project.knobs.denied_permissions
     return iam_policy_pb2.TestIamPermissionsResponse(
-        permissions=[one for one in request.permissions if one not in denied]
-    )
-
-
-def granted(kept: Policy, email: str, permission: str) -> bool:
-    """Say whether one policy allows it, to an account or to everybody, without a condition."""
-    names = {f"serviceAccount:{email}", f"user:{email}", *_EVERYBODY}
-    return any(
-        permission in PERMISSIONS.get(binding.role, ())
-        and not binding.condition.expression
-        and names.intersection(binding.members)
-        for binding in kept.bindings
+        permissions=[one for one in request.permissions if not project.lacks(one, request.resource)]
     )
 
 
@@ -130,12 +102,21 @@ def _check(binding: Binding, version: int, project: Project) -> None:
     if binding.HasField("condition") and version != 3:
         raise invalid("Policies with conditions must have version 3.")
     for member in binding.members:
-        if member not in _EVERYBODY and not _MEMBER.match(member):
+        if member not in EVERYBODY and not _MEMBER.match(member):
             raise invalid(f"Invalid member {member}.")
         kind, _, email = member.partition(":")
         ours = kind == "serviceAccount" and email.endswith(f"@{project.id}.iam.gserviceaccount.com")
         if ours and email not in {*project.accounts, project.caller}:
             raise invalid(f"Service account {email} does not exist.")
+
+
+def _check_own(role: str, project: Project, kept: Policy) -> None:
+    """Refuse a role of the project's own that is not there; a grant of a deleted one may stay."""
+    own = project.roles.get(role)
+    if role.startswith("roles/") or (own and not own.deleted):
+        return
+    if not own or role not in {one.role for one in kept.bindings}:
+        raise invalid(f"Role ({role}) does not exist in the resource's hierarchy.")
 
 
 def _etag(kept: Policy) -> bytes:

@@ -26,7 +26,8 @@ from google.rpc.status_pb2 import Status
 from starlette.routing import BaseRoute
 
 from simulators.common import registry
-from simulators.google import iam, serving
+from simulators.google import serving
+from simulators.google.grants import granted
 from simulators.google.logging import BadFilter, Fits, matcher
 from simulators.google.serving import Refused, invalid, take_fault
 from simulators.google.state import Project, World
@@ -218,7 +219,7 @@ def _check(project: Project, asked: Build, location: str) -> None:
     email = _account(asked)
     if email and email not in {*project.accounts, project.caller}:
         raise Refused("NOT_FOUND", f"service account {email} was not found")
-    if email and project.denies("iam.serviceAccounts.actAs"):
+    if email and project.denies("iam.serviceAccounts.actAs", f"projects/-/serviceAccounts/{email}"):
         words = f"caller does not have permission to act as service account {email}"
         raise Refused("PERMISSION_DENIED", words)
 
@@ -309,7 +310,7 @@ def _write(project: Project, build: Build, severity: str, text: str) -> None:
 def _may(build: Build, permission: str, *kept: Policy) -> bool:
     """Whether the account that a build names is allowed something by one of these policies."""
     account = _account(build)
-    return not account or any(iam.granted(one, account, permission) for one in kept)
+    return not account or any(granted(one, {}, account, permission) for one in kept)
 
 
 def _account(build: Build) -> str:

@@ -26,7 +26,6 @@ from simulators.common.programs import (
     program,
     served,
 )
-from simulators.google import iam
 from simulators.google.images import exists
 from simulators.google.run_rules import (
     GPUS,
@@ -468,10 +467,9 @@ class _Host:
     def _may_invoke(self, email: str | None) -> bool:
         project = self._project
         if email == project.caller:  # who owns the project
-            return not project.denies(_INVOKE)
+            return not project.denies(_INVOKE, self._fleet.service.name)
         own = project.policies.get(self._fleet.service.name, Policy())
-        kept = (project.policy, own)
-        return any(iam.granted(one, email or "nobody", _INVOKE) for one in kept)
+        return project.grants(email or "nobody", _INVOKE, project.policy, own)
 
     async def _engine(self) -> Engine:
         """Wait for an instance with room; wake one if there is none."""

@@ -8,7 +8,7 @@ from typing import Any, Final
 import anyio
 import grpc.aio
 from google.cloud.artifactregistry_v1.types import Repository
-from google.cloud.iam_admin_v1.types import ServiceAccount
+from google.cloud.iam_admin_v1.types import Role, ServiceAccount
 from google.iam.v1.policy_pb2 import Binding, Policy
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -27,6 +27,7 @@ from simulators.google import (
     monitoring,
     projects,
     run,
+    scheduler,
     secrets,
     serving,
     storage,
@@ -79,8 +80,8 @@ def control_routes(world: World) -> Sequence[BaseRoute]:
     """Serve what a test or a rehearsal may set, see and do, below /rehearsal.
 
     GET alive, address (where the caller is seen to be); GET, PUT, DELETE projects/{project}; PUT
-    its log; GET login, the file of a person's; POST gcloud, what that was called with; DELETE
-    tpus/{plane}/{zone}/{id}, which Google takes back.
+    its log; PUT its clock, by which jobs run; GET login, the file of a person's; POST gcloud, what
+    that was called with; DELETE tpus/{plane}/{zone}/{id}, which Google takes back.
     """
 
     async def alive(_request: Request) -> Response:
@@ -110,6 +111,7 @@ def control_routes(world: World) -> Sequence[BaseRoute]:
         route("", "PUT", _change),
         route("", "DELETE", _drop),
         route("/log", "PUT", _say),
+        route("/clock", "PUT", scheduler.turn),
         route("/login", "GET", iam.login),
         route("/gcloud", "POST", iam.gcloud),
         route("/tpus/{plane}/{zone}/{id}", "DELETE", _preempt),
@@ -125,6 +127,8 @@ async def _change(world: World, project: Project, request: Request) -> dict[str,
     knobs = Knobs.model_validate({**project.knobs.model_dump(), **asked})
     if knobs.prepared and not project.knobs.prepared:
         prepare(project)
+        if knobs.lease_prepared:
+            prepare_lease(project)
     project.knobs = knobs
     iam.install(world, project)
     world.keep(project)
@@ -154,13 +158,7 @@ async def _preempt(world: World, project: Project, request: Request) -> dict[str
 def prepare(project: Project) -> None:
     """Leave a project as a set-up target's is."""
     project.apis |= APIS
-    for email in (project.runtime_account, project.builder_account):
-        project.accounts[email] = ServiceAccount(
-            name=f"projects/{project.id}/serviceAccounts/{email}",
-            email=email,
-            project_id=project.id,
-            display_name="vllm-devops-agent",
-        )
+    _make_accounts(project, project.runtime_account, project.builder_account)
     runtime, builder = (
         f"serviceAccount:{email}" for email in (project.runtime_account, project.builder_account)
     )
@@ -174,6 +172,35 @@ def prepare(project: Project) -> None:
             name=name, format_=Repository.Format.DOCKER, labels={"managed-by": "vllm-devops-agent"}
         )
         project.policies[name] = Policy(bindings=[pusher])
+
+
+def prepare_lease(project: Project) -> None:
+    """Leave a project with all that a lease of the cloud needs, as a set-up target's has it."""
+    project.apis |= {"cloudscheduler.googleapis.com"}
+    _make_accounts(project, project.lease_account)
+    name = f"projects/{project.id}/roles/vllmDevopsLease"
+    project.roles[name] = Role(
+        name=name,
+        title="vllm-devops-agent: end a deployment",
+        included_permissions=["run.services.get", "run.services.update"],
+        stage=Role.RoleLaunchStage.GA,
+        etag=b"prepared",
+    )
+    act = Binding(
+        role="roles/iam.serviceAccountUser", members=[f"serviceAccount:{project.lease_account}"]
+    )
+    runtime = project.accounts[project.runtime_account].name
+    project.policies[runtime] = Policy(bindings=[act])
+
+
+def _make_accounts(project: Project, *emails: str) -> None:
+    for email in emails:
+        project.accounts[email] = ServiceAccount(
+            name=f"projects/{project.id}/serviceAccounts/{email}",
+            email=email,
+            project_id=project.id,
+            display_name="vllm-devops-agent",
+        )
 
 
 def seen(project: Project) -> dict[str, Any]:
@@ -193,6 +220,19 @@ def seen(project: Project) -> dict[str, Any]:
             for name, policy in sorted(project.policies.items())
             if "/repositories/" in name
         },
+        "service_bindings": {
+            name.rpartition("/")[2]: _bindings(project.policies.get(name, Policy()))
+            for name in sorted(project.services)
+        },
+        "account_bindings": {
+            email: _bindings(project.policies.get(one.name, Policy()))
+            for email, one in sorted(project.accounts.items())
+        },
+        "roles": {
+            name.rpartition("/")[2]: [] if one.deleted else sorted(one.included_permissions)
+            for name, one in sorted(project.roles.items())
+        },
+        **scheduler.seen(project),
         "images": dict(project.images),
         "builds": sorted(project.builds),
         "tpus": {key: row.model_dump(mode="json") for key, row in sorted(project.tpus.items())},
@@ -223,14 +263,17 @@ def _bindings(policy: Policy) -> dict[str, list[str]]:
     return {one.role: sorted(one.members) for one in policy.bindings if one.members}
 
 
-_SERVED: Final = (*(serving, run, secrets, logging, monitoring, projects, images, storage, tpu),)
+_SERVED: Final = (
+    *(serving, run, scheduler, secrets, logging, monitoring, projects, images, storage, tpu),
+)
 """Modules with `mount(server, world)`: what is asked by gRPC."""
 _ROUTES: Final[tuple[Callable[[World], Sequence[BaseRoute]], ...]] = (
-    *(control_routes, iam.metadata_routes, images.routes),
+    *(control_routes, iam.metadata_routes, images.routes, run.routes),
     *(compute.compute_routes, tpu.routes),
 )
 _RESUMES: Final[tuple[Callable[[World], None], ...]] = (
     *(run.resume, images.resume, iam.resume, compute.compute_resume, tpu.resume),
+    scheduler.resume,
 )
 """What goes on when the process is started again."""
 

@@ -1,5 +1,6 @@
 """A project itself: its accounts, its policy, the APIs that it has enabled, and its quotas."""
 
+import re
 import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Final, NamedTuple
@@ -26,9 +27,10 @@ from google.iam.v1.policy_pb2 import Policy
 from google.longrunning.operations_pb2 import Operation
 
 from simulators.google import chips, serving
+from simulators.google.iam import PERMISSION
 from simulators.google.serving import ALWAYS_ENABLED, Refused, invalid
 from simulators.google.state import Project, World
-from simulators.google.store import Kind, serve
+from simulators.google.store import Kind, merged, serve
 
 _MOST_ENABLED: Final = 20
 """Services that one call enables. Source: the documentation of BatchEnableServicesRequest."""
@@ -39,6 +41,7 @@ _KNOWN_APIS: Final = frozenset(
     f"{name}.googleapis.com"
     for name in (
         *("aiplatform", "artifactregistry", "cloudbuild", "cloudquotas", "cloudresourcemanager"),
+        "cloudscheduler",
         *("compute", "containerregistry", "container", "iam", "iamcredentials", "iap", "logging"),
         *("monitoring", "networkmanagement", "networkservices", "pubsub", "run", "secretmanager"),
         *("servicenetworking", "serviceusage", "storage", "storage-api", "storage-component"),
@@ -50,7 +53,7 @@ _KNOWN_APIS: Final = frozenset(
 
 def mount(server: grpc.aio.Server, world: World) -> None:
     """Serve them."""
-    serve(server, world, "google.iam.admin.v1.IAM", "iam", _Accounts())
+    serve(server, world, "google.iam.admin.v1.IAM", "iam", _Accounts(), _Roles())
     manager = "google.cloud.resourcemanager.v3.Projects"
     serve(server, world, manager, "cloudresourcemanager", _Projects())
     serve(server, world, "google.api.serviceusage.v1.ServiceUsage", "serviceusage", _Apis())
@@ -79,6 +82,71 @@ class _Accounts(Kind):
         made.project_id = project.id
         project.accounts[made.email] = made
         return made
+
+
+class _Roles(Kind):
+    """A role of the project's own; a deleted one stays, and nobody can make another of its id.
+
+    Google forgets it for good 37 days later, and lets it come back for the first 7 of them: here it
+    always comes back. Source: docs.cloud.google.com/iam/docs/creating-custom-roles.
+    """
+
+    types = _Accounts.types
+    noun, parent, collection = "Role", "projects/*", "roles"
+    permission = "iam.roles"
+    verbs = ("Create", "Get", "Update", "Delete")
+    table = "roles"
+    more: ClassVar = {"UndeleteRole": "undelete"}
+    missing = "The role named {name} was not found."
+
+    async def create(self, _world: World, project: Project, request: Any) -> Any:
+        parent, named = self.normal(project, self.parent, request.parent), request.role_id
+        if not re.fullmatch(r"[A-Za-z0-9_.]{3,64}", named):
+            raise invalid(f"The role_id {named!r} must match the pattern [a-zA-Z0-9_.]{{3,64}}.")
+        name = f"{parent}/roles/{named}"
+        kept = project.roles.get(name)
+        if kept and kept.deleted:  # as quoted in DataBiosphere/azul#4390
+            words = f"You can't create a role_id ({named}) which has been marked for deletion."
+            raise Refused("FAILED_PRECONDITION", words)
+        if kept:
+            raise Refused("ALREADY_EXISTS", f"A role named {named} in {parent} already exists.")
+        asked = request.role
+        if asked.name:
+            raise invalid("The role name must not be set.")
+        return self._keep(project, self.message(asked, name=name, deleted=False))
+
+    async def update(self, _world: World, project: Project, request: Any) -> Any:
+        kept = self._there(project, request.name)
+        self.check_etag(kept, request.role.etag)
+        made = merged(kept, request.role, request.update_mask)
+        return self._keep(project, self.message(made, name=kept.name, deleted=False))
+
+    async def end(self, _world: World, project: Project, _request: Any, row: Any) -> Any:
+        kept = self._there(project, row.name)
+        return self._keep(project, self.message(kept, deleted=True))
+
+    async def undelete(self, _world: World, project: Project, request: Any) -> Any:
+        kept = self.find(project, request.name)
+        if not kept.deleted:
+            words = f"You can't undelete a role ({kept.name}) that is not deleted."
+            raise Refused("FAILED_PRECONDITION", words)
+        self.check_etag(kept, request.etag)
+        return self._keep(project, self.message(kept, deleted=False))
+
+    def _there(self, project: Project, name: str) -> Any:
+        kept = self.find(project, name)
+        if kept.deleted:
+            words = f"You can't change or delete a role ({kept.name}) that is deleted."
+            raise Refused("FAILED_PRECONDITION", words)
+        return kept
+
+    def _keep(self, project: Project, role: Any) -> Any:
+        for one in role.included_permissions:
+            if not PERMISSION.match(one):
+                raise invalid(f"Permission {one} is not valid.")
+        role.etag = uuid.uuid4().bytes[:8]
+        project.roles[role.name] = role
+        return role
 
 
 class _Projects(Kind):

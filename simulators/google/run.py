@@ -4,12 +4,24 @@ import secrets
 import string
 import time
 import uuid
+from collections.abc import Sequence
 from typing import Any, Final
 
 import anyio
 import grpc.aio
-from google.cloud.run_v2.types import Condition, IngressTraffic, Revision, Service
+from google.cloud.run_v2.types import (
+    Condition,
+    IngressTraffic,
+    Revision,
+    Service,
+    UpdateServiceRequest,
+)
 from google.longrunning.operations_pb2 import Operation
+from google.protobuf import json_format
+from google.protobuf.field_mask_pb2 import FieldMask
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute
 
 from simulators.google import run_rules
 from simulators.google.instances import Fleet, check_image, running, secret_value
@@ -25,15 +37,17 @@ from simulators.google.run_rules import (
 from simulators.google.secrets import readable_by
 from simulators.google.serving import (
     Refused,
+    admit,
     check_acting,
     finished,
     invalid,
     new_name,
     opened,
+    rest,
     validated,
 )
 from simulators.google.state import Project, World
-from simulators.google.store import Kind, etag_of, moment, serve
+from simulators.google.store import Kind, etag_of, merged, moment, serve
 
 _MOMENT_SECONDS: Final = 0.05
 """What Google takes for anything that needs no instance."""
@@ -123,6 +137,33 @@ def mount(server: grpc.aio.Server, world: World) -> None:
     """Serve google.cloud.run.v2.Services and .Revisions."""
     serve(server, world, "google.cloud.run.v2.Services", "run", _SERVICES)
     serve(server, world, "google.cloud.run.v2.Revisions", "run", _Revisions())
+
+
+_MASKS: Final = frozenset({"scaling", "scaling.scaling_mode", "scaling.manual_instance_count"})
+"""What is changed by REST here."""
+
+
+def routes(world: World) -> Sequence[BaseRoute]:
+    """Serve run/v2's services.patch for what a service's scaling is."""
+
+    async def patch(project: Project, request: Request) -> Response:
+        name = request.url.path.removeprefix("/v2/")
+        admit(project, "run.googleapis.com", "run.services.update", name)
+        kept = _SERVICES.find(project, name)
+        try:
+            body = json_format.ParseDict(await request.json(), Service.pb(Service()))
+            mask = FieldMask()
+            mask.FromJsonString(request.query_params.get("updateMask", ""))
+        except (ValueError, json_format.ParseError) as exc:
+            raise invalid(f"Invalid JSON payload received. {exc}") from exc
+        if not mask.paths or not _MASKS.issuperset(mask.paths):
+            raise invalid(f"Invalid update mask: {mask.ToJsonString()!r} is not supported here.")
+        asked = merged(kept, Service(body), mask)
+        operation = await _SERVICES.update(world, project, UpdateServiceRequest(service=asked))
+        return JSONResponse(json_format.MessageToDict(operation))
+
+    path = "/v2/projects/{project}/locations/{location}/services/{service}"
+    return [rest(world, "PATCH", path, "run.projects.locations.services.patch", patch)]
 
 
 def resume(world: World) -> None:
@@ -340,6 +381,9 @@ async def _bring_up(fleet: Fleet, service: Service, revision: Revision) -> bool:
     fleet.rolling.add(revision.name)
     engine = fleet.start(revision, "DEPLOYMENT_ROLLOUT")
     while not engine.ready.is_set() and not superseded():
+        if is_manual(service) and not least_instances(service):  # from now on nobody may run one
+            engine.stop()
+            return True
         if engine.ended.is_set():
             port = port_of(ingress_of(revision))
             raise RolloutFailed(

@@ -14,7 +14,6 @@ from google.cloud.secretmanager_v1.types import (
 from google.iam.v1.policy_pb2 import Policy
 from google_crc32c import value as crc32c
 
-from simulators.google import iam
 from simulators.google.serving import Refused, invalid, not_permitted
 from simulators.google.state import Project, Secret, Version, World
 from simulators.google.store import Kind, moment, serve
@@ -150,4 +149,4 @@ def readable_by(project: Project, secret: Secret, email: str) -> bool:
     """Return whether an account may read it, by the secret's policy or the project's."""
     spread = time.time() - secret.policy_since >= project.knobs.grant_seconds
     own = secret.policy if spread else secret.former_policy
-    return any(iam.granted(one, email, _ACCESS) for one in (own, project.policy))
+    return project.grants(email, _ACCESS, own, project.policy)

@@ -19,6 +19,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from simulators.google.grants import AS, acting_as
 from simulators.google.state import Fault, Project, World
 
 
@@ -89,8 +90,9 @@ def check_acting(project: Project, account: str) -> None:
     """Refuse what is to run as an account that the caller may not act as, or that is not there."""
     act = "iam.serviceAccounts.actAs"
     ours = account.endswith(f"@{project.id}.iam.gserviceaccount.com")
-    if project.denies(act) or (ours and account not in project.accounts):
-        raise not_permitted(act, f"projects/-/serviceAccounts/{account or 'default'}")
+    resource = f"projects/-/serviceAccounts/{account or 'default'}"
+    if project.denies(act, resource) or (ours and account not in project.accounts):
+        raise not_permitted(act, resource)
 
 
 _PROJECTS: Final = tuple(
@@ -137,7 +139,7 @@ def admit(project: Project, api: str, permission: str, resource: str) -> None:
     """Refuse a call to an API that is off, or by a caller who may not."""
     if api and api not in project.apis | ALWAYS_ENABLED:
         raise disabled(project, api)
-    if project.denies(permission):
+    if project.denies(permission, resource):
         raise not_permitted(permission, resource)
 
 
@@ -156,7 +158,7 @@ def check_billed(world: World, project: Project, api: str, billed: str) -> None:
     Source: docs.cloud.google.com/docs/authentication/adc-troubleshooting/user-creds and
     github.com/golang/oauth2/issues/702 (2024-02), which quotes the refusal.
     """
-    if project.knobs.identity_kind != "user" or not api:
+    if project.knobs.identity_kind != "user" or not api or project.account:
         return
     if not billed:
         if api in _CLIENT_BASED:
@@ -239,8 +241,9 @@ def rest(
         named = request.path_params.get("project") or email.rpartition("@")[2].partition(".")[0]
         project = world.project(named)
         try:
-            fault = await begin(project, name)
-            reply = await admitted(project, request)
+            with acting_as(request.headers.get(AS, "")):
+                fault = await begin(project, name)
+                reply = await admitted(project, request)
             if verb != "GET":
                 world.keep(project)
             if fault:
@@ -306,7 +309,8 @@ def _behaviour(world: World, name: str, method: Method, api: str) -> Callable[..
         try:
             sent = dict(context.invocation_metadata() or ())
             billed = str(sent.get("x-goog-user-project", ""))
-            return await _answered(world, name, method, api, billed, request)
+            with acting_as(str(sent.get(AS, ""))):
+                return await _answered(world, name, method, api, billed, request)
         except Refused as refused:
             await _abort(context, refused)
 

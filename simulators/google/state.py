@@ -26,6 +26,7 @@ from pydantic import (
 )
 
 from core.records import Record
+from simulators.google.grants import acting, granted
 
 _TYPE: Final = "type"
 _DATA: Final = "data"
@@ -157,7 +158,9 @@ class Knobs(Record):
     """The controls of one project; a fresh one has the defaults."""
 
     prepared: bool = False
-    """As after `set_up`: APIs, both accounts with their roles, repository."""
+    """As after `set_up`: APIs, accounts with their roles, repository."""
+    lease_prepared: bool = True
+    """Whether that includes what a lease of the cloud needs: API, account, role, its grant."""
     boot_seconds: float = Field(default=1.0, ge=0)
     """How long an instance's engine boots."""
     engine_environment: dict[str, str] = {}
@@ -176,6 +179,9 @@ class Knobs(Record):
     """Whether validate_only counts what the first deployment would be given."""
     identity: str = ""
     """Whoever calls; empty is a service account of the project."""
+    acts_as: str = ""
+    """A service account that makes all calls, with nothing but what it is granted; empty is the
+    `identity`, who owns the project."""
     identity_kind: Literal["service_account", "user"] = "service_account"
     """A user has no metadata server, no ID token and no quota project but `quota_project`."""
     quota_project: str = ""
@@ -348,6 +354,14 @@ class Project(_Kept):
     """Of the project."""
     accounts: dict[str, Proto] = {}
     """ServiceAccount by e-mail."""
+    roles: dict[str, Proto] = {}
+    """Its own, by full name; deleted ones among them."""
+    jobs: dict[str, Proto] = {}
+    """Of Cloud Scheduler."""
+    job_retries: dict[str, int] = {}
+    """How often each of those that failed was tried again."""
+    ahead: float = 0
+    """Seconds that its clock is ahead of the real one: what jobs go by."""
     policies: dict[str, Proto] = {}
     """Of whatever has one of its own, but secrets and the project."""
     secrets: dict[str, Secret] = {}
@@ -386,7 +400,7 @@ class Project(_Kept):
     @property
     def caller(self) -> str:
         """E-mail of whoever calls."""
-        return self.knobs.identity or f"operator@{self.id}.iam.gserviceaccount.com"
+        return self.account or self.knobs.identity or f"operator@{self.id}.iam.gserviceaccount.com"
 
     @property
     def runtime_account(self) -> str:
@@ -397,6 +411,11 @@ class Project(_Kept):
     def builder_account(self) -> str:
         """E-mail of the account that our images are built as."""
         return f"vllm-devops-builder@{self.id}.iam.gserviceaccount.com"
+
+    @property
+    def lease_account(self) -> str:
+        """E-mail of the account that ends our deployments when their time is over."""
+        return f"vllm-devops-lease@{self.id}.iam.gserviceaccount.com"
 
     def append(
         self,
@@ -424,12 +443,41 @@ class Project(_Kept):
         )
         del self.log[:-_LOG_ENTRIES]
 
-    def denies(self, permission: str) -> bool:
+    @property
+    def account(self) -> str:
+        """E-mail of an account that calls with its grants alone; empty is the usual caller."""
+        return acting() or self.knobs.acts_as
+
+    @property
+    def now(self) -> float:
+        """By the project's clock."""
+        return time.time() + self.ahead
+
+    def denies(self, permission: str, resource: str = "") -> bool:
         """Say whether the caller lacks what a call takes; none if empty."""
-        if permission:
+        if permission and not self.account:
             self.needed.append(permission)
             del self.needed[:-_CALLS]
+        return bool(permission) and self.lacks(permission, resource)
+
+    def lacks(self, permission: str, resource: str) -> bool:
+        """Say whether the caller, who owns the project or is an account, lacks a permission."""
+        if self.account:
+            return not self.grants(self.account, permission, *self._policies(resource))
         return permission in self.knobs.denied_permissions
+
+    def grants(self, email: str, permission: str, *policies: Policy) -> bool:
+        """Say whether one of these policies allows it to an account."""
+        return any(granted(one, self.roles, email, permission) for one in policies)
+
+    def _policies(self, resource: str) -> Iterator[Policy]:
+        """Give those of a resource and of everything that it lies in."""
+        yield self.policy
+        parts = ["projects", self.id, *resource.split("/")[2:]]
+        if parts[2:3] == ["secrets"] and parts[3] in self.secrets:
+            yield self.secrets[parts[3]].policy
+        for end in range(4, len(parts) + 1, 2):
+            yield self.policies.get("/".join(parts[:end]), Policy())
 
     def called(self, method: str) -> None:
         """Remember a call."""

@@ -23,6 +23,7 @@ from google.iam.v1.iam_policy_pb2 import (
 from google.iam.v1.policy_pb2 import Policy
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.empty_pb2 import Empty
+from google.protobuf.field_mask_pb2 import FieldMask
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from simulators.google import iam
@@ -56,6 +57,22 @@ def etag_of(message: Any) -> str:
     """Return a new etag, which no earlier state of anything has."""
     seed = type(message).serialize(message) + str(time.time_ns()).encode()
     return f'"{hashlib.sha256(seed).hexdigest()[:24]}"'
+
+
+def merged(kept: Any, asked: Any, mask: FieldMask) -> Any:
+    """Return what is kept with the fields of a mask as they are asked for; of none all that is set.
+
+    Raises:
+        Refused: The mask names no field.
+    """
+    pb, made = type(kept).pb, type(kept)(kept)
+    fields_set = [field.name for field, _ in pb(asked).ListFields()]
+    paths = FieldMask(paths=mask.paths or fields_set)
+    if not paths.IsValidForDescriptor(pb(kept).DESCRIPTOR):
+        told = ", ".join(mask.paths)
+        raise invalid(f"Invalid mask for {type(kept).__name__}: {told}")
+    paths.MergeMessage(pb(asked), pb(made), True, True)  # noqa: FBT003  its own order
+    return made
 
 
 class Kind:

@@ -40,7 +40,7 @@ from simulators.common.programs import (
     guard_of,
     program,
 )
-from simulators.google import iam, secrets
+from simulators.google import secrets
 from simulators.google.images import exists
 from simulators.google.serving import Refused
 from simulators.google.state import Project, World
@@ -155,7 +155,7 @@ class Vm:
             project in {here.id, here.number}
             and "logging.googleapis.com" in here.apis
             and bool(_LOG_SCOPES.intersection(spec.scopes))
-            and iam.granted(here.policy, spec.service_account, "logging.logEntries.create")
+            and here.grants(spec.service_account, "logging.logEntries.create", here.policy)
         )
 
     def end(self) -> None:
@@ -335,8 +335,8 @@ async def _pull(vm: Vm, image: str) -> None:
             " waiting for connection (Client.Timeout exceeded while awaiting headers)"
         )
     _region, ours, rest = image.partition(_GOOGLES[1])
-    readable = rest.partition("/")[0] == vm.project.id and iam.granted(
-        vm.project.policy, vm.spec.service_account, _DOWNLOAD
+    readable = rest.partition("/")[0] == vm.project.id and vm.project.grants(
+        vm.spec.service_account, _DOWNLOAD, vm.project.policy
     )
     if ours and not readable:
         words = f"denied: Permission {_DOWNLOAD!r} denied on resource (or it may not exist)."

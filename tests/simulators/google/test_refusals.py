@@ -34,6 +34,7 @@ TYPES: Final = {
     "google.devtools.cloudbuild.v1": "google.cloud.devtools.cloudbuild_v1",
     "google.logging.v2": "google.cloud.logging_v2",
     "google.monitoring.v3": "google.cloud.monitoring_v3",
+    "google.cloud.scheduler.v1": "google.cloud.scheduler_v1",
     "google.cloud.tpu.v2": "google.cloud.tpu_v2",
 }
 
@@ -67,6 +68,7 @@ async def test_a_request_is_refused_as_google_refuses_it(
         ask = by_http if call.startswith("POST") else partial(answer, channel)
         project = world.project(PROJECT)
         plane.prepare(project)
+        plane.prepare_lease(project)
         service = section["call"].rpartition("/")[0]
         for method, request in section.get("before", ()):
             assert (await ask(f"{service}/{method}", json.loads(request))).code == "OK"

@@ -1,0 +1,68 @@
+"""Who calls, and what policies allow: the owner of a project, or an account with its grants."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Final
+
+from google.iam.v1.policy_pb2 import Policy
+
+PERMISSIONS: Final[Mapping[str, frozenset[str]]] = {
+    "roles/secretmanager.secretAccessor": frozenset({"secretmanager.versions.access"}),
+    "roles/run.invoker": frozenset({"run.routes.invoke"}),
+    "roles/run.servicesInvoker": frozenset({"run.routes.invoke"}),
+    "roles/artifactregistry.reader": frozenset({"artifactregistry.repositories.downloadArtifacts"}),
+    "roles/artifactregistry.writer": frozenset(
+        {
+            "artifactregistry.repositories.downloadArtifacts",
+            "artifactregistry.repositories.uploadArtifacts",
+        }
+    ),
+    "roles/logging.logWriter": frozenset({"logging.logEntries.create"}),
+    "roles/iam.serviceAccountUser": frozenset(
+        {"iam.serviceAccounts.actAs", "iam.serviceAccounts.get", "iam.serviceAccounts.list"}
+    ),
+}
+"""What the roles that are granted here allow, as far as it is asked for.
+
+Source: docs.cloud.google.com/iam/docs/roles-permissions, read 2026-11.
+"""
+EVERYBODY: Final = frozenset({"allUsers", "allAuthenticatedUsers"})
+AS: Final = "x-rehearsal-as"
+"""Header, or metadata of gRPC: the e-mail of the account that makes this one call."""
+_ACTING: Final[ContextVar[str]] = ContextVar("acting", default="")
+
+
+@contextmanager
+def acting_as(email: str) -> Iterator[None]:
+    """Let an account make a call; nobody in particular if empty."""
+    token = _ACTING.set(email)
+    try:
+        yield
+    finally:
+        _ACTING.reset(token)
+
+
+def acting() -> str:
+    """Return the e-mail of the account that makes this call; empty is the usual caller."""
+    return _ACTING.get()
+
+
+def granted(policy: Policy, roles: Mapping[str, Any], email: str, permission: str) -> bool:
+    """Say whether a policy allows it, to an account or to everybody, without a condition.
+
+    `roles` are the project's own, by full name: one that is deleted allows nothing.
+    """
+    names = {f"serviceAccount:{email}", f"user:{email}", *EVERYBODY}
+
+    def allowed(role: str) -> bool:
+        own = roles.get(role)
+        included = () if own is None or own.deleted else own.included_permissions
+        return permission in PERMISSIONS.get(role, included)
+
+    return any(
+        not binding.condition.expression
+        and bool(names.intersection(binding.members))
+        and allowed(binding.role)
+        for binding in policy.bindings
+    )
