@@ -145,7 +145,7 @@ def endpoint(
 
 
 def certificate(folder: Path) -> Path:
-    """Return the file with the key and certificate for 127.0.0.1 and localhost, signed anew."""
+    """Return the file with key and certificate for this machine and Azure's name, signed anew."""
     shown, key, own = folder / AUTHORITY, folder / "ca.key", folder / "plane.pem"
     if key.exists():
         authority = trustme.CA.from_pem(shown.read_bytes(), key.read_bytes())
@@ -154,7 +154,7 @@ def certificate(folder: Path) -> Path:
         authority.cert_pem.write_to_path(shown)
         key.touch(mode=0o600)
         key.write_bytes(authority.private_key_pem.bytes())
-    issued = authority.issue_cert("127.0.0.1", "localhost")
+    issued = authority.issue_cert("127.0.0.1", "localhost", ARM.removeprefix("https://"))
     own.touch(mode=0o600)
     own.write_bytes(issued.private_key_and_cert_chain_pem.bytes())
     return own
@@ -186,15 +186,17 @@ class Claims(Record):
     exp: float
 
 
-def issue_token(world: World, sub: Subscription, scopes: list[str]) -> tuple[str, int]:
-    """Return a token for the caller, and until when it is valid (epoch seconds)."""
+def issue_token(
+    world: World, sub: Subscription, scopes: list[str], *, oid: str = ""
+) -> tuple[str, int]:
+    """Return a token for the caller or for `oid`, and until when it is valid (epoch seconds)."""
     ends = int(time.time() + sub.knobs.token_seconds)
     claims = {
         "aud": scopes[0].removesuffix("/.default") if scopes else ARM,
         "exp": ends,
-        "oid": sub.caller,
+        "oid": oid or sub.caller,
         "tid": sub.tenant,
-        "name": sub.caller_name,
+        "name": oid or sub.caller_name,
         "rehearsed_subscription": sub.id,
     }
     parts = ({"alg": "HS256", "typ": "JWT"}, claims)

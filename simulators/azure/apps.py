@@ -80,7 +80,7 @@ def _check(call: Call, asked: Body) -> None:
     Raises:
         Refused: Something about it cannot be.
     """
-    properties, environment = asked["properties"], _environment(call, asked)
+    properties, environment = asked["properties"], place_of(call, asked)
     configuration, template = properties["configuration"], properties["template"]
     _check_secrets(call, asked, configuration.get("secrets") or [])
     profiles = environment["properties"].get("workloadProfiles") or []
@@ -95,7 +95,7 @@ def _check(call: Call, asked: Body) -> None:
     for container in containers:
         for probe in container.get("probes") or []:
             _check_probe(call, container["name"], probe)
-    _check_total(call, containers, types[profile])
+    check_total(call, containers, types[profile])
     least, most = template["scale"].get("minReplicas") or 0, template["scale"]["maxReplicas"]
     if not 0 <= least <= most or not 1 <= most <= _MOST_REPLICAS:
         why = f"minReplicas {least} and maxReplicas {most} do not go together"
@@ -107,7 +107,8 @@ def _check(call: Call, asked: Body) -> None:
             raise refusal("app-storage", storage=stored, name=name)
 
 
-def _environment(call: Call, asked: Body) -> Body:
+def place_of(call: Call, asked: Body) -> Body:
+    """Return the environment that an app or a job is to be in. Raises Refused: it cannot be."""
     named = asked["properties"]["environmentId"] or ""
     words = named.lower().split("/")
     if len(words) != 9 or words[6:8] != ["microsoft.app", "managedenvironments"]:
@@ -163,7 +164,7 @@ def _check_probe(call: Call, name: str, probe: Mapping[str, Any]) -> None:
             raise refusal("app-probe-range", key=told, name=name, least=least, most=most)
 
 
-def _check_total(call: Call, containers: Sequence[Body], profile_type: str) -> None:
+def check_total(call: Call, containers: Sequence[Body], profile_type: str) -> None:
     """On a GPU, and on Consumption, only certain pairs are taken."""
     texts = [str(one["resources"]["memory"]) for one in containers]
     cpu = sum(one["resources"]["cpu"] for one in containers)

@@ -17,12 +17,12 @@ import anyio
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from simulators.azure import grants
 from simulators.azure.admission import (
     ARM,
     Claims,
     Refused,
     caller_of,
-    denied,
     endpoint,
     faults_of,
     json_of,
@@ -242,7 +242,8 @@ def _admit(call: Call, claims: Claims) -> None:
     if call.verb == "register":
         action = f"{call.name}/{call.verb}/action"
     forbidden = call.verb == "register" and sub.knobs.group_alone
-    if denied(sub, action) or forbidden or claims.rehearsed_subscription != sub.id:
+    elsewhere = claims.rehearsed_subscription != sub.id
+    if forbidden or elsewhere or grants.refuses(sub, claims, action, call.path):
         raise refusal(
             "not-authorized", who=claims.name, oid=claims.oid, action=action, scope=call.path
         )

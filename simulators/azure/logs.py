@@ -15,10 +15,10 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from core.records import Record
+from simulators.azure import grants
 from simulators.azure.admission import (
     Refused,
     caller_of,
-    denied,
     endpoint,
     faults_of,
     json_of,
@@ -207,7 +207,7 @@ def _posted(
         claims = caller_of(world, request.headers, audience, world.urls.arm)
         sub = world.subscription(claims.rehearsed_subscription)
         async with faults_of(sub, f"POST {path.rpartition('/')[2]}"):
-            if denied(sub, permission):
+            if grants.refuses(sub, claims, permission, f"/subscriptions/{sub.id}"):
                 raise refusal("query-access")
             return await answer(world, sub, request, await json_of(request))
 

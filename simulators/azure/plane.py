@@ -21,6 +21,7 @@ from simulators.azure import (
     arm,
     fleet,
     ground,
+    jobs,
     logs,
     roles,
     storage,
@@ -67,7 +68,9 @@ class _Controls:
         sub, asked = self._named(request), await request.json()
         if refused := CATALOG["logins"].get(sub.knobs.login):
             return JSONResponse(refused, status_code=400)
-        token, ends = admission.issue_token(self._world, sub, asked.get("scopes", []))
+        token, ends = admission.issue_token(
+            self._world, sub, asked.get("scopes", []), oid=asked.get("oid", "")
+        )
         return JSONResponse({"access_token": token, "expires_on": ends})
 
     async def plant(self, request: Request) -> Response:
@@ -112,6 +115,9 @@ def _seen(sub: Subscription) -> dict[str, Any]:
             for vault, held in sub.secrets.items()
         },
         "replicas": [one.model_dump(mode="json") for one in sub.living()],
+        "executions": [
+            {"name": one["name"], **one["properties"]} for one in sub.of_type(jobs.EXECUTION)
+        ],
         "log": [one.text for one in sub.log[-_TOLD_LINES:]],
         "events": [one.reason for one in sub.log[-_TOLD_LINES:] if one.reason],
         "calls": list(sub.calls),
@@ -121,7 +127,7 @@ def _seen(sub: Subscription) -> dict[str, Any]:
 
 def secured_app(world: World) -> Starlette:
     """Return what is served by TLS: Resource Manager, and the services with hosts of their own."""
-    for part in (ground, roles, vaults, storage, apps):
+    for part in (ground, roles, vaults, storage, apps, jobs):
         arm.serve(*part.KINDS)
 
     async def manager(request: Request) -> Response:
@@ -149,6 +155,7 @@ def plain_app(world: World) -> Starlette:
         Route(f"{_SUBSCRIPTION}/token", one.token, methods=["POST"]),
         Route(f"{_SUBSCRIPTION}/log", one.plant, methods=["POST"]),
         *logs.http_routes(world),
+        *jobs.http_routes(world),
         *registry.routes(lambda: world.urls.http, world.touch, registry.hub_digest_of),
     ]
     return Starlette(routes=routes, exception_handlers={HTTPException: _unknown})
@@ -175,6 +182,7 @@ async def serve(folder: Path, idle_exit_seconds: float | None, record: Path | No
         await start_web(tasks, plain, plain_app(world))
         for part in (storage, arm, fleet):
             part.resume(world)
+        tasks.start_soon(jobs.keep_time, world)
         announce(folder, world.urls)
         tasks.start_soon(leave_when_idle, lambda: world.seen, idle_exit_seconds, tasks.cancel_scope)
         await until_told_to_end()

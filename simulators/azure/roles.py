@@ -3,76 +3,59 @@
 import re
 import time
 import uuid
+from collections.abc import Iterator
 from typing import Final
 
 from starlette.responses import JSONResponse, Response
 
-from core.records import Record
 from simulators.azure.admission import matches, refusal
+from simulators.azure.arm import KINDS as EVERY_KIND
 from simulators.azure.arm import Call, kind_of, moment
-from simulators.azure.schema import ASSIGNMENT, checked
-from simulators.azure.state import CATALOG, Body, Subscription
+from simulators.azure.grants import (
+    ASSIGNMENTS,
+    BY_NAME,
+    DEFINITIONS,
+    IDENTITIES,
+    OWNER,
+    Role,
+    definition_id,
+    find_role,
+    is_machine,
+    is_of,
+    role_of,
+    within,
+)
+from simulators.azure.schema import ASSIGNMENT, DEFINITION, checked
+from simulators.azure.state import Body, Subscription
 
-_TYPE: Final = "Microsoft.Authorization/roleAssignments"
-_DEFINITIONS: Final = "Microsoft.Authorization/roleDefinitions"
-_IDENTITIES: Final = "Microsoft.ManagedIdentity/userAssignedIdentities"
 _PRINCIPAL: Final = re.compile(r"assignedTo\('([^']*)'", re.IGNORECASE)
 """Of the filter."""
-
-
-class Role(Record):
-    """A built-in role."""
-
-    guid: str
-    name: str
-    actions: tuple[str, ...] = ()
-    """Of the control plane; `*` stands for any letters."""
-    not_actions: tuple[str, ...] = ()
-    """Taken from those."""
-    data_actions: tuple[str, ...] = ()
-    """Of the data planes; an owner has none of them."""
-
-
-_ROLES: Final = {guid: Role(guid=guid, **said) for guid, said in CATALOG["roles"].items()}
-_BY_NAME: Final = {role.name: role for role in _ROLES.values()}
-_OWNER: Final = _BY_NAME["Owner"]
-
-
-def may(sub: Subscription, principal: str, data_action: str, resource_id: str) -> bool:
-    """Return whether somebody may do something of a data plane, by roles in effect."""
-    now = time.time()
-    return any(
-        sub.role_effects.get(one["id"].lower(), 0.0) <= now
-        and matches(data_action, _role_of(one).data_actions)
-        for one in sub.of_type(_TYPE)
-        if _is_of(one, principal) and _within(resource_id, one["properties"]["scope"])
-    )
 
 
 def assign(sub: Subscription, scope: str, role: str, principal: str) -> None:
     """Assign a role, by its name, that takes effect at once."""
     name = uuid.uuid5(uuid.NAMESPACE_URL, f"{scope}/{role}/{principal}".lower())
-    body = _assignment(sub, scope, _BY_NAME[role], principal, str(name))
+    body = _assignment(sub, scope, BY_NAME[role], principal, str(name))
     sub.resources[body["id"].lower()] = body
 
 
 async def _list(call: Call) -> Body:
     sub, scope, asked = call.sub, call.scope, call.query.get("$filter", "")
-    whole, rows = f"/subscriptions/{sub.id}", sub.of_type(_TYPE)
+    whole, rows = f"/subscriptions/{sub.id}", sub.of_type(ASSIGNMENTS)
     if not sub.knobs.group_alone:
-        rows = [*rows, _assignment(sub, whole, _OWNER, sub.caller, sub.caller)]
+        rows = [*rows, _assignment(sub, whole, OWNER, sub.caller, sub.caller)]
     elif scope.lower() == whole:
         who = {"who": sub.caller_name, "oid": sub.caller}
-        raise refusal("not-authorized", **who, action=f"{_TYPE}/read", scope=whole)
+        raise refusal("not-authorized", **who, action=f"{ASSIGNMENTS}/read", scope=whole)
     named, above = _PRINCIPAL.search(asked), "atscope()" in asked.lower()
     return {
         "value": [
             one
             for one in rows
-            if (not named or _is_of(one, named[1]))
+            if (not named or is_of(one, named[1]))
             and (
-                _within(scope, one["properties"]["scope"])
-                or (not above and _within(one["properties"]["scope"], scope))
+                within(scope, one["properties"]["scope"])
+                or (not above and within(one["properties"]["scope"], scope))
             )
         ]
     }
@@ -81,16 +64,16 @@ async def _list(call: Call) -> Body:
 async def _put(call: Call) -> Response:
     sub, asked = call.sub, checked(ASSIGNMENT, call.body)["properties"]
     named, principal = asked["roleDefinitionId"], asked["principalId"]
-    role = _ROLES.get(named.rpartition("/")[2].lower())
+    role = find_role(sub, named.rpartition("/")[2])
     if role is None or "/roledefinitions/" not in named.lower():
         raise refusal("no-role", name=named)
     if not _kind_of(sub, principal):
         raise refusal("no-principal", principal=principal, tenant=sub.tenant)
     if there := sub.get(call.path):
         return JSONResponse(there)
-    for one in sub.of_type(_TYPE):
+    for one in sub.of_type(ASSIGNMENTS):
         is_here = one["properties"]["scope"].lower() == call.scope.lower()
-        if is_here and _is_of(one, principal) and _role_of(one) == role:
+        if is_here and is_of(one, principal) and role_of(sub, one) == role:
             raise refusal("assigned", name=one["name"].replace("-", ""))
     body = sub.resources[call.id] = _assignment(sub, call.scope, role, principal, call.name)
     sub.role_effects[call.id] = time.time() + sub.knobs.role_seconds
@@ -101,31 +84,16 @@ def _kind_of(sub: Subscription, principal: str) -> str:
     """Return what somebody is; nothing if nobody has that id."""
     if principal.lower() == sub.caller:
         return "User"
-    identities = sub.of_type(_IDENTITIES)
-    return "ServicePrincipal" if any(_is_of(one, principal) for one in identities) else ""
-
-
-def _is_of(body: Body, principal: str) -> bool:
-    """Return whether an assignment or an identity is somebody's."""
-    return bool(body["properties"]["principalId"].lower() == principal.lower())
-
-
-def _role_of(assignment: Body) -> Role:
-    return _ROLES[assignment["properties"]["roleDefinitionId"].rpartition("/")[2].lower()]
-
-
-def _within(resource_id: str, scope: str) -> bool:
-    """Return whether a resource is at a scope or below it."""
-    return f"{resource_id}/".lower().startswith(f"{scope.rstrip('/')}/".lower())
+    return "ServicePrincipal" if is_machine(sub, principal) else ""
 
 
 def _assignment(sub: Subscription, scope: str, role: Role, principal: str, name: str) -> Body:
     return {
-        "id": f"{scope}/providers/{_TYPE}/{name}",
-        "type": _TYPE,
+        "id": f"{scope}/providers/{ASSIGNMENTS}/{name}",
+        "type": ASSIGNMENTS,
         "name": name,
         "properties": {
-            "roleDefinitionId": f"/subscriptions/{sub.id}/providers/{_DEFINITIONS}/{role.guid}",
+            "roleDefinitionId": definition_id(sub, role.guid),
             "principalId": principal,
             "principalType": _kind_of(sub, principal) or "ServicePrincipal",
             "scope": scope,
@@ -136,11 +104,11 @@ def _assignment(sub: Subscription, scope: str, role: Role, principal: str, name:
 
 async def _permissions(call: Call) -> Body:
     """Tell an owner's actions, less those that are denied."""
-    return {"value": [_permission(_OWNER, call.sub)]}
+    return {"value": [_permission(OWNER, call.sub)]}
 
 
 def _permission(role: Role, sub: Subscription) -> Body:
-    denied = sub.knobs.denied_actions if role == _OWNER else ()
+    denied = sub.knobs.denied_actions if role == OWNER else ()
     return {
         "actions": list(role.actions),
         "notActions": [*role.not_actions, *denied],
@@ -148,16 +116,69 @@ def _permission(role: Role, sub: Subscription) -> Body:
     }
 
 
+async def _delete(call: Call) -> Response:
+    """Take an assignment away; what is not there is gone already."""
+    body = call.sub.resources.pop(call.id, None)
+    call.sub.role_effects.pop(call.id, None)
+    return JSONResponse(body) if body else Response(status_code=204)
+
+
 async def _get_definition(call: Call) -> Body:
-    role = _ROLES.get(call.name.lower())
+    role = find_role(call.sub, call.name)
     if role is None:
         raise refusal("no-role", name=call.name)
-    return {
-        "id": f"/subscriptions/{call.sub.id}/providers/{_DEFINITIONS}/{role.guid}",
-        "type": _DEFINITIONS,
+    path = definition_id(call.sub, role.guid)
+    return call.sub.get(path) or {
+        "id": path,
+        "type": DEFINITIONS,
         "name": role.guid,
         "properties": {"roleName": role.name, "permissions": [_permission(role, call.sub)]},
     }
+
+
+async def _put_definition(call: Call) -> Response:
+    """Make a custom role, or change it; what it allows must be something that Azure does."""
+    sub, asked = call.sub, checked(DEFINITION, call.body)["properties"]
+    there = sub.get(definition_id(sub, call.name))
+    if there is None and find_role(sub, call.name):
+        raise refusal("role-built-in", name=call.name)
+    known = tuple(_actions())
+    for permission in asked["permissions"]:
+        for action in (*permission.get("actions", ()), *permission.get("notActions", ())):
+            if not any(matches(one, (action,)) for one in known):
+                raise refusal("role-action", action=action)
+    for scope in asked["assignableScopes"]:
+        if not within(scope, f"/subscriptions/{sub.id}"):
+            raise refusal("role-scope", scope=scope)
+    for other in sub.of_type(DEFINITIONS):
+        if other["properties"]["roleName"] == asked["roleName"] and other is not there:
+            raise refusal("role-taken", name=asked["roleName"])
+    body: Body = {
+        "id": definition_id(sub, call.name.lower()),
+        "type": DEFINITIONS,
+        "name": call.name.lower(),
+        "properties": {**asked, "type": "CustomRole", "updatedOn": moment()},
+    }
+    sub.resources[body["id"].lower()] = body
+    return JSONResponse(body, status_code=201)
+
+
+def _actions() -> Iterator[str]:
+    """Name every action that something here takes."""
+    for kind in EVERY_KIND.values():
+        base = kind.may or kind.type
+        yield from (f"{base}/{verb}" for verb in ("read", "write", "delete"))
+        yield from (f"{base}/{verb}/action" for verb in kind.handlers if not verb.isupper())
+
+
+async def _delete_definition(call: Call) -> Response:
+    path = definition_id(call.sub, call.name)
+    if call.sub.get(path) is None:
+        return Response(status_code=204)
+    for one in call.sub.of_type(ASSIGNMENTS):
+        if one["properties"]["roleDefinitionId"].lower() == path.lower():
+            raise refusal("role-used")
+    return JSONResponse(call.sub.resources.pop(path.lower()))
 
 
 def _identity(call: Call, _asked: Body, there: Body | None) -> Body:
@@ -167,8 +188,11 @@ def _identity(call: Call, _asked: Body, there: Body | None) -> Body:
 
 
 KINDS: Final = (
-    kind_of(_TYPE, handlers={"LIST": _list, "PUT": _put}),
-    kind_of(_DEFINITIONS, handlers={"GET": _get_definition}),
+    kind_of(ASSIGNMENTS, handlers={"LIST": _list, "PUT": _put, "DELETE": _delete}),
+    kind_of(
+        DEFINITIONS,
+        handlers={"GET": _get_definition, "PUT": _put_definition, "DELETE": _delete_definition},
+    ),
     kind_of("Microsoft.Authorization/permissions", handlers={"LIST": _permissions}),
-    kind_of(_IDENTITIES, fill=_identity),
+    kind_of(IDENTITIES, fill=_identity),
 )

@@ -39,7 +39,22 @@ _ROLE: Final = _flat(
 ASSIGNMENT: Final = Shape(
     "RoleAssignmentCreateParameters", {"properties": Field(_ROLE, required=True)}
 )
-"""Of two packages whose models are of an older kind, which tell less of themselves."""
+_PERMISSION: Final = Shape(
+    "Permission",
+    {key: Field(list[str]) for key in ("actions", "notActions", "dataActions", "notDataActions")},
+)
+_DEFINITION: Final = Shape(
+    "RoleDefinitionProperties",
+    {
+        "roleName": Field(str, required=True),
+        "description": Field(str),
+        "type": Field(str),
+        "permissions": Field(list[_PERMISSION], required=True),  # type: ignore[valid-type]
+        "assignableScopes": Field(list[str], required=True),
+    },
+)
+DEFINITION: Final = Shape("RoleDefinition", {"properties": Field(_DEFINITION, required=True)})
+"""Of packages whose models are of an older kind, which tell less of themselves."""
 
 
 def checked(model: type | Shape, body: Any, *, patch: bool = False) -> dict[str, Any]:

@@ -104,6 +104,8 @@ class Knobs(Record):
     """How long the registration of a provider takes."""
     caller_address: str = "127.0.0.1"
     """Where requests to apps come from, as the ingress sees it."""
+    clock_ahead_seconds: float = Field(default=0, ge=0)
+    """How far the simulated world's clock is ahead of the real one: jobs start by it."""
     faults: tuple[Fault, ...] = ()
 
 
@@ -215,6 +217,8 @@ class Subscription(Kept):
     """Every one that there ever was."""
     role_effects: dict[str, float] = {}
     """When a role assignment takes effect."""
+    due: dict[str, float] = {}
+    """When each job starts next, by its id; of the subscription's own clock."""
     tokens: dict[str, float] = {}
     """When a token of getAuthtoken runs out."""
     doors: dict[str, int] = {}
@@ -242,6 +246,11 @@ class Subscription(Kept):
     def caller_name(self) -> str:
         """The name of whoever calls."""
         return self.knobs.identity or f"operator@{self.id[:8]}.example"
+
+    @property
+    def now(self) -> float:
+        """What its clock says, in epoch seconds."""
+        return time.time() + self.knobs.clock_ahead_seconds
 
     def registered(self, namespace: str) -> bool:
         """Return whether a provider may be used."""

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from simulators.azure import roles
+from simulators.azure import grants
 from simulators.azure.admission import (
     Refused,
     data_caller,
@@ -219,7 +219,7 @@ async def _answered(world: World, request: Request) -> Response:
     async with faults_of(sub, label):
         if request.headers.get("x-ms-file-request-intent") != "backup":
             raise refusal("MissingRequiredHeader")  # a login reads past the files' own permissions
-        if not roles.may(sub, caller, _READ, account["id"]):
+        if not grants.may(sub, caller, _READ, account["id"]):
             raise refusal("AuthorizationPermissionMismatch")
         if sub.get(f"{account['id']}/fileServices/default/shares/{top}") is None:
             raise refusal("ShareNotFound")

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from simulators.azure import roles
+from simulators.azure import grants
 from simulators.azure.admission import data_caller, endpoint, faults_of, json_of, refusal
 from simulators.azure.arm import Call, kind_of, moment
 from simulators.azure.schema import checked
@@ -235,7 +235,7 @@ def _check_access(sub: Subscription, vault: Body, oid: str, action: str, name: s
 
 
 def _may(sub: Subscription, vault: Body, oid: str, action: str, name: str) -> bool:
-    return roles.may(sub, oid, f"{VAULT}/secrets/{action}", f"{vault['id']}/secrets/{name}")
+    return grants.may(sub, oid, f"{VAULT}/secrets/{action}", f"{vault['id']}/secrets/{name}")
 
 
 class SecretLost(Exception):

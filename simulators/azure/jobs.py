@@ -1,0 +1,235 @@
+"""Jobs of Container Apps: what they must be, when they start, and what they run for real."""
+
+import copy
+import secrets
+import string
+import sys
+import uuid
+from collections.abc import Sequence
+from datetime import UTC, date, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+import anyio
+from starlette.requests import Request
+from starlette.routing import BaseRoute, Route
+
+from core.errors import OpsError
+from core.processes import run
+from simulators.azure import admission
+from simulators.azure.admission import denied, derived_key, endpoint, refusal
+from simulators.azure.apps import check_total, place_of
+from simulators.azure.arm import Call, display_of, kind_of, moment, plain_region
+from simulators.azure.grants import JOB
+from simulators.azure.ground import environment_of
+from simulators.azure.state import Body, Subscription, World
+
+EXECUTION: Final = f"{JOB}/executions"
+_LINKED: Final = "Microsoft.App/managedEnvironments/join/action"
+_RHYTHM_SECONDS: Final = 0.05
+_LETTERS: Final = string.ascii_lowercase + string.digits
+_RANGES: Final = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 6))
+"""Of a cron's five fields."""
+_LONGEST_DAYS: Final = 366 * 8
+"""From one 29 February to the next one."""
+_CONTAINER: Final = Path(__file__).with_name("container.py")
+_API: Final = "2019-08-01"
+
+
+def next_start(cron: str, after: float) -> float | None:
+    """Return when a cron of UTC starts next (epoch seconds); None if it never does.
+
+    Raises:
+        ValueError: It is no cron.
+
+    >>> datetime.fromtimestamp(next_start("30 6 29 2 *", 1795900000), UTC).isoformat()
+    '2028-02-29T06:30:00+00:00'
+    """
+    words = cron.split()
+    if len(words) != len(_RANGES):
+        raise ValueError(f"a cron has five fields: {cron!r}")
+    minutes, hours, days, months, week = map(_numbers, words, _RANGES)
+    now = datetime.fromtimestamp(after, UTC)
+
+    def fits(day: date) -> bool:
+        of_month, of_week = day.day in days, day.isoweekday() % 7 in week
+        either = words[2] != "*" and words[4] != "*"
+        return day.month in months and (of_month or of_week if either else of_month and of_week)
+
+    for offset in range(_LONGEST_DAYS):
+        day = now.date() + timedelta(days=offset)
+        for hour, minute in ((h, m) for h in hours for m in minutes) if fits(day) else ():
+            found = datetime(day.year, day.month, day.day, hour, minute, tzinfo=UTC)
+            if found > now:
+                return found.timestamp()
+    return None
+
+
+def _numbers(field: str, ends: tuple[int, int]) -> Sequence[int]:
+    found: set[int] = set()
+    for part in field.split(","):
+        span, _, step = part.partition("/")
+        low, dash, high = span.partition("-")
+        first, last = ends if span == "*" else (int(low), int(high) if dash else int(low))
+        if not ends[0] <= first <= last <= ends[1]:
+            raise ValueError(f"{part!r} is not within {ends[0]} to {ends[1]}")
+        found |= set(range(first, last + 1, int(step) if step else 1))
+    return sorted(found)
+
+
+def _job(call: Call, asked: Body, there: Body | None) -> Body:
+    """Return the job's body, and note when it starts next."""
+    if denied(call.sub, _LINKED):
+        words = {"action": f"{JOB}/write", "scope": call.path, "linked": _LINKED}
+        raise refusal("linked", **words)
+    properties = asked["properties"]
+    environment, containers = place_of(call, asked), properties["template"].get("containers") or []
+    if there and environment_of(asked) != environment_of(there):
+        raise refusal("app-moved", name=there["name"])
+    if not containers:
+        raise refusal("app-empty")
+    profiles = environment["properties"].get("workloadProfiles") or []
+    types = {one["name"]: one["workloadProfileType"] for one in profiles}
+    profile = properties["workloadProfileName"]
+    if profile not in types:
+        raise refusal("app-profile", profile=profile, name=environment["name"])
+    check_total(call, containers, types[profile])
+    configuration = properties["configuration"]
+    schedule = configuration.get("scheduleTriggerConfig")
+    if configuration["triggerType"] != "Schedule" or not schedule:
+        raise refusal("job-trigger", name=call.name, why="only schedules are simulated")
+    try:
+        due = next_start(schedule["cronExpression"], call.sub.now)
+    except ValueError as exc:
+        raise refusal("job-trigger", name=call.name, why=exc) from exc
+    call.sub.due.pop(call.id, None)
+    if due:
+        call.sub.due[call.id] = due
+    return {
+        "location": display_of(plain_region(asked["location"])),
+        "identity": _identity(call.sub, asked.get("identity"), there),
+        "properties": properties,
+    }
+
+
+def _identity(sub: Subscription, asked: Body | None, there: Body | None) -> Body:
+    """Give it an identity of its own if it is to have one: the same as long as it is there."""
+    if not asked or "SystemAssigned" not in asked["type"]:
+        return asked or {"type": "None"}
+    before = (there or {}).get("identity") or {}
+    principal = before.get("principalId") or str(uuid.uuid4())
+    return {**asked, "principalId": principal, "tenantId": sub.tenant}
+
+
+def _shown(_world: World, _sub: Subscription, job: Body) -> Body:
+    body = copy.deepcopy(job)
+    for secret in body["properties"]["configuration"].get("secrets") or []:
+        secret.pop("value", None)
+    return body
+
+
+async def _removed(_world: World, sub: Subscription, job: Body) -> None:
+    sub.due.pop(job["id"].lower(), None)
+
+
+async def keep_time(world: World) -> None:
+    """Start every job whose time has come by its subscription's clock."""
+    while True:
+        for sub in world:
+            for path, due in tuple(sub.due.items()):
+                job = sub.get(path)
+                if job is None or due > sub.now:
+                    continue
+                cron = job["properties"]["configuration"]["scheduleTriggerConfig"]
+                later = next_start(cron["cronExpression"], sub.now)
+                sub.due |= {path: later} if later else {}
+                world.tasks.start_soon(_execute, world, sub, job)
+        await anyio.sleep(_RHYTHM_SECONDS)
+
+
+async def _execute(world: World, sub: Subscription, job: Body) -> None:
+    """Run a job to its end, again as often as it says."""
+    world.touch()
+    configuration = job["properties"]["configuration"]
+    name = f"{job['name']}-{''.join(secrets.choice(_LETTERS) for _ in range(7))}"
+    properties: Body = {
+        "status": "Running",
+        "startTime": moment(sub.now),
+        "template": {"containers": copy.deepcopy(job["properties"]["template"]["containers"])},
+    }
+    path = f"{job['id']}/executions/{name}"
+    made = {"id": path, "name": name, "type": EXECUTION, "properties": properties}
+    sub.resources[path.lower()] = made
+    world.keep(sub)
+    succeeded = False
+    for _ in range(1 + configuration["replicaRetryLimit"]):
+        succeeded = succeeded or await _replica(world, sub, job)
+    status = "Succeeded" if succeeded else "Failed"
+    properties |= {"status": status, "endTime": moment(sub.now)}
+    world.keep(sub)
+
+
+async def _replica(world: World, sub: Subscription, job: Body) -> bool:
+    """Run its container once; whether it ended well. What it says is in the log."""
+    configuration, container = (
+        job["properties"]["configuration"],
+        job["properties"]["template"]["containers"][0],
+    )
+    words = [*(container.get("command") or ()), *(container.get("args") or ())]
+    say = partial(sub.write, "console", job["name"], environment=environment_of(job))
+    if len(words) != 3 or words[:2] != ["python3", "-c"] or "python" not in container["image"]:
+        say(f"exec: {words[:1]}: executable file not found in $PATH")
+        return False
+    env = {one["name"]: str(one.get("value") or "") for one in container.get("env") or []}
+    lifecycles = [one.get("lifecycle") for one in configuration.get("identitySettings") or []]
+    if job["identity"].get("principalId") and "None" not in lifecycles:
+        env["IDENTITY_ENDPOINT"] = f"{world.urls.http}/identity/{sub.id}"
+        env["IDENTITY_HEADER"] = _header(world, job)
+    env |= {"SSL_CERT_FILE": world.urls.ca, "no_proxy": "*"}
+    port, ahead = urlsplit(world.urls.arm).port, sub.knobs.clock_ahead_seconds
+    argv = (sys.executable, "-I", str(_CONTAINER), str(port), str(ahead), words[2])
+    try:
+        done = await run(argv, timeout=configuration["replicaTimeout"], env=env)
+    except OpsError as exc:
+        say(exc.summary)
+        return False
+    for line in [*done.stdout.splitlines(), *done.stderr.splitlines()]:
+        say(line)
+    return done.returncode == 0
+
+
+def _header(world: World, job: Body) -> str:
+    return derived_key(world, job["id"].lower(), "identity")
+
+
+async def _token(world: World, request: Request) -> Body:
+    """Give a job's program a token of the job's identity."""
+    sub, asked = world.subscription(request.path_params["subscription"]), request.query_params
+    header = request.headers.get("x-identity-header", "")
+    job = next((one for one in sub.of_type(JOB) if _header(world, one) == header), None)
+    if job is None:
+        raise refusal("job-identity")
+    if not asked.get("resource") or asked.get("api-version") != _API:
+        raise refusal("job-resource")
+    scopes, oid = [asked["resource"]], job["identity"]["principalId"]
+    token, ends = admission.issue_token(world, sub, scopes, oid=oid)
+    return {
+        "access_token": token,
+        "expires_on": str(ends),
+        "resource": asked["resource"],
+        "token_type": "Bearer",
+    }
+
+
+def http_routes(world: World) -> list[BaseRoute]:
+    """Return where the programs of jobs get their tokens."""
+    answer = endpoint(world, partial(_token, world))
+    return [Route("/identity/{subscription}", answer, methods=["GET"])]
+
+
+KINDS: Final = (
+    kind_of(JOB, fill=_job, shown=_shown, ended=_removed),
+    kind_of(EXECUTION),
+)
