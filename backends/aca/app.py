@@ -273,6 +273,7 @@ def blueprint(
         InvalidArgument: Container Apps or the model cannot take the spec.
     """
     _refuse(spec, model)
+    _refuse_end(spec)
     target, chosen, place = site.target, rules(), place_of(site.target)
     gpu, size, weights = gpu_of(target), size_of(target, spec), weights_of(spec, model, place)
     refuse_heads(spec, model, accelerator(place.accelerator))
@@ -294,6 +295,13 @@ def blueprint(
         port=PORT,
         health="/health",
     )
+    idle = spec.max_idle_minutes and spec.max_idle_minutes * 60
+    if idle and idle < slowest.whole:
+        raise InvalidArgument(
+            f"{spec.max_idle_minutes} minutes are shorter than a boot may take, which counts too:"
+            " it would be ended before it answers.",
+            fix=f"Give max_idle_minutes {math.ceil(slowest.whole / 60)} or more.",
+        )
     proxy = container.guard_container(chosen.guard.image)
     return Blueprint(
         spec=spec,
@@ -303,7 +311,7 @@ def blueprint(
         startup=startup_probe(slowest.inside, path=proxy.health, port=proxy.port),
         # Its time counts while a replica still boots; it cannot be shortened once a boot is over,
         # as every change of it is a new revision, which boots.
-        cooldown_seconds=math.ceil(max(chosen.scaling.cooldown_seconds, slowest.whole)),
+        cooldown_seconds=idle or math.ceil(max(chosen.scaling.cooldown_seconds, slowest.whole)),
         concurrency=requests_at_once(spec, model, place, gpu.max_num_seqs),
         mount=weights.mount,
         account=account_for(site.settings, engine.image, proxy.image),
@@ -314,6 +322,23 @@ def blueprint(
             *slowest.doubts,
         ),
     )
+
+
+def _refuse_end(spec: DeploymentSpec) -> None:
+    for refused, why, fix in (
+        (
+            spec.max_idle_minutes and spec.min_replicas,
+            "What always runs is never idle: max_idle_minutes needs min_replicas=0.",
+            "Give min_replicas=0, or ttl_minutes in place of max_idle_minutes.",
+        ),
+        (
+            spec.lease and not (spec.ttl_minutes or spec.max_usd),
+            "There is no time at which a lease would end it.",
+            "Give ttl_minutes or max_usd, or leave lease out.",
+        ),
+    ):
+        if refused:
+            raise InvalidArgument(why, fix=fix)
 
 
 def _refuse(spec: DeploymentSpec, model: ModelShape) -> None:
@@ -362,7 +387,7 @@ def app_of(
     *,
     kept_at: str | None = None,
     addresses: tuple[str, ...] = (),
-    expires_at: int | None = None,
+    ends: Mapping[str, str] | None = None,
 ) -> ContainerApp:
     """Type the app, as it is created; its name is said beside it.
 
@@ -371,7 +396,7 @@ def app_of(
         made: The values.
         kept_at: The address of the vault with its secrets, if not Azure's own.
         addresses: Who may call a private one.
-        expires_at: When its ttl ends, in seconds since 1970: a tag, as only who applies knows.
+        ends: Tags of when its time is over, as only who applies knows.
 
     Raises:
         InvalidArgument: It is private, and nobody may call it: Azure would let everybody in.
@@ -390,10 +415,9 @@ def app_of(
         # The platform reads secrets and images with it; what runs in the container may not.
         identity_settings=[M.IdentitySettings(identity=identity, lifecycle="None")],
     )
-    expires = {EXPIRES_TAG: str(expires_at)} if expires_at else {}
     return ContainerApp(
         location=ground.region,
-        tags={**tags_of(site.target.name, made.spec), **expires},
+        tags={**tags_of(site.target.name, made.spec), **(ends or {})},
         identity=M.ManagedServiceIdentity(
             type="UserAssigned", user_assigned_identities={identity: M.UserAssignedIdentity()}
         ),

@@ -13,6 +13,7 @@ from backends.aca import (
     checks,
     deployment,
     ground,
+    lease,
     logs,
     plan,
     replicas,
@@ -56,7 +57,7 @@ from backends.lifecycle import (
     purge,
     set_up,
 )
-from core.errors import CloudError, OpsError
+from core.errors import CloudError, OpsError, PermissionDenied
 from core.records import (
     Access,
     Deleted,
@@ -103,7 +104,10 @@ class AcaBackend(Lifecycle):
         """Return everything from the providers to the app; refuse what can be known before."""
         asked = self.pending.get(spec.name)
         known = asked is not None and asked.phase
-        if not known and not await deployment.find_own_app(self.site, spec.name):
+        is_there = await deployment.find_own_app(self.site, spec.name) is not None
+        if not known and not is_there:
+            if spec.lease == "cloud":
+                await lease.refuse(self.site)
             if spec.access == "private":
                 await apps.callers(self.site)
             try:
@@ -113,16 +117,19 @@ class AcaBackend(Lifecycle):
             except CloudError:
                 pass  # the deployment itself tells it
         since = asked.since if asked else datetime.now(UTC)
-        return plan.wanted(self.site, spec, model, since)
+        found = plan.wanted(self.site, spec, model, since, is_there=is_there)
+        # The app last: a failure takes back what was made for it as long as that is not there.
+        return sorted(found, key=lambda one: one.name == "app")
 
     def owned(self, name: str) -> Sequence[Resource]:
-        """Return key and app: the app goes first."""
+        """Return key, lease and app: what may end the app goes first, and then the app."""
 
         async def is_there() -> bool:
             return await apps.find_any(self.site, name) is not None
 
         key = secrets.owned_key(self.site, name, is_there)
-        return (key, deployment.owned_app(self.site, name))
+        job, grant = lease.owned(self.site, name)
+        return (key, job, deployment.owned_app(self.site, name), grant)
 
     def remaining(self, _name: str, _spec: DeploymentSpec | None = None) -> Sequence[Resource]:
         """Return what other deployments may use: it is deleted by a purge, or only bills."""
@@ -134,6 +141,7 @@ class AcaBackend(Lifecycle):
             for one in plan.base(site, SHARE)
             if one.delete or one.bill
         ]
+        kept.append(ground.stopping_right(site))
         left = (secrets.hub_token(site), secrets.registry_password(site), *kept)
         account = site.ground.storage_account
         titles = {  # whoever agrees to a purge reads what goes with each
@@ -238,6 +246,11 @@ class AcaBackend(Lifecycle):
         await deployment.scale(self.site, name, min_replicas, max_replicas)
         return await self.describe(name)
 
+    async def extend(self, name: str, *, ttl_minutes: int) -> Deployment:
+        """Let its time end so long from now; nothing of it starts anew."""
+        await deployment.extend(self.site, name, ttl_minutes)
+        return await self.describe(name)
+
     async def stop(self, name: str) -> Deployment:
         """Stop the app, so that no request wakes it."""
         await deployment.stop(self.site, name)
@@ -309,22 +322,30 @@ class AcaBackend(Lifecycle):
         """Return the same app as az commands and YAML."""
         return await plan.config(self.site, name)
 
-    def shared(self, share: str | None = SHARE) -> Sequence[Resource]:
-        """Return what a subscription needs once, with the token of the settings if one is set."""
+    def shared(self) -> Sequence[Resource]:
+        """Return what a subscription needs once, and what leases of the group share."""
+        return (*self._base(), ground.stopping_right(self.site))
+
+    def _base(self, share: str | None = SHARE) -> Sequence[Resource]:
+        """Return what every deployment needs, with the token of the settings if one is set."""
         _named = self.site.clients.subscription
         token = (secrets.hub_token(self.site, renew=True),) if self.site.settings.hf_token else ()
         return (*plan.base(self.site, share), *token)
 
     async def set_up(self) -> Setup:
-        """Make what is missing; where a policy forbids the share, all but that."""
+        """Make what is missing; but for what a policy or a missing right forbids."""
         try:
-            return await super().set_up()
+            await set_up(self._base(), seconds=self.set_up_seconds)
         except OpsError as exc:
             account = await look(storage.account(self.site))
             if not is_policy(exc) or account.status is not Status.ABSENT:
                 raise
             note(f"There will be no file share. {exc.summary} {exc.cause} {exc.fix}")
-            await set_up(self.shared(share=None), seconds=self.set_up_seconds)
+            await set_up(self._base(share=None), seconds=self.set_up_seconds)
+        try:
+            await set_up((ground.stopping_right(self.site),), seconds=self.set_up_seconds)
+        except PermissionDenied as exc:
+            note(f"No deployment is ended by Azure itself. {exc.summary} {exc.cause}".strip())
         return await self.setup()
 
     async def quotas(self) -> Sequence[Quota]:

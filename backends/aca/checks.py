@@ -9,7 +9,7 @@ from azure.core.rest import HttpRequest
 from azure.mgmt.resource.resources.aio import ResourceManagementClient
 
 from backends.aca import app as apps
-from backends.aca import deployment, ground, replicas, secrets, storage
+from backends.aca import deployment, ground, lease, replicas, secrets, storage
 from backends.aca.app import blueprint
 from backends.aca.container import gpu_of, place_of, weights_of
 from backends.aca.plan import app_body, base
@@ -124,6 +124,9 @@ def _questions(site: Site, plan: Plan) -> Iterator[tuple[str, Ask]]:
     yield "The container image is there", partial(_image, site, plan)
     if spec.from_hub:
         yield "Replicas get the Hub's token if one is needed", partial(_token, site)
+    if spec.lease != "server" and lease.minutes_of(site, spec):
+        can_end = partial(lease.question, site, spec)
+        yield "Azure can end it when its time is over", partial(_unless_refused, can_end)
     yield "No policy forbids it", partial(_unless_refused, partial(_policies, site, plan))
     yield f"The name {spec.name} is free or yours", partial(_name, site, spec.name)
 

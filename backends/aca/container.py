@@ -87,6 +87,12 @@ class Share(Record):
     usd_per_month: tuple[float, float]
 
 
+class LeaseRules(Record):
+    """What ends a deployment when its time is over."""
+
+    image: str
+
+
 class Gpu(Record):
     """One kind of accelerator: its workload profile, the pair it comes with, and the image."""
 
@@ -112,6 +118,7 @@ class Rules(Record):
     readiness_probe: RunningProbe
     liveness_probe: RunningProbe
     scaling: Scaling
+    lease: LeaseRules
     share: Share
     hub: HubCache
     gpus: dict[str, Gpu]

@@ -13,13 +13,13 @@ import stamina
 from azure.mgmt.appcontainers.models import ContainerApp
 
 from backends.aca import app as apps
+from backends.aca import lease as leases
 from backends.aca import replicas, secrets, status
 from backends.aca.app import Blueprint, find_any, find_app, get_app, spec_in
 from backends.aca.container import refuse_replicas, rules, startup_probe
 from backends.aca.replicas import ChangeKind, begin, forget_change, read_revisions, watch
 from backends.aca.site import (
     EFFECT,
-    EXPIRES_TAG,
     HF_SECRET,
     WRITING,
     Site,
@@ -74,6 +74,8 @@ class WantedApp:
     model: ModelShape
     since: datetime
     """When it was asked for: for a while after, what was granted may not count yet."""
+    lease: leases.Lease | None = None
+    """How Azure itself ends it; None where it does not."""
     is_put: bool = field(default=False, init=False)
     """Azure took it: how it fares from then on is for its status to tell."""
 
@@ -152,9 +154,11 @@ class WantedApp:
     ) -> tuple[str, ContainerApp]:
         """Say what is done, and return the app as it is sent, with what others gave it."""
         site, name = self.site, self.spec.name
-        ends = int(time.time()) + self.spec.ttl_minutes * 60 if self.spec.ttl_minutes else None
+        minutes, now = leases.minutes_of(site, self.spec), int(time.time())
+        ends = await self.lease.ends() if self.lease else minutes and now + minutes * 60
         kept_at = await site.clients.secrets_url()
-        body = apps.app_of(site, made, addresses=addresses, expires_at=ends, kept_at=kept_at)
+        tags = leases.ends_tags(site, self.spec, ends)
+        body = apps.app_of(site, made, addresses=addresses, ends=tags, kept_at=kept_at)
         if suffix:
             body.template.revision_suffix = suffix
         there = await find_own_app(site, name)
@@ -198,10 +202,15 @@ def _with_older_probe(made: Blueprint, exc: OpsError) -> Blueprint | None:
 
 
 def app(
-    site: Site, spec: DeploymentSpec, model: ModelShape, since: datetime, **shown: Any
+    site: Site,
+    spec: DeploymentSpec,
+    model: ModelShape,
+    since: datetime,
+    lease: leases.Lease | None,
+    **shown: Any,
 ) -> Resource:
     """Return the app of a deployment; `shown` is its body and its command, for a plan."""
-    wanted = WantedApp(site=site, spec=spec, model=model, since=since)
+    wanted = WantedApp(site=site, spec=spec, model=model, since=since, lease=lease)
     return Resource(
         name="app",
         title=f"the app {spec.name}, or what takes the place of the one that there is",
@@ -330,16 +339,35 @@ async def scale(site: Site, name: str, minimum: int, maximum: int) -> None:
             template, spec = apps.copy_template(now), spec_in(now.tags)
             assert template.scale
             template.scale.min_replicas, template.scale.max_replicas = minimum, maximum
-            tags: dict[str, str] = {}
+            tags = leases.sooner_tags(now, maximum)
             if spec:
                 said = spec.model_copy(update={"min_replicas": minimum, "max_replicas": maximum})
-                tags = apps.tags_of(site.target.name, said)
+                tags |= apps.tags_of(site.target.name, said)
             return apps.patch_of(now, tags=tags, template=template)
 
         what = f"let {name} have {minimum} to {maximum} replicas"
         holds = partial(_scales, minimum=minimum, maximum=maximum)
         await _carry_out(site, name, "update", what, holds, rescaled)
+        await leases.follow(site, name)
     return await start(site, name)
+
+
+async def extend(site: Site, name: str, ttl_minutes: int) -> None:
+    """Let an app end so long from now: its tag first, and then the job. Raises as `scale` does."""
+    tags = leases.extended_tags(await get_app(site, name), ttl_minutes)
+    await _tag(site, name, tags)
+    await leases.follow(site, name)
+
+
+async def _tag(site: Site, name: str, tags: dict[str, str]) -> None:
+    await _carry_out(
+        site,
+        name,
+        "update",
+        f"tag {name}",
+        lambda now: tags.items() <= (now.tags or {}).items(),
+        partial(apps.patch_of, tags=tags),
+    )
 
 
 async def refuse_scale(site: Site, name: str, minimum: int, maximum: int) -> ContainerApp:
@@ -386,16 +414,11 @@ async def start(site: Site, name: str) -> None:
     app = await get_app(site, name)
     if is_stopped(app):
         spec = spec_in(app.tags)
-        if spec and spec.ttl_minutes:  # first: whoever ends what is overdue would end it at once
-            tags = {EXPIRES_TAG: str(int(time.time()) + spec.ttl_minutes * 60)}
-            await _carry_out(
-                site,
-                name,
-                "update",
-                f"tag {name}",
-                lambda now: tags.items() <= (now.tags or {}).items(),
-                partial(apps.patch_of, tags=tags),
-            )
+        minutes = leases.minutes_of(site, spec) if spec else None
+        if spec and minutes:  # first: whoever ends what is overdue would end it at once
+            ends = int(time.time()) + minutes * 60
+            await _tag(site, name, leases.ends_tags(site, spec, ends))
+            await leases.follow(site, name)
         await _carry_out(site, name, "start", f"start {name}", lambda now: not is_stopped(now))
     if revision := await _deactivated(site, app):
         await _activate(site, name, revision, on=True)

@@ -1,8 +1,9 @@
 """What a subscription needs first: providers, group, workspace, environment, identity and roles."""
 
+import json
 import shlex
 import uuid
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any, Final, Literal, NamedTuple
@@ -12,7 +13,11 @@ from azure.mgmt.appcontainers import models
 from azure.mgmt.appcontainers.aio import ContainerAppsAPIClient
 from azure.mgmt.appcontainers.models import ContainerApp, ManagedEnvironment
 from azure.mgmt.authorization.v2022_04_01.aio import AuthorizationManagementClient
-from azure.mgmt.authorization.v2022_04_01.models import RoleAssignmentCreateParameters
+from azure.mgmt.authorization.v2022_04_01.models import (
+    Permission,
+    RoleAssignmentCreateParameters,
+    RoleDefinition,
+)
 from azure.mgmt.loganalytics import models as workspaces
 from azure.mgmt.loganalytics.aio import LogAnalyticsManagementClient
 from azure.mgmt.loganalytics.models import Workspace
@@ -26,6 +31,9 @@ from backends.aca.site import (
     CONSUMPTION,
     EFFECT,
     ENVIRONMENT,
+    LEASING,
+    MANAGED_BY,
+    MANAGED_TAG,
     NEW_ENVIRONMENT,
     OURS,
     READING,
@@ -33,6 +41,7 @@ from backends.aca.site import (
     TAGS,
     TEXT,
     WRITING,
+    Ground,
     Kind,
     Site,
     create_unless_there,
@@ -48,7 +57,7 @@ from backends.aca.site import (
 )
 from backends.common.concurrency import side_by_side
 from backends.common.preflight import Answer, read_needs
-from backends.lifecycle import Resource, Status
+from backends.lifecycle import Resource, Status, look
 from core.errors import ApiDisabled, CloudRefused, NotOurs, PermissionDenied, QuotaExceeded
 
 _PROVIDERS: Final = (
@@ -391,6 +400,7 @@ class Grant(NamedTuple):
     """Ids of those that allow as much."""
 
 
+_ROLES: Final = "/providers/Microsoft.Authorization/roleDefinitions"
 _NAMES: Final = uuid.UUID("5b1f3c4a-5a4e-4d0e-9d63-9a0f6a1f0c11")
 ME: Final = "$(az ad signed-in-user show --query id --output tsv)"
 """The object id of whoever is logged in, for a shell; it knows people, not service principals."""
@@ -453,38 +463,17 @@ def grant(
         who = await principal()
         return await find_assignment(site, scope, role, who) if who else None
 
-    def named(who: str) -> str:
-        return str(uuid.uuid5(_NAMES, f"{scope}|{role.id}|{who}".lower()))
-
-    def body(who: str) -> Any:
-        kinds = "/providers/Microsoft.Authorization/roleDefinitions"
-        return RoleAssignmentCreateParameters(
-            role_definition_id=f"/subscriptions/{scope.split('/')[2]}{kinds}/{role.id}",
-            principal_id=who,
-            principal_type=kind,  # type: ignore[arg-type]  # None: nothing is sent
-        )
-
     async def put() -> None:
-        who = await principal()
-        if who is None:
-            return
-        client = await site.clients.arm(AuthorizationManagementClient)
-        try:
-            with strictly(f"give the role {role.title} on {on}"):
-                await client.role_assignments.create(scope, named(who), body(who), **WRITING)
-        except CloudRefused as exc:
-            # An identity that was made a moment ago: Azure's directory learns of it by and by.
-            if "PrincipalNotFound" not in exc.summary:
-                raise
+        if who := await principal():
+            await _assign(site, role, scope, who, kind)
 
     show = ("az", "identity", "show", "--name", ground.identity, *here(ground))
     who = f"$({shlex.join((*show, '--query', 'principalId', *TEXT))})" if of_apps else ME
     word = "PRINCIPAL_OF_THE_IDENTITY" if of_apps else "YOUR_OBJECT_ID"
-    path = f"{scope}/providers/Microsoft.Authorization/roleAssignments/{named(word)}"
     return Resource(
         name=f"{to} {role.id}",
         title=f"the role {role.title} of {ground.identity if of_apps else 'yours'} on {on}",
-        body={"id": path, **body(word).serialize()},
+        body=_assignment_shown(role, scope, word, kind),
         get=get,
         put=put,
         after=(after, "identity"),
@@ -492,6 +481,184 @@ def grant(
         phase=EFFECT,
         command=grant_command(role.title, scope, who, kind=kind or "User"),
     )
+
+
+def _assignment_of(role: Grant, scope: str, who: str, kind: str | None) -> Any:
+    return RoleAssignmentCreateParameters(
+        role_definition_id=f"/subscriptions/{scope.split('/')[2]}{_ROLES}/{role.id}",
+        principal_id=who,
+        principal_type=kind,  # type: ignore[arg-type]  # None: nothing is sent
+    )
+
+
+def _assignment_name(role: Grant, scope: str, who: str) -> str:
+    return str(uuid.uuid5(_NAMES, f"{scope}|{role.id}|{who}".lower()))
+
+
+def _assignment_shown(role: Grant, scope: str, who: str, kind: str | None) -> dict[str, Any]:
+    path = f"{scope}/providers/Microsoft.Authorization/roleAssignments"
+    body = _assignment_of(role, scope, who, kind).serialize()
+    return {"id": f"{path}/{_assignment_name(role, scope, who)}", **body}
+
+
+async def _assign(site: Site, role: Grant, scope: str, who: str, kind: str | None) -> None:
+    """Give somebody a role; twice is once."""
+    client, named = (
+        await site.clients.arm(AuthorizationManagementClient),
+        _assignment_name(role, scope, who),
+    )
+    try:
+        with strictly(f"give the role {role.title} on {scope.rsplit('/', 1)[-1]}"):
+            body = _assignment_of(role, scope, who, kind)
+            await client.role_assignments.create(scope, named, body, **WRITING)
+    except CloudRefused as exc:
+        # An identity that was made a moment ago: Azure's directory learns of it by and by.
+        if "PrincipalNotFound" not in exc.summary:
+            raise
+
+
+ASK_FOR_LEASE: Final = (
+    "Let the subscription's owner call setup_target (make setup), which makes what the group's"
+    " leases share, and give you Role Based Access Control Administrator on the resource group;"
+    " then deploy_vllm again. Or give lease=server."
+)
+_STOPS: Final = ("Microsoft.App/containerApps/read", "Microsoft.App/containerApps/stop/action")
+"""All that the job of a lease may do, of the one app that it ends."""
+
+
+def _stopping(ground: Ground) -> Grant:
+    """Name the role of the group's leases; its title is one of the whole directory."""
+    named = uuid.uuid5(_NAMES, f"stops|{ground.group_id}".lower())
+    title = f"vllm-devops lease {ground.resource_group} {ground.subscription[:8]}"
+    return Grant(str(named), title, ())
+
+
+def stopping_right(site: Site) -> Resource:
+    """Return the group's role that lets somebody read and stop an app, and nothing else."""
+    ground, role = site.ground, _stopping(site.ground)
+    wanted = RoleDefinition(
+        role_name=role.title,
+        description=f"{MANAGED_TAG} {MANAGED_BY}: ends a deployment when its time is over.",
+        role_type="CustomRole",
+        permissions=[Permission(actions=list(_STOPS))],
+        assignable_scopes=[ground.group_id],
+    )
+    path = f"{ground.group_id}{_ROLES}/{role.id}"
+
+    async def get() -> Any:
+        client = await site.clients.arm(AuthorizationManagementClient)
+        asked = client.role_definitions.get(ground.group_id, role.id, **READING)
+        return await or_none(f"look for the role {role.title}", asked)
+
+    async def put() -> None:
+        client = await site.clients.arm(AuthorizationManagementClient)
+        with strictly(f"make the role {role.title}"):
+            await client.role_definitions.create_or_update(
+                ground.group_id, role.id, wanted, **WRITING
+            )
+
+    async def delete() -> None:
+        client = await site.clients.arm(AuthorizationManagementClient)
+        with strictly(f"delete the role {role.title}"):
+            await client.role_definitions.delete(ground.group_id, role.id, **WRITING)
+
+    def status(found: RoleDefinition) -> Status:
+        allowed = [(one.actions, one.data_actions or []) for one in found.permissions or ()]
+        return Status.READY if allowed == [(list(_STOPS), [])] else Status.STALE
+
+    return Resource(
+        name="lease right",
+        title=f"the role {role.title}, which reads and stops an app and nothing else",
+        body={"id": path, **wanted.serialize()},
+        get=get,
+        put=put,
+        delete=delete,
+        after=("group",),
+        status=status,
+        is_ours=lambda found: MANAGED_BY in (found.description or ""),
+        scope="shared",
+        command=rest_command(f"{path}?api-version=2022-04-01", wanted.serialize()),
+    )
+
+
+def rest_command(path: str, body: Mapping[str, Any]) -> str:
+    """Write how a person puts what `az` has no command for that says all of it."""
+    url = f"https://management.azure.com{path}"
+    return shlex.join(("az", "rest", "--method", "put", "--url", url, "--body", json.dumps(body)))
+
+
+async def find_stoppers(site: Site, app: str) -> Sequence[Any]:
+    """Return who may stop this one app by the group's role; nobody where there is no app."""
+    client = await site.clients.arm(AuthorizationManagementClient)
+    scope, role, found = site.ground.app_id(app), _stopping(site.ground), list[Any]()
+
+    async def every() -> None:
+        pages = client.role_assignments.list_for_scope(scope, filter="atScope()", **READING)
+        async for one in pages:
+            here = (one.scope or "").lower() == scope.lower()
+            if here and (one.role_definition_id or "").lower().endswith(role.id):
+                found.append(one)
+
+    await or_none(f"read who may stop {app}", every())
+    return found
+
+
+def stopping_grant(
+    site: Site, app: str, principal: Callable[[], Awaitable[str | None]] | None = None
+) -> Resource:
+    """Return the role of stopping one app, of whom `principal` names; None is of anybody."""
+    scope, role, kind = site.ground.app_id(app), _stopping(site.ground), "ServicePrincipal"
+
+    async def get() -> Any:
+        who = await principal() if principal else None
+        every = await find_stoppers(site, app) if who or not principal else ()
+        return next((one for one in every if who in {None, one.principal_id}), None)
+
+    async def put() -> None:
+        if principal and (who := await principal()):
+            await _assign(site, role, scope, who, kind)
+
+    async def delete() -> None:
+        client = await site.clients.arm(AuthorizationManagementClient)
+        for one in await find_stoppers(site, app):
+            with strictly(f"take the role {role.title} away"):
+                await client.role_assignments.delete_by_id(one.id, **WRITING)
+
+    word = "PRINCIPAL_OF_THE_JOB"
+    return Resource(
+        name="lease grant",
+        title=f"the role {role.title} of its job on {app} alone",
+        body=_assignment_shown(role, scope, word, kind),
+        get=get,
+        put=put,
+        delete=delete,
+        phase=LEASING,
+        command=grant_command(role.title, scope, word, kind=kind),
+    )
+
+
+async def lacking_for_lease(site: Site) -> str:
+    """Name what you lack of what a lease in the cloud takes; nothing where that is not known."""
+    granted = await _granted(site)
+    if granted is None:
+        return ""
+    there = (await look(stopping_right(site))).status is Status.READY
+    wanted = {"lease"} if there else {"lease", "lease right"}
+    rows = [one for one in read_needs("aca")["permissions"] if one["needed_by"] in wanted]
+    return ", ".join(name for one in rows for name in missing(granted, one["names"]))
+
+
+async def _granted(site: Site) -> Sequence[Any] | None:
+    """Return what you may do in the group, or in its subscription while there is no group."""
+    client = await site.clients.arm(AuthorizationManagementClient)
+    pages = client.permissions.list_for_resource_group(site.ground.resource_group, **READING)
+    try:
+        with translated("see what you may do"):
+            return [one async for one in pages]
+    except ResourceNotFoundError:
+        return await _granted_on_subscription(site) or None
+    except PermissionDenied:
+        return None
 
 
 def grant_command(title: str, scope: str, who: str, *, kind: str = "User") -> str:

@@ -12,7 +12,7 @@ from azure.mgmt.appcontainers.models import ContainerApp
 
 from backends import container as backends_container
 from backends.aca import app as apps
-from backends.aca import container, deployment, ground, secrets, storage
+from backends.aca import container, deployment, ground, lease, secrets, storage
 from backends.aca.app import Blueprint, blueprint, get_app
 from backends.aca.container import gpu_of, place_of
 from backends.aca.site import HF_SECRET, Site, as_sent, here
@@ -60,8 +60,9 @@ def wanted(
     *,
     made: Blueprint | None = None,
     allowed: tuple[str, ...] = NOBODY,
+    is_there: bool = False,
 ) -> tuple[Resource, ...]:
-    """Return everything that a deployment stands on, and at last its app.
+    """Return everything that a deployment stands on, and at last its app and what may end it.
 
     Args:
         site: The target.
@@ -70,6 +71,7 @@ def wanted(
         since: When it was asked for.
         made: The app's values, where they are known.
         allowed: Who may call it, as its body is shown.
+        is_there: It has an app already.
 
     Raises:
         InvalidArgument: Container Apps or the model cannot take the spec.
@@ -87,16 +89,24 @@ def wanted(
     body = app_body(site, made, allowed)
     named = ("--name", spec.name, *here(site.ground))
     create = shlex.join(("az", "containerapp", "create", *named, "--yaml", "/dev/stdin"))
+    minutes, names = lease.minutes_of(site, spec), tuple(one.name for one in before)
+    ends: lease.Lease | None = None
+    if minutes and spec.lease != "server":
+        ends = lease.Lease(site=site, spec=spec, minutes=minutes, follows=is_there)
     app = deployment.app(
         site,
         spec,
         model,
         since,
-        after=tuple(one.name for one in before),
+        ends,
+        after=(*names, *(("lease",) if ends and not is_there else ())),
         body={"id": site.ground.app_id(spec.name), **body},
         command=f"{create} <<'{_END}'\n{_as_yaml(spec.name, body)}{_END}",
     )
-    return (*before, app)
+    if ends is None:
+        return (*before, app)
+    right, job, grant = ends.resources(app.get, before=names)
+    return (*before, right, job, app, grant)
 
 
 def app_body(

@@ -69,6 +69,8 @@ SPEC_TAG: Final = "vllm-devops-spec"
 """Its value is the spec's fingerprint."""
 EXPIRES_TAG: Final = "vllm-devops-expires"
 """Its value is in seconds since 1970."""
+PAID_TAG: Final = "vllm-devops-paid-until"
+"""Its value is when `max_usd` may be used up, in seconds since 1970."""
 JSON_TAG: Final = "vllm-devops-json"
 """The spec itself, cut to what a tag holds: `-0`, `-1` and so on follow."""
 DEPLOYMENT_TAG: Final = "vllm-devops-deployment"
@@ -93,9 +95,10 @@ DEFAULT_REGION: Final = "swedencentral"
 REGISTERING: Final = "registering providers"
 ENVIRONMENT: Final = "creating the environment"
 EFFECT: Final = "waiting for access to take effect"
+LEASING: Final = "letting Azure end it at its time"
 PREPARING: Final = "preparing"
 """Group, workspace, identity, secrets and storage: each takes seconds."""
-PHASES: Final = frozenset({REGISTERING, ENVIRONMENT, EFFECT, PREPARING})
+PHASES: Final = frozenset({REGISTERING, ENVIRONMENT, EFFECT, LEASING, PREPARING})
 """Everything that a deployment may wait for before it has an app."""
 
 
@@ -145,6 +148,10 @@ class Ground(Record):
     def owner(self) -> str:
         """Whose secrets are meant in a vault of several groups."""
         return f"{self.subscription}/{self.resource_group}"
+
+    def job_id(self, name: str) -> str:
+        """Return a job's full id."""
+        return self.id_of("Microsoft.App/jobs", name)
 
     def app_id(self, name: str) -> str:
         """Return an app's full id."""

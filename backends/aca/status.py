@@ -9,17 +9,18 @@ import anyio
 from azure.mgmt.appcontainers.models import ContainerApp
 
 from backends.aca import app as apps
-from backends.aca import logs, replicas
+from backends.aca import lease, logs, replicas
 from backends.aca.app import created_at, find_app, get_app, is_this_targets, own_app, spec_in
 from backends.aca.logs import Event
 from backends.aca.replicas import ReplicaState, RevisionReplicas, count_replicas, word
-from backends.aca.site import PREPARING, Site
+from backends.aca.site import LEASING, PREPARING, Site
 from backends.common.concurrency import or_note, side_by_side
 from backends.common.engine import ask_models, why_silent
 from backends.lifecycle import Pending
 from core.errors import (
     AddressNotAllowed,
     CloudError,
+    DeploymentNotFound,
     EndpointError,
     NextStep,
     NotAuthenticated,
@@ -266,6 +267,7 @@ class Look(NamedTuple):
     revisions: Sequence[RevisionReplicas]
     usd_so_far: float | None
     now: datetime
+    keeper: lease.Keeper = lease.Keeper(None)
 
     @property
     def name(self) -> str:
@@ -320,6 +322,8 @@ class Look(NamedTuple):
             awake_until=until,
             created_at=created_at(app, self.now),
             expires_at=apps.expires_in(app),
+            lease=self.keeper.lease,
+            lease_lacks=self.keeper.lacks,
             usd_per_hour=self.hourly,
             usd_so_far=self.usd_so_far,
             failure=failure,
@@ -369,9 +373,13 @@ async def read_status(site: Site, app: ContainerApp) -> Deployment:
     """
     now, name = datetime.now(UTC), str(app.name)
     spent = partial(replicas.usd_so_far, site, app, created_at(app, now), now)
-    looks: list[Any] = [partial(replicas.read_revisions, site, name), partial(or_note, spent, None)]
-    revisions, usd = await side_by_side(looks)
-    seen, state = Look(site, app, revisions, usd, now), word(app.provisioning_state)
+    looks: list[Any] = [
+        partial(replicas.read_revisions, site, name),
+        partial(or_note, spent, None),
+        partial(lease.keeper_of, site, app, spec_in(app.tags)),
+    ]
+    revisions, usd, keeper = await side_by_side(looks)
+    seen, state = Look(site, app, revisions, usd, now, keeper), word(app.provisioning_state)
     _name_the_others(seen)
     newest = seen.newest
     stopped = app.running_status == "Stopped"
@@ -532,9 +540,18 @@ async def describe(site: Site, name: str) -> Deployment:
     """
     app = await find_app(site, name)
     waiting = site.pending.get(name)
-    if waiting and (app is None or is_this_targets(site, app)):
+    if waiting and (app is None or is_this_targets(site, app)) and _waits(waiting, app):
         return status_while_waiting(site, waiting, app)
-    return await read_status(site, own_app(site, name, app))
+    try:
+        return await read_status(site, own_app(site, name, app))
+    except DeploymentNotFound as exc:
+        exc.fix += await lease.left_of(site, name) if app is None else ""
+        raise
+
+
+def _waits(waiting: Pending, app: ContainerApp | None) -> bool:
+    """Whether the app is what is waited for, and not only what ends it at its time."""
+    return app is None or waiting.deleting or waiting.phase != LEASING
 
 
 async def list_deployments(site: Site) -> Sequence[Deployment]:
@@ -548,7 +565,7 @@ async def list_deployments(site: Site) -> Sequence[Deployment]:
     limiter = anyio.CapacityLimiter(8)
 
     async def look(name: str) -> Deployment:
-        if name in waiting:
+        if name in waiting and _waits(waiting[name], there.get(name)):
             return status_while_waiting(site, waiting[name], there.get(name))
         try:
             async with limiter:

@@ -20,6 +20,7 @@ from simulators.azure import (
     apps,
     arm,
     fleet,
+    grants,
     ground,
     jobs,
     logs,
@@ -115,6 +116,9 @@ def _seen(sub: Subscription) -> dict[str, Any]:
             for vault, held in sub.secrets.items()
         },
         "replicas": [one.model_dump(mode="json") for one in sub.living()],
+        "principals": {
+            one["name"]: one["identity"].get("principalId") for one in sub.of_type(grants.JOB)
+        },
         "executions": [
             {"name": one["name"], **one["properties"]} for one in sub.of_type(jobs.EXECUTION)
         ],

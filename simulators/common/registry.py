@@ -15,6 +15,7 @@ _KNOWN: Final = {
     "ollama/ollama": r"latest|\d+\.\d+\.\d+(-rc\d+)?",
     "library/nginx": r"(latest|stable|\d+(\.\d+){1,2})(-alpine(-slim)?)?",
     "you/vllm-sm75": r"v0\.32\.0",  # stands for an image of one's own
+    "azurelinux/base/python": r"3(\.\d+)?",  # Microsoft's own registry has it
     "library/python": r"3(\.\d+){0,2}(-slim)?",
 }
 """Repositories of Docker Hub, each with the tags that it has."""

@@ -1,0 +1,515 @@
+"""The lease of a deployment: a job of Azure's own that stops its app, whoever is there then."""
+
+import hashlib
+import json
+import math
+import re
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from azure.mgmt.appcontainers import models as M  # noqa: N812  what every body is made of
+from azure.mgmt.appcontainers.aio import ContainerAppsAPIClient
+from azure.mgmt.appcontainers.models import ContainerApp, Job
+
+from backends.aca import app as apps
+from backends.aca import ground
+from backends.aca.container import rules, size_of
+from backends.aca.replicas import usd_per_hour_of
+from backends.aca.site import (
+    CONSUMPTION,
+    DEPLOYMENT_TAG,
+    EXPIRES_TAG,
+    LEASING,
+    OURS,
+    PAID_TAG,
+    SPEC_TAG,
+    TARGET_TAG,
+    Kind,
+    Site,
+    as_sent,
+    find,
+    is_ours,
+    provisioned,
+    tags_in,
+)
+from backends.common.concurrency import or_note
+from backends.common.preflight import Answer
+from backends.lifecycle import Resource, Status, advance, unless_foreign
+from core.errors import CloudRefused, InvalidArgument, NotOurs, OpsError, PermissionDenied
+from core.records import NAME_PATTERN, DeploymentSpec, lease_minutes, paid_minutes
+from core.reply import note
+
+_JOB: Final = Kind(ContainerAppsAPIClient, "jobs")
+_MOST_NAME: Final = 32
+_TIMEOUT_SECONDS: Final = 1800
+_RETRIES: Final = 3
+"""An app whose creation goes on as long as its boot cannot be stopped meanwhile."""
+_VCPU: Final = 0.25
+_SLACK_SECONDS: Final = 120
+"""A job that was made for a deployment so long ago is still its own."""
+_FOLLOW_SECONDS: Final = 4.0
+PROGRAM: Final = """\
+import json, os, sys, time, urllib.error, urllib.request
+
+APP = "https://management.azure.com" + os.environ["APP_ID"]
+TOKEN = os.environ["IDENTITY_ENDPOINT"] + "?api-version=2019-08-01&resource="
+TOKEN += "https://management.azure.com/"
+
+
+def ask(method, url, **headers):
+    asked = urllib.request.Request(url, method=method, headers=headers)
+    asked.data = b"" if method == "POST" else None
+    try:
+        with urllib.request.urlopen(asked, timeout=30) as reply:
+            return reply.status, json.loads(reply.read() or b"{}")
+    except urllib.error.HTTPError as refused:
+        return refused.code, refused.read(800).decode(errors="replace")
+    except (OSError, ValueError) as failed:
+        return 0, repr(failed)
+
+
+def stop():
+    status, told = ask("GET", TOKEN, **{"X-IDENTITY-HEADER": os.environ["IDENTITY_HEADER"]})
+    if status == 200:
+        key = {"Authorization": "Bearer " + told["access_token"]}
+        status, told = ask("GET", APP + "?api-version=2026-07-01", **key)
+        if status == 404 or status == 200 and told["properties"].get("runningStatus") == "Stopped":
+            return True
+        if status == 200:
+            status, told = ask("POST", APP + "/stop?api-version=2026-07-01", **key)
+    print(status, "" if status in (200, 202) else told, flush=True)
+    return False
+
+
+# Its schedule returns each year, and may come long before the time is over.
+if time.time() < int(os.environ["ENDS"]) - 60:
+    sys.exit("too early")
+for attempt in range(80):
+    if stop():
+        sys.exit(0)
+    time.sleep(20)
+sys.exit("not stopped")
+"""
+"""What the job runs: the library of Python alone, for its image has nothing else."""
+
+
+def job_name(name: str) -> str:
+    """Name the job of a deployment; one that is too long is cut, and told from others.
+
+    >>> job_name("one"), job_name("a-name-of-an-app-of-32-letters-x")
+    ('lease-one', 'lease-a-name-of-an-app-of-30d8bd')
+    """
+    whole = f"lease-{name}"
+    if len(whole) <= _MOST_NAME:
+        return whole
+    mark = hashlib.sha256(name.encode()).hexdigest()[:6]
+    return f"{whole[: _MOST_NAME - len(mark) - 1].rstrip('-')}-{mark}"
+
+
+def cron_of(ends: int) -> str:
+    """Write the first whole minute not before a moment (epoch seconds) as a schedule in UTC.
+
+    >>> cron_of(1_800_000_001)
+    '1 8 15 1 *'
+    """
+    at = datetime.fromtimestamp(math.ceil(ends / 60) * 60, UTC)
+    return f"{at.minute} {at.hour} {at.day} {at.month} *"
+
+
+def minutes_of(site: Site, spec: DeploymentSpec) -> int | None:
+    """Return how long it runs. Raises what `lease_minutes` does."""
+    return lease_minutes(spec, usd_per_hour_of(site, size_of(site.target, spec)))
+
+
+def paid_until(site: Site, spec: DeploymentSpec, since: float) -> int | None:
+    """Return when its `max_usd` may be used up, all replicas running from `since` on."""
+    minutes = paid_minutes(spec, usd_per_hour_of(site, size_of(site.target, spec)))
+    return None if minutes is None else int(since) + minutes * 60
+
+
+def ends_tags(site: Site, spec: DeploymentSpec, ends: int | None) -> dict[str, str]:
+    """Return the tags of an app's end; none where it has none."""
+    paid = paid_until(site, spec, time.time())
+    told = {EXPIRES_TAG: ends, PAID_TAG: paid}
+    return {name: str(at) for name, at in told.items() if at}
+
+
+def sooner_tags(app: ContainerApp, maximum: int) -> dict[str, str]:
+    """Return the tags of its end for another number of replicas: what is left buys less, or more.
+
+    Its end moves to no later time.
+    """
+    held, spec = tags_in(app.tags), apps.spec_in(app.tags)
+    if spec is None or not held.get(PAID_TAG, "").isdecimal():
+        return {}
+    now = int(time.time())
+    left = max(0, int(held[PAID_TAG]) - now) * max(1, spec.max_replicas) // max(1, maximum)
+    ends = held.get(EXPIRES_TAG, "")
+    sooner = min(now + left, int(ends)) if ends.isdecimal() else now + left
+    return {PAID_TAG: str(now + left), EXPIRES_TAG: str(sooner)}
+
+
+def extended_tags(app: ContainerApp, ttl_minutes: int) -> dict[str, str]:
+    """Return the tag of an end so long from now, as far as its money goes.
+
+    Raises:
+        InvalidArgument: Its max_usd is used up.
+    """
+    now, paid = int(time.time()), tags_in(app.tags).get(PAID_TAG, "")
+    ends = now + ttl_minutes * 60
+    if paid.isdecimal() and int(paid) <= now:
+        raise InvalidArgument(
+            f"What {app.name} may cost at most (max_usd) may be used up.",
+            fix="Call deploy_vllm with a larger max_usd.",
+        )
+    if paid.isdecimal() and int(paid) < ends:
+        note(f"{app.name} ends sooner than that: when it may have cost its max_usd.")
+        ends = int(paid)
+    return {EXPIRES_TAG: str(ends)}
+
+
+def job_of(site: Site, name: str, ends: int | None, image: str | None = None) -> Job:
+    """Type the job; without its end, as it is shown before that is known."""
+    where, chosen = site.ground, rules().lease.image
+    soon = max(ends, int(time.time()) + 60) if ends else None
+    container = M.Container(
+        name="lease",
+        image=image or chosen,
+        command=["python3", "-c", PROGRAM],
+        env=[
+            M.EnvironmentVar(name="APP_ID", value=where.app_id(name)),
+            M.EnvironmentVar(name="ENDS", value=str(ends or "SECONDS_SINCE_1970")),
+        ],
+        resources=M.ContainerResources(cpu=_VCPU, memory=f"{2 * _VCPU}Gi"),
+    )
+    return Job(
+        location=where.region,
+        tags={
+            **OURS,
+            TARGET_TAG: site.target.name,
+            DEPLOYMENT_TAG: name,
+            EXPIRES_TAG: str(ends or "SECONDS_SINCE_1970"),
+            SPEC_TAG: _fingerprint(site, name),
+        },
+        identity=M.ManagedServiceIdentity(type="SystemAssigned"),
+        properties=M.JobProperties(
+            environment_id=where.environment_id,
+            workload_profile_name=CONSUMPTION,
+            configuration=M.JobConfiguration(
+                trigger_type="Schedule",
+                replica_timeout=_TIMEOUT_SECONDS,
+                replica_retry_limit=_RETRIES,
+                schedule_trigger_config=M.JobConfigurationScheduleTriggerConfig(
+                    cron_expression=cron_of(soon) if soon else "MINUTE HOUR DAY MONTH *",
+                    parallelism=1,
+                    replica_completion_count=1,
+                ),
+            ),
+            template=M.JobTemplate(containers=[container]),
+        ),
+    )
+
+
+def _fingerprint(site: Site, name: str) -> str:
+    """Tell one way of ending an app from another."""
+    told = json.dumps([PROGRAM, site.ground.app_id(name), rules().lease.image])
+    return hashlib.sha256(told.encode()).hexdigest()[:16]
+
+
+async def find_job(site: Site, name: str) -> Job | None:
+    """Return the job of a deployment; None if there is none that was made for it."""
+    if not re.fullmatch(NAME_PATTERN, name):
+        return None
+    found = await find(site, _JOB, "the lease", site.ground.resource_group, job_name(name))
+    return found if found is not None and _is_its_own(found, name) else None
+
+
+def _is_its_own(found: Job, name: str) -> bool:
+    return is_ours(found) and tags_in(found.tags).get(DEPLOYMENT_TAG) == name
+
+
+def ends_in(job: Job) -> int | None:
+    """Return when a job is to end its app."""
+    said = tags_in(job.tags).get(EXPIRES_TAG, "")
+    return int(said) if said.isdecimal() else None
+
+
+def _principal(job: Job | None) -> str | None:
+    return job.identity.principal_id if job and job.identity else None
+
+
+class _Seen(NamedTuple):
+    """A job, and the app that it is to end."""
+
+    job: Job
+    app: Any
+    """As `WantedApp.get` gives it."""
+
+
+@dataclass(kw_only=True)
+class Lease:
+    """What Azure needs to end one deployment, made beside its app.
+
+    Before there is an app the job says when it ends, and the app is tagged with that; of an app
+    that is there the tag says it, and the job follows: whoever dies in between leaves what ends
+    too early rather than never.
+    """
+
+    site: Site
+    spec: DeploymentSpec
+    minutes: int
+    follows: bool
+    """There is an app already."""
+    lacks: OpsError | None = field(default=None, init=False)
+    """Why Azure will not end it, where that forbids no deployment."""
+
+    async def ends(self) -> int:
+        """Return when an app that is made now ends (epoch seconds)."""
+        job = None if self.follows or self.lacks else await find_job(self.site, self.spec.name)
+        planned = ends_in(job) if job else None
+        return planned or self._from_now()
+
+    def _from_now(self) -> int:
+        return int(time.time()) + self.minutes * 60
+
+    def resources(
+        self, app: Callable[[], Awaitable[Any]], *, before: tuple[str, ...] = ()
+    ) -> tuple[Resource, ...]:
+        """Return what it needs; `app` looks at the app, `before` is what the job stands on."""
+        site, name = self.site, self.spec.name
+        body = job_of(site, name, None)
+        path = site.ground.job_id(job_name(name))
+        sent = as_sent(body)
+
+        async def put() -> None:
+            await self._put_job(app)
+
+        async def principal() -> str | None:
+            return _principal(await find_job(site, name))
+
+        job = Resource(
+            name="lease",
+            title=f"the job {job_name(name)}, which stops it when its time is over",
+            body={"id": path, **sent},
+            get=partial(self._see_job, app),
+            put=put,
+            delete=partial(_delete_job, site, name),
+            after=(*before, *(("app",) if self.follows else ())),
+            status=self._status,
+            phase=LEASING,
+            command=ground.rest_command(f"{path}?api-version=2026-07-01", sent),
+        )
+        right = replace(ground.stopping_right(site), delete=None, phase=LEASING)
+        grant = replace(
+            ground.stopping_grant(site, name, principal), after=("app", job.name, right.name)
+        )
+        return tuple(self._unless_refused(one) for one in (right, job, grant))
+
+    async def _see_job(self, app: Callable[[], Awaitable[Any]]) -> _Seen | None:
+        names = self.site.ground.resource_group, job_name(self.spec.name)
+        found = await find(self.site, _JOB, "the lease", *names)
+        if found is None:
+            return None
+        if not _is_its_own(found, self.spec.name):
+            raise NotOurs(
+                f"There is a job {names[1]} already, and it was not made for {self.spec.name}.",
+                fix="Take another name, or delete it where it was made.",
+            )
+        return _Seen(found, await app() if self.follows else None)
+
+    def _status(self, seen: _Seen) -> Status:
+        now = provisioned(seen.job)
+        if now is not Status.READY:
+            return now
+        known = tags_in(seen.job.tags).get(SPEC_TAG) == _fingerprint(self.site, self.spec.name)
+        return Status.READY if known and self._ends_well(seen) else Status.STALE
+
+    def _ends_well(self, seen: _Seen) -> bool:
+        ends, wanted = ends_in(seen.job) or 0, self._from_now()
+        if not self.follows:
+            return wanted - _SLACK_SECONDS <= ends <= wanted
+        if seen.app is None or seen.app.change != "none":
+            return False  # looked at again once the app is as it is wanted
+        at = apps.expires_in(seen.app.app)
+        return at is None or ends == int(at.timestamp())
+
+    async def _put_job(self, app: Callable[[], Awaitable[Any]]) -> None:
+        site, name, ends = self.site, self.spec.name, self._from_now()
+        if self.follows and (seen := await app()) and (at := apps.expires_in(seen.app)):
+            ends = int(at.timestamp())
+        image: str | None = None
+        with suppress(CloudRefused):  # its tag does as well
+            image = await apps.pinned(site, rules().lease.image)
+        what = f"make the job {job_name(name)}"
+        names = site.ground.resource_group, job_name(name)
+        await _JOB.send(site, _JOB.put, what, *names, job_of(site, name, ends, image))
+
+    def _unless_refused(self, one: Resource) -> Resource:
+        """Return the same, without which a deployment goes on unless `lease` is "cloud"."""
+        put = one.put
+        assert put
+        if self.spec.lease == "cloud" and not self.follows and one.name != "lease grant":
+            return one
+
+        async def get() -> Any:
+            try:
+                return self.lacks or await one.get()
+            except (CloudRefused, NotOurs) as exc:
+                return self._give_up(exc)
+
+        async def try_put() -> None:
+            try:
+                await put()
+            except CloudRefused as exc:
+                self._give_up(exc)
+
+        def status(found: Any) -> Status:
+            return Status.READY if isinstance(found, OpsError) else one.status(found)
+
+        return replace(one, get=get, put=try_put, status=status, is_ours=None)
+
+    def _give_up(self, exc: OpsError) -> OpsError:
+        if self.lacks is None:
+            self.lacks = exc
+            note(
+                f"Azure does not end {self.spec.name}; a server on this machine does, while it"
+                f" runs. {exc.summary} {exc.cause} {ground.ASK_FOR_LEASE}"
+            )
+        return self.lacks
+
+
+async def refuse(site: Site) -> None:
+    """Refuse a lease that has to be Azure's where the login may not make it.
+
+    Raises:
+        PermissionDenied: Something is missing; nothing was made.
+    """
+    if lacking := await ground.lacking_for_lease(site):
+        raise PermissionDenied(
+            "You may not let Azure end a deployment, and lease=cloud asks for that.",
+            cause=f"Missing: {lacking}.",
+            fix=ground.ASK_FOR_LEASE,
+        )
+
+
+async def question(site: Site, spec: DeploymentSpec) -> Answer | str:
+    """Say whether Azure itself may end it at its time."""
+    lacking = await ground.lacking_for_lease(site)
+    if not lacking:
+        return f"A job {job_name(spec.name)} will stop it, with no right but that."
+    detail = f"Missing: {lacking}."
+    if spec.lease == "cloud":
+        return Answer(passed=False, detail=detail, fix=ground.ASK_FOR_LEASE)
+    detail += " A server on this machine ends it instead, while it runs."
+    return Answer(passed=None, detail=detail, fix=ground.ASK_FOR_LEASE)
+
+
+def owned(site: Site, name: str) -> tuple[Resource, Resource]:
+    """Return job and grant of a deployment as what goes with it; what may not be seen is noted."""
+    job = Resource(
+        name="lease",
+        title=f"the job {job_name(name)} of its lease",
+        get=partial(find_job, site, name),
+        delete=partial(_delete_job, site, name),
+        status=lambda found: (
+            Status.DELETING
+            if str(found.properties.provisioning_state) == "Deleting"
+            else Status.READY
+        ),
+    )
+    return _if_seen(job), _if_seen(ground.stopping_grant(site, name))
+
+
+def _if_seen(one: Resource) -> Resource:
+    async def get() -> Any:
+        try:
+            return await one.get()
+        except PermissionDenied as exc:
+            note(f"Whether {one.title} is left may not be seen. {exc.summary}")
+            return None
+
+    return unless_foreign(replace(one, get=get, put=None))
+
+
+async def _delete_job(site: Site, name: str) -> None:
+    if await find_job(site, name):
+        names = site.ground.resource_group, job_name(name)
+        await _JOB.send(site, _JOB.delete, f"delete the job {names[1]}", *names)
+
+
+async def follow(site: Site, name: str) -> None:
+    """Let the job end an app when its tag says so; what stands against that is noted."""
+    app = await apps.get_app(site, name)
+    spec, at = apps.spec_in(app.tags), apps.expires_in(app)
+    if spec is None or at is None or spec.lease == "server":
+        return
+    minutes = max(1, math.ceil((at.timestamp() - time.time()) / 60))
+    lease = Lease(site=site, spec=spec, minutes=minutes, follows=True)
+    found = _There(app, "none")
+
+    async def there() -> _There:
+        return found
+
+    try:
+        waits = await advance(lease.resources(there), seconds=_FOLLOW_SECONDS)
+    except OpsError as exc:
+        note(f"Azure may end {name} at another time. {exc.summary} {exc.cause}".strip())
+        return
+    if waits:
+        note(f"Azure is still at {waits.title}: look with status_vllm.")
+
+
+class _There(NamedTuple):
+    """An app that is as it is wanted."""
+
+    app: ContainerApp
+    change: str
+
+
+class Keeper(NamedTuple):
+    """Who ends a deployment, and what is missing where that should be Azure."""
+
+    lease: Any
+    lacks: str = ""
+
+
+async def keeper_of(site: Site, app: ContainerApp, spec: DeploymentSpec | None) -> Keeper:
+    """Say who ends an app at its time, as Azure tells it now."""
+    at = apps.expires_in(app)
+    if at is None:
+        return Keeper(None)
+    if spec and spec.lease == "server":
+        return Keeper("server")
+    nothing: str | None = None
+    lacks = await or_note(partial(_lacks, site, str(app.name), int(at.timestamp())), nothing)
+    if lacks is None:
+        return Keeper("server", "its job may not be seen")
+    return Keeper("server", lacks) if lacks else Keeper("cloud")
+
+
+async def _lacks(site: Site, name: str, ends: int) -> str:
+    job, called = await find_job(site, name), job_name(name)
+    if job is None:
+        return f"its job {called} is missing"
+    if provisioned(job) is Status.FAILED:
+        return f"its job {called} could not be made"
+    if ends_in(job) != ends:
+        return f"its job {called} is set to another time"
+    who = _principal(job)
+    if who not in {one.principal_id for one in await ground.find_stoppers(site, name)}:
+        return f"its job {called} may not stop it"
+    return ""
+
+
+async def left_of(site: Site, name: str) -> str:
+    """Say what is left of a lease whose app is not there; nothing where nothing is."""
+    try:
+        job = await find_job(site, name)
+    except OpsError:
+        return ""
+    return f" Its job {job_name(name)} is left: destroy_vllm removes it." if job else ""

@@ -1,0 +1,239 @@
+"""A lease on Container Apps: Azure itself ends what nobody attends to, as an agent hears of it."""
+
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+import anyio
+import httpx2
+import pytest
+
+from core.settings import Settings
+from tests.conversation import agent_of
+from tests.planes import NO_TLS
+from tests.stories.conftest import Azure
+from tests.stories.troubles import (
+    APP,
+    ONE,
+    WISH,
+    asked,
+    becomes,
+    called,
+    deploys,
+    destroyed,
+    named,
+    refused,
+    seen,
+    trouble,
+)
+
+__all__ = ["trouble"]
+
+pytestmark = pytest.mark.anyio
+
+NOTHING_ENDS: Final = "Nothing in the cloud ends one:"
+JOB: Final = "/microsoft.app/jobs/lease-one"
+GRANT: Final = "/containerapps/one/providers/microsoft.authorization/roleassignments/"
+
+
+def elsewhere(azure: Azure, tmp_path: Path) -> Settings:
+    """Return the settings of another machine, which knows nothing."""
+    folder = tmp_path / "elsewhere"
+    return azure.settings.model_copy(update={"vllm_devops_state_dir": folder})
+
+
+async def test_a_deployment_is_stopped_by_azure_after_its_server_died(
+    trouble: Azure, tmp_path: Path
+) -> None:
+    """Another machine sees it stopped, and nothing is billed any more."""
+    async with agent_of(trouble.settings) as agent:
+        made = await deploys(agent, ttl_minutes=90, min_replicas=1)
+        assert NOTHING_ENDS not in made.text, made
+        ready = await becomes(agent, "ready")
+        assert ready.data["lease"] == "cloud", ready
+    async with agent_of(elsewhere(trouble, tmp_path)) as agent:
+        trouble.set(clock_ahead_seconds=89 * 60)
+        assert (await becomes(agent, "ready")).data["lease"] == "cloud"
+        assert trouble.get()["executions"] == []
+        trouble.set(clock_ahead_seconds=92 * 60)
+        await seen(agent, lambda reply: reply.state == "stopped")
+        assert trouble.get()["replicas"] == []
+        await destroyed(agent, trouble)
+    assert named(trouble, JOB) == named(trouble, GRANT) == []
+
+
+async def test_money_ends_it_as_time_does(trouble: Azure) -> None:
+    """$6.354 an hour for an hour is what it may cost, and the ttl would be later."""
+    async with agent_of(trouble.settings) as agent:
+        await deploys(agent, ttl_minutes=600, max_usd=6.354, min_replicas=1)
+        await becomes(agent, "ready")
+        trouble.set(clock_ahead_seconds=62 * 60)
+        await seen(agent, lambda reply: reply.state == "stopped")
+        await destroyed(agent, trouble)
+
+
+@pytest.mark.parametrize(
+    ("method", "left", "says"),
+    [
+        ("PUT Microsoft.App/jobs", (0, 0, 0), "No deployment named 'one'"),
+        (f"PUT {APP}", (1, 0, 0), "Its job lease-one is left"),
+        ("PUT Microsoft.Authorization/roleAssignments", (1, 1, 0), NOTHING_ENDS),
+    ],
+)
+async def test_a_server_that_dies_on_its_way_leaves_nothing_unsaid(
+    trouble: Azure, tmp_path: Path, method: str, left: tuple[int, int, int], says: str
+) -> None:
+    """Another machine tells what is there of it, and takes it away."""
+    trouble.set(faults=[{"method": method, "when": "hang", "times": -1}])
+    async with agent_of(trouble.settings) as agent, anyio.create_task_group() as tasks:
+        wish = {**WISH, "ttl_minutes": 90, "min_replicas": 1}
+        tasks.start_soon(lambda: agent.call("deploy_vllm", **wish))
+        await called(trouble, method)
+        tasks.cancel_scope.cancel()
+    trouble.set(faults=[])
+    assert tuple(len(named(trouble, one)) for one in (JOB, f"{APP}/one/r", GRANT)) == left
+    async with agent_of(elsewhere(trouble, tmp_path)) as agent:
+        told = await agent.call("status_vllm", **ONE)
+        assert says in told.text, told
+        await destroyed(agent, trouble)
+    assert named(trouble, JOB) == named(trouble, GRANT) == []
+
+
+async def test_what_a_dead_server_began_is_made_whole_by_the_next_one(trouble: Azure) -> None:
+    trouble.set(faults=[{"method": "PUT Microsoft.Authorization/roleAssignments", "when": "hang"}])
+    async with agent_of(trouble.settings) as agent, anyio.create_task_group() as tasks:
+        wish = {**WISH, "ttl_minutes": 90, "min_replicas": 1}
+        tasks.start_soon(lambda: agent.call("deploy_vllm", **wish))
+        await called(trouble, "PUT Microsoft.Authorization/roleAssignments")
+        tasks.cancel_scope.cancel()
+    async with agent_of(trouble.settings) as agent:
+        await seen(agent, lambda reply: reply.data["lease"] == "cloud")
+        await destroyed(agent, trouble)
+
+
+async def test_the_job_may_stop_its_own_app_and_nothing_else(trouble: Azure) -> None:
+    """A table of what it might try besides, all of which Azure refuses."""
+    async with agent_of(trouble.settings) as agent:
+        await deploys(agent, ttl_minutes=90, min_replicas=1)
+        await becomes(agent, "ready")
+        await asked(agent, "deploy_vllm", **{**WISH, "name": "two"})
+        plane, sub = trouble.controls.plane, trouble.subscription
+        principal = _principal(trouble)
+        url = f"{plane.http}/rehearsal/subscriptions/{sub}/token"
+        asks = {"trust_env": False, "verify": NO_TLS, "timeout": 30}
+        token = httpx2.post(url, json={"scopes": [], "oid": principal}, **asks).json()
+        headers = {"Authorization": f"Bearer {token['access_token']}"}
+        group = f"/subscriptions/{sub}/resourceGroups/vllm-devops"
+        apps, rights = f"{group}/providers/{APP}", "providers/Microsoft.Authorization"
+
+        def status(method: str, path: str) -> int:
+            whole = f"{plane.arm}{path}?api-version=2026-07-01"
+            body = {} if method in {"PUT", "PATCH"} else None
+            return httpx2.request(method, whole, json=body, headers=headers, **asks).status_code
+
+        tried = {
+            (method, path): status(method, path)
+            for method, path in (
+                ("GET", f"{apps}/two"),
+                ("POST", f"{apps}/two/stop"),
+                ("POST", f"{apps}/one/start"),
+                ("POST", f"{apps}/one/listSecrets"),
+                ("POST", f"{apps}/one/getAuthtoken"),
+                ("PUT", f"{apps}/one"),
+                ("PATCH", f"{apps}/one"),
+                ("DELETE", f"{apps}/one"),
+                ("GET", f"{apps}/one/revisions"),
+                ("GET", apps),
+                ("GET", group),
+                ("DELETE", group),
+                ("GET", f"{group}/providers/Microsoft.App/jobs/lease-one"),
+                ("PUT", f"{group}/providers/Microsoft.App/jobs/lease-one"),
+                ("DELETE", f"{group}/providers/Microsoft.App/jobs/lease-one"),
+                ("GET", f"{group}/providers/Microsoft.App/managedEnvironments"),
+                ("GET", f"{group}/providers/Microsoft.KeyVault/vaults"),
+                ("GET", f"{group}/providers/Microsoft.Storage/storageAccounts"),
+                ("PUT", f"{apps}/one/{rights}/roleAssignments/x"),
+                ("DELETE", f"{apps}/one/{rights}/roleAssignments/x"),
+                ("PUT", f"{group}/{rights}/roleDefinitions/x"),
+            )
+        }
+        assert {code for code in tried.values()} == {403}, tried
+        assert status("GET", f"{apps}/one") == 200
+        assert status("POST", f"{apps}/one/stop") == 202
+        await asked(agent, "destroy_vllm")
+        await asked(agent, "destroy_vllm", name="two")
+
+
+async def test_more_time_moves_the_job_and_a_new_start_does_too(trouble: Azure) -> None:
+    async with agent_of(trouble.settings) as agent:
+        await deploys(agent, ttl_minutes=90, min_replicas=1)
+        first = await becomes(agent, "ready")
+        later = await asked(agent, "update_vllm_scaling", ttl_minutes=240)
+        assert later.data["lease"] == "cloud", later
+        assert _ends(later.data) - _ends(first.data) > 140 * 60
+        trouble.set(clock_ahead_seconds=100 * 60)
+        assert (await becomes(agent, "ready")).data["lease"] == "cloud"
+        assert trouble.get()["executions"] == []
+        trouble.set(clock_ahead_seconds=242 * 60)
+        await seen(agent, lambda reply: reply.state == "stopped")
+        trouble.set(clock_ahead_seconds=0)
+        await asked(agent, "start_vllm")
+        again = await becomes(agent, "ready")
+        assert again.data["lease"] == "cloud", again
+        assert _ends(again.data) < _ends(later.data)
+        await destroyed(agent, trouble)
+
+
+async def test_more_replicas_use_up_the_money_sooner(trouble: Azure) -> None:
+    async with agent_of(trouble.settings) as agent:
+        await deploys(agent, max_usd=6.354 * 2, min_replicas=1)
+        first = await becomes(agent, "ready")
+        await asked(agent, "update_vllm_scaling", min_replicas=1, max_replicas=2)
+        then = await seen(agent, lambda reply: reply.state == "ready")
+        assert 55 * 60 < _ends(first.data) - _ends(then.data) < 65 * 60
+        assert then.data["lease"] == "cloud", then
+        await destroyed(agent, trouble)
+
+
+@pytest.mark.parametrize(
+    "denied", ["Microsoft.App/jobs/write", "Microsoft.Authorization/roleDefinitions/write"]
+)
+async def test_without_the_right_a_server_ends_it_and_that_is_said(
+    trouble: Azure, denied: str
+) -> None:
+    """Unless it was to be Azure: then nothing is made."""
+    trouble.set(denied_actions=[denied])
+    async with agent_of(trouble.settings) as agent:
+        no = await refused(
+            agent, "deploy_vllm", "PERMISSION_DENIED", **WISH, ttl_minutes=90, lease="cloud"
+        )
+        assert denied in no.text
+        assert named(trouble, JOB) == named(trouble, "/containerapps/") == []
+        made = await deploys(agent, ttl_minutes=90, min_replicas=1)
+        assert denied in made.text
+        ready = await becomes(agent, "ready")
+        assert ready.data["lease"] == "server"
+        assert NOTHING_ENDS in ready.text
+        await destroyed(agent, trouble)
+
+
+async def test_what_has_no_end_has_no_job_and_an_idle_time_needs_no_lease(trouble: Azure) -> None:
+    async with agent_of(trouble.settings) as agent:
+        await refused(agent, "deploy_vllm", "INVALID_ARGUMENT", **WISH, lease="cloud")
+        idle = {"max_idle_minutes": 40}
+        await refused(agent, "deploy_vllm", "INVALID_ARGUMENT", **WISH, **idle, min_replicas=1)
+        await deploys(agent, **idle, min_replicas=0)
+        ready = await becomes(agent, "ready")
+        assert ready.data["lease"] is None
+        assert "PUT Microsoft.App/jobs" not in trouble.get()["calls"]
+        await destroyed(agent, trouble)
+
+
+def _ends(told: dict[str, str]) -> float:
+    return datetime.fromisoformat(told["expires_at"]).timestamp()
+
+
+def _principal(azure: Azure) -> str:
+    """Return who the job is."""
+    [who] = azure.get()["principals"].values()
+    return str(who)
