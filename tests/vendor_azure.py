@@ -29,6 +29,7 @@ NEWER: Final = frozenset({"environmentMode"})
 _APP: Final = "microsoft.app/"
 _KINDS: Final[Mapping[str, tuple[str, Any, Any]]] = {
     "microsoft.app/containerapps": ("containerApps", app.ContainerApp, app.ContainerApp),
+    "microsoft.app/jobs": ("", app.Job, app.Job),
     "microsoft.app/containerapps/revisions": ("", app.Revision, app.Revision),
     "microsoft.app/containerapps/revisions/replicas": ("", app.Replica, app.Replica),
     "microsoft.app/managedenvironments": (

@@ -53,6 +53,8 @@ _VCPU: Final = 0.25
 _SLACK_SECONDS: Final = 120
 """A job that was made for a deployment so long ago is still its own."""
 _FOLLOW_SECONDS: Final = 4.0
+_REFUSALS: Final = (CloudRefused, PermissionDenied, NotOurs)
+"""Without a lease of Azure's a deployment goes on after these."""
 PROGRAM: Final = """\
 import json, os, sys, time, urllib.error, urllib.request
 
@@ -359,13 +361,13 @@ class Lease:
         async def get() -> Any:
             try:
                 return self.lacks or await one.get()
-            except (CloudRefused, NotOurs) as exc:
+            except _REFUSALS as exc:
                 return self._give_up(exc)
 
         async def try_put() -> None:
             try:
                 await put()
-            except CloudRefused as exc:
+            except _REFUSALS as exc:
                 self._give_up(exc)
 
         def status(found: Any) -> Status:

@@ -95,7 +95,8 @@ def test_what_runs_in_the_container_cannot_act_as_its_identity() -> None:
 
 def test_a_ttl_is_a_tag() -> None:
     """When it ends is known by who applies alone, and a plan stays the same every time."""
-    body = as_sent(app_of(site(), drawn(), addresses=CALLERS, ends={"vllm-devops-expires": "1700000000"}))
+    ends = {"vllm-devops-expires": "1700000000"}
+    body = as_sent(app_of(site(), drawn(), addresses=CALLERS, ends=ends))
     assert body["tags"]["vllm-devops-expires"] == "1700000000"
     assert "vllm-devops-expires" not in sent()["tags"]
 
