@@ -108,8 +108,8 @@ def refuse_length(spec: DeploymentSpec, model: ModelShape) -> None:
 
 _ONLY: Final = {
     "Cloud TPU": ("zones", "zone_wait_minutes", "control_plane", "boot_disk_gb"),
-    "Cloud Run": ("launch_stage", "build_machine", "cpu", "memory_gib"),
-    "Container Apps": ("cpu", "memory_gib"),
+    "Cloud Run": ("launch_stage", "build_machine", "cpu", "memory_gib", "max_idle_minutes"),
+    "Container Apps": ("cpu", "memory_gib", "max_idle_minutes"),
 }
 """What a spec says that only some clouds have."""
 
@@ -126,6 +126,11 @@ def refuse_foreign_fields(spec: DeploymentSpec, cloud: str) -> None:
     if cloud != "Container Apps" and spec.weights in {"hub:disk", "hub:share"}:
         raise InvalidArgument(
             f"weights={spec.weights} is for Container Apps alone.", fix="Give weights=hub."
+        )
+    if "max_idle_minutes" in given:
+        raise InvalidArgument(
+            f"{cloud} does not sleep: max_idle_minutes is for Cloud Run and Container Apps.",
+            fix="Give ttl_minutes instead, which ends it after so long.",
         )
     if given:
         where = [name for name, fields in _ONLY.items() if given[0] in fields]

@@ -4,6 +4,7 @@ import re
 import shlex
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import ClassVar, Final
 
@@ -31,13 +32,21 @@ from backends.cloud_run.container import gpu_of, place_of
 from backends.cloud_run.site import Clients, IdentityTokens, Site
 from backends.common.engine import facts_of, hardware_of, predict
 from backends.common.preflight import always_on, price_doubts, tagged
-from backends.google import secrets
+from backends.google import lease, secrets
 from backends.google.backend import GoogleBackend
 from backends.google.clients import HF_SECRET, SPEC_LABEL, as_sent, rest_command
 from backends.google.errors import strictly, writing
-from backends.google.setup import pinned
-from backends.lifecycle import Pending, PendingStore, Resource, Status, not_found, steps
-from core.errors import ConcurrentChange, NotFound, OpsError
+from backends.google.lease import Lease
+from backends.google.setup import SET_UP, pinned
+from backends.lifecycle import Pending, PendingStore, Resource, Status, advance, not_found, steps
+from core.errors import (
+    CloudError,
+    ConcurrentChange,
+    InvalidArgument,
+    NotConfigured,
+    NotFound,
+    OpsError,
+)
 from core.records import (
     NAME_PATTERN,
     Access,
@@ -49,6 +58,8 @@ from core.records import (
     Plan,
     Preflight,
     Target,
+    lease_words,
+    usd,
 )
 from core.reply import note
 from logs.boot import boot_of
@@ -92,11 +103,83 @@ class CloudRunBackend(GoogleBackend):
         reads_token, tokens = await secrets.hub_token(self.site, spec)
         drawn = run.blueprint(self.site, spec, model, hf_token=reads_token)
         anew = now is None or _is_outdated(now, spec)
-        change = _change(now, spec) if now and not anew else None
+        held = await self._held(drawn, now, anew=anew)
+        change = _change(now, spec, held) if now and not anew else None
         if anew and (spec.engine == "vllm" or spec.image):
             await pinned(self.site, drawn.container.image)  # or it is refused, before all
-        rollout = run.Rollout(self.site, drawn, now=now, change=change, done=not (anew or change))
-        return (*tokens, *self._resources(drawn, rollout), *access.invoker(self.site, spec))
+        rollout = run.Rollout(
+            self.site, drawn, now=now, change=change, done=not (anew or change), lease=held
+        )
+        keeping, first = self._keeping(spec, held, lease.read(now.labels) if now else None)
+        *before, service = self._resources(drawn, rollout)
+        if first:
+            service = replace(service, after=(*service.after, "lease"))
+        else:
+            keeping = tuple(replace(one, after=("service",)) for one in keeping)
+        # The service stands last of those that fail: where it is there, nothing is taken back.
+        return (*tokens, *keeping, *before, service, *access.invoker(self.site, spec))
+
+    async def _held(self, drawn: run.Blueprint, now: Service | None, *, anew: bool) -> Lease | None:
+        """Return when it is to end, and who ends it; a start, or a new engine, begins its time.
+
+        Raises:
+            NotConfigured: The cloud is to end it, and cannot.
+        """
+        spec, before = drawn.spec, lease.read(now.labels) if now else None
+        if now is None or anew or run.is_stopped(now):
+            held = lease.begun(spec, self._hourly(drawn), "server")
+        elif before and (said := run.read_spec(now)):
+            held = before.rescaled(said.max_replicas, spec.max_replicas)
+        else:
+            held = before
+        if held is None or spec.lease == "server":
+            return held
+        if before and before.keeper == "cloud" and not anew:
+            return held.model_copy(update={"keeper": "cloud"})
+        return held.model_copy(update={"keeper": await self._keeper(spec)})
+
+    async def _keeper(self, spec: DeploymentSpec) -> lease.Keeper:
+        if spec.lease == "server":
+            return "server"
+        if not (lacking := await lease.missing(self.site, spec.name)):
+            return "cloud"
+        why = f"Google cannot end {spec.name} by itself; missing: {'; '.join(lacking)}."
+        if spec.lease == "cloud":
+            raise NotConfigured(
+                f"{why} Nothing was made.", fix=f"{SET_UP} Or leave lease out: a server ends it."
+            )
+        note(f"{why} A server on this machine ends it, while one runs. {SET_UP}")
+        return "server"
+
+    def _hourly(self, drawn: run.Blueprint) -> float | None:
+        """Return what an instance costs an hour."""
+        own = self.target.usd_per_hour
+        hourly = price(place_of(self.target), drawn.instance).usd_per_hour
+        return own if own is not None else hourly
+
+    def _keeping(
+        self, spec: DeploymentSpec, held: Lease | None, before: Lease | None
+    ) -> tuple[tuple[Resource, ...], bool]:
+        """Return what keeps a lease in the cloud, and whether its job comes before the service.
+
+        It does where nothing ends what is made yet, or where it ends sooner: whoever dies between
+        the two leaves nothing that runs for longer than it says.
+        """
+        name = spec.name
+        if held is None or held.keeper == "server":
+            was = before is not None and before.keeper == "cloud"
+            return ((lease.none_left(self.site, name),) if was else ()), was
+        first = before is None or before.keeper == "server" or held.ends <= before.ends
+        return self._lease(name, held.ends, forced=spec.lease == "cloud"), first
+
+    def _lease(self, name: str, ends: int | None, *, forced: bool) -> tuple[Resource, ...]:
+        site, thing = self.site, f"{self._parent}/services/{name}"
+        grant = lease.grant(site, name, thing, site.clients.run, forced=forced)
+        return lease.job(site, name, ends), grant
+
+    @property
+    def _parent(self) -> str:
+        return f"projects/{self.site.clients.named}/locations/{self.site.clients.region}"
 
     def _resources(
         self, drawn: run.Blueprint, rollout: run.Rollout | None = None
@@ -129,7 +212,18 @@ class CloudRunBackend(GoogleBackend):
             status=lambda found: Status.DELETING if found.delete_time else Status.READY,
             is_ours=run.is_ours,
         )
-        return (secrets.key_left(self.site, name), unfinished_build(self.site, name), service)
+
+        async def leased() -> bool:
+            found = await run.find_service(self.site, name)
+            held = lease.read(found.labels) if found else None
+            return held is not None and held.keeper == "cloud"
+
+        return (
+            secrets.key_left(self.site, name),
+            unfinished_build(self.site, name),
+            lease.job_left(self.site, name, leased),
+            service,
+        )
 
     async def _delete_service(self, name: str) -> None:
         client = await self.site.clients.run()
@@ -181,6 +275,9 @@ class CloudRunBackend(GoogleBackend):
         """Say which key, grant, image and service would be made; nothing is asked of anybody."""
         drawn, memory = run.blueprint(self.site, spec, model), None
         costs = price(place_of(self.target), drawn.instance)
+        time, job, grant = lease_words(spec, self._hourly(drawn)), [], []
+        if time and spec.lease != "server":
+            job, grant = ([one] for one in self._lease(spec.name, None, forced=False))
         if spec.engine == "vllm":
             version = None if spec.image else gpu_of(self.target).vllm
             memory = foresee(spec, model, self.hardware_known()[0], vllm_version=version)
@@ -188,10 +285,10 @@ class CloudRunBackend(GoogleBackend):
             spec=spec,
             target=self.target,
             model=model,
-            steps=steps(self._resources(drawn)),
+            steps=steps((*job, *self._resources(drawn), *grant)),
             usd_per_hour=costs.usd_per_hour,
             memory=memory,
-            warnings=tuple(_warnings(drawn, costs)),
+            warnings=(*_warnings(drawn, costs), *_lease_warnings(spec, time)),
         )
 
     async def check(self, plan: Plan) -> Preflight:
@@ -201,13 +298,16 @@ class CloudRunBackend(GoogleBackend):
         """Refuse a name that another service has, and a service that its owner could not call."""
         await run.refuse_foreign(self.site, spec.name)
         await access.refuse_uncallable(self.site, spec)
+        if spec.lease == "cloud" and (spec.ttl_minutes or spec.max_usd):
+            await self._keeper(spec)
 
     async def refuse_start(self, name: str) -> None:
         await run.get_service(self.site, name)
 
-    async def refuse_scale(self, name: str, _minimum: int, _maximum: int) -> None:
+    async def refuse_scale(self, name: str, minimum: int, _maximum: int) -> None:
         """Refuse a service that is not there; Google alone knows how many instances it gives."""
-        await run.get_service(self.site, name)
+        if spec := run.read_spec(await run.get_service(self.site, name)):
+            run.refuse_idle(spec.model_copy(update={"min_replicas": minimum}))
 
     async def go_on(self, name: str) -> None:
         """Take the next step; one whose account may not read its key yet gets another revision."""
@@ -277,19 +377,62 @@ class CloudRunBackend(GoogleBackend):
 
     async def scale(self, name: str, *, min_replicas: int, max_replicas: int) -> Deployment:
         """Change how many instances there may be; more than it was made for boots a revision."""
-        none = max_replicas < 1  # which would mean Google's default of 100
-        change = run.stopped(name) if none else run.scaled(name, min_replicas, max_replicas)
-        return await self._changed(name, change)
+        if max_replicas < 1:  # which would mean Google's default of 100
+            return await self.stop(name)
+        service = await run.get_service(self.site, name)
+        spec, held = run.read_spec(service), lease.read(service.labels)
+        if spec and run.is_stopped(service):
+            count = {"min_replicas": min_replicas, "max_replicas": max_replicas}
+            held = self._renewed(service, spec.model_copy(update=count))
+        elif spec and held:
+            held = held.rescaled(spec.max_replicas, max_replicas)
+        change = run.scaled(name, min_replicas, max_replicas, held)
+        return await self._changed(name, change, held)
+
+    async def extend(self, name: str, *, ttl_minutes: int) -> Deployment:
+        """Let its time end so long from now: its label first, then its job."""
+        service = await run.get_service(self.site, name)
+        before, spec = lease.read(service.labels), run.read_spec(service)
+        if run.is_stopped(service):
+            raise InvalidArgument(
+                f"{name} is stopped: its time begins when it is started.", fix="Call start_vllm."
+            )
+        keeper = before.keeper if before else "server"
+        if spec and keeper == "server":
+            keeper = await self._keeper(spec)
+        held = lease.extended(before, ttl_minutes, keeper)
+        return await self._changed(name, run.leased(name, held, ttl_minutes), held)
+
+    def _renewed(self, service: Service, spec: DeploymentSpec) -> Lease | None:
+        """Return the lease of one that is started again, kept as before."""
+        before = lease.read(service.labels)
+        keeper = before.keeper if before else "server"
+        return lease.begun(spec, status.usd_per_hour(self.site, service), keeper)
 
     async def stop(self, name: str) -> Deployment:
         """Set the service to no instance by hand, so that no request wakes it."""
         return await self._changed(name, run.stopped(name))
 
     async def start(self, name: str) -> Deployment:
-        return await self._changed(name, run.started(name))
+        service = await run.get_service(self.site, name)
+        spec, stopped = run.read_spec(service), run.is_stopped(service)
+        held = self._renewed(service, spec) if spec and stopped else None
+        return await self._changed(name, run.started(name, held), held)
 
-    async def _changed(self, name: str, change: run.Change) -> Deployment:
+    async def _changed(
+        self, name: str, change: run.Change, held: Lease | None = None
+    ) -> Deployment:
+        """Change it and then, where the cloud ends it, its job; what comes back was read back."""
         await run.change_service(self.site, name, change)
+        if held and held.keeper == "cloud":
+            try:
+                kept = [
+                    replace(one, scope="shared")
+                    for one in self._lease(name, held.ends, forced=True)
+                ]
+                await advance(kept, seconds=self.apply_seconds)
+            except CloudError as exc:  # what is read back warns of it as well
+                note(f"Its lease was not changed: {exc.summary} {exc.cause}".strip())
         return await self.describe(name)
 
     async def wake(self, name: str) -> None:
@@ -377,11 +520,32 @@ def _is_outdated(now: Service, spec: DeploymentSpec) -> bool:
     )
 
 
-def _change(now: Service, spec: DeploymentSpec) -> run.Change | None:
+def _change(now: Service, spec: DeploymentSpec, held: Lease | None) -> run.Change | None:
     """Return what is enough to make a service what is wanted, None where it is so already."""
-    if now.labels.get(SPEC_LABEL) == spec.fingerprint:
-        return run.started(spec.name) if run.is_stopped(now) else None
-    return run.scaled(spec.name, spec.min_replicas, spec.max_replicas)
+    if now.labels.get(SPEC_LABEL) != spec.fingerprint:
+        return run.scaled(spec.name, spec.min_replicas, spec.max_replicas, held)
+    if run.is_stopped(now):
+        return run.started(spec.name, held)
+    return run.leased(spec.name, held) if held and held != lease.read(now.labels) else None
+
+
+def _lease_warnings(spec: DeploymentSpec, time: str) -> Iterator[str]:
+    if spec.max_idle_minutes and spec.max_idle_minutes > run.IDLE_MINUTES:
+        yield (
+            f"Cloud Run takes an instance away about {run.IDLE_MINUTES} minutes after its last"
+            " request, whatever max_idle_minutes says."
+        )
+    if time and spec.lease == "server":
+        yield (
+            f"It is stopped after {time} by a server on this machine, and by none while no server"
+            " runs: leave lease out and Google ends it."
+        )
+    elif time:
+        yield (
+            f"It is stopped after {time} by a job of Cloud Scheduler, whether a server runs or not"
+            f" ({usd(lease.JOB_USD)} a month until it is destroyed); where this login may not have"
+            " that, the answer says so and a server ends it."
+        )
 
 
 def _warnings(drawn: run.Blueprint, costs: Price) -> Iterator[str]:

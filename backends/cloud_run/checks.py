@@ -25,7 +25,7 @@ from backends.cloud_run.site import BUILDER_ID, REPOSITORY, Site, builder_accoun
 from backends.common.concurrency import side_by_side
 from backends.common.models import folders, judge_whole
 from backends.common.preflight import Answer, Question
-from backends.google import setup
+from backends.google import lease, setup
 from backends.google.clients import RUNTIME_ID, pairs, runtime_account
 from backends.google.errors import (
     CPU_QUOTA,
@@ -81,6 +81,8 @@ def needs_of(spec: DeploymentSpec, caller: str | None) -> set[str]:
         found.add("bucket")
     if spec.access != "public":
         found.add("granting" if caller else "asking")
+    if spec.lease == "cloud":
+        found.add("lease")
     return found
 
 
@@ -186,6 +188,8 @@ def _questions(site: Site, plan: Plan) -> Iterator[Question]:
     yield Question(f"The quota allows {spec.max_replicas} at once", partial(_quota, site, plan))
     yield Question("The project may use that many vCPU", partial(_size, site, plan, CPU_QUOTA))
     yield Question("The project may use that much memory", partial(_size, site, plan, MEMORY_QUOTA))
+    if (spec.ttl_minutes or spec.max_usd) and spec.lease != "server":
+        yield Question("Google ends it when its time is over", partial(_lease, site, spec))
     image = partial(_image, site, plan, baked=baked)
     yield asked("The container image is there", image, errors.CloudRefused)
     yield asked(
@@ -206,6 +210,17 @@ async def _builder(site: Site) -> Answer:
         detail = f"Missing: {', '.join(missing)}."
         return Answer(passed=False, detail=detail, fix=setup.SET_UP)
     return Answer(passed=True, detail="It has its roles, the one to push on the repository alone.")
+
+
+async def _lease(site: Site, spec: DeploymentSpec) -> Answer:
+    if not (lacking := await lease.missing(site, spec.name)):
+        return Answer(passed=True, detail="A job may be made, and may end this service alone.")
+    server = "" if spec.lease == "cloud" else " A server on this machine ends it, while one runs."
+    return Answer(
+        passed=False if spec.lease == "cloud" else None,
+        detail=f"Missing: {'; '.join(lacking)}.{server}",
+        fix=setup.SET_UP,
+    )
 
 
 async def _region(site: Site) -> Answer:
@@ -326,6 +341,7 @@ def shared(site: Site) -> tuple[Resource, ...]:
         setup.roles(site, BUILDER_ID, wanted.builder_roles),
         _repository(site),
         _pusher(site),
+        *lease.shared(site),
         *([reader(site, bucket)] if (bucket := site.settings.bucket_name) else []),
         *setup.tokens(site),
     )

@@ -27,7 +27,6 @@ from backends.cloud_run.container import (
 from backends.cloud_run.site import SPEC_ANNOTATION, Site
 from backends.container import Probe
 from backends.google.clients import (
-    EXPIRES_LABEL,
     HF_SECRET,
     MANAGED_BY,
     SPEC_LABEL,
@@ -44,6 +43,7 @@ from backends.google.errors import (
     translated,
     writing,
 )
+from backends.google.lease import Lease
 from backends.google.setup import pinned
 from backends.lifecycle import Status, not_found
 from core import errors
@@ -51,6 +51,8 @@ from core.records import NAME_PATTERN, DeploymentSpec, ModelShape, Record
 from core.reply import note
 from planner.places import Size
 
+IDLE_MINUTES: Final = 15
+"""An instance without requests is kept no longer; source: Cloud Run, about instance autoscaling."""
 VOLUME: Final = "weights"
 ENGINE: Final = "vllm"
 """The name of the engine's container, where another one stands beside it."""
@@ -159,6 +161,7 @@ def _refuse(spec: DeploymentSpec, model: ModelShape) -> None:
         raise errors.InvalidArgument(
             "Cloud Run answers on its own address, always on port 443.", fix="Leave port out."
         )
+    refuse_idle(spec)
     if spec.access == "internal":
         raise errors.InvalidArgument(
             "A service of Cloud Run is not kept inside a network here.",
@@ -166,12 +169,27 @@ def _refuse(spec: DeploymentSpec, model: ModelShape) -> None:
         )
 
 
-def service_of(drawn: Blueprint, *, expires_at: int | None = None) -> Service:
+def refuse_idle(spec: DeploymentSpec) -> None:
+    """Refuse another sleep than Cloud Run's own, about 15 minutes after the last request."""
+    minutes = spec.max_idle_minutes
+    if minutes and spec.min_replicas:
+        raise errors.InvalidArgument(
+            f"min_replicas {spec.min_replicas} never sleeps, so max_idle_minutes cannot be kept.",
+            fix="Give min_replicas=0, or leave max_idle_minutes out.",
+        )
+    if minutes and minutes < IDLE_MINUTES:
+        raise errors.InvalidArgument(
+            f"Cloud Run keeps an instance about {IDLE_MINUTES} minutes after its last request.",
+            fix=f"Give max_idle_minutes={IDLE_MINUTES} or more; ttl_minutes ends it sooner.",
+        )
+
+
+def service_of(drawn: Blueprint, *, lease: Lease | None = None) -> Service:
     """Type the service, as it is created; its name is said beside it.
 
     Args:
         drawn: The values.
-        expires_at: When its ttl ends, in seconds since 1970: a label, as only who applies knows.
+        lease: When it ends: labels, as only who applies knows.
     """
     spec, guard, mount, network = drawn.spec, drawn.guard, drawn.container.mount, drawn.network
     engine = {
@@ -216,9 +234,8 @@ def service_of(drawn: Blueprint, *, expires_at: int | None = None) -> Service:
             "network_interfaces": [{"network": network.network, "subnetwork": network.subnetwork}],
             "egress": egress.ALL_TRAFFIC if network.all_traffic else egress.PRIVATE_RANGES_ONLY,
         }
-    expires = {EXPIRES_LABEL: str(expires_at)} if expires_at else {}
     return Service(
-        labels={**drawn.labels, **expires},
+        labels={**drawn.labels, **(lease.labels if lease else {})},
         annotations={SPEC_ANNOTATION: spec.model_dump_json(exclude_defaults=True)},
         client=MANAGED_BY,
         launch_stage=_stage(drawn.launch_stage or spec.launch_stage),
@@ -431,21 +448,17 @@ class Change(NamedTuple):
     """Whether it is so by now."""
 
 
-def scaled(name: str, minimum: int, maximum: int) -> Change:
+def scaled(name: str, minimum: int, maximum: int, lease: Lease | None = None) -> Change:
     """Return what lets Google run that many instances, also of one that is stopped."""
 
     def edit(service: Service) -> None:
         spec, revision = read_spec(service), service.template.scaling
-        if is_stopped(service):
-            _renew(service, spec)
+        _put_lease(service, lease)
         service.scaling = _scaling(minimum, maximum)
         if 0 < revision.max_instance_count < maximum:
             note("A new revision boots: the one that runs was made for fewer instances.")
             revision.max_instance_count = maximum
-        if spec:
-            said = spec.model_copy(update={"min_replicas": minimum, "max_replicas": maximum})
-            service.annotations[SPEC_ANNOTATION] = said.model_dump_json(exclude_defaults=True)
-            service.labels[SPEC_LABEL] = said.fingerprint
+        _put_spec(service, spec, min_replicas=minimum, max_replicas=maximum)
 
     def holds(service: Service) -> bool:
         count = (service.scaling.min_instance_count, service.scaling.max_instance_count)
@@ -467,23 +480,46 @@ def stopped(name: str) -> Change:
     return Change(f"stop {name}", edit, is_stopped)
 
 
-def started(name: str) -> Change:
-    """Return what lets it scale by itself again, as its spec says."""
+def started(name: str, lease: Lease | None = None) -> Change:
+    """Return what lets it scale by itself again, as its spec says; its time begins anew.
+
+    What was stopped for its age would else never be over again.
+    """
 
     def edit(service: Service) -> None:
         if is_stopped(service):
             spec, made_for = read_spec(service), service.template.scaling.max_instance_count
             count = (spec.min_replicas, spec.max_replicas) if spec else (0, made_for)
             service.scaling = _scaling(*count)
-            _renew(service, spec)
+            _put_lease(service, lease)
 
     return Change(f"start {name}", edit, lambda service: not is_stopped(service))
 
 
-def _renew(service: Service, spec: DeploymentSpec | None) -> None:
-    """Let its time begin anew: one that ended while it was stopped would never be over again."""
-    if spec and spec.ttl_minutes:
-        service.labels[EXPIRES_LABEL] = str(int(time.time()) + spec.ttl_minutes * 60)
+def leased(name: str, lease: Lease, ttl_minutes: int | None = None) -> Change:
+    """Return what lets its time end then; a new ttl is kept for its next start too."""
+
+    def edit(service: Service) -> None:
+        _put_lease(service, lease)
+        if ttl_minutes:
+            _put_spec(service, read_spec(service), ttl_minutes=ttl_minutes)
+
+    def holds(service: Service) -> bool:
+        return all(service.labels.get(key) == text for key, text in lease.labels.items())
+
+    return Change(f"let {name} end at another time", edit, holds)
+
+
+def _put_lease(service: Service, lease: Lease | None) -> None:
+    for key, text in (lease.labels if lease else {}).items():
+        service.labels[key] = text
+
+
+def _put_spec(service: Service, spec: DeploymentSpec | None, **changed: int) -> None:
+    if spec:
+        said = spec.model_copy(update=changed)
+        service.annotations[SPEC_ANNOTATION] = said.model_dump_json(exclude_defaults=True)
+        service.labels[SPEC_LABEL] = said.fingerprint
 
 
 def _replaced(name: str, wanted: Service, former: Service) -> Change:
@@ -605,9 +641,11 @@ class Rollout:
         now: Service | None = None,
         change: Change | None = None,
         done: bool = False,
+        lease: Lease | None = None,
     ) -> None:
         self._site, self._drawn = site, drawn
         self._now, self._change, self._done = now, change, done
+        self._lease = lease
         self._put, self._operation = False, ""
         self._what = f"{'replace' if now else 'create'} the service {drawn.name}"
 
@@ -647,12 +685,11 @@ class Rollout:
             self._operation = await write_service(site, wanted, self._what, name=name)
 
     async def _wanted(self) -> Service:
-        pins, ttl = dict[str, vllm.Container](), self._drawn.spec.ttl_minutes
+        pins = dict[str, vllm.Container]()
         for field in ("container", "guard"):
             if made := getattr(self._drawn, field):
                 image = await pinned(self._site, made.image)
                 if image is None and field == "container":
                     note(f"{made.image} is not pinned: its registry cannot be asked.")
                 pins[field] = made.model_copy(update={"image": image or made.image})
-        expires_at = int(time.time()) + ttl * 60 if ttl else None
-        return service_of(self._drawn.model_copy(update=pins), expires_at=expires_at)
+        return service_of(self._drawn.model_copy(update=pins), lease=self._lease)

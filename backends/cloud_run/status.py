@@ -21,8 +21,8 @@ from backends.cloud_run.container import gpu_of, place_of, rules, weights_of
 from backends.cloud_run.site import SPEC_ANNOTATION, Site
 from backends.common.concurrency import all_or_note, or_note, side_by_side
 from backends.common.engine import why_silent
-from backends.google import logs
-from backends.google.clients import EXPIRES_LABEL, SPEC_LABEL, when
+from backends.google import lease, logs
+from backends.google.clients import SPEC_LABEL, when
 from backends.google.errors import find, reading, translated
 from backends.google.logs import any_of, between, quoted
 from backends.lifecycle import Pending
@@ -63,8 +63,7 @@ _WINDOW: Final = timedelta(minutes=30)
 _SAMPLE_SECONDS: Final = 60.0
 _CLOCKS: Final = timedelta(seconds=10)
 """How far Google's clock may be ahead of ours, lest the newest point be missed."""
-IDLE: Final = timedelta(minutes=15)
-"""An instance without requests is kept no longer; source: Cloud Run, about instance autoscaling."""
+IDLE: Final = timedelta(minutes=run.IDLE_MINUTES)
 _INSTANCE_KEPT: Final = timedelta(minutes=10)
 """For so long after its last request it is taken to be kept."""
 
@@ -190,6 +189,8 @@ class Snapshot(NamedTuple):
     """The newest of its instances; none of half an hour, or None where nobody can be asked."""
     usd_so_far: float | None
     now: datetime
+    lacks: str | None = ""
+    """What is missing of its lease in the cloud; None where nobody may see it."""
 
     @property
     def reading(self) -> Reading | None:
@@ -215,7 +216,9 @@ class Snapshot(NamedTuple):
         until: datetime | None = None,
     ) -> Deployment:
         service, site, spec = self.service, self.site, run.read_spec(self.service)
-        expires = service.labels.get(EXPIRES_LABEL, "")
+        held = lease.read(service.labels)
+        whole = held is not None and held.keeper == "cloud" and self.lacks == ""
+        unseen = "whether its job and its grant are there cannot be seen"
         count = self.reading.count if self.reading else 0
         phase = Phase(name=waits_for, since=since) if isinstance(waits_for, str) else waits_for
         return Deployment(
@@ -236,7 +239,9 @@ class Snapshot(NamedTuple):
             max_replicas=spec.max_replicas if spec else None,
             awake_until=until,
             created_at=when(service.create_time),
-            expires_at=datetime.fromtimestamp(int(expires), UTC) if expires.isdigit() else None,
+            expires_at=datetime.fromtimestamp(held.ends, UTC) if held else None,
+            lease=("cloud" if whole else "server") if held else None,
+            lease_lacks=unseen if self.lacks is None else self.lacks,
             usd_per_hour=usd_per_hour(site, service),
             usd_so_far=self.usd_so_far,
             failure=failure,
@@ -265,6 +270,7 @@ async def read_status(site: Site, service: Service) -> Deployment:
             "revision": lambda: run.find_revision(site, run.newest_revision(service)),
             "readings": lambda: read_instances(site, name, now),
             "usd_so_far": lambda: usd_so_far(site, service, now),
+            "lacks": lambda: _lease_lacks(site, service),
         }
     )
     seen = Snapshot(site=site, service=service, now=now, **found)
@@ -281,6 +287,15 @@ async def read_status(site: Site, service: Service) -> Deployment:
     if lines:
         return seen.told(State.LOADING, begun, waits_for=phase_of(lines))
     return seen.told(State.CREATING, begun, waits_for=step_of(seen.revision))
+
+
+async def _lease_lacks(site: Site, service: Service) -> str:
+    """Say what is missing of its lease, where the cloud is to keep one and something runs."""
+    held = lease.read(service.labels)
+    if held is None or held.keeper == "server" or run.is_stopped(service) or service.delete_time:
+        return ""
+    name = service.name.rpartition("/")[2]
+    return await lease.lacks(site, name, service.name, site.clients.run, held.ends)
 
 
 def before_service(site: Site, pending: Pending) -> Deployment:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import anyio
 import anyio.lowlevel
@@ -32,6 +32,9 @@ from backends.google.errors import LOGIN, not_configured, unknown_caller
 from core.endpoint import trusted
 from core.records import Target
 from core.settings import GooglePlane, Settings
+
+if TYPE_CHECKING:
+    from google.cloud.scheduler_v1 import CloudSchedulerAsyncClient
 
 MANAGED_BY: Final = "vllm-devops-agent"
 """The value of the label `managed-by` on everything that is made here."""
@@ -124,6 +127,11 @@ class GoogleClients:
     usage = client_of(ServiceUsageAsyncClient)
     iam = client_of(IAMAsyncClient)
     projects = client_of(ProjectsAsyncClient)
+
+    async def scheduler(self) -> "CloudSchedulerAsyncClient":
+        from google.cloud.scheduler_v1 import CloudSchedulerAsyncClient  # noqa: PLC0415  loads when first needed
+
+        return await self.client(CloudSchedulerAsyncClient)
 
     def __init__(self, target: Target, world: World) -> None:
         self._world = world

@@ -13,6 +13,7 @@ from google.cloud import run_v2
 from backends.cloud_run.backend import docker
 from backends.cloud_run.service import blueprint, service_of, service_path
 from backends.google.clients import as_sent
+from backends.google.lease import Lease
 from core.errors import NotFound
 from core.processes import run
 from core.settings import GooglePlane
@@ -25,6 +26,7 @@ from tests.google_plane import Controls
 
 pytestmark = pytest.mark.anyio
 
+LEASE: Final = Lease(ends=1_800_000_000, keeper="cloud")
 _SERVICE = "GoogleCloudRunV2Service"
 _PINNED = "vllm/vllm-openai@sha256:" + "0" * 64
 _NO_ACCOUNT: Final = "You do not currently have an active account selected"
@@ -49,7 +51,7 @@ targets = pytest.mark.parametrize("target", [L4, RTX])
 def test_every_body_is_what_googles_document_describes(target: str, wish: str) -> None:
     """A misspelt or mistyped field would be refused only by the real Google."""
     where = site(target, hf_token="hf_x", google_cloud_project="p")
-    sent = as_sent(service_of(drawn(where, **_WISHES[wish]), expires_at=1_800_000_000))
+    sent = as_sent(service_of(drawn(where, **_WISHES[wish]), lease=LEASE))
     assert faults("run.v2", _SERVICE, sent) == []
     for step in planned(where, **_WISHES[wish]).steps:
         assert _faults_of(step.request) == []
@@ -115,7 +117,7 @@ async def test_every_plan_passes_a_dry_run(
 def test_the_service_remembers_what_was_asked_for() -> None:
     """Whoever lost the journal can still read spec and fingerprint; without a ttl it has no end."""
     made = drawn(max_model_len=8192, max_replicas=2)
-    service = service_of(made, expires_at=1_800_000_000)
+    service = service_of(made, lease=LEASE)
     read = type(made.spec).model_validate_json(service.annotations["vllm-devops/spec"])
     assert (read.model, read.max_model_len) == (E4B, 8192)
     assert dict(service.labels) == {

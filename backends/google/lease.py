@@ -1,0 +1,498 @@
+"""A lease that Google keeps: a job of Cloud Scheduler ends a service when its time is over."""
+
+import base64
+import json
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, Final, Literal
+
+from google.cloud.iam_admin_v1 import CreateRoleRequest, Role, UndeleteRoleRequest
+from google.cloud.iam_admin_v1 import UpdateRoleRequest as UpdateRole
+
+from backends.common.concurrency import side_by_side
+from backends.google import setup
+from backends.google.clients import (
+    EXPIRES_LABEL,
+    MANAGED_BY,
+    RUNTIME_ID,
+    GoogleSite,
+    rest_command,
+    runtime_account,
+)
+from backends.google.errors import find, reading, strictly, writing
+from backends.google.iam import VERSION, binding, has_role
+from backends.lifecycle import Resource, Status, look, unless_foreign
+from core import errors
+from core.records import DeploymentSpec, Record, lease_minutes, paid_minutes
+from core.reply import note
+
+ACCOUNT_ID: Final = "vllm-devops-lease"
+"""Of the account that leases end deployments as."""
+ROLE_ID: Final = "vllmDevopsLease"
+"""Of the project's own role; an id that was deleted is blocked for 37 days: it is undeleted."""
+MAY: Final = ("run.services.get", "run.services.update")
+ACTS_AS: Final = "roles/iam.serviceAccountUser"
+"""On the account that deployments run as, alone: an update of a service is documented to need it
+(docs.cloud.google.com/run/docs/securing/service-identity, 2026-11)."""
+JOB_USD: Final = 0.10
+"""A month for each job; three are free for each billing account; source:
+cloud.google.com/scheduler/pricing (2026-11-29)."""
+_KEEPER_LABEL: Final = "vllm-devops-lease"
+_PAID_LABEL: Final = "vllm-devops-paid-until"
+_API: Final = "cloudscheduler.googleapis.com"
+_MASK: Final = "scaling.scalingMode,scaling.manualInstanceCount"
+_NO_INSTANCE: Final = {"scaling": {"scalingMode": "MANUAL", "manualInstanceCount": 0}}
+_RETRIES: Final = 5
+_MARK: Final = f"managed-by {MANAGED_BY}"
+"""A job has no labels: its description begins so."""
+_AHEAD_SECONDS: Final = 20
+"""A job that is to run at once is set to run in so long at least."""
+_PERMISSIONS: Final = (
+    *(f"cloudscheduler.jobs.{verb}" for verb in ("create", "get", "update", "delete")),
+    "run.services.getIamPolicy",
+    "run.services.setIamPolicy",
+)
+"""Of whoever deploys, beside acting as the lease's account."""
+Keeper = Literal["cloud", "server"]
+
+
+class Lease(Record):
+    """When a deployment's time is over, and who ends it then."""
+
+    ends: int
+    """In seconds since 1970."""
+    keeper: Keeper
+    paid_until: int | None = None
+    """When its max_usd would be used up; None where there is none."""
+
+    @property
+    def labels(self) -> dict[str, str]:
+        paid = {_PAID_LABEL: str(self.paid_until)} if self.paid_until else {}
+        return {EXPIRES_LABEL: str(self.ends), _KEEPER_LABEL: self.keeper, **paid}
+
+    def rescaled(self, before: int, after: int) -> "Lease":
+        """Return the same with another number of replicas at most: its money lasts otherwise.
+
+        Raises:
+            InvalidArgument: It is used up by that.
+        """
+        if self.paid_until is None or before == after:
+            return self
+        now = int(time.time())
+        paid = now + (self.paid_until - now) * max(1, before) // max(1, after)
+        _refuse_used_up(paid, now)
+        return self.model_copy(update={"paid_until": paid, "ends": min(self.ends, paid)})
+
+
+def _refuse_used_up(paid: int, now: int) -> None:
+    if paid < now + 60:
+        raise errors.InvalidArgument(
+            "Its max_usd is used up by that.", fix="Call deploy_vllm with a larger max_usd."
+        )
+
+
+def begun(spec: DeploymentSpec, usd_per_hour: float | None, keeper: Keeper) -> Lease | None:
+    """Return the lease of a deployment that starts now; None where nothing ends it.
+
+    Raises:
+        InvalidArgument: Its max_usd cannot be kept.
+    """
+    minutes, paid = lease_minutes(spec, usd_per_hour), paid_minutes(spec, usd_per_hour)
+    now = int(time.time())
+    until = None if paid is None else now + paid * 60
+    return (
+        None if minutes is None else Lease(ends=now + minutes * 60, keeper=keeper, paid_until=until)
+    )
+
+
+def extended(before: Lease | None, minutes: int, keeper: Keeper) -> Lease:
+    """Return what ends so many minutes from now, or when its money is used up.
+
+    Raises:
+        InvalidArgument: It is used up.
+    """
+    now, paid = int(time.time()), before.paid_until if before else None
+    ends = now + minutes * 60
+    if paid is not None:
+        _refuse_used_up(paid, now)
+        if paid < ends:
+            at = datetime.fromtimestamp(paid, UTC)
+            note(f"It ends at {at:%F %H:%M} UTC, when it may have cost its max_usd.")
+    return Lease(ends=min(ends, paid or ends), keeper=keeper, paid_until=paid)
+
+
+def read(labels: Mapping[str, str]) -> Lease | None:
+    """Read a service's labels; one that an earlier version made has no keeper but a server."""
+    ends, paid = labels.get(EXPIRES_LABEL, ""), labels.get(_PAID_LABEL, "")
+    if not ends.isdigit():
+        return None
+    keeper: Keeper = "cloud" if labels.get(_KEEPER_LABEL) == "cloud" else "server"
+    return Lease(ends=int(ends), keeper=keeper, paid_until=int(paid) if paid.isdigit() else None)
+
+
+def account_of(site: GoogleSite) -> str:
+    return f"{ACCOUNT_ID}@{site.clients.named}.iam.gserviceaccount.com"
+
+
+def role_name(site: GoogleSite) -> str:
+    return f"projects/{site.clients.named}/roles/{ROLE_ID}"
+
+
+def job_id(name: str) -> str:
+    return f"vllm-lease-{name}"
+
+
+def _parent(site: GoogleSite) -> str:
+    return f"projects/{site.clients.named}/locations/{site.clients.region}"
+
+
+def _path(site: GoogleSite, name: str) -> str:
+    return f"{_parent(site)}/jobs/{job_id(name)}"
+
+
+def job(site: GoogleSite, name: str, ends: int | None) -> Resource:
+    """Return the job that sets a service to no instance; a plan does not know yet when."""
+    wanted, path = _wanted(site, name, ends), _path(site, name)
+    shown = _as_json(wanted)
+
+    async def put() -> None:
+        client, now = await site.clients.scheduler(), await _find(site, name)
+        with strictly(f"have {job_id(name)} end {name}"):
+            if now is not None and now.state.name != "ENABLED":  # one that was paused stays so
+                await client.delete_job(name=path, **writing())
+                now = None
+            if now is None:
+                request: Any = {"parent": _parent(site), "job": wanted}
+                await client.create_job(request=request, **writing())
+            else:
+                mask = {"paths": [field for field in wanted if field != "name"]}
+                request = {"job": wanted, "update_mask": mask}
+                await client.update_job(request=request, **writing())
+
+    return Resource(
+        name="lease",
+        title=f"the job {job_id(name)} in {site.clients.region}, which ends it",
+        body=shown,
+        get=partial(_find, site, name),
+        put=put,
+        delete=partial(_delete, site, name),
+        status=lambda found: Status.STALE if _differs(found, wanted) else Status.READY,
+        is_ours=_is_ours,
+        usd_per_month=JOB_USD,
+        command=rest_command(
+            f"https://cloudscheduler.googleapis.com/v1/{_parent(site)}/jobs", shown
+        ),
+    )
+
+
+def job_left(site: GoogleSite, name: str, leased: Callable[[], Awaitable[bool]]) -> Resource:
+    """Return the job as a deletion sees it; where nobody may look, there is none to delete.
+
+    `leased` tells whether there should be one, which is then said.
+    """
+
+    async def get() -> Any | None:
+        try:
+            return await _find(site, name)
+        except (errors.PermissionDenied, errors.CloudRefused) as exc:
+            if await leased():
+                note(f"Whether the job {job_id(name)} is left is not known: {exc.summary}")
+            return None
+
+    return unless_foreign(replace(job(site, name, None), get=get))
+
+
+def none_left(site: GoogleSite, name: str) -> Resource:
+    """Return that there is no such job any more, for a deployment that nothing ends now."""
+    gone = job_left(site, name, _always)
+
+    async def get() -> Any:
+        return await gone.get() or ()
+
+    return Resource(
+        name="lease",
+        title=f"no job {job_id(name)} any more",
+        get=get,
+        put=gone.delete,
+        status=lambda found: Status.STALE if found else Status.READY,
+    )
+
+
+async def _always() -> bool:
+    return True
+
+
+def grant(
+    site: GoogleSite, name: str, thing: str, opened: Callable[[], Awaitable[Any]], *, forced: bool
+) -> Resource:
+    """Return the right of the lease's account to end one service, and nothing else.
+
+    Where it cannot be granted, that is noted unless it is `forced`, and the service runs all the
+    same: what is read of it says that nothing in the cloud ends it.
+    """
+    account, failed = account_of(site), list[errors.OpsError]()
+    made = binding(
+        opened,
+        thing,
+        (role_name(site),),
+        account,
+        what=f"let {account} end {name}",
+        name="lease grant",
+        title=f"the right of {ACCOUNT_ID} to end {name}, and nothing else",
+        after=("lease", "service"),
+    )
+    url = f"https://run.googleapis.com/v2/{thing}:setIamPolicy"
+    made = replace(made, command=rest_command(url, {"policy": made.body["policy"]}))
+
+    async def get() -> Any | None:
+        return failed[0] if failed else await made.get()
+
+    async def put() -> None:
+        assert made.put is not None
+        try:
+            await made.put()
+        except (errors.CloudRefused, errors.PermissionDenied) as exc:
+            if forced:
+                raise
+            failed.append(exc)
+            note(f"Nothing in the cloud ends {name}: {exc.summary} {exc.cause}".strip())
+
+    return replace(made, get=get, put=put)
+
+
+async def lacks(
+    site: GoogleSite, name: str, thing: str, opened: Callable[[], Awaitable[Any]], ends: int
+) -> str:
+    """Say what is missing of a lease as it is to be; nothing where it is whole."""
+    asked = {"resource": thing, "options": {"requested_policy_version": VERSION}}
+    client = await opened()
+    try:
+        found = await _find(site, name)
+    except errors.ApiDisabled:
+        found = None
+    if found is None or not _is_ours(found):
+        return f"its job {job_id(name)} is missing"
+    if found.state.name != "ENABLED":
+        return f"its job {job_id(name)} is {found.state.name.lower()}"
+    if _differs(found, _wanted(site, name, ends), ("description", "http_target")):
+        return f"its job {job_id(name)} ends it at another time, or in another way"
+    looked = client.get_iam_policy(request=asked, **reading())
+    policy = await find(f"see whether {ACCOUNT_ID} may end {name}", looked)
+    member = f"serviceAccount:{account_of(site)}"
+    if policy is None or not has_role(policy, role_name(site), member):
+        return f"{ACCOUNT_ID} has no right to end it"
+    tried = found.last_attempt_time
+    if found.status.code and tried and tried.timestamp() >= ends:
+        return f"its job {job_id(name)} ran and was refused: {found.status.message[:300]}"
+    return ""
+
+
+async def missing(site: GoogleSite, name: str) -> tuple[str, ...]:
+    """Return what is missing before the cloud can end a deployment; what cannot be seen is."""
+    account = f"projects/{site.clients.project}/serviceAccounts/{account_of(site)}"
+
+    async def seen(one: Resource) -> str:
+        try:
+            return "" if (await look(one)).status is Status.READY else one.title
+        except (errors.PermissionDenied, errors.CloudRefused) as exc:
+            return f"sight of {one.title} ({exc.summary})"
+
+    async def scheduler() -> str:
+        try:
+            await _find(site, name)
+        except errors.ApiDisabled:
+            return f"the API {_API}"
+        except errors.PermissionDenied:
+            return ""  # which is among the permissions that are asked for
+        except errors.CloudRefused as exc:
+            return f"Cloud Scheduler in {site.clients.region} ({exc.cause or exc.summary})"
+        return ""
+
+    async def permissions() -> str:
+        client, lacking = await site.clients.projects(), list[str]()
+        # What nobody tells is found out by asking for the thing itself.
+        with suppress(errors.ApiDisabled, errors.PermissionDenied), strictly("see what you may do"):
+            answer = await client.test_iam_permissions(
+                resource=f"projects/{site.clients.project}",
+                permissions=list(_PERMISSIONS),
+                **reading(),
+            )
+            lacking = [one for one in _PERMISSIONS if one not in answer.permissions]
+        return f"your permission {', '.join(lacking)}" if lacking else ""
+
+    async def acting() -> str:
+        client, act = await site.clients.iam(), "iam.serviceAccounts.actAs"
+        tested = client.test_iam_permissions(resource=account, permissions=[act], **reading())
+        answer = await find(f"see whether you may act as {ACCOUNT_ID}", tested)
+        lacking = answer is not None and act not in answer.permissions
+        return f"your permission {act} on {account_of(site)}" if lacking else ""
+
+    looks: list[Callable[[], Awaitable[str]]] = [partial(seen, one) for one in shared(site)]
+    found = await side_by_side([scheduler, permissions, acting, *looks])
+    return tuple(one for one in found if one)
+
+
+def shared(site: GoogleSite) -> tuple[Resource, ...]:
+    """Return what leases of a project need once: an account, its role, and as whom it may act."""
+    return (
+        setup.account(site, ACCOUNT_ID, "vLLM leases", "leases end deployments"),
+        _role(site),
+        _acts_as(site),
+    )
+
+
+def _role(site: GoogleSite) -> Resource:
+    name, parent = role_name(site), f"projects/{site.clients.named}"
+    wanted = Role(
+        title="vllm-devops-agent: end a deployment",
+        description="See a service of Cloud Run and set it to no instance.",
+        included_permissions=list(MAY),
+        stage=Role.RoleLaunchStage.GA,
+    )
+
+    async def get() -> Role | None:
+        client = await site.clients.iam()
+        looked = client.get_role(request={"name": name}, **reading())
+        return await find(f"look for the role {ROLE_ID}", looked)
+
+    async def put() -> None:
+        client, found = await site.clients.iam(), await get()
+        with strictly(f"make the role {ROLE_ID}"):
+            if found is None:
+                made = CreateRoleRequest(parent=parent, role_id=ROLE_ID, role=wanted)
+                await client.create_role(made, **writing())
+                return
+            if found.deleted:
+                await client.undelete_role(UndeleteRoleRequest(name=name), **writing())
+            mask: Any = {"paths": ["included_permissions", "title", "description", "stage"]}
+            await client.update_role(
+                UpdateRole(name=name, role=wanted, update_mask=mask), **writing()
+            )
+
+    def status(found: Role) -> Status:
+        same = not found.deleted and set(found.included_permissions) == set(MAY)
+        return Status.READY if same else Status.STALE
+
+    return Resource(
+        name=ROLE_ID,
+        title=f"the project's role {ROLE_ID}: {' and '.join(MAY)}",
+        get=get,
+        put=setup.known_everywhere(put),
+        status=status,
+        scope="shared",
+        command=f"gcloud iam roles create {ROLE_ID} --project={site.clients.named} --stage=GA"
+        f' --title="{wanted.title}" --permissions={",".join(MAY)}',
+    )
+
+
+def _acts_as(site: GoogleSite) -> Resource:
+    runtime = runtime_account(site.clients.named)
+    made = binding(
+        site.clients.iam,
+        f"projects/{site.clients.named}/serviceAccounts/{runtime}",
+        (ACTS_AS,),
+        account_of(site),
+        what=f"let {ACCOUNT_ID} change what runs as {RUNTIME_ID}",
+        name=f"{ACCOUNT_ID} as {RUNTIME_ID}",
+        title=f"the right of {ACCOUNT_ID} to change services that run as {RUNTIME_ID}",
+        scope="shared",
+        after=(ACCOUNT_ID, RUNTIME_ID),
+        command=f"gcloud iam service-accounts add-iam-policy-binding {runtime}"
+        f" --project={site.clients.named} --member=serviceAccount:{account_of(site)}"
+        f" --role={ACTS_AS}",
+    )
+    return replace(made, put=setup.known_everywhere(made.put))
+
+
+async def _find(site: GoogleSite, name: str) -> Any | None:
+    client = await site.clients.scheduler()
+    looked = client.get_job(name=_path(site, name), **reading())
+    return await find(f"look for the job {job_id(name)}", looked)
+
+
+async def _delete(site: GoogleSite, name: str) -> None:
+    client = await site.clients.scheduler()
+    with strictly(f"delete the job {job_id(name)}"):
+        await client.delete_job(name=_path(site, name), **writing())
+
+
+def _is_ours(found: Any) -> bool:
+    return str(found.description).startswith(_MARK)
+
+
+def _differs(
+    found: Any,
+    wanted: Mapping[str, Any],
+    fields: tuple[str, ...] = ("description", "http_target", "schedule"),
+) -> bool:
+    target, said = found.http_target, wanted["http_target"]
+    now = {
+        "description": found.description,
+        "schedule": found.schedule,
+        "http_target": {
+            "uri": target.uri,
+            "http_method": target.http_method.name,
+            "body": target.body,
+            "account": target.oauth_token.service_account_email,
+        },
+    }
+    account = said["oauth_token"]["service_account_email"]
+    asked = {**wanted, "http_target": {**said, "account": account}}
+    asked["http_target"] = {key: asked["http_target"][key] for key in now["http_target"]}
+    return found.state.name != "ENABLED" or any(now[one] != asked[one] for one in fields)
+
+
+def _wanted(site: GoogleSite, name: str, ends: int | None) -> dict[str, Any]:
+    """Return the job as the SDK takes it."""
+    service = f"{_parent(site)}/services/{name}"
+    at = (
+        "when its time is over"
+        if ends is None
+        else f"at {datetime.fromtimestamp(ends, UTC):%FT%TZ}"
+    )
+    return {
+        "name": _path(site, name),
+        "description": f"{_MARK}: ends {name} ({site.target.name}) {at}",
+        "schedule": "MINUTE HOUR DAY MONTH *" if ends is None else cron(ends),
+        "time_zone": "Etc/UTC",
+        "retry_config": {"retry_count": _RETRIES},
+        "http_target": {
+            "uri": f"https://run.googleapis.com/v2/{service}?updateMask={_MASK}",
+            "http_method": "PATCH",
+            "headers": {"Content-Type": "application/json"},
+            "body": json.dumps(_NO_INSTANCE).encode(),
+            "oauth_token": {"service_account_email": account_of(site)},
+        },
+    }
+
+
+def _as_json(wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the same as REST takes it."""
+    target = wanted["http_target"]
+    return {
+        "name": wanted["name"],
+        "description": wanted["description"],
+        "schedule": wanted["schedule"],
+        "timeZone": wanted["time_zone"],
+        "retryConfig": {"retryCount": _RETRIES},
+        "httpTarget": {
+            "uri": target["uri"],
+            "httpMethod": target["http_method"],
+            "headers": target["headers"],
+            "body": base64.b64encode(target["body"]).decode(),
+            "oauthToken": {"serviceAccountEmail": target["oauth_token"]["service_account_email"]},
+        },
+    }
+
+
+def cron(ends: int) -> str:
+    """Return the first whole minute that is not before a moment; what is over ends at once.
+
+    It comes again each year: the job is deleted with its deployment, and harmless else.
+    """
+    at = -(-max(ends, int(time.time()) + _AHEAD_SECONDS) // 60) * 60
+    return f"{datetime.fromtimestamp(at, UTC):%-M %-H %-d %-m} *"
