@@ -129,7 +129,7 @@ class GoogleClients:
     projects = client_of(ProjectsAsyncClient)
 
     async def scheduler(self) -> "CloudSchedulerAsyncClient":
-        from google.cloud.scheduler_v1 import CloudSchedulerAsyncClient  # noqa: PLC0415  loads when first needed
+        from google.cloud.scheduler_v1 import CloudSchedulerAsyncClient
 
         return await self.client(CloudSchedulerAsyncClient)
 

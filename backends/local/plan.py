@@ -85,6 +85,7 @@ def _refuse_clouds(spec: DeploymentSpec) -> None:
             fix="Leave port or access out.",
         )
     given = {
+        "lease": spec.lease == "cloud",
         "access": spec.access == "public",
         "network": spec.network is not None,
         "image": spec.image is not None,

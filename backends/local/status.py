@@ -189,6 +189,7 @@ class Looker:
                 "replicas": int(bool(living)),
                 "created_at": made.created_at,
                 "expires_at": ends,
+                "lease": "server" if ends else None,
                 "usd_per_hour": self._target.usd_per_hour,
                 "usd_so_far": 0.0,
                 "resources": _memory(made),

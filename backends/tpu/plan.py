@@ -17,7 +17,7 @@ from backends.lifecycle import Resource, Status, look, steps
 from backends.tpu import compute, search, vm, zones
 from backends.tpu.site import Blueprint, Place, Request, Site
 from backends.tpu.vm import blueprint, rules
-from core.errors import CloudRefused, NotFound, NotOurs, OpsError
+from core.errors import CloudRefused, InvalidArgument, NotFound, NotOurs, OpsError
 from core.records import DeploymentSpec, ModelShape, Plan, Preflight
 from planner.memory import foresee
 from planner.model import read_model
@@ -83,6 +83,12 @@ def make_plan(site: Site, spec: DeploymentSpec, model: ModelShape) -> Plan:
         InvalidArgument: The platform or the model cannot take the spec.
     """
     made = blueprint(site, spec, model)
+    queued = any(place.plane == "queued" for place in made.places)
+    if spec.lease == "cloud" and queued and made.provisioning != "flex-start":
+        raise InvalidArgument(
+            "The queue of Cloud TPU ends no VM but of flex-start: lease=cloud cannot be kept.",
+            fix="Give control_plane=compute: Compute Engine ends it by itself.",
+        )
     costs = price(site.offered, zones=[place.zone for place in made.places])
     first = [place for place in made.places if place.zone == made.places[0].zone]
     chips = [
@@ -132,7 +138,9 @@ def _warnings(made: Blueprint, costs: Price) -> Iterator[str]:
         if made.provisioning != "flex-start" and queued:
             yield (
                 "The queue of Cloud TPU ends no VM but of flex-start: one that it gives is deleted"
-                " by this server when its time is over, so only while this server runs."
+                " by this server when its time is over, so only while this server runs. No"
+                " permission exists for one TPU alone, so a job that deletes it could delete every"
+                " one of the project: control_plane=compute has Google end it by itself."
             )
     if made.provisioning == "spot":
         yield "Spot: Google may take the chip at any time; nothing brings it back by itself."

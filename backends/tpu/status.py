@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Final, NamedTuple, NoReturn
+from typing import Final, Literal, NamedTuple, NoReturn
 
 import anyio
 
@@ -163,6 +163,12 @@ class Look(NamedTuple):
         over = chip.given_at + timedelta(seconds=seconds) if seconds and chip.given_at else None
         return min((moment for moment in (chip.ends_at, said, over) if moment), default=None)
 
+    @property
+    def _lease(self) -> Literal["cloud", "server"] | None:
+        """Who ends it: Compute Engine, and the queue for flex-start, do so by themselves."""
+        by_google = self.site.provisioning == "flex-start" or (self.chip and self.chip.ends_at)
+        return ("cloud" if by_google else "server") if self.expires_at else None
+
     def record(
         self,
         state: State,
@@ -204,6 +210,7 @@ class Look(NamedTuple):
             replicas=int(runs),
             created_at=self.created_at,
             expires_at=self.expires_at,
+            lease=self._lease,
             usd_per_hour=hourly,
             usd_so_far=usd,
             failure=failure,

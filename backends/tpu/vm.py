@@ -33,12 +33,13 @@ from backends.tpu.compute import FLEX_WAIT_SECONDS
 from backends.tpu.site import Blueprint, Place, PlaneKind, Site, key_secret, vm_id
 from core import settings
 from core.errors import InvalidArgument
-from core.records import DeploymentSpec, ModelShape, Record
+from core.records import DeploymentSpec, ModelShape, Record, paid_minutes
 from planner.boot import file_bytes
 from planner.flags import Flags, most_tokens_of_an_item
 from planner.model import is_path
 from planner.places import Implementation, upstream_doubts
 from planner.places import Place as Offered
+from planner.price import price
 
 _HERE: Final = Path(__file__).parent
 LOG: Final = "vllm-devops"
@@ -185,12 +186,14 @@ def blueprint(
     """
     _refuse(spec, model)
     offered, generation = site.offered, generation_of(site.offered)
-    minutes, baked = run_minutes(spec, offered), spec.weights == "baked"
+    zones, baked = _zones(site, spec), spec.weights == "baked"
+    most = paid_minutes(spec, price(offered, zones=zones).usd_per_hour_highest)
+    minutes = run_minutes(spec, offered, most)
     whole = with_flags(spec, model, offered.count).model_copy(update={"ttl_minutes": minutes})
     small = "queued" in _PLANES[spec.control_plane] and site.provisioning != "flex-start"
     room = _room(spec, model, offered, baked=baked, small_disk=small)
     kinds, alone = _planes(spec, on_node=room.on_node)
-    places = tuple(Place(zone, kind) for zone in _zones(site, spec) for kind in kinds)
+    places = tuple(Place(zone, kind) for zone in zones for kind in kinds)
     usual = rules().wait.alone_seconds if len(places) == 1 else rules().wait.each_seconds
     network, subnetwork = network_of(spec)
     project = site.clients.named
@@ -245,14 +248,16 @@ def network_of(spec: DeploymentSpec) -> tuple[str, str]:
     return network, subnetwork
 
 
-def run_minutes(spec: DeploymentSpec, place: Offered) -> int:
-    """Return how long it may live; 0 is for ever.
+def run_minutes(spec: DeploymentSpec, place: Offered, most_paid: int | None = None) -> int:
+    """Return how long it may live, no longer than its money lasts; 0 is for ever.
 
     Raises:
         InvalidArgument: Chips that are given in this way do not live so long, or so briefly.
     """
     chosen = rules().run
     minutes = chosen.minutes if spec.ttl_minutes is None else spec.ttl_minutes
+    if most_paid is not None:
+        minutes = min(minutes or most_paid, most_paid)
     least, most = 0, chosen.most_minutes
     if place.provisioning == "flex-start":
         least, most = chosen.flex_least_minutes, chosen.flex_most_minutes

@@ -125,6 +125,7 @@ def test_the_service_remembers_what_was_asked_for() -> None:
         "vllm-devops-target": L4,
         "vllm-devops-spec": read.fingerprint,
         "vllm-devops-expires": "1800000000",
+        "vllm-devops-lease": "cloud",
     }
     assert "vllm-devops-expires" not in service_of(made).labels
 

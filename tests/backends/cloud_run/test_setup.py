@@ -75,7 +75,7 @@ async def test_a_bare_project_is_looked_at_set_up_once_and_never_again(
     into one repository alone; every step has a command that a shell can read."""
     async with opened(plane, bare_project, hf_token=TOKEN) as site:
         found = await setup(shared(site))
-        assert len(found.missing) == len(found.steps) == 8
+        assert len(found.missing) == len(found.steps) == 11
         assert changes(controls, bare_project) == []
         made = await set_up(shared(site), seconds=30)
         assert made.missing == ()
@@ -188,7 +188,7 @@ async def test_whoever_may_not_set_up_is_told_where_it_ended(
     async with opened(plane, bare_project, bucket_name=f"{bare_project}-no") as site:
         with pytest.raises(errors.PermissionDenied) as denied:
             await set_up(shared(site), seconds=30)
-        assert "1 of 8 steps" in denied.value.summary
+        assert "1 of 11 steps" in denied.value.summary
         assert "iam.serviceAccounts.create" in denied.value.cause
         controls.set(bare_project, denied_permissions=[])
         with pytest.raises(errors.CloudRefused) as failed:

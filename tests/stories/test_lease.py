@@ -1,0 +1,199 @@
+"""Google ends a deployment of Cloud Run by itself: no server, and nobody, has to be there."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import grpc.aio
+import pytest
+from google.cloud.scheduler_v1 import CloudSchedulerAsyncClient
+
+from tests.conversation import Agent, Reply, agent_of
+from tests.simulators.conftest import until
+from tests.stories.conftest import Cloud
+from tests.stories.life import MODEL
+
+pytestmark = pytest.mark.anyio
+
+TARGET: Final = "cloud-run-l4"
+ONE: Final = {"target": TARGET, "name": "one"}
+WISH: Final = {**ONE, "model": MODEL, "max_model_len": 4096}
+JOB: Final = "vllm-lease-one"
+HOUR: Final = 3600
+ROLE: Final = "vllmDevopsLease"
+
+
+def agent_here(cloud: Cloud) -> Any:
+    return agent_of(cloud.settings)
+
+
+def agent_elsewhere(cloud: Cloud, folder: Path) -> Any:
+    """A fresh machine: nothing is known there but what the cloud says."""
+    return agent_of(cloud.settings.model_copy(update={"vllm_devops_state_dir": folder}))
+
+
+def seen(cloud: Cloud) -> dict[str, Any]:
+    return cloud.controls.get(cloud.project)
+
+
+async def deployed(agent: Agent, **more: Any) -> Reply:
+    made = await agent.call("deploy_vllm", **WISH, **more)
+    assert not made.failed, made
+    return made
+
+
+async def status(agent: Agent) -> Reply:
+    found = await agent.call("status_vllm", **ONE, wait_s=10)
+    assert not found.failed, found
+    return found
+
+
+def ends_in(reply: Reply) -> float:
+    """Return in how many minutes."""
+    at = datetime.fromisoformat(reply.data["expires_at"])
+    return (at - datetime.now(UTC)) / timedelta(minutes=1)
+
+
+@pytest.mark.parametrize("limit", [{"ttl_minutes": 60}, {"max_usd": 0.5}])
+async def test_without_any_server_it_is_stopped_in_time(
+    cloud: Cloud, tmp_path: Path, limit: dict[str, Any]
+) -> None:
+    """What a fresh machine sees then is stopped, and the bill has ended."""
+    async with agent_here(cloud) as agent:
+        made = await deployed(agent, min_replicas=1, **limit)
+        assert made.data["lease"] == "cloud"
+        assert ends_in(made) <= 61
+    assert seen(cloud)["jobs"][JOB]["tried"] is None
+    turned = cloud.controls.clock(cloud.project, 2 * HOUR)
+    assert turned["jobs"][JOB]["status"] == "OK", turned["jobs"]
+    await until(lambda: not seen(cloud)["instances"])
+    async with agent_elsewhere(cloud, tmp_path / "other") as agent:
+        assert (await status(agent)).state in {"stopping", "stopped"}
+
+
+async def test_money_bounds_the_time_of_all_replicas(cloud: Cloud) -> None:
+    """Two replicas that always run use it up in half the time; the question says so."""
+    async with agent_here(cloud) as agent:
+        one = ends_in(await deployed(agent, ttl_minutes=600, max_usd=1.0))
+        grown = await agent.call("update_vllm_scaling", **ONE, min_replicas=0, max_replicas=2)
+        assert ends_in(grown) == pytest.approx(one / 2, abs=2)
+        job = seen(cloud)["jobs"][JOB]
+        assert job["due"] >= datetime.fromisoformat(grown.data["expires_at"]).timestamp()
+        assert job["due"] < datetime.fromisoformat(grown.data["expires_at"]).timestamp() + 61
+        longer = await agent.call("update_vllm_scaling", **ONE, ttl_minutes=6000)
+        assert ends_in(longer) == pytest.approx(one / 2, abs=2)
+        assert "max_usd" in longer.text
+
+
+async def test_what_is_given_more_time_ends_then_and_not_before(cloud: Cloud) -> None:
+    """Label and job move together, by update_vllm_scaling and by a new start."""
+    async with agent_here(cloud) as agent:
+        await deployed(agent, ttl_minutes=30, min_replicas=1)
+        longer = await agent.call("update_vllm_scaling", **ONE, ttl_minutes=120)
+        assert 118 < ends_in(longer) <= 120
+        assert longer.data["lease"] == "cloud", longer.text
+        assert cloud.controls.clock(cloud.project, HOUR)["jobs"][JOB]["tried"] is None
+        cloud.controls.clock(cloud.project, 0)
+        await agent.call("stop_vllm", **ONE)
+        started = await agent.call("start_vllm", **ONE)
+        assert 118 < ends_in(started) <= 120
+        assert started.data["lease"] == "cloud"
+
+
+async def test_a_destroyed_one_leaves_no_job(cloud: Cloud) -> None:
+    async with agent_here(cloud) as agent:
+        await deployed(agent, ttl_minutes=30)
+        gone = await agent.call("destroy_vllm", **ONE)
+        assert gone.data["gone"]
+        assert any(JOB in what for what in gone.data["removed"])
+    assert seen(cloud)["jobs"] == {}
+
+
+async def test_without_an_end_there_is_no_lease(cloud: Cloud) -> None:
+    async with agent_here(cloud) as agent:
+        made = await deployed(agent)
+        assert "lease" not in made.data
+        assert seen(cloud)["jobs"] == {}
+        again = await deployed(agent, ttl_minutes=30)
+        assert again.data["lease"] == "cloud"
+        never = await agent.call("deploy_vllm", **WISH, ttl_minutes=0)
+        assert "expires_at" not in never.data
+    assert seen(cloud)["jobs"] == {}
+
+
+LACKING: Final[dict[str, tuple[dict[str, Any], str]]] = {
+    "nothing was set up for it": ({}, "cloudscheduler.googleapis.com"),
+    "jobs may not be made": (
+        {"denied_permissions": ["cloudscheduler.jobs.create"]},
+        "cloudscheduler.jobs.create",
+    ),
+    "services may not be granted": (
+        {"denied_permissions": ["run.services.setIamPolicy"]},
+        "run.services.setIamPolicy",
+    ),
+}
+
+
+@pytest.mark.parametrize("lacking", LACKING)
+async def test_where_the_login_may_not_a_server_ends_it_and_that_is_said(
+    bare_cloud: Cloud, lacking: str
+) -> None:
+    """With lease=cloud nothing is made; without it, the answer names what is missing."""
+    knobs, names = LACKING[lacking]
+    bare_cloud.set(prepared=True, lease_prepared=bool(knobs), **knobs)
+    async with agent_here(bare_cloud) as agent:
+        refused = await agent.call("deploy_vllm", **WISH, ttl_minutes=30, lease="cloud")
+        assert refused.failed
+        assert names in refused.text
+        assert bare_cloud.is_empty()
+        made = await deployed(agent, ttl_minutes=30)
+        assert made.data["lease"] == "server"
+        assert names in made.text
+        assert "setup_target" in made.text
+        assert seen(bare_cloud)["jobs"] == {}
+        bare_cloud.set(denied_permissions=[])
+        await agent.call("setup_target", target=TARGET)
+        assert (await deployed(agent, ttl_minutes=30)).data["lease"] == "cloud"
+        assert JOB in seen(bare_cloud)["jobs"]
+
+
+BROKEN: Final = ("the job", "the grant")
+
+
+@pytest.mark.parametrize("broken", BROKEN)
+async def test_a_lease_that_is_not_whole_is_warned_of_and_made_anew(
+    cloud: Cloud, tmp_path: Path, broken: str
+) -> None:
+    """A server that dies half way, or somebody who deletes it, leaves nothing that says nothing."""
+    method = "google.cloud.run.v2.Services/SetIamPolicy"
+    if broken == "the grant":
+        cloud.set(faults=[{"method": method, "status": "PERMISSION_DENIED"}])
+    async with agent_here(cloud) as agent:
+        await deployed(agent, ttl_minutes=30, min_replicas=1)
+    if broken == "the job":
+        await _delete_job(cloud)
+    async with agent_elsewhere(cloud, tmp_path / "other") as agent:
+        found = await status(agent)
+        assert "Nothing in the cloud ends one" in found.text
+        assert found.data["lease"] == "server"
+        await deployed(agent, ttl_minutes=30)
+        assert (await status(agent)).data["lease"] == "cloud"
+
+
+async def test_idle_is_what_cloud_run_can_keep(cloud: Cloud) -> None:
+    """About 15 minutes, and only where it may sleep at all."""
+    async with agent_here(cloud) as agent:
+        for wrong in ({"max_idle_minutes": 5}, {"max_idle_minutes": 20, "min_replicas": 1}):
+            assert (await agent.call("deploy_vllm", **WISH, **wrong)).code == "INVALID_ARGUMENT"
+        made = await deployed(agent, max_idle_minutes=20)
+        assert "about 15 minutes" in made.text
+        awake = await agent.call("update_vllm_scaling", **ONE, min_replicas=1, max_replicas=1)
+        assert awake.code == "INVALID_ARGUMENT"
+
+
+async def _delete_job(cloud: Cloud) -> None:
+    kind: Any = CloudSchedulerAsyncClient
+    async with grpc.aio.insecure_channel(cloud.controls.plane.grpc) as channel:
+        client = kind(transport=kind.get_transport_class("grpc_asyncio")(channel=channel))
+        parent = f"projects/{cloud.project}/locations/us-east4"
+        await client.delete_job(name=f"{parent}/jobs/{JOB}")
