@@ -70,7 +70,7 @@ class _Jobs(Kind):
         pb = self.message.pb
         for name in fields(self.message, "Output only"):
             pb(made).ClearField(name)
-            if kept is not None and pb(kept).HasField(name):
+            if kept is not None and name in {one.name for one, _ in pb(kept).ListFields()}:
                 setattr(made, name, getattr(kept, name))
         _check(project, made)
         made.state = self.message.State.ENABLED

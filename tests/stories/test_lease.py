@@ -6,14 +6,18 @@ from typing import Any, Final
 
 import grpc.aio
 import pytest
+from google.api_core.exceptions import Forbidden
+from google.cloud.iam_admin_v1 import IAMAsyncClient
+from google.cloud.run_v2 import ServicesAsyncClient
 from google.cloud.scheduler_v1 import CloudSchedulerAsyncClient
+from google.cloud.secretmanager_v1 import SecretManagerServiceAsyncClient
 
 from tests.conversation import Agent, Reply, agent_of
 from tests.simulators.conftest import until
 from tests.stories.conftest import Cloud
 from tests.stories.life import MODEL
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.life]
 
 TARGET: Final = "cloud-run-l4"
 ONE: Final = {"target": TARGET, "name": "one"}
@@ -37,7 +41,7 @@ def seen(cloud: Cloud) -> dict[str, Any]:
 
 
 async def deployed(agent: Agent, **more: Any) -> Reply:
-    made = await agent.call("deploy_vllm", **WISH, **more)
+    made = await agent.call("deploy_vllm", **{**WISH, **more})
     assert not made.failed, made
     return made
 
@@ -178,6 +182,49 @@ async def test_a_lease_that_is_not_whole_is_warned_of_and_made_anew(
         assert found.data["lease"] == "server"
         await deployed(agent, ttl_minutes=30)
         assert (await status(agent)).data["lease"] == "cloud"
+
+
+async def test_what_ends_it_may_do_nothing_else(cloud: Cloud) -> None:
+    """The lease's account sees and scales that one service; every other call is refused."""
+    async with agent_here(cloud) as agent:
+        await deployed(agent, ttl_minutes=30)
+        await deployed(agent, name="two")
+    here = f"projects/{cloud.project}/locations/us-east4"
+    secret = f"projects/{cloud.project}/secrets/vllm-devops-one-api-key"
+    policy: dict[str, Any] = {"policy": {"bindings": []}}
+    refused: dict[str, tuple[Any, str, dict[str, Any]]] = {
+        "see another": (ServicesAsyncClient, "get_service", {"name": f"{here}/services/two"}),
+        "list all": (ServicesAsyncClient, "list_services", {"parent": here}),
+        "delete it": (ServicesAsyncClient, "delete_service", {"name": f"{here}/services/one"}),
+        "share it": (
+            ServicesAsyncClient,
+            "set_iam_policy",
+            {"resource": f"{here}/services/one", **policy},
+        ),
+        "see jobs": (CloudSchedulerAsyncClient, "list_jobs", {"parent": here}),
+        "run its job": (CloudSchedulerAsyncClient, "run_job", {"name": f"{here}/jobs/{JOB}"}),
+        "read the key": (
+            SecretManagerServiceAsyncClient,
+            "access_secret_version",
+            {"name": f"{secret}/versions/latest"},
+        ),
+        "make accounts": (
+            IAMAsyncClient,
+            "create_service_account",
+            {"name": f"projects/{cloud.project}", "account_id": "another"},
+        ),
+    }
+    alone = [("x-rehearsal-as", f"vllm-devops-lease@{cloud.project}.iam.gserviceaccount.com")]
+    async with grpc.aio.insecure_channel(cloud.controls.plane.grpc) as channel:
+
+        def client(kind: Any) -> Any:
+            return kind(transport=kind.get_transport_class("grpc_asyncio")(channel=channel))
+
+        one = {"name": f"{here}/services/one"}
+        await client(ServicesAsyncClient).get_service(request=one, metadata=alone)
+        for kind, method, request in refused.values():
+            with pytest.raises(Forbidden):
+                await getattr(client(kind), method)(request=request, metadata=alone)
 
 
 async def test_idle_is_what_cloud_run_can_keep(cloud: Cloud) -> None:

@@ -88,7 +88,11 @@ async def test_a_bare_project_is_looked_at_set_up_once_and_never_again(
         assert "gcloud" in shlex.split(step.command)
         assert bare_project in step.command
     there, both = controls.get(bare_project), [builder(bare_project), account(bare_project)]
-    assert there["accounts"] == [one.removeprefix("serviceAccount:") for one in both]
+    lease = account(bare_project).replace("runtime", "lease")
+    every = [one.removeprefix("serviceAccount:") for one in (*both, lease)]
+    assert there["accounts"] == sorted(every)
+    assert there["roles"] == {"vllmDevopsLease": ["run.services.get", "run.services.update"]}
+    assert there["account_bindings"][every[1]] == {"roles/iam.serviceAccountUser": [lease]}
     assert there["bindings"] == {
         "roles/logging.logWriter": both,
         "roles/monitoring.metricWriter": [account(bare_project)],
@@ -155,8 +159,8 @@ async def test_a_step_that_was_done_though_the_answer_was_lost_is_not_done_twice
     async with opened(plane, bare_project) as site:
         assert (await set_up(shared(site), seconds=30)).missing == ()
     calls = changes(controls, bare_project)
-    once = method.startswith("ArtifactRegistry")  # the others: for each of the two accounts
-    assert len([one for one in calls if one.endswith(method)]) == (1 if once else 2)
+    often = {"ArtifactRegistry": 1, "IAM": 3}.get(method.partition("/")[0], 2)  # once an account
+    assert len([one for one in calls if one.endswith(method)]) == often
 
 
 @pytest.mark.parametrize(
@@ -193,7 +197,7 @@ async def test_whoever_may_not_set_up_is_told_where_it_ended(
         controls.set(bare_project, denied_permissions=[])
         with pytest.raises(errors.CloudRefused) as failed:
             await set_up(shared(site), seconds=30)
-    assert len(failed.value.data["done"]) == 7
+    assert len(failed.value.data["done"]) == 10
     assert "buckets create" in failed.value.fix
 
 
