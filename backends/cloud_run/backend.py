@@ -216,7 +216,8 @@ class CloudRunBackend(GoogleBackend):
         async def leased() -> bool:
             found = await run.find_service(self.site, name)
             held = lease.read(found.labels) if found else None
-            return held is not None and held.keeper == "cloud"
+            # Where there is no service, a server may have died once it had made the job.
+            return found is None or (held is not None and held.keeper == "cloud")
 
         return (
             secrets.key_left(self.site, name),

@@ -192,15 +192,16 @@ def job(site: GoogleSite, name: str, ends: int | None) -> Resource:
 def job_left(site: GoogleSite, name: str, leased: Callable[[], Awaitable[bool]]) -> Resource:
     """Return the job as a deletion sees it; where nobody may look, there is none to delete.
 
-    `leased` tells whether there should be one, which is then said.
+    `leased` tells whether there may be one.
     """
 
     async def get() -> Any | None:
+        if not await leased():
+            return None
         try:
             return await _find(site, name)
         except (errors.PermissionDenied, errors.CloudRefused) as exc:
-            if await leased():
-                note(f"Whether the job {job_id(name)} is left is not known: {exc.summary}")
+            note(f"Whether the job {job_id(name)} is left is not known: {exc.summary}")
             return None
 
     return unless_foreign(replace(job(site, name, None), get=get))
