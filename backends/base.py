@@ -1,6 +1,6 @@
 """What every place that can run a model promises, and what it may be able to do beyond."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
@@ -321,6 +321,57 @@ class KeepsPaid(Protocol):
 
         Raises:
             CloudError: It cannot be looked at.
+        """
+
+
+class Leftover(Record):
+    """A resource of ours in an account that no living deployment stands on."""
+
+    id: str
+    """As its cloud names it, whole."""
+    kind: str
+    """Such as "Cloud Scheduler job"."""
+    where: str
+    """Region or zone; "global" where it has none."""
+    deployment: str = ""
+    """The one that it was made for; empty where all share it."""
+    usd_per_month: float | None = None
+    """While it is there, at 730 hours; None: nobody has said."""
+    why: str
+    """Part of a sentence, such as "no deployment of that name is there"."""
+
+
+class Leftovers(Record):
+    """What a look through a whole account found."""
+
+    ours: tuple[Leftover, ...]
+    others: Mapping[str, int]
+    """How many of each kind were not made here."""
+    not_seen: tuple[str, ...] = ()
+    """What could not be looked at, and why."""
+
+
+@runtime_checkable
+class FindsLeftovers(Protocol):
+    """Looks through its whole account for what no deployment needs any more."""
+
+    @property
+    def account(self) -> str:
+        """Name what it looks through, such as "project P"; targets of one are asked once."""
+
+    async def find_leftovers(self, kept: Collection[str]) -> Leftovers:
+        """Look through every region; `kept` names deployments that are there or on their way.
+
+        Ends within 30 s; what took longer is not seen.
+        """
+
+    async def remove_leftover(self, resource: str, kept: Collection[str]) -> bool:
+        """Look anew and delete it; whether it was seen to be gone.
+
+        Raises:
+            NotFound: There is none of that id.
+            NotOurs: It was not made here.
+            InvalidArgument: It is no leftover: a deployment stands on it.
         """
 
 

@@ -16,7 +16,7 @@ from core.metrics import EngineMetrics, MetricsPage
 from core.records import SIMULATED, Answer, Deployment, Phase, Record, State
 from operations.deployments import can_stop, usual
 from operations.inventory import (
-    Leftover,
+    PaidRemainder,
     first_steps,
     leftover_words,
     not_set_up,
@@ -272,7 +272,7 @@ class SystemStatus(Answer):
     """All that may be deployed was looked at; else `not_seen` and each row's `missing` say what
     was not."""
     simulated: bool
-    leftovers: tuple[Leftover, ...] = ()
+    leftovers: tuple[PaidRemainder, ...] = ()
     not_set_up: str = ""
 
     def facts(self) -> Mapping[str, Any]:
@@ -338,7 +338,7 @@ async def system_status(runtime: Runtime, target: str | None, name: str | None) 
     """
     stage, ends = runtime.stage, anyio.current_time() + ALL_SECONDS
     note_what_is_not_known(stage)
-    spare: list[Leftover] = []
+    spare: list[PaidRemainder] = []
     if name is None:
         sight, spare = await seen(stage, target)
     else:
@@ -354,7 +354,7 @@ async def system_status(runtime: Runtime, target: str | None, name: str | None) 
 
 
 def _told(
-    runtime: Runtime, sight: Sight, view: _View, spare: Sequence[Leftover], *, in_time: bool
+    runtime: Runtime, sight: Sight, view: _View, spare: Sequence[PaidRemainder], *, in_time: bool
 ) -> SystemStatus:
     now, stage = datetime.now(UTC), runtime.stage
     unseen = Figures(missing=f"It was not looked at closer within {ALL_SECONDS:.0f} s.")

@@ -37,7 +37,7 @@ _NAMED: Final = 3
 """Deployments of a first line; the others are rows."""
 
 
-class Leftover(Remainder):
+class PaidRemainder(Remainder):
     """Something that bills by the month, whether anything is deployed or not."""
 
     target: str
@@ -55,7 +55,7 @@ class Deployments(Answer):
     deployments: tuple[Deployment, ...]
     usd_per_hour_now: float = 0.0
     """Of all that run, as far as prices are known."""
-    leftovers: tuple[Leftover, ...] = ()
+    leftovers: tuple[PaidRemainder, ...] = ()
     not_looked_at: tuple[str, ...] = ()
     not_set_up: str = ""
     complete: bool = True
@@ -103,10 +103,10 @@ async def list_deployments(runtime: Runtime, target: str | None) -> Deployments:
     )
 
 
-async def seen(stage: Stage, target: str | None) -> tuple[Sight, list[Leftover]]:
+async def seen(stage: Stage, target: str | None) -> tuple[Sight, list[PaidRemainder]]:
     """Return what is deployed on one target, or on all, and what bills there by the month."""
     sights: list[Sight] = []
-    found: list[Leftover] = []
+    found: list[PaidRemainder] = []
 
     async def look() -> None:
         sights.append(await look_around(stage, target))
@@ -118,18 +118,18 @@ async def seen(stage: Stage, target: str | None) -> tuple[Sight, list[Leftover]]
     return sights[0], found
 
 
-async def leftovers(stage: Stage, targets: Sequence[str]) -> list[Leftover]:
+async def leftovers(stage: Stage, targets: Sequence[str]) -> list[PaidRemainder]:
     """Return what bills on these targets by the month, each once; not in use as far as seen here.
 
     What cannot be seen is noted, unless its cloud is not set up at all.
     """
-    found: dict[str, Leftover] = {}
+    found: dict[str, PaidRemainder] = {}
 
     async def look(target: str, backend: KeepsPaid) -> None:
         try:
             with fault_of(target), anyio.move_on_after(waiting.limit(EACH_SECONDS)):
                 for one in await backend.paid_leftovers():
-                    row = Leftover(target=target, in_use=False, **one.model_dump())
+                    row = PaidRemainder(target=target, in_use=False, **one.model_dump())
                     found.setdefault(one.what, row)
         except (ApiDisabled, NotConfigured):
             return
@@ -146,8 +146,8 @@ async def leftovers(stage: Stage, targets: Sequence[str]) -> list[Leftover]:
 
 
 def with_use(
-    stage: Stage, found: Iterable[Leftover], there: Iterable[Deployment]
-) -> tuple[Leftover, ...]:
+    stage: Stage, found: Iterable[PaidRemainder], there: Iterable[Deployment]
+) -> tuple[PaidRemainder, ...]:
     """Return the same with whether a deployment of that cloud may need it."""
     clouds = {stage.targets[one.target].backend for one in there}
     return tuple(
@@ -203,7 +203,7 @@ def bill_words(running: Sequence[Deployment]) -> str:
     return f"{usd(total)} an hour{' in all' if len(running) > 1 else ''}{more}"
 
 
-def leftover_words(found: Sequence[Leftover]) -> str:
+def leftover_words(found: Sequence[PaidRemainder]) -> str:
     """Say what bills by the month, and how it is removed."""
     total = sum(one.usd_per_month for one in found)
     ends = [one for one in found if not one.in_use]

@@ -220,15 +220,24 @@ async def destroy_vllm(
     target: Text = None,
     name: Text = None,
     purge: bool = False,
+    leftover: Text = None,
     confirm: Text = None,
     rt: Runtime = RT,
-) -> Deleted:
+) -> Answer:
     """Delete or remove a deployment for good (tear it down) and read back that it is gone.
 
     Args:
         purge: Also what would stay and bill.
+        leftover: Instead, the id of one that get_system_status found.
         confirm: Token from the preview.
     """
+    from operations import leftovers
+
+    if leftover:
+        leftovers.refuse_with(name, purge=purge)
+        where, shown = await leftovers.to_remove(rt, target, leftover)
+        await agree(rt, shown, confirm)
+        return await leftovers.remove(rt, where, leftover)
     found = await deployments.find_to_destroy(rt, target, name, purge=purge)
     if isinstance(found, Deleted):
         if not purge:

@@ -12,8 +12,18 @@ from tools.surface import ASKS, LOOKS, RT, Text, ops_tool
 
 
 @ops_tool("observe", LOOKS, default=True)
-async def get_system_status(target: Text = None, name: Text = None, rt: Runtime = RT) -> Answer:
-    """Show a dashboard (overview) of all deployments: health, load, spend, host, next steps."""
+async def get_system_status(
+    target: Text = None, name: Text = None, leftovers: bool = False, rt: Runtime = RT
+) -> Answer:
+    """Show a dashboard (overview) of all deployments: health, load, spend, host, next steps.
+
+    Args:
+        leftovers: Instead, what no deployment needs any more, in every region, with its price.
+    """
+    if leftovers:
+        from operations.leftovers import look
+
+        return await look(rt, target, name)
     from operations import dashboard
 
     return await dashboard.system_status(rt, target, name)

@@ -1,0 +1,219 @@
+"""What nobody needs any more and may still bill: found in whole accounts, and removed."""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, Final
+
+import anyio
+
+from backends.base import FindsLeftovers, Leftover, Leftovers
+from backends.common.concurrency import in_time
+from core import waiting
+from core.errors import InvalidArgument, NextStep, NotFound, OpsError
+from core.records import Answer, State, usd
+from operations.agreement import Preview, preview
+from operations.inventory import call_words
+from operations.resolve import able, chosen, fault_of, look_around
+from operations.runtime import Runtime, Stage
+
+_LOOK_SECONDS: Final = 32.0
+_REMOVE_SECONDS: Final = 38.0
+_MOST_ROWS: Final = 200
+"""Of a whole answer, the dearest first; the others are in the sums."""
+_FEW_ROWS: Final = 10
+_MOST_STEPS: Final = 3
+_DEAD: Final = frozenset({State.FAILED, State.EXPIRED})
+_FIND: Final = (NextStep("get_system_status", {"leftovers": True}),)
+
+
+class Found(Leftover):
+    """A leftover, and a target of its account."""
+
+    target: str
+
+    def step(self) -> NextStep:
+        """Return the call that removes it."""
+        return NextStep("destroy_vllm", {"target": self.target, "leftover": self.id})
+
+
+class LeftoversFound(Answer):
+    """Everything of ours, in whole accounts, that no living deployment stands on."""
+
+    leftovers: tuple[Found, ...]
+    """The dearest first."""
+    left_out: int = 0
+    """Leftovers that are only in the sums."""
+    usd_per_month: float
+    """Of all, as far as prices are known."""
+    price_not_known: int
+    others: dict[str, dict[str, int]]
+    """By account and kind: how many were not made here."""
+    not_seen: tuple[str, ...] = ()
+    accounts: tuple[str, ...]
+
+    def summary(self) -> str:
+        where = ", ".join(self.accounts) or "no account"
+        total = len(self.leftovers) + self.left_out
+        if not total:
+            seen = " as far as could be seen" if self.not_seen else ""
+            return f"Nothing of ours is left over in {where}{seen}."
+        kinds = Counter(one.kind for one in self.leftovers)
+        what = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common(6))
+        unknown = self.price_not_known
+        more = f" and {unknown} whose price is not known" if unknown else ""
+        return (
+            f"{total} left over in {where}, {usd(self.usd_per_month)} a month{more}: {what}."
+            f" {call_words(self.leftovers[0].step())} removes the first."
+        )
+
+    def facts(self) -> Mapping[str, Any]:
+        return {
+            "leftovers": [
+                one.model_dump(mode="json", exclude_none=True, exclude={"target"})
+                for one in self.leftovers[:_FEW_ROWS]
+            ],
+            "not_shown": max(0, len(self.leftovers) - _FEW_ROWS) + self.left_out or None,
+            "others": {account: sum(counted.values()) for account, counted in self.others.items()},
+        }
+
+    def warnings(self) -> tuple[str, ...]:
+        return self.not_seen
+
+    def next_steps(self) -> tuple[NextStep, ...]:
+        return tuple(one.step() for one in self.leftovers[:_MOST_STEPS])
+
+
+class LeftoverRemoved(Answer):
+    """What became of a leftover."""
+
+    id: str
+    gone: bool
+    """Seen to be gone, not merely asked to go."""
+
+    def summary(self) -> str:
+        return f"{self.id} is {'gone' if self.gone else 'being deleted'}."
+
+    def next_steps(self) -> tuple[NextStep, ...]:
+        return _FIND
+
+
+class _View:
+    """What the accounts of some targets have."""
+
+    def __init__(self, runtime: Runtime, target: str | None) -> None:
+        self._stage, self._named = runtime.stage, target
+        self.accounts: Final[dict[str, str]] = {}
+        """To a target of each."""
+        for name, backend in able(runtime.stage, FindsLeftovers).items():
+            if target in {None, name}:
+                self.accounts.setdefault(backend.account, name)
+        self.found: Final[dict[str, Leftovers]] = {}
+        self.missed: Final[list[str]] = []
+
+    async def look(self) -> list[Found]:
+        """Return what is left over, the dearest first."""
+        kept = await _kept(self._stage)
+        async with anyio.create_task_group() as group:
+            for account, name in self.accounts.items():
+                group.start_soon(self._look_through, account, name, kept)
+        rows = [
+            Found(target=self.accounts[account], **one.model_dump())
+            for account, seen in self.found.items()
+            for one in seen.ours
+        ]
+        return sorted(rows, key=lambda one: (-(one.usd_per_month or 0), one.kind, one.id))
+
+    async def _look_through(self, account: str, name: str, kept: frozenset[str]) -> None:
+        backend = self._stage.backend(name)
+        assert isinstance(backend, FindsLeftovers)
+        try:
+            with anyio.move_on_after(waiting.limit(_LOOK_SECONDS)) as limit, fault_of(name):
+                self.found[account] = await backend.find_leftovers(kept)
+        except OpsError as exc:
+            if self._named:
+                raise
+            self.missed.append(f"{account} was not looked through: {exc.summary}")
+        if limit.cancelled_caught:
+            self.missed.append(f"{account} was not looked through in {_LOOK_SECONDS:.0f} s.")
+
+
+async def look(runtime: Runtime, target: str | None, name: str | None) -> LeftoversFound:
+    """Look through the account of one target, or of all; for one deployment, or for all.
+
+    Raises:
+        Unsupported: It has no account to look through, or none has.
+        OpsError: The one account that was named cannot be looked at.
+    """
+    if target or not able(runtime.stage, FindsLeftovers):
+        chosen(runtime.stage, FindsLeftovers, "look for leftovers", target)
+    view = _View(runtime, target)
+    rows = [one for one in await view.look() if name in {None, one.deployment}]
+    return LeftoversFound(
+        leftovers=tuple(rows[:_MOST_ROWS]),
+        left_out=max(0, len(rows) - _MOST_ROWS),
+        usd_per_month=round(sum(one.usd_per_month or 0 for one in rows), 2),
+        price_not_known=sum(one.usd_per_month is None for one in rows),
+        others={account: dict(seen.others) for account, seen in view.found.items()},
+        not_seen=(
+            *view.missed,
+            *(words for seen in view.found.values() for words in seen.not_seen),
+        ),
+        accounts=tuple(view.found),
+    )
+
+
+async def to_remove(runtime: Runtime, target: str | None, resource: str) -> tuple[str, Preview]:
+    """Return a target of the account that has a leftover, and what is to be agreed to.
+
+    Raises:
+        NotFound: Nothing of that id is left over.
+        Ambiguous, Unsupported, TargetNotFound: No account is meant, or none that can.
+    """
+    only, _one = chosen(runtime.stage, FindsLeftovers, "remove leftovers", target, shared=True)
+    seen = await _View(runtime, only.name).look()
+    row = next((one for one in seen if one.id == resource), None)
+    if row is None:
+        raise NotFound(
+            f"Nothing of ours that is left over has the id {resource[:200]!r}.",
+            fix="Take an id from get_system_status(leftovers=true).",
+            next_steps=_FIND,
+        )
+    price = "price not known" if row.usd_per_month is None else f"{usd(row.usd_per_month)} a month"
+    what = f"Delete the {row.kind} {row.id} in {row.where} ({price}): {row.why}"
+    asked = preview("destroy_vllm", only.name, "", what, None, None, row.id)
+    return only.name, asked.model_copy(update={"again": {"leftover": row.id}})
+
+
+async def remove(runtime: Runtime, target: str, resource: str) -> LeftoverRemoved:
+    """Delete it, and say what was seen.
+
+    Raises:
+        CloudError: It was refused, or there was no answer.
+    """
+    backend = runtime.stage.backend(target)
+    assert isinstance(backend, FindsLeftovers)
+    fix = "Look with get_system_status(leftovers=true); the same call again is harmless."
+    with in_time(target, f"delete {resource[:80]}", _REMOVE_SECONDS, fix=fix):
+        gone = await backend.remove_leftover(resource, await _kept(runtime.stage))
+    return LeftoverRemoved(id=resource, gone=gone)
+
+
+async def _kept(stage: Stage) -> frozenset[str]:
+    """Name what is deployed or on its way, as far as it is seen from here.
+
+    What was made for a deployment that failed for good is left over all the same.
+    """
+    sight = await look_around(stage, None)
+    return frozenset(one.name for one in sight.found if one.deployment.state not in _DEAD)
+
+
+def refuse_with(name: str | None, *, purge: bool) -> None:
+    """Refuse what does not go with a leftover.
+
+    Raises:
+        InvalidArgument: A deployment is named as well.
+    """
+    if name or purge:
+        raise InvalidArgument(
+            "leftover is one resource alone.", fix="Leave `name` and `purge` out, or `leftover`."
+        )
