@@ -345,7 +345,9 @@ class CloudRunBackend(GoogleBackend):
             return found
         if pending:
             return status.before_service(self.site, pending)
-        raise not_found(name, self.target)
+        missing = not_found(name, self.target)
+        missing.fix += await lease.left_of(self.site, name)
+        raise missing
 
     async def list(self) -> Sequence[Deployment]:
         if not self.site.clients.configured:
