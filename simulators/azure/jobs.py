@@ -5,8 +5,6 @@ import secrets
 import string
 import sys
 import uuid
-from collections.abc import Sequence
-from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -25,58 +23,14 @@ from simulators.azure.arm import Call, display_of, kind_of, moment, plain_region
 from simulators.azure.grants import JOB
 from simulators.azure.ground import environment_of
 from simulators.azure.state import Body, Subscription, World
+from simulators.common.cron import due_next
 
 EXECUTION: Final = f"{JOB}/executions"
 _LINKED: Final = "Microsoft.App/managedEnvironments/join/action"
 _RHYTHM_SECONDS: Final = 0.05
 _LETTERS: Final = string.ascii_lowercase + string.digits
-_RANGES: Final = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 6))
-"""Of a cron's five fields."""
-_LONGEST_DAYS: Final = 366 * 8
-"""From one 29 February to the next one."""
 _CONTAINER: Final = Path(__file__).with_name("container.py")
 _API: Final = "2019-08-01"
-
-
-def next_start(cron: str, after: float) -> float | None:
-    """Return when a cron of UTC starts next (epoch seconds); None if it never does.
-
-    Raises:
-        ValueError: It is no cron.
-
-    >>> datetime.fromtimestamp(next_start("30 6 29 2 *", 1795900000), UTC).isoformat()
-    '2028-02-29T06:30:00+00:00'
-    """
-    words = cron.split()
-    if len(words) != len(_RANGES):
-        raise ValueError(f"a cron has five fields: {cron!r}")
-    minutes, hours, days, months, week = map(_numbers, words, _RANGES)
-    now = datetime.fromtimestamp(after, UTC)
-
-    def fits(day: date) -> bool:
-        of_month, of_week = day.day in days, day.isoweekday() % 7 in week
-        either = words[2] != "*" and words[4] != "*"
-        return day.month in months and (of_month or of_week if either else of_month and of_week)
-
-    for offset in range(_LONGEST_DAYS):
-        day = now.date() + timedelta(days=offset)
-        for hour, minute in ((h, m) for h in hours for m in minutes) if fits(day) else ():
-            found = datetime(day.year, day.month, day.day, hour, minute, tzinfo=UTC)
-            if found > now:
-                return found.timestamp()
-    return None
-
-
-def _numbers(field: str, ends: tuple[int, int]) -> Sequence[int]:
-    found: set[int] = set()
-    for part in field.split(","):
-        span, _, step = part.partition("/")
-        low, dash, high = span.partition("-")
-        first, last = ends if span == "*" else (int(low), int(high) if dash else int(low))
-        if not ends[0] <= first <= last <= ends[1]:
-            raise ValueError(f"{part!r} is not within {ends[0]} to {ends[1]}")
-        found |= set(range(first, last + 1, int(step) if step else 1))
-    return sorted(found)
 
 
 def _job(call: Call, asked: Body, there: Body | None) -> Body:
@@ -101,7 +55,7 @@ def _job(call: Call, asked: Body, there: Body | None) -> Body:
     if configuration["triggerType"] != "Schedule" or not schedule:
         raise refusal("job-trigger", name=call.name, why="only schedules are simulated")
     try:
-        due = next_start(schedule["cronExpression"], call.sub.now)
+        due = due_next(schedule["cronExpression"], call.sub.now)
     except ValueError as exc:
         raise refusal("job-trigger", name=call.name, why=exc) from exc
     call.sub.due.pop(call.id, None)
@@ -143,7 +97,7 @@ async def keep_time(world: World) -> None:
                 if job is None or due > sub.now:
                     continue
                 cron = job["properties"]["configuration"]["scheduleTriggerConfig"]
-                later = next_start(cron["cronExpression"], sub.now)
+                later = due_next(cron["cronExpression"], sub.now)
                 sub.due |= {path: later} if later else {}
                 world.tasks.start_soon(_execute, world, sub, job)
         await anyio.sleep(_RHYTHM_SECONDS)

@@ -13,8 +13,8 @@ from google.rpc.code_pb2 import Code
 from google.rpc.status_pb2 import Status
 from starlette.requests import Request
 
+from simulators.common.cron import due_next
 from simulators.common.doors import NO_TLS
-from simulators.google.cron import due_next
 from simulators.google.grants import AS
 from simulators.google.serving import CODES, check_acting, invalid, plain
 from simulators.google.state import Project, World
@@ -179,7 +179,7 @@ def _check_retries(retries: Any) -> None:
 def _plan(project: Project, job: Any) -> None:
     """Set when it is due next by its schedule."""
     try:
-        due = due_next(job.schedule, job.time_zone, project.now)
+        due = due_next(job.schedule, project.now, job.time_zone)
     except ValueError:
         due = None
     if due is None:

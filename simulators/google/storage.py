@@ -17,6 +17,7 @@ import grpc.aio
 from gcp_storage_emulator.server import RequestHandler
 from gcp_storage_emulator.storage import Storage as Kept
 
+from simulators.google.grants import AS, acting_as
 from simulators.google.serving import Refused, not_permitted
 from simulators.google.state import Project, World
 from simulators.google.store import Kind, serve
@@ -92,7 +93,9 @@ class _Door(RequestHandler):  # type: ignore[misc]  # without types
             return
         project = self._world.project(owner)
         project.called(permission)
-        if project.denies(permission):
+        with acting_as(self.headers.get(AS, "")):
+            denied = project.denies(permission)
+        if denied:
             raise not_permitted(permission, f"projects/_/buckets/{bucket or ''}")
 
     def _own(self, bucket: str, maker: str) -> None:

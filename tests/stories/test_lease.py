@@ -5,13 +5,21 @@ from pathlib import Path
 from typing import Any, Final
 
 import grpc.aio
+import httpx2
 import pytest
-from google.api_core.exceptions import Forbidden
+from google.api_core.exceptions import GoogleAPICallError
+from google.cloud.artifactregistry_v1 import ArtifactRegistryAsyncClient
+from google.cloud.devtools.cloudbuild_v1 import CloudBuildAsyncClient
 from google.cloud.iam_admin_v1 import IAMAsyncClient
-from google.cloud.run_v2 import ServicesAsyncClient
+from google.cloud.logging_v2.services.logging_service_v2 import LoggingServiceV2AsyncClient
+from google.cloud.resourcemanager_v3 import ProjectsAsyncClient
+from google.cloud.run_v2 import RevisionsAsyncClient, ServicesAsyncClient
 from google.cloud.scheduler_v1 import CloudSchedulerAsyncClient
 from google.cloud.secretmanager_v1 import SecretManagerServiceAsyncClient
+from google.cloud.service_usage_v1 import ServiceUsageAsyncClient
+from google.cloud.tpu_v2 import TpuAsyncClient
 
+from simulators.google.grants import AS
 from tests.conversation import Agent, Reply, agent_of
 from tests.simulators.conftest import until
 from tests.stories.conftest import Cloud
@@ -184,47 +192,131 @@ async def test_a_lease_that_is_not_whole_is_warned_of_and_made_anew(
         assert (await status(agent)).data["lease"] == "cloud"
 
 
+def beyond_a_lease(project: str) -> list[tuple[Any, str, dict[str, Any]]]:
+    """Return what a lease's account might try: client, method and request."""
+    here = f"projects/{project}/locations/us-east4"
+    one, two, zone = f"{here}/services/one", f"{here}/services/two", f"{here}-a"
+    job, role = f"{here}/jobs/{JOB}", f"projects/{project}/roles/{ROLE}"
+    account = (
+        f"projects/{project}/serviceAccounts/vllm-devops-{{}}@{project}.iam.gserviceaccount.com"
+    )
+    runtime, builder = account.format("runtime"), account.format("builder")
+    own, others = ({"name": f"{here}/services/{name}"} for name in ("one", "two"))
+    secret = f"projects/{project}/secrets/vllm-devops-one-api-key"
+    images = f"{here}/repositories/vllm-devops"
+    policy: dict[str, Any] = {"policy": {"bindings": []}}
+    template = {"containers": [{"image": "vllm/vllm-openai:latest"}]}
+    builders = {"template": {**template, "service_account": builder.rpartition("/")[2]}}
+    run, scheduler, iam = ServicesAsyncClient, CloudSchedulerAsyncClient, IAMAsyncClient
+    secrets, chips = SecretManagerServiceAsyncClient, TpuAsyncClient
+    return [
+        (run, "get_service", others),
+        (run, "update_service", {"service": {**others, "template": template}}),
+        (run, "update_service", {"service": {**own, **builders}}),
+        (
+            run,
+            "update_service",
+            {"service": {"name": f"{here}/services/new"}, "allow_missing": True},
+        ),
+        (
+            run,
+            "create_service",
+            {"parent": here, "service_id": "new", "service": {"template": template}},
+        ),
+        (run, "delete_service", own),
+        (run, "list_services", {"parent": here}),
+        (run, "get_iam_policy", {"resource": one}),
+        (run, "set_iam_policy", {"resource": one, **policy}),
+        (run, "set_iam_policy", {"resource": two, **policy}),
+        (RevisionsAsyncClient, "get_revision", {"name": f"{one}/revisions/one-00001"}),
+        (scheduler, "create_job", {"parent": here, "job": {}}),
+        (scheduler, "get_job", {"name": job}),
+        (scheduler, "list_jobs", {"parent": here}),
+        (scheduler, "update_job", {"job": {"name": job}}),
+        (scheduler, "run_job", {"name": job}),
+        (scheduler, "delete_job", {"name": job}),
+        (secrets, "access_secret_version", {"name": f"{secret}/versions/latest"}),
+        (secrets, "get_secret", {"name": secret}),
+        (secrets, "list_secrets", {"parent": f"projects/{project}"}),
+        (secrets, "add_secret_version", {"parent": secret, "payload": {"data": b"another"}}),
+        (secrets, "set_iam_policy", {"resource": secret, **policy}),
+        (secrets, "delete_secret", {"name": secret}),
+        (iam, "create_service_account", {"name": f"projects/{project}", "account_id": "another"}),
+        (iam, "list_service_accounts", {"name": f"projects/{project}"}),
+        (iam, "delete_service_account", {"name": runtime}),
+        (iam, "set_iam_policy", {"resource": builder, **policy}),
+        (iam, "create_role", {"parent": f"projects/{project}", "role_id": "mine", "role": {}}),
+        (iam, "update_role", {"name": role, "role": {"included_permissions": ["run.jobs.run"]}}),
+        (iam, "delete_role", {"name": role}),
+        (ProjectsAsyncClient, "get_iam_policy", {"resource": f"projects/{project}"}),
+        (ProjectsAsyncClient, "set_iam_policy", {"resource": f"projects/{project}", **policy}),
+        (
+            ServiceUsageAsyncClient,
+            "batch_enable_services",
+            {"parent": f"projects/{project}", "service_ids": ["compute.googleapis.com"]},
+        ),
+        (ArtifactRegistryAsyncClient, "get_repository", {"name": images}),
+        (ArtifactRegistryAsyncClient, "list_docker_images", {"parent": images}),
+        (ArtifactRegistryAsyncClient, "set_iam_policy", {"resource": images, **policy}),
+        (CloudBuildAsyncClient, "list_builds", {"project_id": project, "parent": here}),
+        (
+            LoggingServiceV2AsyncClient,
+            "list_log_entries",
+            {"resource_names": [f"projects/{project}"]},
+        ),
+        (chips, "list_nodes", {"parent": zone}),
+        (chips, "delete_node", {"name": f"{zone}/nodes/one"}),
+        (chips, "create_node", {"parent": zone, "node_id": "new", "node": {}}),
+    ]
+
+
 async def test_what_ends_it_may_do_nothing_else(cloud: Cloud) -> None:
     """The lease's account sees and scales that one service; every other call is refused."""
     async with agent_here(cloud) as agent:
         await deployed(agent, ttl_minutes=30)
         await deployed(agent, name="two")
-    here = f"projects/{cloud.project}/locations/us-east4"
-    secret = f"projects/{cloud.project}/secrets/vllm-devops-one-api-key"
-    policy: dict[str, Any] = {"policy": {"bindings": []}}
-    refused: dict[str, tuple[Any, str, dict[str, Any]]] = {
-        "see another": (ServicesAsyncClient, "get_service", {"name": f"{here}/services/two"}),
-        "list all": (ServicesAsyncClient, "list_services", {"parent": here}),
-        "delete it": (ServicesAsyncClient, "delete_service", {"name": f"{here}/services/one"}),
-        "share it": (
-            ServicesAsyncClient,
-            "set_iam_policy",
-            {"resource": f"{here}/services/one", **policy},
-        ),
-        "see jobs": (CloudSchedulerAsyncClient, "list_jobs", {"parent": here}),
-        "run its job": (CloudSchedulerAsyncClient, "run_job", {"name": f"{here}/jobs/{JOB}"}),
-        "read the key": (
-            SecretManagerServiceAsyncClient,
-            "access_secret_version",
-            {"name": f"{secret}/versions/latest"},
-        ),
-        "make accounts": (
-            IAMAsyncClient,
-            "create_service_account",
-            {"name": f"projects/{cloud.project}", "account_id": "another"},
-        ),
+    email, plane = (
+        f"vllm-devops-lease@{cloud.project}.iam.gserviceaccount.com",
+        cloud.controls.plane,
+    )
+    alone, went_through = [(AS, email)], list[str]()
+    async with grpc.aio.insecure_channel(plane.grpc) as channel:
+
+        async def call(kind: Any, method: str, request: dict[str, Any]) -> Any:
+            client = kind(transport=kind.get_transport_class("grpc_asyncio")(channel=channel))
+            return await getattr(client, method)(request=request, metadata=alone, timeout=10)
+
+        for kind, method, request in beyond_a_lease(cloud.project):
+            try:
+                await call(kind, method, request)
+            except GoogleAPICallError as exc:
+                if exc.reason != "IAM_PERMISSION_DENIED":
+                    went_through.append(f"{method}: {exc}")
+            else:
+                went_through.append(f"{method} {request}")
+        own = {"name": f"projects/{cloud.project}/locations/us-east4/services/one"}
+        service = await call(ServicesAsyncClient, "get_service", own)
+        service.scaling = {"scaling_mode": "MANUAL", "manual_instance_count": 0}
+        await call(ServicesAsyncClient, "update_service", {"service": service})
+    vms = f"{plane.http}/compute/v1/projects/{cloud.project}/zones/us-east4-a/instances"
+    rest = {
+        ("GET", vms),
+        ("POST", vms),
+        ("DELETE", f"{vms}/one"),
+        ("GET", f"{plane.storage}/storage/v1/b?project={cloud.project}"),
+        ("GET", f"{plane.storage}/storage/v1/b/kept/o"),
+        ("GET", f"{plane.storage}/storage/v1/b/kept"),
+        ("DELETE", f"{plane.storage}/storage/v1/b/kept"),
     }
-    alone = [("x-rehearsal-as", f"vllm-devops-lease@{cloud.project}.iam.gserviceaccount.com")]
-    async with grpc.aio.insecure_channel(cloud.controls.plane.grpc) as channel:
-
-        def client(kind: Any) -> Any:
-            return kind(transport=kind.get_transport_class("grpc_asyncio")(channel=channel))
-
-        one = {"name": f"{here}/services/one"}
-        await client(ServicesAsyncClient).get_service(request=one, metadata=alone)
-        for kind, method, request in refused.values():
-            with pytest.raises(Forbidden):
-                await getattr(client(kind), method)(request=request, metadata=alone)
+    async with httpx2.AsyncClient(trust_env=False) as web:
+        kept = {"name": "kept"}
+        made = await web.post(f"{plane.storage}/storage/v1/b?project={cloud.project}", json=kept)
+        assert made.status_code == 200, made.text
+        for verb, url in rest:
+            reply = await web.request(verb, url, headers={AS: email})
+            if reply.status_code != 403:
+                went_through.append(f"{verb} {url}: {reply.status_code} {reply.text}")
+    assert went_through == []
 
 
 async def test_idle_is_what_cloud_run_can_keep(cloud: Cloud) -> None:

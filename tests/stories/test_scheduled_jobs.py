@@ -8,11 +8,9 @@ from typing import Any, Final
 import grpc
 import grpc.aio
 import pytest
-from google.api_core.exceptions import Forbidden
 from google.cloud.iam_admin_v1 import IAMAsyncClient
 from google.cloud.run_v2 import ServicesAsyncClient
 from google.cloud.scheduler_v1 import CloudSchedulerAsyncClient, HttpMethod, Job
-from google.cloud.secretmanager_v1 import SecretManagerServiceAsyncClient
 
 from tests.conversation import agent_of
 from tests.simulators.conftest import until
@@ -133,23 +131,3 @@ async def test_a_job_without_its_grants_ends_nothing(google: Google, missing: st
     refused = "UNAUTHENTICATED" if missing == "account" else "PERMISSION_DENIED"
     assert job["status"] == refused, job
     assert google.cloud.controls.get(google.cloud.project)["instances"]
-
-
-async def test_an_account_may_do_nothing_that_it_is_not_granted(google: Google) -> None:
-    """Whether it makes one call, or all of them."""
-    await google.grant()
-    secrets = google.client(SecretManagerServiceAsyncClient)
-    alone = [("x-rehearsal-as", google.email)]
-    await google.run.get_service(name=google.service, metadata=alone)
-    with pytest.raises(Forbidden):
-        await google.run.delete_service(name=google.service, metadata=alone)
-    google.cloud.set(acts_as=google.email)
-    await google.run.get_service(name=google.service)
-    with pytest.raises(Forbidden):
-        await google.run.list_services(parent=google.parent)
-    with pytest.raises(Forbidden):
-        await secrets.list_secrets(parent=f"projects/{google.cloud.project}")
-    with pytest.raises(Forbidden):
-        await google.scheduler.run_job(name=f"{google.parent}/jobs/end-one")
-    google.cloud.set(acts_as="")
-    await google.run.list_services(parent=google.parent)
