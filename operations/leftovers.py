@@ -2,12 +2,13 @@
 
 from collections import Counter
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 
 import anyio
 
 from backends.base import FindsLeftovers, Leftover, Leftovers
-from backends.common.concurrency import in_time
+from backends.common.concurrency import in_time, side_by_side
 from core import waiting
 from core.errors import InvalidArgument, NextStep, NotFound, OpsError
 from core.records import Answer, State, usd
@@ -18,7 +19,7 @@ from operations.runtime import Runtime, Stage
 
 _LOOK_SECONDS: Final = 32.0
 _REMOVE_SECONDS: Final = 38.0
-_MOST_ROWS: Final = 200
+_MOST_ROWS: Final = 100
 """Of a whole answer, the dearest first; the others are in the sums."""
 _FEW_ROWS: Final = 10
 _MOST_STEPS: Final = 3
@@ -58,7 +59,7 @@ class LeftoversFound(Answer):
             seen = " as far as could be seen" if self.not_seen else ""
             return f"Nothing of ours is left over in {where}{seen}."
         kinds = Counter(one.kind for one in self.leftovers)
-        what = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common(6))
+        what = ", ".join(f"{kind} ({count})" for kind, count in kinds.most_common(6))
         unknown = self.price_not_known
         more = f" and {unknown} whose price is not known" if unknown else ""
         return (
@@ -113,9 +114,9 @@ class _View:
     async def look(self) -> list[Found]:
         """Return what is left over, the dearest first."""
         kept = await _kept(self._stage)
-        async with anyio.create_task_group() as group:
-            for account, name in self.accounts.items():
-                group.start_soon(self._look_through, account, name, kept)
+        await side_by_side(
+            [partial(self._look_through, *one, kept) for one in self.accounts.items()]
+        )
         rows = [
             Found(target=self.accounts[account], **one.model_dump())
             for account, seen in self.found.items()

@@ -1,6 +1,6 @@
 """What each target of the recorded world can do."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Collection, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
@@ -11,6 +11,7 @@ from backends.base import (
     DeploymentConfig,
     KeptSecret,
     Leaving,
+    Leftovers,
     LogLines,
     LogQuery,
     QueuedResource,
@@ -23,7 +24,7 @@ from backends.base import (
     World,
     Zone,
 )
-from core.errors import DeploymentNotFound
+from core.errors import DeploymentNotFound, InvalidArgument
 from core.records import (
     BY_PURGE,
     Access,
@@ -222,6 +223,26 @@ class RecordedCloud:
 
     def _write(self, what: str, name: str) -> None:
         self._kept.writes.append(f"{what} {self._target.name}/{name}")
+
+
+class RecordedAccount(RecordedCloud):
+    """A target whose account can be looked through."""
+
+    account = "subscription one"
+
+    async def find_leftovers(self, kept: Collection[str]) -> Leftovers:
+        await self._asked()
+        self._write("look for leftovers", ",".join(sorted(kept)))
+        spare = tuple(self._kept.spare.values())
+        return Leftovers(ours=spare, others={"disk": 3}, not_seen=("Vaults were not seen.",))
+
+    async def remove_leftover(self, resource: str, kept: Collection[str]) -> bool:
+        await self._asked()
+        if self._kept.spare[resource].deployment in kept:
+            raise InvalidArgument("A deployment stands on it.", fix="Leave it.")
+        del self._kept.spare[resource]
+        self._write("remove leftover", resource)
+        return True
 
 
 class RecordedQueue(RecordedCloud):

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from backends.base import QueuedResource
+from backends.base import Leftover, QueuedResource
 from core.records import Deployment, Remainder, State
 from tests.tools.calls import MODEL
 
@@ -38,6 +38,8 @@ class Kept:
     """What each of these targets says to everything; None is never anything."""
     paid: dict[str, Remainder] = field(default_factory=dict)
     """By target: what is there and bills by the month until a purge."""
+    spare: dict[str, Leftover] = field(default_factory=dict)
+    """By id: what no deployment of the account of `app` and `run` needs any more."""
 
     def put(self, target: str, state: State, name: str = "one", **said: Any) -> None:
         """Let a deployment be there."""
