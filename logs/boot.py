@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 from pydantic import Field
 
 from core.records import Phase, Record
+from logs.boot_phases import Split
 from logs.read import Line, Stamps, bare, patterns
 
 _FILE: Final = Path(__file__).with_name("boot.toml")
@@ -42,6 +43,7 @@ class Words(NamedTuple):
     phases: tuple[Wording, ...]
     """In the order of a boot."""
     facts: tuple[Wording, ...]
+    steps: tuple[Wording, ...]
     hint: re.Pattern[str]
     """Fits every line that anything fits; most lines of a log it does not."""
 
@@ -54,10 +56,11 @@ class Words(NamedTuple):
 def words() -> Words:
     """Read the file, once."""
     rows: dict[str, list[dict[str, Any]]] = tomllib.loads(_FILE.read_text("utf-8"))
-    hints = {hint for kind in ("phase", "fact") for row in rows[kind] for hint in row["hints"]}
+    hints = {hint for kind in rows for row in rows[kind] for hint in row["hints"]}
     return Words(
         phases=_wordings(rows["phase"]),
         facts=_wordings(rows["fact"]),
+        steps=_wordings(rows["step"]),
         hint=re.compile("|".join(map(re.escape, sorted(hints)))),
     )
 
@@ -106,15 +109,6 @@ class BootMemory(Record):
     """To profile, make the KV cache and warm up."""
 
 
-class PhaseTime(Record):
-    """One phase of a boot, and how long it took."""
-
-    name: str
-    seconds: float | None = Field(default=None, ge=0)
-    """From its first line to the next phase's, by the log's own stamps; of the newest phase, to
-    the newest line. None where no line of it is stamped."""
-
-
 class BootLog(Record):
     """How far a boot has come."""
 
@@ -125,8 +119,9 @@ class BootLog(Record):
     total: int | None = None
     since: datetime | None = None
     """When its newest phase began, by the log's own clock."""
-    phases: tuple[PhaseTime, ...] = ()
-    """In the order in which they were gone through."""
+    split: dict[str, float] = Field(default_factory=dict)
+    """The seconds that went into each of its phases so far, by the log's own stamps and by what
+    the engine says; empty where no line is stamped."""
     chips: int | None = None
     """That a TPU's engine counts."""
     compiled: int = 0
@@ -183,32 +178,32 @@ class _Reading:
         self.begun: datetime | None = None
         """When the line was received that began the phase."""
         self._ranks: dict[str, int] = {}
-        self._first: dict[str, datetime | None] = {STARTING: None}
+        self._split = Split()
         self._stamp: datetime | None = None
 
     def read(self, line: str, at: datetime | None = None) -> None:
         """Read one more line; `at` is when it was received."""
         line = bare(line[:_LONGEST])
         if match := BEGINS.search(line):
-            if self.seen["phase"] != STARTING:
+            if self.seen["phase"] != STARTING or "config" in self.seen:
                 self._forget()
             self.seen["version"] = match.group(1) or match.group(2)
-        stamp = self._stamps.of(line)
-        self._stamp = stamp or self._stamp
-        if self._first[self.seen["phase"]] is None:
-            self._first[self.seen["phase"]] = stamp
+        if stamp := self._stamps.of(line):
+            self._stamp = stamp
+            self._split.see(stamp)
         self._read_config(line)
         self._read_tpu(line)
         if not words().hint.search(line):
             return
         self._read_phase(line, at)
         self._read_facts(line)
+        self._read_steps(line)
         if _SAYS["started"].search(line):
             self.seen["started"] = True
 
     def boot(self) -> BootLog:
         """Say how far it is."""
-        told = {**self.seen, "memory": self.facts, "phases": self._times()}
+        told = {**self.seen, "memory": self.facts, "split": self._split.seconds()}
         return BootLog.model_validate(told)
 
     def _read_phase(self, line: str, at: datetime | None) -> None:
@@ -216,7 +211,7 @@ class _Reading:
         said = words().phase(line) or now
         if PHASES.index(said) > PHASES.index(now):
             self.seen.update(phase=said, percent=None, done=None, total=None)
-            self.seen["since"] = self._first[said] = self._stamp
+            self.seen["since"] = self._stamp
             self.begun = at
         if said in {WEIGHTS, CAPTURING} and said == self.seen["phase"]:
             self._read_progress(line)
@@ -233,6 +228,12 @@ class _Reading:
             if fact.rank <= best and (match := fact.find(line)):
                 self.facts[fact.name] = match.group(1).replace(",", "")
                 self._ranks[fact.name] = fact.rank
+
+    def _read_steps(self, line: str) -> None:
+        for step in words().steps:
+            if match := step.find(line):
+                said = match.group(1) if match.re.groups else None
+                self._split.take(step.name, line, float(said) if said else None)
 
     def _read_tpu(self, line: str) -> None:
         """Read what is said of HBM; what is free is said of all chips together, told of each."""
@@ -255,12 +256,6 @@ class _Reading:
             self.seen["arguments"] = _SAYS["keys"].sub(r"\1'***'", match.group(1))
         if match := _SAYS["sampling"].search(line):
             self.seen["sampling"] = dict(_SAYS["sampled"].findall(match.group(1)))
-
-    def _times(self) -> tuple[PhaseTime, ...]:
-        names = list(self._first)
-        begins = [*self._first.values(), self._stamp]
-        spans = zip(names, begins, begins[1:], strict=False)
-        return tuple(PhaseTime(name=name, seconds=_between(*span)) for name, *span in spans)
 
 
 def read_boot(lines: Iterable[str], *, now: datetime) -> BootLog:
@@ -293,10 +288,3 @@ def boot_of(lines: Sequence[Line]) -> BootLog:
 def phase_of(lines: Sequence[Line]) -> Phase:
     """Give the phase that the newest boot among the lines is in; there must be one line."""
     return boot_of(lines).now(lines[0].at)
-
-
-def _between(begin: datetime | None, end: datetime | None) -> float | None:
-    """Give the seconds, none below nothing: the clocks of two processes may differ."""
-    if begin is None or end is None:
-        return None
-    return round(max(0.0, (end - begin).total_seconds()), 1)

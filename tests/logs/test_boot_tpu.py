@@ -122,12 +122,13 @@ def test_a_tpus_memory_is_told_as_a_gpus_is() -> None:
 def test_a_tpus_phases_have_their_lengths() -> None:
     """Most of its boot is compiling, which is told."""
     boot = read_boot(FULL.splitlines(), now=NOW)
-    assert [(phase.name, phase.seconds) for phase in boot.phases] == [
-        ("starting", 84.0),
-        ("loading weights", 70.0),
-        ("compiling", 450.0),
-        ("warming", 63.0),
-    ]
+    assert boot.split == {
+        "start": 84.0,
+        "download": 9.3,
+        "load": 60.7,
+        "compile": 450.0,
+        "warm-up": 63.0,
+    }
 
 
 def test_the_room_of_several_chips_is_told_of_each() -> None:

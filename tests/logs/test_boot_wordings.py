@@ -11,7 +11,7 @@ from tests.logs.conftest import DATA, NOW
 LINES: Final[list[dict[str, Any]]] = tomllib.loads(
     (DATA / "boot-wordings.toml").read_text("utf-8")
 )["line"]
-WORDINGS: Final = (*words().phases, *words().facts)
+WORDINGS: Final = (*words().phases, *words().facts, *words().steps)
 
 
 def told(boot: BootLog, names: set[str]) -> dict[str, Any]:
