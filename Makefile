@@ -94,6 +94,7 @@ measure: $(TOOLS) ## Measure the budgets: start-up, calls, plans, answers; the l
 	@$(PY) -m tests.measure_results
 	@$(PY) -m tests.measure_house --frames
 	@$(PY) -m tests.measure_diagnosis
+	@$(PY) -m tests.measure_boots
 	@$(PY) -m pytest -qs tests/questions/test_first_line.py
 
 lint: $(TOOLS) ## Check style, types, layers and shell scripts
