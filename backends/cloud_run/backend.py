@@ -37,6 +37,7 @@ from backends.google.backend import GoogleBackend
 from backends.google.clients import HF_SECRET, SPEC_LABEL, as_sent, rest_command
 from backends.google.errors import strictly, writing
 from backends.google.lease import Lease
+from backends.google.leftovers import size_of
 from backends.google.setup import SET_UP, pinned
 from backends.lifecycle import Pending, PendingStore, Resource, Status, advance, not_found, steps
 from core.errors import (
@@ -463,7 +464,7 @@ class CloudRunBackend(GoogleBackend):
 
     async def hardware(self, name: str, /) -> Hardware:
         service = await run.get_service(self.site, name)
-        return hardware_of(place_of(self.target), status.size_of(service))
+        return hardware_of(place_of(self.target), size_of(service))
 
     async def predicted(self, name: str) -> Prediction | None:
         service = await run.get_service(self.site, name)

@@ -12,9 +12,9 @@ from google.cloud.devtools import cloudbuild_v1
 from google.cloud.devtools.cloudbuild_v1 import Build, ListBuildsRequest
 
 from backends.cloud_run.container import Container, Serving, place_for, rules
-from backends.cloud_run.site import REPOSITORY, Site, builder_account
+from backends.cloud_run.site import Site, builder_account
 from backends.container import as_yaml
-from backends.google.clients import as_sent, when
+from backends.google.clients import IMAGE_GB_USD, REPOSITORY, as_sent, when
 from backends.google.errors import reading, strictly, translated, writing
 from backends.lifecycle import Resource, Status
 from core.errors import CloudRefused, InvalidArgument, PermissionDenied
@@ -23,8 +23,6 @@ from core.records import DeploymentSpec, Target
 T = TypeVar("T")
 BUILDING: Final = "building image"
 PORT: Final = 8080
-_IMAGE_GB_USD: Final = 0.10
-"""Each month, beyond the first half GB; the usual price, not looked up [R] (2026-11-21)."""
 _TAG: Final = re.compile(r"[a-z0-9][a-z0-9._-]*(/[a-z0-9][a-z0-9._-]*)?:[A-Za-z0-9][A-Za-z0-9._-]*")
 _ONLY_VLLM: Final = (
     "gpu_memory_utilization", "kv_cache_dtype", "kv_cache_memory_bytes", "max_num_batched_tokens",
@@ -245,7 +243,7 @@ def remaining_image(site: Site, name: str) -> Resource:
 
     def bill(found: Sequence[DockerImage]) -> tuple[str, float]:
         size = sum(image.image_size_bytes for image in found) / 1e9
-        return f"the image {REPOSITORY}/{name} ({size:.1f} GB)", round(size * _IMAGE_GB_USD, 2)
+        return f"the image {REPOSITORY}/{name} ({size:.1f} GB)", round(size * IMAGE_GB_USD, 2)
 
     return Resource(
         name="image",

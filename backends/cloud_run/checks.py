@@ -21,12 +21,12 @@ from backends.cloud_run.service import (
     service_path,
     write_service,
 )
-from backends.cloud_run.site import BUILDER_ID, REPOSITORY, Site, builder_account
+from backends.cloud_run.site import Site, builder_account
 from backends.common.concurrency import side_by_side
 from backends.common.models import folders, judge_whole
 from backends.common.preflight import Answer, Question
 from backends.google import lease, setup
-from backends.google.clients import RUNTIME_ID, pairs, runtime_account
+from backends.google.clients import BUILDER_ID, REPOSITORY, RUNTIME_ID, pairs, runtime_account
 from backends.google.errors import (
     CPU_QUOTA,
     MEMORY_QUOTA,

@@ -24,7 +24,7 @@ from google.oauth2.id_token import fetch_id_token_credentials
 from pydantic import SecretStr
 
 from backends.common.concurrency import in_time
-from backends.google.clients import GoogleClients, GoogleSite, client_of, is_person
+from backends.google.clients import BUILDER_ID, GoogleClients, GoogleSite, client_of, is_person
 from backends.google.errors import AGAIN, denied, translated, unknown_caller
 from core import errors, processes
 from core.settings import GooglePlane
@@ -33,9 +33,6 @@ if TYPE_CHECKING:
     from google.cloud.aiplatform_v1 import ModelServiceAsyncClient
 
 SPEC_ANNOTATION: Final = "vllm-devops/spec"
-REPOSITORY: Final = "vllm-devops"
-BUILDER_ID: Final = "vllm-devops-builder"
-"""Of the account that images are built as."""
 KEPT_SECONDS: Final = 55 * 60
 """A token lives for an hour; one that is handed out must still live for five minutes."""
 _SPARE_SECONDS: Final = 5 * 60

@@ -1,6 +1,5 @@
 """What a deployment does now: its service, revision, instances and log, read as one record."""
 
-import re
 import tomllib
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
@@ -24,6 +23,7 @@ from backends.common.engine import why_silent
 from backends.google import lease, logs
 from backends.google.clients import SPEC_LABEL, when
 from backends.google.errors import find, reading, translated
+from backends.google.leftovers import size_of
 from backends.google.logs import any_of, between, quoted
 from backends.lifecycle import Pending
 from core.records import Deployment, Failure, Phase, Record, State
@@ -32,7 +32,6 @@ from logs.boot import WARMING, phase_of
 from logs.failures import meaning as wording_for
 from logs.read import Line
 from logs.verdict import evidence, recognize
-from planner.places import Size
 from planner.price import price
 
 _FILE: Final = Path(__file__).with_name("conditions.toml")
@@ -453,32 +452,6 @@ def usd_per_hour(site: Site, service: Service) -> float | None:
         return site.target.usd_per_hour
     hourly = price(place_of(site.target), size_of(service)).usd_per_hour
     return None if hourly is None else round(hourly, 4)
-
-
-_MEMORY: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(Ki|Mi|Gi|k|M|G)?B?")
-_GIB: Final = {"Ki": 2**-20, "Mi": 2**-10, "Gi": 1.0, "k": 1e3 / 2**30, "M": 1e6 / 2**30,
-               "G": 1e9 / 2**30, None: 2**-30}  # fmt: skip
-
-
-def size_of(service: Service) -> Size | None:
-    """Return the processors and memory of an instance, all of its containers together.
-
-    >>> from google.cloud import run_v2
-    >>> limits = {"cpu": "8000m", "memory": "32768Mi"}
-    >>> made = run_v2.Container(resources=run_v2.ResourceRequirements(limits=limits))
-    >>> size_of(run_v2.Service(template=run_v2.RevisionTemplate(containers=[made])))
-    Size(vcpu=8, ram_gib=32)
-    """
-    vcpu = ram_gib = 0.0
-    for container in service.template.containers:
-        limits = container.resources.limits
-        memory = _MEMORY.fullmatch(limits.get("memory", ""))
-        cpu = re.fullmatch(r"([0-9]+)(m?)", limits.get("cpu", ""))
-        if not memory or not cpu:
-            return None
-        vcpu += int(cpu[1]) / (1000 if cpu[2] else 1)
-        ram_gib += float(memory[1]) * _GIB[memory[2]]
-    return Size(vcpu=ceil(vcpu), ram_gib=ceil(ram_gib)) if vcpu else None
 
 
 async def usd_so_far(site: Site, service: Service, now: datetime) -> float | None:

@@ -1,11 +1,12 @@
 """What Google's two backends answer alike."""
 
 from abc import abstractmethod
+from collections.abc import Collection
 
 from pydantic import SecretStr
 
-from backends.base import KeptSecret
-from backends.google import secrets
+from backends.base import KeptSecret, Leftovers
+from backends.google import leftovers, secrets
 from backends.google.clients import GoogleSite
 from backends.google.errors import not_configured
 from backends.lifecycle import Lifecycle
@@ -28,6 +29,18 @@ class GoogleBackend(Lifecycle):
 
     async def keep_secret(self, name: str, value: SecretStr) -> KeptSecret:
         return await secrets.keep(self.site, name, value)
+
+    @property
+    def account(self) -> str:
+        return f"project {self.site.clients.named}"
+
+    async def find_leftovers(self, kept: Collection[str]) -> Leftovers:
+        if not self.site.clients.configured:
+            return Leftovers(ours=(), others={}, not_seen=(not_configured().summary,))
+        return await leftovers.find_leftovers(self.site, kept)
+
+    async def remove_leftover(self, resource: str, kept: Collection[str]) -> bool:
+        return await leftovers.remove_leftover(self.site, resource, kept)
 
     async def aclose(self) -> None:
         await self.site.clients.aclose()

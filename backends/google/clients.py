@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from urllib.parse import urlsplit
 
 import anyio
 import anyio.lowlevel
@@ -16,6 +17,7 @@ import httpx2
 from google.api_core.client_options import ClientOptions
 from google.auth.credentials import AnonymousCredentials, Credentials
 from google.auth.exceptions import DefaultCredentialsError
+from google.auth.transport import requests
 from google.cloud.cloudquotas_v1 import CloudQuotasAsyncClient
 from google.cloud.iam_admin_v1 import IAMAsyncClient
 from google.cloud.logging_v2.services.logging_service_v2 import LoggingServiceV2AsyncClient
@@ -28,7 +30,13 @@ from google.oauth2.credentials import Credentials as Person
 from google.protobuf.json_format import MessageToDict
 
 from backends.base import World
-from backends.google.errors import LOGIN, not_configured, unknown_caller
+from backends.google.errors import (
+    LOGIN,
+    WRITE_SECONDS,
+    error_in,
+    not_configured,
+    unknown_caller,
+)
 from core.endpoint import trusted
 from core.records import Target
 from core.settings import GooglePlane, Settings
@@ -47,6 +55,12 @@ DEPLOYMENT_LABEL: Final = "vllm-devops-deployment"
 """Of what was made for one deployment alone."""
 RUNTIME_ID: Final = "vllm-devops-runtime"
 """Of the account that every deployment runs as."""
+BUILDER_ID: Final = "vllm-devops-builder"
+"""Of the account that images are built as."""
+REPOSITORY: Final = "vllm-devops"
+"""Of images, in each region."""
+IMAGE_GB_USD: Final = 0.10
+"""Each month, beyond the first half GB; the usual price, not looked up [R] (2026-11-21)."""
 HF_SECRET: Final = "hf-token"  # noqa: S105  the secret's name
 NO_PROJECT: Final = "PROJECT_ID"
 """Said in texts while no project is set."""
@@ -211,6 +225,29 @@ class GoogleClients:
         if "storage" not in self._open:
             self._open["storage"] = await anyio.to_thread.run_sync(make)
         return cast("StorageClient", self._open["storage"])
+
+    async def ask(self, verb: str, url: str, **more: Any) -> Mapping[str, Any]:
+        """Ask by REST what no SDK here has a method for.
+
+        Raises:
+            google.api_core.exceptions.GoogleAPICallError: Google refused.
+        """
+        plane, headers = await self.plane(), dict[str, str]()
+        who: Any = await self.credentials()
+
+        def say_who() -> None:
+            who.before_request(requests.Request(), verb, url, headers)
+
+        await anyio.to_thread.run_sync(say_who, abandon_on_cancel=True)
+        where = f"{plane.http}{urlsplit(url).path}" if plane else url
+        async with httpx2.AsyncClient(trust_env=plane is None, verify=trusted()) as client:
+            reply = await client.request(
+                verb, where, headers=headers, timeout=WRITE_SECONDS, **more
+            )
+        if not reply.is_success:
+            raise error_in(reply)
+        answer: Mapping[str, Any] = reply.json()
+        return answer
 
     async def aclose(self) -> None:
         for name, client in self._open.items():

@@ -6,7 +6,14 @@ from contextlib import contextmanager
 from typing import Any, Final, NamedTuple, TypeVar
 
 import httpx2
-from google.api_core.exceptions import GoogleAPICallError, NotFound, RetryError, ServiceUnavailable
+from google.api_core.exceptions import (
+    GoogleAPICallError,
+    NotFound,
+    RetryError,
+    ServiceUnavailable,
+    from_grpc_status,
+    from_http_status,
+)
 from google.api_core.retry import AsyncRetry, Retry, if_exception_type
 from google.auth.exceptions import GoogleAuthError, TransportError
 from grpc import StatusCode
@@ -204,6 +211,18 @@ def _quota_fix(words: str) -> str:
         " (https://console.cloud.google.com/iam-admin/quotas); or ask for less: a smaller"
         " max_replicas or target."
     )
+
+
+def error_in(reply: httpx2.Response) -> GoogleAPICallError:
+    """Return Google's JSON as its SDK would raise it."""
+    try:
+        error = reply.json()["error"]
+        status, words = StatusCode[error["status"]], str(error["message"])
+    except (ValueError, KeyError, TypeError):
+        found: GoogleAPICallError = from_http_status(reply.status_code, reply.text[:500])
+    else:
+        found = from_grpc_status(status, words)
+    return found
 
 
 def words_of(exc: GoogleAPICallError) -> str:

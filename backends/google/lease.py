@@ -181,7 +181,7 @@ def job(site: GoogleSite, name: str, ends: int | None) -> Resource:
         put=put,
         delete=partial(_delete, site, name),
         status=lambda found: Status.STALE if _differs(found, wanted) else Status.READY,
-        is_ours=_is_ours,
+        is_ours=is_ours,
         usd_per_month=JOB_USD,
         command=rest_command(
             f"https://cloudscheduler.googleapis.com/v1/{_parent(site)}/jobs", shown
@@ -275,7 +275,7 @@ async def lacks(
         found = await _find(site, name)
     except errors.ApiDisabled:
         found = None
-    if found is None or not _is_ours(found):
+    if found is None or not is_ours(found):
         return f"its job {job_id(name)} is missing"
     if found.state.name != "ENABLED":
         return f"its job {job_id(name)} is {found.state.name.lower()}"
@@ -430,7 +430,7 @@ async def _delete(site: GoogleSite, name: str) -> None:
         await client.delete_job(name=_path(site, name), **writing())
 
 
-def _is_ours(found: Any) -> bool:
+def is_ours(found: Any) -> bool:
     return str(found.description).startswith(_MARK)
 
 

@@ -32,7 +32,7 @@ _ACCESSOR: Final = "roles/secretmanager.secretAccessor"
 _KEY_BYTES: Final = 32
 SECRET_USD: Final = 0.06
 """Each month for each version; source: cloud.google.com/secret-manager/pricing (2026-11-21)."""
-_REGION_LABEL: Final = "vllm-devops-region"
+REGION_LABEL: Final = "vllm-devops-region"
 """Secrets are of the whole project: a deployment of the same name elsewhere has another key."""
 _KEEP_SECONDS: Final = 15.0
 
@@ -50,7 +50,7 @@ def key(site: GoogleSite, deployment: str) -> tuple[Resource, Resource]:
     The value is random, made where it is put, and told to nobody.
     """
     name = site.key_secret(deployment)
-    labels = {DEPLOYMENT_LABEL: deployment, _REGION_LABEL: site.home}
+    labels = {DEPLOYMENT_LABEL: deployment, REGION_LABEL: site.home}
     command = (
         f"openssl rand -hex 32 | tr -d '\\n' | gcloud secrets create {name}"
         f" --project={site.clients.named} --replication-policy=automatic"
@@ -229,7 +229,7 @@ def _resource(
 
     def is_ours(found: _Found) -> bool:
         said = found.secret.labels
-        here = said.get(_REGION_LABEL, site.home) == site.home
+        here = said.get(REGION_LABEL, site.home) == site.home
         return said.get("managed-by") == MANAGED_BY and here
 
     return Resource(

@@ -4,23 +4,13 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from math import prod
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, Literal
 
-import anyio
-import httpx2
-from google.api_core.exceptions import (
-    GoogleAPICallError,
-    from_grpc_status,
-    from_http_status,
-)
-from google.auth.transport import requests
 from google.cloud.tpu_v2.types import Node, QueuedResource
-from grpc import StatusCode
 
 from backends.google.clients import MANAGED_BY, TARGET_LABEL, as_sent, when
-from backends.google.errors import WRITE_SECONDS, find, reading, strictly, writing
+from backends.google.errors import find, reading, strictly, writing
 from backends.tpu import site as tpu
-from core.endpoint import trusted
 from core.errors import OpsError
 from planner.places import places
 
@@ -70,36 +60,6 @@ def body_of(request: tpu.Request) -> dict[str, Any]:
 
 def _parent_of(request: tpu.Request) -> str:
     return f"projects/{request.made.project}/locations/{request.zone}"
-
-
-async def _post(clients: tpu.Clients, path: str, **more: Any) -> Mapping[str, Any]:
-    """Ask v2alpha1, which has words for flex-start, and which no SDK knows."""
-    plane = await clients.plane()
-    url = f"{plane.http if plane else TPU_API}/{_VERSION}/{path}"
-    headers, who = dict[str, str](), cast("Any", await clients.credentials())
-
-    def say_who() -> None:
-        who.before_request(requests.Request(), "POST", TPU_API, headers)
-
-    await anyio.to_thread.run_sync(say_who, abandon_on_cancel=True)
-    async with httpx2.AsyncClient(trust_env=plane is None, verify=trusted()) as client:
-        reply = await client.post(url, headers=headers, timeout=WRITE_SECONDS, **more)
-    if not reply.is_success:
-        raise flex_error(reply)
-    answer: Mapping[str, Any] = reply.json()
-    return answer
-
-
-def flex_error(reply: httpx2.Response) -> GoogleAPICallError:
-    """Return Google's JSON as its SDK would raise it."""
-    try:
-        error = reply.json()["error"]
-        status, words = StatusCode[error["status"]], str(error["message"])
-    except (ValueError, KeyError, TypeError):
-        found: GoogleAPICallError = from_http_status(reply.status_code, reply.text[:500])
-    else:
-        found = from_grpc_status(status, words)
-    return found
 
 
 _WITHOUT_NODE: Final = frozenset({"CREATING", "ACCEPTED", "WAITING_FOR_RESOURCES", "FAILED"})
@@ -287,9 +247,10 @@ class QueuedPlane:
         made, once = request.made, str(uuid.uuid4())
         with tpu.translated_refusal(f"ask for {made.accelerator} in {request.zone}", request.zone):
             if made.provisioning != "on-demand":
-                answer = await _post(
-                    self._clients,
-                    f"{_parent_of(request)}/queuedResources",
+                # v2alpha1 has words for flex-start, and no SDK knows it.
+                answer = await self._clients.ask(
+                    "POST",
+                    f"{TPU_API}/{_VERSION}/{_parent_of(request)}/queuedResources",
                     params={"queuedResourceId": made.id, "requestId": once},
                     json=body_of(request),
                 )

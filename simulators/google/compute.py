@@ -167,9 +167,26 @@ def _networks(project: Project) -> Mapping[str, Resource]:
     return {path: {"name": "default", "selfLink": LINK + path}}
 
 
+def _disks(project: Project) -> Mapping[str, Resource]:
+    """Return every disk: the boot disk of an instance is called like it, and goes with it."""
+    found = dict(project.disks)
+    for path, one in project.vms.items():
+        disk = path.replace("/instances/", "/disks/")
+        found[disk] = {
+            "name": one["name"],
+            "zone": one["zone"],
+            "selfLink": LINK + disk,
+            "labels": one.get("_disk_labels", {}),
+            "sizeGb": one["disks"][0]["diskSizeGb"],
+            "users": [one["selfLink"]],
+        }
+    return found
+
+
 _TABLES: Final[Mapping[str, Callable[[Project], Mapping[str, Resource]]]] = {
     "instances": lambda project: project.vms,
     "firewalls": lambda project: project.firewalls,
+    "disks": _disks,
     "machineTypes": _types,
     "networks": _networks,
     "operations": lambda project: project.compute_operations,
@@ -324,8 +341,10 @@ def compute_routes(world: World) -> Sequence[BaseRoute]:
     instances, rules = "zones/{zone}/instances", "global/firewalls"
     api, fire, changes = "compute.instances", "compute.firewalls", "compute.networks.updatePolicy"
     rule = f"{rules}/{{name}}"
+    disks, used = "zones/{zone}/disks", "compute.disks"
     return [
         *_readable(world, instances, "instances"),
+        *_readable(world, disks, "disks"),
         *_readable(world, rules, "firewalls"),
         *_readable(world, "zones/{zone}/machineTypes", "machineTypes"),
         *_readable(world, "global/networks", "networks"),
@@ -333,6 +352,9 @@ def compute_routes(world: World) -> Sequence[BaseRoute]:
         *_readable(world, "global/operations", "globalOperations"),
         _route(world, "POST", instances, f"{api}.insert", _insert, *_NEEDED),
         _route(world, "DELETE", f"{instances}/{{name}}", f"{api}.delete", _delete),
+        _route(world, "POST", f"{instances}/{{name}}/stop", f"{api}.stop", _stop),
+        _route(world, "POST", disks, f"{used}.insert", _insert_disk, f"{used}.create"),
+        _route(world, "DELETE", f"{disks}/{{name}}", f"{used}.delete", _delete_disk),
         _route(world, "POST", rules, f"{fire}.insert", _insert_rule, f"{fire}.create", changes),
         _route(world, "PATCH", rule, f"{fire}.patch", _patch_rule, f"{fire}.update", changes),
         _route(world, "DELETE", rule, f"{fire}.delete", _delete_rule, f"{fire}.delete", changes),
@@ -412,7 +434,8 @@ class _Instance(Machine):
             "RUNNING": self._run,
             "STOPPING": self._go,
         }
-        return steps[self.kept["status"]]() is not False
+        step = steps.get(self.kept["status"])
+        return step is not None and step() is not False
 
     def _wait(self) -> None:
         failure = self._refusal()
@@ -543,6 +566,47 @@ async def _delete(call: Call) -> Resource:
     return instance.leave("delete", user=call.project.caller, request=request)
 
 
+async def _stop(call: Call) -> Resource:
+    """Stop an instance that runs; one with a TPU cannot be started again, and keeps its disk."""
+    path = str(call.find("instances")["selfLink"]).removeprefix(LINK)
+    instance = _Instance(call.world, call.project, path)
+    if instance.kept["status"] != "RUNNING":
+        raise Denied(400, "resourceNotReady", f"The resource '{path}' is not ready")
+    operation = instance.begin("stop")
+    instance.end_vm()
+    if row := instance.row:
+        call.project.tpus.pop(row.key)
+    instance.become("TERMINATED")
+    instance.finish()
+    return operation
+
+
+async def _insert_disk(call: Call) -> Resource:
+    body = call.read("Disk")
+    path = call.free("disks", body.get("name"))
+    own = {"zone": LINK + call.parent, "selfLink": LINK + path, "status": "READY"}
+    call.project.disks[path] = {"sizeGb": _USUAL_DISK_GB, **body, **own}
+    return _ended(call.project, "insert", path)
+
+
+async def _delete_disk(call: Call) -> Resource:
+    disk = call.find("disks")
+    path = str(disk["selfLink"]).removeprefix(LINK)
+    if users := disk.get("users"):
+        where = users[0].removeprefix(LINK)
+        words = f"The disk resource '{path}' is already being used by '{where}'"
+        raise Denied(400, "resourceInUseByAnotherResource", words)
+    del call.project.disks[path]
+    return _ended(call.project, "delete", path)
+
+
+def _ended(project: Project, kind: str, path: str) -> Resource:
+    """Return an operation that is over at once."""
+    operation = _begin(project, kind, path)
+    _end(operation)
+    return operation
+
+
 def compute_resume(world: World) -> None:
     """Go on with what an earlier process began; VMs that were up boot again."""
     for project in world:
@@ -608,6 +672,7 @@ def _made(call: Call) -> Resource:
         "status": "PENDING",
         "scheduling": scheduling,
         "disks": [{"diskSizeGb": str(disk.get("diskSizeGb") or _USUAL_DISK_GB)}],
+        "_disk_labels": disk.get("labels", {}),
         "networkInterfaces": [interface],
         "serviceAccounts": [_account(one, call) for one in body.get("serviceAccounts", [])[:1]],
         "labels": body.get("labels", {}),

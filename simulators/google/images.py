@@ -84,7 +84,6 @@ class _Repositories(Kind):
     types = "google.cloud.artifactregistry_v1.types"
     noun, collection = "Repository", "repositories"
     permission = "artifactregistry.repositories"
-    verbs = ("Create", "Get")
     table = "repositories"
     policies = True
 
@@ -100,6 +99,17 @@ class _Repositories(Kind):
             return made
 
         return _begun(world, project, made.name, work)
+
+    async def end(self, world: World, project: Project, _request: Any, row: Any) -> Operation:
+        """Delete one with every image in it."""
+
+        async def work() -> Empty:
+            for image in [one for one in project.images if repository_of(project, one) == row.name]:
+                project.images.pop(image)
+            self.forget(project, row.name)
+            return Empty()
+
+        return _begun(world, project, row.name, work)
 
 
 _REPOSITORIES: Final = _Repositories()

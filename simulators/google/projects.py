@@ -14,6 +14,11 @@ from google.cloud.cloudquotas_v1.types import (
     QuotaInfo,
     QuotaPreference,
 )
+from google.cloud.location.locations_pb2 import (
+    ListLocationsRequest,
+    ListLocationsResponse,
+    Location,
+)
 from google.cloud.resourcemanager_v3.types import Project as ProjectMessage
 from google.cloud.service_usage_v1.types import (
     BatchEnableServicesResponse,
@@ -28,13 +33,15 @@ from google.longrunning.operations_pb2 import Operation
 
 from simulators.google import chips, serving
 from simulators.google.iam import PERMISSION
-from simulators.google.serving import ALWAYS_ENABLED, Refused, invalid
+from simulators.google.serving import ALWAYS_ENABLED, Method, Refused, add, invalid, page_of
 from simulators.google.state import Project, World
 from simulators.google.store import Kind, merged, serve
 
 _MOST_ENABLED: Final = 20
 """Services that one call enables. Source: the documentation of BatchEnableServicesRequest."""
 _MOST_READ: Final = 30
+_USUAL_PAGE: Final = 8
+"""Of locations; Google's own size is not documented."""
 _ENABLING_SECONDS: Final = 0.2
 """In reality about ten."""
 _KNOWN_APIS: Final = frozenset(
@@ -57,8 +64,27 @@ def mount(server: grpc.aio.Server, world: World) -> None:
     manager = "google.cloud.resourcemanager.v3.Projects"
     serve(server, world, manager, "cloudresourcemanager", _Projects())
     serve(server, world, "google.api.serviceusage.v1.ServiceUsage", "serviceusage", _Apis())
+    places = {"ListLocations": Method(ListLocationsRequest, _locations)}
+    add(server, world, "google.cloud.location.Locations", places)
     service = "google.api.cloudquotas.v1.CloudQuotas"
     serve(server, world, service, "cloudquotas", _Infos(), _Preferences())
+
+
+async def _locations(
+    _world: World, project: Project, request: ListLocationsRequest
+) -> ListLocationsResponse:
+    """Answer for every API alike, whose name is not in the request."""
+    if request.name not in {f"projects/{project.id}", f"projects/{project.number}"}:
+        raise invalid(f"Invalid resource name: {request.name}.")
+    page, token = page_of(
+        REGIONS, request.page_size, request.page_token, most=100, usual=_USUAL_PAGE
+    )
+    return ListLocationsResponse(
+        locations=[
+            Location(name=f"{request.name}/locations/{one}", location_id=one) for one in page
+        ],
+        next_page_token=token,
+    )
 
 
 class _Accounts(Kind):
@@ -94,7 +120,7 @@ class _Roles(Kind):
     types = _Accounts.types
     noun, parent, collection = "Role", "projects/*", "roles"
     permission = "iam.roles"
-    verbs = ("Create", "Get", "Update", "Delete")
+    verbs = ("Create", "Get", "List", "Update", "Delete")
     table = "roles"
     more: ClassVar = {"UndeleteRole": "undelete"}
     missing = "The role named {name} was not found."
@@ -114,6 +140,10 @@ class _Roles(Kind):
         if asked.name:
             raise invalid("The role name must not be set.")
         return self._keep(project, self.message(asked, name=name, deleted=False))
+
+    def listed(self, project: Project, parent: str) -> Iterable[Any]:
+        """Return those that are not deleted."""
+        return (one for one in super().listed(project, parent) if not one.deleted)
 
     async def update(self, _world: World, project: Project, request: Any) -> Any:
         kept = self._there(project, request.name)
@@ -237,6 +267,11 @@ _COMPUTE: Final = "compute.googleapis.com"
 L4: Final = ("us-central1", "us-east4", "europe-west1", "europe-west4", "asia-southeast1")
 RTX: Final = ("us-central1", "europe-west4", "asia-southeast1")
 _ALL: Final = (*L4, "us-east1", "us-west1", "europe-north1", "asia-south1", "asia-northeast1")
+REGIONS: Final = (
+    *(*_ALL, "us-west4", "us-south1", "europe-west2", "europe-west3", "europe-west9"),
+    *("northamerica-northeast1", "southamerica-east1", "asia-east1", "australia-southeast1"),
+)
+"""In which services, jobs and repositories may be: some of the real ones."""
 GIB: Final = 2**30
 FIRST_GRANT: Final = 3
 """GPUs without zonal redundancy that a project's first deployment in a region is given. Source:

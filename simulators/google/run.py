@@ -25,6 +25,7 @@ from starlette.routing import BaseRoute
 
 from simulators.google import run_rules
 from simulators.google.instances import Fleet, check_image, running, secret_value
+from simulators.google.projects import REGIONS
 from simulators.google.run_rules import (
     RolloutFailed,
     engine_of,
@@ -43,6 +44,7 @@ from simulators.google.serving import (
     invalid,
     new_name,
     opened,
+    page_of,
     rest,
     validated,
 )
@@ -52,6 +54,8 @@ from simulators.google.store import Kind, etag_of, merged, moment, serve
 _MOMENT_SECONDS: Final = 0.05
 """What Google takes for anything that needs no instance."""
 _RHYTHM_SECONDS: Final = 0.02
+_REGIONS_IN_A_PAGE: Final = 8
+"""Google's own size is not documented."""
 _LETTERS: Final = string.ascii_lowercase + string.digits
 _REASON = Condition.RevisionReason
 _COPIED: Final = (
@@ -144,7 +148,7 @@ _MASKS: Final = frozenset({"scaling", "scaling.scaling_mode", "scaling.manual_in
 
 
 def routes(world: World) -> Sequence[BaseRoute]:
-    """Serve run/v2's services.patch for what a service's scaling is."""
+    """Serve run/v2's services.patch for what a service's scaling is, and run/v1's locations."""
 
     async def patch(project: Project, request: Request) -> Response:
         name = request.url.path.removeprefix("/v2/")
@@ -162,8 +166,19 @@ def routes(world: World) -> Sequence[BaseRoute]:
         operation = await _SERVICES.update(world, project, UpdateServiceRequest(service=asked))
         return JSONResponse(json_format.MessageToDict(operation))
 
-    path = "/v2/projects/{project}/locations/{location}/services/{service}"
-    return [rest(world, "PATCH", path, "run.projects.locations.services.patch", patch)]
+    async def locations(project: Project, request: Request) -> Response:
+        admit(project, "run.googleapis.com", "run.locations.list", f"projects/{project.id}")
+        asked = request.query_params.get("pageToken", "")
+        page, token = page_of(REGIONS, 0, asked, most=100, usual=_REGIONS_IN_A_PAGE)
+        parent = f"projects/{project.id}/locations"
+        rows = [{"name": f"{parent}/{one}", "locationId": one} for one in page]
+        return JSONResponse({"locations": rows, **({"nextPageToken": token} if token else {})})
+
+    path, v1 = "/v2/projects/{project}/locations/{location}/services/{service}", "/v1/projects"
+    return [
+        rest(world, "PATCH", path, "run.projects.locations.services.patch", patch),
+        rest(world, "GET", f"{v1}/{{project}}/locations", "run.projects.locations.list", locations),
+    ]
 
 
 def resume(world: World) -> None:

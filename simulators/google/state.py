@@ -385,6 +385,8 @@ class Project(_Kept):
     vms: dict[str, dict[str, Any]] = {}
     compute_operations: dict[str, dict[str, Any]] = {}
     firewalls: dict[str, dict[str, Any]] = {}
+    disks: dict[str, dict[str, Any]] = {}
+    """That no instance has; an instance's own are told with it."""
     log: list[Entry] = []
     instances: list[Instance] = []
     """Every instance of a service that there ever was, for Cloud Monitoring."""

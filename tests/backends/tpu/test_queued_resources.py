@@ -7,6 +7,7 @@ import httpx2
 import pytest
 from google.cloud.tpu_v2.types import Node, QueuedResource
 
+from backends.google.errors import error_in
 from backends.tpu import queued_resources
 from backends.tpu.site import Chip, ChipState, Place, vm_id
 from core.settings import GooglePlane
@@ -115,7 +116,7 @@ def test_a_refusal_of_v2alpha1_is_raised_as_the_sdk_would(
     status: int, body: str, kind: str
 ) -> None:
     """Also where a proxy answers in Google's place."""
-    refused = queued_resources.flex_error(httpx2.Response(status, text=body))
+    refused = error_in(httpx2.Response(status, text=body))
     assert refused.message == kind
     assert refused.code == status
 

@@ -1,0 +1,613 @@
+"""What is of ours in a project and serves no deployment any more: found everywhere, and removed."""
+
+import re
+import tomllib
+from collections import Counter, defaultdict
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from functools import cache, partial
+from math import ceil
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote
+
+import anyio
+from google.cloud.run_v2 import Service, ServicesAsyncClient, ServiceScaling
+
+from backends.base import Leftover, Leftovers
+from backends.common.concurrency import in_time, side_by_side
+from backends.google import lease
+from backends.google.clients import (
+    BUILDER_ID,
+    DEPLOYMENT_LABEL,
+    IMAGE_GB_USD,
+    MANAGED_BY,
+    REPOSITORY,
+    RUNTIME_ID,
+    TARGET_LABEL,
+    GoogleSite,
+)
+from backends.google.errors import find, reading, strictly, why_unread, writing
+from backends.google.secrets import REGION_LABEL, SECRET_USD
+from backends.lifecycle import Resource, Status, remove
+from core import errors
+from core.environment import ROOT
+from planner.places import Size, places
+from planner.price import HOURS_PER_MONTH, price
+
+_SECONDS: Final = 22.0
+"""For everything of one API; all are asked side by side."""
+_REMOVE_SECONDS: Final = 15.0
+_AT_ONCE: Final = 16
+"""Regions of one API."""
+_TPU: Final = "tpu"
+"""Where the key of a deployment on TPUs says that it is: in whichever zone has a chip."""
+_COMPUTE: Final = "https://compute.googleapis.com/compute/v1"
+_ACCOUNTS: Final = frozenset({RUNTIME_ID, BUILDER_ID, lease.ACCOUNT_ID})
+_RULE: Final = re.compile(rf"managed-by={MANAGED_BY} deployment=(\S+) ")
+_BUILT: Final = re.compile(r"[0-9a-f]{12}")
+"""A tag that a deployment's build gave its image: its spec's fingerprint."""
+_NO_NODE: Final = frozenset({"CREATING", "ACCEPTED", "WAITING_FOR_RESOURCES", "FAILED"})
+"""A request in these states has none; another's may have its id."""
+_OVER: Final = frozenset({"FAILED", "SUSPENDED"})
+_TAKEN: Final = frozenset({"PREEMPTED", "TERMINATED"})
+"""Of a node. What requests and nodes are like then, `backends/tpu` says the same."""
+_ENDED: Final = frozenset({"TERMINATED", "STOPPED", "SUSPENDED"})
+"""Of an instance, which cannot be started again where it has a TPU."""
+_LIST: Final = "Call get_system_status(leftovers=true) for what there is."
+
+
+class Thing(NamedTuple):
+    """One resource of the project, whoever made it."""
+
+    kind: str
+    id: str
+    parent: str
+    """What it is listed in."""
+    ours: bool
+    deployment: str = ""
+    """That it was made for; empty where all share it."""
+    home: str = ""
+    """The region of that deployment, or `_TPU`; empty where nothing says it."""
+    lives: bool = False
+    """A deployment is there, or may come."""
+    going: bool = False
+    """It is being deleted already."""
+    usd: float | None = 0.0
+    """Each month."""
+    why: str = ""
+    """Why it is left, where it says so itself."""
+
+    @property
+    def where(self) -> str:
+        found = re.search(r"/(?:locations|zones|regions)/([^/]+)", self.id)
+        return found[1] if found else "global"
+
+
+class Listed(NamedTuple):
+    """What one list holds."""
+
+    things: Sequence[Thing]
+    unread: Sequence[str] = ()
+    """Places that Google itself could not look into."""
+
+
+class Source(NamedTuple):
+    """Lists of one API."""
+
+    what: str
+    parents: Callable[[GoogleSite], Awaitable[Sequence[str]]]
+    """Each is listed by itself."""
+    listed: Callable[[GoogleSite, str], Awaitable[Listed]]
+    home: str = ""
+    """Where deployments themselves are in it: `_TPU`, or else their regions."""
+
+
+class Seen(NamedTuple):
+    """What there is of one source."""
+
+    source: Source
+    things: Sequence[Thing]
+    unseen: frozenset[str]
+    """Homes in which there may be deployments that were not seen; `-` is all of them."""
+    sentences: Sequence[str]
+
+
+async def find_leftovers(site: GoogleSite, kept: Collection[str]) -> Leftovers:
+    """Look through the whole project; changes nothing."""
+    return _judged(await _look(site), kept)
+
+
+async def remove_leftover(site: GoogleSite, named: str, kept: Collection[str]) -> bool:
+    """Delete one that a new look finds; whether it was seen to be gone.
+
+    Raises:
+        NotFound: There is none of that name.
+        NotOurs: It was not made here.
+        InvalidArgument: It is no leftover.
+        CloudError: Google refused.
+    """
+    seen = await _look(site)
+    found = {one.id: (row.source, one) for row in seen for one in row.things}
+    judged = _judged(seen, kept)
+    if named not in found:
+        words = f"Nothing named {named[:200]} is in {site.clients.project}."
+        raise errors.NotFound(words, cause=" ".join(judged.not_seen), fix=_LIST)
+    source, thing = found[named]
+    if not thing.ours:
+        raise errors.NotOurs(f"{named} was not made here: it is left alone.", fix=_LIST)
+    if named not in {one.id for one in judged.ours}:
+        raise errors.InvalidArgument(
+            f"{named} is no leftover: a deployment stands on it, or may.", fix=_LIST
+        )
+    own = [_resource(site, *found[one.id]) for one in _parts(thing, seen)]
+    return (await remove([*own, _resource(site, source, thing)], seconds=_REMOVE_SECONDS)).gone
+
+
+def _parts(thing: Thing, seen: Sequence[Seen]) -> Iterator[Thing]:
+    """Give what goes with a deployment that no target looks for: its key and its job."""
+    if thing.lives:
+        for one in (one for row in seen for one in row.things):
+            same = (one.deployment, one.home) == (thing.deployment, thing.home)
+            if same and one.ours and one.kind in {_SECRET, _JOB}:
+                yield one
+
+
+def _resource(site: GoogleSite, source: Source, thing: Thing) -> Resource:
+    async def get() -> Thing | None:
+        with strictly(f"look at {thing.id}"):
+            now = (await source.listed(site, thing.parent)).things
+        found = next((one for one in now if one.id == thing.id), None)
+        if found and found.lives and not (found.going or thing.lives):
+            raise errors.InvalidArgument(f"{thing.id} is in use by now.", fix=_LIST)
+        return found
+
+    return Resource(
+        name=thing.id,
+        title=f"the {thing.kind} {thing.id}",
+        get=get,
+        delete=partial(_delete, site, thing.id),
+        status=lambda found: Status.DELETING if found.going else Status.READY,
+        is_ours=lambda found: found.ours,
+    )
+
+
+async def _look(site: GoogleSite) -> Sequence[Seen]:
+    await site.clients.credentials()  # without a login nothing is seen, which is no answer
+    return await side_by_side([partial(_look_at, site, source) for source in _SOURCES])
+
+
+async def _look_at(site: GoogleSite, source: Source) -> Seen:
+    """List all of a source, its regions side by side; what is not seen is said."""
+    things, sentences, unseen = list[Thing](), list[str](), set[str]()
+    failed: defaultdict[str, list[str]] = defaultdict(list)
+    limit, what = anyio.CapacityLimiter(_AT_ONCE), f"list {source.what}"
+
+    def miss(parent: str, exc: errors.OpsError) -> None:
+        off = isinstance(exc, errors.ApiDisabled)  # where an API is off, nothing of it is there
+        failed[why_unread(exc) if isinstance(exc, errors.ApiDisabled) else exc.summary].append(
+            parent
+        )
+        if source.home and not off:
+            unseen.add(_TPU if source.home == _TPU else parent)
+
+    async def read(parent: str) -> None:
+        try:
+            async with limit:
+                with strictly(what):
+                    found = await source.listed(site, parent)
+        except errors.OpsError as exc:
+            return miss(parent.rpartition("/")[2], exc)
+        things.extend(found.things)
+        for place in found.unread:
+            sentences.append(f"Not looked at: {source.what} in {place}, which Google cannot reach.")
+            unseen.add(_TPU)
+        return None
+
+    parents: Sequence[str] = ()
+    try:
+        with in_time("Google", what, _SECONDS, fix=_LIST), strictly(what):
+            parents = await source.parents(site)
+            async with anyio.create_task_group() as group:
+                for parent in parents:
+                    group.start_soon(read, parent)
+    except errors.OpsError as exc:
+        miss("-", exc)
+    for reason, where in failed.items():
+        places = "" if "-" in where or len(where) == len(parents) else f" in {', '.join(where)}"
+        sentences.append(f"Not looked at: {source.what}{places}. {reason}")
+    return Seen(source, sorted(things), frozenset(unseen), sentences)
+
+
+def _judged(seen: Sequence[Seen], kept: Collection[str]) -> Leftovers:
+    things = [one for row in seen for one in row.things]
+    unseen = frozenset[str]().union(*(row.unseen for row in seen))
+    living = {(one.home, one.deployment) for one in things if one.lives}
+    # What is on its way has its key already, or its image.
+    used = any(one.ours and (one.lives or one.deployment in kept) for one in things)
+    unsure = 0
+
+    def reason(one: Thing) -> str | None:
+        """Return why it is left; empty where it is not, None where that is not known."""
+        if one.going or one.deployment in kept or one.why or one.lives:
+            return "" if one.going or one.deployment in kept else one.why
+        if not one.deployment:
+            return "" if used else None if unseen else "nothing of ours is there that could use it"
+        homes = {home for home, name in living if name == one.deployment}
+        if one.home in homes or (homes and not one.home):
+            return ""
+        blind = unseen if not one.home else unseen & {one.home, "" if one.home == _TPU else "-"}
+        return None if blind else "no deployment of that name is there"
+
+    ours, others = list[Leftover](), Counter[str]()
+    for one in things:
+        if not one.ours:
+            others[one.kind] += 1
+        elif (why := reason(one)) is None:
+            unsure += 1
+        elif why:
+            ours.append(
+                Leftover(
+                    id=one.id,
+                    kind=one.kind,
+                    where=one.where,
+                    deployment=one.deployment,
+                    usd_per_month=one.usd,
+                    why=why,
+                )
+            )
+    sentences = [one for row in seen for one in row.sentences]
+    if unsure:
+        sentences.append(
+            f"Whether {unsure} of ours are in use is not known: not all deployments were seen."
+        )
+    return Leftovers(ours=tuple(ours), others=dict(others), not_seen=tuple(sentences))
+
+
+_SERVICE: Final = "Cloud Run service"
+_JOB: Final = "Cloud Scheduler job"
+_SECRET: Final = "secret"  # noqa: S105  what it is called
+
+
+async def _project(site: GoogleSite) -> Sequence[str]:
+    return (f"projects/{site.clients.project}",)
+
+
+async def _everywhere(site: GoogleSite) -> Sequence[str]:
+    return (f"projects/{site.clients.project}/locations/-",)
+
+
+async def _run_regions(site: GoogleSite) -> Sequence[str]:
+    """Return Cloud Run's regions, which v1 alone lists; v2 takes no `-` for all of them."""
+    url = f"https://run.googleapis.com/v1/projects/{site.clients.project}/locations"
+    return [row["name"] async for page in _pages(site, url) for row in page.get("locations", ())]
+
+
+async def _pages(site: GoogleSite, url: str) -> AsyncIterator[Mapping[str, Any]]:
+    token = ""
+    while True:
+        page = await site.clients.ask("GET", url, params={"pageToken": token} if token else {})
+        yield page
+        token = page.get("nextPageToken", "")
+        if not token:
+            return
+
+
+async def _locations(site: GoogleSite, client: Any) -> Sequence[str]:
+    """Return an API's own locations."""
+    project, found, token = f"projects/{site.clients.project}", list[str](), ""
+    while True:
+        request = {"name": project, "page_token": token}
+        page = await client.list_locations(request, **reading())
+        found += [f"{project}/locations/{one.location_id}" for one in page.locations]
+        token = page.next_page_token
+        if not token:
+            return found
+
+
+async def _services(site: GoogleSite, parent: str) -> Listed:
+    client = await site.clients.client(ServicesAsyncClient)
+    found = await client.list_services(parent=parent, **reading())
+    return Listed([_service(site, parent, one) async for one in found])
+
+
+def _service(site: GoogleSite, parent: str, service: Service) -> Thing:
+    """Read a service: one that no target looks for is left, with what its instances bill."""
+    said, region, name = service.labels, parent.rpartition("/")[2], service.name.rpartition("/")[2]
+    ours, target, looked = _is_labeled(said), said.get(TARGET_LABEL, ""), _regions(site)
+    why, usd = "", None
+    if ours and looked.get(target) != region:
+        nobody = region not in looked.values()
+        why = f"no target {'' if nobody else f'named {target!r} '}looks in {region}"
+        scaling, hourly = service.scaling, None
+        least = scaling.min_instance_count or service.template.scaling.min_instance_count
+        if scaling.scaling_mode == ServiceScaling.ScalingMode.MANUAL:
+            least = scaling.manual_instance_count
+        if place := places().get(target):
+            hourly = price(place, size_of(service)).usd_per_hour
+        usd = 0.0 if not least else hourly and round(least * hourly * HOURS_PER_MONTH, 2)
+    return Thing(
+        _SERVICE,
+        service.name,
+        parent,
+        ours,
+        name,
+        region,
+        lives=True,
+        going=bool(service.delete_time),
+        usd=usd,
+        why=why,
+    )
+
+
+@cache
+def _rows() -> Mapping[str, Mapping[str, Any]]:
+    return tomllib.loads((ROOT / "backends" / "targets.toml").read_text("utf-8"))
+
+
+def _regions(site: GoogleSite) -> Mapping[str, str]:
+    """Return in which region each target of Cloud Run looks."""
+    own = site.settings.google_cloud_location
+    runs = {name: row for name, row in _rows().items() if row["backend"] == "cloud_run"}
+    return {name: own or row["region"] for name, row in runs.items()}
+
+
+def _is_labeled(labels: Mapping[str, str]) -> bool:
+    return labels.get("managed-by") == MANAGED_BY
+
+
+_MEMORY: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(Ki|Mi|Gi|k|M|G)?B?")
+_GIB: Final = {"Ki": 2**-20, "Mi": 2**-10, "Gi": 1.0, "k": 1e3 / 2**30, "M": 1e6 / 2**30,
+               "G": 1e9 / 2**30, None: 2**-30}  # fmt: skip
+
+
+def size_of(service: Service) -> Size | None:
+    """Return the processors and memory of an instance, all of its containers together.
+
+    >>> from google.cloud import run_v2
+    >>> limits = {"cpu": "8000m", "memory": "32768Mi"}
+    >>> made = run_v2.Container(resources=run_v2.ResourceRequirements(limits=limits))
+    >>> size_of(run_v2.Service(template=run_v2.RevisionTemplate(containers=[made])))
+    Size(vcpu=8, ram_gib=32)
+    """
+    vcpu = ram_gib = 0.0
+    for container in service.template.containers:
+        limits = container.resources.limits
+        memory = _MEMORY.fullmatch(limits.get("memory", ""))
+        cpu = re.fullmatch(r"([0-9]+)(m?)", limits.get("cpu", ""))
+        if not memory or not cpu:
+            return None
+        vcpu += int(cpu[1]) / (1000 if cpu[2] else 1)
+        ram_gib += float(memory[1]) * _GIB[memory[2]]
+    return Size(vcpu=ceil(vcpu), ram_gib=ceil(ram_gib)) if vcpu else None
+
+
+async def _scheduler(site: GoogleSite) -> Sequence[str]:
+    return await _locations(site, await site.clients.scheduler())
+
+
+async def _jobs(site: GoogleSite, parent: str) -> Listed:
+    client = await site.clients.scheduler()
+    found, region = list[Thing](), parent.rpartition("/")[2]
+    async for one in await client.list_jobs(parent=parent, **reading()):
+        name = one.name.rpartition("/")[2].removeprefix(lease.job_id(""))
+        ours = lease.is_ours(one) and one.name.endswith(f"/{lease.job_id(name)}")
+        found.append(Thing(_JOB, one.name, parent, ours, name, region, usd=lease.JOB_USD))
+    return Listed(found)
+
+
+async def _secrets(site: GoogleSite, parent: str) -> Listed:
+    client, found = await site.clients.secrets(), list[Thing]()
+    async for one in await client.list_secrets(parent=parent, **reading()):
+        said = one.labels
+        whose = said.get(DEPLOYMENT_LABEL, ""), said.get(REGION_LABEL, "")
+        found.append(Thing(_SECRET, one.name, parent, _is_labeled(said), *whose, usd=SECRET_USD))
+    return Listed(found)
+
+
+async def _tpus(site: GoogleSite, parent: str) -> Listed:
+    """List requests, and the nodes that none of them has."""
+    client, found, unread = await _tpu(site), list[Thing](), list[str]()
+    requests, nodes = list[Any](), dict[tuple[str, str], Any]()
+    async for page in (await client.list_queued_resources(parent=parent, **reading())).pages:
+        requests += page.queued_resources
+        unread += page.unreachable
+    async for node_page in (await client.list_nodes(parent=parent, **reading())).pages:
+        nodes |= {_zone_and_id(one.name): one for one in node_page.nodes}
+        unread += node_page.unreachable
+    for one in requests:
+        spec, state = next(iter(one.tpu.node_spec), None), one.state.state.name
+        zone, short = _zone_and_id(one.name)
+        node = nodes.get((zone, spec.node_id)) if spec and state not in _NO_NODE else None
+        if node and node.queued_resource.rpartition("/")[2] in {"", short}:
+            nodes.pop((zone, node.name.rpartition("/")[2]))
+        else:
+            node = None
+        labels = (node or spec.node).labels if spec else {}
+        over = state in _OVER or (node is not None and node.state.name in _TAKEN)
+        why = f"it is {state}: it has no chip any more, and holds quota" if over else ""
+        found.append(_chip("queued resource", one.name, parent, labels, why, state))
+    for one in nodes.values():
+        state = one.state.name
+        why = f"it is {state}: its chip was taken back" if state in _TAKEN else ""
+        found.append(_chip("TPU node", one.name, parent, one.labels, why, state))
+    return Listed(found, [place.rpartition("/")[2] for place in unread])
+
+
+def _zone_and_id(name: str) -> tuple[str, str]:
+    """Read projects/P/locations/ZONE/nodes/ID; P may be its id or its number."""
+    return name.split("/")[3], name.rpartition("/")[2]
+
+
+def _chip(
+    kind: str, name: str, parent: str, labels: Mapping[str, str], why: str, state: str
+) -> Thing:
+    """Read what has a chip, or may get one; what is not ours may have one of our names."""
+    deployment = labels.get(DEPLOYMENT_LABEL, "")
+    ours, short = _is_labeled(labels) and bool(deployment), name.rpartition("/")[2]
+    whose = deployment if ours else short.removeprefix("vllm-devops-")
+    going, usd = state in {"DELETING", "DEPROVISIONING"}, None if kind == _INSTANCE else 0.0
+    return Thing(kind, name, parent, ours, whose, _TPU, not why, going, usd, why)
+
+
+_INSTANCE: Final = "instance"
+
+
+async def _instances(site: GoogleSite, parent: str) -> Listed:
+    found, unread = await _aggregated(site, parent, "instances")
+    return Listed([_instance(parent, one) for one in found], unread)
+
+
+def _instance(parent: str, one: Mapping[str, Any]) -> Thing:
+    state, why = one["status"], ""
+    if state in _ENDED:
+        why = f"it is {state}: one with a TPU cannot be started again, and its disk bills"
+    return _chip(_INSTANCE, _path(one), parent, one.get("labels", {}), why, state)
+
+
+async def _disks(site: GoogleSite, parent: str) -> Listed:
+    """List disks; one that an instance has goes with it."""
+    rows, unread = await _aggregated(site, parent, "disks")
+    found = list[Thing]()
+    for one in rows:
+        labels, used = one.get("labels", {}), bool(one.get("users"))
+        whose = labels.get(DEPLOYMENT_LABEL, "")
+        ours = _is_labeled(labels) and bool(whose)
+        if not (ours and used):
+            found.append(Thing("disk", _path(one), parent, ours, whose, _TPU, usd=None))
+    return Listed(found, unread)
+
+
+async def _aggregated(
+    site: GoogleSite, parent: str, kind: str
+) -> tuple[Sequence[Mapping[str, Any]], Sequence[str]]:
+    """Return all of a kind in all zones, and the zones that Compute Engine could not read."""
+    found, unread = list[Mapping[str, Any]](), list[str]()
+    async for page in _pages(site, f"{_COMPUTE}/{parent}/aggregated/{kind}"):
+        unread += page.get("unreachables", ())
+        for scope, row in page.get("items", {}).items():
+            found += row.get(kind, ())
+            if row.get("warning", {}).get("code", "") not in {"", "NO_RESULTS_ON_PAGE"}:
+                unread.append(scope)
+    return found, [place.rpartition("/")[2] for place in unread]
+
+
+def _path(one: Mapping[str, Any]) -> str:
+    return str(one["selfLink"]).rpartition("/v1/")[2]
+
+
+async def _rules(site: GoogleSite, parent: str) -> Listed:
+    found = list[Thing]()
+    async for page in _pages(site, f"{_COMPUTE}/{parent}/global/firewalls"):
+        for one in page.get("items", ()):
+            whose = _RULE.match(one.get("description", ""))
+            ours = whose is not None and one["name"] == f"vllm-devops-{whose[1]}"
+            name = whose[1] if whose and ours else ""
+            found.append(Thing("firewall rule", _path(one), parent, ours, name, _TPU))
+    return Listed(found)
+
+
+async def _registry(site: GoogleSite) -> Any:
+    from google.cloud.artifactregistry_v1 import ArtifactRegistryAsyncClient
+
+    return await site.clients.client(ArtifactRegistryAsyncClient)
+
+
+async def _registry_regions(site: GoogleSite) -> Sequence[str]:
+    return await _locations(site, await _registry(site))
+
+
+async def _repositories(site: GoogleSite, parent: str) -> Listed:
+    """List repositories, and the images in ours; with one of others' in it, it is theirs as well.
+
+    What a deployment's build made has its spec's fingerprint for a tag.
+    """
+    client, found, region = await _registry(site), list[Thing](), parent.rpartition("/")[2]
+    async for one in await client.list_repositories(parent=parent, **reading()):
+        ours = _is_labeled(one.labels) and one.name.endswith(f"/{REPOSITORY}")
+        images = list[Thing]()
+        if ours:
+            packages: defaultdict[str, list[Any]] = defaultdict(list)
+            async for image in await client.list_docker_images(parent=one.name, **reading()):
+                packages[image.uri.split("@")[0].split("/", 3)[3]].append(image)
+            for name, rows in packages.items():
+                tags = [tag for row in rows for tag in row.tags]
+                built = bool(tags) and all(map(_BUILT.fullmatch, tags))
+                usd = round(sum(row.image_size_bytes for row in rows) / 1e9 * IMAGE_GB_USD, 2)
+                path = f"{one.name}/packages/{quote(name, safe='')}"
+                images.append(Thing("image", path, parent, built, name, region, usd=usd))
+            ours = all(image.ours for image in images)
+        found += [*images, Thing("repository", one.name, parent, ours)]
+    return Listed(found)
+
+
+async def _accounts(site: GoogleSite, parent: str) -> Listed:
+    client, found = await site.clients.iam(), list[Thing]()
+    own = {f"{one}@{site.clients.project}.iam.gserviceaccount.com" for one in _ACCOUNTS}
+    async for one in await client.list_service_accounts(name=parent, **reading()):
+        found.append(Thing("service account", one.name, parent, one.email in own))
+    return Listed(found)
+
+
+async def _roles(site: GoogleSite, parent: str) -> Listed:
+    client, found = await site.clients.iam(), list[Thing]()
+    async for one in await client.list_roles(request={"parent": parent}, **reading()):
+        ours = one.name == lease.role_name(site) and one.title.startswith(MANAGED_BY)
+        found.append(Thing("role", one.name, parent, ours))
+    return Listed(found)
+
+
+_SOURCES: Final = (
+    Source("services of Cloud Run", _run_regions, _services, "regions"),
+    Source("TPUs and requests for them", _everywhere, _tpus, _TPU),
+    Source("instances", _project, _instances, _TPU),
+    Source("disks", _project, _disks),
+    Source("firewall rules", _project, _rules),
+    Source("jobs of Cloud Scheduler", _scheduler, _jobs),
+    Source("secrets", _project, _secrets),
+    Source("images and their repositories", _registry_regions, _repositories),
+    Source("service accounts", _project, _accounts),
+    Source("roles", _project, _roles),
+)
+
+
+async def _delete(site: GoogleSite, name: str) -> None:
+    """Ask to delete something by its whole name; already gone is no error."""
+    kind, what = name.split("/")[-2], f"delete {name}"
+    if kind in {"instances", "disks", "firewalls"}:
+        await find(what, site.clients.ask("DELETE", f"{_COMPUTE}/{name}"))
+        return
+    opened, method = _DELETES[kind]
+    force = {"force": True} if kind == "queuedResources" else {}  # with its node
+    asked = getattr(await opened(site), method)(request={"name": name, **force}, **writing())
+    await find(what, asked)
+
+
+async def _run(site: GoogleSite) -> Any:
+    return await site.clients.client(ServicesAsyncClient)
+
+
+async def _tpu(site: GoogleSite) -> Any:
+    from google.cloud.tpu_v2 import TpuAsyncClient
+
+    return await site.clients.client(TpuAsyncClient)
+
+
+_DELETES: Final[Mapping[str, tuple[Callable[[GoogleSite], Awaitable[Any]], str]]] = {
+    "services": (_run, "delete_service"),
+    "queuedResources": (_tpu, "delete_queued_resource"),
+    "nodes": (_tpu, "delete_node"),
+    "jobs": (lambda site: site.clients.scheduler(), "delete_job"),
+    "secrets": (lambda site: site.clients.secrets(), "delete_secret"),
+    "packages": (_registry, "delete_package"),
+    "repositories": (_registry, "delete_repository"),
+    "serviceAccounts": (lambda site: site.clients.iam(), "delete_service_account"),
+    "roles": (lambda site: site.clients.iam(), "delete_role"),
+}
+"""Whom to ask, and for what, by the part of a name that says what it is."""
