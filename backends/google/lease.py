@@ -296,7 +296,7 @@ async def left_of(site: GoogleSite, name: str) -> str:
     """Say that a job is left whose service is not there; nothing where none is seen."""
     with suppress(errors.OpsError):
         found = await _find(site, name)
-        if found is not None and _is_ours(found):
+        if found is not None and is_ours(found):
             return f" Its job {job_id(name)} is left: destroy_vllm removes it."
     return ""
 
