@@ -28,6 +28,7 @@ _CONTRACTS: Final = {
     "endpoint": "an OpenAI-compatible address: a client of it, and the backend that is only one",
     "errors": "a library's exceptions as ours",
     "journal": "what was called, and how it ended: kept by the core, told by a tool",
+    "leftovers": "what nobody needs any more: of one project, and of every account",
     "models": "which models there are, and where their weights lie",
     "plan": "what a deployment would be, before anything is done",
     "records": "the closed records of a room",
