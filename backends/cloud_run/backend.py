@@ -300,7 +300,7 @@ class CloudRunBackend(GoogleBackend):
         """Refuse a name that another service has, and a service that its owner could not call."""
         await run.refuse_foreign(self.site, spec.name)
         await access.refuse_uncallable(self.site, spec)
-        if spec.lease == "cloud" and (spec.ttl_minutes or spec.max_usd):
+        if spec.lease == "cloud":
             await self._keeper(spec)
 
     async def refuse_start(self, name: str) -> None:

@@ -161,6 +161,11 @@ def _refuse(spec: DeploymentSpec, model: ModelShape) -> None:
         raise errors.InvalidArgument(
             "Cloud Run answers on its own address, always on port 443.", fix="Leave port out."
         )
+    if spec.lease and not (spec.ttl_minutes or spec.max_usd):
+        raise errors.InvalidArgument(
+            f"lease={spec.lease} ends a deployment when its time is over, and it has none.",
+            fix="Give ttl_minutes or max_usd, or leave lease out.",
+        )
     refuse_idle(spec)
     if spec.access == "internal":
         raise errors.InvalidArgument(

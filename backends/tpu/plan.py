@@ -89,6 +89,11 @@ def make_plan(site: Site, spec: DeploymentSpec, model: ModelShape) -> Plan:
             "The queue of Cloud TPU ends no VM but of flex-start: lease=cloud cannot be kept.",
             fix="Give control_plane=compute: Compute Engine ends it by itself.",
         )
+    if spec.lease and made.run_seconds is None:
+        raise InvalidArgument(
+            f"Nothing ends it (ttl_minutes=0): lease={spec.lease} cannot be kept.",
+            fix="Give ttl_minutes or max_usd, or leave lease out.",
+        )
     costs = price(site.offered, zones=[place.zone for place in made.places])
     first = [place for place in made.places if place.zone == made.places[0].zone]
     chips = [

@@ -319,6 +319,14 @@ async def test_what_ends_it_may_do_nothing_else(cloud: Cloud) -> None:
     assert went_through == []
 
 
+async def test_what_has_no_end_has_nobody_who_ends_it(cloud: Cloud) -> None:
+    async with agent_here(cloud) as agent:
+        for lease in ("cloud", "server"):
+            refused = await agent.call("deploy_vllm", **WISH, lease=lease)
+            assert refused.code == "INVALID_ARGUMENT", refused
+    assert cloud.is_empty()
+
+
 async def test_idle_is_what_cloud_run_can_keep(cloud: Cloud) -> None:
     """About 15 minutes, and only where it may sleep at all."""
     async with agent_here(cloud) as agent:
