@@ -43,6 +43,9 @@ _OPERATIONS: Final[Mapping[str, tuple[Any, Any]]] = {
 }
 _REST: Final = (
     (r".*/aggregated/instances$", "InstanceAggregatedList", ""),
+    (r".*/aggregated/disks$", "DiskAggregatedList", ""),
+    (r".*/zones/[^/]+/disks$", "DiskList", "Disk"),
+    (r".*/disks/[^/]+$", "Disk", ""),
     (r".*/zones/[^/]+/instances$", "InstanceList", "Instance"),
     (r".*/instances/[^/]+$", "Instance", ""),
     (r".*/aggregated/machineTypes$", "MachineTypeAggregatedList", ""),

@@ -285,8 +285,9 @@ async def _everywhere(site: GoogleSite) -> Sequence[str]:
 
 async def _run_regions(site: GoogleSite) -> Sequence[str]:
     """Return Cloud Run's regions, which v1 alone lists; v2 takes no `-` for all of them."""
-    url = f"https://run.googleapis.com/v1/projects/{site.clients.project}/locations"
-    return [row["name"] async for page in _pages(site, url) for row in page.get("locations", ())]
+    path = f"projects/{site.clients.project}/locations"
+    pages = _pages(site, f"https://run.googleapis.com/v1/{path}")
+    return [f"{path}/{row['locationId']}" async for page in pages for row in page["locations"]]
 
 
 async def _pages(site: GoogleSite, url: str) -> AsyncIterator[Mapping[str, Any]]:
@@ -446,14 +447,29 @@ def _zone_and_id(name: str) -> tuple[str, str]:
 
 
 def _chip(
-    kind: str, name: str, parent: str, labels: Mapping[str, str], why: str, state: str
+    kind: str, name: str, parent: str, labels: Mapping[str, str], over: str, state: str
 ) -> Thing:
-    """Read what has a chip, or may get one; what is not ours may have one of our names."""
-    deployment = labels.get(DEPLOYMENT_LABEL, "")
+    """Read what has a chip, or may get one; `over`: why it never will again.
+
+    What is not ours may have one of our names. One of a target that nobody knows is seen nowhere
+    else, and bills on.
+    """
+    deployment, target = labels.get(DEPLOYMENT_LABEL, ""), labels.get(TARGET_LABEL, "")
     ours, short = _is_labeled(labels) and bool(deployment), name.rpartition("/")[2]
     whose = deployment if ours else short.removeprefix("vllm-devops-")
-    going, usd = state in {"DELETING", "DEPROVISIONING"}, None if kind == _INSTANCE else 0.0
-    return Thing(kind, name, parent, ours, whose, _TPU, not why, going, usd, why)
+    known = not ours or _rows().get(target, {}).get("backend") == "tpu"
+    return Thing(
+        kind,
+        name,
+        parent,
+        ours,
+        whose,
+        _TPU,
+        lives=not over,
+        going=state in {"DELETING", "DEPROVISIONING"},
+        usd=0.0 if over and kind != _INSTANCE else None,
+        why=over or ("" if known else f"no target named {target!r} looks for it"),
+    )
 
 
 _INSTANCE: Final = "instance"

@@ -12,7 +12,9 @@ from google.cloud.secretmanager_v1 import Replication, Secret
 from pydantic import SecretStr
 
 from backends.cloud_run.build import build_of
+from backends.common.preflight import read_needs
 from backends.google import lease, leftovers, secrets
+from backends.google.clients import DEPLOYMENT_LABEL, MANAGED_BY, TARGET_LABEL
 from backends.tpu import compute
 from backends.tpu.site import ChipState, Request, Site
 from core.errors import InvalidArgument, NotFound, NotOurs
@@ -54,13 +56,6 @@ async def removed(agent: Agent, resource: str) -> Reply:
     return await agent.call("destroy_vllm", target=TARGET, leftover=resource)
 
 
-@pytest.fixture
-def crowded(cloud: Cloud) -> Cloud:
-    """Time goes fast there, and one zone has no chips."""
-    cloud.set(tpu_clock=6000, tpu_zones={HERE: {}, FULL: NO_CHIP})
-    return cloud
-
-
 async def planted(cloud: Cloud) -> None:
     """Leave forty of ours of which no deployment is there, and forty of others."""
     plane, project = cloud.controls.plane, cloud.project
@@ -98,10 +93,13 @@ async def built(site: Any, build: Any) -> None:
 
 
 async def on_tpus(site: Site) -> None:
-    """Plant 2 requests that failed, an instance that was stopped, 4 keys, 5 rules and 5 disks."""
+    """Plant 2 requests that failed, a node of a target that is no more, an
+    instance that was stopped, 4 keys, 5 rules and 4 disks."""
     for number in range(2):
         await ours(site, f"failed-{number}", zone=FULL)
         await until(site, f"vllm-devops-failed-{number}", ChipState.FAILED, zone=FULL)
+    lost = {"managed-by": MANAGED_BY, DEPLOYMENT_LABEL: "lost", TARGET_LABEL: "tpu-of-old"}
+    await foreign_node(site, "vllm-devops-lost", **lost)
     await ours(site, "halted", plane="compute")
     await becomes(site.planes["compute"], ChipState.RUNNING, "vllm-devops-halted", HERE)
     await asked(site, "Instances", "stop_unary", zone=HERE, instance="vllm-devops-halted")
@@ -121,9 +119,10 @@ async def on_tpus(site: Site) -> None:
         rule = compute.firewall_rule(site, name, made, ("192.0.2.1/32",))
         assert rule.put
         await rule.put()
-        labels = {**made.labels, "vllm-devops-deployment": name}
+        labels = {**made.labels, DEPLOYMENT_LABEL: name}
         disk = {"name": made.id, "size_gb": 100, "labels": labels}
-        await asked(site, "Disks", "insert_unary", zone=HERE, disk_resource=disk)
+        if number:
+            await asked(site, "Disks", "insert_unary", zone=HERE, disk_resource=disk)
 
 
 async def asked(site: Site, service: str, method: str, **request: Any) -> None:
@@ -171,7 +170,7 @@ async def of_others(cloud: Cloud, site: Site) -> None:
     keys, iam = await clients.secrets(), await clients.iam()
     for number in range(10):
         secret = Secret(
-            labels={"managed-by": "them", "vllm-devops-deployment": f"theirs-{number}"},
+            labels={"managed-by": "them", DEPLOYMENT_LABEL: f"theirs-{number}"},
             replication=Replication(automatic=Replication.Automatic()),
         )
         name = f"vllm-devops-theirs-{number}-api-key"
@@ -213,7 +212,8 @@ OURS: Final = Counter(
         "queued resource": 2,
         "instance": 1,
         "firewall rule": 5,
-        "disk": 5,
+        "disk": 4,
+        "TPU node": 1,
     }
 )
 SHARED: Final = Counter({"secret": 1, "service account": 3, "role": 1, "repository": 4})
@@ -243,21 +243,20 @@ def seen(cloud: Cloud) -> dict[str, Any]:
     return {kind: there[kind] for kind in (*kept, "nodes", "accounts", "roles")}
 
 
-async def test_forty_of_ours_are_found_beside_forty_of_others_and_a_deployment(
-    crowded: Cloud,
-) -> None:
-    """Each is removed and seen to be gone; what lives and what is others' is refused."""
+async def test_forty_of_ours_are_found_beside_forty_of_others(cloud: Cloud) -> None:
+    """Each is removed and seen to be gone; what is others', or a deployment's, is refused."""
+    cloud.set(tpu_clock=6000, tpu_zones={HERE: {}, FULL: NO_CHIP})
     assert sum(OURS.values()) == 40 <= sum(OTHERS.values())
-    settings = crowded.settings.model_copy(update={"hf_token": SecretStr("hf_" + "a" * 34)})
+    settings = cloud.settings.model_copy(update={"hf_token": SecretStr("hf_" + "a" * 34)})
     async with agent_of(settings) as agent:
         life = Life(agent, TARGET, at="http")
         await life.call("deploy_vllm", model=MODEL, max_model_len=4096, ttl_minutes=600)
         await life.becomes("ready")
-        await planted(crowded)
-        before = seen(crowded)
+        await planted(cloud)
+        before = seen(cloud)
         found = await left(agent)
         assert kinds(found) == OURS, found
-        assert found.data["others"] == {f"project {crowded.project}": OTHERS}
+        assert found.data["others"] == {f"project {cloud.project}": OTHERS}
         assert found.data["not_seen"] == []
         rows = {row["id"]: row for row in found.data["leftovers"]}
         assert not [one for one in rows if one.endswith(("/one", "-one", "-one-api-key"))]
@@ -269,15 +268,15 @@ async def test_forty_of_ours_are_found_beside_forty_of_others_and_a_deployment(
         assert far["usd_per_month"] > 300
         job_usd = {r["usd_per_month"] for r in rows.values() if r["kind"] == "Cloud Scheduler job"}
         assert job_usd == {0.1}
-        await others_are_refused(agent, crowded, rows)
-        assert seen(crowded) == before
-        await every_one_goes(agent, crowded, found)
+        await others_are_refused(agent, cloud, rows)
+        assert seen(cloud) == before
+        await every_one_goes(agent, cloud, found)
         assert ids(await left(agent)) == []
         assert (await life.call("verify_model_health")).data["healthy"]
         await life.call("destroy_vllm")
         rest = await left(agent)
         assert kinds(rest) == SHARED, rest
-        await every_one_goes(agent, crowded, rest)
+        await every_one_goes(agent, cloud, rest)
         last = await left(agent)
         assert ids(last) == []
         assert last.data["others"] == found.data["others"]
@@ -369,6 +368,13 @@ async def test_a_login_that_only_reads_sees_them_and_removes_none(cloud: Cloud) 
 
 
 async def test_both_backends_look_through_the_same_project_once(cloud: Cloud) -> None:
+    """With the permissions that are said to be enough."""
+    before = len(cloud.controls.get(cloud.project)["needed"])
+    async with run_sites.opened(cloud.controls.plane, cloud.project) as site:
+        await run_sites.backend_of(site).find_leftovers(())
+    rows = read_needs("cloud_run")["permissions"]
+    said = {name for row in rows if row["needed_by"] == "leftovers" for name in row["names"]}
+    assert set(cloud.controls.get(cloud.project)["needed"][before:]) <= said
     async with agent_of(cloud.settings) as agent:
         found = await agent.call("get_system_status", leftovers=True)
     assert found.data["accounts"].count(f"project {cloud.project}") == 1

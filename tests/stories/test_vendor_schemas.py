@@ -18,7 +18,7 @@ from tests.azure_plane import azure_plane
 from tests.backends.aca import armschema
 from tests.conversation import Agent, agent_of
 from tests.google_plane import google_plane
-from tests.stories import test_aca, test_cloud_run, test_tpu
+from tests.stories import test_aca, test_cloud_run, test_leftovers_google, test_tpu
 from tests.stories.conftest import Azure, Cloud
 
 pytestmark = pytest.mark.anyio
@@ -87,6 +87,11 @@ async def test_a_life_on_cloud_run(on_google: Agent, records: Path, target: str)
 async def test_a_life_with_ollama(on_google: Agent, bare_cloud: Cloud, records: Path) -> None:
     await test_cloud_run.test_a_life_with_ollama(on_google, bare_cloud, "cloud-run-l4")
     assert_all_known(records / "google", vendor_google.faults, 150)
+
+
+async def test_leftovers_of_a_project(cloud: Cloud, records: Path) -> None:
+    await test_leftovers_google.test_forty_of_ours_are_found_beside_forty_of_others(cloud)
+    assert_all_known(records / "google", vendor_google.faults, 1000)
 
 
 @pytest.mark.parametrize("control_plane", test_tpu.PLANES)
