@@ -5,7 +5,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
-from pydantic import SecretStr
+from pydantic import AwareDatetime, SecretStr
 
 from core.records import (
     Access,
@@ -126,6 +126,10 @@ class EngineFacts(Record):
     """What the model's generation_config.json sets in place of vLLM's own defaults."""
     memory: dict[str, float | int | None] = {}
     """By component, from its log."""
+    boot: dict[str, float] = {}
+    """Seconds of each phase of that boot, where the log tells it whole."""
+    warm_at: AwareDatetime | None = None
+    """When it began to warm up, which was the end of it."""
 
 
 class Hardware(Record):

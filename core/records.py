@@ -417,6 +417,15 @@ class Target(Record):
     """Between two looks at what changes there, for platforms count them."""
 
 
+def spent_words(seconds: Mapping[str, float]) -> str:
+    """Say what took a second or more.
+
+    >>> spent_words({"start": 12.2, "download": 125.7, "warm-up": 0.3})
+    'start 12 s, download 126 s'
+    """
+    return ", ".join(f"{name} {took:,.0f} s" for name, took in seconds.items() if took >= 1)
+
+
 class Phase(Record):
     """The step that a deployment's boot is in."""
 
@@ -428,6 +437,8 @@ class Phase(Record):
     percent: int | None = Field(default=None, ge=0, le=100)
     usual_seconds: float | None = None
     """The median of earlier boots here; None before the first."""
+    spent: dict[str, float] = {}
+    """Seconds of each phase of the engine's boot so far, where its log tells it from the start."""
 
     @property
     def takes(self) -> str:
@@ -490,6 +501,8 @@ class Deployment(Answer):
     """About; when it falls asleep if nobody asks, where this server's own question woke it last."""
     last_used: str | None = None
     """As far as is known here: the platform and the engine keep no times."""
+    last_boot: str | None = None
+    """What it took, if it was seen from here."""
     created_at: datetime
     expires_at: datetime | None = None
     """When its time is over: by its ttl, or because it may not cost more."""
@@ -525,7 +538,8 @@ class Deployment(Answer):
         if self.phase:
             percent = "" if self.phase.percent is None else f" {self.phase.percent} %"
             detail = f" ({self.phase.detail})" if self.phase.detail else ""
-            return f"{head}: {self.phase.name}{percent}{detail}.{self.phase.takes}"
+            spent = f" So far: {spent_words(self.phase.spent)}." if self.phase.spent else ""
+            return f"{head}: {self.phase.name}{percent}{detail}.{self.phase.takes}{spent}"
         if self.state is State.STOPPED:
             return f"{head}: no request wakes it, start_vllm does."
         if self.state is State.ASLEEP:
@@ -535,8 +549,8 @@ class Deployment(Answer):
         if self.state is not State.READY:
             return f"{head}{where}."
         bill = f", {usd(self.usd_per_hour_now)} an hour" if self.usd_per_hour_now else ""
-        used = f"; {self.last_used}" if self.last_used else ""
-        return f"{head}{where}; {self._running}{bill}, since {moment(self.since)}{used}."
+        said = "".join(f"; {words}" for words in (self.last_used, self.last_boot) if words)
+        return f"{head}{where}; {self._running}{bill}, since {moment(self.since)}{said}."
 
     @property
     def _running(self) -> str:
@@ -550,9 +564,9 @@ class Deployment(Answer):
     def facts(self) -> Mapping[str, Any]:
         """Return where it is, what it runs and costs, and what is wrong or waited for."""
         shown = {"name", "target", "state", "since", "model", "engine", "url", "replicas"}
-        scales = {"min_replicas", "max_replicas", "last_used", "awake_until"}
+        scales = {"min_replicas", "max_replicas", "last_used", "last_boot", "awake_until"}
         costs = {"usd_per_hour", "usd_so_far", "expires_at", "lease"}
-        waits = {"name", "percent", "detail", "usual_seconds"}
+        waits = {"name", "percent", "detail", "usual_seconds", "spent"}
         return {
             **self.model_dump(mode="json", include=shown | scales | costs),
             "memory": self.resources.get("memory"),

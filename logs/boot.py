@@ -144,10 +144,16 @@ class BootLog(Record):
             return ""
         return f"{self.done} of {self.total} {'shards' if 'weights' in self.phase else 'graphs'}"
 
+    @property
+    def spent(self) -> dict[str, float]:
+        """Return the split, of a log that is there from its boot's first words."""
+        return self.split if self.version else {}
+
     def now(self, at: datetime) -> Phase:
         """Return the phase that it is in, begun at that time where its log does not say when."""
         name, since = WARMING if self.started else self.phase, self.since or at
-        return Phase(name=name, since=since, percent=self.percent, detail=self.counted)
+        told = {"percent": self.percent, "detail": self.counted, "spent": self.spent}
+        return Phase(name=name, since=since, **told)
 
 
 STARTING: Final = "starting"

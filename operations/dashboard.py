@@ -14,6 +14,7 @@ from backends.common.concurrency import in_time
 from core.errors import NextStep, OpsError
 from core.metrics import EngineMetrics, MetricsPage
 from core.records import SIMULATED, Answer, Deployment, Phase, Record, State
+from operations.boots import LEGEND, chart, kept
 from operations.deployments import can_stop, usual
 from operations.inventory import (
     PaidRemainder,
@@ -264,6 +265,9 @@ class SystemStatus(Answer):
     """Counts, dollars, and of how many neither is known."""
     hosts: dict[str, HostState]
     """By target."""
+    boots: dict[str, tuple[str, ...]] = {}
+    """The last ones of each deployment as they were seen from here, as bars of one scale."""
+    boots_legend: str = ""
     not_seen: tuple[str, ...] = ()
     """Targets that could not be looked at, and why."""
     asked_though_it_may_sleep: tuple[str, ...] = ()
@@ -357,6 +361,7 @@ def _told(
     runtime: Runtime, sight: Sight, view: _View, spare: Sequence[PaidRemainder], *, in_time: bool
 ) -> SystemStatus:
     now, stage = datetime.now(UTC), runtime.stage
+    drawn = {str(one): chart(kept(stage.journal, one.deployment)) for one in sight.found}
     unseen = Figures(missing=f"It was not looked at closer within {ALL_SECONDS:.0f} s.")
     there, rows, maybe_asleep = list[Deployment](), list[Row](), list[str]()
     for one in sight.found:
@@ -392,6 +397,8 @@ def _told(
             "cost_not_known": sum(row.usd_so_far is None for row in rows),
         },
         hosts={one: view.hosts[one] for one in sight.targets if one in view.hosts},
+        boots={one: bars for one, bars in drawn.items() if bars},
+        boots_legend=LEGEND if any(drawn.values()) else "",
         not_seen=sight.not_looked_at,
         asked_though_it_may_sleep=tuple(maybe_asleep)[:_MOST_ROWS],
         complete=in_time and sight.complete and not any(row.missing for row in rows),

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
@@ -34,6 +35,9 @@ from core.records import (
     valid,
 )
 from core.reply import note
+from logs.boot import PHASES
+from logs.boot_phases import HOST, PULL
+from operations import boots
 from operations.resolve import Found, find, last_use
 from operations.runtime import Runtime, Stage
 
@@ -112,6 +116,7 @@ def phase_of(deployment: Deployment) -> str | None:
 
 async def _follow_boot(runtime: Runtime, backend: Backend, deployment: Deployment) -> None:
     phase, since, ends = phase_of(deployment), anyio.current_time(), None
+    followed, waited = datetime.now(UTC), dict[str, float]()
     with anyio.move_on_after(_FOLLOW_SECONDS):
         while not deployment.state.settled:
             await anyio.sleep(pause(backend))
@@ -126,11 +131,16 @@ async def _follow_boot(runtime: Runtime, backend: Backend, deployment: Deploymen
                 keep_expiry(runtime, deployment)
             if phase_of(deployment) != phase:
                 seconds = round(anyio.current_time() - since, 1)
+                if phase and phase not in PHASES:
+                    step = PULL if "pull" in phase else HOST
+                    waited[step] = waited.get(step, 0.0) + seconds
                 if phase and deployment.state not in {State.FAILED, State.EXPIRED}:
                     runtime.stage.journal.record_phase(
                         deployment.target, deployment.engine, phase, seconds
                     )
                 phase, since = phase_of(deployment), anyio.current_time()
+        if deployment.state is State.READY:
+            await boots.keep(runtime.stage.journal, backend, deployment, followed, waited)
 
 
 MAX_WAIT_SECONDS: Final = 45
@@ -349,8 +359,10 @@ async def find_to_destroy(
 
 
 def usual(runtime: Runtime, deployment: Deployment) -> Deployment:
-    """Add how long its phase usually takes here, and when it was last used."""
-    deployment = deployment.model_copy(update={"last_used": last_use(runtime, deployment)})
+    """Add how long its phase usually takes here, when it was last used and what its boot took."""
+    seen = boots.kept(runtime.stage.journal, deployment)
+    known = {"last_used": last_use(runtime, deployment), "last_boot": boots.last_words(seen)}
+    deployment = deployment.model_copy(update=known)
     phase = deployment.phase
     if phase is None:
         return deployment

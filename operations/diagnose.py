@@ -22,13 +22,14 @@ from backends.base import (
 from core.endpoint import Endpoint
 from core.errors import EndpointError, ModelNotServed, OpsError, Unauthorized, Unreachable
 from core.metrics import EngineMetrics, MetricsPage
-from core.records import Deployment, Failure, State, Step
+from core.records import Deployment, Failure, State, Step, spent_words
 from core.redaction import in_quotes
 from core.reply import note
 from logs.boot import BEGINS
 from logs.failures import LINE_CHARACTERS, Finder, Finding, Writer, asked_words
 from logs.read import Line
 from logs.verdict import UNKNOWN_CAUSE, Judge
+from operations import boots
 from operations.case import (
     LAYERS,
     MOST_EVIDENCE,
@@ -371,7 +372,8 @@ async def boot(case: Case) -> Looked:
     if now.state in _WAITING:
         return skipped(f"Not looked at: {case.silent}.")
     if now.state is not State.LOADING or case.silent is None:
-        return healthy("Its engine has started.")
+        last = boots.last_words(boots.kept(case.runtime.stage.journal, now))
+        return healthy(f"Its engine has started{f'; {last}' if last else ''}.")
     longest, usually = longest_of(case, _AT_LEAST_SECONDS)
     if case.for_seconds > (longest or _BOOTING_LONG_SECONDS):
         return await _slow_booting(case, usually)
@@ -385,7 +387,8 @@ def _progress(case: Case) -> str:
     if phase is None:
         return f"Booting for {lasting(case.for_seconds)}"
     percent = "" if phase.percent is None else f" {phase.percent} %"
-    return f"Still {phase.name}{percent}, for {lasting(case.for_seconds)}"
+    spent = f" (so far: {spent_words(phase.spent)})" if phase.spent else ""
+    return f"Still {phase.name}{percent}, for {lasting(case.for_seconds)}{spent}"
 
 
 async def _slow_booting(case: Case, usually: float | None) -> Looked:

@@ -25,6 +25,7 @@ from core.records import (
 )
 from core.reply import note
 from logs.boot import PHASES, WARMING, WEIGHTS
+from operations.boots import OWN, kept, span
 from operations.forecast import precision
 from operations.planning import check_startable
 from operations.readings import Located
@@ -530,6 +531,9 @@ def boot_check(case: Case, budget: BootBudget, journal: Journal, seen: Deploymen
         inside = _sum(phase.seconds for phase in foreseen.phases if phase.name != _HOST)
         fetched = case.boot(weights_from="hub") if budget.fetches_first else None
         inside = _sum([inside, _weights_seconds(fetched)]) if fetched else inside
+    own = kept(journal, seen)
+    inside = span(own, inside=True) or inside
+    whole = span(own, inside=False) or (foreseen.seconds if foreseen else None)
     medians = {one: journal.usual_seconds(seen.target, seen.engine, one) for one in PHASES}
     measured = {one: round(took, 1) for one, took in medians.items() if took is not None}
     total = round(sum(measured.values()), 1) if measured.keys() >= _WHOLE else None
@@ -539,7 +543,7 @@ def boot_check(case: Case, budget: BootBudget, journal: Journal, seen: Deploymen
         probe=budget.probe,
         longest_seconds=budget.longest_seconds,
         predicted_seconds=str(inside) if inside else None,
-        cold_start_seconds=str(foreseen.seconds) if foreseen else None,
+        cold_start_seconds=str(whole) if whole else None,
         measured_seconds=total,
         measured=measured,
         long_enough=answer,
@@ -578,6 +582,8 @@ def _verdict(answer: Verdict, budget: BootBudget, span: Span | None, measured: f
     """Say the answer with the seconds that it rests on."""
     first = "with the first boot's download " if budget.fetches_first else ""
     foreseen = f"{first}{span} s are predicted" if span else "how long it takes is not known"
+    if span and span.source.startswith(OWN):
+        foreseen, measured = f"{span.source} took {span} s", None
     seen = f"; earlier boots here took about {measured:,.0f} s" if measured is not None else ""
     if budget.seconds is None:
         return f"No health check ends a slow boot there; {foreseen}{seen}."

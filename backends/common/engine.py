@@ -54,6 +54,8 @@ def facts_of(boot: BootLog) -> EngineFacts:
         flags=boot.arguments,
         sampling=boot.sampling,
         memory=boot.memory.model_dump(),
+        boot=boot.spent if boot.started else {},
+        warm_at=boot.since,
     )
 
 

@@ -278,7 +278,11 @@ def test_a_cloud_s_boot_began_when_its_lines_came() -> None:
     assert boot.since == began + timedelta(seconds=2)
     assert boot.split == {"start": 2.0}
     assert phase_of(lines) == Phase(
-        name="loading weights", since=boot.since, percent=66, detail="2 of 3 shards"
+        name="loading weights",
+        since=boot.since,
+        percent=66,
+        detail="2 of 3 shards",
+        spent={"start": 2.0},
     )
 
 
