@@ -30,7 +30,7 @@ tool  = @$(PY) server.py call $(1) --make $@ $(words) $(if $(call on,JSON),--jso
         metrics query logs destroy targets list health stats stop start call broken prices plan advise measure \
         benchmark benchmarks bench-client test-lives test-failed test-browser test-sweep test-gcloud \
         setup quotas zones rehearse rehearse-clean first-contact diagnose alerts bench-logs \
-        http doctor conformance clients find
+        http doctor conformance clients find leftovers
 
 help: ## List the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -169,6 +169,8 @@ targets: $(STAMP) ## List where models can run
 	$(call tool,list_targets)
 list: $(STAMP) ## List every deployment
 	$(call tool,list_deployments)
+leftovers: $(STAMP) ## Find what no deployment needs any more (make destroy LEFTOVER=ID TARGET=… removes it)
+	$(call tool,get_system_status) leftovers=true
 call: $(STAMP) ## Call any other tool (TOOL=get_help)
 	$(call tool,$(if $(call on,TOOL),'$(subst ','\'',$(value TOOL))',get_help))
 
