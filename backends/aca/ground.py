@@ -517,11 +517,6 @@ async def _assign(site: Site, role: Grant, scope: str, who: str, kind: str | Non
             raise
 
 
-ASK_FOR_LEASE: Final = (
-    "Let the subscription's owner call setup_target (make setup), which makes what the group's"
-    " leases share, and give you Role Based Access Control Administrator on the resource group;"
-    " then deploy_vllm again. Or give lease=server."
-)
 _STOPS: Final = ("Microsoft.App/containerApps/read", "Microsoft.App/containerApps/stop/action")
 """All that the job of a lease may do, of the one app that it ends."""
 
@@ -604,10 +599,12 @@ async def find_stoppers(site: Site, app: str) -> Sequence[Any]:
 
 
 def stopping_grant(
-    site: Site, app: str, principal: Callable[[], Awaitable[str | None]] | None = None
+    site: Site, app: str, job: str, principal: Callable[[], Awaitable[str | None]] | None = None
 ) -> Resource:
-    """Return the role of stopping one app, of whom `principal` names; None is of anybody."""
+    """Return a job's role of stopping one app, as `principal`; None is of anybody."""
     scope, role, kind = site.ground.app_id(app), _stopping(site.ground), "ServicePrincipal"
+    show = ("az", "containerapp", "job", "show", "--name", job, *here(site.ground))
+    who = f"$({shlex.join((*show, '--query', 'identity.principalId', *TEXT))})"
 
     async def get() -> Any:
         who = await principal() if principal else None
@@ -624,16 +621,15 @@ def stopping_grant(
             with strictly(f"take the role {role.title} away"):
                 await client.role_assignments.delete_by_id(one.id, **WRITING)
 
-    word = "PRINCIPAL_OF_THE_JOB"
     return Resource(
         name="lease grant",
         title=f"the role {role.title} of its job on {app} alone",
-        body=_assignment_shown(role, scope, word, kind),
+        body=_assignment_shown(role, scope, "PRINCIPAL_OF_THE_JOB", kind),
         get=get,
         put=put,
         delete=delete,
         phase=LEASING,
-        command=grant_command(role.title, scope, word, kind=kind),
+        command=grant_command(role.title, scope, who, kind=kind),
     )
 
 
@@ -646,6 +642,22 @@ async def lacking_for_lease(site: Site) -> str:
     wanted = {"lease"} if there else {"lease", "lease right"}
     rows = [one for one in read_needs("aca")["permissions"] if one["needed_by"] in wanted]
     return ", ".join(name for one in rows for name in missing(granted, one["names"]))
+
+
+async def ask_for_lease(site: Site) -> str:
+    """Say how you come to the rights that a lease in the cloud takes."""
+    return (
+        "Let the subscription's owner call setup_target (make setup) and run"
+        f" `{lease_command(site.ground, await site.clients.caller())}`; then deploy_vllm again."
+        " Or give lease=server."
+    )
+
+
+def lease_command(ground: Ground, who: str) -> str:
+    """Write how an owner lets somebody give the group's jobs their role."""
+    named = ("--role", "Role Based Access Control Administrator", "--assignee", who)
+    on = ("--scope", ground.group_id, "--subscription", ground.subscription)
+    return shlex.join(("az", "role", "assignment", "create", *named, *on))
 
 
 async def _granted(site: Site) -> Sequence[Any] | None:

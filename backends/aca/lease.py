@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 from azure.mgmt.appcontainers import models as M  # noqa: N812  what every body is made of
@@ -27,6 +28,7 @@ from backends.aca.site import (
     LEASING,
     OURS,
     PAID_TAG,
+    READING,
     SPEC_TAG,
     TARGET_TAG,
     Kind,
@@ -34,6 +36,7 @@ from backends.aca.site import (
     as_sent,
     find,
     is_ours,
+    or_none,
     provisioned,
     tags_in,
 )
@@ -41,6 +44,7 @@ from backends.common.concurrency import or_note
 from backends.common.preflight import Answer
 from backends.lifecycle import Resource, Status, advance, unless_foreign
 from core.errors import CloudRefused, InvalidArgument, NotOurs, OpsError, PermissionDenied
+from core.journal import utc_now
 from core.records import NAME_PATTERN, DeploymentSpec, lease_minutes, paid_minutes
 from core.reply import note
 
@@ -53,6 +57,8 @@ _VCPU: Final = 0.25
 _SLACK_SECONDS: Final = 120
 """A job that was made for a deployment so long ago is still its own."""
 _FOLLOW_SECONDS: Final = 4.0
+_LATE_SECONDS: Final = 300
+"""By then a job has started."""
 _REFUSALS: Final = (CloudRefused, PermissionDenied, NotOurs)
 """Without a lease of Azure's a deployment goes on after these."""
 PROGRAM: Final = """\
@@ -76,15 +82,15 @@ def ask(method, url, **headers):
 
 
 def stop():
-    status, told = ask("GET", TOKEN, **{"X-IDENTITY-HEADER": os.environ["IDENTITY_HEADER"]})
+    status, body = ask("GET", TOKEN, **{"X-IDENTITY-HEADER": os.environ["IDENTITY_HEADER"]})
     if status == 200:
-        key = {"Authorization": "Bearer " + told["access_token"]}
-        status, told = ask("GET", APP + "?api-version=2026-07-01", **key)
-        if status == 404 or status == 200 and told["properties"].get("runningStatus") == "Stopped":
+        key = {"Authorization": "Bearer " + body["access_token"]}
+        status, body = ask("GET", APP + "?api-version=2026-07-01", **key)
+        if status == 404 or status == 200 and body["properties"].get("runningStatus") == "Stopped":
             return True
         if status == 200:
-            status, told = ask("POST", APP + "/stop?api-version=2026-07-01", **key)
-    print(status, "" if status in (200, 202) else told, flush=True)
+            status, body = ask("POST", APP + "/stop?api-version=2026-07-01", **key)
+    print(status, "" if status in (200, 202) else body, flush=True)
     return False
 
 
@@ -137,8 +143,7 @@ def paid_until(site: Site, spec: DeploymentSpec, since: float) -> int | None:
 def ends_tags(site: Site, spec: DeploymentSpec, ends: int | None) -> dict[str, str]:
     """Return the tags of an app's end; none where it has none."""
     paid = paid_until(site, spec, time.time())
-    told = {EXPIRES_TAG: ends, PAID_TAG: paid}
-    return {name: str(at) for name, at in told.items() if at}
+    return {name: str(at) for name, at in ((EXPIRES_TAG, ends), (PAID_TAG, paid)) if at}
 
 
 def sooner_tags(app: ContainerApp, maximum: int) -> dict[str, str]:
@@ -175,17 +180,17 @@ def extended_tags(app: ContainerApp, ttl_minutes: int) -> dict[str, str]:
     return {EXPIRES_TAG: str(ends)}
 
 
-def job_of(site: Site, name: str, ends: int | None, image: str | None = None) -> Job:
-    """Type the job; without its end, as it is shown before that is known."""
+def job_of(site: Site, name: str, ends: int, image: str | None = None) -> Job:
+    """Type the job that ends a deployment at a moment; what is past comes within two minutes."""
     where, chosen = site.ground, rules().lease.image
-    soon = max(ends, int(time.time()) + 60) if ends else None
+    soon = max(ends, int(time.time()) + 60)
     container = M.Container(
         name="lease",
         image=image or chosen,
         command=["python3", "-c", PROGRAM],
         env=[
             M.EnvironmentVar(name="APP_ID", value=where.app_id(name)),
-            M.EnvironmentVar(name="ENDS", value=str(ends or "SECONDS_SINCE_1970")),
+            M.EnvironmentVar(name="ENDS", value=str(ends)),
         ],
         resources=M.ContainerResources(cpu=_VCPU, memory=f"{2 * _VCPU}Gi"),
     )
@@ -195,7 +200,7 @@ def job_of(site: Site, name: str, ends: int | None, image: str | None = None) ->
             **OURS,
             TARGET_TAG: site.target.name,
             DEPLOYMENT_TAG: name,
-            EXPIRES_TAG: str(ends or "SECONDS_SINCE_1970"),
+            EXPIRES_TAG: str(ends),
             SPEC_TAG: _fingerprint(site, name),
         },
         identity=M.ManagedServiceIdentity(type="SystemAssigned"),
@@ -207,7 +212,7 @@ def job_of(site: Site, name: str, ends: int | None, image: str | None = None) ->
                 replica_timeout=_TIMEOUT_SECONDS,
                 replica_retry_limit=_RETRIES,
                 schedule_trigger_config=M.JobConfigurationScheduleTriggerConfig(
-                    cron_expression=cron_of(soon) if soon else "MINUTE HOUR DAY MONTH *",
+                    cron_expression=cron_of(soon),
                     parallelism=1,
                     replica_completion_count=1,
                 ),
@@ -219,8 +224,8 @@ def job_of(site: Site, name: str, ends: int | None, image: str | None = None) ->
 
 def _fingerprint(site: Site, name: str) -> str:
     """Tell one way of ending an app from another."""
-    told = json.dumps([PROGRAM, site.ground.app_id(name), rules().lease.image])
-    return hashlib.sha256(told.encode()).hexdigest()[:16]
+    parts = json.dumps([PROGRAM, site.ground.app_id(name), rules().lease.image])
+    return hashlib.sha256(parts.encode()).hexdigest()[:16]
 
 
 async def find_job(site: Site, name: str) -> Job | None:
@@ -284,9 +289,8 @@ class Lease:
     ) -> tuple[Resource, ...]:
         """Return what it needs; `app` looks at the app, `before` is what the job stands on."""
         site, name = self.site, self.spec.name
-        body = job_of(site, name, None)
         path = site.ground.job_id(job_name(name))
-        sent = as_sent(body)
+        sent = as_sent(job_of(site, name, self._from_now()))
 
         async def put() -> None:
             await self._put_job(app)
@@ -296,7 +300,7 @@ class Lease:
 
         job = Resource(
             name="lease",
-            title=f"the job {job_name(name)}, which stops it when its time is over",
+            title=f"the job {job_name(name)}, which stops it when its time is over, as of now",
             body={"id": path, **sent},
             get=partial(self._see_job, app),
             put=put,
@@ -308,7 +312,8 @@ class Lease:
         )
         right = replace(ground.stopping_right(site), delete=None, phase=LEASING)
         grant = replace(
-            ground.stopping_grant(site, name, principal), after=("app", job.name, right.name)
+            ground.stopping_grant(site, name, job_name(name), principal),
+            after=("app", job.name, right.name),
         )
         return tuple(self._unless_refused(one) for one in (right, job, grant))
 
@@ -362,27 +367,30 @@ class Lease:
             try:
                 return self.lacks or await one.get()
             except _REFUSALS as exc:
-                return self._give_up(exc)
+                return await self._give_up(exc)
 
         async def try_put() -> None:
             try:
-                await put()
+                if self.lacks is None:
+                    await put()
             except _REFUSALS as exc:
-                self._give_up(exc)
+                await self._give_up(exc)
 
         def status(found: Any) -> Status:
             return Status.READY if isinstance(found, OpsError) else one.status(found)
 
         return replace(one, get=get, put=try_put, status=status, is_ours=None)
 
-    def _give_up(self, exc: OpsError) -> OpsError:
-        if self.lacks is None:
-            self.lacks = exc
-            note(
-                f"Azure does not end {self.spec.name}; a server on this machine does, while it"
-                f" runs. {exc.summary} {exc.cause} {ground.ASK_FOR_LEASE}"
-            )
-        return self.lacks
+    async def _give_up(self, exc: OpsError) -> OpsError:
+        """Remember why; the status of the deployment says that Azure does not end it."""
+        self.lacks, lacking = exc, ""
+        if isinstance(exc, PermissionDenied):
+            lacking = await or_note(partial(ground.lacking_for_lease, self.site), "")
+            exc.fix = await ground.ask_for_lease(self.site)
+        why = f"you lack {lacking}" if lacking else f"{exc.summary} {exc.cause}".strip(" .")
+        self.site.unleased[self.spec.name] = why
+        note(f"That Azure ends {self.spec.name}: {exc.fix}")
+        return exc
 
 
 async def refuse(site: Site) -> None:
@@ -395,7 +403,7 @@ async def refuse(site: Site) -> None:
         raise PermissionDenied(
             "You may not let Azure end a deployment, and lease=cloud asks for that.",
             cause=f"Missing: {lacking}.",
-            fix=ground.ASK_FOR_LEASE,
+            fix=await ground.ask_for_lease(site),
         )
 
 
@@ -406,9 +414,9 @@ async def question(site: Site, spec: DeploymentSpec) -> Answer | str:
         return f"A job {job_name(spec.name)} will stop it, with no right but that."
     detail = f"Missing: {lacking}."
     if spec.lease == "cloud":
-        return Answer(passed=False, detail=detail, fix=ground.ASK_FOR_LEASE)
+        return Answer(passed=False, detail=detail, fix=await ground.ask_for_lease(site))
     detail += " A server on this machine ends it instead, while it runs."
-    return Answer(passed=None, detail=detail, fix=ground.ASK_FOR_LEASE)
+    return Answer(passed=None, detail=detail, fix=await ground.ask_for_lease(site))
 
 
 def owned(site: Site, name: str) -> tuple[Resource, Resource]:
@@ -424,7 +432,7 @@ def owned(site: Site, name: str) -> tuple[Resource, Resource]:
             else Status.READY
         ),
     )
-    return _if_seen(job), _if_seen(ground.stopping_grant(site, name))
+    return _if_seen(job), _if_seen(ground.stopping_grant(site, name, job_name(name)))
 
 
 def _if_seen(one: Resource) -> Resource:
@@ -487,14 +495,16 @@ async def keeper_of(site: Site, app: ContainerApp, spec: DeploymentSpec | None) 
         return Keeper(None)
     if spec and spec.lease == "server":
         return Keeper("server")
-    nothing: str | None = None
-    lacks = await or_note(partial(_lacks, site, str(app.name), int(at.timestamp())), nothing)
-    if lacks is None:
-        return Keeper("server", "its job may not be seen")
-    return Keeper("server", lacks) if lacks else Keeper("cloud")
+    name = str(app.name)
+    lacks = await or_note(partial(_lacks, site, app, int(at.timestamp())), "its job is not seen")
+    if not lacks:
+        site.unleased.pop(name, None)
+        return Keeper("cloud")
+    return Keeper("server", ": ".join(filter(None, (lacks, site.unleased.get(name)))))
 
 
-async def _lacks(site: Site, name: str, ends: int) -> str:
+async def _lacks(site: Site, app: ContainerApp, ends: int) -> str:
+    name = str(app.name)
     job, called = await find_job(site, name), job_name(name)
     if job is None:
         return f"its job {called} is missing"
@@ -505,13 +515,42 @@ async def _lacks(site: Site, name: str, ends: int) -> str:
     who = _principal(job)
     if who not in {one.principal_id for one in await ground.find_stoppers(site, name)}:
         return f"its job {called} may not stop it"
-    return ""
+    over = ends <= utc_now().timestamp() and app.running_status != "Stopped"
+    return await _run_lacks(site, called, ends) if over else ""
+
+
+async def _run_lacks(site: Site, job: str, ends: int) -> str:
+    """Say how the run came out that was to end an app; nothing while it may still do so."""
+    client = await site.clients.apps()
+
+    async def ended() -> list[M.JobExecutionProperties]:
+        pages = client.jobs_executions.list(site.ground.resource_group, job, **READING)
+        every = [one.properties async for one in pages if one.properties]
+        return [one for one in every if one.start_time and one.start_time.timestamp() >= ends]
+
+    runs = await or_none(f"read how {job} ran", ended())
+    if not runs:
+        late = utc_now().timestamp() > ends + _LATE_SECONDS
+        return f"its job {job} has not started" if late else ""
+    last = max(runs, key=attrgetter("start_time"))
+    if last.status in {"Running", "Processing"}:
+        return ""
+    said = [last.reason, last.message]
+    for replica in (last.detailed_status and last.detailed_status.replicas) or ():
+        for one in replica.containers or ():
+            code = None if one.code is None else f"exit code {one.code}"
+            said += [code, one.additional_information]
+    words = ", ".join(dict.fromkeys(filter(None, said)))
+    return f"its job {job} began at {last.start_time:%F %H:%M} UTC and is {last.status}" + (
+        f" ({words})" if words else ""
+    )
 
 
 async def left_of(site: Site, name: str) -> str:
     """Say what is left of a lease whose app is not there; nothing where nothing is."""
+    called = job_name(name)
     try:
         job = await find_job(site, name)
-    except OpsError:
-        return ""
-    return f" Its job {job_name(name)} is left: destroy_vllm removes it." if job else ""
+    except OpsError as exc:
+        return f" Whether its job {called} is left is not known: {exc.summary}"
+    return f" Its job {called} is left: destroy_vllm removes it." if job else ""

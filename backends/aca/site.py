@@ -619,6 +619,8 @@ class Site:
     """Names of revisions whose model has answered: they need not be asked, and so kept awake."""
     woken: dict[str, datetime] = field(default_factory=dict)
     """When a deployment last answered us: its replica stays for the cooldown after that."""
+    unleased: dict[str, str] = field(default_factory=dict)
+    """Why Azure will not end a deployment, as it was refused here."""
 
     @classmethod
     def open(cls, target: Target, world: World) -> Self:

@@ -3,13 +3,14 @@
 import hashlib
 import json
 import time
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from core.records import Record
 from simulators.azure.admission import derived_key, refusal
 from simulators.azure.arm import Call, display_of, kind_of, made, moment, plain_region
-from simulators.azure.roles import assign
+from simulators.azure.roles import assign, define
 from simulators.azure.state import CATALOG, Body, Replica, Subscription, World, id_of
 
 APP: Final = "Microsoft.App/containerApps"
@@ -315,6 +316,8 @@ def prepare(world: World, sub: Subscription) -> None:
             words["workspace_key"] = workspace_key(world, made_now)
         if row["as"] == "account":
             words["account_key"] = derived_key(world, sub.id, made_now["name"], "key1")
+    role = _filled(CATALOG["prepared_role"], words)
+    define(sub, str(uuid.uuid5(uuid.UUID(role["of"]), role["name"].lower())), role["properties"])
     world.keep(sub)
 
 

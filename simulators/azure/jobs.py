@@ -107,7 +107,7 @@ async def _execute(world: World, sub: Subscription, job: Body) -> None:
     """Run a job to its end, again as often as it says."""
     world.touch()
     configuration = job["properties"]["configuration"]
-    name = f"{job['name']}-{''.join(secrets.choice(_LETTERS) for _ in range(7))}"
+    name = f"{job['name']}-{_letters(7)}"
     properties: Body = {
         "status": "Running",
         "startTime": moment(sub.now),
@@ -117,16 +117,23 @@ async def _execute(world: World, sub: Subscription, job: Body) -> None:
     made = {"id": path, "name": name, "type": EXECUTION, "properties": properties}
     sub.resources[path.lower()] = made
     world.keep(sub)
-    succeeded = False
-    for _ in range(1 + configuration["replicaRetryLimit"]):
-        succeeded = succeeded or await _replica(world, sub, job)
-    status = "Succeeded" if succeeded else "Failed"
-    properties |= {"status": status, "endTime": moment(sub.now)}
+    replicas: list[Body] = []
+    properties["detailedStatus"] = {"replicas": replicas}
+    container, code = properties["template"]["containers"][0]["name"], 1
+    while code and len(replicas) <= configuration["replicaRetryLimit"]:
+        code = await _replica(world, sub, job)
+        ended = {"name": container, "code": code, "status": "Terminated"}
+        replicas.append({"name": f"{name}-{_letters(5)}", "containers": [ended]})
+    properties |= {"status": "Failed" if code else "Succeeded", "endTime": moment(sub.now)}
     world.keep(sub)
 
 
-async def _replica(world: World, sub: Subscription, job: Body) -> bool:
-    """Run its container once; whether it ended well. What it says is in the log."""
+def _letters(number: int) -> str:
+    return "".join(secrets.choice(_LETTERS) for _ in range(number))
+
+
+async def _replica(world: World, sub: Subscription, job: Body) -> int:
+    """Run its container once; with which code it ended. What it says is in the log."""
     configuration, container = (
         job["properties"]["configuration"],
         job["properties"]["template"]["containers"][0],
@@ -135,7 +142,7 @@ async def _replica(world: World, sub: Subscription, job: Body) -> bool:
     say = partial(sub.write, "console", job["name"], environment=environment_of(job))
     if len(words) != 3 or words[:2] != ["python3", "-c"] or "python" not in container["image"]:
         say(f"exec: {words[:1]}: executable file not found in $PATH")
-        return False
+        return 127
     env = {one["name"]: str(one.get("value") or "") for one in container.get("env") or []}
     lifecycles = [one.get("lifecycle") for one in configuration.get("identitySettings") or []]
     if job["identity"].get("principalId") and "None" not in lifecycles:
@@ -148,10 +155,10 @@ async def _replica(world: World, sub: Subscription, job: Body) -> bool:
         done = await run(argv, timeout=configuration["replicaTimeout"], env=env)
     except OpsError as exc:
         say(exc.summary)
-        return False
+        return 137
     for line in [*done.stdout.splitlines(), *done.stderr.splitlines()]:
         say(line)
-    return done.returncode == 0
+    return done.returncode
 
 
 def _header(world: World, job: Body) -> str:

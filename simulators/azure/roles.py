@@ -153,14 +153,16 @@ async def _put_definition(call: Call) -> Response:
     for other in sub.of_type(DEFINITIONS):
         if other["properties"]["roleName"] == asked["roleName"] and other is not there:
             raise refusal("role-taken", name=asked["roleName"])
-    body: Body = {
-        "id": definition_id(sub, call.name.lower()),
-        "type": DEFINITIONS,
-        "name": call.name.lower(),
-        "properties": {**asked, "type": "CustomRole", "updatedOn": moment()},
-    }
-    sub.resources[body["id"].lower()] = body
-    return JSONResponse(body, status_code=201)
+    return JSONResponse(define(sub, call.name.lower(), asked), status_code=201)
+
+
+def define(sub: Subscription, name: str, asked: Body) -> Body:
+    """Keep a custom role; its name is a GUID in lower case."""
+    path, properties = definition_id(sub, name), {**asked, "type": "CustomRole"}
+    body: Body = {"id": path, "type": DEFINITIONS, "name": name, "properties": properties}
+    body["properties"]["updatedOn"] = moment()
+    sub.resources[path.lower()] = body
+    return body
 
 
 def _actions() -> Iterator[str]:

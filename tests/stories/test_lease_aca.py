@@ -107,7 +107,7 @@ async def test_what_a_dead_server_began_is_made_whole_by_the_next_one(trouble: A
         await called(trouble, "PUT Microsoft.Authorization/roleAssignments")
         tasks.cancel_scope.cancel()
     async with agent_of(trouble.settings) as agent:
-        await seen(agent, lambda reply: reply.data["lease"] == "cloud")
+        await seen(agent, lambda reply: reply.data.get("lease") == "cloud")
         await destroyed(agent, trouble)
 
 
@@ -197,12 +197,16 @@ async def test_more_replicas_use_up_the_money_sooner(trouble: Azure) -> None:
 
 
 @pytest.mark.parametrize(
-    "denied", ["Microsoft.App/jobs/write", "Microsoft.Authorization/roleDefinitions/write"]
+    ("denied", "lacks"),
+    [
+        ("Microsoft.App/jobs/write", "is missing"),
+        ("Microsoft.Authorization/roleAssignments/write", "may not stop it"),
+    ],
 )
 async def test_without_the_right_a_server_ends_it_and_that_is_said(
-    trouble: Azure, denied: str
+    trouble: Azure, denied: str, lacks: str
 ) -> None:
-    """Unless it was to be Azure: then nothing is made."""
+    """Once, with what an owner may do about it; unless it was to be Azure: then nothing is made."""
     trouble.set(denied_actions=[denied])
     async with agent_of(trouble.settings) as agent:
         no = await refused(
@@ -211,7 +215,9 @@ async def test_without_the_right_a_server_ends_it_and_that_is_said(
         assert denied in no.text
         assert named(trouble, JOB) == named(trouble, "/containerapps/") == []
         made = await deploys(agent, ttl_minutes=90, min_replicas=1)
-        assert denied in made.text
+        [said] = [one for one in made.structured["warnings"] if denied in one]
+        assert f"{NOTHING_ENDS} its job lease-one {lacks}: you lack {denied}" in said
+        assert "make setup) and run `az role assignment create" in made.text
         ready = await becomes(agent, "ready")
         assert ready.data["lease"] == "server"
         assert NOTHING_ENDS in ready.text

@@ -1,5 +1,6 @@
 """Whatever Azure answers: a coded error or none, the truth afterwards, and nothing left over."""
 
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
@@ -9,7 +10,7 @@ from azure.core.pipeline.transport import AioHttpTransport
 from pydantic import SecretStr
 
 from backends.aca import deployment, secrets
-from backends.aca.app import find_app, get_app, spec_in
+from backends.aca.app import expires_in, find_app, get_app, spec_in
 from backends.aca.site import HF_SECRET, PHASES, Site, key_secret
 from core.errors import CloudError, OpsError
 from core.reply import collecting_notes
@@ -131,11 +132,15 @@ async def told_of(work: Awaitable[Any]) -> Told:
 Do = Callable[[Site, str], Awaitable[Any]]
 Holds = Callable[[Site, str], Awaitable[bool]]
 KEY: Final = "PUT secrets"
+JOB: Final = "PUT Microsoft.App/jobs"
+GRANT: Final = "PUT Microsoft.Authorization/roleAssignments"
 DELETE: Final = "DELETE Microsoft.App/containerApps"
 STOP: Final = f"POST {PUT[4:]}/stop"
 START: Final = f"POST {PUT[4:]}/start"
 DELETE_KEY: Final = "DELETE secrets"
 PURGE_KEY: Final = "DELETE deletedsecrets"
+DELETE_JOB: Final = "DELETE Microsoft.App/jobs"
+DELETE_GRANT: Final = "DELETE Microsoft.Authorization/roleAssignments"
 
 
 class Work(NamedTuple):
@@ -216,12 +221,26 @@ async def _scale(site: Site, name: str) -> None:
     await deployment.scale(site, name, 0, 2)
 
 
+async def _extend(site: Site, name: str) -> None:
+    await deployment.extend(site, name, 90)
+
+
+async def _lasts(site: Site, name: str) -> bool:
+    at = expires_in(await get_app(site, name))
+    return at is not None and at.timestamp() > time.time() + 80 * 60
+
+
 WORKS: Final = {
     "apply": Work(make, (KEY, PUT), _there),
     "replace": Work(replace, (PUT,), _replaced, begin=make),
     "scale": Work(_scale, (PATCH,), _scaled, begin=make),
     "stop": Work(deployment.stop, (STOP,), stopped, begin=make),
-    "start": Work(deployment.start, (PATCH, START), _runs, begin=make_and_stop),
+    "start": Work(deployment.start, (PATCH, JOB, START), _runs, begin=make_and_stop),
+    "lease": Work(make_to_end, (KEY, JOB, PUT, GRANT), _there),
+    "more time": Work(_extend, (PATCH, JOB), _lasts, begin=make_to_end),
+    "end": Work(
+        delete, (DELETE_JOB, DELETE, DELETE_GRANT, DELETE_KEY, PURGE_KEY), _gone, begin=make_to_end
+    ),
     "move": Work(from_elsewhere, (PATCH,), _let_in, begin=make),
     "delete": Work(delete, (DELETE, DELETE_KEY, PURGE_KEY), _gone, begin=make),
     "keep": Work(keep_token, (KEY,), _kept),
@@ -261,6 +280,7 @@ class World(NamedTuple):
         assert app or not running  # a replica without its app is billed for ever
         key = any(key_secret(name) in vault for vault in seen["secrets"].values())
         assert app is key, (name, app, key)
+        assert app or not seen["principals"].get(f"lease-{name}")
         return app
 
     async def wrong(self, method: str, answer: Answer, work: Awaitable[Any]) -> Told:
