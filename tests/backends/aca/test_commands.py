@@ -1,6 +1,9 @@
 """Every command that is printed: what the bodies say, taken by az, and without a key."""
 
+import json
+import re
 import shlex
+import time
 import tomllib
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -10,7 +13,7 @@ import pytest
 import yaml
 from azure.mgmt.keyvault.models import Sku, Vault, VaultProperties
 
-from backends.aca import plan, secrets, storage
+from backends.aca import ground, plan, secrets, storage
 from backends.aca.app import app_of, blueprint
 from backends.aca.site import Site, as_sent
 from core.errors import CloudRefused, NotFound
@@ -40,6 +43,7 @@ _WISHES: Final[dict[str, dict[str, Any]]] = {
     "hub": small(engine_args=("--chat-template", "it's {% x %}\nand more")),
     "folder": small(weights=FOLDER, access="public"),
     "internal": small(access="internal"),
+    "leased": small(ttl_minutes=90),
     "large": {"model": DENSE_31B, "image": PATCHED, "min_replicas": 1, "max_replicas": 3},
 }
 wishes = pytest.mark.parametrize("wish", _WISHES)
@@ -61,9 +65,10 @@ def _flag(words: list[str], name: str) -> str:
 @pytest.mark.anyio
 @targets
 @wishes
-async def test_the_last_command_makes_the_app_that_is_sent(target: str, wish: str) -> None:
+async def test_a_command_makes_the_app_that_is_sent(target: str, wish: str) -> None:
     """Whoever pastes it gets what the tools would have made, quoted as it must be."""
-    step = planned(_opened(target), **_WISHES[wish]).steps[-1]
+    steps = planned(_opened(target), **_WISHES[wish]).steps
+    step = next(one for one in steps if one.command.startswith("az containerapp create "))
     words = shlex.split(step.command.partition(" <<")[0])
     assert words[:3] == ["az", "containerapp", "create"]
     assert _flag(words, "--name") == "gemma"
@@ -76,6 +81,20 @@ async def test_the_last_command_makes_the_app_that_is_sent(target: str, wish: st
     template = sent(_opened(target), **_WISHES[wish])["properties"]["template"]
     assert written["properties"]["template"] == template
     assert (await run(["/bin/bash", "-n", "-c", _script(target, wish)])).returncode == 0
+
+
+def test_what_ends_it_is_put_as_it_is_sent_with_a_time_that_counts_from_the_plan() -> None:
+    """A person who pastes it within the hour gets a job that starts, and the role of that job."""
+    steps = planned(_opened(), **_WISHES["leased"]).steps
+    put = [one for one in steps if one.command.startswith("az rest ")]
+    assert [shlex.split(one.command)[-2:] for one in put] == [
+        ["--body", json.dumps({name: said for name, said in one.request.items() if name != "id"})]
+        for one in put
+    ]
+    tags = put[-1].request["tags"]
+    assert 88 * 60 < int(tags["vllm-devops-expires"]) - time.time() <= 90 * 60
+    job = "az containerapp job show --name lease-gemma"
+    assert f'--assignee-object-id "$({job}' in steps[-1].command
 
 
 @wishes
@@ -160,7 +179,8 @@ def _prefixes(words: list[str]) -> Iterator[str]:
 
 def _commands(script: str) -> Iterator[list[str]]:
     """Take a shell's lines apart; what stands between words for YAML is none of them."""
-    plain = script.partition(" <<")[0].replace('"$(', " ; az_in ").replace(')"', " ")
+    plain = re.sub(r" <<'(\w+)'\n.*?\n\1$", "", script, flags=re.DOTALL | re.MULTILINE)
+    plain = plain.replace('"$(', " ; az_in ").replace(')"', " ")
     for line in plain.splitlines():
         words: list[str] = []
         for word in (*shlex.split(line.replace("; az_in ", "| ")), "|"):
@@ -191,6 +211,7 @@ def _printed(target: str) -> Iterator[str]:
     yield from (one.command for one in secrets.base(opened))
     yield secrets.read_command(opened, "k")
     yield secrets.hub_token(opened).how_to_remove
+    yield ground.lease_command(opened.ground, "me")
 
 
 @targets
