@@ -415,6 +415,8 @@ async def start(site: Site, name: str) -> None:
     if is_stopped(app):
         spec = spec_in(app.tags)
         minutes = leases.minutes_of(site, spec) if spec else None
+        if spec and spec.lease == "cloud":
+            await leases.refuse(site)
         if spec and minutes:  # first: whoever ends what is overdue would end it at once
             ends = int(time.time()) + minutes * 60
             await _tag(site, name, leases.ends_tags(site, spec, ends))
