@@ -251,11 +251,10 @@ def _principal(job: Job | None) -> str | None:
 
 
 class _Seen(NamedTuple):
-    """A job, and the app that it is to end."""
+    """A job, and when the app that is there ends, as `Lease.follows` gives it."""
 
     job: Job
-    app: Any
-    """As `WantedApp.get` gives it."""
+    app_ends: int | None = None
 
 
 @dataclass(kw_only=True)
@@ -270,8 +269,8 @@ class Lease:
     site: Site
     spec: DeploymentSpec
     minutes: int
-    follows: bool
-    """There is an app already."""
+    follows: Callable[[], Awaitable[int | None]] | None = None
+    """When the app ends that is there (0: never); it gives None until that is as it is wanted."""
     lacks: OpsError | None = field(default=None, init=False)
     """Why Azure will not end it, where that forbids no deployment."""
 
@@ -284,16 +283,11 @@ class Lease:
     def _from_now(self) -> int:
         return int(time.time()) + self.minutes * 60
 
-    def resources(
-        self, app: Callable[[], Awaitable[Any]], *, before: tuple[str, ...] = ()
-    ) -> tuple[Resource, ...]:
-        """Return what it needs; `app` looks at the app, `before` is what the job stands on."""
+    def resources(self, *before: str) -> tuple[Resource, ...]:
+        """Return what it needs; `before` names what the job stands on."""
         site, name = self.site, self.spec.name
         path = site.ground.job_id(job_name(name))
         sent = as_sent(job_of(site, name, self._from_now()))
-
-        async def put() -> None:
-            await self._put_job(app)
 
         async def principal() -> str | None:
             return _principal(await find_job(site, name))
@@ -302,8 +296,8 @@ class Lease:
             name="lease",
             title=f"the job {job_name(name)}, which stops it when its time is over, as of now",
             body={"id": path, **sent},
-            get=partial(self._see_job, app),
-            put=put,
+            get=self._see_job,
+            put=self._put_job,
             delete=partial(_delete_job, site, name),
             after=(*before, *(("app",) if self.follows else ())),
             status=self._status,
@@ -317,7 +311,7 @@ class Lease:
         )
         return tuple(self._unless_refused(one) for one in (right, job, grant))
 
-    async def _see_job(self, app: Callable[[], Awaitable[Any]]) -> _Seen | None:
+    async def _see_job(self) -> _Seen | None:
         names = self.site.ground.resource_group, job_name(self.spec.name)
         found = await find(self.site, _JOB, "the lease", *names)
         if found is None:
@@ -327,28 +321,23 @@ class Lease:
                 f"There is a job {names[1]} already, and it was not made for {self.spec.name}.",
                 fix="Take another name, or delete it where it was made.",
             )
-        return _Seen(found, await app() if self.follows else None)
+        return _Seen(found, await self.follows() if self.follows else None)
 
     def _status(self, seen: _Seen) -> Status:
         now = provisioned(seen.job)
         if now is not Status.READY:
             return now
+        ends, latest = ends_in(seen.job) or 0, self._from_now()
+        if self.follows:
+            fits = seen.app_ends in {0, ends}
+        else:
+            fits = latest - _SLACK_SECONDS <= ends <= latest
         known = tags_in(seen.job.tags).get(SPEC_TAG) == _fingerprint(self.site, self.spec.name)
-        return Status.READY if known and self._ends_well(seen) else Status.STALE
+        return Status.READY if known and fits else Status.STALE
 
-    def _ends_well(self, seen: _Seen) -> bool:
-        ends, wanted = ends_in(seen.job) or 0, self._from_now()
-        if not self.follows:
-            return wanted - _SLACK_SECONDS <= ends <= wanted
-        if seen.app is None or seen.app.change != "none":
-            return False  # looked at again once the app is as it is wanted
-        at = apps.expires_in(seen.app.app)
-        return at is None or ends == int(at.timestamp())
-
-    async def _put_job(self, app: Callable[[], Awaitable[Any]]) -> None:
-        site, name, ends = self.site, self.spec.name, self._from_now()
-        if self.follows and (seen := await app()) and (at := apps.expires_in(seen.app)):
-            ends = int(at.timestamp())
+    async def _put_job(self) -> None:
+        site, name = self.site, self.spec.name
+        ends = (self.follows and await self.follows()) or self._from_now()
         image: str | None = None
         with suppress(CloudRefused):  # its tag does as well
             image = await apps.pinned(site, rules().lease.image)
@@ -459,26 +448,18 @@ async def follow(site: Site, name: str) -> None:
     if spec is None or at is None or spec.lease == "server":
         return
     minutes = max(1, math.ceil((at.timestamp() - time.time()) / 60))
-    lease = Lease(site=site, spec=spec, minutes=minutes, follows=True)
-    found = _There(app, "none")
 
-    async def there() -> _There:
-        return found
+    async def ends() -> int:
+        return int(at.timestamp())
 
+    lease = Lease(site=site, spec=spec, minutes=minutes, follows=ends)
     try:
-        waits = await advance(lease.resources(there), seconds=_FOLLOW_SECONDS)
+        waits = await advance(lease.resources(), seconds=_FOLLOW_SECONDS)
     except OpsError as exc:
         note(f"Azure may end {name} at another time. {exc.summary} {exc.cause}".strip())
         return
     if waits:
         note(f"Azure is still at {waits.title}: look with status_vllm.")
-
-
-class _There(NamedTuple):
-    """An app that is as it is wanted."""
-
-    app: ContainerApp
-    change: str
 
 
 class Keeper(NamedTuple):

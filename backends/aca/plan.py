@@ -90,9 +90,18 @@ def wanted(
     named = ("--name", spec.name, *here(site.ground))
     create = shlex.join(("az", "containerapp", "create", *named, "--yaml", "/dev/stdin"))
     minutes, names = lease.minutes_of(site, spec), tuple(one.name for one in before)
+
+    async def app_ends() -> int | None:
+        found = await app.get()
+        if found is None or found.change != "none":
+            return None
+        at = apps.expires_in(found.app)
+        return int(at.timestamp()) if at else 0
+
     ends: lease.Lease | None = None
     if minutes and spec.lease != "server":
-        ends = lease.Lease(site=site, spec=spec, minutes=minutes, follows=is_there)
+        follows = app_ends if is_there else None
+        ends = lease.Lease(site=site, spec=spec, minutes=minutes, follows=follows)
     app = deployment.app(
         site,
         spec,
@@ -105,7 +114,7 @@ def wanted(
     )
     if ends is None:
         return (*before, app)
-    right, job, grant = ends.resources(app.get, before=names)
+    right, job, grant = ends.resources(*names)
     return (*before, right, job, app, grant)
 
 
