@@ -1,7 +1,7 @@
 """A lease on Container Apps: Azure itself ends what nobody attends to, as an agent hears of it."""
 
 import ssl
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -9,6 +9,7 @@ import anyio
 import httpx2
 import pytest
 
+from backends.aca import lease
 from core.settings import Settings
 from tests.conversation import agent_of
 from tests.stories.conftest import Azure
@@ -199,6 +200,7 @@ async def test_more_replicas_use_up_the_money_sooner(trouble: Azure) -> None:
 @pytest.mark.parametrize(
     ("denied", "lacks"),
     [
+        ("Microsoft.App/jobs/read", "is not seen"),
         ("Microsoft.App/jobs/write", "is missing"),
         ("Microsoft.Authorization/roleAssignments/write", "may not stop it"),
     ],
@@ -216,12 +218,46 @@ async def test_without_the_right_a_server_ends_it_and_that_is_said(
         assert named(trouble, JOB) == named(trouble, "/containerapps/") == []
         made = await deploys(agent, ttl_minutes=90, min_replicas=1)
         [said] = [one for one in made.structured["warnings"] if denied in one]
-        assert f"{NOTHING_ENDS} its job lease-one {lacks}: you lack {denied}" in said
+        assert said.startswith(NOTHING_ENDS)
+        assert f"{lacks}: you lack {denied}" in said
         assert "make setup) and run `az role assignment create" in made.text
         ready = await becomes(agent, "ready")
         assert ready.data["lease"] == "server"
         assert NOTHING_ENDS in ready.text
         await destroyed(agent, trouble)
+
+
+async def test_a_job_that_did_not_stop_it_is_read(
+    trouble: Azure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether it never started, or failed: Azure does not end what its time is over for."""
+    async with agent_of(trouble.settings) as agent:
+        await deploys(agent, ttl_minutes=90, min_replicas=1)
+        await becomes(agent, "ready")
+        later = datetime.now(UTC) + timedelta(minutes=96)
+        monkeypatch.setattr(lease, "utc_now", lambda: later)
+        looked = await asked(agent, "status_vllm")
+        assert f"{NOTHING_ENDS} its job lease-one has not started" in looked.text
+        refuses = {"method": f"POST {APP}/stop", "status": 409, "code": "Conflict", "times": -1}
+        trouble.set(faults=[refuses], clock_ahead_seconds=92 * 60)
+        failed = await seen(agent, lambda reply: "(exit code 1)" in reply.text)
+        assert "and is Failed" in failed.text
+        assert failed.data["lease"] == "server"
+        trouble.set(faults=[])
+        await asked(agent, "stop_vllm")
+        assert NOTHING_ENDS not in (await becomes(agent, "stopped")).text
+        await destroyed(agent, trouble)
+
+
+async def test_what_a_machine_may_not_see_of_a_lease_it_does_not_deny(
+    trouble: Azure, tmp_path: Path
+) -> None:
+    """There may be a job although no app is there: who may not look says that."""
+    trouble.set(denied_actions=["Microsoft.App/jobs/read"])
+    async with agent_of(elsewhere(trouble, tmp_path)) as agent:
+        nothing = await agent.call("status_vllm", **ONE)
+        assert nothing.code == "DEPLOYMENT_NOT_FOUND"
+        assert "Whether its job lease-one is left is not known" in nothing.text
 
 
 async def test_what_has_no_end_has_no_job_and_an_idle_time_needs_no_lease(trouble: Azure) -> None:
