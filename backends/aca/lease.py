@@ -20,7 +20,7 @@ from azure.mgmt.appcontainers.models import ContainerApp, Job
 from backends.aca import app as apps
 from backends.aca import ground
 from backends.aca.container import rules, size_of
-from backends.aca.replicas import usd_per_hour_of
+from backends.aca.replicas import usd_per_hour_of, word
 from backends.aca.site import (
     CONSUMPTION,
     DEPLOYMENT_TAG,
@@ -43,7 +43,14 @@ from backends.aca.site import (
 from backends.common.concurrency import or_note
 from backends.common.preflight import Answer
 from backends.lifecycle import Resource, Status, advance, unless_foreign
-from core.errors import CloudRefused, InvalidArgument, NotOurs, OpsError, PermissionDenied
+from core.errors import (
+    CloudError,
+    CloudRefused,
+    InvalidArgument,
+    NotOurs,
+    OpsError,
+    PermissionDenied,
+)
 from core.journal import utc_now
 from core.records import NAME_PATTERN, DeploymentSpec, lease_minutes, paid_minutes
 from core.reply import note
@@ -97,10 +104,10 @@ def stop():
 # Its schedule returns each year, and may come long before the time is over.
 if time.time() < int(os.environ["ENDS"]) - 60:
     sys.exit("too early")
-for attempt in range(80):
+for attempt in range(40):
     if stop():
         sys.exit(0)
-    time.sleep(20)
+    time.sleep(40)
 sys.exit("not stopped")
 """
 """What the job runs: the library of Python alone, for its image has nothing else."""
@@ -476,12 +483,16 @@ async def keeper_of(site: Site, app: ContainerApp, spec: DeploymentSpec | None) 
         return Keeper(None)
     if spec and spec.lease == "server":
         return Keeper("server")
-    name = str(app.name)
-    lacks = await or_note(partial(_lacks, site, app, int(at.timestamp())), "its job is not seen")
+    name, why = str(app.name), ""
+    try:
+        lacks = await _lacks(site, app, int(at.timestamp()))
+    except CloudError as exc:
+        lacks, why = "its job is not seen", f"{exc.summary} {exc.cause}".strip(" .")
     if not lacks:
         site.unleased.pop(name, None)
         return Keeper("cloud")
-    return Keeper("server", ": ".join(filter(None, (lacks, site.unleased.get(name)))))
+    why = site.unleased.get(name) or why
+    return Keeper("server", f"{lacks}: {why}" if why else lacks)
 
 
 async def _lacks(site: Site, app: ContainerApp, ends: int) -> str:
@@ -522,9 +533,8 @@ async def _run_lacks(site: Site, job: str, ends: int) -> str:
             code = None if one.code is None else f"exit code {one.code}"
             said += [code, one.additional_information]
     words = ", ".join(dict.fromkeys(filter(None, said)))
-    return f"its job {job} began at {last.start_time:%F %H:%M} UTC and is {last.status}" + (
-        f" ({words})" if words else ""
-    )
+    how = f"its job {job} began at {last.start_time:%F %H:%M} UTC and is {word(last.status)}"
+    return f"{how} ({words})" if words else how
 
 
 async def left_of(site: Site, name: str) -> str:

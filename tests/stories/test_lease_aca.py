@@ -11,6 +11,7 @@ import pytest
 
 from backends.aca import lease
 from core.settings import Settings
+from core.waiting import wait_until
 from tests.conversation import agent_of
 from tests.stories.conftest import Azure
 from tests.stories.troubles import (
@@ -231,6 +232,10 @@ async def test_a_job_that_did_not_stop_it_is_read(
     trouble: Azure, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whether it never started, or failed: Azure does not end what its time is over for."""
+
+    async def ran() -> str:
+        return "".join(str(one["status"]) for one in trouble.get()["executions"])
+
     async with agent_of(trouble.settings) as agent:
         await deploys(agent, ttl_minutes=90, min_replicas=1)
         await becomes(agent, "ready")
@@ -240,8 +245,9 @@ async def test_a_job_that_did_not_stop_it_is_read(
         assert f"{NOTHING_ENDS} its job lease-one has not started" in looked.text
         refuses = {"method": f"POST {APP}/stop", "status": 409, "code": "Conflict", "times": -1}
         trouble.set(faults=[refuses], clock_ahead_seconds=92 * 60)
-        failed = await seen(agent, lambda reply: "(exit code 1)" in reply.text)
-        assert "and is Failed" in failed.text
+        await wait_until(ran, "Failed".__eq__, waiting_for="its job", every=0.2, timeout=90)
+        failed = await asked(agent, "status_vllm")
+        assert "and is Failed (exit code 1)" in failed.text
         assert failed.data["lease"] == "server"
         trouble.set(faults=[])
         await asked(agent, "stop_vllm")
