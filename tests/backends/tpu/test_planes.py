@@ -193,7 +193,7 @@ async def test_a_call_without_an_answer_ends_and_says_so(
     """Nothing waits for a client that does not come back."""
     monkeypatch.setattr(errors, "WRITE_SECONDS", 0.3)
     monkeypatch.setattr(compute, "WRITE_SECONDS", 0.3)
-    monkeypatch.setattr("backends.tpu.queued_resources.WRITE_SECONDS", 0.3)
+    monkeypatch.setattr("backends.google.clients.WRITE_SECONDS", 0.3)
     controls.set(project, faults=[fault(CREATES[kind], when=when)])
     async with opened(plane, project, target) as site:
         with pytest.raises(error):
