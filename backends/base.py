@@ -166,6 +166,14 @@ class Scales(Protocol):
 
 
 @runtime_checkable
+class KeepsEngine(Protocol):
+    """Lets an engine run on where nothing but some flags of its spec changes."""
+
+    beside_engine: ClassVar[frozenset[str]]
+    """These flags."""
+
+
+@runtime_checkable
 class Extends(Protocol):
     """Can give a deployment more time, or less, without touching its engine."""
 

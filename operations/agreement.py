@@ -6,7 +6,17 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
-from backends.base import Backend, Ends, Extends, Leaves, Purges, RefusesEarly, RemembersSpec, Wakes
+from backends.base import (
+    Backend,
+    Ends,
+    Extends,
+    KeepsEngine,
+    Leaves,
+    Purges,
+    RefusesEarly,
+    RemembersSpec,
+    Wakes,
+)
 from backends.endpoint import NAME as ENDPOINT
 from core.endpoint import not_running
 from core.errors import (
@@ -189,9 +199,11 @@ def to_deploy(wish: Wish, wanted: Plan) -> Preview | None:
     what = f"Deploy {spec.model} as {spec.name} on {target.name} ({costs})"
     if present and replaces and changes:
         what = f"Change {spec.name} on {target.name} ({costs}), which is {present.state}"
-        count = {"min_replicas": spec.min_replicas, "max_replicas": spec.max_replicas}
-        scaled = before and before.model_copy(update=count) == spec
-        what += "" if scaled else ": its engine starts anew"
+        beside = wish.backend.beside_engine if isinstance(wish.backend, KeepsEngine) else ()
+        flags = ("min_replicas", "max_replicas", *beside)
+        same = {flag: getattr(spec, flag) for flag in flags}
+        runs_on = before and before.model_copy(update=same) == spec
+        what += "" if runs_on else ": its engine starts anew"
     elif present and replaces:
         what += f", in place of the one there ({present.state}, revision {present.revision})"
     if forced and wanted.memory:

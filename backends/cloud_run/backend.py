@@ -79,6 +79,7 @@ class CloudRunBackend(GoogleBackend):
     """One accelerator in one region of one project."""
 
     site: Site
+    beside_engine: ClassVar[frozenset[str]] = lease.LIMITS
     waits_in: ClassVar[frozenset[str]] = frozenset({BUILDING, status.SPREADING, status.PREPARING})
 
     def __init__(self, target: Target, world: World) -> None:
@@ -127,9 +128,12 @@ class CloudRunBackend(GoogleBackend):
             NotConfigured: The cloud is to end it, and cannot.
         """
         spec, before = drawn.spec, lease.read(now.labels) if now else None
+        said = run.read_spec(now) if now else None
         if now is None or anew or run.is_stopped(now):
             held = lease.begun(spec, self._hourly(drawn), "server")
-        elif before and (said := run.read_spec(now)):
+        elif said and any(getattr(said, one) != getattr(spec, one) for one in lease.LIMITS):
+            held = lease.revised(before, said, spec, self._hourly(drawn))
+        elif before and said:
             held = before.rescaled(said.max_replicas, spec.max_replicas)
         else:
             held = before
@@ -419,8 +423,9 @@ class CloudRunBackend(GoogleBackend):
 
     async def start(self, name: str) -> Deployment:
         service = await run.get_service(self.site, name)
-        spec, stopped = run.read_spec(service), run.is_stopped(service)
-        held = self._renewed(service, spec) if spec and stopped else None
+        spec, held = run.read_spec(service), lease.read(service.labels)
+        if spec and run.is_stopped(service):
+            held = self._renewed(service, spec)
         return await self._changed(name, run.started(name, held), held)
 
     async def _changed(
@@ -518,16 +523,16 @@ def _is_outdated(now: Service, spec: DeploymentSpec) -> bool:
             " that its key does not protect: a new revision with a proxy takes its place."
         )
         return True
-    said, count = run.read_spec(now), {"min_replicas", "max_replicas"}
+    said, beside = run.read_spec(now), {"min_replicas", "max_replicas", *lease.LIMITS}
     return now.labels.get(SPEC_LABEL) != spec.fingerprint and (
-        said is None or said.model_dump(exclude=count) != spec.model_dump(exclude=count)
+        said is None or said.model_dump(exclude=beside) != spec.model_dump(exclude=beside)
     )
 
 
 def _change(now: Service, spec: DeploymentSpec, held: Lease | None) -> run.Change | None:
     """Return what is enough to make a service what is wanted, None where it is so already."""
     if now.labels.get(SPEC_LABEL) != spec.fingerprint:
-        return run.scaled(spec.name, spec.min_replicas, spec.max_replicas, held)
+        return run.scaled(spec.name, spec.min_replicas, spec.max_replicas, held, spec)
     if run.is_stopped(now):
         return run.started(spec.name, held)
     return run.leased(spec.name, held) if held and held != lease.read(now.labels) else None

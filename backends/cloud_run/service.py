@@ -43,7 +43,8 @@ from backends.google.errors import (
     translated,
     writing,
 )
-from backends.google.lease import Lease
+from backends.google.lease import LABELS, Lease
+from backends.google.lease import read as read_lease
 from backends.google.setup import pinned
 from backends.lifecycle import Status, not_found
 from core import errors
@@ -164,7 +165,7 @@ def _refuse(spec: DeploymentSpec, model: ModelShape) -> None:
     if spec.lease and not (spec.ttl_minutes or spec.max_usd):
         raise errors.InvalidArgument(
             f"lease={spec.lease} ends a deployment when its time is over, and it has none.",
-            fix="Give ttl_minutes or max_usd, or leave lease out.",
+            fix="Give ttl_minutes or max_usd, or no lease: reset=['lease'] where it has one.",
         )
     refuse_idle(spec)
     if spec.access == "internal":
@@ -453,21 +454,31 @@ class Change(NamedTuple):
     """Whether it is so by now."""
 
 
-def scaled(name: str, minimum: int, maximum: int, lease: Lease | None = None) -> Change:
-    """Return what lets Google run that many instances, also of one that is stopped."""
+def scaled(
+    name: str,
+    minimum: int,
+    maximum: int,
+    lease: Lease | None = None,
+    spec: DeploymentSpec | None = None,
+) -> Change:
+    """Return what lets Google run that many instances, also of one that is stopped.
+
+    A `spec` is kept in place of the one that it has, of which it changes nothing else than limits.
+    """
 
     def edit(service: Service) -> None:
-        spec, revision = read_spec(service), service.template.scaling
+        said, revision = spec or read_spec(service), service.template.scaling
         _put_lease(service, lease)
         service.scaling = _scaling(minimum, maximum)
         if 0 < revision.max_instance_count < maximum:
             note("A new revision boots: the one that runs was made for fewer instances.")
             revision.max_instance_count = maximum
-        _put_spec(service, spec, min_replicas=minimum, max_replicas=maximum)
+        _put_spec(service, said, min_replicas=minimum, max_replicas=maximum)
 
     def holds(service: Service) -> bool:
         count = (service.scaling.min_instance_count, service.scaling.max_instance_count)
-        return not is_stopped(service) and count == (minimum, maximum)
+        kept = not is_stopped(service) and read_lease(service.labels) == lease
+        return kept and count == (minimum, maximum)
 
     return Change(f"let {name} have {minimum} to {maximum} instances", edit, holds)
 
@@ -510,14 +521,15 @@ def leased(name: str, lease: Lease, ttl_minutes: int | None = None) -> Change:
             _put_spec(service, read_spec(service), ttl_minutes=ttl_minutes)
 
     def holds(service: Service) -> bool:
-        return all(service.labels.get(key) == text for key, text in lease.labels.items())
+        return read_lease(service.labels) == lease
 
     return Change(f"let {name} end at another time", edit, holds)
 
 
 def _put_lease(service: Service, lease: Lease | None) -> None:
-    for key, text in (lease.labels if lease else {}).items():
-        service.labels[key] = text
+    for key in LABELS:
+        service.labels.pop(key, None)
+    service.labels.update(lease.labels if lease else {})
 
 
 def _put_spec(service: Service, spec: DeploymentSpec | None, **changed: int) -> None:

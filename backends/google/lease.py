@@ -57,6 +57,9 @@ _PERMISSIONS: Final = (
     "run.services.setIamPolicy",
 )
 """Of whoever deploys, beside acting as the lease's account."""
+LABELS: Final = (EXPIRES_LABEL, _KEEPER_LABEL, _PAID_LABEL)
+LIMITS: Final = frozenset({"ttl_minutes", "max_usd", "max_idle_minutes", "lease"})
+"""Of a spec: what changes nothing of an engine that runs."""
 Keeper = Literal["cloud", "server"]
 
 
@@ -107,6 +110,29 @@ def begun(spec: DeploymentSpec, usd_per_hour: float | None, keeper: Keeper) -> L
     return (
         None if minutes is None else Lease(ends=now + minutes * 60, keeper=keeper, paid_until=until)
     )
+
+
+def revised(
+    before: Lease | None, said: DeploymentSpec, spec: DeploymentSpec, usd_per_hour: float | None
+) -> Lease | None:
+    """Return the lease of one that runs on with other limits, whose time begins anew.
+
+    What it may have cost since it had a max_usd counts.
+
+    Raises:
+        InvalidArgument: Its max_usd cannot be kept, or is used up.
+    """
+    held, was = begun(spec, usd_per_hour, "server"), paid_minutes(said, usd_per_hour)
+    if held is None or held.paid_until is None:
+        return held
+    if was is None or before is None or before.paid_until is None:
+        note("Its max_usd counts from now: it had none before.")
+        return held
+    now = int(time.time())
+    ran = (now + was * 60 - before.paid_until) * max(1, said.max_replicas)
+    paid = held.paid_until - ran // max(1, spec.max_replicas)
+    _refuse_used_up(paid, now)
+    return held.model_copy(update={"paid_until": paid, "ends": min(held.ends, paid)})
 
 
 def extended(before: Lease | None, minutes: int, keeper: Keeper) -> Lease:

@@ -92,7 +92,7 @@ def make_plan(site: Site, spec: DeploymentSpec, model: ModelShape) -> Plan:
     if spec.lease and made.run_seconds is None:
         raise InvalidArgument(
             f"Nothing ends it (ttl_minutes=0): lease={spec.lease} cannot be kept.",
-            fix="Give ttl_minutes or max_usd, or leave lease out.",
+            fix="Give ttl_minutes or max_usd, or no lease: reset=['lease'] where it has one.",
         )
     costs = price(site.offered, zones=[place.zone for place in made.places])
     first = [place for place in made.places if place.zone == made.places[0].zone]

@@ -112,6 +112,35 @@ async def test_what_is_given_more_time_ends_then_and_not_before(cloud: Cloud) ->
         assert started.data["lease"] == "cloud"
 
 
+async def test_other_limits_start_no_engine_anew(cloud: Cloud) -> None:
+    """Label and job move alone; the money that was spent counts, and no limit is no lease."""
+    async with agent_here(cloud) as agent:
+        first = await deployed(agent, ttl_minutes=30, min_replicas=1)
+        revisions = seen(cloud)["revisions"]
+        paid = await deployed(agent, ttl_minutes=300, max_usd=0.5, min_replicas=1)
+        assert "counts from now" in paid.text
+        bought = 60 * 0.5 / first.data["usd_per_hour"]
+        assert ends_in(paid) == pytest.approx(bought, abs=2)
+        twice = await deployed(agent, ttl_minutes=300, max_usd=1.0, min_replicas=1)
+        assert ends_in(twice) == pytest.approx(2 * bought, abs=2)
+        assert twice.data["lease"] == "cloud"
+        due = seen(cloud)["jobs"][JOB]["due"]
+        assert 0 <= due - datetime.fromisoformat(twice.data["expires_at"]).timestamp() < 61
+        spent = await agent.call("deploy_vllm", **WISH, max_usd=0.001, min_replicas=1)
+        assert spent.code == "INVALID_ARGUMENT"
+        mine = await deployed(agent, ttl_minutes=30, min_replicas=1, lease="server")
+        assert mine.data["lease"] == "server"
+        assert seen(cloud)["jobs"] == {}
+        limits = ["ttl_minutes", "max_usd", "lease"]
+        assert "expires_at" not in (await deployed(agent, reset=limits)).data
+        assert seen(cloud)["revisions"] == revisions
+    careful = cloud.settings.model_copy(update={"confirm": "always"})
+    async with agent_of(careful) as agent:
+        asked = await agent.call("deploy_vllm", **WISH, ttl_minutes=60)
+        assert "Change one" in asked.text
+        assert "starts anew" not in asked.text
+
+
 async def test_a_destroyed_one_leaves_no_job(cloud: Cloud) -> None:
     async with agent_here(cloud) as agent:
         await deployed(agent, ttl_minutes=30)
