@@ -5,8 +5,6 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
 
-import anyio
-
 from backends.base import FindsLeftovers, Leftover, Leftovers
 from backends.common.concurrency import in_time, side_by_side
 from core import waiting
@@ -17,13 +15,17 @@ from operations.inventory import call_words
 from operations.resolve import able, chosen, fault_of, look_around
 from operations.runtime import Runtime, Stage
 
-_LOOK_SECONDS: Final = 32.0
-_REMOVE_SECONDS: Final = 38.0
+_LOOK_SECONDS: Final = 25.0
+"""For each account, after the deployments were listed."""
+_FIND_SECONDS: Final = 18.0
+_REMOVE_SECONDS: Final = 24.0
+"""Together less than a client's patience of 45 s."""
 _MOST_ROWS: Final = 100
 """Of a whole answer, the dearest first; the others are in the sums."""
 _FEW_ROWS: Final = 10
 _MOST_STEPS: Final = 3
 _DEAD: Final = frozenset({State.FAILED, State.EXPIRED})
+_AGAIN: Final = "Look with get_system_status(leftovers=true); the same call again is harmless."
 _FIND: Final = (NextStep("get_system_status", {"leftovers": True}),)
 
 
@@ -125,17 +127,15 @@ class _View:
         return sorted(rows, key=lambda one: (-(one.usd_per_month or 0), one.kind, one.id))
 
     async def _look_through(self, account: str, name: str, kept: frozenset[str]) -> None:
-        backend = self._stage.backend(name)
+        backend, seconds = self._stage.backend(name), waiting.limit(_LOOK_SECONDS)
         assert isinstance(backend, FindsLeftovers)
         try:
-            with anyio.move_on_after(waiting.limit(_LOOK_SECONDS)) as limit, fault_of(name):
+            with fault_of(name), in_time(account, "look for leftovers", seconds, fix=_AGAIN):
                 self.found[account] = await backend.find_leftovers(kept)
         except OpsError as exc:
             if self._named:
                 raise
             self.missed.append(f"{account} was not looked through: {exc.summary}")
-        if limit.cancelled_caught:
-            self.missed.append(f"{account} was not looked through in {_LOOK_SECONDS:.0f} s.")
 
 
 async def look(runtime: Runtime, target: str | None, name: str | None) -> LeftoversFound:
@@ -171,7 +171,8 @@ async def to_remove(runtime: Runtime, target: str | None, resource: str) -> tupl
         Ambiguous, Unsupported, TargetNotFound: No account is meant, or none that can.
     """
     only, _one = chosen(runtime.stage, FindsLeftovers, "remove leftovers", target, shared=True)
-    seen = await _View(runtime, only.name).look()
+    with in_time(only.name, "look for leftovers", _FIND_SECONDS, fix=_AGAIN):
+        seen = await _View(runtime, only.name).look()
     row = next((one for one in seen if one.id == resource), None)
     if row is None:
         raise NotFound(
@@ -193,8 +194,7 @@ async def remove(runtime: Runtime, target: str, resource: str) -> LeftoverRemove
     """
     backend = runtime.stage.backend(target)
     assert isinstance(backend, FindsLeftovers)
-    fix = "Look with get_system_status(leftovers=true); the same call again is harmless."
-    with in_time(target, f"delete {resource[:80]}", _REMOVE_SECONDS, fix=fix):
+    with in_time(target, f"delete {resource[:80]}", _REMOVE_SECONDS, fix=_AGAIN):
         gone = await backend.remove_leftover(resource, await _kept(runtime.stage))
     return LeftoverRemoved(id=resource, gone=gone)
 

@@ -33,7 +33,7 @@ from backends.google.clients import (
     TARGET_LABEL,
     GoogleSite,
 )
-from backends.google.errors import find, reading, strictly, why_unread, writing
+from backends.google.errors import find, reading, strictly, writing
 from backends.google.secrets import REGION_LABEL, SECRET_USD
 from backends.lifecycle import Resource, Status, remove
 from core import errors
@@ -190,11 +190,10 @@ async def _look_at(site: GoogleSite, source: Source) -> Seen:
     limit, what = anyio.CapacityLimiter(_AT_ONCE), f"list {source.what}"
 
     def miss(parent: str, exc: errors.OpsError) -> None:
-        off = isinstance(exc, errors.ApiDisabled)  # where an API is off, nothing of it is there
-        failed[why_unread(exc) if isinstance(exc, errors.ApiDisabled) else exc.summary].append(
-            parent
-        )
-        if source.home and not off:
+        if isinstance(exc, errors.ApiDisabled):  # where an API is off, nothing of it is there
+            return
+        failed[exc.summary].append(parent)
+        if source.home:
             unseen.add(_TPU if source.home == _TPU else parent)
 
     async def read(parent: str) -> None:
