@@ -11,6 +11,7 @@ from backends.cloud_run import access
 from backends.cloud_run import status as instances
 from backends.cloud_run.service import version_of
 from backends.cloud_run.status import label_of
+from backends.google import leftovers
 from core.errors import ApiDisabled, CloudUnavailable, DeploymentNotFound, NotOurs, NotReady
 from core.records import Deployment, DeploymentSpec, State
 from core.reply import collecting_notes
@@ -384,6 +385,6 @@ def test_money_is_not_guessed_where_the_size_cannot_be_read(
     """Google takes what Kubernetes takes; a service that was changed by hand may say anything."""
     limits = run_v2.ResourceRequirements(limits={"cpu": cpu, "memory": memory})
     template = run_v2.RevisionTemplate(containers=[run_v2.Container(resources=limits)])
-    size = instances.size_of(run_v2.Service(template=template))
+    size = leftovers.size_of(run_v2.Service(template=template))
     assert (size.ram_gib if size else None) == gib
-    assert instances.size_of(run_v2.Service()) is None
+    assert leftovers.size_of(run_v2.Service()) is None
