@@ -131,14 +131,14 @@ class CloudRunBackend(GoogleBackend):
         said = run.read_spec(now) if now else None
         if now is None or anew or run.is_stopped(now):
             held = lease.begun(spec, self._hourly(drawn), "server")
-        elif said and any(getattr(said, one) != getattr(spec, one) for one in lease.LIMITS):
+        elif said and (said.ttl_minutes, said.max_usd) != (spec.ttl_minutes, spec.max_usd):
             held = lease.revised(before, said, spec, self._hourly(drawn))
         elif before and said:
             held = before.rescaled(said.max_replicas, spec.max_replicas)
         else:
             held = before
         if held is None or spec.lease == "server":
-            return held
+            return held and held.model_copy(update={"keeper": "server"})
         if before and before.keeper == "cloud" and not anew:
             return held.model_copy(update={"keeper": "cloud"})
         return held.model_copy(update={"keeper": await self._keeper(spec)})

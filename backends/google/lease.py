@@ -1,6 +1,5 @@
 """A lease that Google keeps: a job of Cloud Scheduler ends a service when its time is over."""
 
-import base64
 import json
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -12,6 +11,8 @@ from typing import Any, Final, Literal
 
 from google.cloud.iam_admin_v1 import CreateRoleRequest, Role, UndeleteRoleRequest
 from google.cloud.iam_admin_v1 import UpdateRoleRequest as UpdateRole
+from google.cloud.scheduler_v1 import HttpMethod, HttpTarget, Job, OAuthToken, RetryConfig
+from google.protobuf.field_mask_pb2 import FieldMask
 
 from backends.common.concurrency import side_by_side
 from backends.google import setup
@@ -20,8 +21,10 @@ from backends.google.clients import (
     MANAGED_BY,
     RUNTIME_ID,
     GoogleSite,
+    as_sent,
     rest_command,
     runtime_account,
+    when,
 )
 from backends.google.errors import find, reading, strictly, writing
 from backends.google.iam import VERSION, binding, has_role
@@ -47,6 +50,7 @@ _API: Final = "cloudscheduler.googleapis.com"
 _MASK: Final = "scaling.scalingMode,scaling.manualInstanceCount"
 _NO_INSTANCE: Final = {"scaling": {"scalingMode": "MANUAL", "manualInstanceCount": 0}}
 _RETRIES: Final = 5
+_FIELDS: Final = ("description", "schedule", "time_zone", "retry_config", "http_target")
 _MARK: Final = f"managed-by {MANAGED_BY}"
 """A job has no labels: its description begins so."""
 _AHEAD_SECONDS: Final = 20
@@ -183,7 +187,11 @@ def _path(site: GoogleSite, name: str) -> str:
 def job(site: GoogleSite, name: str, ends: int | None) -> Resource:
     """Return the job that sets a service to no instance; a plan does not know yet when."""
     wanted, path = _wanted(site, name, ends), _path(site, name)
-    shown = _as_json(wanted)
+    shown = as_sent(wanted)
+
+    def as_wanted(found: Job) -> bool:
+        same = _way(found) == _way(wanted) and found.schedule == wanted.schedule
+        return same and found.state.name == "ENABLED"
 
     async def put() -> None:
         client, now = await site.clients.scheduler(), await _find(site, name)
@@ -192,12 +200,10 @@ def job(site: GoogleSite, name: str, ends: int | None) -> Resource:
                 await client.delete_job(name=path, **writing())
                 now = None
             if now is None:
-                request: Any = {"parent": _parent(site), "job": wanted}
-                await client.create_job(request=request, **writing())
+                await client.create_job(parent=_parent(site), job=wanted, **writing())
             else:
-                mask = {"paths": [field for field in wanted if field != "name"]}
-                request = {"job": wanted, "update_mask": mask}
-                await client.update_job(request=request, **writing())
+                mask = FieldMask(paths=_FIELDS)
+                await client.update_job(job=wanted, update_mask=mask, **writing())
 
     return Resource(
         name="lease",
@@ -206,7 +212,7 @@ def job(site: GoogleSite, name: str, ends: int | None) -> Resource:
         get=partial(_find, site, name),
         put=put,
         delete=partial(_delete, site, name),
-        status=lambda found: Status.STALE if _differs(found, wanted) else Status.READY,
+        status=lambda found: Status.READY if as_wanted(found) else Status.STALE,
         is_ours=is_ours,
         usd_per_month=JOB_USD,
         command=rest_command(
@@ -215,14 +221,16 @@ def job(site: GoogleSite, name: str, ends: int | None) -> Resource:
     )
 
 
-def job_left(site: GoogleSite, name: str, leased: Callable[[], Awaitable[bool]]) -> Resource:
+def job_left(
+    site: GoogleSite, name: str, leased: Callable[[], Awaitable[bool]] | None = None
+) -> Resource:
     """Return the job as a deletion sees it; where nobody may look, there is none to delete.
 
-    `leased` tells whether there may be one.
+    `leased` says whether there may be one.
     """
 
     async def get() -> Any | None:
-        if not await leased():
+        if leased and not await leased():
             return None
         try:
             return await _find(site, name)
@@ -235,7 +243,7 @@ def job_left(site: GoogleSite, name: str, leased: Callable[[], Awaitable[bool]])
 
 def none_left(site: GoogleSite, name: str) -> Resource:
     """Return that there is no such job any more, for a deployment that nothing ends now."""
-    gone = job_left(site, name, _always)
+    gone = job_left(site, name)
 
     async def get() -> Any:
         return await gone.get() or ()
@@ -247,10 +255,6 @@ def none_left(site: GoogleSite, name: str) -> Resource:
         put=gone.delete,
         status=lambda found: Status.STALE if found else Status.READY,
     )
-
-
-async def _always() -> bool:
-    return True
 
 
 def grant(
@@ -305,7 +309,8 @@ async def lacks(
         return f"its job {job_id(name)} is missing"
     if found.state.name != "ENABLED":
         return f"its job {job_id(name)} is {found.state.name.lower()}"
-    if _differs(found, _wanted(site, name, ends), ("description", "http_target")):
+    wanted, ahead = _wanted(site, name, ends), ends > time.time() + _AHEAD_SECONDS
+    if _way(found) != _way(wanted) or (ahead and found.schedule != wanted.schedule):
         return f"its job {job_id(name)} ends it at another time, or in another way"
     looked = client.get_iam_policy(request=asked, **reading())
     policy = await find(f"see whether {ACCOUNT_ID} may end {name}", looked)
@@ -313,7 +318,7 @@ async def lacks(
     if policy is None or not has_role(policy, role_name(site), member):
         return f"{ACCOUNT_ID} has no right to end it"
     tried = found.last_attempt_time
-    if found.status.code and tried and tried.timestamp() >= ends:
+    if found.status.code and tried and when(tried).timestamp() >= ends:
         return f"its job {job_id(name)} ran and was refused: {found.status.message[:300]}"
     return ""
 
@@ -444,7 +449,7 @@ def _acts_as(site: GoogleSite) -> Resource:
     return replace(made, put=setup.known_everywhere(made.put))
 
 
-async def _find(site: GoogleSite, name: str) -> Any | None:
+async def _find(site: GoogleSite, name: str) -> Job | None:
     client = await site.clients.scheduler()
     looked = client.get_job(name=_path(site, name), **reading())
     return await find(f"look for the job {job_id(name)}", looked)
@@ -460,69 +465,30 @@ def is_ours(found: Any) -> bool:
     return str(found.description).startswith(_MARK)
 
 
-def _differs(
-    found: Any,
-    wanted: Mapping[str, Any],
-    fields: tuple[str, ...] = ("description", "http_target", "schedule"),
-) -> bool:
-    target, said = found.http_target, wanted["http_target"]
-    now = {
-        "description": found.description,
-        "schedule": found.schedule,
-        "http_target": {
-            "uri": target.uri,
-            "http_method": target.http_method.name,
-            "body": target.body,
-            "account": target.oauth_token.service_account_email,
-        },
-    }
-    account = said["oauth_token"]["service_account_email"]
-    asked = {**wanted, "http_target": {**said, "account": account}}
-    asked["http_target"] = {key: asked["http_target"][key] for key in now["http_target"]}
-    return found.state.name != "ENABLED" or any(now[one] != asked[one] for one in fields)
+def _way(job: Job) -> tuple[Any, ...]:
+    """Return how a job ends its deployment; when, its description says."""
+    target = job.http_target
+    call = (target.uri, target.http_method, target.body, target.oauth_token.service_account_email)
+    return (job.description, job.time_zone, *call)
 
 
-def _wanted(site: GoogleSite, name: str, ends: int | None) -> dict[str, Any]:
-    """Return the job as the SDK takes it."""
+def _wanted(site: GoogleSite, name: str, ends: int | None) -> Job:
+    at = f"at {datetime.fromtimestamp(ends, UTC):%FT%TZ}" if ends else "when its time is over"
     service = f"{_parent(site)}/services/{name}"
-    at = (
-        "when its time is over"
-        if ends is None
-        else f"at {datetime.fromtimestamp(ends, UTC):%FT%TZ}"
+    return Job(
+        name=_path(site, name),
+        description=f"{_MARK}: ends {name} ({site.target.name}) {at}",
+        schedule=cron(ends) if ends else "MINUTE HOUR DAY MONTH *",
+        time_zone="Etc/UTC",
+        retry_config=RetryConfig(retry_count=_RETRIES),
+        http_target=HttpTarget(
+            uri=f"https://run.googleapis.com/v2/{service}?updateMask={_MASK}",
+            http_method=HttpMethod.PATCH,
+            headers={"Content-Type": "application/json"},
+            body=json.dumps(_NO_INSTANCE).encode(),
+            oauth_token=OAuthToken(service_account_email=account_of(site)),
+        ),
     )
-    return {
-        "name": _path(site, name),
-        "description": f"{_MARK}: ends {name} ({site.target.name}) {at}",
-        "schedule": "MINUTE HOUR DAY MONTH *" if ends is None else cron(ends),
-        "time_zone": "Etc/UTC",
-        "retry_config": {"retry_count": _RETRIES},
-        "http_target": {
-            "uri": f"https://run.googleapis.com/v2/{service}?updateMask={_MASK}",
-            "http_method": "PATCH",
-            "headers": {"Content-Type": "application/json"},
-            "body": json.dumps(_NO_INSTANCE).encode(),
-            "oauth_token": {"service_account_email": account_of(site)},
-        },
-    }
-
-
-def _as_json(wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the same as REST takes it."""
-    target = wanted["http_target"]
-    return {
-        "name": wanted["name"],
-        "description": wanted["description"],
-        "schedule": wanted["schedule"],
-        "timeZone": wanted["time_zone"],
-        "retryConfig": {"retryCount": _RETRIES},
-        "httpTarget": {
-            "uri": target["uri"],
-            "httpMethod": target["http_method"],
-            "headers": target["headers"],
-            "body": base64.b64encode(target["body"]).decode(),
-            "oauthToken": {"serviceAccountEmail": target["oauth_token"]["service_account_email"]},
-        },
-    }
 
 
 def cron(ends: int) -> str:

@@ -198,7 +198,7 @@ async def test_where_the_login_may_not_a_server_ends_it_and_that_is_said(
         assert JOB in seen(bare_cloud)["jobs"]
 
 
-BROKEN: Final = ("the job", "the grant")
+BROKEN: Final = ("the job", "the grant", "its time", "its time zone")
 
 
 @pytest.mark.parametrize("broken", BROKEN)
@@ -211,8 +211,8 @@ async def test_a_lease_that_is_not_whole_is_warned_of_and_made_anew(
         cloud.set(faults=[{"method": method, "status": "PERMISSION_DENIED"}])
     async with agent_here(cloud) as agent:
         await deployed(agent, ttl_minutes=30, min_replicas=1)
-    if broken == "the job":
-        await _delete_job(cloud)
+    if broken != "the grant":
+        await _break_job(cloud, broken)
     async with agent_elsewhere(cloud, tmp_path / "other") as agent:
         found = await status(agent)
         assert "Nothing in the cloud ends one" in found.text
@@ -367,9 +367,18 @@ async def test_idle_is_what_cloud_run_can_keep(cloud: Cloud) -> None:
         assert awake.code == "INVALID_ARGUMENT"
 
 
-async def _delete_job(cloud: Cloud) -> None:
+async def _break_job(cloud: Cloud, broken: str) -> None:
     kind: Any = CloudSchedulerAsyncClient
     async with grpc.aio.insecure_channel(cloud.controls.plane.grpc) as channel:
         client = kind(transport=kind.get_transport_class("grpc_asyncio")(channel=channel))
-        parent = f"projects/{cloud.project}/locations/us-east4"
-        await client.delete_job(name=f"{parent}/jobs/{JOB}")
+        name = f"projects/{cloud.project}/locations/us-east4/jobs/{JOB}"
+        if broken == "the job":
+            await client.delete_job(name=name)
+            return
+        changes = {
+            "its time": {"schedule": "0 0 29 2 *"},
+            "its time zone": {"time_zone": "Asia/Tokyo"},
+        }
+        mask = {"paths": list(changes[broken])}
+        changed = {"job": {"name": name, **changes[broken]}, "update_mask": mask}
+        await client.update_job(request=changed)
