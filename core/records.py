@@ -581,6 +581,8 @@ class Deployment(Answer):
             return said
         if self.lease_lacks:
             fix = "While a server runs here, that ends it; deploy_vllm again makes the rest."
+            if self.expires_at < datetime.now(UTC):
+                fix = "Call stop_vllm, or give it more time by update_vllm_scaling."
             said = (*said, f"Nothing in the cloud ends {self.name}: {self.lease_lacks}. {fix}")
         if not self.state.settled:
             return said

@@ -52,7 +52,7 @@ from core.errors import (
     PermissionDenied,
 )
 from core.journal import utc_now
-from core.records import NAME_PATTERN, DeploymentSpec, lease_minutes, paid_minutes
+from core.records import NAME_PATTERN, DeploymentSpec, lease_minutes, moment, paid_minutes
 from core.reply import note
 
 _JOB: Final = Kind(ContainerAppsAPIClient, "jobs")
@@ -63,6 +63,8 @@ _RETRIES: Final = 3
 _VCPU: Final = 0.25
 _SLACK_SECONDS: Final = 120
 """A job that was made for a deployment so long ago is still its own."""
+_SOON_SECONDS: Final = 120
+"""A schedule that is past when the job is there would come in a year."""
 _FOLLOW_SECONDS: Final = 4.0
 _LATE_SECONDS: Final = 300
 """By then a job has started."""
@@ -141,15 +143,10 @@ def minutes_of(site: Site, spec: DeploymentSpec) -> int | None:
     return lease_minutes(spec, usd_per_hour_of(site, size_of(site.target, spec)))
 
 
-def paid_until(site: Site, spec: DeploymentSpec, since: float) -> int | None:
-    """Return when its `max_usd` may be used up, all replicas running from `since` on."""
-    minutes = paid_minutes(spec, usd_per_hour_of(site, size_of(site.target, spec)))
-    return None if minutes is None else int(since) + minutes * 60
-
-
 def ends_tags(site: Site, spec: DeploymentSpec, ends: int | None) -> dict[str, str]:
-    """Return the tags of an app's end; none where it has none."""
-    paid = paid_until(site, spec, time.time())
+    """Return the tags of an app's end, and of when its `max_usd` may be used up from now on."""
+    minutes = paid_minutes(spec, usd_per_hour_of(site, size_of(site.target, spec)))
+    paid = None if minutes is None else int(time.time()) + minutes * 60
     return {name: str(at) for name, at in ((EXPIRES_TAG, ends), (PAID_TAG, paid)) if at}
 
 
@@ -188,9 +185,9 @@ def extended_tags(app: ContainerApp, ttl_minutes: int) -> dict[str, str]:
 
 
 def job_of(site: Site, name: str, ends: int, image: str | None = None) -> Job:
-    """Type the job that ends a deployment at a moment; what is past comes within two minutes."""
+    """Type the job that ends a deployment at a moment; what is over is ended soon."""
     where, chosen = site.ground, rules().lease.image
-    soon = max(ends, int(time.time()) + 60)
+    soon = max(ends, int(time.time()) + _SOON_SECONDS)
     container = M.Container(
         name="lease",
         image=image or chosen,
@@ -502,8 +499,8 @@ async def _lacks(site: Site, app: ContainerApp, ends: int) -> str:
         return f"its job {called} is missing"
     if provisioned(job) is Status.FAILED:
         return f"its job {called} could not be made"
-    if ends_in(job) != ends:
-        return f"its job {called} is set to another time"
+    if (its := ends_in(job) or 0) != ends:
+        return f"its job {called} is set to {moment(datetime.fromtimestamp(its, UTC))}"
     who = _principal(job)
     if who not in {one.principal_id for one in await ground.find_stoppers(site, name)}:
         return f"its job {called} may not stop it"

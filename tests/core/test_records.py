@@ -154,3 +154,12 @@ def test_a_time_is_over_so_many_minutes_after_it_began() -> None:
     began = datetime(2026, 12, 31, 23, 59, tzinfo=UTC)
     assert expiry(began, 2) == began + timedelta(minutes=2)
     assert expiry(began, None) is None
+
+
+@pytest.mark.parametrize(("hours", "way"), [(1, "deploy_vllm again"), (-1, "Call stop_vllm")])
+def test_what_nothing_in_the_cloud_ends_says_what_does(hours: int, way: str) -> None:
+    """Before its time is over the rest of its lease can be made; afterwards that ends nothing."""
+    at = datetime.now(UTC) + timedelta(hours=hours)
+    seen = deployment(State.READY, expires_at=at, lease_lacks="its job is missing").warnings()
+    [said] = [one for one in seen if "Nothing in the cloud ends one" in one]
+    assert way in said
