@@ -63,7 +63,7 @@ async def test_whoever_is_killed_after_a_step_of_a_lease_leaves_nothing_that_bil
     method, made, says = STEPS[step]
     clouds_of = {"REHEARSAL": "1", "AZURE_SUBSCRIPTION_ID": OWN, "PAUSE_SCALE": "0.05"}
     async with server(state_dir, **clouds_of) as first:
-        await first.call("list_deployments")
+        await first.call("list_deployments", target="aca-a100")
         azure = clouds()
         fault = {"method": f"PUT {method}", "when": "hang-after"}
         at_once = {"environment_seconds": 0, "registration_seconds": 0, "boot_seconds": 0.1}
