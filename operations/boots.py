@@ -55,6 +55,7 @@ class Booted(Record):
 
     target: str
     name: str
+    model: str
     created_at: AwareDatetime
     """Of the deployment: a later one of the same name has boots of its own."""
     warm_at: AwareDatetime
@@ -88,6 +89,7 @@ async def keep(
         booted = Booted(
             target=now.target,
             name=now.name,
+            model=now.model,
             created_at=now.created_at,
             warm_at=facts.warm_at,
             seconds={name: took[name] for name in SPLIT if took.get(name)},
@@ -130,6 +132,24 @@ def span(boots: Sequence[Booted], *, inside: bool) -> Span | None:
         high=max(each),
         source=f"{OWN}{len(each)} boots",
     )
+
+
+def cold_and_warm(journal: Journal, target: str, model: str) -> dict[str, str]:
+    """Say what first and later boots of a model took on a target, once two were seen there."""
+    every = readable(journal.pairs(_KIND), Booted)
+    here = [one for one in every if (one.target, one.model) == (target, model)]
+    first = {(one.name, one.created_at): one for one in reversed(here)}
+    sorts = {
+        "boot_seconds": [one for one in here if one in first.values()],
+        "boot_again_seconds": [one for one in here if one not in first.values()],
+    }
+    if len(here) < 2:
+        return {}
+    return {
+        name: f"{median(took):,.0f} ({min(took):,.0f}-{max(took):,.0f}), as {len(took)} took here"
+        for name, boots in sorts.items()
+        if (took := [one.total for one in boots])
+    }
 
 
 def chart(boots: Sequence[Booted]) -> tuple[str, ...]:

@@ -228,6 +228,7 @@ class Foreseen(Record):
     """Of all users together."""
     ttft_seconds: str
     boot_seconds: str
+    """Of a first one; from the second that was seen there, as they took."""
     boot_again_seconds: str | None
     """Where the disk stays: files and compiled code are there already."""
     boot_within_probe: str | None

@@ -9,8 +9,10 @@ from pydantic import Field
 from backends.base import Backend, NamesEngine, Predicts
 from backends.registry import BACKENDS
 from core.errors import DoesNotFit, InvalidArgument, NextStep, Unsupported
+from core.journal import Journal
 from core.records import Check, DeploymentSpec, MemoryPlan, ModelShape, Plan, valid
 from core.reply import note
+from operations.boots import cold_and_warm
 from operations.forecast import (
     MODEST,
     Context,
@@ -532,15 +534,19 @@ def plan_for(
     said: Mapping[str, Any],
     layout: Layout | None,
     engine_args: Sequence[str] = (),
+    *,
+    journal: Journal | None = None,
 ) -> DeploymentPlan:
     """Plan one model at one place with given flags, a layout's before them, engine_args behind.
+
+    The journal may hold what boots of the model took there.
 
     Raises:
         InvalidArgument: The model cannot be planned, or a flag cannot be.
     """
     engine_args = engine_words(engine_args)
-    own = {"tensor_parallel_size": where.count, "vllm_version": where.vllm_version}
-    flags = valid(Flags, {**own, **said, **engine_flags(engine_args)})
+    given = {"tensor_parallel_size": where.count, "vllm_version": where.vllm_version}
+    flags = valid(Flags, {**given, **said, **engine_flags(engine_args)})
     goal = Goal(model=model, layout=layout, places=(where.name,), vllm_version=flags.vllm_version)
     (shape,) = candidates(goal)
     check_startable(shape, where, flags)
@@ -561,6 +567,7 @@ def plan_for(
     known = device.memory_gib is not None or used.kv_cache_memory_bytes is not None
     wish = of_weights(goal.wish, used)
     found = _offer(ground, where, goal, made) if memory.fits else None
+    own = cold_and_warm(journal, where.name, shape.model) if journal else {}
     offer = found if isinstance(found, Offer) else None
     beside = alternatives(ground, where, used, wanted=wish)
     near = [*_nearer(ground, goal, beside, used)] if known and not memory.fits else []
@@ -581,7 +588,7 @@ def plan_for(
         memory=memory_table(memory),
         each_gib=each_gib(memory),
         derivation=memory.derivation[:12],
-        foreseen=foreseen(offer) if offer else None,
+        foreseen=foreseen(offer).model_copy(update=own) if offer else None,
         nearest=tuple(words for words, _ in near),
         offload=what_offloading_costs(ground, memory, used, wish, spare_gib(shape, where)),
         layout=layout,

@@ -97,7 +97,9 @@ async def plan_deployment(
     flags |= {"kv_cache_memory_bytes": size_in_bytes(kv_cache_memory_bytes)}
     where = targets.place_named(rt, target, own_image=image is not None, weights=weights)
     where = targets.limited_to(where, region).sized(round(cpu or 0), round(memory_gib or 0))
-    plan = planning.plan_for(where, model, flags, layout, engine_args or ())
+    plan = planning.plan_for(
+        where, model, flags, layout, engine_args or (), journal=rt.stage.journal
+    )
     if region:
         source["zones"] = zones or targets.zones_of(where)
         plan = plan.model_copy(update={"region": targets.goes_to(rt, where)[1]})

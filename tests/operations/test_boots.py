@@ -11,11 +11,12 @@ from core.journal import Journal
 from core.settings import Settings
 from operations.boots import Booted, chart, kept, last_words, span
 from operations.explain import Case, boot_check
+from operations.runtime import Stage
 from planner.model import read_model
 from planner.places import place
 from tests.conversation import agent_of
 from tests.operations.diagnosis.made import deployment
-from tests.operations.test_explaining import LARGE
+from tests.operations.test_explaining import L4, LARGE, MODEL
 
 pytestmark = pytest.mark.anyio
 
@@ -30,6 +31,7 @@ def keep(journal: Journal, number: int, seconds: dict[str, float], *, name: str 
     one = Booted(
         target=SEEN.target,
         name=name or SEEN.name,
+        model=SEEN.model,
         created_at=SEEN.created_at,
         warm_at=warm_at,
         seconds=seconds,
@@ -78,6 +80,21 @@ def test_after_two_boots_a_plan_is_by_the_deployments_own(tmp_path: Path) -> Non
     assert "its own 2 boots took 165 (70-260) s" in found.verdict
     assert found.long_enough == "probably"
     assert found.cold_start_seconds == "220 (90-350)"
+
+
+async def test_a_plan_foresees_first_and_later_boots_as_they_took_there(settings: Settings) -> None:
+    """From the second boot of the model that was seen on the target; one of them downloads."""
+    journal = Journal(Stage(settings).folder / "journal.db")
+    about = {"model": MODEL, "target": L4}
+    async with agent_of(settings) as agent:
+        for number, took in enumerate((COLD, WARM)):
+            before = (await agent.call("plan_deployment", **about)).data["foreseen"]
+            assert "took here" not in before["boot_seconds"]
+            one = keep(journal, number, took).model_copy(update=about)
+            journal.keep_pair("boot", str(number), one.model_dump_json())
+        plan = (await agent.call("plan_deployment", **about)).data["foreseen"]
+    assert plan["boot_seconds"] == "350 (350-350), as 1 took here"
+    assert plan["boot_again_seconds"] == "90 (90-90), as 1 took here"
 
 
 async def test_a_boot_that_was_followed_is_told_afterwards(
