@@ -1,12 +1,12 @@
 """Azure Container Apps as a target: one app for each deployment."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Collection, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import ClassVar
 
-from pydantic import SecretStr, ValidationError
+from pydantic import SecretStr
 
 from backends.aca import app as apps
 from backends.aca import (
@@ -22,6 +22,7 @@ from backends.aca import (
     storage,
 )
 from backends.aca.container import gpu_of, place_of, rules, weights_of
+from backends.aca.leftovers import find_leftovers, remove_leftover
 from backends.aca.site import (
     PHASES,
     SHARE,
@@ -37,6 +38,7 @@ from backends.base import (
     Hardware,
     KeptSecret,
     Leaving,
+    Leftovers,
     LogLines,
     LogQuery,
     Prediction,
@@ -49,7 +51,6 @@ from backends.base import (
 from backends.common.engine import facts_of, hardware_of, predict
 from backends.lifecycle import (
     Lifecycle,
-    Pending,
     Resource,
     Status,
     leftovers,
@@ -78,6 +79,15 @@ _PURGE_SECONDS = 6.0
 """For each of them; an environment takes minutes, and is looked for by the next call."""
 _LOGS_COST = "about 2.30 $ per GB taken in; after a deletion it can be recovered for two weeks"
 """Pay as you go in US regions; the usual price, not looked up [R] (2026-11-21)."""
+
+
+def _owned(site: Site, name: str) -> tuple[Resource, ...]:
+    async def is_there() -> bool:
+        return await apps.find_any(site, name) is not None
+
+    key = secrets.owned_key(site, name, is_there)
+    job, grant = lease.owned(site, name)
+    return (key, job, deployment.owned_app(site, name), grant)
 
 
 class AcaBackend(Lifecycle):
@@ -123,13 +133,7 @@ class AcaBackend(Lifecycle):
 
     def owned(self, name: str) -> Sequence[Resource]:
         """Return key, lease and app: what may end the app goes first, and then the app."""
-
-        async def is_there() -> bool:
-            return await apps.find_any(self.site, name) is not None
-
-        key = secrets.owned_key(self.site, name, is_there)
-        job, grant = lease.owned(self.site, name)
-        return (key, job, deployment.owned_app(self.site, name), grant)
+        return _owned(self.site, name)
 
     def remaining(self, _name: str, _spec: DeploymentSpec | None = None) -> Sequence[Resource]:
         """Return what other deployments may use: it is deleted by a purge, or only bills."""
@@ -219,15 +223,8 @@ class AcaBackend(Lifecycle):
 
     def _waiting_in_group(self) -> set[str]:
         """Name what will stand in this resource group, whatever its target."""
-        found = set()
-        for path in self.site.folder.parent.glob("*/*.json"):
-            try:
-                one = Pending.model_validate_json(path.read_bytes())
-            except (FileNotFoundError, ValidationError):
-                continue
-            if one.where.startswith(f"{self.site.ground.group_id}/"):
-                found.add(one.spec.name)
-        return found
+        here = f"{self.site.ground.group_id}/"
+        return {one.spec.name for one in self.site.waiting() if one.where.startswith(here)}
 
     async def paid_leftovers(self) -> Sequence[Remainder]:
         """Return the share of weights, which is billed whether it is read or not."""
@@ -236,6 +233,19 @@ class AcaBackend(Lifecycle):
         share = storage.share_of(self.site)
         await look(share)  # raises why it cannot be looked at
         return await leftovers((share,))
+
+    @property
+    def account(self) -> str:
+        """The subscription, with all of its resource groups and regions."""
+        return f"subscription {self.site.clients.subscription}"
+
+    async def find_leftovers(self, kept: Collection[str]) -> Leftovers:
+        """Look through it for what no deployment needs any more; changes nothing."""
+        return await find_leftovers(self.site, kept, _owned)
+
+    async def remove_leftover(self, resource: str, kept: Collection[str]) -> bool:
+        """Delete one, if it still is one; whether it was seen to be gone."""
+        return await remove_leftover(self.site, resource, kept, _owned)
 
     async def access(self, name: str) -> Access:
         """Return the URL and the engine's key."""

@@ -495,6 +495,12 @@ def _assignment_name(role: Grant, scope: str, who: str) -> str:
     return str(uuid.uuid5(_NAMES, f"{scope}|{role.id}|{who}".lower()))
 
 
+def is_own_assignment(found: Any) -> bool:
+    """Whether somebody was given a role here, as the name of the assignment says."""
+    role = Grant((found.role_definition_id or "").rpartition("/")[2], "", ())
+    return bool(found.name == _assignment_name(role, found.scope or "", found.principal_id or ""))
+
+
 def _assignment_shown(role: Grant, scope: str, who: str, kind: str | None) -> dict[str, Any]:
     path = f"{scope}/providers/Microsoft.Authorization/roleAssignments"
     body = _assignment_of(role, scope, who, kind).serialize()

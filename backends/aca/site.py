@@ -9,9 +9,10 @@ import shlex
 import ssl
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from copy import copy
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -40,6 +41,7 @@ from azure.mgmt.appcontainers.aio import ContainerAppsAPIClient
 from azure.monitor.query.aio import LogsQueryClient
 from azure.monitor.querymetrics.aio import MetricsClient
 from azure.storage.fileshare.aio import ShareServiceClient
+from pydantic import ValidationError
 
 from backends.base import World
 from backends.lifecycle import Pending, PendingStore, Resource, Status
@@ -526,6 +528,13 @@ class Clients:
             token = (await credential.get_token(SCOPE)).token
         return object_id(token)
 
+    async def at(self, target: Target, settings: Settings) -> Self:
+        """Return the same connections for what another target, or other settings, name."""
+        await self._shared()
+        other = copy(self)
+        vars(other).update(_target=target, _world=self._world._replace(settings=settings))
+        return other
+
     async def apps(self) -> ContainerAppsAPIClient:
         """Apps, revisions, replicas, managed environments, and their quotas."""
         return await self.arm(ContainerAppsAPIClient)
@@ -549,7 +558,7 @@ class Clients:
         url, more = await self.secrets_url(), await self._shared()
         if self._plane:
             more["verify_challenge_resource"] = False
-        return self._kept(SecretClient, lambda: SecretClient(url, **more))
+        return self._kept((SecretClient, url), lambda: SecretClient(url, **more))
 
     async def queries(self) -> LogsQueryClient:
         """Log Analytics."""
@@ -631,6 +640,21 @@ class Site:
         return cls(
             target=target, settings=settings, clients=clients, folder=folder, pending=pending
         )
+
+    async def at(self, target: Target | None = None, **settings: str) -> Self:
+        """Return another place of the subscription: that of a target, or of other settings."""
+        target, other = target or self.target, self.settings.model_copy(update=settings)
+        clients = await self.clients.at(target, other)
+        pending = PendingStore(Pending, self.folder, where=clients.ground.environment_id)
+        return replace(self, target=target, settings=other, clients=clients, pending=pending)
+
+    def waiting(self) -> Sequence[Pending]:
+        """Return every deployment that is on its way from this machine, whatever its target."""
+        found = list[Pending]()
+        for path in self.folder.parent.glob("*/*.json"):
+            with suppress(FileNotFoundError, ValidationError):
+                found.append(Pending.model_validate_json(path.read_bytes()))
+        return found
 
     @property
     def rehearsed(self) -> bool:

@@ -149,6 +149,12 @@ async def _find_share(site: Site, share: str = SHARE) -> Any:
     return await find(site, _SHARE, f"the share {share}", *names, expand="stats")
 
 
+def usd_per_month(gib: int) -> float:
+    """Return what a share of that size costs, whether it is read or not."""
+    chosen = rules().share
+    return round(gib / chosen.quota_gib * chosen.usd_per_month[-1], 2)
+
+
 def share_of(site: Site, share: str = SHARE) -> Resource:
     """Return a share; another than our own ought to hold weights, and is never made."""
     ground, chosen, account = site.ground, rules().share, site.ground.storage_account
@@ -167,8 +173,8 @@ def share_of(site: Site, share: str = SHARE) -> Resource:
 
     def bill(found: Any) -> tuple[str, float]:
         gib = found.share_quota or chosen.quota_gib
-        usd = round(gib / chosen.quota_gib * chosen.usd_per_month[-1], 2)
-        return f"the share {share} of {account} ({gib} GiB, billed whether it is read or not)", usd
+        what = f"the share {share} of {account} ({gib} GiB, billed whether it is read or not)"
+        return what, usd_per_month(gib)
 
     never: dict[str, Any] = {} if share == SHARE else {"put": refuse}
     return resource(

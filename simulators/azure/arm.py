@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
+from urllib.parse import urlencode
 
 import anyio
 from starlette.requests import Request
@@ -479,6 +480,16 @@ def _operation(call: Call) -> Operation:
 def location(operation: Operation) -> dict[str, str]:
     """Return the headers of an operation that answers 202 until it is done."""
     return {"Location": operation.url, **_AGAIN}
+
+
+def paged(rows: Sequence[Body], query: Mapping[str, str], url: str, size: int) -> Body:
+    """Return the page that is asked for, with the address of the next one."""
+    start = int(query.get("$skiptoken", 0))
+    page: Body = {"value": list(rows[start : start + size])}
+    if len(rows) > start + size:
+        words = {"api-version": query["api-version"], "$skiptoken": start + size}
+        page["nextLink"] = f"{url}?{urlencode(words)}"
+    return page
 
 
 def plain_region(named: str) -> str:

@@ -9,13 +9,16 @@ from typing import Any, Final
 
 from core.records import Record
 from simulators.azure.admission import derived_key, refusal
-from simulators.azure.arm import Call, display_of, kind_of, made, moment, plain_region
+from simulators.azure.arm import Call, display_of, kind_of, made, moment, paged, plain_region
 from simulators.azure.roles import assign, define
 from simulators.azure.state import CATALOG, Body, Replica, Subscription, World, id_of
 
 APP: Final = "Microsoft.App/containerApps"
 ENVIRONMENT: Final = "Microsoft.App/managedEnvironments"
+GROUP: Final = "Microsoft.Resources/resourceGroups"
 WORKSPACE: Final = "Microsoft.OperationalInsights/workspaces"
+_PAGE: Final = 30
+"""Resources of a page; Azure's are longer."""
 CONSUMPTION: Final = "Consumption"
 _OFFERS: Final = "locations/availableManagedEnvironmentsWorkloadProfileTypes"
 _PROVIDERS: Final[list[str]] = CATALOG["providers"]
@@ -202,6 +205,19 @@ def _group(_call: Call, _asked: Body, _there: Body | None) -> Body:
     return {"properties": {"provisioningState": "Succeeded"}}
 
 
+async def _list_resources(call: Call) -> Body:
+    """List whatever has a location, in pages; its filters are not simulated."""
+    if "$filter" in call.query:
+        raise refusal("not-served", path=f"{call.path}?$filter")
+    keys = ("id", "name", "type", "location", "tags", "kind", "sku", "identity")
+    every = [
+        {key: one[key] for key in keys if key in one}
+        for one in call.sub.resources.values()
+        if "location" in one and one["type"] != GROUP
+    ]
+    return paged(every, call.query, f"{call.world.urls.arm}{call.path}", _PAGE)
+
+
 async def _get_provider(call: Call) -> Body:
     return _provider(call.sub, _namespace(call))
 
@@ -290,7 +306,10 @@ KINDS: Final = (
     kind_of(f"{ENVIRONMENT}/usages", handlers={"LIST": _list_environment_usages}),
     kind_of("Microsoft.App/locations/usages", handlers={"LIST": _list_usages}),
     kind_of(f"Microsoft.App/{_OFFERS}", handlers={"LIST": _list_offers}),
-    kind_of("Microsoft.Resources/resourceGroups", fill=_group),
+    kind_of(GROUP, fill=_group),
+    kind_of("Microsoft.Resources/resources", handlers={"LIST": _list_resources}),
+    kind_of("Microsoft.Insights/components"),
+    kind_of("Microsoft.Network/virtualNetworks"),
     kind_of(
         "Microsoft.Resources/subscriptions/providers",
         handlers={"GET": _get_provider, "register": _register},

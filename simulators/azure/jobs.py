@@ -4,6 +4,7 @@ import copy
 import secrets
 import string
 import sys
+import time
 import uuid
 from functools import partial
 from pathlib import Path
@@ -63,6 +64,8 @@ def _job(call: Call, asked: Body, there: Body | None) -> Body:
         call.sub.due[call.id] = due
     return {
         "location": display_of(plain_region(asked["location"])),
+        "systemData": (there or {}).get("systemData")
+        or {"createdAt": moment(time.time() - call.sub.knobs.made_ago_seconds)},
         "identity": _identity(call.sub, asked.get("identity"), there),
         "properties": properties,
     }

@@ -104,6 +104,7 @@ def _seen(sub: Subscription) -> dict[str, Any]:
     return {
         "id": sub.id,
         "caller": sub.caller,
+        "tenant": sub.tenant,
         "knobs": sub.knobs.model_dump(mode="json"),
         "providers": sorted(name for name in sub.providers if sub.registered(name)),
         "resources": sorted(sub.resources),

@@ -4,6 +4,7 @@ import re
 import time
 import uuid
 from collections.abc import Iterator
+from functools import partial
 from typing import Final
 
 from starlette.responses import JSONResponse, Response
@@ -97,7 +98,7 @@ def _assignment(sub: Subscription, scope: str, role: Role, principal: str, name:
             "principalId": principal,
             "principalType": _kind_of(sub, principal) or "ServicePrincipal",
             "scope": scope,
-            "createdOn": moment(),
+            "createdOn": moment(time.time() - sub.knobs.made_ago_seconds),
         },
     }
 
@@ -127,13 +128,27 @@ async def _get_definition(call: Call) -> Body:
     role = find_role(call.sub, call.name)
     if role is None:
         raise refusal("no-role", name=call.name)
-    path = definition_id(call.sub, role.guid)
-    return call.sub.get(path) or {
-        "id": path,
-        "type": DEFINITIONS,
-        "name": role.guid,
-        "properties": {"roleName": role.name, "permissions": [_permission(role, call.sub)]},
-    }
+    return call.sub.get(definition_id(call.sub, role.guid)) or _built_in(call.sub, role)
+
+
+def _built_in(sub: Subscription, role: Role) -> Body:
+    said = {"roleName": role.name, "permissions": [_permission(role, sub)], "type": "BuiltInRole"}
+    path = definition_id(sub, role.guid)
+    return {"id": path, "type": DEFINITIONS, "name": role.guid, "properties": said}
+
+
+async def _list_definitions(call: Call) -> Body:
+    """List custom roles that may be assigned at a scope, and with a filter those below it."""
+    below = call.query.get("$filter", "").lower() == "atscopeandbelow()"
+    rows = [
+        one
+        for one in call.sub.of_type(DEFINITIONS)
+        if any(
+            within(call.scope, scope) or (below and within(scope, call.scope))
+            for scope in one["properties"]["assignableScopes"]
+        )
+    ]
+    return {"value": [*map(partial(_built_in, call.sub), BY_NAME.values()), *rows]}
 
 
 async def _put_definition(call: Call) -> Response:
@@ -193,7 +208,12 @@ KINDS: Final = (
     kind_of(ASSIGNMENTS, handlers={"LIST": _list, "PUT": _put, "DELETE": _delete}),
     kind_of(
         DEFINITIONS,
-        handlers={"GET": _get_definition, "PUT": _put_definition, "DELETE": _delete_definition},
+        handlers={
+            "GET": _get_definition,
+            "LIST": _list_definitions,
+            "PUT": _put_definition,
+            "DELETE": _delete_definition,
+        },
     ),
     kind_of("Microsoft.Authorization/permissions", handlers={"LIST": _permissions}),
     kind_of(IDENTITIES, fill=_identity),

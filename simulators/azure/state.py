@@ -104,6 +104,8 @@ class Knobs(Record):
     """How long the registration of a provider takes."""
     caller_address: str = "127.0.0.1"
     """Where requests to apps come from, as the ingress sees it."""
+    made_ago_seconds: float = Field(default=0, ge=0)
+    """How much longer ago than now it is that jobs, secrets and role assignments are made."""
     clock_ahead_seconds: float = Field(default=0, ge=0)
     """How far the simulated world's clock is ahead of the real one: jobs start by it."""
     faults: tuple[Fault, ...] = ()

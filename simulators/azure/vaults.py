@@ -3,7 +3,7 @@
 import re
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,7 +14,7 @@ from starlette.routing import BaseRoute, Route
 
 from simulators.azure import grants
 from simulators.azure.admission import data_caller, endpoint, faults_of, json_of, refusal
-from simulators.azure.arm import Call, kind_of, moment
+from simulators.azure.arm import Call, kind_of, moment, paged
 from simulators.azure.schema import checked
 from simulators.azure.state import Body, Secret, Subscription, World
 
@@ -22,6 +22,7 @@ VAULT: Final = "Microsoft.KeyVault/vaults"
 _AUDIENCE: Final = "https://vault.azure.net"
 _CHALLENGE: Final = 'Bearer authorization="{login}", resource="{audience}"'
 _DAY: Final = 86_400
+_MOST_LISTED: Final = 25
 
 
 def _vault(call: Call, asked: Body, there: Body | None) -> Body:
@@ -66,10 +67,31 @@ async def _get_deleted(call: Call) -> Body:
     body = _softly_deleted(call.sub, call.name)
     if body is None:
         raise refusal("vault-not-deleted", name=call.name)
-    at = call.sub.vaults[call.name.lower()]["deleted"]
+    return _deleted(call.sub, body)
+
+
+async def _list_deleted(call: Call) -> Body:
+    kept = [_softly_deleted(call.sub, name) for name in call.sub.vaults]
+    return {"value": [_deleted(call.sub, one) for one in kept if one]}
+
+
+async def _purge_vault(call: Call) -> Response:
+    body = _softly_deleted(call.sub, call.name)
+    if body is None:
+        raise refusal("vault-not-deleted", name=call.name)
+    if body["properties"].get("enablePurgeProtection"):
+        raise refusal("vault-protected", name=call.name)
+    call.sub.vaults.pop(call.name.lower())
+    call.sub.secrets.pop(call.name.lower(), None)
+    return Response(status_code=200)
+
+
+def _deleted(sub: Subscription, body: Body) -> Body:
+    at = sub.vaults[body["name"].lower()]["deleted"]
     days = body["properties"]["softDeleteRetentionInDays"]
+    where = f"/subscriptions/{sub.id}/providers/Microsoft.KeyVault/locations/{body['location']}"
     return {
-        "id": call.path,
+        "id": f"{where}/deletedVaults/{body['name']}",
         "name": body["name"],
         "type": "Microsoft.KeyVault/deletedVaults",
         "properties": {
@@ -78,13 +100,18 @@ async def _get_deleted(call: Call) -> Body:
             "tags": body["tags"],
             "deletionDate": moment(at),
             "scheduledPurgeDate": moment(at + days * _DAY),
+            "purgeProtectionEnabled": body["properties"].get("enablePurgeProtection"),
         },
     }
 
 
 KINDS: Final = (
     kind_of(VAULT, fill=_vault, ended=_ended),
-    kind_of("Microsoft.KeyVault/locations/deletedVaults", handlers={"GET": _get_deleted}),
+    kind_of("Microsoft.KeyVault/deletedVaults", handlers={"LIST": _list_deleted}),
+    kind_of(
+        "Microsoft.KeyVault/locations/deletedVaults",
+        handlers={"GET": _get_deleted, "purge": _purge_vault},
+    ),
 )
 
 
@@ -97,6 +124,11 @@ class Asked:
     vault: Body
     name: str
     body: Body
+    query: Mapping[str, str]
+    url: str
+    """Of the vault's secrets, here."""
+    made_ago: float
+    """How much longer ago than it was a secret is made."""
 
     def found(self, *, deleted: bool) -> Secret:
         """Return the secret; Refused where it is not there, or not deleted."""
@@ -121,7 +153,7 @@ def _set(asked: Asked) -> Body:
     secret = asked.secrets.setdefault(asked.name.lower(), Secret())
     if secret.deleted is not None:
         raise refusal("secret-deleted", name=asked.name, inner="ObjectIsDeletedButRecoverable")
-    now = int(time.time())
+    now = int(time.time() - asked.made_ago)
     version: Body = {
         "id": f"{asked.id()}/{uuid.uuid4().hex}",
         **{key: body[key] for key in ("value", "contentType") if key in body},
@@ -141,6 +173,16 @@ def _set(asked: Asked) -> Body:
 
 def _get(asked: Asked) -> Body:
     return asked.found(deleted=False).versions[-1]
+
+
+def _list(asked: Asked) -> Body:
+    """List secrets, without their values, in pages of 25."""
+    rows = [
+        {**_without_value(one), "id": one.versions[-1]["id"].rpartition("/")[0]}
+        for one in asked.secrets.values()
+        if one.deleted is None
+    ]
+    return paged(rows, asked.query, asked.url, _MOST_LISTED)
 
 
 def _delete(asked: Asked) -> Body:
@@ -179,6 +221,7 @@ _READ: Final = "getSecret/action"
 _METHODS: Final[Sequence[tuple[str, str, Callable[[Asked], Body | Response], str]]] = (
     ("PUT", "/secrets/{name}", _set, "setSecret/action"),
     ("GET", "/secrets/{name}", _get, _READ),
+    ("GET", "/secrets", _list, "readMetadata/action"),
     ("DELETE", "/secrets/{name}", _delete, "delete"),
     ("GET", "/deletedsecrets/{name}", _get_deleted_secret, "readMetadata/action"),
     ("DELETE", "/deletedsecrets/{name}", _purge, "purge/action"),
@@ -210,8 +253,11 @@ def _answering(
             asked = Asked(
                 secrets=sub.secrets[vault["name"].lower()],
                 vault=vault,
-                name=request.path_params["name"],
+                name=request.path_params.get("name", ""),
                 body=await json_of(request),
+                query=request.query_params,
+                url=f"{world.urls.vaults}/{vault['name']}/secrets",
+                made_ago=sub.knobs.made_ago_seconds,
             )
             _check_access(sub, vault, caller, action, asked.name)
             told = behave(asked)

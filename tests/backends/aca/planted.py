@@ -267,7 +267,7 @@ async def planting(
         ContainerAppsAPIClient: ContainerAppsAPIClient(whose, SUBSCRIPTION, **more),
         MetricsClient: MetricsClient("https://metrics.example", whose, **more),
         LogsQueryClient: LogsQueryClient(whose, **more),
-        SecretClient: SecretClient(
+        (SecretClient, await clients.secrets_url()): SecretClient(
             "https://vault.example", whose, verify_challenge_resource=False, **more
         ),
     }
