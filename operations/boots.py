@@ -100,11 +100,12 @@ async def keep(
 
 def kept(journal: Journal, deployment: Deployment) -> tuple[Booted, ...]:
     """Give the boots of a deployment that were seen, the newest last."""
-    about = (deployment.target, deployment.name, deployment.created_at)
+    now = deployment
+    about = (now.target, now.name, now.model, now.created_at)
     return tuple(
         one
         for one in readable(journal.pairs(_KIND), Booted)
-        if (one.target, one.name, one.created_at) == about
+        if (one.target, one.name, one.model, one.created_at) == about
     )
 
 
