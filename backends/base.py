@@ -374,7 +374,7 @@ class FindsLeftovers(Protocol):
     async def find_leftovers(self, kept: Collection[str]) -> Leftovers:
         """Look through every region; `kept` names deployments that are there or on their way.
 
-        Ends within 30 s; what took longer is not seen.
+        Ends within 25 s, after which nothing of it is seen; what of it took longer is named.
         """
 
     async def remove_leftover(self, resource: str, kept: Collection[str]) -> bool:
