@@ -1,9 +1,8 @@
 """Where a service answers, the credentials that it wants, and waking it."""
 
 import shlex
-from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
 from backends.cloud_run.service import get_service, is_open, service_path
 from backends.cloud_run.site import ANYWHERE, Site
@@ -14,7 +13,6 @@ from backends.lifecycle import Resource
 from core import errors
 from core.address import IDENTITY_HEADER, KEY_HEADER
 from core.records import Access, DeploymentSpec
-from core.reply import note
 
 _PRIVATE: Final = (
     "HTTPS; Google accepts only callers with an ID token of an identity that has roles/run.invoker"
@@ -100,7 +98,7 @@ def invoker(site: Site, spec: DeploymentSpec) -> tuple[Resource, ...]:
 
     Where it cannot be granted, that is noted, and the service runs all the same.
     """
-    account, failed = site.settings.google_service_account, list[errors.OpsError]()
+    account = site.settings.google_service_account
     if account is None or spec.access == "public":
         return ()
     made = iam.binding(
@@ -113,16 +111,4 @@ def invoker(site: Site, spec: DeploymentSpec) -> tuple[Resource, ...]:
         title=f"the right of {account} to call {spec.name}",
         after=("service",),
     )
-
-    async def get() -> Any | None:
-        return failed[0] if failed else await made.get()
-
-    async def put() -> None:
-        assert made.put is not None
-        try:
-            await made.put()
-        except (errors.CloudRefused, errors.PermissionDenied) as exc:
-            failed.append(exc)
-            note(f"{account} may not be able to call {spec.name}: {exc.cause}")
-
-    return (replace(made, get=get, put=put),)
+    return (iam.unless_refused(made, f"{account} may not be able to call {spec.name}"),)

@@ -1,13 +1,15 @@
 """Roles on a thing of Google's, granted without touching others' bindings."""
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from google.iam.v1.policy_pb2 import Policy
 
 from backends.google.errors import find, reading, strictly, writing
 from backends.lifecycle import Resource
-from core.errors import ConcurrentChange
+from core.errors import CloudRefused, ConcurrentChange, OpsError, PermissionDenied
+from core.reply import note
 
 VERSION: Final = 3
 """Of a policy: the one that tells conditions; with an older one they would be dropped."""
@@ -71,6 +73,24 @@ def binding(
     bindings = [{"role": role, "members": [member]} for role in roles]
     body = {"resource": thing, "policy": {"bindings": bindings}}
     return Resource(body=body, get=get, put=put, **more)
+
+
+def unless_refused(made: Resource, lacking: str) -> Resource:
+    """Return the same, without which a deployment goes on: a refusal is noted, after `lacking`."""
+    failed = list[OpsError]()
+
+    async def get() -> Any | None:
+        return failed[0] if failed else await made.get()
+
+    async def put() -> None:
+        assert made.put is not None
+        try:
+            await made.put()
+        except (CloudRefused, PermissionDenied) as exc:
+            failed.append(exc)
+            note(f"{lacking}: {exc.summary} {exc.cause}".strip())
+
+    return replace(made, get=get, put=put)
 
 
 def add_member(policy: Policy, roles: Iterable[str], member: str) -> None:

@@ -27,7 +27,7 @@ from backends.google.clients import (
     when,
 )
 from backends.google.errors import find, reading, strictly, writing
-from backends.google.iam import VERSION, binding, has_role
+from backends.google.iam import VERSION, binding, has_role, unless_refused
 from backends.lifecycle import Resource, Status, look, unless_foreign
 from core import errors
 from core.records import DeploymentSpec, Record, lease_minutes, paid_minutes
@@ -265,7 +265,7 @@ def grant(
     Where it cannot be granted, that is noted unless it is `forced`, and the service runs all the
     same: what is read of it says that nothing in the cloud ends it.
     """
-    account, failed = account_of(site), list[errors.OpsError]()
+    account = account_of(site)
     made = binding(
         opened,
         thing,
@@ -278,21 +278,7 @@ def grant(
     )
     url = f"https://run.googleapis.com/v2/{thing}:setIamPolicy"
     made = replace(made, command=rest_command(url, {"policy": made.body["policy"]}))
-
-    async def get() -> Any | None:
-        return failed[0] if failed else await made.get()
-
-    async def put() -> None:
-        assert made.put is not None
-        try:
-            await made.put()
-        except (errors.CloudRefused, errors.PermissionDenied) as exc:
-            if forced:
-                raise
-            failed.append(exc)
-            note(f"Nothing in the cloud ends {name}: {exc.summary} {exc.cause}".strip())
-
-    return replace(made, get=get, put=put)
+    return made if forced else unless_refused(made, f"Nothing in the cloud ends {name}")
 
 
 async def lacks(
