@@ -68,7 +68,6 @@ from backends.container import (
 from core.address import KEY_HEADER
 from core.errors import (
     ApiDisabled,
-    CloudRefused,
     DeploymentNotFound,
     InvalidArgument,
     NextStep,
@@ -149,8 +148,6 @@ def spec_as_running(app: ContainerApp) -> DeploymentSpec | None:
 
 
 _AZURE: Final = ".azurecr.io"
-_pins: Final[dict[tuple[str, str], str]] = {}
-"""Digests found by this process, so that a plan, its check and its deployment mean one image."""
 
 
 def registry_of(image: str) -> str:
@@ -186,28 +183,18 @@ async def pinned(site: Site, image: str) -> str | None:
     Raises:
         CloudRefused: The registry has no such image, or shows it to nobody.
     """
-    if "@" in image:
-        return image
-    wanted = reference(image)
     plane = await site.clients.plane()
-    base = plane.http if plane else f"https://{wanted.registry}"
-    if (base, image) in _pins:
-        return _pins[base, image]
     password, account = site.settings.registry_password, account_for(site.settings, image)
-    login = (account.username, password.get_secret_value()) if account and password else None
-    said = await registry.ask_registry(base, wanted, login=login)
-    # One of Azure's is shown to whoever logs in there, which nobody does here.
-    if said and said.status in {401, 403, 404} and not wanted.registry.endswith(_AZURE):
-        raise CloudRefused(
-            f"{wanted.registry} has no image {wanted.path}:{wanted.tag} that all may pull.",
-            cause=f"Its registry answers {said.status}.",
-            fix="Correct the name or tag; Container Apps pull what is public, and from a registry"
-            " of Azure what the identity vllm-devops may read (AcrPull).",
-        )
-    if not said or not said.digest:
-        return None
-    _pins[base, image] = f"{wanted.name}@{said.digest}"
-    return _pins[base, image]
+    of_azure = reference(image).registry.endswith(_AZURE)
+    return await registry.pinned(
+        image,
+        plane.http if plane else None,
+        # One of Azure's is shown to whoever logs in there, which nobody does here.
+        refusals=() if of_azure else {401, 403, 404},
+        fix="Correct the name or tag; Container Apps pull what is public, and from a registry of"
+        " Azure what the identity vllm-devops may read (AcrPull).",
+        login=(account.username, password.get_secret_value()) if account and password else None,
+    )
 
 
 def images_of(app: ContainerApp) -> tuple[str, ...]:

@@ -1,12 +1,14 @@
 """What an image's tag means now, as its registry says."""
 
 import re
+from collections.abc import Awaitable, Callable, Collection
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 import httpx2
 
 from core.endpoint import trusted
+from core.errors import CloudRefused
 
 _ACCEPTED: Final = (
     "application/vnd.oci.image.index.v1+json, "
@@ -19,6 +21,8 @@ _DOCKER_NAMES: Final = ("docker.io", "index.docker.io", _DOCKER_HUB)
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}$")
 _CHALLENGE: Final = re.compile(r'(\w+)="([^"]*)"')
 _TIMEOUT: Final = 10.0
+_pins: Final[dict[tuple[str, str, bool], str]] = {}
+"""Digests found by this process, so that a plan, its check and its deployment mean one image."""
 
 
 class Reference(NamedTuple):
@@ -50,6 +54,43 @@ def reference(image: str) -> Reference:
     if first in _DOCKER_NAMES:
         first, rest = _DOCKER_HUB, rest if "/" in rest else f"library/{rest}"
     return Reference(name, first, rest, tag or "latest")
+
+
+async def pinned(
+    image: str,
+    simulated: str | None,
+    *,
+    refusals: Collection[int],
+    fix: str,
+    token: Callable[[], Awaitable[str | None]] | None = None,
+    login: tuple[str, str] | None = None,
+) -> str | None:
+    """Return the image as NAME@sha256:…; None where its registry cannot be asked.
+
+    `simulated` is the base URL that stands for every registry; `refusals` are the statuses by which
+    one says that the cloud cannot pull it, and `fix` what is said then. `token` and `login` are the
+    caller's there.
+
+    Raises:
+        CloudRefused: The registry has no such image, or shows it to nobody.
+    """
+    if "@" in image:
+        return image
+    wanted = reference(image)
+    base = simulated or f"https://{wanted.registry}"
+    if (base, image, bool(login)) in _pins:
+        return _pins[base, image, bool(login)]
+    said = await ask_registry(base, wanted, await token() if token else None, login=login)
+    if said and said.status in refusals:
+        raise CloudRefused(
+            f"{wanted.registry} has no image {wanted.path}:{wanted.tag} that all may pull.",
+            cause=f"Its registry answers {said.status}.",
+            fix=fix,
+        )
+    if not said or not said.digest:
+        return None
+    found = _pins[base, image, bool(login)] = f"{wanted.name}@{said.digest}"
+    return found
 
 
 async def ask_registry(

@@ -398,8 +398,6 @@ def limit_in(
 _GOOGLE: Final = re.compile(r"(^|\.)(pkg\.dev|gcr\.io)$")
 _MIRROR: Final = "mirror.gcr.io"
 """Google's, of Docker Hub; it serves everybody."""
-_pins: Final[dict[tuple[str, str], str]] = {}
-"""Digests found by this process, so that a plan, its check and its deployment mean one image."""
 
 
 async def pinned(site: GoogleSite, image: str) -> str | None:
@@ -409,27 +407,16 @@ async def pinned(site: GoogleSite, image: str) -> str | None:
         CloudRefused: The registry has no such image, or shows it to nobody.
         NotAuthenticated: It is one of Google's, and nobody is logged in.
     """
-    if "@" in image:
-        return image
-    wanted = reference(image)
-    plane = await site.clients.plane()
-    base = plane.http if plane else f"https://{wanted.registry}"
-    if (base, image) in _pins:
-        return _pins[base, image]
-    of_google = bool(_GOOGLE.search(wanted.registry))
-    known = plane is None and of_google and wanted.registry != _MIRROR
-    said = await registry.ask_registry(base, wanted, await _own_token(site) if known else None)
-    if said and (said.status == 404 or (said.status in {401, 403} and not of_google)):
-        raise errors.CloudRefused(
-            f"{wanted.registry} has no image {wanted.path}:{wanted.tag} that all may pull.",
-            cause=f"Its registry answers {said.status}.",
-            fix="Correct the name or tag; what is public can be pulled from Docker Hub, and from"
-            " Artifact Registry what the project may read.",
-        )
-    if said is None or said.digest is None:
-        return None
-    _pins[base, image] = f"{wanted.name}@{said.digest}"
-    return _pins[base, image]
+    plane, host = await site.clients.plane(), reference(image).registry
+    of_google = bool(_GOOGLE.search(host))
+    return await registry.pinned(
+        image,
+        plane.http if plane else None,
+        refusals={404} if of_google else {401, 403, 404},
+        fix="Correct the name or tag; what is public can be pulled from Docker Hub, and from"
+        " Artifact Registry what the project may read.",
+        token=partial(_own_token, site) if not plane and of_google and host != _MIRROR else None,
+    )
 
 
 async def image_there(site: GoogleSite, image: str) -> str:
