@@ -1,31 +1,25 @@
 """kill -9 on the way to a lease of Cloud Run: another machine says what is there, and it ends."""
 
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import anyio
 import pytest
 
-from core.settings import GooglePlane, Settings
-from core.waiting import wait_until
+from core.settings import GooglePlane
 from operations.runtime import Rehearsal
-from tests.conversation import Agent, agent_of
+from tests.conversation import agent_of
 from tests.google_plane import Controls, google_plane
-from tests.survival.servers import MODEL, Server, ServerDied, server
+from tests.survival import leasing
+from tests.survival.leasing import deploy_if_alive, sees, until
+from tests.survival.servers import server
 
 pytestmark = pytest.mark.anyio
 
 PROJECT: Final = "leasing"
 ONE: Final = {"target": "cloud-run-l4", "name": "one"}
-WISH: Final[dict[str, Any]] = {
-    **ONE,
-    "model": MODEL,
-    "max_model_len": 4096,
-    "min_replicas": 1,
-    "ttl_minutes": 60,
-}
+WISH: Final = {**leasing.WISH, **ONE, "ttl_minutes": 60}
 CLOUDS: Final = {"REHEARSAL": "1", "GOOGLE_CLOUD_PROJECT": PROJECT}
 GRANTING: Final = "google.cloud.run.v2.Services/SetIamPolicy"
 NOTHING_ENDS: Final = "Nothing in the cloud ends one"
@@ -72,47 +66,22 @@ async def test_whoever_is_killed_leaves_nothing_that_bills_unsaid(
         server(state_dir, **CLOUDS) as first,
         anyio.create_task_group() as tasks,
     ):
-        tasks.start_soon(_deploy, first)
-        await _until(lambda: method in clouds.get(PROJECT)["calls"])
+        tasks.start_soon(deploy_if_alive, first, WISH)
+        await until(lambda: method in clouds.get(PROJECT)["calls"])
         await first.kill()
     clouds.set(PROJECT, faults=[])
-    elsewhere = Settings(
-        rehearsal=True,
-        google_cloud_project=PROJECT,
-        vllm_devops_state_dir=tmp_path / "elsewhere",
-        toolsets=("all",),
-        confirm="never",
-    )
+    elsewhere = leasing.elsewhere(tmp_path, google_cloud_project=PROJECT)
     async with agent_of(elsewhere) as agent:
         found = await agent.call("status_vllm", **ONE)
         assert says in found.text, found
         assert (NOTHING_ENDS in found.text) == (says == NOTHING_ENDS)
         if says:
             assert not (await agent.call("deploy_vllm", **WISH)).failed
-        await _until(lambda: bool(clouds.get(PROJECT)["instances"]))
+        await until(lambda: bool(clouds.get(PROJECT)["instances"]))
         assert (await agent.call("status_vllm", **ONE)).data["lease"] == "cloud"
     clouds.clock(PROJECT, 62 * 60)
-    await _until(lambda: not clouds.get(PROJECT)["instances"])
+    await until(lambda: not clouds.get(PROJECT)["instances"])
     async with agent_of(elsewhere) as agent:
-        await _sees_stopped(agent)
+        await sees(agent, "cloud-run-l4", "stopped")
         assert (await agent.call("destroy_vllm", **ONE)).data["gone"]
     assert clouds.get(PROJECT)["jobs"] == {}
-
-
-async def _deploy(one: Server) -> None:
-    with suppress(ServerDied):
-        await one.call("deploy_vllm", **WISH)
-
-
-async def _until(condition: Callable[[], bool]) -> None:
-    async def look() -> bool:
-        return condition()
-
-    await wait_until(look, bool, waiting_for="the cloud", every=0.1, timeout=30)
-
-
-async def _sees_stopped(agent: Agent) -> None:
-    async def look() -> str:
-        return str((await agent.call("status_vllm", **ONE)).state)
-
-    await wait_until(look, "stopped".__eq__, waiting_for="its end", every=0.1, timeout=30)

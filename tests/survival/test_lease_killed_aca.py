@@ -1,31 +1,25 @@
 """kill -9 on the way to a lease of Container Apps: another machine says so, and Azure ends it."""
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import anyio
 import pytest
 
 from core.settings import AzurePlane, Settings
-from core.waiting import wait_until
 from operations.runtime import Rehearsal, Stage
 from tests.azure_plane import Controls
-from tests.conversation import Agent, agent_of
-from tests.survival.servers import MODEL, Server, ServerDied, server
+from tests.conversation import agent_of
+from tests.survival import leasing
+from tests.survival.leasing import deploy_if_alive, sees, until
+from tests.survival.servers import server
 
 pytestmark = pytest.mark.anyio
 
 OWN: Final = "7b0e3c52-4f57-4d0e-8f0c-6a1f2d9c5e11"
 ONE: Final = {"target": "aca-a100", "name": "one"}
-WISH: Final[dict[str, Any]] = {
-    **ONE,
-    "model": MODEL,
-    "max_model_len": 4096,
-    "min_replicas": 1,
-    "ttl_minutes": 90,
-}
+WISH: Final = {**leasing.WISH, **ONE, "ttl_minutes": 90}
 JOB: Final = "/microsoft.app/jobs/lease-one"
 APP: Final = "/microsoft.app/containerapps/one"
 GRANT: Final = f"{APP}/providers/microsoft.authorization/roleassignments/"
@@ -70,53 +64,27 @@ async def test_whoever_is_killed_after_a_step_of_a_lease_leaves_nothing_that_bil
         azure.set(OWN, prepared=step != "its role", faults=[fault], **at_once)
         before = _named(azure, made)
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_deploy, first)
-            await _until(lambda: _named(azure, made) > before)
+            tasks.start_soon(deploy_if_alive, first, WISH)
+            await until(lambda: _named(azure, made) > before)
             await first.kill()
     azure.set(OWN, faults=[])
-    elsewhere = Settings(
-        rehearsal=True,
-        azure_subscription_id=OWN,
-        vllm_devops_state_dir=tmp_path / "elsewhere",
-        toolsets=("all",),
-        confirm="never",
-        pause_scale=0.05,
-    )
+    elsewhere = leasing.elsewhere(tmp_path, azure_subscription_id=OWN, pause_scale=0.05)
     async with agent_of(elsewhere) as agent:
         found = await agent.call("status_vllm", **ONE)
         assert says in found.text, found
         assert ("Nothing in the cloud" in found.text) == (says == NOTHING_ENDS)
         if says:
             assert not (await agent.call("deploy_vllm", **WISH)).failed
-        await _sees(agent, "ready")
+        await sees(agent, "aca-a100", "ready")
         assert (await agent.call("status_vllm", **ONE)).data["lease"] == "cloud"
     azure.set(OWN, clock_ahead_seconds=92 * 60)
-    await _until(lambda: not azure.get(OWN)["replicas"])
+    await until(lambda: not azure.get(OWN)["replicas"])
     async with agent_of(elsewhere) as agent:
-        await _sees(agent, "stopped")
+        await sees(agent, "aca-a100", "stopped")
         assert (await agent.call("destroy_vllm", **ONE)).data["gone"]
     assert _named(azure, JOB) == _named(azure, APP) == 0
-
-
-async def _deploy(one: Server) -> None:
-    with suppress(ServerDied):
-        await one.call("deploy_vllm", **WISH)
 
 
 def _named(azure: Controls, path: str) -> int:
     """Count the resources whose id holds this."""
     return sum(path in one for one in azure.get(OWN)["resources"])
-
-
-async def _until(condition: Callable[[], bool]) -> None:
-    async def look() -> bool:
-        return condition()
-
-    await wait_until(look, bool, waiting_for="Azure", every=0.05, timeout=30)
-
-
-async def _sees(agent: Agent, state: str) -> None:
-    async def look() -> str | None:
-        return (await agent.call("status_vllm", **ONE)).state
-
-    await wait_until(look, state.__eq__, waiting_for=state, every=0.1, timeout=30)
