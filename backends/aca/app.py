@@ -14,6 +14,7 @@ from azure.mgmt.appcontainers.models import ContainerApp, Ingress, Secret, Templ
 from pydantic import ValidationError
 
 from backends import container
+from backends import lease as leases
 from backends.aca import secrets as kept
 from backends.aca.container import (
     Mount,
@@ -31,7 +32,6 @@ from backends.aca.container import (
 )
 from backends.aca.site import (
     CONTAINER,
-    EXPIRES_TAG,
     HF_SECRET,
     JSON_TAG,
     KEY,
@@ -117,8 +117,8 @@ def fingerprint_in(app: ContainerApp) -> str | None:
 
 def expires_in(app: ContainerApp) -> datetime | None:
     """Return when its time ends; None where nobody said."""
-    said = tags_in(app.tags).get(EXPIRES_TAG, "")
-    return datetime.fromtimestamp(int(said), UTC) if said.isdecimal() else None
+    held = leases.read(tags_in(app.tags))
+    return datetime.fromtimestamp(held.ends, UTC) if held else None
 
 
 def spec_in(tags: Mapping[str, str] | None) -> DeploymentSpec | None:

@@ -1,7 +1,6 @@
 """The app of a deployment: made, changed, stopped, started and taken away."""
 
 import re
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -28,7 +27,9 @@ from backends.aca.site import (
     patience,
     patiently,
     strictly,
+    tags_in,
 )
+from backends.lease import extended, read
 from backends.lifecycle import UNSURE, Resource, Status
 from core.errors import (
     CloudRefused,
@@ -154,8 +155,7 @@ class WantedApp:
     ) -> tuple[str, ContainerApp]:
         """Say what is done, and return the app as it is sent, with what others gave it."""
         site, name = self.site, self.spec.name
-        minutes, now = leases.minutes_of(site, self.spec), int(time.time())
-        ends = await self.lease.ends() if self.lease else minutes and now + minutes * 60
+        ends = await self.lease.ends() if self.lease else None
         kept_at = await site.clients.secrets_url()
         tags = leases.ends_tags(site, self.spec, ends)
         body = apps.app_of(site, made, addresses=addresses, ends=tags, kept_at=kept_at)
@@ -339,7 +339,7 @@ async def scale(site: Site, name: str, minimum: int, maximum: int) -> None:
             template, spec = apps.copy_template(now), spec_in(now.tags)
             assert template.scale
             template.scale.min_replicas, template.scale.max_replicas = minimum, maximum
-            tags = leases.sooner_tags(now, maximum)
+            tags = leases.rescaled_tags(now, maximum)
             if spec:
                 said = spec.model_copy(update={"min_replicas": minimum, "max_replicas": maximum})
                 tags |= apps.tags_of(site.target.name, said)
@@ -354,8 +354,8 @@ async def scale(site: Site, name: str, minimum: int, maximum: int) -> None:
 
 async def extend(site: Site, name: str, ttl_minutes: int) -> None:
     """Let an app end so long from now: its tag first, and then the job. Raises as `scale` does."""
-    tags = leases.extended_tags(await get_app(site, name), ttl_minutes)
-    await _tag(site, name, tags)
+    held = read(tags_in((await get_app(site, name)).tags))
+    await _tag(site, name, extended(held, ttl_minutes).labels)
     await leases.follow(site, name)
 
 
@@ -414,12 +414,11 @@ async def start(site: Site, name: str) -> None:
     app = await get_app(site, name)
     if is_stopped(app):
         spec = spec_in(app.tags)
-        minutes = leases.minutes_of(site, spec) if spec else None
+        tags = leases.ends_tags(site, spec) if spec else {}
         if spec and spec.lease == "cloud":
             await leases.refuse(site)
-        if spec and minutes:  # first: whoever ends what is overdue would end it at once
-            ends = int(time.time()) + minutes * 60
-            await _tag(site, name, leases.ends_tags(site, spec, ends))
+        if tags:  # first: whoever ends what is overdue would end it at once
+            await _tag(site, name, tags)
             await leases.follow(site, name)
         await _carry_out(site, name, "start", f"start {name}", lambda now: not is_stopped(now))
     if revision := await _deactivated(site, app):

@@ -17,6 +17,7 @@ from azure.mgmt.appcontainers import models as M  # noqa: N812  what every body 
 from azure.mgmt.appcontainers.aio import ContainerAppsAPIClient
 from azure.mgmt.appcontainers.models import ContainerApp, Job
 
+from backends import lease as leases
 from backends.aca import app as apps
 from backends.aca import ground
 from backends.aca.container import rules, size_of
@@ -24,10 +25,8 @@ from backends.aca.replicas import usd_per_hour_of, word
 from backends.aca.site import (
     CONSUMPTION,
     DEPLOYMENT_TAG,
-    EXPIRES_TAG,
     LEASING,
     OURS,
-    PAID_TAG,
     READING,
     SPEC_TAG,
     TARGET_TAG,
@@ -42,17 +41,17 @@ from backends.aca.site import (
 )
 from backends.common.concurrency import or_note
 from backends.common.preflight import Answer
+from backends.lease import EXPIRES
 from backends.lifecycle import Resource, Status, advance, unless_foreign
 from core.errors import (
     CloudError,
     CloudRefused,
-    InvalidArgument,
     NotOurs,
     OpsError,
     PermissionDenied,
 )
 from core.journal import utc_now
-from core.records import NAME_PATTERN, DeploymentSpec, lease_minutes, moment, paid_minutes
+from core.records import NAME_PATTERN, DeploymentSpec, lease_minutes, moment
 from core.reply import note
 
 _JOB: Final = Kind(ContainerAppsAPIClient, "jobs")
@@ -143,45 +142,16 @@ def minutes_of(site: Site, spec: DeploymentSpec) -> int | None:
     return lease_minutes(spec, usd_per_hour_of(site, size_of(site.target, spec)))
 
 
-def ends_tags(site: Site, spec: DeploymentSpec, ends: int | None) -> dict[str, str]:
-    """Return the tags of an app's end, and of when its `max_usd` may be used up from now on."""
-    minutes = paid_minutes(spec, usd_per_hour_of(site, size_of(site.target, spec)))
-    paid = None if minutes is None else int(time.time()) + minutes * 60
-    return {name: str(at) for name, at in ((EXPIRES_TAG, ends), (PAID_TAG, paid)) if at}
+def ends_tags(site: Site, spec: DeploymentSpec, ends: int | None = None) -> dict[str, str]:
+    """Return the tags of an app that is made or started now: its end, and that of its money."""
+    held = leases.begun(spec, usd_per_hour_of(site, size_of(site.target, spec)))
+    return held.model_copy(update={"ends": ends or held.ends}).labels if held else {}
 
 
-def sooner_tags(app: ContainerApp, maximum: int) -> dict[str, str]:
-    """Return the tags of its end for another number of replicas: what is left buys less, or more.
-
-    Its end moves to no later time.
-    """
-    held, spec = tags_in(app.tags), apps.spec_in(app.tags)
-    if spec is None or not held.get(PAID_TAG, "").isdecimal():
-        return {}
-    now = int(time.time())
-    left = max(0, int(held[PAID_TAG]) - now) * max(1, spec.max_replicas) // max(1, maximum)
-    ends = held.get(EXPIRES_TAG, "")
-    sooner = min(now + left, int(ends)) if ends.isdecimal() else now + left
-    return {PAID_TAG: str(now + left), EXPIRES_TAG: str(sooner)}
-
-
-def extended_tags(app: ContainerApp, ttl_minutes: int) -> dict[str, str]:
-    """Return the tag of an end so long from now, as far as its money goes.
-
-    Raises:
-        InvalidArgument: Its max_usd is used up.
-    """
-    now, paid = int(time.time()), tags_in(app.tags).get(PAID_TAG, "")
-    ends = now + ttl_minutes * 60
-    if paid.isdecimal() and int(paid) <= now:
-        raise InvalidArgument(
-            f"What {app.name} may cost at most (max_usd) may be used up.",
-            fix="Call deploy_vllm with a larger max_usd.",
-        )
-    if paid.isdecimal() and int(paid) < ends:
-        note(f"{app.name} ends sooner than that: when it may have cost its max_usd.")
-        ends = int(paid)
-    return {EXPIRES_TAG: str(ends)}
+def rescaled_tags(app: ContainerApp, maximum: int) -> dict[str, str]:
+    """Return the tags of its end with another number of replicas. Raises as `rescaled` does."""
+    held, spec = leases.read(tags_in(app.tags)), apps.spec_in(app.tags)
+    return held.rescaled(spec.max_replicas, maximum).labels if held and spec else {}
 
 
 def job_of(site: Site, name: str, ends: int, image: str | None = None) -> Job:
@@ -204,7 +174,7 @@ def job_of(site: Site, name: str, ends: int, image: str | None = None) -> Job:
             **OURS,
             TARGET_TAG: site.target.name,
             DEPLOYMENT_TAG: name,
-            EXPIRES_TAG: str(ends),
+            EXPIRES: str(ends),
             SPEC_TAG: _fingerprint(site, name),
         },
         identity=M.ManagedServiceIdentity(type="SystemAssigned"),
@@ -246,7 +216,7 @@ def _is_its_own(found: Job, name: str) -> bool:
 
 def ends_in(job: Job) -> int | None:
     """Return when a job is to end its app."""
-    said = tags_in(job.tags).get(EXPIRES_TAG, "")
+    said = tags_in(job.tags).get(EXPIRES, "")
     return int(said) if said.isdecimal() else None
 
 

@@ -12,6 +12,7 @@ import anyio
 from google.cloud.run_v2 import Service
 
 from backends import container
+from backends import lease as leases
 from backends.base import (
     BootBudget,
     DeploymentConfig,
@@ -36,9 +37,9 @@ from backends.google import lease, secrets
 from backends.google.backend import GoogleBackend
 from backends.google.clients import HF_SECRET, SPEC_LABEL, as_sent, rest_command
 from backends.google.errors import strictly, writing
-from backends.google.lease import Lease
 from backends.google.leftovers import size_of
 from backends.google.setup import SET_UP, pinned
+from backends.lease import Lease
 from backends.lifecycle import Pending, PendingStore, Resource, Status, advance, not_found, steps
 from core.errors import (
     CloudError,
@@ -79,7 +80,7 @@ class CloudRunBackend(GoogleBackend):
     """One accelerator in one region of one project."""
 
     site: Site
-    beside_engine: ClassVar[frozenset[str]] = lease.LIMITS
+    beside_engine: ClassVar[frozenset[str]] = leases.LIMITS
     waits_in: ClassVar[frozenset[str]] = frozenset({BUILDING, status.SPREADING, status.PREPARING})
 
     def __init__(self, target: Target, world: World) -> None:
@@ -112,7 +113,7 @@ class CloudRunBackend(GoogleBackend):
         rollout = run.Rollout(
             self.site, drawn, now=now, change=change, done=not (anew or change), lease=held
         )
-        keeping, first = self._keeping(spec, held, lease.read(now.labels) if now else None)
+        keeping, first = self._keeping(spec, held, leases.read(now.labels) if now else None)
         *before, service = self._resources(drawn, rollout)
         if first:
             service = replace(service, after=(*service.after, "lease"))
@@ -127,12 +128,12 @@ class CloudRunBackend(GoogleBackend):
         Raises:
             NotConfigured: The cloud is to end it, and cannot.
         """
-        spec, before = drawn.spec, lease.read(now.labels) if now else None
+        spec, before = drawn.spec, leases.read(now.labels) if now else None
         said = run.read_spec(now) if now else None
         if now is None or anew or run.is_stopped(now):
-            held = lease.begun(spec, self._hourly(drawn), "server")
+            held = leases.begun(spec, self._hourly(drawn), "server")
         elif said and (said.ttl_minutes, said.max_usd) != (spec.ttl_minutes, spec.max_usd):
-            held = lease.revised(before, said, spec, self._hourly(drawn))
+            held = leases.revised(before, said, spec, self._hourly(drawn))
         elif before and said:
             held = before.rescaled(said.max_replicas, spec.max_replicas)
         else:
@@ -143,7 +144,7 @@ class CloudRunBackend(GoogleBackend):
             return held.model_copy(update={"keeper": "cloud"})
         return held.model_copy(update={"keeper": await self._keeper(spec)})
 
-    async def _keeper(self, spec: DeploymentSpec) -> lease.Keeper:
+    async def _keeper(self, spec: DeploymentSpec) -> leases.Keeper:
         if spec.lease == "server":
             return "server"
         if not (lacking := await lease.missing(self.site, spec.name)):
@@ -220,7 +221,7 @@ class CloudRunBackend(GoogleBackend):
 
         async def leased() -> bool:
             found = await run.find_service(self.site, name)
-            held = lease.read(found.labels) if found else None
+            held = leases.read(found.labels) if found else None
             # Where there is no service, a server may have died once it had made the job.
             return found is None or (held is not None and held.keeper == "cloud")
 
@@ -388,7 +389,7 @@ class CloudRunBackend(GoogleBackend):
         if max_replicas < 1:  # which would mean Google's default of 100
             return await self.stop(name)
         service = await run.get_service(self.site, name)
-        spec, held = run.read_spec(service), lease.read(service.labels)
+        spec, held = run.read_spec(service), leases.read(service.labels)
         if spec and run.is_stopped(service):
             count = {"min_replicas": min_replicas, "max_replicas": max_replicas}
             held = self._renewed(service, spec.model_copy(update=count))
@@ -400,7 +401,7 @@ class CloudRunBackend(GoogleBackend):
     async def extend(self, name: str, *, ttl_minutes: int) -> Deployment:
         """Let its time end so long from now: its label first, then its job."""
         service = await run.get_service(self.site, name)
-        before, spec = lease.read(service.labels), run.read_spec(service)
+        before, spec = leases.read(service.labels), run.read_spec(service)
         if run.is_stopped(service):
             raise InvalidArgument(
                 f"{name} is stopped: its time begins when it is started.", fix="Call start_vllm."
@@ -408,14 +409,14 @@ class CloudRunBackend(GoogleBackend):
         keeper = before.keeper if before else "server"
         if spec and keeper == "server":
             keeper = await self._keeper(spec)
-        held = lease.extended(before, ttl_minutes, keeper)
+        held = leases.extended(before, ttl_minutes, keeper)
         return await self._changed(name, run.leased(name, held, ttl_minutes), held)
 
     def _renewed(self, service: Service, spec: DeploymentSpec) -> Lease | None:
         """Return the lease of one that is started again, kept as before."""
-        before = lease.read(service.labels)
+        before = leases.read(service.labels)
         keeper = before.keeper if before else "server"
-        return lease.begun(spec, status.usd_per_hour(self.site, service), keeper)
+        return leases.begun(spec, status.usd_per_hour(self.site, service), keeper)
 
     async def stop(self, name: str) -> Deployment:
         """Set the service to no instance by hand, so that no request wakes it."""
@@ -423,7 +424,7 @@ class CloudRunBackend(GoogleBackend):
 
     async def start(self, name: str) -> Deployment:
         service = await run.get_service(self.site, name)
-        spec, held = run.read_spec(service), lease.read(service.labels)
+        spec, held = run.read_spec(service), leases.read(service.labels)
         if spec and run.is_stopped(service):
             held = self._renewed(service, spec)
         return await self._changed(name, run.started(name, held), held)
@@ -523,7 +524,7 @@ def _is_outdated(now: Service, spec: DeploymentSpec) -> bool:
             " that its key does not protect: a new revision with a proxy takes its place."
         )
         return True
-    said, beside = run.read_spec(now), {"min_replicas", "max_replicas", *lease.LIMITS}
+    said, beside = run.read_spec(now), {"min_replicas", "max_replicas", *leases.LIMITS}
     return now.labels.get(SPEC_LABEL) != spec.fingerprint and (
         said is None or said.model_dump(exclude=beside) != spec.model_dump(exclude=beside)
     )
@@ -535,7 +536,7 @@ def _change(now: Service, spec: DeploymentSpec, held: Lease | None) -> run.Chang
         return run.scaled(spec.name, spec.min_replicas, spec.max_replicas, held, spec)
     if run.is_stopped(now):
         return run.started(spec.name, held)
-    return run.leased(spec.name, held) if held and held != lease.read(now.labels) else None
+    return run.leased(spec.name, held) if held and held != leases.read(now.labels) else None
 
 
 def _lease_warnings(spec: DeploymentSpec, time: str) -> Iterator[str]:

@@ -43,9 +43,9 @@ from backends.google.errors import (
     translated,
     writing,
 )
-from backends.google.lease import LABELS, Lease
-from backends.google.lease import read as read_lease
 from backends.google.setup import pinned
+from backends.lease import LABELS, Lease
+from backends.lease import read as read_lease
 from backends.lifecycle import Status, not_found
 from core import errors
 from core.records import NAME_PATTERN, DeploymentSpec, ModelShape, Record

@@ -13,6 +13,7 @@ from google.cloud.monitoring_v3 import Aggregation, ListTimeSeriesRequest, TimeI
 from google.cloud.run_v2 import Condition, Revision, Service, ServiceScaling
 from google.protobuf.duration_pb2 import Duration
 
+from backends import lease as leases
 from backends.base import BootBudget, LogLines, LogQuery
 from backends.cloud_run import access
 from backends.cloud_run import service as run
@@ -215,7 +216,7 @@ class Snapshot(NamedTuple):
         until: datetime | None = None,
     ) -> Deployment:
         service, site, spec = self.service, self.site, run.read_spec(self.service)
-        held = lease.read(service.labels)
+        held = leases.read(service.labels)
         whole = held is not None and held.keeper == "cloud" and self.lacks == ""
         unseen = "whether its job and its grant are there cannot be seen"
         count = self.reading.count if self.reading else 0
@@ -290,7 +291,7 @@ async def read_status(site: Site, service: Service) -> Deployment:
 
 async def _lease_lacks(site: Site, service: Service) -> str:
     """Say what is missing of its lease, where the cloud is to keep one and something runs."""
-    held = lease.read(service.labels)
+    held = leases.read(service.labels)
     if held is None or held.keeper == "server" or run.is_stopped(service) or service.delete_time:
         return ""
     name = service.name.rpartition("/")[2]

@@ -2,12 +2,12 @@
 
 import json
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from google.cloud.iam_admin_v1 import CreateRoleRequest, Role, UndeleteRoleRequest
 from google.cloud.iam_admin_v1 import UpdateRoleRequest as UpdateRole
@@ -17,7 +17,6 @@ from google.protobuf.field_mask_pb2 import FieldMask
 from backends.common.concurrency import side_by_side
 from backends.google import setup
 from backends.google.clients import (
-    EXPIRES_LABEL,
     MANAGED_BY,
     RUNTIME_ID,
     GoogleSite,
@@ -30,7 +29,6 @@ from backends.google.errors import find, reading, strictly, writing
 from backends.google.iam import VERSION, binding, has_role, unless_refused
 from backends.lifecycle import Resource, Status, look, unless_foreign
 from core import errors
-from core.records import DeploymentSpec, Record, lease_minutes, paid_minutes
 from core.reply import note
 
 ACCOUNT_ID: Final = "vllm-devops-lease"
@@ -44,8 +42,6 @@ ACTS_AS: Final = "roles/iam.serviceAccountUser"
 JOB_USD: Final = 0.10
 """A month for each job; three are free for each billing account; source:
 cloud.google.com/scheduler/pricing (2026-11-29)."""
-_KEEPER_LABEL: Final = "vllm-devops-lease"
-_PAID_LABEL: Final = "vllm-devops-paid-until"
 _API: Final = "cloudscheduler.googleapis.com"
 _MASK: Final = "scaling.scalingMode,scaling.manualInstanceCount"
 _NO_INSTANCE: Final = {"scaling": {"scalingMode": "MANUAL", "manualInstanceCount": 0}}
@@ -61,107 +57,6 @@ _PERMISSIONS: Final = (
     "run.services.setIamPolicy",
 )
 """Of whoever deploys, beside acting as the lease's account."""
-LABELS: Final = (EXPIRES_LABEL, _KEEPER_LABEL, _PAID_LABEL)
-LIMITS: Final = frozenset({"ttl_minutes", "max_usd", "max_idle_minutes", "lease"})
-"""Of a spec: what changes nothing of an engine that runs."""
-Keeper = Literal["cloud", "server"]
-
-
-class Lease(Record):
-    """When a deployment's time is over, and who ends it then."""
-
-    ends: int
-    """In seconds since 1970."""
-    keeper: Keeper
-    paid_until: int | None = None
-    """When its max_usd would be used up; None where there is none."""
-
-    @property
-    def labels(self) -> dict[str, str]:
-        paid = {_PAID_LABEL: str(self.paid_until)} if self.paid_until else {}
-        return {EXPIRES_LABEL: str(self.ends), _KEEPER_LABEL: self.keeper, **paid}
-
-    def rescaled(self, before: int, after: int) -> "Lease":
-        """Return the same with another number of replicas at most: its money lasts otherwise.
-
-        Raises:
-            InvalidArgument: It is used up by that.
-        """
-        if self.paid_until is None or before == after:
-            return self
-        now = int(time.time())
-        paid = now + (self.paid_until - now) * max(1, before) // max(1, after)
-        _refuse_used_up(paid, now)
-        return self.model_copy(update={"paid_until": paid, "ends": min(self.ends, paid)})
-
-
-def _refuse_used_up(paid: int, now: int) -> None:
-    if paid < now + 60:
-        raise errors.InvalidArgument(
-            "Its max_usd is used up by that.", fix="Call deploy_vllm with a larger max_usd."
-        )
-
-
-def begun(spec: DeploymentSpec, usd_per_hour: float | None, keeper: Keeper) -> Lease | None:
-    """Return the lease of a deployment that starts now; None where nothing ends it.
-
-    Raises:
-        InvalidArgument: Its max_usd cannot be kept.
-    """
-    minutes, paid = lease_minutes(spec, usd_per_hour), paid_minutes(spec, usd_per_hour)
-    now = int(time.time())
-    until = None if paid is None else now + paid * 60
-    return (
-        None if minutes is None else Lease(ends=now + minutes * 60, keeper=keeper, paid_until=until)
-    )
-
-
-def revised(
-    before: Lease | None, said: DeploymentSpec, spec: DeploymentSpec, usd_per_hour: float | None
-) -> Lease | None:
-    """Return the lease of one that runs on with other limits, whose time begins anew.
-
-    What it may have cost since it had a max_usd counts.
-
-    Raises:
-        InvalidArgument: Its max_usd cannot be kept, or is used up.
-    """
-    held, was = begun(spec, usd_per_hour, "server"), paid_minutes(said, usd_per_hour)
-    if held is None or held.paid_until is None:
-        return held
-    if was is None or before is None or before.paid_until is None:
-        note("Its max_usd counts from now: it had none before.")
-        return held
-    now = int(time.time())
-    ran = (now + was * 60 - before.paid_until) * max(1, said.max_replicas)
-    paid = held.paid_until - ran // max(1, spec.max_replicas)
-    _refuse_used_up(paid, now)
-    return held.model_copy(update={"paid_until": paid, "ends": min(held.ends, paid)})
-
-
-def extended(before: Lease | None, minutes: int, keeper: Keeper) -> Lease:
-    """Return what ends so many minutes from now, or when its money is used up.
-
-    Raises:
-        InvalidArgument: It is used up.
-    """
-    now, paid = int(time.time()), before.paid_until if before else None
-    ends = now + minutes * 60
-    if paid is not None:
-        _refuse_used_up(paid, now)
-        if paid < ends:
-            at = datetime.fromtimestamp(paid, UTC)
-            note(f"It ends at {at:%F %H:%M} UTC, when it may have cost its max_usd.")
-    return Lease(ends=min(ends, paid or ends), keeper=keeper, paid_until=paid)
-
-
-def read(labels: Mapping[str, str]) -> Lease | None:
-    """Read a service's labels; one that an earlier version made has no keeper but a server."""
-    ends, paid = labels.get(EXPIRES_LABEL, ""), labels.get(_PAID_LABEL, "")
-    if not ends.isdigit():
-        return None
-    keeper: Keeper = "cloud" if labels.get(_KEEPER_LABEL) == "cloud" else "server"
-    return Lease(ends=int(ends), keeper=keeper, paid_until=int(paid) if paid.isdigit() else None)
 
 
 def account_of(site: GoogleSite) -> str:

@@ -17,8 +17,9 @@ from pydantic import ValidationError
 
 from backends.base import QueuedResource
 from backends.common.concurrency import side_by_side
-from backends.google.clients import EXPIRES_LABEL, SPEC_LABEL
+from backends.google.clients import SPEC_LABEL
 from backends.google.errors import UNSURE
+from backends.lease import EXPIRES
 from backends.lifecycle import PendingStore, Resource, Status, advance, not_found, remove
 from backends.tpu import site as tpu
 from backends.tpu import zones
@@ -415,7 +416,7 @@ class _Step:
         labels = dict(made.labels)
         if made.run_seconds:
             latest = self.now + timedelta(seconds=made.wait_seconds + made.run_seconds)
-            labels[EXPIRES_LABEL] = str(int(latest.timestamp()))
+            labels[EXPIRES] = str(int(latest.timestamp()))
         script = startup_script(made, image=made.container.image)
         try:
             operation = await plane.create(tpu.Request(made, place.zone, script, labels))

@@ -14,8 +14,9 @@ from backends.common.concurrency import or_note, side_by_side
 from backends.common.engine import why_silent
 from backends.container import PORT
 from backends.google import secrets
-from backends.google.clients import EXPIRES_LABEL, SPEC_LABEL
+from backends.google.clients import SPEC_LABEL
 from backends.google.logs import quoted
+from backends.lease import EXPIRES
 from backends.tpu import compute, logs
 from backends.tpu import site as tpu
 from backends.tpu.logs import (
@@ -157,7 +158,7 @@ class Look(NamedTuple):
         kept, chip = self.kept, self.chip
         if chip is None:
             return None
-        label = chip.labels.get(EXPIRES_LABEL, "")
+        label = chip.labels.get(EXPIRES, "")
         said = datetime.fromtimestamp(int(label), UTC) if label.isdigit() and int(label) else None
         seconds = kept.blueprint.run_seconds if kept else None
         over = chip.given_at + timedelta(seconds=seconds) if seconds and chip.given_at else None

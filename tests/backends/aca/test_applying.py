@@ -21,7 +21,8 @@ from backends.aca.app import (
     replacement,
     spec_in,
 )
-from backends.aca.site import EXPIRES_TAG, KEY, SPEC_TAG, Site, key_secret
+from backends.aca.site import KEY, SPEC_TAG, Site, key_secret
+from backends.lease import EXPIRES
 from core.errors import CloudRefused, NotOurs
 from core.reply import collecting_notes
 from core.settings import AzurePlane
@@ -64,7 +65,7 @@ async def test_a_deployment_is_an_app_with_its_key_and_what_was_asked_for(
         assert await secrets.exists(site, key_secret("gemma"))
     assert spec_in(app.tags) == spec
     assert (app.tags or {})[SPEC_TAG] == spec.fingerprint
-    assert abs(int((app.tags or {})[EXPIRES_TAG]) - time.time() - 300) < 60
+    assert abs(int((app.tags or {})[EXPIRES]) - time.time() - 300) < 60
     assert "@sha256:" in str((app.properties.template.containers or [])[0].image)
     (kept,) = app.properties.configuration.secrets or []
     assert (kept.name, kept.value) == (KEY, None)

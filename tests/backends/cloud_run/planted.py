@@ -17,7 +17,8 @@ from starlette.routing import Route
 
 from backends.base import World
 from backends.cloud_run.site import SPEC_ANNOTATION, Clients, IdentityTokens, Site
-from backends.google.clients import EXPIRES_LABEL, SPEC_LABEL, TARGET_LABEL
+from backends.google.clients import SPEC_LABEL, TARGET_LABEL
+from backends.lease import EXPIRES
 from core.records import DeploymentSpec, Target
 from core.settings import GooglePlane, Settings
 from simulators.common.doors import loopback, start_web
@@ -114,7 +115,7 @@ def labels(**more: str) -> dict[str, str]:
         "managed-by": "vllm-devops-agent",
         TARGET_LABEL: TARGET.name,
         SPEC_LABEL: SPEC.fingerprint,
-        EXPIRES_LABEL: "4102444800",
+        EXPIRES: "4102444800",
         **more,
     }
 

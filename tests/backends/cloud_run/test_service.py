@@ -13,7 +13,7 @@ from google.cloud import run_v2
 from backends.cloud_run.backend import docker
 from backends.cloud_run.service import blueprint, service_of, service_path
 from backends.google.clients import as_sent
-from backends.google.lease import Lease
+from backends.lease import Lease
 from core.errors import NotFound
 from core.processes import run
 from core.settings import GooglePlane

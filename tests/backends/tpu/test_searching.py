@@ -7,7 +7,8 @@ from typing import Any, Final, Literal, NamedTuple
 
 import pytest
 
-from backends.google.clients import EXPIRES_LABEL, MANAGED_BY
+from backends.google.clients import MANAGED_BY
+from backends.lease import EXPIRES
 from backends.lifecycle import remove
 from backends.tpu import search, zones
 from backends.tpu.site import ChipState, Ended, Place, Search, vm_id
@@ -251,9 +252,9 @@ async def test_the_label_tells_when_it_ends_at_the_latest(tmp_path: Path) -> Non
     wanted(site, cloud, ttl_minutes=60)
     await carried_on(site, cloud)
     until = BEGIN + timedelta(seconds=WAIT_SECONDS + 3600)
-    assert cloud.rows[A].labels[EXPIRES_LABEL] == str(int(until.timestamp()))
+    assert cloud.rows[A].labels[EXPIRES] == str(int(until.timestamp()))
     other = Cloud()
     site = site_on(other, tmp_path / "other")
     wanted(site, other, ttl_minutes=0)
     await carried_on(site, other)
-    assert EXPIRES_LABEL not in other.rows[A].labels
+    assert EXPIRES not in other.rows[A].labels
