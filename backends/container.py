@@ -107,9 +107,12 @@ def refuse_length(spec: DeploymentSpec, model: ModelShape) -> None:
 
 
 _ONLY: Final = {
-    "Cloud TPU": ("zones", "zone_wait_minutes", "control_plane", "boot_disk_gb"),
-    "Cloud Run": ("launch_stage", "build_machine", "cpu", "memory_gib", "max_idle_minutes"),
-    "Container Apps": ("cpu", "memory_gib", "max_idle_minutes"),
+    "Cloud TPU": ("zones", "zone_wait_minutes", "control_plane", "boot_disk_gb", "compile_cache"),
+    "Cloud Run": (
+        *("launch_stage", "build_machine", "cpu", "memory_gib", "max_idle_minutes"),
+        "compile_cache",
+    ),
+    "Container Apps": ("cpu", "memory_gib", "max_idle_minutes", "compile_cache"),
 }
 """What a spec says that only some clouds have."""
 

@@ -262,6 +262,8 @@ class DeploymentSpec(Record):
     """NETWORK/SUBNETWORK that a replica is attached to (Direct VPC)."""
     env: tuple[Variable, ...] = ()
     """NAME=value of the engine's environment; never a secret."""
+    compile_cache: Literal["carried", "off"] | None = None
+    """Whether what vLLM compiles is kept for the next boot; left out, where there is a place."""
     cpu: float | None = Field(default=None, gt=0)
     """vCPUs of a replica; left out, as many as the accelerator needs."""
     memory_gib: float | None = Field(default=None, gt=0)

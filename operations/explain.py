@@ -371,7 +371,7 @@ _MEMORY: Final = (
 """Flags of which the planner can say what each does alone."""
 _RUNNING: Final = (
     "image", "network", "zones", "control_plane", "engine", "port", "env", "cpu", "memory_gib",
-    "launch_stage", "build_machine", "boot_disk_gb", "zone_wait_minutes",
+    "launch_stage", "build_machine", "boot_disk_gb", "zone_wait_minutes", "compile_cache",
 )  # fmt: skip
 """Settings that are told where they are set."""
 _PARSERS: Final = {

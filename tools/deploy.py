@@ -36,6 +36,7 @@ Caller = Literal["private", "public", "internal"]
 Plane = Literal["auto", "queued", "compute"]
 Stage = Literal["ga", "beta", "alpha"]
 Keeper = Literal["cloud", "server"]
+Carried = Literal["carried", "off"]
 _NOT_FLAGS = ("model", "target", "name", "region", "reset", "layout", "force", "confirm", "rt")
 
 
@@ -44,6 +45,7 @@ _SELDOM = (
     *("kv_cache_memory_bytes", "max_idle_minutes", "lease"),
     *("port", "zone_wait_minutes", "control_plane", "region"),
     *("env", "cpu", "memory_gib", "launch_stage", "build_machine", "boot_disk_gb"),
+    "compile_cache",
 )
 """Taken, and left out of the listing; `engine_args` says what vLLM calls them as well."""
 
@@ -86,6 +88,7 @@ async def deploy_vllm(
     launch_stage: Stage | SkipJsonSchema[None] = None,
     build_machine: Text = None,
     boot_disk_gb: Whole = None,
+    compile_cache: Carried | SkipJsonSchema[None] = None,
     region: Text = None,
     layout: Layout = None,
     reset: Words = None,

@@ -13,10 +13,11 @@ from tools.surface import KNOWS, LOOKS, RT, Layout, Number, Text, Whole, Words, 
 Plane = Literal["auto", "queued", "compute"] | SkipJsonSchema[None]
 Stage = Literal["ga", "beta", "alpha"] | SkipJsonSchema[None]
 Keeper = Literal["cloud", "server"] | SkipJsonSchema[None]
+Carried = Literal["carried", "off"] | SkipJsonSchema[None]
 _NOT_FLAGS = ("model", "target", "layout", "check", "region", "rt")
 _SOURCE = (
     *("weights", "image", "zones", "control_plane", "engine_args", "env", "cpu", "memory_gib"),
-    *("launch_stage", "build_machine", "boot_disk_gb"),
+    *("launch_stage", "build_machine", "boot_disk_gb", "compile_cache"),
     *("ttl_minutes", "max_usd", "max_idle_minutes", "lease"),
 )
 """Where weights, image and chips come from, what ends it: what no plan of memory needs."""
@@ -38,7 +39,7 @@ _SELDOM = (
     *("gpu_memory_utilization", "kv_cache_memory_bytes", "max_num_batched_tokens", "quantization"),
     *("cpu_offload_gb", "enforce_eager", "vllm_version", "zones", "control_plane", "image"),
     *("region", "env", "cpu", "memory_gib", "launch_stage", "build_machine", "boot_disk_gb"),
-    *("ttl_minutes", "max_usd", "max_idle_minutes", "lease"),
+    *("ttl_minutes", "max_usd", "max_idle_minutes", "lease", "compile_cache"),
 )
 """Of vLLM's flags those that a plan is seldom asked about; all are explained by get_help."""
 
@@ -70,6 +71,7 @@ async def plan_deployment(
     launch_stage: Stage = None,
     build_machine: Text = None,
     boot_disk_gb: Whole = None,
+    compile_cache: Carried = None,
     ttl_minutes: Whole = None,
     max_usd: Number = None,
     max_idle_minutes: Whole = None,

@@ -27,6 +27,7 @@ _TAG: Final = re.compile(r"[a-z0-9][a-z0-9._-]*(/[a-z0-9][a-z0-9._-]*)?:[A-Za-z0
 _ONLY_VLLM: Final = (
     "gpu_memory_utilization", "kv_cache_dtype", "kv_cache_memory_bytes", "max_num_batched_tokens",
     "quantization", "dtype", "cpu_offload_gb", "enforce_eager", "engine_args",
+    "compile_cache",
 )  # fmt: skip
 
 
