@@ -110,7 +110,7 @@ _ONLY: Final = {
     "Cloud TPU": ("zones", "zone_wait_minutes", "control_plane", "boot_disk_gb", "compile_cache"),
     "Cloud Run": (
         *("launch_stage", "build_machine", "cpu", "memory_gib", "max_idle_minutes"),
-        "compile_cache",
+        *("compile_cache", "schedule"),
     ),
     "Container Apps": ("cpu", "memory_gib", "max_idle_minutes", "compile_cache"),
 }
@@ -134,6 +134,13 @@ def refuse_foreign_fields(spec: DeploymentSpec, cloud: str) -> None:
         raise InvalidArgument(
             f"{cloud} does not sleep: max_idle_minutes is for Cloud Run and Container Apps.",
             fix="Give ttl_minutes instead, which ends it after so long.",
+        )
+    if "schedule" in given:
+        raise InvalidArgument(
+            f"{cloud} does not sleep and wake by itself, so schedule cannot be kept.",
+            fix="Take a target that does (list_targets: it sleeps when idle), or let a cron of your"
+            " own begin and end it: start_vllm and stop_vllm, for a TPU deploy_vllm and"
+            " destroy_vllm.",
         )
     if given:
         where = [name for name, fields in _ONLY.items() if given[0] in fields]

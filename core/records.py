@@ -25,6 +25,7 @@ from pydantic import (
 from core.address import HTTP, IDENTITY_HEADER, KEY_HEADER, socket_of
 from core.errors import InvalidArgument, NextStep
 from core.redaction import redact
+from core.schedule import Schedule, parse
 
 _SEVERAL: Final = re.compile(
     r"--?[A-Za-z][^=\s]*\s|--?[A-Za-z].*\s-(?:-[A-Za-z]|[a-z]+\s)", re.DOTALL
@@ -248,6 +249,9 @@ class DeploymentSpec(Record):
     lease: Literal["cloud", "server"] | None = None
     """Who ends it when its time is over; left out, its cloud where the login may have it do so,
     else a server on this machine."""
+    schedule: str | None = Field(default=None, max_length=300)
+    """When max(1, min_replicas) are warm, such as Mon-Fri 08:55-18:00 Europe/Berlin; it may sleep
+    at other times."""
     engine: Literal["vllm", "ollama"] = "vllm"
     weights: str | None = Field(
         default=None, pattern=r"^(hub(:disk|:share)?|baked|(gs|files)://\w[^\x00-\x20]*)$"
@@ -287,6 +291,13 @@ class DeploymentSpec(Record):
     def _one_by_one(cls, words: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(part for word in words for part in apart(word))
 
+    @field_validator("schedule")
+    @classmethod
+    def _readable(cls, said: str | None) -> str | None:
+        if said is not None:
+            parse(said)
+        return said
+
     @field_validator("env")
     @classmethod
     def _no_secret(cls, variables: tuple[str, ...]) -> tuple[str, ...]:
@@ -301,6 +312,22 @@ class DeploymentSpec(Record):
         if len(set(names)) < len(names):
             raise ValueError("env names a variable twice")
         return variables
+
+    @property
+    def times(self) -> Schedule | None:
+        """`schedule`, read."""
+        return parse(self.schedule) if self.schedule else None
+
+    @property
+    def warm_replicas(self) -> int:
+        """How many never sleep within its schedule, or at any time where it has none."""
+        return max(1, self.min_replicas) if self.schedule else self.min_replicas
+
+    @property
+    def least_replicas(self) -> int:
+        """How many never sleep just now."""
+        off = self.times is not None and not self.times.is_on(datetime.now(UTC))
+        return 0 if off else self.warm_replicas
 
     @property
     def from_hub(self) -> bool:
@@ -512,6 +539,10 @@ class Deployment(Answer):
     """Who ends it then, as read back; None where nothing does."""
     lease_lacks: str = ""
     """What is missing of a lease that its cloud was to keep."""
+    schedule: str | None = None
+    """When it is warm, as it was asked for."""
+    schedule_lacks: str = ""
+    """What is missing of the jobs that keep its schedule."""
     usd_per_hour: float | None = None
     usd_so_far: float | None = None
     failure: Failure | None = None
@@ -543,16 +574,28 @@ class Deployment(Answer):
             spent = f" So far: {spent_words(self.phase.spent)}." if self.phase.spent else ""
             return f"{head}: {self.phase.name}{percent}{detail}.{self.phase.takes}{spent}"
         if self.state is State.STOPPED:
-            return f"{head}: no request wakes it, start_vllm does."
+            request = "no request and no schedule" if self.schedule else "no request"
+            return f"{head}: {request} wakes it, start_vllm does."
         if self.state is State.ASLEEP:
             price = f" at {usd(self.usd_per_hour)} an hour" if self.usd_per_hour else ""
-            return f"{head}: nothing runs and nothing is billed; a question wakes it{price}."
+            nothing = "nothing runs and nothing is billed; a question wakes it"
+            return f"{head}: {nothing}{price}{self._scheduled}."
         where = f": {self.served_model_name} at {self.url}" if self.url else ""
         if self.state is not State.READY:
             return f"{head}{where}."
         bill = f", {usd(self.usd_per_hour_now)} an hour" if self.usd_per_hour_now else ""
         said = "".join(f"; {words}" for words in (self.last_used, self.last_boot) if words)
+        said += self._scheduled
         return f"{head}{where}; {self._running}{bill}, since {moment(self.since)}{said}."
+
+    @property
+    def _scheduled(self) -> str:
+        """Say what its schedule does next."""
+        if self.schedule is None:
+            return ""
+        now, times = datetime.now(UTC), parse(self.schedule)
+        does = "keeps it warm until" if times.is_on(now) else "wakes it at"
+        return f"; its schedule ({self.schedule}) {does} {moment(times.changes(now))}"
 
     @property
     def _running(self) -> str:
@@ -567,7 +610,7 @@ class Deployment(Answer):
         """Return where it is, what it runs and costs, and what is wrong or waited for."""
         shown = {"name", "target", "state", "since", "model", "engine", "url", "replicas"}
         scales = {"min_replicas", "max_replicas", "last_used", "last_boot", "awake_until"}
-        costs = {"usd_per_hour", "usd_so_far", "expires_at", "lease"}
+        costs = {"usd_per_hour", "usd_so_far", "expires_at", "lease", "schedule"}
         waits = {"name", "percent", "detail", "usual_seconds", "spent"}
         return {
             **self.model_dump(mode="json", include=shown | scales | costs),
@@ -579,6 +622,9 @@ class Deployment(Answer):
     def warnings(self) -> tuple[str, ...]:
         """Warn of what is not real, and of what should have been stopped."""
         said = (SIMULATED,) if self.simulated else random_weights(self.model)
+        if self.schedule_lacks and not self.state.ended:
+            whole = "Call deploy_vllm again to make it whole."
+            said = (*said, f"Its schedule is not kept: {self.schedule_lacks}. {whole}")
         if self.expires_at is None or self.state.ended:
             return said
         if self.lease_lacks:
@@ -795,6 +841,26 @@ def lease_words(spec: DeploymentSpec, usd_per_hour: float | None) -> str:
     time = f"{minutes} minutes" if minutes % 60 else f"{minutes // 60} h"
     money = spec.max_usd is not None and minutes == paid_minutes(spec, usd_per_hour)
     return f"{time}, when it may have cost {usd(spec.max_usd)}" if money and spec.max_usd else time
+
+
+WEEKS_A_MONTH: Final = 730 / 168
+"""Of a month as prices count it, of 730 hours."""
+
+
+def schedule_words(spec: DeploymentSpec, usd_per_hour: float | None) -> str:
+    """Say how long a schedule keeps it warm and what that costs; nothing where it has none.
+
+    >>> one = DeploymentSpec(name="a", model="b", schedule="Mon-Fri 08:00-18:00", max_replicas=2)
+    >>> schedule_words(one, 1.0)
+    'warm Mon-Fri 08:00-18:00: 50 h a week, $50 a week, $217.26 a month'
+    """
+    if spec.times is None:
+        return ""
+    hours, price = spec.times.hours_a_week, (usd_per_hour or 0) * spec.warm_replicas
+    said = f"warm {spec.schedule}: {hours:,.4g} h a week"
+    if usd_per_hour is None:
+        return said
+    return f"{said}, {usd(hours * price)} a week, {usd(hours * price * WEEKS_A_MONTH)} a month"
 
 
 class PlannedStep(Record):

@@ -36,6 +36,7 @@ from core.records import (
     Record,
     State,
     lease_words,
+    schedule_words,
     valid,
 )
 from operations.deployments import Layout, Rescaling, full_model_name, name_for, specify
@@ -195,6 +196,8 @@ def to_deploy(wish: Wish, wanted: Plan) -> Preview | None:
         return None
     highest = wanted.usd_per_hour_highest if price == wanted.usd_per_hour else None
     costs = f"{_price(price, highest)}{_limit(wish.backend, spec, highest or price)}"
+    if warm := schedule_words(spec, highest or price):
+        costs += f"; {warm}"
     changes = tuple(differences(before, spec)) if before else ()
     what = f"Deploy {spec.model} as {spec.name} on {target.name} ({costs})"
     if present and replaces and changes:
@@ -267,7 +270,8 @@ def to_scale(found: Found, change: Rescaling) -> Preview | None:
     price, asked = one.usd_per_hour, f"{low}-{high}/{minutes}"
     until = f" for {minutes} minutes from now" if minutes else ""
     if change.replicas:
-        awake = f", of which {low} never sleep" if sleeps_no_more else ""
+        when = f"are warm {one.schedule}" if one.schedule else "never sleep"
+        awake = f", of which {low} {when}" if sleeps_no_more else ""
         what = f"Run {low} to {high} replicas of {one.name} on {one.target}{until}"
         what += f" ({_price(price)} each{awake})"
     else:

@@ -101,6 +101,7 @@ _PARAMETERS: Final = {
     "port": "The port of a local deployment.",
     "max_idle_minutes": "How long after the last request it sleeps.",
     "lease": "Who stops it when its time is over.",
+    "schedule": "When it is warm, such as `Mon-Fri 08:55-18:00 Europe/Berlin`.",
     "zone": "The zone of the TPU.",
     "zones": "Zones to search, in order.",
     "zone_wait_minutes": "How long each zone is asked.",

@@ -32,6 +32,7 @@ _CONTRACTS: Final = {
     "models": "which models there are, and where their weights lie",
     "plan": "what a deployment would be, before anything is done",
     "records": "the closed records of a room",
+    "schedule": "when a deployment is warm: as it is written, and as a cloud keeps it",
 }
 """By name that modules of several rooms have: what they all hold."""
 

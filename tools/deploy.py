@@ -42,7 +42,7 @@ _NOT_FLAGS = ("model", "target", "name", "region", "reset", "layout", "force", "
 
 _SELDOM = (
     *("quantization", "dtype", "cpu_offload_gb", "enforce_eager", "max_num_batched_tokens"),
-    *("kv_cache_memory_bytes", "max_idle_minutes", "lease"),
+    *("kv_cache_memory_bytes", "max_idle_minutes", "lease", "schedule"),
     *("port", "zone_wait_minutes", "control_plane", "region"),
     *("env", "cpu", "memory_gib", "launch_stage", "build_machine", "boot_disk_gb"),
     "compile_cache",
@@ -74,6 +74,7 @@ async def deploy_vllm(
     max_usd: Number = None,
     max_idle_minutes: Whole = None,
     lease: Keeper | SkipJsonSchema[None] = None,
+    schedule: Text = None,
     engine: Engine | SkipJsonSchema[None] = None,
     weights: Text = None,
     image: Text = None,

@@ -18,7 +18,7 @@ _NOT_FLAGS = ("model", "target", "layout", "check", "region", "rt")
 _SOURCE = (
     *("weights", "image", "zones", "control_plane", "engine_args", "env", "cpu", "memory_gib"),
     *("launch_stage", "build_machine", "boot_disk_gb", "compile_cache"),
-    *("ttl_minutes", "max_usd", "max_idle_minutes", "lease"),
+    *("ttl_minutes", "max_usd", "max_idle_minutes", "lease", "schedule"),
 )
 """Where weights, image and chips come from, what ends it: what no plan of memory needs."""
 NOT_OF_A_LOAD = (
@@ -39,7 +39,7 @@ _SELDOM = (
     *("gpu_memory_utilization", "kv_cache_memory_bytes", "max_num_batched_tokens", "quantization"),
     *("cpu_offload_gb", "enforce_eager", "vllm_version", "zones", "control_plane", "image"),
     *("region", "env", "cpu", "memory_gib", "launch_stage", "build_machine", "boot_disk_gb"),
-    *("ttl_minutes", "max_usd", "max_idle_minutes", "lease", "compile_cache"),
+    *("ttl_minutes", "max_usd", "max_idle_minutes", "lease", "schedule", "compile_cache"),
 )
 """Of vLLM's flags those that a plan is seldom asked about; all are explained by get_help."""
 
@@ -76,6 +76,7 @@ async def plan_deployment(
     max_usd: Number = None,
     max_idle_minutes: Whole = None,
     lease: Keeper = None,
+    schedule: Text = None,
     region: Text = None,
     check: bool = False,
     rt: Runtime = RT,

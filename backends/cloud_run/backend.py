@@ -32,8 +32,8 @@ from backends.cloud_run.build import BUILDING, image_of_build, remaining_image, 
 from backends.cloud_run.container import gpu_of, place_of
 from backends.cloud_run.site import Clients, IdentityTokens, Site
 from backends.common.engine import facts_of, hardware_of, predict
-from backends.common.preflight import always_on, price_doubts, tagged
-from backends.google import lease, secrets
+from backends.common.preflight import always_on, by_schedule, price_doubts, tagged
+from backends.google import lease, schedule, secrets
 from backends.google.backend import GoogleBackend
 from backends.google.clients import HF_SECRET, SPEC_LABEL, as_sent, rest_command
 from backends.google.errors import strictly, writing
@@ -80,7 +80,7 @@ class CloudRunBackend(GoogleBackend):
     """One accelerator in one region of one project."""
 
     site: Site
-    beside_engine: ClassVar[frozenset[str]] = leases.LIMITS
+    beside_engine: ClassVar[frozenset[str]] = leases.LIMITS | {"schedule"}
     waits_in: ClassVar[frozenset[str]] = frozenset({BUILDING, status.SPREADING, status.PREPARING})
 
     def __init__(self, target: Target, world: World) -> None:
@@ -115,12 +115,38 @@ class CloudRunBackend(GoogleBackend):
         )
         keeping, first = self._keeping(spec, held, leases.read(now.labels) if now else None)
         *before, service = self._resources(drawn, rollout)
-        if first:
-            service = replace(service, after=(*service.after, "lease"))
-        else:
+        service = replace(
+            service, after=(*service.after, "schedule", *(["lease"] if first else []))
+        )
+        if not first:
             keeping = tuple(replace(one, after=("service",)) for one in keeping)
+        times = await self._times(spec, now)
+        granted = not spec.schedule or any(one.name == "lease grant" for one in keeping)
+        grant = () if granted else (self._grant(spec.name, forced=True),)
         # The service stands last of those that fail: where it is there, nothing is taken back.
-        return (*tokens, *keeping, *before, service, *access.invoker(self.site, spec))
+        return (
+            *(*tokens, *times, *keeping, *before, service, *grant),
+            *access.invoker(self.site, spec),
+        )
+
+    async def _times(self, spec: DeploymentSpec, now: Service | None) -> tuple[Resource, ...]:
+        """Return the jobs of its schedule, none of which may be left where it has none any more.
+
+        They come before the service: what would wake it goes while it still says so.
+        """
+        said = run.read_spec(now) if now else None
+        if spec.schedule and not (said and said.schedule):
+            await self._require_jobs(spec)
+        had = said and said.schedule if now else await schedule.are_left(self.site, spec.name)
+        return (schedule.kept(self.site, spec),) if spec.schedule or had else ()
+
+    async def _require_jobs(self, spec: DeploymentSpec) -> None:
+        if lacking := await lease.missing(self.site, spec.name, schedule.LIST):
+            raise NotConfigured(
+                f"Google cannot keep the schedule of {spec.name}; missing: {'; '.join(lacking)}."
+                " Nothing was made.",
+                fix=f"{SET_UP} Or leave schedule out: nothing else would keep it.",
+            )
 
     async def _held(self, drawn: run.Blueprint, now: Service | None, *, anew: bool) -> Lease | None:
         """Return when it is to end, and who ends it; a start, or a new engine, begins its time.
@@ -176,12 +202,15 @@ class CloudRunBackend(GoogleBackend):
             was = before is not None and before.keeper == "cloud"
             return ((lease.none_left(self.site, name),) if was else ()), was
         first = before is None or before.keeper == "server" or held.ends <= before.ends
-        return self._lease(name, held.ends, forced=spec.lease == "cloud"), first
+        forced = spec.lease == "cloud" or bool(spec.schedule)
+        return self._lease(name, held.ends, forced=forced), first
 
     def _lease(self, name: str, ends: int | None, *, forced: bool) -> tuple[Resource, ...]:
-        site, thing = self.site, f"{self._parent}/services/{name}"
-        grant = lease.grant(site, name, thing, site.clients.run, forced=forced)
-        return lease.job(site, name, ends), grant
+        return lease.job(self.site, name, ends), self._grant(name, forced=forced)
+
+    def _grant(self, name: str, *, forced: bool) -> Resource:
+        thing = f"{self._parent}/services/{name}"
+        return lease.grant(self.site, name, thing, self.site.clients.run, forced=forced)
 
     @property
     def _parent(self) -> str:
@@ -225,9 +254,15 @@ class CloudRunBackend(GoogleBackend):
             # Where there is no service, a server may have died once it had made the job.
             return found is None or (held is not None and held.keeper == "cloud")
 
+        async def scheduled() -> bool:
+            found = await run.find_service(self.site, name)
+            spec = run.read_spec(found) if found else None
+            return spec is None or spec.schedule is not None
+
         return (
             secrets.key_left(self.site, name),
             unfinished_build(self.site, name),
+            schedule.left(self.site, name, scheduled),
             lease.job_left(self.site, name, leased),
             service,
         )
@@ -285,6 +320,9 @@ class CloudRunBackend(GoogleBackend):
         time, job, grant = lease_words(spec, self._hourly(drawn)), [], []
         if time and spec.lease != "server":
             job, grant = ([one] for one in self._lease(spec.name, None, forced=False))
+        if spec.schedule:
+            job = [schedule.kept(self.site, spec), *job]
+            grant = [self._grant(spec.name, forced=True)]
         if spec.engine == "vllm":
             version = None if spec.image else gpu_of(self.target).vllm
             memory = foresee(spec, model, self.hardware_known()[0], vllm_version=version)
@@ -295,7 +333,11 @@ class CloudRunBackend(GoogleBackend):
             steps=steps((*job, *self._resources(drawn), *grant)),
             usd_per_hour=costs.usd_per_hour,
             memory=memory,
-            warnings=(*_warnings(drawn, costs), *_lease_warnings(spec, time)),
+            warnings=(
+                *_warnings(drawn, costs),
+                *by_schedule(spec, self._hourly(drawn), idle_minutes=run.IDLE_MINUTES),
+                *_lease_warnings(spec, time),
+            ),
         )
 
     async def check(self, plan: Plan) -> Preflight:
@@ -307,6 +349,8 @@ class CloudRunBackend(GoogleBackend):
         await access.refuse_uncallable(self.site, spec)
         if spec.lease == "cloud":
             await self._keeper(spec)
+        if spec.schedule:
+            await self._require_jobs(spec)
 
     async def refuse_start(self, name: str) -> None:
         await run.get_service(self.site, name)
@@ -353,6 +397,8 @@ class CloudRunBackend(GoogleBackend):
             return status.before_service(self.site, pending)
         missing = not_found(name, self.target)
         missing.fix += await lease.left_of(self.site, name)
+        if await schedule.are_left(self.site, name):
+            missing.fix += " Jobs of its schedule are left: destroy_vllm removes them."
         raise missing
 
     async def list(self) -> Sequence[Deployment]:
@@ -396,7 +442,9 @@ class CloudRunBackend(GoogleBackend):
         elif spec and held:
             held = held.rescaled(spec.max_replicas, max_replicas)
         change = run.scaled(name, min_replicas, max_replicas, held)
-        return await self._changed(name, change, held)
+        if spec:
+            spec = spec.model_copy(update={"min_replicas": min_replicas})
+        return await self._changed(name, change, held, spec)
 
     async def extend(self, name: str, *, ttl_minutes: int) -> Deployment:
         """Let its time end so long from now: its label first, then its job."""
@@ -427,22 +475,25 @@ class CloudRunBackend(GoogleBackend):
         spec, held = run.read_spec(service), leases.read(service.labels)
         if spec and run.is_stopped(service):
             held = self._renewed(service, spec)
-        return await self._changed(name, run.started(name, held), held)
+        return await self._changed(name, run.started(name, held), held, spec)
 
     async def _changed(
-        self, name: str, change: run.Change, held: Lease | None = None
+        self,
+        name: str,
+        change: run.Change,
+        held: Lease | None = None,
+        spec: DeploymentSpec | None = None,
     ) -> Deployment:
-        """Change it and then, where the cloud ends it, its job; what comes back was read back."""
+        """Change it and then the jobs of its lease and schedule; what comes back was read back."""
         await run.change_service(self.site, name, change)
-        if held and held.keeper == "cloud":
-            try:
-                kept = [
-                    replace(one, scope="shared")
-                    for one in self._lease(name, held.ends, forced=True)
-                ]
-                await advance(kept, seconds=self.apply_seconds)
-            except CloudError as exc:  # what is read back warns of it as well
-                note(f"Its lease was not changed: {exc.summary} {exc.cause}".strip())
+        ends = held.ends if held and held.keeper == "cloud" else None
+        kept = [schedule.kept(self.site, spec)] if spec and spec.schedule else []
+        kept += self._lease(name, ends, forced=True) if ends else []
+        try:
+            shared = [replace(one, scope="shared") for one in kept]
+            await advance(shared, seconds=self.apply_seconds)
+        except CloudError as exc:  # what is read back warns of it as well
+            note(f"Its jobs were not changed: {exc.summary} {exc.cause}".strip())
         return await self.describe(name)
 
     async def wake(self, name: str) -> None:
@@ -524,7 +575,10 @@ def _is_outdated(now: Service, spec: DeploymentSpec) -> bool:
             " that its key does not protect: a new revision with a proxy takes its place."
         )
         return True
-    said, beside = run.read_spec(now), {"min_replicas", "max_replicas", *leases.LIMITS}
+    said, beside = (
+        run.read_spec(now),
+        {"min_replicas", "max_replicas", *CloudRunBackend.beside_engine},
+    )
     return now.labels.get(SPEC_LABEL) != spec.fingerprint and (
         said is None or said.model_dump(exclude=beside) != spec.model_dump(exclude=beside)
     )
@@ -561,7 +615,7 @@ def _lease_warnings(spec: DeploymentSpec, time: str) -> Iterator[str]:
 def _warnings(drawn: run.Blueprint, costs: Price) -> Iterator[str]:
     spec = drawn.spec
     yield from drawn.doubts
-    if spec.min_replicas:
+    if spec.min_replicas and not spec.schedule:
         yield always_on(spec.min_replicas, costs, called="instances")
     yield from price_doubts(costs)
     if spec.engine != "ollama" or spec.image:

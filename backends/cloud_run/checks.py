@@ -25,7 +25,7 @@ from backends.cloud_run.site import Site, builder_account
 from backends.common.concurrency import side_by_side
 from backends.common.models import folders, judge_whole
 from backends.common.preflight import Answer, Question
-from backends.google import lease, setup
+from backends.google import lease, schedule, setup
 from backends.google.clients import BUILDER_ID, REPOSITORY, RUNTIME_ID, pairs, runtime_account
 from backends.google.errors import (
     CPU_QUOTA,
@@ -81,8 +81,10 @@ def needs_of(spec: DeploymentSpec, caller: str | None) -> set[str]:
         found.add("bucket")
     if spec.access != "public":
         found.add("granting" if caller else "asking")
-    if spec.lease == "cloud":
+    if spec.lease == "cloud" or spec.schedule:
         found.add("lease")
+    if spec.schedule:
+        found.add("schedule")
     return found
 
 
@@ -190,6 +192,8 @@ def _questions(site: Site, plan: Plan) -> Iterator[Question]:
     yield Question("The project may use that much memory", partial(_size, site, plan, MEMORY_QUOTA))
     if (spec.ttl_minutes or spec.max_usd) and spec.lease != "server":
         yield Question("Google ends it when its time is over", partial(_lease, site, spec))
+    if spec.schedule:
+        yield Question("Google keeps its schedule", partial(_schedule, site, spec))
     image = partial(_image, site, plan, baked=baked)
     yield asked("The container image is there", image, errors.CloudRefused)
     yield asked(
@@ -221,6 +225,12 @@ async def _lease(site: Site, spec: DeploymentSpec) -> Answer:
         detail=f"Missing: {'; '.join(lacking)}.{server}",
         fix=setup.SET_UP,
     )
+
+
+async def _schedule(site: Site, spec: DeploymentSpec) -> Answer:
+    lacking = await lease.missing(site, spec.name, schedule.LIST)
+    detail = f"Missing: {'; '.join(lacking)}." if lacking else "Its jobs may be made."
+    return Answer(passed=not lacking, detail=detail, fix=setup.SET_UP if lacking else "")
 
 
 async def _region(site: Site) -> Answer:

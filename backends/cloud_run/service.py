@@ -249,7 +249,7 @@ def service_of(drawn: Blueprint, *, lease: Lease | None = None) -> Service:
         # Anybody may call a public one who has the engine's key; Google checks nobody's identity.
         invoker_iam_disabled=spec.access == "public",
         # Of the service, not of a revision: changing them makes no new one.
-        scaling=_scaling(spec.min_replicas, spec.max_replicas),
+        scaling=_scaling(spec.least_replicas, spec.max_replicas),
         template=template,
     )
 
@@ -469,7 +469,7 @@ def scaled(
     def edit(service: Service) -> None:
         said, revision = spec or read_spec(service), service.template.scaling
         _put_lease(service, lease)
-        service.scaling = _scaling(minimum, maximum)
+        service.scaling = _scaling(_least(said, minimum), maximum)
         if 0 < revision.max_instance_count < maximum:
             note("A new revision boots: the one that runs was made for fewer instances.")
             revision.max_instance_count = maximum
@@ -478,7 +478,7 @@ def scaled(
     def holds(service: Service) -> bool:
         count = (service.scaling.min_instance_count, service.scaling.max_instance_count)
         kept = not is_stopped(service) and read_lease(service.labels) == lease
-        return kept and count == (minimum, maximum)
+        return kept and count == (_least(read_spec(service), minimum), maximum)
 
     return Change(f"let {name} have {minimum} to {maximum} instances", edit, holds)
 
@@ -505,7 +505,7 @@ def started(name: str, lease: Lease | None = None) -> Change:
     def edit(service: Service) -> None:
         if is_stopped(service):
             spec, made_for = read_spec(service), service.template.scaling.max_instance_count
-            count = (spec.min_replicas, spec.max_replicas) if spec else (0, made_for)
+            count = (spec.least_replicas, spec.max_replicas) if spec else (0, made_for)
             service.scaling = _scaling(*count)
             _put_lease(service, lease)
 
@@ -524,6 +524,11 @@ def leased(name: str, lease: Lease, ttl_minutes: int | None = None) -> Change:
         return read_lease(service.labels) == lease
 
     return Change(f"let {name} end at another time", edit, holds)
+
+
+def _least(spec: DeploymentSpec | None, minimum: int) -> int:
+    """Return how many never sleep just now, of a spec with another minimum."""
+    return spec.model_copy(update={"min_replicas": minimum}).least_replicas if spec else minimum
 
 
 def _put_lease(service: Service, lease: Lease | None) -> None:

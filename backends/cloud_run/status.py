@@ -21,7 +21,7 @@ from backends.cloud_run.container import gpu_of, place_of, rules, weights_of
 from backends.cloud_run.site import SPEC_ANNOTATION, Site
 from backends.common.concurrency import all_or_note, or_note, side_by_side
 from backends.common.engine import why_silent
-from backends.google import lease, logs
+from backends.google import lease, logs, schedule
 from backends.google.clients import SPEC_LABEL, when
 from backends.google.errors import find, reading, translated
 from backends.google.leftovers import size_of
@@ -191,6 +191,8 @@ class Snapshot(NamedTuple):
     now: datetime
     lacks: str | None = ""
     """What is missing of its lease in the cloud; None where nobody may see it."""
+    unscheduled: str | None = ""
+    """The same of its schedule."""
 
     @property
     def reading(self) -> Reading | None:
@@ -218,7 +220,7 @@ class Snapshot(NamedTuple):
         service, site, spec = self.service, self.site, run.read_spec(self.service)
         held = leases.read(service.labels)
         whole = held is not None and held.keeper == "cloud" and self.lacks == ""
-        unseen = "whether its job and its grant are there cannot be seen"
+        unseen = "whether its {} and its grant are there cannot be seen"
         count = self.reading.count if self.reading else 0
         phase = Phase(name=waits_for, since=since) if isinstance(waits_for, str) else waits_for
         return Deployment(
@@ -241,7 +243,9 @@ class Snapshot(NamedTuple):
             created_at=when(service.create_time),
             expires_at=datetime.fromtimestamp(held.ends, UTC) if held else None,
             lease=("cloud" if whole else "server") if held else None,
-            lease_lacks=unseen if self.lacks is None else self.lacks,
+            lease_lacks=unseen.format("job") if self.lacks is None else self.lacks,
+            schedule=spec.schedule if spec else None,
+            schedule_lacks=unseen.format("jobs") if self.unscheduled is None else self.unscheduled,
             usd_per_hour=usd_per_hour(site, service),
             usd_so_far=self.usd_so_far,
             failure=failure,
@@ -271,6 +275,7 @@ async def read_status(site: Site, service: Service) -> Deployment:
             "readings": lambda: read_instances(site, name, now),
             "usd_so_far": lambda: usd_so_far(site, service, now),
             "lacks": lambda: _lease_lacks(site, service),
+            "unscheduled": lambda: _schedule_lacks(site, service),
         }
     )
     seen = Snapshot(site=site, service=service, now=now, **found)
@@ -296,6 +301,14 @@ async def _lease_lacks(site: Site, service: Service) -> str:
         return ""
     name = service.name.rpartition("/")[2]
     return await lease.lacks(site, name, service.name, site.clients.run, held.ends)
+
+
+async def _schedule_lacks(site: Site, service: Service) -> str:
+    """Say what is missing of its schedule, where it has one and may run."""
+    spec = run.read_spec(service)
+    if spec is None or not spec.schedule or run.is_stopped(service) or service.delete_time:
+        return ""
+    return await schedule.lacks(site, spec, service.name, site.clients.run)
 
 
 def before_service(site: Site, pending: Pending) -> Deployment:

@@ -12,7 +12,7 @@ import httpx2
 
 from core.endpoint import trusted
 from core.errors import CloudUnavailable, InvalidArgument, OpsError
-from core.records import Check
+from core.records import Check, DeploymentSpec, schedule_words, usd
 from planner.price import HOURS_PER_MONTH, Price
 
 _BACKENDS: Final = Path(__file__).parent.parent
@@ -163,6 +163,32 @@ def always_on(replicas: int, costs: Price, *, called: str) -> str:
         f"min_replicas={replicas} runs all the time, asked or not: ${monthly:,.0f} a month;"
         " 0 costs nothing while nobody asks."
     )
+
+
+def by_schedule(
+    spec: DeploymentSpec, usd_per_hour: float | None, *, idle_minutes: float
+) -> Iterator[str]:
+    """Say what a schedule comes to; nothing of one that there is not."""
+    if words := schedule_words(spec, usd_per_hour):
+        yield (
+            f"By its schedule it is {words}, asked or not. A call at another time wakes it as well,"
+            f" with a cold boot, and it stays about {idle_minutes:.0f} minutes after the last call"
+            f" and after each end{_tails(spec, usd_per_hour, idle_minutes)}. Each time begins with"
+            " a boot: let it begin that much earlier."
+        )
+        if spec.max_usd:
+            yield (
+                "max_usd counts as if it ran all the time, also outside of its schedule: it ends no"
+                " later than the money lasts, and may end before it is spent."
+            )
+
+
+def _tails(spec: DeploymentSpec, usd_per_hour: float | None, idle_minutes: float) -> str:
+    """Say what staying after each end comes to."""
+    if spec.times is None or not usd_per_hour:
+        return ""
+    hours = len(spec.times.spans) * idle_minutes / 60
+    return f" (up to {usd(hours * usd_per_hour * spec.warm_replicas)} a week more)"
 
 
 def tagged(image: str) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -43,8 +43,6 @@ JOB_USD: Final = 0.10
 """A month for each job; three are free for each billing account; source:
 cloud.google.com/scheduler/pricing (2026-11-29)."""
 _API: Final = "cloudscheduler.googleapis.com"
-_MASK: Final = "scaling.scalingMode,scaling.manualInstanceCount"
-_NO_INSTANCE: Final = {"scaling": {"scalingMode": "MANUAL", "manualInstanceCount": 0}}
 _RETRIES: Final = 5
 _FIELDS: Final = ("description", "schedule", "time_zone", "retry_config", "http_target")
 _MARK: Final = f"managed-by {MANAGED_BY}"
@@ -71,49 +69,64 @@ def job_id(name: str) -> str:
     return f"vllm-lease-{name}"
 
 
-def _parent(site: GoogleSite) -> str:
+def parent_of(site: GoogleSite) -> str:
     return f"projects/{site.clients.named}/locations/{site.clients.region}"
 
 
 def _path(site: GoogleSite, name: str) -> str:
-    return f"{_parent(site)}/jobs/{job_id(name)}"
+    return f"{parent_of(site)}/jobs/{job_id(name)}"
 
 
 def job(site: GoogleSite, name: str, ends: int | None) -> Resource:
     """Return the job that sets a service to no instance; a plan does not know yet when."""
-    wanted, path = _wanted(site, name, ends), _path(site, name)
-    shown = as_sent(wanted)
-
-    def as_wanted(found: Job) -> bool:
-        same = _way(found) == _way(wanted) and found.schedule == wanted.schedule
-        return same and found.state.name == "ENABLED"
+    wanted = _wanted(site, name, ends)
 
     async def put() -> None:
-        client, now = await site.clients.scheduler(), await _find(site, name)
-        with strictly(f"have {job_id(name)} end {name}"):
-            if now is not None and now.state.name != "ENABLED":  # one that was paused stays so
-                await client.delete_job(name=path, **writing())
-                now = None
-            if now is None:
-                await client.create_job(parent=_parent(site), job=wanted, **writing())
-            else:
-                mask = FieldMask(paths=_FIELDS)
-                await client.update_job(job=wanted, update_mask=mask, **writing())
+        await put_job(site, wanted, await _find(site, name))
 
     return Resource(
         name="lease",
         title=f"the job {job_id(name)} in {site.clients.region}, which ends it",
-        body=shown,
+        body=as_sent(wanted),
         get=partial(_find, site, name),
         put=put,
-        delete=partial(_delete, site, name),
-        status=lambda found: Status.READY if as_wanted(found) else Status.STALE,
+        delete=partial(delete_job, site, _path(site, name)),
+        status=lambda found: Status.READY if not lacks_of(found, wanted) else Status.STALE,
         is_ours=is_ours,
         usd_per_month=JOB_USD,
-        command=rest_command(
-            f"https://cloudscheduler.googleapis.com/v1/{_parent(site)}/jobs", shown
-        ),
+        command=command_of(site, wanted),
     )
+
+
+async def put_job(site: GoogleSite, wanted: Job, found: Job | None) -> None:
+    """Make a job, or change the one that was found; one that was paused stays so: it is renewed."""
+    client = await site.clients.scheduler()
+    with strictly(f"put the job {wanted.name.rpartition('/')[2]}"):
+        if found is not None and found.state.name != "ENABLED":
+            await client.delete_job(name=wanted.name, **writing())
+            found = None
+        if found is None:
+            await client.create_job(parent=parent_of(site), job=wanted, **writing())
+        else:
+            mask = FieldMask(paths=_FIELDS)
+            await client.update_job(job=wanted, update_mask=mask, **writing())
+
+
+def lacks_of(found: Job | None, wanted: Job, *, when_too: bool = True) -> str:
+    """Say in which way a job is not the one that is wanted; nothing where it is."""
+    title = f"its job {wanted.name.rpartition('/')[2]}"
+    if found is None or not is_ours(found):
+        return f"{title} is missing"
+    if found.state.name != "ENABLED":
+        return f"{title} is {found.state.name.lower()}"
+    if _way(found) != _way(wanted) or (when_too and found.schedule != wanted.schedule):
+        return f"{title} runs at another time, or in another way"
+    return ""
+
+
+def command_of(site: GoogleSite, wanted: Job) -> str:
+    url = f"https://{_API}/v1/{parent_of(site)}/jobs"
+    return rest_command(url, as_sent(wanted))
 
 
 def job_left(
@@ -169,7 +182,7 @@ def grant(
         what=f"let {account} end {name}",
         name="lease grant",
         title=f"the right of {ACCOUNT_ID} to end {name}, and nothing else",
-        after=("lease", "service"),
+        after=("lease", "schedule", "service"),
     )
     url = f"https://run.googleapis.com/v2/{thing}:setIamPolicy"
     made = replace(made, command=rest_command(url, {"policy": made.body["policy"]}))
@@ -180,28 +193,39 @@ async def lacks(
     site: GoogleSite, name: str, thing: str, opened: Callable[[], Awaitable[Any]], ends: int
 ) -> str:
     """Say what is missing of a lease as it is to be; nothing where it is whole."""
-    asked = {"resource": thing, "options": {"requested_policy_version": VERSION}}
-    client = await opened()
     try:
         found = await _find(site, name)
     except errors.ApiDisabled:
         found = None
-    if found is None or not is_ours(found):
-        return f"its job {job_id(name)} is missing"
-    if found.state.name != "ENABLED":
-        return f"its job {job_id(name)} is {found.state.name.lower()}"
-    wanted, ahead = _wanted(site, name, ends), ends > time.time() + _AHEAD_SECONDS
-    if _way(found) != _way(wanted) or (ahead and found.schedule != wanted.schedule):
-        return f"its job {job_id(name)} ends it at another time, or in another way"
+    ahead = ends > time.time() + _AHEAD_SECONDS
+    if lacking := lacks_of(found, _wanted(site, name, ends), when_too=ahead):
+        return lacking
+    assert found is not None
+    return await lacks_right(site, name, thing, opened) or refused(found, ends)
+
+
+async def lacks_right(
+    site: GoogleSite, name: str, thing: str, opened: Callable[[], Awaitable[Any]]
+) -> str:
+    """Say that the jobs' account may not change a service; nothing where it may."""
+    asked, client = (
+        {"resource": thing, "options": {"requested_policy_version": VERSION}},
+        await opened(),
+    )
     looked = client.get_iam_policy(request=asked, **reading())
     policy = await find(f"see whether {ACCOUNT_ID} may end {name}", looked)
     member = f"serviceAccount:{account_of(site)}"
-    if policy is None or not has_role(policy, role_name(site), member):
-        return f"{ACCOUNT_ID} has no right to end it"
+    may = policy is not None and has_role(policy, role_name(site), member)
+    return "" if may else f"{ACCOUNT_ID} has no right to change it"
+
+
+def refused(found: Job, since: float = 0) -> str:
+    """Say that a job's newest run failed, if it was not before that; nothing else."""
     tried = found.last_attempt_time
-    if found.status.code and tried and when(tried).timestamp() >= ends:
-        return f"its job {job_id(name)} ran and was refused: {found.status.message[:300]}"
-    return ""
+    if not (found.status.code and tried and when(tried).timestamp() >= since):
+        return ""
+    said = found.status.message[:300]
+    return f"its job {found.name.rpartition('/')[2]} ran and was refused: {said}"
 
 
 async def left_of(site: GoogleSite, name: str) -> str:
@@ -213,8 +237,12 @@ async def left_of(site: GoogleSite, name: str) -> str:
     return ""
 
 
-async def missing(site: GoogleSite, name: str) -> tuple[str, ...]:
-    """Return what is missing before the cloud can end a deployment; what cannot be seen is."""
+async def missing(site: GoogleSite, name: str, *more: str) -> tuple[str, ...]:
+    """Return what is missing before the cloud can end a deployment; what cannot be seen is.
+
+    `more` are permissions beside those that a lease takes.
+    """
+    needed = (*_PERMISSIONS, *more)
     account = f"projects/{site.clients.project}/serviceAccounts/{account_of(site)}"
 
     async def seen(one: Resource) -> str:
@@ -240,10 +268,10 @@ async def missing(site: GoogleSite, name: str) -> tuple[str, ...]:
         with suppress(errors.ApiDisabled, errors.PermissionDenied), strictly("see what you may do"):
             answer = await client.test_iam_permissions(
                 resource=f"projects/{site.clients.project}",
-                permissions=list(_PERMISSIONS),
+                permissions=list(needed),
                 **reading(),
             )
-            lacking = [one for one in _PERMISSIONS if one not in answer.permissions]
+            lacking = [one for one in needed if one not in answer.permissions]
         return f"your permission {', '.join(lacking)}" if lacking else ""
 
     async def acting() -> str:
@@ -336,10 +364,10 @@ async def _find(site: GoogleSite, name: str) -> Job | None:
     return await find(f"look for the job {job_id(name)}", looked)
 
 
-async def _delete(site: GoogleSite, name: str) -> None:
+async def delete_job(site: GoogleSite, path: str) -> None:
     client = await site.clients.scheduler()
-    with strictly(f"delete the job {job_id(name)}"):
-        await client.delete_job(name=_path(site, name), **writing())
+    with strictly(f"delete the job {path.rpartition('/')[2]}"):
+        await client.delete_job(name=path, **writing())
 
 
 def is_ours(found: Any) -> bool:
@@ -355,18 +383,42 @@ def _way(job: Job) -> tuple[Any, ...]:
 
 def _wanted(site: GoogleSite, name: str, ends: int | None) -> Job:
     at = f"at {datetime.fromtimestamp(ends, UTC):%FT%TZ}" if ends else "when its time is over"
-    service = f"{_parent(site)}/services/{name}"
-    return Job(
-        name=_path(site, name),
-        description=f"{_MARK}: ends {name} ({site.target.name}) {at}",
+    return job_of(
+        site,
+        name,
+        job_id(name),
+        f"ends {name} ({site.target.name}) {at}",
         schedule=cron(ends) if ends else "MINUTE HOUR DAY MONTH *",
-        time_zone="Etc/UTC",
+        scaling={"scalingMode": "MANUAL", "manualInstanceCount": 0},
+    )
+
+
+def job_of(
+    site: GoogleSite,
+    name: str,
+    job: str,
+    does: str,
+    *,
+    schedule: str,
+    scaling: Mapping[str, Any],
+    time_zone: str = "Etc/UTC",
+) -> Job:
+    """Return the job that sets some fields of a service's scaling, and leaves the others."""
+    service, mask = (
+        f"{parent_of(site)}/services/{name}",
+        ",".join(f"scaling.{one}" for one in scaling),
+    )
+    return Job(
+        name=f"{parent_of(site)}/jobs/{job}",
+        description=f"{_MARK}: {does}",
+        schedule=schedule,
+        time_zone=time_zone,
         retry_config=RetryConfig(retry_count=_RETRIES),
         http_target=HttpTarget(
-            uri=f"https://run.googleapis.com/v2/{service}?updateMask={_MASK}",
+            uri=f"https://run.googleapis.com/v2/{service}?updateMask={mask}",
             http_method=HttpMethod.PATCH,
             headers={"Content-Type": "application/json"},
-            body=json.dumps(_NO_INSTANCE).encode(),
+            body=json.dumps({"scaling": scaling}).encode(),
             oauth_token=OAuthToken(service_account_email=account_of(site)),
         ),
     )

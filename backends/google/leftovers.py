@@ -22,7 +22,7 @@ from google.cloud.run_v2 import Service, ServicesAsyncClient, ServiceScaling
 
 from backends.base import Leftover, Leftovers
 from backends.common.concurrency import in_time, side_by_side
-from backends.google import lease
+from backends.google import lease, schedule
 from backends.google.clients import (
     BUILDER_ID,
     DEPLOYMENT_LABEL,
@@ -396,8 +396,10 @@ async def _jobs(site: GoogleSite, parent: str) -> Listed:
     client = await site.clients.scheduler()
     found, region = list[Thing](), parent.rpartition("/")[2]
     async for one in await client.list_jobs(parent=parent, **reading()):
-        name = one.name.rpartition("/")[2].removeprefix(lease.job_id(""))
-        ours = lease.is_ours(one) and one.name.endswith(f"/{lease.job_id(name)}")
+        job = one.name.rpartition("/")[2]
+        name = schedule.deployment_of(job) or job.removeprefix(lease.job_id(""))
+        named = job == lease.job_id(name) or schedule.deployment_of(job)
+        ours = lease.is_ours(one) and bool(named)
         found.append(Thing(_JOB, one.name, parent, ours, name, region, usd=lease.JOB_USD))
     return Listed(found)
 

@@ -189,7 +189,7 @@ class Engine:
         self.process: Final = EngineProcess()
         self.requests = 0
         """How many it answers now."""
-        self.idle_since = time.monotonic()
+        self.idle_since = project.now
         self.ready = anyio.Event()
         self.ended = anyio.Event()
 
@@ -211,7 +211,7 @@ class Engine:
     def gave(self) -> None:
         """Count a request that is answered."""
         self.requests -= 1
-        self.idle_since = time.monotonic()
+        self.idle_since = self._project.now
         if not self.requests:
             begin, _ = self._row.busy[-1]
             self._row.busy[-1] = (begin, time.time())
@@ -261,7 +261,7 @@ class Engine:
             ):
                 times = "attempt" if attempt == 1 else "attempts"
                 self._say("INFO", f"{kind} probe succeeded after {attempt} {times} {where}.")
-                self.idle_since = time.monotonic()
+                self.idle_since = self._project.now
                 self.ready.set()
                 return
             await anyio.sleep((probe.period_seconds or 10) * knobs.probe_scale)
@@ -380,7 +380,7 @@ class Fleet:
         idle = [one for one in mine if one.is_ready and not one.requests]
         oldest = min(idle, key=lambda one: one.idle_since, default=None)
         allowed = 0.0 if is_manual(self.service) else _IDLE_SECONDS
-        if oldest and time.monotonic() - oldest.idle_since >= allowed:
+        if oldest and self._project.now - oldest.idle_since >= allowed:
             oldest.stop()
         elif is_manual(self.service) and not idle:
             mine[0].stop()

@@ -35,6 +35,7 @@ from simulators.google import (
     vm,
 )
 from simulators.google.logging import Said, Saying
+from simulators.google.run_rules import least_instances
 from simulators.google.state import Knobs, Project, World
 
 APIS: Final = frozenset(
@@ -210,6 +211,9 @@ def seen(project: Project) -> dict[str, Any]:
         "accounts": sorted(project.accounts),
         "bindings": _bindings(project.policy),
         "services": sorted(_ids(project.services)),
+        "least_instances": {
+            name.rpartition("/")[2]: least_instances(one) for name, one in project.services.items()
+        },
         "revisions": sorted(_ids(project.revisions)),
         "secrets": {
             name: {"versions": len(secret.versions), "bindings": _bindings(secret.policy)}

@@ -143,7 +143,12 @@ def mount(server: grpc.aio.Server, world: World) -> None:
     serve(server, world, "google.cloud.run.v2.Revisions", "run", _Revisions())
 
 
-_MASKS: Final = frozenset({"scaling", "scaling.scaling_mode", "scaling.manual_instance_count"})
+_MASKS: Final = frozenset(
+    {
+        "scaling", "scaling.scaling_mode", "scaling.manual_instance_count",
+        "scaling.min_instance_count",
+    }
+)  # fmt: skip
 """What is changed by REST here."""
 
 

@@ -40,7 +40,7 @@ class _Jobs(Kind):
     noun, collection = "Job", "jobs"
     permission = "cloudscheduler.jobs"
     verbs = ("Create", "Get", "List", "Update", "Delete")
-    more: ClassVar = {"RunJob": "run"}
+    more: ClassVar = {"RunJob": "run", "PauseJob": "pause"}
     table = "jobs"
     pages = (500, 500)
     malformed = (
@@ -73,7 +73,8 @@ class _Jobs(Kind):
             if kept is not None and name in {one.name for one, _ in pb(kept).ListFields()}:
                 setattr(made, name, getattr(kept, name))
         _check(project, made)
-        made.state = self.message.State.ENABLED
+        states = self.message.State
+        made.state = kept.state if kept is not None else states.ENABLED  # a paused one stays so
         made.user_update_time = moment(project.now)
         if kept is None or (kept.schedule, kept.time_zone) != (made.schedule, made.time_zone):
             _plan(project, made)
@@ -83,6 +84,11 @@ class _Jobs(Kind):
     async def end(self, world: World, project: Project, request: Any, row: Any) -> Any:
         project.job_retries.pop(row.name, None)
         return await super().end(world, project, request, row)
+
+    async def pause(self, _world: World, project: Project, request: Any) -> Any:
+        row = self.find(project, request.name)
+        row.state = self.message.State.PAUSED
+        return row
 
     async def run(self, world: World, project: Project, request: Any) -> Any:
         row = self.find(project, request.name)
@@ -189,7 +195,8 @@ def _plan(project: Project, job: Any) -> None:
 
 
 def _due(project: Project) -> list[Any]:
-    return [row for row in project.jobs.values() if row.schedule_time.timestamp() <= project.now]
+    enabled = [row for row in project.jobs.values() if row.state.name == "ENABLED"]
+    return [row for row in enabled if row.schedule_time.timestamp() <= project.now]
 
 
 async def _attempt(world: World, project: Project, job: Any) -> None:

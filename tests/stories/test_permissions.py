@@ -19,19 +19,23 @@ _CHIP: Final = {**VLLM, "zones": [HERE]}
 GOOGLE: Final[tuple[tuple[str, dict[str, Any]], ...]] = (
     ("cloud-run-l4", VLLM),
     ("cloud-run-l4", {"model": "gemma3:4b", "engine": "ollama"}),
+    ("cloud-run-l4", {**VLLM, "schedule": "Mon-Fri 08:55-18:00 Europe/Berlin"}),
     ("tpu-v6e-1", {**_CHIP, "control_plane": "compute"}),
     ("tpu-v6e-1", {**_CHIP, "control_plane": "queued"}),
     ("tpu-v6e-1-flex", {**_CHIP, "control_plane": "queued"}),
 )
 RARELY: Final = frozenset(
     {
+        "cloudscheduler.jobs.update",  # another schedule, or another number that it keeps
         "compute.firewalls.update",  # other addresses are let in than before
         "compute.globalOperations.get",  # a firewall rule that takes a while
         "compute.zoneOperations.list",  # a VM that was refused a moment after it was asked for
     }
 )
 """What no usual life takes, though a deployment may."""
-WITHOUT_HARM: Final = frozenset({"cloudscheduler.jobs.get", "microsoft.app/jobs/read"})
+WITHOUT_HARM: Final = frozenset(
+    {"cloudscheduler.jobs.get", "cloudscheduler.jobs.list", "microsoft.app/jobs/read"}
+)
 """Where no service is, a job that a dead server left is looked for; who may not is told so."""
 NOT_ASKED: Final = frozenset(
     name.lower()

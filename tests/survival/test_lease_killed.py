@@ -85,3 +85,41 @@ async def test_whoever_is_killed_leaves_nothing_that_bills_unsaid(
         await sees(agent, "cloud-run-l4", "stopped")
         assert (await agent.call("destroy_vllm", **ONE)).data["gone"]
     assert clouds.get(PROJECT)["jobs"] == {}
+
+
+MAKING: Final = "google.cloud.scheduler.v1.CloudScheduler/CreateJob"
+HALFWAY: Final[dict[str, tuple[str, str]]] = {
+    "between its jobs": (MAKING, "hang-after"),
+    "before its service": ("google.cloud.run.v2.Services/CreateService", "hang"),
+    "before its grant": (GRANTING, "hang"),
+}
+ALL_DAY: Final = "Mon-Sat 00:00-24:00"
+
+
+@pytest.mark.parametrize("step", HALFWAY)
+@pytest.mark.parametrize("schedule", [ALL_DAY, None])
+async def test_whoever_is_killed_while_a_schedule_is_made_leaves_no_orphan(
+    state_dir: Path, tmp_path: Path, clouds: Controls, step: str, schedule: str | None
+) -> None:
+    """The next deployment makes it whole, or, without a schedule, leaves no job that wakes it."""
+    method, when = HALFWAY[step]
+    fault = {"method": method, "when": when}
+    clouds.set(PROJECT, prepared=True, boot_seconds=0.1, quotas={"l4": 3}, faults=[fault])
+    wish = {**leasing.WISH, **ONE, "min_replicas": 0}
+    async with server(state_dir, **CLOUDS) as first, anyio.create_task_group() as tasks:
+        tasks.start_soon(deploy_if_alive, first, {**wish, "schedule": ALL_DAY})
+        await until(lambda: method in clouds.get(PROJECT)["calls"])
+        await first.kill()
+    clouds.set(PROJECT, faults=[])
+    async with agent_of(leasing.elsewhere(tmp_path, google_cloud_project=PROJECT)) as agent:
+        found = await agent.call("status_vllm", **ONE)
+        is_there = step == "before its grant"
+        says = "Its schedule is not kept" if is_there else "Jobs of its schedule are left"
+        assert says in found.text, found
+        how = {"schedule": schedule} if schedule or not is_there else {"reset": ["schedule"]}
+        made = await agent.call("deploy_vllm", **{**wish, **how})
+        assert not made.failed, made
+        assert len(clouds.get(PROJECT)["jobs"]) == (2 if schedule else 0)
+        assert "not kept" not in (await agent.call("status_vllm", **ONE)).text
+        assert (await agent.call("destroy_vllm", **ONE)).data["gone"]
+    assert clouds.get(PROJECT)["jobs"] == {}
