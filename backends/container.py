@@ -12,6 +12,7 @@ from core.errors import InvalidArgument
 from core.records import DeploymentSpec, ModelShape, Record
 from planner.boot import Boot
 from planner.flags import Flags, check_words, positions, resolve
+from planner.memory import pinned_cache, plan_memory
 from planner.places import Place, accelerator
 
 _VALUED: Final = {
@@ -257,6 +258,18 @@ def vllm_arguments(
     # Another image may hold another version, which need not know this flag.
     quiet = () if spec.image else (_QUIET,)
     return ("serve", model, *named, *more, *vllm_flags(spec), *listen, *quiet)
+
+
+def pinned_arguments(
+    spec: DeploymentSpec, model: ModelShape, place: Place, version: str
+) -> tuple[str, ...]:
+    """Return the flag that gives every boot the same KV cache, where its size is known."""
+    if not (model.layers and model.groups):
+        return ()
+    device = accelerator(place.accelerator)
+    flags = Flags.of(spec, vllm_version=None if spec.image else version)
+    size = pinned_cache(plan_memory(model, device, flags), device, flags)
+    return () if size is None else ("--kv-cache-memory-bytes", str(size))
 
 
 def requests_at_once(spec: DeploymentSpec, model: ModelShape, place: Place, usual: int) -> int:

@@ -265,7 +265,7 @@ class Case:
         if self.ground.accelerator.memory_gib is None and wanted.kv_cache_memory_bytes is None:
             return None
         with suppress(InvalidArgument, Unsupported):
-            return self.ground.plan(wanted)
+            return self.ground.plan(self.ground.pinned(wanted, self.place))
         return None
 
     @cached_property

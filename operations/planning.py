@@ -427,12 +427,15 @@ class DeploymentPlan(Foresight):
 
     def facts(self) -> Mapping[str, Any]:
         kv, seen = self.memory.kv_cache_gib, self.foreseen
+        size = f"{kv['low']:g} to {kv['high']:g}"
+        if kv["low"] == kv["high"]:
+            size = f"{kv['low']:g}, the same at every boot"
         return {
             "engine_line": self.engine_line,
             "precision": self.precision,
             "context": self._context(),
             "each_gib": ", ".join(f"{name} {gib:g}" for name, gib in self.each_gib.items()),
-            "kv_cache_gib": f"{kv['low']:g} to {kv['high']:g}: {self.memory.kv_tokens:,} tokens",
+            "kv_cache_gib": f"{size}: {self.memory.kv_tokens:,} tokens",
             "kv_cache_dtypes": self.cache_types,
             "first_token_seconds": seen and seen.ttft_seconds,
             "boot_seconds": seen and seen.boot_seconds,
@@ -564,6 +567,9 @@ def plan_for(
         memory = ground.plan(flags)
         made = Arrangement(layout=None, flags=flags, memory=memory, enough=memory.fits)
     memory, used = made.memory, made.flags
+    begun = _started(ground, made, where)
+    held = memory.accelerator != "cpu" and begun != used
+    started = ground.plan(begun) if held else memory
     known = device.memory_gib is not None or used.kv_cache_memory_bytes is not None
     wish = of_weights(goal.wish, used)
     found = _offer(ground, where, goal, made) if memory.fits else None
@@ -582,12 +588,12 @@ def plan_for(
         model=shape.model,
         fits=memory.fits and not isinstance(found, Refusal),
         reasons=reasons,
-        engine_line=engine_line(shape.model, _started(made)),
+        engine_line=engine_line(shape.model, begun),
         precision=precision(shape, used, device),
         context=context_of(memory, shape),
-        memory=memory_table(memory),
-        each_gib=each_gib(memory),
-        derivation=memory.derivation[:12],
+        memory=memory_table(started),
+        each_gib=each_gib(started),
+        derivation=(*memory.derivation, *(started.derivation if held else ()))[:12],
         foreseen=foreseen(offer).model_copy(update=own) if offer else None,
         nearest=tuple(words for words, _ in near),
         offload=what_offloading_costs(ground, memory, used, wish, spare_gib(shape, where)),
@@ -616,11 +622,12 @@ def _in_short(where: Place, made: Offer) -> str:
     return f"{at_place(made)} ({there}), {priced(made)}: {in_short(made)}"
 
 
-def _started(arranged: Arrangement) -> Flags:
-    """Return the flags with the cache that a CPU is given where they leave it out."""
+def _started(ground: Ground, arranged: Arrangement, where: Place) -> Flags:
+    """Return the flags with the cache that the engine is given where nobody asks for one."""
     memory, flags = arranged.memory, arranged.flags
-    named = flags.kv_cache_memory_bytes or flags.gpu_memory_utilization
-    if memory.accelerator != "cpu" or named or not memory.fits:
+    if memory.accelerator != "cpu":
+        return ground.pinned(flags, where)
+    if flags.kv_cache_memory_bytes or flags.gpu_memory_utilization or not memory.fits:
         return flags
     return flags.model_copy(update={"kv_cache_memory_bytes": memory.kv_expected.kv_cache_bytes})
 

@@ -7,8 +7,8 @@ from typing import Any, Final, Literal, NamedTuple
 
 from core.records import MemoryPlan, ModelShape, Record, valid
 from planner.flags import Flags, engine_flags, positions
-from planner.memory import plan_memory
-from planner.places import Accelerator
+from planner.memory import pinned_cache, plan_memory
+from planner.places import Accelerator, Place
 from planner.speed import Band, Decode, decode
 
 Layout = Literal["speed", "concurrency", "context"]
@@ -88,6 +88,12 @@ class Ground:
         if flags not in self._plans:
             self._plans[flags] = plan_memory(self.model, self.accelerator, flags)
         return self._plans[flags]
+
+    def pinned(self, flags: Flags, where: Place) -> Flags:
+        """Return the flags with the cache that a cloud's GPU is given where nobody asks for one."""
+        cloud = where.deployable_by not in {"", "local"}
+        size = pinned_cache(self.plan(flags), self.accelerator, flags) if cloud else None
+        return flags if size is None else _with(flags, kv_cache_memory_bytes=size)
 
     def holds(self, flags: Flags, requests: int) -> bool:
         """Whether it fits, and so many requests of full length are held at once."""

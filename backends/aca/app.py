@@ -59,6 +59,7 @@ from backends.container import (
     Container,
     Probe,
     hub_environment,
+    pinned_arguments,
     refuse_foreign_fields,
     refuse_length,
     refuse_spread,
@@ -272,7 +273,12 @@ def blueprint(
     engine = Container(
         image=spec.image or gpu.image,
         command=("vllm",),
-        args=vllm_arguments(spec, weights.model, host=LOOPBACK),
+        args=vllm_arguments(
+            spec,
+            weights.model,
+            *pinned_arguments(spec, model, place, gpu.vllm),
+            host=LOOPBACK,
+        ),
         env={
             **weights.env,
             **(hub_environment(chosen.hub, size.ram_gib) if from_hub else {}),

@@ -145,7 +145,9 @@ def make_plan(site: Site, spec: DeploymentSpec, model: ModelShape) -> Plan:
         model=model,
         steps=steps(wanted(site, spec, model, _EVER, made=made, allowed=allowed)),
         usd_per_hour=costs.usd_per_hour,
-        memory=foresee(spec, model, accelerator(place.accelerator), vllm_version=version),
+        memory=foresee(
+            spec, model, accelerator(place.accelerator), vllm_version=version, pinned=True
+        ),
         warnings=tuple(_warnings(site, made, costs)),
     )
 

@@ -325,7 +325,9 @@ class CloudRunBackend(GoogleBackend):
             grant = [self._grant(spec.name, forced=True)]
         if spec.engine == "vllm":
             version = None if spec.image else gpu_of(self.target).vllm
-            memory = foresee(spec, model, self.hardware_known()[0], vllm_version=version)
+            memory = foresee(
+                spec, model, self.hardware_known()[0], vllm_version=version, pinned=True
+            )
         return Plan(
             spec=spec,
             target=self.target,

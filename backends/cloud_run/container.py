@@ -325,11 +325,12 @@ def vllm_serving(target: Target, spec: DeploymentSpec, model: ModelShape) -> Ser
     boot_seconds = _boot(spec, model, place, weights, doubts)
     cache = vllm.hub_environment(chosen.hub, size.ram_gib) if weights.fills_memory else {}
     requests = vllm.requests_at_once(spec, model, place, gpu.max_num_seqs)
+    pinned = vllm.pinned_arguments(spec, model, place, gpu.vllm)
     return Serving(
         container=Container(
             image=spec.image or gpu.image,
             command=("vllm",),
-            args=vllm.vllm_arguments(spec, weights.model, *weights.args),
+            args=vllm.vllm_arguments(spec, weights.model, *weights.args, *pinned),
             env={**weights.env, **cache, **spec.variables},
             port=vllm.PORT,
             health="/health",

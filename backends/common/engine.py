@@ -82,7 +82,7 @@ async def predict(
     if spec is None or spec.engine != "vllm":
         return None
     model = await anyio.to_thread.run_sync(read_model, spec.model)
-    memory = foresee(spec, model, gpu, vllm_version=version)
+    memory = foresee(spec, model, gpu, vllm_version=version, pinned=True)
     if memory is None:
         return None
     flags = Flags.of(spec, vllm_version=version)

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from core.errors import InvalidArgument, Unsupported
 from core.records import DeploymentSpec, MemoryPlan, ModelShape
 from planner.flags import Flags, profile, size_in_bytes
-from planner.memory import plan_memory
+from planner.memory import pinned_cache, plan_memory
 from planner.model import read_model, shape_of
 from planner.places import accelerator, accelerators
-from tests.measure_planner import shapes
+from tests.measure_planner import public_rows, shapes
 from tests.planner.shapes import (
     AWQ,
     FP8_BLOCK,
@@ -284,3 +284,44 @@ def test_a_model_that_refuses_fp16_takes_float32_where_there_is_no_bf16() -> Non
     assert on_t4.kv_low.bytes_per_block == 2 * on_l4.kv_low.bytes_per_block
     for words in ("takes float32", "heads of 256 in 32 bits"):
         assert any(words in warning for warning in on_t4.warnings), words
+
+
+def pinned(model: str, where: str, **flags: Any) -> int | None:
+    given = {"max_model_len": 8192, "vllm_version": "0.32.0"} | flags
+    return pinned_cache(plan(model, where, **given), accelerator(where), Flags(**given))
+
+
+@pytest.mark.parametrize("where", ["a100-80", "rtx-pro-6000"])
+def test_a_cache_that_is_known_to_two_percent_is_asked_for_at_its_low_estimate(where: str) -> None:
+    found = plan("12b qat", where, max_model_len=8192, vllm_version="0.32.0")
+    assert pinned("12b qat", where) == found.kv_low.kv_cache_bytes
+    assert found.kv_low.kv_cache_bytes < found.kv_expected.kv_cache_bytes
+
+
+@pytest.mark.parametrize(
+    ("model", "where", "flags"),
+    [
+        ("e4b", "l4", {}),  # known to eleven percent
+        ("31b qat", "l4", {}),  # does not fit
+        ("12b qat", "a100-80", {"gpu_memory_utilization": 0.95}),  # nothing is left outside
+        ("12b qat", "a100-80", {"kv_cache_memory_bytes": 2**30}),  # somebody has said
+        ("12b qat", "a100-80", {"num_gpu_blocks_override": 512}),
+        ("12b qat", "a100-80", {"vllm_version": None}),  # an image of one's own
+        ("12b qat", "v6e", {}),  # measured the same each time
+    ],
+)
+def test_vllm_measures_the_cache_itself_where_no_plan_is_so_exact(
+    model: str, where: str, flags: dict[str, Any]
+) -> None:
+    assert pinned(model, where, **flags) is None
+
+
+def test_published_boots_had_room_for_what_would_have_been_asked_for() -> None:
+    rows = [row for part in ("open", "held") for row in public_rows(part) if "kv_gib" in row.said]
+    caches = [(row, row.plan.kv_cache_gib) for row in rows if row.plan.fits]
+    narrow = [row for row, gib in caches if gib.expected - gib.low <= 0.02 * gib.expected]
+    assert len(narrow) > 40
+    for row in narrow:
+        card = accelerator(row.said["card"])
+        outside = row.said["visible_gib"] * (card.free_at_start - row.plan.gpu_memory_utilization)
+        assert row.plan.kv_cache_gib.low - row.said["kv_gib"] <= max(0.0, outside) + 0.1, row.id
