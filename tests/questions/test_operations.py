@@ -111,7 +111,7 @@ async def test_changes_are_explained_one_by_one_and_together(
     alone = {one["flag"]: one["does"] for one in found["differences"]}
     assert "of 16,384 tokens" in alone["--kv-cache-dtype"]
     assert "cold start" in alone["--enforce-eager"]
-    assert f"to {after.data['memory']['max_concurrency']:.1f}" in found["together"][1]
+    assert f"{after.data['memory']['max_concurrency']:.1f} of 8,192" in found["together"][1]
     assert found["fits"]
     assert "started anew" in found["restarts"]
     (step,) = reply.structured["next"]
