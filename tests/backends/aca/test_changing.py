@@ -123,7 +123,7 @@ async def test_what_is_started_again_has_its_time_anew(
         await make(site, ttl_minutes=5)
         await deployment.stop(site, "gemma")
         later = time.time() + 7200
-        monkeypatch.setattr("backends.aca.deployment.time.time", lambda: later)
+        monkeypatch.setattr("backends.lease.time.time", lambda: later)
         await deployment.start(site, "gemma")
         told = await status.describe(site, "gemma")
         assert len(await revisions(site)) == 1
