@@ -95,6 +95,7 @@ measure: $(TOOLS) ## Measure the budgets: start-up, calls, plans, answers; the l
 	@$(PY) -m tests.measure_house --frames
 	@$(PY) -m tests.measure_diagnosis
 	@$(PY) -m tests.measure_boots
+	@$(PY) -m tests.measure_compile_cache
 	@$(PY) -m pytest -qs tests/questions/test_first_line.py
 
 lint: $(TOOLS) ## Check style, types, layers and shell scripts

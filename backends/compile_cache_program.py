@@ -3,7 +3,9 @@
 # Its text reaches the container in a variable, without comments; so: the standard library alone,
 # of Python 3.10 or newer, and no line of a text that begins with #.
 import contextlib
+import functools
 import hashlib
+import http.client
 import importlib.metadata
 import json
 import os
@@ -22,7 +24,7 @@ from pathlib import Path
 from typing import IO, Any
 
 MOST_BYTES = 4 * 2**30
-FETCH_SECONDS = 60  # to compile takes about as long
+MOST_SAVES = 3  # some files are new at each boot (Inductor's aotautograd; vLLM 0.32 on a CPU)
 CHUNK = 2**20
 LOGIN = "/computeMetadata/v1/instance/service-accounts/default/token"
 # Neither the metadata server nor the engine is behind a proxy.
@@ -71,11 +73,13 @@ class Bucket:
         return urllib.parse.quote(f"{self.folder}/{name}", safe="")
 
     def send(self, method: str, path: str, data: Any = None, **headers: str) -> Any:
-        wanted = urllib.request.Request(
-            self.metadata + LOGIN, headers={"Metadata-Flavor": "Google"}
-        )
-        with ask(wanted, timeout=10) as answer:
-            token = json.load(answer)["access_token"]
+        wanted = urllib.request.Request(self.metadata + LOGIN)
+        wanted.add_header("Metadata-Flavor", "Google")
+        try:
+            with ask(wanted, timeout=10) as answer:
+                token = json.load(answer)["access_token"]
+        except urllib.error.HTTPError as exc:
+            raise PermissionError(f"the metadata server gives no token: {exc}") from exc
         request = urllib.request.Request(self.storage + path, data, headers, method=method)
         request.add_unredirected_header("Authorization", f"Bearer {token}")
         return ask(request, timeout=30)
@@ -87,7 +91,9 @@ class Bucket:
             if exc.code == 404:
                 raise FileNotFoundError from exc
             raise
-        self.generation = answer.headers["x-goog-generation"]
+        if not (generation := answer.headers["x-goog-generation"]):
+            raise ConnectionError("the answer was cut off")
+        self.generation = generation
         return answer
 
     def save(self, name: str, file: IO[bytes]) -> None:
@@ -107,20 +113,23 @@ class Supervisor:
     """The engine, and the cache that it is given and leaves."""
 
     def __init__(self, cache: dict[str, Any], root: Path, command: list[str]) -> None:
-        self.key, self.root, self.command, self.health = (
-            cache["key"],
-            root,
-            command,
-            cache["health"],
-        )
+        self.key, self.health, self.wanted = cache["key"], cache["health"], cache["facts"]
+        self.root, self.command = root, command
+        self.every, self.patience = cache.get("poll_seconds", 1), cache.get("fetch_seconds", 60)
         store = cache["store"]
         self.store = Bucket(store, cache) if store.startswith("gs://") else Folder(store)
-        self.facts = {**cache["facts"], "vllm": version("vllm"), "torch": version("torch")}
-        if self.facts["accelerator"] == "cpu":  # its native code is of this very processor
-            self.facts["cpu"] = processor()
         self.carried: set[str] = set()
+        self.saves = 0
         self.engine: subprocess.Popen[bytes] | None = None
         self.stopped = self.answered = False
+
+    @functools.cached_property
+    def facts(self) -> dict[str, str]:
+        """Return what a cache must have been made for, and what only the container knows of it."""
+        found = {"vllm": version("vllm"), "torch": version("torch"), **self.wanted}
+        if found["accelerator"] == "cpu":  # native code, of this very processor
+            found["cpu"] = processor()
+        return found
 
     def main(self) -> int:
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -155,12 +164,12 @@ class Supervisor:
 
     def watch(self, ended: threading.Event) -> None:
         """Save what it compiled, once it has answered."""
-        while not ended.wait(1):
-            with contextlib.suppress(OSError), ask(self.health, timeout=10):
+        unready = contextlib.suppress(OSError, http.client.HTTPException)
+        while not self.answered:
+            if ended.wait(self.every):
+                return
+            with unready, ask(self.health, timeout=10):
                 self.answered = True
-                break
-        else:
-            return
         os.nice(19)  # on Linux of this thread alone
         try:
             self.save()
@@ -169,42 +178,42 @@ class Supervisor:
 
     def carry(self) -> None:
         """Unpack what the boot before left; whatever is wrong with it, the engine starts."""
-        self.empty()
         began = time.monotonic()
-        found: list[str] = []
-        with tempfile.TemporaryFile() as file:
-            fetching = threading.Thread(target=self.fetch, args=(file, found), daemon=True)
-            fetching.start()
-            fetching.join(FETCH_SECONDS)
-            if fetching.is_alive():
-                return say(f"not fetched {self.key}: it took more than {FETCH_SECONDS} s")
-            if found:
-                return say(found[0])
-            try:
+        failed: list[OSError] = []
+        try:
+            self.empty()
+            with tempfile.TemporaryFile() as file:
+                fetching = threading.Thread(target=self.fetch, args=(file, failed), daemon=True)
+                fetching.start()
+                fetching.join(self.patience)
+                if failed or fetching.is_alive():
+                    raise failed[0] if failed else TimeoutError("it took too long")
                 self.carried = self.unpack(file)
-            except (Unfit, OSError) as exc:
-                self.empty()
-                return say(f"not used {self.key}: {exc}")
-            except Exception as exc:  # noqa: BLE001  bytes can be wrong in every way
-                return self.put_aside(why(exc))
-            size = file.seek(0, os.SEEK_END)
-        say(f"carried {self.key}, {mib(size)} in {time.monotonic() - began:.1f} s")
+                size = mib(file.seek(0, os.SEEK_END))
+            say(f"carried {self.key}, {size} in {time.monotonic() - began:.1f} s")
+        except FileNotFoundError:
+            say(f"none for {self.key} yet")
+        except (Unfit, OSError) as exc:
+            self.empty()
+            say(f"not used {self.key}: {why(exc)}")
+        except Exception as exc:  # noqa: BLE001  bytes can be wrong in every way
+            self.put_aside(why(exc))
 
-    def fetch(self, file: IO[bytes], found: list[str]) -> None:
-        """Copy the store's file; `found` is why not."""
-        ends = time.monotonic() + FETCH_SECONDS
+    def fetch(self, file: IO[bytes], failed: list[OSError]) -> None:
+        """Copy what the store has, in a thread: a share that hangs is not waited for."""
+        ends = time.monotonic() + self.patience
         try:
             with self.store.fetch(f"{self.key}.tar") as answer:
                 while chunk := answer.read(CHUNK):
-                    if file.tell() > MOST_BYTES or time.monotonic() > ends:
-                        raise OSError("it is too large")
                     file.write(chunk)
+                    if file.tell() > MOST_BYTES or time.monotonic() > ends:
+                        raise OSError("too large to be read in time")
                 if getattr(answer, "length", None):
                     raise OSError("the answer was cut off")
-        except FileNotFoundError:
-            found.append(f"none for {self.key} yet")
-        except Exception as exc:  # noqa: BLE001  the engine starts without it
-            found.append(f"not fetched {self.key}: {why(exc)}")
+        except OSError as exc:
+            failed.append(exc)
+        except Exception as exc:  # noqa: BLE001  of the way, not of the cache
+            failed.append(OSError(why(exc)))
 
     def unpack(self, file: IO[bytes]) -> set[str]:
         file.seek(0)
@@ -220,20 +229,18 @@ class Supervisor:
             if not all(member.isfile() for member in members):
                 raise ValueError("it holds more than files")
             tar.extractall(self.root, members, filter="data")
+        self.saves = int(made["saves"])
         return {member.name for member in members}
 
     def save(self) -> None:
         """Pack what the engine has compiled, if that is more than was carried."""
-        began, every = time.monotonic(), self.root.rglob("*")
-        found = {
-            str(one.relative_to(self.root))
-            for one in every
-            if not one.is_symlink() and one.is_file()
-        }
-        if found <= self.carried:
-            return
+        began, below = time.monotonic(), self.root.rglob("*")
+        files = {one for one in below if one.is_file() and not one.is_symlink()}
+        found = {str(one.relative_to(self.root)) for one in files}
+        if found <= self.carried or self.saves >= MOST_SAVES:
+            return say(f"nothing new for {self.key}")
         with tempfile.TemporaryFile() as file:
-            start = file.write(head(self.facts, "0" * 64))
+            start = file.write(self.head("0" * 64))
             with tarfile.open(fileobj=file, mode="w", dereference=True) as tar:
                 for name in sorted(found):
                     with contextlib.suppress(FileNotFoundError):
@@ -242,15 +249,23 @@ class Supervisor:
                 raise ValueError(f"{mib(size)} are too much")
             sha256 = digest(file, start)
             file.seek(0)
-            file.write(head(self.facts, sha256))
+            file.write(self.head(sha256))
             file.seek(0)
             self.store.save(f"{self.key}.tar", file)
         say(f"saved {self.key}, {mib(size)} in {time.monotonic() - began:.1f} s")
 
+    def head(self, sha256: str) -> bytes:
+        """Return the tar's first member: what the others were made for, and their checksum."""
+        made = {"facts": self.facts, "sha256": sha256, "saves": self.saves + 1}
+        text = json.dumps(made).encode()
+        named = tarfile.TarInfo("manifest.json")
+        named.size = len(text)
+        return named.tobuf() + text.ljust(padded(len(text)), b"\0")
+
     def put_aside(self, reason: str) -> None:
         """Let no later boot find it; this one goes on without."""
         self.empty()
-        self.carried = set()
+        self.carried, self.saves = set(), 0
         try:
             self.store.put_aside(f"{self.key}.tar", f"{self.key}.aside.tar")
         except Exception as exc:  # noqa: BLE001  a store that is read-only, or not there
@@ -260,14 +275,6 @@ class Supervisor:
     def empty(self) -> None:
         shutil.rmtree(self.root, ignore_errors=True)
         self.root.mkdir(parents=True, exist_ok=True)
-
-
-def head(facts: dict[str, str], sha256: str) -> bytes:
-    """Return the tar's first member: what the others were made for, and their checksum."""
-    text = json.dumps({"facts": facts, "sha256": sha256}).encode()
-    named = tarfile.TarInfo("manifest.json")
-    named.size = len(text)
-    return named.tobuf() + text.ljust(padded(len(text)), b"\0")
 
 
 def padded(size: int) -> int:
@@ -303,10 +310,11 @@ def why(exc: Exception) -> str:
 
 
 def say(text: str) -> None:
-    print("compile-cache:", " ".join(text.split())[:300], flush=True)
+    sys.stdout.write(f"compile-cache: {' '.join(text.split())[:300]}\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":
     os.environ.pop("COMPILE_CACHE_PROGRAM", None)
     given = json.loads(os.environ.pop("COMPILE_CACHE"))
-    sys.exit(Supervisor(given, Path(os.environ["VLLM_CACHE_ROOT"]), sys.argv[1:]).main())
+    os._exit(Supervisor(given, Path(os.environ["VLLM_CACHE_ROOT"]), sys.argv[1:]).main())

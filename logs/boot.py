@@ -128,6 +128,8 @@ class BootLog(Record):
     """Graphs that a TPU's engine has begun to compile; it says no total."""
     started: bool = False
     """Its HTTP server is up; no model has answered yet."""
+    compile_cache: str = ""
+    """What became of the compiled code that was carried to it."""
     version: str | None = None
     config: dict[str, str] = Field(default_factory=dict)
     """The engine's own account of its configuration."""
@@ -152,7 +154,11 @@ class BootLog(Record):
     def now(self, at: datetime) -> Phase:
         """Return the phase that it is in, begun at that time where its log does not say when."""
         name, since = WARMING if self.started else self.phase, self.since or at
-        told = {"percent": self.percent, "detail": self.counted, "spent": self.spent}
+        told = {
+            "percent": self.percent,
+            "detail": self.counted or self.compile_cache,
+            "spent": self.spent,
+        }
         return Phase(name=name, since=since, **told)
 
 
@@ -176,10 +182,13 @@ class _Reading:
 
     def __init__(self, now: datetime) -> None:
         self._stamps: Final = Stamps(now)
+        self.seen: dict[str, Any] = {}
         self._forget()
 
     def _forget(self) -> None:
-        self.seen: dict[str, Any] = {"phase": STARTING}
+        # What stands before an engine's own first words is of this boot.
+        before = {name: said for name, said in self.seen.items() if name == "compile_cache"}
+        self.seen = {"phase": STARTING, **before}
         self.facts: dict[str, str] = {}
         self.begun: datetime | None = None
         """When the line was received that began the phase."""
@@ -194,6 +203,8 @@ class _Reading:
             if self.seen["phase"] != STARTING or "config" in self.seen:
                 self._forget()
             self.seen["version"] = match.group(1) or match.group(2)
+        if match := _SAYS["carried"].search(line):
+            self.seen["compile_cache"] = match.group(1)
         if stamp := self._stamps.of(line):
             self._stamp = stamp
             self._split.see(stamp)

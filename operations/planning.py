@@ -155,11 +155,11 @@ def _layout_row(ground: Ground, where: Place, flags: Flags, memory: MemoryPlan) 
     step = decode(model, ground.accelerator, flags, concurrency=together, context=context)
     needed = host_gib(model, where, flags)
     size = where.size_for(needed)
-    hourly = price(where, size).usd_per_hour
+    hourly, starts = price(where, size).usd_per_hour, boot(model, where, flags)
     parts = (
         f"at least {held:.1f} requests of {memory.max_model_len:,} tokens",
         f"{step.tokens_per_second_per_user} tokens/s for each of {together} at once",
-        f"cold start {boot(model, where, flags).seconds} s",
+        f"cold start {starts.seconds} s{f', then {starts.again} s' if starts.again else ''}",
         f"{size.vcpu} vCPU, {size.ram_gib} GiB" if size else "",
         f"no host there has {needed:.1f} GiB for weights" if where.sizes and not size else "",
         f"${hourly:.2f}/h" if hourly else "",

@@ -147,11 +147,17 @@ def read_from(where: Place, weights: str | None) -> Place:
 
 
 def place_named(
-    runtime: Runtime, target: str | None, *, own_image: bool = False, weights: str | None = None
+    runtime: Runtime,
+    target: str | None,
+    *,
+    own_image: bool = False,
+    weights: str | None = None,
+    compile_cache: str | None = None,
 ) -> Place:
     """Give the place that a plan is for: the named one, `VLLM_TARGET`, else this machine.
 
     Which vLLM an image of one's own has, nobody knows; weights that are given are read from there.
+    The bucket of `BUCKET_NAME` keeps what Google's compile, unless `compile_cache` is off.
 
     Raises:
         TargetNotFound: No place has that name.
@@ -159,6 +165,8 @@ def place_named(
     where = read_from(place_called(target or runtime.settings.vllm_target or "local"), weights)
     if own_image:
         where = where.model_copy(update={"vllm_version": None})
+    if compile_cache == "off" or (where.provider == "google" and runtime.settings.bucket_name):
+        where = where.model_copy(update={"keeps_compiled": compile_cache != "off"})
     if where.name not in runtime.stage.targets:
         return where
     backend = runtime.stage.backend(where.name)

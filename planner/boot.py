@@ -14,6 +14,8 @@ from planner.places import Place, accelerator
 _FILE: Final = Path(__file__).with_name("boot.toml")
 _KEEP_DISK: Final = frozenset({"own", "machine"})
 """Hosts whose disk a later start finds as the one before left it; a container's is new."""
+_STORES: Final = frozenset({"gcs-fuse", "gcs-streamed", "azure-files"})
+"""Sources of weights beside which there is room for what was compiled."""
 
 
 class Span(Record):
@@ -46,8 +48,8 @@ class Boot(Record):
     seconds: Span
     """Of all phases, at a first start."""
     again: Span | None
-    """Of a later start on the same disk: files and compiled code are there. None where a start
-    finds neither."""
+    """Of a later start: compiled code is there, and on the same disk files as well. None where a
+    start finds neither."""
     budget_seconds: int | None
     """That the place's startup probe allows; None where nothing ends a boot."""
     within_budget: Literal["yes", "probably", "probably not", "no"]
@@ -80,7 +82,7 @@ def boot(model: ModelShape, place: Place, flags: Flags, *, weights_from: str | N
         weights_from=source,
         phases=tuple(valid(BootPhase, {"name": name, "seconds": spans[name]}) for name in spans),
         seconds=_sum(spans.values()),
-        again=_again(model, place, flags),
+        again=_again(model, place, source, spans),
         budget_seconds=place.startup_seconds_max,
         within_budget=_within(inside, place.startup_seconds_max),
         advice=_advice(inside, place, source),
@@ -153,16 +155,19 @@ def _engine(place: Place, flags: Flags) -> dict[str, Span]:
     return {name: valid(Span, span) for name, span in _data()["engine"][row].items()}
 
 
-def _again(model: ModelShape, place: Place, flags: Flags) -> Span | None:
-    """Foresee a start that finds what the one before it left."""
-    host = _host(place)
-    if host not in _KEEP_DISK:
+def _again(model: ModelShape, place: Place, source: str, first: dict[str, Span]) -> Span | None:
+    """Foresee a start that finds what the one before it left, on its disk or carried to it."""
+    host, store = _host(place), place.keeps_compiled
+    spans = dict(first)
+    if host in _KEEP_DISK:
+        spans["weights"] = _loading(model, place, "local-disk")
+    elif "compile" not in spans or not (source in _STORES if store is None else store):
         return None
-    spans = _engine(place, flags) | {"weights": _loading(model, place, "local-disk")}
+    if host == "machine":  # one that is there takes none
+        del spans["host and image"]
     if "compile" in spans:
-        spans["compile"] = valid(Span, _data()["compiled_before"])
-    if host == "own":  # a machine that is there takes none
-        spans["host"] = valid(Span, _data()["hosts"][host])
+        kind = accelerator(place.accelerator).kind
+        spans["compile"] = valid(Span, _data()["compiled_before"][kind])
     return _sum(spans.values())
 
 

@@ -184,6 +184,8 @@ class Place(Record):
     """A name of `boot.toml`: where its weights usually come from."""
     hub_disk_gib: float | None = None
     """Files of the Hub that are no larger lie on the container's own disk in place of that."""
+    keeps_compiled: bool | None = None
+    """What a start compiles is there for the next; None: where its weights lie in a store."""
     startup_seconds_max: int | None = None
     """The longest boot that its probes allow."""
     provisioning: Literal["on-demand", "spot", "flex-start"] = "on-demand"

@@ -98,7 +98,10 @@ async def plan_deployment(
     from operations import capacity, planning, targets
 
     flags |= {"kv_cache_memory_bytes": size_in_bytes(kv_cache_memory_bytes)}
-    where = targets.place_named(rt, target, own_image=image is not None, weights=weights)
+    own = image is not None
+    where = targets.place_named(
+        rt, target, own_image=own, weights=weights, compile_cache=compile_cache
+    )
     where = targets.limited_to(where, region).sized(round(cpu or 0), round(memory_gib or 0))
     plan = planning.plan_for(
         where, model, flags, layout, engine_args or (), journal=rt.stage.journal

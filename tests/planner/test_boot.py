@@ -92,3 +92,24 @@ def test_a_later_start_is_foreseen_where_the_disk_stays() -> None:
     assert own.again.high < own.seconds.high
     assert own.again.expected < own.seconds.expected / 2
     assert boot(model, place("cloud-run-l4"), Flags()).again is None
+
+
+@pytest.mark.parametrize(
+    ("where", "weights_from", "expected"),
+    [("cloud-run-l4", "gcs-streamed", 99 - 8), ("tpu-v6e-1", "gcs-fuse", 300 - 120)],
+)
+def test_a_later_start_whose_compiled_code_is_carried_is_shorter_by_its_compilation(
+    where: str, weights_from: str, expected: float
+) -> None:
+    """To a container with a new disk; unless nothing is compiled, or it may not be carried."""
+    model, spot = catalogued("12b qat"), place(where)
+    found = boot(model, spot, Flags(), weights_from=weights_from)
+    assert found.again
+    assert found.seconds.expected - found.again.expected == pytest.approx(expected)
+    kept = spot.model_copy(update={"keeps_compiled": True})
+    assert boot(model, kept, Flags(), weights_from="hub").again
+    off = spot.model_copy(update={"keeps_compiled": False})
+    assert boot(model, off, Flags(), weights_from=weights_from).again is None
+    if where == "cloud-run-l4":
+        eager = Flags(enforce_eager=True)
+        assert boot(model, kept, eager, weights_from=weights_from).again is None
