@@ -69,6 +69,15 @@ def flag_value(words: tuple[str, ...], *names: str) -> str | None:
     return found
 
 
+_LOADERS: Final = ("--load-format", "--safetensors-load-strategy")
+
+
+def own_loader(spec: DeploymentSpec) -> tuple[str, ...]:
+    """Return what engine_args say of how weights are read; nothing where they leave it to us."""
+    said = ((flag, flag_value(spec.engine_args, flag)) for flag in _LOADERS)
+    return tuple(word for flag, value in said if value is not None for word in (flag, value))
+
+
 def spreads_model(words: tuple[str, ...]) -> bool:
     """Whether engine_args spread a model over several accelerators."""
     return any((flag_value(words, *names) or "1") != "1" for names in _SPREADING)

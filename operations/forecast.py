@@ -8,7 +8,7 @@ from pydantic import Field
 from core.errors import InvalidArgument, NextStep
 from core.records import Answer, MemoryPlan, ModelShape, Record
 from planner.advise import Offer, Refusal
-from planner.boot import Boot
+from planner.boot import Boot, loader
 from planner.catalog import short_name
 from planner.flags import Flags
 from planner.kv import kv_precisions
@@ -221,6 +221,8 @@ class Foreseen(Record):
     host: str | None
     """vCPU and memory to ask for."""
     weights_from: str
+    loader: str
+    """How vLLM is told to read them, and why."""
     load: str
     """That speeds and costs are of."""
     tokens_per_second_per_user: str
@@ -419,6 +421,7 @@ def foreseen(offer: Offer) -> Foreseen:
         engine_line=offer.engine_line,
         host=f"{offer.size.vcpu} vCPU, {offer.size.ram_gib} GiB" if offer.size else None,
         weights_from=offer.boot.weights_from,
+        loader=str(loader(offer.boot.weights_from)),
         load=load_words(offer.load),
         tokens_per_second_per_user=str(offer.decode.tokens_per_second_per_user),
         tokens_per_second=str(offer.decode.tokens_per_second),

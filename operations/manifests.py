@@ -26,7 +26,7 @@ from operations.planning import nearest
 from operations.resolve import Found, find
 from operations.runtime import TTFT_SECONDS, Command, Runtime, command
 from planner.advise import Goal, candidates
-from planner.boot import boot, file_bytes
+from planner.boot import boot, file_bytes, loader
 from planner.catalog import not_on_hub
 from planner.flags import parsers_for
 from planner.layouts import Arrangement, Ground, Layout, arrange
@@ -193,7 +193,7 @@ def _words(wish: GkeWish, shape: ModelShape, arranged: Arrangement) -> dict[str,
     if mounted:
         args = [f"{_WEIGHTS}{mounted[2]}", "--served-model-name", spec.served_model_name]
     if bucket:
-        args += ["--load-format", data["load_format"]]
+        args += loader("gcs-streamed").args
     args += ["--host", "0.0.0.0", "--port", "8000", *vllm_flags(spec)]  # noqa: S104  a Service sends to it
     if wish.hosts > 1:
         args += ["--nnodes", str(wish.hosts), "--node-rank", "$(LWS_WORKER_INDEX)"]

@@ -438,6 +438,7 @@ class DeploymentPlan(Foresight):
             "kv_cache_gib": f"{size}: {self.memory.kv_tokens:,} tokens",
             "kv_cache_dtypes": self.cache_types,
             "first_token_seconds": seen and seen.ttft_seconds,
+            "loader": seen and seen.loader,
             "boot_seconds": seen and seen.boot_seconds,
             "boot_again_seconds": seen and seen.boot_again_seconds,
             "nearest": list(self.nearest[:2]),

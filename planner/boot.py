@@ -12,6 +12,7 @@ from planner.flags import Flags
 from planner.places import Place, accelerator
 
 _FILE: Final = Path(__file__).with_name("boot.toml")
+_NO_RATE: Final = frozenset({"outbound", "load", "why"})
 _KEEP_DISK: Final = frozenset({"own", "machine"})
 """Hosts whose disk a later start finds as the one before left it; a container's is new."""
 _STORES: Final = frozenset({"gcs-fuse", "gcs-streamed", "azure-files"})
@@ -95,6 +96,24 @@ def source_of(model: ModelShape, place: Place) -> str:
     return "hub" if 0 < gib <= (place.hub_disk_gib or 0) else place.weights_from
 
 
+class Loader(Record):
+    """How vLLM is told to read weights, and why so."""
+
+    args: tuple[str, ...] = ()
+    why: str = (
+        "the files are on the machine's own disk by then, where vLLM's default is the fastest"
+    )
+
+    def __str__(self) -> str:
+        return f"{' '.join(self.args) or 'default'}: {self.why}"
+
+
+def loader(source: str) -> Loader:
+    """Return how weights from a source are read: a row of `boot.toml`."""
+    row = _data()["sources"].get(source, {})
+    return Loader(args=tuple(row["load"]), why=row["why"]) if "load" in row else Loader()
+
+
 def stored_bytes(model: ModelShape) -> int:
     """Bytes of a model's files, 0 where nobody knows."""
     return model.weight_bytes or sum(group.stored_bytes for group in model.groups)
@@ -127,7 +146,7 @@ def _loading(model: ModelShape, place: Place, source: str) -> Span:
         raise InvalidArgument(
             f"Nothing is known of weights from {source}.", fix=f"Use one of {', '.join(rows)}."
         )
-    row = {name: value for name, value in rows[source].items() if name != "outbound"}
+    row = {name: value for name, value in rows[source].items() if name not in _NO_RATE}
     rate, mib, most = valid(Span, row), file_bytes(model) / 2**20, outbound_limit(place, source)
     if most:
         ends = {end: min(getattr(rate, end), most) for end in ("low", "expected", "high")}

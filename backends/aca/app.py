@@ -59,6 +59,7 @@ from backends.container import (
     Container,
     Probe,
     hub_environment,
+    own_loader,
     pinned_arguments,
     refuse_foreign_fields,
     refuse_length,
@@ -77,6 +78,7 @@ from core.errors import (
 )
 from core.records import NAME_PATTERN, Access, DeploymentSpec, ModelShape, Record
 from core.settings import Settings
+from planner.boot import loader
 from planner.places import Size, accelerator
 
 
@@ -276,6 +278,7 @@ def blueprint(
         args=vllm_arguments(
             spec,
             weights.model,
+            *(() if spec.image or own_loader(spec) else loader(weights.boot_source).args),
             *pinned_arguments(spec, model, place, gpu.vllm),
             host=LOOPBACK,
         ),

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Final
 
 from backends import container as vllm
-from backends.container import HubCache, Probe, flag_value
+from backends.container import HubCache, Probe
 from core import settings
 from core.errors import InvalidArgument
 from core.records import DeploymentSpec, ModelShape, Record, Target
 from planner.advise import host_gib
-from planner.boot import boot, file_bytes, outbound_limit
+from planner.boot import boot, file_bytes, loader, outbound_limit
 from planner.flags import Flags
 from planner.model import is_path
 from planner.places import Place, Size, places
@@ -56,7 +56,6 @@ class Bucket(Record):
 
     mount_path: str
     mount_options: tuple[str, ...]
-    load_format: str
 
 
 class Gpu(Record):
@@ -276,14 +275,13 @@ def weights_of(spec: DeploymentSpec) -> Weights:
         raise InvalidArgument(
             f"{spec.weights} is no folder of a bucket.", fix="Give gs://BUCKET/FOLDER."
         )
-    given = flag_value(spec.engine_args, "--load-format")
-    own = given or flag_value(spec.engine_args, "--safetensors-load-strategy")
+    own, usual = vllm.own_loader(spec), loader("gcs-streamed").args
     return Weights(
         model=f"{chosen.mount_path}{found[2]}",
-        args=() if own else ("--load-format", chosen.load_format),
+        args=() if own else usual,
         env=_OFFLINE,
         mount=Mount(bucket=found[1], path=chosen.mount_path, options=chosen.mount_options),
-        boot_source="gcs-streamed" if not own or given == chosen.load_format else "gcs-fuse",
+        boot_source="gcs-streamed" if own in {(), usual} else "gcs-fuse",
     )
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from core.errors import InvalidArgument
 from core.records import ModelShape
-from planner.boot import Boot, boot
+from planner.boot import Boot, boot, loader
 from planner.flags import Flags
 from planner.places import place
 from tests.planner.shapes import catalogued
@@ -113,3 +113,10 @@ def test_a_later_start_whose_compiled_code_is_carried_is_shorter_by_its_compilat
     if where == "cloud-run-l4":
         eager = Flags(enforce_eager=True)
         assert boot(model, kept, eager, weights_from=weights_from).again is None
+
+
+def test_how_weights_are_read_follows_from_where_they_lie() -> None:
+    streamed, ahead, plain = (loader(name) for name in ("gcs-streamed", "azure-files", "hub"))
+    assert streamed.args == ("--load-format", "runai_streamer")
+    assert ahead.args == ("--safetensors-load-strategy", "prefetch")
+    assert (plain.args, str(plain).partition(":")[0]) == ((), "default")

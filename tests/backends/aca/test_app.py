@@ -59,6 +59,26 @@ def _configuration(**said: Any) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.parametrize(
+    ("said", "how"),
+    [
+        ({"weights": FOLDER}, ["prefetch"]),
+        ({"weights": "hub:share"}, ["prefetch"]),
+        ({"weights": "hub:disk"}, []),
+        ({"weights": FOLDER, "engine_args": ("--safetensors-load-strategy=lazy",)}, ["lazy"]),
+        ({"weights": FOLDER, "engine_args": ("--load-format", "runai_streamer")}, []),
+        ({"weights": FOLDER, "image": PATCHED}, []),  # whose vLLM need not know the flag
+    ],
+)
+def test_files_of_a_share_are_read_ahead_unless_the_caller_reads_them_otherwise(
+    said: dict[str, Any], how: list[str]
+) -> None:
+    words = drawn(**said).container.args
+    joined = " ".join(words).replace("--safetensors-load-strategy ", "--safetensors-load-strategy=")
+    flag = "--safetensors-load-strategy="
+    assert [word.removeprefix(flag) for word in joined.split() if word.startswith(flag)] == how
+
+
 def test_azure_looks_for_the_proxy_and_the_proxy_for_the_engine() -> None:
     """On another address, or another port, no probe ever succeeds; the engine has no other."""
     body = sent()
