@@ -445,6 +445,15 @@ class Subject(Record):
     simulated: bool = False
 
 
+class BootTimes(Record):
+    """What one boot of the deployment took."""
+
+    at: datetime
+    """When it began to warm up."""
+    seconds: dict[str, float]
+    """By phase, in the order of a boot."""
+
+
 class Provenance(Record):
     """What only the owner of the endpoint knows; all of it optional."""
 
@@ -459,6 +468,8 @@ class Provenance(Record):
     usd_per_hour: float | None = None
     """Of all replicas together."""
     price_source: str | None = None
+    boots: tuple[BootTimes, ...] = ()
+    """The newest that were followed, the last one last."""
 
 
 class Host(Record):

@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import Any, Final, NamedTuple
 
 from markupsafe import Markup
@@ -58,6 +59,8 @@ from benchmark.tables import (
     table,
     throughput,
 )
+from core.records import spent_words
+from logs.boot_phases import SPLIT
 
 _NOT_KNOWN: Final = "not known"
 Words = Iterator[tuple[str, str]]
@@ -183,6 +186,35 @@ def _method(manifest: Manifest) -> Words:
     machine = f"{host.system}, {host.cpu}, {host.cores} cores, {memory} GiB"
     yield "Client", f"{machine}, Python {host.python}"
     yield "Client's versions", ", ".join(f"{key} {value}" for key, value in host.versions.items())
+
+
+class BootRow(NamedTuple):
+    """One boot, drawn: its bars are of one scale, 1,000 for the longest boot."""
+
+    at: str
+    words: str
+    bars: tuple[tuple[str, float, float, int], ...]
+    """Phase, where it begins, how wide it is, and which of the page's colours it has."""
+
+
+def boots(manifest: Manifest) -> tuple[BootRow, ...]:
+    """Give the boots of the deployment that were followed before the run began."""
+    known = manifest.provenance.boots
+    longest = max((sum(one.seconds.values()) for one in known), default=0.0) or 1.0
+    rows = []
+    for one in known:
+        ends = [1000 * end / longest for end in accumulate(one.seconds.values(), initial=0.0)]
+        bars = tuple(
+            (phase, ends[at], ends[at + 1] - ends[at], SPLIT.index(phase) % _COLOURS)
+            for at, phase in enumerate(one.seconds)
+            if phase in SPLIT
+        )
+        total = f"{sum(one.seconds.values()):,.0f} s: {spent_words(one.seconds)}"
+        rows.append(BootRow(f"{one.at:%Y-%m-%d %H:%M}", total, bars))
+    return tuple(rows)
+
+
+_COLOURS: Final = 7
 
 
 def arguments(manifest: Manifest) -> dict[str, object]:
@@ -320,6 +352,7 @@ def text(manifest: Manifest, cells: Sequence[CellResult], findings: Sequence[Fin
             client=_worst(_CLIENT, cells),
             server=list(_server(cells)),
             facts=facts(manifest),
+            boots=boots(manifest),
             deployment=fenced(deployed, "json") if spec else "",
             again=again(manifest),
         )
@@ -602,6 +635,7 @@ def page_text(manifest: Manifest, cells: Sequence[CellResult], findings: Sequenc
             codes=code_rows(cells),
             findings=findings,
             facts=facts(manifest),
+            boots=boots(manifest),
             again=again(manifest),
             metrics=_metrics(manifest, cells),
             cells=sorted(cells, key=lambda cell: (cell.spec.load.arrivals, *_order(cell))),

@@ -14,6 +14,7 @@ from backends.base import Predicts, RemembersSpec
 from benchmark.advice import find_accelerator
 from benchmark.folder import RunFolder, beginning
 from benchmark.records import (
+    BootTimes,
     CellResult,
     Manifest,
     Provenance,
@@ -31,6 +32,7 @@ from core.processes import detach
 from core.records import Access, Deployment, Record
 from core.redaction import redact
 from core.waiting import wait_until
+from operations import boots
 from operations.agreement import Preview, preview
 from operations.ask import require_ready
 from operations.resolve import Found, find
@@ -380,6 +382,10 @@ def most_minutes(plan: RunPlan, price: float | None) -> float:
     return min(by_cost, plan.max_minutes or float("inf"))
 
 
+_BOOTS: Final = 5
+"""That a report draws."""
+
+
 async def provenance(runtime: Runtime, found: Found) -> Provenance:
     """Gather spec, plan, hardware and price of a deployment; no secret is in it."""
     backend, deployment = found
@@ -398,6 +404,10 @@ async def provenance(runtime: Runtime, found: Found) -> Provenance:
         accelerator_count=count,
         usd_per_hour=usd_per_hour(deployment),
         price_source=f"the price of the target {deployment.target}",
+        boots=tuple(
+            BootTimes(at=one.warm_at, seconds=one.seconds)
+            for one in boots.kept(runtime.stage.journal, deployment)[-_BOOTS:]
+        ),
     )
 
 

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import fields
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from benchmark.advice import findings
 from benchmark.folder import RunFolder
 from benchmark.records import (
     Arrivals,
+    BootTimes,
     CellResult,
     CellState,
     Code,
@@ -235,6 +237,25 @@ def test_the_deployment_and_the_price_are_told_with_their_source() -> None:
     assert '"--async-scheduling"' in text
     assert "\n````json\n" in text
     assert 'run_benchmark(profile="quick", target="aca-a100", name="e4b", contexts=[8, 512' in text
+
+
+def test_boots_of_the_deployment_are_drawn_on_one_scale() -> None:
+    """The page has a bar for each phase, the report the same seconds in words."""
+    at = datetime(2026, 11, 29, 9, 30, tzinfo=UTC)
+    cold, warm = {"load": 60.0, "compile": 40.0}, {"load": 45.0, "compile": 5.0}
+    manifest = a_manifest(
+        boots=tuple(BootTimes(at=at, seconds=seconds) for seconds in (cold, warm))
+    )
+    assert "- 2026-11-29 09:30: 50 s: load 45 s, compile 5 s" in report_of(a_grid(), manifest)
+    page = report.page_text(manifest, a_grid(), findings(manifest, a_grid()))
+    drawn = re.findall(r'x="([\d.]+)" y="1" width="([\d.]+)".*?<title>(\w+)', page)
+    assert drawn == [
+        ("0.0", "600.0", "load"),
+        ("600.0", "400.0", "compile"),
+        ("0.0", "450.0", "load"),
+        ("450.0", "50.0", "compile"),
+    ]
+    assert "Boots of the deployment" not in report_of(a_grid())
 
 
 def test_no_name_is_markup_in_the_report() -> None:
