@@ -90,6 +90,8 @@ class Bucket:
         except urllib.error.HTTPError as exc:
             if exc.code == 404:
                 raise FileNotFoundError from exc
+            if exc.code == 403:  # so is an object that is not there for whom may not list
+                raise PermissionError("none there yet, or no right to read it (403)") from exc
             raise
         if not (generation := answer.headers["x-goog-generation"]):
             raise ConnectionError("the answer was cut off")
@@ -104,7 +106,8 @@ class Bucket:
 
     def put_aside(self, name: str, other: str) -> None:
         here, to = f"{self.path}/{self.named(name)}", f"rewriteTo{self.path[11:]}"
-        self.send("POST", f"{here}/{to}/{self.named(other)}", b"").close()
+        whole = {"Content-Type": "application/json"}
+        self.send("POST", f"{here}/{to}/{self.named(other)}", b"{}", **whole).close()
         self.send("DELETE", f"{here}?ifGenerationMatch={self.generation}").close()
         self.generation = "0"
 
@@ -193,9 +196,11 @@ class Supervisor:
             say(f"carried {self.key}, {size} in {time.monotonic() - began:.1f} s")
         except FileNotFoundError:
             say(f"none for {self.key} yet")
-        except (Unfit, OSError) as exc:
+        except Unfit as exc:
+            say(f"not used {self.key}: {exc}")
+        except OSError as exc:
             self.empty()
-            say(f"not used {self.key}: {why(exc)}")
+            say(f"not fetched {self.key}: {why(exc)}")
         except Exception as exc:  # noqa: BLE001  bytes can be wrong in every way
             self.put_aside(why(exc))
 

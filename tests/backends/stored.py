@@ -51,6 +51,8 @@ class Stored:
             return 412, b"", 0
         if way == "/upload":
             self.put(name, body)
+        elif to and door.headers["Content-Type"] != "application/json":
+            return 400, b"", 0
         elif to:
             self.put(unquote(to), self.objects[name])
         elif door.command == "DELETE":
