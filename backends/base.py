@@ -81,8 +81,11 @@ class Backend(Protocol):
     async def list(self) -> Sequence[Deployment]:
         """Give everything that this project made here, found by its label."""
 
-    async def delete(self, name: str) -> Deleted:
-        """Take it away; `gone` only when seen to be gone. Already gone is not an error."""
+    async def delete(self, name: str, *, keep_cache: bool = False) -> Deleted:
+        """Take it away; `gone` only when seen to be gone. Already gone is not an error.
+
+        `keep_cache`: what its engine compiled stays, where that is carried, and is named.
+        """
 
     async def access(self, name: str) -> Access:
         """Say where it answers and with which credential.
@@ -320,7 +323,7 @@ class Leaving(Record):
 class Leaves(Protocol):
     """Knows what a deletion would take away, before it does."""
 
-    def leaving(self, name: str) -> Leaving:
+    def leaving(self, name: str, *, keep_cache: bool = False) -> Leaving:
         """Name it for a person who has to agree; looks at nothing."""
 
 

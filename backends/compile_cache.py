@@ -80,6 +80,14 @@ def carried(container: Container, cache: CompileCache) -> Container:
     return container.model_copy(update={"command": command, "env": env})
 
 
+def without_cache(container: Container) -> Container:
+    """Return the same where there is no store: on a machine of one's own."""
+    if "COMPILE_CACHE" not in container.env:
+        return container
+    env = {name: said for name, said in container.env.items() if "COMPILE_CACHE" not in name}
+    return container.model_copy(update={"command": container.command[3:], "env": env})
+
+
 def _says(line: str) -> bool:
     """Whether a line is more than a comment; the program is written so that none is in a text."""
     return bool(line) and not line.lstrip().startswith("#")

@@ -53,7 +53,7 @@ class EndpointBackend:
         """Refuse: it is somebody else's to make."""
         self._refuse()
 
-    async def delete(self, name: str) -> Deleted:
+    async def delete(self, name: str, *, keep_cache: bool = False) -> Deleted:  # noqa: ARG002  contract
         """Refuse: it is somebody else's to remove."""
         self._require(name)
         self._refuse()

@@ -61,6 +61,8 @@ class Status(StrEnum):
     ABSENT = "absent"
 
 
+CACHE: Final = "compile cache"
+"""The name of the resource that a deletion keeps where it is told to."""
 _TO_PUT: Final = frozenset({Status.ABSENT, Status.FAILED, Status.STALE})
 _GOING: Final = frozenset({Status.ABSENT, Status.PENDING, Status.DELETING})
 
@@ -423,6 +425,8 @@ class Pending(Record):
     """Why it goes on no more; deployed again, it is tried anew."""
     deleting: bool = False
     """It is being deleted: what goes on is the deletion."""
+    keep_cache: bool = False
+    """Which leaves what its engine compiled."""
 
     @property
     def is_over(self) -> bool:
@@ -592,7 +596,7 @@ class Lifecycle(ABC):
         except errors.Busy:
             return
 
-    async def delete(self, name: str) -> Deleted:
+    async def delete(self, name: str, *, keep_cache: bool = False) -> Deleted:
         """Delete a deployment and see it gone; already gone is no error.
 
         Raises:
@@ -605,9 +609,12 @@ class Lifecycle(ABC):
             asked = self.pending.get(name)
             spec = asked.spec if asked else await self._spec(name)
             if asked:  # a server that dies from here on leaves a deletion that goes on
-                self.pending.keep(asked.model_copy(update={"deleting": True, "failure": None}))
+                leaves = {"deleting": True, "keep_cache": keep_cache, "failure": None}
+                self.pending.keep(asked.model_copy(update=leaves))
+            kept = [one for one in self.owned(name) if keep_cache and one.name == CACHE]
+            await look_at_all(kept)  # whatever tells where it is may be gone afterwards
             try:
-                removal = await self._remove(name, self.delete_seconds)
+                removal = await self._remove(name, self.delete_seconds, keep_cache=keep_cache)
             except errors.NotOurs:
                 self.pending.forget(name)  # none of it is of this deployment
                 raise
@@ -617,20 +624,21 @@ class Lifecycle(ABC):
             target=self.target.name,
             gone=removal.gone,
             removed=removal.removed if removal.gone else (),
-            stays=await leftovers(self.remaining(name, spec)) if done else (),
+            stays=await leftovers((*kept, *self.remaining(name, spec))) if done else (),
         )
 
     async def purge(self, name: str) -> tuple[str, ...]:
         """Delete what stayed, as far as it was made here; names what was seen to go."""
         return await purge(self.remaining(name), seconds=self.delete_seconds)
 
-    def leaving(self, name: str) -> Leaving:
+    def leaving(self, name: str, *, keep_cache: bool = False) -> Leaving:
         """Name what a deletion takes, what a purge takes as well, and what stays; asks nobody."""
-        stays = self.remaining(name)
+        stays, owned = self.remaining(name), self.owned(name)
+        kept = [one.title for one in owned if keep_cache and one.name == CACHE]
         return Leaving(
-            deletes=tuple(one.title for one in self.owned(name) if one.delete),
+            deletes=tuple(one.title for one in owned if one.delete and one.title not in kept),
             purged=tuple(one.title for one in stays if one.delete),
-            stays=tuple(one.title for one in stays if not one.delete),
+            stays=(*kept, *(one.title for one in stays if not one.delete)),
         )
 
     async def _spec(self, name: str) -> DeploymentSpec | None:
@@ -639,8 +647,9 @@ class Lifecycle(ABC):
         except errors.DeploymentNotFound:
             return None
 
-    async def _remove(self, name: str, seconds: float) -> Removal:
-        removal = await remove(self.owned(name), seconds=seconds)
+    async def _remove(self, name: str, seconds: float, *, keep_cache: bool) -> Removal:
+        own = [one for one in self.owned(name) if not (keep_cache and one.name == CACHE)]
+        removal = await remove(own, seconds=seconds)
         if removal.gone:
             self.pending.forget(name)
         return removal
@@ -648,7 +657,8 @@ class Lifecycle(ABC):
     async def _next(self, asked: Pending) -> None:
         try:
             if asked.deleting:
-                await self._remove(asked.spec.name, self.go_on_seconds)
+                name, kept = asked.spec.name, asked.keep_cache
+                await self._remove(name, self.go_on_seconds, keep_cache=kept)
                 return
             await self._advance(asked)
         except errors.NotAuthenticated:

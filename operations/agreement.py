@@ -221,7 +221,7 @@ def _serves(present: Deployment | None) -> bool:
     return present is not None and present.state in _STARTED
 
 
-def to_destroy(found: Found, *, purge: bool) -> Preview:
+def to_destroy(found: Found, *, purge: bool, keep_cache: bool = False) -> Preview:
     """Ask always."""
     one, backend = found.deployment, found.backend
     costs = f", {_price(one.usd_per_hour)}" if one.usd_per_hour else ""
@@ -229,10 +229,11 @@ def to_destroy(found: Found, *, purge: bool) -> Preview:
     known = f"{one.state}, {one.served_model_name}{costs}{''.join(stands_on)}"
     what = f"Delete {one.name} on {one.target} ({known})"
     what += " with everything that it leaves behind" if purge else "; stored weights stay"
-    shown = preview("destroy_vllm", one.target, one.name, what, one.usd_per_hour, one, str(purge))
+    bound = f"{purge}{keep_cache or ''}"
+    shown = preview("destroy_vllm", one.target, one.name, what, one.usd_per_hour, one, bound)
     if not isinstance(backend, Leaves):
         return shown
-    leaving = backend.leaving(one.name)
+    leaving = backend.leaving(one.name, keep_cache=keep_cache)
     deletes, stays = leaving.deletes, (*leaving.purged, *leaving.stays)
     if purge and isinstance(backend, Purges):
         deletes, stays = (*leaving.deletes, *leaving.purged), leaving.stays

@@ -315,14 +315,16 @@ async def scale(runtime: Runtime, found: Found, change: Rescaling) -> Deployment
         return _begun(runtime, backend, deployment)
 
 
-async def destroy(runtime: Runtime, found: Found, *, purge: bool) -> Deleted:
+async def destroy(
+    runtime: Runtime, found: Found, *, purge: bool, keep_cache: bool = False
+) -> Deleted:
     """Take it away, and say what was seen; `purge` what it leaves behind as well.
 
     Nobody follows its boot any more: a next step of it would make it anew.
     """
     await runtime.background.cancel(following(found.deployment))
     with _in_time(found.backend, f"delete {found.name}"):
-        deleted = await found.backend.delete(found.name)
+        deleted = await found.backend.delete(found.name, keep_cache=keep_cache)
         return await _purged(found.backend, deleted) if purge and deleted.gone else deleted
 
 
@@ -343,7 +345,7 @@ async def _purged(backend: Backend, deleted: Deleted) -> Deleted:
 
 
 async def find_to_destroy(
-    runtime: Runtime, target: str | None, name: str | None, *, purge: bool
+    runtime: Runtime, target: str | None, name: str | None, *, purge: bool, keep_cache: bool = False
 ) -> Found | Deleted:
     """Give what is to be removed; something named that is gone already is no error.
 
@@ -355,7 +357,7 @@ async def find_to_destroy(
         if exc.code != "DEPLOYMENT_NOT_FOUND" or not (target and (name or purge)):
             raise
         # A server that died before it made anything may have left a lock.
-        return await runtime.stage.backend(target).delete(name or _LEFT)
+        return await runtime.stage.backend(target).delete(name or _LEFT, keep_cache=keep_cache)
 
 
 def usual(runtime: Runtime, deployment: Deployment) -> Deployment:

@@ -4,6 +4,7 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
@@ -29,6 +30,7 @@ from core.errors import (
 from core.journal import Journal, Operation, readable, utc_now
 from core.records import NAME_PATTERN, Deployment, Record, State, Target, moment
 from core.reply import note
+from operations import boots
 from operations.runtime import Runtime, Stage
 
 A = TypeVar("A")
@@ -429,12 +431,14 @@ async def awake(runtime: Runtime, found: Found, *, wake: bool) -> Found:
     if not wake:
         raise asleep(found.deployment)
     backend, done = found.backend, anyio.Event()
-    failed: list[OpsError] = []
+    failed, began = list[OpsError](), datetime.now(UTC)
 
     async def wait_for_it() -> None:
         try:
             with anyio.move_on_after(_LONGEST_BOOT_SECONDS):
                 await backend.wake(found.name)
+                done.set()
+                await boots.keep(runtime.stage.journal, backend, found.deployment, began, {})
         except OpsError as exc:
             failed.append(exc)
         finally:

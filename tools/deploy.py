@@ -8,7 +8,7 @@ from pydantic import Field
 from pydantic.json_schema import SkipJsonSchema
 
 from backends.base import SetsUp
-from core.errors import CloudError, DeploymentNotFound
+from core.errors import CloudError, DeploymentNotFound, InvalidArgument
 from core.records import Answer, Deleted, Deployment
 from operations import agreement, capacity, deployments, inventory
 from operations.deployments import find_to_watch
@@ -219,11 +219,12 @@ async def start_vllm(
     return await deployments.start(rt, found)
 
 
-@ops_tool("deploy", DESTROYS, default=True)
+@ops_tool("deploy", DESTROYS, default=True, seldom=("keep_cache",))
 async def destroy_vllm(
     target: Text = None,
     name: Text = None,
     purge: bool = False,
+    keep_cache: bool = False,
     leftover: Text = None,
     confirm: Text = None,
     rt: Runtime = RT,
@@ -242,15 +243,17 @@ async def destroy_vllm(
         where, shown = await leftovers.to_remove(rt, target, leftover)
         await agree(rt, shown, confirm)
         return await leftovers.remove(rt, where, leftover)
-    found = await deployments.find_to_destroy(rt, target, name, purge=purge)
+    if purge and keep_cache:
+        raise InvalidArgument("A purge keeps nothing.", fix="Leave purge or keep_cache out.")
+    found = await deployments.find_to_destroy(rt, target, name, purge=purge, keep_cache=keep_cache)
     if isinstance(found, Deleted):
         if not purge:
             return found
         backend = rt.stage.backend(found.target)
         await agree(rt, agreement.to_purge(backend, found), confirm)
         return await deployments.purge_what_stayed(rt, found)
-    await agree(rt, agreement.to_destroy(found, purge=purge), confirm)
-    return await deployments.destroy(rt, found, purge=purge)
+    await agree(rt, agreement.to_destroy(found, purge=purge, keep_cache=keep_cache), confirm)
+    return await deployments.destroy(rt, found, purge=purge, keep_cache=keep_cache)
 
 
 @ops_tool("deploy", LOOKS)

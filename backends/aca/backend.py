@@ -155,9 +155,10 @@ class AcaBackend(Lifecycle):
         }
         return tuple(replace(one, title=titles.get(one.name, one.title)) for one in left)
 
-    def leaving(self, name: str) -> Leaving:
+    def leaving(self, name: str, *, keep_cache: bool = False) -> Leaving:
         """Name what is inside of others with them alone: a purge takes all of it."""
-        return super().leaving(name).model_copy(update={"stays": ()})
+        found = super().leaving(name, keep_cache=keep_cache)
+        return found if keep_cache else found.model_copy(update={"stays": ()})
 
     def plan(self, spec: DeploymentSpec, model: ModelShape) -> Plan:
         """Say which resources would be made, from the group to the app."""
@@ -187,12 +188,12 @@ class AcaBackend(Lifecycle):
         """Return every app with this target's tag; none where no subscription is named."""
         return await status.list_deployments(self.site) if self.site.clients.configured else ()
 
-    async def delete(self, name: str) -> Deleted:
+    async def delete(self, name: str, *, keep_cache: bool = False) -> Deleted:
         """Delete app and key; what it stood on stays and is named. That of another target stays."""
         app = await apps.find_any(self.site, name)
         if app is not None and is_ours(app) and apps.target_in(app) != self.target.name:
             return Deleted(name=name, target=self.target.name, gone=True)
-        deleted = await super().delete(name)
+        deleted = await super().delete(name, keep_cache=keep_cache)
         if deleted.gone:
             replicas.forget_change(self.site, name)
         if deleted.gone and not deleted.stays:  # a purge is agreed to by what stayed

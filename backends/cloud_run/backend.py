@@ -33,8 +33,10 @@ from backends.cloud_run.container import gpu_of, place_of
 from backends.cloud_run.site import Clients, IdentityTokens, Site
 from backends.common.engine import facts_of, hardware_of, predict
 from backends.common.preflight import always_on, by_schedule, price_doubts, tagged
-from backends.google import lease, schedule, secrets
+from backends.compile_cache import may_carry, without_cache
+from backends.google import cache, lease, schedule, secrets
 from backends.google.backend import GoogleBackend
+from backends.google.buckets import GB_USD, looking_into
 from backends.google.clients import HF_SECRET, SPEC_LABEL, as_sent, rest_command
 from backends.google.errors import strictly, writing
 from backends.google.leftovers import size_of
@@ -72,8 +74,6 @@ from planner.places import Accelerator, accelerator
 from planner.price import Price, price
 
 _SIZE_SECONDS: Final = 8.0
-_BUCKET_GB_USD: Final = 0.02
-"""Each month, standard class in us-central1; the usual price, not looked up [R] (2026-11-21)."""
 
 
 class CloudRunBackend(GoogleBackend):
@@ -104,8 +104,9 @@ class CloudRunBackend(GoogleBackend):
         """Return token, key and grant, or image; then the service, and who may call it."""
         now = await run.refuse_foreign(self.site, spec.name)
         reads_token, tokens = await secrets.hub_token(self.site, spec)
-        drawn = run.blueprint(self.site, spec, model, hf_token=reads_token)
         anew = now is None or _is_outdated(now, spec)
+        store = await self._store(spec) if now is None or anew else run.store_of(now)
+        drawn = run.blueprint(self.site, spec, model, hf_token=reads_token, store=store)
         held = await self._held(drawn, now, anew=anew)
         change = _change(now, spec, held) if now and not anew else None
         if anew and (spec.engine == "vllm" or spec.image):
@@ -147,6 +148,15 @@ class CloudRunBackend(GoogleBackend):
                 " Nothing was made.",
                 fix=f"{SET_UP} Or leave schedule out: nothing else would keep it.",
             )
+
+    async def _store(self, spec: DeploymentSpec) -> str:
+        """Return where what it compiles is to be carried, as far as this login may have that."""
+        if may_carry(spec) or not cache.bucket_of(self.site, spec):
+            return ""
+        if why := await cache.refusal(self.site, spec):
+            note(f"What {spec.name} compiles is not carried to its next boot: {why}.")
+            return ""
+        return cache.store(self.site, spec)
 
     async def _held(self, drawn: run.Blueprint, now: Service | None, *, anew: bool) -> Lease | None:
         """Return when it is to end, and who ends it; a start, or a new engine, begins its time.
@@ -224,6 +234,9 @@ class CloudRunBackend(GoogleBackend):
             before = secrets.key(self.site, drawn.name)
         elif not drawn.spec.image:
             before = (image_of_build(self.site, drawn.spec, project=drawn.project),)
+        if drawn.store:
+            bucket = cache.bucket_in(drawn.store)
+            before = (*before, cache.grant(self.site, drawn.name, bucket))
         rollout, sent = rollout or run.Rollout(self.site, drawn), as_sent(run.service_of(drawn))
         url = f"https://run.googleapis.com/v2/{drawn.parent}/services/{drawn.name}"
         service = Resource(
@@ -259,11 +272,26 @@ class CloudRunBackend(GoogleBackend):
             spec = run.read_spec(found) if found else None
             return spec is None or spec.schedule is not None
 
+        lock, known = anyio.Lock(), list[str]()
+
+        async def bucket() -> str:
+            """Return where its cache may lie, as what is there said when it was looked at first."""
+            async with lock:
+                if not known:
+                    found, asked = await run.find_service(self.site, name), self.pending.get(name)
+                    said = run.read_spec(found) if found else asked and asked.spec
+                    own = cache.bucket_in(run.store_of(found)) if found else ""
+                    known.append(own or cache.bucket_of(self.site, said))
+            return known[0]
+
+        right, carried = cache.left(self.site, name, bucket)
         return (
+            carried,
             secrets.key_left(self.site, name),
             unfinished_build(self.site, name),
             schedule.left(self.site, name, scheduled),
             lease.job_left(self.site, name, leased),
+            right,
             service,
         )
 
@@ -290,7 +318,7 @@ class CloudRunBackend(GoogleBackend):
             try:
                 with (
                     anyio.move_on_after(_SIZE_SECONDS),
-                    storage.looking_into(bucket, "add up its files"),
+                    looking_into(bucket, "add up its files"),
                 ):
                     files = await storage.list_objects(self.site, bucket, under)
                     return [sum(file.size_bytes for file in files.values()) / 1e9]
@@ -300,7 +328,7 @@ class CloudRunBackend(GoogleBackend):
 
         def bill(found: list[float]) -> tuple[str, float]:
             known = f"{found[0]:.1f} GB" if found else "its size is not known"
-            return f"the weights in {weights} ({known})", round(sum(found) * _BUCKET_GB_USD, 2)
+            return f"the weights in {weights} ({known})", round(sum(found) * GB_USD["STANDARD"], 2)
 
         return Resource(
             name="weights",
@@ -339,6 +367,7 @@ class CloudRunBackend(GoogleBackend):
                 *_warnings(drawn, costs),
                 *by_schedule(spec, self._hourly(drawn), idle_minutes=run.IDLE_MINUTES),
                 *_lease_warnings(spec, time),
+                *_cache_warnings(drawn),
             ),
         )
 
@@ -411,7 +440,7 @@ class CloudRunBackend(GoogleBackend):
             found.setdefault(pending.spec.name, status.before_service(self.site, pending))
         return tuple(found[name] for name in sorted(found))
 
-    async def delete(self, name: str) -> Deleted:
+    async def delete(self, name: str, *, keep_cache: bool = False) -> Deleted:
         """Delete service, build and key; another target's deployment is not here."""
         service = await run.find_service(self.site, name)
         if (
@@ -420,7 +449,7 @@ class CloudRunBackend(GoogleBackend):
             and run.target_of(service) != self.target.name
         ):
             return Deleted(name=name, target=self.target.name, gone=True)
-        return await super().delete(name)
+        return await super().delete(name, keep_cache=keep_cache)
 
     async def purge(self, name: str) -> tuple[str, ...]:
         """Delete the image that was built for a deployment; while its service runs, nothing."""
@@ -514,12 +543,13 @@ class CloudRunBackend(GoogleBackend):
         return status.boot_budget(await run.get_service(self.site, name))
 
     async def engine_facts(self, name: str) -> EngineFacts:
-        """Return what the log of the serving revision's first boot tells."""
+        """Return what the serving revision's first boot tells, or the one that was woken here."""
         service = await run.get_service(self.site, name)
         revision = await run.find_revision(self.site, service.latest_ready_revision)
         if revision is None:
             return EngineFacts()
-        return facts_of(boot_of(await status.boot_lines(self.site, name, revision, newest=False)))
+        woken = name in self.site.woken
+        return facts_of(boot_of(await status.boot_lines(self.site, name, revision, newest=woken)))
 
     async def hardware(self, name: str, /) -> Hardware:
         service = await run.get_service(self.site, name)
@@ -546,7 +576,9 @@ class CloudRunBackend(GoogleBackend):
         rows = [variable for row in service.template.containers for variable in row.env]
         hub = any(variable.name == "HF_TOKEN" for variable in rows)
         model = await anyio.to_thread.run_sync(read_model, spec.model)
-        drawn = run.as_running(run.blueprint(self.site, spec, model, hf_token=hub), service)
+        store = run.store_of(service)
+        drawn = run.blueprint(self.site, spec, model, hf_token=hub, store=store)
+        drawn = run.as_running(drawn, service)
         *before, made = self._resources(drawn)
         token = [secrets.reader(self.site, HF_SECRET)] if hub else []
         keyed = "The key is made in a pipe and kept in Secret Manager; it is in no file."
@@ -614,6 +646,18 @@ def _lease_warnings(spec: DeploymentSpec, time: str) -> Iterator[str]:
         )
 
 
+def _cache_warnings(drawn: run.Blueprint) -> Iterator[str]:
+    if drawn.store:
+        yield (
+            f"What it compiles is carried to its next boot in {drawn.store}"
+            f" ({cache.price_words()}), where this login may grant that; its files lie in the"
+            " instance's memory."
+        )
+    elif drawn.spec.engine == "vllm":
+        why = may_carry(drawn.spec) or "no bucket: weights=gs://… or BUCKET_NAME"
+        yield f"Every boot compiles anew: nothing is carried ({why})."
+
+
 def _warnings(drawn: run.Blueprint, costs: Price) -> Iterator[str]:
     spec = drawn.spec
     yield from drawn.doubts
@@ -639,7 +683,7 @@ def docker(drawn: run.Blueprint) -> str:
     """Return how the same container runs on a machine with a GPU of one's own."""
     mount = drawn.container.mount
     mounted = (f"/mnt/{mount.bucket}:{mount.path}:ro",) if mount else ()
-    return container.docker_command(drawn.name, drawn.container, *mounted)
+    return container.docker_command(drawn.name, without_cache(drawn.container), *mounted)
 
 
 async def _none() -> None:

@@ -1,14 +1,11 @@
 """What a project must have and what a plan needs of Google: set-up, quotas and preflight."""
 
-import shlex
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from google.api_core.exceptions import PreconditionFailed
-from google.api_core.iam import Policy
 from google.cloud.artifactregistry_v1 import Repository
 
 from backends.base import Quota
@@ -25,7 +22,7 @@ from backends.cloud_run.site import Site, builder_account
 from backends.common.concurrency import side_by_side
 from backends.common.models import folders, judge_whole
 from backends.common.preflight import Answer, Question
-from backends.google import lease, schedule, setup
+from backends.google import buckets, lease, schedule, setup
 from backends.google.clients import BUILDER_ID, REPOSITORY, RUNTIME_ID, pairs, runtime_account
 from backends.google.errors import (
     CPU_QUOTA,
@@ -39,7 +36,7 @@ from backends.google.errors import (
     why_unread,
     writing,
 )
-from backends.google.iam import VERSION, binding
+from backends.google.iam import binding
 from backends.google.setup import asked, limit_in, refused
 from backends.lifecycle import Resource
 from core import errors
@@ -71,7 +68,6 @@ _EXACT: Final = (
 """Source: a field note of 2026 on GPU services."""
 _WHOLE: Final = "Google would take this service"
 _READER: Final = "roles/storage.objectViewer"
-_ATTEMPTS: Final = 3
 
 
 def needs_of(spec: DeploymentSpec, caller: str | None) -> set[str]:
@@ -318,7 +314,7 @@ async def _taken(site: Site, plan: Plan) -> Answer:
 
 async def _whole(site: Site, bucket: str, folder: str) -> Answer:
     try:
-        with storage.looking_into(bucket, f"look into gs://{bucket}/{folder}"):
+        with buckets.looking_into(bucket, f"look into gs://{bucket}/{folder}"):
             found = await storage.list_objects(site, bucket, folder)
             verdict = await judge_whole(folders(found).get(folder, {}))
     except errors.CloudRefused as exc:
@@ -413,55 +409,13 @@ def _pusher(site: Site) -> Resource:
 
 def reader(site: Site, bucket: str) -> Resource:
     """Return the runtime account's right to read a bucket; one that is missing has no reader."""
-    member = f"serviceAccount:{runtime_account(site.clients.project)}"
-
-    async def read() -> Policy:
-        there = (await site.clients.storage()).bucket(bucket)
-        look = partial(there.get_iam_policy, requested_policy_version=VERSION, **storage.HOW)
-        return await storage.in_thread(look)
-
-    async def get() -> Policy | None:
-        try:
-            with storage.looking_into(bucket, "read who may read the bucket"):
-                policy = await read()
-        except errors.CloudRefused:
-            return None
-        return policy if any(member in one["members"] for one in _bindings(policy)) else None
-
-    async def put() -> None:
-        there = (await site.clients.storage()).bucket(bucket)
-        with storage.looking_into(bucket, "let the runtime account read the bucket"):
-            for _ in range(_ATTEMPTS):
-                policy = await read()
-                add_to_policy(policy, member)
-                with suppress(PreconditionFailed):  # somebody else changed it meanwhile
-                    write = partial(there.set_iam_policy, policy, **storage.HOW)
-                    await storage.in_thread(write)
-                    return
-        raise errors.ConcurrentChange(
-            f"Who may read {bucket} was changed at the same time.", fix="Call the same tool again."
-        )
-
-    return Resource(
+    return buckets.binding(
+        site,
+        bucket,
+        _READER,
+        "let the runtime account read the bucket",
         name="reader",
         title=f"role of {RUNTIME_ID} on the bucket {bucket}: read objects",
-        get=get,
-        put=put,
         scope="shared",
         after=(RUNTIME_ID,),
-        command=f"gcloud storage buckets add-iam-policy-binding {shlex.quote(f'gs://{bucket}')}"
-        f" --member={member} --role={_READER}",
     )
-
-
-def add_to_policy(policy: Policy, member: str) -> None:
-    """Write a reader into a policy that was read; its etag stays."""
-    if bindings := _bindings(policy):
-        bindings[0]["members"].add(member)
-    else:
-        policy.bindings.append({"role": _READER, "members": {member}})
-    policy.version = VERSION
-
-
-def _bindings(policy: Policy) -> list[Any]:
-    return [one for one in policy.bindings if one["role"] == _READER and not one.get("condition")]

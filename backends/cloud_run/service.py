@@ -1,5 +1,6 @@
 """A service: every value decided, typed for Google's SDK, found by name, and brought about."""
 
+import json
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +26,9 @@ from backends.cloud_run.container import (
     vllm_serving,
 )
 from backends.cloud_run.site import SPEC_ANNOTATION, Site
+from backends.compile_cache import carried, compile_cache, may_carry
 from backends.container import Probe
+from backends.google import cache
 from backends.google.clients import (
     HF_SECRET,
     MANAGED_BY,
@@ -88,6 +91,8 @@ class Blueprint(Serving):
     network: Network | None
     launch_stage: str | None = None
     """Of the API, for what is not yet generally available; None is left to Google."""
+    store: str = ""
+    """Where what it compiles is carried to the next boot; empty where nothing is."""
 
     @property
     def parent(self) -> str:
@@ -101,9 +106,17 @@ class Blueprint(Serving):
 
 
 def blueprint(
-    site: Site, spec: DeploymentSpec, model: ModelShape, *, hf_token: bool | None = None
+    site: Site,
+    spec: DeploymentSpec,
+    model: ModelShape,
+    *,
+    hf_token: bool | None = None,
+    store: str | None = None,
 ) -> Blueprint:
-    """Decide every value of the service that a spec asks for; `hf_token`: that secret is kept."""
+    """Decide every value of the service that a spec asks for.
+
+    `hf_token`: that secret is kept. `store`: where its cache is carried; None is as planned.
+    """
     _refuse(spec, model)
     target, region = site.target, site.clients.region
     project = site.clients.named
@@ -116,9 +129,16 @@ def blueprint(
         if serving.needs_internet and known:
             secrets["HF_TOKEN"] = HF_SECRET
     made, doubt = serving.container, region_doubt(target, region)
+    if store is None:
+        store = "" if may_carry(spec) else cache.store(site, spec)
+    engine: vllm.Container = made
+    if store:
+        gpu = target.accelerator or ""
+        found = compile_cache(spec, image=made.image, accelerator=gpu, store=store)
+        engine = carried(made, found)
     decided = {
         **dict(serving),
-        "container": made.model_copy(update={"secrets": secrets}),
+        "container": engine.model_copy(update={"secrets": secrets}),
         "doubts": tuple(filter(None, (doubt, *serving.doubts))),
     }
     return Blueprint(
@@ -133,6 +153,7 @@ def blueprint(
         # A server is given up only after minutes of silence.
         liveness=Probe(path=made.health, port=made.port, **rules().liveness_probe.model_dump()),
         network=_network(spec, serving),
+        store=store,
     )
 
 
@@ -330,6 +351,16 @@ def engine_in(service: Service) -> run_v2.Container | None:
     """Return the container of a service that has its GPU, or else its first."""
     rows = list(service.template.containers)
     return next((row for row in rows if row.resources.limits.get(_GPU)), rows[0] if rows else None)
+
+
+def store_of(service: Service) -> str:
+    """Return where a service's engine carries what it compiles; empty where nowhere."""
+    engine = engine_in(service)
+    said = [one.value for one in (engine.env if engine else ()) if one.name == "COMPILE_CACHE"]
+    try:
+        return str(json.loads(said[0])["store"]) if said else ""
+    except (ValueError, LookupError, TypeError):  # somebody wrote into it
+        return ""
 
 
 def is_open(service: Service) -> bool:

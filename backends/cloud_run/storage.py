@@ -1,32 +1,25 @@
 """Models in buckets of Cloud Storage, and Vertex AI's registry."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, Final, TypeVar
+from collections.abc import Sequence
+from typing import Any, Final
 
-import anyio
-from google.api_core.exceptions import NotFound
 from google.cloud.storage import Blob
 
 from backends.base import RegisteredModel, StoredModel
 from backends.cloud_run.site import Site
-from backends.common.concurrency import in_time
 from backends.common.models import ENDINGS, MOST_FILES, File, limited, models_among
-from backends.google.errors import reading, strictly, translated
-from core.errors import CloudRefused, NotConfigured
+from backends.google.buckets import HOW, in_thread, looking_into
+from backends.google.errors import reading, strictly
+from core.errors import NotConfigured
 from core.reply import note
 
-T = TypeVar("T")
-HOW: Final[dict[str, Any]] = {"timeout": 10.0, "retry": None}
-"""The limits of one call, in seconds."""
-_DEADLINE: Final = 28.0
 _MOST_REGISTERED: Final = 200
 
 
 async def models_in_bucket(site: Site, bucket: str | None) -> Sequence[StoredModel]:
     """Return every folder that holds weights, or a config that waits for them, by name."""
     name, under = parse_bucket(site, bucket)
-    with looking_into(name, f"read the bucket {name}", seconds=_DEADLINE):
+    with looking_into(name, f"read the bucket {name}"):
         return await models_among(await list_objects(site, name, under), f"gs://{name}")
 
 
@@ -69,25 +62,6 @@ def _file(bucket: str, blob: Blob) -> File:
             return await in_thread(part)
 
     return File(int(blob.size or 0), read)
-
-
-async def in_thread(work: Callable[[], T]) -> T:
-    """Do what is not async; what comes too late is left alone, its own timeout ends it."""
-    return await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
-
-
-@contextmanager
-def looking_into(bucket: str, what: str, *, seconds: float = _DEADLINE) -> Iterator[None]:
-    """Turn what Cloud Storage says, which speaks HTTP and not gRPC, into our errors; in time."""
-    try:
-        with translated(what), in_time("Google", what, seconds, fix="Name a folder in it."):
-            yield
-    except NotFound as exc:
-        raise CloudRefused(
-            f"There is no bucket {bucket}.",
-            cause=exc.message,
-            fix=f"Correct its name, or make it: gcloud storage buckets create gs://{bucket}.",
-        ) from exc
 
 
 async def models_in_registry(site: Site) -> Sequence[RegisteredModel]:

@@ -1,5 +1,6 @@
 """What is of ours in a project and serves no deployment any more: found everywhere, and removed."""
 
+import functools
 import re
 import tomllib
 from collections import Counter, defaultdict
@@ -12,7 +13,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from functools import cache, partial
+from functools import partial
 from math import ceil
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
@@ -22,7 +23,8 @@ from google.cloud.run_v2 import Service, ServicesAsyncClient, ServiceScaling
 
 from backends.base import Leftover, Leftovers
 from backends.common.concurrency import in_time, side_by_side
-from backends.google import lease, schedule
+from backends.google import cache, lease, schedule
+from backends.google.buckets import HOW, in_thread
 from backends.google.clients import (
     BUILDER_ID,
     DEPLOYMENT_LABEL,
@@ -346,7 +348,7 @@ def _service(site: GoogleSite, parent: str, service: Service) -> Thing:
     )
 
 
-@cache
+@functools.cache
 def _rows() -> Mapping[str, Mapping[str, Any]]:
     return tomllib.loads((ROOT / "backends" / "targets.toml").read_text("utf-8"))
 
@@ -580,6 +582,23 @@ async def _roles(site: GoogleSite, parent: str) -> Listed:
     return Listed(found)
 
 
+async def _buckets(site: GoogleSite) -> Sequence[str]:
+    client = await site.clients.storage()
+    return [str(one.name) for one in await in_thread(lambda: list(client.list_buckets(**HOW)))]
+
+
+async def _caches(site: GoogleSite, bucket: str) -> Listed:
+    """List compile caches: files, or the right to them, of a deployment in a bucket."""
+    found = list[Thing]()
+    for under, usd in (await cache.all_in(site, bucket)).items():
+        _, name, home = under.rstrip("/").split("/")
+        path = f"gs://{bucket}/{under}"
+        found.append(
+            Thing("compile cache", path, bucket, ours=True, deployment=name, home=home, usd=usd)
+        )
+    return Listed(found)
+
+
 _SOURCES: Final = (
     Source("services of Cloud Run", _run_regions, _services, "regions"),
     Source("TPUs and requests for them", _everywhere, _tpus, _TPU),
@@ -591,11 +610,16 @@ _SOURCES: Final = (
     Source("images and their repositories", _registry_regions, _repositories),
     Source("service accounts", _project, _accounts),
     Source("roles", _project, _roles),
+    Source("compile caches in buckets", _buckets, _caches),
 )
 
 
 async def _delete(site: GoogleSite, name: str) -> None:
     """Ask to delete something by its whole name; already gone is no error."""
+    if name.startswith("gs://"):
+        bucket, _, under = name.removeprefix("gs://").partition("/")
+        await cache.remove(site, bucket, under)
+        return
     kind, what = name.split("/")[-2], f"delete {name}"
     if kind in {"instances", "disks", "firewalls"}:
         await find(what, site.clients.ask("DELETE", f"{_COMPUTE}/{name}"))

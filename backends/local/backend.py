@@ -181,7 +181,7 @@ class LocalBackend:
         seen = [(folder, await self._looker.look(folder)) for folder in there]
         return [deployment for folder, deployment in seen if folder.exists]
 
-    async def delete(self, name: str) -> Deleted:
+    async def delete(self, name: str, *, keep_cache: bool = False) -> Deleted:  # noqa: ARG002  none is carried
         """End what is proven to be its own, see that nothing of it lives, remove its folder."""
         folder = self._folder(name)
         if not folder.touched:
@@ -204,7 +204,7 @@ class LocalBackend:
             stays=leftovers(made),
         )
 
-    def leaving(self, name: str) -> Leaving:
+    def leaving(self, name: str, *, keep_cache: bool = False) -> Leaving:  # noqa: ARG002  none is carried
         """Name what `delete` takes and leaves."""
         stays = leftovers(self._folder(name).made_if_readable())
         deletes = ("its processes", f"its folder {name} with key and log")

@@ -24,6 +24,7 @@ from backends.google.backend import GoogleBackend
 from backends.google.clients import SPEC_LABEL
 from backends.google.setup import pinned
 from backends.lifecycle import (
+    CACHE,
     PendingStore,
     Removal,
     Resource,
@@ -348,7 +349,7 @@ class TpuBackend(GoogleBackend):
         failure = search.search_failure(kept)
         self.pending.keep(kept.model_copy(update={"failure": failure}))
 
-    async def _remove(self, name: str, seconds: float) -> Removal:
+    async def _remove(self, name: str, seconds: float, *, keep_cache: bool) -> Removal:
         """Delete chips by force wherever they are, all of them, then key and rule.
 
         Raises:
@@ -373,7 +374,8 @@ class TpuBackend(GoogleBackend):
             said = {"replacing": tuple(places), "late": _latest(places)}
             self.pending.keep(kept.model_copy(update=said))
         chip = search.held(site, name, places, title)
-        own = [unless_foreign(one) for one in plan.owned(site, name, chip)]
+        every = plan.owned(site, name, chip)
+        own = [unless_foreign(one) for one in every if not (keep_cache and one.name == CACHE)]
         removal = await remove(own, seconds=seconds)
         if not removal.gone and kept is None:  # nobody remembers that the rest is to go
             await remove(own[:-1], seconds=seconds)

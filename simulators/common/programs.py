@@ -122,9 +122,10 @@ def served(command: Sequence[str], args: Sequence[str]) -> list[str]:
     Raises:
         CannotStart: The image has no such program.
     """
-    words = [*command, *args]
     if not command:
         return list(args)
+    carries = list(command[:2]) == ["python3", "-c"]  # the program before it: see carrying.py
+    words = [*(command[3:] if carries else command), *args]
     if words[:2] == ["vllm", "serve"]:
         return words[2:]
     raise CannotStart(

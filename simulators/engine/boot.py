@@ -87,7 +87,10 @@ class Boot:
         """From the configuration to an engine that could serve."""
         kind = "tpu" if self._room.accelerator.kind == "tpu" else "gpu"
         rows = [*_LINES["begin"], *_LINES[kind], *_LINES["end"]]
-        rows = [row for row in rows if row.get("eager", self._eager) == self._eager]
+        here = {"eager": self._eager, "cached": self._room.knobs.cached}
+        rows = [
+            row for row in rows if here.items() >= {k: row[k] for k in here if k in row}.items()
+        ]
         phases = [row.get("phase") for row in rows]
         for at, row in enumerate(rows):
             if phase := row.get("phase"):

@@ -1,5 +1,6 @@
 """Who calls, and what policies allow: the owner of a project, or an account with its grants."""
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -17,6 +18,10 @@ PERMISSIONS: Final[Mapping[str, frozenset[str]]] = {
             "artifactregistry.repositories.downloadArtifacts",
             "artifactregistry.repositories.uploadArtifacts",
         }
+    ),
+    "roles/storage.objectViewer": frozenset({"storage.objects.get", "storage.objects.list"}),
+    "roles/storage.objectUser": frozenset(
+        f"storage.objects.{verb}" for verb in ("get", "list", "create", "delete", "update")
     ),
     "roles/logging.logWriter": frozenset({"logging.logEntries.create"}),
     "roles/iam.serviceAccountUser": frozenset(
@@ -48,8 +53,19 @@ def acting() -> str:
     return _ACTING.get()
 
 
-def granted(policy: Policy, roles: Mapping[str, Any], email: str, permission: str) -> bool:
-    """Say whether a policy allows it, to an account or to everybody, without a condition.
+_BELOW: Final = re.compile(r'resource\.name\.startsWith\("([^"]+)"\)')
+
+
+def _holds(condition: str, resource: str) -> bool:
+    """Whether a condition holds of a resource; one of another form is taken to hold of none."""
+    found = _BELOW.fullmatch(condition)
+    return not condition or bool(found and resource.startswith(found[1]))
+
+
+def granted(
+    policy: Policy, roles: Mapping[str, Any], email: str, permission: str, resource: str = ""
+) -> bool:
+    """Say whether a policy allows it on a resource, to an account or to everybody.
 
     `roles` are the project's own, by full name: one that is deleted allows nothing.
     """
@@ -61,7 +77,7 @@ def granted(policy: Policy, roles: Mapping[str, Any], email: str, permission: st
         return permission in PERMISSIONS.get(role, included)
 
     return any(
-        not binding.condition.expression
+        _holds(binding.condition.expression, resource)
         and bool(names.intersection(binding.members))
         and allowed(binding.role)
         for binding in policy.bindings

@@ -16,6 +16,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
+from simulators.common.carrying import Carrying, Store
 from simulators.common.doors import Answer, TurnedAway, open_door, pass_on
 from simulators.common.programs import (
     CannotStart,
@@ -40,6 +41,7 @@ from simulators.google.run_rules import (
     timeout_seconds,
 )
 from simulators.google.state import GCLOUD_CLIENT, Instance, InvalidToken, Project, World
+from simulators.google.storage import carried
 
 _PULLED: Final = re.compile(r"ollama pull ([\w./:-]+)(?: && ollama cp [\w./:-]+ ([\w./:-]+))?")
 
@@ -223,6 +225,12 @@ class Engine:
         self._world.keep(self._project)
         try:
             program = program_of(self._project, self._world.folder, self._revision)
+            carrying = Carrying(program.env, partial(self._hear, "stdout"))
+            if carrying.store:
+                store = carried(self._world, carrying.store, self._revision.service_account)
+                await carrying.before(store)
+                program.env["SIMULATED_ENGINE_CACHED"] = str(carrying.found)
+                self._world.tasks.start_soon(self._carry, carrying, store)
             beside = partial(self._probe, program)
             status = await self.process.run(program, said=self._hear, beside=beside)
             if not self.process.told_to_end.is_set():
@@ -234,6 +242,14 @@ class Engine:
             self._row.ended = time.time()
             self.ended.set()
             self._world.keep(self._project)
+
+    async def _carry(self, carrying: Carrying, store: Store) -> None:
+        """Save what it compiled, once it has answered."""
+        while not self.ready.is_set():
+            if self.ended.is_set():
+                return
+            await anyio.sleep(_RHYTHM_SECONDS)
+        await carrying.after(store)
 
     def _hear(self, stream: str, line: str) -> None:
         self._project.append("DEFAULT", line, self._labels, f"run.googleapis.com/{stream}")

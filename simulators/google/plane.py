@@ -304,6 +304,7 @@ async def serve(folder: Path, idle_exit_seconds: float | None, record: Path | No
         port = server.add_insecure_port("127.0.0.1:0")
         await server.start()
         app: ASGIApp = recorder.web(web(world)) if recorder else web(world)
+        world.buckets = buckets.start()
         world.http = await start_web(tasks, loopback(), app)
         for resume in _RESUMES:
             resume(world)
@@ -312,7 +313,7 @@ async def serve(folder: Path, idle_exit_seconds: float | None, record: Path | No
             GooglePlane(
                 grpc=f"127.0.0.1:{port}",
                 http=world.http,
-                storage=buckets.start(),
+                storage=world.buckets,
                 pid=os.getpid(),
                 programs=str(iam.programs(world)),
             ),

@@ -468,9 +468,9 @@ class Project(_Kept):
             return not self.grants(self.account, permission, *self._policies(resource))
         return permission in self.knobs.denied_permissions
 
-    def grants(self, email: str, permission: str, *policies: Policy) -> bool:
-        """Say whether one of these policies allows it to an account."""
-        return any(granted(one, self.roles, email, permission) for one in policies)
+    def grants(self, email: str, permission: str, *policies: Policy, resource: str = "") -> bool:
+        """Say whether one of these policies allows it to an account, on a resource."""
+        return any(granted(one, self.roles, email, permission, resource) for one in policies)
 
     def _policies(self, resource: str) -> Iterator[Policy]:
         """Give those of a resource and of everything that it lies in."""
@@ -497,6 +497,8 @@ class World:
     projects: dict[str, Project] = field(default_factory=dict)
     http: str = ""
     """Base URL of the plane's web server."""
+    buckets: str = ""
+    """Base URL of Cloud Storage."""
     seen: float = field(default_factory=time.monotonic)
     """When the plane was last called, of the monotonic clock."""
     tokens: IdTokens = field(init=False)

@@ -67,7 +67,7 @@ class Removed:
 
     target = Target(name="somewhere", backend="local", description="made up")
 
-    async def delete(self, name: str) -> Deleted:
+    async def delete(self, name: str, *, keep_cache: bool = False) -> Deleted:
         """Say that it is gone."""
         return Deleted(name=name, target="somewhere", gone=True)
 

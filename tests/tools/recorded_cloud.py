@@ -97,7 +97,7 @@ class RecordedCloud:
         there = self._kept.deployments.items()
         return [one for (target, _), one in there if target == self._target.name]
 
-    async def delete(self, name: str) -> Deleted:
+    async def delete(self, name: str, *, keep_cache: bool = False) -> Deleted:
         await self._asked()
         await anyio.sleep(self._kept.delete_seconds)
         here = (self._target.name, name)
@@ -114,7 +114,7 @@ class RecordedCloud:
             stays=(image,),
         )
 
-    def leaving(self, name: str) -> Leaving:
+    def leaving(self, name: str, *, keep_cache: bool = False) -> Leaving:
         return Leaving(
             deletes=(f"the service {name}",), purged=(f"the image {name}",), stays=("hf-token",)
         )

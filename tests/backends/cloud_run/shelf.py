@@ -16,6 +16,8 @@ async def store(site: Site, bucket: str, files: Mapping[str, bytes]) -> None:
 
     def write() -> None:
         made = client.create_bucket(bucket)
+        made.iam_configuration.uniform_bucket_level_access_enabled = True
+        made.patch()
         for path, content in files.items():
             made.blob(path).upload_from_string(content)
 

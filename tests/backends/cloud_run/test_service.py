@@ -179,7 +179,8 @@ def test_a_plans_commands_send_the_very_request_and_hold_no_key(wish: str) -> No
         assert "hf_x" not in written
         assert not any(line.lstrip().startswith("#") for line in written.splitlines())
     if wish != "ollama":
-        key, grant = before
+        key, grant, *cache = before
+        assert len(cache) == (wish == "bucket")
         assert key.startswith("openssl rand -hex 32 | tr -d '\\n' | gcloud secrets create ")
         assert key.endswith("--data-file=-")
         assert shlex.split(grant)[3] == "vllm-devops-gemma-api-key"

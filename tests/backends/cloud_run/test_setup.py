@@ -6,12 +6,10 @@ from typing import Any
 
 import anyio
 import pytest
-from google.api_core.iam import Policy as BucketPolicy
 from google.cloud.secretmanager_v1.types import Replication, Secret
 from google.iam.v1.policy_pb2 import Policy
 from pydantic import SecretStr
 
-from backends.cloud_run import checks
 from backends.cloud_run.checks import shared
 from backends.cloud_run.site import Site
 from backends.google import secrets
@@ -210,7 +208,7 @@ async def bucket_policy(site: Site, bucket: str) -> Any:
 async def test_only_the_bucket_that_is_named_is_opened_to_the_runtime_account(
     plane: GooglePlane, project: str
 ) -> None:
-    """What others may do with it stays, under conditions too."""
+    """Those who have the role are joined; what others may do stays, under conditions too."""
     bucket, other = f"{project}-one", f"{project}-two"
     async with opened(plane, project, bucket_name=bucket) as site:
         await store(site, bucket, {})
@@ -222,24 +220,16 @@ async def test_only_the_bucket_that_is_named_is_opened_to_the_runtime_account(
             "condition": {"title": "t", "expression": "resource.name.startsWith('x')"},
         }
         policy.version, before = 3, [*policy.bindings, theirs]
-        policy.bindings = before
+        policy.bindings = [*before, {"role": theirs["role"], "members": {"user:a@example.com"}}]
         there = (await site.clients.storage()).bucket(bucket)
         await anyio.to_thread.run_sync(there.set_iam_policy, policy)
         assert len((await setup(shared(site))).missing) == 1
         assert (await set_up(shared(site), seconds=30)).missing == ()
         mine, others = [await bucket_policy(site, name) for name in (bucket, other)]
     assert all(one in mine.bindings for one in before)
-    assert len(mine.bindings) == len(before) + 1
+    (joined,) = [one for one in mine.bindings if one not in before]
+    assert joined["members"] == {"user:a@example.com", account(project)}
     assert all(account(project) not in one["members"] for one in others.bindings)
-
-
-def test_a_reader_joins_those_who_have_the_role_and_conditions_are_kept() -> None:
-    policy = BucketPolicy(etag="one", version=1)
-    policy.bindings = [{"role": checks._READER, "members": {"user:a@example.com"}}]
-    checks.add_to_policy(policy, "serviceAccount:me@p")
-    (binding,) = policy.bindings
-    assert binding["members"] == {"user:a@example.com", "serviceAccount:me@p"}
-    assert (policy.etag, policy.version) == ("one", 3)
 
 
 async def test_a_kept_token_is_readable_by_the_deployments_account_alone(
