@@ -122,7 +122,7 @@ _ONLY: Final = {
         *("launch_stage", "build_machine", "cpu", "memory_gib", "max_idle_minutes"),
         *("compile_cache", "schedule"),
     ),
-    "Container Apps": ("cpu", "memory_gib", "max_idle_minutes", "compile_cache"),
+    "Container Apps": ("cpu", "memory_gib", "max_idle_minutes", "compile_cache", "schedule"),
 }
 """What a spec says that only some clouds have."""
 

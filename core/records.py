@@ -594,7 +594,8 @@ class Deployment(Answer):
         if self.schedule is None:
             return ""
         now, times = datetime.now(UTC), parse(self.schedule)
-        does = "keeps it warm until" if times.is_on(now) else "wakes it at"
+        keeps = "is to keep" if self.state is State.ASLEEP else "keeps"
+        does = f"{keeps} it warm until" if times.is_on(now) else "wakes it at"
         return f"; its schedule ({self.schedule}) {does} {moment(times.changes(now))}"
 
     @property

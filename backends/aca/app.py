@@ -375,6 +375,7 @@ def _refuse(spec: DeploymentSpec, model: ModelShape) -> None:
 
 
 _VOLUME: Final = "weights"
+_TIMED: Final = "schedule-"
 
 
 def app_of(
@@ -511,14 +512,72 @@ def _template(made: Blueprint) -> Template:
     return Template(
         containers=[engine, _container(GUARD_NAME, proxy, own.vcpu, own.ram_gib)],
         scale=M.Scale(
-            min_replicas=made.spec.min_replicas,
+            min_replicas=least_of(made.spec),
             max_replicas=made.spec.max_replicas,
             cooldown_period=made.cooldown_seconds,
             polling_interval=chosen.scaling.polling_seconds,
-            rules=[M.ScaleRule(name="requests", http=requests)],
+            rules=[M.ScaleRule(name="requests", http=requests), *timed(made.spec)],
         ),
         volumes=[volume] if volume else None,
     )
+
+
+def least_of(spec: DeploymentSpec) -> int:
+    """Return the least replicas that an app has by itself; those of a schedule come by rules."""
+    return 0 if spec.schedule else spec.min_replicas
+
+
+def timed(spec: DeploymentSpec) -> list[M.ScaleRule]:
+    """Return a rule for each time of a schedule; of several rules the highest number holds.
+
+    Source: keda.sh/docs/latest/scalers/cron (2026-11), which Container Apps take as a custom rule.
+    """
+    said = spec.times
+    return (
+        [
+            M.ScaleRule(
+                name=f"{_TIMED}{place}",
+                custom=M.CustomScaleRule(
+                    type="cron",
+                    metadata={
+                        "timezone": said.zone,
+                        "start": window.begin,
+                        "end": window.end,
+                        "desiredReplicas": str(spec.warm_replicas),
+                    },
+                ),
+            )
+            for place, window in enumerate(said.windows, 1)
+        ]
+        if said
+        else []
+    )
+
+
+def with_times(scale: M.Scale, spec: DeploymentSpec) -> M.Scale:
+    """Return how an app scales, with the least, the most and the times of another spec."""
+    others = [one for one in scale.rules or () if not _is_timed(one)]
+    changed = M.Scale(scale.as_dict())
+    changed.min_replicas, changed.max_replicas = least_of(spec), spec.max_replicas
+    changed.rules = [*others, *timed(spec)]
+    return changed
+
+
+def scales(app: ContainerApp, spec: DeploymentSpec) -> bool:
+    """Whether an app has the least, the most and the times of a spec."""
+    scale = app.template.scale if app.template else None
+    if scale is None:
+        return False
+    there, wanted = (
+        {one.name: one.custom and one.custom.metadata for one in rules if _is_timed(one)}
+        for rules in (scale.rules or (), timed(spec))
+    )
+    count = (scale.min_replicas or 0), scale.max_replicas
+    return (count, there) == ((least_of(spec), spec.max_replicas), wanted)
+
+
+def _is_timed(rule: M.ScaleRule) -> bool:
+    return (rule.name or "").startswith(_TIMED)
 
 
 def _container(name: str, said: Container, vcpu: float, ram_gib: float) -> M.Container:

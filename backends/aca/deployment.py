@@ -113,6 +113,11 @@ class WantedApp:
             await settle_callers(site, spec.name)
             self.is_put = True
             return
+        said = spec_in(found.app.tags) if found else None
+        if said and said.schedule != spec.schedule:
+            note(
+                f"A new revision of {spec.name} boots once: its schedule is one of its scale rules."
+            )
         made = await self._pinned()
         addresses = await apps.callers(site) if spec.access == "private" else ()
         now = await _without_failed(site, found.app) if found else None
@@ -338,11 +343,13 @@ async def scale(site: Site, name: str, minimum: int, maximum: int) -> None:
         def rescaled(now: ContainerApp) -> ContainerApp:
             template, spec = apps.copy_template(now), spec_in(now.tags)
             assert template.scale
-            template.scale.min_replicas, template.scale.max_replicas = minimum, maximum
             tags = leases.rescaled_tags(now, maximum)
             if spec:
                 said = spec.model_copy(update={"min_replicas": minimum, "max_replicas": maximum})
+                template.scale = apps.with_times(template.scale, said)
                 tags |= apps.tags_of(site.target.name, said)
+            else:
+                template.scale.min_replicas, template.scale.max_replicas = minimum, maximum
             return apps.patch_of(now, tags=tags, template=template)
 
         what = f"let {name} have {minimum} to {maximum} replicas"
@@ -392,6 +399,9 @@ async def refuse_scale(site: Site, name: str, minimum: int, maximum: int) -> Con
 
 
 def _scales(app: ContainerApp, minimum: int, maximum: int) -> bool:
+    if spec := spec_in(app.tags):
+        count = {"min_replicas": minimum, "max_replicas": maximum}
+        return apps.scales(app, spec.model_copy(update=count))
     scale = app.template.scale if app.template else None
     return bool(scale and ((scale.min_replicas or 0), scale.max_replicas) == (minimum, maximum))
 

@@ -17,7 +17,7 @@ from backends.aca.app import Blueprint, blueprint, get_app
 from backends.aca.container import gpu_of, place_of
 from backends.aca.site import HF_SECRET, Site, as_sent, here
 from backends.base import DeploymentConfig
-from backends.common.preflight import ECHO, always_on, price_doubts, tagged
+from backends.common.preflight import ECHO, always_on, by_schedule, price_doubts, tagged
 from backends.container import as_yaml
 from backends.lifecycle import Resource, steps
 from core.errors import NotFound
@@ -161,10 +161,11 @@ _REACH: Final = {
 def _warnings(site: Site, made: Blueprint, costs: Price) -> Iterator[str]:
     spec, ground = made.spec, site.ground
     yield from made.doubts
-    if spec.min_replicas:
+    if spec.min_replicas and not spec.schedule:
         yield always_on(spec.min_replicas, costs, called="replicas")
     else:
         yield from _asleep(made, costs)
+    yield from by_schedule(spec, costs.usd_per_hour, idle_minutes=made.cooldown_seconds / 60)
     yield from price_doubts(costs)
     yield from tagged(made.container.image)
     server = apps.registry_of_azure(made.container.image)

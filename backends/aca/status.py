@@ -324,10 +324,17 @@ class Look(NamedTuple):
             expires_at=apps.expires_in(app),
             lease=self.keeper.lease,
             lease_lacks=self.keeper.lacks,
+            schedule=spec.schedule if spec else None,
+            schedule_lacks=self._schedule_lacks(spec),
             usd_per_hour=self.hourly,
             usd_so_far=self.usd_so_far,
             failure=failure,
         )
+
+    def _schedule_lacks(self, spec: DeploymentSpec | None) -> str:
+        if spec is None or not spec.schedule or apps.scales(self.app, spec):
+            return ""
+        return "the scale rules of its app are others"
 
 
 def _record(

@@ -32,6 +32,8 @@ from simulators.azure.replicas import (
     replica_body,
     revisions_of,
     secret_value,
+    times_of,
+    why_no_times,
 )
 from simulators.azure.state import Body, Operation, Subscription, World
 
@@ -99,6 +101,8 @@ def _check(call: Call, asked: Body) -> None:
     least, most = template["scale"].get("minReplicas") or 0, template["scale"]["maxReplicas"]
     if not 0 <= least <= most or not 1 <= most <= _MOST_REPLICAS:
         why = f"minReplicas {least} and maxReplicas {most} do not go together"
+        raise refusal("app-scale", why=why)
+    if why := next(filter(None, map(why_no_times, times_of(template["scale"]))), ""):
         raise refusal("app-scale", why=why)
     for volume in template.get("volumes") or []:
         name, stored = volume.get("name") or "", volume.get("storageName")

@@ -209,10 +209,11 @@ class Fleet:
         """Return how many replicas the requests of this moment need."""
         scale, serving = scale_of(revision), self.serving
         held = self.waiting if serving and serving["name"] == revision["name"] else 0
-        for replica in mine if held else ():
+        timed = scale.timed(self._sub.now)
+        for replica in mine if held or timed else ():
             replica.active_since = time.monotonic()
         asked = sum(one.requests for one in mine) + held
-        return min(scale.most, math.ceil(asked / scale.concurrent))
+        return min(scale.most, max(timed, math.ceil(asked / scale.concurrent)))
 
     def _of(self, revision: Body) -> list[Running]:
         name = revision["name"]

@@ -1,5 +1,6 @@
 """Replicas of a revision: where each runs, its container, its probes."""
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from simulators.azure.arm import moment
 from simulators.azure.ground import CONSUMPTION, PROFILES, environment_of, most_gpus
 from simulators.azure.state import Body, Replica, Subscription, World, id_of
 from simulators.azure.vaults import SecretLost, read_secret
+from simulators.common.cron import due_next
 from simulators.common.programs import (
     CannotStart,
     EngineProcess,
@@ -37,6 +39,49 @@ class Scale:
     cooldown_seconds: float
     concurrent: int
     """Requests at once for which one replica is enough."""
+    times: tuple[Body, ...]
+    """Metadata of KEDA's cron rules."""
+
+    def timed(self, now: float) -> int:
+        """Return how many replicas the times of the moment ask for.
+
+        Between a start and its end the next end comes before the next start. Source:
+        keda.sh/docs/latest/scalers/cron (2026-11) and KEDA's own cron scaler.
+        """
+        return max(
+            (
+                int(one["desiredReplicas"])
+                for one in self.times
+                if _next(one, "end", now) < _next(one, "start", now)
+            ),
+            default=0,
+        )
+
+
+def _next(metadata: Body, edge: str, now: float) -> float:
+    return due_next(metadata[edge], now, metadata["timezone"]) or math.inf
+
+
+def times_of(scale: Body) -> tuple[Body, ...]:
+    """Return the metadata of its cron rules."""
+    custom = [one["custom"] for one in scale.get("rules") or [] if one.get("custom")]
+    return tuple(one.get("metadata") or {} for one in custom if one.get("type") == "cron")
+
+
+def why_no_times(metadata: Body) -> str:
+    """Say what is wrong with the metadata of a cron rule, nothing where it can be."""
+    for name in ("timezone", "start", "end", "desiredReplicas"):
+        if not metadata.get(name):
+            return f"no {name} is specified in the metadata of a cron rule"
+    if metadata["start"] == metadata["end"]:
+        return "start and end of a cron rule are the same"
+    try:
+        int(metadata["desiredReplicas"])
+        for edge in ("start", "end"):
+            _next(metadata, edge, time.time())
+    except ValueError as exc:
+        return f"a cron rule cannot be parsed: {exc}"
+    return ""
 
 
 def container_of(body: Body) -> Body:
@@ -55,6 +100,7 @@ def scale_of(body: Body) -> Scale:
         most=told["maxReplicas"],
         cooldown_seconds=told["cooldownPeriod"],
         concurrent=int(metadata.get("concurrentRequests", 10)),
+        times=times_of(told),
     )
 
 

@@ -98,6 +98,12 @@ class Row(NamedTuple):
     """Calls that are taken, of which each leaves something behind."""
 
 
+def _timed(**metadata: str) -> dict[str, Any]:
+    """Return a rule of KEDA's cron scaler, with another value for some of its metadata."""
+    usual = {"timezone": "UTC", "start": "0 6 * * *", "end": "0 20 * * *", "desiredReplicas": "1"}
+    return {"name": "t", "custom": {"type": "cron", "metadata": {**usual, **metadata}}}
+
+
 def app(why: str, code: str, change: dict[str, Any], **more: Any) -> Row:
     """Change one thing of an app."""
     return Row(why, f"PUT {APP}", f"ContainerApp{code}", change, **more)
@@ -201,6 +207,16 @@ ROWS: Final = (
           (1, "1Gi", "Consumption"), (8, "16Gi", "Consumption"), (1, "much", "Consumption"),
           (12, "110Gi", "gpu-a100"), (24, "220Gi", "gpu-t4"))),
     app("fewer at most than at least", "InvalidScale", {f"{SCALE}.minReplicas": 2}),
+    *(
+        app(f"a time without {what}", "InvalidScale", {f"{SCALE}.rules": [_timed(**metadata)]})
+        for what, metadata in {
+            "a zone": {"timezone": ""},
+            "a number": {"desiredReplicas": ""},
+            "a length": {"end": "0 6 * * *"},
+            "five fields": {"start": "0 6 * *"},
+            "a zone that there is": {"timezone": "Europe/Berlim"},
+        }.items()
+    ),
     app("nothing at most", "InvalidScale", {f"{SCALE}.maxReplicas": 0}),
     app("too many", "InvalidScale", {f"{SCALE}.maxReplicas": 1001}),
     app("a number for requests", "InvalidSchema", requests(16)),
