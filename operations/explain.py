@@ -786,17 +786,7 @@ async def _read(runtime: Runtime, found: Found) -> _Seen:
             fix="Call get_model_details for what its engine says of itself.",
         )
     spec = plain(asked)
-    model = await anyio.to_thread.run_sync(read_model, spec.model)
-    budget = await budget_of(found, model, spec.weights)
-    case = Case(
-        spec,
-        model,
-        place_named(runtime, deployment.target),
-        usd_per_hour=deployment.usd_per_hour,
-        vllm_version=await _version(found),
-        weights_from=budget.weights_from,
-        stays_seconds=budget.stays_seconds,
-    )
+    case, budget = await _case(runtime, found, spec)
     if spec.engine != "vllm":
         note(f"It is served by {spec.engine}: vLLM's flags do not apply to it.")
     check = boot_check(case, budget, runtime.stage.journal, deployment)
@@ -813,6 +803,49 @@ async def _read(runtime: Runtime, found: Found) -> _Seen:
         measured_capacity=await _measured(found),
     )
     return _Seen(case, explanation, asked)
+
+
+async def _case(runtime: Runtime, found: Found, spec: DeploymentSpec) -> tuple[Case, BootBudget]:
+    model = await anyio.to_thread.run_sync(read_model, spec.model)
+    budget = await budget_of(found, model, spec.weights)
+    case = Case(
+        spec,
+        model,
+        place_named(runtime, found.deployment.target),
+        usd_per_hour=found.deployment.usd_per_hour,
+        vllm_version=await _version(found),
+        weights_from=budget.weights_from,
+        stays_seconds=budget.stays_seconds,
+    )
+    return case, budget
+
+
+async def wake_words(runtime: Runtime, found: Found) -> str:
+    """Say how long a wake takes and what it costs until it sleeps again, as far as that is known.
+
+    Its own boots go before what the planner expects.
+    """
+    if not isinstance(found.backend, RemembersSpec):
+        return ""
+    try:
+        asked = await found.backend.spec(found.name)
+        if asked is None:
+            return ""
+        case, budget = await _case(runtime, found, plain(asked))
+    except OpsError:
+        return ""
+    foreseen = case.boot()
+    took = span(kept(runtime.stage.journal, found.deployment), inside=False)
+    took = took or (foreseen.seconds if foreseen else None)
+    if took is None:
+        return ""
+    source = f"as {took.source} took" if took.source.startswith(OWN) else "by the plan"
+    said = f"it usually takes {took.expected:,.0f} s ({took.low:,.0f}-{took.high:,.0f}, {source})"
+    hourly, stays = found.deployment.usd_per_hour, budget.stays_seconds
+    if hourly is None or stays is None:
+        return said
+    each = _usd(hourly * (took.expected + stays) / 3600)
+    return f"{said} and costs about {each}, with the {stays / 60:.0f} min that it stays after it"
 
 
 async def _version(found: Found) -> str | None:

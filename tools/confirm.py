@@ -218,6 +218,12 @@ def _minted(rt: Runtime, preview: Preview) -> str:
         return rt.held.mint(preview.bound_to)
 
 
+async def _wake_words(rt: Runtime, found: Found) -> str:
+    from operations.explain import wake_words  # noqa: PLC0415  the planner loads slowly
+
+    return await wake_words(rt, found)
+
+
 async def awake(rt: Runtime, found: Found, tool: str, *, wake: bool, confirm: str | None) -> Found:
     """Give a deployment that can be asked now; one that sleeps is woken if `wake` says so.
 
@@ -230,10 +236,15 @@ async def awake(rt: Runtime, found: Found, tool: str, *, wake: bool, confirm: st
         OpsError: It was asked, and refused or failed.
     """
     if wake:
-        await agree(rt, agreement.to_wake(found, tool), confirm)
+        shown = agreement.to_wake(found, tool)
+        if shown and (words := await _wake_words(rt, found)):
+            shown = shown.model_copy(update={"what": f"{shown.what}; {words}"})
+        await agree(rt, shown, confirm)
     try:
         return await resolve.awake(rt, found, wake=wake)
     except Asleep as exc:
+        if words := await _wake_words(rt, found):
+            exc.fix = f"{exc.fix} {words[0].upper()}{words[1:]}."
         here = {"target": found.deployment.target, "name": found.name}
         exc.next_steps = (NextStep(tool, {**GIVEN.get(), **here, "wake": True}),)
         raise

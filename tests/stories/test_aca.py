@@ -1,5 +1,6 @@
 """A deployment's whole life on Container Apps, from an empty subscription to what is left."""
 
+import re
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
@@ -84,6 +85,8 @@ async def test_a_question_wakes_what_sleeps_only_if_it_says_so(
             continue
     refused = await agent.call("query_gemma4", target=life.target, name=life.name, prompt="Hello")
     assert refused.code == "ASLEEP"
+    usual = r"t usually takes [\d,]+ s \(.* by the plan\) and costs about \$[\d.]+"
+    assert re.search(usual, refused.text), refused
     woken = await life.call("query_gemma4", prompt="Hello", max_tokens=4, wake=True)
     assert woken.data["completion_tokens"] == 4
 
