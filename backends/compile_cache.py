@@ -10,10 +10,13 @@ from planner.flags import Flags
 
 FOLDER: Final = "vllm-devops-cache"
 """Of a bucket or share: holds a folder for each deployment."""
+GIB: Final = 0.2
+"""Of one cache, as plans foresee it."""
 _ROOT: Final = "/tmp/vllm-cache"  # noqa: S108  of the container; the same at each boot, as paths are compiled in
 _OWN: Final = frozenset({"VLLM_CACHE_ROOT", "VLLM_XLA_CACHE_PATH", "VLLM_DISABLE_COMPILE_CACHE"})
 _PROGRAM: Final = Path(__file__).with_name("compile_cache_program.py")
-_START: Final = 'import os;exec(os.environ["COMPILE_CACHE_PROGRAM"])'
+PROGRAM: Final = "COMPILE_CACHE_PROGRAM"
+_START: Final = f'import os;exec(os.environ["{PROGRAM}"])'
 
 
 class CompileCache(Record):
@@ -74,7 +77,7 @@ def carried(container: Container, cache: CompileCache) -> Container:
         **xla,
         "VLLM_CACHE_ROOT": _ROOT,
         "COMPILE_CACHE": placed.model_dump_json(),
-        "COMPILE_CACHE_PROGRAM": "\n".join(program),
+        PROGRAM: "\n".join(program),
     }
     command = ("python3", "-c", _START, *container.command)
     return container.model_copy(update={"command": command, "env": env})

@@ -165,8 +165,9 @@ def place_named(
     where = read_from(place_called(target or runtime.settings.vllm_target or "local"), weights)
     if own_image:
         where = where.model_copy(update={"vllm_version": None})
-    if compile_cache == "off" or (where.provider == "google" and runtime.settings.bucket_name):
-        where = where.model_copy(update={"keeps_compiled": compile_cache != "off"})
+    none = compile_cache == "off" or (weights or "").startswith("files://")  # which is only read
+    if none or (where.provider == "google" and runtime.settings.bucket_name):
+        where = where.model_copy(update={"keeps_compiled": not none})
     if where.name not in runtime.stage.targets:
         return where
     backend = runtime.stage.backend(where.name)

@@ -52,6 +52,7 @@ from backends.aca.site import (
 from backends.common import registry
 from backends.common.preflight import ECHO, caller_ranges, own_address
 from backends.common.registry import reference
+from backends.compile_cache import FOLDER, carried, compile_cache, may_carry
 from backends.container import (
     GUARD_NAME,
     LOOPBACK,
@@ -234,6 +235,8 @@ class Blueprint(Record):
     concurrency: int
     """Requests for which there is one replica."""
     mount: Mount | None = None
+    store: str = ""
+    """The folder of the mount in which what it compiles is carried; empty where nothing is."""
     account: Account | None = None
     """Who pulls the image, with the password in the vault; None: anybody, or the identity."""
     boot_seconds: float
@@ -255,9 +258,16 @@ class Blueprint(Record):
 
 
 def blueprint(
-    site: Site, spec: DeploymentSpec, model: ModelShape, *, hf_token: bool | None = None
+    site: Site,
+    spec: DeploymentSpec,
+    model: ModelShape,
+    *,
+    hf_token: bool | None = None,
+    carry: bool = True,
 ) -> Blueprint:
     """Decide every value of the app that a spec asks for; `hf_token`: that secret is kept.
+
+    `carry`: what it compiles is, where it may be and there is a share that it writes to.
 
     Raises:
         InvalidArgument: Container Apps or the model cannot take the spec.
@@ -291,6 +301,12 @@ def blueprint(
         port=PORT,
         health="/health",
     )
+    store = ""
+    if carry and weights.kept and not may_carry(spec):
+        store = f"{chosen.share.mount_path}/{FOLDER}/{spec.name}"
+        gpu_name = str(target.accelerator)
+        found = compile_cache(spec, image=engine.image, accelerator=gpu_name, store=store)
+        engine = carried(engine, found)
     idle = spec.max_idle_minutes and spec.max_idle_minutes * 60
     if idle and idle < slowest.whole:
         raise InvalidArgument(
@@ -310,6 +326,7 @@ def blueprint(
         cooldown_seconds=idle or math.ceil(max(chosen.scaling.cooldown_seconds, slowest.whole)),
         concurrency=requests_at_once(spec, model, place, gpu.max_num_seqs),
         mount=weights.mount,
+        store=store,
         account=account_for(site.settings, engine.image, proxy.image),
         boot_seconds=slowest.inside,
         doubts=(
@@ -596,6 +613,12 @@ def _container(name: str, said: Container, vcpu: float, ram_gib: float) -> M.Con
 def containers_of(app: ContainerApp) -> Sequence[M.Container]:
     """Return the containers of an app; the engine's is the first."""
     return (app.template.containers if app.template else None) or ()
+
+
+def carries(app: ContainerApp) -> bool:
+    """Whether what its engine compiles is carried to its next boot."""
+    rows = next(iter(containers_of(app)), M.Container()).env or ()
+    return any(one.name == "COMPILE_CACHE" for one in rows)
 
 
 def patch_of(

@@ -10,6 +10,7 @@ from pydantic import SecretStr
 
 from backends.aca import app as apps
 from backends.aca import (
+    cache,
     checks,
     deployment,
     ground,
@@ -87,7 +88,7 @@ def _owned(site: Site, name: str) -> tuple[Resource, ...]:
 
     key = secrets.owned_key(site, name, is_there)
     job, grant = lease.owned(site, name)
-    return (key, job, deployment.owned_app(site, name), grant)
+    return (cache.left(site, name), key, job, deployment.owned_app(site, name), grant)
 
 
 class AcaBackend(Lifecycle):
@@ -306,12 +307,15 @@ class AcaBackend(Lifecycle):
         )
 
     async def engine_facts(self, name: str) -> EngineFacts:
-        """Return what the log of the serving revision's first boot tells."""
-        app = await apps.get_app(self.site, name)
-        for one in await replicas.read_revisions(self.site, name):
-            if one.name == app.latest_ready_revision_name:
-                return facts_of(boot_of(await status.first_words(self.site, app, one)))
-        return EngineFacts()
+        """Return what the log of the serving revision's first boot tells, or of one woken here."""
+        app, found = await apps.get_app(self.site, name), EngineFacts()
+        every = await replicas.read_revisions(self.site, name)
+        for one in (one for one in every if one.name == app.latest_ready_revision_name):
+            for newest in (True, False) if name in self.site.woken else (False,):
+                words = await status.boot_words(self.site, app, one, newest=newest)
+                if (found := facts_of(boot_of(words))).boot:
+                    break
+        return found
 
     async def hardware(self, name: str, /) -> Hardware:
         """Return what a replica of the app has."""

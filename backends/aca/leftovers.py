@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -17,7 +17,7 @@ from azure.mgmt.msi.v2024_11_30.aio import ManagedServiceIdentityClient
 from azure.mgmt.resource.resources.aio import ResourceManagementClient
 from azure.mgmt.storage.aio import StorageManagementClient
 
-from backends.aca import ground, replicas, secrets, storage
+from backends.aca import cache, ground, replicas, secrets, storage
 from backends.aca.container import rules
 from backends.aca.deployment import is_stopped
 from backends.aca.site import (
@@ -36,9 +36,17 @@ from backends.aca.site import (
 )
 from backends.base import Leftover, Leftovers
 from backends.common.concurrency import in_time, side_by_side
-from backends.lifecycle import Resource, Status
+from backends.lifecycle import CACHE, Resource, Status
 from backends.lifecycle import remove as remove_resources
-from core.errors import ApiDisabled, InvalidArgument, NotAuthenticated, NotFound, NotOurs, OpsError
+from core.errors import (
+    ApiDisabled,
+    InvalidArgument,
+    NotAuthenticated,
+    NotFound,
+    NotOurs,
+    OpsError,
+    PermissionDenied,
+)
 from planner.price import HOURS_PER_MONTH
 
 T = TypeVar("T")
@@ -177,6 +185,7 @@ class _Look:
             [
                 *(partial(self._judge_vault, one) for one in self._seen(_VAULT)),
                 *(partial(self._judge_account, one) for one in self._seen(_ACCOUNT)),
+                *(partial(self._judge_caches, one) for one in self._seen(_ACCOUNT)),
                 *(partial(self._judge_app, one) for one in self._seen(_APP)),
             ]
         )
@@ -465,6 +474,34 @@ class _Look:
             self._add_row(str(own.id), _SHARE.title, where, why, resources, usd_per_month=usd)
         if not whose and account.kind == "FileStorage":
             self._add(_ACCOUNT, account, f"{_nothing_in(account.id)}; its share goes with it")
+
+    async def _judge_caches(self, account: Any) -> None:
+        """Name what deployments compiled that are gone, as far as the login sees into the share."""
+        own = str(account.id).lower() == self.site.ground.storage_id.lower()
+        if not (own or is_ours(account)) or _is_going(account) or account.kind != "FileStorage":
+            return
+        group, name = _called(account.id), str(account.name)
+        there = await self.site.at(azure_resource_group=group, azure_storage_account=name)
+
+        async def sizes() -> dict[str, Mapping[str, int]]:
+            try:
+                every = await cache.names(there)
+            except PermissionDenied:
+                if self._is_free(account):  # its share is named, with all that is in it
+                    return {}
+                raise
+            seen = await side_by_side([partial(cache.files, there, one) for one in every])
+            return {name: one for name, one in zip(every, seen, strict=True) if one}
+
+        found = await self._or_say(f"compile caches of {name}", sizes)
+        for name, files in (found or {}).items():
+            left, id_ = cache.left(there, name), cache.id_of(there, name)
+            self._note(id_, CACHE, ours=True)
+            if left.bill and self._is_dead(group.lower(), name, None, CACHE):
+                usd = left.bill(files)[1]
+                why = f"no app {name} is in {group}"
+                said = {"usd_per_month": usd, "deployment": name}
+                self._add_row(id_, CACHE, _region(account), why, (left,), **said)
 
     async def _judge_app(self, app: ContainerApp) -> None:
         """Name one that runs where no target looks."""

@@ -12,12 +12,13 @@ from azure.mgmt.appcontainers.models import ContainerApp
 
 from backends import container as backends_container
 from backends.aca import app as apps
-from backends.aca import container, deployment, ground, lease, secrets, storage
+from backends.aca import cache, container, deployment, ground, lease, secrets, storage
 from backends.aca.app import Blueprint, blueprint, get_app
 from backends.aca.container import gpu_of, place_of
-from backends.aca.site import HF_SECRET, Site, as_sent, here
+from backends.aca.site import HF_SECRET, SHARE, Site, as_sent, here
 from backends.base import DeploymentConfig
 from backends.common.preflight import ECHO, always_on, by_schedule, price_doubts, tagged
+from backends.compile_cache import may_carry, without_cache
 from backends.container import as_yaml
 from backends.lifecycle import Resource, steps
 from core.errors import NotFound
@@ -176,10 +177,20 @@ def _warnings(site: Site, made: Blueprint, costs: Price) -> Iterator[str]:
     elif not site.settings.azure_allowed_addresses and not site.rehearsed:
         asked = f"asked of {urlsplit(ECHO).hostname}"
         yield f"Only this machine's address ({asked}) is let in; or set AZURE_ALLOWED_ADDRESSES."
+    yield _carrying(made)
     if made.mount:
         low, high = container.rules().share.usd_per_month
         cost = f"${low:.0f} to ${high:.0f} a month, also while nothing runs"
         yield f"The share {made.mount.share} costs {cost}; destroy_vllm leaves it."
+
+
+def _carrying(made: Blueprint) -> str:
+    """Say where what it compiles is carried, or why every boot compiles it."""
+    if made.store:
+        where = f"{made.store} of the share {SHARE} ({cache.price_words()})"
+        return f"What it compiles is carried to its next boot in {where}."
+    why = may_carry(made.spec) or "no share that it may write to: weights=hub:share has one"
+    return f"Every boot compiles anew: nothing is carried ({why})."
 
 
 def _asleep(made: Blueprint, costs: Price) -> Iterator[str]:
@@ -211,14 +222,15 @@ async def config(site: Site, name: str) -> DeploymentConfig:
     model = await anyio.to_thread.run_sync(read_model, spec.model)
     held = (app.configuration.secrets if app.configuration else None) or ()
     reads_hub = HF_SECRET in {secret.name for secret in held}
-    made = _as_running(blueprint(site, spec, model, hf_token=reads_hub), app)
+    drawn = blueprint(site, spec, model, hf_token=reads_hub, carry=apps.carries(app))
+    made = _as_running(drawn, app)
     let_in, mount = apps.allowed(app) or NOBODY, made.mount
     every = wanted(site, spec, model, _EVER, made=made, allowed=let_in)
     how = ":ro" if mount and mount.read_only else ""
     mounted = (f"/mnt/{mount.share}:{mount.path}{how}",) if mount else ()
     return DeploymentConfig(
         command="\n".join(one.command for one in every if one.command and one.put),
-        docker_run=backends_container.docker_command(name, made.container, *mounted),
+        docker_run=backends_container.docker_command(name, without_cache(made.container), *mounted),
         yaml=_as_yaml(name, app_body(site, made, let_in, await site.clients.secrets_url())),
         notes=_NOTES,
     )

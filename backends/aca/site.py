@@ -569,14 +569,17 @@ class Clients:
         url = self._plane.arm if self._plane else f"https://{region}.metrics.monitor.azure.com"
         return self._kept(MetricsClient, lambda: MetricsClient(url, **more))
 
-    async def files(self) -> ShareServiceClient:
-        """The file shares of the target's storage account, read by a login and not by a key."""
+    async def files(self, key: str | None = None) -> ShareServiceClient:
+        """The file shares of the target's account, by its login; by a key it is another client."""
         plane, account = await self.plane(), self.ground.storage_account
         url = f"https://{account}.file.core.windows.net"
         if plane:
             url = f"{plane.storage}/file/{account}"
         more = {**await self._shared(), **_STORAGE, "token_intent": "backup"}
-        return self._kept(ShareServiceClient, lambda: ShareServiceClient(url, **more))
+        if key is not None:
+            more["credential"] = {"account_name": account, "account_key": key}
+            return ShareServiceClient(url, **more)
+        return self._kept((ShareServiceClient, url), lambda: ShareServiceClient(url, **more))
 
     async def aclose(self) -> None:
         """Close every connection."""

@@ -250,10 +250,12 @@ async def kept_words(
     return await or_note(lambda: logs.query_console(site, app, wanted), nothing)
 
 
-async def first_words(site: Site, app: ContainerApp, revision: RevisionReplicas) -> Sequence[Line]:
-    """Return the lines of a revision's first boot: as kept, else what its replica still shows."""
-    now = datetime.now(UTC)
-    kept = await kept_words(site, app, revision, now, newest=False) if revision.created else ()
+async def boot_words(
+    site: Site, app: ContainerApp, revision: RevisionReplicas, *, newest: bool
+) -> Sequence[Line]:
+    """Return the lines of a revision's first boot, as kept; else what its newest replica shows."""
+    now, first = datetime.now(UTC), revision.created and not newest
+    kept = await kept_words(site, app, revision, now, newest=False) if first else ()
     if kept or revision.newest is None:
         return kept
     return await logs.stream_console(revision.newest, await logs.token_of(site, str(app.name)))

@@ -149,10 +149,10 @@ async def _find_share(site: Site, share: str = SHARE) -> Any:
     return await find(site, _SHARE, f"the share {share}", *names, expand="stats")
 
 
-def usd_per_month(gib: int) -> float:
-    """Return what a share of that size costs, whether it is read or not."""
+def usd_per_month(gib: float) -> float:
+    """Return what so much of a share costs, whether it is read or not."""
     chosen = rules().share
-    return round(gib / chosen.quota_gib * chosen.usd_per_month[-1], 2)
+    return round(gib / chosen.quota_gib * chosen.usd_per_month[-1], 4)
 
 
 def share_of(site: Site, share: str = SHARE) -> Resource:
@@ -203,6 +203,14 @@ def _share_command(site: Site, share: str) -> str:
     return create_unless_there("storage share-rm", named, *size, *fast)
 
 
+async def account_key(site: Site) -> str:
+    """Return what opens every share of the account; it is kept nowhere and never shown."""
+    account, list_keys = site.ground.storage_account, await _ACCOUNT.call(site, "list_keys")
+    with strictly(f"read the key of the storage account {account}"):
+        said = await list_keys(site.ground.resource_group, account, **READING)
+    return next((one.value for one in said.keys_property or () if one.value), "")
+
+
 def _link(site: Site, wanted: Mount) -> Resource:
     """Return an environment's link to a share, made with the account's key, which Azure keeps."""
     ground = site.ground
@@ -219,10 +227,7 @@ def _link(site: Site, wanted: Mount) -> Resource:
 
     async def put() -> None:
         await refuse_link_elsewhere(site, wanted)
-        list_keys = await _ACCOUNT.call(site, "list_keys")
-        with strictly(f"read the key of the storage account {ground.storage_account}"):
-            said = await list_keys(ground.resource_group, ground.storage_account, **READING)
-        key = next((one.value for one in said.keys_property or () if one.value), "")
+        key = await account_key(site)
         names, what = (ground.resource_group, ground.environment), f"link {wanted.share}"
         await _LINK.send(site, _LINK.put, what, *names, wanted.link, body(key))
 
@@ -310,7 +315,7 @@ _HUB_CACHE: Final = "models--"
 """What the Hub's library begins a folder with that it keeps a model in: weights=hub reads it."""
 
 
-_LIMITS: Final[dict[str, Any]] = {
+LIMITS: Final[dict[str, Any]] = {
     "timeout": _SECONDS,
     "connection_timeout": _SECONDS,
     "read_timeout": _SECONDS,
@@ -392,7 +397,7 @@ async def _list_folder(
     store = f"The share {share}" if not folder else f"The folder {folder} of the share {share}"
     with _translated(site, f"list {share}/{folder}", store=store):
         there = client.get_directory_client(folder)
-        async for one in there.list_directories_and_files(**_LIMITS):
+        async for one in there.list_directories_and_files(**LIMITS):
             path = f"{folder}/{one.name}".lstrip("/")
             if one.is_directory:
                 below += [] if one.name.startswith((".", _HUB_CACHE)) else [path]
@@ -403,7 +408,7 @@ async def _list_folder(
 
 async def _read(site: Site, client: ShareClient, path: str, offset: int, length: int) -> bytes:
     with _translated(site, f"read the file {path}", store=f"The file {path}"):
-        got = await client.get_file_client(path).download_file(offset, length, **_LIMITS)
+        got = await client.get_file_client(path).download_file(offset, length, **LIMITS)
         return bytes(await got.readall())
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from google.cloud.storage import Blob
 
-from backends.compile_cache import FOLDER
+from backends.compile_cache import FOLDER, GIB
 from backends.google import buckets
 from backends.google.buckets import GB_USD, HOW, in_thread, looking_into
 from backends.google.clients import RUNTIME_ID, GoogleSite
@@ -25,8 +25,6 @@ ROLE: Final = "roles/storage.objectUser"
 """Reads, writes, replaces and deletes objects; a listing, which is of a whole bucket, no condition
 on an object's name allows (docs.cloud.google.com/storage/docs/access-control/iam, 2026-11)."""
 _LIST_SECONDS: Final = 12.0
-_GIB: Final = 0.2
-"""Of one cache, as plans foresee it."""
 _FILE: Final = re.compile(rf"({FOLDER}/[^/]+/[^/]+/)[0-9a-f]{{16}}(\.aside)?\.tar")
 """What the program in the container writes; nothing else is ever removed."""
 _RIGHT: Final = re.compile(rf'resource\.name\.startsWith\(".+/objects/({FOLDER}/[^/"]+/[^/"]+/)"\)')
@@ -63,7 +61,7 @@ def store(site: GoogleSite, spec: DeploymentSpec) -> str:
 
 def price_words() -> str:
     """Return what it costs, as a plan foresees it."""
-    return f"{usd(_GIB * 2**30 / 1e9 * GB_USD['STANDARD'])} a month for about {_GIB:g} GiB"
+    return f"{usd(GIB * 2**30 / 1e9 * GB_USD['STANDARD'])} a month for about {GIB:g} GiB"
 
 
 async def refusal(site: GoogleSite, spec: DeploymentSpec) -> str:

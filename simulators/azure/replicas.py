@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,6 +18,7 @@ from simulators.azure.arm import moment
 from simulators.azure.ground import CONSUMPTION, PROFILES, environment_of, most_gpus
 from simulators.azure.state import Body, Replica, Subscription, World, id_of
 from simulators.azure.vaults import SecretLost, read_secret
+from simulators.common.carrying import Carrying, Missing, Store
 from simulators.common.cron import due_next
 from simulators.common.programs import (
     CannotStart,
@@ -175,6 +176,31 @@ def _folders(world: World, sub: Subscription, app: Body, revision: Body) -> dict
             inside = str(mount.get("subPath") or "").strip("/")
             found[str(mount["mountPath"]).rstrip("/")] = folder / inside
     return found
+
+
+def _carried(folders: Mapping[str, Path], path: str) -> Store:
+    """Return a folder of a container as what runs in it reads and writes it.
+
+    Raises:
+        CannotStart: It is on no share, and would be gone with the container.
+    """
+    root = next((one for one in folders if path.startswith(f"{one}/")), None)
+    if root is None:
+        raise CannotStart(f"No share is mounted at {path}.")
+    folder = folders[root] / path[len(root) + 1 :]
+
+    async def read(name: str) -> bytes:
+        try:
+            return (folder / name).read_bytes()
+        except FileNotFoundError as exc:
+            raise Missing from exc
+
+    async def write(name: str, data: bytes) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{name}.part").write_bytes(data)
+        (folder / f"{name}.part").replace(folder / name)
+
+    return Store(read, write)
 
 
 def _mounted(world: World, sub: Subscription, environment_id: str, link_name: str) -> Path:
@@ -385,8 +411,17 @@ class Running:
         """Run the container to its end."""
         name = self._container["name"]
         self.row.details = "ContainerCreating"
+
+        def hear(_stream: str, line: str) -> None:
+            self._write("console", line)
+
+        stores = list[Store]()
         try:
             chosen = _program_of(self._world, self._sub, self._app, self._body)
+            carrying = Carrying(chosen.env, partial(hear, "stdout"))
+            if carrying.store:
+                folders = _folders(self._world, self._sub, self._app, self._body)
+                stores = [_carried(folders, carrying.store)]
         except CannotStart as exc:
             self._say("ContainerCreateFailed", str(exc))
             return
@@ -395,11 +430,17 @@ class Running:
         self._say("ContainerStarted", f"Started container '{name}'")
         self.row.state, self.row.details = "Running", ""
         self._world.keep(self._sub)
+        for store in stores:
+            await carrying.before(store)
+            chosen.env["SIMULATED_ENGINE_CACHED"] = str(carrying.found)
 
-        def hear(_stream: str, line: str) -> None:
-            self._write("console", line)
+        async def beside() -> None:
+            await self._probe(chosen)
+            if self.row.ready:
+                for store in stores:
+                    await carrying.after(store)
 
-        status = await self.process.run(chosen, said=hear, beside=partial(self._probe, chosen))
+        status = await self.process.run(chosen, said=hear, beside=beside)
         self.row.ready = self.row.started = False
         if self._told_to_end.is_set():
             self._why = "ManuallyStopped"

@@ -1,5 +1,7 @@
 """Storage accounts and file shares, and the files in them."""
 
+import base64
+import hmac
 import re
 import shutil
 import time
@@ -32,6 +34,13 @@ _AUDIENCE: Final = "https://storage.azure.com"
 _CHALLENGE: Final = "Bearer authorization_uri={login}/oauth2/authorize resource_id={audience}"
 _READ: Final = f"{ACCOUNT}/fileServices/readFileBackupSemantics/action"
 """What the caller's roles must allow; what lies there is put into its folder by hand."""
+_WRITE: Final = f"{ACCOUNT}/fileServices/writeFileBackupSemantics/action"
+_SIGNED: Final = (
+    "content-encoding", "content-language", "content-length", "content-md5", "content-type", "date",
+    "if-modified-since", "if-match", "if-none-match", "if-unmodified-since", "range",
+)  # fmt: skip
+"""Headers of a signature by key, in this order; source: learn.microsoft.com, Authorize with Shared
+Key (2026-11)."""
 
 
 def account_folder(world: World, sub: Subscription, *words: str) -> Path:
@@ -172,11 +181,29 @@ def _download(file: Path, request: Request) -> Response:
     return Response(content, 206, headers=told, media_type="application/octet-stream")
 
 
+def _remove_folder(folder: Path, _request: Request) -> Response:
+    if not folder.is_dir():
+        raise refusal("ResourceNotFound")
+    if any(folder.iterdir()):
+        raise refusal("DirectoryNotEmpty")
+    folder.rmdir()
+    return Response(status_code=202)
+
+
+def _remove_file(file: Path, _request: Request) -> Response:
+    if not file.is_file():
+        raise refusal("ResourceNotFound")
+    file.unlink()
+    return Response(status_code=202)
+
+
 _METHODS: Final = {
-    ("directory", "list"): ("GET directories", _list_folder),
-    ("", ""): ("GET files", _download),
+    ("GET", "directory", "list"): ("GET directories", _list_folder),
+    ("GET", "", ""): ("GET files", _download),
+    ("DELETE", "directory", ""): ("DELETE directories", _remove_folder),
+    ("DELETE", "", ""): ("DELETE files", _remove_file),
 }
-"""By `restype` and `comp`: what faults know it by, and the answer."""
+"""By method, `restype` and `comp`: what faults know it by, and the answer."""
 
 
 def routes(world: World) -> Sequence[BaseRoute]:
@@ -189,7 +216,7 @@ def routes(world: World) -> Sequence[BaseRoute]:
         return answer
 
     path = "/storage/{kind}/{account}/{top}{below:path}"
-    return [Route(path, endpoint(world, answered, _refused), methods=["GET"])]
+    return [Route(path, endpoint(world, answered, _refused), methods=["GET", "DELETE"])]
 
 
 def _refused(no: Refused) -> Response:
@@ -201,6 +228,38 @@ def _refused(no: Refused) -> Response:
     )
 
 
+def _is_signed(world: World, sub: Subscription, account: Body, request: Request) -> bool:
+    """Return whether it is signed by one of the account's keys, and not by a login.
+
+    Raises:
+        Refused: By another.
+    """
+    kind, _, said = request.headers.get("authorization", "").partition(" ")
+    if kind != "SharedKey":
+        return False
+    own = sorted(
+        (name, value) for name, value in request.headers.items() if name.startswith("x-ms-")
+    )
+    path = request.scope["raw_path"].decode("ascii")
+    asked = sorted((name.lower(), value) for name, value in request.query_params.items())
+    signed = "\n".join(
+        (
+            request.method,
+            *("" if (value := request.headers.get(one, "")) == "0" else value for one in _SIGNED),
+            *(f"{name}:{value}" for name, value in own),
+            f"/{account['name']}{path}",
+            *(f"{name}:{value}" for name, value in asked),
+        )
+    )
+    for one in _KEYS:
+        key = derived_key(world, sub.id, account["name"], one)
+        made = hmac.digest(base64.b64decode(key), signed.encode(), "sha256")
+        signature = base64.b64encode(made).decode()
+        if opens(world, sub, account, key) and said == f"{account['name']}:{signature}":
+            return True
+    raise refusal("AuthenticationFailed")
+
+
 async def _answered(world: World, request: Request) -> Response:
     kind, named, top, below = (
         request.path_params[one] for one in ("kind", "account", "top", "below")
@@ -210,17 +269,20 @@ async def _answered(world: World, request: Request) -> Response:
         # The real one has no such host: this status is the nearest to that.
         raise refusal("no-host", host=f"{named}.{kind}.core.windows.net")
     sub, account = found
-    caller = data_caller(world, sub, request, _AUDIENCE, _CHALLENGE)
+    keyed = _is_signed(world, sub, account, request)
+    caller = None if keyed else data_caller(world, sub, request, _AUDIENCE, _CHALLENGE)
     query = request.query_params
-    form = query.get("restype", ""), query.get("comp", "")
+    form = request.method, query.get("restype", ""), query.get("comp", "")
     if form not in _METHODS:
         raise refusal("UnsupportedHttpVerb")
     label, behave = _METHODS[form]
     async with faults_of(sub, label):
-        if request.headers.get("x-ms-file-request-intent") != "backup":
-            raise refusal("MissingRequiredHeader")  # a login reads past the files' own permissions
-        if not grants.may(sub, caller, _READ, account["id"]):
-            raise refusal("AuthorizationPermissionMismatch")
+        if caller is not None:
+            if request.headers.get("x-ms-file-request-intent") != "backup":
+                raise refusal("MissingRequiredHeader")  # it reads past the files' own permissions
+            action = _READ if request.method == "GET" else _WRITE
+            if not grants.may(sub, caller, action, account["id"]):
+                raise refusal("AuthorizationPermissionMismatch")
         if sub.get(f"{account['id']}/fileServices/default/shares/{top}") is None:
             raise refusal("ShareNotFound")
         root = account_folder(world, sub, account["name"], kind, top)
