@@ -33,7 +33,7 @@ from backends.cloud_run.container import gpu_of, place_of
 from backends.cloud_run.site import Clients, IdentityTokens, Site
 from backends.common.engine import facts_of, hardware_of, predict
 from backends.common.preflight import always_on, by_schedule, price_doubts, tagged
-from backends.compile_cache import may_carry, without_cache
+from backends.compile_cache import without_cache
 from backends.google import cache, lease, schedule, secrets
 from backends.google.backend import GoogleBackend
 from backends.google.buckets import GB_USD, looking_into
@@ -105,7 +105,7 @@ class CloudRunBackend(GoogleBackend):
         now = await run.refuse_foreign(self.site, spec.name)
         reads_token, tokens = await secrets.hub_token(self.site, spec)
         anew = now is None or _is_outdated(now, spec)
-        store = await self._store(spec) if now is None or anew else run.store_of(now)
+        store = await cache.usable(self.site, spec) if now is None or anew else run.store_of(now)
         drawn = run.blueprint(self.site, spec, model, hf_token=reads_token, store=store)
         held = await self._held(drawn, now, anew=anew)
         change = _change(now, spec, held) if now and not anew else None
@@ -148,15 +148,6 @@ class CloudRunBackend(GoogleBackend):
                 " Nothing was made.",
                 fix=f"{SET_UP} Or leave schedule out: nothing else would keep it.",
             )
-
-    async def _store(self, spec: DeploymentSpec) -> str:
-        """Return where what it compiles is to be carried, as far as this login may have that."""
-        if may_carry(spec) or not cache.bucket_of(self.site, spec):
-            return ""
-        if why := await cache.refusal(self.site, spec):
-            note(f"What {spec.name} compiles is not carried to its next boot: {why}.")
-            return ""
-        return cache.store(self.site, spec)
 
     async def _held(self, drawn: run.Blueprint, now: Service | None, *, anew: bool) -> Lease | None:
         """Return when it is to end, and who ends it; a start, or a new engine, begins its time.
@@ -647,15 +638,10 @@ def _lease_warnings(spec: DeploymentSpec, time: str) -> Iterator[str]:
 
 
 def _cache_warnings(drawn: run.Blueprint) -> Iterator[str]:
+    if drawn.spec.engine == "vllm":
+        yield cache.plan_words(drawn.spec, drawn.store, "boot", "weights=gs://… or BUCKET_NAME")
     if drawn.store:
-        yield (
-            f"What it compiles is carried to its next boot in {drawn.store}"
-            f" ({cache.price_words()}), where this login may grant that; its files lie in the"
-            " instance's memory."
-        )
-    elif drawn.spec.engine == "vllm":
-        why = may_carry(drawn.spec) or "no bucket: weights=gs://… or BUCKET_NAME"
-        yield f"Every boot compiles anew: nothing is carried ({why})."
+        yield "What it compiles and what is carried of it lie in the instance's memory."
 
 
 def _warnings(drawn: run.Blueprint, costs: Price) -> Iterator[str]:

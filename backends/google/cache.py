@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from google.cloud.storage import Blob
 
-from backends.compile_cache import FOLDER, GIB
+from backends.compile_cache import FOLDER, GIB, may_carry
 from backends.google import buckets
 from backends.google.buckets import GB_USD, HOW, in_thread, looking_into
 from backends.google.clients import RUNTIME_ID, GoogleSite
@@ -57,6 +57,30 @@ def store(site: GoogleSite, spec: DeploymentSpec) -> str:
     """Return the URL that the container knows it by; nothing where there is no bucket."""
     bucket = bucket_of(site, spec)
     return f"gs://{bucket}/{folder(site, spec.name)}".rstrip("/") if bucket else ""
+
+
+async def usable(site: GoogleSite, spec: DeploymentSpec) -> str:
+    """Return where what it compiles is to be carried, as far as this login may have that."""
+    if may_carry(spec) or not bucket_of(site, spec):
+        return ""
+    if why := await refusal(site, spec):
+        note(f"What {spec.name} compiles is not carried to its next boot: {why}.")
+        return ""
+    return store(site, spec)
+
+
+def plan_words(spec: DeploymentSpec, where: str, what: str, bucket: str) -> str:
+    """Say where what it compiles is carried, and why not; `what` it is carried to, as "VM".
+
+    `bucket` is what names one.
+    """
+    if where:
+        return (
+            f"What it compiles is carried to its next {what} in {where} ({price_words()}), where"
+            " this login may grant that."
+        )
+    why = may_carry(spec) or f"no bucket: {bucket}"
+    return f"Every {what} compiles anew: nothing is carried ({why})."
 
 
 def price_words() -> str:

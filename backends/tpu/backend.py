@@ -1,8 +1,8 @@
 """Cloud TPU as a target: chips of one kind, in whichever zone has them."""
 
+import functools
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from datetime import datetime
-from functools import cache
 from pathlib import Path
 from typing import ClassVar, Final
 
@@ -19,7 +19,7 @@ from backends.base import (
     Zone,
 )
 from backends.common.engine import facts_of, hardware_of, predict
-from backends.google import secrets
+from backends.google import cache, secrets
 from backends.google.backend import GoogleBackend
 from backends.google.clients import SPEC_LABEL
 from backends.google.setup import pinned
@@ -69,7 +69,7 @@ def opened(target: Target, world: World) -> tpu.Site:
     )
 
 
-@cache
+@functools.cache
 def _inventory(_folder: Path, _project: str | None) -> tpu.Inventory:
     return tpu.Inventory()
 
@@ -135,7 +135,8 @@ class TpuBackend(GoogleBackend):
         async with self.pending.locked(name):
             before, there = self.pending.get(name), await self._there(name)
             token, tokens = await secrets.hub_token(site, wanted.spec)
-            made = blueprint(site, wanted.spec, wanted.model, hf_token=token)
+            store = await cache.usable(site, wanted.spec)
+            made = blueprint(site, wanted.spec, wanted.model, hf_token=token, store=store)
             if not await self._stands(wanted.model, made, before, there):
                 kept = await self._begin(wanted.model, made, before, there)
                 try:
@@ -344,7 +345,8 @@ class TpuBackend(GoogleBackend):
         """Say why no place gave a chip, once what was made for it is taken away."""
         if not kept.at_rest or kept.placed or kept.failure:
             return
-        own = [one for one in self.owned(kept.spec.name) if not (kept.again and one.name == "key")]
+        stays = {CACHE, *(["key"] if kept.again else [])}
+        own = [one for one in self.owned(kept.spec.name) if one.name not in stays]
         await remove([unless_foreign(one) for one in own], seconds=self.delete_seconds)
         failure = search.search_failure(kept)
         self.pending.keep(kept.model_copy(update={"failure": failure}))

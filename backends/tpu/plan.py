@@ -9,8 +9,9 @@ import anyio
 
 from backends.base import DeploymentConfig
 from backends.common.preflight import Answer, Question, price_doubts, tagged
+from backends.compile_cache import without_cache
 from backends.container import as_yaml
-from backends.google import secrets, setup
+from backends.google import cache, secrets, setup
 from backends.google.clients import HF_SECRET, RUNTIME_ID, rest_command, written
 from backends.google.setup import asked
 from backends.lifecycle import Resource, Status, look, steps
@@ -30,11 +31,15 @@ _OPEN: Final = "a proxy before the engine answers nothing without it but /health
 def ground(site: Site, made: Blueprint, callers: Sequence[str] = ()) -> tuple[Resource, ...]:
     """Return what a VM stands on wherever it is: its key, who may read that, and who may call.
 
+    Where what it compiles is carried, the right to that as well.
+
     `callers` is who is let in, where that was asked.
     """
     name = made.spec.name
     rule = (compute.firewall_rule(site, name, made, callers),) if made.opened else ()
-    return (*secrets.key(site, name), *rule)
+    bucket = cache.bucket_of(site, made.spec)
+    right = (cache.grant(site, name, bucket),) if made.store else ()
+    return (*secrets.key(site, name), *right, *rule)
 
 
 async def asked_ground(site: Site, made: Blueprint) -> tuple[Resource, ...]:
@@ -54,7 +59,14 @@ def rule_left(site: Site, name: str) -> Resource:
 
 def owned(site: Site, name: str, chip: Resource) -> tuple[Resource, ...]:
     """Return what a deployment may have of its own, whatever it was; its chip goes first."""
-    return (secrets.key_left(site, name), rule_left(site, name), chip)
+    kept = site.records.get(name)
+    bucket = cache.bucket_in(kept.blueprint.store if kept else "")
+
+    async def where() -> str:
+        return bucket or cache.bucket_of(site, None)
+
+    right, carried = cache.left(site, name, where)
+    return (carried, secrets.key_left(site, name), rule_left(site, name), right, chip)
 
 
 def chip_at(site: Site, made: Blueprint, place: Place, *, others: int = 0) -> Resource:
@@ -122,6 +134,7 @@ def _warnings(made: Blueprint, costs: Price) -> Iterator[str]:
     yield from made.doubts
     yield from price_doubts(costs)
     yield from tagged(made.container.image)
+    yield cache.plan_words(made.spec, made.store, "VM", "BUCKET_NAME names one")
     number, minutes = len(made.places), made.wait_seconds / 60
     queued = any(place.plane == "queued" for place in made.places)
     places = "One place" if number == 1 else f"{number} places, each"
@@ -182,13 +195,14 @@ async def config_of(site: Site, name: str) -> DeploymentConfig:
         NotFound: What was asked for cannot be read any more.
     """
     made, place = await _as_made(site, name)
+    own = made.model_copy(update={"container": without_cache(made.container)})
     chip = chip_at(site, made, place)
     hub = HF_SECRET in made.container.secrets.values()
     before = (*([secrets.reader(site, HF_SECRET)] if hub else []), *ground(site, made))
     written_down = written(f"{made.id}.json", chip.body)
     return DeploymentConfig(
         command="\n".join((*(one.command for one in before), written_down, chip.command)),
-        docker_run=docker_command(made),
+        docker_run=docker_command(own),
         yaml=as_yaml(chip.body),
         notes=(_BODY, _KEY),
     )

@@ -203,6 +203,8 @@ class Blueprint(Record):
     """Whether it is let in from everywhere, not from the callers' addresses alone."""
     service_account: str
     container: Container
+    store: str = ""
+    """Where what it compiles is carried to the next VM; empty where nothing is."""
     doubts: tuple[str, ...] = ()
     """What a person should know of these values before paying for them."""
     reason: str = ""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from backends import container
+from backends.compile_cache import PROGRAM, carried, compile_cache, may_carry
 from backends.container import (
     LOOPBACK,
     PORT,
@@ -21,6 +22,7 @@ from backends.container import (
     size_known,
     vllm_arguments,
 )
+from backends.google import cache
 from backends.google.clients import (
     DEPLOYMENT_LABEL,
     HF_SECRET,
@@ -175,11 +177,17 @@ _NETWORK: Final = r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?"
 
 
 def blueprint(
-    site: Site, spec: DeploymentSpec, model: ModelShape, *, hf_token: bool | None = None
+    site: Site,
+    spec: DeploymentSpec,
+    model: ModelShape,
+    *,
+    hf_token: bool | None = None,
+    store: str | None = None,
 ) -> Blueprint:
     """Decide every value of the VM that a spec asks for; `hf_token`: that secret is kept.
 
-    Its own `spec`, decided again, gives the same.
+    `store`: where what it compiles is carried; None is as planned. Its own `spec`, decided again,
+    gives the same.
 
     Raises:
         InvalidArgument: The platform or the model cannot take the spec.
@@ -198,6 +206,8 @@ def blueprint(
     network, subnetwork = network_of(spec)
     project = site.clients.named
     token = bool(site.settings.hf_token) if hf_token is None else hf_token
+    if store is None:
+        store = "" if may_carry(spec) else cache.store(site, spec)
     image = f"{generation.image_project}/global/images/family/{generation.image_family}"
     made = Blueprint(
         spec=whole,
@@ -227,7 +237,10 @@ def blueprint(
         external_ip=not (spec.access == "internal" and spec.network),
         opened=spec.access != "internal",
         anybody=spec.access == "public",
-        container=_container(whole, offered, room, baked=baked, token=token),
+        container=_carried(
+            site, whole, _container(whole, offered, room, baked=baked, token=token), store
+        ),
+        store=store,
     )
     doubts = (*([alone] if alone else ()), *_doubts(site, made, room, model))
     return made.model_copy(update={"doubts": doubts})
@@ -394,12 +407,12 @@ def _room(
 def _container(
     spec: DeploymentSpec, place: Offered, room: _Room, *, baked: bool, token: bool
 ) -> Container:
-    cache, docker = rules().cache, rules().docker
-    env = {cache.variable: f"{cache.mount_path}/xla"}
+    own_cache, docker = rules().cache, rules().docker
+    env = {own_cache.variable: f"{own_cache.mount_path}/xla"}
     if baked:
         env["HF_HUB_OFFLINE"] = "1"
     else:
-        home = docker.memory_folder if room.in_memory else cache.mount_path
+        home = docker.memory_folder if room.in_memory else own_cache.mount_path
         own = hub_environment(rules().hub, place.largest_ram_gib or 0)
         env |= {"HF_HOME": f"{home}/hub", **own}
     secrets = {"VLLM_API_KEY": key_secret(spec.name)}
@@ -412,6 +425,18 @@ def _container(
         port=PORT,
         health="/health",
     )
+
+
+def _carried(site: Site, spec: DeploymentSpec, engine: Container, store: str) -> Container:
+    """Return what runs on the VM; where it carries what it compiles, with the program for that."""
+    if not store:
+        return engine
+    chips = f"tpu-{site.accelerator}"
+    found = compile_cache(spec, image=engine.image, accelerator=chips, store=store)
+    made = carried(engine, found)
+    # Each decision of the script is one line.
+    program = f"exec({made.env[PROGRAM]!r})"
+    return made.model_copy(update={"env": {**made.env, PROGRAM: program}})
 
 
 def _doubts(site: Site, made: Blueprint, room: _Room, model: ModelShape) -> Iterator[str]:

@@ -23,6 +23,7 @@ from starlette.responses import HTMLResponse
 from starlette.types import Receive, Scope, Send
 
 from simulators.common import certificates
+from simulators.common.carrying import Carrying
 from simulators.common.doors import (
     UNVERIFIED_TLS,
     Answer,
@@ -39,8 +40,9 @@ from simulators.common.programs import (
     flag,
     guard_of,
     program,
+    served,
 )
-from simulators.google import secrets
+from simulators.google import secrets, storage
 from simulators.google.images import exists
 from simulators.google.serving import Refused
 from simulators.google.state import Project, World
@@ -452,8 +454,14 @@ class _Nginx:
 async def _engine(vm: Vm, made: Container) -> None:
     """Run a container's program to its end."""
     said = partial(_log, vm, made)
-    words = made.command[2:]
-    made.status, lines = _refusal(made, words)
+    words: tuple[str, ...] = ()
+    lines: Sequence[str] = ()
+    try:
+        words = tuple(served(made.command, ()))
+        made.status, lines = _refusal(made, words)
+    except CannotStart:
+        made.status = 127
+        lines = [f"/entrypoint.sh: line 12: exec: {' '.join(made.command[:1])}: not found"]
     for line in lines:
         said("", line)
     if made.status:
@@ -477,8 +485,22 @@ async def _ran(
     started = program(words, env, port=0, here=lambda path: path)
     if made.on_host:
         vm.listens.setdefault(started.listens, Listener(started.port, started.loopback))
+    carrying = Carrying(made.environment, partial(said, ""))
+    if carrying.store:
+        store = storage.carried(vm.world, carrying.store, vm.spec.service_account)
+        await carrying.before(store)
+        started.env["SIMULATED_ENGINE_CACHED"] = str(carrying.found)
+
+    async def beside() -> None:
+        while carrying.store:
+            if await made.process.answers("/health", 1):
+                await carrying.after(store)
+                break
+            await anyio.sleep(_SHORTEST_SECONDS)
+        await anyio.sleep_forever()
+
     try:
-        status = await made.process.run(started, said=said, beside=anyio.sleep_forever)
+        status = await made.process.run(started, said=said, beside=beside)
     finally:
         if vm.listens.get(started.listens) == (started.port, started.loopback):
             del vm.listens[started.listens]
@@ -487,8 +509,6 @@ async def _ran(
 
 def _refusal(made: Container, words: tuple[str, ...]) -> tuple[int, Sequence[str]]:
     """Return the status and the lines of a container that ends before there is an engine."""
-    if made.command[:2] != ("vllm", "serve"):
-        return 127, [f"/entrypoint.sh: line 12: exec: {' '.join(made.command[:1])}: not found"]
     if "vllm-openai" in made.image:
         return 1, ["RuntimeError: Failed to infer device type"]
     if "--privileged" not in made.options:

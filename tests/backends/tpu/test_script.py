@@ -103,6 +103,20 @@ def test_compiled_programs_are_kept_on_the_host(target: str) -> None:
     assert mounted.startswith("/var/lib/vllm-devops/")
 
 
+def test_a_bucket_carries_what_is_compiled_by_a_program_of_one_line() -> None:
+    """Each decision of the script is a line; with the program it still fits into metadata."""
+    script = startup_script(drawn(offline(bucket_name="theirs")), image="i")
+    (line,) = [one for one in script.splitlines() if one.startswith("readonly DOCKER=(")]
+    words = shlex.split(line.removeprefix("readonly DOCKER=(").removesuffix(")"))
+    env = dict(word.split("=", 1) for word in words if re.match("[A-Z_]+=", word))
+    names: dict[str, object] = {"__name__": "imported"}
+    exec(env["COMPILE_CACHE_PROGRAM"], names)  # noqa: S102  ours
+    assert callable(names["Supervisor"])
+    assert json.loads(env["COMPILE_CACHE"])["store"] == "gs://theirs/vllm-devops-cache/gemma/tpu"
+    assert env["VLLM_XLA_CACHE_PATH"].startswith(env["VLLM_CACHE_ROOT"])
+    assert len(script.encode()) < 64 * 1024
+
+
 def test_its_output_goes_to_a_log_that_outlives_the_vm() -> None:
     """By its deployment's label, in the deployment's project, and without holding up the engine."""
     words = docker_arguments(drawn())
