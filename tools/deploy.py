@@ -42,7 +42,7 @@ _NOT_FLAGS = ("model", "target", "name", "region", "reset", "layout", "force", "
 
 _SELDOM = (
     *("quantization", "dtype", "cpu_offload_gb", "enforce_eager", "max_num_batched_tokens"),
-    *("kv_cache_memory_bytes", "max_idle_minutes", "lease", "schedule"),
+    *("kv_cache_memory_bytes", "max_idle_minutes", "lease", "network"),
     *("port", "zone_wait_minutes", "control_plane", "region"),
     *("env", "cpu", "memory_gib", "launch_stage", "build_machine", "boot_disk_gb"),
     "compile_cache",
@@ -107,9 +107,9 @@ async def deploy_vllm(
         kv_cache_memory_bytes: Such as 512M.
         engine_args: Other vllm serve flags, one word each.
         ttl_minutes: Stop after so long; 0 never.
-        max_usd: Stop before it may have cost more.
+        max_usd: Stop before it costs more.
+        schedule: Warm Mon-Fri 09:00-18:00 UTC.
         weights: hub, baked, gs://BUCKET/FOLDER or files://SHARE/FOLDER.
-        network: NETWORK/SUBNETWORK.
         zones: Of TPUs, in order.
         layout: Let the planner compute the flags.
         reset: Arguments to set back.
