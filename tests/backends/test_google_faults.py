@@ -167,6 +167,7 @@ WORKS: Final = {
             "Services/GetService": MUST,
             "Services/CreateService": MUST,
             "Operations/GetOperation": MAY,  # what there is tells by itself how it goes on
+            "CloudScheduler/ListJobs": MAY,  # whether a server that died left any is only said
         },
         or_nothing=True,
     ),
@@ -193,7 +194,7 @@ WORKS: Final = {
     "keep": Work(keep_token, kept, _SECRETS, or_nothing=True),
     "build": Work(build, built, {"Services/GetService": MUST,
          "ArtifactRegistry/ListDockerImages": MUST, "CloudBuild/ListBuilds": MUST,
-         "CloudBuild/CreateBuild": MUST}, or_nothing=True),
+         "CloudBuild/CreateBuild": MUST, "CloudScheduler/ListJobs": MAY}, or_nothing=True),
     "delete while building": Work(
         delete,
         unbuilt,
@@ -203,6 +204,7 @@ WORKS: Final = {
             "CloudBuild/ListBuilds": ALLOWED,  # then it was not built from here
             "CloudBuild/CancelBuild": MUST,
             "CloudScheduler/GetJob": ALLOWED,  # that none may be left is noted
+            "CloudScheduler/ListJobs": ALLOWED,  # so is that
             "ArtifactRegistry/ListDockerImages": MAY,  # whether one is left is noted
         },
         begin=build,

@@ -7,9 +7,10 @@ from typing import Any
 import anyio
 import pytest
 
-from core.settings import Settings
+from core.settings import GooglePlane, Settings
 from operations import resolve
 from tests.conversation import Agent, agent_of
+from tests.google_plane import Controls
 
 pytestmark = [pytest.mark.anyio, pytest.mark.life]
 
@@ -65,9 +66,12 @@ async def test_a_question_that_says_so_wakes_it(sleeper: Agent) -> None:
 
 
 async def test_a_waking_that_takes_long_is_told_and_goes_on(
-    sleeper: Agent, monkeypatch: pytest.MonkeyPatch
+    sleeper: Agent, state_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A call never outlasts a client's patience; the next one finds the model awake."""
+    file = state_dir / "rehearsal" / "google" / "plane.json"
+    cloud = Controls(GooglePlane.model_validate_json(file.read_bytes()))
+    cloud.set("rehearsal", boot_seconds=5.0)  # longer than the first answer takes
     monkeypatch.setattr(resolve, "_WAIT_SECONDS", 0.0)
     asked = {**WHERE, **ASKING["query_gemma4"], "wake": True}
     assert (await sleeper.call("query_gemma4", **asked)).code == "NOT_READY"
