@@ -90,8 +90,6 @@ class Bucket:
         except urllib.error.HTTPError as exc:
             if exc.code in {403, 404}:  # who may not list a bucket is told of no name there
                 raise FileNotFoundError from exc
-            if exc.code == 403:  # so is an object that is not there for whom may not list
-                raise PermissionError("none there yet, or no right to read it (403)") from exc
             raise
         if not (generation := answer.headers["x-goog-generation"]):
             raise ConnectionError("the answer was cut off")
