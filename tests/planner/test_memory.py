@@ -304,8 +304,8 @@ def test_a_cache_that_is_known_to_two_percent_is_asked_for_at_its_low_estimate(w
         ("e4b", "l4", {}),  # known to eleven percent
         ("31b qat", "l4", {}),  # does not fit
         ("12b qat", "a100-80", {"gpu_memory_utilization": 0.95}),  # nothing is left outside
-        ("12b qat", "a100-80", {"kv_cache_memory_bytes": 2**30}),  # somebody has said
-        ("12b qat", "a100-80", {"num_gpu_blocks_override": 512}),
+        ("12b qat", "a100-80", {"kv_cache_memory_bytes": 2**35}),  # somebody has said
+        ("12b qat", "a100-80", {"num_gpu_blocks_override": 20_000}),
         ("12b qat", "a100-80", {"vllm_version": None}),  # an image of one's own
         ("12b qat", "v6e", {}),  # measured the same each time
     ],
