@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from core.errors import InvalidArgument, Unsupported
 from core.records import DeploymentSpec, MemoryPlan, ModelShape
 from planner.flags import Flags, profile, size_in_bytes
+from planner.layouts import Ground
 from planner.memory import pinned_cache, plan_memory
 from planner.model import read_model, shape_of
-from planner.places import accelerator, accelerators
+from planner.places import accelerator, accelerators, place
 from tests.measure_planner import public_rows, shapes
 from tests.planner.shapes import (
     AWQ,
@@ -325,3 +326,11 @@ def test_published_boots_had_room_for_what_would_have_been_asked_for() -> None:
         card = accelerator(row.said["card"])
         outside = row.said["visible_gib"] * (card.free_at_start - row.plan.gpu_memory_utilization)
         assert row.plan.kv_cache_gib.low - row.said["kv_gib"] <= max(0.0, outside) + 0.1, row.id
+
+
+@pytest.mark.parametrize("deployer", ["aca", "local", ""])
+def test_the_cache_is_asked_for_on_clouds_that_this_server_deploys_to(deployer: str) -> None:
+    where = place("aca-a100").model_copy(update={"deployable_by": deployer})
+    flags = Flags(max_model_len=8192, vllm_version="0.32.0")
+    found = Ground(catalogued("12b qat"), where.device, 1).pinned(flags, where)
+    assert (found.kv_cache_memory_bytes is not None) is (deployer == "aca")
