@@ -84,11 +84,18 @@ async def google(cloud: Cloud) -> AsyncIterator[Google]:
     """A project with a deployment that bills."""
     async with agent_of(cloud.settings) as agent:
         made = await agent.brief(
-            "deploy_vllm", target=TARGET, name="one", model=MODEL, max_model_len=4096
+            "deploy_vllm",
+            target=TARGET,
+            name="one",
+            model=MODEL,
+            max_model_len=4096,
+            min_replicas=1,
         )
         assert not made.failed, made
     async with grpc.aio.insecure_channel(cloud.controls.plane.grpc) as channel:
-        yield Google(channel, cloud)
+        billing = Google(channel, cloud)
+        await until(lambda: bool(cloud.controls.get(cloud.project)["instances"]))
+        yield billing
 
 
 async def test_a_job_ends_a_service_when_its_time_has_come(google: Google) -> None:
