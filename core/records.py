@@ -571,7 +571,8 @@ class Deployment(Answer):
         if self.phase:
             percent = "" if self.phase.percent is None else f" {self.phase.percent} %"
             detail = f" ({self.phase.detail})" if self.phase.detail else ""
-            spent = f" So far: {spent_words(self.phase.spent)}." if self.phase.spent else ""
+            took = spent_words(self.phase.spent or {})
+            spent = f" So far: {took}." if took else ""
             return f"{head}: {self.phase.name}{percent}{detail}.{self.phase.takes}{spent}"
         if self.state is State.STOPPED:
             request = "no request and no schedule" if self.schedule else "no request"

@@ -104,6 +104,13 @@ def test_every_state_has_a_sentence_and_a_next_step(state: State) -> None:
     assert all(step.arguments["name"] == "one" for step in seen.next_steps())
 
 
+def test_what_took_less_than_a_second_so_far_is_not_announced() -> None:
+    quick = Phase(name="warming", since=NOW, spent={"start": 0.2})
+    long = Phase(name="warming", since=NOW, spent={"start": 12.2})
+    assert "So far" not in deployment(State.LOADING, phase=quick).summary()
+    assert deployment(State.LOADING, phase=long).summary().endswith("So far: start 12 s.")
+
+
 def test_a_sentence_says_what_matters_most() -> None:
     """What is wrong, else what is waited for, else where it answers."""
     url = "http://127.0.0.1:8000"
