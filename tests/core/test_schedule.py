@@ -1,5 +1,6 @@
 """The times of a schedule hold together: crons, hours, what is on and when it changes."""
 
+import zoneinfo
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -127,3 +128,13 @@ def test_a_refusal_names_what_was_not_understood(text: str, names: str) -> None:
     with pytest.raises(ValueError, match="write it like") as refused:
         parse(text)
     assert names in str(refused.value)
+
+
+def test_zones_are_known_on_a_machine_that_has_no_files_of_them() -> None:
+    """As in slim images."""
+    try:
+        zoneinfo.reset_tzpath(to=())
+        zoneinfo.ZoneInfo.clear_cache()
+        assert parse("daily 09:00-10:00 America/Argentina/Ushuaia").zone.endswith("Ushuaia")
+    finally:
+        zoneinfo.reset_tzpath()
