@@ -289,6 +289,29 @@ class ClientView(Record):
     """How far wall clock and monotonic clock came apart."""
 
 
+class NodeView(Record):
+    """One machine of a cluster over a cell; figures are of the requests that it sent."""
+
+    node: str
+    """Its address in the cluster, such as 10.0.0.7; with a number where several share one."""
+    workers: tuple[int, ...]
+    """Of the load, as `worker` in the samples."""
+    lost: str | None = None
+    """Why nothing more was heard of it, and how long after it was last heard."""
+    round_trip_seconds: float | None = None
+    """The shortest between it and whoever gave the orders."""
+    clock_bound_seconds: float | None = None
+    """How far its times may be from where they were put among the others'."""
+    client: ClientView | None = None
+    """How well its workers were; None where they could not say."""
+    requests: int | None = None
+    """Measured, as `Counts.measured`."""
+    failed: int | None = None
+    ttft: Distribution | None = None
+    ttft_half_width_seconds: float | None = None
+    """Of the 95 % interval of its mean TTFT."""
+
+
 class Code(StrEnum):
     """What can be said against, or about, a cell."""
 
@@ -314,6 +337,9 @@ class Code(StrEnum):
     DUPLICATED_GRID = "DUPLICATED_GRID"
     CONTRADICTORY = "CONTRADICTORY"
     TOOL_WARNING = "TOOL_WARNING"
+    NODE_LOST = "NODE_LOST"
+    NODE_UNEVEN = "NODE_UNEVEN"
+    CLOCK_UNSURE = "CLOCK_UNSURE"
 
 
 MARKS: Final = frozenset(
@@ -408,6 +434,8 @@ class CellResult(Record):
     """The same of mean E2EL; older runs have none."""
     server: ServerView | None = None
     client: ClientView | None = None
+    nodes: tuple[NodeView, ...] = ()
+    """Of a cluster, in the order of their addresses; none where one machine put the load on."""
     usd_per_1000_requests: float | None = None
     usd_per_million_output_tokens: float | None = None
     usd_per_million_tokens: float | None = None
@@ -487,6 +515,17 @@ class Host(Record):
 Profile = Literal["quick", "standard", "full", "article", "find-capacity"]
 
 
+class Cluster(Record):
+    """Machines that put the load on together: nodes of a Ray cluster that exists."""
+
+    address: str
+    """`auto` for the one that this machine belongs to, or ray://HOST:10001."""
+    nodes: Positive = 1
+    """How many take part."""
+    insecure: bool = False
+    """Whether one without token authentication is taken."""
+
+
 class RunPlan(Record):
     """Everything a sweep does, known before it begins."""
 
@@ -503,6 +542,8 @@ class RunPlan(Record):
     """Whether a row that gains no more throughput is measured no further."""
     workers: Positive | None = None
     """Client processes; None: one for every 512 connections, at most one per core."""
+    cluster: Cluster | None = None
+    """None: this machine puts the load on."""
     max_cost_usd: Above0 | None = None
     max_minutes: Above0 | None = None
 
@@ -611,3 +652,5 @@ class Measured:
     wall_seconds: float
     failed: str | None = None
     """Why it was given up, such as an endpoint that is gone."""
+    nodes: tuple[NodeView, ...] = ()
+    """Of a cluster, without figures of requests."""
