@@ -28,7 +28,7 @@ tool  = @$(PY) server.py call $(1) --make $@ $(words) $(if $(call on,JSON),--jso
 
 .PHONY: help demo test test-engine lint run install vllm mcp-config clean deploy status endpoint \
         metrics query logs destroy targets list health stats stop start call broken prices plan advise measure \
-        benchmark benchmarks bench-client test-lives test-failed test-browser test-sweep test-gcloud \
+        benchmark benchmarks bench-client test-lives test-browser test-sweep test-gcloud \
         setup quotas zones rehearse rehearse-clean first-contact diagnose alerts bench-logs \
         http doctor conformance clients find leftovers
 
@@ -57,9 +57,6 @@ test: $(TOOLS) ## Run the tests that need no real vLLM and no minutes (ROOM=tool
 
 test-lives: $(TOOLS) ## Tell whole lives of deployments, and let processes die in every phase (minutes)
 	$(PY) -m pytest -q -n 3 --dist worksteal -m "life and not ($(APART))"
-
-test-failed: $(TOOLS) ## Run again, one by one, what failed in the run before
-	$(PY) -m pytest -q --last-failed --last-failed-no-failures none
 
 test-engine: vllm $(TOOLS) ## Run the tests on a real vLLM
 	$(PY) -m pytest -q -m vllm

@@ -1,5 +1,6 @@
 """.ci/run: the real script, over recipes that can fail."""
 
+import re
 import shutil
 from pathlib import Path
 from typing import Final
@@ -66,10 +67,12 @@ async def test_ci_fails_when_a_step_fails(checkout: Checkout) -> None:
     assert "make test" not in done.stdout
 
 
-async def test_no_test_is_run_a_second_time(checkout: Checkout) -> None:
+@pytest.mark.parametrize("failing", _TESTS)
+async def test_no_test_is_run_a_second_time(checkout: Checkout, failing: str) -> None:
     """What fails once fails; the steps after it are not run."""
-    once = _RECIPES.replace(" test ", " ") + "test:\n\t@echo ran; exit 1\n"
-    done = await _ci(checkout, once)
+    others = _RECIPES.replace(f" {failing}:", ":").replace(f" {failing} ", " ")
+    done = await _ci(checkout, f"{others}{failing}:\n\t@echo ran; exit 1\n%:\n\t@echo did $@\n")
     assert done.returncode not in {0, 127}
     assert done.stdout.count("ran\n") == 1
-    assert "did test-lives" not in done.stdout
+    assert set(re.findall(r"did (\S+)", done.stdout)).isdisjoint(_TESTS[_TESTS.index(failing) :])
+    assert done.stdout.rpartition("== make ")[2].split()[0] == failing

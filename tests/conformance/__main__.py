@@ -4,6 +4,7 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -52,16 +53,6 @@ class Bench:
         ran = await checks(self._conformance, url, "--requirements", revision)
         return Run(target, revision, wanted, ran, judge(names, ran, reasons))
 
-    async def again(self, run: Run) -> Run:
-        """Run once more, each by itself, what failed beside others and was not expected to."""
-        ran = dict(run.ran)
-        for name in dict.fromkeys(key.partition(":")[0] for key in run.verdict.unexpected):
-            words = ("--scenario", name, "--spec-version", run.revision)
-            ran |= await checks(self._conformance, self._urls[run.target], *words)
-        names = (*run.scenarios.required, *run.scenarios.beside)
-        verdict = judge(names, ran, self._expected[run.target][run.revision])
-        return run._replace(ran=ran, verdict=verdict)
-
     def _wanted(self, target: str, revision: str) -> Scenarios:
         """Name what a target is held to: without the fixture, what needs none."""
         every = scenarios(self._conformance, revision)
@@ -72,8 +63,7 @@ class Bench:
 
 
 async def _all(conformance: Sequence[str], home: Path) -> list[Run]:
-    """Run both revisions against both servers, all at once."""
-    runs: dict[tuple[str, str], Run] = {}
+    """Run both revisions against both servers, one by one: none waits for another's work."""
     async with AsyncExitStack() as servers:
         urls = {
             target: await servers.enter_async_context(served(command, home / target))
@@ -81,14 +71,7 @@ async def _all(conformance: Sequence[str], home: Path) -> list[Run]:
         }
         bench = Bench(conformance, urls)
 
-        async def once(target: str, revision: str) -> None:
-            runs[target, revision] = await bench.run(target, revision)
-
-        async with anyio.create_task_group() as group:
-            for target in COMMANDS:
-                for revision in REVISIONS:
-                    group.start_soon(once, target, revision)
-        return [await bench.again(runs[key]) for key in sorted(runs)]
+        return [await bench.run(*each) for each in product(sorted(COMMANDS), REVISIONS)]
 
 
 def _say(runs: list[Run], told: Mapping[str, str]) -> int:

@@ -80,9 +80,10 @@ def _installed(package: str) -> str:
 async def _install(npm: tuple[str, ...]) -> None:
     wanted = [f"{name}@{version}" for name, version in _PACKAGES.items()]
     print(f"Installing {' and '.join(wanted)} in {HOME.name}.", file=sys.stderr)
-    # No package may run a script of its own while it is installed.
+    # No package may run a script of its own while it is installed; npm asks the network again.
     await _must(
         *(*npm, "install", "--silent", "--no-fund", "--no-audit", "--ignore-scripts"),
+        "--fetch-retries=5",
         *("--prefix", str(HOME), *wanted),
     )
 
