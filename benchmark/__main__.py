@@ -75,6 +75,15 @@ _PLAN: Final[Options] = {
     "seed": {"type": int},
     "cell-seconds": {"type": float, "help": "the longest window of a cell"},
     "workers": {"type": int, "help": "processes that put the load on"},
+    "cluster": {
+        "metavar": "ray://HOST:10001",
+        "help": "machines that put the load on, a Ray cluster; auto: the one of this machine",
+    },
+    "nodes": {"type": int, "help": "of the cluster that take part (all that are free)"},
+    "insecure-cluster": {
+        "action": "store_true",
+        "help": "take a cluster that asks nobody for a token",
+    },
     "max-cost-usd": {"type": float},
     "max-minutes": {"type": float},
 }

@@ -95,7 +95,7 @@ class Fleet:
         await self._send(run.prepare())
         async for said in self._reports:
             orders = (
-                run.died(said.worker, self._log_file)
+                run.died(said.worker, last_words(self._log_file))
                 if said.report is None
                 else run.hear(said.worker, said.report, stop=stop)
             )
@@ -138,6 +138,12 @@ class Fleet:
                 continue  # `_listen` tells of its end
 
 
+def last_words(log_file: Path) -> str:
+    """Give the last line of a log."""
+    tail = log_file.read_bytes()[-_LOG_TAIL_BYTES:].decode(errors="replace").strip()
+    return tail.splitlines()[-1] if tail else "it said nothing"
+
+
 async def _ended(process: Process) -> None:
     """Close its stdin, which ends it, and wait; one that does not end is killed."""
     if process.stdin:
@@ -149,7 +155,7 @@ async def _ended(process: Process) -> None:
     await process.aclose()
 
 
-_LEAD_SECONDS: Final = 0.1
+LEAD_SECONDS: Final = 0.1
 """From the order to start until the common moment."""
 _LOG_TAIL_BYTES: Final = 2000
 
@@ -203,9 +209,11 @@ class CellRun:
         workers: int,
         enough: Callable[[Sequence[Slice]], bool],
         tell: Callable[[str], None],
+        lead_seconds: float = LEAD_SECONDS,
     ) -> None:
         self._job = job
         self._workers = workers
+        self._lead_seconds = lead_seconds
         self._enough = enough
         self._tell = tell
         self._once = job.arrivals == "once"
@@ -220,7 +228,7 @@ class CellRun:
         self._parts: dict[int, list[Part]] = defaultdict(list)
         self._slices: list[Slice] = []
         self._samples: list[Samples] = []
-        self._health: list[Health] = []
+        self.health: dict[int, Health] = {}
         self._failed: str | None = None
         self._disk_full = False
 
@@ -236,12 +244,20 @@ class CellRun:
             for number in range(self._workers)
         }
 
-    def died(self, worker: int, log_file: Path) -> Orders:
+    def died(self, worker: int, last_words: str) -> Orders:
         """Give the cell up: a part of its load, and of its samples, is gone."""
         self._living.discard(worker)
-        tail = log_file.read_bytes()[-_LOG_TAIL_BYTES:].decode(errors="replace").strip()
-        last = tail.splitlines()[-1] if tail else "it said nothing"
-        return self._give_up(f"Worker {worker} died: {last}")
+        return self._give_up(f"Worker {worker} died: {last_words}")
+
+    def lost(self, workers: Sequence[int], because: str) -> Orders:
+        """End the cell without them; what the others measured until then is kept."""
+        self._living.difference_update(workers)
+        if self._phase is Phase.WARMING:
+            return self._give_up(because)
+        if self._phase is Phase.ENDING:
+            return {}
+        self._end = max(self._end, self._begin)
+        return self._cut()
 
     def hear(self, worker: int, report: Report, *, stop: Callable[[], bool]) -> Orders:
         if report.is_ in {"done", "failed"}:
@@ -264,7 +280,7 @@ class CellRun:
         return self._cut() if drained else self._start()
 
     def _start(self) -> Orders:
-        self._at = self._begin = perf_counter() + _LEAD_SECONDS
+        self._at = self._begin = perf_counter() + self._lead_seconds
         return self._all(Order(do="start", at=self._at))
 
     def _all(self, order: Order) -> Orders:
@@ -349,7 +365,7 @@ class CellRun:
         file = Path(report.file)
         self._samples.append(load(file))
         file.unlink()
-        self._health.append(report.health)
+        self.health[worker] = report.health
         return {}
 
     def measured(self) -> Measured:
@@ -362,14 +378,14 @@ class CellRun:
             raise DiskFull(
                 f"There is no room for the samples of {self._job.cell}.",
                 fix="Free some space, then resume the run.",
-                cause=str(self._job.samples_file),
+                cause=self._failed or str(self._job.samples_file),
             )
         return Measured(
             samples=merged(self._samples or [Rows().samples(0)]),
             window_begin=self._begin,
             window_end=max(self._end, self._begin),
             settled=self._settling.settled,
-            client=_view(self._health),
+            client=view(tuple(self.health.values())),
             slices=() if self._begin == self._end else tuple(self._slices),
             started_at=self._started_at,
             wall_seconds=perf_counter() - self._began,
@@ -377,7 +393,7 @@ class CellRun:
         )
 
 
-def _view(health: Sequence[Health]) -> ClientView:
+def view(health: Sequence[Health]) -> ClientView:
     """Of several workers the worst counts; their memory is added up."""
     names = dict.fromkeys(name for one in health for name in one.error_bounds)
     lags = ("loop_lag_p99_5_seconds", "send_lateness_p99_seconds", "cpu_wait_p99_5_seconds")

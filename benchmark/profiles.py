@@ -11,6 +11,7 @@ from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final, get_args
+from urllib.parse import urlsplit
 
 import psutil
 
@@ -48,10 +49,12 @@ _ARTICLE_KEEPS: Final = (
 _WORK: Final = ("output_tokens", "dataset", "seed", "prefix_share", "api")
 _AT_A_RATE: Final = (Arrivals.POISSON, Arrivals.CONSTANT, Arrivals.BURSTS)
 _RUN: Final = ("workers", "max_cost_usd", "max_minutes")
+_CLUSTER: Final = ("cluster", "nodes", "insecure_cluster")
 _KNOWN: Final = frozenset(
     {"contexts", "concurrencies", "requests_per_second", "arrivals", "cell_seconds", "limits"}
     | set(_WORK)
     | set(_RUN)
+    | set(_CLUSTER)
 )
 
 
@@ -80,7 +83,8 @@ def plan_of(profile: Profile = "quick", **overrides: Any) -> RunPlan:
 
     Overrides are contexts and output_tokens (in tokens), concurrencies, requests_per_second with
     arrivals (poisson, constant, bursts), dataset (a file), cell_seconds (the longest window),
-    limits (a mapping of `Limits`), seed, prefix_share, api, workers, max_cost_usd, max_minutes.
+    limits (a mapping of `Limits`), seed, prefix_share, api, workers, max_cost_usd, max_minutes;
+    cluster (`auto` or ray://HOST:10001), with nodes and insecure_cluster.
 
     Raises:
         InvalidArgument: It cannot be measured so.
@@ -103,6 +107,7 @@ def plan_of(profile: Profile = "quick", **overrides: Any) -> RunPlan:
             "limits": valid(Limits, dict(asked.get("limits", {}))).model_dump(),
             "stop_saturated": named.stop_saturated,
             **{name: asked[name] for name in _RUN if name in asked},
+            "cluster": _cluster(asked),
         },
     )
     _check_values(plan)
@@ -165,6 +170,28 @@ def _loads(named: _Named, asked: Mapping[str, Any]) -> list[dict[str, Any]]:
         for burst in (_ascending("concurrencies", users) if users else (None,))
         for rate in _ascending("requests_per_second", rates)
     ]
+
+
+def _cluster(asked: Mapping[str, Any]) -> dict[str, Any] | None:
+    address = asked.get("cluster")
+    if address is None:
+        if asked.get("nodes") or asked.get("insecure_cluster"):
+            raise InvalidArgument(
+                "Only a cluster has nodes.", fix="Give cluster: auto, or ray://HOST:10001."
+            )
+        return None
+    url = urlsplit(address)
+    named = url.scheme == "ray" and url.hostname and not (url.path or url.query or url.username)
+    if address != "auto" and not named:
+        raise InvalidArgument(
+            f"{address[:100]!r} is no address of a Ray cluster.",
+            fix="Give auto, on a machine that belongs to it, or ray://HOST:10001.",
+        )
+    return {
+        "address": address if address == "auto" or url.port else f"{address}:10001",
+        "nodes": asked.get("nodes"),
+        "insecure": bool(asked.get("insecure_cluster")),
+    }
 
 
 def _stop(named: _Named, asked: Mapping[str, Any]) -> StopRule:

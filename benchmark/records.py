@@ -520,8 +520,8 @@ class Cluster(Record):
 
     address: str
     """`auto` for the one that this machine belongs to, or ray://HOST:10001."""
-    nodes: Positive = 1
-    """How many take part."""
+    nodes: Positive | None = None
+    """How many take part; None: all that are free when a cell begins."""
     insecure: bool = False
     """Whether one without token authentication is taken."""
 

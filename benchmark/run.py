@@ -21,7 +21,7 @@ from typing import Final, NamedTuple, Protocol
 import anyio
 from pydantic import SecretStr
 
-from benchmark import figures, profiles, report, samples
+from benchmark import cluster, figures, profiles, report, samples
 from benchmark.client import Fleet
 from benchmark.folder import RunFolder
 from benchmark.loads import Job
@@ -341,6 +341,8 @@ REQUESTS_PER_SECOND_OF_A_WORKER: Final = 5_000
 PATIENCE_SECONDS: Final = 120.0
 """For an endpoint that has stopped answering between two cells: a small engine boots in less."""
 _START_PATIENCE_SECONDS: Final = 10.0
+_MOST_WORKERS: Final = 65_536
+"""Of a cluster, whose nodes have as many as they have cores."""
 _IDLE_SECONDS: Final = 15.0
 _IDLE_LOOK_SECONDS: Final = 0.1
 _LOOK_SECONDS: Final = 1.0
@@ -493,6 +495,7 @@ class _Sweep:
         self._hired = AsyncExitStack()
         self._workers = 0
         self._fleet: Measures
+        self._joined: cluster.Crew | None = None
 
     async def end(self) -> End:
         self._tell(RunState.RUNNING)
@@ -568,8 +571,24 @@ class _Sweep:
         self._now(None, None)
 
     async def _watched(self, job: Job, load: Load) -> tuple[Measured, Watch]:
-        workers = workers_for(load, self._manifest.plan.workers, cores=profiles.cores())
-        if workers != self._workers:
+        plan = self._manifest.plan
+        workers = workers_for(
+            load, plan.workers, cores=profiles.cores() if plan.cluster is None else _MOST_WORKERS
+        )
+        if plan.cluster is not None:
+            if self._joined is None:
+                joining = cluster.joined(
+                    plan.cluster,
+                    self._manifest.base_url,
+                    self._folder.log_file,
+                    patience_seconds=self._patience,
+                )
+                self._doing = "joining the cluster"
+                self._joined = await self._hired.enter_async_context(joining)
+            self._doing = "placing workers on the cluster"
+            await self._joined.hire(workers)
+            self._fleet = self._joined
+        elif workers != self._workers:
             await self._hired.aclose()
             self._workers = 0
             crew = self._crew(workers, self._folder.log_file)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from enum import IntEnum
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 import numpy as np
 from numpy import typing as npt
@@ -120,7 +120,7 @@ class Samples:
         np.savez(path, **{f.name: getattr(self, f.name) for f in fields(self)})
 
 
-def load(path: Path) -> Samples:
+def load(path: Path | IO[bytes]) -> Samples:
     with np.load(path, allow_pickle=False) as archive:
         return Samples(**{f.name: archive[f.name] for f in fields(Samples)})
 

@@ -197,6 +197,10 @@ class BrokenStream(EndpointError, code="BROKEN_STREAM"):
     """The stream ended before the engine said it was done."""
 
 
+class ClusterError(OpsError, code="CLUSTER_ERROR"):
+    """The machines that were to put the load on cannot."""
+
+
 class CloudError(OpsError, code="CLOUD_ERROR"):
     """The cloud did not do what was asked; its own words are in `cause`."""
 

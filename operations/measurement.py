@@ -505,6 +505,7 @@ def to_measure(wanted: Wish) -> Preview | None:
     run = wanted.folder.path.name if wanted.folder else ""
     what = f"Measure {one.name} on {one.target} for up to {minutes:.0f} minutes ({cost})"
     what += f", going on with {run}" if run else f", profile {plan.profile}"
+    what += f", from the Ray cluster {plan.cluster.address}" if plan.cluster else ""
     asked = f"{run}\n{plan.model_dump_json()}"
     return preview("run_benchmark", one.target, one.name, what, price, one, asked)
 

@@ -30,7 +30,10 @@ _NOT_PLAN = ("target", "name", "resume", "wait_s", "deadline", "confirm", "ctx",
 
 
 @ops_tool(
-    "benchmark", MEASURES, default=True, seldom=("arrivals", "dataset", "workers", "cell_seconds")
+    "benchmark",
+    MEASURES,
+    default=True,
+    seldom=("arrivals", "dataset", "workers", "cell_seconds", "cluster", "nodes"),
 )
 async def run_benchmark(
     profile: Literal["quick", "standard", "full", "article", "find-capacity"] = "quick",
@@ -47,6 +50,8 @@ async def run_benchmark(
     e2el_ms: Number = None,
     cell_seconds: Number = None,
     workers: Whole = None,
+    cluster: Text = None,
+    nodes: Whole = None,
     max_cost_usd: Number = None,
     max_minutes: Number = None,
     resume: Text = None,

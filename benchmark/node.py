@@ -1,0 +1,189 @@
+"""One machine of a cluster: workers as its processes, and what is said to and by them.
+
+`benchmark.ray_driver` makes one actor of it on each node. Nothing of Ray is imported here or by a
+worker, and no request passes through it.
+"""
+
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any, Final, NamedTuple
+
+from core import PRODUCT, VERSION
+from core.environment import inherited_environment
+
+NEEDED: Final = ("numpy", "uvloop", "httptools", "orjson")
+"""Packages that a worker imports; the project's own code comes with the actor."""
+DEAD_MAN_SECONDS: Final = 15.0
+"""Without a word from the driver, a node ends its workers and itself: nobody would read on."""
+_END_SECONDS: Final = 2.0
+_TAIL_BYTES: Final = 2000
+
+
+class Said(NamedTuple):
+    """A line that a worker wrote; at its end none, and its last words."""
+
+    worker: int
+    line: bytes | None
+    rows: bytes = b""
+    """The samples that the line hands over, as a file of NumPy's."""
+    last_words: str = ""
+
+
+def facts() -> dict[str, str | None]:
+    """Give what must be the same on all machines: versions, None of what is not installed."""
+    return {
+        "python": ".".join(platform.python_version_tuple()[:2]),
+        PRODUCT: VERSION,
+        **{name: _version(name) for name in NEEDED},
+    }
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+class Node:
+    """Workers of one machine. Calls may come from several threads at once."""
+
+    def __init__(self) -> None:
+        self._processes: dict[int, subprocess.Popen[bytes]] = {}
+        self._said: SimpleQueue[Said] = SimpleQueue()
+        self._files: dict[str, int] = {}
+        self._parts = Path.cwd() / f"parts.{os.getpid()}"
+        self._heard_at = time.monotonic()
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def facts(self) -> dict[str, str | None]:
+        return facts()
+
+    def now(self) -> float:
+        """Give this machine's monotonic clock, which its workers' times are on."""
+        self._heard_at = time.monotonic()
+        return time.perf_counter()
+
+    def start(self, workers: Sequence[int]) -> None:
+        """Start those that are not there, and end all others."""
+        for number in set(self._processes) - set(workers):
+            _end(self._processes.pop(number))
+        for number in workers:
+            if number not in self._processes:
+                self._processes[number] = self._begun(number)
+
+    def prepare(
+        self, job: Mapping[str, Any], workers: Sequence[int], files: Mapping[str, bytes | None]
+    ) -> None:
+        """Order a cell of each worker; `files` holds what the job names on the driver's machine."""
+        self._parts.mkdir(exist_ok=True)
+        self.renew(files)
+        memory = {name: f"/proc/self/fd/{self._files[name]}" for name in files}
+        paths = {name: path if files[name] is not None else None for name, path in memory.items()}
+        self.start(workers)  # what has died since; the rest has the files open
+        for number in workers:
+            one = {**job, **paths, "samples_file": str(self._parts), "worker": number}
+            self.tell([number], {"do": "prepare", "job": one})
+
+    def renew(self, files: Mapping[str, bytes | None]) -> None:
+        """Keep the contents in memory alone: a key never lies on a node's disk."""
+        for name, content in files.items():
+            if name not in self._files:
+                self._files[name] = os.memfd_create(name)
+            if content is not None:
+                os.pwrite(self._files[name], content, 0)
+                os.ftruncate(self._files[name], len(content))
+
+    def tell(self, workers: Sequence[int], order: Mapping[str, Any]) -> None:
+        line = json.dumps({"job": None, **order}).encode() + b"\n"
+        for number in workers:
+            process = self._processes.get(number)
+            if process is None or process.stdin is None:
+                continue
+            try:
+                process.stdin.write(line)
+                process.stdin.flush()
+            except OSError:
+                continue  # its end is told by whoever reads it
+
+    def hear(self, seconds: float) -> list[Said]:
+        """Give what was said since, after waiting for it at most so long."""
+        said: list[Said] = []
+        self._heard_at = time.monotonic()
+        with suppress(Empty):
+            said.append(self._said.get(timeout=seconds))
+            while True:
+                said.append(self._said.get_nowait())
+        return said
+
+    def close(self) -> None:
+        """End the workers; nothing of them stays."""
+        for process in self._processes.values():
+            _end(process)
+        self._processes.clear()
+        shutil.rmtree(self._parts, ignore_errors=True)
+
+    def _begun(self, number: int) -> subprocess.Popen[bytes]:
+        for name in ("credential_file", "ca_file", "dataset"):
+            if name not in self._files:
+                self._files[name] = os.memfd_create(name)
+        alone = {"OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": str(Path.cwd())}
+        inherited = inherited_environment()
+        inherited.pop("RAY_AUTH_TOKEN", None)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "benchmark.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**inherited, **alone},
+            pass_fds=tuple(self._files.values()),
+        )
+        threading.Thread(target=self._listen, args=(number, process), daemon=True).start()
+        return process
+
+    def _listen(self, number: int, process: subprocess.Popen[bytes]) -> None:
+        assert process.stdout
+        words: list[bytes] = []
+        stderr = threading.Thread(target=lambda: words.extend(process.stderr or ()), daemon=True)
+        stderr.start()
+        for line in process.stdout:
+            file = json.loads(line)["file"]
+            rows = b""
+            if file:
+                rows = Path(file).read_bytes()
+                Path(file).unlink()
+            self._said.put(Said(number, line, rows))
+        process.wait()
+        stderr.join(_END_SECONDS)
+        tail = b"".join(words)[-_TAIL_BYTES:].decode(errors="replace").strip()
+        if self._processes.get(number) is process:
+            del self._processes[number]
+            self._said.put(Said(number, None, last_words=tail.rpartition("\n")[2]))
+
+    def _watch(self) -> None:
+        while time.monotonic() - self._heard_at < DEAD_MAN_SECONDS:
+            time.sleep(1)
+        self.close()
+        os._exit(1)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Close its input, which ends a worker; one that does not end is killed."""
+    if process.stdin:
+        process.stdin.close()
+    try:
+        process.wait(_END_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

@@ -1,0 +1,438 @@
+"""`python -m benchmark.ray_driver`: places the load on a Ray cluster; spoken to over its pipes.
+
+A process of its own: Ray writes to standard output, and ends its process when the head is gone.
+Each line is JSON. The first one read is a `Cluster` with `base_url` and `patience_seconds`.
+"""
+
+import asyncio
+import io
+import ipaddress
+import json
+import logging
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import grpc
+import numpy as np
+import psutil
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from benchmark import samples
+from benchmark.node import Node, Said, facts
+from core import PRODUCT
+from core.address import socket_of
+from core.environment import ROOT
+
+LOST_SECONDS: Final = 5.0
+"""Without an answer a node is lost."""
+_HEAR_SECONDS: Final = 1.0
+_CALL_SECONDS: Final = 30.0
+"""For starting an actor and its workers, which import NumPy."""
+_PINGS: Final = 16
+_PROBE_SECONDS: Final = 5.0
+_REFRESH_SECONDS: Final = 1.0
+_TIMES: Final = ("intended", "sent", "headers", "first_token", "last_token", "done")
+_SHIPPED: Final = ("benchmark", "core")
+_FILES: Final = ("credential_file", "ca_file", "dataset")
+
+
+_log = logging.getLogger(__name__)
+
+
+class RefusedError(Exception):
+    """The cluster cannot put the load on; the words are a person's."""
+
+    def __init__(self, summary: str, *, fix: str, cause: str = "") -> None:
+        super().__init__(summary)
+        self.words = {"summary": summary, "fix": fix, "cause": cause}
+
+
+@dataclass(eq=False)
+class Placed:
+    """One node that takes part."""
+
+    name: str
+    node_id: str
+    cores: int
+    actor: Any
+    workers: list[int] = field(default_factory=list)
+    offset: float = 0.0
+    """Seconds that its clock is ahead of ours."""
+    bound: float = float("inf")
+    round_trip: float = float("inf")
+    listening: asyncio.Task[None] | None = None
+
+    async def call(self, name: str, *arguments: Any, seconds: float = LOST_SECONDS) -> Any:
+        ref = getattr(self.actor, name).remote(*arguments)
+        return await asyncio.wait_for(asyncio.wrap_future(ref.future()), seconds)
+
+    async def set_clock(self) -> None:
+        """Bound the offset of its clock by round trips: what all of them allow.
+
+        A second time, what it moved since the first is in the bound.
+        """
+        low, high = -np.inf, np.inf
+        for _ in range(_PINGS):
+            before = time.perf_counter()
+            there = await self.call("now")
+            after = time.perf_counter()
+            low, high = max(low, there - after), min(high, there - before)
+            self.round_trip = min(self.round_trip, after - before)
+        moved = 0.0 if self.bound == np.inf else abs((low + high) / 2 - self.offset)
+        self.offset, self.bound = float(low + high) / 2, float(abs(high - low)) / 2 + moved
+
+
+class Driver:
+    def __init__(self, wanted: dict[str, Any], out: io.BufferedWriter) -> None:
+        self.wanted = wanted
+        self._out = out
+        self._placed: list[Placed] = []
+        self._parts = Path()
+        self._key: tuple[Path, int] | None = None
+
+    def say(self, **words: Any) -> None:
+        self._out.write(json.dumps(words).encode() + b"\n")
+        self._out.flush()
+
+    async def follow(self, commands: asyncio.StreamReader) -> None:
+        """Do what each line says until there is none."""
+        renewing = asyncio.create_task(self._renew())
+        try:
+            while line := await commands.readline():
+                said = json.loads(line)
+                try:
+                    await getattr(self, f"_{said.pop('do')}")(**said)
+                except RefusedError as exc:
+                    self.say(refused=exc.words)
+        finally:
+            renewing.cancel()
+            await self._leave(self._placed)
+
+    async def _hire(self, workers: int) -> None:
+        """Place so many workers, evenly; wait for nodes that are busy or not there yet."""
+        deadline = time.monotonic() + self.wanted["patience_seconds"]
+        nodes = self.wanted["nodes"]
+        while True:
+            for node in self._free()[: None if nodes is None else nodes - len(self._placed)]:
+                if (one := await self._join(node)) is not None:
+                    self._placed.append(one)
+                    one.listening = asyncio.create_task(self._listen(one))
+            if len(self._placed) >= (nodes or 1):
+                break
+            if time.monotonic() >= deadline:
+                raise RefusedError(
+                    f"{len(self._placed)} nodes of the cluster are free, {nodes or 1} wanted.",
+                    fix="Start more, wait until other runs on it are over, or give fewer `nodes`.",
+                    cause=f"Alive: {', '.join(_names().values()) or 'none'}.",
+                )
+            await asyncio.sleep(1)
+        self._placed.sort(key=lambda one: (one.name, one.node_id))
+        cores = sum(one.cores for one in self._placed)
+        workers = max(len(self._placed), min(workers, cores))
+        for place, one in enumerate(self._placed):
+            one.workers = list(range(place, workers, len(self._placed)))
+        await self._all(self._placed, "start", seconds=_CALL_SECONDS)
+        self.say(hired=[{"node": one.name, "workers": one.workers} for one in self._placed])
+
+    def _free(self) -> list[dict[str, Any]]:
+        """Give the nodes that nobody uses, those of the most cores first."""
+        from ray._private.state import available_resources_per_node  # noqa: PLC0415  no public name
+
+        taken = {one.node_id for one in self._placed}
+        available = available_resources_per_node()  # type: ignore[no-untyped-call]
+        free = [
+            node
+            for node in _nodes()
+            if node["Alive"]
+            and node["NodeID"] not in taken
+            and (cores := node["Resources"].get("CPU", 0)) >= 1
+            and available.get(node["NodeID"], {}).get("CPU", 0) >= cores
+        ]
+        return sorted(free, key=lambda node: -node["Resources"]["CPU"])
+
+    async def _join(self, node: dict[str, Any]) -> Placed | None:
+        """Make the actor there, alone on its cores; None where another run was faster.
+
+        Raises:
+            RefusedError: The node has another Python, or lacks what a worker needs.
+        """
+        name, cores = _names()[node["NodeID"]], int(node["Resources"]["CPU"])
+        where = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+        kind: Any = ray.remote(Node)
+        actor = kind.options(num_cpus=cores, max_concurrency=4, scheduling_strategy=where).remote()
+        one = Placed(name, node["NodeID"], cores, actor)
+        try:
+            there = await one.call("facts", seconds=_CALL_SECONDS)
+            await one.set_clock()
+        except (TimeoutError, ray.exceptions.RayError) as exc:
+            _log.warning("%s did not join: %r", name, exc)
+            ray.kill(one.actor)
+            return None
+        ours = facts()
+        other = [name for name in _SAME if there[name] != ours[name]]
+        odd = [f"{name} {there[name]}, here {ours[name]}" for name in other]
+        odd += [f"no {name}" for name, known in there.items() if known is None]
+        if odd:
+            ray.kill(one.actor)
+            raise RefusedError(
+                f"The node {name} cannot put load on: {', '.join(odd)}.",
+                fix="Give it this machine's Python, and `pip install -r requirements-ray.txt`.",
+            )
+        if _is_here(self.wanted["base_url"]) and node["NodeManagerAddress"] not in _addresses():
+            ray.kill(one.actor)
+            raise RefusedError(
+                f"{self.wanted['base_url']} is another machine on the node {name} than here.",
+                fix="Give the endpoint's address as the nodes reach it.",
+            )
+        return one
+
+    async def _prepare(self, job: dict[str, Any]) -> None:
+        self._parts = Path(job["samples_file"])
+        files = {name: _content(job[name]) for name in _FILES}
+        key = job["credential_file"]
+        self._key = (Path(key), _age(Path(key))) if key else None
+        held = ray.put(files)
+        for one in self._placed:
+            one.bound = one.round_trip = float("inf")
+        await asyncio.gather(*(self._quietly(one, one.set_clock()) for one in self._placed))
+        await asyncio.gather(
+            *(
+                self._quietly(one, one.call("prepare", job, one.workers, held))
+                for one in tuple(self._placed)
+            )
+        )
+
+    async def _order(self, workers: list[int], order: dict[str, Any]) -> None:
+        """Give an order whose times are ours to nodes that have their own."""
+        named = set(workers)
+        times = ("at", "begin", "end")
+        await asyncio.gather(
+            *(
+                self._quietly(
+                    one,
+                    one.call(
+                        "tell",
+                        [n for n in one.workers if n in named],
+                        {**order, **{name: order[name] + one.offset for name in times}},
+                    ),
+                )
+                for one in self._placed
+            )
+        )
+
+    async def _clocks(self) -> None:
+        """Bound the clocks once more after a cell, so that what they drifted is in the bound."""
+        await asyncio.gather(*(self._quietly(one, one.set_clock()) for one in self._placed))
+        self.say(
+            clocks=[
+                {
+                    "node": one.name,
+                    "round_trip_seconds": one.round_trip,
+                    "clock_bound_seconds": one.bound,
+                }
+                for one in self._placed
+            ]
+        )
+
+    async def _listen(self, one: Placed) -> None:
+        try:
+            while True:
+                heard: list[Said] = await one.call("hear", _HEAR_SECONDS, seconds=LOST_SECONDS)
+                for said in heard:
+                    self._pass_on(one, said)
+        except (TimeoutError, ray.exceptions.RayError) as exc:
+            self._lose(one, exc)
+
+    def _pass_on(self, one: Placed, said: Said) -> None:
+        if said.line is None:
+            self.say(worker=said.worker, died=said.last_words or "it said nothing")
+            return
+        report = json.loads(said.line)
+        if said.rows:
+            rows = samples.load(io.BytesIO(said.rows))
+            shifted = {name: getattr(rows, name) - one.offset for name in _TIMES}
+            file = self._parts / f"{said.worker}.npz"
+            replace(rows, **shifted).save(file)
+            report["file"] = str(file)
+        if report["because"]:
+            report["because"] = f"{report['because']} (node {one.name})"
+        self.say(worker=said.worker, report=report)
+
+    def _lose(self, one: Placed, exc: BaseException) -> None:
+        if one not in self._placed:
+            return
+        self._placed.remove(one)
+        why = f"it has not answered for {LOST_SECONDS:g} s"
+        if not isinstance(exc, TimeoutError):
+            why = str(exc).strip().splitlines()[0] if str(exc).strip() else type(exc).__name__
+        self.say(lost=one.name, workers=one.workers, why=why)
+        ray.kill(one.actor)
+
+    async def _quietly(self, one: Placed, doing: Awaitable[Any]) -> None:
+        """Do it; a node that cannot any more is lost."""
+        try:
+            await doing
+        except (TimeoutError, ray.exceptions.RayError) as exc:
+            if one.listening is not None:
+                one.listening.cancel()
+            self._lose(one, exc)
+
+    async def _all(self, nodes: Sequence[Placed], name: str, *, seconds: float) -> None:
+        await asyncio.gather(
+            *(self._quietly(one, one.call(name, one.workers, seconds=seconds)) for one in nodes)
+        )
+
+    async def _renew(self) -> None:
+        """Hand a key on that was renewed."""
+        while True:
+            await asyncio.sleep(_REFRESH_SECONDS)
+            if self._key is None or _age(self._key[0]) == self._key[1]:
+                continue
+            self._key = (self._key[0], _age(self._key[0]))
+            held = ray.put({"credential_file": _content(str(self._key[0]))})
+            await asyncio.gather(
+                *(self._quietly(one, one.call("renew", held)) for one in tuple(self._placed))
+            )
+
+    async def _leave(self, nodes: Sequence[Placed]) -> None:
+        """End actors, their workers first."""
+        for one in tuple(nodes):
+            self._placed.remove(one)
+            if one.listening is not None:
+                one.listening.cancel()
+            with suppress(TimeoutError, ray.exceptions.RayError):
+                await one.call("close")
+            ray.kill(one.actor)
+
+
+_SAME: Final = ("python", PRODUCT)
+
+
+def _nodes() -> list[dict[str, Any]]:
+    nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+    return nodes
+
+
+def _names() -> dict[str, str]:
+    """Name each node that is alive by its address; where several share one, with a number."""
+    alive = sorted((n["NodeManagerAddress"], n["NodeID"]) for n in _nodes() if n["Alive"])
+    shared: dict[str, list[str]] = {}
+    for address, node in alive:
+        shared.setdefault(address, []).append(node)
+    return {
+        node: address if len(nodes) == 1 else f"{address}#{place}"
+        for address, nodes in shared.items()
+        for place, node in enumerate(nodes, start=1)
+    }
+
+
+def _is_here(base_url: str) -> bool:
+    host = urlsplit(base_url).hostname or ""
+    with suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return host == "localhost" or socket_of(base_url) is not None
+
+
+def _addresses() -> set[str]:
+    return {one.address for many in psutil.net_if_addrs().values() for one in many}
+
+
+def _content(file: str | None) -> bytes | None:
+    return None if file is None else Path(file).read_bytes()
+
+
+def _age(file: Path) -> int:
+    with suppress(OSError):
+        return file.stat().st_mtime_ns
+    return 0
+
+
+def connect(wanted: dict[str, Any], package: Path) -> None:
+    """Join the cluster that is named, with a token unless an open one is taken.
+
+    Raises:
+        RefusedError: It is out of reach, refuses the token, or takes callers without one.
+    """
+    address = wanted["address"]
+    if address == "auto" and os.environ.get("RAY_ADDRESS", "").startswith("ray://"):
+        address = os.environ["RAY_ADDRESS"]
+    if not wanted["insecure"] and address != "auto":
+        _require_token(urlsplit(address).netloc, "/ray.rpc.RayletDriver/ClusterInfo")
+    for name in _SHIPPED:
+        ignored = shutil.ignore_patterns("__pycache__", "templates")
+        shutil.copytree(ROOT / name, package / name, ignore=ignored)
+    try:
+        ray.init(
+            address=address,
+            log_to_driver=False,
+            runtime_env={"working_dir": str(package)},
+        )
+    except (ConnectionError, RuntimeError, ray.exceptions.RayError) as exc:
+        raise RefusedError(
+            f"The Ray cluster {address} cannot be joined.",
+            fix="See that it runs, has this machine's Python and Ray, and that its token is in "
+            "RAY_AUTH_TOKEN, RAY_AUTH_TOKEN_PATH or ~/.ray/auth_token.",
+            cause=str(exc).strip()[:500],
+        ) from exc
+    if not wanted["insecure"] and address == "auto":
+        head = ray.get_runtime_context().gcs_address
+        _require_token(head, "/ray.rpc.NodeInfoGcsService/GetClusterId")
+
+
+def _require_token(address: str, method: str) -> None:
+    """Ask without a token: whoever is answered may run any code there, and read the key.
+
+    Raises:
+        RefusedError: It was answered, or nobody answers.
+    """
+    with grpc.insecure_channel(address) as channel:
+        try:
+            ask: Any = channel.unary_unary(method)
+            ask(b"", timeout=_PROBE_SECONDS)
+        except grpc.RpcError as exc:
+            if exc.code() is grpc.StatusCode.UNAUTHENTICATED:
+                return
+            if exc.code() in {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED}:
+                raise RefusedError(
+                    f"No Ray cluster answers at {address}.",
+                    fix="Give the address of its head: ray://HOST:10001.",
+                    cause=str(exc.details()),
+                ) from exc
+    raise RefusedError(
+        f"The Ray cluster at {address} takes callers without a token: anybody in its network may "
+        "run code there and read the endpoint's key.",
+        fix="Start it with RAY_AUTH_MODE=token (docs/scale.md), or pass --insecure-cluster.",
+    )
+
+
+async def main(out: io.BufferedWriter) -> None:
+    reader = asyncio.StreamReader(limit=2**26)
+    await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
+    )
+    driver = Driver(json.loads(await reader.readline()), out)
+    with tempfile.TemporaryDirectory() as package:
+        try:
+            await asyncio.to_thread(connect, driver.wanted, Path(package))
+        except RefusedError as exc:
+            driver.say(refused=exc.words)
+            return
+        driver.say(joined=ray.__version__)
+        await driver.follow(reader)
+    ray.shutdown()
+
+
+if __name__ == "__main__":
+    pipe = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what Ray prints is for the log
+    asyncio.run(main(pipe))
