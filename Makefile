@@ -89,6 +89,7 @@ measure: $(TOOLS) ## Measure the budgets: start-up, calls, plans, answers; the l
 	@$(PY) -m tests.measure_planner
 	@$(PY) -m tests.measure_truth
 	@$(PY) -m tests.measure_results
+	@$(PY) -m tests.measure_merge
 	@$(PY) -m tests.measure_house --frames
 	@$(PY) -m tests.measure_diagnosis
 	@$(PY) -m tests.measure_boots

@@ -21,7 +21,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from benchmark import worker
 from benchmark.loads import Job
 from benchmark.records import ClientView, Measured, Slice
-from benchmark.samples import Samples, load, merged
+from benchmark.samples import HELD_ROWS, Samples, load, merged
 from benchmark.wire import Rows
 from benchmark.worker import Health, Order, Part, Report
 from core.environment import ROOT, inherited_environment
@@ -228,6 +228,7 @@ class CellRun:
         self._parts: dict[int, list[Part]] = defaultdict(list)
         self._slices: list[Slice] = []
         self._samples: list[Samples] = []
+        self._files: list[Path] = []
         self.health: dict[int, Health] = {}
         self._failed: str | None = None
         self._disk_full = False
@@ -363,8 +364,12 @@ class CellRun:
         if report.health is None:
             return self._give_up(report.because)
         file = Path(report.file)
-        self._samples.append(load(file))
-        file.unlink()
+        part = load(file)
+        if sum(map(len, (*self._samples, part))) > HELD_ROWS:
+            self._files.append(file)
+        else:
+            self._samples.append(part)
+            file.unlink()
         self.health[worker] = report.health
         return {}
 
@@ -390,6 +395,7 @@ class CellRun:
             started_at=self._started_at,
             wall_seconds=perf_counter() - self._began,
             failed=self._failed,
+            files=tuple(self._files),
         )
 
 

@@ -2,13 +2,15 @@
 
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, reduce
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy import typing as npt
 
+from benchmark.histogram import PERCENTILES, Values
 from benchmark.records import (
     Arrivals,
     CellResult,
@@ -16,55 +18,23 @@ from benchmark.records import (
     CellState,
     Code,
     Counts,
-    Distribution,
     Limits,
     Measured,
+    NodeView,
     RunPlan,
     ServerView,
     Slice,
     StopRule,
     Subject,
     Verdict,
+    listed,
     percent,
     seconds,
 )
-from benchmark.samples import UNKNOWN, Finish, Floats, Ints, Outcome, Samples
+from benchmark.samples import HELD_ROWS, UNKNOWN, Finish, Floats, Ints, Outcome, Samples, merged
 from core.records import Record
 
 Mask = npt.NDArray[np.bool_]
-PERCENTILES: Final = (50, 90, 95, 99)
-
-
-def distribution(values: npt.NDArray[np.floating[Any]]) -> Distribution | None:
-    """Sum values up; None where there is none.
-
-    Percentiles are nearest-rank, which is NumPy's `inverted_cdf`: each is one of the values.
-    """
-    count = len(values)
-    if not count:
-        return None
-    ranks = [_rank(percent, count) for percent in PERCENTILES]
-    p50, p90, p95, p99 = (float(v) for v in np.partition(values, sorted(set(ranks)))[ranks])
-    return Distribution(
-        count=count,
-        mean=float(values.mean(dtype=np.float64)),
-        p50=p50,
-        p90=p90,
-        p95=p95,
-        p99=p99,
-        max=float(values.max()),
-    )
-
-
-def percentile(values: npt.NDArray[np.floating[Any]], percent: int) -> float:
-    """Give the nearest-rank percentile of values, of which there must be one at least."""
-    rank = _rank(percent, len(values))
-    return float(np.partition(values, rank)[rank])
-
-
-def _rank(percent: int, count: int) -> int:
-    # In whole numbers: 0.95 * count can fall on the wrong side of a whole number.
-    return -(-percent * count // 100) - 1
 
 
 def within(times: Floats, *, begin: float, end: float) -> Mask:
@@ -81,11 +51,6 @@ def known_tokens(samples: Samples) -> Floats:
     known = samples.output_tokens != UNKNOWN
     ratio = _ratio(samples.output_tokens[known], samples.events[known])
     return np.where(known, samples.output_tokens, samples.events * (ratio or 1.0))
-
-
-def tokens_per_event(samples: Samples) -> float | None:
-    known = (samples.output_tokens != UNKNOWN) & (samples.events > 0)
-    return _ratio(samples.output_tokens[known], samples.events[known])
 
 
 def _ratio(above: Ints, below: Ints) -> float | None:
@@ -201,10 +166,13 @@ def compute(
     """Give the cell's figures, without verdicts.
 
     A cell that was given up, or none of whose requests succeeded, has failed: it keeps its counts
-    and what server and client said of themselves, and has no other figure.
+    and what server, client and nodes said of themselves, and has no other figure. All figures are
+    sums over the parts of the samples, of which one is looked at at a time.
     """
-    window = _Window.of(spec, measured)
-    counts = _counts(window)
+    begin, end = _own_window(spec, measured)
+    windows = (_Window.of(spec, part, measured, begin, end) for part in measured.parts())
+    sums = reduce(_plus, (_sums(window, plan.limits, measured.nodes) for window in windows))
+    counts = Counts(**{name: sums[name] for name in Counts.model_fields})
     failure = measured.failed or _failure(counts)
     seen = {
         "spec": spec,
@@ -213,20 +181,56 @@ def compute(
         "counts": counts,
         "server": server,
         "client": measured.client,
+        "nodes": tuple(_node(node, sums["nodes"][node.node]) for node in measured.nodes),
     }
     if failure:
         return CellResult.model_validate({**seen, "state": CellState.FAILED, "reason": failure})
-    rates = _rates(window, spec)
+    rates = _rates(sums, spec, end - begin)
     figures: Figures = {
-        "window_seconds": window.seconds,
-        "concurrency_mean": window.in_flight(),
+        "window_seconds": end - begin,
+        "concurrency_mean": sums["in_flight"] if end > begin else None,
         **_widths(spec, measured),
-        **_latencies(window),
+        **{name: sums[name].distribution() for name in _SPREADS},
+        "tokens_per_event": sums["event_tokens"] / sums["events"] if sums["events"] else None,
+        "reasoning_tokens": sums["reasoning_tokens"] if sums["reasoned"] else None,
         **rates,
-        **_goodput(window, plan.limits),
         **prices(rates, usd_per_hour),
     }
+    if plan.limits != Limits():
+        # Counted as `request_throughput` is, so that goodput is never above it.
+        figures["goodput"] = sums["good_ended"] / (end - begin)
+        figures["goodput_share"] = sums["good"] / counts.measured
     return CellResult.model_validate({**seen, "state": CellState.MEASURED, **figures})
+
+
+_SPREADS: Final = ("ttft", "tpot", "itl", "e2el", "connect")
+
+
+def _plus(one: Any, other: Any) -> Any:
+    """Add sums of two parts, name by name."""
+    if not isinstance(one, dict):
+        return one + other
+    added = {name: _plus(one[name], other[name]) for name in one.keys() & other.keys()}
+    return one | other | added
+
+
+def _own_window(spec: CellSpec, measured: Measured) -> tuple[float, float]:
+    """Give the window; of one burst it is from its begin to the last end of what is measured."""
+    begin, end = measured.window_begin, measured.window_end
+    if spec.load.arrivals is not Arrivals.ONCE:
+        return begin, end
+    kept = [part.rows(_measured(part, measured)) for part in measured.parts()]
+    begun = np.concatenate([rows.intended for rows in kept])
+    done = np.concatenate([rows.done for rows in kept])
+    if not len(begun):
+        return begin, end
+    return float(begun.min()), float(np.nanmax(np.append(done, begin)))
+
+
+def _measured(samples: Samples, measured: Measured) -> Mask:
+    """Say which requests began in the window and were not cut."""
+    begun = within(samples.intended, begin=measured.window_begin, end=measured.window_end)
+    return begun & (samples.outcome != Outcome.CUT)
 
 
 class _Window(NamedTuple):
@@ -234,26 +238,15 @@ class _Window(NamedTuple):
     begin: float
     end: float
     measured: Mask
-    """Requests that began in it and were not cut."""
     once: bool
     """One burst: all that is measured is in it, from its begin to its last end."""
 
     @classmethod
-    def of(cls, spec: CellSpec, measured: Measured) -> "_Window":
-        samples = measured.samples
-        begun = within(samples.intended, begin=measured.window_begin, end=measured.window_end)
-        rows = begun & (samples.outcome != Outcome.CUT)
-        if spec.load.arrivals is not Arrivals.ONCE or not rows.any():
-            return cls(samples, measured.window_begin, measured.window_end, rows, once=False)
-        ends = np.nanmax(np.append(samples.done[rows], measured.window_begin))
-        return cls(samples, float(samples.intended[rows].min()), float(ends), rows, once=True)
-
-    @property
-    def seconds(self) -> float:
-        return self.end - self.begin
-
-    def in_flight(self) -> float | None:
-        return in_flight(self.samples, begin=self.begin, end=self.end)
+    def of(
+        cls, spec: CellSpec, samples: Samples, measured: Measured, begin: float, end: float
+    ) -> "_Window":
+        once = spec.load.arrivals is Arrivals.ONCE
+        return cls(samples, begin, end, _measured(samples, measured), once)
 
     def tokens(self) -> float:
         if self.once:
@@ -265,32 +258,96 @@ class _Window(NamedTuple):
             return self.measured & ~np.isnan(times)
         return within(times, begin=self.begin, end=self.end)
 
-    def rate(self, number: float) -> float:
-        return float(number) / self.seconds
-
 
 def answered(samples: Samples) -> Mask:
     return np.asarray(samples.outcome == Outcome.OK)
 
 
 def measured_rows(measured: Measured) -> Samples:
-    """Give the requests that began in the window and were answered whole: the latencies' own."""
-    samples = measured.samples
-    begun = within(samples.intended, begin=measured.window_begin, end=measured.window_end)
-    return samples.rows(begun & answered(samples))
+    """Give the requests that began in the window and were answered whole: the latencies' own.
+
+    Of more than memory holds it is every so many: shares and medians are as good as of all.
+    """
+    step, kept = 1, []
+    if measured.files:
+        step += sum(int(_measured(part, measured).sum()) for part in measured.parts()) // HELD_ROWS
+    for part in measured.parts():
+        mask = np.zeros(len(part), dtype=np.bool_)
+        mask[np.flatnonzero(_measured(part, measured) & answered(part))[::step]] = True
+        kept.append(part.rows(mask))
+    return merged(kept)
 
 
-def _counts(window: _Window) -> Counts:
-    samples = window.samples
+def _sums(window: _Window, limits: Limits, nodes: Sequence[NodeView]) -> Figures:
+    """Count and add up one part of the samples: whatever `_plus` can put together."""
+    samples, ok = window.samples, answered(window.samples)
+    rows = samples.rows(window.measured & ok)
     outcomes, numbers = np.unique(samples.outcome[window.measured], return_counts=True)
-    each = {Outcome(int(o)): int(n) for o, n in zip(outcomes, numbers, strict=True)}
-    return Counts(
-        sent=len(samples),
-        measured=int(window.measured.sum()),
-        succeeded=each.pop(Outcome.OK, 0),
-        cut=int((samples.outcome == Outcome.CUT).sum()),
-        errors={outcome.name.lower(): number for outcome, number in each.items()},
-    )
+    errors = {Outcome(o).name.lower(): int(n) for o, n in zip(outcomes, numbers, strict=True)}
+    succeeded = errors.pop("ok", 0)
+    told, prompts = samples.prompt_tokens != UNKNOWN, samples.prompt_tokens
+    arrived, ended = window.has(samples.first_token), window.has(samples.done)
+    evented = (rows.output_tokens != UNKNOWN) & (rows.events > 0)
+    reasoning = rows.reasoning_tokens[rows.reasoning_tokens != UNKNOWN]
+    connects = samples.connect_seconds[window.measured]
+    good = ok & _meets(samples, limits)
+    return {
+        "sent": len(samples),
+        "measured": int(window.measured.sum()),
+        "succeeded": succeeded,
+        "cut": int((samples.outcome == Outcome.CUT).sum()),
+        "errors": errors,
+        "ttft": Values(rows.first_token - rows.intended),
+        "tpot": Values(tpot_seconds(rows)),
+        "itl": Values(rows.gaps),
+        "e2el": Values(rows.last_token - rows.intended),
+        "connect": Values(connects[~np.isnan(connects)]),
+        "event_tokens": int(rows.output_tokens[evented].sum()),
+        "events": int(rows.events[evented].sum()),
+        "reasoning_tokens": int(reasoning.sum()),
+        "reasoned": len(reasoning),
+        "ended": int((ok & ended).sum()),
+        "prompts": int(told.sum()),
+        "prompt_tokens": int(prompts[told].sum()),
+        "arrived_tokens": int(prompts[arrived & told].sum()),
+        "arrived_untold": int((arrived & ~told).sum()),
+        "output_tokens": window.tokens(),
+        "in_flight": in_flight(samples, begin=window.begin, end=window.end) or 0.0,
+        "good_ended": int((good & ended).sum()),
+        "good": int(good[window.measured].sum()),
+        "nodes": {node.node: _node_sums(window, node) for node in nodes},
+    }
+
+
+def _node_sums(window: _Window, node: NodeView) -> Figures:
+    samples = window.samples
+    mine = window.measured & np.isin(samples.worker, node.workers)
+    well = mine & answered(samples)
+    begun, length = samples.intended[well], max(window.end - window.begin, 1e-9)
+    ttft = samples.first_token[well] - begun
+    places = np.minimum((begun - window.begin) / length * BATCHES, BATCHES - 1).astype(int)
+    return {
+        "requests": int(mine.sum()),
+        "failed": int(mine.sum()) - len(ttft),
+        "ttft": Values(ttft),
+        "begun": np.bincount(places, minlength=BATCHES).astype(np.float64),
+        "waited": np.bincount(places, weights=ttft, minlength=BATCHES),
+    }
+
+
+def _node(node: NodeView, sums: Figures) -> NodeView:
+    """Give the node with the figures of its requests; one whose requests are gone has none.
+
+    Its interval is by means of batches of the window, as throughput's is: waits that follow one
+    another are alike, and each taken for itself would give too narrow a one.
+    """
+    if node.lost and not sums["requests"]:
+        return node
+    ttft = sums["ttft"].distribution()
+    width = _half_width(sums["waited"], sums["begun"])
+    half = None if ttft is None or width is None else width * ttft.mean
+    seen = {"requests": sums["requests"], "failed": sums["failed"], "ttft": ttft}
+    return node.model_copy(update=seen | {"ttft_half_width_seconds": half})
 
 
 def _failure(counts: Counts) -> str | None:
@@ -302,22 +359,6 @@ def _failure(counts: Counts) -> str | None:
     return f"None of {counts.measured} requests was answered whole: {classes}."
 
 
-def _latencies(window: _Window) -> Figures:
-    samples = window.samples
-    connects = samples.connect_seconds[window.measured]
-    rows = samples.rows(window.measured & answered(samples))
-    reasoning = rows.reasoning_tokens[rows.reasoning_tokens != UNKNOWN]
-    return {
-        "ttft": distribution(rows.first_token - rows.intended),
-        "tpot": distribution(tpot_seconds(rows)),
-        "itl": distribution(rows.gaps),
-        "tokens_per_event": tokens_per_event(rows),
-        "e2el": distribution(rows.last_token - rows.intended),
-        "connect": distribution(connects[~np.isnan(connects)]),
-        "reasoning_tokens": int(reasoning.sum()) if len(reasoning) else None,
-    }
-
-
 def tpot_seconds(samples: Samples) -> Floats:
     """Give (E2EL - TTFT) / (output tokens - 1) of each request with two tokens or more."""
     rows = samples.output_tokens > 1
@@ -325,26 +366,13 @@ def tpot_seconds(samples: Samples) -> Floats:
     return np.asarray(decode / (samples.output_tokens[rows] - 1), dtype=np.float64)
 
 
-def _rates(window: _Window, spec: CellSpec) -> Figures:
-    samples = window.samples
-    prompts = samples.prompt_tokens[window.has(samples.first_token)]
-    known = samples.prompt_tokens[samples.prompt_tokens != UNKNOWN]
-    usual = float(known.mean()) if len(known) else float(spec.context)
+def _rates(sums: Figures, spec: CellSpec, length: float) -> Figures:
+    usual = sums["prompt_tokens"] / sums["prompts"] if sums["prompts"] else float(spec.context)
+    arrived = sums["arrived_tokens"] + sums["arrived_untold"] * usual
     return {
-        "request_throughput": window.rate((answered(samples) & window.has(samples.done)).sum()),
-        "input_token_throughput": window.rate(np.where(prompts == UNKNOWN, usual, prompts).sum()),
-        "output_token_throughput": window.rate(window.tokens()),
-    }
-
-
-def _goodput(window: _Window, limits: Limits) -> Figures:
-    """Count as `request_throughput` does, so that goodput is never above it."""
-    if limits == Limits():
-        return {}
-    good = answered(window.samples) & _meets(window.samples, limits)
-    return {
-        "goodput": window.rate((good & window.has(window.samples.done)).sum()),
-        "goodput_share": float(good[window.measured].mean()),
+        "request_throughput": sums["ended"] / length,
+        "input_token_throughput": arrived / length,
+        "output_token_throughput": sums["output_tokens"] / length,
     }
 
 
@@ -470,8 +498,15 @@ def prefix_cached(case: Case) -> str | None:
 
 def client_saturated(case: Case) -> str | None:
     share = case.cell.client.cpu_share if case.cell.client else None
-    full = _over(share, limit_of("cpu_share"), "CPU {} of a core")
+    full = _over(share, limit_of("cpu_share"), f"CPU {{}} of a core{_on(case.cell, 'cpu_share')}")
     return full or _moved(case.cell, _DECIDING)
+
+
+def _on(cell: CellResult, name: str) -> str:
+    """Name the node whose client is worst in a figure; nothing where there are no nodes."""
+    read = attrgetter(name)
+    told = [(abs(read(node.client)), node.node) for node in cell.nodes if node.client]
+    return f" on {max(told)[1]}" if told else ""
 
 
 def client_noise(case: Case) -> str | None:
@@ -495,7 +530,10 @@ def _moved(cell: CellResult, figures: Sequence[str]) -> str | None:
         f"({seconds(bound)})"
         for of_it, name, bound in sorted(beyond, reverse=True)[:2]
     )
-    return f"it may have moved {worst}; limit {percent(share)} or {seconds(floor)}"
+    name = max(beyond)[1]
+    told = [(n.client.error_bounds.get(name, 0.0), n.node) for n in cell.nodes if n.client]
+    where = f" (most on {max(told)[1]})" if told else ""
+    return f"it may have moved {worst}{where}; limit {percent(share)} or {seconds(floor)}"
 
 
 def _value(cell: CellResult, name: str) -> float | None:
@@ -533,7 +571,78 @@ def server_changed(case: Case) -> str | None:
 
 def clock_stepped(case: Case) -> str | None:
     step = abs(case.cell.client.clock_step_seconds) if case.cell.client else None
-    return _over(step, limit_of("step_seconds"), "clock stepped {}", seconds)
+    on = _on(case.cell, "clock_step_seconds")
+    return _over(step, limit_of("step_seconds"), f"clock stepped {{}}{on}", seconds)
+
+
+def node_lost(case: Case) -> str | None:
+    gone = [f"{node.node}: {node.lost}" for node in case.cell.nodes if node.lost]
+    return f"{len(gone)} of {len(case.cell.nodes)} nodes, {listed(gone, most=2)}" if gone else None
+
+
+def node_uneven(case: Case) -> str | None:
+    far = farthest(case.cell)
+    return far[1] if far else None
+
+
+def farthest(cell: CellResult) -> tuple[str, str] | None:
+    """Give the node whose mean TTFT is farthest from the others', beyond both intervals, and why.
+
+    None where all are alike, as far as their intervals tell.
+    """
+    told = [node for node in cell.nodes if node.ttft and node.ttft_half_width_seconds]
+    floor, share = limit_of("error_floor_seconds"), limit_of("error_share")
+    far = []
+    for node in told if len(told) > 1 else ():
+        mean, width = _together([node])
+        usual, around = _together([other for other in told if other is not node])
+        apart = abs(mean - usual)
+        if apart > max(limit_of("of_both_intervals") * (width + around), floor, share * usual):
+            own, theirs = (
+                f"{seconds(value)} ± {seconds(half)}"
+                for value, half in ((mean, width), (usual, around))
+            )
+            words = f"mean TTFT {own} from {node.node}, {theirs} from the others"
+            far.append((apart, mean > usual, node.node, words))
+    return max(far)[2:] if far else None
+
+
+def _together(nodes: Sequence[NodeView]) -> tuple[float, float]:
+    """Give their mean TTFT and half its interval, as if each had a chance of its own.
+
+    What the engine does to all of them at once is in each one's interval, and not in differences.
+    """
+    spreads = [
+        (n.ttft.count, n.ttft.mean, n.ttft_half_width_seconds or 0.0) for n in nodes if n.ttft
+    ]
+    count = sum(each for each, _, _ in spreads)
+    half = sum((each * width) ** 2 for each, _, width in spreads) ** 0.5
+    return sum(each * mean for each, mean, _ in spreads) / count, half / count
+
+
+def clock_unsure(case: Case) -> str | None:
+    """Ask what a shift of one node's requests against the others' may change.
+
+    Of a closed loop the ramp. Poisson arrivals stay what they are, but for the window's edges.
+    Where arrivals follow one pattern, in bursts or evenly, nobody's wait is changed by more than
+    the shift, which is held against TTFT.
+    """
+    told = [(n.clock_bound_seconds, n.node) for n in case.cell.nodes if n.clock_bound_seconds]
+    if not told:
+        return None
+    cell, arrivals = case.cell, case.cell.spec.load.arrivals
+    if arrivals is Arrivals.CLOSED:
+        limit, of_what = case.plan.stop.ramp_seconds, "the ramp"
+    elif arrivals is Arrivals.POISSON:
+        share = limit_of("share_of_window")
+        limit, of_what = share * (cell.window_seconds or 0.0), f"{percent(share)} of the window"
+    else:
+        share, ttft = limit_of("share_of_ttft"), cell.ttft.mean if cell.ttft else 0.0
+        limit, of_what = share * ttft, f"{percent(share)} of mean TTFT"
+    bound, node = max(told)
+    limit = max(limit, limit_of("error_floor_seconds"))
+    said = _over(bound, limit, f"clock of {node} known to ± {{}}", seconds)
+    return said and f"{said} ({of_what})"
 
 
 def other_load(case: Case) -> str | None:
@@ -570,10 +679,10 @@ def _slower_first(name: str, begun: Floats, times: Floats) -> str | None:
     if third < limit_of("requests_of_a_third"):
         return None
     ordered = times[np.argsort(begun, kind="stable")]
-    first, last = percentile(ordered[:third], 50), ordered[-third:]
-    usual = percentile(last, 50)
+    (first,) = Values(ordered[:third]).percentiles(50)
+    usual, slow = Values(ordered[-third:]).percentiles(50, 90)
     factor = limit_of("first_over_last")
-    if first <= factor * usual or first <= percentile(last, 90):
+    if first <= factor * usual or first <= slow:
         return None
     return (
         f"median {name} {seconds(first)} in the first third of the window, {seconds(usual)} in the "
@@ -605,14 +714,16 @@ def length_capped(case: Case) -> str | None:
 def timeouts(case: Case) -> str | None:
     if late := case.errors.get("timeout"):
         return f"{late} of {case.total} requests timed out"
-    if case.measured is None:
+    if case.measured is None or node_lost(case):  # which cuts what is on its way
         return None
-    samples, run = case.measured.samples, case.measured
-    begun = within(samples.intended, begin=run.window_begin, end=run.window_end)
-    cut = int((begun & (samples.outcome == Outcome.CUT)).sum())
-    if not cut or cut <= limit_of("cut_share") * int(begun.sum()):
+    run, begun, cut = case.measured, 0, 0
+    for part in run.parts():
+        inside = within(part.intended, begin=run.window_begin, end=run.window_end)
+        begun += int(inside.sum())
+        cut += int((inside & (part.outcome == Outcome.CUT)).sum())
+    if not cut or cut <= limit_of("cut_share") * begun:
         return None
-    return f"{cut} of {int(begun.sum())} requests were cut before their answer was whole"
+    return f"{cut} of {begun} requests were cut before their answer was whole"
 
 
 def throttled(case: Case) -> str | None:
@@ -704,6 +815,7 @@ _OF_FAILED: Final[dict[Code, Rule]] = {
     Code.TIMEOUTS: timeouts,
     Code.SERVER_CHANGED: server_changed,
     Code.CLOCK_STEPPED: clock_stepped,
+    Code.NODE_LOST: node_lost,
     Code.THROTTLED: throttled,
     Code.ERRORS: errors,
     Code.OTHER_LOAD: other_load,
@@ -718,6 +830,8 @@ RULES: Final[dict[Code, Rule]] = {
     Code.TOO_FEW_SAMPLES: too_few,
     Code.WIDE_INTERVAL: wide,
     Code.CLIENT_NOISE: client_noise,
+    Code.NODE_UNEVEN: node_uneven,
+    Code.CLOCK_UNSURE: clock_unsure,
     **_OF_FAILED,
 }
 """Codes that a cell of a run can earn; the audit of imported results has more."""

@@ -1,14 +1,15 @@
 """The nouns of a benchmark: what is asked, how it arrives, what is measured and worth."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated, Final, Literal, NamedTuple
 
 from pydantic import BeforeValidator, Field
 
-from benchmark.samples import SCHEMA, Samples
+from benchmark.samples import SCHEMA, Samples, load
 from core.metrics import CacheConfig
 from core.records import Record
 
@@ -149,6 +150,11 @@ class StopRule(Record):
     warmup_max_seconds: float = 10.0
     request_timeout_seconds: float = 600.0
 
+    @property
+    def ramp_seconds(self) -> float:
+        """Say over how long the slots of a closed loop begin."""
+        return min(1.0, 0.1 * self.max_seconds)
+
 
 class Limits(Record):
     """What a user would call good enough; goodput counts the requests within all of them."""
@@ -208,7 +214,7 @@ class CellSpec(Record):
 
 
 class Distribution(Record):
-    """Of one figure over the measured requests, in seconds; percentiles are measured values."""
+    """Of one figure over the measured requests, in seconds."""
 
     count: int
     mean: Known
@@ -217,6 +223,8 @@ class Distribution(Record):
     p95: Known
     p99: Known
     max: Known
+    percentile_error: float | None = None
+    """Relative, at most, where a histogram found them; None: percentiles are measured values."""
 
 
 class Counts(Record):
@@ -309,7 +317,7 @@ class NodeView(Record):
     failed: int | None = None
     ttft: Distribution | None = None
     ttft_half_width_seconds: float | None = None
-    """Of the 95 % interval of its mean TTFT."""
+    """Of the 95 % interval of its mean TTFT, by batch means; None where a batch has no request."""
 
 
 class Code(StrEnum):
@@ -654,3 +662,10 @@ class Measured:
     """Why it was given up, such as an endpoint that is gone."""
     nodes: tuple[NodeView, ...] = ()
     """Of a cluster, without figures of requests."""
+    files: tuple[Path, ...] = ()
+    """Further samples, each of one worker, of a cell that has more than fit into memory."""
+
+    def parts(self) -> Iterator[Samples]:
+        """Give all samples, of which there is never more than one part in memory."""
+        yield self.samples
+        yield from map(load, self.files)

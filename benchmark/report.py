@@ -23,7 +23,7 @@ from benchmark.advice import (
     listed_firsts,
     rows,
 )
-from benchmark.figures import limit_of
+from benchmark.figures import farthest, limit_of
 from benchmark.folder import RunFolder
 from benchmark.records import (
     Arrivals,
@@ -33,6 +33,7 @@ from benchmark.records import (
     Code,
     Finding,
     Manifest,
+    NodeView,
     ServerView,
     Worth,
     figure,
@@ -185,6 +186,8 @@ def _method(manifest: Manifest) -> Words:
     yield "A request is given up", f"after {figure(stop.request_timeout_seconds)} s"
     machine = f"{host.system}, {host.cpu}, {host.cores} cores, {memory} GiB"
     yield "Client", f"{machine}, Python {host.python}"
+    if cluster := manifest.plan.cluster:
+        yield "Load from", f"{cluster.nodes or 'all'} nodes of the cluster at {cluster.address}"
     yield "Client's versions", ", ".join(f"{key} {value}" for key, value in host.versions.items())
 
 
@@ -217,6 +220,91 @@ def boots(manifest: Manifest) -> tuple[BootRow, ...]:
 _COLOURS: Final = 7
 
 
+class NodeMap(NamedTuple):
+    """Which node of a cluster limits: cells down, nodes across."""
+
+    nodes: tuple[str, ...]
+    rows: tuple[tuple[str, tuple[tuple[str, float | None, str], ...]], ...]
+    """Of each cell its id, and of each node words, its share of a core, and `spoiled` where it was
+    lost or is uneven, `marked` where its share is the greatest of the cell."""
+
+
+def node_map(cells: Sequence[CellResult]) -> NodeMap:
+    names = _nodes(cells)
+    rows = []
+    for cell in (cell for cell in cells if cell.nodes):
+        by_name = {node.node: node for node in cell.nodes}
+        shares = {name: by_name[name].client.cpu_share for name in by_name if by_name[name].client}
+        far, found = farthest(cell), []
+        for name in names:
+            share, words = shares.get(name), []
+            if share is not None:
+                words.append(percent(share))
+            if name in by_name and by_name[name].lost:
+                words.append("lost")
+            if far and far[0] == name:
+                words.append("uneven")
+            worst = "marked" if share is not None and share == max(shares.values()) else ""
+            kind = "spoiled" if {"lost", "uneven"} & set(words) else worst
+            found.append((", ".join(words), share, kind))
+        rows.append((cell.id, tuple(found)))
+    return NodeMap(names, tuple(rows))
+
+
+def _nodes(cells: Iterable[CellResult]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(node.node for cell in cells for node in cell.nodes))
+
+
+def node_table(cells: Sequence[CellResult]) -> tuple[list[str], list[list[str]]]:
+    """Give a heading and a line for each node: sums and worst figures of the run.
+
+    TTFT is of one cell, the same for all: the greatest load at which none was lost.
+    """
+    noded = [cell for cell in cells if cell.nodes]
+    most = max(
+        (cell for cell in noded if cell.state is CellState.MEASURED),
+        key=lambda c: (not any(n.lost for n in c.nodes), c.spec.load.size, c.spec.context),
+        default=None,
+    )
+    lines = []
+    for name in _nodes(noded):
+        seen = [node for cell in noded for node in cell.nodes if node.node == name]
+        there = [node for node in most.nodes if node.node == name] if most else []
+        ttft = [
+            seconds(node.ttft.mean)
+            + (f" ± {seconds(half)}" if (half := node.ttft_half_width_seconds) else "")
+            for node in there
+            if node.ttft
+        ]
+        lost = [cell.id for cell in noded for node in cell.nodes if node.node == name and node.lost]
+        worst = [
+            max((value for node in seen if (value := read(node)) is not None), default=None)
+            for read in _OF_NODES
+        ]
+        lines.append(
+            [
+                name,
+                f"{sum(node.requests or 0 for node in seen):,}",
+                f"{sum(node.failed or 0 for node in seen):,}",
+                *(ttft or [""]),
+                "" if worst[0] is None else percent(worst[0]),
+                *("" if value is None else seconds(value) for value in worst[1:]),
+                listed(lost),
+            ]
+        )
+    return [
+        *("Node", "Requests", "Failed", f"TTFT mean in {most.id}" if most else "TTFT mean"),
+        *("CPU of a core, worst", "Late to send, worst p99", "Clock ±, worst", "Lost in"),
+    ], lines
+
+
+_OF_NODES: Final[tuple[Callable[[NodeView], float | None], ...]] = (
+    lambda node: node.client.cpu_share if node.client else None,
+    lambda node: node.client.send_lateness_p99_seconds if node.client else None,
+    lambda node: node.clock_bound_seconds,
+)
+
+
 def arguments(manifest: Manifest) -> dict[str, object]:
     plan, ground = manifest.plan, manifest.provenance
     loads = sorted(plan.loads, key=lambda load: load.order)
@@ -237,6 +325,8 @@ def arguments(manifest: Manifest) -> dict[str, object]:
         "dataset": plan.workload.dataset,
         "cell_seconds": plan.stop.max_seconds,
         "workers": plan.workers,
+        "cluster": plan.cluster and plan.cluster.address,
+        "nodes": plan.cluster and plan.cluster.nodes,
         "max_cost_usd": plan.max_cost_usd,
         "max_minutes": plan.max_minutes,
         **{name: limit and limit * 1000 for name, limit in limits.items()},
@@ -349,6 +439,8 @@ def text(manifest: Manifest, cells: Sequence[CellResult], findings: Sequence[Fin
             unmeasured=_unmeasured(cells),
             tokens_per_event=figure(most) if most > 1.005 else "",
             limits=manifest.plan.limits.words,
+            counted=_counted(cells),
+            nodes=_node_words(cells),
             client=_worst(_CLIENT, cells),
             server=list(_server(cells)),
             facts=facts(manifest),
@@ -356,6 +448,35 @@ def text(manifest: Manifest, cells: Sequence[CellResult], findings: Sequence[Fin
             deployment=fenced(deployed, "json") if spec else "",
             again=again(manifest),
         )
+    )
+
+
+def _counted(cells: Iterable[CellResult]) -> str:
+    """Say which percentiles a histogram found in some cell; nothing where all are values."""
+    found = {
+        name: spread.percentile_error
+        for cell in cells
+        for name in _SPREADS
+        if (spread := getattr(cell, name)) and spread.percentile_error
+    }
+    names = ", ".join(name.upper() for name in _SPREADS if name in found)
+    return f"those of {names} a histogram's, within {percent(max(found.values()))}" if found else ""
+
+
+def _node_words(cells: Sequence[CellResult]) -> Words:
+    """Give headings and tables of the nodes; nothing where one machine put the load on."""
+    head, lines = node_table(cells)
+    if not lines:
+        return
+    yield "Over the run", table(head, [[escaped(word) for word in line] for line in lines])
+    names, rows = node_map(cells)
+    body = [
+        [cell, *(f"**{words}**" if kind else words for words, _, kind in told)]
+        for cell, told in rows
+    ]
+    yield (
+        "Which node limits: CPU of its busiest worker, of one core",
+        table(["Cell", *map(escaped, names)], body),
     )
 
 
@@ -470,6 +591,8 @@ def _better_client(manifest: Manifest, measured: Sequence[CellResult]) -> str:
     """Say how to get one; more workers only where their cores were full."""
     if manifest.imported_from:
         return "Measure with run_benchmark: the client that measured this was the limit"
+    if manifest.plan.cluster:
+        return "Measure with more nodes, or without the one that is named"
     cores, spoiled = manifest.host.cores, [c for c in measured if has(c, Code.CLIENT_SATURATED)]
     full = limit_of("cpu_share")
     crowded = [cell.client for cell in spoiled if cell.client and cell.client.cpu_share > full]
@@ -498,6 +621,10 @@ _REMEDIES: Final[Mapping[Code, str]] = {
     Code.SERVER_CHANGED: "Find out why the engine was started anew, then measure again",
     Code.OTHER_LOAD: "Measure again while nobody else asks",
     Code.CLOCK_STEPPED: "Measure again: the clock was set meanwhile",
+    Code.NODE_LOST: "Find out what became of the node, then measure again",
+    Code.NODE_UNEVEN: "Look at that node's way to the endpoint, or measure without it",
+    Code.CLOCK_UNSURE: "Start the run on a machine of the cluster: round trips from here are too"
+    " long to know its clocks",
     Code.ARTICLE_METHOD: "Measure with run_benchmark: one burst decides nothing",
     Code.IMPOSSIBLE_SPEED: "Do not use these figures: they are faster than the hardware",
     Code.CONTRADICTORY: "Do not use these figures: they contradict one another",
@@ -637,6 +764,8 @@ def page_text(manifest: Manifest, cells: Sequence[CellResult], findings: Sequenc
             facts=facts(manifest),
             boots=boots(manifest),
             again=again(manifest),
+            nodes=node_table(cells),
+            node_map=node_map(cells),
             metrics=_metrics(manifest, cells),
             cells=sorted(cells, key=lambda cell: (cell.spec.load.arrivals, *_order(cell))),
             script=Markup(script),  # noqa: S704  our own file
@@ -722,6 +851,11 @@ def _cell(cell: CellResult) -> Json:
             if (spread := getattr(cell, name))
         },
         "more": list(_more(cell)),
+        "nodes": {
+            node.node: [node.ttft.mean, node.ttft_half_width_seconds or 0.0]
+            for node in cell.nodes
+            if node.ttft
+        },
     }
 
 
@@ -742,6 +876,8 @@ def _more(cell: CellResult) -> Words:
         failed = ", ".join(f"{number} {name}" for name, number in counts.errors.items())
         yield "Requests measured", f"{counts.measured:,}"
         yield "Failed", failed or f"{counts.measured - counts.succeeded:,}"
+    if counted := _counted([cell]):
+        yield "Percentiles", f"measured values, {counted}"
     for line in _MORE:
         if (value := known(at(line.path)(cell))) is not None:
             yield line.title, line.words(value)

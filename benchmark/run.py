@@ -349,8 +349,6 @@ _LOOK_SECONDS: Final = 1.0
 _TELL_SECONDS: Final = 1.0
 _LOCK_TRIES: Final = 10
 _LOCK_SECONDS: Final = 0.03
-_RAMP_SHARE: Final = 0.1
-_LONGEST_RAMP_SECONDS: Final = 1.0
 OF_THE_RULE: Final = {
     "min_requests",
     "max_seconds",
@@ -512,7 +510,6 @@ class _Sweep:
 
     async def _ended(self) -> End:
         try:
-            self._folder.renew_parts()
             try:
                 end = await self._go_on()
             finally:
@@ -546,6 +543,7 @@ class _Sweep:
     async def _measure(self, spec: CellSpec, seen: Seen) -> None:
         """Measure a cell and keep its samples; nothing where the stop came before it was enough."""
         self._now(spec, "beginning")
+        self._folder.renew_parts()
         await self._until_it_answers()
         plan, subject = self._manifest.plan, self._manifest.subject
         measured, watch = await self._watched(self._job(spec, seen), spec.load)
@@ -553,13 +551,15 @@ class _Sweep:
             spec,
             measured,
             server=watch.view(
-                begin=measured.window_begin, end=measured.window_end, sent=len(measured.samples)
+                begin=measured.window_begin,
+                end=measured.window_end,
+                sent=sum(map(len, measured.parts())),
             ),
             plan=plan,
             usd_per_hour=self._manifest.provenance.usd_per_hour,
         )
         if not self._ending.asked() or self._suffices(cell):
-            samples.write(self._folder.samples_file(spec.id), measured.samples, cell=spec.id)
+            samples.write(self._folder.samples_file(spec.id), measured.parts(), cell=spec.id)
             cell = figures.judged(
                 cell, measured=measured, plan=plan, subject=subject, before=self._cells
             )
@@ -610,9 +610,8 @@ class _Sweep:
         )
 
     def _job(self, spec: CellSpec, seen: Seen) -> Job:
-        plan, ramp = self._manifest.plan, 0.0
-        if spec.load.arrivals is Arrivals.CLOSED:
-            ramp = min(_LONGEST_RAMP_SECONDS, _RAMP_SHARE * plan.stop.max_seconds)
+        plan = self._manifest.plan
+        ramp = plan.stop.ramp_seconds if spec.load.arrivals is Arrivals.CLOSED else 0.0
         key, certificate = self._folder.credential_file, self._folder.certificate_file
         return Job(
             cell=spec.id,

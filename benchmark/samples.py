@@ -1,9 +1,10 @@
 """What became of each request: outcomes as small numbers, measurements as columns, and on disk."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from enum import IntEnum
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -137,6 +138,8 @@ def merged(parts: Sequence[Samples]) -> Samples:
     return Samples(**columns)
 
 
+HELD_ROWS: Final = 1_000_000
+"""Of one cell in memory, 0.15 GB; more are looked at one worker's file at a time."""
 _MONOTONIC: Final = frozenset({"intended", "sent", "headers", "first_token", "last_token", "done"})
 _UNITS: Final = {
     **dict.fromkeys(_MONOTONIC, "s, monotonic clock"),
@@ -149,13 +152,32 @@ _PLAIN: Final = tuple(f.name for f in fields(Samples) if f.name not in {"gaps", 
 """Columns of one value a row; gaps are lists, whose lengths are the counts."""
 
 
-def write(path: Path, samples: Samples, *, cell: str) -> None:
+def write(path: Path, parts: Iterable[Samples], *, cell: str) -> None:
     """Write all rows as Parquet with zstd, or leave nothing; folders on the way are made.
 
     Raises:
         DiskFull: It cannot be written.
     """
     arrow = _arrow()
+    tables = (_table(arrow, part, cell) for part in parts)
+    first = next(tables)
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with arrow.parquet.ParquetWriter(beside, first.schema, compression="zstd") as writer:
+            for table in chain([first], tables):
+                writer.write_table(table)
+        beside.replace(path)
+    except OSError as exc:
+        beside.unlink(missing_ok=True)
+        raise DiskFull(
+            f"The samples of {cell} cannot be written.",
+            fix="Make room there; `resume` measures the cell again.",
+            cause=str(exc),
+        ) from exc
+
+
+def _table(arrow: Any, samples: Samples, cell: str) -> Any:
     offsets = np.concatenate([[0], np.cumsum(samples.gap_counts)]).astype(np.int32)
     arrays = {name: arrow.array(getattr(samples, name)) for name in _PLAIN}
     arrays["gaps"] = arrow.ListArray.from_arrays(offsets, arrow.array(samples.gaps))
@@ -172,19 +194,7 @@ def write(path: Path, samples: Samples, *, cell: str) -> None:
             "finish": ", ".join(f"{f.value} {f.name.lower()}" for f in Finish),
         },
     )
-    table = arrow.table(list(arrays.values()), schema=schema)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        arrow.parquet.write_table(table, beside, compression="zstd")
-        beside.replace(path)
-    except OSError as exc:
-        beside.unlink(missing_ok=True)
-        raise DiskFull(
-            f"The samples of {cell} cannot be written.",
-            fix="Make room there; `resume` measures the cell again.",
-            cause=str(exc),
-        ) from exc
+    return arrow.table(list(arrays.values()), schema=schema)
 
 
 def _arrow() -> Any:

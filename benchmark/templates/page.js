@@ -98,5 +98,10 @@ function begin() {
   refresh();
 }
 
+for (const td of document.querySelectorAll("#nodemap td[data-share]")) {
+  const rgb = colour(Number(td.dataset.share));
+  td.style.backgroundColor = `rgb(${rgb.join(",")})`;
+  td.style.color = inkOn(rgb);
+}
 sortable(document.getElementById("cells"));
 begin();

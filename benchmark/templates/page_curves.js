@@ -90,8 +90,10 @@ function mark(point, x, y, number) {
   return group;
 }
 
-function curve(lines, { id, title, words, xWords, yWords, ticks }) {
-  const points = lines.flatMap((line) => line.points);
+const JOINED = ["valid", "marked", "relative only"];
+
+function curve(lines, { id, title, words, xWords, yWords, ticks, among = lines, joins = JOINED }) {
+  const points = among.flatMap((line) => line.points);
   if (!points.length) return null;
   const x = scaleFor(points.map((point) => point.x), FRAME.left + 10, FRAME.right - 10);
   const y = scaleFor(points.map((point) => point.y), FRAME.bottom - 8, FRAME.top + 8);
@@ -99,7 +101,7 @@ function curve(lines, { id, title, words, xWords, yWords, ticks }) {
   const svg = draw("svg", { viewBox: "0 0 420 290", role: "img", "aria-label": title });
   axes(svg, x, y, { ticks: ticks || ticksOf(x, 6), xWords, yWords, words });
   for (const line of lines) {
-    const joined = line.points.filter((point) => ["valid", "marked", "relative only"].includes(point.cell.kind));
+    const joined = line.points.filter((point) => joins.includes(point.cell.kind));
     const path = joined.map((point, n) => `${n ? "L" : "M"}${x.place(point.x.value)} ${y.place(point.y.value)}`).join("");
     const faint = joined.some((point) => point.cell.kind === "relative only") ? " relative-only" : "";
     if (joined.length > 1) svg.append(draw("path", { class: `line c${line.number % COLOURS}${faint}`, d: path }));
@@ -128,7 +130,7 @@ function curves(cells) {
   const name = document.getElementById("latency").value;
   const spoken = (LATENCIES.find(([key]) => key === name) || ["", ""])[1];
   const loads = [...new Set(cells.map((cell) => cell.size))].sort((a, b) => a - b);
-  const load = cells.some((cell) => cell.arrivals !== "closed" && cell.arrivals !== "once") ? "requests per second, as meant" : cells.some((cell) => cell.arrivals === "once") ? "requests at once" : "requests in flight";
+  const load = loadWords(cells);
   const rate = (cell) => throughputOf(cell);
   const time = (cell) => latencySpan(cell, name);
   const named = unit ? `${unit.title.toLowerCase()} (${unit.unit})` : "";
@@ -146,6 +148,27 @@ function curves(cells) {
   document.getElementById("plots").replaceChildren(...made);
   document.getElementById("curves").hidden = !made.length;
   curveKey(linesOf(shown, loadSpan, loadSpan, () => ""));
+  multiples(shown, { words: load, xWords: figure, yWords: seconds, ticks: loads });
+}
+
+function loadWords(cells) {
+  if (cells.some((cell) => cell.arrivals !== "closed" && cell.arrivals !== "once")) return "requests per second, as meant";
+  return cells.some((cell) => cell.arrivals === "once") ? "requests at once" : "requests in flight";
+}
+
+// One small curve for each node of a cluster, all of one scale: who differs is seen at once.
+function multiples(cells, axes) {
+  const holder = document.getElementById("multiples");
+  if (!holder) return;
+  const names = [...new Set(cells.flatMap((cell) => Object.keys(cell.nodes)))];
+  const lines = names.map((name) => linesOf(cells, loadSpan, (cell) => nodeSpan(cell, name), (p) => `TTFT ${seconds(p.y.value)} from ${name}`));
+  const made = names.map((name, at) => curve(lines[at], { ...axes, id: `node-${at}`, title: name, among: lines.flat(), joins: [...JOINED, "spoiled"] }));
+  holder.replaceChildren(...made.filter(Boolean));
+}
+
+function nodeSpan(cell, name) {
+  const [mean, half] = cell.nodes[name] || [0, 0];
+  return mean > 0 ? { value: mean, low: Math.max(mean - half, mean / 20), high: mean + half } : null;
 }
 
 function curveKey(lines) {

@@ -17,6 +17,7 @@ from benchmark.records import (
     Load,
     Manifest,
     Measured,
+    NodeView,
     Provenance,
     RunPlan,
     ServerView,
@@ -128,6 +129,23 @@ def with_verdict(cell: CellResult, code: Code, because: str = "a figure, a limit
     return cell.model_copy(
         update={"verdicts": (*cell.verdicts, Verdict(code=code, because=because))}
     )
+
+
+def on_nodes(cell: CellResult, lost: str | None = None) -> CellResult:
+    """The same cell by three nodes; the third is a third slower and the busiest, or lost."""
+    assert cell.ttft
+    nodes = []
+    for number, slower in enumerate((1.0, 1.01, 4 / 3)):
+        ttft = spread(cell.ttft.mean * slower, 33)
+        client = CLIENT.model_copy(update={"cpu_share": 0.2 + number / 10})
+        node = NodeView(
+            node=f"10.0.0.{number}", workers=(number,), clock_bound_seconds=0.0005, client=client,
+            requests=33, failed=number, ttft=ttft, ttft_half_width_seconds=ttft.mean / 50,
+        )  # fmt: skip
+        nodes.append(node)
+    if lost:
+        nodes[-1] = NodeView(node="10.0.0.2", workers=(2,), lost=lost)
+    return cell.model_copy(update={"nodes": tuple(nodes)})
 
 
 def a_grid(

@@ -12,6 +12,7 @@ from benchmark.records import (
     CellSpec,
     Load,
     Measured,
+    NodeView,
     RunPlan,
     ServerView,
     Slice,
@@ -50,6 +51,22 @@ class Run:
 
     def with_server(self, **fields: Any) -> "Run":
         return self.with_(server=self.server.model_copy(update=fields))
+
+    def on_nodes(self, count: int = 3, **last: Any) -> "Run":
+        """The same requests, sent in turn by so many nodes; `last` is said of the last of them."""
+        workers = np.arange(len(self.measured.samples)) % count
+        nodes = [
+            NodeView(
+                node=f"10.0.0.{number}",
+                workers=(number,),
+                clock_bound_seconds=0.0005,
+                client=self.measured.client,
+            )
+            for number in range(count)
+        ]
+        nodes[-1] = nodes[-1].model_copy(update=last)
+        run = self.with_samples(worker=workers)
+        return run.with_(measured=replace(run.measured, nodes=tuple(nodes)))
 
     def cell(self) -> CellResult:
         return compute(

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from benchmark import worker
-from benchmark.client import Fleet, Settling
+from benchmark.client import CellRun, Fleet, Settling
 from benchmark.loads import Job
 from benchmark.records import Arrivals, Load, Measured, StopRule, Workload
 from benchmark.samples import Outcome, merged
@@ -20,8 +20,18 @@ from core.environment import ROOT
 from core.processes import run
 from tests.benchmark import faulty
 from tests.benchmark.driven import a_job
+from tests.benchmark.made import some_samples
 
 pytestmark = pytest.mark.anyio
+HEALTH = Health(
+    error_bounds={"ttft_p50": 1 / 3},
+    cpu_share=0.1,
+    loop_lag_p99_5_seconds=1e-5,
+    send_lateness_p99_seconds=0.0,
+    cpu_wait_p99_5_seconds=0.0,
+    memory_mib=60.5,
+    clock_step_seconds=-1e-7,
+)
 
 
 @pytest.fixture
@@ -166,20 +176,29 @@ def test_a_report_is_heard_as_it_was_said() -> None:
         latencies=[0.1, 0.2],
         idle=False,
     )
-    health = Health(
-        error_bounds={"ttft_p50": 1 / 3},
-        cpu_share=0.1,
-        loop_lag_p99_5_seconds=1e-5,
-        send_lateness_p99_seconds=0.0,
-        cpu_wait_p99_5_seconds=0.0,
-        memory_mib=60.5,
-        clock_step_seconds=-1e-7,
-    )
     for said in (
         Report(is_="slice", part=part),
-        Report(is_="done", health=health, file="/x"),
+        Report(is_="done", health=HEALTH, file="/x"),
         Report(is_="failed", because="two\nlines", disk_full=True),
     ):
         line = worker.line(said)
         assert line.count(b"\n") == 1
         assert worker.report(line) == said
+
+
+def test_what_memory_does_not_hold_stays_in_the_workers_files(tmp_path: Path) -> None:
+    """Every sample is there, though never more than a million at a time."""
+    run = CellRun(
+        a_job("http://x", tmp_path), workers=3, enough=lambda _: False, tell=lambda _: None
+    )
+    part = some_samples(400_000, tokens=1, every=1e-5)
+    for number in range(3):
+        file = tmp_path / f"{number}.npz"
+        replace(part, worker=part.worker + number).save(file)
+        done = Report(is_="done", health=HEALTH, file=str(file))
+        run.hear(number, done, stop=lambda: False)
+    assert run.over
+    measured = run.measured()
+    assert [file.name for file in tmp_path.glob("*.npz")] == ["2.npz"]
+    assert [len(each) for each in measured.parts()] == [800_000, 400_000]
+    assert {int(each.worker.max()) for each in measured.parts()} == {1, 2}

@@ -13,7 +13,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.select import Select
 
 from benchmark.records import Arrivals, CellResult, CellState, Code, Load
-from tests.benchmark.made import a_cell, a_manifest, spread, with_verdict
+from tests.benchmark.made import a_cell, a_manifest, on_nodes, spread, with_verdict
 from tests.benchmark.paged import (
     EVIL,
     FLAGS,
@@ -66,6 +66,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "one cell": lambda: html_of([a_cell(8, 1)]),
     "imported": article,
     "long": named_at_length,
+    "nodes": lambda: html_of([on_nodes(a_cell(8, load)) for load in (1, 8)]),
     "empty": lambda: html_of(()),
 }
 
@@ -99,7 +100,7 @@ def test_a_page_fits_its_screen_and_begins_with_the_answer(
             assert ("Recommended load" in names) is (made == "measured")
     finally:
         browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
-    plots = browser.find_elements(By.CSS_SELECTOR, "#plots figure, #detail svg")
+    plots = browser.find_elements(By.CSS_SELECTOR, "#plots figure, #detail svg, #multiples figure")
     assert bool(plots) is (made != "empty")
     for plot in plots:
         assert plot.find_elements(By.CSS_SELECTOR, ".dot")
@@ -142,6 +143,30 @@ def test_what_the_client_may_have_moved_stands_below_the_figure(opened: Open) ->
     browser = opened([cell.model_copy(update={"client": client})])
     rows = [row.text for row in browser.find_elements(By.CSS_SELECTOR, "#percentiles tr")]
     assert rows[2] == "± client 0.4 ms"
+
+
+def test_a_cluster_has_a_curve_for_each_node_and_a_map_of_who_limits(opened: Open) -> None:
+    """Curves are of one scale, so that a slower node lies higher; the busiest has a corner."""
+    cells = [on_nodes(a_cell(8, load)) for load in (1, 8, 32)] + [on_nodes(a_cell(8, 128), "gone")]
+    browser = opened(cells)
+    assert not complaints(browser)
+    plots = browser.find_elements(By.CSS_SELECTOR, "#multiples figure")
+    assert [plot.text.splitlines()[0] for plot in plots] == ["10.0.0.0", "10.0.0.1", "10.0.0.2"]
+    dots = [plot.find_elements(By.CSS_SELECTOR, ".dot") for plot in plots]
+    assert [len(each) for each in dots] == [4, 4, 3]
+    tops = [each[0].rect["y"] - plot.rect["y"] for each, plot in zip(dots, plots, strict=True)]
+    assert tops[0] > tops[2], "the third takes longer"
+    rows = browser.find_elements(By.CSS_SELECTOR, "#nodemap tbody tr")
+    assert rows[0].text == "8x1 20 % 30 % 40 %, uneven"
+    assert rows[3].text == "8x128 20 % 30 % lost"
+    kinds = [td.get_attribute("class") for td in rows[3].find_elements(By.TAG_NAME, "td")]
+    assert kinds == ["", "marked", "spoiled"]
+    colours = [
+        td.value_of_css_property("background-color")
+        for td in rows[0].find_elements(By.TAG_NAME, "td")
+    ]
+    assert len(set(colours)) == 3
+    assert not opened([a_cell(8, 1)]).find_elements(By.ID, "nodes")
 
 
 def test_its_policy_lets_nothing_be_loaded(opened: Open) -> None:

@@ -52,14 +52,14 @@ def same(one: Samples, other: Samples) -> bool:
 def test_every_value_comes_back_to_the_bit(tmp_path: Path, rows: int, seed: int) -> None:
     with np.errstate(over="ignore", invalid="ignore"):
         samples = drawn(rows, seed)
-    parquet.write(tmp_path / "x.parquet", samples, cell="8x1")
+    parquet.write(tmp_path / "x.parquet", [samples], cell="8x1")
     assert same(read(tmp_path / "x.parquet"), samples)
 
 
 def test_the_file_is_made_for_other_readers_too(tmp_path: Path) -> None:
     """One row for each request, its gaps a list; zstd; a unit on every column that has one."""
     path = tmp_path / "samples" / "512x8.parquet"
-    parquet.write(path, some_samples(7), cell="512x8")
+    parquet.write(path, [some_samples(7)], cell="512x8")
     file = pq.ParquetFile(path)
     schema = file.schema_arrow
     assert file.metadata.num_rows == 7
@@ -78,9 +78,9 @@ def test_a_second_writing_replaces_the_first_and_one_that_fails_leaves_nothing(
     tmp_path: Path,
 ) -> None:
     for rows in (3, 2):
-        parquet.write(tmp_path / "x.parquet", some_samples(rows), cell="8x1")
+        parquet.write(tmp_path / "x.parquet", [some_samples(rows)], cell="8x1")
     assert len(read(tmp_path / "x.parquet")) == 2
     (tmp_path / "y.parquet").mkdir()
     with pytest.raises(DiskFull):
-        parquet.write(tmp_path / "y.parquet", some_samples(2), cell="8x1")
+        parquet.write(tmp_path / "y.parquet", [some_samples(2)], cell="8x1")
     assert {path.name for path in tmp_path.iterdir()} == {"x.parquet", "y.parquet"}

@@ -21,6 +21,7 @@ from benchmark.records import (
     BootTimes,
     CellResult,
     CellState,
+    Cluster,
     Code,
     Counts,
     Limits,
@@ -31,7 +32,7 @@ from benchmark.records import (
 )
 from benchmark.samples import Samples
 from core.errors import DiskFull, NotFound
-from tests.benchmark.made import a_cell, a_grid, a_manifest, spread, with_verdict
+from tests.benchmark.made import a_cell, a_grid, a_manifest, on_nodes, spread, with_verdict
 
 ARTICLES = [
     *("context_size", "concurrency", "success_rate", "avg_latency", "p95_latency"),
@@ -77,6 +78,7 @@ ODD = {
     "bare": (CellResult(spec=a_cell().spec, state=CellState.MEASURED),),
     "partial": a_grid()[:5],
     "open loop": (at_rate(a_cell(), 1), at_rate(a_cell(), 2.5)),
+    "of nodes": (on_nodes(a_cell()), on_nodes(a_cell(8, 1), "gone"), a_cell(8, 8)),
     "mixed": (a_cell(), at_rate(a_cell(), 1, Arrivals.CONSTANT)),
 }
 
@@ -111,6 +113,44 @@ def test_no_run_is_too_odd_for_a_report(tmp_path: Path, cells: tuple[CellResult,
     assert len(rows_of(folder.csv_file.read_text(encoding="utf-8"))) == len(cells)
     assert "None" not in text
     assert "nan" not in re.findall(r"\w+", text.lower())
+
+
+def test_a_report_of_a_cluster_says_which_node_is_what() -> None:
+    """Nodes with sums and worst figures, TTFT of one cell for all, and who limits which cell."""
+    cells = [on_nodes(a_cell(8, 1)), on_nodes(a_cell(8, 8)), on_nodes(a_cell(8, 32), "gone")]
+    text = report_of(cells)
+    nodes = text.split("## Nodes\n")[1].split("## Manifest")[0]
+    assert "TTFT mean in 8x8" in nodes, "the greatest load at which none was lost"
+    rows = re.findall(r"^\| (10\.0\.0\..*) \|$", nodes, re.MULTILINE)
+    assert rows == [
+        "10.0.0.0 | 99 | 0 | 20.4 ms ± 0.408 ms | 20 % | 0.2 ms | 0.5 ms | ",
+        "10.0.0.1 | 99 | 3 | 20.6 ms ± 0.412 ms | 30 % | 0.2 ms | 0.5 ms | ",
+        "10.0.0.2 | 66 | 4 | 27.2 ms ± 0.544 ms | 40 % | 0.2 ms | 0.5 ms | 8x32",
+    ]
+    assert "| 8x8 | 20 % | 30 % | **40 %, uneven** |" in nodes
+    assert "| 8x32 | 20 % | **30 %** | **lost** |" in nodes
+    assert "## Nodes" not in report_of([a_cell(8, 1)])
+
+
+def test_a_report_says_which_percentiles_a_histogram_found() -> None:
+    """The words of a report are true of a cell with more values than are held."""
+    assert "Percentiles are measured values, of requests" in report_of([a_cell(8, 1)])
+    spread_of_many = spread(0.02, 20_000_000).model_copy(update={"percentile_error": 2**-11})
+    text = report_of([a_cell(8, 1), a_cell(8, 8, itl=spread_of_many)])
+    assert "Percentiles are measured values, those of ITL a histogram's, within 0.0488 %" in text
+
+
+def test_a_run_on_a_cluster_can_be_run_again() -> None:
+    """Where the load came from is part of what was measured."""
+    plan = a_manifest().plan.model_copy(update={"cluster": Cluster(address="auto", nodes=3)})
+    manifest = a_manifest().model_copy(update={"plan": plan})
+    assert 'cluster="auto", nodes=3' in report.again(manifest)
+    full = with_verdict(on_nodes(a_cell(8, 1)), Code.CLIENT_SATURATED)
+    lost = with_verdict(on_nodes(a_cell(8, 8), "gone"), Code.NODE_LOST)
+    advice = report.actions(manifest, [full, lost])
+    assert any("with more nodes" in words for words in advice)
+    assert any("what became of the node" in words for words in advice)
+    assert "3 nodes of the cluster at auto" in report_of([full], manifest)
 
 
 def test_a_report_replaces_the_one_before(tmp_path: Path) -> None:
@@ -309,7 +349,7 @@ def test_the_articles_columns_come_first_and_mean_what_they_mean_there() -> None
 
 def test_every_figure_of_a_cell_has_a_column() -> None:
     """A field that a record gains must not be lost in the file."""
-    gone = {"spec", "verdicts", "counts", "server", "client"}
+    gone = {"spec", "verdicts", "counts", "server", "client", "nodes"}  # FILES.md: nodes have none
     spreads = {"ttft", "tpot", "itl", "e2el", "connect"}
     renamed = {
         "request_throughput": "requests_per_second",

@@ -1,9 +1,11 @@
 """A cell's figures follow vLLM's definitions, whoever measured them and however they were split."""
 
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq  # type: ignore[import-untyped]  # it has no types
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,8 +21,9 @@ from benchmark.records import (
     RunPlan,
     Slice,
 )
-from benchmark.samples import Outcome, Samples, merged
+from benchmark.samples import Outcome, Samples, merged, write
 from tests.benchmark.made import CLIENT, WHEN, measured_of, some_samples
+from tests.benchmark.simulated import Loop, played
 from tests.benchmark.test_statistics import scattered
 
 CLOSED = Load(concurrency=8)
@@ -211,7 +214,7 @@ def test_a_failed_cell_keeps_its_counts_and_has_no_figure(reason: str | None) ->
     assert found.reason == (reason or "None of 60 requests was answered whole: 60 timeout.")
     assert found.counts is not None
     assert found.counts.measured == 60
-    kept = {"spec", "state", "reason", "started_at", "wall_seconds", "counts", "client"}
+    kept = {"spec", "state", "reason", "started_at", "wall_seconds", "counts", "client", "nodes"}
     assert set(found.model_dump(exclude={*kept, "verdicts"}).values()) == {None}
     empty = cell(some_samples().rows(np.zeros(100, dtype=np.bool_)))
     assert (empty.state, empty.reason) == (
@@ -236,6 +239,26 @@ def test_merged_workers_give_the_numbers_of_one(seed: int, workers: int) -> None
     assert one.ttft is None or (many.ttft and one.ttft.p99 == many.ttft.p99)
     assert sorted(parts.request) == sorted(whole.request)
     assert all(len(getattr(parts, f.name)) == len(getattr(whole, f.name)) for f in fields(whole))
+
+
+def test_samples_that_lie_on_disk_give_the_same_cell(tmp_path: Path) -> None:
+    """A cell of more than memory holds is read one worker's file at a time."""
+    run = played(Loop(users=16, seed=3)).on_nodes(4)
+    files = []
+    for worker in range(1, 4):
+        files.append(tmp_path / f"{worker}.npz")
+        run.measured.samples.rows(run.measured.samples.worker == worker).save(files[-1])
+    held = run.measured.samples.rows(run.measured.samples.worker == 0)
+    disk = run.with_(measured=replace(run.measured, samples=held, files=tuple(files)))
+    one, many = run.judged(), disk.judged()
+    assert flat(many.model_dump()) == pytest.approx(flat(one.model_dump()), rel=1e-9)
+    assert (one.counts, one.verdicts) == (many.counts, many.verdicts)
+    assert one.ttft
+    assert many.ttft
+    assert one.ttft.p99 == many.ttft.p99
+    write(tmp_path / "x.parquet", disk.measured.parts(), cell="x")
+    table = pq.ParquetFile(tmp_path / "x.parquet").read(use_threads=False)
+    assert sorted(table.column("request").to_pylist()) == sorted(run.measured.samples.request)
 
 
 def flat(tree: dict[str, Any], head: str = "") -> dict[str, float]:

@@ -13,12 +13,12 @@ from hypothesis.extra.numpy import arrays
 from benchmark import figures
 from benchmark.figures import (
     BATCHES,
-    distribution,
     e2el_relative_half_width,
     enough,
     relative_half_width,
     within,
 )
+from benchmark.histogram import PERCENTILES, RELATIVE_ERROR, Values
 from benchmark.records import Slice, StopRule
 from benchmark.samples import Floats, Outcome, Samples
 from tests.benchmark.made import answered, some_samples
@@ -62,9 +62,9 @@ def event_times(samples: Samples, row: int) -> Floats:
 
 @given(NUMBERS)
 def test_percentiles_are_numpys_inverted_cdf(values: Floats) -> None:
-    found = distribution(values)
+    found = Values(values).distribution()
     assert found is not None
-    wanted = np.percentile(values, figures.PERCENTILES, method="inverted_cdf")
+    wanted = np.percentile(values, PERCENTILES, method="inverted_cdf")
     assert [found.p50, found.p90, found.p95, found.p99] == list(wanted)
     assert found.max == values.max()
     assert found.mean == pytest.approx(values.mean(), abs=1e-6)
@@ -73,18 +73,59 @@ def test_percentiles_are_numpys_inverted_cdf(values: Floats) -> None:
 
 def test_percentiles_by_hand() -> None:
     """Each is one of the values; nothing has no distribution."""
-    found = distribution(np.arange(1.0, 101.0))
+    found = Values(np.arange(1.0, 101.0)).distribution()
     assert found is not None
     assert (found.p50, found.p90, found.p95, found.p99, found.max) == (50, 90, 95, 99, 100)
-    assert figures.percentile(np.array([3.0, 1.0, 2.0]), 50) == 2.0
-    assert distribution(np.array([])) is None
+    assert Values(np.array([3.0, 1.0, 2.0])).percentiles(50) == [2.0]
+    assert Values(np.array([])).distribution() is None
 
 
 def test_many_small_float32_gaps_keep_their_mean() -> None:
     """A sum in float32 would lose the last of ten million gaps; the mean is of float64."""
-    found = distribution(np.full(3_000_000, 0.01, dtype=np.float32))
+    found = Values(np.full(3_000_000, 0.01, dtype=np.float32)).distribution()
     assert found is not None
     assert found.mean == pytest.approx(np.float64(np.float32(0.01)), rel=1e-12)
+
+
+PARTS = st.lists(
+    arrays(np.float64, st.integers(0, 60), elements=st.floats(1e-9, 1e6)), min_size=1, max_size=6
+).filter(lambda parts: any(map(len, parts)))
+
+
+@given(PARTS, st.sampled_from([0, 20, 100]))
+def test_parts_put_together_are_the_whole(parts: list[Floats], most_exact: int) -> None:
+    """In any order, and whether some, all or none of them are counted by a histogram already."""
+    whole = Values(np.concatenate(parts), most_exact).distribution()
+    for order in (parts, parts[::-1]):
+        found = sum((Values(part, most_exact) for part in order), Values(np.empty(0), most_exact))
+        one = found.distribution()
+        assert whole
+        assert one
+        assert one.model_dump(exclude={"mean"}) == whole.model_dump(exclude={"mean"})
+        assert one.mean == pytest.approx(whole.mean, rel=1e-12)
+
+
+@given(PARTS)
+def test_a_histogram_is_right_to_three_digits(parts: list[Floats]) -> None:
+    """From a nanosecond to days; count and maximum are exact, and it says how it was found."""
+    values = np.concatenate(parts)
+    exact, counted = Values(values).distribution(), Values(values, 0).distribution()
+    assert exact
+    assert counted
+    assert (exact.percentile_error, counted.percentile_error) == (None, RELATIVE_ERROR)
+    assert (exact.count, exact.max) == (counted.count, counted.max)
+    for point in ("p50", "p90", "p95", "p99"):
+        wanted = getattr(exact, point)
+        assert getattr(counted, point) == pytest.approx(wanted, rel=RELATIVE_ERROR, abs=0)
+    assert RELATIVE_ERROR <= 0.001
+
+
+def test_nothing_negative_or_longer_than_the_histogram_breaks_it() -> None:
+    """No time is known below a nanosecond; what is less, as no gap at all, counts as one."""
+    found = Values(np.array([-1.0, 0.0, 1e-12, 3.0], dtype=np.float32), 0).distribution()
+    assert found
+    assert (found.p50, found.max) == (pytest.approx(1e-9, rel=0.1), 3.0)
+    assert found.p99 == pytest.approx(3.0, rel=RELATIVE_ERROR)
 
 
 def test_a_window_holds_its_begin_and_not_its_end() -> None:
@@ -124,7 +165,6 @@ def test_requests_without_a_token_bring_none() -> None:
         gaps=samples.gaps[:0],
     )
     assert figures.tokens_arrived(none, begin=0, end=1e6) == 0
-    assert figures.tokens_per_event(none) is None
 
 
 @given(st.integers(0, 2**32 - 1), st.floats(96, 104), st.floats(0.1, 10))

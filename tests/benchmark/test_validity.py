@@ -74,6 +74,16 @@ def ended(outcome: Outcome) -> Callable[[float], Run]:
     return lambda x: column("outcome", first_of(x), outcome)
 
 
+def far_node(share: float, node: int = 2, of: Run = SOUND) -> Run:
+    """One node's requests take longer to their first token, by a share of the usual time."""
+    run = of.on_nodes()
+    samples = run.measured.samples
+    late = np.where(samples.worker == node, share * 0.05, 0.0)
+    return run.with_samples(
+        first_token=samples.first_token + late, last_token=samples.last_token + late
+    )
+
+
 def hungry(x: float) -> Run:
     return planned(stop=SOUND.plan.stop.model_copy(update={"min_requests": int(1000 * x)}))
 
@@ -113,6 +123,12 @@ FLAWS: dict[str, tuple[Code, float, float, Callable[[float], Run]]] = {
     "others": (
         Code.OTHER_LOAD, 0.02, 1,
         lambda x: SOUND.with_server(requests_finished=1000, other_requests=int(1000 * x)),
+    ),
+    "lost node": (Code.NODE_LOST, 0, 1, lambda _: SOUND.on_nodes(lost="not heard of for 6 s")),
+    "far node": (Code.NODE_UNEVEN, 0.1, 3, far_node),
+    "near node": (Code.NODE_UNEVEN, 0.1, 0.8, lambda x: far_node(-x)),
+    "unsure clock": (
+        Code.CLOCK_UNSURE, 1.01, 9, lambda x: SOUND.on_nodes(clock_bound_seconds=x),
     ),
     "article": (Code.ARTICLE_METHOD, 0, 1, lambda _: planned(profile="article")),
     "simulated": (
@@ -174,10 +190,117 @@ def test_a_sound_run_raises_no_alarm(loop: Loop) -> None:
         column("output_tokens", first_of(0.5), -1),
         natural(0.49),
         slow_at_first(1.3, decode_too=True),
+        SOUND.on_nodes(16),
+        far_node(0.015),
+        far_node(0.019, of=played(Loop(jitter=0.001))),
+        SOUND.on_nodes(clock_bound_seconds=1.0),
     ],
 )
 def test_what_is_at_a_limit_or_below_it_is_no_flaw(run: Run) -> None:
     assert codes(run.judged()) == set()
+
+
+def said(cell: CellResult, code: Code) -> str:
+    return next(verdict.because for verdict in cell.verdicts if verdict.code is code)
+
+
+def test_what_is_wrong_with_a_node_names_the_node_and_its_figures() -> None:
+    """Whoever reads it knows which machine to look at."""
+    client, moved = SOUND.measured.client, {"ttft_p50": 0.003}
+    bad = client.model_copy(update={"cpu_share": 0.95, "clock_step_seconds": -2.0})
+    late = client.model_copy(update={"error_bounds": moved})
+    busy = SOUND.with_client(cpu_share=0.95, clock_step_seconds=-2.0).on_nodes(client=client)
+    nodes = (busy.measured.nodes[0], busy.measured.nodes[1].model_copy(update={"client": bad}))
+    cell = busy.with_(measured=replace(busy.measured, nodes=nodes)).judged()
+    assert said(cell, Code.CLIENT_SATURATED) == "CPU 95 % of a core on 10.0.0.1, limit 90 %"
+    assert said(cell, Code.CLOCK_STEPPED) == "clock stepped 2 s on 10.0.0.1, limit 10 ms"
+    one = SOUND.on_nodes().with_client(error_bounds=moved).on_nodes(client=late).judged()
+    assert "(most on 10.0.0.2)" in said(one, Code.CLIENT_SATURATED)
+    uneven = said(far_node(0.5).judged(), Code.NODE_UNEVEN)
+    assert uneven.startswith("mean TTFT 75")
+    assert "from 10.0.0.2, 50" in uneven
+    lost = SOUND.on_nodes(lost="not heard of for 6 s").judged()
+    assert said(lost, Code.NODE_LOST) == "1 of 3 nodes, 10.0.0.2: not heard of for 6 s"
+
+
+def test_what_a_lost_node_leaves_is_kept_but_not_for_decisions() -> None:
+    """Its requests are gone and what was on its way was cut: that is one cause, said once."""
+    run = SOUND.on_nodes(lost="not heard of for 6 s")
+    samples = run.measured.samples
+    outcome = samples.outcome.copy()
+    outcome[BEGUN[-len(BEGUN) // 5 :]] = Outcome.CUT
+    cut = run.with_samples(outcome=outcome)
+    left = cut.measured.samples.rows(samples.worker != 2)
+    cell = cut.with_(measured=replace(cut.measured, samples=left)).judged()
+    assert (cell.state, codes(cell)) == (CellState.MEASURED, {Code.NODE_LOST})
+    assert not cell.valid
+    assert cell.counts
+    first, second, gone = cell.nodes
+    assert (first.requests or 0) + (second.requests or 0) == cell.counts.measured > 0
+    assert (gone.requests, gone.ttft, gone.lost) == (None, None, "not heard of for 6 s")
+    early = replace(cut.measured, samples=left, failed="It was lost before the window began.")
+    failed = cut.with_(measured=early).judged()
+    assert (failed.state, codes(failed)) == (CellState.FAILED, {Code.NODE_LOST})
+
+
+def test_a_node_has_the_figures_of_its_own_requests() -> None:
+    """Of three nodes one is slower by half, and one of its requests failed."""
+    run = far_node(0.5)
+    outcome, mine = run.measured.samples.outcome.copy(), run.measured.samples.worker == 2
+    outcome[BEGUN[mine[BEGUN]][0]] = Outcome.RESET
+    cell = run.with_samples(outcome=outcome).judged()
+    assert cell.counts
+    assert sum(node.requests or 0 for node in cell.nodes) == cell.counts.measured
+    assert [node.failed for node in cell.nodes] == [0, 0, 1]
+    means = [node.ttft.mean for node in cell.nodes if node.ttft]
+    assert means == pytest.approx([0.05, 0.05, 0.075], rel=0.02)
+    assert all(0 < (node.ttft_half_width_seconds or 0) < 0.002 for node in cell.nodes)
+
+
+def test_a_node_with_too_few_requests_has_no_interval_and_is_accused_of_nothing() -> None:
+    """Five requests at one moment are no sample of a window."""
+    run = far_node(2.0)
+    few = np.flatnonzero(run.measured.samples.worker == 2)
+    keep = np.ones(len(run.measured.samples), dtype=np.bool_)
+    keep[few] = False
+    keep[BEGUN[np.isin(BEGUN, few)][:5]] = True
+    cell = run.with_(measured=replace(run.measured, samples=run.measured.samples.rows(keep)))
+    last = cell.judged().nodes[2]
+    assert (last.requests, last.ttft_half_width_seconds) == (5, None)
+    assert Code.NODE_UNEVEN not in codes(cell.judged())
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(2, 8))
+def test_chance_alone_accuses_no_node(seed: int, nodes: int) -> None:
+    """However wide the scatter is, as long as all ways are alike."""
+    run = played(Loop(users=64, jitter=0.5, tokens=4, seed=seed)).on_nodes(nodes)
+    assert Code.NODE_UNEVEN not in codes(run.judged())
+
+
+@pytest.mark.parametrize(
+    ("arrivals", "stands", "falls"),
+    [
+        (Arrivals.CLOSED, 0.99, 1.01),
+        (Arrivals.POISSON, 0.009, 0.011),
+        (Arrivals.CONSTANT, 0.0024, 0.0026),
+        (Arrivals.BURSTS, 0.0024, 0.0026),
+        (Arrivals.ONCE, 0.0024, 0.0026),
+    ],
+)
+def test_a_clock_is_as_sure_as_what_it_can_spoil(
+    arrivals: Arrivals, stands: float, falls: float
+) -> None:
+    """Of the ramp, of the window, or of a TTFT of 50 ms; the window is set to 1 s."""
+    load = Load(arrivals=arrivals, concurrency=8)
+    if arrivals not in {Arrivals.CLOSED, Arrivals.ONCE}:
+        load = load.model_copy(update={"requests_per_second": 100.0})
+    for bound, found in ((stands, False), (falls, True)):
+        run = SOUND.on_nodes(clock_bound_seconds=bound)
+        spec = run.spec.model_copy(update={"load": load})
+        cell = run.with_(spec=spec).cell().model_copy(update={"window_seconds": 1.0})
+        verdicts = codes(judged(cell, measured=None, plan=run.plan, subject=run.subject, before=()))
+        assert (Code.CLOCK_UNSURE in verdicts) is found
 
 
 def test_a_shared_prefix_that_was_asked_for_is_no_flaw_but_more_than_it_is() -> None:
