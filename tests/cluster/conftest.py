@@ -1,0 +1,105 @@
+"""A Ray cluster on this machine, with a token, for a whole worker; and endpoints to put load on."""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from core.environment import ROOT, inherited_environment
+
+CORES = 1
+"""Of each node: as many workers as it may have."""
+
+
+class Raylets:
+    """A cluster's nodes: what `python -m simulators.cluster` began."""
+
+    def __init__(self, nodes: int, *words: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "simulators.cluster", str(nodes), str(CORES), *words],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            cwd=ROOT,
+            env=inherited_environment(),
+        )
+        began = self._read()
+        self.client: str = began["client"]
+        self.nodes: list[str] = began["nodes"]
+        self.token_file = Path(began["token_file"])
+        self.environment = {
+            "RAY_ADDRESS": began["address"],
+            "RAY_AUTH_TOKEN_PATH": str(self.token_file),
+            "PYTHONPATH": str(ROOT),
+        }
+
+    def do(self, command: str) -> None:
+        """Add, kill, freeze or thaw a node."""
+        assert self._process.stdin
+        self._process.stdin.write(command.encode() + b"\n")
+        self._process.stdin.flush()
+        self.nodes = self._read()["nodes"]
+
+    def end(self) -> None:
+        assert self._process.stdin
+        assert self._process.stdout
+        self._process.stdin.close()
+        self._process.wait(60)
+        self._process.stdout.close()
+
+    def _read(self) -> dict[str, Any]:
+        assert self._process.stdout
+        line = self._process.stdout.readline()
+        assert line, "the cluster did not start"
+        said: dict[str, Any] = json.loads(line)
+        return said
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="session")
+def raylets() -> Iterator[Raylets]:
+    """Three nodes that no test harms."""
+    cluster = Raylets(3)
+    yield cluster
+    cluster.end()
+
+
+@pytest.fixture
+def mortal() -> Iterator[Raylets]:
+    """Three nodes of a test's own; the first is the head."""
+    cluster = Raylets(3)
+    yield cluster
+    cluster.end()
+
+
+def ours() -> list[psutil.Process]:
+    """Give what puts load on, or places it, on this machine."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            words = " ".join(process.cmdline())
+        except psutil.Error:
+            continue
+        parts = ("benchmark.worker", "benchmark.ray_driver", "ray::Node")
+        if any(part in words for part in parts) and process.status() != psutil.STATUS_ZOMBIE:
+            found.append(process)
+    return found
+
+
+def until(true: Callable[[], Any], what: str, seconds: float = 60) -> Any:
+    """Wait for something to be true, and give it."""
+    deadline = time.monotonic() + seconds
+    while not (value := true()):
+        assert time.monotonic() < deadline, f"waited {seconds} s for {what}"
+        time.sleep(0.1)
+    return value

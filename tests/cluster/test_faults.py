@@ -1,0 +1,176 @@
+"""Nodes, the head and the driver die, freeze and come late: `python -m benchmark run` says so."""
+
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from benchmark.folder import RunFolder
+from benchmark.records import CellResult, CellState, Code, RunState
+from benchmark.run import state_of
+from core.environment import ROOT, inherited_environment
+from tests.cluster.conftest import Raylets, ours, until
+
+pytestmark = pytest.mark.cluster
+MODEL = "google/gemma-4-E4B-it"
+KEY = "sk-only-for-the-actors-17"
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[str]:
+    """A simulated vLLM that wants a key."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "simulators.engine", "serve", MODEL, f"--port={port}"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        cwd=ROOT,
+        env={**inherited_environment(), "VLLM_API_KEY": KEY},
+    )
+
+    def listens() -> bool:
+        with socket.socket() as one:
+            return one.connect_ex(("127.0.0.1", port)) == 0
+
+    until(listens, "the engine")
+    yield f"http://127.0.0.1:{port}"
+    process.kill()
+    process.wait()
+
+
+class Sweep:
+    """One run of the command line, in a folder of its own."""
+
+    def __init__(self, runs: Path, raylets: Raylets, *words: str) -> None:
+        self._runs = runs
+        self._env = {**inherited_environment(), **raylets.environment, "VLLM_API_KEY": KEY}
+        self.process = self._start(*words)
+
+    def _start(self, *words: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "benchmark", *words, f"--folder={self._runs}"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=ROOT,
+            env=self._env,
+            text=True,
+        )
+
+    def resume(self) -> None:
+        self.process = self._start("resume", self.folder.path.name)
+
+    @property
+    def folder(self) -> RunFolder:
+        return RunFolder(next(self._runs.glob("*")))
+
+    def is_measuring(self) -> bool:
+        progress = self.folder.progress() if any(self._runs.glob("*/progress.json")) else None
+        return progress is not None and progress.doing == "measuring"
+
+    def ended(self) -> tuple[CellResult, ...]:
+        self.out, self.err = self.process.communicate(timeout=120)
+        return self.folder.cells()
+
+
+def a_run(url: str, *words: str) -> list[str]:
+    cells = ["--contexts=16", "--concurrencies=6", "--output-tokens=4", "--cell-seconds=20"]
+    return ["run", f"--url={url}", *cells, "--cluster=auto", *words]
+
+
+@pytest.mark.parametrize("how", ["kill", "freeze"])
+def test_a_node_that_is_lost_is_noticed_and_spoils_its_cell(
+    how: str, mortal: Raylets, engine: str, tmp_path: Path
+) -> None:
+    """Within 6 s; what the others had measured is kept, and nothing is left running."""
+    sweep = Sweep(tmp_path, mortal, *a_run(engine, "--nodes=3"))
+    until(sweep.is_measuring, "the window")
+    at = time.monotonic()
+    mortal.do(f"{how} 2")
+    until(lambda: not sweep.is_measuring(), "the loss to be seen")
+    assert time.monotonic() - at < 6
+    (cell,) = sweep.ended()
+    assert not cell.valid
+    assert Code.NODE_LOST in {verdict.code for verdict in cell.verdicts}
+    assert [bool(node.lost) for node in cell.nodes].count(True) == 1
+    assert cell.state is CellState.FAILED or (cell.counts and cell.counts.succeeded)
+    mortal.do("thaw 2")
+    until(lambda: not ours(), "nodes to be empty")
+
+
+def test_a_driver_that_is_killed_leaves_nothing_and_the_run_goes_on(
+    mortal: Raylets, engine: str, tmp_path: Path
+) -> None:
+    sweep = Sweep(tmp_path, mortal, *a_run(engine, "--nodes=3"))
+    until(sweep.is_measuring, "the window")
+    for process in psutil.Process(sweep.process.pid).children(recursive=True):
+        process.kill()
+    sweep.process.kill()
+    assert sweep.ended() == ()
+    assert state_of(sweep.folder).state is RunState.INTERRUPTED
+    until(lambda: not ours(), "nodes to be empty")
+    sweep.resume()
+    (cell,) = sweep.ended()
+    assert len(cell.nodes) == 3
+    assert cell.state is CellState.MEASURED
+
+
+def test_a_head_that_dies_ends_the_run_in_words(
+    mortal: Raylets, engine: str, tmp_path: Path
+) -> None:
+    sweep = Sweep(tmp_path, mortal, *a_run(engine, "--nodes=3"))
+    until(sweep.is_measuring, "the window")
+    mortal.do("kill 0")
+    cells = sweep.ended()
+    assert not any(cell.valid for cell in cells)
+    state = state_of(sweep.folder)
+    assert state.state in {RunState.FAILED, RunState.DONE}
+    assert sweep.process.returncode == (1 if state.state is RunState.FAILED else 0)
+    until(lambda: not ours(), "nodes to be empty")
+
+
+def test_a_node_that_comes_late_is_waited_for(mortal: Raylets, engine: str, tmp_path: Path) -> None:
+    words = a_run(engine, "--nodes=4")
+    sweep = Sweep(tmp_path, mortal, *[*words, "--cell-seconds=3"])
+    until(lambda: any(tmp_path.glob("*/progress.json")), "the run")
+    mortal.do("add")
+    (cell,) = sweep.ended()
+    assert len(cell.nodes) == 4
+
+
+def test_the_key_is_nowhere_but_in_the_actors_memory(
+    raylets: Raylets, engine: str, tmp_path: Path
+) -> None:
+    """Not in an environment or a command line of a node, a log, a report, or a file of Ray's."""
+    words = [*a_run(engine, "--nodes=3"), "--cell-seconds=6"]
+    sweep = Sweep(tmp_path, raylets, *words)
+    until(sweep.is_measuring, "the window")
+    for process in ours():
+        assert KEY not in " ".join(process.cmdline())
+        if "ray_driver" not in " ".join(process.cmdline()):
+            assert KEY not in str(process.environ())
+    (cell,) = sweep.ended()
+    assert cell.counts
+    assert cell.counts.succeeded
+    assert not cell.counts.errors
+    kept = [path for path in tmp_path.rglob("*") if path.is_file()]
+    session = Path("/tmp/ray/session_latest").resolve()  # noqa: S108  where Ray keeps its logs
+    kept += [path for path in session.rglob("*") if path.is_file()]
+    assert [path for path in kept if KEY.encode() in path.read_bytes()] == []
+
+
+def test_ctrl_c_ends_the_cell_and_leaves_the_nodes(
+    raylets: Raylets, engine: str, tmp_path: Path
+) -> None:
+    sweep = Sweep(tmp_path, raylets, *a_run(engine))
+    until(sweep.is_measuring, "the window")
+    sweep.process.send_signal(signal.SIGINT)
+    sweep.ended()
+    assert state_of(sweep.folder).state is RunState.STOPPED
+    until(lambda: not ours(), "nodes to be empty")
