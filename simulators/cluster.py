@@ -1,8 +1,8 @@
 """A Ray cluster of several nodes on this machine: `python -m simulators.cluster NODES CORES`.
 
 Prints a line of JSON for what it began with (`address`, `client`, `token_file`, `nodes`), and its
-nodes after each command that it read from stdin: `add`, `kill N`, `freeze N`, `thaw N`. It ends,
-with all nodes, when stdin does or says `end`.
+nodes after each command that it read from stdin: `add`, `kill N`, `freeze N`, `thaw N`; a node that
+is killed or thawed is not among them. It ends, with all nodes, when stdin does or says `end`.
 """
 
 import json
@@ -73,6 +73,8 @@ class _Raylets:
         kind = {"kill": signal.SIGKILL, "freeze": signal.SIGSTOP, "thaw": signal.SIGCONT}[command]
         for process in self._processes(place):
             process.send_signal(kind)
+        if command in {"kill", "thaw"}:  # the cluster has given up a node that was frozen, and it ends
+            del self._nodes[place]
 
     def end(self) -> None:
         for place in range(len(self._nodes)):

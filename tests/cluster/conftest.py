@@ -14,7 +14,7 @@ import pytest
 from core.environment import ROOT, inherited_environment
 
 CORES = 1
-"""Of each node: as many workers as it may have."""
+"""Of each node."""
 
 
 class Raylets:
@@ -40,7 +40,7 @@ class Raylets:
         }
 
     def do(self, command: str) -> None:
-        """Add, kill, freeze or thaw a node."""
+        """Add, kill, freeze or thaw a node; one that is killed or thawed is forgotten."""
         assert self._process.stdin
         self._process.stdin.write(command.encode() + b"\n")
         self._process.stdin.flush()
@@ -74,12 +74,19 @@ def raylets() -> Iterator[Raylets]:
     cluster.end()
 
 
-@pytest.fixture
-def mortal() -> Iterator[Raylets]:
-    """Three nodes of a test's own; the first is the head."""
+@pytest.fixture(scope="session")
+def _mortal() -> Iterator[Raylets]:
     cluster = Raylets(3)
     yield cluster
     cluster.end()
+
+
+@pytest.fixture
+def mortal(_mortal: Raylets) -> Raylets:
+    """Three nodes, of which a test may harm the last one; the first is the head."""
+    while len(_mortal.nodes) < 3:
+        _mortal.do("add")
+    return _mortal
 
 
 def ours() -> list[psutil.Process]:
