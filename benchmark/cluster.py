@@ -28,7 +28,6 @@ _END_SECONDS: Final = 15.0
 _LEAD_SECONDS: Final = 0.5
 """From the order to start until the common moment: nodes may be a continent away."""
 _TOKEN: Final = {"RAY_AUTH_MODE": "token"}
-_INSTALL: Final = "pip install -r requirements-ray.txt"
 
 
 class Crew:
@@ -140,6 +139,19 @@ class Crew:
         )
 
 
+def require_ray() -> None:
+    """Say how to install what a cluster needs.
+
+    Raises:
+        CommandNotFound: Ray is not installed.
+    """
+    if find_spec("ray") is None:
+        raise CommandNotFound(
+            "A cluster needs Ray, which is not installed.",
+            fix="Run `make ray`, or `.venv/bin/pip install -r requirements-ray.txt`.",
+        )
+
+
 @asynccontextmanager
 async def joined(
     cluster: Cluster, base_url: str, log_file: Path, *, patience_seconds: float
@@ -150,10 +162,7 @@ async def joined(
         CommandNotFound: Ray is not installed.
         ClusterError: The cluster is out of reach, or is not protected by a token.
     """
-    if find_spec("ray") is None:
-        raise CommandNotFound(
-            "A cluster needs Ray, which is not installed.", fix=f"Run: {_INSTALL}"
-        )
+    require_ray()
     with log_file.open("ab") as log:
         process = await anyio.open_process(
             [sys.executable, "-m", "benchmark.ray_driver"],

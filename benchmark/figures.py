@@ -230,7 +230,7 @@ def _own_window(spec: CellSpec, measured: Measured) -> tuple[float, float]:
 def _measured(samples: Samples, measured: Measured) -> Mask:
     """Say which requests began in the window and were not cut."""
     begun = within(samples.intended, begin=measured.window_begin, end=measured.window_end)
-    return begun & (samples.outcome != Outcome.CUT)
+    return np.asarray(begun & (samples.outcome != Outcome.CUT))
 
 
 class _Window(NamedTuple):

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import psutil
 
 from benchmark import workload
+from benchmark.cluster import require_ray
 from benchmark.folder import RunFolder
 from benchmark.records import (
     Arrivals,
@@ -187,6 +188,7 @@ def _cluster(asked: Mapping[str, Any]) -> dict[str, Any] | None:
             f"{address[:100]!r} is no address of a Ray cluster.",
             fix="Give auto, on a machine that belongs to it, or ray://HOST:10001.",
         )
+    require_ray()
     return {
         "address": address if address == "auto" or url.port else f"{address}:10001",
         "nodes": asked.get("nodes"),

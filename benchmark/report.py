@@ -234,7 +234,7 @@ def node_map(cells: Sequence[CellResult]) -> NodeMap:
     rows = []
     for cell in (cell for cell in cells if cell.nodes):
         by_name = {node.node: node for node in cell.nodes}
-        shares = {name: by_name[name].client.cpu_share for name in by_name if by_name[name].client}
+        shares = {node.node: node.client.cpu_share for node in cell.nodes if node.client}
         far, found = farthest(cell), []
         for name in names:
             share, words = shares.get(name), []

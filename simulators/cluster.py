@@ -11,6 +11,7 @@ import signal
 import socket
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -72,21 +73,23 @@ class _Raylets:
             return
         kind = {"kill": signal.SIGKILL, "freeze": signal.SIGSTOP, "thaw": signal.SIGCONT}[command]
         for process in self._processes(place):
-            process.send_signal(kind)
-        if command in {"kill", "thaw"}:  # the cluster has given up a node that was frozen, and it ends
+            with suppress(psutil.NoSuchProcess):  # it ended with another one
+                process.send_signal(kind)
+        if command in {"kill", "thaw"}:  # a thawed one was given up, and ends
             del self._nodes[place]
 
     def end(self) -> None:
         for place in range(len(self._nodes)):
             for process in self._processes(place):
-                process.kill()
+                with suppress(psutil.NoSuchProcess):
+                    process.kill()
 
     def _processes(self, place: int) -> list[psutil.Process]:
         """Give all of a node's processes: raylet, agents, actors, and what those started."""
         own = [one for many in self._nodes[place].all_processes.values() for one in many]
         known: list[psutil.Process] = []
         for one in own:
-            if one.process.poll() is None:
+            with suppress(psutil.NoSuchProcess):
                 process = psutil.Process(one.process.pid)
                 known += [process, *process.children(recursive=True)]
         return known
