@@ -15,7 +15,15 @@ pytestmark = pytest.mark.anyio
 
 _FIRST: Final = ("demo", "mcp-config", "deploy", "status", "query", "destroy")
 """The README's first screen."""
-_TESTS: Final = ("test", "conformance", "test-lives", "test-browser", "test-engine")
+_TESTS: Final = (
+    "test",
+    "conformance",
+    "test-lives",
+    "test-browser",
+    "test-engine",
+    "test-cluster",
+    "cluster-demo",
+)
 _RECIPES: Final = f"lint {' '.join((*_FIRST, *_TESTS))}:\n\t@echo did $@\n"
 _ENGINE: Final = '\t@(exec -a "vllm serve" sleep 30) >/dev/null 2>&1 &\n'
 
