@@ -29,7 +29,7 @@ tool  = @$(PY) server.py call $(1) --make $@ $(words) $(if $(call on,JSON),--jso
 
 .PHONY: help demo test test-engine lint run install vllm mcp-config clean deploy status endpoint \
         metrics query logs destroy targets list health stats stop start call broken prices plan advise measure \
-        benchmark benchmarks bench-client ray cluster-demo test-cluster test-lives test-browser test-sweep test-gcloud \
+        benchmark benchmarks campaign bench-client ray cluster-demo test-cluster test-lives test-browser test-sweep test-gcloud \
         setup quotas zones rehearse rehearse-clean first-contact diagnose alerts bench-logs \
         http doctor conformance clients find leftovers
 
@@ -163,6 +163,8 @@ stats: $(STAMP) ## Ask it and time the answer (PROMPT="…")
 	$(call tool,query_gemma4_with_stats)
 benchmark: $(STAMP) ## Measure a deployment and wait for the report (PROFILE CONTEXTS CONCURRENCIES …)
 	$(call tool,run_benchmark) --wait
+campaign: $(STAMP) ## Measure models x targets x flags, a run each (FILE=places.toml, or the folder to go on with; CLUSTER)
+	@$(PY) -m benchmark campaign '$(subst ','\'',$(value FILE))' $(foreach v,CLUSTER NODES MAX_COST_USD MAX_MINUTES,$(if $(call on,$(v)),--$(subst _,-,$(call lower,$(v))) '$(subst ','\'',$(value $(v)))'))
 benchmarks: $(STAMP) ## List the benchmark runs that are kept
 	$(call tool,list_benchmarks)
 logs: $(STAMP) ## Show the engine's last lines (CONTAINS, MINUTES, REDUCE=true: their kinds)

@@ -6,19 +6,21 @@ when it, or anything else, failed.
 
 import argparse
 import logging
+import os
 import sys
+import threading
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, TypeVar
-from urllib.parse import urlsplit
 
 import anyio
 import platformdirs
 from pydantic import SecretStr
 
-from benchmark import profiles, report, server
+from benchmark import campaign, profiles, report, server
 from benchmark.advice import headline
 from benchmark.folder import RunFolder
 from benchmark.profiles import PROFILES, plan_of
@@ -56,6 +58,15 @@ def _several(kind: Callable[[str], N]) -> Callable[[str], tuple[N, ...]]:
 Options = dict[str, dict[str, Any]]
 _OPEN: Final = (Arrivals.POISSON, Arrivals.CONSTANT, Arrivals.BURSTS)
 _LIMITS: Final = ("ttft", "tpot", "e2el")
+_CLUSTER: Final[Options] = {
+    "cluster": {
+        "metavar": "ray://HOST:10001",
+        "help": "machines that put the load on, a Ray cluster; auto: the one of this machine",
+    },
+    "nodes": {"type": int, "help": "of it (all that are free; 1 for each run of a campaign)"},
+    "insecure-cluster": {"action": "store_true", "help": "take one that asks nobody for a token"},
+}
+_BUDGET: Final[Options] = {"max-cost-usd": {"type": float}, "max-minutes": {"type": float}}
 _PLAN: Final[Options] = {
     "contexts": {"type": _several(int), "metavar": "8,512", "help": "prompt tokens"},
     "concurrencies": {"type": _several(int), "metavar": "1,8", "help": "users at once"},
@@ -75,17 +86,8 @@ _PLAN: Final[Options] = {
     "seed": {"type": int},
     "cell-seconds": {"type": float, "help": "the longest window of a cell"},
     "workers": {"type": int, "help": "processes that put the load on"},
-    "cluster": {
-        "metavar": "ray://HOST:10001",
-        "help": "machines that put the load on, a Ray cluster; auto: the one of this machine",
-    },
-    "nodes": {"type": int, "help": "of the cluster that take part (all that are free)"},
-    "insecure-cluster": {
-        "action": "store_true",
-        "help": "take a cluster that asks nobody for a token",
-    },
-    "max-cost-usd": {"type": float},
-    "max-minutes": {"type": float},
+    **_CLUSTER,
+    **_BUDGET,
 }
 _GROUND: Final[Options] = {
     "accelerator": {"help": "what it runs on, for the record"},
@@ -108,11 +110,19 @@ _RUN: Final[Options] = {
     **_FOLDER,
 }
 _ONE: Final[Options] = {"run": {"help": "its folder, or its id"}}
+_LED: Final[Options] = {
+    "led": {"action": "store_true", "help": "read the key from stdin, and stop when that ends"}
+}
 _COMMANDS: Final[dict[str, tuple[str, Options, Options]]] = {
     "run": ("measure an endpoint", {}, _RUN),
-    "resume": ("go on with a run", _ONE, _FOLDER),
+    "resume": ("go on with a run, or with a campaign", _ONE, {**_FOLDER, **_LED}),
     "stop": ("ask a run to end with what there is", _ONE, _FOLDER),
     "show": ("print how far a run is, and its findings", _ONE, _FOLDER),
+    "campaign": (
+        "measure models x targets x flags, a run each",
+        {"run": {"metavar": "FILE.toml", "help": "what to measure, or the folder to go on with"}},
+        {**_CLUSTER, **_BUDGET, **_FOLDER},
+    ),
 }
 """What each does, what it takes by place and what by name."""
 
@@ -161,26 +171,6 @@ def provenance_from(words: argparse.Namespace) -> Provenance:
     )
 
 
-def base_url_from(text: str) -> str:
-    """Give an endpoint's address without /v1 and without a slash at its end.
-
-    >>> base_url_from("http://127.0.0.1:8000/v1/")
-    'http://127.0.0.1:8000'
-
-    Raises:
-        InvalidArgument: It is no address, or holds a password.
-    """
-    fix = "Give http(s)://host:port, and a key in VLLM_API_KEY."
-    try:
-        parts = urlsplit(text)
-        known = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
-    except ValueError as exc:
-        raise InvalidArgument("The URL is no address.", fix=fix, cause=str(exc)) from exc
-    if not known or parts.username or parts.password or parts.query or parts.fragment:
-        raise InvalidArgument("The URL is no address of an endpoint.", fix=fix)
-    return text.rstrip("/").removesuffix("/v1").rstrip("/")
-
-
 _WORDS: Final = {Worth.SPOILED: "SPOILED", Worth.RELATIVE: "relative only"}
 
 
@@ -225,6 +215,8 @@ _STATUS: Final = {RunState.DONE: 0, RunState.STOPPED: 3, RunState.INTERRUPTED: 1
 def main(argv: Sequence[str]) -> int:
     words = parser().parse_args(argv)
     try:
+        if words.command != "run" and campaign.found(words.run, _runs(words)):
+            return _campaign(words)
         return _ACTIONS[words.command](words)
     except OpsError as exc:
         return _complain(exc)
@@ -234,7 +226,7 @@ def main(argv: Sequence[str]) -> int:
 
 def _run(words: Namespace) -> int:
     plan = plan_from(words)
-    url = base_url_from(words.url)
+    url = server.base_url_from(words.url)
     key = Settings().vllm_api_key
     seen = anyio.run(_look, Access(base_url=url, api_key=key, protection="its key"), words.model)
     for said in seen.notes:
@@ -265,10 +257,39 @@ def _resume(words: Namespace) -> int:
             fix="`show` says how far it is; `stop` ends it.",
         )
     folder.stop_file.unlink(missing_ok=True)
+    if words.led:
+        return _measure(folder, _led(folder))
     own = folder.manifest().provenance.deployment is None
     # A deployment's key is left there by whoever started this; the environment's is another's.
     key = Settings().vllm_api_key if own and folder.credential() is None else None
     return _measure(folder, key)
+
+
+def _led(folder: RunFolder) -> SecretStr | None:
+    """Read the key that a campaign says, whose end is this run's as well, however it comes."""
+    key = sys.stdin.readline().strip()
+
+    def wait() -> None:
+        os.read(0, 1)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # who reads it may be gone
+        folder.stop_file.touch()
+
+    threading.Thread(target=wait, daemon=True).start()
+    return SecretStr(key) if key else None
+
+
+def _campaign(words: Namespace) -> int:
+    """Begin a campaign, or do with one what is done with a run."""
+    runs, say = _runs(words), partial(print, flush=True)
+    path = campaign.found(words.run, runs)
+    if path and words.command == "show":
+        print(campaign.report(campaign.standing_of(path), path.parent))
+        return 0
+    if path and words.command == "stop":
+        return _ask_to_stop(RunFolder(path), "interrupted, or over")
+    asked = {**_CLUSTER, **_BUDGET} if words.command == "campaign" else {}
+    given = ((word.replace("-", "_"), getattr(words, word.replace("-", "_"))) for word in asked)
+    return campaign.run(words.run, runs, {name: value for name, value in given if value}, say)
 
 
 def _measure(folder: RunFolder, key: SecretStr | None) -> int:
@@ -312,11 +333,15 @@ def _log_to(file: Path) -> None:
 
 def _stop(words: Namespace) -> int:
     folder = _found(words)
+    return _ask_to_stop(folder, state_of(folder).state)
+
+
+def _ask_to_stop(folder: RunFolder, state: str) -> int:
     if folder.is_measured_now():
         folder.stop_file.touch()
         print(f"{folder.path.name} was asked to stop.")
     else:
-        print(f"{folder.path.name} is not being measured: it is {state_of(folder).state}.")
+        print(f"{folder.path.name} is not being measured: it is {state}.")
     return 0
 
 
@@ -359,6 +384,7 @@ _ACTIONS: Final[Mapping[str, Callable[[Namespace], int]]] = {
     "resume": _resume,
     "stop": _stop,
     "show": _show,
+    "campaign": _campaign,
 }
 
 

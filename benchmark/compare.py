@@ -30,6 +30,7 @@ from planner.places import places
 
 _SHORT_ROWS: Final = 3
 _SHORT_LIST: Final = 6
+_FEW: Final = ("scaling", "crossovers", "break_evens")
 _TELLS: Final = 0.05
 """Where nothing is known of the spread, a smaller difference decides nothing."""
 _LATENCIES: Final = ("ttft", "tpot", "e2el")
@@ -152,6 +153,60 @@ class Crossover(Record):
     better_above: str
 
 
+class Priced(NamedTuple):
+    """What the hardware of one run costs, and the most it was measured to serve within limits."""
+
+    name: str
+    usd_per_hour: float
+    requests_per_second: float
+    tokens_per_request: float
+    """Of prompt and answer."""
+    at_its_limit: bool
+    """A greater load was measured and gave no more, or was beyond the limits."""
+
+    @property
+    def usd_per_request(self) -> float:
+        return self.usd_per_hour / self.requests_per_second / 3600
+
+    def usd_at(self, requests_per_second: float) -> float:
+        """Give the price of an hour of as many of them as a rate needs."""
+        return self.usd_per_hour * math.ceil(requests_per_second / self.requests_per_second)
+
+    def __str__(self) -> str:
+        return f"{self.name} ({usd(self.usd_per_hour)}/h, {figure(self.requests_per_second)}/s)"
+
+
+class BreakEven(NamedTuple):
+    """Where hardware whose hour costs more is the cheaper one; each is added as it fills."""
+
+    context: int
+    cheap: Priced
+    """Whose hour costs less."""
+    dear: Priced
+    begins: float | None
+    """The lowest rate above which the dear one is cheaper, in requests/s; None: there is none."""
+    ends: float | None
+    """Where the cheap one is cheaper again, for a while or for good."""
+    stays: float | None
+    """The rate above which the dear one always is, as far as so many of either go."""
+
+    def __str__(self) -> str:
+        """Say it in a sentence, with the tokens of a day."""
+        where = f"At {self.context:,} prompt tokens"
+        more = " and ".join(each.name for each in (self.cheap, self.dear) if not each.at_its_limit)
+        may = f" {more}: more load may be served." if more else ""
+        if self.begins is None:
+            return f"{where} {self.cheap} is cheaper than {self.dear} at every rate.{may}"
+        daily = self.begins * self.cheap.tokens_per_request * 86_400
+        until = f" to {figure(self.ends)}" if self.ends else ""
+        always = f", and always from {figure(self.stays)}" if self.stays else ""
+        return (
+            f"{where} {self.dear} is cheaper than {self.cheap} from {figure(self.begins)}{until}"
+            f" requests/s ({figure(daily / 1e6)} million tokens a day)"
+            f"{always if self.ends else ''}.{may}"
+        )
+
+
 class Comparison(Answer):
     """Every run against the first one."""
 
@@ -163,6 +218,8 @@ class Comparison(Answer):
     """Cells that are usable in both; in the short form none."""
     scaling: tuple[Scaling, ...]
     crossovers: tuple[Crossover, ...]
+    break_evens: tuple[str, ...] = ()
+    """At which rate one becomes cheaper than another, in sentences; where prices are known."""
     findings: tuple[Finding, ...] = ()
     file: str | None = None
     """The Markdown, with every cell."""
@@ -183,6 +240,7 @@ class Comparison(Answer):
                 f"{each.better_above} from {each.above}"
                 for each in self.crossovers[:_SHORT_ROWS]
             ],
+            "break_evens": list(self.break_evens[:_SHORT_ROWS]),
             "file": self.file,
             "chart": self.chart,
         }
@@ -216,7 +274,7 @@ class Comparison(Answer):
             )
             for side in self.runs[:_SHORT_LIST]
         )
-        lists = {name: few(getattr(self, name), _SHORT_LIST) for name in ("scaling", "crossovers")}
+        lists = {name: few(getattr(self, name), _SHORT_LIST) for name in _FEW}
         return self.model_copy(update={"runs": sides, "cells": (), **lists})
 
 
@@ -353,15 +411,15 @@ def file_name(called: Sequence[str]) -> str:
     return "_vs_".join(slug[:40] for slug in slugs[:3]) + "_comparison.md"
 
 
-def compare(runs: Sequence[Loaded]) -> Comparison:
-    """Hold every run against the first one, cell by cell.
+def compare(runs: Sequence[Loaded], called: Sequence[str] = ()) -> Comparison:
+    """Hold every run against the first one, cell by cell; `called` are names for them.
 
     Raises:
         InvalidArgument: There are fewer than two, workload or method differ, or no cell is usable
             in both; it says how.
     """
     _check_method(runs)
-    called = names(runs)
+    called = called or names(runs)
     ratios = tuple(
         each
         for name, run in zip(called[1:], runs[1:], strict=True)
@@ -386,6 +444,7 @@ def compare(runs: Sequence[Loaded]) -> Comparison:
         cells=ratios,
         scaling=tuple(_scaling(runs, called, ratios)),
         crossovers=tuple(_crossovers(called[0], ratios)),
+        break_evens=tuple(map(str, break_evens(dict(zip(called, runs, strict=True))))),
     )
     said = [*_compared(made), *_distrusted(made)][:10]
     found = tuple(Finding.model_validate({"kind": kind, "text": text}) for kind, text in said)
@@ -502,6 +561,57 @@ def _crossovers(base: str, ratios: Sequence[CellRatio]) -> Iterator[Crossover]:
                 better_below=below.run if low > 0 else base,
                 better_above=below.run if high > 0 else base,
             )
+
+
+_MOST_REPLICAS: Final = 64
+"""Of either that a break-even is looked for with."""
+
+
+def break_evens(runs: Mapping[str, Loaded]) -> Iterator[BreakEven]:
+    """Hold what runs cost against each other, each two that have a price, by prompt length.
+
+    Only valid cells count, and of those the ones that are within the plan's limits.
+    """
+    priced = [_priced(name, run) for name, run in runs.items()]
+    for one, two in itertools.combinations(priced, 2):
+        for kind in one.keys() & two.keys():
+            pair = sorted((one[kind], two[kind]), key=lambda each: each.usd_per_hour)
+            yield _break_even(kind[0], *pair)
+
+
+def _priced(name: str, run: Loaded) -> dict[tuple[int, Arrivals], Priced]:
+    found, hourly = {}, run.manifest.provenance.usd_per_hour
+    for row in rows(cell for cell in run.usable.values() if cell.valid and hourly):
+        share = run.manifest.plan.attainment
+        within = [c for c in row.cells if c.goodput_share is None or c.goodput_share >= share]
+        if best := max(within, key=lambda cell: cell.request_throughput or 0, default=None):
+            rate = best.request_throughput or 1.0
+            found[row.context, row.arrivals] = Priced(
+                name=name,
+                usd_per_hour=hourly or 0.0,
+                requests_per_second=rate,
+                tokens_per_request=row.context + (best.output_token_throughput or 0) / rate,
+                at_its_limit=row.saturated or best is not row.cells[-1],
+            )
+    return found
+
+
+def _break_even(context: int, cheap: Priced, dear: Priced) -> BreakEven:
+    """Look between all rates at which one of either is full."""
+    counts = range(1, _MOST_REPLICAS + 1)
+    steps = {each.requests_per_second * n for each in (cheap, dear) for n in counts}
+    most = min(cheap.requests_per_second, dear.requests_per_second) * _MOST_REPLICAS
+    rates = sorted(step for step in steps if step <= most)
+    better: list[float] = []
+    worse: list[float] = []
+    for low, high in itertools.pairwise((0.0, *rates)):
+        rate = (low + high) / 2
+        (better if dear.usd_at(rate) < cheap.usd_at(rate) else worse).append(low)
+    begins = min(better, default=None)
+    ends = min((rate for rate in worse if begins and rate > begins), default=None)
+    pays = dear.usd_per_request < cheap.usd_per_request
+    stays = min((rate for rate in better if pays and rate > max(worse)), default=None)
+    return BreakEven(context, cheap, dear, begins, ends, stays)
 
 
 def _compared(made: Comparison) -> Iterator[tuple[str, str]]:
@@ -634,6 +744,7 @@ def _document(made: Comparison, used: Sequence[Sequence[CellResult]], chart: str
             priced=PRICED,
             scaling=made.scaling,
             crossovers=made.crossovers,
+            break_evens=made.break_evens,
             tested=len(made.cells),
         )
     )

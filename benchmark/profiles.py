@@ -280,7 +280,7 @@ def make(
     now = datetime.now(UTC)
     named = provenance.deployment or subject.model.rsplit("/", 1)[-1]
     slug = re.sub(r"[^a-z0-9]+", "-", named.lower()).strip("-")[:40].strip("-") or "model"
-    path = _claim(runs, f"{now:%Y%m%d-%H%M%S}-{plan.profile}-{slug}")
+    path = claim(runs, f"{now:%Y%m%d-%H%M%S}-{plan.profile}-{slug}")
     folder = RunFolder(path)
     folder.create(
         Manifest(
@@ -296,7 +296,7 @@ def make(
     return folder
 
 
-def _claim(runs: Path, name: str) -> Path:
+def claim(runs: Path, name: str) -> Path:
     """Make the folder: of two that begin in the same second, only one gets the name."""
     try:
         runs.mkdir(parents=True, exist_ok=True)

@@ -8,6 +8,7 @@ from contextlib import suppress
 from itertools import pairwise
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
+from urllib.parse import urlsplit
 
 import anyio
 from anyio.abc import TaskGroup
@@ -15,7 +16,7 @@ from anyio.abc import TaskGroup
 from benchmark.records import ServerView, Subject
 from benchmark.workload import alphabet
 from core.endpoint import Endpoint
-from core.errors import EndpointError, ModelNotServed
+from core.errors import EndpointError, InvalidArgument, ModelNotServed
 from core.metrics import CacheConfig, MetricsPage, quantiles
 
 START: Final = "process_start_time_seconds"
@@ -274,6 +275,26 @@ def _ttft_p50(old: Look, new: Look) -> float | None:
 
 _SMALLEST_ENGINE_BYTES: Final = 256 * 2**20
 """A Python process that holds torch takes twice as much; the simulated engine takes 80 MiB."""
+
+
+def base_url_from(text: str) -> str:
+    """Give an endpoint's address without /v1 and without a slash at its end.
+
+    >>> base_url_from("http://127.0.0.1:8000/v1/")
+    'http://127.0.0.1:8000'
+
+    Raises:
+        InvalidArgument: It is no address, or holds a password.
+    """
+    fix = "Give http(s)://host:port, and a key in VLLM_API_KEY."
+    try:
+        parts = urlsplit(text)
+        known = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
+    except ValueError as exc:
+        raise InvalidArgument("The URL is no address.", fix=fix, cause=str(exc)) from exc
+    if not known or parts.username or parts.password or parts.query or parts.fragment:
+        raise InvalidArgument("The URL is no address of an endpoint.", fix=fix)
+    return text.rstrip("/").removesuffix("/v1").rstrip("/")
 
 
 class Seen(NamedTuple):

@@ -394,9 +394,15 @@ def report(runtime: Runtime, run: str) -> str:
 def runs_meant(runtime: Runtime, words: Sequence[str]) -> list[RunFolder]:
     """Return for each of these the run of that id, else the newest of that model or target.
 
+    For the name of a campaign, the runs that it has begun.
+
     Raises:
         NotFound: Nothing that is kept is meant by one of them.
     """
+    from benchmark.campaign import runs_of
+
+    there = folder_of_runs(runtime)
+    words = [run for word in words for run in (runs_of(word, there) or (word,))]
     runs = kept(runtime)
     ids = {folder.path.name: folder for folder in folders(runtime)}
     found: list[RunFolder] = []

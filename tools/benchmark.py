@@ -127,7 +127,7 @@ async def compare_benchmarks(
     Writes the comparison, with scaling and crossovers, as a Markdown file.
 
     Args:
-        benchmarks: Run ids, models or targets, the reference first.
+        benchmarks: Run ids, a campaign, models or targets, the reference first.
         file: Such as tpu_v6e4_vs_v6e1_comparison.md; alone: print it.
     """
     from operations.benchmarks import compare

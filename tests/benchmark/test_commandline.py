@@ -6,11 +6,12 @@ from pathlib import Path
 import pytest
 
 from benchmark import __main__ as program
-from benchmark.__main__ import base_url_from, line, parser, plan_from
+from benchmark.__main__ import line, parser, plan_from
 from benchmark.folder import RunFolder
 from benchmark.profiles import plan_of
 from benchmark.records import Arrivals, CellState, Code, Limits, RunState
 from benchmark.run import state_of
+from benchmark.server import base_url_from
 from core.errors import InvalidArgument
 from core.processes import Output, run
 from tests.benchmark.made import a_cell, a_grid, a_manifest, with_verdict

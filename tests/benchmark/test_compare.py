@@ -11,6 +11,7 @@ from benchmark.compare import (
     Comparison,
     Loaded,
     axes,
+    break_evens,
     compare,
     file_name,
     load,
@@ -178,6 +179,51 @@ def test_in_open_loops_latency_decides_which_is_better() -> None:
     made = compare([Loaded(one_chip(), [first]), Loaded(four_chips(), [other])])
     assert made.cells[0].throughput.value == 1
     assert made.cells[0].better == pytest.approx(2.0)
+
+
+def test_the_dearer_hour_is_the_cheaper_one_from_the_rate_at_which_the_other_needs_more() -> None:
+    """Four times the price: the fifth chip costs more, if four chips do more than four times it."""
+    grid, four = a_grid(contexts=(512,)), four_chips()
+    best = max(cell.request_throughput or 0 for cell in grid)  # 25 requests/s: 1,600 tokens/s of 64
+    (found,) = break_evens(
+        {"1": Loaded(one_chip(), grid), "4": Loaded(four, faster(grid, lambda _: 8.0))}
+    )
+    assert (found.cheap.name, found.dear.name) == ("1", "4")
+    assert (found.begins, found.ends, found.stays) == (4 * best, None, 4 * best)
+    daily = 4 * best * (512 + 64) * 86_400 / 1e6
+    assert f"from {4 * best:g} requests/s ({daily:,.0f} million tokens a day)" in str(found)
+    assert "more load" not in str(found)
+
+
+def test_hardware_that_gains_less_than_it_costs_is_never_cheaper_or_only_for_a_while() -> None:
+    """Between two steps it may be: two of the cheap one cost more than one of the other."""
+    grid, one = a_grid(contexts=(512,)), one_chip()
+    runs = {"one": Loaded(one, grid), "four": Loaded(four_chips(), faster(grid, lambda _: 3.0))}
+    (never,) = break_evens(runs)
+    assert never.begins is None
+    assert "one ($3.67/h, 25/s) is cheaper than four ($14.68/h, 75/s) at every rate" in str(never)
+    dearer = one.provenance.model_copy(update={"usd_per_hour": 5.5})
+    other = one.model_copy(update={"provenance": dearer})
+    little = Loaded(other, faster(grid, lambda _: 1.4))
+    (while_,) = break_evens({"one": runs["one"], "other": little})
+    assert while_.begins == pytest.approx(25)
+    assert while_.ends == pytest.approx(35)
+    assert while_.stays is None
+
+
+def test_no_break_even_rests_on_a_spoiled_cell_a_missed_limit_or_an_unknown_price() -> None:
+    """What is left decides; where a greater load may still be served, that is said."""
+    grid = a_grid(contexts=(512,), loads=(1, 8))
+    spoiled = (grid[0], with_verdict(grid[1], Code.OTHER_LOAD))
+    late = (grid[0], a_cell(512, 8, goodput_share=0.5))
+    for cells, open_ended in ((spoiled, True), (late, False)):
+        runs = {"1": Loaded(one_chip(), grid), "4": Loaded(four_chips(), cells)}
+        (found,) = break_evens(runs)
+        assert found.dear.requests_per_second == grid[0].request_throughput
+        assert found.dear.at_its_limit is not open_ended
+        assert ("1 and 4: more load may be served." in str(found)) is open_ended
+    free = a_manifest(usd_per_hour=None)
+    assert not list(break_evens({"1": Loaded(free, grid), "4": Loaded(four_chips(), grid)}))
 
 
 def test_spoiled_cells_are_left_out_and_counted() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
+from benchmark.campaign import Campaign, Combination, Member, Standing
 from benchmark.folder import RunFolder, beginning
 from benchmark.records import Code, Manifest, RunState
 from core.settings import Settings
@@ -30,6 +31,26 @@ async def test_two_runs_are_compared_in_a_file_of_their_own(agent: Agent, state_
     assert made.with_suffix(".png").exists()
     assert reply.data["axes"] == ["accelerator"]
     assert len(reply.text) <= 8_000
+
+
+async def test_a_campaigns_runs_are_compared_by_its_name(agent: Agent, state_dir: Path) -> None:
+    """What of it never began is left out; the answer says from which rate which is cheaper."""
+    one, two = plant_runs(state_dir)
+    manifest, targets = one.manifest(), ("l4", "a100", "h100")
+    members = zip(targets, (one.path.name, two.path.name, None), strict=True)
+    standing = Standing(
+        campaign=Campaign(name="gpus", models=("e4b",), targets=targets),
+        plan=manifest.plan,
+        created_at=manifest.created_at,
+        members=tuple(Member(combination=Combination("e4b", t, ""), run=r) for t, r in members),
+    )
+    folder = one.path.parent / "20261121-110000-gpus"
+    folder.mkdir()
+    (folder / "campaign.json").write_text(standing.model_dump_json(), encoding="utf-8")
+    reply = await agent.call("compare_benchmarks", benchmarks=[folder.name])
+    assert reply.structured["ok"], reply
+    assert {side["run_id"] for side in reply.data["runs"]} == set(RUNS)
+    assert_same_facts(reply)
 
 
 @pytest.mark.parametrize("file", ["../up.md", "/etc/up.md", "up.txt", ".md", "a/b.md"])
