@@ -1,26 +1,24 @@
 """Who may call, what goes wrong with a call, and what is said instead of an answer."""
 
 import base64
-import binascii
 import fnmatch
-import hashlib
 import hmac
 import json
-import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-import anyio
+import jwt
 import trustme
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from core.records import Record
 from simulators.azure.state import REFUSALS, Body, Fault, Subscription, World
+from simulators.common.world import meeting_faults
 
 ARM: Final = "https://management.azure.com"
 AUTHORITY: Final = "ca.pem"
@@ -68,35 +66,16 @@ def not_found(resource_id: str) -> Refused:
     return refusal("not-found", resource=rest or resource_id, group=group.rpartition("/")[2])
 
 
-@asynccontextmanager
-async def faults_of(sub: Subscription, method: str) -> AsyncIterator[None]:
-    """Note a call, and let the first fault that it meets happen: before it, or after its effect."""
-    sub.called(method)
-    fault = _next_fault(sub, method)
-    if fault and fault.when in {"before", "hang"}:
-        await _happen(fault)
-    yield
-    if fault:
-        await _happen(fault)
+def faults_of(sub: Subscription, method: str) -> AbstractAsyncContextManager[None]:
+    """Note a call, and let the first fault that it meets happen."""
+    return meeting_faults(sub, method, _of_fault)
 
 
-def _next_fault(sub: Subscription, method: str) -> Fault | None:
-    for place, fault in enumerate(sub.knobs.faults):
-        if fault.times and matches(method, (fault.method,)):
-            spent = fault.model_copy(update={"times": max(-1, fault.times - 1)})
-            faults = (*sub.knobs.faults[:place], spent, *sub.knobs.faults[place + 1 :])
-            sub.knobs = sub.knobs.model_copy(update={"faults": faults})
-            return fault
-    return None
-
-
-async def _happen(fault: Fault) -> None:
-    if fault.when.startswith("hang"):
-        await anyio.sleep_forever()
+def _of_fault(fault: Fault) -> Refused:
     usual = {429: "TooManyRequests", 409: "Conflict"}.get(fault.status, "InternalServerError")
     headers = {} if fault.retry_after is None else {"Retry-After": f"{fault.retry_after:g}"}
     message = fault.message or f"Rehearsed: {fault.status}."
-    raise Refused(fault.status, fault.code or usual, message, headers)
+    return Refused(fault.status, fault.code or usual, message, headers)
 
 
 def denied(sub: Subscription, action: str) -> bool:
@@ -160,18 +139,11 @@ def certificate(folder: Path) -> Path:
     return own
 
 
-def signing_key(folder: Path) -> bytes:
-    """Return the key that tokens are signed with; the first time, make it."""
-    file = folder / "tokens.key"
-    if not file.exists():
-        file.touch(mode=0o600)
-        file.write_bytes(secrets.token_bytes(32))
-    return file.read_bytes()
-
-
 def derived_key(world: World, *words: str) -> str:
     """Return the key of an account or a workspace, always the same."""
-    return base64.b64encode(hmac.digest(world.key, "/".join(words).encode(), "sha512")).decode()
+    return base64.b64encode(
+        hmac.digest(world.tokens.key, "/".join(words).encode(), "sha512")
+    ).decode()
 
 
 class Claims(Record):
@@ -190,18 +162,14 @@ def issue_token(
     world: World, sub: Subscription, scopes: list[str], *, oid: str = ""
 ) -> tuple[str, int]:
     """Return a token for the caller or for `oid`, and until when it is valid (epoch seconds)."""
-    ends = int(time.time() + sub.knobs.token_seconds)
-    claims = {
-        "aud": scopes[0].removesuffix("/.default") if scopes else ARM,
-        "exp": ends,
-        "oid": oid or sub.caller,
-        "tid": sub.tenant,
-        "name": oid or sub.caller_name,
-        "rehearsed_subscription": sub.id,
-    }
-    parts = ({"alg": "HS256", "typ": "JWT"}, claims)
-    signed = ".".join(_bare(json.dumps(one).encode()) for one in parts)
-    return f"{signed}.{_signature(world, signed)}", ends
+    return world.tokens.mint(
+        sub.knobs.token_seconds,
+        aud=scopes[0].removesuffix("/.default") if scopes else ARM,
+        oid=oid or sub.caller,
+        tid=sub.tenant,
+        name=oid or sub.caller_name,
+        rehearsed_subscription=sub.id,
+    )
 
 
 def caller_of(world: World, headers: Mapping[str, str], *audiences: str) -> Claims:
@@ -222,13 +190,9 @@ def _claims(world: World, headers: Mapping[str, str], audiences: tuple[str, ...]
     kind, _, token = headers.get("authorization", "").partition(" ")
     if kind.lower() != "bearer" or not token:
         raise refusal("no-token")
-    signed, _, signature = token.rpartition(".")
-    if not hmac.compare_digest(_signature(world, signed), signature):
-        raise refusal("bad-token")
-    packed = signed.partition(".")[2]
     try:
-        told = json.loads(base64.urlsafe_b64decode(packed + "=" * (-len(packed) % 4)))
-    except (ValueError, binascii.Error) as exc:
+        told = world.tokens.read(token)
+    except jwt.InvalidTokenError as exc:
         raise refusal("bad-token") from exc
     claims = Claims(**{name: told[name] for name in Claims.model_fields})
     if claims.exp <= time.time():
@@ -262,11 +226,3 @@ def data_caller(
 
 def _date(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%m/%d/%Y %I:%M:%S %p")
-
-
-def _signature(world: World, signed: str) -> str:
-    return _bare(hmac.digest(world.key, signed.encode(), hashlib.sha256))
-
-
-def _bare(value: bytes) -> str:
-    return base64.urlsafe_b64encode(value).rstrip(b"=").decode("ascii")

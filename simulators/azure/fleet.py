@@ -7,14 +7,13 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import anyio
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse
-from starlette.types import Receive, Scope, Send
 
 from simulators.azure.ground import APP, environment_of
 from simulators.azure.replicas import Running, ingress_of, is_stopped, revisions_of, scale_of
 from simulators.azure.state import Body, Replica, Subscription, World
-from simulators.common.doors import Answer, TurnedAway, open_door, pass_on
+from simulators.common.doors import Host, TurnedAway, open_door
 
 _RHYTHM_SECONDS: Final = 0.05
 
@@ -239,40 +238,24 @@ _GONE: Final = """<!DOCTYPE html>
 """The title and the sentence are Azure's."""
 
 
-class _Ingress:
+class _Ingress(Host):
     """Answers for one app."""
 
-    def __init__(self, world: World, sub: Subscription, fleet: Fleet) -> None:
-        self._world = world
-        self._sub = sub
-        self._fleet = fleet
+    late = "stream timeout"
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __init__(self, world: World, sub: Subscription, fleet: Fleet) -> None:
+        self._world, self._sub, self._fleet = world, sub, fleet
+
+    def touch(self) -> None:
         self._world.touch()
-        request, answer = Request(scope, receive), Answer(send)
+
+    def admit(self, request: Request) -> float:
         name = self._fleet.app_id.rpartition("/")[2]
         self._sub.called(f"{request.method} app/{name}{request.url.path}")
-        try:
-            self._admit()
-            with anyio.fail_after(self._sub.knobs.gateway_seconds):
-                body = await request.body()
-                replica = await self._replica()
-                try:
-                    url, guard = replica.process.url, replica.process.guard
-                    path = await guard.admit(request, url) if guard else None
-                    await pass_on(request, body, url, answer, path=path)
-                finally:
-                    replica.count(-1)
-                    self._world.touch()
-        except TurnedAway as turned:
-            await turned.response(scope, receive, send)
-        except TimeoutError:
-            if not answer.begun:  # else it is cut short
-                await PlainTextResponse("stream timeout", status_code=504)(scope, receive, send)
-        except ClientDisconnect:
-            return
+        self._check()
+        return self._sub.knobs.gateway_seconds
 
-    def _admit(self) -> None:
+    def _check(self) -> None:
         app = self._fleet.app
         ingress = ingress_of(app) if app else None
         open_to_all = ingress and ingress.get("external") and not self._fleet.closed
@@ -282,14 +265,14 @@ class _Ingress:
         if not _lets_in(rules, self._sub.knobs.caller_address):
             raise TurnedAway(PlainTextResponse("RBAC: access denied", status_code=403))
 
-    async def _replica(self) -> Running:
+    async def instance(self) -> Running:
         """Wait for a replica with room; the fleet sees that somebody waits."""
         self._fleet.waiting += 1
         try:
             while True:
-                self._admit()
+                self._check()
                 if found := self._fleet.free():
-                    found.count(1)
+                    found.took()
                     return found
                 await anyio.sleep(0.02)
         finally:

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
@@ -33,7 +33,7 @@ from simulators.azure.logs import Lines
 from simulators.azure.state import CATALOG, Knobs, Subscription, World
 from simulators.common import registry
 from simulators.common.doors import loopback, start_web
-from simulators.common.lifetime import Recorder, announce, leave_when_idle, until_told_to_end
+from simulators.common.lifetime import Recorder, address, live
 
 _TOLD_LINES: Final = 500
 _SUBSCRIPTION: Final = "/rehearsal/subscriptions/{subscription}"
@@ -90,15 +90,6 @@ class _Controls:
         return self._world.subscription(request.path_params["subscription"])
 
 
-async def _alive(_request: Request) -> Response:
-    return JSONResponse({"alive": True})
-
-
-async def _address(request: Request) -> Response:
-    """Say where the caller is seen to be."""
-    return PlainTextResponse(request.client.host if request.client else "127.0.0.1")
-
-
 def _seen(sub: Subscription) -> dict[str, Any]:
     """Tell what there is; no secret's value."""
     return {
@@ -152,8 +143,7 @@ def plain_app(world: World) -> Starlette:
     """Return what is served without: the controls, streams of apps, and Docker Hub's manifests."""
     one = _Controls(world)
     routes: list[BaseRoute] = [
-        Route("/rehearsal/alive", _alive, methods=["GET"]),
-        Route("/rehearsal/address", _address, methods=["GET"]),
+        Route("/rehearsal/address", address),
         Route(_SUBSCRIPTION, one.change, methods=["PUT"]),
         Route(_SUBSCRIPTION, one.look, methods=["GET"]),
         Route(_SUBSCRIPTION, one.drop, methods=["DELETE"]),
@@ -178,7 +168,7 @@ async def serve(folder: Path, idle_exit_seconds: float | None, record: Path | No
     own = admission.certificate(folder)
     secure, plain = _listeners(folder)
     async with anyio.create_task_group() as tasks:
-        world = World(folder=folder, tasks=tasks, key=admission.signing_key(folder))
+        world = World(folder=folder, tasks=tasks)
         world.urls = _urls(folder, *(one.getsockname()[1] for one in (secure, plain)))
         secured: ASGIApp = secured_app(world)
         if record:
@@ -188,10 +178,7 @@ async def serve(folder: Path, idle_exit_seconds: float | None, record: Path | No
         for part in (storage, arm, fleet):
             part.resume(world)
         tasks.start_soon(jobs.keep_time, world)
-        announce(folder, world.urls)
-        tasks.start_soon(leave_when_idle, lambda: world.seen, idle_exit_seconds, tasks.cancel_scope)
-        await until_told_to_end()
-        tasks.cancel_scope.cancel()
+        await live(world, world.urls, idle_exit_seconds)
 
 
 def _listeners(folder: Path) -> list[Any]:

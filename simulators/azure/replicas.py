@@ -339,9 +339,14 @@ class Running:
         self._told_to_end.set()
         self.process.end(at_once=at_once)
 
-    def count(self, change: int) -> None:
-        """Count a request that is sent to it, or that is answered."""
-        self.requests += change
+    def took(self) -> None:
+        """Count a request that is sent to it."""
+        self.requests += 1
+        self.active_since = time.monotonic()
+
+    def gave(self) -> None:
+        """Count a request that is answered."""
+        self.requests -= 1
         self.active_since = time.monotonic()
 
     async def live(self) -> None:

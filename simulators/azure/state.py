@@ -1,19 +1,17 @@
 """Everything the simulated cloud knows: subscriptions, what is in them, what tests set."""
 
-import contextlib
 import time
 import tomllib
 import uuid
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from anyio.abc import TaskGroup
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field
 
-from core.records import Record
 from core.settings import AzurePlane
+from simulators.common import world
+from simulators.common.world import MOST_KEPT, Customer, Kept
 
 Body = dict[str, Any]
 """A resource, or a part of one, as it is written in JSON."""
@@ -25,37 +23,22 @@ Rollout = Literal["ok", "never", "probe-fails", "image-missing", "no-host"]
 Forbidden = Literal["shared-keys", "public-ingress"]
 
 
-class Fault(Record):
-    """Something that goes wrong with the next calls of a method."""
+class Fault(world.Fault):
+    """By methods such as `PUT Microsoft.App/containerApps`, `GET operations`."""
 
-    method: str
-    """Such as `PUT Microsoft.App/containerApps`, `GET operations`; `*` stands for any letters."""
     status: int = 503
     code: str = ""
-    message: str = ""
-    times: int = 1
-    """How many calls; -1 is all."""
-    when: Literal["before", "after", "hang", "hang-after"] = "before"
-    """Before it took effect, after, or no answer at all (without or with effect)."""
     retry_after: float | None = None
     """Seconds that the answer asks to wait; none if None."""
 
 
-class Knobs(Record):
-    """The controls of one subscription; a fresh one has the defaults."""
+class Knobs(world.Knobs):
+    """The controls of one subscription; what is `prepared` is in swedencentral."""
 
-    prepared: bool = False
-    """As after `set_up` of both targets in swedencentral, with the names that it gives."""
-    boot_seconds: float = Field(default=1.0, ge=0)
-    """How long a replica's engine boots."""
     engine_seconds: dict[str, float] = {}
     """Seconds of single phases of that boot, in place of their share."""
-    engine_environment: dict[str, str] = {}
-    """More settings of the simulated engine, such as SIMULATED_ENGINE_FAIL."""
     rollout: Rollout = "ok"
     """How the next rollouts go; `no-host` waits for a GPU for ever."""
-    probe_scale: float = Field(default=0.02, gt=0)
-    """Real seconds per second of a probe's period."""
     environment_seconds: float = Field(default=0.2, ge=0)
     """How long an environment takes to be made."""
     operation_seconds: float = Field(default=0.05, ge=0)
@@ -82,12 +65,8 @@ class Knobs(Record):
     """Docker Hub gives its images to nobody without an account, as too many have asked."""
     old_environment: bool = False
     """Environments take no GPU profile after they are made."""
-    identity: str = ""
-    """Whoever calls; empty is an account of the subscription's own."""
     login: Literal["ok", "expired", "none"] = "ok"
     """Whether a token is given."""
-    token_seconds: float = Field(default=3600, gt=0)
-    """How long a token is valid."""
     denied_actions: tuple[str, ...] = ()
     """What the caller, who owns the subscription, may nevertheless not do; `*` matches."""
     group_alone: bool = False
@@ -109,10 +88,6 @@ class Knobs(Record):
     clock_ahead_seconds: float = Field(default=0, ge=0)
     """How far the simulated world's clock is ahead of the real one: jobs start by it."""
     faults: tuple[Fault, ...] = ()
-
-
-class Kept(BaseModel):
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
 
 class LogRow(Kept):
@@ -189,8 +164,6 @@ class Secret(Kept):
     """When it was deleted; it can be recovered or purged."""
 
 
-_MOST_KEPT: Final = 5000
-"""Lines, calls and needed actions of a subscription."""
 _OWN: Final = uuid.UUID("5f0c1c55-6c1e-4c3c-9b5f-8f0a5f6f1f00")
 """What ids are derived from."""
 
@@ -200,10 +173,9 @@ def id_of(*words: str) -> str:
     return str(uuid.uuid5(_OWN, "/".join(words).lower()))
 
 
-class Subscription(Kept):
+class Subscription(Customer):
     """One subscription; a fresh one is bare. Ids and names that are keys are in lower case."""
 
-    id: str
     knobs: Knobs = Knobs()
     providers: dict[str, float] = {}
     """When each registration takes effect."""
@@ -225,10 +197,6 @@ class Subscription(Kept):
     """When a token of getAuthtoken runs out."""
     doors: dict[str, int] = {}
     """The port of each app's front door."""
-    calls: list[str] = []
-    """Such as `PUT Microsoft.App/containerApps`, newest last."""
-    needed: list[str] = []
-    """Actions that those calls took, newest last."""
 
     @property
     def tenant(self) -> str:
@@ -286,82 +254,31 @@ class Subscription(Kept):
     def write(self, table: str, app: str, text: str, **more: str) -> None:
         """Write one line of the log, now; `more` are further fields of `LogRow`."""
         self.log.append(LogRow(at=time.time(), table=table, app=app, text=text, **more))
-        del self.log[:-_MOST_KEPT]
-
-    def called(self, method: str) -> None:
-        """Remember a call."""
-        self.calls.append(method)
-        del self.calls[:-_MOST_KEPT]
-
-    def need(self, action: str) -> None:
-        """Remember an action that a call took."""
-        self.needed.append(action)
-        del self.needed[:-_MOST_KEPT]
+        del self.log[:-MOST_KEPT]
 
 
-@dataclass(slots=True, kw_only=True)
-class World:
-    """All subscriptions, on the disk and in memory."""
+@dataclass(kw_only=True)
+class World(world.World[Subscription]):
+    """All subscriptions; what is `live` is known by its app's id, `planted` are `logs.Planted`."""
 
-    folder: Path
-    tasks: TaskGroup
-    """Where whatever goes on by itself is started; it ends with the process."""
-    key: bytes
-    """What tokens are signed with."""
-    subscriptions: dict[str, Subscription] = field(default_factory=dict)
+    kind = Subscription
     urls: AzurePlane = field(init=False)
     """Where everything listens; known before anything is served."""
-    seen: float = field(default_factory=time.monotonic)
-    """When the plane was last called, of the monotonic clock."""
-    planted: dict[str, Any] = field(default_factory=dict)
-    """Lines that were put into a subscription's log, by its id; never on the disk."""
-    live: dict[str, Any] = field(default_factory=dict)
-    """What runs for each app, by its id in lower case; never on the disk."""
-
-    def __post_init__(self) -> None:
-        self._files().mkdir(parents=True, exist_ok=True)
-        for file in sorted(self._files().glob("*.json")):
-            with contextlib.suppress(ValidationError):  # an older version's: it begins anew
-                found = Subscription.model_validate_json(file.read_bytes())
-                self.subscriptions[found.id] = found
 
     def subscription(self, named: str) -> Subscription:
         """Return a subscription by its id; every one that is named exists."""
-        name = named.lower()
-        if name not in self.subscriptions:
-            self.subscriptions[name] = Subscription(id=name)
-        return self.subscriptions[name]
+        return self.customers.setdefault(named.lower(), Subscription(id=named.lower()))
 
     def named(self, kind: str, name: str) -> tuple[Subscription, Body] | None:
         """Return a resource whose name is the world's own, such as a vault, and whose it is."""
-        for sub in tuple(self.subscriptions.values()):
+        for sub in self:
             for body in sub.of_type(kind):
                 if body["name"].lower() == name.lower():
                     return sub, body
         return None
 
-    def keep(self, sub: Subscription) -> None:
-        """Write a subscription down, unless it was forgotten meanwhile."""
-        if self.subscriptions.get(sub.id) is not sub:
-            return
-        part = self._files() / f".{sub.id}.part"
-        part.write_text(sub.model_dump_json(), encoding="utf-8")
-        part.replace(self._files() / f"{sub.id}.json")
-
-    def forget(self, sub: Subscription) -> None:
-        """Know nothing of a subscription any more."""
-        self.subscriptions.pop(sub.id, None)
-        self.planted.pop(sub.id, None)
-        for operation in sub.operations.values():
+    def forget(self, customer: Subscription) -> None:
+        """End its operations, too."""
+        super().forget(customer)
+        for operation in customer.operations.values():
             operation.status = "Canceled"
-        (self._files() / f"{sub.id}.json").unlink(missing_ok=True)
-
-    def touch(self) -> None:
-        """Somebody is there."""
-        self.seen = time.monotonic()
-
-    def __iter__(self) -> Iterator[Subscription]:
-        return iter(tuple(self.subscriptions.values()))
-
-    def _files(self) -> Path:
-        return self.folder / "subscriptions"

@@ -57,7 +57,7 @@ def opens(world: World, sub: Subscription, account: Body, key: str) -> bool:
 def resume(world: World) -> None:
     """Remove the data of accounts whose subscription was forgotten."""
     for folder in world.folder.joinpath("storage").glob("*"):
-        if folder.name not in world.subscriptions:
+        if folder.name not in world.customers:
             shutil.rmtree(folder, ignore_errors=True)
 
 

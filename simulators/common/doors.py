@@ -3,18 +3,19 @@
 import contextlib
 import socket
 import ssl
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, ClassVar, Final
 
 import anyio
 import httpx2
 import uvicorn
 from anyio.abc import TaskGroup
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
-from starlette.types import ASGIApp, Message, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 NO_TLS: Final = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 """For what stays on this machine: to load the authorities' certificates takes 70 ms each time."""
@@ -119,17 +120,54 @@ class TurnedAway(Exception):
         self.response = response
 
 
-class Answer:
-    """Sends, and knows whether anything was sent."""
+class Host(ABC):
+    """Answers for one app, by whichever of its instances has room."""
 
-    def __init__(self, send: Send) -> None:
-        self._send = send
-        self.begun = False
+    late: ClassVar[str]
+    """What is answered when an instance took too long to begin."""
+    but: ClassVar[frozenset[str]] = frozenset()
+    """Headers that are for the door alone."""
 
-    async def __call__(self, message: Message) -> None:
-        """Send."""
-        self.begun = True
-        await self._send(message)
+    @abstractmethod
+    def admit(self, request: Request) -> float:
+        """Return how many seconds a request may take. Raises TurnedAway."""
+
+    @abstractmethod
+    async def instance(self) -> Any:
+        """Wait for one with room, which counts the request; `gave` is told when it is answered."""
+
+    @abstractmethod
+    def touch(self) -> None:
+        """Somebody is there."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        self.touch()
+        request, begun = Request(scope, receive), False
+
+        async def answer(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            with anyio.fail_after(self.admit(request)):
+                body = await request.body()
+                found = await self.instance()
+                try:
+                    url, guard = found.process.url, found.process.guard
+                    path = await guard.admit(request, url) if guard else None
+                    await pass_on(request, body, url, answer, path=path, but=self.but)
+                finally:
+                    found.gave()
+                    self.touch()
+        except TurnedAway as turned:
+            await turned.response(scope, receive, send)
+        except TimeoutError:
+            if not begun:  # else it is cut short
+                await PlainTextResponse(self.late, status_code=504)(scope, receive, send)
+        except ClientDisconnect:
+            return
 
 
 async def pass_on(

@@ -1,52 +1,81 @@
 """A simulated cloud as a process: where it listens, what it records, when it ends."""
 
+import argparse
 import base64
+import importlib
+import importlib.util
 import json
+import math
 import signal
+import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Final, Literal
 
 import anyio
 import grpc
 import grpc.aio
 from starlette.datastructures import Headers
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from core.records import Record
+from simulators.common.world import World
 
 FILE: Final = "plane.json"
 """Where the addresses are written when everything listens."""
 
 
-def announce(folder: Path, plane: Record) -> None:
-    """Write the addresses, all at once."""
-    part = folder / f".{FILE}.part"
+class _ModelsOnly(ModuleType):
+    """A package of an SDK without its clients, which take seconds to import."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return getattr(importlib.import_module(f"{self.__name__}.types"), name)
+        except ModuleNotFoundError as exc:
+            raise AttributeError(name) from exc
+
+
+def main(cloud: str, packages: Sequence[str]) -> None:
+    """Run until told to end, or until nobody has called for so long."""
+    parser = argparse.ArgumentParser(prog=f"python -m simulators.{cloud}")
+    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--idle-exit", type=float, metavar="SECONDS")
+    parser.add_argument("--record", type=Path, metavar="FILE")
+    asked = parser.parse_args()
+    for package in packages:
+        spec = importlib.util.find_spec(package)
+        assert spec is not None
+        module = _ModelsOnly(package)
+        module.__spec__ = spec
+        module.__path__ = list(spec.submodule_search_locations or ())
+        sys.modules[package] = module
+    plane = importlib.import_module(f"simulators.{cloud}.plane")
+    anyio.run(plane.serve, asked.folder, asked.idle_exit, asked.record)
+
+
+async def live(world: World[Any], plane: Record, idle_exit_seconds: float | None) -> None:
+    """Write the addresses, all at once; be there until SIGTERM, or nobody calls for so long."""
+    part = world.folder / f".{FILE}.part"
     part.write_text(plane.model_dump_json(), encoding="utf-8")
-    part.replace(folder / FILE)
-
-
-async def until_told_to_end() -> None:
-    """Wait for SIGTERM or SIGINT."""
+    part.replace(world.folder / FILE)
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-        async for _signal in signals:
-            return
+        left = idle_exit_seconds or math.inf
+        while left > 0:
+            with anyio.move_on_after(left):
+                await anext(signals)
+                break
+            left = world.seen + (idle_exit_seconds or math.inf) - time.monotonic()
+    world.tasks.cancel_scope.cancel()
 
 
-async def leave_when_idle(
-    seen: Callable[[], float], seconds: float | None, everything: anyio.CancelScope
-) -> None:
-    """End everything when the last call, by the monotonic clock, is so long ago; None is never."""
-    if seconds is None:
-        return
-    while True:
-        left = seen() + seconds - time.monotonic()
-        if left <= 0:
-            everything.cancel()
-            return
-        await anyio.sleep(left)
+async def address(request: Request) -> Response:
+    """Say where the caller is seen to be."""
+    return PlainTextResponse(request.client.host if request.client else "127.0.0.1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

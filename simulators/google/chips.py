@@ -161,7 +161,7 @@ class Machine(ABC):
         self.world.tasks.start_soon(self._live)
 
     async def _live(self) -> None:
-        while self.world.projects.get(self.project.id) is self.project:
+        while self.world.customers.get(self.project.id) is self.project:
             if self.name not in self.rows or not self.step():
                 return
             await anyio.sleep(_RHYTHM_SECONDS)

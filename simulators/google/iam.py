@@ -140,7 +140,7 @@ def metadata_routes(world: World) -> Sequence[BaseRoute]:
             refusal = "Missing required header: Metadata-Flavor"
             return PlainTextResponse(refusal, status_code=403, headers=_FLAVOR)
         if request.url.path.endswith("/identity"):
-            token = world.tokens.mint(audience, caller, project.knobs.token_seconds)
+            token = world.id_token(project, audience, caller)
             return PlainTextResponse(token, headers=_FLAVOR)
         told = {"aliases": ["default"], "email": caller, "scopes": [_SCOPE]}
         return JSONResponse(told, headers=_FLAVOR)
@@ -154,7 +154,7 @@ def metadata_routes(world: World) -> Sequence[BaseRoute]:
         audience = (await request.json()).get("audience")
         if not audience:
             raise invalid("The audience must be given.")
-        token = world.tokens.mint(str(audience), email, project.knobs.token_seconds)
+        token = world.id_token(project, str(audience), email)
         return JSONResponse({"token": token})
 
     account = "/p/{project}/computeMetadata/v1/instance/service-accounts/{who}"
@@ -240,8 +240,7 @@ def _gcloud(world: World, project: Project, words: list[str]) -> str:
         return base64.b64decode(held.versions[-1].data).decode()
     if path != ["auth", "print-identity-token"]:
         raise _Failed(f"(gcloud) Invalid choice: '{' '.join(path)}'.")
-    account, seconds = project.knobs.gcloud, project.knobs.token_seconds
-    audience = flags.get("audiences", "")
+    account, audience = project.knobs.gcloud, flags.get("audiences", "")
     other = flags.get("impersonate-service-account", "")
     if other:
         denied = project.denies("iam.serviceAccounts.getOpenIdToken")
@@ -252,4 +251,4 @@ def _gcloud(world: World, project: Project, words: list[str]) -> str:
             "(gcloud.auth.print-identity-token) Invalid account Type for `--audiences`. Requires"
             " valid service account."
         )
-    return world.tokens.mint(audience or GCLOUD_CLIENT, other or account, seconds) + "\n"
+    return world.id_token(project, audience or GCLOUD_CLIENT, other or account) + "\n"

@@ -26,10 +26,11 @@ from google.rpc.status_pb2 import Status
 from starlette.routing import BaseRoute
 
 from simulators.common import registry
+from simulators.common.world import take_fault
 from simulators.google import serving
 from simulators.google.grants import granted
 from simulators.google.logging import BadFilter, Fits, matcher
-from simulators.google.serving import Refused, invalid, take_fault
+from simulators.google.serving import Refused, invalid
 from simulators.google.state import Project, World
 from simulators.google.store import Kind, moment, serve
 
@@ -51,7 +52,7 @@ def digest_of(world: World, name: str, reference: str) -> str | None:
     """
     if registry.is_known(name):
         return registry.hub_digest_of(name, reference)
-    owner = world.projects.get(name.partition("/")[0])
+    owner = world.customers.get(name.partition("/")[0])
     for image, digest in owner.images.items() if owner else ():
         path, _, tag = image.partition("/")[2].rpartition(":")
         if path == name and reference in {tag, digest}:

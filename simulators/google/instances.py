@@ -10,14 +10,14 @@ from typing import Final
 from urllib.parse import urlsplit
 
 import anyio
+import jwt
 from google.cloud.run_v2.types import Condition, Container, Revision, Service
 from google.iam.v1.policy_pb2 import Policy
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse
-from starlette.types import Receive, Scope, Send
 
 from simulators.common.carrying import Carrying, Store
-from simulators.common.doors import Answer, TurnedAway, open_door, pass_on
+from simulators.common.doors import Host, TurnedAway, open_door
 from simulators.common.programs import (
     CannotStart,
     EngineProcess,
@@ -40,7 +40,7 @@ from simulators.google.run_rules import (
     port_of,
     timeout_seconds,
 )
-from simulators.google.state import GCLOUD_CLIENT, Instance, InvalidToken, Project, World
+from simulators.google.state import GCLOUD_CLIENT, Instance, Project, World
 from simulators.google.storage import carried
 
 _PULLED: Final = re.compile(r"ollama pull ([\w./:-]+)(?: && ollama cp [\w./:-]+ ([\w./:-]+))?")
@@ -418,37 +418,22 @@ _MALFORMED: Final = "The request failed because the instance could not start suc
 _INVOKE: Final = "run.routes.invoke"
 
 
-class _Host:
+class _Host(Host):
     """Answers for one service."""
+
+    late, but = "upstream request timeout", frozenset({_GIVEN})
 
     def __init__(self, world: World, project: Project, fleet: Fleet) -> None:
         self._world, self._project, self._fleet = world, project, fleet
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def touch(self) -> None:
         self._world.touch()
-        request, answer = Request(scope, receive), Answer(send)
-        try:
-            self._admit(request)
-            with anyio.fail_after(timeout_seconds(self._fleet.service.template)):
-                body = await request.body()
-                engine = await self._engine()
-                try:
-                    url, guard = engine.process.url, engine.process.guard
-                    path = await guard.admit(request, url) if guard else None
-                    await pass_on(request, body, url, answer, path=path, but=frozenset({_GIVEN}))
-                finally:
-                    engine.gave()
-                    self._world.touch()
-        except TurnedAway as turned:
-            await turned.response(scope, receive, send)
-        except TimeoutError:
-            if not answer.begun:  # else it is cut short
-                late = PlainTextResponse("upstream request timeout", status_code=504)
-                await late(scope, receive, send)
-        except ClientDisconnect:
-            return
 
-    def _admit(self, request: Request) -> None:
+    def admit(self, request: Request) -> float:
+        self._check(request)
+        return timeout_seconds(self._fleet.service.template)
+
+    def _check(self, request: Request) -> None:
         service, fleet = self._fleet.service, self._fleet
         if fleet.closed or fleet.revision is None:
             raise TurnedAway(_page(404, "Not Found", "The requested URL was not found."))
@@ -473,12 +458,13 @@ class _Host:
             raise TurnedAway(_page(403, "Forbidden", f"{told} from this server."))
 
     def _email(self, service: Service, token: str) -> str | None:
-        for audience in (*service.urls, *service.custom_audiences, GCLOUD_CLIENT):
-            try:
-                return self._world.tokens.verify(token, audience)
-            except InvalidToken:
-                continue
-        return None
+        try:
+            claims = self._world.tokens.read(token)
+        except jwt.InvalidTokenError:
+            return None
+        known = {*service.urls, *service.custom_audiences, GCLOUD_CLIENT}
+        holds = claims["aud"] in known and claims["exp"] > time.time()
+        return str(claims["email"]) if holds else None
 
     def _may_invoke(self, email: str | None) -> bool:
         project = self._project
@@ -487,7 +473,7 @@ class _Host:
         own = project.policies.get(self._fleet.service.name, Policy())
         return project.grants(email or "nobody", _INVOKE, project.policy, own)
 
-    async def _engine(self) -> Engine:
+    async def instance(self) -> Engine:
         """Wait for an instance with room; wake one if there is none."""
         began, failed = time.monotonic(), self._fleet.failed_starts
         while True:

@@ -435,7 +435,7 @@ def _found(
     except BadFilter as exc:
         raise invalid(str(exc)) from exc
     written = sorted(project.log, key=_key_of)
-    said = world.said[project.id].entries if project.id in world.said else ()
+    said = world.planted.get(project.id, Said()).entries
     both = (_in_order(rows, after, newest=newest) for rows in (written, said))
     return filter(fits, merge(*both, key=_key_of, reverse=newest))
 

@@ -12,13 +12,13 @@ from google.cloud.iam_admin_v1.types import Role, ServiceAccount
 from google.iam.v1.policy_pb2 import Binding, Policy
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
 from core.settings import GooglePlane
 from simulators.common.doors import loopback, start_web
-from simulators.common.lifetime import Recorder, announce, leave_when_idle, until_told_to_end
+from simulators.common.lifetime import Recorder, address, live
 from simulators.google import (
     compute,
     iam,
@@ -80,16 +80,10 @@ _Answer = Callable[[World, Project, Request], Awaitable[dict[str, Any]]]
 def control_routes(world: World) -> Sequence[BaseRoute]:
     """Serve what a test or a rehearsal may set, see and do, below /rehearsal.
 
-    GET alive, address (where the caller is seen to be); GET, PUT, DELETE projects/{project}; PUT
+    GET address (where the caller is seen to be); GET, PUT, DELETE projects/{project}; PUT
     its log; PUT its clock, by which jobs run; GET login, the file of a person's; POST gcloud, what
     that was called with; DELETE tpus/{plane}/{zone}/{id}, which Google takes back.
     """
-
-    async def alive(_request: Request) -> Response:
-        return JSONResponse({"alive": True})
-
-    async def address(request: Request) -> Response:
-        return PlainTextResponse(request.client.host if request.client else "127.0.0.1")
 
     def route(path: str, verb: str, answer: _Answer) -> Route:
         async def handle(request: Request) -> Response:
@@ -106,8 +100,7 @@ def control_routes(world: World) -> Sequence[BaseRoute]:
         return Route(f"/rehearsal/projects/{{project}}{path}", handle, methods=[verb])
 
     return (
-        Route("/rehearsal/alive", alive, methods=["GET"]),
-        Route("/rehearsal/address", address, methods=["GET"]),
+        Route("/rehearsal/address", address),
         route("", "GET", _look),
         route("", "PUT", _change),
         route("", "DELETE", _drop),
@@ -146,7 +139,7 @@ async def _drop(world: World, project: Project, _request: Request) -> dict[str, 
 async def _say(world: World, project: Project, request: Request) -> dict[str, Any]:
     """Add many lines at once to the log of a deployment: the body is a `Saying`."""
     saying = Saying.model_validate_json(await request.body())
-    return {"lines": world.said.setdefault(project.id, Said()).add(project, saying)}
+    return {"lines": world.planted.setdefault(project.id, Said()).add(project, saying)}
 
 
 async def _preempt(world: World, project: Project, request: Request) -> dict[str, Any]:
@@ -308,16 +301,11 @@ async def serve(folder: Path, idle_exit_seconds: float | None, record: Path | No
         world.http = await start_web(tasks, loopback(), app)
         for resume in _RESUMES:
             resume(world)
-        announce(
-            folder,
-            GooglePlane(
-                grpc=f"127.0.0.1:{port}",
-                http=world.http,
-                storage=world.buckets,
-                pid=os.getpid(),
-                programs=str(iam.programs(world)),
-            ),
+        addresses = GooglePlane(
+            grpc=f"127.0.0.1:{port}",
+            http=world.http,
+            storage=world.buckets,
+            pid=os.getpid(),
+            programs=str(iam.programs(world)),
         )
-        tasks.start_soon(leave_when_idle, lambda: world.seen, idle_exit_seconds, tasks.cancel_scope)
-        await until_told_to_end()
-        tasks.cancel_scope.cancel()
+        await live(world, addresses, idle_exit_seconds)

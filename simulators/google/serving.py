@@ -1,6 +1,5 @@
 """How every simulated API is served: calls admitted, kept, refused, paged and waited for."""
 
-import fnmatch
 import importlib
 import re
 import uuid
@@ -8,7 +7,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Never, TypeVar
 
-import anyio
 import grpc
 import grpc.aio
 from google.longrunning.operations_pb2 import GetOperationRequest, Operation
@@ -19,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from simulators.common.world import meeting_faults
 from simulators.google.grants import AS, acting_as
 from simulators.google.state import Fault, Project, World
 
@@ -123,18 +122,6 @@ def project_of(request: Any) -> str:
     return next((one[1] for one in found if one), named)
 
 
-def take_fault(project: Project, method: str) -> Fault | None:
-    """Return the first fault that a call of `method` meets, and count it."""
-    for place, fault in enumerate(project.knobs.faults):
-        if fault.times and fnmatch.fnmatchcase(method, fault.method):
-            spent = fault.model_copy(update={"times": fault.times - 1 if fault.times > 0 else -1})
-            faults = list(project.knobs.faults)
-            faults[place] = spent
-            project.knobs = project.knobs.model_copy(update={"faults": tuple(faults)})
-            return fault
-    return None
-
-
 def admit(project: Project, api: str, permission: str, resource: str) -> None:
     """Refuse a call to an API that is off, or by a caller who may not."""
     if api and api not in project.apis | ALWAYS_ENABLED:
@@ -143,13 +130,9 @@ def admit(project: Project, api: str, permission: str, resource: str) -> None:
         raise not_permitted(permission, resource)
 
 
-async def begin(project: Project, method: str) -> Fault | None:
-    """Count a call; what goes wrong with it at once is raised, what goes wrong later returned."""
-    project.called(method)
-    fault = take_fault(project, method)
-    if fault and fault.when in {"before", "hang"}:
-        await _fail(fault)
-    return fault
+def _of_fault(fault: Fault) -> Refused:
+    words = fault.message or f"Rehearsed: {fault.status}."
+    return Refused(fault.status, words, reason=fault.reason)
 
 
 def check_billed(world: World, project: Project, api: str, billed: str) -> None:
@@ -242,12 +225,10 @@ def rest(
         project = world.project(named)
         try:
             with acting_as(request.headers.get(AS, "")):
-                fault = await begin(project, name)
-                reply = await admitted(project, request)
-            if verb != "GET":
-                world.keep(project)
-            if fault:
-                await _fail(fault)
+                async with meeting_faults(project, name, _of_fault):
+                    reply = await admitted(project, request)
+                    if verb != "GET":
+                        world.keep(project)
         except Refused as refused:
             return refuse(refused)
         return reply
@@ -321,24 +302,15 @@ async def _answered(
     world: World, name: str, method: Method, api: str, billed: str, request: Any
 ) -> Any:
     project = world.project(project_of(request))
-    fault = await begin(project, name)
-    check_billed(world, project, api, billed)
-    named = re.search(r'"([^"]+)"', str(plain(request)))
-    resource = named[1] if named else f"projects/{project.id}"
-    admit(project, api, method.permission, resource)
-    answer = await method.answer(world, project, request)
-    if not name.partition("/")[2].startswith(_READS):
-        world.keep(project)
-    if fault:
-        await _fail(fault)
+    async with meeting_faults(project, name, _of_fault):
+        check_billed(world, project, api, billed)
+        named = re.search(r'"([^"]+)"', str(plain(request)))
+        resource = named[1] if named else f"projects/{project.id}"
+        admit(project, api, method.permission, resource)
+        answer = await method.answer(world, project, request)
+        if not name.partition("/")[2].startswith(_READS):
+            world.keep(project)
     return answer
-
-
-async def _fail(fault: Fault) -> Never:
-    if fault.when.startswith("hang"):
-        await anyio.sleep_forever()
-    words = fault.message or f"Rehearsed: {fault.status}."
-    raise Refused(fault.status, words, reason=fault.reason)
 
 
 async def _abort(context: grpc.aio.ServicerContext[Any, Any], refused: Refused) -> Never:

@@ -1,31 +1,19 @@
 """Everything the simulated cloud knows: projects, what is in them, what tests set about them."""
 
 import base64
-import contextlib
-import hmac
 import importlib
-import json
-import secrets
 import time
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from functools import cached_property
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
 
-from anyio.abc import TaskGroup
 from google.iam.v1.policy_pb2 import Policy
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    PlainSerializer,
-    PlainValidator,
-    ValidationError,
-)
+from pydantic import Field, PlainSerializer, PlainValidator
 
 from core.records import Record
+from simulators.common import world
+from simulators.common.world import MOST_KEPT, Customer, Kept
 from simulators.google.grants import acting, granted
 
 _TYPE: Final = "type"
@@ -57,68 +45,9 @@ Proto = Annotated[Any, PlainValidator(_read), PlainSerializer(_written)]
 """Any message, of proto-plus or plain, that a model keeps by its type and bytes."""
 
 
-ISSUER: Final = "https://accounts.google.com"
 GCLOUD_CLIENT: Final = "32555940559.apps.googleusercontent.com"
 """The audience of the ID token of a person's gcloud, which Cloud Run takes for every service: it is
 how docs.cloud.google.com/run/docs/authenticating/developers (2026-11) calls a private one."""
-HOUR_SECONDS: Final = 3600
-"""How long Google's identity tokens live."""
-_KEY_FILE: Final = "idtokens.key"
-
-
-class InvalidToken(ValueError):
-    """The token is not one of ours, has run out, or is meant for somebody else."""
-
-
-class IdTokens:
-    """Mints and verifies; a process that is started anew knows the tokens of the one before."""
-
-    def __init__(self, folder: Path) -> None:
-        self._file = folder / _KEY_FILE
-
-    @cached_property
-    def _key(self) -> bytes:
-        if not self._file.exists():
-            self._file.touch(mode=0o600)
-            self._file.write_bytes(secrets.token_bytes(32))
-        return self._file.read_bytes()
-
-    def mint(self, audience: str, email: str, seconds: float = HOUR_SECONDS) -> str:
-        """Give a token for `audience` that lives for `seconds`."""
-        now = int(time.time())
-        claims = {
-            "iss": ISSUER,
-            "aud": audience,
-            "sub": email,
-            "email": email,
-            "email_verified": True,
-            "iat": now,
-            "exp": now + int(seconds),
-        }
-        head = ".".join(_encoded(json.dumps(one).encode()) for one in ({"alg": "HS256"}, claims))
-        return f"{head}.{self._signature(head)}"
-
-    def verify(self, token: str, audience: str) -> str:
-        """Return whose a token is that was minted here for `audience`; not a second too old.
-
-        Raises:
-            InvalidToken: It does not hold.
-        """
-        head, _, signature = token.rpartition(".")
-        if not hmac.compare_digest(signature.encode(), self._signature(head).encode()):
-            raise InvalidToken("It was not minted here.")
-        claims = json.loads(base64.urlsafe_b64decode(head.partition(".")[2] + "=="))
-        if claims["aud"] != audience or claims["exp"] <= time.time():
-            raise InvalidToken("It is for another audience, or too old.")
-        return str(claims["email"])
-
-    def _signature(self, head: str) -> str:
-        return _encoded(hmac.digest(self._key, head.encode(), "sha256"))
-
-
-def _encoded(data: bytes) -> str:
-    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
-
 
 Constraint = Literal[
     "run.allowedIngress", "run.managed.requireInvokerIam", "compute.vmExternalIpAccess"
@@ -126,19 +55,12 @@ Constraint = Literal[
 Rollout = Literal["ok", "never", "probe-fails", "image-missing", "no-capacity"]
 
 
-class Fault(Record):
-    """Something that goes wrong with the next calls of a method."""
+class Fault(world.Fault):
+    """By methods such as google.cloud.run.v2.Services/CreateService."""
 
-    method: str
-    """Such as google.cloud.run.v2.Services/CreateService; `*` stands for any letters."""
     status: str = "UNAVAILABLE"
-    message: str = ""
     reason: str = ""
     """Of the ErrorInfo that goes with it; none if empty."""
-    times: int = 1
-    """How many calls; -1 is all."""
-    when: Literal["before", "after", "hang", "hang-after"] = "before"
-    """Before it took effect, after, or no answer at all (without or with effect)."""
 
 
 class TpuZone(Record):
@@ -154,21 +76,13 @@ class TpuZone(Record):
     """Simulated seconds that a request waits at least."""
 
 
-class Knobs(Record):
-    """The controls of one project; a fresh one has the defaults."""
+class Knobs(world.Knobs):
+    """The controls of one project; `prepared` has APIs, accounts with their roles, repository."""
 
-    prepared: bool = False
-    """As after `set_up`: APIs, accounts with their roles, repository."""
     lease_prepared: bool = True
     """Whether that includes what a lease of the cloud needs: API, account, role, its grant."""
-    boot_seconds: float = Field(default=1.0, ge=0)
-    """How long an instance's engine boots."""
-    engine_environment: dict[str, str] = {}
-    """More settings of the simulated engine, such as SIMULATED_ENGINE_FAIL."""
     rollout: Rollout = "ok"
     """How the next rollouts go."""
-    probe_scale: float = Field(default=0.02, gt=0)
-    """Real seconds per second of a probe's period."""
     quotas: dict[str, int] = {}
     """What was asked for and granted: accelerators without zonal redundancy by l4 and rtx-pro-6000,
     cpu, memory_gib. Of what is not named a new project has nothing yet."""
@@ -177,8 +91,6 @@ class Knobs(Record):
     no entry of the region, or a 0. Nobody has published which."""
     validates_first_grant: bool = True
     """Whether validate_only counts what the first deployment would be given."""
-    identity: str = ""
-    """Whoever calls; empty is a service account of the project."""
     acts_as: str = ""
     """A service account that makes all calls, with nothing but what it is granted; empty is the
     `identity`, who owns the project."""
@@ -205,8 +117,6 @@ class Knobs(Record):
     grant_seconds: float = Field(default=0, ge=0)
     """How long a grant on a secret takes to be in effect; Google: mostly within 2 minutes, at times
     7 or more (docs.cloud.google.com/iam/docs/access-change-propagation)."""
-    token_seconds: float = Field(default=3600, gt=0)
-    """How long an ID token is valid."""
     vertex_models: tuple[dict[str, Any], ...] = ()
     """Vertex AI's registry."""
     tpu_zones: dict[str, TpuZone] = {}
@@ -227,16 +137,7 @@ class Knobs(Record):
     faults: tuple[Fault, ...] = ()
 
 
-_LOG_ENTRIES: Final = 5000
-"""How many a project keeps."""
-_CALLS: Final = 5000
-
-
-class _Kept(BaseModel):
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
-
-
-class Entry(_Kept):
+class Entry(Kept):
     """One entry of Cloud Logging."""
 
     timestamp: float
@@ -255,7 +156,7 @@ class Entry(_Kept):
     insert_id: str
 
 
-class Version(_Kept):
+class Version(Kept):
     """One version of a secret."""
 
     number: int
@@ -264,7 +165,7 @@ class Version(_Kept):
     created: float = Field(default_factory=time.time)
 
 
-class Secret(_Kept):
+class Secret(Kept):
     """One secret with its versions."""
 
     message: Proto
@@ -276,7 +177,7 @@ class Secret(_Kept):
     policy_since: float = 0
 
 
-class Instance(_Kept):
+class Instance(Kept):
     """The time that one instance of a service was there; all of it is billed."""
 
     service: str
@@ -301,7 +202,7 @@ class Instance(_Kept):
         return max(0.0, min(end, self.ended or end) - max(begin, self.started))
 
 
-class Tpu(_Kept):
+class Tpu(Kept):
     """One request for chips, from when it is taken until it is deleted."""
 
     plane: str
@@ -321,7 +222,7 @@ class Tpu(_Kept):
         return f"{self.plane}/{self.zone}/{self.id}"
 
 
-class Life(_Kept):
+class Life(Kept):
     """How far a queued resource, a node or an instance is."""
 
     since: float
@@ -338,14 +239,13 @@ class Life(_Kept):
     """Simulated seconds that it waits for chips; of an instance."""
 
 
-class Project(_Kept):
+class Project(Customer):
     """One project; a fresh one is bare.
 
     Messages are of the SDK, by their full name where nothing else is said; what Compute Engine has
     is JSON, by its path.
     """
 
-    id: str
     number: str
     knobs: Knobs = Knobs()
     apis: set[str] = set()
@@ -392,10 +292,6 @@ class Project(_Kept):
     """Every instance of a service that there ever was, for Cloud Monitoring."""
     granted_quotas: set[tuple[str, str]] = set()
     """Quota and region of each first deployment."""
-    calls: list[str] = []
-    """Methods called, such as google.cloud.run.v2.Services/CreateService, newest last."""
-    needed: list[str] = []
-    """Permissions that those calls took, newest last."""
     tested: list[str] = []
     """Permissions that the caller asked about, newest last."""
 
@@ -443,7 +339,7 @@ class Project(_Kept):
                 **more,
             )
         )
-        del self.log[:-_LOG_ENTRIES]
+        del self.log[:-MOST_KEPT]
 
     @property
     def account(self) -> str:
@@ -458,8 +354,7 @@ class Project(_Kept):
     def denies(self, permission: str, resource: str = "") -> bool:
         """Say whether the caller lacks what a call takes; none if empty."""
         if permission and not self.account:
-            self.needed.append(permission)
-            del self.needed[:-_CALLS]
+            self.need(permission)
         return bool(permission) and self.lacks(permission, resource)
 
     def lacks(self, permission: str, resource: str) -> bool:
@@ -481,42 +376,16 @@ class Project(_Kept):
         for end in range(4, len(parts) + 1, 2):
             yield self.policies.get("/".join(parts[:end]), Policy())
 
-    def called(self, method: str) -> None:
-        """Remember a call."""
-        self.calls.append(method)
-        del self.calls[:-_CALLS]
 
+@dataclass(kw_only=True)
+class World(world.World[Project]):
+    """All projects; what is `live` is known by its full name, `planted` are `logging.Said`."""
 
-@dataclass(slots=True, kw_only=True)
-class World:
-    """All projects, on the disk and in memory."""
-
-    folder: Path
-    tasks: TaskGroup
-    """Where whatever goes on by itself is started; it ends with the process."""
-    projects: dict[str, Project] = field(default_factory=dict)
+    kind = Project
     http: str = ""
     """Base URL of the plane's web server."""
     buckets: str = ""
     """Base URL of Cloud Storage."""
-    seen: float = field(default_factory=time.monotonic)
-    """When the plane was last called, of the monotonic clock."""
-    tokens: IdTokens = field(init=False)
-    live: dict[str, Any] = field(default_factory=dict)
-    """What runs for each service, by its full name; never on the disk."""
-    said: dict[str, Any] = field(default_factory=dict)
-    """Of each project the `logging.Said` that was put into its log; never on the disk."""
-
-    def __post_init__(self) -> None:
-        self._kept().mkdir(parents=True, exist_ok=True)
-        self.tokens = IdTokens(self.folder)
-        self._load()
-
-    def _load(self) -> None:
-        for file in sorted(self._kept().glob("*.json")):
-            with contextlib.suppress(ValidationError):  # an older version's: it begins anew
-                project = Project.model_validate_json(file.read_bytes())
-                self.projects[project.id] = project
 
     def project(self, named: str) -> Project:
         """Give a project by id or number; every one that is named exists."""
@@ -524,31 +393,13 @@ class World:
             found = next((one for one in self if one.number == named), None)
             if found:
                 return found
-        if named not in self.projects:
+        if named not in self.customers:
             number = str(100_000_000_000 + zlib.crc32(named.encode()))
-            self.projects[named] = Project(id=named, number=number)
-        return self.projects[named]
+            self.customers[named] = Project(id=named, number=number)
+        return self.customers[named]
 
-    def keep(self, project: Project) -> None:
-        """Write a project down, unless it was forgotten meanwhile."""
-        if self.projects.get(project.id) is not project:
-            return
-        part = self._kept() / f".{project.id}.part"
-        part.write_text(project.model_dump_json(), encoding="utf-8")
-        part.replace(self._kept() / f"{project.id}.json")
-
-    def forget(self, project: Project) -> None:
-        """Know nothing of a project any more."""
-        self.projects.pop(project.id, None)
-        self.said.pop(project.id, None)
-        (self._kept() / f"{project.id}.json").unlink(missing_ok=True)
-
-    def touch(self) -> None:
-        """Somebody is there."""
-        self.seen = time.monotonic()
-
-    def __iter__(self) -> Iterator[Project]:
-        return iter(tuple(self.projects.values()))
-
-    def _kept(self) -> Path:
-        return self.folder / "projects"
+    def id_token(self, project: Project, audience: str, email: str) -> str:
+        """Mint a Google identity token."""
+        who = {"sub": email, "email": email, "email_verified": True, "aud": audience}
+        seconds = project.knobs.token_seconds
+        return self.tokens.mint(seconds, **who, iss="https://accounts.google.com")[0]

@@ -26,7 +26,6 @@ from simulators.common import certificates
 from simulators.common.carrying import Carrying
 from simulators.common.doors import (
     UNVERIFIED_TLS,
-    Answer,
     TurnedAway,
     WebServer,
     loopback,
@@ -435,7 +434,7 @@ class _Nginx:
         self._rules, self._engine = rules, engine
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request, reply, url = Request(scope, receive), Answer(send), self._engine()
+        request, url = Request(scope, receive), self._engine()
         try:
             body = await request.body()
             path = await self._rules.admit(request, url)
@@ -445,7 +444,7 @@ class _Nginx:
         except ClientDisconnect:
             return
         try:
-            await pass_on(request, body, url, reply, path=path)
+            await pass_on(request, body, url, send, path=path)
         except TurnedAway:
             page = HTMLResponse("<html><h1>502 Bad Gateway</h1>nginx</html>", status_code=502)
             await page(scope, receive, send)

@@ -277,7 +277,7 @@ async def cloud(
 ) -> AsyncIterator[httpx2.AsyncClient]:
     """Open a prepared subscription in which nothing ever ends, with its caller's token."""
     async with anyio.create_task_group() as tasks:
-        world = World(folder=folder, tasks=tasks, key=b"key")
+        world = World(folder=folder, tasks=tasks)
         here = "https://127.0.0.1"
         world.urls = AzurePlane(arm=here, logs=here, vaults=here, storage=here, http=here, ca="",
                                 pid=0)  # fmt: skip
