@@ -18,7 +18,7 @@ from simulators.azure.arm import moment
 from simulators.azure.ground import CONSUMPTION, PROFILES, environment_of, most_gpus
 from simulators.azure.state import Body, Replica, Subscription, World, id_of
 from simulators.azure.vaults import SecretLost, read_secret
-from simulators.common.carrying import Carrying, Missing, Store
+from simulators.common.carrying import Missing, Store, store_in
 from simulators.common.cron import due_next
 from simulators.common.programs import (
     CannotStart,
@@ -255,7 +255,9 @@ def _program_of(world: World, sub: Subscription, app: Body, revision: Body) -> P
     }
     port = int((ingress_of(app) or {}).get("targetPort") or 80)
     full = {"SIMULATED_ENGINE_FAIL": "disk-full"} if _fills_disk(sub, container, words) else {}
-    return program(words, {**env, **own, **full}, port=port, here=here, guard=guard)
+    given, at = {**env, **own, **full}, store_in(own)
+    store = _carried(folders, at) if at else None
+    return program(words, given, port=port, here=here, guard=guard, store=store)
 
 
 def _fills_disk(sub: Subscription, container: Body, words: Sequence[str]) -> bool:
@@ -420,13 +422,8 @@ class Running:
         def hear(_stream: str, line: str) -> None:
             self._write("console", line)
 
-        stores = list[Store]()
         try:
             chosen = _program_of(self._world, self._sub, self._app, self._body)
-            carrying = Carrying(chosen.env, partial(hear, "stdout"))
-            if carrying.store:
-                folders = _folders(self._world, self._sub, self._app, self._body)
-                stores = [_carried(folders, carrying.store)]
         except CannotStart as exc:
             self._say("ContainerCreateFailed", str(exc))
             return
@@ -435,16 +432,7 @@ class Running:
         self._say("ContainerStarted", f"Started container '{name}'")
         self.row.state, self.row.details = "Running", ""
         self._world.keep(self._sub)
-        for store in stores:
-            await carrying.before(store)
-            chosen.env["SIMULATED_ENGINE_CACHED"] = str(carrying.found)
-
-        async def beside() -> None:
-            await self._probe(chosen)
-            if self.row.ready:
-                for store in stores:
-                    await carrying.after(store)
-
+        beside = partial(self._probe, chosen)
         status = await self.process.run(chosen, said=hear, beside=beside)
         self.row.ready = self.row.started = False
         if self._told_to_end.is_set():

@@ -21,14 +21,16 @@ class Store(NamedTuple):
     write: Callable[[str, bytes], Awaitable[None]]
 
 
+def store_in(env: Mapping[str, str]) -> str:
+    """Return where an engine's compiled code is to lie; empty where nothing is carried."""
+    return str(json.loads(env.get("COMPILE_CACHE", "{}")).get("store", ""))
+
+
 class Carrying:
     """One boot of an engine."""
 
     def __init__(self, env: Mapping[str, str], say: Callable[[str], None]) -> None:
-        said = json.loads(env.get("COMPILE_CACHE", "{}"))
-        self.store: Final = str(said.get("store", ""))
-        """Empty where nothing is carried."""
-        self._key, self._say = str(said.get("key", "")), say
+        self._key, self._say = str(json.loads(env["COMPILE_CACHE"])["key"]), say
         self.found = False
 
     async def before(self, store: Store) -> None:

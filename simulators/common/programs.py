@@ -14,6 +14,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any, Final
 from urllib.parse import quote, unquote, urlsplit
@@ -25,13 +26,15 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 from core.environment import inherited_environment
-from simulators.common.doors import NO_TLS, UNVERIFIED_TLS, TurnedAway
+from simulators.common.carrying import Carrying, Store
+from simulators.common.doors import NO_TLS, TurnedAway
 
 _LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 _ANY: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104  every address of the container
 _LISTENS: Final = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
 _LISTENS.add_argument("--port", default="8000")
 _LISTENS.add_argument("--host", default="0.0.0.0")  # noqa: S104  vLLM's default
+_RHYTHM_SECONDS: Final = 0.03
 _GRACE_SECONDS: Final = 2.0
 """From SIGTERM to SIGKILL; ten or more in reality."""
 
@@ -57,14 +60,14 @@ class Program:
     """The path here of what the container answers at `/`."""
     quiet: bool = False
     """Whether the log is not what the container's own program would write."""
-    tls: bool = False
-    """Whether it is to answer by TLS alone."""
     listens: int = 0
     """Where it listens in its container."""
     loopback: bool = False
     """Whether it listens for its own instance alone."""
     guard: "Guard | None" = None
     """What stands before it."""
+    store: Store | None = None
+    """Where what it compiles is carried."""
 
     def is_asked(self, port: int, path: str) -> bool:
         """Whether what a probe asks for at a port of the instance gets to it."""
@@ -81,6 +84,7 @@ def program(
     here: Callable[[str], str],
     ollama: bool = False,
     guard: "Guard | None" = None,
+    store: Store | None = None,
 ) -> Program:
     """Say what is to be run for what follows `serve`; every call takes a port of its own.
 
@@ -91,6 +95,7 @@ def program(
         here: Says where on this machine the container's path to the weights is.
         ollama: Whether the engine only stands for Ollama.
         guard: What stands before it, where the cloud asks that.
+        store: Where what it compiles is carried.
     """
     listens, words = _LISTENS.parse_known_args(words)
     asked, host = listens.port, listens.host
@@ -113,6 +118,7 @@ def program(
         listens=int(asked),
         loopback=loopback,
         guard=guard,
+        store=store,
     )
 
 
@@ -395,12 +401,18 @@ class EngineProcess:
         beside: Callable[[], Coroutine[Any, Any, None]],
     ) -> int:
         """Run it to its end, and something beside it; returns its status."""
-        self.url = f"http{'s' if program.tls else ''}://127.0.0.1:{program.port}"
+        if store := program.store:
+            carrying = Carrying(program.env, partial(said, "stdout"))
+            await carrying.before(store)
+            program.env["SIMULATED_ENGINE_CACHED"] = str(carrying.found)
+        self.url = f"http://127.0.0.1:{program.port}"
         self.guard = program.guard
         child = await anyio.to_thread.run_sync(Child, program.argv, program.env)
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(beside)
+                if store:
+                    tasks.start_soon(self._save, carrying, store)
                 tasks.start_soon(self._end_when_told, child)
                 async with anyio.create_task_group() as ears:
                     for stream, output in child.output.items():
@@ -411,10 +423,18 @@ class EngineProcess:
             child.send(signal.SIGKILL)
         return status
 
+    async def _save(self, carrying: Carrying, store: Store) -> None:
+        """Save what it compiled, once it has answered."""
+        answered = False
+        while not answered:
+            await anyio.sleep(_RHYTHM_SECONDS)
+            answered = await self.answers("/health", 1)
+        await carrying.after(store)
+
     async def answers(self, path: str, timeout_seconds: float, *, any_status: bool = False) -> bool:
         """Ask it as a probe does."""
         with contextlib.suppress(httpx2.HTTPError):
-            async with httpx2.AsyncClient(trust_env=False, verify=UNVERIFIED_TLS) as client:
+            async with httpx2.AsyncClient(trust_env=False, verify=NO_TLS) as client:
                 reply = await client.get(self.url + path, timeout=timeout_seconds)
             return any_status or reply.status_code < 400
         return False

@@ -1,7 +1,6 @@
 """`python -m simulators.engine serve MODEL`, in place of `vllm serve MODEL`."""
 
 import json
-import logging
 import os
 import signal
 import socket
@@ -45,19 +44,6 @@ class _Server(uvicorn.Server):
         log("APIServer", "launcher.py:254", "[shutdown] API server: shutdown triggered")
         self._engine.abort_all()
         await super().shutdown(sockets)
-
-
-class _Quiet(logging.Filter):
-    """Drops the access log of some paths."""
-
-    def __init__(self, paths: Sequence[str]) -> None:
-        super().__init__()
-        self._paths = frozenset(paths)
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        args = record.args
-        path = str(args[2]) if isinstance(args, tuple) and len(args) > 2 else ""
-        return path.partition("?")[0] not in self._paths
 
 
 def _bind(flags: Namespace) -> socket.socket:
@@ -164,16 +150,11 @@ async def _serve(flags: Namespace, knobs: Knobs, failure: Failure) -> None:
 def _config(flags: Namespace, app: Starlette) -> uvicorn.Config:
     config = uvicorn.Config(
         app,
-        log_level=flags.uvicorn_log_level,
-        access_log=not flags.disable_uvicorn_access_log,
         timeout_graceful_shutdown=1,
         lifespan="on",
         ssl_keyfile=flags.ssl_keyfile,
         ssl_certfile=flags.ssl_certfile,
     )
-    if flags.disable_access_log_for_endpoints:
-        quiet = _Quiet(flags.disable_access_log_for_endpoints.split(","))
-        logging.getLogger("uvicorn.access").addFilter(quiet)
     try:
         config.load()  # key and certificate after the whole boot, as vLLM does
     except ssl.SSLError as error:

@@ -16,7 +16,7 @@ from google.iam.v1.policy_pb2 import Policy
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse
 
-from simulators.common.carrying import Carrying, Store
+from simulators.common.carrying import store_in
 from simulators.common.doors import Host, TurnedAway, open_door
 from simulators.common.programs import (
     CannotStart,
@@ -65,7 +65,7 @@ def _ollama(project: Project, container: Container) -> list[str] | None:
     return [names[0].replace(":", "-"), "--served-model-name", *names, "--port", port]
 
 
-def program_of(project: Project, folder: Path, revision: Revision) -> Program:
+def _program_of(world: World, project: Project, revision: Revision) -> Program:
     """Say what is to be run; every call takes a port of its own.
 
     Raises:
@@ -78,11 +78,14 @@ def program_of(project: Project, folder: Path, revision: Revision) -> Program:
         guard = guard_of((*ingress.command, *ingress.args), env)
     words = _ollama(project, container)
     ollama = words is not None
+    env = _environment(project, revision, rehearsed=not ollama)
+    at = store_in(env)
     return program(
         words or served(list(container.command), list(container.args)),
-        _environment(project, revision, rehearsed=not ollama),
+        env,
         port=port_of(ingress),
-        here=lambda path: _local_weights(folder, revision, path),
+        here=lambda path: _local_weights(world.folder, revision, path),
+        store=carried(world, at, revision.service_account) if at else None,
         ollama=ollama,
         guard=guard,
     )
@@ -224,13 +227,7 @@ class Engine:
         self._say("INFO", f"Starting new instance. Reason: {reason} - {_REASONS[reason]}")
         self._world.keep(self._project)
         try:
-            program = program_of(self._project, self._world.folder, self._revision)
-            carrying = Carrying(program.env, partial(self._hear, "stdout"))
-            if carrying.store:
-                store = carried(self._world, carrying.store, self._revision.service_account)
-                await carrying.before(store)
-                program.env["SIMULATED_ENGINE_CACHED"] = str(carrying.found)
-                self._world.tasks.start_soon(self._carry, carrying, store)
+            program = _program_of(self._world, self._project, self._revision)
             beside = partial(self._probe, program)
             status = await self.process.run(program, said=self._hear, beside=beside)
             if not self.process.told_to_end.is_set():
@@ -242,14 +239,6 @@ class Engine:
             self._row.ended = time.time()
             self.ended.set()
             self._world.keep(self._project)
-
-    async def _carry(self, carrying: Carrying, store: Store) -> None:
-        """Save what it compiled, once it has answered."""
-        while not self.ready.is_set():
-            if self.ended.is_set():
-                return
-            await anyio.sleep(_RHYTHM_SECONDS)
-        await carrying.after(store)
 
     def _hear(self, stream: str, line: str) -> None:
         self._project.append("DEFAULT", line, self._labels, f"run.googleapis.com/{stream}")

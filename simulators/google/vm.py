@@ -23,7 +23,7 @@ from starlette.responses import HTMLResponse
 from starlette.types import Receive, Scope, Send
 
 from simulators.common import certificates
-from simulators.common.carrying import Carrying
+from simulators.common.carrying import store_in
 from simulators.common.doors import (
     UNVERIFIED_TLS,
     TurnedAway,
@@ -481,25 +481,13 @@ async def _ran(
         more={**made.environment, **more},
         accelerator="v6e",
     )
-    started = program(words, env, port=0, here=lambda path: path)
+    at, account = store_in(env), vm.spec.service_account
+    store = storage.carried(vm.world, at, account) if at else None
+    started = program(words, env, port=0, here=lambda path: path, store=store)
     if made.on_host:
         vm.listens.setdefault(started.listens, Listener(started.port, started.loopback))
-    carrying = Carrying(made.environment, partial(said, ""))
-    if carrying.store:
-        store = storage.carried(vm.world, carrying.store, vm.spec.service_account)
-        await carrying.before(store)
-        started.env["SIMULATED_ENGINE_CACHED"] = str(carrying.found)
-
-    async def beside() -> None:
-        while carrying.store:
-            if await made.process.answers("/health", 1):
-                await carrying.after(store)
-                break
-            await anyio.sleep(_SHORTEST_SECONDS)
-        await anyio.sleep_forever()
-
     try:
-        status = await made.process.run(started, said=said, beside=beside)
+        status = await made.process.run(started, said=said, beside=anyio.sleep_forever)
     finally:
         if vm.listens.get(started.listens) == (started.port, started.loopback):
             del vm.listens[started.listens]
