@@ -60,12 +60,10 @@ def azure_plane(
     """Run a plane that keeps its state in `folder`; it is ended politely.
 
     It outlasts a whole run of the tests, in which a worker may not need it for long. Every call is
-    appended to `record`: see `simulators.common.lifetime`.
+    appended to `record`: see `tests.recorded`.
     """
-    argv = [
-        sys.executable, "-m", "simulators.azure", "--folder", str(folder),
-        "--idle-exit", str(idle_exit_seconds),
-        *(["--record", str(record)] if record else []),
-    ]  # fmt: skip
+    module = ["tests.recorded", "azure", str(record)] if record else ["simulators.azure"]
+    more = ("--folder", str(folder), "--idle-exit", str(idle_exit_seconds))
+    argv = [sys.executable, "-m", *module, *more]
     with process_of(argv, folder):
         yield AzurePlane.model_validate_json((folder / "plane.json").read_bytes())

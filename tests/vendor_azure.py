@@ -12,8 +12,8 @@ from azure.mgmt.storage import models as storage
 
 from simulators.azure.admission import Refused
 from simulators.azure.schema import checked
-from simulators.common.lifetime import Call
 from tests.backends.aca import armschema
+from tests.recorded import Call
 
 READ_ONLY: Final = frozenset(
     {

@@ -19,7 +19,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from simulators.common.lifetime import Call
+from tests.recorded import Call
 
 _CLIENTS: Final = (
     "run_v2:services", "run_v2:revisions", "secretmanager_v1:secret_manager_service",

@@ -163,7 +163,9 @@ async def _unknown(request: Request, exc: Exception) -> Response:
     return refusal("not-served", path=request.url.path).response()
 
 
-async def serve(folder: Path, idle_exit_seconds: float | None, record: Path | None = None) -> None:
+async def serve(
+    folder: Path, idle_exit_seconds: float | None, recorder: Recorder | None = None
+) -> None:
     """Be an Azure until SIGTERM, or until nobody has called for so long."""
     own = admission.certificate(folder)
     secure, plain = _listeners(folder)
@@ -171,8 +173,8 @@ async def serve(folder: Path, idle_exit_seconds: float | None, record: Path | No
         world = World(folder=folder, tasks=tasks)
         world.urls = _urls(folder, *(one.getsockname()[1] for one in (secure, plain)))
         secured: ASGIApp = secured_app(world)
-        if record:
-            secured = Recorder(record).web(secured)
+        if recorder:
+            secured = recorder.web(secured)
         await start_web(tasks, secure, secured, certificate=own)
         await start_web(tasks, plain, plain_app(world))
         for part in (storage, arm, fleet):

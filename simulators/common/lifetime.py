@@ -1,27 +1,23 @@
 """A simulated cloud as a process: where it listens, what it records, when it ends."""
 
 import argparse
-import base64
 import importlib
 import importlib.util
-import json
 import math
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final, Literal
+from typing import Any, Final, Protocol
 
 import anyio
 import grpc
 import grpc.aio
-from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from core.records import Record
 from simulators.common.world import World
@@ -40,13 +36,22 @@ class _ModelsOnly(ModuleType):
             raise AttributeError(name) from exc
 
 
-def main(cloud: str, packages: Sequence[str]) -> None:
+class Recorder(Protocol):
+    """Stands around what a cloud serves, and writes down every call."""
+
+    def web(self, app: ASGIApp) -> ASGIApp:
+        """Return a web server's application that is listened to."""
+
+    def grpc(self) -> grpc.aio.ServerInterceptor:
+        """Return what listens to the methods of a gRPC server."""
+
+
+def main(cloud: str, packages: Sequence[str], recorder: Recorder | None = None) -> None:
     """Run until told to end, or until nobody has called for so long."""
     parser = argparse.ArgumentParser(prog=f"python -m simulators.{cloud}")
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--idle-exit", type=float, metavar="SECONDS")
-    parser.add_argument("--record", type=Path, metavar="FILE")
-    asked = parser.parse_args()
+    asked, _others = parser.parse_known_args()
     for package in packages:
         spec = importlib.util.find_spec(package)
         assert spec is not None
@@ -55,7 +60,7 @@ def main(cloud: str, packages: Sequence[str]) -> None:
         module.__path__ = list(spec.submodule_search_locations or ())
         sys.modules[package] = module
     plane = importlib.import_module(f"simulators.{cloud}.plane")
-    anyio.run(plane.serve, asked.folder, asked.idle_exit, asked.record)
+    anyio.run(plane.serve, asked.folder, asked.idle_exit, recorder)
 
 
 async def live(world: World[Any], plane: Record, idle_exit_seconds: float | None) -> None:
@@ -76,133 +81,3 @@ async def live(world: World[Any], plane: Record, idle_exit_seconds: float | None
 async def address(request: Request) -> Response:
     """Say where the caller is seen to be."""
     return PlainTextResponse(request.client.host if request.client else "127.0.0.1")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
-    """One request and its answer."""
-
-    kind: Literal["http", "grpc"]
-    method: str
-    """GET, PUT …; of gRPC the full name, such as google.cloud.run.v2.Services/CreateService."""
-    path: str = ""
-    query: str = ""
-    params: str = ""
-    """The routing header of gRPC, x-goog-request-params."""
-    asked: str
-    """The body; of gRPC the message in base64; empty where it is no JSON."""
-    status: str
-    """200, 404 …; of gRPC OK, NOT_FOUND …."""
-    answered: str
-    """Like `asked`."""
-
-    def message(self, what: Literal["asked", "answered"]) -> bytes:
-        """Give a message of gRPC as it was sent."""
-        return base64.b64decode(getattr(self, what))
-
-
-def calls(file: Path) -> Iterator[Call]:
-    """Read what was recorded, in the order of the answers."""
-    for line in file.read_text(encoding="utf-8").splitlines():
-        yield Call(**json.loads(line))
-
-
-class Recorder:
-    """Appends calls to a file."""
-
-    def __init__(self, file: Path) -> None:
-        self._file = file
-
-    def web(self, app: ASGIApp) -> ASGIApp:
-        """Stand around a web server's application."""
-
-        async def recorded(scope: Scope, receive: Receive, send: Send) -> None:
-            if scope["type"] != "http" or scope["path"].startswith("/rehearsal/"):
-                await app(scope, receive, send)
-                return
-            asked, answered = bytearray(), bytearray()
-            heard = {"status": 0, "json": False}
-            sends_json = _is_json(Headers(scope=scope))
-
-            async def hear() -> Message:
-                message = await receive()
-                if sends_json:
-                    asked.extend(message.get("body", b""))
-                return message
-
-            async def tell(message: Message) -> None:
-                if message["type"] == "http.response.start":
-                    is_json = _is_json(Headers(raw=message["headers"]))
-                    heard.update(status=message["status"], json=is_json)
-                elif heard["json"]:
-                    answered.extend(message.get("body", b""))
-                await send(message)
-
-            await app(scope, hear, tell)
-            self._keep(
-                Call(
-                    kind="http",
-                    method=scope["method"],
-                    path=scope["path"],
-                    query=scope["query_string"].decode(),
-                    asked=asked.decode(),
-                    status=str(heard["status"]),
-                    answered=answered.decode(),
-                )
-            )
-
-        return recorded
-
-    def grpc(self) -> grpc.aio.ServerInterceptor:
-        """Stand around the methods of a gRPC server that take one message and give one."""
-        return _Interceptor(self._keep)
-
-    def _keep(self, call: Call) -> None:
-        with self._file.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(asdict(call)) + "\n")
-
-
-class _Interceptor(grpc.aio.ServerInterceptor):
-    def __init__(self, keep: Callable[[Call], None]) -> None:
-        self._keep = keep
-
-    async def intercept_service(
-        self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
-        handler_call_details: grpc.HandlerCallDetails,
-    ) -> Any:
-        handler = await continuation(handler_call_details)
-        if handler is None or handler.unary_unary is None:
-            return handler
-        method = str(handler_call_details.method).removeprefix("/")
-        given = dict(handler_call_details.invocation_metadata or ())
-        params = str(given.get("x-goog-request-params", ""))
-
-        async def behave(asked: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> bytes:
-            answered: bytes = b""
-            try:
-                answer = await handler.unary_unary(handler.request_deserializer(asked), context)
-                answered = handler.response_serializer(answer)
-            finally:
-                code = context.code() or grpc.StatusCode.OK
-                status = code if isinstance(code, grpc.StatusCode) else _STATUS[int(code)]
-                self._keep(
-                    Call(
-                        kind="grpc",
-                        method=method,
-                        params=params,
-                        asked=base64.b64encode(asked).decode(),
-                        status=status.name,
-                        answered=base64.b64encode(answered).decode(),
-                    )
-                )
-            return answered
-
-        return grpc.unary_unary_rpc_method_handler(behave)
-
-
-_STATUS = {code.value[0]: code for code in grpc.StatusCode}
-
-
-def _is_json(headers: Headers) -> bool:
-    return "json" in headers.get("content-type", "")

@@ -286,9 +286,10 @@ def web(world: World) -> Starlette:
     return Starlette(routes=[route for routes in _ROUTES for route in routes(world)])
 
 
-async def serve(folder: Path, idle_exit_seconds: float | None, record: Path | None = None) -> None:
+async def serve(
+    folder: Path, idle_exit_seconds: float | None, recorder: Recorder | None = None
+) -> None:
     """Be a Google Cloud until SIGTERM, or until nobody has called for so long."""
-    recorder = Recorder(record) if record else None
     async with anyio.create_task_group() as tasks:
         world = World(folder=folder, tasks=tasks)
         buckets = storage.Storage(folder / "storage", world)

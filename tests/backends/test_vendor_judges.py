@@ -8,10 +8,10 @@ from typing import Any, Final
 import pytest
 from google.cloud import run_v2
 
-from simulators.common.lifetime import Call
 from tests import vendor_azure, vendor_google
 from tests.backends.aca import armschema
 from tests.backends.aca.planned import sent, small
+from tests.recorded import Call
 
 _APP: Final = "/subscriptions/s/resourceGroups/g/providers/Microsoft.App/containerApps/one"
 

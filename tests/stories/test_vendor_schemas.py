@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from core.settings import AzurePlane, GooglePlane
-from simulators.common.lifetime import Call, calls
 from tests import vendor_azure, vendor_google
 from tests.azure_plane import azure_plane
 from tests.backends.aca import armschema
 from tests.conversation import Agent, agent_of
 from tests.google_plane import google_plane
+from tests.recorded import Call, calls
 from tests.stories import test_aca, test_cloud_run, test_leftovers_google, test_tpu
 from tests.stories.conftest import Azure, Cloud
 
