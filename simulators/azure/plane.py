@@ -94,7 +94,6 @@ def _seen(sub: Subscription) -> dict[str, Any]:
     """Tell what there is; no secret's value."""
     return {
         "id": sub.id,
-        "caller": sub.caller,
         "tenant": sub.tenant,
         "knobs": sub.knobs.model_dump(mode="json"),
         "providers": sorted(name for name in sub.providers if sub.registered(name)),

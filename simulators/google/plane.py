@@ -217,10 +217,6 @@ def seen(project: Project) -> dict[str, Any]:
             for name, policy in sorted(project.policies.items())
             if "/repositories/" in name
         },
-        "service_bindings": {
-            name.rpartition("/")[2]: _bindings(project.policies.get(name, Policy()))
-            for name in sorted(project.services)
-        },
         "account_bindings": {
             email: _bindings(project.policies.get(one.name, Policy()))
             for email, one in sorted(project.accounts.items())
