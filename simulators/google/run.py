@@ -49,7 +49,7 @@ from simulators.google.serving import (
     validated,
 )
 from simulators.google.state import Project, World
-from simulators.google.store import Kind, etag_of, merged, moment, serve
+from simulators.google.store import Kind, etag_of, fields, merged, moment, names_in, serve
 
 _MOMENT_SECONDS: Final = 0.05
 """What Google takes for anything that needs no instance."""
@@ -103,9 +103,16 @@ class _Services(_OfRun):
         run_rules.grant_first(project, made.name.split("/")[3], made)
         return _changed(world, project, made, new_revision=True)
 
-    async def change(
-        self, world: World, project: Project, request: Any, kept: Any, made: Any
-    ) -> Operation:
+    async def update(self, world: World, project: Project, request: Any) -> Operation:
+        """Answer Update: every field but those that are the server's own; a mask is not known."""
+        kept, made = self.find(project, request.service.name), Service(request.service)
+        self.check_etag(kept, made.etag)
+        servers = {*fields(Service, "Output only"), "name", "etag"} & set(names_in(Service))
+        for name in servers:
+            Service.pb(made).ClearField(name)
+        for field, value in Service.pb(kept).ListFields():
+            if field.name in servers:
+                Service.pb(made).MergeFrom(Service.pb(Service({field.name: value})))
         if kept.delete_time:
             raise Refused("FAILED_PRECONDITION", f"Resource '{made.name}' is being deleted.")
         _check(project, "Update", made, validate_only=request.validate_only)

@@ -47,18 +47,11 @@ class Storage:
         logging.getLogger("api").setLevel(logging.CRITICAL)
         kept: Any = Kept(data_dir=str(folder.absolute()))
         self._server = HTTPServer(("127.0.0.1", 0), partial(_Door, world, kept))
-        self._thread = Thread(target=self._server.serve_forever, daemon=True)
 
     def start(self) -> str:
         """Listen; gives the base URL."""
-        self._thread.start()
+        Thread(target=self._server.serve_forever, daemon=True).start()
         return f"http://127.0.0.1:{self._server.server_port}"
-
-    def stop(self) -> None:
-        """Listen no more."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
 
 
 class _Door(RequestHandler):  # type: ignore[misc]  # without types

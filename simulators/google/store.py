@@ -214,7 +214,7 @@ class Kind:
         held = _field_of(kind, self.message)
         named = next(
             name
-            for name in _names(kind)
+            for name in names_in(kind)
             if name.endswith("_id") and name not in {"project_id", "request_id"}
         )
         given = getattr(request, named)
@@ -227,37 +227,14 @@ class Kind:
         if self.key(project, full) in self.rows(project):
             raise self.refused("ALREADY_EXISTS", self.taken, project, full)
         made = self.message(asked)
-        for name in fields(self.message, "Output only") & set(_names(self.message)):
+        for name in fields(self.message, "Output only") & set(names_in(self.message)):
             self.message.pb(made).ClearField(name)
         stamp(made, full, project)
         return await self.begin(world, project, request, made)
 
-    async def begin(self, _world: World, project: Project, _request: Any, made: Any) -> Any:
+    async def begin(self, world: World, project: Project, request: Any, made: Any) -> Any:
         """Keep a new one; gives the answer."""
-        self.rows(project)[self.key(project, made.name)] = made
-        return made
-
-    async def update(self, world: World, project: Project, request: Any) -> Any:
-        """Answer Update: every field but those that are the server's own; a mask is not known."""
-        asked = getattr(request, _field_of(type(request), self.message))
-        kept = self.find(project, asked.name)
-        self.check_etag(kept, asked.etag)
-        found, pb = self.message(asked), self.message.pb
-        servers = {*fields(self.message, "Output only"), "name", "etag"}
-        for name in servers & set(_names(self.message)):
-            pb(found).ClearField(name)
-        for field, value in pb(kept).ListFields():
-            if field.name in servers:
-                pb(found).MergeFrom(pb(self.message({field.name: value})))
-        return await self.change(world, project, request, kept, found)
-
-    async def change(
-        self, _world: World, project: Project, _request: Any, _kept: Any, made: Any
-    ) -> Any:
-        """Keep a changed one; gives the answer."""
-        made.etag = etag_of(made)
-        self.rows(project)[self.key(project, made.name)] = made
-        return made
+        raise NotImplementedError
 
     async def delete(self, world: World, project: Project, request: Any) -> Any:
         """Answer Delete."""
@@ -338,7 +315,7 @@ def serve(server: grpc.aio.Server, world: World, service: str, api: str, *kinds:
 
 def stamp(made: Any, name: str, project: Project) -> None:
     """Set what a server sets of whatever it makes, as far as the message has it."""
-    known = set(_names(type(made)))
+    known = set(names_in(type(made)))
     now = moment()
     values = {
         "name": name,
@@ -355,7 +332,7 @@ def stamp(made: Any, name: str, project: Project) -> None:
         made.etag = etag_of(made)
 
 
-def _names(message: Any) -> Iterable[str]:
+def names_in(message: Any) -> Iterable[str]:
     found: Iterable[str] = message.pb().DESCRIPTOR.fields_by_name
     return found
 
