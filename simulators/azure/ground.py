@@ -273,9 +273,7 @@ def _assignment(sub: Subscription, policy: str) -> str:
 
 
 async def _check_restrictions(call: Call) -> Body:
-    content = (call.body.get("resourceDetails") or {}).get("resourceContent")
-    if not content or not content.get("type"):
-        raise refusal("restrictions")
+    content = call.body["resourceDetails"]["resourceContent"]
     rows = [
         {
             "policyInfo": {"policyAssignmentId": _assignment(call.sub, policy)},

@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import socket
-import ssl
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
@@ -59,21 +58,16 @@ def _bind(flags: Namespace) -> socket.socket:
         listener.bind(where)
     except OSError as error:
         listener.close()
-        raise _system_error(error) from error
+        said = f"OSError: [Errno {error.errno}] {os.strerror(error.errno or 0)}"
+        raise BootError(said) from error
     return listener
-
-
-def _system_error(error: OSError) -> BootError:
-    name = type(error).__name__ if isinstance(error, FileNotFoundError) else "OSError"
-    return BootError(f"{name}: [Errno {error.errno}] {os.strerror(error.errno or 0)}")
 
 
 def _address(flags: Namespace, listener: socket.socket) -> str:
     if flags.uds:
         return f"unix:{flags.uds}"
     host, port = listener.getsockname()[:2]
-    scheme = "https" if flags.ssl_keyfile and flags.ssl_certfile else "http"
-    return f"{scheme}://{host}:{port}"
+    return f"http://{host}:{port}"
 
 
 def _tell_sampling(folder: Path) -> None:
@@ -134,34 +128,19 @@ def assemble(
 async def _serve(flags: Namespace, knobs: Knobs, failure: Failure) -> None:
     log("APIServer", "api_utils.py:347", f"version {VERSION}\nmodel   {flags.model}")
     log("APIServer", "api_utils.py:286", f"non-default args: {non_default(flags)}")
+    if flags.ssl_keyfile or flags.ssl_certfile:
+        raise BootError("TLS is not simulated.", traceback=False)
     with _bind(flags) as listener:
         room = room_of(flags, knobs)
         kv = await Boot(room, flags, failure).run()
         _tell_sampling(Path(flags.model))
         app, engine = assemble(flags, room, kv, failure)
         log("APIServer", "entry.py:140", f"Starting vLLM server on {_address(flags, listener)}")
-        config = _config(flags, app)
+        config = uvicorn.Config(app, timeout_graceful_shutdown=1, lifespan="on")
         # uvicorn raises the signal again when it has stopped; vLLM leaves with status 0.
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)
         await _Server(config, engine).serve([listener])
-
-
-def _config(flags: Namespace, app: Starlette) -> uvicorn.Config:
-    config = uvicorn.Config(
-        app,
-        timeout_graceful_shutdown=1,
-        lifespan="on",
-        ssl_keyfile=flags.ssl_keyfile,
-        ssl_certfile=flags.ssl_certfile,
-    )
-    try:
-        config.load()  # key and certificate after the whole boot, as vLLM does
-    except ssl.SSLError as error:
-        raise BootError(f"ssl.SSLError: {error}") from error
-    except OSError as error:
-        raise _system_error(error) from error
-    return config
 
 
 def main(argv: Sequence[str]) -> int:
