@@ -39,7 +39,7 @@ class Controls:
                 lines of the text `without` that were put in before are taken out.
         """
         said = {"app": app, "lines": list(lines), **more}
-        self._ask("POST", f"{subscription}/log", json=said)
+        self._ask("PUT", f"{subscription}/log", json=said)
 
     def drop(self, subscription: str) -> None:
         """End what runs for a subscription, and forget it."""

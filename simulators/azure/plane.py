@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import anyio
-from pydantic import ValidationError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -33,61 +32,33 @@ from simulators.azure.logs import Lines
 from simulators.azure.state import CATALOG, Knobs, Subscription, World
 from simulators.common import registry
 from simulators.common.doors import loopback, start_web
-from simulators.common.lifetime import Recorder, address, live
+from simulators.common.lifetime import Recorder, controls, live
 
 _TOLD_LINES: Final = 500
-_SUBSCRIPTION: Final = "/rehearsal/subscriptions/{subscription}"
 _PORTS: Final = "ports.json"
 
 
-class _Controls:
-    def __init__(self, world: World) -> None:
-        self._world = world
+async def _token(world: World, sub: Subscription, request: Request) -> Any:
+    asked = await request.json()
+    if refused := CATALOG["logins"].get(sub.knobs.login):
+        return JSONResponse(refused, status_code=400)
+    scopes, oid = asked.get("scopes", []), asked.get("oid", "")
+    token, ends = admission.issue_token(world, sub, scopes, oid=oid)
+    return {"access_token": token, "expires_on": ends}
 
-    async def change(self, request: Request) -> Response:
-        sub, asked = self._named(request), await request.json()
-        try:
-            knobs = Knobs.model_validate({**sub.knobs.model_dump(), **asked})
-        except ValidationError as exc:
-            return JSONResponse({"error": str(exc)}, status_code=400)
-        if knobs.prepared and not sub.knobs.prepared:
-            ground.prepare(self._world, sub)
-        sub.knobs = knobs
-        self._world.keep(sub)
-        return JSONResponse(_seen(sub))
 
-    async def look(self, request: Request) -> Response:
-        return JSONResponse(_seen(self._named(request)))
+async def _plant(world: World, sub: Subscription, request: Request) -> Any:
+    return {"lines": logs.plant(world, sub, Lines.model_validate_json(await request.body()))}
 
-    async def drop(self, request: Request) -> Response:
-        sub = self._named(request)
-        self._world.forget(sub)
-        await fleet.forget(self._world, sub)
-        return JSONResponse({})
 
-    async def token(self, request: Request) -> Response:
-        sub, asked = self._named(request), await request.json()
-        if refused := CATALOG["logins"].get(sub.knobs.login):
-            return JSONResponse(refused, status_code=400)
-        token, ends = admission.issue_token(
-            self._world, sub, asked.get("scopes", []), oid=asked.get("oid", "")
-        )
-        return JSONResponse({"access_token": token, "expires_on": ends})
+def _prepare(world: World, sub: Subscription, knobs: Knobs) -> None:
+    if knobs.prepared and not sub.knobs.prepared:
+        ground.prepare(world, sub)
 
-    async def plant(self, request: Request) -> Response:
-        sub = self._named(request)
-        try:
-            given = Lines.model_validate_json(await request.body())
-            count = logs.plant(self._world, sub, given)
-        except ValidationError as exc:
-            return JSONResponse({"error": str(exc)}, status_code=400)
-        except LookupError as exc:
-            return JSONResponse({"error": exc.args[0]}, status_code=404)
-        return JSONResponse({"lines": count})
 
-    def _named(self, request: Request) -> Subscription:
-        self._world.touch()
-        return self._world.subscription(request.path_params["subscription"])
+async def _drop(world: World, sub: Subscription) -> None:
+    world.forget(sub)
+    await fleet.forget(world, sub)
 
 
 def _seen(sub: Subscription) -> dict[str, Any]:
@@ -140,14 +111,9 @@ def secured_app(world: World) -> Starlette:
 
 def plain_app(world: World) -> Starlette:
     """Return what is served without: the controls, streams of apps, and Docker Hub's manifests."""
-    one = _Controls(world)
+    more = {("POST", "/token"): _token, ("PUT", "/log"): _plant}
     routes: list[BaseRoute] = [
-        Route("/rehearsal/address", address),
-        Route(_SUBSCRIPTION, one.change, methods=["PUT"]),
-        Route(_SUBSCRIPTION, one.look, methods=["GET"]),
-        Route(_SUBSCRIPTION, one.drop, methods=["DELETE"]),
-        Route(f"{_SUBSCRIPTION}/token", one.token, methods=["POST"]),
-        Route(f"{_SUBSCRIPTION}/log", one.plant, methods=["POST"]),
+        *controls(world, world.subscription, _seen, prepare=_prepare, drop=_drop, more=more),
         *logs.http_routes(world),
         *jobs.http_routes(world),
         *registry.routes(lambda: world.urls.http, world.touch, registry.hub_digest_of),

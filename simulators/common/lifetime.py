@@ -7,7 +7,7 @@ import math
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, Protocol
@@ -16,7 +16,8 @@ import anyio
 import grpc
 import grpc.aio
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from core.records import Record
@@ -78,6 +79,64 @@ async def live(world: World[Any], plane: Record, idle_exit_seconds: float | None
     world.tasks.cancel_scope.cancel()
 
 
-async def address(request: Request) -> Response:
-    """Say where the caller is seen to be."""
+async def _address(request: Request) -> Response:
     return PlainTextResponse(request.client.host if request.client else "127.0.0.1")
+
+
+Answer = Callable[[Any, Any, Request], Awaitable[Any]]
+"""Of a world, a customer and what is asked; a dict is the JSON of a 200. Raises ValueError of what
+cannot be, LookupError where there is nobody."""
+
+
+def controls(
+    world: World[Any],
+    named: Callable[[str], Any],
+    seen: Callable[[Any], dict[str, Any]],
+    *,
+    prepare: Callable[[Any, Any, Any], None],
+    drop: Callable[[Any, Any], Awaitable[None]],
+    more: Mapping[tuple[str, str], Answer],
+) -> list[Route]:
+    """Serve what a test or a rehearsal may set, see and do, below /rehearsal.
+
+    Args:
+        world: All customers.
+        named: Gives one of them.
+        seen: What is told of one: no secret's value.
+        prepare: Does what its knobs ask for, which come as a third, before they are its own.
+        drop: Ends whatever runs for one, which is then known no more.
+        more: Further answers, by verb and path below the customer's.
+    """
+
+    async def look(_world: Any, customer: Any, _request: Request) -> Any:
+        return seen(customer)
+
+    async def change(_world: Any, customer: Any, request: Request) -> Any:
+        old, asked = customer.knobs, await request.json()
+        knobs = type(old).model_validate({**old.model_dump(), **asked})
+        prepare(world, customer, knobs)
+        customer.knobs = knobs
+        world.keep(customer)
+        return seen(customer)
+
+    async def dropped(_world: Any, customer: Any, _request: Request) -> Any:
+        await drop(world, customer)
+        return {}
+
+    def route(verb: str, path: str, answer: Answer) -> Route:
+        async def handle(request: Request) -> Response:
+            world.touch()
+            try:
+                said = await answer(world, named(request.path_params["customer"]), request)
+            except ValueError as exc:  # also of a record
+                return JSONResponse({"error": str(exc)}, status_code=400)
+            except LookupError as exc:
+                return JSONResponse({"error": exc.args[0]}, status_code=404)
+            return said if isinstance(said, Response) else JSONResponse(said)
+
+        where = f"/rehearsal/{world.kind.__name__.lower()}s/{{customer}}{path}"
+        return Route(where, handle, methods=[verb])
+
+    usual = {("GET", ""): look, ("PUT", ""): change, ("DELETE", ""): dropped}
+    rows = [route(*key, answer) for key, answer in {**usual, **more}.items()]
+    return [Route("/rehearsal/address", _address), *rows]

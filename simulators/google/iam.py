@@ -187,10 +187,10 @@ def programs(world: World) -> Path:
     return world.folder / "programs"
 
 
-def install(world: World, project: Project) -> None:
-    """Put gcloud onto the machine of a project's caller, or take it away, as its knob says."""
+def install(world: World, project: Project, account: str) -> None:
+    """Put gcloud onto the machine of a project's caller, or take it away where nobody uses it."""
     remove(world, project)
-    if project.knobs.gcloud:
+    if account:
         file = programs(world) / project.id / "gcloud"
         file.parent.mkdir(parents=True)
         url = f"{world.http}/rehearsal/projects/{project.id}/gcloud"
@@ -206,7 +206,7 @@ def remove(world: World, project: Project) -> None:
 def resume(world: World) -> None:
     """Install anew: the address of this process is another."""
     for project in world:
-        install(world, project)
+        install(world, project, project.knobs.gcloud)
 
 
 async def login(_world: World, project: Project, _request: Request) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The process: one gRPC server, one web server, Cloud Storage, and the rehearsal's controls."""
 
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,13 +12,12 @@ from google.cloud.iam_admin_v1.types import Role, ServiceAccount
 from google.iam.v1.policy_pb2 import Binding, Policy
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
 from core.settings import GooglePlane
 from simulators.common.doors import loopback, start_web
-from simulators.common.lifetime import Recorder, address, live
+from simulators.common.lifetime import Answer, Recorder, controls, live
 from simulators.google import (
     compute,
     iam,
@@ -73,67 +72,32 @@ _PREEMPTS: Final[Mapping[str, Callable[[World, Project, str, str], bool]]] = {
     "compute": compute.preempt,
 }
 """By the zone of a TPU and its id; returns whether there was anything to do."""
-_Answer = Callable[[World, Project, Request], Awaitable[dict[str, Any]]]
-"""Raises ValueError of what cannot be, LookupError where there is nobody."""
 
 
 def control_routes(world: World) -> Sequence[BaseRoute]:
-    """Serve what a test or a rehearsal may set, see and do, below /rehearsal.
-
-    GET address (where the caller is seen to be); GET, PUT, DELETE projects/{project}; PUT
-    its log; PUT its clock, by which jobs run; GET login, the file of a person's; POST gcloud, what
-    that was called with; DELETE tpus/{plane}/{zone}/{id}, which Google takes back.
-    """
-
-    def route(path: str, verb: str, answer: _Answer) -> Route:
-        async def handle(request: Request) -> Response:
-            if verb != "GET":
-                world.touch()
-            project = world.project(request.path_params["project"])
-            try:
-                return JSONResponse(await answer(world, project, request))
-            except ValueError as exc:  # also of a record
-                return JSONResponse({"error": str(exc)}, status_code=400)
-            except LookupError as exc:
-                return JSONResponse({"error": exc.args[0]}, status_code=404)
-
-        return Route(f"/rehearsal/projects/{{project}}{path}", handle, methods=[verb])
-
-    return (
-        Route("/rehearsal/address", address),
-        route("", "GET", _look),
-        route("", "PUT", _change),
-        route("", "DELETE", _drop),
-        route("/log", "PUT", _say),
-        route("/clock", "PUT", scheduler.turn),
-        route("/login", "GET", iam.login),
-        route("/gcloud", "POST", iam.gcloud),
-        route("/tpus/{plane}/{zone}/{id}", "DELETE", _preempt),
-    )
+    """Serve what a test or a rehearsal may set, see and do."""
+    more: dict[tuple[str, str], Answer] = {
+        ("PUT", "/log"): _say,
+        ("PUT", "/clock"): scheduler.turn,
+        ("GET", "/login"): iam.login,
+        ("POST", "/gcloud"): iam.gcloud,
+        ("DELETE", "/tpus/{plane}/{zone}/{id}"): _preempt,
+    }
+    return controls(world, world.project, seen, prepare=_prepare, drop=_drop, more=more)
 
 
-async def _look(_world: World, project: Project, _request: Request) -> dict[str, Any]:
-    return seen(project)
-
-
-async def _change(world: World, project: Project, request: Request) -> dict[str, Any]:
-    asked = await request.json()
-    knobs = Knobs.model_validate({**project.knobs.model_dump(), **asked})
+def _prepare(world: World, project: Project, knobs: Knobs) -> None:
     if knobs.prepared and not project.knobs.prepared:
         prepare(project)
         if knobs.lease_prepared:
             prepare_lease(project)
-    project.knobs = knobs
-    iam.install(world, project)
-    world.keep(project)
-    return seen(project)
+    iam.install(world, project, knobs.gcloud)
 
 
-async def _drop(world: World, project: Project, _request: Request) -> dict[str, Any]:
+async def _drop(world: World, project: Project) -> None:
     iam.remove(world, project)
     for each in (run.forget, vm.forget):
         await each(world, project)
-    return {}
 
 
 async def _say(world: World, project: Project, request: Request) -> dict[str, Any]:
