@@ -41,7 +41,7 @@ def of_node(number: int) -> Samples:
     gaps = rng.lognormal(-5, 0.5, count).astype(np.float32)
     two = np.full(count, 2)
     return answered(
-        100.0 + np.arange(count) * (WINDOW / count),
+        np.linspace(100.0, 100.0 + WINDOW, count, endpoint=False, dtype=np.float64),
         first,
         first + gaps,
         worker=np.full(count, number),
