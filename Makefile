@@ -29,7 +29,7 @@ tool  = @$(PY) server.py call $(1) --make $@ $(words) $(if $(call on,JSON),--jso
 
 .PHONY: help demo test test-engine lint run install vllm mcp-config clean deploy status endpoint \
         metrics query logs destroy targets list health stats stop start call broken prices plan advise measure \
-        benchmark benchmarks campaign bench-client ray cluster-demo test-cluster test-lives test-browser test-sweep test-gcloud \
+        benchmark benchmarks campaign bench-client ray cluster-demo test-cluster bench-cluster test-lives test-browser test-sweep test-gcloud \
         setup quotas zones rehearse rehearse-clean first-contact diagnose alerts bench-logs \
         http doctor conformance clients find leftovers
 
@@ -84,6 +84,9 @@ clients: $(TOOLS) ## Connect real MCP clients, without keys, and see them list a
 
 bench-client: $(TOOLS) ## Measure the load generator beside others (downloads them; minutes)
 	@$(PY) -m tests.measure_client
+
+bench-cluster: $(TOOLS) $(RAY) ## Measure what Ray costs the load, and what ten killed nodes leave (minutes)
+	@$(PY) -m tests.measure_cluster
 
 find: $(STAMP) ## Say why what wrote a log ended, without a deployment (LOG="FILE...", WRITER)
 	@$(PY) -m logs find $(if $(WRITER),--writer $(WRITER)) -- $(LOG)

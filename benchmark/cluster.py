@@ -22,7 +22,7 @@ from core.environment import ROOT, inherited_environment
 from core.errors import ClusterError, CommandNotFound
 
 _MOST_LINE_BYTES: Final = 2**24
-_JOIN_SECONDS: Final = 60.0
+_JOIN_SECONDS: Final = 180.0
 _END_SECONDS: Final = 15.0
 """For actors to end their workers; then the driver is killed, and Ray ends its actors."""
 _LEAD_SECONDS: Final = 0.5

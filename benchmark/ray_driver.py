@@ -40,6 +40,10 @@ _CALL_SECONDS: Final = 30.0
 """For starting an actor and its workers, which import NumPy."""
 _PINGS: Final = 16
 _PROBE_SECONDS: Final = 5.0
+_TRIES: Final = 4
+_NOT_STARTED: Final = "Starting Ray client server failed"
+"""The first client of a head that is busy: its server starts, and is not found within 30 s (Ray
+2.60, seen in its ray_client_server.err); the next attempt takes 4 s."""
 _REFRESH_SECONDS: Final = 1.0
 _TIMES: Final = ("intended", "sent", "headers", "first_token", "last_token", "done")
 _SHIPPED: Final = ("benchmark", "core")
@@ -146,10 +150,7 @@ class Driver:
 
     def _free(self) -> list[dict[str, Any]]:
         """Give the nodes that nobody uses, those of the most cores first."""
-        from ray._private.state import available_resources_per_node  # noqa: PLC0415  no public name
-
-        taken = {one.node_id for one in self._placed}
-        available = available_resources_per_node()  # type: ignore[no-untyped-call]
+        taken, available = {one.node_id for one in self._placed}, _available()
         free = [
             node
             for node in _nodes()
@@ -323,6 +324,17 @@ def _nodes() -> list[dict[str, Any]]:
     return nodes
 
 
+def _available() -> dict[str, dict[str, float]]:
+    """Give what nobody has reserved, by node; a client's connection lets a task look."""
+    if ray.util.client.ray.is_connected():
+        look: Any = ray.remote(num_cpus=0)(_available)
+        seen: dict[str, dict[str, float]] = ray.get(look.remote(), timeout=_CALL_SECONDS)
+        return seen
+    from ray._private.state import available_resources_per_node  # noqa: PLC0415  no public name
+
+    return dict(available_resources_per_node())  # type: ignore[no-untyped-call]
+
+
 def _names() -> dict[str, str]:
     """Name each node that is alive by its address; where several share one, with a number."""
     alive = sorted((n["NodeManagerAddress"], n["NodeID"]) for n in _nodes() if n["Alive"])
@@ -371,19 +383,21 @@ def connect(wanted: dict[str, Any], package: Path) -> None:
     for name in _SHIPPED:
         ignored = shutil.ignore_patterns("__pycache__", "templates")
         shutil.copytree(ROOT / name, package / name, ignore=ignored)
-    try:
-        ray.init(
-            address=address,
-            log_to_driver=False,
-            runtime_env={"working_dir": str(package)},
-        )
-    except (ConnectionError, RuntimeError, ray.exceptions.RayError) as exc:
-        raise RefusedError(
-            f"The Ray cluster {address} cannot be joined.",
-            fix="See that it runs, has this machine's Python and Ray, and that its token is in "
-            "RAY_AUTH_TOKEN, RAY_AUTH_TOKEN_PATH or ~/.ray/auth_token.",
-            cause=str(exc).strip()[:500],
-        ) from exc
+    for attempt in range(1, _TRIES + 1):
+        try:
+            ray.init(
+                address=address, log_to_driver=False, runtime_env={"working_dir": str(package)}
+            )
+            break
+        except (ConnectionError, RuntimeError, ray.exceptions.RayError) as exc:
+            if _NOT_STARTED in str(exc) and attempt < _TRIES:
+                continue
+            raise RefusedError(
+                f"The Ray cluster {address} cannot be joined.",
+                fix="See that it runs, has this machine's Python and Ray, and that its token is in "
+                "RAY_AUTH_TOKEN, RAY_AUTH_TOKEN_PATH or ~/.ray/auth_token.",
+                cause=str(exc).strip()[:500],
+            ) from exc
     if not wanted["insecure"] and address == "auto":
         head = ray.get_runtime_context().gcs_address
         _require_token(head, "/ray.rpc.NodeInfoGcsService/GetClusterId")

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -22,9 +23,9 @@ MODEL = "google/gemma-4-E4B-it"
 KEY = "sk-only-for-the-actors-17"
 
 
-@pytest.fixture(scope="module")
-def engine() -> Iterator[str]:
-    """A simulated vLLM that wants a key."""
+@contextmanager
+def engine_on_a_free_port() -> Iterator[str]:
+    """Run a simulated vLLM that wants a key; its address is given."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     process = subprocess.Popen(
@@ -43,6 +44,12 @@ def engine() -> Iterator[str]:
     yield f"http://127.0.0.1:{port}"
     process.kill()
     process.wait()
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[str]:
+    with engine_on_a_free_port() as url:
+        yield url
 
 
 class Sweep:
@@ -70,9 +77,12 @@ class Sweep:
     def folder(self) -> RunFolder:
         return RunFolder(next(self._runs.glob("*")))
 
-    def is_measuring(self) -> bool:
+    def doing(self) -> str | None:
         progress = self.folder.progress() if any(self._runs.glob("*/progress.json")) else None
-        return progress is not None and progress.doing == "measuring"
+        return progress.doing if progress else None
+
+    def is_measuring(self) -> bool:
+        return self.doing() == "measuring"
 
     def ended(self) -> tuple[CellResult, ...]:
         self.out, self.err = self.process.communicate(timeout=120)
