@@ -326,7 +326,7 @@ def _nodes() -> list[dict[str, Any]]:
 
 def _available() -> dict[str, dict[str, float]]:
     """Give what nobody has reserved, by node; a client's connection lets a task look."""
-    if ray.util.client.ray.is_connected():
+    if ray.util.client.ray.is_connected():  # type: ignore[no-untyped-call]
         look: Any = ray.remote(num_cpus=0)(_available)
         seen: dict[str, dict[str, float]] = ray.get(look.remote(), timeout=_CALL_SECONDS)
         return seen
