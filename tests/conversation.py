@@ -12,6 +12,7 @@ from fastmcp.client.elicitation import ElicitResult
 from core.redaction import MASK, redact
 from core.settings import Settings
 from server import build
+from tests.soon import HANGS
 from tests.words_not_written import unwanted_words
 from tools.profile import listed
 from tools.surface import TOOLS
@@ -131,7 +132,7 @@ class Agent:
 
     async def settled(self, name: str, *, target: str = "local") -> Reply:
         """Watch a deployment until its state stays."""
-        with anyio.fail_after(60):
+        with anyio.fail_after(HANGS):
             while True:
                 reply = await self.call("status_vllm", target=target, name=name, wait_s=20)
                 if reply.failed or reply.state in SETTLED:

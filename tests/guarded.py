@@ -14,6 +14,7 @@ from backends import container
 from core.environment import inherited_environment
 from simulators.common.doors import UNVERIFIED_TLS
 from simulators.common.programs import free_port
+from tests.soon import HANGS
 
 SPELLINGS: Final = (
     "//invocations",
@@ -75,7 +76,7 @@ async def guarded(
 
 
 async def _until_it_listens(process: anyio.abc.Process, port: int) -> None:
-    with anyio.fail_after(60):
+    with anyio.fail_after(HANGS):
         while process.returncode is None:
             try:
                 await (await anyio.connect_tcp("127.0.0.1", port)).aclose()

@@ -17,6 +17,7 @@ from core.environment import ROOT, inherited_environment
 from core.settings import Settings
 from server import build
 from tests.conversation import Agent, Human
+from tests.soon import HANGS
 from tests.webserver import WebServer
 from tools.http import prepared
 
@@ -89,7 +90,7 @@ async def started(argv: Sequence[str], **environment: str) -> AsyncIterator[Any]
     command = [sys.executable, *argv, "--port", "0"]
     async with await anyio.open_process(command, env=env, cwd=ROOT) as process:
         assert process.stderr
-        with anyio.fail_after(60):
+        with anyio.fail_after(HANGS):
             yield process, BufferedByteReceiveStream(process.stderr)
 
 

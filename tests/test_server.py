@@ -15,6 +15,7 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 from core import VERSION
 from core.environment import ROOT, inherited_environment
 from server import main
+from tests.soon import HANGS
 from tests.tools.calls import LOOKING, MODEL
 from tests.tools.shared import state_dir
 
@@ -202,7 +203,7 @@ async def test_a_checkouts_own_python_that_is_no_other_ends(tmp_path: Path) -> N
     """A wrapper around the same Python is gone on with once, not for ever."""
     server = _checkout(tmp_path, f'echo once; exec "{sys.executable}" -S "$@"')
     (tmp_path / ".venv" / "pyvenv.cfg").touch()
-    with anyio.fail_after(20):
+    with anyio.fail_after(HANGS):
         status, said, errors = await python(server)
     assert (status, said) == (1, "once\n")
     assert "make install" in errors

@@ -25,6 +25,7 @@ from backends.container import Container
 from backends.local.process import free_port
 from core.environment import inherited_environment
 from tests.backends.stored import TOKEN, Ill, Stored, stored
+from tests.soon import HANGS
 
 pytestmark = pytest.mark.anyio
 ONE: Final = "torch_compile_cache/one"
@@ -114,7 +115,7 @@ class World:
         async with await anyio.open_process(argv, env=env, stderr=-2) as process:
             assert process.stdout
             try:
-                with anyio.fail_after(30):
+                with anyio.fail_after(HANGS):
                     async for text in TextReceiveStream(process.stdout):
                         said += text
                         if until and until in said:

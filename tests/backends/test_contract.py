@@ -19,12 +19,12 @@ from backends.base import (
 from backends.registry import BACKENDS
 from core.errors import DeploymentNotFound, InvalidArgument, NotReady, OpsError, Unsupported
 from core.records import DeploymentSpec, ModelShape, Plan, State
-from core.waiting import wait_until
 from logs.read import Line
 from planner.model import read_model
 from tests.backends.contract_rows import ABILITIES, ROWS, Ground, Lines
 from tests.backends.local.conftest import Machine
 from tests.backends.served import Served
+from tests.soon import soon
 
 pytestmark = pytest.mark.anyio
 
@@ -62,9 +62,7 @@ class Place:
         """See to it that there is a deployment; give its name."""
         if self.row.makes:
             await self.backend.apply(self.plan())
-            await wait_until(
-                self._is_reached, bool, waiting_for="an address", every=0.1, timeout=40
-            )
+            await soon(self._is_reached, waiting_for="an address")
         return self.name
 
     async def said(self) -> Lines:

@@ -16,7 +16,6 @@ from backends.google.clients import HF_SECRET, key_secret
 from backends.tpu.site import PlaneKind, Search
 from backends.tpu.site import Site as TpuSite
 from core.settings import GooglePlane
-from core.waiting import wait_until
 from tests.backends.cloud_run.sites import backend_of, opened, planned
 from tests.backends.google_faults import (
     ANSWERS,
@@ -32,6 +31,7 @@ from tests.backends.google_faults import (
 from tests.backends.google_secrets import remove_secret
 from tests.backends.tpu import searches, sites
 from tests.google_plane import Controls
+from tests.soon import soon
 
 __all__ = ["wire"]
 pytestmark = [pytest.mark.anyio, pytest.mark.life]
@@ -339,12 +339,10 @@ class TpuLife(Life):
             await self.backend.go_on(name)
             return self.site.records.get(name)
 
-        await wait_until(
+        await soon(
             look,
             lambda kept: kept is None or bool(kept.placed or kept.failure),
             waiting_for="the end of the search",
-            every=0.05,
-            timeout=90,
         )
 
     def is_as_told(self, name: str) -> bool:

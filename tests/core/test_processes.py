@@ -9,8 +9,8 @@ import pytest
 
 from core.errors import CommandNotFound, WaitedTooLong
 from core.processes import detach, reap, run
-from core.waiting import wait_until
 from tests.core.conftest import open_null
+from tests.soon import soon
 
 pytestmark = pytest.mark.anyio
 
@@ -80,10 +80,10 @@ async def test_a_detached_program_has_only_the_environment_it_is_given(tmp_path:
         reap()
         return psutil.pid_exists(int(pid))
 
-    text = await wait_until(written, bool, waiting_for="it", every=0.005, timeout=10)
+    text = await soon(written, waiting_for="it")
     pid, _, names = text.partition(" ")
     assert names == "['LC_ALL']"
-    await wait_until(there, lambda alive: not alive, waiting_for="its end", every=0.005, timeout=10)
+    await soon(there, lambda alive: not alive, waiting_for="its end")
 
 
 async def test_letting_go_leaves_living_programs_alone() -> None:

@@ -14,6 +14,7 @@ from core.settings import Settings
 from server import build
 from tests.conftest import processes_of
 from tests.conversation import Agent, agent_of
+from tests.soon import HANGS
 from tests.tools.calls import MODEL
 from tests.tools.world import plant, still_engine
 
@@ -162,7 +163,7 @@ async def test_a_killed_engine_is_seen_at_once(still: Agent) -> None:
 
 @asynccontextmanager
 async def _watched(agent: Agent) -> AsyncIterator[Any]:
-    with anyio.fail_after(5):
+    with anyio.fail_after(HANGS):
         while (reply := await agent.call("status_vllm", wait_s=1)).state != "failed":
             continue
     yield reply

@@ -10,6 +10,7 @@ from core.settings import Settings
 from simulators.engine.flags import known_failures
 from tests.conversation import Reply, agent_of
 from tests.simulators.models import write_tiny_model
+from tests.soon import HANGS
 from tests.tools.calls import MODEL
 from tests.tools.world import assert_envelope, assert_same_facts
 
@@ -97,7 +98,7 @@ async def test_an_engine_that_never_gets_ready_is_not_called_failed(
     monkeypatch.setenv("SIMULATED_ENGINE_FAIL", "never-ready@loading")
     async with agent_of(settings) as agent:
         await agent.call("deploy_vllm", model=MODEL, name="one")
-        with anyio.fail_after(20):
+        with anyio.fail_after(HANGS):
             while (reply := await agent.call("status_vllm", wait_s=0.3)).data["phase"][
                 "name"
             ] != "loading weights":
@@ -119,7 +120,7 @@ async def test_an_open_port_is_not_yet_ready(
     monkeypatch.setenv("SIMULATED_ENGINE_FAIL", fail)
     async with agent_of(settings) as agent:
         reply = await agent.call("deploy_vllm", model=MODEL, name="one")
-        with anyio.fail_after(20):
+        with anyio.fail_after(HANGS):
             while reply.data.get("failure", {}).get("code") != code:
                 reply = await agent.call("status_vllm", wait_s=0.1)
                 assert reply.state in {"loading", "unknown"}

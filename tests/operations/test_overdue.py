@@ -8,8 +8,8 @@ import pytest
 from core.journal import Expiry, Journal
 from core.records import State
 from core.settings import Settings
-from core.waiting import wait_until
 from tests.conversation import Agent, agent_of
+from tests.soon import soon
 from tests.tools.recorded import every_cloud
 from tests.tools.world import plant
 
@@ -39,9 +39,7 @@ async def forgotten(state_dir: Path) -> None:
     async def left() -> tuple[Expiry, ...]:
         return journal(state_dir).expiries()
 
-    await wait_until(
-        left, lambda those: not those, waiting_for="what is overdue", every=0.02, timeout=20
-    )
+    await soon(left, lambda those: not those, waiting_for="what is overdue")
 
 
 async def told(agent: Agent) -> str:
@@ -74,9 +72,7 @@ async def test_what_is_over_is_stopped_and_nothing_else(
 
     async with agent_of(settings):
         times = [] if over else [later]
-        await wait_until(
-            rewritten, lambda at: at == times, waiting_for="the watch", every=0.02, timeout=20
-        )
+        await soon(rewritten, lambda at: at == times, waiting_for="the watch")
     assert kept.writes == (["stop local/one"] if over else [])
 
 
@@ -102,9 +98,7 @@ async def test_a_journal_that_is_mended_is_looked_at_again(
             said += await told(agent)
             return said
 
-        await wait_until(
-            heard, lambda all_: str(file) in all_, waiting_for="a word", every=0.02, timeout=20
-        )
+        await soon(heard, lambda all_: str(file) in all_, waiting_for="a word")
         await heard()
         assert said.count("Nothing is stopped when its time is over") == 1, said
         file.rename(file.with_suffix(".old"))

@@ -11,6 +11,7 @@ from core.settings import GooglePlane, Settings
 from operations import resolve
 from tests.conversation import Agent, agent_of
 from tests.google_plane import Controls
+from tests.soon import HANGS
 
 pytestmark = [pytest.mark.anyio, pytest.mark.life]
 
@@ -75,6 +76,6 @@ async def test_a_waking_that_takes_long_is_told_and_goes_on(
     monkeypatch.setattr(resolve, "_WAIT_SECONDS", 0.0)
     asked = {**WHERE, **ASKING["query_gemma4"], "wake": True}
     assert (await sleeper.call("query_gemma4", **asked)).code == "NOT_READY"
-    with anyio.fail_after(60):
+    with anyio.fail_after(HANGS):
         while (reply := await sleeper.call("query_gemma4", **asked)).failed:
             assert reply.code == "NOT_READY", reply

@@ -1,26 +1,24 @@
 """The plan beside a real vLLM: the same blocks, tokens and concurrency, to the digit."""
 
-import contextlib
 import json
 import shutil
-import socket
-from collections.abc import AsyncIterator
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import anyio
-import httpx2
 import pytest
 
-from core.metrics import CacheConfig, MetricsPage
-from logs.boot import BootMemory, read_boot
+from core.environment import inherited_environment
+from logs.boot import read_boot
 from planner.flags import Flags
 from planner.memory import plan_memory
 from planner.model import read_model
 from planner.places import accelerator
 
-pytestmark = [pytest.mark.anyio, pytest.mark.vllm]
+pytestmark = pytest.mark.vllm
 
 REAL_ENGINE = Path(__file__).parents[2] / ".vllm"
 TOKENIZER: Final = ("tokenizer.json", "tokenizer_config.json")
@@ -100,94 +98,54 @@ MODELS: Final = {
 }
 
 
+ENGINES: Final = """
+import json, os, sys
+from vllm import LLM
+for folder in sys.argv[2:]:
+    if os.fork():
+        os.wait()
+        continue
+    os.dup2(os.open(f"{folder}/log", os.O_CREAT | os.O_WRONLY), 1)
+    os.dup2(1, 2)
+    engine = LLM(folder, load_format="dummy", enforce_eager=True, **json.loads(sys.argv[1]))
+    with open(f"{folder}/cache.json", "w") as file:
+        json.dump(vars(engine.llm_engine.vllm_config.cache_config), file, default=str)
+    os._exit(0)
+"""
+"""Makes an engine for each folder; vLLM is imported once, which takes longer than all of them."""
+OFFLINE: Final = ("HF_HUB_OFFLINE", "VLLM_NO_USAGE_STATS", "DO_NOT_TRACK")
+
+
 @pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture(autouse=True)
-def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
+    """Of each model its folder, with what a real vLLM said of it; 25 s."""
     if not (REAL_ENGINE / "complete").exists():
         pytest.fail("There is no real vLLM in .vllm: run `make vllm`.")
-    monkeypatch.delenv("VLLM_CPU_KVCACHE_SPACE", raising=False)
-    monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
-    for name in ("HF_HUB_OFFLINE", "VLLM_NO_USAGE_STATS", "DO_NOT_TRACK"):
-        monkeypatch.setenv(name, "1")
+    folders = {name: tmp_path_factory.mktemp("model") for name in MODELS}
+    for name, folder in folders.items():
+        (folder / "config.json").write_text(json.dumps(MODELS[name]))
+        for file in TOKENIZER:
+            shutil.copy(REAL_ENGINE / "tiny-gemma-4" / file, folder)
+    env = {**inherited_environment(), **dict.fromkeys(OFFLINE, "1")}
+    env["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+    env.pop("VLLM_CPU_KVCACHE_SPACE", None)
+    python = str(REAL_ENGINE / "bin" / "python")
+    argv = [python, "-c", ENGINES, json.dumps(FLAGS), *map(str, folders.values())]
+    anyio.run(partial(anyio.run_process, argv, env=env))
+    return folders
 
 
 @pytest.mark.parametrize("name", MODELS)
-async def test_the_plan_is_what_the_engine_says(name: str, tmp_path: Path) -> None:
-    """Blocks, tokens and concurrency are those of vLLM's log and of its metrics."""
-    # One test takes about 13 s: a real engine boots, its weights made up by itself.
-    folder = model_folder(tmp_path, MODELS[name])
+def test_the_plan_is_what_the_engine_says(name: str, folders: Mapping[str, Path]) -> None:
+    """Blocks, tokens and concurrency are those of vLLM's log and of its own records."""
+    folder = folders[name]
     plan = plan_memory(read_model(str(folder)), accelerator("cpu"), Flags.model_validate(FLAGS))
-    kv = plan.kv_expected
-    async with booted(folder) as (cache, memory):
-        assert (cache.num_gpu_blocks, cache.block_size) == (kv.num_blocks, kv.block_size)
-        assert cache.kv_cache_size_tokens == memory.kv_cache_tokens == kv.kv_tokens
-        assert cache.kv_cache_max_concurrency == kv.max_concurrency
-        assert f"{kv.max_concurrency:.2f}" == f"{memory.max_concurrency:.2f}"
+    kv, log = plan.kv_expected, (folder / "log").read_text(errors="replace")
+    assert (folder / "cache.json").exists(), log[-4000:]
+    cache = json.loads((folder / "cache.json").read_text())
+    memory = read_boot(log.splitlines(), now=datetime.now(UTC)).memory
+    assert (cache["num_gpu_blocks"], cache["block_size"]) == (kv.num_blocks, kv.block_size)
+    assert cache["kv_cache_size_tokens"] == memory.kv_cache_tokens == kv.kv_tokens
+    assert cache["kv_cache_max_concurrency"] == kv.max_concurrency
+    assert f"{kv.max_concurrency:.2f}" == f"{memory.max_concurrency:.2f}"
     assert plan.fits
-
-
-def model_folder(tmp_path: Path, config: dict[str, Any]) -> Path:
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    for name in TOKENIZER:
-        shutil.copy(REAL_ENGINE / "tiny-gemma-4" / name, tmp_path)
-    return tmp_path
-
-
-@contextlib.asynccontextmanager
-async def booted(folder: Path) -> AsyncIterator[tuple[CacheConfig, BootMemory]]:
-    port = _free_port()
-    flags = [f"--{name.replace('_', '-')}={value}" for name, value in FLAGS.items()]
-    where = ("--host", "127.0.0.1", "--port", str(port))
-    serve = (str(REAL_ENGINE / "bin" / "vllm"), "serve", str(folder), *where, *flags)
-    log = Log(folder / "log")
-    async with (
-        httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) as client,
-        await anyio.open_process(
-            [*serve, "--load-format=dummy", "--enforce-eager"], stdout=log.file, stderr=log.file
-        ) as process,
-    ):
-        try:
-            page = await _metrics(client, process, log)
-            yield MetricsPage(page).engine().cache, log.memory()
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                process.terminate()
-            await process.wait()
-            log.file.close()
-
-
-class Log:
-    """What an engine writes, in a file."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self.file = path.open("wb")
-
-    def lines(self) -> list[str]:
-        return self._path.read_text(errors="replace").splitlines()
-
-    def end(self) -> str:
-        return "\n".join(self.lines()[-40:])
-
-    def memory(self) -> BootMemory:
-        return read_boot(self.lines(), now=datetime.now(UTC)).memory
-
-
-async def _metrics(client: httpx2.AsyncClient, process: anyio.abc.Process, log: Log) -> str:
-    for _ in range(600):
-        assert process.returncode is None, log.end()
-        with contextlib.suppress(httpx2.ConnectError):
-            return (await client.get("/metrics")).text
-        await anyio.sleep(0.2)
-    raise TimeoutError(log.end())
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -14,7 +14,8 @@ import pytest
 from core.waiting import wait_until
 from tests.conftest import processes_of
 from tests.real.conftest import BOOT_SECONDS, VLLM, Served, stdio
-from tests.survival.world import assert_nothing_left, facts, kill, seen, told
+from tests.soon import soon, until
+from tests.survival.world import assert_nothing_left, facts, kill
 
 pytestmark = [pytest.mark.anyio, pytest.mark.vllm]
 
@@ -113,7 +114,7 @@ async def test_the_main_process_killed_in_its_boot_is_told_and_takes_its_core_wi
     await agent.deploy("one")
     await booting_core(agent, "one")
     kill(facts(agent.state_dir, "one")["engine"])
-    await seen(lambda: not processes_of(agent.state_dir), "every process to be gone")
+    await until(lambda: not processes_of(agent.state_dir), "every process to be gone")
     failed = await agent.status("one")
     assert failed.state == "failed"
     assert failed.data["failure"]["code"] == "KILLED"
@@ -136,7 +137,7 @@ async def test_with_default_flags_compiling_is_seen_and_a_core_killed_when_ready
     async def state() -> str:
         return (await agent.status("one")).state
 
-    await told(state, "failed".__eq__)
+    await soon(state, "failed".__eq__)
     failed = await agent.status("one")
     assert failed.data["failure"]["code"] == "ENGINE_CORE_DIED", failed
     assert processes_of(agent.state_dir) == []

@@ -16,7 +16,8 @@ from backends.local.process import claim
 from core.settings import Settings
 from tests.conversation import Agent, Reply, agent_of
 from tests.real.conftest import BOOT_SECONDS, MODEL, VLLM, Served, stdio
-from tests.survival.world import assert_nothing_left, facts, folder_of, journal, told
+from tests.soon import soon
+from tests.survival.world import assert_nothing_left, facts, folder_of, journal
 
 pytestmark = [pytest.mark.anyio, pytest.mark.vllm]
 CAPACITY = {
@@ -117,7 +118,7 @@ async def test_the_metrics_count_what_was_asked(life: Served) -> None:
     before = await generated()
     asked = await life.call("query_gemma4", prompt="Again.", max_tokens=8)
     assert asked.data["completion_tokens"] == 8
-    await told(generated, (before + 8).__eq__)
+    await soon(generated, (before + 8).__eq__)
     report = (await life.call("get_metrics")).data
     assert report["metrics"]["requests_running"] == 0
     assert report["metrics"]["cache"]["kv_cache_size_tokens"] == CAPACITY["kv_cache_tokens"]
@@ -145,7 +146,7 @@ async def test_two_hundred_looks_and_fifty_questions_at_once_all_succeed_and_lea
     async def more_files() -> int:
         return life.server.num_fds() - before
 
-    await told(more_files, lambda more: more <= 2)
+    await soon(more_files, lambda more: more <= 2)
     assert [child.pid for child in life.server.children()] == [
         facts(life.state_dir, "life")["session"]
     ]
@@ -163,7 +164,7 @@ async def test_the_same_storm_in_process_leaves_no_task_behind(life: Served) -> 
         async def tasks() -> int:
             return len(asyncio.all_tasks())
 
-        await told(tasks, lambda now: now <= before)
+        await soon(tasks, lambda now: now <= before)
 
 
 async def storm(agent: Agent, *, looks: int, questions: int) -> list[Reply]:

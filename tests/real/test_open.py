@@ -8,7 +8,8 @@ import pytest
 
 from backends.local import plan
 from tests.real.conftest import Served
-from tests.survival.world import facts, told
+from tests.soon import soon
+from tests.survival.world import facts
 
 pytestmark = [pytest.mark.anyio, pytest.mark.vllm]
 
@@ -43,7 +44,7 @@ async def test_every_route_is_asked_without_a_key(shared: Served) -> None:
                 before = await read()
                 reply = await client.request(method, path, json=BODIES.get(path, {}))
                 if reply.status_code == 200 and path in BODIES and "token" not in path:
-                    await told(read, before.__lt__)
+                    await soon(read, before.__lt__)
                 if await read() > before:
                     computing.add(path)
                 if path.startswith("/v1"):

@@ -17,6 +17,7 @@ from benchmark.records import CellState
 from tests.conftest import processes_of
 from tests.conversation import Reply
 from tests.real.conftest import Served, stdio
+from tests.soon import HANGS
 
 pytestmark = pytest.mark.anyio
 
@@ -44,7 +45,7 @@ async def killed_after(folder: RunFolder, cells: int) -> None:
             await anyio.sleep(0.05)
     for process in sweeps_of(folder):
         process.send_signal(signal.SIGKILL)
-    with anyio.fail_after(10):
+    with anyio.fail_after(HANGS):
         while True:
             if not folder.is_measured_now() and not workers_of(folder):
                 return

@@ -7,16 +7,15 @@ from typing import Any, Final
 import anyio
 
 from backends.tpu.site import ChipState, PlaneKind, Request, Site
-from core.waiting import wait_until
 from tests.backends.tpu.planned import drawn
 from tests.backends.tpu.sites import opened
 from tests.conversation import SETTLED, Reply
+from tests.soon import HANGS, soon
 from tests.stories.conftest import Cloud
 from tests.stories.life import Life
 
 HERE: Final = "us-east5-b"
 KINDS: Final[tuple[PlaneKind, ...]] = ("queued", "compute")
-_LONGEST_SECONDS: Final = 90.0
 _READS: Final = re.compile(r"(?i)(get|batchget|list|aggregatedlist|test|access|query|search)[a-z]*")
 """Such methods of Google's change nothing."""
 
@@ -42,7 +41,7 @@ def changes(called: Sequence[str]) -> list[str]:
 async def watched(life: Life) -> tuple[Reply, list[str]]:
     """Watch it until its state stays; with everything that was said on the way."""
     told: list[str] = []
-    with anyio.fail_after(_LONGEST_SECONDS):
+    with anyio.fail_after(HANGS):
         while True:
             reply = await life.call("status_vllm", wait_s=2)
             told += [reply.structured["summary"], *reply.structured["warnings"], *_words(reply)]
@@ -74,9 +73,7 @@ async def planted_by_others(cloud: Cloud, *, look: bool = False) -> Sequence[str
             ]
             return (*theirs, *rules) if len(running) == len(KINDS) else ()
 
-        return await wait_until(
-            stand, bool, waiting_for="chips of others", every=0.1, timeout=_LONGEST_SECONDS
-        )
+        return await soon(stand, waiting_for="chips of others")
 
 
 async def _rule_of_others(site: Site) -> None:

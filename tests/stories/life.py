@@ -6,6 +6,7 @@ import anyio
 
 from core.settings import REHEARSAL
 from tests.conversation import SETTLED, Agent, Reply
+from tests.soon import HANGS
 
 MODEL: Final = "google/gemma-4-E2B-it"
 
@@ -31,7 +32,7 @@ class Life:
 
     async def becomes_one_of(self, *states: str) -> Reply:
         """Watch it until its state stays, and is one of these."""
-        with anyio.fail_after(90):
+        with anyio.fail_after(HANGS):
             while True:
                 reply = await self.call("status_vllm", wait_s=10)
                 if reply.state in SETTLED:

@@ -8,6 +8,7 @@ import anyio
 import pytest
 
 from tests.conversation import SETTLED, Agent, agent_of
+from tests.soon import HANGS
 from tests.stories.conftest import Azure
 from tests.stories.life import MODEL, Life
 
@@ -80,7 +81,7 @@ async def test_a_question_wakes_what_sleeps_only_if_it_says_so(
     bare_azure.set(prepared=True, cooldown_scale=0.002)
     life = Life(agent, "aca-a100")
     await life.begins(max_model_len=4096)
-    with anyio.fail_after(30):
+    with anyio.fail_after(HANGS):
         while (await life.call("status_vllm", wait_s=5)).state != "asleep":
             continue
     refused = await agent.call("query_gemma4", target=life.target, name=life.name, prompt="Hello")
@@ -103,7 +104,7 @@ async def test_a_boot_of_26_minutes_is_watched_by_waits_of_45_seconds(
     phases: list[str] = []
     waits = 0
     began = anyio.current_time()
-    with anyio.fail_after(60):
+    with anyio.fail_after(HANGS):
         while (seen := await life.call("status_vllm", wait_s=45 * SCALE)).state not in SETTLED:
             waits += 1
             assert seen.data["phase"]["name"], seen

@@ -107,12 +107,14 @@ async def test_stopped_is_said_once_every_replica_has_ended(
     async with agent_of(trouble.settings) as agent, anyio.create_task_group() as tasks:
         await deploys(agent)
         await becomes(agent, "ready")
-        long = {**ONE, "prompt": "Tell me.", "max_tokens": 100}
+        long = {**ONE, "prompt": "Tell me.", "max_tokens": 3000}
         tasks.start_soon(lambda: agent.call("query_vllm", **long))
         await called(trouble, "POST app/one/v1/chat/completions")
         stopping = await asked(agent, "stop_vllm")
         assert (stopping.state, stopping.data["replicas"]) == ("stopping", 1)
         assert stopping.data["phase"]["name"] == "waiting for its replicas to end"
+        tasks.cancel_scope.cancel()
+    async with agent_of(trouble.settings) as agent:
         await seen(agent, lambda reply: reply.state == "stopped")
         assert trouble.get()["replicas"] == []
         await destroyed(agent, trouble)
@@ -139,9 +141,8 @@ async def test_a_login_that_ends_while_azure_is_at_work_goes_on_with_the_next(
     bare_trouble: Azure, method: str
 ) -> None:
     """What Azure took it goes on with; nothing is made twice, nothing is lost."""
-    bare_trouble.set(
-        operation_seconds=0.4, environment_seconds=0.8, token_seconds=60, registration_seconds=0
-    )
+    slow = "operation_seconds" if method == PUT else "environment_seconds"
+    bare_trouble.set(registration_seconds=0, prepared=method == PUT, **{slow: 3600})
     replies: list[Reply] = []
     async with agent_of(bare_trouble.settings) as agent:
 
@@ -156,7 +157,7 @@ async def test_a_login_that_ends_while_azure_is_at_work_goes_on_with_the_next(
         assert "az login" in replies[0].structured["fix"]
         await refused(agent, "status_vllm", "NOT_AUTHENTICATED")
         await refused(agent, "destroy_vllm", "NOT_AUTHENTICATED")
-        bare_trouble.set(login="ok")
+        bare_trouble.set(login="ok", **{slow: 0})
         await deploys(agent)
         await becomes(agent, "ready")
         assert bare_trouble.get()["calls"].count(method) == 1

@@ -6,8 +6,8 @@ from typing import Final
 import anyio
 import pytest
 
-from core.waiting import wait_until
 from tests.conversation import Agent, Reply, agent_of
+from tests.soon import soon
 from tests.stories.conftest import Azure
 from tests.stories.troubles import (
     ONE,
@@ -185,7 +185,7 @@ async def _die_deploying(azure: Azure, method: str, when: str) -> None:
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(deploy)
-        await wait_until(met, bool, waiting_for=method, every=0.02, timeout=20)
+        await soon(met, waiting_for=method)
         tasks.cancel_scope.cancel()
 
 
@@ -196,6 +196,4 @@ async def _quiet(azure: Azure) -> None:
         known = azure.get()["operations"]
         return [one["work"] for one in known if one["status"] == "InProgress"]
 
-    await wait_until(
-        at_work, lambda works: not works, waiting_for="Azure's work", every=0.05, timeout=20
-    )
+    await soon(at_work, lambda works: not works, waiting_for="Azure's work")

@@ -6,6 +6,7 @@ import anyio
 import pytest
 
 from tests.conversation import SETTLED, Agent, Reply, agent_of
+from tests.soon import HANGS
 from tests.stories.conftest import Azure
 from tests.tools.world import assert_envelope, assert_same_facts
 
@@ -25,7 +26,7 @@ async def told(agent: Agent, tool: str, **arguments: Any) -> Reply:
 
 async def watched(agent: Agent) -> Reply:
     """Look until the state stays; neither target nor name is needed."""
-    with anyio.fail_after(40):
+    with anyio.fail_after(HANGS):
         while True:
             reply = await told(agent, "status_azure_vm", wait_s=5)
             if reply.failed or reply.state in SETTLED:

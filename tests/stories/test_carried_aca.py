@@ -5,8 +5,8 @@ from typing import Any, Final
 
 import pytest
 
-from core.waiting import wait_until
 from tests.conversation import Agent, agent_of
+from tests.soon import soon
 from tests.stories.conftest import Azure
 from tests.stories.troubles import (
     WISH,
@@ -43,7 +43,7 @@ async def says(agent: Agent, word: str) -> Sequence[str]:
     def fits(lines: Sequence[str]) -> bool:
         return bool(lines) and lines[-1].startswith(word)
 
-    return await wait_until(look, fits, waiting_for=word, every=0.1, timeout=30)
+    return await soon(look, fits, waiting_for=word)
 
 
 async def loads(agent: Agent) -> None:
@@ -52,7 +52,7 @@ async def loads(agent: Agent) -> None:
     async def look() -> Sequence[str]:
         return list((await asked(agent, "get_logs", contains="from the cache, took")).data["lines"])
 
-    await wait_until(look, bool, waiting_for="a loaded cache", every=0.1, timeout=30)
+    await soon(look, waiting_for="a loaded cache")
 
 
 async def caches(agent: Agent) -> list[dict[str, Any]]:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
@@ -12,12 +13,12 @@ import httpx2
 import pytest
 from google.cloud.storage import Blob, Bucket
 
-from core.waiting import wait_until
 from simulators.google.grants import AS
 from tests.backends.cloud_run import sites
 from tests.backends.cloud_run.shelf import store
 from tests.conversation import Reply, agent_of
 from tests.planes import NO_TLS
+from tests.soon import soon, until
 from tests.stories.conftest import Cloud
 from tests.stories.life import MODEL, Life
 
@@ -65,7 +66,7 @@ class Place(NamedTuple):
     async def saved(self) -> None:
         """Wait until what was compiled is there."""
         what = "the compile cache"
-        await wait_until(self.names, OTHERS.keys().__lt__, every=0.05, timeout=20, waiting_for=what)
+        await soon(self.names, OTHERS.keys().__lt__, waiting_for=what)
 
 
 @asynccontextmanager
@@ -98,11 +99,9 @@ async def test_a_second_boot_loads_what_the_first_compiled(place: Place) -> None
     (made,) = [one for one in await place.bindings() if one not in before]
     assert FOLDER in made["condition"]["expression"]
     await place.life.sleeps_and_wakes()
-    await wait_until(
+    await soon(
         lambda: place.life.call("status_vllm"),
         lambda warm: compiled(warm) < compiled(cold),
-        every=0.1,
-        timeout=20,
         waiting_for="the wake's phases",
     )
     assert (await place.said())[-1].startswith("carried ")
@@ -238,8 +237,12 @@ async def test_a_server_that_dies_after_the_grant_leaves_no_right_behind(
     """The next one knows the deployment that was asked for, and takes all of it away."""
     async with placed(cloud) as place:
         cloud.set(faults=[{"method": "*CreateService", "when": "hang", "status": "UNAVAILABLE"}])
-        with anyio.move_on_after(3):
-            await place.life.call("deploy_vllm", model=MODEL, max_model_len=4096)
+        async with anyio.create_task_group() as tasks:
+            deploy = partial(place.life.call, model=MODEL, max_model_len=4096)
+            tasks.start_soon(deploy, "deploy_vllm")
+            seen = cloud.controls.get
+            await until(lambda: any("CreateService" in x for x in seen(cloud.project)["calls"]))
+            tasks.cancel_scope.cancel()
         assert await place.bindings()
         cloud.set(faults=[])
         own = cloud.settings.model_copy(update={"bucket_name": place.bucket})

@@ -6,10 +6,10 @@ from typing import Final
 
 import pytest
 
-from core.waiting import wait_until
 from tests.backends.cloud_run import sites
 from tests.backends.cloud_run.shelf import store
 from tests.conversation import agent_of
+from tests.soon import soon
 from tests.stories.chips import HERE, left
 from tests.stories.conftest import Cloud
 from tests.stories.life import MODEL, Life
@@ -33,7 +33,7 @@ async def says(life: Life, word: str) -> None:
     def fits(lines: Sequence[str]) -> bool:
         return bool(lines) and lines[-1].startswith(word)
 
-    await wait_until(partial(said, life), fits, waiting_for=word, every=0.1, timeout=30)
+    await soon(partial(said, life), fits, waiting_for=word)
 
 
 async def paths(cloud: Cloud, bucket: str) -> list[str]:

@@ -16,6 +16,7 @@ from planner.places import accelerator
 from planner.speed import decode
 from tests.conversation import Agent, agent_of
 from tests.google_plane import Controls
+from tests.soon import HANGS
 from tests.stories.conftest import Cloud
 from tests.stories.life import MODEL, Life
 
@@ -110,7 +111,7 @@ async def test_what_outlives_its_time_is_stopped_and_told_once(
     await life.begins(max_model_len=4096, ttl_minutes=1)
     monkeypatch.setattr(inventory, "utc_now", lambda: utc_now() + timedelta(minutes=2))
     told, state = list[str](), ""
-    with anyio.fail_after(60):
+    with anyio.fail_after(HANGS):
         while not told or state != "stopped":  # the cloud may say so before the server does
             seen = await life.call("status_vllm", wait_s=1)
             state = seen.state

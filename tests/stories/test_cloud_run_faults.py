@@ -5,9 +5,9 @@ from typing import Any, Final
 import anyio
 import pytest
 
-from core.waiting import wait_until
 from tests.backends.cloud_run.sites import foreign_service, opened
 from tests.conversation import SETTLED, Agent, Reply, agent_of
+from tests.soon import HANGS, soon
 from tests.stories.conftest import Cloud
 
 pytestmark = pytest.mark.anyio
@@ -19,7 +19,7 @@ CREATE: Final = "google.cloud.run.v2.Services/CreateService"
 
 async def settled(agent: Agent) -> Reply:
     """Watch it until its state stays."""
-    with anyio.fail_after(30):
+    with anyio.fail_after(HANGS):
         while True:
             reply = await agent.call("status_vllm", **ONE, wait_s=10)
             assert not reply.failed, reply
@@ -68,9 +68,7 @@ async def test_where_a_server_dies_another_goes_on(cloud: Cloud, when: str, then
                 await agent.call("deploy_vllm", **WISH)
 
         tasks.start_soon(die_deploying)
-        await wait_until(
-            lambda: _called(cloud), bool, waiting_for="the call", every=0.02, timeout=20
-        )
+        await soon(lambda: _called(cloud), waiting_for="the call")
         tasks.cancel_scope.cancel()
     assert cloud.set()["secrets"]
     async with agent_of(cloud.settings) as agent:

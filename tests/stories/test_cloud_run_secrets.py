@@ -14,6 +14,7 @@ from backends.google import secrets
 from backends.google.clients import HF_SECRET
 from tests.backends.cloud_run.sites import opened
 from tests.conversation import SETTLED, Agent, Reply, agent_of
+from tests.soon import HANGS
 from tests.stories.conftest import Cloud
 from tests.tools.calls import CHANGING, CLOUD, KEEPING, LOOKING, MEASURING, OF_TPUS, OLD
 from tools.surface import TOOLS
@@ -78,7 +79,7 @@ class Listener(Agent):
 
     async def settled(self, name: str = "one", *, target: str = ONE["target"]) -> Reply:
         """Watch it until its state stays, or it is gone."""
-        with anyio.fail_after(60):
+        with anyio.fail_after(HANGS):
             while True:
                 reply = await self.call("status_vllm", target=target, name=name, wait_s=10)
                 if reply.failed or reply.state in SETTLED:

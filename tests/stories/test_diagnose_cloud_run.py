@@ -8,6 +8,7 @@ import anyio
 import pytest
 
 from tests.conversation import SETTLED, Agent, Reply, agent_of
+from tests.soon import HANGS
 from tests.stories.conftest import Cloud
 from tests.stories.noise import (
     LINES,
@@ -36,7 +37,7 @@ async def deployed(agent: Agent, state: str) -> Reply:
     """Deploy it and watch it until its state stays, and is this one."""
     reply = await agent.call("deploy_vllm", **WISH)
     assert not reply.failed, reply
-    with anyio.fail_after(30):
+    with anyio.fail_after(HANGS):
         while reply.state not in SETTLED:
             reply = await agent.call("status_vllm", **ONE, wait_s=10)
     assert reply.state == state, reply

@@ -21,7 +21,7 @@ from google.cloud.tpu_v2 import TpuAsyncClient
 
 from simulators.google.grants import AS
 from tests.conversation import Agent, Reply, agent_of
-from tests.simulators.conftest import until
+from tests.soon import until
 from tests.stories.conftest import Cloud
 from tests.stories.life import MODEL
 

@@ -11,8 +11,8 @@ import pytest
 
 from backends.aca import lease
 from core.settings import Settings
-from core.waiting import wait_until
 from tests.conversation import agent_of
+from tests.soon import soon
 from tests.stories.conftest import Azure
 from tests.stories.troubles import (
     APP,
@@ -245,7 +245,7 @@ async def test_a_job_that_did_not_stop_it_is_read(
         assert f"{NOTHING_ENDS} its job lease-one has not started" in looked.text
         refuses = {"method": f"POST {APP}/stop", "status": 409, "code": "Conflict", "times": -1}
         trouble.set(faults=[refuses], clock_ahead_seconds=92 * 60)
-        await wait_until(ran, "Failed".__eq__, waiting_for="its job", every=0.2, timeout=90)
+        await soon(ran, "Failed".__eq__, waiting_for="its job")
         failed = await asked(agent, "status_vllm")
         assert "and is Failed (exit code 1)" in failed.text
         assert failed.data["lease"] == "server"

@@ -2,7 +2,6 @@
 
 import ssl
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -12,8 +11,8 @@ import pytest
 
 from backends.common.preflight import read_needs
 from core.settings import Settings
-from core.waiting import wait_until
 from tests.conversation import Agent, Reply, agent_of
+from tests.soon import HANGS, until
 from tests.stories.conftest import Azure
 from tests.stories.troubles import asked, bare_trouble, becomes, deploys, refused, trouble
 
@@ -120,15 +119,6 @@ async def deserted(azure: Azure, tmp_path: Path, group: str) -> None:
     Owner(azure).delete(f"resourceGroups/{group}/{APPS}/one")
 
 
-async def until(holds: Callable[[], bool]) -> None:
-    """Wait for something."""
-
-    async def look() -> bool:
-        return holds()
-
-    await wait_until(look, bool, waiting_for="it", every=0.05, timeout=30)
-
-
 async def found(agent: Agent) -> Reply:
     """Look through the subscription."""
     reply = await agent.call("get_system_status", target="aca-a100", leftovers=True)
@@ -200,7 +190,7 @@ async def test_forty_leftovers_are_found_beside_forty_of_others_and_each_is_remo
 
 async def becomes_ready(agent: Agent) -> None:
     """See that the living one is well, and its job ends it."""
-    with anyio.fail_after(30):
+    with anyio.fail_after(HANGS):
         while True:
             reply = await asked(agent, "status_vllm", name="living", wait_s=1)
             if reply.state in {"ready", "asleep"}:

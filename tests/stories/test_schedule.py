@@ -11,7 +11,7 @@ from google.cloud.scheduler_v1 import CloudSchedulerAsyncClient
 
 from core.schedule import parse
 from tests.conversation import Agent, Reply, agent_of
-from tests.simulators.conftest import until
+from tests.soon import until
 from tests.stories.conftest import Cloud
 from tests.stories.test_lease import (
     ONE,

@@ -8,8 +8,8 @@ from typing import Final
 import pytest
 
 from core.schedule import parse
-from core.waiting import wait_until
 from tests.conversation import agent_of
+from tests.soon import soon
 from tests.stories.conftest import Azure
 from tests.stories.test_lease_aca import elsewhere
 from tests.stories.test_schedule import OFFICE, begin_after
@@ -35,7 +35,7 @@ async def runs(azure: Azure, count: int) -> None:
     async def look() -> int:
         return len(azure.get()["replicas"])
 
-    await wait_until(look, count.__eq__, waiting_for=f"{count} replicas", every=0.05, timeout=30)
+    await soon(look, count.__eq__, waiting_for=f"{count} replicas")
 
 
 async def test_it_is_warm_in_the_morning_and_asleep_at_night(

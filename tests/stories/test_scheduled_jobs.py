@@ -13,7 +13,7 @@ from google.cloud.run_v2 import ServicesAsyncClient
 from google.cloud.scheduler_v1 import CloudSchedulerAsyncClient, HttpMethod, Job
 
 from tests.conversation import agent_of
-from tests.simulators.conftest import until
+from tests.soon import until
 from tests.stories.conftest import Cloud
 from tests.stories.life import MODEL
 

@@ -7,6 +7,7 @@ import anyio
 import pytest
 
 from tests.conversation import Agent, Reply, agent_of
+from tests.soon import HANGS
 from tests.stories.chips import HERE, left, planted_by_others, watched
 from tests.stories.conftest import Cloud
 from tests.stories.life import MODEL, Life
@@ -17,8 +18,6 @@ SPOT: Final = "tpu-v6e-1-spot"
 WISH: Final = {"model": MODEL, "max_model_len": 4096, "zones": [HERE]}
 VM: Final = "vllm-devops-one"
 PLANES: Final = ("queued", "compute")
-_LONGEST_SECONDS: Final = 60.0
-_BENCHMARK_SECONDS: Final = 120.0
 
 
 @pytest.fixture
@@ -37,7 +36,7 @@ async def served(agent: Agent, target: str, **more: Any) -> Life:
 
 async def until(life: Life, fits: Callable[[Reply], bool]) -> Reply:
     """Look until what is told fits."""
-    with anyio.fail_after(_LONGEST_SECONDS):
+    with anyio.fail_after(HANGS):
         while True:
             reply = await life.call("status_vllm", wait_s=1)
             if fits(reply):
@@ -61,7 +60,7 @@ async def test_a_chip_that_is_taken_during_a_benchmark_ends_it_and_is_told(
     lost = await until(life, failed_with("PREEMPTED"))
     assert lost.data["replicas"] == 0
     assert "deploy_vllm" in lost.data["failure"]["fix"]
-    with anyio.fail_after(_BENCHMARK_SECONDS):
+    with anyio.fail_after(HANGS):
         while True:
             told = await agent.call("get_benchmark", run=run.data["run"], wait_s=10)
             if told.data["state"] != "running":
@@ -85,7 +84,7 @@ async def test_a_chip_whose_time_is_over_is_told_as_expired(
     more = {"control_plane": control_plane, "ttl_minutes": 10}
     async with agent_of(cloud.settings.model_copy(update={"pause_scale": 1.0})) as agent:
         life = await served(agent, "tpu-v6e-1-flex", **more)
-        with anyio.fail_after(_LONGEST_SECONDS):
+        with anyio.fail_after(HANGS):
             while True:
                 asked = {
                     "target": life.target,
@@ -147,7 +146,7 @@ async def test_a_delete_that_takes_ten_minutes_is_told_until_it_is_over(
     life = await served(agent, "tpu-v6e-1", control_plane=control_plane)
     cloud.set(tpu_delete_seconds=600, tpu_clock=20)  # thirty seconds here
     calls = 0
-    with anyio.fail_after(_LONGEST_SECONDS):
+    with anyio.fail_after(HANGS):
         while not (told := await life.call("destroy_vllm")).data["gone"]:
             calls += 1
             assert left(cloud) != []

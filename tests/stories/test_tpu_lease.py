@@ -6,8 +6,8 @@ from typing import Any, Final
 
 import pytest
 
-from core.waiting import wait_until
 from tests.conversation import agent_of
+from tests.soon import soon
 from tests.stories.chips import HERE, left
 from tests.stories.conftest import Cloud
 from tests.stories.life import MODEL, Life
@@ -44,7 +44,7 @@ async def test_google_ends_a_chip_when_its_money_is_used_up(
     async def bills() -> list[str]:
         return [one for one in left(cloud) if one.startswith(("nodes", "vms"))]
 
-    await wait_until(bills, operator.not_, waiting_for="its end", every=0.1, timeout=30)
+    await soon(bills, operator.not_, waiting_for="its end")
 
 
 @pytest.mark.parametrize(("target", "control_plane"), SERVER)

@@ -9,9 +9,9 @@ import pytest
 
 from backends.tpu.backend import TpuBackend
 from core.journal import Journal
-from core.waiting import wait_until
 from operations import inventory
 from tests.conversation import Agent, agent_of
+from tests.soon import HANGS, soon
 from tests.stories.chips import HERE, left
 from tests.stories.conftest import Cloud
 from tests.stories.life import MODEL, Life
@@ -24,7 +24,6 @@ OVERDUE: Final = "one on tpu-v6e-1 expired at"
 GOING: Final = "it is being deleted"
 GONE: Final = ("nothing of it bills any more", "it is gone")
 _DELETE: Final = "google.cloud.tpu.v2.Tpu/DeleteQueuedResource"
-_LONGEST_SECONDS: Final = 30.0
 
 
 @pytest.fixture
@@ -53,9 +52,7 @@ async def emptied(cloud: Cloud) -> None:
     async def rest() -> list[str]:
         return left(cloud)
 
-    await wait_until(
-        rest, operator.not_, waiting_for="it to go", every=0.1, timeout=_LONGEST_SECONDS
-    )
+    await soon(rest, operator.not_, waiting_for="it to go")
 
 
 async def forgotten(cloud: Cloud) -> None:
@@ -67,13 +64,13 @@ async def forgotten(cloud: Cloud) -> None:
     async def kept() -> bool:
         return bool(journal.expiries())
 
-    await wait_until(kept, operator.not_, waiting_for="the end", every=0.05, timeout=10)
+    await soon(kept, operator.not_, waiting_for="the end")
 
 
 async def heard(agent: Agent, *wanted: str) -> str:
     """Ask for something else until one of these is told; gives all that was said."""
     said: list[str] = []
-    with anyio.fail_after(_LONGEST_SECONDS):
+    with anyio.fail_after(HANGS):
         while not any(words in "".join(said) for words in wanted):
             said.append("\n".join((await agent.call("get_help")).structured["warnings"]))
             await anyio.sleep(0.05)
@@ -103,10 +100,11 @@ async def test_the_next_server_deletes_it_though_that_takes_ten_minutes(
         await served(agent)
     later(monkeypatch)
     monkeypatch.setattr(TpuBackend, "delete_seconds", 0.3)
-    impatient.set(tpu_delete_seconds=600, tpu_clock=200)  # three seconds here
+    impatient.set(tpu_delete_seconds=1e9)
     async with agent_of(impatient.settings) as agent:
         told = await heard(agent, GOING)
         assert left(impatient)
+        impatient.set(tpu_delete_seconds=0)
         await emptied(impatient)
         told += await heard(agent, *GONE)
         await forgotten(impatient)
@@ -121,10 +119,11 @@ async def test_a_server_that_dies_meanwhile_leaves_the_rest_to_the_next(
     async with agent_of(impatient.settings) as agent:
         await served(agent)
         monkeypatch.setattr(TpuBackend, "delete_seconds", 0.3)
-        impatient.set(tpu_delete_seconds=600, tpu_clock=200)
+        impatient.set(tpu_delete_seconds=1e9)
         later(monkeypatch)
         await heard(agent, GOING)
     assert left(impatient)
+    impatient.set(tpu_delete_seconds=0)
     async with agent_of(impatient.settings) as agent:
         await emptied(impatient)
         await forgotten(impatient)

@@ -5,8 +5,8 @@ from typing import Any, Final
 import anyio
 import pytest
 
-from core.waiting import wait_until
 from tests.conversation import Agent, agent_of
+from tests.soon import soon
 from tests.stories.chips import HERE, calls, changes
 from tests.stories.conftest import Cloud
 from tests.stories.life import MODEL, Life
@@ -125,4 +125,4 @@ async def _comes_to(cloud: Cloud, state: str) -> None:
     async def states() -> set[str]:
         return set(cloud.controls.get(cloud.project)["queued_resources"].values())
 
-    await wait_until(states, {state}.__eq__, waiting_for=state, every=0.05, timeout=30)
+    await soon(states, {state}.__eq__, waiting_for=state)

@@ -8,6 +8,7 @@ import anyio
 import pytest
 
 from tests.conversation import Reply, agent_of
+from tests.soon import HANGS
 from tests.stories import test_cloud_run_secrets as elsewhere
 from tests.stories.chips import HERE, left
 from tests.stories.conftest import Cloud
@@ -56,7 +57,7 @@ class Listener(elsewhere.Listener):
 
     async def loses(self, one: Mapping[str, str]) -> None:
         """Watch it until it is told that its chip was taken."""
-        with anyio.fail_after(30):
+        with anyio.fail_after(HANGS):
             while (await self.call("status_vllm", **one, wait_s=1)).state != "failed":
                 pass
 

@@ -9,16 +9,15 @@ import pytest
 
 from backends.aca import status
 from backends.aca.backend import AcaBackend
-from core.waiting import wait_until
 from tests.backends.aca.deployed import impatient
 from tests.conversation import SETTLED, Agent, Reply
+from tests.soon import HANGS, soon
 from tests.stories.conftest import Azure
 
 ONE: Final = {"target": "aca-a100", "name": "one"}
 WISH: Final = {**ONE, "model": "google/gemma-4-E2B-it", "max_model_len": 4096}
 APP: Final = "Microsoft.App/containerApps"
 PUT: Final = f"PUT {APP}"
-_LONGEST_SECONDS: Final = 30.0
 
 
 @pytest.fixture
@@ -78,7 +77,7 @@ async def settled(agent: Agent) -> Reply:
 
 async def seen(agent: Agent, fits: Callable[[Reply], bool]) -> Reply:
     """Look until what is told fits."""
-    with anyio.fail_after(_LONGEST_SECONDS):
+    with anyio.fail_after(HANGS):
         while True:
             reply = await asked(agent, "status_vllm", wait_s=1)
             if fits(reply):
@@ -98,7 +97,7 @@ async def called(azure: Azure, method: str) -> None:
     async def asked_for() -> bool:
         return method in azure.get()["calls"]
 
-    await wait_until(asked_for, bool, waiting_for=method, every=0.02, timeout=_LONGEST_SECONDS)
+    await soon(asked_for, waiting_for=method)
 
 
 async def destroyed(agent: Agent, azure: Azure) -> Reply:

@@ -1,13 +1,13 @@
 """A deployment with a lease whose server is killed, and the machine that looks at it then."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 from core.settings import Settings
-from core.waiting import wait_until
 from tests.conversation import Agent
+from tests.soon import soon
 from tests.survival.servers import MODEL, Server, ServerDied
 
 WISH: Final[Mapping[str, Any]] = {
@@ -35,19 +35,10 @@ async def deploy_if_alive(one: Server, wish: Mapping[str, Any]) -> None:
         await one.call("deploy_vllm", **wish)
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait until the cloud is so."""
-
-    async def look() -> bool:
-        return condition()
-
-    await wait_until(look, bool, waiting_for="the cloud", every=0.05, timeout=30)
-
-
 async def sees(agent: Agent, target: str, state: str) -> None:
     """Wait until an agent is told this state."""
 
     async def look() -> str | None:
         return (await agent.call("status_vllm", target=target, name="one")).state
 
-    await wait_until(look, state.__eq__, waiting_for=state, every=0.1, timeout=30)
+    await soon(look, state.__eq__, waiting_for=state)

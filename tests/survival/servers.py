@@ -14,6 +14,7 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 
 from core.environment import ROOT, inherited_environment
 from tests.conversation import Reply
+from tests.soon import HANGS
 
 MODEL: Final = "google/gemma-4-E2B-it"
 _LONGEST_LINE: Final = 1_000_000
@@ -49,7 +50,7 @@ class Server:
             await self._send({"id": number, "method": method, "params": params})
         except (anyio.BrokenResourceError, anyio.ClosedResourceError) as exc:
             raise ServerDied from exc
-        with anyio.fail_after(30):
+        with anyio.fail_after(HANGS):
             await self._owed[number].wait()
         if number not in self._told:
             raise ServerDied

@@ -10,8 +10,9 @@ import pytest
 
 from core.settings import Settings
 from tests.conversation import Agent, Reply, agent_of
+from tests.soon import soon, until
 from tests.survival.servers import MODEL
-from tests.survival.world import assert_nothing_left, engines, facts, kill, lives, seen, told
+from tests.survival.world import assert_nothing_left, engines, facts, kill, lives
 
 pytestmark = pytest.mark.anyio
 
@@ -39,7 +40,7 @@ async def test_an_engine_killed_when_ready_has_failed_even_if_asked_in_the_same_
         await status(agent, "one")
         return psutil.Process().children()
 
-    await told(children, lambda left: set(left) <= set(before))
+    await soon(children, lambda left: set(left) <= set(before))
 
 
 async def test_an_engine_without_its_watcher_serves_on_and_its_end_is_told(
@@ -64,9 +65,9 @@ async def test_the_watcher_ends_the_workers_of_a_killed_engine(
     async with agent_of(halting) as agent:
         await deploy(agent, "ready-worker")
         leader = facts(state_dir, "ready-worker")["engine"]
-        await seen(lambda: bool(psutil.Process(leader).children()), "its worker")
+        await until(lambda: bool(psutil.Process(leader).children()), "its worker")
         kill(leader)
-        await seen(lambda: not engines(state_dir), "the worker to be gone")
+        await until(lambda: not engines(state_dir), "the worker to be gone")
         assert (await status(agent, "ready-worker")).data["failure"]["code"] == "KILLED"
 
 
@@ -111,10 +112,10 @@ async def _worker_alone(state_dir: Path, agent: Agent) -> int:
     await deploy(agent, "ready-worker")
     process = facts(state_dir, "ready-worker")
     leader = process["engine"]
-    await seen(lambda: bool(psutil.Process(leader).children()), "its worker")
+    await until(lambda: bool(psutil.Process(leader).children()), "its worker")
     worker = psutil.Process(leader).children()[0].pid
     kill(process["session"])
     kill(leader)
-    await seen(lambda: not (lives(leader) or lives(process["session"])), "both to be gone")
+    await until(lambda: not (lives(leader) or lives(process["session"])), "both to be gone")
     assert lives(worker)
     return worker

@@ -11,8 +11,9 @@ from core.settings import GooglePlane
 from operations.runtime import Rehearsal
 from tests.conversation import agent_of
 from tests.google_plane import Controls, google_plane
+from tests.soon import until
 from tests.survival import leasing
-from tests.survival.leasing import deploy_if_alive, sees, until
+from tests.survival.leasing import deploy_if_alive, sees
 from tests.survival.servers import server
 
 pytestmark = pytest.mark.anyio

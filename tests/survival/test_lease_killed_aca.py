@@ -11,8 +11,9 @@ from core.settings import AzurePlane, Settings
 from operations.runtime import Rehearsal, Stage
 from tests.azure_plane import Controls
 from tests.conversation import agent_of
+from tests.soon import until
 from tests.survival import leasing
-from tests.survival.leasing import deploy_if_alive, sees, until
+from tests.survival.leasing import deploy_if_alive, sees
 from tests.survival.servers import server
 
 pytestmark = pytest.mark.anyio

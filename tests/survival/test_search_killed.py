@@ -7,9 +7,9 @@ from typing import Any, Final
 import pytest
 
 from core.settings import GooglePlane, Settings
-from core.waiting import wait_until
 from operations.runtime import Stage
 from tests.google_plane import Controls
+from tests.soon import soon
 from tests.survival.servers import MODEL, server
 
 pytestmark = pytest.mark.anyio
@@ -55,7 +55,7 @@ async def test_a_search_goes_on_by_itself_after_its_server_was_killed(
         return any(one["zone"] == FULL and one["given"] for one in seen)
 
     async with server(state_dir, **CLOUDS) as second:
-        await wait_until(given, bool, waiting_for="a chip", every=0.1, timeout=60)
+        await soon(given, waiting_for="a chip")
         assert not (await second.call("status_vllm", **ONE)).failed
         gone = await second.call("destroy_vllm", **ONE)
         assert gone.data["gone"], gone

@@ -15,6 +15,7 @@ from core.environment import ROOT
 from core.settings import Settings
 from tests.conftest import processes_of
 from tests.conversation import Agent, agent_of
+from tests.soon import HANGS, soon, until
 from tests.survival.servers import MODEL, ServerDied, server
 from tests.survival.world import (
     assert_nothing_left,
@@ -24,8 +25,6 @@ from tests.survival.world import (
     journal,
     kill,
     lives,
-    seen,
-    told,
 )
 
 pytestmark = pytest.mark.anyio
@@ -48,7 +47,7 @@ async def phase_of(agent: Agent, name: str) -> str:
 async def failure_of_the_killed(agent: Agent, state_dir: Path, name: str) -> None:
     engine = facts(state_dir, name)["engine"]
     kill(engine)
-    await seen(lambda: not lives(engine), "the engine to be dead")
+    await until(lambda: not lives(engine), "the engine to be dead")
     failed = await agent.call("status_vllm", target="local", name=name)
     assert failed.state == "failed"
     assert failed.data["failure"]["code"] == "KILLED"
@@ -117,7 +116,7 @@ async def test_server_and_then_engine_killed_in_any_phase_are_told_by_the_next_s
     async with agent_of(halting) as agent:
         for name in names:
             expected = PHASES.get(name, name)
-            await told(partial(phase_of, agent, name), expected.__eq__)
+            await soon(partial(phase_of, agent, name), expected.__eq__)
         listed = (await agent.call("list_deployments")).data["deployments"]
         states = {one["name"]: one["state"] for one in listed}
         assert states == dict.fromkeys(PHASES, "loading") | {"ready": "ready"}
@@ -142,7 +141,7 @@ async def test_server_and_engine_killed_at_once_are_told_by_the_next_server(
             kill(process["session"])
         kill(process["engine"])
         await first.kill()
-    await seen(lambda: not engines(state_dir), "watcher and engine to be gone")
+    await until(lambda: not engines(state_dir), "watcher and engine to be gone")
     async with agent_of(settings) as agent:
         failed = await agent.call("status_vllm", target="local", name="one")
         assert failed.state == "failed"
@@ -177,7 +176,7 @@ async def test_a_server_killed_while_it_ends_something_is_gone_on_with_by_the_ne
             reply = await second.call("status_vllm", target="local", name="one")
             return None if reply.failed else reply.state
 
-        await told(look, lambda now: now == state)
+        await soon(look, lambda now: now == state)
         gone = await second.call("destroy_vllm", target="local", name="one")
         assert gone.data["gone"] is True
     assert_nothing_left(state_dir, port)
@@ -241,7 +240,7 @@ async def test_a_server_that_is_ended_politely_leaves_its_engines_running(
         else:
             assert first.process.stdin
             await first.process.stdin.aclose()
-        with anyio.fail_after(10):
+        with anyio.fail_after(HANGS):
             await first.process.wait()
         assert set(psutil.Process().children()) <= set(before)
     process = facts(state_dir, "one")

@@ -2,20 +2,15 @@
 
 import json
 import os
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import psutil
 
 from backends.local.process import claim
 from core.journal import Journal
-from core.waiting import wait_until
 from tests.conftest import processes_of
-
-DEADLINE_SECONDS: Final = 20.0
-"""Generous, for machines under load; what is waited for takes a fraction of a second."""
 
 
 def folder_of(state_dir: Path, name: str) -> Path:
@@ -54,22 +49,6 @@ def lives(pid: int) -> bool:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
-
-
-async def seen(condition: Callable[[], bool], waiting_for: str) -> None:
-    """Wait for something that will be so at once."""
-
-    async def look() -> bool:
-        return condition()
-
-    await wait_until(look, bool, waiting_for=waiting_for, every=0.01, timeout=DEADLINE_SECONDS)
-
-
-async def told(ask: Callable[[], Awaitable[Any]], condition: Callable[[Any], bool]) -> Any:
-    """Ask until the answer is as expected; the error shows the last one."""
-    return await wait_until(
-        ask, condition, waiting_for="that answer", every=0.02, timeout=DEADLINE_SECONDS
-    )
 
 
 def assert_nothing_left(state_dir: Path, *ports: int) -> None:

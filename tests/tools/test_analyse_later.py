@@ -6,6 +6,7 @@ import pytest
 from operations import analyse
 from operations.resolve import Found
 from tests.operations.analyst.stranger import CLAIM, Stranger
+from tests.soon import HANGS
 from tests.tools.analysed import TOO_SMALL, Open, opened
 from tests.tools.world import assert_envelope
 
@@ -28,7 +29,7 @@ async def test_a_slow_model_is_heard_later(opened: Open) -> None:
             "analyze_cloud_logging",
             operation,
         )
-        with anyio.fail_after(10):
+        with anyio.fail_after(HANGS):
             await slow.asked.wait()
         slow.may_speak.set()
         rest = await agent.call(step["tool"], **step["arguments"])
@@ -63,7 +64,7 @@ async def test_a_call_ends_in_time_whatever_it_was_told_to_wait(
     """Clients cut at 45 s: the words then come with the operation's id."""
     monkeypatch.setattr(analyse, "CALL_SECONDS", 0.2)
     async with opened(Stranger(silent=True), TOO_SMALL) as agent:
-        with anyio.fail_after(10):
+        with anyio.fail_after(HANGS):
             reply = await agent.call("analyze_cloud_logging", minutes=43_200, wait_s=40)
     assert reply.data["state"] == "running"
 
@@ -102,6 +103,6 @@ async def test_a_target_that_hangs_ends_the_call_in_time(
     monkeypatch.setattr(analyse, "FIND_SECONDS", 0.2)
     monkeypatch.setattr(analyse, "find", hangs)
     async with opened(None) as agent:
-        with anyio.fail_after(10):
+        with anyio.fail_after(HANGS):
             reply = await agent.call("analyze_gpu_logs")
     assert reply.code == "CLOUD_TIMEOUT"

@@ -11,9 +11,9 @@ from benchmark.campaign import Campaign, Combination, Member, Standing
 from benchmark.folder import RunFolder, beginning
 from benchmark.records import Code, Manifest, RunState
 from core.settings import Settings
-from core.waiting import wait_until
 from tests.benchmark.made import a_grid, with_verdict
 from tests.conversation import Agent, agent_of
+from tests.soon import soon
 from tests.tools.calls import ARTICLE, RUNS
 from tests.tools.world import assert_envelope, assert_same_facts, plant_run, plant_runs
 
@@ -224,7 +224,7 @@ async def test_a_server_that_starts_takes_away_what_killed_runs_left(
         async def left() -> set[str]:
             return _secrets(folder)
 
-        await wait_until(left, lambda some: not some, waiting_for="its end", every=0.02, timeout=20)
+        await soon(left, lambda some: not some, waiting_for="its end")
 
 
 @pytest.mark.parametrize("measured", [True, False], ids=["measured", "beginning"])

@@ -5,7 +5,7 @@ library, and measures for a while.
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,11 +14,11 @@ import pytest
 
 from benchmark.folder import RunFolder
 from core.settings import Settings
-from core.waiting import wait_until
 from operations import benchmarks
 from tests.conftest import processes_of
 from tests.conversation import Agent, Reply, agent_of
 from tests.simulators.conftest import Simulate, simulate, tiny_model
+from tests.soon import until
 from tests.tools.asked import token_of
 from tests.tools.calls import MODEL, RUNS
 from tests.tools.world import agent_at, plant_runs, targets
@@ -62,13 +62,6 @@ def sweeps_of(state_dir: Path) -> Iterator[psutil.Process]:
     for process in processes_of(state_dir):
         if "benchmark" in process.cmdline():
             yield process
-
-
-async def seen(condition: Callable[[], bool]) -> None:
-    async def look() -> bool:
-        return condition()
-
-    await wait_until(look, bool, waiting_for="the sweep", every=0.01, timeout=30)
 
 
 def kept_below(folder: Path) -> dict[str, bytes]:
@@ -116,7 +109,7 @@ def _assert_kept(done: Reply, state_dir: Path) -> None:
 async def test_a_killed_run_goes_on_with_the_cell_it_was_at(ready: Agent, state_dir: Path) -> None:
     """kill -9: the answer says so, and its next step measures what is left and nothing twice."""
     begun = await ready.call("run_benchmark", **GRID, wait_s=0)
-    await seen(lambda: bool(cells_of(begun)))
+    await until(lambda: bool(cells_of(begun)))
     for process in sweeps_of(state_dir):
         process.kill()
         psutil.wait_procs([process], timeout=5)
@@ -190,7 +183,7 @@ async def test_a_credential_is_renewed_while_it_is_measured(
     with run.locked():
         for name in RUNS:
             await ready.call("get_benchmark", run=name)
-        await seen(run.credential_file.exists)
+        await until(run.credential_file.exists)
     assert run.credential() == (state_dir / "real" / "local" / "one" / "api-key").read_text()
     assert run.credential_file.stat().st_mode & 0o077 == 0
     assert not over.credential_file.exists()
@@ -211,7 +204,7 @@ async def test_taking_the_deployment_away_is_told_and_the_run_can_be_ended(
 ) -> None:
     """Nothing hangs: the sweep waits for it to come back until it is asked to stop."""
     begun = await ready.call("run_benchmark", **LONG)
-    await seen(lambda: "measuring" in folder_of(begun).progress_file.read_text())
+    await until(lambda: "measuring" in folder_of(begun).progress_file.read_text())
     await ready.call("destroy_vllm")
     stopped = await ready.call("stop_benchmark")
     assert stopped.state == "stopped"

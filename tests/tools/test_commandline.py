@@ -12,6 +12,7 @@ import pytest
 
 from core.environment import ROOT, inherited_environment
 from server import main
+from tests.soon import HANGS
 from tests.tools.calls import MODEL
 from tests.tools.world import operations_of, plant, still_engine
 from tools import commandline
@@ -187,7 +188,7 @@ async def test_control_c_stops_waiting_and_not_the_boot(
     command = [sys.executable, str(ROOT / "server.py"), *words]
     async with await anyio.open_process(command, env=inherited_environment()) as shell:
         assert shell.stderr
-        with anyio.fail_after(20):
+        with anyio.fail_after(HANGS):
             said = await shell.stderr.receive()
             assert b"one on local is loading" in said
             shell.send_signal(signal.SIGINT)

@@ -11,8 +11,8 @@ import pytest
 
 from core.journal import Expiry, Journal, Outcome
 from core.settings import Settings
-from core.waiting import wait_until
 from tests.conversation import Agent, Reply, agent_of
+from tests.soon import soon
 from tests.tools.asked import ONE, token_of
 from tests.tools.calls import LOOKING, MODEL
 from tests.tools.world import assert_envelope, hurry, plant, still_engine
@@ -72,7 +72,7 @@ async def forgotten(state_dir: Path, name: str) -> None:
     async def left() -> bool:
         return any(one.name == name for one in Journal(file_of(state_dir)).expiries())
 
-    await wait_until(left, lambda so: not so, waiting_for=name, every=0.02, timeout=20)
+    await soon(left, lambda so: not so, waiting_for=name)
 
 
 def warned(reply: Reply) -> str:
@@ -108,7 +108,7 @@ async def test_a_time_that_the_deployment_itself_says_is_written_anew(
         async def written() -> bool:
             return kept.expiries() == ends
 
-        await wait_until(written, bool, waiting_for="the time", every=0.02, timeout=20)
+        await soon(written, waiting_for="the time")
         await agent.call("destroy_vllm", **ONE)
 
 

@@ -13,6 +13,7 @@ from core.records import State
 from core.settings import Settings
 from server import build
 from tests.conversation import Agent, agent_of
+from tests.soon import HANGS
 from tests.tools.asked import mode
 from tests.tools.calls import CLOUD, EVERY, OLD
 from tests.tools.recorded import every_cloud, recorded
@@ -51,7 +52,7 @@ async def test_a_cloud_that_hangs_is_told_in_time(hung: Agent, tool: str) -> Non
     said = {**EVERY, **CLOUD, **OLD}[tool]
     if {"target", "name"} <= set(takes) and tool not in PLACES:
         said = {"target": _target(tool), "name": "one", **said}
-    with anyio.fail_after(60):
+    with anyio.fail_after(HANGS):
         reply = await hung.call(tool, **said)
     assert_envelope(reply)
     assert_same_facts(reply)

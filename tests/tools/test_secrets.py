@@ -12,9 +12,9 @@ import pytest
 from fastmcp import Client
 
 from core.settings import Settings
-from core.waiting import wait_until
 from tests.conversation import Agent, agent_of
 from tests.simulators.conftest import Simulate, simulate, tiny_model
+from tests.soon import soon
 from tests.tools.calls import CHANGING, EVERY, LOOKING, MODEL
 from tests.tools.world import operations_of, still_engine
 from tools.surface import TOOLS
@@ -159,9 +159,7 @@ async def test_the_owners_key_does_not_reach_an_engine(
         monkeypatch.setenv(name.upper(), value)
     async with agent_of(Settings.model_validate({**settings.model_dump(), **secret})) as agent:
         await agent.call("deploy_vllm", **CHANGING["deploy_vllm"])
-        await wait_until(
-            partial(anyio.Path(seen).exists), bool, waiting_for="env", every=0.01, timeout=5
-        )
+        await soon(partial(anyio.Path(seen).exists), waiting_for="env")
     environment = dict(line.split("=", 1) for line in seen.read_text().splitlines() if "=" in line)
     key = (state_dir / "real" / "local" / "one" / "api-key").read_text()
     assert environment["VLLM_API_KEY"] == key

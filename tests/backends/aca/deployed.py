@@ -14,17 +14,16 @@ from backends.aca.site import SHARE, Site
 from backends.common import concurrency
 from backends.lifecycle import advance
 from core.records import Deleted, Plan
-from core.waiting import wait_until
 from tests.azure_plane import Controls
 from tests.backends.aca.planned import CALLERS, E2B, drawn, planned, small
 from tests.backends.aca.sites import backend_of
+from tests.soon import soon
 
 NAME: Final = "gemma"
 PUT: Final = "PUT Microsoft.App/containerApps"
 PATCH: Final = "PATCH Microsoft.App/containerApps"
 SERVED: Final[dict[str, Any]] = {"model": E2B, "shape": None}
 """A model that the simulated engine knows."""
-_LONGEST_SECONDS: Final = 20.0
 
 
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,14 +53,12 @@ async def deployed(site: Site, name: str = NAME, **said: Any) -> None:
 
 async def ready(site: Site, name: str = NAME) -> None:
     """Wait until the newest revision serves."""
-    await wait_until(
+    await soon(
         lambda: get_app(site, name),
         lambda app: bool(
             app.latest_revision_name and app.latest_ready_revision_name == app.latest_revision_name
         ),
         waiting_for="the rollout",
-        every=0.05,
-        timeout=_LONGEST_SECONDS,
     )
 
 
@@ -71,7 +68,7 @@ async def failed(site: Site, name: str = NAME) -> None:
     async def look() -> bool:
         return await deployment.failed(site, await get_app(site, name))
 
-    await wait_until(look, bool, waiting_for="a failure", every=0.05, timeout=_LONGEST_SECONDS)
+    await soon(look, waiting_for="a failure")
 
 
 async def app_of_name(site: Site, name: str = NAME) -> Any:
@@ -180,4 +177,4 @@ async def stands(site: Site, share: str | None = SHARE) -> None:
     async def look() -> str | None:
         return await go(site, share=share)
 
-    await wait_until(look, lambda seen: seen is None, waiting_for="it", every=0.05, timeout=20)
+    await soon(look, lambda seen: seen is None, waiting_for="it")

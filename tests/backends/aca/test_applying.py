@@ -26,7 +26,6 @@ from backends.lease import EXPIRES
 from core.errors import CloudRefused, NotOurs
 from core.reply import collecting_notes
 from core.settings import AzurePlane
-from core.waiting import wait_until
 from tests.azure_plane import Controls
 from tests.backends.aca.deployed import (
     PATCH,
@@ -44,6 +43,7 @@ from tests.backends.aca.deployed import (
 )
 from tests.backends.aca.planned import CALLERS, drawn, site, small, typed
 from tests.backends.aca.sites import fault, opened
+from tests.soon import soon
 
 pytestmark = pytest.mark.anyio
 
@@ -209,18 +209,12 @@ async def test_a_change_that_fails_after_its_server_died_is_told_by_the_next(
     """It is asked by the token that was kept; until then nothing is said to have failed."""
     async with opened(azure, subscription, folder=tmp_path) as site:
         await foreign_app(site)
-        controls.set(subscription, rollout="image-missing", operation_seconds=0.4)
+        controls.set(subscription, rollout="image-missing", operation_seconds=3600)
         assert not await _begin(site)
         assert await replicas.failure_of(site, "gemma") is None
-
+    controls.set(subscription, operation_seconds=0)
     async with opened(azure, subscription, folder=tmp_path) as site:
-        failure = await wait_until(
-            lambda: replicas.failure_of(site, "gemma"),
-            bool,
-            waiting_for="the failure",
-            every=0.05,
-            timeout=20,
-        )
+        failure = await soon(lambda: replicas.failure_of(site, "gemma"), waiting_for="the failure")
         assert failure
         assert MISSING in failure.cause
         calls = len(controls.get(subscription)["calls"])
@@ -265,14 +259,13 @@ async def test_a_server_that_only_reads_writes_nothing_down(
     """It asks each time."""
     async with opened(azure, subscription, folder=tmp_path) as site:
         await foreign_app(site)
-        controls.set(subscription, operation_seconds=0.4)
+        controls.set(subscription, operation_seconds=3600)
         assert not await _begin(site)
+    controls.set(subscription, operation_seconds=0)
     (file,) = (site.folder / "changes").iterdir()
     before = file.read_text()
     async with opened(azure, subscription, folder=tmp_path, read_only=True) as site:
-        await wait_until(
-            lambda: _settled(site), bool, waiting_for="the change", every=0.05, timeout=20
-        )
+        await soon(lambda: _settled(site), waiting_for="the change")
         assert await replicas.failure_of(site, "gemma") is None
     assert file.read_text() == before
 

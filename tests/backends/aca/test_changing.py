@@ -22,7 +22,6 @@ from core.errors import (
 from core.records import State
 from core.reply import collecting_notes
 from core.settings import AzurePlane
-from core.waiting import wait_until
 from tests.azure_plane import Controls
 from tests.backends.aca.deployed import (
     PATCH,
@@ -41,6 +40,7 @@ from tests.backends.aca.deployed import (
 )
 from tests.backends.aca.planned import E2B, planned
 from tests.backends.aca.sites import fault, opened
+from tests.soon import soon
 
 pytestmark = pytest.mark.anyio
 
@@ -101,12 +101,10 @@ async def test_a_stop_ends_every_replica_and_a_start_is_what_was_asked_for(
         for _ in range(2):
             await deployment.stop(site, "gemma")
             assert await stopped(site)
-        await wait_until(
+        await soon(
             lambda: status.describe(site, "gemma"),
             lambda seen: seen.state is State.STOPPED,
             waiting_for="the stop",
-            every=0.05,
-            timeout=20,
         )
         assert not replicas.count_replicas(await revisions(site))
         for _ in range(2):
@@ -411,4 +409,4 @@ async def _no_replica(controls: Controls, subscription: str) -> None:
         found: list[str] = controls.get(subscription)["replicas"]
         return found
 
-    await wait_until(look, lambda left: not left, waiting_for="no replica", every=0.02, timeout=10)
+    await soon(look, lambda left: not left, waiting_for="no replica")

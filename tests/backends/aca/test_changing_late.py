@@ -10,10 +10,10 @@ from core.errors import CloudRefused, ConcurrentChange
 from core.records import Deployment, State
 from core.reply import collecting_notes
 from core.settings import AzurePlane
-from core.waiting import wait_until
 from tests.azure_plane import Controls
 from tests.backends.aca.deployed import NAME, SERVED, impatient, make, ready, revisions
 from tests.backends.aca.sites import opened
+from tests.soon import soon
 
 pytestmark = pytest.mark.anyio
 
@@ -35,12 +35,10 @@ async def test_what_was_stopped_as_it_was_created_can_be_started(
         with pytest.raises(ConcurrentChange):
             await deployment.stop(site, NAME)
         assert not [one for one in await revisions(site) if one.active or one.number]
-        await wait_until(
+        await soon(
             lambda: status.describe(site, NAME),
             lambda seen: seen.state is State.FAILED,
             waiting_for="the creation to be given up",
-            every=0.05,
-            timeout=10,
         )
         await deployment.stop(site, NAME)
         assert (await status.describe(site, NAME)).state is State.STOPPED
@@ -57,12 +55,10 @@ async def test_a_boot_that_goes_on_is_not_replaced_by_deploying_again(
     async with opened(azure, subscription) as site:
         with suppress(CloudRefused):
             await make(site, **SERVED)
-        await wait_until(
+        await soon(
             lambda: app.get_app(site, NAME),
             lambda app: app.provisioning_state == "Failed",
             waiting_for="Azure's patience to end",
-            every=0.05,
-            timeout=10,
         )
         before = [one.newest for one in await revisions(site)]
         await make(site, **SERVED)
@@ -73,12 +69,10 @@ async def test_a_boot_that_goes_on_is_not_replaced_by_deploying_again(
 
 async def until(site: Site, *states: State) -> Deployment:
     """Look until it is in one of these states."""
-    return await wait_until(
+    return await soon(
         lambda: status.describe(site, NAME),
         lambda seen: seen.state in states,
         waiting_for=" or ".join(states),
-        every=0.05,
-        timeout=20,
     )
 
 

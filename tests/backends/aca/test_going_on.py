@@ -8,10 +8,10 @@ from backends.aca import app, secrets, status
 from backends.aca.site import EFFECT, Site, key_secret
 from core.records import State
 from core.settings import AzurePlane
-from core.waiting import wait_until
 from tests.azure_plane import Controls
 from tests.backends.aca.deployed import PUT, go_on, impatient, make, patient
 from tests.backends.aca.sites import fault, opened
+from tests.soon import soon
 
 pytestmark = pytest.mark.anyio
 
@@ -95,5 +95,5 @@ async def _to_the_end(site: Site) -> set[str]:
         await go_on(site, "gemma")
         return False
 
-    await wait_until(step, bool, waiting_for="the app", every=0.05, timeout=30)
+    await soon(step, waiting_for="the app")
     return phases

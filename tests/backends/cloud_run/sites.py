@@ -12,8 +12,8 @@ from backends.cloud_run.service import blueprint, get_service, service_of
 from backends.cloud_run.site import Clients, IdentityTokens, Site
 from core.records import DeploymentSpec, Plan, Target
 from core.settings import GooglePlane, Settings
-from core.waiting import wait_until
 from planner.model import catalog_shape
+from tests.soon import soon
 
 MODEL: Final = "google/gemma-4-E4B-it"
 L4: Final = Target(
@@ -91,12 +91,10 @@ async def deployed(site: Site, **said: Any) -> None:
 
 async def settled(site: Site, name: str = "gemma") -> str:
     """Wait until Google is through with a service; why it failed, empty if it did not."""
-    service = await wait_until(
+    service = await soon(
         lambda: get_service(site, name),
         lambda seen: not seen.reconciling,
         waiting_for="the rollout",
-        every=0.05,
-        timeout=30,
     )
     ended = service.terminal_condition
     return "" if ended.state == ended.State.CONDITION_SUCCEEDED else f"failed: {ended.message}"

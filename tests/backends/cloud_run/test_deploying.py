@@ -22,7 +22,6 @@ from core import errors
 from core.records import Plan, State
 from core.reply import collecting_notes
 from core.settings import GooglePlane
-from core.waiting import wait_until
 from tests.backends.cloud_run.planned import drawn
 from tests.backends.cloud_run.planned import site as offline
 from tests.backends.cloud_run.planned import spec as specified
@@ -38,6 +37,7 @@ from tests.backends.cloud_run.sites import (
 )
 from tests.backends.google_secrets import keep_key
 from tests.google_plane import Controls
+from tests.soon import soon
 
 pytestmark = pytest.mark.anyio
 CREATE, UPDATE = (f"google.cloud.run.v2.Services/{verb}Service" for verb in ("Create", "Update"))
@@ -355,12 +355,10 @@ def small(site: Site) -> Plan:
 
 
 async def _built(site: Site) -> None:
-    await wait_until(
+    await soon(
         lambda: build.latest_build(site, "gemma"),
         lambda build: build is not None and build.status.name == "SUCCESS",
         waiting_for="the build",
-        every=0.05,
-        timeout=20,
     )
 
 

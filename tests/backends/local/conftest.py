@@ -13,9 +13,9 @@ from backends.local.backend import LocalBackend
 from backends.local.process import Folder
 from core.records import Deployment, DeploymentSpec, State, Target
 from core.settings import Settings
-from core.waiting import wait_until
 from planner.model import read_model
 from tests.conftest import processes_of
+from tests.soon import soon
 
 TARGET = Target(name="local", backend="local", description="this machine", usd_per_hour=0.0)
 
@@ -46,9 +46,7 @@ class Machine:
         return await self.sees(lambda seen: seen.state in states, name=name)
 
     async def sees(self, good: Callable[[Deployment], bool], *, name: str = "one") -> Deployment:
-        return await wait_until(
-            lambda: self.backend.describe(name), good, waiting_for=name, every=0.01, timeout=10
-        )
+        return await soon(lambda: self.backend.describe(name), good, waiting_for=name)
 
     async def says(self, words: str, *, name: str = "one") -> str:
         """Wait for words in an engine's log; give the whole log."""
@@ -56,9 +54,7 @@ class Machine:
         async def read() -> str:
             return self.folder(name).log.read_text()
 
-        return await wait_until(
-            read, lambda log: words in log, waiting_for=words, every=0.01, timeout=10
-        )
+        return await soon(read, lambda log: words in log, waiting_for=words)
 
     async def empties(self) -> None:
         """Wait until nothing of it lives; a killed process takes a moment to go."""
@@ -66,7 +62,7 @@ class Machine:
         async def living() -> list[psutil.Process]:
             return self.processes()
 
-        await wait_until(living, lambda p: not p, waiting_for="its end", every=0.01, timeout=5)
+        await soon(living, lambda p: not p, waiting_for="its end")
 
     def folder(self, name: str = "one") -> Folder:
         return Folder(self.root / name)

@@ -16,8 +16,8 @@ from backends.tpu.site import (
     Site,
 )
 from core.records import DeploymentSpec
-from core.waiting import wait_until
 from planner.model import read_model
+from tests.soon import soon
 
 ZONE: Final = "us-east5-b"
 
@@ -39,12 +39,10 @@ async def becomes(
     plane: ControlPlane, state: ChipState, chip_id: str = "vllm-devops-gemma", zone: str = ZONE
 ) -> Chip:
     """Wait until one is in a state."""
-    chip = await wait_until(
+    chip = await soon(
         lambda: plane.get(zone, chip_id),
         lambda seen: seen is not None and seen.state == state,
         waiting_for=f"{chip_id} to be {state}",
-        every=0.05,
-        timeout=20,
     )
     assert chip is not None
     return chip
@@ -52,23 +50,19 @@ async def becomes(
 
 async def goes(plane: ControlPlane, chip_id: str = "vllm-devops-gemma", zone: str = ZONE) -> None:
     """Wait until there is none."""
-    await wait_until(
+    await soon(
         lambda: plane.get(zone, chip_id),
         lambda seen: seen is None,
         waiting_for=f"{chip_id} to be gone",
-        every=0.05,
-        timeout=20,
     )
 
 
 async def failing(plane: Any, operation: str, zone: str = ZONE) -> Outcome:
     """Wait until an operation is over."""
-    outcome: Outcome = await wait_until(
+    outcome: Outcome = await soon(
         lambda: plane.outcome(zone, operation),
         lambda seen: seen.done,
         waiting_for="the operation to end",
-        every=0.05,
-        timeout=20,
     )
     return outcome
 
@@ -79,10 +73,8 @@ async def foreign_node(site: Site, node_id: str, **labels: str) -> None:
     parent = f"projects/{site.clients.project}/locations/{ZONE}"
     node = Node(accelerator_type="v6e-1", runtime_version="v2-alpha-tpuv6e", labels=labels or None)
     await client.create_node(parent=parent, node_id=node_id, node=node, timeout=10)
-    await wait_until(
+    await soon(
         lambda: client.get_node(name=f"{parent}/nodes/{node_id}", timeout=10),
         lambda seen: seen.state == Node.State.READY,
         waiting_for="their node",
-        every=0.05,
-        timeout=20,
     )

@@ -5,8 +5,8 @@ from typing import Any, Final
 from google.cloud.tpu_v2 import Node, QueuedResource
 
 from backends.tpu.site import ChipState, PlaneKind, Request, Site, vm_id
-from core.waiting import wait_until
 from tests.backends.tpu.planned import drawn
+from tests.soon import soon
 
 ZONE: Final = "us-east5-b"
 NO_CHIP: Final = {"free": 0}
@@ -54,7 +54,5 @@ async def until(site: Site, chip_id: str, state: ChipState, *, zone: str = ZONE)
         chip = await site.planes["queued"].get(zone, chip_id)
         return chip.state if chip else None
 
-    await wait_until(
-        look, lambda seen: seen is state, waiting_for=f"{chip_id}", every=0.05, timeout=20
-    )
+    await soon(look, lambda seen: seen is state, waiting_for=f"{chip_id}")
     site.inventory.forget()

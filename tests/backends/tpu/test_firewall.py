@@ -10,10 +10,10 @@ from backends.tpu import compute
 from backends.tpu.site import Site, prepare, vm_id
 from core import errors
 from core.settings import GooglePlane
-from core.waiting import wait_until
 from tests.backends.tpu.orders import blueprint
 from tests.backends.tpu.sites import fault, opened
 from tests.google_plane import Controls
+from tests.soon import soon
 
 pytestmark = pytest.mark.anyio
 
@@ -60,7 +60,7 @@ async def written(site: Site, **said: Any) -> Any:
     def done(seen: Any) -> bool:
         return bool(seen) and all(getattr(seen, key) == value for key, value in said.items())
 
-    return await wait_until(look, done, waiting_for="the rule", every=0.05, timeout=10)
+    return await soon(look, done, waiting_for="the rule")
 
 
 async def test_the_callers_are_let_in_and_nobody_else_and_it_follows_them(

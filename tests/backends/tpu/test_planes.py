@@ -21,10 +21,10 @@ from core.errors import (
     ZoneRefused,
 )
 from core.settings import GooglePlane
-from core.waiting import wait_until
 from tests.backends.tpu.orders import ZONE, becomes, blueprint, failing, goes, request
 from tests.backends.tpu.sites import fault, opened
 from tests.google_plane import Controls
+from tests.soon import soon
 
 pytestmark = pytest.mark.anyio
 
@@ -284,12 +284,10 @@ async def test_a_preempted_one_is_told_as_such(
         await asked.create(request(blueprint(site)))
         chip = await becomes(asked, ChipState.RUNNING)
         controls.preempt(project, kind, ZONE, GEMMA)
-        ended = await wait_until(
+        ended = await soon(
             lambda: asked.ended(ZONE, GEMMA, since=chip.created_at),
             lambda seen: seen is not None,
             waiting_for="the end to be told",
-            every=0.05,
-            timeout=20,
         )
         assert ended
         assert ended.code == "PREEMPTED"

@@ -21,6 +21,7 @@ from tests.operations.diagnosis.made import (
     page,
     verdicts,
 )
+from tests.soon import HANGS
 from tests.webserver import listening
 
 pytestmark = pytest.mark.anyio
@@ -100,7 +101,7 @@ async def test_a_spec_that_hangs_costs_arguments_and_no_answer(tmp_path: Path) -
             raise AssertionError(name)
 
     now = deployment(State.FAILED, failure=ENDED)
-    with anyio.fail_after(10):
+    with anyio.fail_after(HANGS):
         seen = await diagnosed(Hangs(backend="cloud_run", log=[SMALL]), now, tmp_path, seconds=1)
     assert seen.next
 

@@ -11,6 +11,7 @@ from core.settings import Settings
 from operations import diagnose
 from tests.conversation import Agent, Reply, agent_of
 from tests.simulators.conftest import Simulate
+from tests.soon import HANGS
 from tests.tools.world import agent_at, assert_envelope, assert_same_facts
 
 pytestmark = pytest.mark.anyio
@@ -119,7 +120,7 @@ async def test_an_endpoint_of_ones_own_is_walked_as_well(
 
 async def _up(agent: Agent, name: str) -> Reply:
     """Watch it until its server is up, or it is seen to be ill."""
-    with anyio.fail_after(60):
+    with anyio.fail_after(HANGS):
         while True:
             reply = await agent.call("status_vllm", name=name)
             if reply.data.get("failure"):
