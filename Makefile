@@ -63,7 +63,7 @@ test-lives: $(TOOLS) ## Tell whole lives of deployments, and let processes die i
 	$(PY) -m pytest -q -n 3 --dist worksteal -m "life and not ($(APART))"
 
 test-engine: vllm $(TOOLS) ## Run the tests on a real vLLM
-	$(PY) -m pytest -q -m vllm
+	$(PY) -m pytest -q -n 2 --dist loadgroup -m vllm
 
 test-gcloud: $(TOOLS) ## Let the real gcloud read every command that is printed; needs no login
 	$(PY) -m pytest -q -m gcloud

@@ -10,6 +10,7 @@ import httpx2
 
 from core.settings import AzurePlane
 from tests.planes import NO_TLS, process_of
+from tests.soon import HANGS
 
 
 class Controls:
@@ -47,7 +48,7 @@ class Controls:
 
     def _ask(self, method: str, subscription: str, **more: Any) -> dict[str, Any]:
         url = f"{self.plane.http}/rehearsal/subscriptions/{subscription}"
-        reply = httpx2.request(method, url, timeout=30, trust_env=False, verify=NO_TLS, **more)
+        reply = httpx2.request(method, url, timeout=HANGS, trust_env=False, verify=NO_TLS, **more)
         assert reply.is_success, reply.text
         answer: dict[str, Any] = reply.json()
         return answer

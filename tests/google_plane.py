@@ -10,6 +10,7 @@ import httpx2
 
 from core.settings import GooglePlane
 from tests.planes import NO_TLS, process_of
+from tests.soon import HANGS
 
 
 class Controls:
@@ -67,11 +68,11 @@ class Controls:
     def address(self) -> str:
         """Give where callers are seen to be."""
         url = f"{self.plane.http}/rehearsal/address"
-        return httpx2.get(url, timeout=30, trust_env=False, verify=NO_TLS).text
+        return httpx2.get(url, timeout=HANGS, trust_env=False, verify=NO_TLS).text
 
     def _ask(self, method: str, path: str, **more: Any) -> dict[str, Any]:
         url = f"{self.plane.http}/rehearsal/projects/{path}"
-        reply = httpx2.request(method, url, timeout=30, trust_env=False, verify=NO_TLS, **more)
+        reply = httpx2.request(method, url, timeout=HANGS, trust_env=False, verify=NO_TLS, **more)
         assert reply.is_success, reply.text
         answer: dict[str, Any] = reply.json()
         return answer

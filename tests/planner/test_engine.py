@@ -18,7 +18,7 @@ from planner.memory import plan_memory
 from planner.model import read_model
 from planner.places import accelerator
 
-pytestmark = pytest.mark.vllm
+pytestmark = [pytest.mark.vllm, pytest.mark.xdist_group("planner")]
 
 REAL_ENGINE = Path(__file__).parents[2] / ".vllm"
 TOKENIZER: Final = ("tokenizer.json", "tokenizer_config.json")

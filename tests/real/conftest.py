@@ -1,5 +1,6 @@
 """A real vLLM behind a real `python server.py`, spoken to over stdio."""
 
+import json
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,6 +16,7 @@ from fastmcp.client.transports import StdioTransport
 from core.environment import ROOT, inherited_environment
 from tests.conftest import processes_of
 from tests.conversation import Agent, Reply
+from tests.survival.world import folder_of
 
 MODEL: Final = ROOT / ".vllm" / "tiny-gemma-4"
 VLLM: Final = ROOT / ".vllm" / "bin" / "vllm"
@@ -25,10 +27,17 @@ SMALL: Final[dict[str, Any]] = {
     "enforce_eager": True,
 }
 """Boots in 13 s; the defaults take 33."""
-BOOT_SECONDS: Final = 240
+CLOSE: Final = [
+    "--structured-outputs-config",
+    json.dumps({"backend": "xgrammar", "disable_any_whitespace": True}),
+]
+"""Random weights would else fill an answer with the white space that JSON allows."""
+BOOT_SECONDS: Final = 600
+"""For a machine under load: it is a hang that is ended."""
+NAME: Final = "life"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def anyio_backend() -> str:
     return "asyncio"
 
@@ -95,9 +104,9 @@ async def served(state_dir: Path) -> AsyncIterator[Served]:
         yield agent
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
-    """One server for a module, and what it deployed."""
+    """One server for all that ask one deployment, which `test_tear_down` takes away."""
     state_dir = tmp_path_factory.mktemp("shared") / "state"
     try:
         async with stdio(state_dir) as agent:
@@ -105,3 +114,27 @@ async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Serv
     finally:
         for process in processes_of(state_dir):
             process.kill()
+
+
+@pytest.fixture(scope="session")
+async def phases(shared: Served) -> list[str]:
+    """The states and phases of that deployment's boot."""
+    deployed = await shared.deploy(NAME, engine_args=CLOSE)
+    assert any("access=internal" in said for said in deployed.structured["warnings"]), deployed
+    ready, through = await shared.until(NAME)
+    assert ready.state == "ready", ready
+    first = str(deployed.data["phase"]["name"])
+    return through if through[0] == first else [first, *through]
+
+
+@pytest.fixture
+async def life(shared: Served, phases: list[str]) -> Served:
+    """The agent of the shared server, whose model answers."""
+    return shared
+
+
+def engine_of(agent: Served) -> tuple[int, str]:
+    """The port and the key of the shared deployment."""
+    folder = folder_of(agent.state_dir, NAME)
+    port = json.loads((folder / "deployment.json").read_text())["port"]
+    return port, (folder / "api-key").read_text()

@@ -1,46 +1,36 @@
 """A real vLLM reads its own log: guided JSON comes, and the facts are right though words are not.
 
-One boot of 15 s; each question takes some seconds, for the tiny model talks until its limit.
+Each question takes some seconds, for the tiny model talks until its limit.
 """
 
-import json
 from typing import Any, Final
 
 import anyio
 import pytest
 
-from tests.conversation import Reply
-from tests.real.conftest import Served
+from tests.conversation import Agent, Reply
+from tests.real.conftest import NAME, Served
 from tests.tools.world import assert_envelope, assert_same_facts
 
-pytestmark = [pytest.mark.anyio, pytest.mark.vllm]
+pytestmark = [pytest.mark.anyio, pytest.mark.vllm, pytest.mark.xdist_group("life")]
 
-CLOSE: Final = [
-    "--structured-outputs-config",
-    json.dumps({"backend": "xgrammar", "disable_any_whitespace": True}),
-]
-"""Random weights would else fill an answer with the white space that JSON allows."""
 READ_SECONDS: Final = 300
-
-
-@pytest.fixture(scope="module")
-async def ready(shared: Served) -> Served:
-    """The tiny model, ready."""
-    await shared.deploy("reader", engine_args=CLOSE)
-    reply, _ = await shared.until("reader")
-    assert reply.state == "ready", reply
-    return shared
 
 
 async def whole(agent: Served, tool: str, **arguments: Any) -> Reply:
     """Call it until the model has read everything."""
-    here = {"target": "local", "name": "reader"}
-    reply = await agent.call(tool, **here, **arguments, wait_s=0)
+    here = {"target": "local", "name": NAME}
+    reply = await ended(agent, tool, await agent.call(tool, **here, **arguments, wait_s=0))
+    assert_envelope(reply)
+    assert_same_facts(reply)
+    return reply
+
+
+async def ended(agent: Agent, tool: str, reply: Reply) -> Reply:
+    """Look at what a call began until it is over: the engine computes for nobody then."""
     with anyio.fail_after(READ_SECONDS):
         while reply.data["state"] == "running":
             reply = await agent.call(tool, operation=reply.data["operation"], wait_s=30)
-    assert_envelope(reply)
-    assert_same_facts(reply)
     return reply
 
 
@@ -50,13 +40,13 @@ def is_of(line: str, row: str) -> bool:
 
 
 async def test_what_its_context_does_not_hold_of_its_log_is_left_out_and_said(
-    ready: Served,
+    life: Served,
 ) -> None:
     """The rows of most weight are read, in one question; each claim cites rows that exist.
 
     Random weights may as well claim nothing, by chance: then that is said.
     """
-    reply = await whole(ready, "analyze_cloud_logging")
+    reply = await whole(life, "analyze_cloud_logging")
     words, rows = reply.data["words"], reply.data["rows"]
     assert 0 < words["rows_read"] <= words["rows_given"] == len(rows)
     unread = words["rows_given"] - words["rows_read"]
@@ -73,10 +63,10 @@ async def test_what_its_context_does_not_hold_of_its_log_is_left_out_and_said(
     assert warned is bool(words["claims"])
 
 
-async def test_the_facts_of_its_memory_are_those_of_its_log(ready: Served) -> None:
+async def test_the_facts_of_its_memory_are_those_of_its_log(life: Served) -> None:
     """Whatever the model says of them."""
-    reply = await whole(ready, "analyze_gpu_logs")
-    log = await ready.call("get_logs", target="local", name="reader", lines=500)
+    reply = await whole(life, "analyze_gpu_logs")
+    log = await life.call("get_logs", target="local", name=NAME, lines=500)
     text = "\n".join(log.data["lines"])
     (said,) = (one for one in reply.data["memory"] if one.startswith("KV cache tokens"))
     tokens = said.split()[3].rstrip(",")
@@ -85,12 +75,13 @@ async def test_the_facts_of_its_memory_are_those_of_its_log(ready: Served) -> No
     assert reply.data["state"] == "done"
 
 
-async def test_a_remedy_for_what_is_well_comes_before_the_words(ready: Served) -> None:
+async def test_a_remedy_for_what_is_well_comes_before_the_words(life: Served) -> None:
     """All layers are walked over while the log is read; nothing harmful is named."""
-    reply = await ready.call("suggest_sre_remediation", target="local", name="reader", wait_s=0)
+    reply = await life.call("suggest_sre_remediation", target="local", name=NAME, wait_s=0)
     assert reply.data["state"] == "running"
     assert "Nothing wrong" in reply.data["diagnosis"][0]
     assert reply.data["findings"] == []
     named = {step["tool"] for step in reply.structured["next"]}
     assert "suggest_sre_remediation" in named
     assert not named & {"destroy_vllm", "stop_vllm"}
+    await ended(life, "suggest_sre_remediation", reply)

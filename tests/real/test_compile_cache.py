@@ -1,6 +1,6 @@
 """What a real vLLM compiled is there at its next boot, in a container that never was before.
 
-Four boots, two of which compile: 80 s.
+Two boots, the first of which compiles: 50 s.
 """
 
 from pathlib import Path
@@ -17,10 +17,10 @@ def compiled(root: Path) -> dict[str, int]:
     return {one.name: one.stat().st_mtime_ns for one in root.rglob("*.so")}
 
 
-async def test_a_boot_takes_up_what_another_compiled_and_refuses_what_is_not_its_own(
+async def test_a_boot_takes_up_what_another_compiled(
     tmp_path: Path,
 ) -> None:
-    """It compiles no machine code anew; one that is refused serves all the same.
+    """It compiles no machine code anew.
 
     The cache of keys and values has one size in all of them, as it is pinned.
     """
@@ -38,15 +38,6 @@ async def test_a_boot_takes_up_what_another_compiled_and_refuses_what_is_not_its
         name: at // 10**9 for name, at in made.items()
     }
 
-    foreign = await boot(tmp_path, image="two", enforce_eager=True)
-    assert foreign.of_cache[0] == "not used", foreign.text
-    assert not compiled(root)
-
-    tar.write_bytes(tar.read_bytes()[: tar.stat().st_size // 2])
-    broken = await boot(tmp_path, image="two", enforce_eager=True)
-    assert broken.of_cache[0] == "put aside", broken.text
-    assert (tmp_path / "store" / "k.aside.tar").exists()
-
-    pools = {one.log.memory.kv_cache_tokens for one in (first, second, foreign, broken)}
+    pools = {one.log.memory.kv_cache_tokens for one in (first, second)}
     assert len(pools) == 1
     assert None not in pools

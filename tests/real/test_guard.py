@@ -9,13 +9,12 @@ import httpx2
 import pytest
 
 from tests.guarded import SPELLINGS, guarded, need_nginx, raw
-from tests.simulators.pair import FLAGS, REAL, Running, environment, running
+from tests.real.conftest import MODEL, Served, engine_of
 
-pytestmark = [pytest.mark.anyio, pytest.mark.vllm]
-KEY: Final = {"Authorization": f"Bearer {FLAGS[FLAGS.index('--api-key') + 1]}"}
+pytestmark = [pytest.mark.anyio, pytest.mark.vllm, pytest.mark.xdist_group("life")]
 OPEN: Final = {"/health", "/ping"}
 CHAT: Final[dict[str, Any]] = {
-    "model": "tiny",
+    "model": MODEL.name,
     "messages": [{"role": "user", "content": "Hi"}],
     "max_tokens": 4,
 }
@@ -25,31 +24,28 @@ ASKED: Final = json.dumps({**CHAT, "prompt": "Hi", "input": "Hi", "text_1": "a",
 class Pair(NamedTuple):
     """The engine itself, as nobody else reaches it, and the way in."""
 
-    engine: Running
+    engine: httpx2.AsyncClient
     url: str
+    key: dict[str, str]
 
 
-@pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture(scope="module")
-async def pair(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Pair]:
-    """Booted once; it is only asked."""
+@pytest.fixture
+async def pair(life: Served, tmp_path: Path) -> AsyncIterator[Pair]:
+    """The deployment that is there, behind the proxy."""
     need_nginx()
-    folder: Path = tmp_path_factory.mktemp("guard")
-    with environment():
-        async with running(*REAL) as engine:
-            port = engine.client.base_url.port
-            assert port
-            async with guarded(port, folder) as url:
-                yield Pair(engine, url)
+    port, key = engine_of(life)
+    base = f"http://127.0.0.1:{port}"
+    bearer = {"Authorization": f"Bearer {key}"}
+    async with (
+        httpx2.AsyncClient(base_url=base, headers=bearer, timeout=60) as engine,
+        guarded(port, tmp_path) as url,
+    ):
+        yield Pair(engine, url, bearer)
 
 
 async def test_no_route_of_its_own_page_computes_without_the_key(pair: Pair) -> None:
     """Every path and method that the engine says it has, and other spellings of one of them."""
-    page = (await pair.engine.client.get("/openapi.json")).json()
+    page = (await pair.engine.get("/openapi.json")).json()
     routes = {(method.upper(), path) for path, row in page["paths"].items() for method in row}
     assert ("POST", "/invocations") in routes
     named = {*(path for _, path in routes), "/metrics", "/docs", "/redoc", "/openapi.json"}
@@ -67,14 +63,14 @@ async def test_no_route_of_its_own_page_computes_without_the_key(pair: Pair) -> 
 
 async def test_the_engine_alone_would_compute(pair: Pair) -> None:
     """What stands behind the proxy needs it: else this test would prove nothing."""
-    reply = await pair.engine.client.post("/invocations", json=CHAT)
+    reply = await pair.engine.post("/invocations", json=CHAT)
     assert reply.status_code == 200
     assert reply.json()["choices"]
 
 
 async def test_with_the_key_nothing_is_missing(pair: Pair) -> None:
     """Answers, streams, tokens, metrics and the version."""
-    async with httpx2.AsyncClient(base_url=pair.url, headers=KEY, timeout=60) as client:
+    async with httpx2.AsyncClient(base_url=pair.url, headers=pair.key, timeout=60) as client:
         answer = await client.post("/v1/chat/completions", json=CHAT)
         assert answer.json()["usage"]["completion_tokens"] == 4
         stream = {**CHAT, "stream": True, "ignore_eos": True}
@@ -83,7 +79,7 @@ async def test_with_the_key_nothing_is_missing(pair: Pair) -> None:
         assert reply.headers["content-type"].startswith("text/event-stream")
         assert events[-1] == "data: [DONE]"
         assert len(events) > 4
-        tokens = await client.post("/tokenize", json={"model": "tiny", "prompt": "Hi"})
+        tokens = await client.post("/tokenize", json={"model": MODEL.name, "prompt": "Hi"})
         assert tokens.json()["count"] > 0
         assert "vllm:generation_tokens_total" in (await client.get("/metrics")).text
         assert (await client.get("/version")).json()["version"]
@@ -93,6 +89,6 @@ async def test_with_the_key_nothing_is_missing(pair: Pair) -> None:
 
 async def computed(pair: Pair) -> dict[str, str]:
     """What the engine has counted of requests and tokens."""
-    lines = (await pair.engine.client.get("/metrics")).text.splitlines()
+    lines = (await pair.engine.get("/metrics")).text.splitlines()
     kept = ("vllm:prompt_tokens_total", "vllm:generation_tokens_total", "vllm:request_success")
     return dict(line.rsplit(" ", 1) for line in lines if line.startswith(kept))

@@ -1,7 +1,4 @@
-"""The whole life of a deployment on a real vLLM, over stdio.
-
-One boot is shared: the tests stand in the order of that life and take seconds, its boots 13 each.
-"""
+"""What a deployment on a real vLLM says and answers, over stdio; each test takes seconds."""
 
 import asyncio  # noqa: TID251  it alone lists every task
 from functools import partial
@@ -9,17 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import httpx2
 import pytest
 
-from backends.local.process import claim
 from core.settings import Settings
 from tests.conversation import Agent, Reply, agent_of
-from tests.real.conftest import BOOT_SECONDS, MODEL, VLLM, Served, stdio
+from tests.real.conftest import Served, stdio
 from tests.soon import soon
-from tests.survival.world import assert_nothing_left, facts, folder_of, journal
+from tests.survival.world import facts, folder_of
 
-pytestmark = [pytest.mark.anyio, pytest.mark.vllm]
+pytestmark = [pytest.mark.anyio, pytest.mark.vllm, pytest.mark.xdist_group("life")]
 CAPACITY = {
     "kv_cache_tokens": 63_550,
     "full_length_requests": 31.03,
@@ -27,22 +22,6 @@ CAPACITY = {
     "block_tokens": 128,
 }
 """Of the tiny model with 64 MiB of KV cache and 2,048 tokens. measured on vLLM 0.32 for CPUs."""
-
-
-@pytest.fixture(scope="module")
-async def phases(shared: Served) -> list[str]:
-    """Deployed and seen to boot."""
-    deployed = await shared.deploy("life")
-    ready, through = await shared.until("life")
-    assert ready.state == "ready", ready
-    first = str(deployed.data["phase"]["name"])
-    return through if through[0] == first else [first, *through]
-
-
-@pytest.fixture
-async def life(shared: Served, phases: list[str]) -> Served:
-    """The agent of the shared server, whose model answers."""
-    return shared
 
 
 async def test_a_boot_is_told_phase_by_phase_until_the_model_answers(
@@ -204,57 +183,3 @@ async def test_a_second_server_with_its_address_and_key_looks_and_asks(
         assert status.data["failure"]["fix"]
         assert wrong not in status.text
     assert (await life.status("life")).state == "ready"
-
-
-async def test_stopped_started_by_hand_started_again_and_destroyed_nothing_is_left(
-    life: Served,
-) -> None:
-    """The printed shell command starts the very same engine; then comes the end of this life."""
-    config = (await life.call("get_vllm_deployment_config")).data["config"]
-    assert (await life.call("stop_vllm")).state == "stopped"
-    made = facts(life.state_dir, "life", "deployment.json")
-    claim(made["port"])
-    key = (folder_of(life.state_dir, "life") / "api-key").read_text()
-    await same_engine(config["command"], f"http://127.0.0.1:{made['port']}", key)
-    started = await life.call("start_vllm", target="local", name="life")
-    assert started.state == "loading"
-    ready, _ = await life.until("life")
-    assert ready.state == "ready"
-    assert ready.data["url"] == f"http://127.0.0.1:{facts_port(life)}"
-    gone = await life.call("destroy_vllm", target="local", name="life")
-    assert gone.data["gone"] is True
-    assert_nothing_left(life.state_dir, made["port"])
-    assert {result for _, result in journal(life.state_dir)} == {"ok"}
-    assert life.server.children() == []
-
-
-def facts_port(life: Served) -> int:
-    return int(facts(life.state_dir, "life", "deployment.json")["port"])
-
-
-async def same_engine(command: str, url: str, key: str) -> None:
-    """Run a command as a person would, until it answers as the deployment did; then end it."""
-    assert str(VLLM) in command
-    assert key not in command
-    async with (
-        await anyio.open_process(["sh", "-c", f"exec env {command}"], stdout=-3, stderr=-3) as hand,
-        httpx2.AsyncClient(base_url=url, headers={"Authorization": f"Bearer {key}"}) as client,
-    ):
-        try:
-            with anyio.fail_after(BOOT_SECONDS):
-                while not await answers(client):
-                    assert hand.returncode is None
-                    await anyio.sleep(0.2)
-            (row,) = (await client.get("/v1/models")).json()["data"]
-            assert (row["id"], row["max_model_len"]) == (MODEL.name, 2048)
-            assert 'kv_cache_size_tokens="63550"' in (await client.get("/metrics")).text
-        finally:
-            hand.terminate()
-            await hand.wait()
-
-
-async def answers(client: httpx2.AsyncClient) -> bool:
-    try:
-        return (await client.get("/health")).is_success
-    except httpx2.ConnectError:
-        return False

@@ -7,11 +7,10 @@ import httpx2
 import pytest
 
 from backends.local import plan
-from tests.real.conftest import Served
+from tests.real.conftest import NAME, Served, engine_of
 from tests.soon import soon
-from tests.survival.world import facts
 
-pytestmark = [pytest.mark.anyio, pytest.mark.vllm]
+pytestmark = [pytest.mark.anyio, pytest.mark.vllm, pytest.mark.xdist_group("life")]
 
 BODIES: Final[Mapping[str, Any]] = {
     "/invocations": {"prompt": "Hello", "max_tokens": 2},
@@ -22,13 +21,9 @@ BODIES: Final[Mapping[str, Any]] = {
 """What a route takes; the others are asked with nothing."""
 
 
-async def test_every_route_is_asked_without_a_key(shared: Served) -> None:
-    """Whatever makes the engine read a prompt is named in the plan's warning and the endpoint."""
-    deployed = await shared.deploy("open")
-    assert any("access=internal" in said for said in deployed.structured["warnings"])
-    ready, _ = await shared.until("open", "ready")
-    assert ready.state == "ready", ready
-    port = facts(shared.state_dir, "open", "deployment.json")["port"]
+async def test_every_route_is_asked_without_a_key(life: Served) -> None:
+    """Whatever makes the engine read a prompt is named by the endpoint."""
+    port, _ = engine_of(life)
     async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
 
         async def read() -> float:
@@ -50,6 +45,5 @@ async def test_every_route_is_asked_without_a_key(shared: Served) -> None:
                 if path.startswith("/v1"):
                     assert reply.status_code == 401, path
     assert computing == set(plan.KEYLESS)
-    endpoint = await shared.call("get_endpoint", target="local", name="open")
+    endpoint = await life.call("get_endpoint", target="local", name=NAME)
     assert all(f"POST {path}" in endpoint.text for path in computing), endpoint
-    await shared.call("destroy_vllm", target="local", name="open")

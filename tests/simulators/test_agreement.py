@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import AsyncIterator, Iterator, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 import anyio
@@ -22,7 +23,7 @@ from tests.simulators.agreement_cases import (
 )
 from tests.simulators.pair import MODEL, REAL, SIMULATED, Pair, both_running, environment
 
-pytestmark = [pytest.mark.anyio, pytest.mark.vllm]
+pytestmark = [pytest.mark.anyio, pytest.mark.vllm, pytest.mark.xdist_group("pair")]
 
 VARIES: Final = frozenset({"id", "created", "text", "content", "tokens", "token_strs"})
 OF_TEXT: Final = frozenset({"prompt_tokens", "total_tokens", "count"})
@@ -192,23 +193,39 @@ async def test_the_log_tells_the_same_phases(pair: Pair) -> None:
         assert [line for line in lines if not re.search(line, text)] == []
 
 
-async def _ending(*argv: str) -> tuple[int | None, str]:
-    done = await anyio.run_process(argv, check=False)
-    lines = done.stderr.decode().strip().splitlines()
-    return done.returncode, re.sub("0x[0-9a-f]+", "0x", lines[-1])
+BAD: Final = (
+    (str(MODEL), "--bogus-flag", "3"),
+    (str(MODEL), "--max-model-len", "abc"),
+    (str(MODEL), "--limit-mm-per-prompt", "{image:0}"),
+    ("/nowhere/model", "--port", "0"),
+)
+FORKED: Final = """
+import json, os, sys
+import vllm.entrypoints.openai.api_server
+from vllm.entrypoints.cli.main import main
+for number, words in enumerate(json.loads(sys.argv[1])):
+    if os.fork():
+        print(os.waitstatus_to_exitcode(os.wait()[1]), flush=True)
+        continue
+    sys.argv = words
+    os.dup2(os.open(str(number), os.O_CREAT | os.O_WRONLY), 2)
+    os.dup2(2, 1)
+    sys.exit(main())
+"""
+"""Runs `vllm` for each list of words, importing once what takes it seven seconds."""
 
 
 @pytest.mark.usefixtures("_environment")
-@pytest.mark.parametrize(
-    "flags",
-    [
-        (str(MODEL), "--bogus-flag", "3"),
-        (str(MODEL), "--max-model-len", "abc"),
-        (str(MODEL), "--limit-mm-per-prompt", "{image:0}"),
-        ("/nowhere/model", "--port", "0"),
-    ],
-)
-async def test_bad_command_lines_end_alike(flags: tuple[str, ...]) -> None:
-    """Status and last line. A real vLLM needs seven seconds to refuse."""
-    real, simulated = await _ending(*REAL, *flags), await _ending(*SIMULATED, *flags)
-    assert simulated == real
+async def test_bad_command_lines_end_alike(tmp_path: Path) -> None:
+    """Status and last line."""
+
+    def last(text: str) -> str:
+        return re.sub("0x[0-9a-f]+", "0x", text.strip().splitlines()[-1])
+
+    words = json.dumps([[*REAL, *flags] for flags in BAD])
+    python = str(Path(REAL[0]).with_name("python"))
+    real = await anyio.run_process((python, "-c", FORKED, words), cwd=tmp_path)
+    told = [last((tmp_path / str(number)).read_text()) for number in range(len(BAD))]
+    for flags, code, line in zip(BAD, real.stdout.split(), told, strict=True):
+        done = await anyio.run_process([*SIMULATED, *flags], check=False)
+        assert (done.returncode, last(done.stderr.decode())) == (int(code), line)

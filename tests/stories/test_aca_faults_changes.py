@@ -165,23 +165,6 @@ async def test_a_login_that_ends_while_azure_is_at_work_goes_on_with_the_next(
         await destroyed(agent, bare_trouble)
 
 
-async def test_an_answer_and_a_log_outlive_the_token_they_began_with(trouble: Azure) -> None:
-    """Each call that needs a token has one that is valid.
-
-    Three seconds: tokens live for whole seconds, and the answer takes longer than its own.
-    """
-    async with agent_of(trouble.settings) as agent:
-        trouble.set(engine_environment={"SIMULATED_ENGINE_TIME_SCALE": "16"})
-        await deploys(agent)
-        await becomes(agent, "ready")
-        trouble.set(token_seconds=2)
-        long = await asked(agent, "query_gemma4_with_stats", prompt="Tell me.", max_tokens=150)
-        assert long.data["timing"]["e2el_seconds"] > 2, "It ended before its token did."
-        assert (await asked(agent, "get_logs")).data["lines"]
-        await becomes(agent, "ready")
-        await destroyed(agent, trouble)
-
-
 async def test_an_address_that_the_ingress_refuses_is_let_in_by_deploying_again(
     trouble: Azure,
 ) -> None:
