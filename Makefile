@@ -62,8 +62,10 @@ test: $(TOOLS) ## Run the tests that need no real vLLM and no minutes (ROOM=tool
 test-lives: $(TOOLS) ## Tell whole lives of deployments, and let processes die in every phase (minutes)
 	$(PY) -m pytest -q -n 3 --dist worksteal -m "life and not ($(APART))"
 
+# The first deployment is planned for the memory that is free: nothing else boots meanwhile.
 test-engine: vllm $(TOOLS) ## Run the tests on a real vLLM
-	$(PY) -m pytest -q -n 2 --dist loadgroup -m vllm
+	$(PY) -m pytest -q -m vllm tests/real/test_defaults.py
+	$(PY) -m pytest -q -n 2 --dist loadgroup -m vllm --deselect tests/real/test_defaults.py
 
 test-gcloud: $(TOOLS) ## Let the real gcloud read every command that is printed; needs no login
 	$(PY) -m pytest -q -m gcloud

@@ -14,7 +14,7 @@ import pytest
 from core.waiting import wait_until
 from tests.conftest import processes_of
 from tests.real.conftest import BOOT_SECONDS, VLLM, Served, stdio
-from tests.soon import until
+from tests.soon import soon, until
 from tests.survival.world import assert_nothing_left, facts, kill
 
 pytestmark = [pytest.mark.anyio, pytest.mark.vllm]
@@ -118,6 +118,28 @@ async def test_the_main_process_killed_in_its_boot_is_told_and_takes_its_core_wi
     failed = await agent.status("one")
     assert failed.state == "failed"
     assert failed.data["failure"]["code"] == "KILLED"
+    await agent.call("destroy_vllm", target="local", name="one")
+    assert_nothing_left(agent.state_dir)
+
+
+async def test_a_core_killed_when_ready_is_told(
+    many_processes: Served,
+) -> None:
+    """The main process notices, ends, and is reported as an engine whose core died."""
+    agent = many_processes
+    await agent.deploy("one")
+    ready, _ = await agent.until("one")
+    assert ready.state == "ready", ready
+    (core,) = core_of(agent, "one")
+    kill(core)
+
+    async def state() -> str:
+        return (await agent.status("one")).state
+
+    await soon(state, "failed".__eq__)
+    failed = await agent.status("one")
+    assert failed.data["failure"]["code"] == "ENGINE_CORE_DIED", failed
+    assert processes_of(agent.state_dir) == []
     await agent.call("destroy_vllm", target="local", name="one")
     assert_nothing_left(agent.state_dir)
 

@@ -141,8 +141,9 @@ async def test_a_login_that_ends_while_azure_is_at_work_goes_on_with_the_next(
     bare_trouble: Azure, method: str
 ) -> None:
     """What Azure took it goes on with; nothing is made twice, nothing is lost."""
-    slow = "operation_seconds" if method == PUT else "environment_seconds"
-    bare_trouble.set(registration_seconds=0, prepared=method == PUT, **{slow: 3600})
+    bare_trouble.set(
+        operation_seconds=0.4, environment_seconds=0.8, token_seconds=60, registration_seconds=0
+    )
     replies: list[Reply] = []
     async with agent_of(bare_trouble.settings) as agent:
 
@@ -157,7 +158,7 @@ async def test_a_login_that_ends_while_azure_is_at_work_goes_on_with_the_next(
         assert "az login" in replies[0].structured["fix"]
         await refused(agent, "status_vllm", "NOT_AUTHENTICATED")
         await refused(agent, "destroy_vllm", "NOT_AUTHENTICATED")
-        bare_trouble.set(login="ok", **{slow: 0})
+        bare_trouble.set(login="ok")
         await deploys(agent)
         await becomes(agent, "ready")
         assert bare_trouble.get()["calls"].count(method) == 1
