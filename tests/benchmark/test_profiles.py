@@ -1,6 +1,7 @@
 """Plans made of a profile and what a person changes of it."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 
 from benchmark.profiles import PROFILES, plan_of
 from benchmark.records import Arrivals, Limits, Profile
-from core.errors import InvalidArgument
+from core.errors import CommandNotFound, InvalidArgument
 
 LIMITS = {"ttft_seconds": 0.5}
 
@@ -111,6 +112,10 @@ def test_a_dataset_names_its_row_by_the_mean_of_its_prompts(
         ("quick", {"limits": {"ttft_seconds": 0.0}}, "ttft_seconds"),
         ("quick", {"limits": {"patience": 1.0}}, "patience"),
         ("quick", {"workers": 0}, "workers"),
+        ("quick", {"nodes": 3}, "cluster"),
+        ("quick", {"insecure_cluster": True}, "cluster"),
+        ("quick", {"cluster": "10.0.0.7:6379"}, "ray://HOST:10001"),
+        ("quick", {"cluster": "ray://user:secret@10.0.0.7"}, "ray://HOST:10001"),
         ("quick", {"dataset": "no/such/file.jsonl"}, "file.jsonl"),
         ("quick", {"dataset": "a.jsonl", "contexts": [8]}, "contexts"),
         ("article", {"output_tokens": 64}, "output_tokens"),
@@ -136,3 +141,12 @@ def test_what_cannot_be_measured_is_refused_at_once(
         plan_of(profile, **overrides)
     assert named in f"{refused.value.summary} {refused.value.fix}"
     assert refused.value.fix
+
+
+def test_without_ray_a_cluster_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything else goes on without it."""
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(CommandNotFound, match="needs Ray") as refused:
+        plan_of("quick", cluster="auto")
+    assert "requirements-ray.txt" in refused.value.fix
+    assert plan_of("quick").cluster is None

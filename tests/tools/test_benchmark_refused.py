@@ -34,6 +34,7 @@ REFUSED: Final = (
     ({"profile": "find-capacity"}, "INVALID_ARGUMENT", "TTFT"),
     ({"cell_seconds": -1}, "INVALID_ARGUMENT", "cell_seconds"),
     ({"arrivals": "constant"}, "INVALID_ARGUMENT", "requests_per_second"),
+    ({"cluster": "10.0.0.7:6379"}, "INVALID_ARGUMENT", "ray://HOST:10001"),
 )
 
 
