@@ -16,6 +16,7 @@ from benchmark.records import (
     CellResult,
     CellSpec,
     CellState,
+    Code,
     Limits,
     Load,
     RunPlan,
@@ -244,6 +245,7 @@ def test_merged_workers_give_the_numbers_of_one(seed: int, workers: int) -> None
 def test_samples_that_lie_on_disk_give_the_same_cell(tmp_path: Path) -> None:
     """A cell of more than memory holds is read one worker's file at a time."""
     run = played(Loop(users=16, seed=3)).on_nodes(4)
+    run = run.with_samples(cached_tokens=run.measured.samples.prompt_tokens // 4)
     files = []
     for worker in range(1, 4):
         files.append(tmp_path / f"{worker}.npz")
@@ -253,6 +255,7 @@ def test_samples_that_lie_on_disk_give_the_same_cell(tmp_path: Path) -> None:
     one, many = run.judged(), disk.judged()
     assert flat(many.model_dump()) == pytest.approx(flat(one.model_dump()), rel=1e-9)
     assert (one.counts, one.verdicts) == (many.counts, many.verdicts)
+    assert [verdict.code for verdict in many.verdicts] == [Code.PREFIX_CACHED]
     assert one.ttft
     assert many.ttft
     assert one.ttft.p99 == many.ttft.p99
