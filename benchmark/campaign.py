@@ -127,10 +127,6 @@ class Member(Record):
     seconds: float = 0.0
     """That its process took, however often it went on."""
 
-    @property
-    def usd(self) -> float:
-        return (self.usd_per_hour or 0.0) * self.seconds / 3600
-
 
 class Standing(Record):
     """All that is known of a campaign; its file is replaced about every second."""
@@ -144,7 +140,7 @@ class Standing(Record):
 
     @property
     def usd(self) -> float:
-        return sum(member.usd for member in self.members)
+        return sum((each.usd_per_hour or 0.0) * each.seconds / 3600 for each in self.members)
 
     def over_budget(self) -> str | None:
         most, minutes = self.campaign.max_cost_usd, self.campaign.max_minutes
@@ -347,9 +343,7 @@ class _Sitting:
     def __init__(self, path: Path, standing: Standing, say: Say) -> None:
         self._path, self._runs, self._say = path, path.parent, say
         self._folder = RunFolder(path)
-        """Its lock and its file that asks to stop; what else a run has, a campaign has not."""
-        self._standing = standing
-        self._keys = _keys(standing.campaign)
+        self._standing, self._keys = standing, _keys(standing.campaign)
         self._members = {member.combination: member for member in standing.members}
         self._doors = {door.combination: door for door in standing.campaign.endpoints}
         self._children: dict[Combination, _Child] = {}
@@ -485,8 +479,8 @@ class _Sitting:
         """Write down what became of each until now, and what that took."""
         now = time.monotonic()
         for one, child in self._children.items():
-            update = {"seconds": now - child.began}
-            self._members[one] = self._members[one].model_copy(update=update)
+            spent = {"seconds": now - child.began}
+            self._members[one] = self._members[one].model_copy(update=spent)
         new = {"members": tuple(self._members.values()), "seconds": now - self._began}
         self._standing = self._standing.model_copy(update=new)
         with suppress(DiskFull):  # the runs find out as well, and the report
@@ -503,8 +497,7 @@ def _provenance(campaign: Campaign, door: Door, usd_per_hour: float | None) -> P
             "name": "campaign",
             "model": full_name(door.model),
             "engine_args": list(engine_words((campaign.flags[door.flags],))),
-            "min_replicas": door.replicas,
-            "max_replicas": door.replicas,
+            **dict.fromkeys(("min_replicas", "max_replicas"), door.replicas),
         },
         accelerator=door.accelerator or (place.accelerator if place else None),
         accelerator_count=door.accelerator_count or (place.count if place else None),
@@ -539,11 +532,11 @@ def _outcome(member: Member, runs: Path) -> _Outcome:
 
 
 def _how(standing: Standing) -> str:
-    cluster = standing.plan.cluster
-    if cluster is None:
+    if (cluster := standing.plan.cluster) is None:
         return "without a cluster, runs follow one another on this machine."
-    nodes = "a node" if cluster.nodes == 1 else f"{cluster.nodes} nodes"
-    return f"runs are side by side, each with {nodes} of the cluster {cluster.address}."
+    return (
+        f"runs are side by side, each on {cluster.nodes} of the cluster {cluster.address}'s nodes."
+    )
 
 
 def report(standing: Standing, runs: Path, reason: str | None = None) -> str:

@@ -160,13 +160,8 @@ class Priced(NamedTuple):
     usd_per_hour: float
     requests_per_second: float
     tokens_per_request: float
-    """Of prompt and answer."""
     at_its_limit: bool
     """A greater load was measured and gave no more, or was beyond the limits."""
-
-    @property
-    def usd_per_request(self) -> float:
-        return self.usd_per_hour / self.requests_per_second / 3600
 
     def usd_at(self, requests_per_second: float) -> float:
         """Give the price of an hour of as many of them as a rate needs."""
@@ -191,7 +186,6 @@ class BreakEven(NamedTuple):
     """The rate above which the dear one always is, as far as so many of either go."""
 
     def __str__(self) -> str:
-        """Say it in a sentence, with the tokens of a day."""
         where = f"At {self.context:,} prompt tokens"
         more = " and ".join(each.name for each in (self.cheap, self.dear) if not each.at_its_limit)
         may = f" {more}: more load may be served." if more else ""
@@ -609,7 +603,8 @@ def _break_even(context: int, cheap: Priced, dear: Priced) -> BreakEven:
         (better if dear.usd_at(rate) < cheap.usd_at(rate) else worse).append(low)
     begins = min(better, default=None)
     ends = min((rate for rate in worse if begins and rate > begins), default=None)
-    pays = dear.usd_per_request < cheap.usd_per_request
+    faster = dear.requests_per_second / cheap.requests_per_second
+    pays = dear.usd_per_hour < cheap.usd_per_hour * faster
     stays = min((rate for rate in better if pays and rate > max(worse)), default=None)
     return BreakEven(context, cheap, dear, begins, ends, stays)
 
