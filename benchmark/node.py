@@ -26,6 +26,8 @@ NEEDED: Final = ("numpy", "uvloop", "httptools", "orjson")
 """Packages that a worker imports; the project's own code comes with the actor."""
 DEAD_MAN_SECONDS: Final = 15.0
 """Without a word from the driver, a node ends its workers and itself: nobody would read on."""
+_TOGETHER_SECONDS: Final = 0.5
+_SLICE: Final = b'"is_":"slice"'
 _END_SECONDS: Final = 2.0
 _TAIL_BYTES: Final = 2000
 
@@ -49,6 +51,17 @@ def facts() -> dict[str, str | None]:
     }
 
 
+def unfit(there: Mapping[str, str | None], here: Mapping[str, str | None]) -> list[str]:
+    """Say why a machine with other facts cannot put load on beside this one.
+
+    >>> unfit({"python": "3.12", "numpy": None}, {"python": "3.11", "numpy": "2.4.1"})
+    ['python 3.12, here 3.11', 'no numpy']
+    """
+    same = [name for name in ("python", PRODUCT) if name in here and there[name] != here[name]]
+    other = [f"{name} {there[name]}, here {here[name]}" for name in same]
+    return other + [f"no {name}" for name, known in there.items() if known is None]
+
+
 def _version(name: str) -> str | None:
     try:
         return version(name)
@@ -62,6 +75,7 @@ class Node:
     def __init__(self) -> None:
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._said: SimpleQueue[Said] = SimpleQueue()
+        self._listeners: list[threading.Thread] = []
         self._files: dict[str, int] = {}
         self._parts = Path.cwd() / f"parts.{os.getpid()}"
         self._heard_at = time.monotonic()
@@ -114,24 +128,32 @@ class Node:
             try:
                 process.stdin.write(line)
                 process.stdin.flush()
-            except OSError:
+            except (OSError, ValueError):
                 continue  # its end is told by whoever reads it
 
     def hear(self, seconds: float) -> list[Said]:
-        """Give what was said since, after waiting for it at most so long."""
+        """Give what was said since, after waiting for it at most so long.
+
+        Slices wait for each other: a call costs both sides some milliseconds of CPU.
+        """
         said: list[Said] = []
-        self._heard_at = time.monotonic()
+        self._heard_at = now = time.monotonic()
+        until = now + seconds
         with suppress(Empty):
-            said.append(self._said.get(timeout=seconds))
             while True:
-                said.append(self._said.get_nowait())
+                said.append(self._said.get(timeout=max(0.0, until - time.monotonic())))
+                slices = all(_SLICE in (one.line or b"") for one in said)
+                until = min(until, time.monotonic() + _TOGETHER_SECONDS) if slices else 0.0
         return said
 
     def close(self) -> None:
         """End the workers; nothing of them stays."""
-        for process in self._processes.values():
-            _end(process)
-        self._processes.clear()
+        self.start(())
+        for listener in self._listeners:
+            listener.join()
+        for file in self._files.values():
+            os.close(file)
+        self._files.clear()
         shutil.rmtree(self._parts, ignore_errors=True)
 
     def _begun(self, number: int) -> subprocess.Popen[bytes]:
@@ -149,13 +171,16 @@ class Node:
             env={**inherited, **alone},
             pass_fds=tuple(self._files.values()),
         )
-        threading.Thread(target=self._listen, args=(number, process), daemon=True).start()
+        listener = threading.Thread(target=self._listen, args=(number, process), daemon=True)
+        listener.start()
+        self._listeners.append(listener)
         return process
 
     def _listen(self, number: int, process: subprocess.Popen[bytes]) -> None:
         assert process.stdout
+        assert process.stderr
         words: list[bytes] = []
-        stderr = threading.Thread(target=lambda: words.extend(process.stderr or ()), daemon=True)
+        stderr = threading.Thread(target=words.extend, args=(process.stderr,), daemon=True)
         stderr.start()
         for line in process.stdout:
             file = json.loads(line)["file"]
@@ -165,7 +190,11 @@ class Node:
                 Path(file).unlink()
             self._said.put(Said(number, line, rows))
         process.wait()
-        stderr.join(_END_SECONDS)
+        stderr.join()
+        for pipe in (process.stdin, process.stdout, process.stderr):
+            with suppress(OSError):
+                if pipe:
+                    pipe.close()
         tail = b"".join(words)[-_TAIL_BYTES:].decode(errors="replace").strip()
         if self._processes.get(number) is process:
             del self._processes[number]

@@ -28,8 +28,7 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from benchmark import samples
-from benchmark.node import Node, Said, facts
-from core import PRODUCT
+from benchmark.node import Node, Said, facts, unfit
 from core.address import socket_of
 from core.environment import ROOT
 
@@ -38,7 +37,7 @@ LOST_SECONDS: Final = 5.0
 _HEAR_SECONDS: Final = 1.0
 _CALL_SECONDS: Final = 30.0
 """For starting an actor and its workers, which import NumPy."""
-_PINGS: Final = 16
+_PINGS: Final = 8
 _PROBE_SECONDS: Final = 5.0
 _TRIES: Final = 4
 _NOT_STARTED: Final = "Starting Ray client server failed"
@@ -179,10 +178,7 @@ class Driver:
             _log.warning("%s did not join: %r", name, exc)
             ray.kill(one.actor)
             return None
-        ours = facts()
-        other = [name for name in _SAME if there[name] != ours[name]]
-        odd = [f"{name} {there[name]}, here {ours[name]}" for name in other]
-        odd += [f"no {name}" for name, known in there.items() if known is None]
+        odd = unfit(there, facts())
         if odd:
             ray.kill(one.actor)
             raise RefusedError(
@@ -314,9 +310,6 @@ class Driver:
             with suppress(TimeoutError, ray.exceptions.RayError):
                 await one.call("close")
             ray.kill(one.actor)
-
-
-_SAME: Final = ("python", PRODUCT)
 
 
 def _nodes() -> list[dict[str, Any]]:

@@ -1,0 +1,102 @@
+"""One machine of a cluster without the cluster: its workers, their orders, what is left of them."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+import anyio.to_thread
+import psutil
+import pytest
+
+from benchmark import worker
+from benchmark.client import CellRun
+from benchmark.loads import Job
+from benchmark.node import Node, facts, unfit
+from benchmark.worker import Order
+from tests.benchmark import faulty
+from tests.benchmark.driven import a_job, paced
+
+KEY = "sk-in-memory-alone"
+
+
+@pytest.fixture
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "benchmark").symlink_to(Path(worker.__file__).parent)
+    (tmp_path / "core").symlink_to(Path(worker.__file__).parent.parent / "core")
+    node = Node()
+    yield node
+    node.close()
+
+
+def children() -> list[psutil.Process]:
+    return [one for one in psutil.Process().children() if one.status() != psutil.STATUS_ZOMBIE]
+
+
+def kept_in(folder: Path) -> list[Path]:
+    """Give the files that hold the key."""
+    files = [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
+    return [path for path in files if KEY.encode() in path.read_bytes()]
+
+
+def measured_on(node: Node, job: Job) -> CellRun:
+    """Let a cell be played by two workers of the node."""
+    run = CellRun(job, workers=2, enough=lambda _: True, tell=lambda _: None)
+    ordered = {**asdict(job), "workers": 2}
+    files = {"credential_file": f"{KEY}\n".encode(), "ca_file": None, "dataset": None}
+    node.prepare(ordered, [0, 1], files)
+    while not run.over:
+        for said in node.hear(5.0):
+            if said.line is None:
+                orders = run.died(said.worker, said.last_words)
+            else:
+                report = worker.report(said.line)
+                if said.rows:
+                    Path(report.file).write_bytes(said.rows)
+                orders = run.hear(said.worker, report, stop=lambda: False)
+            for number, order in orders.items():
+                node.tell([number], asdict(order))
+    return run
+
+
+@pytest.mark.anyio
+async def test_a_node_plays_a_cell_with_a_key_that_is_in_no_file(
+    node: Node, tmp_path: Path
+) -> None:
+    async with faulty.faulty(lambda _: paced()) as server:
+        job = a_job(server.base_url, tmp_path)
+        run = await anyio.to_thread.run_sync(measured_on, node, job)
+        assert run.measured().failed is None
+        assert {b"Bearer " + KEY.encode() in head for head in server.heads} == {True}
+    assert kept_in(tmp_path) == []
+    assert not any(KEY in " ".join(one.cmdline()) + str(one.environ()) for one in children())
+
+
+def test_a_worker_that_dies_is_told_with_its_last_words(node: Node) -> None:
+    node.start([0, 1])
+    assert len(children()) == 2
+    children()[0].kill()
+    (said,) = node.hear(10.0)
+    assert (said.worker, said.line) == (0, None)
+    node.start([0, 1])
+    assert len(children()) == 2
+
+
+def test_nothing_is_left_when_a_node_closes(node: Node) -> None:
+    node.start([0, 1, 2])
+    node.tell([0], asdict(Order(do="cut")))
+    node.close()
+    assert children() == []
+
+
+def test_a_machine_of_another_kind_is_refused_by_name() -> None:
+    here = facts()
+    assert unfit(here, here) == []
+    there = {**here, "python": "3.9", "uvloop": None}
+    assert unfit(there, here) == [f"python 3.9, here {here['python']}", "no uvloop"]
+
+
+def test_its_clock_is_the_workers_own(node: Node) -> None:
+    before = time.perf_counter()
+    assert before <= node.now() <= time.perf_counter()
