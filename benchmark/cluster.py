@@ -23,6 +23,9 @@ from core.errors import ClusterError, CommandNotFound
 
 _MOST_LINE_BYTES: Final = 2**24
 _JOIN_SECONDS: Final = 180.0
+_SILENT_SECONDS: Final = 60.0
+"""Without a line of the driver, which writes one every second once it has joined; or of a worker,
+each of which reports four times a second until it hands over."""
 _END_SECONDS: Final = 15.0
 """For actors to end their workers; then the driver is killed, and Ray ends its actors."""
 _LEAD_SECONDS: Final = 0.5
@@ -40,6 +43,7 @@ class Crew:
         self._orders = process.stdin
         self._lines = BufferedByteReceiveStream(process.stdout)
         self._log_file = log_file
+        self.silent_seconds = _JOIN_SECONDS
         self._workers = 0
         self._places: list[dict[str, Any]] = []
 
@@ -75,8 +79,13 @@ class Crew:
         lost: dict[str, str] = {}
         ordered = replace(job, workers=self._workers)
         await self._say(do="prepare", job=asdict(ordered))
+        heard_at = anyio.current_time()
         while not run.over:
             said = await self._hear()
+            if "alive" not in said:
+                heard_at = anyio.current_time()
+            elif anyio.current_time() > heard_at + _SILENT_SECONDS:
+                raise self._gone(f"No worker has said anything for {_SILENT_SECONDS:.0f} s.")
             if "lost" in said:
                 lost[said["lost"]] = said["why"]
                 because = f"The node {said['lost']} was lost: {said['why']}."
@@ -123,7 +132,11 @@ class Crew:
 
     async def _hear(self) -> dict[str, Any]:
         try:
-            line = await self._lines.receive_until(b"\n", _MOST_LINE_BYTES)
+            with anyio.fail_after(self.silent_seconds):
+                line = await self._lines.receive_until(b"\n", _MOST_LINE_BYTES)
+        except TimeoutError as exc:
+            words = f"The Ray cluster has not answered for {self.silent_seconds:.0f} s."
+            raise self._gone(words) from exc
         except (anyio.EndOfStream, anyio.IncompleteRead) as exc:
             raise self._gone() from exc
         said: dict[str, Any] = orjson.loads(line)
@@ -131,10 +144,10 @@ class Crew:
             raise ClusterError(**said["refused"])
         return said
 
-    def _gone(self) -> ClusterError:
+    def _gone(self, words: str = "The connection to the Ray cluster is gone.") -> ClusterError:
         return ClusterError(
-            "The connection to the Ray cluster is gone.",
-            fix="See that its head runs, then `resume` goes on with this cell.",
+            words,
+            fix="See that its head runs and is reached from here; `resume` goes on with this cell.",
             cause=last_words(self._log_file)[:300],
         )
 
@@ -174,14 +187,8 @@ async def joined(
     crew = Crew(process, log_file)
     words = {**cluster.model_dump(), "base_url": base_url, "patience_seconds": patience_seconds}
     try:
-        with anyio.move_on_after(_JOIN_SECONDS) as joining:
-            await crew.ask("joined", **words)
-        if joining.cancelled_caught:
-            raise ClusterError(
-                f"The Ray cluster {cluster.address} was not joined within {_JOIN_SECONDS:.0f} s.",
-                fix="See that its head runs and that this machine reaches it.",
-                cause=last_words(log_file)[:300],
-            )
+        await crew.ask("joined", **words)
+        crew.silent_seconds = _SILENT_SECONDS
         yield crew
     finally:
         with anyio.CancelScope(shield=True):

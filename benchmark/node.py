@@ -10,6 +10,7 @@ import platform
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -26,8 +27,9 @@ NEEDED: Final = ("numpy", "uvloop", "httptools", "orjson")
 """Packages that a worker imports; the project's own code comes with the actor."""
 DEAD_MAN_SECONDS: Final = 15.0
 """Without a word from the driver, a node ends its workers and itself: nobody would read on."""
-_TOGETHER_SECONDS: Final = 0.5
+_TOGETHER_SECONDS: Final = 1.0
 _SLICE: Final = b'"is_":"slice"'
+_PACKAGE: Final = Path(__file__).parent.parent
 _END_SECONDS: Final = 2.0
 _TAIL_BYTES: Final = 2000
 
@@ -77,7 +79,7 @@ class Node:
         self._said: SimpleQueue[Said] = SimpleQueue()
         self._listeners: list[threading.Thread] = []
         self._files: dict[str, int] = {}
-        self._parts = Path.cwd() / f"parts.{os.getpid()}"
+        self._parts = Path(tempfile.mkdtemp(prefix="load."))
         self._heard_at = time.monotonic()
         threading.Thread(target=self._watch, daemon=True).start()
 
@@ -101,7 +103,6 @@ class Node:
         self, job: Mapping[str, Any], workers: Sequence[int], files: Mapping[str, bytes | None]
     ) -> None:
         """Order a cell of each worker; `files` holds what the job names on the driver's machine."""
-        self._parts.mkdir(exist_ok=True)
         self.renew(files)
         memory = {name: f"/proc/self/fd/{self._files[name]}" for name in files}
         paths = {name: path if files[name] is not None else None for name, path in memory.items()}
@@ -160,7 +161,7 @@ class Node:
         for name in ("credential_file", "ca_file", "dataset"):
             if name not in self._files:
                 self._files[name] = os.memfd_create(name)
-        alone = {"OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": str(Path.cwd())}
+        alone = {"OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": str(_PACKAGE)}
         inherited = inherited_environment()
         inherited.pop("RAY_AUTH_TOKEN", None)
         process = subprocess.Popen(
@@ -183,11 +184,14 @@ class Node:
         stderr = threading.Thread(target=words.extend, args=(process.stderr,), daemon=True)
         stderr.start()
         for line in process.stdout:
-            file = json.loads(line)["file"]
-            rows = b""
-            if file:
-                rows = Path(file).read_bytes()
-                Path(file).unlink()
+            report, rows = json.loads(line), b""
+            try:
+                if report["file"]:
+                    rows = Path(report["file"]).read_bytes()
+                    Path(report["file"]).unlink()
+            except OSError as exc:
+                failed = {"is_": "failed", "because": str(exc), "health": None, "file": ""}
+                line = json.dumps({**report, **failed}).encode()  # noqa: PLW2901  said instead
             self._said.put(Said(number, line, rows))
         process.wait()
         stderr.join()

@@ -5,6 +5,7 @@ Each line is JSON. The first one read is a `Cluster` with `base_url` and `patien
 """
 
 import asyncio
+import errno
 import io
 import ipaddress
 import json
@@ -14,6 +15,8 @@ import shutil
 import sys
 import tempfile
 import time
+import uuid
+from collections import Counter
 from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -34,7 +37,7 @@ from core.environment import ROOT
 
 LOST_SECONDS: Final = 5.0
 """Without an answer a node is lost."""
-_HEAR_SECONDS: Final = 1.0
+_HEAR_SECONDS: Final = 2.0
 _CALL_SECONDS: Final = 30.0
 """For starting an actor and its workers, which import NumPy."""
 _PINGS: Final = 8
@@ -259,8 +262,13 @@ class Driver:
             rows = samples.load(io.BytesIO(said.rows))
             shifted = {name: getattr(rows, name) - one.offset for name in _TIMES}
             file = self._parts / f"{said.worker}.npz"
-            replace(rows, **shifted).save(file)
-            report["file"] = str(file)
+            try:
+                replace(rows, **shifted).save(file)
+                report["file"] = str(file)
+            except OSError as exc:
+                full = exc.errno in {errno.ENOSPC, errno.EDQUOT}
+                failed = {"is_": "failed", "health": None, "file": "", "disk_full": full}
+                report |= {**failed, "because": f"{exc}, for samples"}
         if report["because"]:
             report["because"] = f"{report['because']} (node {one.name})"
         self.say(worker=said.worker, report=report)
@@ -290,9 +298,10 @@ class Driver:
         )
 
     async def _renew(self) -> None:
-        """Hand a key on that was renewed."""
+        """Hand a key on that was renewed; say every second that somebody is there."""
         while True:
             await asyncio.sleep(_REFRESH_SECONDS)
+            self.say(alive=True)
             if self._key is None or _age(self._key[0]) == self._key[1]:
                 continue
             self._key = (self._key[0], _age(self._key[0]))
@@ -329,15 +338,12 @@ def _available() -> dict[str, dict[str, float]]:
 
 
 def _names() -> dict[str, str]:
-    """Name each node that is alive by its address; where several share one, with a number."""
-    alive = sorted((n["NodeManagerAddress"], n["NodeID"]) for n in _nodes() if n["Alive"])
-    shared: dict[str, list[str]] = {}
-    for address, node in alive:
-        shared.setdefault(address, []).append(node)
+    """Name each node that is alive by its address; where several share one, by their ids too."""
+    alive = {node["NodeID"]: node["NodeManagerAddress"] for node in _nodes() if node["Alive"]}
+    several = Counter(alive.values())
     return {
-        node: address if len(nodes) == 1 else f"{address}#{place}"
-        for address, nodes in shared.items()
-        for place, node in enumerate(nodes, start=1)
+        node: address if several[address] == 1 else f"{address}#{node[:4]}"
+        for node, address in alive.items()
     }
 
 
@@ -373,6 +379,8 @@ def connect(wanted: dict[str, Any], package: Path) -> None:
         address = os.environ["RAY_ADDRESS"]
     if not wanted["insecure"] and address != "auto":
         _require_token(urlsplit(address).netloc, "/ray.rpc.RayletDriver/ClusterInfo")
+    # Nodes on one machine share the folder that Ray unpacks, and the first run to end removes it.
+    (package / "run").write_text(uuid.uuid4().hex, encoding="ascii")
     for name in _SHIPPED:
         ignored = shutil.ignore_patterns("__pycache__", "templates")
         shutil.copytree(ROOT / name, package / name, ignore=ignored)

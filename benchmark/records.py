@@ -301,7 +301,7 @@ class NodeView(Record):
     """One machine of a cluster over a cell; figures are of the requests that it sent."""
 
     node: str
-    """Its address in the cluster, such as 10.0.0.7; with a number where several share one."""
+    """Its address, such as 10.0.0.7; with digits of its id where several share one."""
     workers: tuple[int, ...]
     """Of the load, as `worker` in the samples."""
     lost: str | None = None

@@ -1,5 +1,6 @@
 """One machine of a cluster without the cluster: its workers, their orders, what is left of them."""
 
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -22,9 +23,7 @@ KEY = "sk-in-memory-alone"
 
 @pytest.fixture
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "benchmark").symlink_to(Path(worker.__file__).parent)
-    (tmp_path / "core").symlink_to(Path(worker.__file__).parent.parent / "core")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     node = Node()
     yield node
     node.close()
@@ -83,11 +82,12 @@ def test_a_worker_that_dies_is_told_with_its_last_words(node: Node) -> None:
     assert len(children()) == 2
 
 
-def test_nothing_is_left_when_a_node_closes(node: Node) -> None:
+def test_nothing_is_left_when_a_node_closes(node: Node, tmp_path: Path) -> None:
     node.start([0, 1, 2])
     node.tell([0], asdict(Order(do="cut")))
     node.close()
     assert children() == []
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_machine_of_another_kind_is_refused_by_name() -> None:
