@@ -169,7 +169,8 @@ class Driver:
         Raises:
             RefusedError: The node has another Python, or lacks what a worker needs.
         """
-        name, cores = _names()[node["NodeID"]], int(node["Resources"]["CPU"])
+        name = _names().get(node["NodeID"], node["NodeManagerAddress"])
+        cores = int(node["Resources"]["CPU"])
         where = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
         kind: Any = ray.remote(Node)
         actor = kind.options(num_cpus=cores, max_concurrency=4, scheduling_strategy=where).remote()
@@ -322,19 +323,19 @@ class Driver:
 
 
 def _nodes() -> list[dict[str, Any]]:
-    nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+    nodes: list[dict[str, Any]] = ray.nodes()
     return nodes
 
 
 def _available() -> dict[str, dict[str, float]]:
     """Give what nobody has reserved, by node; a client's connection lets a task look."""
-    if ray.util.client.ray.is_connected():  # type: ignore[no-untyped-call]
+    if ray.util.client.ray.is_connected():
         look: Any = ray.remote(num_cpus=0)(_available)
         seen: dict[str, dict[str, float]] = ray.get(look.remote(), timeout=_CALL_SECONDS)
         return seen
     from ray._private.state import available_resources_per_node  # noqa: PLC0415  no public name
 
-    return dict(available_resources_per_node())  # type: ignore[no-untyped-call]
+    return dict(available_resources_per_node())
 
 
 def _names() -> dict[str, str]:

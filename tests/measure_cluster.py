@@ -79,7 +79,7 @@ def kills(raylets: Raylets, url: str, folder: Path) -> int:
         runs = folder / str(turn)
         sweep = Sweep(runs, raylets, *a_run(url, "--nodes=3"), "--cell-seconds=8")
         until(sweep.doing, "the cell")
-        wait = random.uniform(0, 6)
+        wait = random.uniform(0, 15)
         time.sleep(wait)
         during = sweep.doing()
         raylets.do("kill 2")
