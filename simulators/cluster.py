@@ -28,6 +28,7 @@ def serve(nodes: int, cores: int, *, open_to_all: bool) -> None:
         token.write_text(os.urandom(32).hex(), encoding="ascii")
         os.environ["RAY_AUTH_MODE"] = "disabled" if open_to_all else "token"
         os.environ["RAY_AUTH_TOKEN_PATH"] = str(token)
+        os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
         os.environ.pop("RAY_ADDRESS", None)
         cluster = _Raylets(nodes, cores)
         words: dict[str, Any] = {
