@@ -81,6 +81,7 @@ class Node:
         self._files: dict[str, int] = {}
         self._parts = Path(tempfile.mkdtemp(prefix="load."))
         self._heard_at = time.monotonic()
+        self._closed = threading.Event()
         threading.Thread(target=self._watch, daemon=True).start()
 
     def facts(self) -> dict[str, str | None]:
@@ -149,6 +150,7 @@ class Node:
 
     def close(self) -> None:
         """End the workers; nothing of them stays."""
+        self._closed.set()
         self.start(())
         for listener in self._listeners:
             listener.join()
@@ -205,10 +207,10 @@ class Node:
             self._said.put(Said(number, None, last_words=tail.rpartition("\n")[2]))
 
     def _watch(self) -> None:
-        while time.monotonic() - self._heard_at < DEAD_MAN_SECONDS:
-            time.sleep(1)
-        self.close()
-        os._exit(1)
+        while not self._closed.wait(1.0):
+            if time.monotonic() - self._heard_at > DEAD_MAN_SECONDS:
+                self.close()
+                os._exit(1)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -8,7 +8,9 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import anyio
@@ -61,8 +63,13 @@ def a_door(target: str, url: str, **fields: Any) -> dict[str, Any]:
     return {"model": "e4b", "target": target, "url": url, "served_model": "tiny", **fields}
 
 
-def test_each_combination_is_planned_and_priced_before_anything_is_measured(tmp_path: Path) -> None:
+def test_each_combination_is_planned_and_priced_before_anything_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What the planner refuses is not run, whether it has an endpoint or not."""
+    installed = ModuleType("ray")
+    installed.__spec__ = ModuleSpec("ray", None)
+    monkeypatch.setitem(sys.modules, "ray", installed)  # a plan needs no more of it
     refused = a_door("cloud-run-l4", "http://c", model="31b qat")
     doors = a_door("cloud-run-l4", "http://a"), a_door("aca-a100", "http://b/v1/"), refused
     standing = read(a_file(tmp_path, *doors), {"cluster": "auto"})
