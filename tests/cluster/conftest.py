@@ -67,26 +67,18 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture(scope="session")
-def raylets() -> Iterator[Raylets]:
-    """Three nodes that no test harms."""
-    cluster = Raylets(3)
-    yield cluster
-    cluster.end()
-
-
-@pytest.fixture(scope="session")
-def _mortal() -> Iterator[Raylets]:
+def _cluster() -> Iterator[Raylets]:
     cluster = Raylets(3)
     yield cluster
     cluster.end()
 
 
 @pytest.fixture
-def mortal(_mortal: Raylets) -> Raylets:
+def raylets(_cluster: Raylets) -> Raylets:
     """Three nodes, of which a test may harm the last one; the first is the head."""
-    while len(_mortal.nodes) < 3:
-        _mortal.do("add")
-    return _mortal
+    while len(_cluster.nodes) < 3:
+        _cluster.do("add")
+    return _cluster
 
 
 def ours() -> list[psutil.Process]:

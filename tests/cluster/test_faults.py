@@ -90,19 +90,19 @@ class Sweep:
 
 
 def a_run(url: str, *words: str) -> list[str]:
-    cells = ["--contexts=16", "--concurrencies=6", "--output-tokens=4", "--cell-seconds=20"]
+    cells = ["--contexts=16", "--concurrencies=6", "--output-tokens=4", "--cell-seconds=10"]
     return ["run", f"--url={url}", *cells, "--cluster=auto", *words]
 
 
 @pytest.mark.parametrize("how", ["kill", "freeze"])
 def test_a_node_that_is_lost_is_noticed_and_spoils_its_cell(
-    how: str, mortal: Raylets, engine: str, tmp_path: Path
+    how: str, raylets: Raylets, engine: str, tmp_path: Path
 ) -> None:
     """Within 6 s; what the others had measured is kept, and nothing is left running."""
-    sweep = Sweep(tmp_path, mortal, *a_run(engine, "--nodes=3"))
+    sweep = Sweep(tmp_path, raylets, *a_run(engine, "--nodes=3"))
     until(sweep.is_measuring, "the window")
     at = time.monotonic()
-    mortal.do(f"{how} 2")
+    raylets.do(f"{how} 2")
     until(lambda: not sweep.is_measuring(), "the loss to be seen")
     assert time.monotonic() - at < 6
     (cell,) = sweep.ended()
@@ -111,14 +111,14 @@ def test_a_node_that_is_lost_is_noticed_and_spoils_its_cell(
     assert [bool(node.lost) for node in cell.nodes].count(True) == 1
     assert cell.state is CellState.FAILED or (cell.counts and cell.counts.succeeded)
     if how == "freeze":
-        mortal.do("thaw 2")
+        raylets.do("thaw 2")
     until(lambda: not ours(), "nodes to be empty")
 
 
 def test_a_driver_that_is_killed_leaves_nothing_and_the_run_goes_on(
-    mortal: Raylets, engine: str, tmp_path: Path
+    raylets: Raylets, engine: str, tmp_path: Path
 ) -> None:
-    sweep = Sweep(tmp_path, mortal, *a_run(engine, "--nodes=3"))
+    sweep = Sweep(tmp_path, raylets, *a_run(engine, "--nodes=3"))
     until(sweep.is_measuring, "the window")
     for process in psutil.Process(sweep.process.pid).children(recursive=True):
         process.kill()
@@ -147,11 +147,13 @@ def test_a_head_that_dies_ends_the_run_in_words(engine: str, tmp_path: Path) -> 
     until(lambda: not ours(), "nodes to be empty")
 
 
-def test_a_node_that_comes_late_is_waited_for(mortal: Raylets, engine: str, tmp_path: Path) -> None:
+def test_a_node_that_comes_late_is_waited_for(
+    raylets: Raylets, engine: str, tmp_path: Path
+) -> None:
     words = a_run(engine, "--nodes=4")
-    sweep = Sweep(tmp_path, mortal, *[*words, "--cell-seconds=3"])
+    sweep = Sweep(tmp_path, raylets, *[*words, "--cell-seconds=3"])
     until(lambda: any(tmp_path.glob("*/progress.json")), "the run")
-    mortal.do("add")
+    raylets.do("add")
     (cell,) = sweep.ended()
     assert len(cell.nodes) == 4
 
