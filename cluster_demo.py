@@ -79,7 +79,11 @@ def _engine() -> Iterator[str]:
         port = free.getsockname()[1]
     words = [sys.executable, "-m", "simulators.engine", "serve", _MODEL, f"--port={port}"]
     process = subprocess.Popen(
-        words, cwd=ROOT, env=inherited_environment(), stdout=subprocess.DEVNULL
+        words,
+        cwd=ROOT,
+        env=inherited_environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     )
     try:
         deadline = time.monotonic() + _BOOT_SECONDS

@@ -280,7 +280,8 @@ class Driver:
         self._placed.remove(one)
         why = f"it has not answered for {LOST_SECONDS:g} s"
         if not isinstance(exc, TimeoutError):
-            why = str(exc).strip().splitlines()[0] if str(exc).strip() else type(exc).__name__
+            _log.warning("%s is lost: %s", one.name, exc)
+            why = f"its process or its machine is gone ({type(exc).__name__})"
         self.say(lost=one.name, workers=one.workers, why=why)
         ray.kill(one.actor)
 
