@@ -98,13 +98,13 @@ def a_run(url: str, *words: str) -> list[str]:
 def test_a_node_that_is_lost_is_noticed_and_spoils_its_cell(
     how: str, raylets: Raylets, engine: str, tmp_path: Path
 ) -> None:
-    """Within 6 s; what the others had measured is kept, and nothing is left running."""
+    """In seconds; what the others had measured is kept, and nothing is left running."""
     sweep = Sweep(tmp_path, raylets, *a_run(engine, "--nodes=3"))
     until(sweep.is_measuring, "the window")
     at = time.monotonic()
     raylets.do(f"{how} 2")
     until(lambda: not sweep.is_measuring(), "the loss to be seen")
-    assert time.monotonic() - at < 6
+    assert time.monotonic() - at < 12  # 5 s, and what a busy machine adds; Ray itself takes 15
     (cell,) = sweep.ended()
     assert not cell.valid
     assert Code.NODE_LOST in {verdict.code for verdict in cell.verdicts}
