@@ -2,7 +2,7 @@
 
 Prints a line of JSON for what it began with (`address`, `client`, `token_file`, `nodes`), and its
 nodes after each command that it read from stdin: `add`, `kill N`, `freeze N`, `thaw N`; a node that
-is killed or thawed is not among them. It ends, with all nodes, when stdin does or says `end`.
+is killed is not among them. It ends, with all nodes, when stdin does or says `end`.
 """
 
 import json
@@ -76,7 +76,7 @@ class _Raylets:
         for process in self._processes(place):
             with suppress(psutil.NoSuchProcess):  # it ended with another one
                 process.send_signal(kind)
-        if command in {"kill", "thaw"}:  # a thawed one was given up, and ends
+        if command == "kill":
             del self._nodes[place]
 
     def end(self) -> None:

@@ -40,7 +40,7 @@ class Raylets:
         }
 
     def do(self, command: str) -> None:
-        """Add, kill, freeze or thaw a node; one that is killed or thawed is forgotten."""
+        """Add, kill, freeze or thaw a node; one that is killed is forgotten."""
         assert self._process.stdin
         self._process.stdin.write(command.encode() + b"\n")
         self._process.stdin.flush()

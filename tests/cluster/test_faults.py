@@ -113,6 +113,8 @@ def test_a_node_that_is_lost_is_noticed_and_spoils_its_cell(
     if how == "freeze":
         raylets.do("thaw 2")
     until(lambda: not ours(), "nodes to be empty")
+    if how == "freeze":
+        raylets.do("kill 2")
 
 
 def test_a_driver_that_is_killed_leaves_nothing_and_the_run_goes_on(
