@@ -33,7 +33,7 @@ _LEAD_SECONDS: Final = 0.5
 _TOKEN: Final = {"RAY_AUTH_MODE": "token"}
 
 
-class Crew:
+class ClusterFleet:
     """A cluster that was joined; nodes that were lost are replaced for the next cell."""
 
     def __init__(self, process: Process, log_file: Path) -> None:
@@ -168,7 +168,7 @@ def require_ray() -> None:
 @asynccontextmanager
 async def joined(
     cluster: Cluster, base_url: str, log_file: Path, *, patience_seconds: float
-) -> AsyncIterator[Crew]:
+) -> AsyncIterator[ClusterFleet]:
     """Join a cluster; at the end nothing of ours runs on its nodes.
 
     Raises:
@@ -184,7 +184,7 @@ async def joined(
             env={**inherited_environment(), **({} if cluster.insecure else _TOKEN)},
             start_new_session=True,  # a Ctrl-C is for the sweep, which ends its cell and then this
         )
-    crew = Crew(process, log_file)
+    crew = ClusterFleet(process, log_file)
     words = {**cluster.model_dump(), "base_url": base_url, "patience_seconds": patience_seconds}
     try:
         await crew.ask("joined", **words)

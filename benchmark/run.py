@@ -493,7 +493,7 @@ class _Sweep:
         self._hired = AsyncExitStack()
         self._workers = 0
         self._fleet: Measures
-        self._joined: cluster.Crew | None = None
+        self._joined: cluster.ClusterFleet | None = None
 
     async def end(self) -> End:
         self._tell(RunState.RUNNING)

@@ -232,9 +232,9 @@ class Kind:
         stamp(made, full, project)
         return await self.begin(world, project, request, made)
 
-    async def begin(self, world: World, project: Project, request: Any, made: Any) -> Any:
+    async def begin(self, _world: World, project: Project, _request: Any, made: Any) -> Any:
         """Keep a new one; gives the answer."""
-        raise NotImplementedError
+        return self.rows(project).setdefault(self.key(project, made.name), made)
 
     async def delete(self, world: World, project: Project, request: Any) -> Any:
         """Answer Delete."""

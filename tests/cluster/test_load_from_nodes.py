@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from benchmark.client import Fleet
-from benchmark.cluster import Crew, joined
+from benchmark.cluster import ClusterFleet, joined
 from benchmark.loads import Job
 from benchmark.records import Arrivals, Cluster, Load, Measured
 from benchmark.workload import bodies
@@ -32,13 +32,15 @@ def _known(raylets: Raylets, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @asynccontextmanager
-async def a_crew(url: str, folder: Path, cluster: Cluster | None = None) -> AsyncIterator[Crew]:
+async def a_crew(
+    url: str, folder: Path, cluster: Cluster | None = None
+) -> AsyncIterator[ClusterFleet]:
     wanted = cluster or Cluster(address="auto", nodes=3)
     async with joined(wanted, url, folder / "log", patience_seconds=20) as crew:
         yield crew
 
 
-async def measured_by(fleet: Crew | Fleet, job: Job) -> Measured:
+async def measured_by(fleet: ClusterFleet | Fleet, job: Job) -> Measured:
     return await fleet.measure(job, enough=lambda _: False, tell=lambda _: None, stop=lambda: False)
 
 
