@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import sys
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
@@ -18,6 +19,8 @@ from backends.local.identity import look
 
 GRACE_SECONDS: Final = 10
 """From a polite signal to one that cannot be ignored."""
+LAST_SECONDS: Final = 2.0
+"""For which what was killed is waited for; a status looks for this long, and counts what is left."""
 
 
 def main(folder: Path, ttl_seconds: int) -> None:
@@ -81,7 +84,19 @@ def _keep(engine: int, ttl_seconds: int) -> None:
     _kill(engine, signal.SIGKILL)
     _, status = os.waitpid(engine, 0)
     exit_status = os.waitstatus_to_exitcode(status)
+    _wait_for_the_last_of(engine)
     _write("exit.json", {"status": exit_status, "at": _now(), "reason": reason[0]})
+
+
+def _wait_for_the_last_of(group: int) -> None:
+    """A killed worker gives its memory back before it is gone: the end is written after it."""
+    end = time.monotonic() + LAST_SECONDS
+    while time.monotonic() < end:
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.01)
 
 
 def _kill(group: int, number: int) -> None:

@@ -139,7 +139,7 @@ async def test_a_core_killed_when_ready_is_told(
     await soon(state, "failed".__eq__)
     failed = await agent.status("one")
     assert failed.data["failure"]["code"] == "ENGINE_CORE_DIED", failed
-    assert processes_of(agent.state_dir) == []
+    await until(lambda: not processes_of(agent.state_dir), "every process to be gone")
     await agent.call("destroy_vllm", target="local", name="one")
     assert_nothing_left(agent.state_dir)
 
