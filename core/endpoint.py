@@ -195,6 +195,25 @@ class Endpoint:
         body = {"model": model, "prompt": [1], "max_tokens": 1}
         await self.post("/v1/completions", body, timeout=20)
 
+    async def answer(self, model: str, *, max_tokens: int, timeout: float) -> str:
+        """Let the model say a few words after a greeting, and give them; `timeout` in seconds.
+
+        Raises:
+            BadReply: There is no text in what came.
+        """
+        body = {"model": model, "prompt": "Hello", "max_tokens": max_tokens, "temperature": 0}
+        reply = await self.post("/v1/completions", body, timeout=timeout)
+        choices = reply.get("choices")
+        first = choices[0] if isinstance(choices, list) and choices else None
+        text = first.get("text") if isinstance(first, dict) else None
+        if not isinstance(text, str):
+            raise BadReply(
+                "It answers a completion with something that holds no text.",
+                fix="Check that the address is vLLM's own, and call get_logs.",
+                cause=in_quotes(reply, 200),
+            )
+        return text
+
     async def post(
         self, path: str, body: Mapping[str, Any], *, timeout: float = 30
     ) -> dict[str, Any]:

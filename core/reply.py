@@ -35,8 +35,6 @@ _URGENT: Final = re.compile(
 """What warnings about money and data speak of, and those about constants that somebody replaced."""
 
 _notes: ContextVar[list[str] | None] = ContextVar("notes", default=None)
-_first: ContextVar[tuple[str, ...]] = ContextVar("first", default=())
-
 _full: ContextVar[bool] = ContextVar("full", default=False)
 
 Json = dict[str, Any]
@@ -68,15 +66,10 @@ def in_full(*, full: bool) -> AbstractContextManager[bool]:
 
 @contextmanager
 def collecting_notes() -> Iterator[list[str]]:
-    """Gather what `note` is told while one tool runs."""
-    gathered = list(_first.get())
+    """Gather what `note` is told while one tool runs, after what was noted before it began."""
+    gathered = list(_notes.get() or ())
     with _during(_notes, gathered):
         yield gathered
-
-
-def noted_first(warnings: tuple[str, ...]) -> AbstractContextManager[tuple[str, ...]]:
-    """Let the answer of the tool that runs meanwhile begin with these warnings."""
-    return _during(_first, warnings)
 
 
 def note(warning: str) -> None:

@@ -4,8 +4,8 @@ import contextlib
 import re
 import secrets
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal, NamedTuple
 from weakref import WeakKeyDictionary
@@ -478,20 +478,11 @@ def candidates(runtime: Runtime, found: Found, unhealthy: str) -> tuple[list[Can
             protection="The owner's other endpoint.",
         )
         label = f"{settings.analyst_model or 'the first model'} of ANALYST_BASE_URL"
-        those.append(Candidate(label, settings.analyst_model, lambda: _opened(access)))
+        those.append(Candidate(label, settings.analyst_model, lambda: aclosing(Endpoint(access))))
     else:
         missing.append("ANALYST_BASE_URL is not set")
     why_not = " and ".join(filter(None, missing))
     return those, f"No model reads this: {why_not}." if why_not else ""
-
-
-@asynccontextmanager
-async def _opened(access: Access) -> AsyncIterator[Endpoint]:
-    endpoint = Endpoint(access)
-    try:
-        yield endpoint
-    finally:
-        await endpoint.aclose()
 
 
 TOTAL_SECONDS: Final = 900.0

@@ -48,7 +48,9 @@ _SAYS_MORE: Final[dict[str, type[EndpointError]]] = {
 }
 
 Clock = Callable[[], float]
-Heard = Callable[[int], Awaitable[None]]
+Tell = Callable[[str], Awaitable[None]]
+_EVERY_SECONDS: Final = 5.0
+"""Of an answer that goes on, between two words of how long it has."""
 
 
 class Timing(Record):
@@ -233,7 +235,7 @@ async def ask(
     question: Question,
     *,
     timed: bool,
-    heard: Heard,
+    heard: Tell,
     clock: Clock = time.perf_counter,
 ) -> ModelAnswer:
     """Ask, and give what has come within `ANSWER_SECONDS`.
@@ -285,12 +287,12 @@ async def _listen(
     question: Question,
     model: str,
     gathered: _Heard,
-    heard: Heard,
+    heard: Tell,
     here: Mapping[str, str],
 ) -> None:
     path = "/v1/chat/completions" if question.mode == "chat" else "/v1/completions"
     left = anyio.current_effective_deadline() - anyio.current_time() - _LAST_SECONDS
-    seconds = max(1.0, min(ANSWER_SECONDS, left))
+    seconds, began = max(1.0, min(ANSWER_SECONDS, left)), anyio.current_time()
     with anyio.move_on_after(seconds) as limit:
         try:
             async with endpoint.stream(
@@ -298,7 +300,10 @@ async def _listen(
             ) as events:
                 async for chunk in events:
                     gathered.take(chunk)
-                    await heard(len(gathered.content))
+                    periods = (anyio.current_time() - began) // _EVERY_SECONDS
+                    if periods:
+                        every = periods * _EVERY_SECONDS
+                        await heard(f"The model has been answering for {every:.0f} s.")
         except EndpointError as exc:
             if said := "".join(gathered.content):
                 exc.data["answer_so_far"] = said[-MAX_ANSWER_CHARACTERS:]

@@ -1,8 +1,8 @@
 """One deployment while it is being diagnosed: what is known of it, and what is to be called."""
 
 import tomllib
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
@@ -358,15 +358,9 @@ class Case:
             self._spec.append(spec)
         return self._spec[0]
 
-    @asynccontextmanager
-    async def endpoint(self, *, timeout: float) -> AsyncIterator[Endpoint]:
+    def endpoint(self, *, timeout: float) -> AbstractAsyncContextManager[Endpoint]:
         """Open its endpoint; `timeout` is of a look, in seconds."""
-        access = self.runtime.keep_quiet(await self.backend.access(self.found.name))
-        endpoint = Endpoint(access, timeout=timeout)
-        try:
-            yield endpoint
-        finally:
-            await endpoint.aclose()
+        return self.runtime.endpoint(self.backend, self.found.name, timeout=timeout)
 
 
 _ILLS: Final = Path(__file__).with_name("diagnosis.toml")

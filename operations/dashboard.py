@@ -15,7 +15,7 @@ from core.errors import NextStep, OpsError
 from core.metrics import EngineMetrics, MetricsPage
 from core.records import SIMULATED, Answer, Deployment, Phase, Record, State
 from operations.boots import LEGEND, chart, kept
-from operations.deployments import can_stop, usual
+from operations.deployments import can_stop, longest_seconds, usual
 from operations.inventory import (
     PaidRemainder,
     first_steps,
@@ -42,8 +42,6 @@ FULL: Final = 0.85
 LONG_BOOT: Final = timedelta(minutes=30)
 """Of a phase whose usual length nobody knows; the slowest boot that was seen took 15 min: a TPU's
 graphs (2026-08)."""
-_TIMES_USUAL: Final = 3
-_AT_LEAST_SECONDS: Final = 120
 _WORDS: Final = 200
 """Characters of what a failure may say: a row is looked at, not read."""
 _NAME: Final = 80
@@ -236,9 +234,7 @@ def _is_slow(one: Deployment, now: datetime) -> bool:
     """Whether its phase takes long; one that only waits in a queue costs nothing and may."""
     if one.phase is None or one.state is State.QUEUED:
         return False
-    usual, longest = one.phase.usual_seconds, LONG_BOOT.total_seconds()
-    if usual is not None:
-        longest = max(_TIMES_USUAL * usual, _AT_LEAST_SECONDS)
+    longest = longest_seconds(one.phase.usual_seconds) or LONG_BOOT.total_seconds()
     return (now - one.phase.since).total_seconds() > longest
 
 

@@ -156,7 +156,7 @@ _PRETENDED: Final = "google/gemma-4-E2B-it"
 """What a simulated engine is called by where there is not even the tiny model."""
 
 Layout = Literal["speed", "concurrency", "context"]
-Progress = Callable[[Deployment], Awaitable[None]]
+Tell = Callable[[str], Awaitable[None]]
 
 
 def specify(
@@ -256,9 +256,7 @@ def _begun(runtime: Runtime, backend: Backend, deployment: Deployment) -> Deploy
     return usual(runtime, deployment)
 
 
-async def status(
-    runtime: Runtime, found: Found, *, wait_s: float, progress: Progress
-) -> Deployment:
+async def status(runtime: Runtime, found: Found, *, wait_s: float, tell: Tell) -> Deployment:
     """Wait for the next change, at most `wait_s` seconds; what is true then."""
     backend, first = found
     if not runtime.settings.read_only:  # it may have been made by a machine that is no more
@@ -268,7 +266,7 @@ async def status(
     deadline = min(anyio.current_time() + wait_s, ends)
     now = first
     while not now.state.settled and anyio.current_time() + pause(backend) < deadline:
-        await progress(now)
+        await tell(now.summary())
         await anyio.sleep(pause(backend))
         now = await looked(backend, now)
         if _changed(first, now):
@@ -372,6 +370,11 @@ def usual(runtime: Runtime, deployment: Deployment) -> Deployment:
     return deployment.model_copy(
         update={"phase": phase.model_copy(update={"usual_seconds": seconds})}
     )
+
+
+def longest_seconds(usual_seconds: float | None) -> float | None:
+    """Return after how long a phase takes too long; None where nobody knows what is usual."""
+    return None if usual_seconds is None else max(3 * usual_seconds, 120.0)
 
 
 def _in_time(backend: Backend, what: str) -> AbstractContextManager[None]:

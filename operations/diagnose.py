@@ -23,7 +23,6 @@ from core.endpoint import Endpoint
 from core.errors import EndpointError, ModelNotServed, OpsError, Unauthorized, Unreachable
 from core.metrics import EngineMetrics, MetricsPage
 from core.records import Deployment, Failure, State, Step, spent_words
-from core.redaction import in_quotes
 from core.reply import note
 from logs.boot import BEGINS
 from logs.failures import LINE_CHARACTERS, Finder, Finding, Writer, asked_words
@@ -60,7 +59,7 @@ from operations.case import (
     restarts,
     skipped,
 )
-from operations.deployments import can_stop, end, following, phase_of, usual
+from operations.deployments import can_stop, end, following, longest_seconds, phase_of, usual
 from operations.readings import read_log
 from operations.resolve import Found
 from operations.runtime import Runtime
@@ -112,6 +111,7 @@ def _disk_full(case: Case, host: HostState, *seen: Evidence) -> Looked:
     return failed(ill("DISK_FULL", free=host.disk_free_gib), *seen, free)
 
 
+_WATCH: Final = Step(tool="status_vllm", arguments={"wait_s": 30})
 _UNWATCHED_SECONDS: Final = 300.0
 """A step of a deployment that nobody takes for so long has stopped; a look takes seconds."""
 _STANDING_LONG_SECONDS: Final[Mapping[State, float]] = {
@@ -137,14 +137,13 @@ async def resource(case: Case) -> Looked:
         return healthy(f"It is there. {known}".strip())
     if stopped := _steps_stopped(case):
         return stopped
-    longest, usually = longest_of(case, 120.0)
+    longest, usually = longest_of(case)
     longest = longest or _STANDING_LONG_SECONDS.get(now.state)
     if longest is not None and case.for_seconds > longest:
         return _too_long(case, usually)
     what = phase_of(now) or now.state
-    watch = Step(tool="status_vllm", arguments={"wait_s": 30})
     goes_on = f"It is {now.state}, {what}, for {lasting(case.for_seconds)}.{_usually(usually)}"
-    return healthy(f"{goes_on} {known}".strip(), next=(watch,))
+    return healthy(f"{goes_on} {known}".strip(), next=(_WATCH,))
 
 
 async def revision(case: Case) -> Looked:
@@ -156,11 +155,11 @@ async def revision(case: Case) -> Looked:
     return healthy(f"Revision {now.revision} of {now.served_model_name}, on {stands}.")
 
 
-def longest_of(case: Case, at_least: float) -> tuple[float | None, float | None]:
+def longest_of(case: Case) -> tuple[float | None, float | None]:
     """Give the seconds after which its phase takes too long, and those that it usually takes."""
     phase = usual(case.runtime, case.deployment).phase
     seconds = phase.usual_seconds if phase else None
-    return (None if seconds is None else max(3 * seconds, seconds + at_least)), seconds
+    return longest_seconds(seconds), seconds
 
 
 def _steps_stopped(case: Case) -> Looked | None:
@@ -339,7 +338,6 @@ def _where(layer: Layer, *, served: bool) -> Layer:
 
 _BOOTING_LONG_SECONDS: Final = 45 * 60.0
 """Of one phase where no boot was seen before: 62 GB from the Hub at 30 MB/s take 35 minutes."""
-_AT_LEAST_SECONDS: Final = 60.0
 _WAITING: Final = frozenset(
     (State.QUEUED, State.CREATING, State.ASLEEP, State.STOPPED, State.STOPPING, State.DELETING)
 )
@@ -374,12 +372,11 @@ async def boot(case: Case) -> Looked:
     if now.state is not State.LOADING or case.silent is None:
         last = boots.last_words(boots.kept(case.runtime.stage.journal, now))
         return healthy(f"Its engine has started{f'; {last}' if last else ''}.")
-    longest, usually = longest_of(case, _AT_LEAST_SECONDS)
+    longest, usually = longest_of(case)
     if case.for_seconds > (longest or _BOOTING_LONG_SECONDS):
         return await _slow_booting(case, usually)
-    often = "" if usually is None else f" Here that usually takes {lasting(usually)}."
-    watch = Step(tool="status_vllm", arguments={"wait_s": 30})
-    return healthy(f"{_progress(case)}.{often} Wait for it.", next=(watch,))
+    said = f"{_progress(case)}.{_usually(usually)} Wait for it."
+    return healthy(said, next=(_WATCH,))
 
 
 def _progress(case: Case) -> str:
@@ -453,14 +450,8 @@ async def _one_token(case: Case, endpoint: Endpoint) -> Looked:
     if name == "not known":  # of somebody else's: whichever it serves first
         name = next((row.id for row in await endpoint.models()), name)
     began = time.perf_counter()
-    body = {"model": name, "prompt": "Hello", "max_tokens": 1, "temperature": 0}
-    reply = await endpoint.post("/v1/completions", body, timeout=_ANSWER_SECONDS)
+    await endpoint.answer(name, max_tokens=1, timeout=_ANSWER_SECONDS)
     seconds = time.perf_counter() - began
-    choices = reply.get("choices")
-    first = choices[0] if isinstance(choices, list) and choices else None
-    if not (isinstance(first, dict) and isinstance(first.get("text"), str)):
-        said = condition(f"It answered: {in_quotes(reply, 200)}", case.now)
-        return failed(ill("BAD_REPLY", case), said)
     spec = await case.spec()
     if spec and not spec.min_replicas:
         note(f"{case.found.name} was asked for one token, which keeps its replica a while longer.")

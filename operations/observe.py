@@ -9,7 +9,6 @@ import anyio
 
 from backends.base import EngineFacts, Hardware, KnowsEngine, Prediction, Predicts
 from core import waiting
-from core.endpoint import Endpoint
 from core.errors import EndpointError, NextStep, OpsError
 from core.metrics import CacheConfig, Counters, EngineMetrics, MetricsPage, Quantiles, Sample
 from core.records import Record, State, moment, random_weights
@@ -116,7 +115,9 @@ async def health(runtime: Runtime, found: Found, *, deep: bool = False) -> Healt
         try:
             if await endpoint.healthy():
                 layer = "model"
-                text, seconds = await _one_answer(endpoint, name)
+                began = time.perf_counter()
+                text = await endpoint.answer(name, max_tokens=8, timeout=30)
+                seconds = time.perf_counter() - began
             else:
                 how = anew(found.backend).words
                 detail, fix = "/health says no.", f"Call get_logs; then {how}."
@@ -133,23 +134,11 @@ async def health(runtime: Runtime, found: Found, *, deep: bool = False) -> Healt
         healthy=True,
         layer="none",
         detail="Process, server and model answer.",
-        answer=text,
+        answer=text[:_LONGEST_ANSWER],
         latency_seconds=round(seconds, 4),
         start="warm" if seconds < _WARM_SECONDS else "cold",
         probes=probes,
     )
-
-
-async def _one_answer(endpoint: Endpoint, model: str) -> tuple[str, float]:
-    body = {"model": model, "prompt": "Hello", "max_tokens": 8, "temperature": 0}
-    began = time.perf_counter()
-    reply = await endpoint.post("/v1/completions", body, timeout=30)
-    choices = reply.get("choices")
-    first = choices[0] if isinstance(choices, list) and choices else None
-    text = first.get("text", "") if isinstance(first, dict) else None
-    if not isinstance(text, str):
-        raise EndpointError("The model's answer has no text.", fix="Call get_logs.")
-    return text[:_LONGEST_ANSWER], time.perf_counter() - began
 
 
 RATE_WINDOW_SECONDS: Final = 1.0

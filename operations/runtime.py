@@ -9,7 +9,7 @@ import signal
 import sys
 import tomllib
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
@@ -22,7 +22,7 @@ from backends.base import Backend, Closes, World
 from backends.endpoint import NAME as ENDPOINT
 from backends.registry import BACKENDS
 from core import PRODUCT
-from core.endpoint import Endpoint
+from core.endpoint import LOOK_SECONDS, Endpoint
 from core.environment import ROOT, inherited_environment
 from core.errors import NextStep, ReadOnly, TargetNotFound, WaitedTooLong, did_you_mean
 from core.journal import HeldTokens, Journal
@@ -315,14 +315,13 @@ class Runtime:
         return frozenset(self._secrets)
 
     @asynccontextmanager
-    async def endpoint(self, backend: Backend, name: str) -> AsyncIterator[Endpoint]:
-        """Open a deployment's endpoint with its credential."""
+    async def endpoint(
+        self, backend: Backend, name: str, *, timeout: float = LOOK_SECONDS
+    ) -> AsyncIterator[Endpoint]:
+        """Open a deployment's endpoint with its credential; `timeout` is of a look, in seconds."""
         access = self.keep_quiet(await backend.access(name))
-        endpoint = Endpoint(access)
-        try:
+        async with aclosing(Endpoint(access, timeout=timeout)) as endpoint:
             yield endpoint
-        finally:
-            await endpoint.aclose()
 
     def tell(self, sentence: str) -> None:
         """Let the next answer say something, once."""

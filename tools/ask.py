@@ -1,6 +1,6 @@
 """Tools that ask the served model."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from fastmcp.dependencies import CurrentContext
 from fastmcp.server.context import Context
@@ -8,30 +8,33 @@ from pydantic import Field
 from pydantic.json_schema import SkipJsonSchema
 
 from operations.ask import ModelAnswer, Question, ask, parse_extra
-from operations.resolve import Found, asked, find
+from operations.resolve import asked, find
 from operations.runtime import Runtime
-from tools.confirm import awake, counting
+from tools.confirm import awake, saying
 from tools.surface import ASKS, RT, Number, Text, ops_tool
 
 Tokens = Annotated[int, Field(ge=1)]
 
 
-async def put(
-    rt: Runtime,
-    found: Found,
-    question: Question,
-    *,
-    wake: bool,
-    confirm: str | None,
-    timed: bool,
-    ctx: Context,
-) -> ModelAnswer:
+class _Given(NamedTuple):
+    """What every question is given beside its words."""
+
+    rt: Runtime
+    target: str | None
+    name: str | None
+    wake: bool
+    confirm: str | None
+    ctx: Context
+
+
+async def _put(given: _Given, question: Question, tool: str, *, timed: bool = True) -> ModelAnswer:
     """Put a question to a deployment, woken if that was said."""
+    rt, target, name, wake, confirm, ctx = given
     question.require_content()
-    tool = "query_gemma4_with_stats" if timed else "query_gemma4"
-    awoken = await awake(rt, found, tool, wake=wake, confirm=confirm)
-    answer = await ask(rt, awoken, question, timed=timed, heard=counting(ctx))
-    asked(rt, awoken.deployment)
+    found = await find(rt.stage, target, name)
+    found = await awake(rt, found, tool, wake=wake, confirm=confirm)
+    answer = await ask(rt, found, question, timed=timed, heard=saying(ctx))
+    asked(rt, found.deployment)
     return answer
 
 
@@ -56,8 +59,8 @@ async def query_gemma4(
     question = Question(
         prompt=prompt, system=system, max_tokens=max_tokens, temperature=temperature
     )
-    found = await find(rt.stage, target, name)
-    return await put(rt, found, question, wake=wake, confirm=confirm, timed=False, ctx=ctx)
+    given = _Given(rt, target, name, wake, confirm, ctx)
+    return await _put(given, question, "query_gemma4", timed=False)
 
 
 @ops_tool("ask", ASKS, default=True, seldom=("system", "temperature"))
@@ -81,8 +84,8 @@ async def query_gemma4_with_stats(
     question = Question(
         prompt=prompt, system=system, max_tokens=max_tokens, temperature=temperature
     )
-    found = await find(rt.stage, target, name)
-    return await put(rt, found, question, wake=wake, confirm=confirm, timed=True, ctx=ctx)
+    given = _Given(rt, target, name, wake, confirm, ctx)
+    return await _put(given, question, "query_gemma4_with_stats")
 
 
 @ops_tool("ask", ASKS)
@@ -113,9 +116,5 @@ async def query_vllm(
         max_tokens=max_tokens,
         extra=parse_extra(extra),
     )
-    question.require_content()
-    found = await find(rt.stage, target, name)
-    found = await awake(rt, found, "query_vllm", wake=wake, confirm=confirm)
-    answer = await ask(rt, found, question, timed=True, heard=counting(ctx))
-    asked(rt, found.deployment)
-    return answer
+    given = _Given(rt, target, name, wake, confirm, ctx)
+    return await _put(given, question, "query_vllm")

@@ -27,7 +27,6 @@ from core.errors import (
     NextStep,
 )
 from core.journal import TOKEN_MINUTES
-from core.records import Deployment
 from core.redaction import in_quotes, one_line, redact
 from core.reply import note
 from operations import agreement, resolve
@@ -55,32 +54,9 @@ class _Beat:
         await self._ctx.report_progress(self._count, None, one_line(message, 200))
 
 
-def heartbeat(ctx: Context) -> Callable[[Deployment], Awaitable[None]]:
-    """Tell a deployment's summary."""
-    beat = _Beat(ctx)
-
-    async def tell(deployment: Deployment) -> None:
-        await beat.tell(deployment.summary())
-
-    return tell
-
-
 def saying(ctx: Context) -> Callable[[str], Awaitable[None]]:
     """Tell how far something is."""
     return _Beat(ctx).tell
-
-
-def counting(ctx: Context) -> Callable[[int], Awaitable[None]]:
-    """Tell every few seconds how much of an answer has come."""
-    beat, began = _Beat(ctx), anyio.current_time()
-
-    async def tell(_pieces: int) -> None:
-        seconds = anyio.current_time() - began
-        if seconds > _EVERY_SECONDS:
-            every = int(seconds // _EVERY_SECONDS * _EVERY_SECONDS)
-            await beat.tell(f"The model has been answering for {every} s.")
-
-    return tell
 
 
 _KEY: Final = "confirm"

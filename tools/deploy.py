@@ -14,7 +14,7 @@ from operations import agreement, capacity, deployments, inventory
 from operations.deployments import find_to_watch
 from operations.resolve import chosen, find
 from operations.runtime import Runtime
-from tools.confirm import agree, heartbeat
+from tools.confirm import agree, saying
 from tools.surface import (
     CREATES,
     DESTROYS,
@@ -155,7 +155,7 @@ async def status_vllm(
         if name or (target and isinstance(exc, CloudError)):
             raise
         return await inventory.list_deployments(rt, target)  # says that there is none
-    return await deployments.status(rt, found, wait_s=wait_s, progress=heartbeat(ctx))
+    return await deployments.status(rt, found, wait_s=wait_s, tell=saying(ctx))
 
 
 @ops_tool("deploy", LOOKS, default=True)

@@ -8,8 +8,7 @@ from pydantic.json_schema import SkipJsonSchema
 from core.records import Answer
 from operations.resolve import find
 from operations.runtime import MAX_LOG_LINES, Runtime
-from tools.surface import ASKS, LOOKS, RT, Text, ops_tool
-from tools.surface import Minutes as SurfaceMinutes
+from tools.surface import ASKS, LOOKS, RT, Minutes, Text, ops_tool
 
 
 @ops_tool("diagnose", ASKS, default=True)
@@ -30,7 +29,7 @@ async def get_logs(
     name: Text = None,
     lines: Annotated[int, Field(ge=1, le=MAX_LOG_LINES)] = 50,
     contains: Text = None,
-    minutes: SurfaceMinutes | SkipJsonSchema[None] = None,
+    minutes: Minutes | SkipJsonSchema[None] = None,
     reduce: bool = False,
     rt: Runtime = RT,
 ) -> Answer:
@@ -49,7 +48,6 @@ async def get_logs(
     )
 
 
-Minutes = Annotated[int, Field(ge=1, le=43_200)]
 Lines = Annotated[int, Field(ge=1, le=1_000_000)]
 Wait = Annotated[float, Field(ge=0, le=40)]
 

@@ -30,7 +30,7 @@ from core.errors import (
 )
 from core.journal import BROKEN_OFF, Outcome
 from core.redaction import MASK, one_line, redact
-from core.reply import failure, in_full, noted_first
+from core.reply import collecting_notes, failure, in_full, note
 from operations.journal import outcome_of
 from operations.runtime import Runtime
 from tools.surface import GIVEN, TOOLS, offered, result
@@ -75,29 +75,21 @@ _TAKES_LAYOUT: Final = frozenset({"deploy_vllm", "plan_deployment"})
 """They took `low_latency` before; it is in no schema, so that nobody has to learn it."""
 
 
-@contextmanager
-def understood(message: CallToolRequestParams) -> Iterator[None]:
+def _take_old_name(message: CallToolRequestParams) -> None:
     """Put layout="speed" in the place of its old name; the answer says so."""
     given = dict(message.arguments or {})
     if message.name not in _TAKES_LAYOUT or "low_latency" not in given:
-        yield
         return
+    note("low_latency is an old name of layout='speed'.")
     if str(given.pop("low_latency")).lower() not in _NO | {"", "none"}:
         given = {"layout": "speed", **given}  # what is said in today's words wins
     message.arguments = given
-    with noted_first(("low_latency is an old name of layout='speed'.",)):
-        yield
 
 
 LONGEST_SECONDS: Final = 44.0
 """Of one call, but for the time in which a human thinks: some clients cut it at 45 s."""
 
 _ENDS: Final[ContextVar[anyio.CancelScope | None]] = ContextVar("ends", default=None)
-
-
-def patience_seconds() -> float:
-    """Give how long one call may take."""
-    return waiting.limit(LONGEST_SECONDS)
 
 
 @contextmanager
@@ -165,7 +157,8 @@ class Gate(Middleware):
     ) -> ToolResult:
         """Refuse, write down, call, and put foreign errors into our words."""
         rt, message = _runtime(context), context.message
-        with understood(message), in_full(full=_wants_detail(message)):
+        with collecting_notes(), in_full(full=_wants_detail(message)):
+            _take_old_name(message)
             given = {k: said for k, said in (message.arguments or {}).items() if said is not None}
             message.arguments = given  # some clients send null for what is left out
             GIVEN.set(dict(given))
@@ -282,7 +275,8 @@ def _late(message: CallToolRequestParams) -> WaitedTooLong:
     once = bool(hints and not (hints.idempotent_hint or hints.read_only_hint))
     look = NextStep("get_benchmark") if once else NextStep("status_vllm", meant)
     return WaitedTooLong(
-        f"{message.name} {of}".strip() + f" did not end within {patience_seconds():.0f} s.",
+        f"{message.name} {of}".strip()
+        + f" did not end within {waiting.limit(LONGEST_SECONDS):.0f} s.",
         fix=f"What it began goes on: look with {look.tool} before you call it again"
         + (", which begins another run." if once else "; the same call is harmless."),
         next_steps=(look,),

@@ -87,7 +87,7 @@ async def heard_of(
     runtime = HandMade(events)
     times = clock or iter(range(1_000))
 
-    async def deaf(_pieces: int) -> None:
+    async def deaf(_words: str) -> None:
         return None
 
     return await ask_ask(
@@ -165,7 +165,7 @@ async def test_a_stream_without_its_end_is_an_error_with_what_had_come(events: l
     """An answer is whole or it is an error; the half is not lost."""
     runtime = HandMade(events, done=False)
 
-    async def deaf(_pieces: int) -> None:
+    async def deaf(_words: str) -> None:
         return None
 
     with pytest.raises(BrokenStream) as caught:
