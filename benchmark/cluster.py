@@ -31,6 +31,9 @@ _END_SECONDS: Final = 15.0
 _LEAD_SECONDS: Final = 0.5
 """From the order to start until the common moment: nodes may be a continent away."""
 _TOKEN: Final = {"RAY_AUTH_MODE": "token"}
+_ATTEMPTS: Final = {"RAY_NUM_REDIS_GET_RETRIES": "4"}
+"""Seconds in which a head is to answer (Ray 2.60 takes 20): one that refuses the token never does.
+"""
 
 
 class ClusterFleet:
@@ -181,7 +184,7 @@ async def joined(
             [sys.executable, "-m", "benchmark.ray_driver"],
             stderr=log,
             cwd=ROOT,
-            env={**inherited_environment(), **({} if cluster.insecure else _TOKEN)},
+            env={**_ATTEMPTS, **inherited_environment(), **({} if cluster.insecure else _TOKEN)},
             start_new_session=True,  # a Ctrl-C is for the sweep, which ends its cell and then this
         )
     crew = ClusterFleet(process, log_file)

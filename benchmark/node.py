@@ -27,7 +27,6 @@ NEEDED: Final = ("numpy", "uvloop", "httptools", "orjson")
 """Packages that a worker imports; the project's own code comes with the actor."""
 DEAD_MAN_SECONDS: Final = 15.0
 """Without a word from the driver, a node ends its workers and itself: nobody would read on."""
-_TOGETHER_SECONDS: Final = 1.0
 _SLICE: Final = b'"is_":"slice"'
 _PACKAGE: Final = Path(__file__).parent.parent
 _END_SECONDS: Final = 2.0
@@ -136,7 +135,7 @@ class Node:
     def hear(self, seconds: float) -> list[Said]:
         """Give what was said since, after waiting for it at most so long.
 
-        Slices wait for each other: a call costs both sides some milliseconds of CPU.
+        Slices wait for that long: a call costs both sides some milliseconds of CPU.
         """
         said: list[Said] = []
         self._heard_at = now = time.monotonic()
@@ -144,8 +143,8 @@ class Node:
         with suppress(Empty):
             while True:
                 said.append(self._said.get(timeout=max(0.0, until - time.monotonic())))
-                slices = all(_SLICE in (one.line or b"") for one in said)
-                until = min(until, time.monotonic() + _TOGETHER_SECONDS) if slices else 0.0
+                if _SLICE not in (said[-1].line or b""):
+                    until = 0.0
         return said
 
     def close(self) -> None:

@@ -129,8 +129,9 @@ class Driver:
         deadline = time.monotonic() + self.wanted["patience_seconds"]
         nodes = self.wanted["nodes"]
         while True:
-            for node in self._free()[: None if nodes is None else nodes - len(self._placed)]:
-                if (one := await self._join(node)) is not None:
+            free = self._free()[: None if nodes is None else nodes - len(self._placed)]
+            for one in await asyncio.gather(*map(self._join, free)):
+                if one is not None:
                     self._placed.append(one)
                     one.listening = asyncio.create_task(self._listen(one))
             if len(self._placed) >= (nodes or 1):

@@ -20,7 +20,7 @@ from backends.local.identity import look
 GRACE_SECONDS: Final = 10
 """From a polite signal to one that cannot be ignored."""
 LAST_SECONDS: Final = 2.0
-"""For which what was killed is waited for; a status looks for this long, and counts what is left."""
+"""For which what was killed is waited for; a status says what lives on."""
 
 
 def main(folder: Path, ttl_seconds: int) -> None:

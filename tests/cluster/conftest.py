@@ -61,7 +61,7 @@ class Raylets:
         return said
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def anyio_backend() -> str:
     return "asyncio"
 
@@ -79,6 +79,14 @@ def raylets(_cluster: Raylets) -> Raylets:
     while len(_cluster.nodes) < 3:
         _cluster.do("add")
     return _cluster
+
+
+@pytest.fixture(scope="session")
+def open_cluster() -> Iterator[Raylets]:
+    """Two nodes that take callers without a token; the last test that has them kills the head."""
+    cluster = Raylets(2, "--open")
+    yield cluster
+    cluster.end()
 
 
 def ours() -> list[psutil.Process]:

@@ -120,7 +120,7 @@ def test_a_node_that_is_lost_is_noticed_and_spoils_its_cell(
 def test_a_driver_that_is_killed_leaves_nothing_and_the_run_goes_on(
     raylets: Raylets, engine: str, tmp_path: Path
 ) -> None:
-    sweep = Sweep(tmp_path, raylets, *a_run(engine, "--nodes=3"))
+    sweep = Sweep(tmp_path, raylets, *a_run(engine, "--nodes=3"), "--cell-seconds=5")
     until(sweep.is_measuring, "the window")
     for process in psutil.Process(sweep.process.pid).children(recursive=True):
         process.kill()
@@ -134,14 +134,15 @@ def test_a_driver_that_is_killed_leaves_nothing_and_the_run_goes_on(
     assert cell.state is CellState.MEASURED
 
 
-def test_a_head_that_dies_ends_the_run_in_words(engine: str, tmp_path: Path) -> None:
-    """Its own cluster: there is none without a head."""
-    headed = Raylets(2)
-    sweep = Sweep(tmp_path, headed, *a_run(engine, "--nodes=2"))
+def test_the_head_of_an_open_cluster_that_was_asked_for_dies_and_ends_the_run_in_words(
+    open_cluster: Raylets, engine: str, tmp_path: Path
+) -> None:
+    """It is another cluster than the other tests': there is none without a head."""
+    words = a_run(engine, "--nodes=2", "--insecure-cluster")
+    sweep = Sweep(tmp_path, open_cluster, *words)
     until(sweep.is_measuring, "the window")
-    headed.do("kill 0")
+    open_cluster.do("kill 0")
     cells = sweep.ended()
-    headed.end()
     assert not any(cell.valid for cell in cells)
     state = state_of(sweep.folder)
     assert state.state in {RunState.FAILED, RunState.DONE}
@@ -149,29 +150,21 @@ def test_a_head_that_dies_ends_the_run_in_words(engine: str, tmp_path: Path) -> 
     until(lambda: not ours(), "nodes to be empty")
 
 
-def test_a_node_that_comes_late_is_waited_for(
-    raylets: Raylets, engine: str, tmp_path: Path
-) -> None:
-    words = a_run(engine, "--nodes=4")
-    sweep = Sweep(tmp_path, raylets, *[*words, "--cell-seconds=3"])
-    until(lambda: any(tmp_path.glob("*/progress.json")), "the run")
-    raylets.do("add")
-    (cell,) = sweep.ended()
-    assert len(cell.nodes) == 4
-
-
-def test_the_key_is_nowhere_but_in_the_actors_memory(
+def test_a_node_that_comes_late_is_waited_for_and_the_key_is_in_memory_alone(
     raylets: Raylets, engine: str, tmp_path: Path
 ) -> None:
     """Not in an environment or a command line of a node, a log, a report, or a file of Ray's."""
-    words = [*a_run(engine, "--nodes=3"), "--cell-seconds=6"]
-    sweep = Sweep(tmp_path, raylets, *words)
+    nodes = len(raylets.nodes) + 1
+    sweep = Sweep(tmp_path, raylets, *a_run(engine, f"--nodes={nodes}"), "--cell-seconds=5")
+    until(lambda: any(tmp_path.glob("*/progress.json")), "the run")
+    raylets.do("add")
     until(sweep.is_measuring, "the window")
     for process in ours():
         assert KEY not in " ".join(process.cmdline())
         if "ray_driver" not in " ".join(process.cmdline()):
             assert KEY not in str(process.environ())
     (cell,) = sweep.ended()
+    assert len(cell.nodes) == nodes
     assert cell.counts
     assert cell.counts.succeeded
     assert not cell.counts.errors

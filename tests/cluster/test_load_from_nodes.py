@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -61,16 +62,32 @@ def begins(measured: Measured) -> dict[int, float]:
     return dict(zip(rows.request.tolist(), (rows.intended - first).tolist(), strict=True))
 
 
-async def test_an_open_loop_of_three_nodes_has_the_schedule_of_one_machine(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+async def seen(_cluster: Raylets, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What one join of three nodes measured, and one machine with as many workers."""
+    folder = tmp_path_factory.mktemp("seen")
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in _cluster.environment.items():
+            patch.setenv(name, value)
+        async with serving(folder, ttft_ms=30, itl_ms=5) as mock:
+            async with a_crew(mock.base_url, folder) as crew, serving(folder) as another:
+                await crew.hire(WORKERS)
+                poisson = Load(arrivals=Arrivals.POISSON, requests_per_second=RATE)
+                job = a_job(another.base_url, folder, poisson)
+                opened = await measured_by(crew, job)
+                async with Fleet(WORKERS, folder / "log") as fleet:
+                    alone = await measured_by(fleet, job)
+                closed_job = a_job(mock.base_url, folder, Load(concurrency=12))
+                closed = await measured_by(crew, closed_job)
+            errors = await true(closed, mock, closed_job)
+    return {"job": job, "open": opened, "alone": alone, "closed": closed, "errors": errors}
+
+
+async def test_an_open_loop_of_three_nodes_has_the_schedule_of_one_machine(
+    seen: dict[str, Any],
+) -> None:
     """Each request is due when it would be there: to what the clocks' bounds allow."""
-    load = Load(arrivals=Arrivals.POISSON, requests_per_second=RATE)
-    async with serving(tmp_path, ttft_ms=20, itl_ms=2) as mock:
-        job = a_job(mock.base_url, tmp_path, load)
-        async with a_crew(mock.base_url, tmp_path) as crew:
-            await crew.hire(WORKERS)
-            cluster = await measured_by(crew, job)
-        async with Fleet(WORKERS, tmp_path / "log") as fleet:
-            alone = await measured_by(fleet, job)
+    job, cluster, alone = seen["job"], seen["open"], seen["alone"]
     assert cluster.failed is None
     assert {len(node.workers) for node in cluster.nodes} == {1}
     bound = max(node.clock_bound_seconds or 1.0 for node in cluster.nodes)
@@ -85,14 +102,9 @@ async def test_an_open_loop_of_three_nodes_has_the_schedule_of_one_machine(tmp_p
         assert sent.tolist() == list(range(number, number + WORKERS * len(sent), WORKERS))
 
 
-async def test_figures_of_three_nodes_are_the_endpoints_own_truth(tmp_path: Path) -> None:
+async def test_figures_of_three_nodes_are_the_endpoints_own_truth(seen: dict[str, Any]) -> None:
     """No answer is lost, no token miscounted, the best tenth exact: as of one machine."""
-    async with serving(tmp_path, ttft_ms=30, itl_ms=5) as mock:
-        job = a_job(mock.base_url, tmp_path, Load(concurrency=12))
-        async with a_crew(mock.base_url, tmp_path) as crew:
-            await crew.hire(WORKERS)
-            cluster = await measured_by(crew, job)
-        found = await true(cluster, mock, job)
+    cluster, found = seen["closed"], seen["errors"]
     assert found.complete, found.words()
     assert found.unbiased, found.words()
     if cluster.client.cpu_share < 0.9:
@@ -146,20 +158,12 @@ async def test_a_wrong_token_is_refused(tmp_path: Path, monkeypatch: pytest.Monk
             pass
 
 
-async def test_a_cluster_without_a_token_is_refused_unless_it_is_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_a_cluster_without_a_token_is_refused(
+    open_cluster: Raylets, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Anybody in its network could read the endpoint's key."""
-    open_one = Raylets(1, "--open")
-    try:
-        for name, value in open_one.environment.items():
-            monkeypatch.setenv(name, value)
-        with pytest.raises(ClusterError, match="without a token"):
-            async with a_crew("http://127.0.0.1:9", tmp_path):
-                pass
-        async with a_crew(
-            "http://127.0.0.1:9", tmp_path, Cluster(address="auto", nodes=1, insecure=True)
-        ) as crew:
-            await crew.hire(1)
-    finally:
-        open_one.end()
+    for name, value in open_cluster.environment.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ClusterError, match="without a token"):
+        async with a_crew("http://127.0.0.1:9", tmp_path):
+            pass
