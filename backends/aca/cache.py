@@ -67,7 +67,7 @@ def left(site: Site, name: str) -> Resource:
 
 def id_of(site: Site, name: str) -> str:
     """Return what a leftover is named by: a folder has no id of Azure's."""
-    return f"{site.ground.storage_id}/fileServices/default/shares/{SHARE}/{FOLDER}/{name}"
+    return f"{storage.share_id(site)}/{FOLDER}/{name}"
 
 
 async def names(site: Site) -> list[str]:

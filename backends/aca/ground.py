@@ -8,7 +8,6 @@ from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any, Final, Literal, NamedTuple
 
-from azure.core.exceptions import ResourceNotFoundError
 from azure.mgmt.appcontainers import models
 from azure.mgmt.appcontainers.aio import ContainerAppsAPIClient
 from azure.mgmt.appcontainers.models import ContainerApp, ManagedEnvironment
@@ -44,11 +43,12 @@ from backends.aca.site import (
     Ground,
     Kind,
     Site,
+    as_sent,
     create_unless_there,
-    find,
     here,
     is_ours,
     or_none,
+    parts,
     provisioned,
     resource,
     strictly,
@@ -66,11 +66,35 @@ _PROVIDERS: Final = (
     "Microsoft.ManagedIdentity",
     "Microsoft.KeyVault",
 )
-_GROUP: Final = Kind(ResourceManagementClient, "resource_groups", put="create_or_update")
-_WORKSPACE: Final = Kind(LogAnalyticsManagementClient, "workspaces")
-_ENVIRONMENT: Final = Kind(ContainerAppsAPIClient, "managed_environments")
-_IDENTITY: Final = Kind(
-    ManagedServiceIdentityClient, "user_assigned_identities", "get", "create_or_update", "delete"
+GROUPS: Final = Kind(
+    "resource group",
+    ResourceManagementClient,
+    "resource_groups",
+    put="create_or_update",
+    every="list",
+    names=parts(4),
+)
+WORKSPACES: Final = Kind(
+    "Log Analytics workspace", LogAnalyticsManagementClient, "workspaces", every="list"
+)
+ENVIRONMENTS: Final = Kind("environment", ContainerAppsAPIClient, "managed_environments")
+IDENTITIES: Final = Kind(
+    "managed identity",
+    ManagedServiceIdentityClient,
+    "user_assigned_identities",
+    put="create_or_update",
+    delete="delete",
+)
+_ROLES: Final = "/providers/Microsoft.Authorization/roleDefinitions"
+ROLES: Final = Kind(
+    "role",
+    AuthorizationManagementClient,
+    "role_definitions",
+    put="create_or_update",
+    delete="delete",
+    every="list",
+    names=lambda id_: (id_.partition(_ROLES)[0], id_.rpartition("/")[2]),
+    is_ours=lambda found: MANAGED_BY in (found.description or ""),
 )
 
 
@@ -129,12 +153,11 @@ def group(site: Site) -> Resource:
     named = ("--name", name, "--subscription", ground.subscription)
     return resource(
         site,
-        _GROUP,
+        GROUPS,
         f"the resource group {name}",
-        (name,),
+        ground.group_id,
         ResourceGroup(location=ground.region, tags=dict(OURS)),
         name="group",
-        path=ground.group_id,
         delete=None,
         after=("providers",),
         command=create_unless_there("group", named, "--location", ground.region, *TAGS),
@@ -148,8 +171,7 @@ async def find_workspace(site: Site) -> Any:
     """Return the workspace that a new environment logs to: the one that is set, or our own."""
     guid, ground = site.settings.azure_log_analytics_workspace_id, site.ground
     if not guid:
-        names = ground.resource_group, ground.workspace
-        return await find(site, _WORKSPACE, "the workspace of logs", *names)
+        return await WORKSPACES.find(site, ground.workspace_id)
     client = await site.clients.arm(LogAnalyticsManagementClient)
     with strictly("look through the subscription's workspaces"):
         async for one in client.workspaces.list(**READING):
@@ -180,12 +202,11 @@ def workspace(site: Site) -> Resource:
     theirs: dict[str, Any] = {"put": None, "delete": None, "command": ""}
     return resource(
         site,
-        _WORKSPACE,
+        WORKSPACES,
         f"the workspace {guid or ground.workspace} for logs",
-        (ground.resource_group, ground.workspace),
+        ground.workspace_id,
         Workspace(location=ground.region, tags=dict(OURS), properties=properties),
         name="workspace",
-        path=ground.id_of("Microsoft.OperationalInsights/workspaces", ground.workspace),
         get=get,
         after=("group",),
         status=lambda found: provisioned(found) if isinstance(found, Workspace) else Status.READY,
@@ -197,9 +218,7 @@ _WORKS: Final = {"succeeded", "upgraderequested", "upgradefailed"}
 
 
 async def find_environment(site: Site) -> ManagedEnvironment | None:
-    """Return the environment of the target, None if there is none."""
-    names = site.ground.resource_group, site.ground.environment
-    found: ManagedEnvironment | None = await find(site, _ENVIRONMENT, "the environment", *names)
+    found: ManagedEnvironment | None = await ENVIRONMENTS.find(site, site.ground.environment_id)
     return found
 
 
@@ -284,12 +303,11 @@ def environment(site: Site) -> Resource:
     guid = site.settings.azure_log_analytics_workspace_id
     return resource(
         site,
-        _ENVIRONMENT,
+        ENVIRONMENTS,
         f"the environment {ground.environment} with {CONSUMPTION} and {kind}",
-        (ground.resource_group, ground.environment),
+        ground.environment_id,
         _environment_of(site, guid or "WORKSPACE_GUID"),
         name="environment",
-        path=ground.environment_id,
         put=partial(_put_environment, site),
         after=("workspace",),
         status=lambda found: condition(site, found).status,
@@ -328,8 +346,8 @@ async def _put_environment(site: Site) -> None:
         return
     now = await refuse_environment(site, found)
     if now.status is Status.FAILED:
-        names, what = (ground.resource_group, ground.environment), "delete the failed environment"
-        await _ENVIRONMENT.send(site, _ENVIRONMENT.delete, what, *names)
+        what = "delete the failed environment"
+        await ENVIRONMENTS.send(site, ENVIRONMENTS.delete, what, ground.environment_id)
     elif now.status is Status.STALE:
         await _widen(site, found)
 
@@ -337,13 +355,13 @@ async def _put_environment(site: Site) -> None:
 async def _create_environment(site: Site) -> None:
     ground, kept = site.ground, await find_workspace(site)
     assert kept  # it is put after the workspace
-    parts = kept.id.split("/")
+    names = WORKSPACES.names(kept.id)
     keys = (await site.clients.arm(LogAnalyticsManagementClient)).shared_keys
     with strictly(f"read the key of the workspace {kept.name}"):
-        said = await keys.get_shared_keys(parts[4], parts[-1], **READING)
+        said = await keys.get_shared_keys(*names, **READING)
     wanted = _environment_of(site, kept.properties.customer_id or "", said.primary_shared_key or "")
-    names, what = (ground.resource_group, ground.environment), f"make {ground.environment}"
-    await _ENVIRONMENT.send(site, _ENVIRONMENT.put, what, *names, wanted)
+    what = f"make {ground.environment}"
+    await ENVIRONMENTS.send(site, ENVIRONMENTS.put, what, ground.environment_id, wanted)
 
 
 async def _widen(site: Site, found: ManagedEnvironment) -> None:
@@ -359,9 +377,9 @@ async def _widen(site: Site, found: ManagedEnvironment) -> None:
         location=found.location,
         properties=models.ManagedEnvironmentProperties(workload_profiles=[*profiles, added]),
     )
-    names, what = (ground.resource_group, ground.environment), f"add {gpu.profile}"
+    what = f"add {gpu.profile}"
     try:
-        await _ENVIRONMENT.send(site, "begin_update", what, *names, wanted)
+        await ENVIRONMENTS.send(site, "begin_update", what, ground.environment_id, wanted)
     except (CloudRefused, QuotaExceeded) as exc:
         raise type(exc)(
             f"The environment {ground.environment} does not take the profile {gpu.profile_type}.",
@@ -400,7 +418,6 @@ class Grant(NamedTuple):
     """Ids of those that allow as much."""
 
 
-_ROLES: Final = "/providers/Microsoft.Authorization/roleDefinitions"
 _NAMES: Final = uuid.UUID("5b1f3c4a-5a4e-4d0e-9d63-9a0f6a1f0c11")
 ME: Final = "$(az ad signed-in-user show --query id --output tsv)"
 """The object id of whoever is logged in, for a shell; it knows people, not service principals."""
@@ -408,8 +425,7 @@ ME: Final = "$(az ad signed-in-user show --query id --output tsv)"
 
 async def find_identity(site: Site) -> Any:
     """Return the identity that apps run as; None if there is none."""
-    names = site.ground.resource_group, site.ground.identity
-    return await find(site, _IDENTITY, "the identity of apps", *names)
+    return await IDENTITIES.find(site, site.ground.identity_id)
 
 
 def identity(site: Site) -> Resource:
@@ -418,39 +434,47 @@ def identity(site: Site) -> Resource:
     named = ("--name", ground.identity, *here(ground))
     return resource(
         site,
-        _IDENTITY,
+        IDENTITIES,
         f"the identity {ground.identity}, as which apps run",
-        (ground.resource_group, ground.identity),
+        ground.identity_id,
         Identity(location=ground.region, tags=dict(OURS)),
         name="identity",
-        path=ground.identity_id,
         after=("group",),
         command=create_unless_there("identity", named, "--location", ground.region, *TAGS),
     )
 
 
-async def find_assignment(site: Site, scope: str, role: Grant, principal: str) -> Any:
-    """Return the assignment by which somebody has a role or a larger one, through a group too.
+async def _assignments(site: Site, scope: str, of: str = "") -> Sequence[Any]:
+    """Return who has which role on a scope or above it; nothing of what is not there.
 
-    Those above the scope count as well; what is asked of a resource that is not there is missing.
+    `of`: of somebody alone, through a group too.
     """
-    client = await site.clients.arm(AuthorizationManagementClient)
-    whose = f"atScope() and assignedTo('{principal}')"
+    list_for_scope = await GRANTS.call(site, "list_for_scope")
+    whose = f"atScope() and assignedTo('{of}')" if of else "atScope()"
 
-    async def first() -> Any:
-        async for one in client.role_assignments.list_for_scope(scope, filter=whose, **READING):
-            if (one.role_definition_id or "").lower().endswith((role.id, *role.also)):
-                return one
-        return None
+    async def every() -> list[Any]:
+        return [one async for one in list_for_scope(scope, filter=whose, **READING)]
 
-    return await or_none(f"read who has which role on {scope.rsplit('/', 1)[-1]}", first())
+    return await or_none(f"read who has which role on {_last(scope)}", every()) or ()
+
+
+def _last(id_: str) -> str:
+    return id_.rpartition("/")[2]
+
+
+async def find_assignment(site: Site, scope: str, role: Grant, principal: str) -> Any:
+    """Return the assignment by which somebody has a role or a larger one, there or above it."""
+    for one in await _assignments(site, scope, principal):
+        if (one.role_definition_id or "").lower().endswith((role.id, *role.also)):
+            return one
+    return None
 
 
 def grant(
     site: Site, role: Grant, scope: str, *, to: Literal["apps", "you"], after: str
 ) -> Resource:
     """Return a role on a scope, of the identity of apps or of whoever deploys; twice is once."""
-    ground, of_apps, on = site.ground, to == "apps", scope.rsplit("/", 1)[-1]
+    ground, of_apps, on = site.ground, to == "apps", _last(scope)
     kind = "ServicePrincipal" if of_apps else None  # Azure finds it by itself
 
     async def principal() -> str | None:
@@ -497,26 +521,34 @@ def _assignment_name(role: Grant, scope: str, who: str) -> str:
 
 def is_own_assignment(found: Any) -> bool:
     """Whether somebody was given a role here, as the name of the assignment says."""
-    role = Grant((found.role_definition_id or "").rpartition("/")[2], "", ())
+    role = Grant(_last(found.role_definition_id or ""), "", ())
     return bool(found.name == _assignment_name(role, found.scope or "", found.principal_id or ""))
+
+
+GRANTS: Final = Kind(
+    "role assignment",
+    AuthorizationManagementClient,
+    "role_assignments",
+    "get_by_id",
+    delete="delete_by_id",
+    every="list_for_subscription",
+    names=lambda id_: (id_,),
+    is_ours=is_own_assignment,
+)
 
 
 def _assignment_shown(role: Grant, scope: str, who: str, kind: str | None) -> dict[str, Any]:
     path = f"{scope}/providers/Microsoft.Authorization/roleAssignments"
-    body = _assignment_of(role, scope, who, kind).serialize()
+    body = as_sent(_assignment_of(role, scope, who, kind))
     return {"id": f"{path}/{_assignment_name(role, scope, who)}", **body}
 
 
 async def _assign(site: Site, role: Grant, scope: str, who: str, kind: str | None) -> None:
     """Give somebody a role; twice is once."""
-    client, named = (
-        await site.clients.arm(AuthorizationManagementClient),
-        _assignment_name(role, scope, who),
-    )
+    create, named = await GRANTS.call(site, "create"), _assignment_name(role, scope, who)
     try:
-        with strictly(f"give the role {role.title} on {scope.rsplit('/', 1)[-1]}"):
-            body = _assignment_of(role, scope, who, kind)
-            await client.role_assignments.create(scope, named, body, **WRITING)
+        with strictly(f"give the role {role.title} on {_last(scope)}"):
+            await create(scope, named, _assignment_of(role, scope, who, kind), **WRITING)
     except CloudRefused as exc:
         # An identity that was made a moment ago: Azure's directory learns of it by and by.
         if "PrincipalNotFound" not in exc.summary:
@@ -544,41 +576,23 @@ def stopping_right(site: Site) -> Resource:
         permissions=[Permission(actions=list(_STOPS))],
         assignable_scopes=[ground.group_id],
     )
-    path = f"{ground.group_id}{_ROLES}/{role.id}"
-
-    async def get() -> Any:
-        client = await site.clients.arm(AuthorizationManagementClient)
-        asked = client.role_definitions.get(ground.group_id, role.id, **READING)
-        return await or_none(f"look for the role {role.title}", asked)
-
-    async def put() -> None:
-        client = await site.clients.arm(AuthorizationManagementClient)
-        with strictly(f"make the role {role.title}"):
-            await client.role_definitions.create_or_update(
-                ground.group_id, role.id, wanted, **WRITING
-            )
-
-    async def delete() -> None:
-        client = await site.clients.arm(AuthorizationManagementClient)
-        with strictly(f"delete the role {role.title}"):
-            await client.role_definitions.delete(ground.group_id, role.id, **WRITING)
+    id_ = f"{ground.group_id}{_ROLES}/{role.id}"
 
     def status(found: RoleDefinition) -> Status:
         allowed = [(one.actions, one.data_actions or []) for one in found.permissions or ()]
         return Status.READY if allowed == [(list(_STOPS), [])] else Status.STALE
 
-    return Resource(
+    return resource(
+        site,
+        ROLES,
+        f"the role {role.title}, which reads and stops an app and nothing else",
+        id_,
+        wanted,
         name="lease right",
-        title=f"the role {role.title}, which reads and stops an app and nothing else",
-        body={"id": path, **wanted.serialize()},
-        get=get,
-        put=put,
-        delete=delete,
         after=("group",),
         status=status,
-        is_ours=lambda found: MANAGED_BY in (found.description or ""),
-        scope="shared",
-        command=rest_command(f"{path}?api-version=2022-04-01", wanted.serialize()),
+        is_ours=ROLES.is_ours,
+        command=rest_command(f"{id_}?api-version=2022-04-01", as_sent(wanted)),
     )
 
 
@@ -590,18 +604,13 @@ def rest_command(path: str, body: Mapping[str, Any]) -> str:
 
 async def find_stoppers(site: Site, app: str) -> Sequence[Any]:
     """Return who may stop this one app by the group's role; nobody where there is no app."""
-    client = await site.clients.arm(AuthorizationManagementClient)
-    scope, role, found = site.ground.app_id(app), _stopping(site.ground), list[Any]()
-
-    async def every() -> None:
-        pages = client.role_assignments.list_for_scope(scope, filter="atScope()", **READING)
-        async for one in pages:
-            here = (one.scope or "").lower() == scope.lower()
-            if here and (one.role_definition_id or "").lower().endswith(role.id):
-                found.append(one)
-
-    await or_none(f"read who may stop {app}", every())
-    return found
+    scope, role = site.ground.app_id(app), _stopping(site.ground)
+    return [
+        one
+        for one in await _assignments(site, scope)
+        if (one.scope or "").lower() == scope.lower()
+        and (one.role_definition_id or "").lower().endswith(role.id)
+    ]
 
 
 def stopping_grant(
@@ -622,10 +631,8 @@ def stopping_grant(
             await _assign(site, role, scope, who, kind)
 
     async def delete() -> None:
-        client = await site.clients.arm(AuthorizationManagementClient)
         for one in await find_stoppers(site, app):
-            with strictly(f"take the role {role.title} away"):
-                await client.role_assignments.delete_by_id(one.id, **WRITING)
+            await GRANTS.send(site, GRANTS.delete, f"take the role {role.title} away", one.id)
 
     return Resource(
         name="lease grant",
@@ -641,8 +648,11 @@ def stopping_grant(
 
 async def lacking_for_lease(site: Site) -> str:
     """Name what you lack of what a lease in the cloud takes; nothing where that is not known."""
-    granted = await _granted(site)
-    if granted is None:
+    try:
+        granted = await _granted(site)
+    except PermissionDenied:
+        return ""
+    if granted is None and not (granted := await _granted_on_subscription(site)):
         return ""
     there = (await look(stopping_right(site))).status is Status.READY
     wanted = {"lease"} if there else {"lease", "lease right"}
@@ -667,16 +677,14 @@ def lease_command(ground: Ground, who: str) -> str:
 
 
 async def _granted(site: Site) -> Sequence[Any] | None:
-    """Return what you may do in the group, or in its subscription while there is no group."""
+    """Return what you may do in the group; None while there is no group."""
     client = await site.clients.arm(AuthorizationManagementClient)
-    pages = client.permissions.list_for_resource_group(site.ground.resource_group, **READING)
-    try:
-        with translated("see what you may do"):
-            return [one async for one in pages]
-    except ResourceNotFoundError:
-        return await _granted_on_subscription(site) or None
-    except PermissionDenied:
-        return None
+
+    async def every() -> list[Any]:
+        pages = client.permissions.list_for_resource_group(site.ground.resource_group, **READING)
+        return [one async for one in pages]
+
+    return await or_none("see what you may do", every())
 
 
 def grant_command(title: str, scope: str, who: str, *, kind: str = "User") -> str:
@@ -709,13 +717,8 @@ async def may_deploy(
     site: Site, *, share: bool, is_to_make: Callable[[], Awaitable[bool]]
 ) -> Answer | str:
     """Say whether you may do what a deployment takes, and make what it stands on if need be."""
-    client, group = await site.clients.arm(AuthorizationManagementClient), site.ground
-    try:
-        with translated("see what you may do"):
-            pages = client.permissions.list_for_resource_group(group.resource_group, **READING)
-            granted = [one async for one in pages]
-    except ResourceNotFoundError:
-        named = group.resource_group
+    granted, named = await _granted(site), site.ground.resource_group
+    if granted is None:
         detail = f"Azure tells it of a resource group that is there, and {named} is not yet."
         return Answer(passed=None, detail=detail)
     lacking = [
@@ -730,7 +733,7 @@ async def may_deploy(
         return "Everything that it takes."
     names = ", ".join(name for _, _, each in lacking for name in each)
     titles = " and ".join(dict.fromkeys(title for _, title, _ in lacking))
-    fix = f"Ask the subscription's owner for {titles} on {group.group_id}."
+    fix = f"Ask the subscription's owner for {titles} on {site.ground.group_id}."
     return Answer(passed=False, detail=f"Missing: {names}.", fix=fix)
 
 
@@ -759,15 +762,16 @@ async def _granted_on_subscription(site: Site) -> Sequence[Any]:
 
     Whoever has a built-in role there that registers a provider may read its assignments.
     """
-    client = await site.clients.arm(AuthorizationManagementClient)
-    scope, found = f"/subscriptions/{site.clients.subscription}", list[Any]()
-    whose = f"atScope() and assignedTo('{await site.clients.caller()}')"
+    scope, get_role = (
+        f"/subscriptions/{site.clients.subscription}",
+        await ROLES.call(site, "get_by_id"),
+    )
     try:
+        given = await _assignments(site, scope, await site.clients.caller())
         with translated("see which roles you have on the subscription"):
-            pages = client.role_assignments.list_for_scope(scope, filter=whose, **READING)
-            for role_id in {one.role_definition_id or "" async for one in pages}:
-                role = await client.role_definitions.get_by_id(role_id, **READING)
-                found += role.permissions or ()
+            roles = [
+                await get_role(id_, **READING) for id_ in {one.role_definition_id for one in given}
+            ]
     except PermissionDenied:
         return ()
-    return found
+    return [one for role in roles for one in role.permissions or ()]

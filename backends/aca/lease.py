@@ -33,7 +33,6 @@ from backends.aca.site import (
     Kind,
     Site,
     as_sent,
-    find,
     is_ours,
     or_none,
     provisioned,
@@ -54,7 +53,7 @@ from core.journal import utc_now
 from core.records import NAME_PATTERN, DeploymentSpec, lease_minutes, moment
 from core.reply import note
 
-_JOB: Final = Kind(ContainerAppsAPIClient, "jobs")
+JOBS: Final = Kind("scheduled job", ContainerAppsAPIClient, "jobs")
 _MOST_NAME: Final = 32
 _TIMEOUT_SECONDS: Final = 1800
 _RETRIES: Final = 3
@@ -206,8 +205,12 @@ async def find_job(site: Site, name: str) -> Job | None:
     """Return the job of a deployment; None if there is none that was made for it."""
     if not re.fullmatch(NAME_PATTERN, name):
         return None
-    found = await find(site, _JOB, "the lease", site.ground.resource_group, job_name(name))
+    found = await JOBS.find(site, _job_id(site, name))
     return found if found is not None and _is_its_own(found, name) else None
+
+
+def _job_id(site: Site, name: str) -> str:
+    return site.ground.id_of("Microsoft.App/jobs", job_name(name))
 
 
 def _is_its_own(found: Job, name: str) -> bool:
@@ -260,7 +263,7 @@ class Lease:
     def resources(self, *before: str) -> tuple[Resource, ...]:
         """Return what it needs; `before` names what the job stands on."""
         site, name = self.site, self.spec.name
-        path = site.ground.job_id(job_name(name))
+        path = _job_id(site, name)
         sent = as_sent(job_of(site, name, self._from_now()))
 
         async def principal() -> str | None:
@@ -286,13 +289,13 @@ class Lease:
         return tuple(self._unless_refused(one) for one in (right, job, grant))
 
     async def _see_job(self) -> _Seen | None:
-        names = self.site.ground.resource_group, job_name(self.spec.name)
-        found = await find(self.site, _JOB, "the lease", *names)
+        name = self.spec.name
+        found = await JOBS.find(self.site, _job_id(self.site, name))
         if found is None:
             return None
-        if not _is_its_own(found, self.spec.name):
+        if not _is_its_own(found, name):
             raise NotOurs(
-                f"There is a job {names[1]} already, and it was not made for {self.spec.name}.",
+                f"There is a job {job_name(name)} already, and it was not made for {name}.",
                 fix="Take another name, or delete it where it was made.",
             )
         return _Seen(found, await self.follows() if self.follows else None)
@@ -316,8 +319,7 @@ class Lease:
         with suppress(CloudRefused):  # its tag does as well
             image = await apps.pinned(site, rules().lease.image)
         what = f"make the job {job_name(name)}"
-        names = site.ground.resource_group, job_name(name)
-        await _JOB.send(site, _JOB.put, what, *names, job_of(site, name, ends, image))
+        await JOBS.send(site, JOBS.put, what, _job_id(site, name), job_of(site, name, ends, image))
 
     def _unless_refused(self, one: Resource) -> Resource:
         """Return the same, without which a deployment goes on unless `lease` is "cloud"."""
@@ -411,8 +413,8 @@ def _if_seen(one: Resource) -> Resource:
 
 async def _delete_job(site: Site, name: str) -> None:
     if await find_job(site, name):
-        names = site.ground.resource_group, job_name(name)
-        await _JOB.send(site, _JOB.delete, f"delete the job {names[1]}", *names)
+        what = f"delete the job {job_name(name)}"
+        await JOBS.send(site, JOBS.delete, what, _job_id(site, name))
 
 
 async def follow(site: Site, name: str) -> None:

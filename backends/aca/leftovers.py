@@ -1,25 +1,23 @@
 """What is ours in a whole subscription and has no deployment any more: found, and removed."""
 
 import re
-from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 from azure.mgmt.appcontainers.aio import ContainerAppsAPIClient
 from azure.mgmt.appcontainers.models import ContainerApp, ManagedEnvironment
-from azure.mgmt.authorization.v2022_04_01.aio import AuthorizationManagementClient
-from azure.mgmt.keyvault.aio import KeyVaultManagementClient
-from azure.mgmt.loganalytics.aio import LogAnalyticsManagementClient
-from azure.mgmt.msi.v2024_11_30.aio import ManagedServiceIdentityClient
 from azure.mgmt.resource.resources.aio import ResourceManagementClient
-from azure.mgmt.storage.aio import StorageManagementClient
 
 from backends.aca import cache, ground, replicas, secrets, storage
 from backends.aca.container import rules
 from backends.aca.deployment import is_stopped
+from backends.aca.ground import ENVIRONMENTS, GRANTS, GROUPS, IDENTITIES, ROLES, WORKSPACES
+from backends.aca.lease import JOBS
+from backends.aca.secrets import DELETED_VAULTS, VAULTS
 from backends.aca.site import (
     DEPLOYMENT_TAG,
     GROUP_TAG,
@@ -28,25 +26,16 @@ from backends.aca.site import (
     SHARE,
     Kind,
     Site,
-    find,
     is_ours,
     key_secret,
     strictly,
     tags_in,
 )
+from backends.aca.storage import ACCOUNTS, FILE_SHARES
 from backends.base import Leftover, Leftovers
 from backends.common.concurrency import in_time, side_by_side
-from backends.lifecycle import CACHE, Resource, Status
-from backends.lifecycle import remove as remove_resources
-from core.errors import (
-    ApiDisabled,
-    InvalidArgument,
-    NotAuthenticated,
-    NotFound,
-    NotOurs,
-    OpsError,
-    PermissionDenied,
-)
+from backends.lifecycle import CACHE, Resource, Status, remove
+from core import errors
 from planner.price import HOURS_PER_MONTH
 
 T = TypeVar("T")
@@ -56,68 +45,12 @@ _REMOVE_SECONDS: Final = 7.0
 """After a look: a client waits for both."""
 _FREE_DAYS: Final = 31
 """A workspace keeps its lines for so long at no cost; source: Azure Monitor's prices, 2026-11."""
-
-
-class _Sort(NamedTuple):
-    """One sort of thing, and how the SDK lists all of a subscription."""
-
-    title: str
-    kind: Kind
-    every: str
-    """The method that lists them."""
-    ours: Callable[[Any], bool] = is_ours
-
-
-_APP: Final = _Sort(
-    "container app", Kind(ContainerAppsAPIClient, "container_apps"), "list_by_subscription"
-)
-_JOB: Final = _Sort("scheduled job", Kind(ContainerAppsAPIClient, "jobs"), "list_by_subscription")
-_ENVIRONMENT: Final = _Sort(
-    "environment", Kind(ContainerAppsAPIClient, "managed_environments"), "list_by_subscription"
-)
-_WORKSPACE: Final = _Sort(
-    "Log Analytics workspace", Kind(LogAnalyticsManagementClient, "workspaces"), "list"
-)
-_IDENTITY: Final = _Sort(
-    "managed identity",
-    Kind(ManagedServiceIdentityClient, "user_assigned_identities", delete="delete"),
-    "list_by_subscription",
-)
-_VAULT: Final = _Sort(
-    "Key Vault", Kind(KeyVaultManagementClient, "vaults", delete="delete"), "list_by_subscription"
-)
-_DELETED: Final = _Sort(
-    "deleted Key Vault",
-    Kind(KeyVaultManagementClient, "vaults", "get_deleted", delete="begin_purge_deleted"),
-    "list_deleted",
-    lambda one: is_ours(one.properties),
-)
-_ACCOUNT: Final = _Sort(
-    "storage account",
-    Kind(StorageManagementClient, "storage_accounts", "get_properties", delete="delete"),
-    "list",
-)
-_SHARE: Final = _Sort(
-    "file share", Kind(StorageManagementClient, "file_shares", delete="delete"), "list"
-)
-_GROUP: Final = _Sort("resource group", Kind(ResourceManagementClient, "resource_groups"), "list")
-_ROLE: Final = _Sort(
-    "role",
-    Kind(AuthorizationManagementClient, "role_definitions"),
-    "list",
-    lambda one: MANAGED_BY in (one.description or ""),
-)
-_GRANT: Final = _Sort(
-    "role assignment",
-    Kind(AuthorizationManagementClient, "role_assignments", "get_by_id", delete="delete_by_id"),
-    "list_for_subscription",
-    ground.is_own_assignment,
-)
-_REST: Final = _Sort("resource", Kind(ResourceManagementClient, "resources"), "list")
+_APPS: Final = Kind("container app", ContainerAppsAPIClient, "container_apps")
+_REST: Final = Kind("resource", ResourceManagementClient, "resources", every="list")
 """Everything with a location, of whatever type."""
-_SORTS: Final = (
-    _APP, _JOB, _ENVIRONMENT, _WORKSPACE, _IDENTITY, _VAULT, _DELETED, _ACCOUNT, _GROUP, _ROLE,
-    _GRANT, _REST,
+_KINDS: Final = (
+    _APPS, JOBS, ENVIRONMENTS, WORKSPACES, IDENTITIES, VAULTS, DELETED_VAULTS, ACCOUNTS, GROUPS,
+    ROLES, GRANTS, _REST,
 )  # fmt: skip
 _LISTED: Final = frozenset(
     {
@@ -135,29 +68,23 @@ _VAULT_NAME: Final = re.compile(r"(?:/vaults/|//)([^./]+)[^/]*/secrets/")
 _KEY: Final = re.compile(re.escape(key_secret("NAME")).replace("NAME", "(.+)"))
 
 
-class _Row(NamedTuple):
-    """A leftover, and what its removal deletes, the last one first."""
-
-    leftover: Leftover
-    resources: tuple[Resource, ...]
-
-
 @dataclass(kw_only=True)
 class _Look:
-    """One look through the subscription."""
+    """One look through the subscription; ids and names of groups are in lower case."""
 
     site: Site
     kept: Collection[str]
     """Deployments of the target's own resource group."""
     owned: Callable[[Site, str], Sequence[Resource]]
     """Returns what a deployment of a place has."""
-    lists: dict[_Sort, Sequence[Any] | None] = field(default_factory=dict)
+    lists: dict[Kind, Sequence[Any] | None] = field(default_factory=dict)
     """None: it may not be seen."""
-    rows: dict[str, _Row] = field(default_factory=dict)
+    rows: dict[str, tuple[Leftover, Sequence[Resource]]] = field(default_factory=dict)
+    """Each with what its removal deletes, the last one first."""
     others: Counter[str] = field(default_factory=Counter)
     not_seen: list[str] = field(default_factory=list)
     ids: dict[str, bool] = field(default_factory=dict)
-    """Whatever was seen, and whether it is ours; ids are in lower case here and below."""
+    """Whatever was seen, and whether it is ours."""
     names: set[tuple[str, str]] = field(default_factory=set)
     """Group and name of every app."""
     used: set[str] = field(default_factory=set)
@@ -166,44 +93,49 @@ class _Look:
     """Those in which somebody may stand on what is shared."""
 
     async def all(self) -> None:
-        """Look at everything."""
-        works = [partial(self._every, one) for one in _SORTS]
-        self.lists = dict(zip(_SORTS, await side_by_side(works), strict=True))
-        for sort, found in self.lists.items():
-            self._count(sort, found or ())
-        if self.lists[_APP] is None or self.lists[_JOB] is None:
+        found = await side_by_side([partial(self._every, kind) for kind in _KINDS])
+        self.lists = dict(zip(_KINDS, found, strict=True))
+        for kind in _KINDS:
+            self._count(kind)
+        if self.lists[_APPS] is None or self.lists[JOBS] is None:
             self.not_seen.append("Without these it is not known what is a leftover: none is named.")
             return
         self._use()
         self._judge_environments()
-        self._judge_identities()
         self._judge_deleted_vaults()
-        grants = self._judge_grants()
-        await self._judge_roles(grants)
+        for one in filter(self._is_free, self._ours(IDENTITIES)):
+            self._add(IDENTITIES, one, _nothing_in(one.id))
+        await self._judge_roles(self._judge_grants())
         self._judge_groups()
+        judges = {
+            VAULTS: (self._judge_vault,),
+            ACCOUNTS: (self._judge_account, self._judge_caches),
+            _APPS: (self._judge_app,),
+        }
         await side_by_side(
             [
-                *(partial(self._judge_vault, one) for one in self._seen(_VAULT)),
-                *(partial(self._judge_account, one) for one in self._seen(_ACCOUNT)),
-                *(partial(self._judge_caches, one) for one in self._seen(_ACCOUNT)),
-                *(partial(self._judge_app, one) for one in self._seen(_APP)),
+                partial(judge, one)
+                for kind, every in judges.items()
+                for judge in every
+                for one in self.lists[kind] or ()
             ]
         )
 
-    async def _every(self, sort: _Sort) -> Sequence[Any] | None:
-        client = await self.site.clients.arm(sort.kind.client)
-        method = getattr(getattr(client, sort.kind.operations), sort.every)
+    async def _every(self, kind: Kind, *inside: str) -> list[Any] | None:
+        """List all of a kind, or what is `inside` of one of another."""
         whole: dict[str, Any] = {}
-        if sort is _ROLE:  # those of a group are below
+        if kind is ROLES:  # those of a group are below
             whole = {"scope": _subscription(self.site), "filter": "atScopeAndBelow()"}
-        return await self._listed(f"{sort.title}s", lambda: method(**whole, **READING))
+        pages = await kind.call(self.site, kind.every)
+        what = f"{kind.title}s" + (f" of {inside[-1]}" if inside else "")
+        return await self._listed(what, lambda: pages(*inside, **whole, **READING))
 
     async def _listed(self, what: str, pages: Callable[[], Any]) -> list[Any] | None:
         async def every() -> list[Any]:
             try:
                 with strictly(f"list the {what}"):
                     return [one async for one in pages()]
-            except ApiDisabled:
+            except errors.ApiDisabled:
                 return []
 
         return await self._or_say(what, every)
@@ -213,96 +145,93 @@ class _Look:
         try:
             with in_time("Azure", f"list the {what}", _LOOK_SECONDS, fix="Ask again later."):
                 return await work()
-        except NotAuthenticated:
+        except errors.NotAuthenticated:
             raise
-        except OpsError as exc:
+        except errors.OpsError as exc:
             self.not_seen.append(f"The {what}: {exc.summary} {exc.cause}".strip())
             return None
 
-    def _count(self, sort: _Sort, found: Iterable[Any]) -> None:
+    def _count(self, kind: Kind) -> None:
         whole = f"{_subscription(self.site)}/"
-        for one in found:
-            kind, ours = sort.title, sort.ours(one)
-            if sort is _REST:
-                kind, ours = str(one.type), False
-            known = sort is _REST and kind.lower() in _LISTED
-            built_in = sort is _ROLE and one.role_type != "CustomRole"
-            above = sort is _GRANT and not f"{one.scope}/".lower().startswith(whole)
+        for one in self.lists[kind] or ():
+            title, ours = (
+                (str(one.type), False) if kind is _REST else (kind.title, kind.is_ours(one))
+            )
+            known = kind is _REST and title.lower() in _LISTED
+            built_in = kind is ROLES and one.role_type != "CustomRole"
+            above = kind is GRANTS and not f"{one.scope}/".lower().startswith(whole)
             if not (known or built_in or above):
-                self._note(str(one.id), kind, ours=ours)
+                self._note(str(one.id), title, ours=ours)
 
-    def _note(self, id_: str, kind: str, *, ours: bool) -> None:
+    def _note(self, id_: str, title: str, *, ours: bool) -> None:
         self.ids[id_.lower()] = ours
-        self.others[kind] += not ours
+        self.others[title] += not ours
 
-    def _seen(self, sort: _Sort) -> Sequence[Any]:
-        return self.lists[sort] or ()
-
-    def _ours(self, sort: _Sort) -> list[Any]:
+    def _ours(self, kind: Kind) -> list[Any]:
         """Return ours that nobody deletes already."""
-        return [one for one in self._seen(sort) if sort.ours(one) and not _is_going(one)]
+        return [one for one in self.lists[kind] or () if kind.is_ours(one) and not _is_going(one)]
 
     def _add(
         self,
-        sort: _Sort,
+        kind: Kind,
         one: Any,
         why: str,
         *more: Resource,
         usd: float | None = 0.0,
-        deployment: str = "",
+        name: str = "",
     ) -> None:
-        self._add_row(
-            str(one.id),
-            sort.title,
-            _region(one),
-            why,
-            (_resource(self.site, sort, one), *more),
-            usd_per_month=usd,
-            deployment=deployment,
-        )
+        """Name a thing; `more` goes with it, `name` is the deployment that it was made for."""
+        resources = (_resource(self.site, kind, one), *more)
+        self._add_row(str(one.id), kind.title, _region(one), why, resources, usd, name)
 
     def _add_row(
         self,
         id_: str,
-        kind: str,
+        title: str,
         where: str,
         why: str,
-        resources: tuple[Resource, ...],
-        **said: Any,
+        resources: Sequence[Resource],
+        usd: float | None = 0.0,
+        name: str = "",
     ) -> None:
-        found = Leftover(id=id_, kind=kind, where=where, why=why, **said)
-        self.rows[id_.lower()] = _Row(found, resources)
+        found = Leftover(
+            id=id_, kind=title, where=where, why=why, usd_per_month=usd, deployment=name
+        )
+        self.rows[id_.lower()] = found, resources
 
     def _use(self) -> None:
         """Note what apps and jobs stand on, and which jobs have no app any more."""
         for one in self.site.waiting():
             if one.failure is None:
                 self.names.add((_group(one.where), one.spec.name))
-                self._stands_on({one.where.lower()})
-        for app in self._seen(_APP):
-            self.names.add((_group(app.id), str(app.name)))
-            self._stands_on(_needs(app), _group(app.id) if is_ours(app) else "")
-        for job in self._seen(_JOB):
-            name = tags_in(job.tags).get(DEPLOYMENT_TAG, "")
-            made = job.system_data.created_at if job.system_data else None
-            if is_ours(job) and name and self._is_dead(_group(job.id), name, made, str(job.name)):
-                if not _is_going(job):
-                    why = f"no app {name} is in {_called(job.id)}"
-                    self._add(_JOB, job, why, deployment=name)
+                self.used.add(one.where.lower())
+                self.groups.add(_group(one.where))
+        apps = self.lists[_APPS] or ()
+        self.names |= {(_group(app.id), str(app.name)) for app in apps}
+        for app in apps:
+            self._stands_on(app)
+        for one in self.lists[JOBS] or ():
+            name = tags_in(one.tags).get(DEPLOYMENT_TAG, "")
+            made = one.system_data.created_at if one.system_data else None
+            if is_ours(one) and name and self._is_dead(_group(one.id), name, made, str(one.name)):
+                if not _is_going(one):
+                    self._add(JOBS, one, f"no app {name} is in {_called(one.id)}", name=name)
             else:
-                self._stands_on(_needs(job), _group(job.id) if is_ours(job) else "")
+                self._stands_on(one)
 
-    def _stands_on(self, needs: set[str], group: str = "") -> None:
+    def _stands_on(self, one: Any) -> None:
+        """Note what an app or a job stands on, and its group where it is ours."""
+        needs = _needs(one)
         self.used |= needs
-        self.groups |= {_group(one) for one in needs if one.startswith("/")}
-        self.groups |= {group} - {""}
+        self.groups |= {_group(each) for each in needs if each.startswith("/")}
+        self.groups |= {_group(one.id)} if is_ours(one) else set()
 
     def _is_dead(self, group: str, name: str, made: datetime | None, what: str) -> bool:
         """Whether a deployment is gone for sure: what is made before its app may be new."""
         here = group == self.site.ground.resource_group.lower()
         if (group, name) in self.names or (here and name in self.kept):
             return False
-        if made and datetime.now(UTC) - made.astimezone(UTC) < secrets.EFFECT_TIME:
+        if made and not _is_old(made):
             minutes = secrets.EFFECT_TIME.total_seconds() / 60
             self.not_seen.append(
                 f"{what} was made less than {minutes:.0f} minutes ago: its deployment {name} may"
@@ -317,90 +246,74 @@ class _Look:
 
     def _judge_environments(self) -> None:
         """Name those without an app, and the workspaces that none but these write to."""
-        if self.lists[_ENVIRONMENT] is None:
+        if self.lists[ENVIRONMENTS] is None:
             return
         written = set()
-        for one in self._seen(_ENVIRONMENT):
-            if is_ours(one) and str(one.id).lower() not in self.used:
-                if not _is_going(one):
-                    inside = [job for job in self._seen(_JOB) if str(one.id).lower() in _needs(job)]
-                    jobs = [_resource(self.site, _JOB, job) for job in inside]
-                    why = f"no app is in it{'; its jobs go with it' if jobs else ''}"
-                    self._add(_ENVIRONMENT, one, why, *jobs, usd=_usd_of_environment(one))
-            else:
+        for one in self.lists[ENVIRONMENTS] or ():
+            if not is_ours(one) or str(one.id).lower() in self.used:
                 written.add(_log_of(one))
-        for one in self._ours(_WORKSPACE):
-            if self._is_free(one) and (one.properties.customer_id or "").lower() not in written:
+            elif not _is_going(one):
+                inside = [
+                    job for job in self.lists[JOBS] or () if str(one.id).lower() in _needs(job)
+                ]
+                jobs = [_resource(self.site, JOBS, job) for job in inside]
+                why = f"no app is in it{'; its jobs go with it' if jobs else ''}"
+                self._add(ENVIRONMENTS, one, why, *jobs, usd=_usd_of_environment(one))
+        for one in filter(self._is_free, self._ours(WORKSPACES)):
+            if (one.properties.customer_id or "").lower() not in written:
                 usd = 0.0 if (one.properties.retention_in_days or 0) <= _FREE_DAYS else None
-                why = "no environment with apps writes its logs to it"
-                self._add(_WORKSPACE, one, why, usd=usd)
-
-    def _judge_identities(self) -> None:
-        for one in self._ours(_IDENTITY):
-            if self._is_free(one):
-                self._add(_IDENTITY, one, _nothing_in(one.id))
+                self._add(
+                    WORKSPACES, one, "no environment with apps writes its logs to it", usd=usd
+                )
 
     def _judge_deleted_vaults(self) -> None:
-        for one in self._ours(_DELETED):
-            if _group(one.properties.vault_id) in self.groups:
-                continue
-            if one.properties.purge_protection_enabled:
-                until = one.properties.scheduled_purge_date
-                self.not_seen.append(
-                    f"The deleted Key Vault {one.name} is protected, and goes by itself"
-                    f"{f' on {until:%Y-%m-%d}' if until else ''}."
-                )
-                continue
-            self._add(_DELETED, one, "it was deleted, and keeps its name taken")
+        """Name those of no living group, but for what is protected: nobody can remove that."""
+        for one in self._ours(DELETED_VAULTS):
+            inside = one.properties
+            if not inside.purge_protection_enabled and _group(inside.vault_id) not in self.groups:
+                self._add(DELETED_VAULTS, one, "it was deleted, and keeps its name taken")
 
-    def _judge_grants(self) -> dict[str, list[Resource]]:
+    def _judge_grants(self) -> Mapping[str, list[Resource]]:
         """Name assignments whose identity is gone; return them by their roles."""
-        identities = self.lists[_IDENTITY]
-        machines = [*self._seen(_APP), *self._seen(_JOB)]
-        known = {one.principal_id for one in identities or ()}
+        given: defaultdict[str, list[Resource]] = defaultdict(list)
+        if self.lists[IDENTITIES] is None:
+            return given
+        machines = [*(self.lists[_APPS] or ()), *(self.lists[JOBS] or ())]
+        known = {one.principal_id for one in self.lists[IDENTITIES] or ()}
         known |= {one.identity.principal_id for one in machines if one.identity}
-        given: dict[str, list[Resource]] = {}
         # Only these are of identities alone: the others are of whoever has deployed.
-        roles = {secrets.READS_SECRETS.id, *(str(one.name) for one in self._ours(_ROLE))}
-        for one in self._ours(_GRANT) if identities is not None else ():
+        roles = {secrets.READS_SECRETS.id, *(str(one.name) for one in self._ours(ROLES))}
+        for one in self._ours(GRANTS):
             role = (one.role_definition_id or "").rpartition("/")[2]
-            old = one.created_on and datetime.now(UTC) - one.created_on > secrets.EFFECT_TIME
+            old = one.created_on and _is_old(one.created_on)
             if role in roles and one.principal_id not in known and old:
-                self._add(_GRANT, one, "whoever it was given to is gone")
-                given.setdefault(role, []).append(_resource(self.site, _GRANT, one))
+                self._add(GRANTS, one, "whoever it was given to is gone")
+                given[role].append(_resource(self.site, GRANTS, one))
         return given
 
-    async def _judge_roles(self, dead: dict[str, list[Resource]]) -> None:
-        for one in self._ours(_ROLE):
-            [scope, *more] = one.assignable_scopes or [""]
+    async def _judge_roles(self, dead: Mapping[str, list[Resource]]) -> None:
+        grants = self.lists[GRANTS]
+        for one in self._ours(ROLES) if grants is not None else ():
+            [scope, *more], end = one.assignable_scopes or [""], f"/{one.name}".lower()
+            grant = dead.get(one.name, [])
             used = [
-                each
-                for each in self._seen(_GRANT)
-                if (each.role_definition_id or "").lower().endswith(f"/{one.name}".lower())
+                each for each in grants or () if str(each.role_definition_id).lower().endswith(end)
             ]
-            unused = len(used) == len(dead.get(one.name, ())) and self.lists[_GRANT] is not None
-            if more or not unused or not _group(scope) or _group(scope) in self.groups:
+            if more or len(used) > len(grant) or _group(scope) in {"", *self.groups}:
                 continue
-            there = await self.site.at(azure_resource_group=_called(scope))
-            role = ground.stopping_right(there)
+            role = ground.stopping_right(await self.site.at(azure_resource_group=_called(scope)))
             if str(role.body["id"]).endswith(f"/{one.name}"):
-                resources = (role, *dead.get(one.name, ()))
                 why = _nothing_in(scope)
-                self._add_row(str(one.id), _ROLE.title, "global", why, resources, usd_per_month=0.0)
+                self._add_row(str(one.id), ROLES.title, "global", why, (role, *grant))
 
     def _judge_groups(self) -> None:
         if self.lists[_REST] is None:
             return
-        inside = {
-            _group(one.id)
-            for sort, found in self.lists.items()
-            for one in found or ()
-            if sort is not _GROUP and sort is not _GRANT
-        }
-        for one in self._ours(_GROUP):
-            group = _group(one.id)
-            if not one.managed_by and group not in inside | self.groups:
-                self._add(_GROUP, one, "nothing is in it")
+        every = ((kind, one) for kind, found in self.lists.items() for one in found or ())
+        inside = {_group(one.id) for kind, one in every if kind not in {GROUPS, GRANTS}}
+        for one in self._ours(GROUPS):
+            if not one.managed_by and _group(one.id) not in inside | self.groups:
+                self._add(GROUPS, one, "nothing is in it")
 
     async def _judge_vault(self, vault: Any) -> None:
         """Name keys of deployments that are gone, and the vault if nothing else is in it."""
@@ -409,31 +322,27 @@ class _Look:
         name, group = str(vault.name), _called(vault.id)
         there = await self.site.at(azure_resource_group=group, azure_keyvault_name=name)
         client = await there.clients.secrets()
-        held = await self._listed(
-            f"secrets of {name}", lambda: client.list_properties_of_secrets(**READING)
-        )
+        pages = partial(client.list_properties_of_secrets, **READING)
+        held = await self._listed(f"secrets of {name}", pages)
         if held is None:
             return
         needed = [await self._judge_secret(vault, one) for one in held]
         free = self._is_free(vault) and name.lower() not in self.used and not any(needed)
         if free and is_ours(vault) and not _is_going(vault):
-            self._add(_VAULT, vault, f"{_nothing_in(vault.id)}; all secrets in it go with it")
+            self._add(VAULTS, vault, f"{_nothing_in(vault.id)}; all secrets in it go with it")
 
     async def _judge_secret(self, vault: Any, secret: Any) -> bool:
         """Name a key whose deployment is gone; return whether its vault is needed for it."""
         tags, name = secret.tags or {}, str(secret.name)
-        owner = tags.get(GROUP_TAG, f"{self.site.clients.subscription}/{_called(vault.id)}")
-        subscription, _, group = owner.rpartition("/")
-        ours = tags.get("managed-by") == MANAGED_BY
-        ours = ours and subscription.lower() == self.site.clients.subscription.lower()
+        own = self.site.clients.subscription
+        subscription, _, group = tags.get(GROUP_TAG, f"{own}/{_called(vault.id)}").rpartition("/")
+        ours = tags.get("managed-by") == MANAGED_BY and subscription.lower() == own.lower()
         id_ = f"{vault.properties.vault_uri.rstrip('/')}/secrets/{name}"
         self._note(id_, "secret", ours=ours)
         by_name = _KEY.fullmatch(name)
         deployment = tags.get(DEPLOYMENT_TAG) or (by_name[1] if by_name else "")
-        if not ours:
-            return True
-        if not deployment:  # a token, which goes with its vault
-            return False
+        if not (ours and deployment):  # a token of ours goes with its vault
+            return not ours
         if not self._is_dead(group.lower(), deployment, secret.created_on, name):
             return True
         there = await self.site.at(azure_resource_group=group, azure_keyvault_name=str(vault.name))
@@ -448,32 +357,26 @@ class _Look:
             delete=partial(secrets.remove, there, name),
         )
         why = f"no app {deployment} is in {group}"
-        said = {"usd_per_month": 0.0, "deployment": deployment}
-        self._add_row(id_, "secret", _region(vault), why, (key,), **said)
+        self._add_row(id_, "secret", _region(vault), why, (key,), name=deployment)
         return False
 
     async def _judge_account(self, account: Any) -> None:
         """Name the account and its share where no deployment of its group can read it."""
         if not is_ours(account) or _is_going(account) or not self._is_free(account):
             return
-        client = await self.site.clients.arm(StorageManagementClient)
-        named = _called(account.id), str(account.name)
-        shares = await self._listed(
-            f"shares of {account.name}", lambda: client.file_shares.list(*named, **READING)
-        )
+        shares = await self._every(FILE_SHARES, *ACCOUNTS.names(account.id))
         if shares is None:
             return
-        whose = {str(one.name): one for one in shares}
+        whose, why = {str(one.name): one for one in shares}, _nothing_in(account.id)
         for one in shares:
-            self._note(str(one.id), _SHARE.title, ours=one.name == SHARE)
+            self._note(str(one.id), FILE_SHARES.title, ours=one.name == SHARE)
         if own := whose.pop(SHARE, None):
             usd = storage.usd_per_month(own.share_quota or rules().share.quota_gib)
-            why = f"{_nothing_in(account.id)}; with it all weights in it go"
-            resources = (_resource(self.site, _SHARE, own),)
-            where = _region(account)
-            self._add_row(str(own.id), _SHARE.title, where, why, resources, usd_per_month=usd)
+            share = replace(_resource(self.site, FILE_SHARES, own), is_ours=None)
+            said = f"{why}; with it all weights in it go"
+            self._add_row(str(own.id), FILE_SHARES.title, _region(account), said, (share,), usd)
         if not whose and account.kind == "FileStorage":
-            self._add(_ACCOUNT, account, f"{_nothing_in(account.id)}; its share goes with it")
+            self._add(ACCOUNTS, account, f"{why}; its share goes with it")
 
     async def _judge_caches(self, account: Any) -> None:
         """Name what deployments compiled that are gone, as far as the login sees into the share."""
@@ -486,7 +389,7 @@ class _Look:
         async def sizes() -> dict[str, Mapping[str, int]]:
             try:
                 every = await cache.names(there)
-            except PermissionDenied:
+            except errors.PermissionDenied:
                 if self._is_free(account):  # its share is named, with all that is in it
                     return {}
                 raise
@@ -498,25 +401,23 @@ class _Look:
             left, id_ = cache.left(there, name), cache.id_of(there, name)
             self._note(id_, CACHE, ours=True)
             if left.bill and self._is_dead(group.lower(), name, None, CACHE):
-                usd = left.bill(files)[1]
-                why = f"no app {name} is in {group}"
-                said = {"usd_per_month": usd, "deployment": name}
-                self._add_row(id_, CACHE, _region(account), why, (left,), **said)
+                usd, why = left.bill(files)[1], f"no app {name} is in {group}"
+                self._add_row(id_, CACHE, _region(account), why, (left,), usd, name)
 
     async def _judge_app(self, app: ContainerApp) -> None:
         """Name one that runs where no target looks."""
         name, group = str(app.name), _called(app.id)
-        seen = group.lower() == self.site.ground.resource_group.lower()
-        if not is_ours(app) or seen or _is_going(app):
+        looked_at = group.lower() == self.site.ground.resource_group.lower()
+        if not is_ours(app) or looked_at or _is_going(app):
             return
         there = await self.site.at(azure_resource_group=group)
         for vault in _vaults(app):
             there = await there.at(azure_keyvault_name=vault)
         usd = await self._or_say(f"replicas of {name} in {group}", partial(_usd_of_app, there, app))
         why = f"no target looks in the resource group {group} ({_region(app)})"
-        resources = tuple(self.owned(there, name))
-        said = {"usd_per_month": usd, "deployment": name}
-        self._add_row(str(app.id), _APP.title, _region(app), why, resources, **said)
+        self._add_row(
+            str(app.id), _APPS.title, _region(app), why, self.owned(there, name), usd, name
+        )
 
 
 async def find_leftovers(
@@ -525,7 +426,7 @@ async def find_leftovers(
     """Look through the whole subscription; `owned` returns what a deployment of a place has."""
     look = _Look(site=site, kept=kept, owned=owned)
     await look.all()
-    ours = [row.leftover for row in look.rows.values()]
+    ours = [row for row, _ in look.rows.values()]
     return Leftovers(
         ours=tuple(sorted(ours, key=lambda one: (one.kind, one.where, one.id))),
         others={kind: look.others[kind] for kind in sorted(look.others) if look.others[kind]},
@@ -547,38 +448,35 @@ async def remove_leftover(
     look = _Look(site=site, kept=kept, owned=owned)
     await look.all()
     if row := look.rows.get(resource.lower()):
-        return (await remove_resources(row.resources, seconds=_REMOVE_SECONDS)).gone
+        return (await remove(row[1], seconds=_REMOVE_SECONDS)).gone
     said, fix = resource[:300], "Call get_system_status(leftovers=true) for those that there are."
     ours = look.ids.get(resource.lower())
     if ours is None:
         cause = " ".join(look.not_seen)
-        raise NotFound(f"There is no {said} to be seen in the subscription.", cause=cause, fix=fix)
+        what = f"There is no {said} to be seen in the subscription."
+        raise errors.NotFound(what, cause=cause, fix=fix)
     if not ours:
-        raise NotOurs(f"{said} was not made here: it is left alone.", fix=fix)
-    raise InvalidArgument(
+        raise errors.NotOurs(f"{said} was not made here: it is left alone.", fix=fix)
+    raise errors.InvalidArgument(
         f"{said} is no leftover: a deployment needs it, or it is not known that none does.", fix=fix
     )
 
 
-def _resource(site: Site, sort: _Sort, one: Any) -> Resource:
+def _resource(site: Site, kind: Kind, one: Any) -> Resource:
     """Return a thing that was found, to be looked at by itself and deleted."""
-    parts = str(one.id).split("/")
-    named = tuple(parts[4::4])
-    if sort is _GRANT:
-        named = (str(one.id),)
-    elif sort is _DELETED:
-        named = (str(one.name), _region(one))
-    elif sort is _SHARE:
-        named = parts[4], parts[8], parts[12]
-    title = f"the {sort.title} {one.name}"
+    title = f"the {kind.title} {one.name}"
     return Resource(
         name=str(one.id),
         title=title,
-        get=partial(find, site, sort.kind, title, *named),
-        delete=partial(sort.kind.send, site, sort.kind.delete, f"delete {title}", *named),
+        get=partial(kind.find, site, str(one.id)),
+        delete=partial(kind.send, site, kind.delete, f"delete {title}", str(one.id)),
         status=lambda found: Status.DELETING if _is_going(found) else Status.READY,
-        is_ours=None if sort is _SHARE else sort.ours,
+        is_ours=kind.is_ours,
     )
+
+
+def _is_old(made: datetime) -> bool:
+    return datetime.now(UTC) - made.astimezone(UTC) > secrets.EFFECT_TIME
 
 
 def _is_going(one: Any) -> bool:

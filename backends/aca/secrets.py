@@ -32,10 +32,11 @@ from backends.aca.site import (
     Kind,
     Site,
     create_unless_there,
-    find,
     here,
+    is_ours,
     key_secret,
     or_none,
+    parts,
     patiently,
     provisioned,
     resource,
@@ -62,7 +63,17 @@ from core.errors import (
 )
 from core.reply import note
 
-_VAULT: Final = Kind(KeyVaultManagementClient, "vaults", delete="delete")
+VAULTS: Final = Kind("Key Vault", KeyVaultManagementClient, "vaults", delete="delete")
+DELETED_VAULTS: Final = Kind(
+    "deleted Key Vault",
+    KeyVaultManagementClient,
+    "vaults",
+    "get_deleted",
+    delete="begin_purge_deleted",
+    every="list_deleted",
+    names=parts(8, 6),
+    is_ours=lambda found: is_ours(found.properties),
+)
 _ADMINISTRATOR: Final = "00482a5a-887f-4fb3-b363-3b7fe8e74483"
 """Key Vault Administrator."""
 KEEPS_SECRETS: Final = Grant(
@@ -101,7 +112,7 @@ def base(site: Site) -> Iterator[Resource]:
 
 async def find_vault(site: Site) -> Any:
     """Return the vault, None if the group has none of that name."""
-    return await find(site, _VAULT, "the vault", site.ground.resource_group, site.ground.vault)
+    return await VAULTS.find(site, site.ground.vault_id)
 
 
 def _vault_status(found: Any) -> Status:
@@ -134,12 +145,11 @@ def _vault(site: Site) -> Resource:
     kept = ("--enable-rbac-authorization", "true", "--retention-days", str(DELETED_DAYS))
     return resource(
         site,
-        _VAULT,
+        VAULTS,
         f"the Key Vault {ground.vault}, read by roles",
-        (ground.resource_group, ground.vault),
+        ground.vault_id,
         _vault_of(site, "TENANT_ID"),
         name="vault",
-        path=ground.vault_id,
         put=partial(_put_vault, site),
         after=("identity",),
         status=_vault_status,
@@ -149,15 +159,13 @@ def _vault(site: Site) -> Resource:
 
 async def _put_vault(site: Site) -> None:
     """Begin to make it, or to bring back the one of that name which was deleted."""
-    ground = site.ground
     if found := await find_vault(site):
         refuse_policies(site, found)
         return  # another server has made it meanwhile
-    known = await find_identity(site)
+    known, what = await find_identity(site), f"make the vault {site.ground.vault}"
     tenant = (known.tenant_id if known else None) or ""
     wanted = _vault_of(site, tenant, recover=await _is_deleted(site))
-    names, what = (ground.resource_group, ground.vault), f"make the vault {ground.vault}"
-    await _VAULT.send(site, _VAULT.put, what, *names, wanted)
+    await VAULTS.send(site, VAULTS.put, what, site.ground.vault_id, wanted)
 
 
 def refuse_policies(site: Site, found: Any) -> None:
@@ -174,9 +182,10 @@ def refuse_policies(site: Site, found: Any) -> None:
 
 async def _is_deleted(site: Site) -> bool:
     """Whether a vault of ours with that name was deleted, and can be had back."""
-    look, ground = await _VAULT.call(site, "get_deleted"), site.ground
-    asked = look(ground.vault, ground.region, **READING)
-    found = await or_none("look for a deleted vault", asked)
+    ground = site.ground
+    where = f"/subscriptions/{ground.subscription}/providers/Microsoft.KeyVault/locations"
+    id_ = f"{where}/{ground.region}/deletedVaults/{ground.vault}"
+    found = await DELETED_VAULTS.find(site, id_)
     whose = (found.properties.vault_id if found and found.properties else None) or ""
     return bool(whose.lower() == ground.vault_id.lower())
 

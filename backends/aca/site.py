@@ -115,7 +115,6 @@ class Ground(Record):
 
     @property
     def group_id(self) -> str:
-        """The resource group's full id."""
         return f"/subscriptions/{self.subscription}/resourceGroups/{self.resource_group}"
 
     def id_of(self, kind: str, name: str) -> str:
@@ -123,23 +122,23 @@ class Ground(Record):
         return f"{self.group_id}/providers/{kind}/{name}"
 
     @property
+    def workspace_id(self) -> str:
+        return self.id_of("Microsoft.OperationalInsights/workspaces", self.workspace)
+
+    @property
     def environment_id(self) -> str:
-        """The managed environment's full id."""
         return self.id_of("Microsoft.App/managedEnvironments", self.environment)
 
     @property
     def identity_id(self) -> str:
-        """The identity's full id."""
         return self.id_of("Microsoft.ManagedIdentity/userAssignedIdentities", self.identity)
 
     @property
     def vault_id(self) -> str:
-        """The vault's full id."""
         return self.id_of("Microsoft.KeyVault/vaults", self.vault)
 
     @property
     def storage_id(self) -> str:
-        """The storage account's full id."""
         return self.id_of("Microsoft.Storage/storageAccounts", self.storage_account)
 
     @property
@@ -147,12 +146,7 @@ class Ground(Record):
         """Whose secrets are meant in a vault of several groups."""
         return f"{self.subscription}/{self.resource_group}"
 
-    def job_id(self, name: str) -> str:
-        """Return a job's full id."""
-        return self.id_of("Microsoft.App/jobs", name)
-
     def app_id(self, name: str) -> str:
-        """Return an app's full id."""
         return self.id_of("Microsoft.App/containerApps", name)
 
 
@@ -701,49 +695,52 @@ def provisioned(found: Any) -> Status:
     return Status.FAILED if state.lower() in {"failed", "canceled"} else Status.PENDING
 
 
-class Kind(NamedTuple):
-    """How the SDK reads, makes and deletes one kind of resource."""
+def parts(*places: int) -> Callable[[str], tuple[str, ...]]:
+    """Return what reads these parts of an id: the fourth is its group, the eighth its name."""
+    return lambda id_: tuple(id_.split("/")[place] for place in places)
 
+
+class Kind(NamedTuple):
+    """One kind of resource, and the SDK's words for what can be done with it."""
+
+    title: str
     client: Callable[..., Any]
-    """A class of the SDK."""
     operations: str
     get: str = "get"
     put: str = "begin_create_or_update"
     delete: str = "begin_delete"
+    every: str = "list_by_subscription"
+    """The method that lists all of a subscription."""
+    names: Callable[[str], tuple[str, ...]] = parts(4, 8)
+    """Returns what of its id the SDK names it by."""
+    is_ours: Callable[[Any], bool] = is_ours
 
     async def call(self, site: Site, method: str) -> Callable[..., Any]:
-        """Return a method of the SDK."""
         client = await site.clients.arm(self.client)
         found: Callable[..., Any] = getattr(getattr(client, self.operations), method)
         return found
 
-    async def send(self, site: Site, method: str, what: str, *args: Any) -> None:
+    async def find(self, site: Site, id_: str, **more: Any) -> Any:
+        """Return the one of an id; None if there is none."""
+        get = await self.call(site, self.get)
+        what = f"look for the {self.title} {id_.rpartition('/')[2]}"
+        return await or_none(what, get(*self.names(id_), **more, **READING))
+
+    async def send(self, site: Site, method: str, what: str, id_: str, *body: Any) -> None:
         """Call a method that changes something; `what` it does is said where it is refused."""
         change = await self.call(site, method)
         with strictly(what):
-            await change(*args, **WRITING)
+            await change(*self.names(id_), *body, **WRITING)
 
 
-async def find(site: Site, kind: Kind, what: str, *named: str, **more: Any) -> Any:
-    """Return a resource by its names, None if there is none."""
-    get = await kind.call(site, kind.get)
-    return await or_none(f"look for {what}", get(*named, **more, **READING))
-
-
-def resource(
-    site: Site, kind: Kind, what: str, named: tuple[str, ...], wanted: Any, **said: Any
-) -> Resource:
-    """Return a shared resource of a kind; `said` is more of it, or in place of what its kind does.
-
-    `what` names it, `named` are the SDK's words for it, `wanted` is its typed body; `path` among
-    what is said is its full id, for a plan.
-    """
+def resource(site: Site, kind: Kind, title: str, id_: str, wanted: Any, **said: Any) -> Resource:
+    """Return a shared resource; `wanted` is its typed body, `said` more of it, or in its place."""
     given: dict[str, Any] = {
-        "title": what,
-        "body": {"id": said.pop("path"), **as_sent(wanted)},
-        "get": partial(find, site, kind, what, *named),
-        "put": partial(kind.send, site, kind.put, f"make {what}", *named, wanted),
-        "delete": partial(kind.send, site, kind.delete, f"delete {what}", *named),
+        "title": title,
+        "body": {"id": id_, **as_sent(wanted)},
+        "get": partial(kind.find, site, id_),
+        "put": partial(kind.send, site, kind.put, f"make {title}", id_, wanted),
+        "delete": partial(kind.send, site, kind.delete, f"delete {title}", id_),
         "scope": "shared",
     }
     return Resource(**{**given, **said})

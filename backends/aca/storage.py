@@ -28,10 +28,10 @@ from backends.aca.site import (
     Kind,
     Site,
     create_unless_there,
-    find,
     here,
     is_policy,
     not_configured,
+    parts,
     provisioned,
     resource,
     strictly,
@@ -64,11 +64,31 @@ from core.records import ModelShape
 from core.reply import note
 from planner.boot import file_bytes
 
-_ACCOUNT: Final = Kind(
-    StorageManagementClient, "storage_accounts", "get_properties", "begin_create", "delete"
+ACCOUNTS: Final = Kind(
+    "storage account",
+    StorageManagementClient,
+    "storage_accounts",
+    "get_properties",
+    "begin_create",
+    "delete",
+    "list",
 )
-_SHARE: Final = Kind(StorageManagementClient, "file_shares", put="create")
-_LINK: Final = Kind(ContainerAppsAPIClient, "managed_environments_storages", put="create_or_update")
+FILE_SHARES: Final = Kind(
+    "file share",
+    StorageManagementClient,
+    "file_shares",
+    put="create",
+    delete="delete",
+    every="list",
+    names=parts(4, 8, 12),
+)
+_LINKS: Final = Kind(
+    "link to the share",
+    ContainerAppsAPIClient,
+    "managed_environments_storages",
+    put="create_or_update",
+    names=parts(4, 8, 10),
+)
 READS_SHARES: Final = Grant(
     "b8eda974-7b85-4f76-af95-65846b26df6d",
     "Storage File Data Privileged Reader",
@@ -95,14 +115,12 @@ def base(site: Site, share: str = SHARE) -> Iterator[Resource]:
 
 async def find_account(site: Site) -> Any:
     """Return the storage account, None if the group has none of that name."""
-    names = site.ground.resource_group, site.ground.storage_account
-    return await find(site, _ACCOUNT, "the storage account", *names)
+    return await ACCOUNTS.find(site, site.ground.storage_id)
 
 
 def account(site: Site) -> Resource:
     """Return the storage account for shares on SSD, whose throughput is provisioned."""
     ground, sku = site.ground, rules().share.sku
-    names = ground.resource_group, ground.storage_account
     wanted = models.StorageAccountCreateParameters(
         sku=models.Sku(name=sku),
         kind="FileStorage",
@@ -119,7 +137,7 @@ def account(site: Site) -> Resource:
     async def put() -> None:
         what = f"make the storage account {ground.storage_account}"
         try:
-            await _ACCOUNT.send(site, _ACCOUNT.put, what, *names, wanted)
+            await ACCOUNTS.send(site, ACCOUNTS.put, what, ground.storage_id, wanted)
         except CloudRefused as exc:
             exc.fix = SHARE_FIX if is_policy(exc) else exc.fix
             raise
@@ -130,12 +148,11 @@ def account(site: Site) -> Resource:
     flags = ("--location", ground.region, *kind, *safe, "--allow-shared-key-access", "true", *TAGS)
     return resource(
         site,
-        _ACCOUNT,
+        ACCOUNTS,
         f"the storage account {ground.storage_account} for weights, on SSD",
-        names,
+        ground.storage_id,
         wanted,
         name="account",
-        path=ground.storage_id,
         put=put,
         after=("group",),
         status=provisioned,
@@ -145,8 +162,11 @@ def account(site: Site) -> Resource:
 
 async def _find_share(site: Site, share: str = SHARE) -> Any:
     """Return a share with what it holds, None if there is none."""
-    names = site.ground.resource_group, site.ground.storage_account, share
-    return await find(site, _SHARE, f"the share {share}", *names, expand="stats")
+    return await FILE_SHARES.find(site, share_id(site, share), expand="stats")
+
+
+def share_id(site: Site, share: str = SHARE) -> str:
+    return f"{site.ground.storage_id}/fileServices/default/shares/{share}"
 
 
 def usd_per_month(gib: float) -> float:
@@ -157,7 +177,7 @@ def usd_per_month(gib: float) -> float:
 
 def share_of(site: Site, share: str = SHARE) -> Resource:
     """Return a share; another than our own ought to hold weights, and is never made."""
-    ground, chosen, account = site.ground, rules().share, site.ground.storage_account
+    chosen, account = rules().share, site.ground.storage_account
     properties = models.FileShareProperties(
         share_quota=chosen.quota_gib,
         provisioned_bandwidth_mibps=chosen.mib_per_second,
@@ -179,12 +199,11 @@ def share_of(site: Site, share: str = SHARE) -> Resource:
     never: dict[str, Any] = {} if share == SHARE else {"put": refuse}
     return resource(
         site,
-        _SHARE,
+        FILE_SHARES,
         f"the share {share} of {account} ({chosen.quota_gib} GiB)",
-        (ground.resource_group, account, share),
+        share_id(site, share),
         models.FileShare(file_share_properties=properties),
         name="share",
-        path=f"{ground.storage_id}/fileServices/default/shares/{share}",
         get=partial(_find_share, site, share),
         delete=None,  # it goes with its account
         after=("account",),
@@ -205,7 +224,7 @@ def _share_command(site: Site, share: str) -> str:
 
 async def account_key(site: Site) -> str:
     """Return what opens every share of the account; it is kept nowhere and never shown."""
-    account, list_keys = site.ground.storage_account, await _ACCOUNT.call(site, "list_keys")
+    account, list_keys = site.ground.storage_account, await ACCOUNTS.call(site, "list_keys")
     with strictly(f"read the key of the storage account {account}"):
         said = await list_keys(site.ground.resource_group, account, **READING)
     return next((one.value for one in said.keys_property or () if one.value), "")
@@ -213,7 +232,7 @@ async def account_key(site: Site) -> str:
 
 def _link(site: Site, wanted: Mount) -> Resource:
     """Return an environment's link to a share, made with the account's key, which Azure keeps."""
-    ground = site.ground
+    ground, id_ = site.ground, _link_id(site, wanted)
 
     def body(key: str | None = None) -> Any:
         files = apps.AzureFileProperties(
@@ -228,8 +247,7 @@ def _link(site: Site, wanted: Mount) -> Resource:
     async def put() -> None:
         await refuse_link_elsewhere(site, wanted)
         key = await account_key(site)
-        names, what = (ground.resource_group, ground.environment), f"link {wanted.share}"
-        await _LINK.send(site, _LINK.put, what, *names, wanted.link, body(key))
+        await _LINKS.send(site, _LINKS.put, f"link {wanted.share}", id_, body(key))
 
     account = ("--account-name", ground.storage_account, *here(ground))
     keys = ("az", "storage", "account", "keys", "list", *account, "--query", "[0].value", *TEXT)
@@ -240,7 +258,7 @@ def _link(site: Site, wanted: Mount) -> Resource:
     return Resource(
         name=f"link {wanted.link}",
         title=f"the environment's link {wanted.link} to the share {wanted.share} ({wanted.mode})",
-        body={"id": f"{ground.environment_id}/storages/{wanted.link}", **body().as_dict()},
+        body={"id": id_, **body().as_dict()},
         get=partial(_linked, site, wanted),
         put=put,
         after=("share", "environment"),
@@ -250,9 +268,12 @@ def _link(site: Site, wanted: Mount) -> Resource:
     )
 
 
+def _link_id(site: Site, wanted: Mount) -> str:
+    return f"{site.ground.environment_id}/storages/{wanted.link}"
+
+
 async def _linked(site: Site, wanted: Mount) -> Any:
-    names = site.ground.resource_group, site.ground.environment, wanted.link
-    found = await find(site, _LINK, "the environment's link to the share", *names)
+    found = await _LINKS.find(site, _link_id(site, wanted))
     return found.properties.azure_file if found and found.properties else None
 
 
