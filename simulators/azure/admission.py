@@ -8,11 +8,9 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, Final
 
 import jwt
-import trustme
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -21,7 +19,6 @@ from simulators.azure.state import REFUSALS, Body, Fault, Subscription, World
 from simulators.common.world import meeting_faults
 
 ARM: Final = "https://management.azure.com"
-AUTHORITY: Final = "ca.pem"
 _LOGIN: Final = "https://login.microsoftonline.com/"
 
 
@@ -121,22 +118,6 @@ def endpoint(
         return JSONResponse(told) if isinstance(told, dict) else told
 
     return answered
-
-
-def certificate(folder: Path) -> Path:
-    """Return the file with key and certificate for this machine and Azure's name, signed anew."""
-    shown, key, own = folder / AUTHORITY, folder / "ca.key", folder / "plane.pem"
-    if key.exists():
-        authority = trustme.CA.from_pem(shown.read_bytes(), key.read_bytes())
-    else:
-        authority = trustme.CA()
-        authority.cert_pem.write_to_path(shown)
-        key.touch(mode=0o600)
-        key.write_bytes(authority.private_key_pem.bytes())
-    issued = authority.issue_cert("127.0.0.1", "localhost", ARM.removeprefix("https://"))
-    own.touch(mode=0o600)
-    own.write_bytes(issued.private_key_and_cert_chain_pem.bytes())
-    return own
 
 
 def derived_key(world: World, *words: str) -> str:

@@ -4,10 +4,10 @@ import ast
 import json
 import re
 import time
-from bisect import bisect_left, bisect_right
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
+from operator import attrgetter
 from typing import Any, Final, Literal
 
 from starlette.requests import Request
@@ -31,7 +31,7 @@ from simulators.azure.state import Body, LogRow, Replica, Subscription, World
 
 _MOST_LINES: Final = 300
 """Source: azure-cli, which takes 0 to 300 lines."""
-Row = Mapping[str, str | float]
+_AT: Final = attrgetter("at")
 
 
 class Lines(Record):
@@ -51,23 +51,6 @@ class Lines(Record):
     """Lines of this text that were put in before are taken out."""
 
 
-class Planted:
-    """The lines that were put into one subscription's log; a hundred thousand are few."""
-
-    def __init__(self, rows: Sequence[LogRow] = ()) -> None:
-        self.rows: Final = sorted(rows, key=lambda row: row.at)
-        self._shown: dict[tuple[str, str], tuple[list[float], list[Row]]] = {}
-
-    def between(self, table: str, environment: str, span: Sequence[float]) -> list[Row]:
-        """Return lines of a table from one moment to another, each shown once and for all."""
-        key = table, environment
-        if key not in self._shown:
-            found = [row for row in self.rows if (row.table, row.environment) == key]
-            self._shown[key] = [row.at for row in found], [_cells(row) for row in found]
-        moments, rows = self._shown[key]
-        return rows[bisect_left(moments, span[0]) : bisect_right(moments, span[1])]
-
-
 def plant(world: World, sub: Subscription, given: Lines) -> int:
     """Put lines in, as the app itself would have written them, and return how many.
 
@@ -79,10 +62,10 @@ def plant(world: World, sub: Subscription, given: Lines) -> int:
         raise LookupError(f"There is no app named {given.app}.")
     more = given.model_dump(include={"table", "app", "replica", "revision", "reason"})
     more |= {"environment": app["properties"]["environmentId"].lower()}
-    rows = [LogRow(at=at, text=text, **more) for at, text in given.lines]
-    there: Planted = world.planted.get(sub.id) or Planted()
-    kept = [row for row in there.rows if not given.without or row.text != given.without]
-    world.planted[sub.id] = Planted([*kept, *rows])
+    rows = [LogRow(at=round(at, 6), text=text, **more) for at, text in given.lines]
+    there: list[LogRow] = world.planted.get(sub.id, [])
+    kept = [row for row in there if not given.without or row.text != given.without]
+    world.planted[sub.id] = [*kept, *rows]
     return len(rows)
 
 
@@ -158,9 +141,8 @@ def _streamed(world: World, request: Request, label: str) -> tuple[Subscription,
 
 
 def _written(world: World, sub: Subscription, judge: Callable[[LogRow], bool]) -> list[LogRow]:
-    """Return some lines of the log, also of those that were put in."""
-    planted: Planted = world.planted.get(sub.id) or Planted()
-    return sorted(filter(judge, [*planted.rows, *sub.log]), key=lambda row: row.at)
+    """Return some lines of the log in their order, also of those that were put in."""
+    return sorted(filter(judge, [*world.planted.get(sub.id, ()), *sub.log]), key=_AT)
 
 
 def _newest(request: Request, rows: list[LogRow]) -> list[LogRow]:
@@ -212,10 +194,13 @@ def _posted(
 
 
 _COLUMNS: Final = {
-    "console": ("ContainerAppName_s", "RevisionName_s", "Log_s"),
-    "system": ("ContainerAppName_s", "RevisionName_s", "Reason_s", "Log_s"),
+    "TimeGenerated": "at",
+    "ContainerAppName_s": "app",
+    "RevisionName_s": "revision",
+    "Reason_s": "reason",
+    "Log_s": "text",
 }
-"""Of each table, beside TimeGenerated, as far as they are asked for."""
+"""What each is of a line."""
 _TABLES: Final = {
     "ContainerAppConsoleLogs_CL": "console", "ContainerAppSystemLogs_CL": "system"
 }  # fmt: skip
@@ -228,6 +213,7 @@ _QUERY: Final = re.compile(
     r" \| order by TimeGenerated (asc|desc) \| take (\d+)"
 )
 """The one form of query that is sent to it: it is recognized, not understood."""
+_UNRESOLVED: Final = "'where' operator: Failed to resolve {what} expression named '{name}'"
 _PARTIAL: Final = {
     "code": "PartialError",
     "message": "There were some errors when processing your query.",
@@ -251,65 +237,60 @@ async def _query(world: World, _sub: Subscription, request: Request, asked: Body
     ]
     if not owners:
         raise refusal("no-workspace", name=guid)
-    span = _interval(str(asked.get("timespan") or ""))
-    columns, rows = _answered(
-        str(asked.get("query") or ""), partial(_table, world, owners[0], guid, span)
-    )
-    halved = owners[0].knobs.partial_queries
-    told = rows[: len(rows) // 2 if halved else len(rows)]
-    table = {
+    begin, end = _interval(str(asked.get("timespan") or ""))
+    match = _QUERY.fullmatch(query := str(asked.get("query") or ""))
+    if match is None:
+        raise _bad_query("SYN0002", f"Query could not be parsed: {query[:80]}")
+    name, terms, chosen, order, most = match.groups()
+    table, columns = _table(world, owners[0], guid, name), chosen.split(", ")
+    for column in [*columns, *(term[0] for term in re.findall(_PARTS, terms))]:
+        if column not in _COLUMNS:
+            raise _bad_query("SEM0100", _UNRESOLVED.format(what="column or scalar", name=column))
+    judges = [_judge(re.findall(_PARTS, group)) for group in re.findall(_GROUP, terms)]
+    rows = [row for row in table if begin <= row.at <= end and all(fits(row) for fits in judges)]
+    rows.sort(key=_AT, reverse=order == "desc")
+    found, halved = rows[: int(most)], owners[0].knobs.partial_queries
+    told = {
         "name": "PrimaryResult",
         "columns": [
             {"name": one, "type": "datetime" if one == "TimeGenerated" else "string"}
             for one in columns
         ],
         "rows": [
-            [moment(float(row[one])) if one == "TimeGenerated" else row[one] for one in columns]
-            for row in told
+            [moment(row.at) if one == "TimeGenerated" else getattr(row, _COLUMNS[one])
+             for one in columns]
+            for row in found[: len(found) // 2 if halved else None]
         ],
+    }  # fmt: skip
+    return {"tables": [told], **({"error": _PARTIAL} if halved else {})}
+
+
+def _table(world: World, sub: Subscription, guid: str, name: str) -> list[LogRow]:
+    """Return a workspace's table, which is there from its first line on, whenever that was."""
+    environments = {
+        str(one["id"]).lower() for one in sub.of_type(ENVIRONMENT) if _writes(one, guid)
     }
-    return {"tables": [table], **({"error": _PARTIAL} if halved else {})}
+    table = _TABLES.get(name)
+    rows = _written(world, sub, lambda one: one.table == table and one.environment in environments)
+    if not rows:
+        raise _bad_query("SEM0100", _UNRESOLVED.format(what="table or column", name=name))
+    return rows
 
 
-def _answered(
-    query: str, table_of: Callable[[str], tuple[tuple[str, ...], list[Row]] | None]
-) -> tuple[list[str], list[Row]]:
-    """Return the columns that are asked for, and the rows."""
-    match = _QUERY.fullmatch(query)
-    if match is None:
-        raise _bad_query("SYN0002", f"Query could not be parsed: {query[:80]}")
-    name, terms, chosen, order, most = match.groups()
-    found = table_of(name)
-    if found is None:
-        why = f"Failed to resolve table or column expression named '{name}'"
-        raise _bad_query("SEM0100", f"'where' operator: {why}")
-    known, rows = found
-    columns = chosen.split(", ")
-    for column in [*columns, *(term[0] for term in re.findall(_PARTS, terms))]:
-        if column not in known:
-            why = f"Failed to resolve column or scalar expression named '{column}'"
-            raise _bad_query("SEM0100", f"'where' operator: {why}")
-    for group in re.findall(_GROUP, terms):
-        judge = _judge(re.findall(_PARTS, group))
-        rows = [row for row in rows if judge(row)]
-    rows.sort(key=lambda row: float(row["TimeGenerated"]), reverse=order == "desc")
-    return columns, rows[: int(most)]
-
-
-def _judge(terms: Sequence[tuple[str, str, str, str]]) -> Callable[[Row], bool]:
-    """Return what says whether a row fits one of some terms."""
+def _judge(terms: Sequence[tuple[str, str, str, str]]) -> Callable[[LogRow], bool]:
+    """Return what says whether a line fits one of some terms."""
     column, operator, text, at = terms[0]
     if operator == "<":
         before = datetime.fromisoformat(at).timestamp()
-        return lambda row: float(row[column]) < before
-    value = ast.literal_eval(text)
+        return lambda row: row.at < before
     if operator == "==":
-        return lambda row: row[column] == value
+        value, told = ast.literal_eval(text), attrgetter(_COLUMNS[column])
+        return lambda row: bool(told(row) == value)
     wanted: dict[str, list[str]] = {}
     for one, _, word, _ in terms:
-        wanted.setdefault(one, []).append(ast.literal_eval(word).lower())
+        wanted.setdefault(_COLUMNS[one], []).append(ast.literal_eval(word).lower())
     return lambda row: any(  # each text is put in lower case once, however many words there are
-        any(map(str(row[one]).lower().__contains__, words)) for one, words in wanted.items()
+        any(map(getattr(row, one).lower().__contains__, words)) for one, words in wanted.items()
     )
 
 
@@ -333,42 +314,11 @@ def _interval(timespan: str) -> tuple[float, float]:
         raise refusal("timespan", span=timespan) from exc
 
 
-def _table(
-    world: World, sub: Subscription, guid: str, span: tuple[float, float], name: str
-) -> tuple[tuple[str, ...], list[Row]] | None:
-    """Return a workspace's table, which is there from its first line on, whenever that was."""
-    table = _TABLES.get(name)
-    if table is None:
-        return None
-    environments = {
-        str(one["id"]).lower() for one in sub.of_type(ENVIRONMENT) if _writes(one, guid)
-    }
-    planted: Planted = world.planted.get(sub.id) or Planted()
-    own = [one for one in sub.log if one.table == table and one.environment in environments]
-    places = {one.environment for one in planted.rows if one.table == table} & environments
-    if not own and not places:
-        return None
-    rows = [_cells(one) for one in own if span[0] <= one.at <= span[1]]
-    for place in places:
-        rows += planted.between(table, place, span)
-    return ("TimeGenerated", *_COLUMNS[table]), rows
-
-
 def _writes(environment: Body, guid: str) -> bool:
     """Return whether an environment writes to a workspace."""
     told = environment["properties"].get("appLogsConfiguration") or {}
     own = told.get("logAnalyticsConfiguration") or {}
     return bool(str(own.get("customerId", "")).lower() == guid)
-
-
-def _cells(line: LogRow) -> Row:
-    return {
-        "TimeGenerated": round(line.at, 6),
-        "ContainerAppName_s": line.app,
-        "RevisionName_s": line.revision,
-        "Reason_s": line.reason,
-        "Log_s": line.text,
-    }
 
 
 _GRAINS: Final = {"PT1M": 60, "PT15M": 900, "PT1H": 3600}

@@ -4,6 +4,7 @@ import json
 import os
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import anyio
 from starlette.applications import Starlette
@@ -27,10 +28,10 @@ from simulators.azure import (
     storage,
     vaults,
 )
-from simulators.azure.admission import AUTHORITY, refusal
+from simulators.azure.admission import ARM, refusal
 from simulators.azure.logs import Lines
 from simulators.azure.state import CATALOG, Knobs, Subscription, World
-from simulators.common import registry
+from simulators.common import certificates, registry
 from simulators.common.doors import loopback, start_web
 from simulators.common.lifetime import Recorder, controls, live
 
@@ -132,7 +133,6 @@ async def serve(
     folder: Path, idle_exit_seconds: float | None, recorder: Recorder | None = None
 ) -> None:
     """Be an Azure until SIGTERM, or until nobody has called for so long."""
-    own = admission.certificate(folder)
     secure, plain = _listeners(folder)
     async with anyio.create_task_group() as tasks:
         world = World(folder=folder, tasks=tasks)
@@ -140,7 +140,9 @@ async def serve(
         secured: ASGIApp = secured_app(world)
         if recorder:
             secured = recorder.web(secured)
-        await start_web(tasks, secure, secured, certificate=own)
+        if not (folder / certificates.BOTH).exists():
+            certificates.make(folder, "azure", ("127.0.0.1", urlsplit(ARM).netloc))
+        await start_web(tasks, secure, secured, certificate=folder / certificates.BOTH)
         await start_web(tasks, plain, plain_app(world))
         for part in (storage, arm, fleet):
             part.resume(world)
@@ -168,6 +170,6 @@ def _urls(folder: Path, secure: int, plain: int) -> AzurePlane:
         vaults=f"{base}/vaults",
         storage=f"{base}/storage",
         http=f"http://127.0.0.1:{plain}",
-        ca=str(folder / AUTHORITY),
+        ca=str(folder / certificates.CERTIFICATE),
         pid=os.getpid(),
     )

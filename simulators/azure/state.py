@@ -253,13 +253,14 @@ class Subscription(Customer):
 
     def write(self, table: str, app: str, text: str, **more: str) -> None:
         """Write one line of the log, now; `more` are further fields of `LogRow`."""
-        self.log.append(LogRow(at=time.time(), table=table, app=app, text=text, **more))
+        at = round(time.time(), 6)  # what Log Analytics shows of a moment
+        self.log.append(LogRow(at=at, table=table, app=app, text=text, **more))
         del self.log[:-MOST_KEPT]
 
 
 @dataclass(kw_only=True)
 class World(world.World[Subscription]):
-    """All subscriptions; what is `live` is known by its app's id, `planted` are `logs.Planted`."""
+    """All subscriptions; what is `live` is known by its app's id, `planted` are rows."""
 
     kind = Subscription
     urls: AzurePlane = field(init=False)

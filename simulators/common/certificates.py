@@ -1,4 +1,4 @@
-"""Certificates as a VM makes one for itself."""
+"""Certificates that sign for themselves, as a VM makes one."""
 
 import ipaddress
 from datetime import UTC, datetime, timedelta
@@ -25,8 +25,7 @@ def make(folder: Path, name: str, addresses: tuple[str, ...]) -> str:
     """Write key and certificate there; return the certificate, which is all a client must trust."""
     key = ec.generate_private_key(ec.SECP256R1())
     who = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    sans: list[x509.GeneralName] = [x509.DNSName("localhost")]
-    sans += [x509.IPAddress(ipaddress.ip_address(one)) for one in addresses]
+    sans = [_identity(one) for one in ("localhost", *addresses)]
     now, public = datetime.now(UTC), key.public_key()
     usage = x509.KeyUsage(**dict.fromkeys(_SIGNS, True), **dict.fromkeys(_OTHER_USES, False))
     signed = (
@@ -51,3 +50,10 @@ def make(folder: Path, name: str, addresses: tuple[str, ...]) -> str:
         (folder / file).touch(mode=0o600)
         (folder / file).write_bytes(held)
     return signed.decode("ascii")
+
+
+def _identity(named: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(named))
+    except ValueError:
+        return x509.DNSName(named)
