@@ -6,134 +6,105 @@ import importlib
 import types
 import typing
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal, NotRequired
 
-from simulators.azure.admission import Refused, refusal
+from pydantic import BeforeValidator, ConfigDict, TypeAdapter, ValidationError, with_config
+from typing_extensions import TypedDict, is_typeddict
 
+from simulators.azure.admission import refusal
 
-class Field(typing.NamedTuple):
-    """One key of an object."""
-
-    kind: Any
-    """A type hint, or the Shape of what is inside."""
-    read_only: bool = False
-    required: bool = False
+_typed_dict: Any = TypedDict
 
 
-class Shape(typing.NamedTuple):
-    """An object and its keys."""
-
-    name: str
-    fields: Mapping[str, Field]
+def _record(name: str, **fields: Any) -> Any:
+    """Return an object that has no other keys."""
+    return with_config(ConfigDict(extra="forbid", strict=True))(_typed_dict(name, fields))
 
 
-def _flat(name: str, **kinds: Any) -> Shape:
-    """Describe an object whose keys are all required but those of maps."""
-    return Shape(name, {key: Field(kind, required=kind is str) for key, kind in kinds.items()})
-
-
-IDENTITY: Final = _flat("Identity", location=str, tags=dict[str, str])
-_ROLE: Final = _flat(
-    "RoleAssignmentProperties", roleDefinitionId=str, principalId=str, principalType=Any
+_WORDS: Final = NotRequired[list[str]]
+Identity: Final = _record("Identity", location=str, tags=NotRequired[dict[str, str]])
+_ASSIGNED: Final = _record(
+    "RoleAssignmentProperties",
+    roleDefinitionId=str, principalId=str, principalType=NotRequired[Any],
+)  # fmt: skip
+Assignment: Final = _record("RoleAssignmentCreateParameters", properties=_ASSIGNED)
+_PERMISSION: Final = _record(
+    "Permission", actions=_WORDS, notActions=_WORDS, dataActions=_WORDS, notDataActions=_WORDS
 )
-ASSIGNMENT: Final = Shape(
-    "RoleAssignmentCreateParameters", {"properties": Field(_ROLE, required=True)}
-)
-_PERMISSION: Final = Shape(
-    "Permission",
-    {key: Field(list[str]) for key in ("actions", "notActions", "dataActions", "notDataActions")},
-)
-_DEFINITION: Final = Shape(
+_DEFINED: Final = _record(
     "RoleDefinitionProperties",
-    {
-        "roleName": Field(str, required=True),
-        "description": Field(str),
-        "type": Field(str),
-        "permissions": Field(list[_PERMISSION], required=True),  # type: ignore[valid-type]
-        "assignableScopes": Field(list[str], required=True),
-    },
-)
-DEFINITION: Final = Shape("RoleDefinition", {"properties": Field(_DEFINITION, required=True)})
+    roleName=str, description=NotRequired[str], type=NotRequired[str],
+    permissions=list[_PERMISSION],  # type: ignore[valid-type]
+    assignableScopes=list[str],
+)  # fmt: skip
+Definition: Final = _record("RoleDefinition", properties=_DEFINED)
 """Of packages whose models are of an older kind, which tell less of themselves."""
 
 
-def checked(model: type | Shape, body: Any, *, patch: bool = False) -> dict[str, Any]:
+def checked(model: Any, body: Any, *, patch: bool = False) -> dict[str, Any]:
     """Give the body without what only Azure writes; a patch may lack things and hold nulls.
 
     Raises:
         Refused: A key is none of the model's, a value is of another type, something is missing.
     """
-    shape = model if isinstance(model, Shape) else _shape(model)
-    if not isinstance(body, Mapping):
-        raise _wrong(shape.name, body)
-    for key in body:
-        if key not in shape.fields:
-            raise _content(f"Could not find member '{key}' on object of type '{shape.name}'.")
-    for key, field in shape.fields.items():
-        if field.required and not patch and body.get(key) is None:
-            raise _content(f"Required property '{key}' not found on object of '{shape.name}'.")
-    return {
-        key: _value(shape.fields[key].kind, value, f"{shape.name}.{key}", patch=patch)
-        for key, value in body.items()
-        if not shape.fields[key].read_only and (value is not None or patch)
-    }
-
-
-def _value(kind: Any, value: Any, where: str, *, patch: bool) -> Any:
-    if value is None or kind is Any:
-        return value
-    origin, inner = typing.get_origin(kind), typing.get_args(kind)
-    if origin is list:
-        return [_value(inner[0], one, where, patch=False) for one in _typed(list, value, where)]
-    if origin is dict:
-        held = _typed(dict, value, where)
-        return {key: _value(inner[1], one, where, patch=patch) for key, one in held.items()}
-    if origin in {typing.Union, types.UnionType}:
-        return _choice([one for one in inner if one is not type(None)], value, where, patch=patch)
-    if isinstance(kind, Shape) or hasattr(kind, "_calculated"):
-        return checked(kind, value, patch=patch)
-    if kind is float:
-        return _typed((int, float), value, where)
-    return _typed(kind, value, where) if kind in {str, int, bool} else value
-
-
-def _choice(kinds: list[Any], value: Any, where: str, *, patch: bool) -> Any:
-    enums = [one for one in kinds if isinstance(one, type) and issubclass(one, enum.Enum)]
-    if not enums:
-        return _value(kinds[0], value, where, patch=patch)
-    known = [str(one.value) for one in enums[0]]
-    found = next((one for one in known if one.lower() == str(value).lower()), None)
-    if found is None:
-        raise _content(f"'{value}' is not a valid value of '{where}': {', '.join(known)}.")
-    return found
-
-
-def _typed(kind: Any, value: Any, where: str) -> Any:
-    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-        raise _wrong(where, value)
-    return value
-
-
-def _wrong(where: str, value: Any) -> Refused:
-    return _content(f"Error converting value {value!r:.80} of '{where}'.")
-
-
-def _content(why: str) -> Refused:
-    return refusal("content", why=why)
+    try:
+        return _adapter(model, patch).validate_python(body)
+    except ValidationError as exc:
+        first = exc.errors(include_url=False)[0]
+        where = ".".join(map(str, (model.__name__, *first["loc"])))
+        raise refusal("content", why=f"{where}: {first['msg']}") from exc
 
 
 @functools.cache
-def _shape(model: Any) -> Shape:
+def _adapter(model: Any, patch: bool) -> TypeAdapter[dict[str, Any]]:  # noqa: FBT001  part of a key
+    return TypeAdapter(_type(model, patch=patch))
+
+
+def _type(hint: Any, *, patch: bool) -> Any:
+    """Return what checks a value of one of the SDK's type hints."""
+    origin = typing.get_origin(hint)
+    inner = [one for one in typing.get_args(hint) if one is not type(None)]
+    if origin in {typing.Union, types.UnionType}:
+        enums = [one for one in inner if isinstance(one, type) and issubclass(one, enum.Enum)]
+        return _choice(enums[0]) if enums else _type(inner[0], patch=patch)
+    if origin is list:
+        row: Any = _type(inner[0], patch=False)
+        return list[row]
+    if origin is dict:
+        value: Any = _type(inner[1], patch=patch) | None
+        return dict[str, value]
+    if hasattr(hint, "_calculated"):
+        return _object(hint, patch=patch)
+    return hint if hint in {str, int, bool, float} or is_typeddict(hint) else Any
+
+
+def _choice(kind: type[enum.Enum]) -> Any:
+    """Return what takes a value of an enumeration in any letters."""
+    known = {str(one.value).lower(): one.value for one in kind}
+    return Annotated[
+        Literal[*known.values()],
+        BeforeValidator(lambda value: known.get(str(value).lower(), value)),
+    ]
+
+
+def _object(model: Any, *, patch: bool) -> Any:
     """Read a model that is a mapping, with a field of REST for each attribute."""
     model.__new__(model)
     package = importlib.import_module(model.__module__.rpartition(".")[0])
     hints = typing.get_type_hints(model, localns={"_models": package})
-    fields = {
-        field._rest_name: Field(  # noqa: SLF001  the SDK has no other word for it
-            hints[name],
-            read_only=field._visibility == ["read"],  # noqa: SLF001  the same
-            required=type(None) not in typing.get_args(hints[name]),
-        )
-        for name, field in model._attr_to_rest_field.items()  # noqa: SLF001  the same
-    }
-    return Shape(model.__name__, fields)
+    fields, read_only = dict[str, Any](), set[str]()
+    for name, field in model._attr_to_rest_field.items():  # noqa: SLF001  the SDK has no other word
+        if field._visibility == ["read"]:  # noqa: SLF001  the same
+            read_only.add(field._rest_name)  # noqa: SLF001  the same
+            continue
+        kind: Any = _type(hints[name], patch=patch)
+        optional = patch or type(None) in typing.get_args(hints[name])
+        fields[field._rest_name] = NotRequired[kind | None] if optional else kind  # noqa: SLF001  the same
+
+    def written(body: Any) -> Any:
+        if not isinstance(body, Mapping):
+            return body
+        kept = {key: value for key, value in body.items() if key not in read_only}
+        return kept if patch else {key: one for key, one in kept.items() if one is not None}
+
+    return Annotated[_record(model.__name__, **fields), BeforeValidator(written)]
