@@ -20,6 +20,7 @@ from simulators.common.world import meeting_faults
 
 ARM: Final = "https://management.azure.com"
 _LOGIN: Final = "https://login.microsoftonline.com/"
+_CHALLENGE: Final = 'Bearer authorization_uri="{login}", error="invalid_token"'
 
 
 class Refused(Exception):
@@ -153,21 +154,32 @@ def issue_token(
     )
 
 
-def caller_of(world: World, headers: Mapping[str, str], *audiences: str) -> Claims:
-    """Read whoever asks; an audience is the beginning of what the token must be meant for.
+def caller_of(
+    world: World,
+    headers: Mapping[str, str],
+    *audiences: str,
+    sub: Subscription | None = None,
+    challenge: str = _CHALLENGE,
+) -> Claims:
+    """Read whoever asks, of one subscription where one is given.
+
+    An audience is the beginning of what the token must be meant for; the challenge says where to
+    get one.
 
     Raises:
         Refused: There is no token, it is none of ours, it has run out or is for something else.
     """
     try:
-        return _claims(world, headers, audiences)
+        return _claims(world, headers, audiences, sub)
     except Refused as refused:
-        told = f'Bearer authorization_uri="{_LOGIN}", error="invalid_token"'
-        refused.headers["WWW-Authenticate"] = told
+        words = {"login": f"{_LOGIN}{sub.tenant if sub else ''}", "audience": audiences[0]}
+        refused.headers["WWW-Authenticate"] = challenge.format(**words)
         raise
 
 
-def _claims(world: World, headers: Mapping[str, str], audiences: tuple[str, ...]) -> Claims:
+def _claims(
+    world: World, headers: Mapping[str, str], audiences: tuple[str, ...], sub: Subscription | None
+) -> Claims:
     kind, _, token = headers.get("authorization", "").partition(" ")
     if kind.lower() != "bearer" or not token:
         raise refusal("no-token")
@@ -180,29 +192,9 @@ def _claims(world: World, headers: Mapping[str, str], audiences: tuple[str, ...]
         raise refusal("old-token", ended=_date(claims.exp), now=_date(time.time()))
     if not claims.aud.startswith(audiences):
         raise refusal("audience", got=claims.aud, allowed=", ".join(map(repr, audiences)))
+    if sub and claims.rehearsed_subscription != sub.id:
+        raise refusal("bad-token")
     return claims
-
-
-def data_caller(
-    world: World, sub: Subscription, request: Request, audience: str, challenge: str
-) -> str:
-    """Return who asks for the data of a vault or an account of a subscription.
-
-    Raises:
-        Refused: Without a token that holds; the challenge says where to get one.
-    """
-    try:
-        claims = _claims(world, request.headers, (audience,))
-        if claims.rehearsed_subscription == sub.id:
-            return claims.oid
-        why = "AKV10032: Invalid issuer."
-    except Refused as exc:
-        why = exc.message
-    refused = refusal("data-challenge", why=why)
-    refused.headers["WWW-Authenticate"] = challenge.format(
-        login=f"{_LOGIN}{sub.tenant}", audience=audience
-    )
-    raise refused
 
 
 def _date(at: float) -> str:

@@ -5,6 +5,7 @@ import ipaddress
 import secrets
 import string
 import time
+import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -82,22 +83,12 @@ def _check(call: Call, asked: Body) -> None:
     Raises:
         Refused: Something about it cannot be.
     """
-    properties, environment = asked["properties"], place_of(call, asked)
-    configuration, template = properties["configuration"], properties["template"]
+    configuration, template = asked["properties"]["configuration"], asked["properties"]["template"]
     _check_secrets(call, asked, configuration.get("secrets") or [])
-    profiles = environment["properties"].get("workloadProfiles") or []
-    types = {one["name"]: one["workloadProfileType"] for one in profiles}
-    profile = properties["workloadProfileName"]
-    if profile not in types:
-        raise refusal("app-profile", profile=profile, name=environment["name"])
     _check_addresses((configuration.get("ingress") or {}).get("ipSecurityRestrictions") or [])
-    containers = template.get("containers") or []
-    if not containers:
-        raise refusal("app-empty")
-    for container in containers:
+    for container in template["containers"]:
         for probe in container.get("probes") or []:
             _check_probe(call, container["name"], probe)
-    check_total(call, containers, types[profile])
     least, most = template["scale"].get("minReplicas") or 0, template["scale"]["maxReplicas"]
     if not 0 <= least <= most or not 1 <= most <= _MOST_REPLICAS:
         why = f"minReplicas {least} and maxReplicas {most} do not go together"
@@ -107,12 +98,22 @@ def _check(call: Call, asked: Body) -> None:
     for volume in template.get("volumes") or []:
         name, stored = volume.get("name") or "", volume.get("storageName")
         linked = volume.get("storageType") in {"AzureFile", "NfsAzureFile"}
-        if linked and call.sub.get(f"{environment['id']}/storages/{stored}") is None:
+        if linked and call.sub.get(f"{environment_of(asked)}/storages/{stored}") is None:
             raise refusal("app-storage", storage=stored, name=name)
 
 
-def place_of(call: Call, asked: Body) -> Body:
-    """Return the environment that an app or a job is to be in. Raises Refused: it cannot be."""
+def check_place(call: Call, asked: Body, there: Body | None) -> None:
+    """Refuse an app or a job that cannot be in its environment, or has no container.
+
+    Raises:
+        Refused: It is in another one, which cannot be changed, or this one lacks something.
+    """
+    for linked in _LINKED if call.verb == "PUT" else ():
+        if denied(call.sub, linked):
+            action = f"{call.kind.type}/write"
+            raise refusal("linked", action=action, scope=call.path, linked=linked)
+    if there and environment_of(asked) != environment_of(there):
+        raise refusal("app-moved", name=there["name"])
     named = asked["properties"]["environmentId"] or ""
     words = named.lower().split("/")
     if len(words) != 9 or words[6:8] != ["microsoft.app", "managedenvironments"]:
@@ -124,7 +125,15 @@ def place_of(call: Call, asked: Body) -> Body:
         raise refusal("app-location", asked=asked["location"], there=found["location"])
     if found["properties"]["provisioningState"] not in {"Succeeded", "Waiting"}:
         raise refusal("app-early", name=named)
-    return found
+    profiles = found["properties"].get("workloadProfiles") or []
+    types = {one["name"]: one["workloadProfileType"] for one in profiles}
+    profile = asked["properties"]["workloadProfileName"]
+    if profile not in types:
+        raise refusal("app-profile", profile=profile, name=found["name"])
+    containers = asked["properties"]["template"].get("containers") or []
+    if not containers:
+        raise refusal("app-empty")
+    _check_total(call, containers, types[profile])
 
 
 def _check_secrets(call: Call, asked: Body, rows: Sequence[Body]) -> None:
@@ -168,7 +177,7 @@ def _check_probe(call: Call, name: str, probe: Mapping[str, Any]) -> None:
             raise refusal("app-probe-range", key=told, name=name, least=least, most=most)
 
 
-def check_total(call: Call, containers: Sequence[Body], profile_type: str) -> None:
+def _check_total(call: Call, containers: Sequence[Body], profile_type: str) -> None:
     """On a GPU, and on Consumption, only certain pairs are taken."""
     texts = [str(one["resources"]["memory"]) for one in containers]
     cpu = sum(one["resources"]["cpu"] for one in containers)
@@ -190,13 +199,11 @@ def check_total(call: Call, containers: Sequence[Body], profile_type: str) -> No
 
 def _app(call: Call, asked: Body, there: Body | None) -> Body:
     """Return the app's body, and which revision is to be made, if one is."""
-    for linked in _LINKED if call.verb == "PUT" else ():
-        if denied(call.sub, linked):
-            raise refusal("linked", action=f"{APP}/write", scope=call.path, linked=linked)
     asked = _filled(asked)
     refuse_by_policy(call.sub, APP, call.name, asked)
+    check_place(call, asked, there)
     if there:
-        _check_change(call, asked, there)
+        _check_change(call, there)
     _check(call, asked)
     properties, old, now = asked["properties"], (there or {}).get("properties", {}), moment()
     revision, keys = "", ("template", "workloadProfileName")
@@ -209,7 +216,7 @@ def _app(call: Call, asked: Body, there: Body | None) -> Body:
             "createdAt": (there or {"systemData": {"createdAt": now}})["systemData"]["createdAt"],
             "lastModifiedAt": now,
         },
-        "identity": _identity(call.sub, asked.get("identity")),
+        "identity": identity_of(call.sub, asked, there),
         "properties": {
             **properties,
             **{key: old[key] for key in named if key in old},
@@ -219,9 +226,7 @@ def _app(call: Call, asked: Body, there: Body | None) -> Body:
     }
 
 
-def _check_change(call: Call, asked: Body, there: Body) -> None:
-    if environment_of(asked) != environment_of(there):
-        raise refusal("app-moved", name=there["name"])
+def _check_change(call: Call, there: Body) -> None:
     provisioned = any(
         one["properties"]["provisioningState"] == "Provisioned"
         for one in revisions_of(call.sub, call.id)
@@ -237,28 +242,28 @@ def _revision_name(call: Call, suffix: str) -> str:
     return name
 
 
-def _identity(sub: Subscription, asked: Body | None) -> Body:
-    """Fill in whose the identities are."""
-    told = {}
-    for name in (asked or {}).get("userAssignedIdentities") or {}:
+def identity_of(sub: Subscription, asked: Body, there: Body | None) -> Body:
+    """Fill in whose the identities are; one of its own is the same as long as it is there."""
+    told: Body = dict(asked.get("identity") or {"type": "None"})
+    for name in told.get("userAssignedIdentities") or {}:
         properties = (sub.get(name) or {"properties": {}})["properties"]
-        told[name] = {key: properties.get(key, "") for key in ("principalId", "clientId")}
-    return {**(asked or {"type": "None"}), **({"userAssignedIdentities": told} if told else {})}
+        known = {key: properties.get(key, "") for key in ("principalId", "clientId")}
+        told["userAssignedIdentities"] = {**told["userAssignedIdentities"], name: known}
+    if "SystemAssigned" in told["type"]:
+        before = (there or {}).get("identity", {}).get("principalId")
+        told |= {"principalId": before or str(uuid.uuid4()), "tenantId": sub.tenant}
+    return told
 
 
 def _shown(world: World, sub: Subscription, app: Body) -> Body:
-    """Keep secrets' values back, and tell the addresses that it has now."""
-    body = copy.deepcopy(app)
-    properties = body["properties"]
-    configuration = properties["configuration"]
-    for secret in configuration.get("secrets") or []:
-        secret.pop("value", None)
+    """Tell the addresses that it has now."""
+    properties, configuration = app["properties"], app["properties"]["configuration"]
     path = app["id"].replace("/providers/Microsoft.App", "")
     properties["eventStreamEndpoint"] = f"{world.urls.http}{path}/eventstream"
     if configuration.get("ingress"):
         address = fleet.address(world, sub, app)
         configuration["ingress"]["fqdn"] = properties["latestRevisionFqdn"] = address
-    return body
+    return app
 
 
 async def _written(world: World, sub: Subscription, operation: Operation, app: Body) -> None:

@@ -84,7 +84,7 @@ class Kind:
     fill: Callable[["Call", Body, Body | None], Body] = lambda _call, asked, _there: asked
     """Makes what is kept of what was asked for and of the defaults. Raises Refused."""
     shown: Callable[[World, Subscription, Body], Body] = lambda _world, _sub, body: body
-    """Makes what is told of what is kept, without secrets."""
+    """Makes what is told of a copy of what is kept, in which no secret is left."""
     handlers: Mapping[str, Handler] = field(default_factory=dict)
     """What is answered otherwise than here: by verb, LIST among them, or by action."""
     work: Mapping[str, Work] = field(default_factory=dict)
@@ -93,6 +93,20 @@ class Kind:
     """Refuses that it is deleted."""
     ended: Callable[[World, Subscription, Body], Awaitable[None]] = _no_end
     """Ends what it had beyond its body, when it is deleted."""
+
+    def tell(self, world: World, sub: Subscription, body: Body) -> Body:
+        """Return what is told of what is kept."""
+        return self.shown(world, sub, _without_secrets(body))
+
+
+def _without_secrets(value: Any, within: str = "") -> Any:
+    """Copy a value without what may be written and is never told."""
+    if isinstance(value, list):
+        return [_without_secrets(one, within) for one in value]
+    if not isinstance(value, dict):
+        return value
+    hidden = {"sharedKey", "accountKey", *(["value"] if within == "secrets" else ())}
+    return {key: _without_secrets(one, key) for key, one in value.items() if key not in hidden}
 
 
 KINDS: Final[dict[str, Kind]] = {}
@@ -264,13 +278,13 @@ def _admit(call: Call, claims: Claims) -> None:
 
 
 async def _get(call: Call) -> Body:
-    return call.kind.shown(call.world, call.sub, call.found())
+    return call.kind.tell(call.world, call.sub, call.found())
 
 
 async def _list(call: Call) -> Body:
     whole = call.group or call.kind.extends
     rows = call.sub.under(call.path) if whole else call.sub.of_type(call.kind.type)
-    return {"value": [call.kind.shown(call.world, call.sub, one) for one in rows]}
+    return {"value": [call.kind.tell(call.world, call.sub, one) for one in rows]}
 
 
 async def _write(call: Call) -> Response:
@@ -283,12 +297,12 @@ async def _write(call: Call) -> Response:
     body = kept(call, asked, there)
     status = 202 if is_patch else 200 if there else kind.created
     if not is_patch and not (kind.changing if there else kind.state):
-        return JSONResponse(kind.shown(call.world, call.sub, body), status)
+        return JSONResponse(kind.tell(call.world, call.sub, body), status)
     operation = begin(call, "put", revision=body.pop("revision", ""))
     if status == 202:
         return Response(status_code=202, headers=location(operation))
     headers = {kind.told: operation.url, **_AGAIN} if kind.told else {}
-    return JSONResponse(kind.shown(call.world, call.sub, body), status, headers)
+    return JSONResponse(kind.tell(call.world, call.sub, body), status, headers)
 
 
 def _asked(call: Call, there: Body | None) -> Body:
@@ -414,7 +428,7 @@ async def _go_on(world: World, sub: Subscription, operation: Operation) -> None:
             if work := kind.work.get(operation.work):
                 await work(world, sub, operation, body)
             body["properties"]["provisioningState"] = "Succeeded"
-            operation.answer = kind.shown(world, sub, body)
+            operation.answer = kind.tell(world, sub, body)
         operation.status = "Succeeded"
     except Refused as refused:
         if failed := sub.resources.get(operation.resource):

@@ -189,18 +189,6 @@ def _link(_call: Call, asked: Body, _there: Body | None) -> Body:
     return {"properties": properties}
 
 
-def _without_keys(_world: World, _sub: Subscription, body: Body) -> Body:
-    """Keep the keys of a workspace and of an account back."""
-    return {key: _bare(value) for key, value in body.items()}
-
-
-def _bare(value: Any) -> Any:
-    if not isinstance(value, dict):
-        return value
-    secret = {"sharedKey", "accountKey"}
-    return {key: _bare(inner) for key, inner in value.items() if key not in secret}
-
-
 def _group(_call: Call, _asked: Body, _there: Body | None) -> Body:
     return {"properties": {"provisioningState": "Succeeded"}}
 
@@ -299,8 +287,8 @@ async def _shared_keys(call: Call) -> Body:
 
 
 KINDS: Final = (
-    kind_of(ENVIRONMENT, fill=_environment, shown=_without_keys, keep=_check_empty),
-    kind_of(f"{ENVIRONMENT}/storages", fill=_link, shown=_without_keys),
+    kind_of(ENVIRONMENT, fill=_environment, keep=_check_empty),
+    kind_of(f"{ENVIRONMENT}/storages", fill=_link),
     kind_of(f"{ENVIRONMENT}/usages", handlers={"LIST": _list_environment_usages}),
     kind_of("Microsoft.App/locations/usages", handlers={"LIST": _list_usages}),
     kind_of(f"Microsoft.App/{_OFFERS}", handlers={"LIST": _list_offers}),

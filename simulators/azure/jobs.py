@@ -5,7 +5,6 @@ import secrets
 import string
 import sys
 import time
-import uuid
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -18,8 +17,8 @@ from starlette.routing import BaseRoute, Route
 from core.errors import OpsError
 from core.processes import run
 from simulators.azure import admission
-from simulators.azure.admission import denied, derived_key, endpoint, refusal
-from simulators.azure.apps import check_total, place_of
+from simulators.azure.admission import derived_key, endpoint, refusal
+from simulators.azure.apps import check_place, identity_of
 from simulators.azure.arm import Call, display_of, kind_of, moment, plain_region
 from simulators.azure.grants import JOB
 from simulators.azure.ground import environment_of
@@ -27,7 +26,6 @@ from simulators.azure.state import Body, Subscription, World
 from simulators.common.cron import due_next
 
 EXECUTION: Final = f"{JOB}/executions"
-_LINKED: Final = "Microsoft.App/managedEnvironments/join/action"
 _RHYTHM_SECONDS: Final = 0.05
 _LETTERS: Final = string.ascii_lowercase + string.digits
 _CONTAINER: Final = Path(__file__).with_name("container.py")
@@ -36,21 +34,8 @@ _API: Final = "2019-08-01"
 
 def _job(call: Call, asked: Body, there: Body | None) -> Body:
     """Return the job's body, and note when it starts next."""
-    if denied(call.sub, _LINKED):
-        words = {"action": f"{JOB}/write", "scope": call.path, "linked": _LINKED}
-        raise refusal("linked", **words)
+    check_place(call, asked, there)
     properties = asked["properties"]
-    environment, containers = place_of(call, asked), properties["template"].get("containers") or []
-    if there and environment_of(asked) != environment_of(there):
-        raise refusal("app-moved", name=there["name"])
-    if not containers:
-        raise refusal("app-empty")
-    profiles = environment["properties"].get("workloadProfiles") or []
-    types = {one["name"]: one["workloadProfileType"] for one in profiles}
-    profile = properties["workloadProfileName"]
-    if profile not in types:
-        raise refusal("app-profile", profile=profile, name=environment["name"])
-    check_total(call, containers, types[profile])
     configuration = properties["configuration"]
     schedule = configuration.get("scheduleTriggerConfig")
     if configuration["triggerType"] != "Schedule" or not schedule:
@@ -66,25 +51,9 @@ def _job(call: Call, asked: Body, there: Body | None) -> Body:
         "location": display_of(plain_region(asked["location"])),
         "systemData": (there or {}).get("systemData")
         or {"createdAt": moment(time.time() - call.sub.knobs.made_ago_seconds)},
-        "identity": _identity(call.sub, asked.get("identity"), there),
+        "identity": identity_of(call.sub, asked, there),
         "properties": properties,
     }
-
-
-def _identity(sub: Subscription, asked: Body | None, there: Body | None) -> Body:
-    """Give it an identity of its own if it is to have one: the same as long as it is there."""
-    if not asked or "SystemAssigned" not in asked["type"]:
-        return asked or {"type": "None"}
-    before = (there or {}).get("identity") or {}
-    principal = before.get("principalId") or str(uuid.uuid4())
-    return {**asked, "principalId": principal, "tenantId": sub.tenant}
-
-
-def _shown(_world: World, _sub: Subscription, job: Body) -> Body:
-    body = copy.deepcopy(job)
-    for secret in body["properties"]["configuration"].get("secrets") or []:
-        secret.pop("value", None)
-    return body
 
 
 async def _removed(_world: World, sub: Subscription, job: Body) -> None:
@@ -194,6 +163,6 @@ def http_routes(world: World) -> list[BaseRoute]:
 
 
 KINDS: Final = (
-    kind_of(JOB, fill=_job, shown=_shown, ended=_removed),
+    kind_of(JOB, fill=_job, ended=_removed),
     kind_of(EXECUTION),
 )

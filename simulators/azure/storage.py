@@ -17,7 +17,7 @@ from starlette.routing import BaseRoute, Route
 from simulators.azure import grants
 from simulators.azure.admission import (
     Refused,
-    data_caller,
+    caller_of,
     derived_key,
     endpoint,
     faults_of,
@@ -266,18 +266,22 @@ async def _answered(world: World, request: Request) -> Response:
         raise refusal("no-host", host=f"{named}.{kind}.core.windows.net")
     sub, account = found
     keyed = _is_signed(world, sub, account, request)
-    caller = None if keyed else data_caller(world, sub, request, _AUDIENCE, _CHALLENGE)
+    claims = (
+        None
+        if keyed
+        else caller_of(world, request.headers, _AUDIENCE, sub=sub, challenge=_CHALLENGE)
+    )
     query = request.query_params
     form = request.method, query.get("restype", ""), query.get("comp", "")
     if form not in _METHODS:
         raise refusal("UnsupportedHttpVerb")
     label, behave = _METHODS[form]
     async with faults_of(sub, label):
-        if caller is not None:
+        if claims:
             if request.headers.get("x-ms-file-request-intent") != "backup":
                 raise refusal("MissingRequiredHeader")  # it reads past the files' own permissions
             action = _READ if request.method == "GET" else _WRITE
-            if not grants.may(sub, caller, action, account["id"]):
+            if not grants.may(sub, claims.oid, action, account["id"]):
                 raise refusal("AuthorizationPermissionMismatch")
         if sub.get(f"{account['id']}/fileServices/default/shares/{top}") is None:
             raise refusal("ShareNotFound")

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from simulators.azure import grants
-from simulators.azure.admission import data_caller, endpoint, faults_of, json_of, refusal
+from simulators.azure.admission import caller_of, endpoint, faults_of, json_of, refusal
 from simulators.azure.arm import Call, kind_of, moment, paged
 from simulators.azure.schema import checked
 from simulators.azure.state import Body, Secret, Subscription, World
@@ -248,7 +248,7 @@ def _answering(
         if found is None:  # the real one has no such host; this status is the nearest to that
             raise refusal("no-host", host=f"{request.path_params['vault']}.vault.azure.net")
         sub, vault = found
-        caller = data_caller(world, sub, request, _AUDIENCE, _CHALLENGE)
+        claims = caller_of(world, request.headers, _AUDIENCE, sub=sub, challenge=_CHALLENGE)
         async with faults_of(sub, label.replace("/{name}", "")):
             asked = Asked(
                 secrets=sub.secrets[vault["name"].lower()],
@@ -259,7 +259,7 @@ def _answering(
                 url=f"{world.urls.vaults}/{vault['name']}/secrets",
                 made_ago=sub.knobs.made_ago_seconds,
             )
-            _check_access(sub, vault, caller, action, asked.name)
+            _check_access(sub, vault, claims.oid, action, asked.name)
             told = behave(asked)
             world.keep(sub)
         return told
