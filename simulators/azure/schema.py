@@ -16,7 +16,7 @@ from simulators.azure.admission import refusal
 _typed_dict: Any = TypedDict
 
 
-def _record(name: str, **fields: Any) -> Any:
+def _record(name: str, /, **fields: Any) -> Any:
     """Return an object that has no other keys."""
     return with_config(ConfigDict(extra="forbid", strict=True))(_typed_dict(name, fields))
 

@@ -18,7 +18,7 @@ from starlette.middleware import Middleware
 from core.records import KvPlan
 from simulators.engine.app import Sabotage, make_app
 from simulators.engine.boot import VERSION, Boot, complain, log
-from simulators.engine.engine import Engine, Tokenizer, Voice
+from simulators.engine.engine import Engine, Tokenizer
 from simulators.engine.flags import BootError, Failure, Knobs, non_default, parse, read_failure
 from simulators.engine.metrics import EngineMetrics, averages, cache_config
 from simulators.engine.requests import Served
@@ -103,7 +103,7 @@ def assemble(
         room.device(),
         tokenizer,
         metrics=EngineMetrics(names[0], cache_config(flags, kv)),
-        voice=Voice(seed=knobs.seed, reply=knobs.reply, mean_tokens=knobs.output_tokens),
+        reply=knobs.reply,
     )
     served = Served(
         names=names,

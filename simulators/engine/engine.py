@@ -23,6 +23,8 @@ _TEXT: Final = (
 )
 _WORDS: Final = tuple(_TEXT.split())
 _THOUGHT: Final = "Let me think about it. "
+_MEAN_TOKENS: Final = 64
+"""Of an answer that nobody cut short."""
 
 SPECIAL: Final = ("<pad>", "<eos>", "<bos>", "<unk>", "<|turn>", "<turn|>")
 _SPECIAL_OR_NOT: Final = re.compile("(" + "|".join(map(re.escape, SPECIAL)) + ")")
@@ -54,15 +56,6 @@ class Tokenizer:
 
 
 FinishReason = Literal["stop", "length", "abort"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Voice:
-    """What shapes every answer of an engine."""
-
-    seed: int = 0
-    reply: str = ""
-    mean_tokens: int = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,15 +93,15 @@ class Delta:
 class Generation:
     """One answer in the making."""
 
-    def __init__(self, ask: Ask, tokenizer: Tokenizer, voice: Voice) -> None:
+    def __init__(self, ask: Ask, tokenizer: Tokenizer, reply: str) -> None:
         self.ask = ask
         self.request = Request(prompt=ask.prompt, max_tokens=ask.max_tokens)
         self.request.arrived_at = anyio.current_time()
         self._tokenizer = tokenizer
-        self._random = random.Random(_seed(ask, voice))
+        self._random = random.Random(_seed(ask))
         thought = tokenizer.encode(_THOUGHT)[: self._random.randint(4, 12)] if ask.thinks else []
-        said = tokenizer.encode(ask.form or voice.reply)
-        length = len(said) or self._random.randint(1, 2 * voice.mean_tokens - 1)
+        said = tokenizer.encode(ask.form or reply)
+        length = len(said) or self._random.randint(1, 2 * _MEAN_TOKENS - 1)
         self.reasoning_tokens = len(thought)
         self._length = math.inf if ask.ignore_eos else len(thought) + max(length, ask.min_tokens)
         self._tokens = self._say([*thought, *said])
@@ -162,14 +155,14 @@ class Generation:
             yield from self._tokenizer.encode(f" {self._random.choice(_WORDS)}")
 
 
-def _seed(ask: Ask, voice: Voice) -> int:
-    key = f"{voice.seed}|{ask.sampling}".encode()[:64]
+def _seed(ask: Ask) -> int:
+    key = ask.sampling.encode()[:64]
     digest = hashlib.blake2b(array("q", ask.prompt).tobytes(), key=key, digest_size=8)
     return int.from_bytes(digest.digest(), "big")
 
 
 class Engine:
-    """One simulated engine core."""
+    """One simulated engine core; every answer says `reply`, or generated words."""
 
     def __init__(
         self,
@@ -178,20 +171,20 @@ class Engine:
         tokenizer: Tokenizer,
         *,
         metrics: EngineMetrics,
-        voice: Voice,
+        reply: str = "",
     ) -> None:
         self.scheduler = scheduler
         self.tokenizer = tokenizer
         self.metrics = metrics
         self._device = device
-        self._voice = voice
+        self._reply = reply
         self._generations: dict[Request, Generation] = {}
         self._work = anyio.Event()
 
     @contextmanager
     def generate(self, ask: Ask) -> Iterator[Generation]:
         """Queue a request; leaving early aborts it and frees its blocks."""
-        generation = Generation(ask, self.tokenizer, self._voice)
+        generation = Generation(ask, self.tokenizer, self._reply)
         self.scheduler.add(generation.request)
         self._generations[generation.request] = generation
         self._work.set()

@@ -6,14 +6,18 @@ import re
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Any, Final, Literal, NoReturn
 
 from pydantic import Field, NonNegativeFloat
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 Process = Literal["APIServer", "EngineCore"]
+_HERE: Final = Path(__file__).parent
+FLAGS: Final[dict[str, Any]] = tomllib.loads((_HERE / "flags.toml").read_text("utf-8"))
+"""Those of `vllm serve` by kind."""
+FAILURES: Final[dict[str, Any]] = tomllib.loads((_HERE / "failures.toml").read_text("utf-8"))
+"""Ways to fail, and what is refused."""
 
 
 class BootError(Exception):
@@ -66,12 +70,8 @@ class Knobs(BaseSettings):
     """Whether it finds compiled what it would compile."""
     fail: str = ""
     """`mode`, `mode:argument` or `mode@phase`; the modes are listed in `failures.toml`."""
-    seed: int = 0
-    """Another seed gives other texts; the same seed always the same ones."""
     reply: str = ""
     """What every answer says, in place of generated words."""
-    output_tokens: int = Field(default=64, ge=1)
-    """Mean length of an answer that nobody cut short."""
     time_scale: float | None = Field(default=None, ge=0)
     """Wall-clock seconds per simulated second of a step; 0 is as fast as it goes. Left out it is 1
     on a named `accelerator`, whose speeds are those of the plan, and 0.05 on the knobs' own."""
@@ -119,13 +119,6 @@ _ENTRY_USAGE: Final = (
 )
 
 
-@cache
-def flag_names() -> dict[str, Any]:
-    """The flags by kind, from `flags.toml`."""
-    text = files("simulators.engine").joinpath("flags.toml").read_text(encoding="utf-8")
-    return tomllib.loads(text)
-
-
 def human_readable_int(text: str) -> int:
     """Read 64M, 1k or 2048; a capital suffix counts in powers of 1024.
 
@@ -141,9 +134,8 @@ def human_readable_int(text: str) -> int:
     return int(number) * _BINARY[suffix]
 
 
-def human_readable_int_or_auto(text: str) -> int:
-    """Like `human_readable_int`, with -1 for `auto`."""
-    return -1 if text.strip().lower() in {"-1", "auto"} else human_readable_int(text)
+def _auto_or_int(text: str) -> int:
+    return -1 if text.strip().lower() == "auto" else human_readable_int(text)
 
 
 def _json(text: str) -> Any:
@@ -170,6 +162,7 @@ _KINDS: Final[dict[str, dict[str, Any]]] = {
     "integers": {"type": int},
     "floats": {"type": float},
     "human_integers": {"type": human_readable_int},
+    "auto_integers": {"type": _auto_or_int},
     "json": {"type": _json},
     "texts": {},
     "lists": {"nargs": "+"},
@@ -182,19 +175,14 @@ def make_parser() -> argparse.ArgumentParser:
     """A parser that knows every flag of `vllm serve`."""
     parser = _Parser(prog="vllm serve")
     parser.add_argument("model_tag", nargs="?")
-    names = flag_names()
     short: dict[str, list[str]] = {}
-    for alias, name in names["aliases"].items():
+    for alias, name in FLAGS["aliases"].items():
         short.setdefault(name, []).append(alias)
     for kind, how in _KINDS.items():
-        for name in names[kind]:
-            options = dict(how)
-            if name in names["choices"]:
-                options["choices"] = names["choices"][name]
-            if name == "max-model-len":
-                options["type"] = human_readable_int_or_auto
-            parser.add_argument(f"--{name}", *short.get(name, []), **options)
-    parser.set_defaults(**names["defaults"])
+        for name in FLAGS[kind]:
+            choices = {"choices": FLAGS["choices"][name]} if name in FLAGS["choices"] else {}
+            parser.add_argument(f"--{name}", *short.get(name, []), **how, **choices)
+    parser.set_defaults(**FLAGS["defaults"])
     return parser
 
 
@@ -221,16 +209,9 @@ def non_default(flags: argparse.Namespace) -> dict[str, Any]:
     return asked
 
 
-@cache
-def known_failures() -> dict[str, Any]:
-    """The modes and the refusals as data, from `failures.toml`."""
-    text = files("simulators.engine").joinpath("failures.toml").read_text(encoding="utf-8")
-    return tomllib.loads(text)
-
-
 def refused(name: str, /, *, process: Process = "EngineCore", **figures: object) -> BootError:
     """Return one of the refusals of `failures.toml`, with its figures filled in."""
-    return BootError(known_failures()["refused"][name].format(**figures), process=process)
+    return BootError(FAILURES["refused"][name].format(**figures), process=process)
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +229,7 @@ class Failure:
 
     def error(self) -> BootError:
         """What this failure says when the boot comes to its phase."""
-        facts = known_failures()["boot"][self.mode]
+        facts = FAILURES["boot"][self.mode]
         return BootError(
             facts["text"],
             process=facts["process"],
@@ -267,7 +248,7 @@ def read_failure(text: str) -> Failure:
         return Failure()
     head, _, place = text.partition("@")
     mode, _, argument = head.partition(":")
-    known = known_failures()
+    known = FAILURES
     if mode in known["serving"]:
         return Failure(mode, argument)
     usual = {**dict.fromkeys(known["silent"], "loading"),

@@ -4,8 +4,7 @@ import math
 import tomllib
 from argparse import Namespace
 from collections.abc import Callable, Coroutine
-from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Any, Final
 
 import anyio
@@ -29,11 +28,9 @@ Metric = Any
 _EVERY_SECONDS: Final = 10.0
 
 
-@cache
-def families() -> dict[str, Any]:
-    """Return the families as data, from `metrics.toml`."""
-    text = files("simulators.engine").joinpath("metrics.toml").read_text(encoding="utf-8")
-    return tomllib.loads(text)
+FAMILIES: Final[dict[str, Any]] = tomllib.loads(
+    Path(__file__).with_name("metrics.toml").read_text("utf-8")
+)
 
 
 class EngineMetrics:
@@ -47,7 +44,7 @@ class EngineMetrics:
         self._engine = {"engine": "0", "model_name": model_name}
         self._metrics: dict[str, Metric] = {}
         self._parts: dict[tuple[str, str], Metric] = {}
-        for family in families()["families"]:
+        for family in FAMILIES["families"]:
             self._create(family, cache_config)
         self._parts["vllm:engine_sleep_state", "awake"].set(1)
         self.prompt_tokens = 0
@@ -113,7 +110,7 @@ class EngineMetrics:
         text = name.partition(":")[2].replace("_", " ") or name.replace("_", " ")
         made: Metric
         if kind == "histogram":
-            bounds = families()["bounds"][family["bounds"]]
+            bounds = FAMILIES["bounds"][family["bounds"]]
             made = Histogram(name, text, labels, registry=self._registry, buckets=bounds)
         elif kind == "gauge":
             made = Gauge(name, text, labels, registry=self._registry)

@@ -8,14 +8,14 @@ from typing import Annotated, Any, Final, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from simulators.engine.engine import Ask, Tokenizer
-from simulators.engine.flags import known_failures
+from simulators.engine.flags import FAILURES
 
 
 class WireError(Exception):
     """A request that is answered with vLLM's error object: a row of `failures.toml`."""
 
     def __init__(self, name: str, /, **words: object) -> None:
-        row = known_failures()["wire"][name]
+        row = FAILURES["wire"][name]
         message = row["message"].format(**words)
         super().__init__(message)
         self.code: Final[int] = row.get("code", 400)

@@ -14,7 +14,7 @@ from planner.flags import Flags
 from planner.memory import Case, plan_memory, resident
 from planner.model import read_model
 from planner.places import Accelerator, accelerator
-from simulators.engine.flags import BootError, Knobs, flag_names, refused
+from simulators.engine.flags import FLAGS, BootError, Knobs, refused
 from simulators.engine.scheduler import Device
 
 Moment = Literal["on-device", "empty", "cached"]
@@ -190,7 +190,7 @@ def _usage() -> Iterator[None]:
 
 def _flags(flags: Namespace) -> Flags:
     values: dict[str, Any] = {name: getattr(flags, name, None) for name in Flags.model_fields}
-    values["vllm_version"] = flag_names()["version"]
+    values["vllm_version"] = FLAGS["version"]
     if flags.max_model_len == -1:
         values["max_model_len"] = None
     given = {name: value for name, value in values.items() if value is not None}

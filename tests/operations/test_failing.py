@@ -7,7 +7,7 @@ import anyio
 import pytest
 
 from core.settings import Settings
-from simulators.engine.flags import known_failures
+from simulators.engine.flags import FAILURES
 from tests.conversation import Reply, agent_of
 from tests.simulators.models import write_tiny_model
 from tests.soon import HANGS
@@ -62,7 +62,7 @@ def _name(case: str) -> str:
 
 
 def test_every_mode_of_the_simulated_engine_is_walked() -> None:
-    known = known_failures()
+    known = FAILURES
     assert {mode.partition(":")[0] for mode in MODES} == {*known["boot"], *known["silent"]} - {
         "never-ready"
     }

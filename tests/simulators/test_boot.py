@@ -19,7 +19,7 @@ from planner.model import read_model
 from planner.places import accelerator
 from simulators.engine.__main__ import assemble, main
 from simulators.engine.boot import Boot
-from simulators.engine.flags import BootError, Failure, Knobs, known_failures, parse, read_failure
+from simulators.engine.flags import FAILURES, BootError, Failure, Knobs, parse, read_failure
 from simulators.engine.room import Room, load_model, room_of
 from simulators.engine.scheduler import Request, Scheduler
 
@@ -78,12 +78,12 @@ async def test_a_boot_tells_its_phases_in_order(capsys: pytest.CaptureFixture[st
     assert in_order(said.err, (shards, "Capturing CUDA graphs"))
 
 
-@pytest.mark.parametrize("mode", sorted(known_failures()["boot"]))
+@pytest.mark.parametrize("mode", sorted(FAILURES["boot"]))
 async def test_every_way_to_fail_says_its_words(mode: str) -> None:
     """In the phase where vLLM says them, or in another one if told so."""
     with pytest.raises(BootError) as failed:
         await boot(fail=mode)
-    assert str(failed.value) == known_failures()["boot"][mode]["text"]
+    assert str(failed.value) == FAILURES["boot"][mode]["text"]
     with pytest.raises(BootError):
         await boot(fail=f"{mode}@graphs")
 
