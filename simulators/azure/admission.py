@@ -5,7 +5,7 @@ import fnmatch
 import hmac
 import json
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -82,7 +82,7 @@ def denied(sub: Subscription, action: str) -> bool:
     return matches(action, sub.knobs.denied_actions)
 
 
-def matches(action: str, patterns: tuple[str, ...]) -> bool:
+def matches(action: str, patterns: Iterable[str]) -> bool:
     """Return whether an action is one of some; `*` stands for any letters."""
     return any(fnmatch.fnmatchcase(action.lower(), one.lower()) for one in patterns)
 

@@ -1,9 +1,9 @@
 """Who may do what: roles, Azure's own and custom ones, and those that they are assigned to."""
 
 import time
+from collections.abc import Iterator
 from typing import Final
 
-from core.records import Record
 from simulators.azure.admission import Claims, denied, matches
 from simulators.azure.state import CATALOG, Body, Subscription
 
@@ -11,24 +11,13 @@ ASSIGNMENTS: Final = "Microsoft.Authorization/roleAssignments"
 DEFINITIONS: Final = "Microsoft.Authorization/roleDefinitions"
 IDENTITIES: Final = "Microsoft.ManagedIdentity/userAssignedIdentities"
 JOB: Final = "Microsoft.App/jobs"
+_NOTHING: Final[Body] = {"properties": {"permissions": []}}
+"""Of a role that is there no more."""
 
 
-class Role(Record):
-    """A role, built in or custom."""
-
-    guid: str
-    name: str
-    actions: tuple[str, ...] = ()
-    """Of the control plane; `*` stands for any letters."""
-    not_actions: tuple[str, ...] = ()
-    """Taken from those."""
-    data_actions: tuple[str, ...] = ()
-    """Of the data planes; an owner has none of them."""
-
-
-_BUILT_IN: Final = {guid: Role(guid=guid, **said) for guid, said in CATALOG["roles"].items()}
-BY_NAME: Final = {role.name: role for role in _BUILT_IN.values()}
-OWNER: Final = BY_NAME["Owner"]
+OWNER: Final = "8e3af657-a8ff-443c-a75c-2fe8c4bcb635"
+GUIDS: Final = {said["roleName"]: guid for guid, said in CATALOG["roles"].items()}
+"""Of Azure's own roles, by their names."""
 
 
 def definition_id(sub: Subscription, guid: str) -> str:
@@ -36,21 +25,20 @@ def definition_id(sub: Subscription, guid: str) -> str:
     return f"/subscriptions/{sub.id}/providers/{DEFINITIONS}/{guid}"
 
 
-def find_role(sub: Subscription, guid: str) -> Role | None:
-    """Return a role by the last word of its id; None if there is none."""
-    if built_in := _BUILT_IN.get(guid.lower()):
-        return built_in
-    body = sub.get(definition_id(sub, guid))
-    if body is None:
-        return None
-    (said,) = body["properties"]["permissions"]
-    keys = {"actions": "actions", "not_actions": "notActions", "data_actions": "dataActions"}
-    words = {name: tuple(said.get(key) or ()) for name, key in keys.items()}
-    return Role(guid=guid.lower(), name=body["properties"]["roleName"], **words)
+def find_role(sub: Subscription, guid: str) -> Body | None:
+    """Return the definition of a role, Azure's own or a custom one; None if there is none."""
+    path, said = definition_id(sub, guid), CATALOG["roles"].get(guid.lower())
+    if said is None:
+        return sub.get(path)
+    permission = {key: said.get(key, []) for key in ("actions", "notActions", "dataActions")}
+    if guid == OWNER:
+        permission["notActions"] = list(sub.knobs.denied_actions)
+    told = {"roleName": said["roleName"], "permissions": [permission], "type": "BuiltInRole"}
+    return {"id": path, "type": DEFINITIONS, "name": guid.lower(), "properties": told}
 
 
-def role_of(sub: Subscription, assignment: Body) -> Role | None:
-    """Return the role that is assigned."""
+def role_of(sub: Subscription, assignment: Body) -> Body | None:
+    """Return the definition of the role that is assigned."""
     return find_role(sub, assignment["properties"]["roleDefinitionId"].rpartition("/")[2])
 
 
@@ -70,23 +58,18 @@ def is_machine(sub: Subscription, principal: str) -> bool:
     return principal in of_jobs or any(is_of(one, principal) for one in sub.of_type(IDENTITIES))
 
 
-def _roles_at(sub: Subscription, principal: str, resource_id: str) -> list[Role]:
-    """Return somebody's roles on a resource that are in effect."""
-    now = time.time()
-    found = [
-        role_of(sub, one)
-        for one in sub.of_type(ASSIGNMENTS)
-        if is_of(one, principal)
-        and within(resource_id, one["properties"]["scope"])
-        and sub.role_effects.get(one["id"].lower(), 0.0) <= now
-    ]
-    return [role for role in found if role]
+def _permissions(sub: Subscription, principal: str, resource_id: str) -> Iterator[Body]:
+    """Return what somebody's roles on a resource, as far as they are in effect, allow."""
+    for one in sub.of_type(ASSIGNMENTS):
+        in_effect = sub.role_effects.get(one["id"].lower(), 0.0) <= time.time()
+        if in_effect and is_of(one, principal) and within(resource_id, one["properties"]["scope"]):
+            yield from (role_of(sub, one) or _NOTHING)["properties"]["permissions"]
 
 
 def may(sub: Subscription, principal: str, data_action: str, resource_id: str) -> bool:
     """Return whether somebody may do something of a data plane, by roles in effect."""
-    roles = _roles_at(sub, principal, resource_id)
-    return any(matches(data_action, role.data_actions) for role in roles)
+    permissions = _permissions(sub, principal, resource_id)
+    return any(matches(data_action, one.get("dataActions", ())) for one in permissions)
 
 
 def refuses(sub: Subscription, claims: Claims, action: str, resource_id: str) -> bool:
@@ -97,6 +80,6 @@ def refuses(sub: Subscription, claims: Claims, action: str, resource_id: str) ->
     if not is_machine(sub, claims.oid):
         return denied(sub, action)
     return not any(
-        matches(action, role.actions) and not matches(action, role.not_actions)
-        for role in _roles_at(sub, claims.oid, resource_id)
+        matches(action, one["actions"]) and not matches(action, one.get("notActions", ()))
+        for one in _permissions(sub, claims.oid, resource_id)
     )

@@ -243,7 +243,6 @@ def _program_of(world: World, sub: Subscription, app: Body, revision: Body) -> P
 
     env = environment(
         boot_seconds=sub.knobs.boot_seconds,
-        phases=sub.knobs.engine_seconds,
         more=sub.knobs.engine_environment,
         accelerator=PROFILES[profile_type_of(sub, app)].accelerator,
     )

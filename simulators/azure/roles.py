@@ -4,7 +4,6 @@ import re
 import time
 import uuid
 from collections.abc import Iterator
-from functools import partial
 from typing import Final
 
 from starlette.responses import JSONResponse, Response
@@ -14,11 +13,10 @@ from simulators.azure.arm import KINDS as EVERY_KIND
 from simulators.azure.arm import Call, kind_of, moment
 from simulators.azure.grants import (
     ASSIGNMENTS,
-    BY_NAME,
     DEFINITIONS,
+    GUIDS,
     IDENTITIES,
     OWNER,
-    Role,
     definition_id,
     find_role,
     is_machine,
@@ -36,7 +34,7 @@ _PRINCIPAL: Final = re.compile(r"assignedTo\('([^']*)'", re.IGNORECASE)
 def assign(sub: Subscription, scope: str, role: str, principal: str) -> None:
     """Assign a role, by its name, that takes effect at once."""
     name = uuid.uuid5(uuid.NAMESPACE_URL, f"{scope}/{role}/{principal}".lower())
-    body = _assignment(sub, scope, BY_NAME[role], principal, str(name))
+    body = _assignment(sub, scope, GUIDS[role], principal, str(name))
     sub.resources[body["id"].lower()] = body
 
 
@@ -76,7 +74,8 @@ async def _put(call: Call) -> Response:
         is_here = one["properties"]["scope"].lower() == call.scope.lower()
         if is_here and is_of(one, principal) and role_of(sub, one) == role:
             raise refusal("assigned", name=one["name"].replace("-", ""))
-    body = sub.resources[call.id] = _assignment(sub, call.scope, role, principal, call.name)
+    body = _assignment(sub, call.scope, role["name"], principal, call.name)
+    sub.resources[call.id] = body
     sub.role_effects[call.id] = time.time() + sub.knobs.role_seconds
     return JSONResponse(body, status_code=201)
 
@@ -88,13 +87,13 @@ def _kind_of(sub: Subscription, principal: str) -> str:
     return "ServicePrincipal" if is_machine(sub, principal) else ""
 
 
-def _assignment(sub: Subscription, scope: str, role: Role, principal: str, name: str) -> Body:
+def _assignment(sub: Subscription, scope: str, role: str, principal: str, name: str) -> Body:
     return {
         "id": f"{scope}/providers/{ASSIGNMENTS}/{name}",
         "type": ASSIGNMENTS,
         "name": name,
         "properties": {
-            "roleDefinitionId": definition_id(sub, role.guid),
+            "roleDefinitionId": definition_id(sub, role),
             "principalId": principal,
             "principalType": _kind_of(sub, principal) or "ServicePrincipal",
             "scope": scope,
@@ -105,16 +104,7 @@ def _assignment(sub: Subscription, scope: str, role: Role, principal: str, name:
 
 async def _permissions(call: Call) -> Body:
     """Tell an owner's actions, less those that are denied."""
-    return {"value": [_permission(OWNER, call.sub)]}
-
-
-def _permission(role: Role, sub: Subscription) -> Body:
-    denied = sub.knobs.denied_actions if role == OWNER else ()
-    return {
-        "actions": list(role.actions),
-        "notActions": [*role.not_actions, *denied],
-        "dataActions": list(role.data_actions),
-    }
+    return {"value": (find_role(call.sub, OWNER) or {})["properties"]["permissions"]}
 
 
 async def _delete(call: Call) -> Response:
@@ -128,13 +118,7 @@ async def _get_definition(call: Call) -> Body:
     role = find_role(call.sub, call.name)
     if role is None:
         raise refusal("no-role", name=call.name)
-    return call.sub.get(definition_id(call.sub, role.guid)) or _built_in(call.sub, role)
-
-
-def _built_in(sub: Subscription, role: Role) -> Body:
-    said = {"roleName": role.name, "permissions": [_permission(role, sub)], "type": "BuiltInRole"}
-    path = definition_id(sub, role.guid)
-    return {"id": path, "type": DEFINITIONS, "name": role.guid, "properties": said}
+    return role
 
 
 async def _list_definitions(call: Call) -> Body:
@@ -148,7 +132,7 @@ async def _list_definitions(call: Call) -> Body:
             for scope in one["properties"]["assignableScopes"]
         )
     ]
-    return {"value": [*map(partial(_built_in, call.sub), BY_NAME.values()), *rows]}
+    return {"value": [*(find_role(call.sub, guid) for guid in GUIDS.values()), *rows]}
 
 
 async def _put_definition(call: Call) -> Response:

@@ -35,8 +35,6 @@ class Fault(world.Fault):
 class Knobs(world.Knobs):
     """The controls of one subscription; what is `prepared` is in swedencentral."""
 
-    engine_seconds: dict[str, float] = {}
-    """Seconds of single phases of that boot, in place of their share."""
     rollout: Rollout = "ok"
     """How the next rollouts go; `no-host` waits for a GPU for ever."""
     environment_seconds: float = Field(default=0.2, ge=0)

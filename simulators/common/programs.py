@@ -3,7 +3,6 @@
 import argparse
 import contextlib
 import importlib
-import json
 import multiprocessing
 import os
 import posixpath
@@ -140,14 +139,12 @@ def served(command: Sequence[str], args: Sequence[str]) -> list[str]:
 
 
 def environment(
-    *, boot_seconds: float, phases: Mapping[str, float], more: Mapping[str, str], accelerator: str
+    *, boot_seconds: float, more: Mapping[str, str], accelerator: str
 ) -> dict[str, str]:
     """Return the engine's environment, as a test's knobs have it, on an accelerator or on none."""
     env = {**inherited_environment(), "SIMULATED_ENGINE_BOOT_SECONDS": str(boot_seconds)}
     if accelerator:
         env["SIMULATED_ENGINE_ACCELERATOR"] = accelerator
-    if phases:
-        env["SIMULATED_ENGINE_BOOT_PHASES"] = json.dumps(dict(phases))
     return {**env, **more}
 
 

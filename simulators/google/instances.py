@@ -105,7 +105,6 @@ def _environment(project: Project, revision: Revision, *, rehearsed: bool) -> di
     gpu = GPUS.get(revision.node_selector.accelerator)
     env = environment(
         boot_seconds=knobs.boot_seconds,
-        phases={},
         more=knobs.engine_environment,
         accelerator=gpu.short if gpu and rehearsed else "",
     )

@@ -477,7 +477,6 @@ async def _ran(
     more = {"SIMULATED_ENGINE_COUNT": str(vm.spec.chips), **knobs.engine_environment}
     env = environment(
         boot_seconds=knobs.boot_seconds,
-        phases={},
         more={**made.environment, **more},
         accelerator="v6e",
     )
