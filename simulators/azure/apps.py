@@ -25,16 +25,23 @@ from simulators.azure.arm import (
     moment,
     plain_region,
 )
-from simulators.azure.ground import APP, CONSUMPTION, PROFILES, environment_of, refuse_by_policy
+from simulators.azure.ground import (
+    APP,
+    CONSUMPTION,
+    PROFILES,
+    environment_of,
+    profile_types,
+    refuse_by_policy,
+)
 from simulators.azure.replicas import (
     Unreadable,
+    asked_by_time,
     container_of,
     is_stopped,
     replica_body,
     revisions_of,
     secret_value,
     times_of,
-    why_no_times,
 )
 from simulators.azure.state import Body, Operation, Subscription, World
 
@@ -93,8 +100,11 @@ def _check(call: Call, asked: Body) -> None:
     if not 0 <= least <= most or not 1 <= most <= _MOST_REPLICAS:
         why = f"minReplicas {least} and maxReplicas {most} do not go together"
         raise refusal("app-scale", why=why)
-    if why := next(filter(None, map(why_no_times, times_of(template["scale"]))), ""):
-        raise refusal("app-scale", why=why)
+    for metadata in times_of(template["scale"]):
+        try:
+            asked_by_time(metadata, call.sub.now)
+        except ValueError as exc:
+            raise refusal("app-scale", why=exc) from exc
     for volume in template.get("volumes") or []:
         name, stored = volume.get("name") or "", volume.get("storageName")
         linked = volume.get("storageType") in {"AzureFile", "NfsAzureFile"}
@@ -125,8 +135,7 @@ def check_place(call: Call, asked: Body, there: Body | None) -> None:
         raise refusal("app-location", asked=asked["location"], there=found["location"])
     if found["properties"]["provisioningState"] not in {"Succeeded", "Waiting"}:
         raise refusal("app-early", name=named)
-    profiles = found["properties"].get("workloadProfiles") or []
-    types = {one["name"]: one["workloadProfileType"] for one in profiles}
+    types = profile_types(found)
     profile = asked["properties"]["workloadProfileName"]
     if profile not in types:
         raise refusal("app-profile", profile=profile, name=found["name"])

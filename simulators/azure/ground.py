@@ -131,15 +131,20 @@ def environment_of(app: Body) -> str:
     return str(app["properties"].get("environmentId") or "").lower()
 
 
+def profile_types(environment: Body) -> dict[str, str]:
+    """Return the type of each profile of an environment, by its name."""
+    rows = environment["properties"].get("workloadProfiles") or []
+    return {one["name"]: one["workloadProfileType"] for one in rows}
+
+
 def _apps(call: Call) -> list[Body]:
     return [one for one in call.sub.of_type(APP) if environment_of(one) == call.id]
 
 
 def _environment(call: Call, asked: Body, there: Body | None) -> Body:
     region, properties = plain_region(asked["location"]), asked.get("properties", {})
-    profiles = properties.get("workloadProfiles") or []
-    for profile in profiles:
-        kind = profile["workloadProfileType"]
+    profiles = profile_types({"properties": properties})
+    for kind in profiles.values():
         if kind not in _offered(call.sub, region):
             raise refusal("profile-region", kind=kind, region=region)
     logs = properties.get("appLogsConfiguration") or {}
@@ -163,9 +168,8 @@ def _environment(call: Call, asked: Body, there: Body | None) -> Body:
     }
 
 
-def _check_change(call: Call, profiles: Sequence[Body], there: Body) -> None:
-    before = {one["name"] for one in there["properties"].get("workloadProfiles") or []}
-    after = {one["name"]: one["workloadProfileType"] for one in profiles}
+def _check_change(call: Call, after: Mapping[str, str], there: Body) -> None:
+    before = profile_types(there)
     for name, kind in after.items():
         if name not in before and call.sub.knobs.old_environment and "GPU" in kind:
             raise refusal("profile-late", kind=kind, name=there["name"])

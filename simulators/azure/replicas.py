@@ -15,7 +15,7 @@ from planner.boot import file_bytes
 from planner.model import catalog_shape
 from simulators.azure import storage
 from simulators.azure.arm import moment
-from simulators.azure.ground import CONSUMPTION, PROFILES, environment_of, most_gpus
+from simulators.azure.ground import CONSUMPTION, PROFILES, environment_of, most_gpus, profile_types
 from simulators.azure.state import Body, Replica, Subscription, World, id_of
 from simulators.azure.vaults import SecretLost, read_secret
 from simulators.common.carrying import Missing, Store, store_in
@@ -44,45 +44,35 @@ class Scale:
     """Metadata of KEDA's cron rules."""
 
     def timed(self, now: float) -> int:
-        """Return how many replicas the times of the moment ask for.
-
-        Between a start and its end the next end comes before the next start. Source:
-        keda.sh/docs/latest/scalers/cron (2026-11) and KEDA's own cron scaler.
-        """
-        return max(
-            (
-                int(one["desiredReplicas"])
-                for one in self.times
-                if _next(one, "end", now) < _next(one, "start", now)
-            ),
-            default=0,
-        )
+        """Return how many replicas the times of the moment ask for."""
+        return max((asked_by_time(one, now) for one in self.times), default=0)
 
 
-def _next(metadata: Body, edge: str, now: float) -> float:
-    return due_next(metadata[edge], now, metadata["timezone"]) or math.inf
+def asked_by_time(metadata: Body, now: float) -> int:
+    """Return how many replicas a cron rule asks for at a moment.
+
+    Between a start and its end the next end comes before the next start. Source:
+    keda.sh/docs/latest/scalers/cron (2026-11) and KEDA's own cron scaler.
+
+    Raises:
+        ValueError: It cannot be read, or lacks something.
+    """
+    for name in ("timezone", "start", "end", "desiredReplicas"):
+        if not metadata.get(name):
+            raise ValueError(f"no {name} is specified in the metadata of a cron rule")
+    if metadata["start"] == metadata["end"]:
+        raise ValueError("start and end of a cron rule are the same")
+    replicas = int(metadata["desiredReplicas"])
+    start, end = (
+        due_next(metadata[edge], now, metadata["timezone"]) or math.inf for edge in ("start", "end")
+    )
+    return replicas if end < start else 0
 
 
 def times_of(scale: Body) -> tuple[Body, ...]:
     """Return the metadata of its cron rules."""
     custom = [one["custom"] for one in scale.get("rules") or [] if one.get("custom")]
     return tuple(one.get("metadata") or {} for one in custom if one.get("type") == "cron")
-
-
-def why_no_times(metadata: Body) -> str:
-    """Say what is wrong with the metadata of a cron rule, nothing where it can be."""
-    for name in ("timezone", "start", "end", "desiredReplicas"):
-        if not metadata.get(name):
-            return f"no {name} is specified in the metadata of a cron rule"
-    if metadata["start"] == metadata["end"]:
-        return "start and end of a cron rule are the same"
-    try:
-        int(metadata["desiredReplicas"])
-        for edge in ("start", "end"):
-            _next(metadata, edge, time.time())
-    except ValueError as exc:
-        return f"a cron rule cannot be parsed: {exc}"
-    return ""
 
 
 def container_of(body: Body) -> Body:
@@ -178,16 +168,23 @@ def _folders(world: World, sub: Subscription, app: Body, revision: Body) -> dict
     return found
 
 
+def _within(folders: Mapping[str, Path], path: str) -> Path | None:
+    """Return where a path of a container is here; None where no share is mounted at it."""
+    for root, folder in folders.items():
+        if f"{path}/".startswith(f"{root}/"):
+            return folder / path[len(root) :].strip("/")
+    return None
+
+
 def _carried(folders: Mapping[str, Path], path: str) -> Store:
     """Return a folder of a container as what runs in it reads and writes it.
 
     Raises:
         CannotStart: It is on no share, and would be gone with the container.
     """
-    root = next((one for one in folders if path.startswith(f"{one}/")), None)
-    if root is None:
+    folder = _within(folders, path)
+    if folder is None:
         raise CannotStart(f"No share is mounted at {path}.")
-    folder = folders[root] / path[len(root) + 1 :]
 
     async def read(name: str) -> bytes:
         try:
@@ -235,11 +232,8 @@ def _program_of(world: World, sub: Subscription, app: Body, revision: Body) -> P
     folders = _folders(world, sub, app, revision)
 
     def here(path: str) -> str:
-        for root, folder in folders.items():
-            if f"{path}/".startswith(f"{root}/"):
-                kept = folder / path[len(root) :].strip("/")
-                return str(kept) if kept.is_dir() else path
-        return path
+        kept = _within(folders, path)
+        return str(kept) if kept and kept.is_dir() else path
 
     env = environment(
         boot_seconds=sub.knobs.boot_seconds,
@@ -275,11 +269,8 @@ def _fills_disk(sub: Subscription, container: Body, words: Sequence[str]) -> boo
 
 def profile_type_of(sub: Subscription, app: Body) -> str:
     """Return the type of the profile that an app runs on."""
-    environment_body = sub.get(environment_of(app)) or {"properties": {}}
-    for profile in environment_body["properties"].get("workloadProfiles") or []:
-        if profile["name"] == app["properties"]["workloadProfileName"]:
-            return str(profile["workloadProfileType"])
-    return CONSUMPTION
+    types = profile_types(sub.get(environment_of(app)) or {"properties": {}})
+    return types.get(app["properties"]["workloadProfileName"], CONSUMPTION)
 
 
 def _obstacle(sub: Subscription, app: Body, row: Replica) -> str:

@@ -183,7 +183,7 @@ class Subscription(Customer):
     secrets: dict[str, dict[str, Secret]] = {}
     """Of each vault by its name."""
     vaults: dict[str, Body] = {}
-    """Each vault's `body`, and when it was `deleted`, by its name until purged."""
+    """Those that are softly deleted, each with when it was `deleted`, by name until purged."""
     log: list[LogRow] = []
     replicas: list[Replica] = []
     """Every one that there ever was."""

@@ -138,8 +138,6 @@ def _row(path: Path) -> str:
 
 
 def _list_folder(folder: Path, _request: Request) -> Response:
-    if not folder.is_dir():
-        raise refusal("ResourceNotFound")
     rows = "".join(map(_row, sorted(folder.iterdir())))
     listed = f"<EnumerationResults><Entries>{rows}</Entries><NextMarker/></EnumerationResults>"
     return Response(listed, media_type="application/xml")
@@ -156,8 +154,6 @@ def _described(path: Path) -> dict[str, str]:
 
 def _download(file: Path, request: Request) -> Response:
     """Give the bytes that are asked for; Microsoft's clients always ask for some."""
-    if not file.is_file():
-        raise refusal("ResourceNotFound")
     named = request.headers["x-ms-range"].removeprefix("bytes=").partition("-")
     first, size = int(named[0]), file.stat().st_size
     if first >= size:
@@ -178,8 +174,6 @@ def _download(file: Path, request: Request) -> Response:
 
 
 def _remove_folder(folder: Path, _request: Request) -> Response:
-    if not folder.is_dir():
-        raise refusal("ResourceNotFound")
     if any(folder.iterdir()):
         raise refusal("DirectoryNotEmpty")
     folder.rmdir()
@@ -187,8 +181,6 @@ def _remove_folder(folder: Path, _request: Request) -> Response:
 
 
 def _remove_file(file: Path, _request: Request) -> Response:
-    if not file.is_file():
-        raise refusal("ResourceNotFound")
     file.unlink()
     return Response(status_code=202)
 
@@ -199,7 +191,7 @@ _METHODS: Final = {
     ("DELETE", "directory", ""): ("DELETE directories", _remove_folder),
     ("DELETE", "", ""): ("DELETE files", _remove_file),
 }
-"""By method, `restype` and `comp`: what faults know it by, and the answer."""
+"""By method, `restype` and `comp`: what faults know it by, and the answer of what is there."""
 
 
 def routes(world: World) -> Sequence[BaseRoute]:
@@ -287,4 +279,7 @@ async def _answered(world: World, request: Request) -> Response:
             raise refusal("ShareNotFound")
         root = account_folder(world, sub, account["name"], kind, top)
         root.mkdir(parents=True, exist_ok=True)
-        return behave(_place_of(root, below.strip("/")), request)
+        there = _place_of(root, below.strip("/"))
+        if not (there.is_dir() if form[1] else there.is_file()):
+            raise refusal("ResourceNotFound")
+        return behave(there, request)

@@ -3,7 +3,7 @@
 import re
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -30,16 +30,20 @@ def _vault(call: Call, asked: Body, there: Body | None) -> Body:
     if properties["tenantId"].lower() != call.sub.tenant:
         raise refusal("vault-tenant", tenant=properties["tenantId"])
     recovers = properties.pop("createMode", "default") == "recover"
-    deleted = _softly_deleted(call.sub, name)
-    softly = deleted if deleted and deleted["id"].lower() == call.id else None
+    softly = call.sub.vaults.get(name)
+    if softly and softly["id"].lower() != call.id:
+        softly = None
     if not there:
         if recovers and not softly:
             raise refusal("vault-lost")
         if softly and not recovers:
             raise refusal("vault-deleted")
-        if not softly and any(name in sub.vaults for sub in call.world):
+        known = call.world.named(VAULT, name) or any(name in sub.vaults for sub in call.world)
+        if known and not softly:
             raise refusal("vault-taken", name=call.name)
-    made: Body = {
+    call.sub.secrets.setdefault(name, {})
+    call.sub.vaults.pop(name, None)
+    return {
         "location": (softly or asked)["location"],
         "tags": (softly or asked).get("tags") or {},
         "properties": {
@@ -47,39 +51,30 @@ def _vault(call: Call, asked: Body, there: Body | None) -> Body:
             "vaultUri": f"https://{call.name}.vault.azure.net/",
         },
     }
-    call.sub.secrets.setdefault(name, {})
-    known = {"id": call.path, "name": call.name}
-    call.sub.vaults[name] = {"body": {**known, **made}, "deleted": None}
-    return made
 
 
 async def _ended(_world: World, sub: Subscription, vault: Body) -> None:
-    sub.vaults[vault["name"].lower()]["deleted"] = time.time()
+    sub.vaults[vault["name"].lower()] = {**vault, "deleted": time.time()}
 
 
-def _softly_deleted(sub: Subscription, name: str) -> Body | None:
+def _softly_deleted(call: Call) -> Body:
     """Return what a softly deleted vault was."""
-    kept = sub.vaults.get(name.lower())
-    return kept["body"] if kept and kept["deleted"] else None
+    body = call.sub.vaults.get(call.name.lower())
+    if body is None:
+        raise refusal("vault-not-deleted", name=call.name)
+    return body
 
 
 async def _get_deleted(call: Call) -> Body:
-    body = _softly_deleted(call.sub, call.name)
-    if body is None:
-        raise refusal("vault-not-deleted", name=call.name)
-    return _deleted(call.sub, body)
+    return _deleted(call.sub, _softly_deleted(call))
 
 
 async def _list_deleted(call: Call) -> Body:
-    kept = [_softly_deleted(call.sub, name) for name in call.sub.vaults]
-    return {"value": [_deleted(call.sub, one) for one in kept if one]}
+    return {"value": [_deleted(call.sub, one) for one in call.sub.vaults.values()]}
 
 
 async def _purge_vault(call: Call) -> Response:
-    body = _softly_deleted(call.sub, call.name)
-    if body is None:
-        raise refusal("vault-not-deleted", name=call.name)
-    if body["properties"].get("enablePurgeProtection"):
+    if _softly_deleted(call)["properties"].get("enablePurgeProtection"):
         raise refusal("vault-protected", name=call.name)
     call.sub.vaults.pop(call.name.lower())
     call.sub.secrets.pop(call.name.lower(), None)
@@ -87,8 +82,7 @@ async def _purge_vault(call: Call) -> Response:
 
 
 def _deleted(sub: Subscription, body: Body) -> Body:
-    at = sub.vaults[body["name"].lower()]["deleted"]
-    days = body["properties"]["softDeleteRetentionInDays"]
+    at, days = body["deleted"], body["properties"]["softDeleteRetentionInDays"]
     where = f"/subscriptions/{sub.id}/providers/Microsoft.KeyVault/locations/{body['location']}"
     return {
         "id": f"{where}/deletedVaults/{body['name']}",
@@ -119,16 +113,16 @@ KINDS: Final = (
 class Asked:
     """One request for a secret that was admitted."""
 
-    secrets: dict[str, Secret]
-    """Of the vault."""
+    sub: Subscription
     vault: Body
     name: str
     body: Body
-    query: Mapping[str, str]
-    url: str
-    """Of the vault's secrets, here."""
-    made_ago: float
-    """How much longer ago than it was a secret is made."""
+    request: Request
+
+    @property
+    def secrets(self) -> dict[str, Secret]:
+        """All of the vault, by name in lower case."""
+        return self.sub.secrets[self.vault["name"].lower()]
 
     def found(self, *, deleted: bool) -> Secret:
         """Return the secret; Refused where it is not there, or not deleted."""
@@ -153,7 +147,7 @@ def _set(asked: Asked) -> Body:
     secret = asked.secrets.setdefault(asked.name.lower(), Secret())
     if secret.deleted is not None:
         raise refusal("secret-deleted", name=asked.name, inner="ObjectIsDeletedButRecoverable")
-    now = int(time.time() - asked.made_ago)
+    now = int(time.time() - asked.sub.knobs.made_ago_seconds)
     version: Body = {
         "id": f"{asked.id()}/{uuid.uuid4().hex}",
         **{key: body[key] for key in ("value", "contentType") if key in body},
@@ -182,7 +176,8 @@ def _list(asked: Asked) -> Body:
         for one in asked.secrets.values()
         if one.deleted is None
     ]
-    return paged(rows, asked.query, asked.url, _MOST_LISTED)
+    here = str(asked.request.url).partition("?")[0]
+    return paged(rows, asked.request.query_params, here, _MOST_LISTED)
 
 
 def _delete(asked: Asked) -> Body:
@@ -250,16 +245,9 @@ def _answering(
         sub, vault = found
         claims = caller_of(world, request.headers, _AUDIENCE, sub=sub, challenge=_CHALLENGE)
         async with faults_of(sub, label.replace("/{name}", "")):
-            asked = Asked(
-                secrets=sub.secrets[vault["name"].lower()],
-                vault=vault,
-                name=request.path_params.get("name", ""),
-                body=await json_of(request),
-                query=request.query_params,
-                url=f"{world.urls.vaults}/{vault['name']}/secrets",
-                made_ago=sub.knobs.made_ago_seconds,
-            )
-            _check_access(sub, vault, claims.oid, action, asked.name)
+            name, body = request.path_params.get("name", ""), await json_of(request)
+            asked = Asked(sub=sub, vault=vault, name=name, body=body, request=request)
+            _check_access(sub, vault, claims.oid, action, name)
             told = behave(asked)
             world.keep(sub)
         return told
