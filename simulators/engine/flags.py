@@ -134,7 +134,7 @@ def human_readable_int(text: str) -> int:
     return int(number) * _BINARY[suffix]
 
 
-def _auto_or_int(text: str) -> int:
+def human_readable_int_or_auto(text: str) -> int:
     return -1 if text.strip().lower() == "auto" else human_readable_int(text)
 
 
@@ -162,7 +162,7 @@ _KINDS: Final[dict[str, dict[str, Any]]] = {
     "integers": {"type": int},
     "floats": {"type": float},
     "human_integers": {"type": human_readable_int},
-    "auto_integers": {"type": _auto_or_int},
+    "auto_integers": {"type": human_readable_int_or_auto},
     "json": {"type": _json},
     "texts": {},
     "lists": {"nargs": "+"},
