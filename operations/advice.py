@@ -2,6 +2,7 @@
 
 import functools
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -171,12 +172,11 @@ class _Sizing:
 
     def _most(self, model: ModelShape, where: Place, limit: int) -> int:
         """Return the most users that are held at once and each fast enough, 0 if none."""
-        low, high = 0, limit
-        while low < high:
-            middle = (low + high + 1) // 2
-            enough = isinstance(self._ask(model, where, middle), Offer)
-            low, high = (middle, high) if enough else (low, middle - 1)
-        return low
+
+        def is_too_many(users: int) -> bool:
+            return isinstance(self._ask(model, where, users), Refusal)
+
+        return bisect_left(range(1, limit + 1), True, key=is_too_many)  # noqa: FBT003  what is found
 
 
 class _Asked(NamedTuple):

@@ -21,7 +21,7 @@ from backends.base import (
     SetupStep,
     Zone,
 )
-from backends.common.concurrency import in_time
+from backends.common.concurrency import ask_each, in_time
 from core.errors import (
     Ambiguous,
     ApiDisabled,
@@ -39,10 +39,12 @@ from core.reply import note
 from operations import agreement, deployments
 from operations.agreement import Preview, preview
 from operations.deployments import usual
+from operations.forecast import grouped
 from operations.inventory import call_words
+from operations.leftovers import LeftoverRemoved
 from operations.models import require_on_hub
 from operations.planning import DeploymentPlan
-from operations.resolve import Found, able, ask_each, calls, chosen, find, find_among
+from operations.resolve import Found, able, calls, chosen, find, find_among
 from operations.runtime import Runtime
 from planner.flags import added_in
 
@@ -188,17 +190,9 @@ def _counted(number: int, noun: str) -> str:
     return f"{number or 'no'} {noun}{'s' * (number != 1)}"
 
 
-def _together(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
-    """Return for each saying the targets that it is true of."""
-    found: dict[str, list[str]] = {}
-    for said, target in pairs:
-        found.setdefault(said, []).append(target)
-    return found
-
-
 def _causes(pairs: Iterable[tuple[str, str]]) -> tuple[str, ...]:
     """Say each cause once, with its targets."""
-    return tuple(f"{', '.join(targets)}: {said}" for said, targets in _together(pairs).items())
+    return tuple(f"{', '.join(targets)}: {said}" for said, targets in grouped(pairs).items())
 
 
 _ASK_FOR_MORE: Final = (
@@ -263,7 +257,7 @@ class Quotas(Answer):
         rows = self._counting
         if len(rows) == 1:
             return f"{rows[0].target}: {rows[0].room()}."
-        found = _together((row.short(), row.target) for row in rows)
+        found = grouped((row.short(), row.target) for row in rows)
         said = (f"{more} on {', '.join(names)}" for more, names in found.items())
         return f"Replicas more that may run: {'; '.join(said)}."
 
@@ -447,10 +441,7 @@ async def look(runtime: Runtime, target: str | None) -> Zones:
     )
     for name, why in failed.items():
         note(f"{name} could not be looked at: {why.summary} {why.fix}")
-    targets: dict[Zone, list[str]] = {}
-    for name in runtime.stage.targets:
-        for zone in seen.get(name, ()):
-            targets.setdefault(zone, []).append(name)
+    targets = grouped((zone, name) for name in runtime.stage.targets for zone in seen.get(name, ()))
     order = {True: 0, None: 1, False: 2}
     rows = sorted(targets, key=lambda zone: order[zone.usable])
     shown = rows[:_ZONES_MOST]
@@ -624,21 +615,6 @@ def _deletion(row: QueuedResource) -> NextStep:
     return NextStep(TOOL, {"action": "delete", "name": row.id, "zone": row.zone})
 
 
-class LeftoverDeleted(Answer):
-    """What became of a leftover."""
-
-    id: str
-    zone: str
-    gone: bool
-    """Seen to be gone, not merely asked to go."""
-
-    def summary(self) -> str:
-        return f"{self.id} in {self.zone} is {'gone' if self.gone else 'being deleted'}."
-
-    def next_steps(self) -> tuple[NextStep, ...]:
-        return LIST
-
-
 class Removal(NamedTuple):
     """What is to be deleted, and what a person is shown before."""
 
@@ -702,7 +678,7 @@ async def to_delete(runtime: Runtime, name: str, target: str | None, zone: str |
     )
 
 
-async def delete(runtime: Runtime, removal: Removal) -> Deleted | LeftoverDeleted:
+async def delete(runtime: Runtime, removal: Removal) -> Deleted | LeftoverRemoved:
     """Delete it, and say what was seen.
 
     Raises:
@@ -716,7 +692,7 @@ async def delete(runtime: Runtime, removal: Removal) -> Deleted | LeftoverDelete
     with in_time("Google", f"delete {resource}", _SECONDS, fix=fix):
         _any, queue = chosen(runtime.stage, HasQueue, _LISTS, None, shared=True)
         gone = await queue.delete_leftover(zone, resource)
-    return LeftoverDeleted(id=resource, zone=zone, gone=gone)
+    return LeftoverRemoved(id=resource, zone=zone, gone=gone, look=LIST)
 
 
 def _the_one(rows: Sequence[QueuedResource]) -> QueuedResource | None:

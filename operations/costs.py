@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 from pydantic import Field
 
 from backends.registry import BACKENDS
-from core.errors import Ambiguous, DoesNotFit, InvalidArgument, NextStep, OpsError, TargetNotFound
+from core.errors import Ambiguous, DoesNotFit, InvalidArgument, NextStep, OpsError
 from core.records import Record, valid
 from core.reply import note
 from operations.forecast import (
@@ -17,6 +17,7 @@ from operations.forecast import (
     bill,
     dollars,
     foreseen,
+    grouped,
     guesses,
     load_words,
     spoken,
@@ -24,11 +25,11 @@ from operations.forecast import (
 from operations.measurement import SIMULATED_RUN, Evidence, Measurement, kept, measured
 from operations.resolve import NOT_LOOKED, Remembered, remembered
 from operations.runtime import Runtime
-from operations.targets import goes_to, limited_to, place_called, place_named, widened
+from operations.targets import goes_to, limited_to, place_named, widened
 from planner.advise import Comparison, Goal, Offer, Row, candidates, compare, consider, judged
 from planner.boot import Span
 from planner.catalog import short_name
-from planner.places import FIGURES, Place, Size, accelerator, place
+from planner.places import FIGURES, Place, Size, place, places
 from planner.price import HOURS_PER_MONTH, load_cost, price
 from planner.speed import Band
 
@@ -77,45 +78,6 @@ class Volume(Record):
     usd_per_month_least: float | None
     """If it slept whenever nobody asks; None where it cannot sleep, or hours were said."""
     usd_per_million_tokens: float
-
-
-class _Case(NamedTuple):
-    """An offer with the load and the hours that it is priced for."""
-
-    offer: Offer
-    where: Place
-    goal: Goal
-    hours: Hours
-    per_hour: float
-    """Requests that one replica answers."""
-
-    @property
-    def tokens(self) -> int:
-        """Of one request and its answer."""
-        return self.goal.load.prompt_tokens + self.goal.load.output_tokens
-
-    def volume(self) -> Volume | None:
-        """Return what the volume takes; None where none was said, or no price is known."""
-        hours, hourly = self.hours, self.offer.price.usd_per_hour
-        asked = hours.requests_per_day or (hours.tokens_per_day or 0) / self.tokens
-        if not asked or hourly is None:
-            return None
-        work = asked / self.per_hour
-        replicas = max(1, math.ceil(work / (hours.hours_per_day or 24)))
-        month = (hours.a_month or self.goal.hours_per_month) * hourly * replicas
-        sleeps = self.where.scale_to_zero and hours.a_month is None
-        million = asked * self.tokens * hours.days / 1e6
-        said = f"{hours.tokens_per_day or 0:,} tokens"
-        return Volume(
-            said=f"{hours.requests_per_day:,} requests" if hours.requests_per_day else said,
-            requests_per_day=asked,
-            million_tokens_per_month=million,
-            replicas=replicas,
-            work_hours_per_month=work * hours.days,
-            usd_per_month=month,
-            usd_per_month_least=work * hours.days * hourly if sleeps else None,
-            usd_per_million_tokens=month / million,
-        )
 
 
 class CostEstimate(Foresight):
@@ -280,8 +242,7 @@ def cost(
     taken = there = None
     warned: tuple[str, ...] = ()
     if found:
-        per_hour = _per_hour(found, where, wanted, goal.get("users"))
-        taken = _Case(found, where, wanted, hours, per_hour).volume()
+        taken = _volume(found, where, wanted, hours, goal.get("users"))
         warned = (*found.doubts, *guesses((foreseen(found),)))
     if region:
         goes, todo = goes_to(runtime, where)
@@ -321,13 +282,37 @@ def _goal(goal: dict[str, Any], model: str | None, where: Place, hours: Hours) -
     )
 
 
-def _per_hour(offer: Offer, where: Place, goal: Goal, users: int | None) -> float:
-    """Return the requests that one replica answers in an hour, with as many at once as it holds."""
+def _volume(
+    offer: Offer, where: Place, goal: Goal, hours: Hours, users: int | None
+) -> Volume | None:
+    """Return what the volume takes; None where none was said, or no price is known.
+
+    A replica answers as many requests at once as `users` say, else as it holds.
+    """
+    tokens, hourly = goal.load.prompt_tokens + goal.load.output_tokens, offer.price.usd_per_hour
+    asked = hours.requests_per_day or (hours.tokens_per_day or 0) / tokens
+    if not asked or hourly is None:
+        return None
     (shape,) = candidates(goal)
     together = users or max(1, min(_CROWD, offer.full.concurrency))
-    load = goal.load.model_copy(update={"concurrency": together})
-    device = accelerator(where.accelerator)
-    return load_cost(shape, device, offer.flags, load, 1.0).requests_per_second.middle * 3600
+    load, device = goal.load.model_copy(update={"concurrency": together}), where.device
+    rate = load_cost(shape, device, offer.flags, load, 1.0).requests_per_second.middle
+    work = asked / (rate * 3600)
+    replicas = max(1, math.ceil(work / (hours.hours_per_day or 24)))
+    month = (hours.a_month or goal.hours_per_month) * hourly * replicas
+    sleeps = where.scale_to_zero and hours.a_month is None
+    million = asked * tokens * hours.days / 1e6
+    said = f"{hours.tokens_per_day or 0:,} tokens"
+    return Volume(
+        said=f"{hours.requests_per_day:,} requests" if hours.requests_per_day else said,
+        requests_per_day=asked,
+        million_tokens_per_month=million,
+        replicas=replicas,
+        work_hours_per_month=work * hours.days,
+        usd_per_month=month,
+        usd_per_month_least=work * hours.days * hourly if sleeps else None,
+        usd_per_million_tokens=month / million,
+    )
 
 
 def _host(size: Size) -> str:
@@ -352,7 +337,7 @@ def _meant(
         where = place_named(runtime, named)
         known = next((one for one in there if one.target == where.name and not model), None)
         return _of_deployment(where, known) if known else _Meant(where, model)
-    known_ones = [one for one in there if _is_place(one.target)]
+    known_ones = [one for one in there if one.target in places()]
     if len(known_ones) > 1:
         steps = (NextStep("estimate_cost", {"target": one.target}) for one in known_ones[:3])
         raise Ambiguous(
@@ -377,13 +362,6 @@ def _meant(
 
 def _of_deployment(where: Place, known: Remembered) -> _Meant:
     return _Meant(where, known.model, f"{known}: {NOT_LOOKED}", known.look)
-
-
-def _is_place(target: str) -> bool:
-    try:
-        return bool(place_called(target))
-    except TargetNotFound:
-        return False
 
 
 def _found(wanted: Goal, where: Place, *, guessed: bool) -> Offer | None:
@@ -517,14 +495,14 @@ def _warnings(
             "Speeds with a * end above all that was measured: they make nobody the best"
             f" ({first.place}: {first.beyond})."
         )
-    by_doubt: dict[str, list[str]] = {}
+    doubts = []
     for name, ram_gib in dict.fromkeys((row.place, row.host_gib) for row in rows if row.fits):
         where = place(name)
         size = next((each for each in where.sizes if each.ram_gib == ram_gib), None)
-        if doubt := price(where, size).doubt:
-            by_doubt.setdefault(doubt, []).append(name)
-    for doubt, names in by_doubt.items():
-        yield f"The price of {', '.join(names)} is in doubt: {doubt}."
+        doubts.append((price(where, size).doubt, name))
+    for doubt, names in grouped(doubts).items():
+        if doubt:
+            yield f"The price of {', '.join(names)} is in doubt: {doubt}."
     if any(each and each.simulated for each in seen):
         yield SIMULATED_RUN
 
@@ -573,11 +551,13 @@ def _basis(rows: Sequence[Row], seen: Sequence[Measurement | None]) -> str:
     known = [(row, each) for row, each in zip(rows, seen, strict=True) if each]
     if not known:
         return "Nothing of this was measured here: all figures are predicted by the planner."
-    kinds: dict[str, list[str]] = {}
-    for row, each in known:
-        kind = "imported, not measured here" if each.imported else "measured here"
-        where = f" (run on {each.elsewhere})" if each.elsewhere else ""
-        kinds.setdefault(kind, []).append(f"{row.model} on {row.place}{where}")
+    kinds = grouped(
+        (
+            "imported, not measured here" if each.imported else "measured here",
+            f"{row.model} on {row.place}{f' (run on {each.elsewhere})' if each.elsewhere else ''}",
+        )
+        for row, each in known
+    )
     said = "; ".join(f"{kind}: {', '.join(kinds[kind][:6])}" for kind in sorted(kinds)[::-1])
     rest = len(rows) - len(known)
     others = f"; the other {rest} {'row is' if rest == 1 else 'rows are'} only predicted"

@@ -26,14 +26,14 @@ from core.records import (
 from core.reply import note
 from logs.boot import PHASES, WARMING, WEIGHTS
 from operations.boots import OWN, kept, span
-from operations.forecast import precision
+from operations.forecast import dollars, precision
 from operations.planning import check_startable
 from operations.readings import Located
 from operations.resolve import Found, everything, find
 from operations.runtime import Runtime
 from operations.targets import place_named, read_from
 from planner.advise import engine_line, host_gib
-from planner.boot import Boot, Span, boot, source_of
+from planner.boot import Boot, Span, boot, source_of, total, within
 from planner.flags import Flags, check_words, defaults, size_in_bytes
 from planner.kv import kv_precisions
 from planner.layouts import Ground, Wish, arrange, difference, of_weights
@@ -256,7 +256,7 @@ class Case:
         if size is None:
             return "none there is large enough" if self.place.sizes else "the one that is there"
         hourly = price(self.place, size).usd_per_hour
-        costs = "" if hourly is None else f" for {_usd(hourly)}/h"
+        costs = "" if hourly is None else f" for {dollars(hourly)}/h"
         return f"{size.vcpu} vCPU and {size.ram_gib} GiB{costs}"
 
     def plan(self, **flags: Any) -> MemoryPlan | None:
@@ -299,16 +299,16 @@ class Case:
         if self.usd_per_hour is None:
             return "a price that is not known"
         hourly = self.usd_per_hour * replicas
-        return f"{_usd(hourly)}/h, {_usd(hourly * HOURS_PER_MONTH)} a month"
+        return f"{dollars(hourly)}/h, {dollars(hourly * HOURS_PER_MONTH)} a month"
 
     @property
     def asleep_cost(self) -> str:
         """What one that may sleep costs while nobody asks."""
         hourly, stays = self.usd_per_hour, self.stays_seconds
         if stays is None:
-            awake = f", and {_usd(hourly)}/h until then" if hourly is not None else ""
+            awake = f", and {dollars(hourly)}/h until then" if hourly is not None else ""
             return f"nothing once it sleeps{awake}"
-        each = f", {_usd(hourly * stays / 3600)} each time" if hourly is not None else ""
+        each = f", {dollars(hourly * stays / 3600)} each time" if hourly is not None else ""
         return f"nothing once {stays / 60:.0f} min after the last request are over{each}"
 
     @property
@@ -344,10 +344,6 @@ class Case:
             known["tokens/s of all that fit"] = f"{speeds[1]} at {half:,} tokens"
         cache = f"{plan.kv_cache_gib.expected:.2f} GiB"
         return {"KV cache": cache, "requests of full length at once": full, **known}
-
-
-def _usd(amount: float) -> str:
-    return f"${amount:,.0f}" if amount >= 100 else f"${amount:,.2f}"
 
 
 def _at_once(plan: MemoryPlan) -> str:
@@ -454,7 +450,9 @@ def _running_rows(case: Case) -> Iterator[FlagRow]:
     yield _row("min_replicas", spec.min_replicas, 0 if case.place.scale_to_zero else 1, idle)
     most = f"costs at most {case.idle_cost(spec.max_replicas)}" if hourly else ""
     yield _row("max_replicas", spec.max_replicas, 1, most)
-    ends = f"at most {_usd(hourly * minutes / 60)} for each replica" if hourly and minutes else ""
+    ends = (
+        f"at most {dollars(hourly * minutes / 60)} for each replica" if hourly and minutes else ""
+    )
     yield _row("ttl_minutes", "none" if minutes is None else minutes, "none", ends)
     socket = "a unix socket that only its owner reaches, and no port"
     mine = socket if spec.access == "internal" else case.place.network
@@ -503,12 +501,6 @@ def _weights_seconds(foreseen: Boot) -> Span:
     return next(phase.seconds for phase in foreseen.phases if phase.name == "weights")
 
 
-def _sum(spans: Iterable[Span]) -> Span:
-    ends = [(span.low, span.expected, span.high) for span in spans]
-    low, expected, high = map(sum, zip(*ends, strict=True))
-    return Span(low=low, expected=expected, high=high, source="the sum of its phases")
-
-
 async def budget_of(found: Found, model: ModelShape, weights: str | None) -> BootBudget:
     """Read what the platform was told; where nothing ends a boot, say what does instead.
 
@@ -528,15 +520,15 @@ def boot_check(case: Case, budget: BootBudget, journal: Journal, seen: Deploymen
     """Hold budget, prediction and measurement against each other."""
     foreseen, inside = case.boot(), None
     if foreseen:
-        inside = _sum(phase.seconds for phase in foreseen.phases if phase.name != _HOST)
+        inside = total(phase.seconds for phase in foreseen.phases if phase.name != _HOST)
         fetched = case.boot(weights_from="hub") if budget.fetches_first else None
-        inside = _sum([inside, _weights_seconds(fetched)]) if fetched else inside
+        inside = total([inside, _weights_seconds(fetched)]) if fetched else inside
     own = kept(journal, seen)
     inside = span(own, inside=True) or inside
     whole = span(own, inside=False) or (foreseen.seconds if foreseen else None)
     medians = {one: journal.usual_seconds(seen.target, seen.engine, one) for one in PHASES}
     measured = {one: round(took, 1) for one, took in medians.items() if took is not None}
-    total = round(sum(measured.values()), 1) if measured.keys() >= _WHOLE else None
+    summed = round(sum(measured.values()), 1) if measured.keys() >= _WHOLE else None
     answer = _enough(budget.seconds, inside)
     return BootCheck(
         budget_seconds=budget.seconds,
@@ -544,10 +536,10 @@ def boot_check(case: Case, budget: BootBudget, journal: Journal, seen: Deploymen
         longest_seconds=budget.longest_seconds,
         predicted_seconds=str(inside) if inside else None,
         cold_start_seconds=str(whole) if whole else None,
-        measured_seconds=total,
+        measured_seconds=summed,
         measured=measured,
         long_enough=answer,
-        verdict=_verdict(answer, budget, inside, total),
+        verdict=_verdict(answer, budget, inside, summed),
         notes=(*_idle_booting(budget, foreseen, inside), *budget.notes),
     )
 
@@ -557,7 +549,7 @@ def _idle_booting(budget: BootBudget, foreseen: Boot | None, inside: Span | None
     if budget.idle_seconds is None or foreseen is None or inside is None:
         return
     host = next(phase.seconds for phase in foreseen.phases if phase.name == _HOST)
-    whole = _sum([host, inside])
+    whole = total([host, inside])
     yield (
         f"The autoscaler takes a replica away {budget.idle_seconds:,} s after it was scheduled if"
         f" nobody asks it, also one that still boots (cooldownPeriod); {whole} s are predicted."
@@ -566,16 +558,9 @@ def _idle_booting(budget: BootBudget, foreseen: Boot | None, inside: Span | None
 
 
 def _enough(budget: int | None, span: Span | None) -> Verdict:
-    """By the slowest, the usual and the fastest boot that is foreseen."""
     if budget is None:
         return "nothing ends it"
-    if span is None:
-        return "not known"
-    if span.high <= budget:
-        return "yes"
-    if span.expected <= budget:
-        return "probably"
-    return "probably not" if span.low <= budget else "no"
+    return within(span, budget) if span else "not known"
 
 
 def _verdict(answer: Verdict, budget: BootBudget, span: Span | None, measured: float | None) -> str:
@@ -685,7 +670,7 @@ def _places(before: Case, after: Case) -> Iterator[Difference]:
         (
             case.model.model,
             case.place.title,
-            _UNKNOWN if case.usd_per_hour is None else f"{_usd(case.usd_per_hour)}/h",
+            _UNKNOWN if case.usd_per_hour is None else f"{dollars(case.usd_per_hour)}/h",
         )
         for case in (before, after)
     )
@@ -844,7 +829,7 @@ async def wake_words(runtime: Runtime, found: Found) -> str:
     hourly, stays = found.deployment.usd_per_hour, budget.stays_seconds
     if hourly is None or stays is None:
         return said
-    each = _usd(hourly * (took.expected + stays) / 3600)
+    each = dollars(hourly * (took.expected + stays) / 3600)
     return f"{said} and costs about {each}, with the {stays / 60:.0f} min that it stays after it"
 
 

@@ -1,6 +1,6 @@
 """What the planner foresees, said at a glance, and held against what came of it."""
 
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from pydantic import Field
@@ -18,6 +18,7 @@ from planner.places import Accelerator, accelerator, place
 from planner.price import Load, LoadCost, Price
 from planner.speed import Band
 
+K = TypeVar("K")
 T = TypeVar("T")
 
 
@@ -529,9 +530,14 @@ MODEST: Final = 8192
 """Tokens: a length that is of use, for what is computed beside what was asked."""
 
 
+def grouped(pairs: Iterable[tuple[K, T]]) -> dict[K, list[T]]:
+    """Put together what has the same key, in the order of the first of each."""
+    groups: dict[K, list[T]] = {}
+    for key, one in pairs:
+        groups.setdefault(key, []).append(one)
+    return groups
+
+
 def alike(rows: Sequence[T], what: Callable[[T], Hashable]) -> list[list[T]]:
-    """Put rows together of which the same is to be said, in the order of the first of each."""
-    groups: dict[Hashable, list[T]] = {}
-    for row in rows:
-        groups.setdefault(what(row), []).append(row)
-    return list(groups.values())
+    """Put rows together of which the same is to be said."""
+    return list(grouped((what(row), row) for row in rows).values())

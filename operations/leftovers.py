@@ -5,10 +5,12 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
 
+from pydantic import Field
+
 from backends.base import FindsLeftovers, Leftover, Leftovers
 from backends.common.concurrency import in_time, side_by_side
 from core import waiting
-from core.errors import InvalidArgument, NextStep, NotFound, OpsError
+from core.errors import NextStep, NotFound, OpsError
 from core.records import Answer, State, usd
 from operations.agreement import Preview, preview
 from operations.inventory import call_words
@@ -90,14 +92,18 @@ class LeftoverRemoved(Answer):
     """What became of a leftover."""
 
     id: str
+    zone: str | None = None
+    """Of a request for a TPU."""
     gone: bool
     """Seen to be gone, not merely asked to go."""
+    look: tuple[NextStep, ...] = Field(default=_FIND, exclude=True)
 
     def summary(self) -> str:
-        return f"{self.id} is {'gone' if self.gone else 'being deleted'}."
+        where = f" in {self.zone}" if self.zone else ""
+        return f"{self.id}{where} is {'gone' if self.gone else 'being deleted'}."
 
     def next_steps(self) -> tuple[NextStep, ...]:
-        return _FIND
+        return self.look
 
 
 class _View:
@@ -206,15 +212,3 @@ async def _kept(stage: Stage) -> frozenset[str]:
     """
     sight = await look_around(stage, None)
     return frozenset(one.name for one in sight.found if one.deployment.state not in _DEAD)
-
-
-def refuse_with(name: str | None, *, purge: bool) -> None:
-    """Refuse what does not go with a leftover.
-
-    Raises:
-        InvalidArgument: A deployment is named as well.
-    """
-    if name or purge:
-        raise InvalidArgument(
-            "leftover is one resource alone.", fix="Leave `name` and `purge` out, or `leftover`."
-        )

@@ -2,7 +2,7 @@
 
 import logging
 import re
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
@@ -12,7 +12,7 @@ import anyio
 from pydantic import AwareDatetime
 
 from backends.base import Backend, Wakes
-from backends.common.concurrency import in_time
+from backends.common.concurrency import ask_each, in_time
 from backends.endpoint import NAME as ENDPOINT
 from backends.registry import TITLES
 from core import waiting
@@ -34,7 +34,6 @@ from operations import boots
 from operations.runtime import Runtime, Stage
 
 A = TypeVar("A")
-T = TypeVar("T")
 _log: Final = logging.getLogger(__name__)
 
 EACH_SECONDS: Final = 15.0
@@ -176,25 +175,6 @@ def fault_of(target: str) -> Iterator[None]:
             fix="This is a bug of the server: its standard error has the traceback; report it.",
             cause=type(exc).__name__,
         ) from exc
-
-
-async def ask_each(
-    those: Mapping[str, Callable[[], Awaitable[T]]],
-) -> tuple[dict[str, T], dict[str, OpsError]]:
-    """Ask several side by side; return what each said, and why the others did not."""
-    said: dict[str, T] = {}
-    failed: dict[str, OpsError] = {}
-
-    async def ask(name: str) -> None:
-        try:
-            said[name] = await those[name]()
-        except OpsError as exc:
-            failed[name] = exc
-
-    async with anyio.create_task_group() as group:
-        for name in those:
-            group.start_soon(ask, name)
-    return said, failed
 
 
 async def find(

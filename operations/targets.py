@@ -9,7 +9,7 @@ from pydantic import Field
 from backends.base import NamesEngine, Predicts
 from core.errors import InvalidArgument, TargetNotFound
 from core.records import SIMULATED, Answer, Target
-from operations.forecast import accelerator_name, dollars, usd
+from operations.forecast import accelerator_name, dollars, grouped, usd
 from operations.runtime import Runtime
 from planner.places import Place, place, places
 from planner.price import price
@@ -220,7 +220,8 @@ class Targets(Answer):
     def summary(self) -> str:
         ready = [row.name for row in self.targets if not row.missing]
         words = f"{len(self.targets)} targets, {len(ready)} set up: {', '.join(ready)}."
-        lacking = [f"{len(names)} more: {todo}" for todo, names in self._missing().items()]
+        missing = grouped((row.missing, row.name) for row in self.targets if row.missing)
+        lacking = [f"{len(names)} more: {todo}" for todo, names in missing.items()]
         return " ".join((words, *lacking))
 
     def facts(self) -> Mapping[str, Any]:
@@ -228,14 +229,6 @@ class Targets(Answer):
 
     def warnings(self) -> tuple[str, ...]:
         return (SIMULATED,) if any(row.simulated for row in self.targets) else ()
-
-    def _missing(self) -> dict[str, list[str]]:
-        """Return what must be done, and for which targets."""
-        found: dict[str, list[str]] = {}
-        for row in self.targets:
-            if row.missing:
-                found.setdefault(row.missing, []).append(row.name)
-        return found
 
 
 def _line(row: TargetRow) -> str:

@@ -77,15 +77,15 @@ def boot(model: ModelShape, place: Place, flags: Flags, *, weights_from: str | N
         "weights": _loading(model, place, source),
         **engine,
     }
-    inside = _sum(span for span in spans.values() if span is not host)
+    inside = total(span for span in spans.values() if span is not host)
     return Boot(
         place=place.name,
         weights_from=source,
         phases=tuple(valid(BootPhase, {"name": name, "seconds": spans[name]}) for name in spans),
-        seconds=_sum(spans.values()),
+        seconds=total(spans.values()),
         again=_again(model, place, source, spans),
         budget_seconds=place.startup_seconds_max,
-        within_budget=_within(inside, place.startup_seconds_max),
+        within_budget=within(inside, place.startup_seconds_max),
         advice=_advice(inside, place, source),
     )
 
@@ -187,10 +187,11 @@ def _again(model: ModelShape, place: Place, source: str, first: dict[str, Span])
     if "compile" in spans:
         kind = accelerator(place.accelerator).kind
         spans["compile"] = valid(Span, _data()["compiled_before"][kind])
-    return _sum(spans.values())
+    return total(spans.values())
 
 
-def _sum(spans: Iterable[Span]) -> Span:
+def total(spans: Iterable[Span]) -> Span:
+    """Add the seconds of several phases up."""
     low, expected, high = (
         sum(ends)
         for ends in zip(*((one.low, one.expected, one.high) for one in spans), strict=True)
@@ -198,7 +199,8 @@ def _sum(spans: Iterable[Span]) -> Span:
     return Span(low=low, expected=expected, high=high, source="the sum of its phases")
 
 
-def _within(seconds: Span, budget: int | None) -> Literal["yes", "probably", "probably not", "no"]:
+def within(seconds: Span, budget: int | None) -> Literal["yes", "probably", "probably not", "no"]:
+    """Say whether it ends in time: by the slowest, the usual and the fastest that is foreseen."""
     if budget is None or seconds.high <= budget:
         return "yes"
     if seconds.expected <= budget:

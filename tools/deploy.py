@@ -239,7 +239,11 @@ async def destroy_vllm(
     from operations import leftovers
 
     if leftover:
-        leftovers.refuse_with(name, purge=purge)
+        if name or purge:
+            raise InvalidArgument(
+                "leftover is one resource alone.",
+                fix="Leave `name` and `purge` out, or `leftover`.",
+            )
         where, shown = await leftovers.to_remove(rt, target, leftover)
         await agree(rt, shown, confirm)
         return await leftovers.remove(rt, where, leftover)

@@ -14,7 +14,27 @@ from core.errors import Busy, CloudError, CloudTimeout, DiskFull, HostError, Ops
 from core.reply import note
 from core.waiting import wait_until
 
+K = TypeVar("K")
 T = TypeVar("T")
+
+
+async def ask_each(
+    those: Mapping[K, Callable[[], Awaitable[T]]],
+) -> tuple[dict[K, T], dict[K, OpsError]]:
+    """Ask several side by side; return what each said, and why the others did not."""
+    said: dict[K, T] = {}
+    failed: dict[K, OpsError] = {}
+
+    async def ask(name: K) -> None:
+        try:
+            said[name] = await those[name]()
+        except OpsError as exc:
+            failed[name] = exc
+
+    async with anyio.create_task_group() as group:
+        for name in those:
+            group.start_soon(ask, name)
+    return said, failed
 
 
 async def side_by_side(works: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:
@@ -23,18 +43,7 @@ async def side_by_side(works: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:
     Raises:
         OpsError: That of the first work, in their order, which failed; the others were awaited.
     """
-    found: dict[int, T] = {}
-    failed: dict[int, OpsError] = {}
-
-    async def do(number: int, work: Callable[[], Awaitable[T]]) -> None:
-        try:
-            found[number] = await work()
-        except OpsError as exc:
-            failed[number] = exc
-
-    async with anyio.create_task_group() as group:
-        for number, work in enumerate(works):
-            group.start_soon(do, number, work)
+    found, failed = await ask_each(dict(enumerate(works)))
     if failed:
         raise failed[min(failed)]
     return [found[number] for number in range(len(works))]
