@@ -6,7 +6,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from enum import StrEnum
-from itertools import groupby
 from typing import Final, NamedTuple
 
 from benchmark.records import (
@@ -469,18 +468,14 @@ def _trust(manifest: Manifest, cells: Sequence[CellResult]) -> str:
     return f"{head}none of {len(measured)} measured cells is valid ({_counted(measured)})"
 
 
-def _codes(cells: Iterable[CellResult], *, spoils: bool = True) -> Counter[Code]:
-    return Counter(
+def _counted(cells: Iterable[CellResult], *, spoils: bool = True) -> str:
+    codes = Counter(
         code
         for cell in cells
         for code in {verdict.code for verdict in cell.verdicts if verdict.spoils is spoils}
         if code is not Code.SIMULATED
     )
-
-
-def _counted(cells: Iterable[CellResult], *, spoils: bool = True) -> str:
-    codes = _codes(cells, spoils=spoils).most_common()
-    return listed([f"{code} {number}" for code, number in codes])
+    return listed([f"{code} {number}" for code, number in codes.most_common()])
 
 
 _ROOM: Final = 0.9
@@ -565,7 +560,8 @@ def findings(manifest: Manifest, cells: Sequence[CellResult]) -> tuple[Finding, 
     measured = [cell for cell in cells if cell.state is CellState.MEASURED]
     valid = rows(cell for cell in measured if cell.valid)
     if not valid:
-        return (_nothing(cells, measured),)
+        text = f"Nothing can be decided: {_trust(manifest, cells)}."
+        return (_finding("distrust", text, measured or cells),)
     seen = known_limits(manifest, valid, measured)
     decisions = (
         *_operating(manifest, valid),
@@ -579,74 +575,31 @@ def findings(manifest: Manifest, cells: Sequence[CellResult]) -> tuple[Finding, 
     return (*distrust, *kept) if mostly else (*kept, *distrust)
 
 
-def _nothing(cells: Sequence[CellResult], measured: Sequence[CellResult]) -> Finding:
-    if not measured:
-        skipped = sum(cell.state is CellState.SKIPPED for cell in cells)
-        text = (
-            f"Nothing can be decided: no cell was measured, {skipped} were skipped and "
-            f"{len(cells) - skipped} failed."
-        )
-        return _finding("distrust", text, cells)
-    kept = [cell for cell in measured if cell.worth is Worth.RELATIVE]
-    if not kept:
-        codes = _counted(measured) or "no throughput"
-        text = f"Nothing can be decided: none of {len(measured)} measured cells is valid ({codes})."
-        return _finding("distrust", text, measured)
-    others = _codes(cell for cell in measured if cell not in kept)
-    del others[Code.ARTICLE_METHOD]
-    codes = ", ".join(f"{code} {count}" for code, count in others.most_common())
-    rest = f"; {len(measured) - len(kept)} others are spoiled ({codes})" if codes else ""
-    text = (
-        f"{len(kept)} of {len(measured)} cells are relative only: one burst and its drain is "
-        f"no serving rate, so they compare with runs of the same method and decide nothing{rest}."
-    )
-    return _finding("distrust", text, kept)
-
-
 def _saturation(valid: Sequence[Row]) -> Iterator[Finding]:
     long = [row for row in valid if len(row.cells) > 1]
     if reached := [row for row in long if row.saturated]:
+        best = max(reached, key=lambda row: row.throughput(row.best))
+        where = listed_firsts([row.saturation for row in reached])
         yield _finding(
             "saturation",
-            f"95 % of the best throughput is reached with {'; '.join(_saturations(reached))}.",
+            f"95 % of the best throughput is reached with {where}, at most "
+            f"{figure(best.throughput(best.saturation))} {best.unit}.",
             [cell for row in reached for cell in (row.saturation, row.best)],
         )
-    if growing := [row for row in long if not row.saturated]:
-        lengths = listed([row.label for row in growing], most=6)
-        last = [row.cells[-1] for row in growing]
-        yield _finding(
-            "saturation",
-            f"At {lengths} prompt tokens throughput still grows at the greatest valid load, "
-            f"{last[-1].spec.load.words}: measure greater ones to find where it ends.",
-            last,
-        )
-
-
-def _saturations(reached: Sequence[Row]) -> Iterator[str]:
-    for load, alike in groupby(reached, key=lambda row: row.saturation.spec.load):
-        group = list(alike)
-        first, last = group[0], group[-1]
-        lengths = f"{first.context:,}" + (f" to {last.context:,}" if len(group) > 1 else "")
-        rates = sorted(row.throughput(row.saturation) for row in group)
-        ends = dict.fromkeys((figure(rates[0]), figure(rates[-1])))
-        yield f"{load.words} at {lengths} prompt tokens ({' to '.join(ends)} {first.unit})"
+    if growing := [row.cells[-1] for row in long if not row.saturated]:
+        text = f"Throughput still grows at the greatest valid load: {listed_firsts(growing)}."
+        yield _finding("saturation", text, growing)
 
 
 def _distrust(measured: Sequence[CellResult]) -> Iterator[Finding]:
-    """Tell of the two most frequent codes, and count the others together."""
-    counted = _codes(measured).most_common()
-    for code, count in counted[:2]:
-        cells = [cell for cell in measured if has(cell, code)]
-        yield _finding(
-            "distrust",
-            f"{code} spoils {count} of {len(measured)} measured cells: "
-            f"{listed(_ids(cells), most=3)}; at {cells[0].id} {_because(cells[0], code)}.",
-            cells,
+    spoiled = [cell for cell in measured if any(verdict.spoils for verdict in cell.verdicts)]
+    if spoiled:
+        first = next(verdict for verdict in spoiled[0].verdicts if verdict.spoils)
+        text = (
+            f"{len(spoiled)} of {len(measured)} measured cells are spoiled ({_counted(spoiled)}); "
+            f"at {spoiled[0].id} {first.because}."
         )
-    if rest := dict(counted[2:]):
-        words = listed([f"{code} {count}" for code, count in rest.items()], most=9)
-        cells = [cell for cell in measured if any(v.code in rest for v in cell.verdicts)]
-        yield _finding("distrust", f"Further cells are spoiled: {words}.", cells)
+        yield _finding("distrust", text, spoiled)
 
 
 def _finding(kind: str, text: str, cells: Iterable[CellResult]) -> Finding:
