@@ -227,7 +227,15 @@ class Comparison(Answer):
     def facts(self) -> Mapping[str, Any]:
         """Return the findings and the files; the first finding is the summary."""
         return {
-            "runs": [f"{side.name}: {side.run_id}" for side in self.runs[:_SHORT_LIST]],
+            "runs": [
+                f"{side.name}: {side.run_id}, {side.cells_used} cells, {side.cells_spoiled} spoiled"
+                for side in self.runs[:_SHORT_LIST]
+            ],
+            f"$ per {PRICED}": {
+                side.name: {f"{row.context:,} tokens": row.usd_per_million_tokens for row in best}
+                for side in self.runs[:_SHORT_LIST]
+                if (best := _few(side.best, _SHORT_ROWS)) and best[0].usd_per_million_tokens
+            },
             "findings": [each.text for each in self.findings[1:_SHORT_LIST]],
             "crossovers": [
                 f"{each.context:,} tokens: {each.better_below} up to {each.below}, "
@@ -254,22 +262,22 @@ class Comparison(Answer):
 
     def short(self) -> "Comparison":
         """Give what an agent reads, at most 2,000 tokens; the file has the rest."""
-
-        def few(values: tuple[T, ...], most: int) -> tuple[T, ...]:
-            step = max(1.0, (len(values) - 1) / (most - 1))
-            return tuple(values[round(n * step)] for n in range(min(most, len(values))))
-
         sides = tuple(
             side.model_copy(
                 update={
                     "axes": {name: side.axes[name] for name in self.axes},
-                    "best": few(side.best, _SHORT_ROWS),
+                    "best": _few(side.best, _SHORT_ROWS),
                 }
             )
             for side in self.runs[:_SHORT_LIST]
         )
-        lists = {name: few(getattr(self, name), _SHORT_LIST) for name in _FEW}
+        lists = {name: _few(getattr(self, name), _SHORT_LIST) for name in _FEW}
         return self.model_copy(update={"runs": sides, "cells": (), **lists})
+
+
+def _few(values: tuple[T, ...], most: int) -> tuple[T, ...]:
+    step = max(1.0, (len(values) - 1) / (most - 1))
+    return tuple(values[round(n * step)] for n in range(min(most, len(values))))
 
 
 class Loaded(NamedTuple):
@@ -440,9 +448,8 @@ def compare(runs: Sequence[Loaded], called: Sequence[str] = ()) -> Comparison:
         crossovers=tuple(_crossovers(called[0], ratios)),
         break_evens=tuple(map(str, break_evens(dict(zip(called, runs, strict=True))))),
     )
-    said = [*_compared(made), *_distrusted(made)][:10]
-    found = tuple(Finding.model_validate({"kind": kind, "text": text}) for kind, text in said)
-    return made.model_copy(update={"findings": found})
+    found = [Finding(kind="compare", text=_told(made, side)) for side in sides[1:]]
+    return made.model_copy(update={"findings": tuple(found)})
 
 
 def _side(name: str, run: Loaded) -> Side:
@@ -609,16 +616,10 @@ def _break_even(context: int, cheap: Priced, dear: Priced) -> BreakEven:
     return BreakEven(context, cheap, dear, begins, ends, stays)
 
 
-def _compared(made: Comparison) -> Iterator[tuple[str, str]]:
-    base = made.runs[0]
-    for side in made.runs[1:]:
-        ratios = [each for each in made.cells if each.run == side.name]
-        if ratios:
-            yield "compare", _told(base, side, ratios)
-            yield from (("compare", price) for price in _price(base, side))
-
-
-def _told(base: Side, side: Side, ratios: Sequence[CellRatio]) -> str:
+def _told(made: Comparison, side: Side) -> str:
+    base, ratios = made.runs[0], [each for each in made.cells if each.run == side.name]
+    if not ratios:
+        return f"{side.name} and {base.name} have no usable cell in common."
     by_rate = sorted(ratios, key=lambda each: each.throughput.value)
     least, most = by_rate[0], by_rate[-1]
     known = [each for each in ratios if each.deciding.significant is not None]
@@ -640,43 +641,6 @@ def _told(base: Side, side: Side, ratios: Sequence[CellRatio]) -> str:
         f"{figure(least.throughput.value)} at {least.cell} to {figure(most.throughput.value)} at "
         f"{most.cell}; {''.join(f'{each}, ' for each in latencies)}geometric means; {sure}."
     )
-
-
-def _price(base: Side, side: Side) -> Iterator[str]:
-    first = {row.context: row.usd_per_million_tokens for row in base.best}
-    ratios = sorted(
-        (price / reference, row.context, price, reference)
-        for row in side.best
-        if (price := row.usd_per_million_tokens) and (reference := first.get(row.context))
-    )
-    if not ratios:
-        return
-    ends = [ratios[0]] if ratios[0][0] == ratios[-1][0] else [ratios[0], ratios[-1]]
-    words = " and ".join(
-        f"{figure(times)} times as much at {context:,} prompt tokens "
-        f"({usd(price)} against {usd(reference)})"
-        for times, context, price, reference in ends
-    )
-    yield (
-        f"At the best load of each, a {PRICED} costs on {side.name}, held against {base.name}, "
-        f"{words}."
-    )
-
-
-def _distrusted(made: Comparison) -> Iterator[tuple[str, str]]:
-    base, *others = made.runs
-    for side in others:
-        if not any(each.run == side.name for each in made.cells):
-            yield "distrust", f"{side.name} and {base.name} have no usable cell in common."
-    spoiled = [
-        f"{side.cells_spoiled} of {side.name} ({_counted(side.spoiled_by)})"
-        for side in made.runs
-        if side.cells_spoiled
-    ]
-    if spoiled:
-        yield "distrust", f"Spoiled cells are left out: {'; '.join(spoiled)}."
-    if made.article_method:
-        yield "distrust", ARTICLE_WARNING
 
 
 def _counted(codes: Mapping[str, int]) -> str:

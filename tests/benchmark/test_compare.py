@@ -1,6 +1,5 @@
 """Runs side by side: what may be compared, what differs, and whether that is sure."""
 
-import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -114,22 +113,19 @@ def test_throughput_latency_and_price_are_ratios_over_the_first_run() -> None:
         assert price.low is not None
         assert price.high is not None
         assert price.low < price.value < price.high
-    (said,) = [each.text for each in made.findings if "(prompts and answers together)" in each.text]
-    assert "costs on 4 x v6e, held against 1 x v6e, 1.33 times as much at 8 prompt tokens" in said
 
 
-def test_a_price_is_said_with_the_figures_that_it_is_computed_from() -> None:
-    """Dearer at one length and cheaper at another is no mean: both ends are said, as they are."""
+def test_a_price_stands_beside_the_run_that_it_is_of() -> None:
+    """Dearer at one length and cheaper at another is no mean: each length has its own."""
     made = one_and_four(by=lambda cell: 3.0 if cell.spec.context < 4096 else 8.0)
-    (price,) = [
-        each.text for each in made.findings if "(prompts and answers together)" in each.text
-    ]
-    told = re.findall(
-        r"([\d.]+) times as much at ([\d,]+) prompt tokens \(\$([\d.]+) against \$([\d.]+)\)", price
-    )
-    assert [(times, context) for times, context, *_ in told] == [("0.5", "4,096"), ("1.33", "512")]
-    for times, _, theirs, base in told:
-        assert float(theirs) / float(base) == pytest.approx(float(times), rel=0.01)
+    (told,) = [said for name, said in made.facts().items() if name.startswith("$ per")]
+    one, four = told["1 x v6e"], told["4 x v6e"]
+    ratios = {length: four[length] / one[length] for length in one}
+    assert ratios == {
+        "8 tokens": pytest.approx(4 / 3),
+        "512 tokens": pytest.approx(4 / 3),
+        "4,096 tokens": pytest.approx(0.5),
+    }
 
 
 def test_half_widths_that_overlap_are_no_difference() -> None:
@@ -234,7 +230,7 @@ def test_spoiled_cells_are_left_out_and_counted() -> None:
     assert len(made.cells) == len(cells) - 1
     assert made.runs[1].cells_spoiled == 1
     assert made.runs[1].spoiled_by == {"PREFIX_CACHED": 1}
-    assert any("1 of 4 x v6e (PREFIX_CACHED 1)" in each.text for each in made.findings)
+    assert made.facts()["runs"][1] == "4 x v6e: four, 11 cells, 1 spoiled"
 
 
 def test_article_runs_are_compared_with_each_other_and_warned_of() -> None:
