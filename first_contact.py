@@ -22,6 +22,7 @@ from fastmcp.client.elicitation import ElicitResult
 
 from core import PRODUCT, VERSION
 from core.environment import ROOT
+from core.errors import Unsupported
 from core.processes import run
 from core.records import Record
 from core.redaction import redact
@@ -102,6 +103,7 @@ class Contact(Story):
         await self.call("query_gemma4_with_stats", **self.where, prompt="What is Gemma?")
         await self.call("get_metrics", **self.where)
         await self.call("get_logs", **self.where)
+        await self.call("update_vllm_scaling", **self.where, ttl_minutes=TTL_MINUTES)
         if not self.target.startswith("tpu"):
             await self.call("stop_vllm", **self.where)
             await self._settles("stopped")
@@ -134,6 +136,7 @@ class Contact(Story):
             if not gone.get("ok") or gone.get("data", {}).get("gone"):
                 break
         await self.call("list_deployments", target=self.target)
+        await self.call("get_system_status", target=self.target, leftovers=True)
 
     async def _settles(self, wanted: str) -> bool:
         is_so = await self.settled(wanted, seconds=_LONGEST_SECONDS, **self.where)
@@ -200,6 +203,30 @@ def observed(contact: Contact) -> tuple[Outcome, str]:
     return ("pass" if all(a.get("ok") for a in answers) and lines else "fail"), text
 
 
+def leased(contact: Contact) -> tuple[Outcome, str]:
+    """Judge whether the cloud keeps its end, and whether that end moves where it can."""
+    before, after = (contact.answers.get(one) for one in ("status ready", "update_vllm_scaling"))
+    if before is None or after is None:
+        return "not known", "It was not deployed."
+    was, now = before.get("data", {}), after.get("data", {})
+    text = f"Kept by the {was.get('lease')}, until {was.get('expires_at')}. {after.get('summary')}"
+    fixed = after.get("code") == Unsupported.code
+    moved = now.get("lease") == "cloud" and str(now.get("expires_at")) > str(was.get("expires_at"))
+    return ("pass" if was.get("lease") == "cloud" and (fixed or moved) else "fail"), text
+
+
+def nothing_left(contact: Contact) -> tuple[Outcome, str]:
+    """Judge whether the account has something of it that nobody needs any more."""
+    found = contact.answers.get("get_system_status")
+    if found is None:
+        return "not known", "It was not deployed."
+    data = found.get("data", {})
+    ours = any(NAME in one["id"] for one in data.get("leftovers", ()))
+    seen = found.get("ok") and not data.get("not_seen")
+    text = f"{found.get('summary')} {' '.join(data.get('not_seen', ()))}"
+    return ("fail" if ours else "pass" if seen else "not known"), text
+
+
 def removed(contact: Contact) -> tuple[Outcome, str]:
     """Judge whether it stopped where it can, and is gone without a trace that nobody names."""
     gone, left = contact.answers.get("destroy_vllm"), contact.answers.get("list_deployments", {})
@@ -214,7 +241,10 @@ def removed(contact: Contact) -> tuple[Outcome, str]:
     return ("pass" if is_gone and halted else "fail"), text
 
 
-_JUDGES: Final = {judge.__name__: judge for judge in (booted, shut, whole, observed, removed)}
+_JUDGES: Final = {
+    judge.__name__: judge
+    for judge in (booted, shut, whole, observed, leased, removed, nothing_left)
+}
 
 
 class Item(Record):
@@ -227,7 +257,9 @@ class Item(Record):
     """What that should print."""
     checks: tuple[str, ...] = ()
     """Patterns of the plan's checks that tell it."""
-    judge: Literal["", "booted", "shut", "whole", "observed", "removed"] = ""
+    judge: Literal[
+        "", "booted", "shut", "whole", "observed", "leased", "removed", "nothing_left"
+    ] = ""
     """Who tells it where no check of the plan does."""
 
     def outcome(self, contact: Contact) -> tuple[Outcome, str]:
