@@ -5,7 +5,6 @@ import socket
 import ssl
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -29,9 +28,11 @@ _HOP_BY_HOP: Final = frozenset(
 
 
 class WebServer(uvicorn.Server):
-    """Leaves signals to the process, and says when it listens."""
+    """Serves at one socket, leaves signals to the process, and says when it listens."""
 
-    def __init__(self, app: ASGIApp, certificate: Path | None = None) -> None:
+    def __init__(
+        self, app: ASGIApp, listener: socket.socket, certificate: Path | None = None
+    ) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
@@ -43,6 +44,17 @@ class WebServer(uvicorn.Server):
             )
         )
         self.listening = anyio.Event()
+        self._listener = listener
+        self.port: Final[int] = listener.getsockname()[1]
+        self.url: Final = f"http{'s' if certificate else ''}://127.0.0.1:{self.port}"
+
+    async def live(self) -> None:
+        """Answer until it is closed."""
+        await self.serve([self._listener])
+
+    def close(self) -> None:
+        """Listen no more."""
+        self.should_exit = True
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -62,10 +74,10 @@ async def start_web(
 
     `certificate` is a file with a key and its certificate: it is then served by TLS.
     """
-    web = WebServer(app, certificate)
-    tasks.start_soon(web.serve, [listener])
+    web = WebServer(app, listener, certificate)
+    tasks.start_soon(web.live)
     await web.listening.wait()
-    return f"http{'s' if certificate else ''}://127.0.0.1:{listener.getsockname()[1]}"
+    return web.url
 
 
 def loopback(port: int = 0) -> socket.socket:
@@ -83,33 +95,16 @@ def loopback(port: int = 0) -> socket.socket:
     return listener
 
 
-@dataclass(slots=True)
-class Door:
-    """What listens for one app."""
-
-    port: int
-    server: WebServer
-
-    @property
-    def url(self) -> str:
-        """Its base URL."""
-        return f"http://127.0.0.1:{self.port}"
-
-    def close(self) -> None:
-        """Listen no more."""
-        self.server.should_exit = True
-
-
-def open_door(tasks: TaskGroup, host: ASGIApp, port: int = 0) -> Door:
+def open_door(tasks: TaskGroup, host: ASGIApp, port: int = 0) -> WebServer:
     """Listen for an app; at the port it had before where that is still free."""
     try:
         listener = loopback(port)
     except OSError:
         listener = loopback()
-    server = WebServer(host)
     listener.listen(128)
-    tasks.start_soon(server.serve, [listener])
-    return Door(listener.getsockname()[1], server)
+    web = WebServer(host, listener)
+    tasks.start_soon(web.live)
+    return web
 
 
 class TurnedAway(Exception):

@@ -415,17 +415,17 @@ async def _proxy(vm: Vm, made: Container) -> None:
         inside = [vm.listens[port] for port in guard.engine_ports if port in vm.listens]
         return f"http://127.0.0.1:{inside[0].port if inside and made.on_host else 9}"
 
-    server = WebServer(_Nginx(guard, engine), certificate)
+    server = WebServer(_Nginx(guard, engine), listener, certificate)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(server.serve, [listener])
+        tasks.start_soon(server.live)
         await server.listening.wait()
         if made.on_host:
-            vm.listens[guard.port] = Listener(listener.getsockname()[1])
+            vm.listens[guard.port] = Listener(server.port)
         try:
             await made.process.told_to_end.wait()
         finally:
             vm.listens.pop(guard.port, None)
-            server.should_exit = True
+            server.close()
     made.over.set()
 
 
