@@ -8,12 +8,8 @@ PACKAGES: Final = (
     "azure.keyvault.secrets",
     "azure.keyvault.secrets._generated",
     "azure.mgmt.appcontainers",
-    "azure.mgmt.authorization",
-    "azure.mgmt.authorization.v2022_04_01",
     "azure.mgmt.keyvault",
     "azure.mgmt.loganalytics",
-    "azure.mgmt.msi",
-    "azure.mgmt.msi.v2024_11_30",
     "azure.mgmt.resource.resources",
     "azure.mgmt.storage",
 )

@@ -6,39 +6,14 @@ import importlib
 import types
 import typing
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal, NotRequired
+from typing import Annotated, Any, Literal, NotRequired
 
 from pydantic import BeforeValidator, ConfigDict, TypeAdapter, ValidationError, with_config
-from typing_extensions import TypedDict, is_typeddict
+from typing_extensions import TypedDict
 
 from simulators.azure.admission import refusal
 
 _typed_dict: Any = TypedDict
-
-
-def _record(name: str, /, **fields: Any) -> Any:
-    """Return an object that has no other keys."""
-    return with_config(ConfigDict(extra="forbid", strict=True))(_typed_dict(name, fields))
-
-
-_WORDS: Final = NotRequired[list[str]]
-Identity: Final = _record("Identity", location=str, tags=NotRequired[dict[str, str]])
-_ASSIGNED: Final = _record(
-    "RoleAssignmentProperties",
-    roleDefinitionId=str, principalId=str, principalType=NotRequired[Any],
-)  # fmt: skip
-Assignment: Final = _record("RoleAssignmentCreateParameters", properties=_ASSIGNED)
-_PERMISSION: Final = _record(
-    "Permission", actions=_WORDS, notActions=_WORDS, dataActions=_WORDS, notDataActions=_WORDS
-)
-_DEFINED: Final = _record(
-    "RoleDefinitionProperties",
-    roleName=str, description=NotRequired[str], type=NotRequired[str],
-    permissions=list[_PERMISSION],  # type: ignore[valid-type]
-    assignableScopes=list[str],
-)  # fmt: skip
-Definition: Final = _record("RoleDefinition", properties=_DEFINED)
-"""Of packages whose models are of an older kind, which tell less of themselves."""
 
 
 def checked(model: Any, body: Any, *, patch: bool = False) -> dict[str, Any]:
@@ -75,7 +50,7 @@ def _type(hint: Any, *, patch: bool) -> Any:
         return dict[str, value]
     if hasattr(hint, "_calculated"):
         return _object(hint, patch=patch)
-    return hint if hint in {str, int, bool, float} or is_typeddict(hint) else Any
+    return hint if hint in {str, int, bool, float} else Any
 
 
 def _choice(kind: type[enum.Enum]) -> Any:
@@ -107,4 +82,5 @@ def _object(model: Any, *, patch: bool) -> Any:
         kept = {key: value for key, value in body.items() if key not in read_only}
         return kept if patch else {key: one for key, one in kept.items() if one is not None}
 
-    return Annotated[_record(model.__name__, **fields), BeforeValidator(written)]
+    closed = with_config(ConfigDict(extra="forbid", strict=True))
+    return Annotated[closed(_typed_dict(model.__name__, fields)), BeforeValidator(written)]
