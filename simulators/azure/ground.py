@@ -193,10 +193,6 @@ def _link(_call: Call, asked: Body, _there: Body | None) -> Body:
     return {"properties": properties}
 
 
-def _group(_call: Call, _asked: Body, _there: Body | None) -> Body:
-    return {"properties": {"provisioningState": "Succeeded"}}
-
-
 async def _list_resources(call: Call) -> Body:
     """List whatever has a location, in pages; its filters are not simulated."""
     if "$filter" in call.query:
@@ -210,27 +206,16 @@ async def _list_resources(call: Call) -> Body:
     return paged(every, call.query, f"{call.world.urls.arm}{call.path}", _PAGE)
 
 
-async def _get_provider(call: Call) -> Body:
-    return _provider(call.sub, _namespace(call))
-
-
-async def _register(call: Call) -> Body:
-    namespace = _namespace(call)
-    at = time.time() + call.sub.knobs.registration_seconds
-    call.sub.providers.setdefault(namespace.lower(), at)
-    return _provider(call.sub, namespace)
-
-
-def _namespace(call: Call) -> str:
-    for known in _PROVIDERS:
-        if known.lower() == call.name.lower():
-            return known
-    raise refusal("namespace", name=call.name)
-
-
-def _provider(sub: Subscription, namespace: str) -> Body:
+async def _provider(call: Call) -> Body:
+    """Tell whether a provider may be used; register it where that is asked."""
+    sub, name = call.sub, call.name.lower()
+    namespace = next((one for one in _PROVIDERS if one.lower() == name), None)
+    if namespace is None:
+        raise refusal("namespace", name=call.name)
+    if call.verb == "register":
+        sub.providers.setdefault(name, time.time() + sub.knobs.registration_seconds)
     registered = namespace in _UNREGISTERED or sub.registered(namespace)
-    state = "Registering" if namespace.lower() in sub.providers else "NotRegistered"
+    state = "Registering" if name in sub.providers else "NotRegistered"
     return {
         "id": f"/subscriptions/{sub.id}/providers/{namespace}",
         "namespace": namespace,
@@ -296,13 +281,13 @@ KINDS: Final = (
     kind_of(f"{ENVIRONMENT}/usages", handlers={"LIST": _list_environment_usages}),
     kind_of("Microsoft.App/locations/usages", handlers={"LIST": _list_usages}),
     kind_of(f"Microsoft.App/{_OFFERS}", handlers={"LIST": _list_offers}),
-    kind_of(GROUP, fill=_group),
+    kind_of(GROUP),
     kind_of("Microsoft.Resources/resources", handlers={"LIST": _list_resources}),
     kind_of("Microsoft.Insights/components"),
     kind_of("Microsoft.Network/virtualNetworks"),
     kind_of(
         "Microsoft.Resources/subscriptions/providers",
-        handlers={"GET": _get_provider, "register": _register},
+        handlers={"GET": _provider, "register": _provider},
     ),
     kind_of("Microsoft.PolicyInsights", handlers={"checkPolicyRestrictions": _check_restrictions}),
     kind_of(WORKSPACE, fill=_workspace, handlers={"sharedKeys": _shared_keys}),
