@@ -3,16 +3,14 @@
 import copy
 import ipaddress
 import secrets
-import string
 import time
 import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+import anyio
 from starlette.responses import Response
 
-from core.errors import WaitedTooLong
-from core.waiting import wait_until
 from simulators.azure import fleet
 from simulators.azure.admission import Refused, denied, refusal
 from simulators.azure.arm import (
@@ -21,6 +19,7 @@ from simulators.azure.arm import (
     check_free,
     display_of,
     kind_of,
+    letters,
     location,
     moment,
     plain_region,
@@ -51,7 +50,6 @@ _LINKED: Final = (
     "Microsoft.ManagedIdentity/userAssignedIdentities/assign/action",
 )
 """What an app takes on what it is linked to."""
-_LETTERS: Final = string.ascii_lowercase + string.digits
 _TOKEN_SECONDS: Final = 1800
 _LOOK_SECONDS: Final = 0.02
 _MOST_REPLICAS: Final = 1000
@@ -245,7 +243,7 @@ def _check_change(call: Call, there: Body) -> None:
 
 
 def _revision_name(call: Call, suffix: str) -> str:
-    name = f"{call.name}--{suffix or ''.join(secrets.choice(_LETTERS) for _ in range(7))}"
+    name = f"{call.name}--{suffix or letters(7)}"
     if call.sub.get(f"{call.path}/revisions/{name}"):
         raise refusal("app-revision", name=name)
     return name
@@ -355,15 +353,12 @@ async def _wait_for(sub: Subscription, app: Body, name: str) -> None:
     patience = sub.knobs.patience_seconds
     if patience is None:
         return
-
-    async def ready() -> bool:
-        return bool(app["properties"].get("latestReadyRevisionName") == name)
-
-    most = max(patience, _LOOK_SECONDS)
-    try:
-        await wait_until(ready, bool, waiting_for=name, every=_LOOK_SECONDS, timeout=most)
-    except WaitedTooLong as exc:
-        raise refusal("app-late", name=app["name"]) from exc
+    with anyio.move_on_after(patience):
+        while True:
+            if app["properties"].get("latestReadyRevisionName") == name:
+                return
+            await anyio.sleep(_LOOK_SECONDS)
+    raise refusal("app-late", name=app["name"])
 
 
 async def _begin(call: Call) -> Response:

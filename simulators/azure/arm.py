@@ -5,6 +5,8 @@ What is data of a type is in `types.toml`; what it does beyond being kept is in 
 
 import importlib
 import re
+import secrets
+import string
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -42,6 +44,7 @@ _PARTS: Final = ("location", "tags", "identity", "sku", "kind", "properties")
 """What a patch changes a part of."""
 _AGAIN: Final = {"Retry-After": "0"}
 """Whoever looks may take their own rhythm; Azure asks to wait some seconds."""
+_LETTERS: Final = string.ascii_lowercase + string.digits
 _ACTIONS: Final = {
     "GET": "read", "LIST": "read", "PUT": "write", "PATCH": "write", "DELETE": "delete",
 }  # fmt: skip
@@ -532,6 +535,11 @@ def merged(there: Mapping[str, Any], change: Mapping[str, Any]) -> Body:
         else:
             result[key] = value
     return result
+
+
+def letters(number: int) -> str:
+    """Make up so many letters of the end of a name."""
+    return "".join(secrets.choice(_LETTERS) for _ in range(number))
 
 
 def moment(at: float | None = None) -> str:

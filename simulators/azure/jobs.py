@@ -1,8 +1,6 @@
 """Jobs of Container Apps: what they must be, when they start, and what they run for real."""
 
 import copy
-import secrets
-import string
 import sys
 import time
 from functools import partial
@@ -19,7 +17,7 @@ from core.processes import run
 from simulators.azure import admission
 from simulators.azure.admission import derived_key, endpoint, refusal
 from simulators.azure.apps import check_place, identity_of
-from simulators.azure.arm import Call, display_of, kind_of, moment, plain_region
+from simulators.azure.arm import Call, display_of, kind_of, letters, moment, plain_region
 from simulators.azure.grants import JOB
 from simulators.azure.ground import environment_of
 from simulators.azure.state import Body, Subscription, World
@@ -27,7 +25,6 @@ from simulators.common.cron import due_next
 
 EXECUTION: Final = f"{JOB}/executions"
 _RHYTHM_SECONDS: Final = 0.05
-_LETTERS: Final = string.ascii_lowercase + string.digits
 _CONTAINER: Final = Path(__file__).with_name("container.py")
 _API: Final = "2019-08-01"
 
@@ -79,7 +76,7 @@ async def _execute(world: World, sub: Subscription, job: Body) -> None:
     """Run a job to its end, again as often as it says."""
     world.touch()
     configuration = job["properties"]["configuration"]
-    name = f"{job['name']}-{_letters(7)}"
+    name = f"{job['name']}-{letters(7)}"
     properties: Body = {
         "status": "Running",
         "startTime": moment(sub.now),
@@ -95,13 +92,9 @@ async def _execute(world: World, sub: Subscription, job: Body) -> None:
     while code and len(replicas) <= configuration["replicaRetryLimit"]:
         code = await _replica(world, sub, job)
         ended = {"name": container, "code": code, "status": "Terminated"}
-        replicas.append({"name": f"{name}-{_letters(5)}", "containers": [ended]})
+        replicas.append({"name": f"{name}-{letters(5)}", "containers": [ended]})
     properties |= {"status": "Failed" if code else "Succeeded", "endTime": moment(sub.now)}
     world.keep(sub)
-
-
-def _letters(number: int) -> str:
-    return "".join(secrets.choice(_LETTERS) for _ in range(number))
 
 
 async def _replica(world: World, sub: Subscription, job: Body) -> int:

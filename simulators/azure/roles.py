@@ -24,7 +24,7 @@ from simulators.azure.grants import (
     role_of,
     within,
 )
-from simulators.azure.state import Body, Subscription
+from simulators.azure.state import Body, Subscription, id_of
 
 _PRINCIPAL: Final = re.compile(r"assignedTo\('([^']*)'", re.IGNORECASE)
 """Of the filter."""
@@ -32,8 +32,8 @@ _PRINCIPAL: Final = re.compile(r"assignedTo\('([^']*)'", re.IGNORECASE)
 
 def assign(sub: Subscription, scope: str, role: str, principal: str) -> None:
     """Assign a role, by its name, that takes effect at once."""
-    name = uuid.uuid5(uuid.NAMESPACE_URL, f"{scope}/{role}/{principal}".lower())
-    body = _assignment(sub, scope, GUIDS[role], principal, str(name))
+    name = id_of(scope, role, principal)
+    body = _assignment(sub, scope, GUIDS[role], principal, name)
     sub.resources[body["id"].lower()] = body
 
 

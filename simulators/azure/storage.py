@@ -3,9 +3,9 @@
 import base64
 import hmac
 import shutil
-import time
 import uuid
 from collections.abc import Sequence
+from email.utils import formatdate
 from pathlib import Path
 from typing import Final
 from xml.sax.saxutils import escape
@@ -148,7 +148,7 @@ def _described(path: Path) -> dict[str, str]:
     seen = path.stat()
     return {
         "ETag": f'"0x{seen.st_mtime_ns:X}"',
-        "Last-Modified": time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime(seen.st_mtime)),
+        "Last-Modified": formatdate(seen.st_mtime, usegmt=True),
     }
 
 
