@@ -18,7 +18,7 @@ from simulators.azure.arm import moment
 from simulators.azure.ground import CONSUMPTION, PROFILES, environment_of, most_gpus, profile_types
 from simulators.azure.state import Body, Replica, Subscription, World, id_of
 from simulators.azure.vaults import SecretLost, read_secret
-from simulators.common.carrying import Missing, Store, store_in
+from simulators.common.carrying import Missing, Store
 from simulators.common.cron import due_next
 from simulators.common.programs import (
     CannotStart,
@@ -26,7 +26,6 @@ from simulators.common.programs import (
     Program,
     environment,
     guard_of,
-    program,
     served,
 )
 
@@ -235,11 +234,7 @@ def _program_of(world: World, sub: Subscription, app: Body, revision: Body) -> P
         kept = _within(folders, path)
         return str(kept) if kept and kept.is_dir() else path
 
-    env = environment(
-        boot_seconds=sub.knobs.boot_seconds,
-        more=sub.knobs.engine_environment,
-        accelerator=PROFILES[profile_type_of(sub, app)].accelerator,
-    )
+    env = environment(sub.knobs, PROFILES[profile_type_of(sub, app)].accelerator, {})
     own = {
         one["name"]: secret_value(world, sub, app, one["secretRef"])
         if one.get("secretRef")
@@ -248,9 +243,8 @@ def _program_of(world: World, sub: Subscription, app: Body, revision: Body) -> P
     }
     port = int((ingress_of(app) or {}).get("targetPort") or 80)
     full = {"SIMULATED_ENGINE_FAIL": "disk-full"} if _fills_disk(sub, container, words) else {}
-    given, at = {**env, **own, **full}, store_in(own)
-    store = _carried(folders, at) if at else None
-    return program(words, given, port=port, here=here, guard=guard, store=store)
+    carry = partial(_carried, folders)
+    return Program(words, {**env, **own, **full}, port=port, here=here, carry=carry, guard=guard)
 
 
 def _fills_disk(sub: Subscription, container: Body, words: Sequence[str]) -> bool:

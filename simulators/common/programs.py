@@ -25,8 +25,9 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 from core.environment import inherited_environment
-from simulators.common.carrying import Carrying, Store
+from simulators.common.carrying import Carrying, Store, store_in
 from simulators.common.doors import NO_TLS, TurnedAway
+from simulators.common.world import Knobs
 
 _LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 _ANY: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104  every address of the container
@@ -42,83 +43,64 @@ class CannotStart(Exception):
     """The container's program cannot be run; the text is the system's line about it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """One process on this machine that stands for a container."""
+    """One process on this machine that stands for a container, at a port of its own."""
 
-    argv: tuple[str, ...]
-    """Of `python -m simulators.engine`."""
-    env: dict[str, str]
-    port: int
-    """Where it really listens."""
-    reachable: bool
-    """Whether the container would listen where its cloud asks for it."""
-    shown: tuple[tuple[str, str], ...] = ()
-    """What its log says here, and what it would say in the container."""
-    home: str = "/"
-    """The path here of what the container answers at `/`."""
-    quiet: bool = False
-    """Whether the log is not what the container's own program would write."""
-    listens: int = 0
-    """Where it listens in its container."""
-    loopback: bool = False
-    """Whether it listens for its own instance alone."""
-    guard: "Guard | None" = None
-    """What stands before it."""
-    store: Store | None = None
-    """Where what it compiles is carried."""
+    def __init__(
+        self,
+        words: Sequence[str],
+        env: dict[str, str],
+        *,
+        port: int,
+        here: Callable[[str], str] = str,
+        carry: Callable[[str], Store],
+        ollama: bool = False,
+        guard: "Guard | None" = None,
+    ) -> None:
+        """Say what is to be run for what follows `serve`.
+
+        Args:
+            words: As the container has them.
+            env: Of the process.
+            port: Where the cloud asks the container.
+            here: Says where on this machine the container's path to the weights is.
+            carry: Opens the place where what it compiles is carried.
+            ollama: Whether the engine only stands for Ollama, which logs other lines.
+            guard: What stands before it, where the cloud asks that.
+        """
+        listens, words = _LISTENS.parse_known_args(words)
+        asked, host = int(listens.port), listens.host
+        model = [here(word) for word in words[:1]]
+        real = free_port()
+        self.argv: Final = (
+            *("serve", *model, *words[1:]), "--host", "127.0.0.1", "--port", str(real)
+        )  # fmt: skip
+        self.env: Final = env
+        self.port: Final = real
+        self.listens: Final = asked
+        """Where it listens in its container."""
+        self.loopback: Final = host in _LOOPBACK
+        """Whether it listens for its own instance alone."""
+        found = asked == port
+        if guard:
+            found = guard.port == port and guard.engine_ports == {asked}
+        self.reachable: Final = found and (host in _ANY or bool(self.loopback and guard))
+        """Whether the container would listen where its cloud asks for it."""
+        self.shown: Final = (
+            *zip(model, words[:1], strict=True),
+            (f"127.0.0.1:{real}", f"{host}:{asked}"),
+            (f"'port': {real}", f"'port': {asked}"),
+        )
+        """What its log says here, and what it would say in the container."""
+        self.ollama: Final = ollama
+        self.guard: Final = guard
+        self.store: Final = carry(at) if (at := store_in(env)) else None
 
     def is_asked(self, port: int, path: str) -> bool:
         """Whether what a probe asks for at a port of the instance gets to it."""
         if self.guard and self.guard.port == port:
             return self.listens in self.guard.engine_ports and self.guard.opens(path)
         return self.listens == port and not self.loopback
-
-
-def program(
-    words: Sequence[str],
-    env: dict[str, str],
-    *,
-    port: int,
-    here: Callable[[str], str],
-    ollama: bool = False,
-    guard: "Guard | None" = None,
-    store: Store | None = None,
-) -> Program:
-    """Say what is to be run for what follows `serve`; every call takes a port of its own.
-
-    Args:
-        words: As the container has them.
-        env: Of the process.
-        port: Where the cloud asks the container.
-        here: Says where on this machine the container's path to the weights is.
-        ollama: Whether the engine only stands for Ollama.
-        guard: What stands before it, where the cloud asks that.
-        store: Where what it compiles is carried.
-    """
-    listens, words = _LISTENS.parse_known_args(words)
-    asked, host = listens.port, listens.host
-    model = [here(word) for word in words[:1]]
-    real, loopback = free_port(), host in _LOOPBACK
-    found = guard.port == port and guard.engine_ports == {int(asked)} if guard else None
-    return Program(
-        argv=("serve", *model, *words[1:], "--host", "127.0.0.1", "--port", str(real)),
-        env=env,
-        port=real,
-        shown=(
-            *zip(model, words[:1], strict=True),
-            (f"127.0.0.1:{real}", f"{host}:{asked}"),
-            (f"'port': {real}", f"'port': {asked}"),
-        ),
-        home="/health" if ollama else "/",
-        quiet=ollama,
-        reachable=(asked == str(port) if found is None else found)
-        and (host in _ANY or (loopback and guard is not None)),
-        listens=int(asked),
-        loopback=loopback,
-        guard=guard,
-        store=store,
-    )
 
 
 def served(command: Sequence[str], args: Sequence[str]) -> list[str]:
@@ -138,14 +120,11 @@ def served(command: Sequence[str], args: Sequence[str]) -> list[str]:
     )
 
 
-def environment(
-    *, boot_seconds: float, more: Mapping[str, str], accelerator: str
-) -> dict[str, str]:
-    """Return the engine's environment, as a test's knobs have it, on an accelerator or on none."""
-    env = {**inherited_environment(), "SIMULATED_ENGINE_BOOT_SECONDS": str(boot_seconds)}
-    if accelerator:
-        env["SIMULATED_ENGINE_ACCELERATOR"] = accelerator
-    return {**env, **more}
+def environment(knobs: Knobs, accelerator: str, given: Mapping[str, str]) -> dict[str, str]:
+    """Return the engine's environment on an accelerator or on none: as given, but for the knobs."""
+    boot = {"SIMULATED_ENGINE_BOOT_SECONDS": str(knobs.boot_seconds)}
+    card = {"SIMULATED_ENGINE_ACCELERATOR": accelerator} if accelerator else {}
+    return {**inherited_environment(), **boot, **card, **given, **knobs.engine_environment}
 
 
 def flag(words: Sequence[str], name: str) -> str | None:
@@ -447,7 +426,7 @@ async def _listen(output: Connection, stream: str, program: Program, said: Said)
     rest = b""
     async for data in _pieces(output):
         *lines, rest = (rest + data).split(b"\n")
-        for line in () if program.quiet else lines:
+        for line in () if program.ollama else lines:
             text = line.decode(errors="replace")
             for here, there in program.shown:
                 text = text.replace(here, there)

@@ -16,7 +16,6 @@ from google.iam.v1.policy_pb2 import Policy
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse
 
-from simulators.common.carrying import store_in
 from simulators.common.doors import Host, TurnedAway, open_door
 from simulators.common.programs import (
     CannotStart,
@@ -24,7 +23,6 @@ from simulators.common.programs import (
     Program,
     environment,
     guard_of,
-    program,
     served,
 )
 from simulators.google.images import exists
@@ -78,14 +76,12 @@ def _program_of(world: World, project: Project, revision: Revision) -> Program:
         guard = guard_of((*ingress.command, *ingress.args), env)
     words = _ollama(project, container)
     ollama = words is not None
-    env = _environment(project, revision, rehearsed=not ollama)
-    at = store_in(env)
-    return program(
+    return Program(
         words or served(list(container.command), list(container.args)),
-        env,
+        _environment(project, revision, rehearsed=not ollama),
         port=port_of(ingress),
         here=lambda path: _local_weights(world.folder, revision, path),
-        store=carried(world, at, revision.service_account) if at else None,
+        carry=lambda at: carried(world, at, revision.service_account),
         ollama=ollama,
         guard=guard,
     )
@@ -103,11 +99,7 @@ def secret_value(project: Project, name: str, version: str) -> bytes | None:
 def _environment(project: Project, revision: Revision, *, rehearsed: bool) -> dict[str, str]:
     knobs = project.knobs
     gpu = GPUS.get(revision.node_selector.accelerator)
-    env = environment(
-        boot_seconds=knobs.boot_seconds,
-        more=knobs.engine_environment,
-        accelerator=gpu.short if gpu and rehearsed else "",
-    )
+    env = environment(knobs, gpu.short if gpu and rehearsed else "", {})
     for variable in engine_of(revision).env:
         reference = variable.value_source.secret_key_ref
         if reference.secret:
@@ -259,7 +251,7 @@ class Engine:
             await anyio.sleep(knobs.boot_seconds)
         for attempt in range(1, (probe.failure_threshold or 3) + 1):
             if reachable and await self.process.answers(
-                path.rstrip("/") or program.home,
+                path.rstrip("/") or ("/health" if program.ollama else "/"),
                 probe.timeout_seconds or 1,
                 any_status=not probe.http_get,  # a connection is enough
             ):

@@ -23,7 +23,6 @@ from starlette.responses import HTMLResponse
 from starlette.types import Receive, Scope, Send
 
 from simulators.common import certificates
-from simulators.common.carrying import store_in
 from simulators.common.doors import (
     UNVERIFIED_TLS,
     TurnedAway,
@@ -35,10 +34,10 @@ from simulators.common.programs import (
     CannotStart,
     EngineProcess,
     Guard,
+    Program,
     environment,
     flag,
     guard_of,
-    program,
     served,
 )
 from simulators.google import secrets, storage
@@ -474,15 +473,13 @@ async def _ran(
     vm: Vm, made: Container, words: Sequence[str], said: Callable[[str, str], None]
 ) -> int:
     knobs = vm.project.knobs
-    more = {"SIMULATED_ENGINE_COUNT": str(vm.spec.chips), **knobs.engine_environment}
-    env = environment(
-        boot_seconds=knobs.boot_seconds,
-        more={**made.environment, **more},
-        accelerator="v6e",
+    given = {**made.environment, "SIMULATED_ENGINE_COUNT": str(vm.spec.chips)}
+    started = Program(
+        words,
+        environment(knobs, "v6e", given),
+        port=0,
+        carry=lambda at: storage.carried(vm.world, at, vm.spec.service_account),
     )
-    at, account = store_in(env), vm.spec.service_account
-    store = storage.carried(vm.world, at, account) if at else None
-    started = program(words, env, port=0, here=lambda path: path, store=store)
     if made.on_host:
         vm.listens.setdefault(started.listens, Listener(started.port, started.loopback))
     try:
