@@ -86,7 +86,6 @@ def _seen(sub: Subscription) -> dict[str, Any]:
             {"name": one["name"], **one["properties"]} for one in sub.of_type(jobs.EXECUTION)
         ],
         "log": [one.text for one in sub.log[-_TOLD_LINES:]],
-        "events": [one.reason for one in sub.log[-_TOLD_LINES:] if one.reason],
         "calls": list(sub.calls),
         "needed": list(sub.needed),
     }

@@ -7,6 +7,7 @@ import socket
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -20,7 +21,7 @@ from simulators.engine.app import Sabotage, make_app
 from simulators.engine.boot import VERSION, Boot, complain, log
 from simulators.engine.engine import Engine, Tokenizer
 from simulators.engine.flags import BootError, Failure, Knobs, non_default, parse, read_failure
-from simulators.engine.metrics import EngineMetrics, averages, cache_config
+from simulators.engine.metrics import EngineMetrics, cache_config, write_averages
 from simulators.engine.requests import Served
 from simulators.engine.room import Room, room_of
 from simulators.engine.scheduler import Limits, Scheduler
@@ -120,7 +121,9 @@ def assemble(
         served,
         keys=flags.api_key or ([knobs.api_key] if knobs.api_key else []),
         around=[Middleware(Sabotage, failure)] if failure.mode else [],
-        beside=[] if flags.disable_log_stats else [averages(engine.scheduler, engine.metrics)],
+        beside=[]
+        if flags.disable_log_stats
+        else [partial(write_averages, engine.scheduler, engine.metrics)],
     )
     return app, engine
 

@@ -280,10 +280,6 @@ _HALF_OF_A_STREAM: Final = 3
 """Events that get through before the connection breaks."""
 
 
-class BrokenStreamError(RuntimeError):
-    """Raised on purpose: the web server then closes the connection in the middle of a chunk."""
-
-
 class Sabotage:
     """Stands around the application and lets requests fail as asked for."""
 
@@ -324,7 +320,9 @@ def _breaking(send: Send) -> Send:
         streams = message.get("more_body", False)
         if body and (passed > _HALF_OF_A_STREAM or not streams):
             await send({**message, "body": body[: len(body) // 2], "more_body": True})
-            raise BrokenStreamError("The stream was cut on purpose.")
+            raise ConnectionAbortedError(
+                "The stream was cut on purpose."
+            )  # in the middle of a chunk
         await send(message)
 
     return send_half

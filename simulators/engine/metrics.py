@@ -3,7 +3,6 @@
 import math
 import tomllib
 from argparse import Namespace
-from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, Final
 
@@ -80,12 +79,12 @@ class EngineMetrics:
         self.generation_tokens += 1
         if math.isnan(request.first_token_at):
             request.first_token_at = now
-            self._observe("vllm:time_to_first_token_seconds", now - request.arrived_at)
+            self._metrics["vllm:time_to_first_token_seconds"].observe(now - request.arrived_at)
             self.prompt_tokens += len(request.prompt)
             self._metrics["vllm:prompt_tokens"].inc(len(request.prompt))
             self._metrics["vllm:prompt_tokens_cached"].inc(request.cached or 0)
         else:
-            self._observe("vllm:inter_token_latency_seconds", now - request.last_token_at)
+            self._metrics["vllm:inter_token_latency_seconds"].observe(now - request.last_token_at)
         request.last_token_at = now
 
     def finished(self, request: Request, reason: str, now: float) -> None:
@@ -100,10 +99,7 @@ class EngineMetrics:
             "vllm:request_time_per_output_token_seconds": decode / steps,
         }.items():
             if not math.isnan(seconds):
-                self._observe(name, seconds)
-
-    def _observe(self, name: str, seconds: float) -> None:
-        self._metrics[name].observe(seconds)
+                self._metrics[name].observe(seconds)
 
     def _create(self, family: dict[str, Any], cache_config: dict[str, str]) -> None:
         name, kind, labels = family["name"], family["kind"], family["labels"]
@@ -126,23 +122,17 @@ class EngineMetrics:
         self._metrics[name] = made
 
 
-def averages(
-    scheduler: Scheduler, metrics: EngineMetrics, *, every_seconds: float = _EVERY_SECONDS
-) -> Callable[[], Coroutine[Any, Any, None]]:
-    """Return a task that writes the line until it is cancelled."""
-
-    async def write_lines() -> None:
-        before, was_idle = (0, 0), True
-        while True:
-            await anyio.sleep(every_seconds)
-            now = (metrics.prompt_tokens, metrics.generation_tokens)
-            idle = now == before and not scheduler.has_work
-            if not (idle and was_idle):
-                rates = [(new - old) / every_seconds for new, old in zip(now, before, strict=True)]
-                log("APIServer", "loggers.py:335", _line(scheduler, *rates))
-            before, was_idle = now, idle
-
-    return write_lines
+async def write_averages(scheduler: Scheduler, metrics: EngineMetrics) -> None:
+    """Write the line, while something is done, until this is cancelled."""
+    before, was_idle = (0, 0), True
+    while True:
+        await anyio.sleep(_EVERY_SECONDS)
+        now = (metrics.prompt_tokens, metrics.generation_tokens)
+        idle = now == before and not scheduler.has_work
+        if not (idle and was_idle):
+            rates = [(new - old) / _EVERY_SECONDS for new, old in zip(now, before, strict=True)]
+            log("APIServer", "loggers.py:335", _line(scheduler, *rates))
+        before, was_idle = now, idle
 
 
 def _line(scheduler: Scheduler, prompt_rate: float, generation_rate: float) -> str:

@@ -2,8 +2,6 @@
 
 import re
 from argparse import Namespace
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -161,7 +159,7 @@ def room_of(flags: Namespace, knobs: Knobs) -> Room:
     longest = shape.max_position_embeddings
     if asked and longest and asked > longest:
         raise refused("length", process="APIServer", asked=asked, longest=longest)
-    with _usage():
+    try:
         device, wanted = accelerator(knobs.accelerator or "cpu"), _flags(flags)
         if device.kind == "cpu" and known and knobs.accelerator:
             share = knobs.free_gib / knobs.device_memory_gib
@@ -176,16 +174,10 @@ def room_of(flags: Namespace, knobs: Knobs) -> Room:
         if asked == -1 and not plan.fits and fitting:
             shorter = wanted.model_copy(update={"max_model_len": fitting})
             plan = plan_memory(shape, device, shorter)
-    return Room(shape=shape, accelerator=device, flags=wanted, plan=plan, knobs=knobs)
-
-
-@contextmanager
-def _usage() -> Iterator[None]:
-    try:
-        yield
     except OpsError as error:
         text = f"SIMULATED_ENGINE_ACCELERATOR: {error} {error.fix}"
         raise BootError(text, code=2, traceback=False) from error
+    return Room(shape=shape, accelerator=device, flags=wanted, plan=plan, knobs=knobs)
 
 
 def _flags(flags: Namespace) -> Flags:
