@@ -370,23 +370,17 @@ async def _begin(call: Call) -> Response:
     return Response(status_code=202, headers=location(operation))
 
 
-async def _start(world: World, sub: Subscription, _operation: Operation, app: Body) -> None:
-    """Let an app that was stopped scale by itself; what was never ready boots."""
-    stopped = is_stopped(app)
-    app["properties"]["runningStatus"] = "Running"
-    if stopped:
-        ours = fleet.fleet_of(world, sub, app)
-        ours.say("ContainerAppStarting", f"Starting container app '{app['name']}'")
+async def _turn(world: World, sub: Subscription, operation: Operation, app: Body) -> None:
+    """Let a stopped app scale by itself, and boot what was never ready; or end all its replicas."""
+    starts, stopped = operation.work == "start", is_stopped(app)
+    app["properties"]["runningStatus"] = "Running" if starts else "Stopped"
+    if starts is not stopped:
+        return
+    ours, word = fleet.fleet_of(world, sub, app), "Starting" if starts else "Stopping"
+    ours.say(f"ContainerApp{word}", f"{word} container app '{app['name']}'")
+    if starts:
         ours.revive(set())
-
-
-async def _stop(world: World, sub: Subscription, _operation: Operation, app: Body) -> None:
-    """End every replica of an app."""
-    stopped = is_stopped(app)
-    app["properties"]["runningStatus"] = "Stopped"
-    if not stopped:
-        ours = fleet.fleet_of(world, sub, app)
-        ours.say("ContainerAppStopping", f"Stopping container app '{app['name']}'")
+    else:
         await ours.end()
 
 
@@ -417,7 +411,7 @@ def _parts(call: Call) -> tuple[Body, Body]:
     app, name = call.sub.resources[call.parent.lower()], call.names[1]
     revision = call.sub.get(f"{call.parent}/revisions/{name}")
     if revision is None:
-        raise refusal("no-revision", name=name, app=app["name"])
+        raise refusal("no-revision", name=name)
     return app, revision
 
 
@@ -434,21 +428,14 @@ def _shown_revision(_world: World, sub: Subscription, revision: Body) -> Body:
     return {**{key: revision[key] for key in ("id", "name", "type")}, "properties": properties}
 
 
-async def _get_revision(call: Call) -> Body:
-    return _shown_revision(call.world, call.sub, _parts(call)[1])
-
-
-async def _activate(call: Call) -> Response:
-    """Let a revision be there: it boots once, and stays as long as its scaling wants it to."""
+async def _switch(call: Call) -> Response:
+    """Let a revision be there, which boots once and then scales; or end its replicas."""
     app, revision = _parts(call)
-    if not revision["properties"]["active"]:
-        fleet.fleet_of(call.world, call.sub, app).begin(revision, asked_for=True)
-    return Response()
-
-
-async def _deactivate(call: Call) -> Response:
-    app, revision = _parts(call)
-    await fleet.fleet_of(call.world, call.sub, app).cease(revision)
+    ours = fleet.fleet_of(call.world, call.sub, app)
+    if call.verb == "deactivate":
+        await ours.cease(revision)
+    elif not revision["properties"]["active"]:
+        ours.begin(revision, asked_for=True)
     return Response()
 
 
@@ -469,13 +456,13 @@ KINDS: Final = (
             "listSecrets": _list_secrets,
             "getAuthtoken": _get_token,
         },
-        work={"put": _written, "start": _start, "stop": _stop},
+        work={"put": _written, "start": _turn, "stop": _turn},
         ended=fleet.remove,
     ),
     kind_of(
         _REVISION,
         shown=_shown_revision,
-        handlers={"GET": _get_revision, "activate": _activate, "deactivate": _deactivate},
+        handlers={"activate": _switch, "deactivate": _switch},
     ),
     kind_of(f"{_REVISION}/replicas", handlers={"LIST": _list_replicas}),
 )
