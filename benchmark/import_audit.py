@@ -3,7 +3,7 @@
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import combinations, pairwise
+from itertools import combinations, pairwise, product
 from statistics import median
 from typing import Final, NamedTuple
 
@@ -321,7 +321,7 @@ def audit(
         for code, rule in _OF_A_CELL.items():
             if because := rule(grid, cell):
                 said[place].append(Verdict(code=code, because=because))
-    for of_grid in (_failures, _client, _copied, _copied_inside):
+    for of_grid in (_failures, _client, _copied, _copied_inside, _computed):
         for place, code, because in of_grid(grid):
             said[place].append(Verdict(code=code, because=because))
     return tuple(
@@ -636,6 +636,8 @@ _COPIED: Final = 0.8
 """Share of common cells with the same figures."""
 _COMMON: Final = 6
 _DIGITS: Final = 4
+_NOT_ONE: Final = 0.01
+"""How far from 1 the ratio is at least: nearer, all requests may be alike."""
 _SAME_RATIO: Final = 1e-4
 """Spread of the ratios of two columns, of which one is the other times a number."""
 _METRICS: Final[Mapping[str, Callable[[CellResult], float | None]]] = {
@@ -701,6 +703,26 @@ def _scaled(pairs: Pairs, name: str) -> tuple[set[int], str]:
         if same:
             return same, f"have {figure(factor)} times the {metric} of {name}, to {_DIGITS} digits"
     return set(), ""
+
+
+def _computed(grid: Grid) -> Found:
+    """Find percentiles that are the mean times one number in cell after cell."""
+    for name, point in product(("e2el", "ttft", "tpot"), POINTS[1:-1]):
+        ratios = {
+            place: value / each.mean
+            for place, cell in enumerate(grid.cells)
+            if (each := getattr(cell, name)) and each.count > 1 and each.mean > 0
+            if (value := getattr(each, point)) > 0
+            if max(_digits(each.mean), _digits(value)) >= _DIGITS
+        }
+        factor, same = _one_factor(ratios)
+        if abs(factor - 1) < _NOT_ONE:
+            continue
+        words = (
+            f"{name.upper()} {point} is {factor:.4g} times the mean in {len(same)} of "
+            f"{len(ratios)} cells: computed, not measured"
+        )
+        yield from ((place, Code.CONTRADICTORY, words) for place in sorted(same))
 
 
 def _one_factor(ratios: Mapping[int, float]) -> tuple[float, set[int]]:

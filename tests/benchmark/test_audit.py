@@ -279,6 +279,32 @@ def test_a_row_that_is_another_row_times_a_number_is_found() -> None:
     assert "have 0.83 times the requests/s of the row of 8 tokens" in words
 
 
+@pytest.mark.parametrize(
+    ("factors", "said"),
+    [
+        ([1.5] * 6, {Code.CONTRADICTORY}),
+        ([1.5] * 5, set()),
+        ([1.0] * 6, set()),
+        ([1.5, 1.51, 1.48, 1.53, 1.47, 1.5], set()),
+    ],
+)
+def test_a_percentile_that_is_the_mean_times_one_number_is_computed(
+    factors: list[float], said: set[Code]
+) -> None:
+    """Nobody measures six cells to four digits of one ratio; where all are alike it is 1."""
+    cells = []
+    for n, factor in enumerate(factors):
+        mean = 1.2345 + 0.1 * n
+        times = {"e2el": spread(100, {"mean": mean, "p99": mean * factor})}
+        figures = Figures(succeeded=100, requests_per_second=1.0, times=times)
+        cells.append(make_cell(CellSpec(context=8, load=Load(concurrency=n + 2)), figures, A100))
+    found = audit(cells, Claims())
+    assert codes(found) == said
+    if said:
+        words = because(found[0], Code.CONTRADICTORY)
+        assert words == "E2EL p99 is 1.5 times the mean in 6 of 6 cells: computed, not measured"
+
+
 def test_a_first_token_before_its_prompt_can_be_read_came_from_a_cache() -> None:
     """A 12B reads 4,096 tokens in 0.3 s on an A100 at the very best."""
     fields = {"concurrency": 4, "input_len": 4096, "rps": 1.0, "completed": 100}
