@@ -503,11 +503,17 @@ _OF_A_CELL: Final[Mapping[Code, Callable[[Grid, CellResult], str | None]]] = {
     Code.TOO_FEW_SAMPLES: _too_few,
 }
 _USUAL_TIMEOUTS: Final = (10.0, 20.0, 30.0, 60.0, 90.0, 120.0, 180.0, 300.0, 600.0, 900.0)
-"""Seconds that people write down."""
+"""Seconds that people write down; one cell alone must agree with one of them."""
+_AGREE: Final = 0.15
+"""Relative spread of the time-outs that single cells imply."""
+_OFF: Final = 0.1
+"""Between the success that a time-out foresees and the one that is published."""
 _EXACT: Final = 0.02
-"""How far from a time-out a burst ends that time alone ended."""
+"""How far beyond a time-out a burst ends that time alone ended."""
 _LATE: Final = 1.2
 """How far, where connecting and leaving took their time."""
+_MANY: Final = 20
+"""Requests of which the slowest twentieth is more than one."""
 _SOME: Final = 0.01
 """Share of failures from which latencies are of survivors."""
 
@@ -530,18 +536,18 @@ def _failures(grid: Grid) -> Found:
         for place, cell in enumerate(grid.cells)
         if (of := cell.counts) and of.measured
     ]
-    patience = grid.claims.timeout_seconds or _from_walls(fates) or math.inf
+    patience = grid.claims.timeout_seconds or _from_walls(fates) or _from_shares(fates)
     capped = _capped(fates, grid.claims, patience)
     for fate in fates:
-        lost = round((1 - fate.share) * fate.total)
-        if fate.place in capped:
+        if pinned := _pinned(fate.cell):
+            yield fate.place, Code.TIMEOUTS, pinned
+        elif fate.place in capped:
             yield fate.place, Code.LENGTH_CAPPED, capped[fate.place]
-        elif fate.share < 1 - _SOME and _is_burst(fate.cell) and _gave_up(fate, patience):
-            words = f"{lost} of {fate.total} failed in a burst that lasted {seconds(fate.waited)}"
-            yield fate.place, Code.TIMEOUTS, f"{words}; the time-out is {seconds(patience)}"
         elif fate.share < 1 - _SOME:
+            late = _late(fate, patience) if patience else None
+            lost = round((1 - fate.share) * fate.total)
             words = f"{lost} of {fate.total} requests failed and the file does not say why"
-            yield fate.place, Code.ERRORS, words
+            yield fate.place, Code.TIMEOUTS if late else Code.ERRORS, late or words
 
 
 def _from_walls(fates: Sequence[_Fate]) -> float | None:
@@ -553,11 +559,61 @@ def _from_walls(fates: Sequence[_Fate]) -> float | None:
     return most if len(ended[most]) > 1 and exact else None
 
 
-def _gave_up(fate: _Fate, patience: float) -> bool:
-    return fate.waited >= patience * (1 - _EXACT)
+def _from_shares(fates: Sequence[_Fate]) -> float | None:
+    """Find the time-out that all half-failed bursts imply by the share that succeeded."""
+    implied = [
+        fate.share * fate.cell.spec.load.concurrency / fate.cell.request_throughput
+        for fate in fates
+        if _is_burst(fate.cell)
+        and 0 < fate.share < 1
+        and fate.cell.request_throughput
+        and fate.cell.spec.load.concurrency
+    ]
+    if not implied:
+        return None
+    middle = median(implied)
+    usual = next((t for t in _USUAL_TIMEOUTS if abs(middle / t - 1) <= _AGREE), None)
+    agreeing = [each for each in implied if abs(each / middle - 1) <= _AGREE]
+    if len(implied) == 1:
+        return usual
+    return (usual or middle) if len(agreeing) * 3 >= len(implied) * 2 else None
 
 
-def _capped(fates: Sequence[_Fate], claims: Claims, patience: float) -> dict[int, str]:
+def _pinned(cell: CellResult) -> str | None:
+    """Say where the slowest requests all end at one number of seconds that people write down."""
+    if cell.e2el is None or cell.e2el.count < _MANY:
+        return None
+    slow = [v for v in (cell.e2el.p95, cell.e2el.p99, cell.e2el.max) if not math.isnan(v)]
+    if len(slow) < 2 or max(slow) > min(slow) * (1 + _EXACT):
+        return None
+    usual = next((t for t in _USUAL_TIMEOUTS if abs(slow[0] / t - 1) <= _EXACT), None)
+    said = f"the slowest requests all end after {seconds(slow[0])}"
+    return f"{said}: a limit of {seconds(usual)}" if usual else None
+
+
+def _late(fate: _Fate, patience: float) -> str | None:
+    cell, sent = fate.cell, fate.cell.spec.load.concurrency
+    if not sent or not _is_burst(cell):
+        return None
+    if cell.state is CellState.FAILED:
+        ended = f"all {sent} failed after {seconds(fate.waited)}"
+        waited = fate.waited >= patience * (1 - _AGREE)
+        return f"{ended}; the time-out is {seconds(patience)}" if waited else None
+    foreseen = min(1.0, patience * (cell.request_throughput or 0.0) / sent)
+    if abs(foreseen - fate.share) <= _OFF:
+        return (
+            f"{percent(fate.share)} succeeded; at {figure(cell.request_throughput or 0)} requests/s"
+            f" {percent(foreseen)} of {sent} end within a time-out of {seconds(patience)}"
+        )
+    if fate.waited < patience * (1 - _EXACT):
+        return None
+    return (
+        f"{percent(1 - fate.share)} failed in a burst that lasted {seconds(fate.waited)}, longer "
+        f"than the client's time-out of {seconds(patience)}"
+    )
+
+
+def _capped(fates: Sequence[_Fate], claims: Claims, patience: float | None) -> dict[int, str]:
     """Find cells whose prompts the model cannot take, by what is said or by whole rows."""
     if most := claims.max_model_len:
         answer = claims.output_tokens or 1
@@ -572,7 +628,8 @@ def _capped(fates: Sequence[_Fate], claims: Claims, patience: float) -> dict[int
     found: dict[int, str] = {}
     for context, row in sorted(by_length.items(), reverse=True):
         # A prompt that is too long is refused at once; what waited was given up.
-        if any(fate.share > 0 or _gave_up(fate, patience) for fate in row):
+        waited = patience and any(fate.waited >= patience * (1 - _AGREE) for fate in row)
+        if waited or any(fate.share > 0 for fate in row):
             break
         words = f"all {len(row)} loads fail at {context:,} prompt tokens and at every longer length"
         found |= {fate.place: words for fate in row}
