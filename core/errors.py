@@ -1,15 +1,17 @@
 """One tree of errors; each says what happened, then what to do."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 
-class NextStep(NamedTuple):
+@dataclass(frozen=True)
+class NextStep:
     """A tool that helps now, with the arguments to call it with."""
 
     tool: str
-    arguments: Mapping[str, Any] = {}
+    arguments: Mapping[str, Any] = field(default_factory=dict)
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -481,21 +481,14 @@ class Phase(Record):
         return f" About {left:.0f} s more at this pace."
 
 
-class Step(Record):
-    """A tool that helps, and how to call it; target and name are those of the deployment."""
-
-    tool: str
-    arguments: Mapping[str, Any] = {}
-
-
 class Failure(Record):
     """Why a deployment does not run."""
 
     code: str
     cause: str
     fix: str
-    next: tuple[Step, ...] = ()
-    """Tools that do what `fix` says."""
+    next: tuple[NextStep, ...] = ()
+    """Tools that do what `fix` says; without target and name they are of this deployment."""
     evidence: tuple[str, ...] = ()
     """The last lines its engine wrote."""
 

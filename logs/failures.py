@@ -9,7 +9,8 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, get_args
 
-from core.records import Failure, Record, Step
+from core.errors import NextStep
+from core.records import Failure, Record
 from core.redaction import quoted
 from logs.read import (
     Gravity,
@@ -87,7 +88,7 @@ class Pattern(Record):
     cause: str = ""
     """{name} is a group of the pattern; empty is the line itself."""
     fix: str
-    next: tuple[Step, ...] = (Step(tool="deploy_vllm"),)
+    next: tuple[NextStep, ...] = (NextStep("deploy_vllm"),)
     """Tools that do what `fix` says. An argument that is "{name}" is the number of that group; an
     empty one is left out, whatever was asked for before."""
     hints: tuple[str, ...] = ()
@@ -320,7 +321,7 @@ def worded(words: str, groups: Mapping[str, str]) -> str:
     return _GROUPS.sub(told_of, _CLAUSE.sub(clause, words))
 
 
-def filled(step: Step, groups: Mapping[str, str]) -> Step:
+def filled(step: NextStep, groups: Mapping[str, str]) -> NextStep:
     """Put numbers in; what the line does not say as a number is left out, and no word passes."""
     given: dict[str, str | int | float | bool] = {}
     for name, value in step.arguments.items():
@@ -330,7 +331,7 @@ def filled(step: Step, groups: Mapping[str, str]) -> Step:
                 given[name] = int(number)
         else:
             given[name] = value
-    return step.model_copy(update={"arguments": given})
+    return NextStep(step.tool, given)
 
 
 class Finding(Record):

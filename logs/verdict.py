@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from core.records import Failure, Record, Step
+from core.errors import NextStep
+from core.records import Failure, Record
 from core.redaction import quoted, redact
 from logs.boot import BEGINS
 from logs.examples import Likeness, closest
@@ -658,7 +659,7 @@ class Judge:
                 cause=f"Unknown cause; in its own words: {quoted(first.text, 300)}",
                 fix=f"Search {_tracker(first.text, self._writer)} for: {words}."
                 " Call get_logs for what stands around that line.",
-                next=(Step(tool="get_logs"), Step(tool="deploy_vllm")),
+                next=(NextStep("get_logs"), NextStep("deploy_vllm")),
                 evidence=tuple(seen),
             ),
             writer=self._writer,

@@ -11,6 +11,7 @@ from pydantic import Field
 from backends.registry import BACKENDS
 from core.errors import NextStep
 from core.records import ModelShape, valid
+from core.redaction import one_line
 from operations.forecast import (
     Foreseen,
     Foresight,
@@ -542,9 +543,7 @@ def _not(each: Refused) -> str:
     """Say in a line why a place cannot, and how many others cannot for the same reason."""
     first, *others = each.target.split(", ")
     more = f" and {len(others)} more" if others else ""
-    reason = _first_sentence(each.reason)
-    if len(reason) > _LONG_REASON:
-        reason = f"{reason[:_LONG_REASON].rpartition(' ')[0]} …"
+    reason = one_line(_first_sentence(each.reason), _LONG_REASON)
     return f"{short_name(each.model)} on {first}{more}: {reason}"
 
 

@@ -163,26 +163,20 @@ class Preview(Record):
         return "\n".join((f"{self.what}?", *(f"- {one}" for one in self.makes), *lines))
 
 
-class Existing(NamedTuple):
-    """A deployment of the name that is to be deployed."""
-
-    deployment: Deployment
-    spec: DeploymentSpec | None
-    """None where nothing tells any more how it was made."""
-
-
 class Wish(NamedTuple):
     """What is to be deployed, and what has that name already."""
 
     backend: Backend
     spec: DeploymentSpec
-    existing: Existing | None
+    present: Deployment | None
+    before: DeploymentSpec | None
+    """Of that one; None also where nothing tells any more how it was made."""
 
 
 def to_deploy(wish: Wish, wanted: Plan) -> Preview | None:
     """Ask where it is paid for, or replaces something that runs otherwise."""
     spec, target = wanted.spec, wanted.target
-    present, before = wish.existing or (None, None)
+    present, before = wish.present, wish.before
     replaces = unknown = False
     if present:
         # What was never made has no engine: there is nothing to replace.
@@ -211,9 +205,9 @@ def to_deploy(wish: Wish, wanted: Plan) -> Preview | None:
         what += f", in place of the one there ({present.state}, revision {present.revision})"
     if forced and wanted.memory:
         what += f", although the plan says that it does not fit: {' '.join(wanted.memory.reasons)}"
-    shown = preview("deploy_vllm", target.name, spec.name, what, price, present, spec.fingerprint)
     keeps = tuple(unchanged(before, spec)) if before else ()
-    return shown.model_copy(update={"changes": changes, "keeps": keeps})
+    about = ("deploy_vllm", target.name, spec.name, what, price, present, spec.fingerprint)
+    return preview(*about, changes=changes, keeps=keeps)
 
 
 def _serves(present: Deployment | None) -> bool:
@@ -230,14 +224,14 @@ def to_destroy(found: Found, *, purge: bool, keep_cache: bool = False) -> Previe
     what = f"Delete {one.name} on {one.target} ({known})"
     what += " with everything that it leaves behind" if purge else "; stored weights stay"
     bound = f"{purge}{keep_cache or ''}"
-    shown = preview("destroy_vllm", one.target, one.name, what, one.usd_per_hour, one, bound)
-    if not isinstance(backend, Leaves):
-        return shown
-    leaving = backend.leaving(one.name, keep_cache=keep_cache)
-    deletes, stays = leaving.deletes, (*leaving.purged, *leaving.stays)
-    if purge and isinstance(backend, Purges):
-        deletes, stays = (*leaving.deletes, *leaving.purged), leaving.stays
-    return shown.model_copy(update={"deletes": deletes, "stays": stays})
+    shown = {}
+    if isinstance(backend, Leaves):
+        leaving = backend.leaving(one.name, keep_cache=keep_cache)
+        shown = {"deletes": leaving.deletes, "stays": (*leaving.purged, *leaving.stays)}
+        if purge and isinstance(backend, Purges):
+            shown = {"deletes": (*leaving.deletes, *leaving.purged), "stays": leaving.stays}
+    price = one.usd_per_hour
+    return preview("destroy_vllm", one.target, one.name, what, price, one, bound, **shown)
 
 
 def to_purge(backend: Backend, deleted: Deleted) -> Preview | None:
@@ -247,7 +241,7 @@ def to_purge(backend: Backend, deleted: Deleted) -> Preview | None:
     stays = (one.what for one in deleted.stays if one.how_to_remove == BY_PURGE)
     left = "; ".join(stays) or "what was made for it alone"
     what = f"Take away for good what {deleted.name} on {deleted.target} left: {left}"
-    return preview("destroy_vllm", deleted.target, deleted.name, what, None, None, left)
+    return preview("destroy_vllm", deleted.target, deleted.name, what, asked=left)
 
 
 def to_start(found: Found) -> Preview | None:
@@ -256,7 +250,7 @@ def to_start(found: Found) -> Preview | None:
     if one.usd_per_hour == 0 or _serves(one):
         return None
     what = f"Start {one.name} on {one.target} ({_price(one.usd_per_hour)})"
-    return preview("start_vllm", one.target, one.name, what, one.usd_per_hour, one, "")
+    return preview("start_vllm", one.target, one.name, what, one.usd_per_hour, one)
 
 
 def to_scale(found: Found, change: Rescaling) -> Preview | None:
@@ -287,7 +281,7 @@ def to_wake(found: Found, tool: str) -> Preview | None:
     if price == 0 or not sleeps:
         return None
     what = f"Wake {one.name} on {one.target}, which starts a GPU ({_price(price)} until it sleeps)"
-    made = preview(_WAKE, one.target, one.name, what, price, one, "")
+    made = preview(_WAKE, one.target, one.name, what, price, one)
     return made.model_copy(update={"tool": tool})
 
 
@@ -296,17 +290,17 @@ def preview(
     target: str,
     name: str,
     what: str,
-    price: float | None,
-    present: Deployment | None,
-    asked: str,
+    price: float | None = None,
+    present: Deployment | None = None,
+    asked: str = "",
+    **shown: Any,
 ) -> Preview:
     """Make what a human is shown; `present` is what their yes is about, as it is now."""
     seen = f"{present.state}/{present.revision}/{present.created_at}" if present else "nothing"
     all_of_it = "\n".join((tool, target, name, asked, seen, what, f"{price}"))
     bound_to = hashlib.sha256(all_of_it.encode()).hexdigest()
-    return Preview(
-        tool=tool, target=target, name=name, what=what, usd_per_hour=price, bound_to=bound_to
-    )
+    about = {"tool": tool, "target": target, "name": name, "what": what, "usd_per_hour": price}
+    return Preview(**{**about, "bound_to": bound_to, **shown})
 
 
 def _limit(backend: Backend, spec: DeploymentSpec, price: float | None) -> str:
@@ -331,11 +325,7 @@ RESETTABLE: Final = tuple(sorted(set(DeploymentSpec.model_fields) - _IDENTITY))
 
 
 async def backend_for(runtime: Runtime, target: str | None, name: str | None) -> Backend:
-    """Return the target that is meant: the one named, else the one that has this name already.
-
-    Raises:
-        Ambiguous: Several could be meant.
-    """
+    """Return the target that is meant: the one named, else the one that has this name already."""
     require_name(name)
     stage = runtime.stage
     if target or runtime.settings.vllm_target or name is None:
@@ -367,7 +357,6 @@ async def wish(
     Raises:
         InvalidArgument: No model is known, or a value cannot be.
         NotOurs: What has that name was not made here.
-        CloudError: The target cannot be asked what it has.
     """
     require_name(name)
     dropped = {flag.lstrip("-").replace("-", "_"): flag for flag in reset}
@@ -378,22 +367,20 @@ async def wish(
         )
     if name is None:
         name = name_for(full_model_name(backend.target, model, runtime))
-    existing = None
+    present, before = None, None
     # Where an API is off nothing is there: whether `apply` can switch it on, the backend says.
     with suppress(DeploymentNotFound, ApiDisabled):
-        deployment, spec = await backend.describe(name), None
+        present = await backend.describe(name)
         # Of what is being deleted nothing is taken over.
-        if isinstance(backend, RemembersSpec) and deployment.state is not State.DELETING:
-            spec = await backend.spec(name)
-        existing = Existing(deployment, spec)
-    present, before = existing or (None, None)
+        if isinstance(backend, RemembersSpec) and present.state is not State.DELETING:
+            before = await backend.spec(name)
     # A whole wish takes the place of one that failed, and may have failed by a flag.
     corrected = present is not None and present.state is State.FAILED and model is not None
-    if existing is None or before is None or corrected:
+    if before is None or corrected:
         if present and not model and present.model != "not known":
             model = present.model
         spec = specify(backend.target, name, model, runtime, **given)
-        return Wish(backend, spec, existing)
+        return Wish(backend, spec, present, before)
     wanted = full_model_name(backend.target, model or before.model, runtime)
     left_out = set(dropped)
     if layout:
@@ -408,7 +395,7 @@ async def wish(
 
         kept["engine_args"] = without(kept.get("engine_args", ()))
     spec = valid(DeploymentSpec, {**kept, **given, "name": name, "model": wanted})
-    return Wish(backend, spec, existing)
+    return Wish(backend, spec, present, before)
 
 
 def differences(before: DeploymentSpec, after: DeploymentSpec) -> Iterator[str]:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Final, Literal, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -19,7 +20,7 @@ from backends.common.concurrency import in_time
 from core import waiting
 from core.endpoint import Endpoint
 from core.errors import EndpointError, ModelNotServed, NextStep, NotFound, OpsError, RequestRefused
-from core.records import Access, Record, State, Step
+from core.records import Access, Record, State
 from core.redaction import one_line, redact, shortened
 from logs.failures import WRITERS, Finder, Writer
 from logs.read import Line, clean
@@ -86,7 +87,7 @@ class Analysis(Located):
     words: Words | None = None
     silence: str | None = None
     """Why no model has said anything."""
-    steps: tuple[Step, ...] = ()
+    steps: tuple[NextStep, ...] = ()
     """Tools that the findings and the diagnosis call for."""
 
     def summary(self) -> str:
@@ -122,8 +123,7 @@ class Analysis(Located):
         here = {"target": self.target, "name": self.name}
         rest = {**here, "operation": self.operation, "wait_s": 30}
         more = (NextStep(self.tool, rest),) if self.state == "running" else ()
-        usual = tuple(NextStep(one.tool, one.arguments) for one in self.steps[:5])
-        return (*more, *(usual or (NextStep("diagnose", here),)))
+        return (*more, *(self.steps[:5] or (NextStep("diagnose", here),)))
 
 
 _MOST_ROWS: Final = 36
@@ -149,17 +149,12 @@ class _Seen(NamedTuple):
     findings: tuple[Recognized, ...] = ()
     rows: Mapping[str, str] = {}
     """By id, L1, L2 …: findings first, then kinds of lines by weight."""
-    steps: tuple[Step, ...] = ()
+    steps: tuple[NextStep, ...] = ()
     """That the findings call for."""
 
 
 async def _read(runtime: Runtime, found: Found, asked: "Asked", tool: Tool) -> _Seen:
-    """Read a log; only lines of the tool's subject are counted, failures are looked for in all.
-
-    Raises:
-        Unsupported: The target keeps no logs that can be read from here.
-        OpsError: Its platform cannot be asked.
-    """
+    """Read a log; only lines of the tool's subject are counted, failures are looked for in all."""
     with contextlib.suppress(OpsError), anyio.move_on_after(_ACCESS_SECONDS):
         # Its key may stand in its log, and is known then.
         runtime.keep_quiet(await found.backend.access(found.name))
@@ -369,9 +364,9 @@ def _parsed(text: str) -> dict[str, Any] | None:
     """Read the first object in a text, even one that breaks off; models may put words around it."""
     begin, end = text.find("{"), text.rfind("}") + 1
     tries = ((text[begin:end], False), (text[begin:], True)) if begin >= 0 else ()
-    for candidate, partial in tries:
+    for candidate, is_cut in tries:
         try:
-            said = from_json(candidate, allow_partial=partial)
+            said = from_json(candidate, allow_partial=is_cut)
         except ValueError:
             continue
         return said if isinstance(said, dict) else None
@@ -460,15 +455,12 @@ def candidates(runtime: Runtime, found: Found, unhealthy: str) -> tuple[list[Can
 
     `unhealthy` says why not the deployment's own model.
     """
-    one, settings = found.deployment, runtime.settings
-    those: list[Candidate] = []
+    one, settings, those = found.deployment, runtime.settings, list[Candidate]()
     missing = [unhealthy or ("" if one.state is State.READY else f"{one.name} is {one.state}")]
     if not any(missing):
-        label = f"{one.served_model_name} ({one.name} on {one.target})"
-        own = Candidate(
-            label, one.served_model_name, lambda: runtime.endpoint(found.backend, found.name)
-        )
-        those.append(own)
+        own = partial(runtime.endpoint, found.backend, found.name)
+        label = f"{one.served_model_name} ({found})"
+        those.append(Candidate(label, one.served_model_name, own))
     if settings.rehearsal:
         missing.append("a rehearsal asks no endpoint outside")
     elif settings.analyst_base_url:
@@ -628,7 +620,6 @@ async def analyse(
         NotFound: There is no such operation, or it is of another deployment than is named.
         CloudTimeout: The target does not say in time what it runs.
         Unsupported: The target keeps no logs that can be read from here.
-        OpsError: Nothing can be looked at.
     """
     if operation:
         return await _rest(runtime, operation, asked.wait_s, target, name)
@@ -700,7 +691,7 @@ def _analysis(tool: Tool, found: Found, seen: _Seen) -> Analysis:
     )
 
 
-def _harmless(steps: Sequence[Step]) -> tuple[Step, ...]:
+def _harmless(steps: Sequence[NextStep]) -> tuple[NextStep, ...]:
     """Leave out what takes something away: that is for a person to think of."""
     return tuple(step for step in steps if not step.tool.startswith(_HARM))
 

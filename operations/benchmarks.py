@@ -512,11 +512,7 @@ class KeptComparison(Answer):
 
 
 def _printed(runtime: Runtime, name: str | None) -> KeptComparison:
-    """Return a comparison by its file's name, or the newest; one that is not there is made.
-
-    Raises:
-        NotFound: There is none, and no two runs are what its name speaks of.
-    """
+    """Return a comparison by its file's name, or the newest; one that is not there is made."""
     files = folder_of_runs(runtime).glob("*.md")
     there = sorted(files, key=lambda path: path.stat().st_mtime_ns, reverse=True)
     found = next((each for each in there if name in {None, each.name}), None)

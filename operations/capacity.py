@@ -146,8 +146,8 @@ def to_set_up(target: Target, seen: Setup) -> Preview | None:
     asked = hashlib.sha256(repr([step.command for step in seen.missing]).encode()).hexdigest()
     things = _counted(len(seen.missing), "thing")
     what = f"Set up {target.name}, once: make {things} ({_bill(seen.missing)})"
-    shown = preview("setup_target", target.name, "", what, None, None, asked)
-    return shown.model_copy(update={"makes": tuple(step.what for step in seen.missing)})
+    makes = tuple(step.what for step in seen.missing)
+    return preview("setup_target", target.name, "", what, asked=asked, makes=makes)
 
 
 async def set_up(runtime: Runtime, target: Target, backend: SetsUp, seen: Setup) -> SetupReport:
@@ -286,7 +286,6 @@ async def check(runtime: Runtime, target: str | None) -> Quotas:
 
     Raises:
         Unsupported: The target, or every one, has no quota that can be read.
-        CloudError: Nothing could be read.
     """
     seen, failed = await _of_each(
         runtime, HasQuotas, "read quotas", target, lambda backend: backend.quotas()
@@ -434,7 +433,6 @@ async def look(runtime: Runtime, target: str | None) -> Zones:
 
     Raises:
         Unsupported: The target, or every one, has no zones to choose from.
-        CloudError: No target's zones could be looked at.
     """
     seen, failed = await _of_each(
         runtime, FindsZones, "look for zones", target, lambda backend: backend.zones()
@@ -528,7 +526,6 @@ async def everything(runtime: Runtime, target: str | None, zone: str | None) -> 
 
     Raises:
         Unsupported: No target has a queue.
-        CloudError: It cannot be looked at.
     """
     every = await _rows_queue(runtime, target)
     rows = [row for row in every if zone in {None, row.zone} and target in {None, row.target}]
@@ -663,7 +660,7 @@ async def to_delete(runtime: Runtime, name: str, target: str | None, zone: str |
             " which has no chip and holds quota"
         )
         bound = f"{row.zone}\n{row.state}"
-        shown = preview(TOOL, row.target, row.id, what, None, None, bound)
+        shown = preview(TOOL, row.target, row.id, what, asked=bound)
         return Removal(_by_this_tool(shown, "delete", zone=row.zone), leftover=row)
     if found:
         shown = agreement.to_destroy(found, purge=False)
@@ -679,11 +676,7 @@ async def to_delete(runtime: Runtime, name: str, target: str | None, zone: str |
 
 
 async def delete(runtime: Runtime, removal: Removal) -> Deleted | LeftoverRemoved:
-    """Delete it, and say what was seen.
-
-    Raises:
-        CloudError: Google refused, or did not answer.
-    """
+    """Delete it, and say what was seen."""
     if removal.deployment:
         return await deployments.destroy(runtime, removal.deployment, purge=False)
     assert removal.leftover

@@ -25,7 +25,7 @@ from core.errors import (
     WaitedTooLong,
 )
 from core.metrics import EngineMetrics
-from core.records import SIMULATED, Answer, Deployment, DeploymentSpec, Failure, Record, State, Step
+from core.records import SIMULATED, Answer, Deployment, DeploymentSpec, Failure, Record, State
 from core.redaction import shortened
 from logs.failures import WRITERS, Finding, Writer, catalogue
 from operations.deployments import anew
@@ -105,7 +105,7 @@ class Diagnosis(Answer):
     remarks: tuple[Remark, ...] = ()
     looked_at: tuple[LookedAt, ...]
     """In the order of the walk; what comes after the layer at fault was not looked at."""
-    next: tuple[Step, ...] = ()
+    next: tuple[NextStep, ...] = ()
     """Tools that do what `fix` says, with target and name filled in."""
     usd_per_hour: float | None = None
     """Of one running replica."""
@@ -143,7 +143,7 @@ class Diagnosis(Answer):
         return tuple(words for words in (SIMULATED if self.simulated else None, late) if words)
 
     def next_steps(self) -> tuple[NextStep, ...]:
-        return tuple(NextStep(step.tool, step.arguments) for step in self.next)
+        return self.next
 
 
 _CODES: Final[Mapping[Layer, str]] = {
@@ -233,17 +233,17 @@ _MOST: Final = 4
 
 
 def calls(
-    steps: Sequence[Step], now: Deployment, spec: DeploymentSpec | None = None
-) -> tuple[Step, ...]:
+    steps: Sequence[NextStep], now: Deployment, spec: DeploymentSpec | None = None
+) -> tuple[NextStep, ...]:
     """Fill target, name and model in; what is somebody else's is never to be changed."""
-    once: dict[str, Step] = {}
+    once: dict[str, NextStep] = {}
     for step in steps:
         if not (now.target == ENDPOINT and step.tool in _CHANGES):
             once.setdefault(step.tool, _filled(step, now, spec))
     return tuple(once.values())[:_MOST]
 
 
-def _filled(step: Step, now: Deployment, spec: DeploymentSpec | None) -> Step:
+def _filled(step: NextStep, now: Deployment, spec: DeploymentSpec | None) -> NextStep:
     known: dict[str, Any] = {"target": now.target, "name": now.name}
     if now.model != "not known":
         known |= {"model": now.model, "models": (now.model,)}
@@ -256,7 +256,7 @@ def _filled(step: Step, now: Deployment, spec: DeploymentSpec | None) -> Step:
         # The same again: what a call leaves out would be the default, not what it was.
         given |= spec.model_dump(exclude_defaults=True, exclude={"name", "model"})
     filled = {**given, **step.arguments}
-    return Step(tool=step.tool, arguments={k: said for k, said in filled.items() if said != ""})
+    return NextStep(step.tool, {k: said for k, said in filled.items() if said != ""})
 
 
 FIRST_ANSWER_SECONDS: Final = 120.0
@@ -292,7 +292,7 @@ class Looked(NamedTuple):
     """Of an unhealthy one."""
     evidence: tuple[Evidence, ...] = ()
     remarks: tuple[Remark, ...] = ()
-    next: tuple[Step, ...] = ()
+    next: tuple[NextStep, ...] = ()
     """Of a healthy one, what there is to do all the same."""
 
 
@@ -374,7 +374,7 @@ def ills() -> Mapping[str, Mapping[str, Any]]:
 
 def ill(code: str, case: "Case | None" = None, **said: Any) -> Failure:
     """Return a failure that was found by looking, with what was seen filled in."""
-    row, steps = ills()[code], dict[str, tuple[Step, ...]]()
+    row, steps = ills()[code], dict[str, tuple[NextStep, ...]]()
     if case:
         remedy = anew(case.backend)
         said |= {"anew": remedy.words, "again": again(case)}
@@ -393,21 +393,23 @@ def again(case: "Case") -> str:
     return f"Look at its log with get_logs; if it stays so, {anew(case.backend).words}."
 
 
-def restarts(case: "Case") -> tuple[Step, ...]:
+def restarts(case: "Case") -> tuple[NextStep, ...]:
     """Return the same as calls, log first; what is somebody else's has neither."""
     steps = anew(case.backend).steps
-    return (Step(tool="get_logs"), *steps) if steps else ()
+    return (NextStep("get_logs"), *steps) if steps else ()
 
 
-def _step(words: str) -> Step:
+def _step(words: str) -> NextStep:
     tool, *pairs = words.split()
     given = dict(pair.split("=") for pair in pairs)
-    return Step(tool=tool, arguments={k: int(w) if w.isdigit() else w for k, w in given.items()})
+    return NextStep(tool, {k: int(w) if w.isdigit() else w for k, w in given.items()})
 
 
-def healthy(detail: str, *, remarks: Sequence[Remark] = (), next: Sequence[Step] = ()) -> Looked:  # noqa: A002  as the record says it
+def healthy(
+    detail: str, *, remarks: Sequence[Remark] = (), steps: Sequence[NextStep] = ()
+) -> Looked:
     """Say that a layer is healthy, and what was seen."""
-    return Looked("healthy", detail, remarks=tuple(remarks), next=tuple(next))
+    return Looked("healthy", detail, remarks=tuple(remarks), next=tuple(steps))
 
 
 def skipped(why: str) -> Looked:
@@ -458,11 +460,7 @@ FIND_SECONDS: Final = 26.0
 async def meant(runtime: Runtime, target: str | None, name: str | None) -> Found | Diagnosis:
     """Give the deployment, or the diagnosis where it ends there.
 
-    Raises:
-        InvalidArgument: The name cannot be one.
-        TargetNotFound: The target is not configured.
-        DeploymentNotFound: Every target that could have it answered, and none has.
-        Ambiguous: Several deployments fit; the message lists them.
+    Raises as `diagnose` does.
     """
     where = target or runtime.settings.vllm_target or "every target"
     limit = waiting.limit(FIND_SECONDS)
@@ -502,5 +500,5 @@ def _unseen(runtime: Runtime, where: str, name: str | None, exc: OpsError) -> Di
             *(LookedAt(layer=one, verdict="healthy", detail="It answered.") for one in before),
             LookedAt(layer=layer, verdict="failed", detail=exc.summary),
         ),
-        next=tuple(Step(tool=step.tool, arguments=step.arguments) for step in next_steps),
+        next=tuple(next_steps),
     )

@@ -365,11 +365,7 @@ def _of_deployment(where: Place, known: Remembered) -> _Meant:
 
 
 def _found(wanted: Goal, where: Place, *, guessed: bool) -> Offer | None:
-    """Offer the model; one that nobody named and that cannot be reckoned with is told in a note.
-
-    Raises:
-        DoesNotFit, InvalidArgument: The named model cannot be served there.
-    """
+    """Offer the model; one that nobody named and that cannot be reckoned with is told in a note."""
     if wanted.model is None:
         return None
     try:

@@ -14,6 +14,7 @@ from backends.common.concurrency import in_time
 from core.errors import NextStep, OpsError
 from core.metrics import EngineMetrics, MetricsPage
 from core.records import SIMULATED, Answer, Deployment, Phase, Record, State
+from core.redaction import one_line
 from operations.boots import LEGEND, chart, kept
 from operations.deployments import can_stop, longest_seconds, usual
 from operations.inventory import (
@@ -204,13 +205,13 @@ def row_of(found: Found, figures: Figures, listed: Callable[[str], bool], now: d
         **{field: getattr(one, field) for field in same},
         **(figures.load.model_dump(include=load) if figures.load else {}),
         health=health,
-        model=_cut(one.served_model_name, _NAME),
+        model=one_line(one.served_model_name, _NAME),
         overdue_since=late,
         usage=figures.usage,
         failure_code=failure.code if failure else None,
-        cause=_cut(failure.cause) if failure else None,
-        fix=_cut(failure.fix) if failure else None,
-        missing=_cut(figures.missing) or None,
+        cause=one_line(failure.cause, _WORDS) if failure else None,
+        fix=one_line(failure.fix, _WORDS) if failure else None,
+        missing=one_line(figures.missing, _WORDS) or None,
         tools=tuple(filter(listed, helps)),
     )
 
@@ -236,13 +237,6 @@ def _is_slow(one: Deployment, now: datetime) -> bool:
         return False
     longest = longest_seconds(one.phase.usual_seconds) or LONG_BOOT.total_seconds()
     return (now - one.phase.since).total_seconds() > longest
-
-
-def _cut(text: str, most: int = _WORDS) -> str:
-    if len(text) <= most:
-        return text
-    words = f"{text[: most - 1]}…"
-    return f'{words}"' if words.count('"') % 2 else words  # words of others stay in quotes
 
 
 class SystemStatus(Answer):
@@ -334,7 +328,6 @@ async def system_status(runtime: Runtime, target: str | None, name: str | None) 
 
     Raises:
         DeploymentNotFound: There is none of that name.
-        OpsError: The one target that was named cannot be looked at.
     """
     stage, ends = runtime.stage, anyio.current_time() + ALL_SECONDS
     note_what_is_not_known(stage)

@@ -30,7 +30,6 @@ from core.records import (
     DeploymentSpec,
     Plan,
     State,
-    Step,
     Target,
     valid,
 )
@@ -411,11 +410,11 @@ class Remedy(NamedTuple):
     """What helps, in words and as calls."""
 
     words: str
-    steps: tuple[Step, ...]
+    steps: tuple[NextStep, ...]
 
 
 def _remedy(words: str, *tools: str) -> Remedy:
-    return Remedy(words, tuple(Step(tool=name) for name in tools))
+    return Remedy(words, tuple(NextStep(name) for name in tools))
 
 
 def anew(backend: Backend) -> Remedy:

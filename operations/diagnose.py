@@ -20,9 +20,9 @@ from backends.base import (
     StreamsLogs,
 )
 from core.endpoint import Endpoint
-from core.errors import EndpointError, ModelNotServed, OpsError, Unauthorized, Unreachable
+from core.errors import EndpointError, ModelNotServed, NextStep, OpsError, Unauthorized, Unreachable
 from core.metrics import EngineMetrics, MetricsPage
-from core.records import Deployment, Failure, State, Step, spent_words
+from core.records import Deployment, Failure, State, spent_words
 from core.reply import note
 from logs.boot import BEGINS
 from logs.failures import LINE_CHARACTERS, Finder, Finding, Writer, asked_words
@@ -111,7 +111,7 @@ def _disk_full(case: Case, host: HostState, *seen: Evidence) -> Looked:
     return failed(ill("DISK_FULL", free=host.disk_free_gib), *seen, free)
 
 
-_WATCH: Final = Step(tool="status_vllm", arguments={"wait_s": 30})
+_WATCH: Final = NextStep("status_vllm", {"wait_s": 30})
 _UNWATCHED_SECONDS: Final = 300.0
 """A step of a deployment that nobody takes for so long has stopped; a look takes seconds."""
 _STANDING_LONG_SECONDS: Final[Mapping[State, float]] = {
@@ -143,7 +143,7 @@ async def resource(case: Case) -> Looked:
         return _too_long(case, usually)
     what = phase_of(now) or now.state
     goes_on = f"It is {now.state}, {what}, for {lasting(case.for_seconds)}.{_usually(usually)}"
-    return healthy(f"{goes_on} {known}".strip(), next=(_WATCH,))
+    return healthy(f"{goes_on} {known}".strip(), steps=(_WATCH,))
 
 
 async def revision(case: Case) -> Looked:
@@ -186,7 +186,7 @@ def _too_long(case: Case, usually: float | None) -> Looked:
         usually=_usually(usually),
         end="stop_vllm again" if stopping else "destroy_vllm, then deploy_vllm elsewhere",
     )
-    ends = Step(tool="stop_vllm" if stopping else "destroy_vllm")
+    ends = NextStep("stop_vllm" if stopping else "destroy_vllm")
     seen = [number(f"for {case.for_seconds:.0f} s", case.since)]
     if usually is not None:
         seen.append(number(f"usually {usually:.0f} s"))
@@ -376,7 +376,7 @@ async def boot(case: Case) -> Looked:
     if case.for_seconds > (longest or _BOOTING_LONG_SECONDS):
         return await _slow_booting(case, usually)
     said = f"{_progress(case)}.{_usually(usually)} Wait for it."
-    return healthy(said, next=(_WATCH,))
+    return healthy(said, steps=(_WATCH,))
 
 
 def _progress(case: Case) -> str:
@@ -482,8 +482,8 @@ async def _refused(case: Case, endpoint: Endpoint, exc: EndpointError) -> Failur
             served = ", ".join(names[:_NAMED]) + more or "no model"
         cause = f"It serves {served}, and not {wanted}."
         fix = f"Ask for {served}, or deploy {wanted} anew with deploy_vllm."
-        step = Step(tool="get_model_details")
-        return Failure(code=exc.code, cause=cause, fix=fix, next=(step, Step(tool="deploy_vllm")))
+        step = NextStep("get_model_details")
+        return Failure(code=exc.code, cause=cause, fix=fix, next=(step, NextStep("deploy_vllm")))
     fix = exc.fix if exc.code != "ENDPOINT_ERROR" else again(case)
     return Failure(code=exc.code, cause=words, fix=fix, next=restarts(case))
 
@@ -840,20 +840,20 @@ def _state(now: Deployment, seen: dict[Layer, Looked]) -> str | None:
     return next(busy, f"It is {now.state}.")
 
 
-def _otherwise(case: Case) -> Sequence[Step]:
+def _otherwise(case: Case) -> Sequence[NextStep]:
     """Name what helps with a failure that names no tool."""
-    log = (Step(tool="get_logs"),) if isinstance(case.backend, HasLogs) else ()
+    log = (NextStep("get_logs"),) if isinstance(case.backend, HasLogs) else ()
     failed = case.deployment.state in {State.FAILED, State.EXPIRED}
-    return (*log, Step(tool="deploy_vllm" if failed else "status_vllm"))
+    return (*log, NextStep("deploy_vllm" if failed else "status_vllm"))
 
 
-def _anyway(case: Case, seen: dict[Layer, Looked]) -> Sequence[Step]:
+def _anyway(case: Case, seen: dict[Layer, Looked]) -> Sequence[NextStep]:
     """Name what a person would do with what is healthy."""
     now = case.deployment
     if now.state is State.STOPPED:
-        return (Step(tool="start_vllm"), Step(tool="destroy_vllm"))
+        return (NextStep("start_vllm"), NextStep("destroy_vllm"))
     if now.state is State.ASLEEP:
-        return (Step(tool="verify_model_health", arguments={"wake": True}),)
+        return (NextStep("verify_model_health", {"wake": True}),)
     if now.state is State.READY:
-        return (Step(tool="get_metrics"),)
+        return (NextStep("get_metrics"),)
     return tuple(step for one in seen.values() for step in one.next)

@@ -28,7 +28,7 @@ from core.environment import ROOT, inherited_environment
 from core.errors import CloudUnavailable, HostError, NotAuthenticated, OpsError
 from core.journal import Journal
 from core.records import Record, Target
-from core.redaction import redact
+from core.redaction import one_line, redact
 from core.settings import Settings
 from operations.clients import SCRIPT, SERVER_KEY, clients
 from operations.runtime import Stage
@@ -146,8 +146,7 @@ def all_of(looks: Sequence[Look]) -> Report:
 
 def _plain(words: str) -> str:
     """Return the beginning of somebody else's words on one line, without secrets."""
-    said: str = redact(" ".join(words.split()), ())
-    return said if len(said) <= _LONGEST else f"{said[:_LONGEST]} …"
+    return one_line(redact(words, ()), _LONGEST)
 
 
 def _near(settings: Settings | None) -> Iterator[Look]:
@@ -314,11 +313,7 @@ def _token(settings: Settings) -> Iterator[Finding]:
 
 
 def _client() -> httpx2.Client:
-    """Open what asks; of a proxy that cannot be used nothing is repeated: it may hold a password.
-
-    Raises:
-        HostError: What the environment says of proxies cannot be used.
-    """
+    """Open what asks. Nothing of a bad proxy is repeated: it may hold a password."""
     try:
         return httpx2.Client(verify=trusted(), timeout=_REACH_SECONDS)
     except (ValueError, ImportError, httpx2.InvalidURL) as exc:

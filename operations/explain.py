@@ -502,11 +502,7 @@ def _weights_seconds(foreseen: Boot) -> Span:
 
 
 async def budget_of(found: Found, model: ModelShape, weights: str | None) -> BootBudget:
-    """Read what the platform was told; where nothing ends a boot, say what does instead.
-
-    Raises:
-        CloudError: The platform cannot be asked.
-    """
+    """Read what the platform was told; where nothing ends a boot, say what does instead."""
     if isinstance(found.backend, EndsSlowBoots):
         return await found.backend.boot_budget(found.name, model)
     if found.backend.target.backend == "local":
@@ -572,9 +568,7 @@ def _verdict(answer: Verdict, budget: BootBudget, span: Span | None, measured: f
     seen = f"; earlier boots here took about {measured:,.0f} s" if measured is not None else ""
     if budget.seconds is None:
         return f"No health check ends a slow boot there; {foreseen}{seen}."
-    most = budget.longest_seconds or budget.seconds
-    room = f" (of {most:,} s at most)" if most > budget.seconds else ""
-    allowed = f"The startup probe allows {budget.seconds:,} s{room}"
+    allowed = f"The startup probe allows {budget.seconds:,} s"
     return f"{allowed}, {foreseen}{seen}; long enough: {answer}."
 
 
@@ -735,7 +729,6 @@ async def explain(
     Raises:
         InvalidArgument: Both are to be compared with, or a flag cannot be.
         Unsupported: What was asked for it is not known here.
-        OpsError: It cannot be found or read.
     """
     flags = [words for words in flags or () if words.strip()]
     if other and flags:
@@ -906,11 +899,7 @@ def changed(spec: DeploymentSpec, words: Sequence[str]) -> DeploymentSpec:
 
 
 def plain(spec: DeploymentSpec) -> DeploymentSpec:
-    """Return the spec with its engine_args as fields wherever it has one: there they would win.
-
-    Raises:
-        InvalidArgument: A value in them cannot be.
-    """
+    """Return the spec with its engine_args as fields wherever it has one: there they would win."""
     return _put(spec.model_copy(update={"engine_args": ()}), _pairs(spec.engine_args))
 
 

@@ -84,11 +84,7 @@ class Deployments(Answer):
 
 
 async def list_deployments(runtime: Runtime, target: str | None) -> Deployments:
-    """Return everything there is on one target, or on all.
-
-    Raises:
-        OpsError: The one target that was named cannot be looked at.
-    """
+    """Return everything there is on one target, or on all."""
     stage = runtime.stage
     note_what_is_not_known(stage)
     sight, found = await seen(stage, target)
@@ -262,14 +258,13 @@ class Stopping(NamedTuple):
         many = f"{len(running)} deployments: " if len(running) > 1 else ""
         total = f"; {bill_words(running)}" if many else ""
         asked = "\n".join(sorted(map(str, self.stops)))
-        shown = preview(_STOPS, "", "", f"Stop {many}{named}{total}", None, None, asked)
         runs_on = (f"{one} ({_bills(one.deployment)}), {_DELETED_ALONE}" for one in self.cannot)
-        return shown.model_copy(
-            update={
-                "usd_per_hour": sum(one.usd_per_hour_now or 0 for one in running),
-                "again": {"all": True},
-                "stays": (*runs_on, *self.sight.not_looked_at),
-            }
+        return preview(
+            *(_STOPS, "", "", f"Stop {many}{named}{total}"),
+            asked=asked,
+            usd_per_hour=sum(one.usd_per_hour_now or 0 for one in running),
+            again={"all": True},
+            stays=(*runs_on, *self.sight.not_looked_at),
         )
 
 
@@ -329,7 +324,6 @@ async def to_stop(runtime: Runtime, target: str | None, name: str | None) -> Sto
 
     Raises:
         InvalidArgument: A name is given as well.
-        OpsError: The one target that was named cannot be looked at.
     """
     if name:
         raise InvalidArgument(

@@ -149,7 +149,6 @@ async def look(runtime: Runtime, target: str | None, name: str | None) -> Leftov
 
     Raises:
         Unsupported: It has no account to look through, or none has.
-        OpsError: The one account that was named cannot be looked at.
     """
     if target or not able(runtime.stage, FindsLeftovers):
         chosen(runtime.stage, FindsLeftovers, "look for leftovers", target)
@@ -188,16 +187,12 @@ async def to_remove(runtime: Runtime, target: str | None, resource: str) -> tupl
         )
     price = "price not known" if row.usd_per_month is None else f"{usd(row.usd_per_month)} a month"
     what = f"Delete the {row.kind} {row.id} in {row.where} ({price}): {row.why}"
-    asked = preview("destroy_vllm", only.name, "", what, None, None, row.id)
-    return only.name, asked.model_copy(update={"again": {"leftover": row.id}})
+    again = {"leftover": row.id}
+    return only.name, preview("destroy_vllm", only.name, "", what, asked=row.id, again=again)
 
 
 async def remove(runtime: Runtime, target: str, resource: str) -> LeftoverRemoved:
-    """Delete it, and say what was seen.
-
-    Raises:
-        CloudError: It was refused, or there was no answer.
-    """
+    """Delete it, and say what was seen."""
     backend = runtime.stage.backend(target)
     assert isinstance(backend, FindsLeftovers)
     with in_time(target, f"delete {resource[:80]}", _REMOVE_SECONDS, fix=_AGAIN):

@@ -22,16 +22,16 @@ from core.reply import note
 from core.settings import Settings
 from operations.deployments import name_for
 from operations.forecast import loads, memory_table
-from operations.planning import nearest
+from operations.planning import check_startable, nearest
 from operations.resolve import Found, find
 from operations.runtime import TTFT_SECONDS, Command, Runtime, command
 from planner.advise import Goal, candidates
 from planner.boot import boot, file_bytes, loader
 from planner.catalog import not_on_hub
-from planner.flags import parsers_for
+from planner.flags import Flags, parsers_for
 from planner.layouts import Arrangement, Ground, Layout, arrange
 from planner.model import is_path
-from planner.places import accelerator, place
+from planner.places import place
 
 _FILE: Final = Path(__file__).with_name("manifests.toml")
 """Image, machines, commands and alerts, with their sources."""
@@ -136,15 +136,10 @@ def _planned(wish: GkeWish) -> tuple[ModelShape, Arrangement]:
     said = {"model": wish.model, "layout": wish.layout, "vllm_version": _data()["vllm"]}
     goal = valid(Goal, {**said, "max_model_len": wish.max_model_len or _USUAL_LENGTH})
     (shape,) = candidates(goal)
-    most = shape.max_position_embeddings
-    if most and goal.max_model_len > most:
-        raise InvalidArgument(
-            f"max_model_len {goal.max_model_len:,} is beyond the model's {most:,} positions.",
-            fix=f"Give at most {most}.",
-        )
+    check_startable(shape, place(PLACE), Flags(max_model_len=goal.max_model_len))
 
     def on(count: int) -> tuple[Ground, Arrangement]:
-        ground = Ground(shape, accelerator(place(PLACE).accelerator), count)
+        ground = Ground(shape, place(PLACE).device, count)
         return ground, arrange(ground, goal.wish)
 
     count = wish.gpus * wish.hosts
@@ -320,7 +315,6 @@ async def alert_rules(
 
     Raises:
         InvalidArgument: The selector is none.
-        OpsError: The deployment that is named cannot be found.
     """
     found = await find(runtime.stage, target, name) if target or name else None
     labels = {"job": _JOB}  # that our own scrape configuration sets

@@ -478,11 +478,7 @@ async def wish_to_resume(runtime: Runtime, run: str, said: Mapping[str, Any]) ->
 
 
 def plan_of(said: Mapping[str, Any]) -> RunPlan:
-    """Make a plan of what a call says; limits come in milliseconds.
-
-    Raises:
-        InvalidArgument: It cannot be measured so.
-    """
+    """Make a plan of what a call says; limits come in milliseconds."""
     from benchmark import profiles
 
     limits = {

@@ -65,11 +65,7 @@ class DownloadPath(Answer):
 
 
 def download_path(model: str) -> DownloadPath:
-    """Say where the Hub's library keeps a model on this machine, and whether it is there.
-
-    Raises:
-        InvalidArgument: It is no Hub id.
-    """
+    """Say where the Hub's library keeps a model on this machine, and whether it is there."""
     from huggingface_hub import constants, try_to_load_from_cache
     from huggingface_hub.file_download import repo_folder_name
 
@@ -550,7 +546,6 @@ async def save(
         InvalidArgument: No token is found, what is found is none, or the Hub refuses it.
         Unsupported: The target keeps no secrets.
         Ambiguous: Several targets do, and none is named.
-        CloudError: It could not be kept.
     """
     where, backend = chosen(
         runtime.stage, KeepsSecrets, "keep secrets", target, shared=True, tool="save_hf_token"
@@ -704,7 +699,6 @@ async def models_in_bucket(
     Raises:
         Unsupported: The target cannot look into buckets.
         Ambiguous: Several can, and none is named.
-        CloudError: The bucket cannot be read.
     """
     stage, tool = runtime.stage, "list_bucket_models"
     scheme = (bucket or "").partition("://")[0] if "://" in (bucket or "") else ""
@@ -756,7 +750,6 @@ async def models_in_registry(runtime: Runtime, target: str | None) -> RegistryMo
     Raises:
         Unsupported: The target has no registry.
         Ambiguous: Several have one, and none is named.
-        CloudError: It cannot be asked.
     """
     where, backend = chosen(
         runtime.stage, ListsRegistry, "ask a registry of models", target, shared=True

@@ -243,7 +243,6 @@ async def metrics(runtime: Runtime, found: Found, raw: str | None) -> MetricsRep
 
     Raises:
         NotReady: The deployment does not serve now.
-        EndpointError: Its engine cannot be asked.
     """
     require_ready(found)
     deployment = found.deployment

@@ -11,6 +11,7 @@ from backends.registry import BACKENDS
 from core.errors import DoesNotFit, InvalidArgument, NextStep, Unsupported
 from core.journal import Journal
 from core.records import Check, DeploymentSpec, MemoryPlan, ModelShape, Plan, valid
+from core.redaction import one_line
 from core.reply import note
 from operations.boots import cold_and_warm
 from operations.forecast import (
@@ -524,12 +525,7 @@ class DeploymentPlan(Foresight):
 
 def _brief(detail: str) -> str:
     """Return the beginning of what a platform said, at most a line."""
-    if len(detail) <= _LONG:
-        return detail.rstrip(".")
-    names = detail.split(", ")
-    if len(names) > 2:
-        return f"{', '.join(names[:2])} and {len(names) - 2} more"[:_LONG]
-    return f"{detail[:_LONG].rpartition(' ')[0]} …"
+    return one_line(detail, _LONG).rstrip(".")
 
 
 def plan_for(

@@ -57,7 +57,6 @@ async def read_log(
 
     Raises:
         Unsupported: The target keeps no logs that can be read from here.
-        OpsError: Its platform cannot be asked.
     """
     backend = found.backend
     if not isinstance(backend, StreamsLogs):
@@ -331,7 +330,6 @@ async def logs(
 
     Raises:
         Unsupported: The target keeps no logs that can be read from here.
-        OpsError: Its platform cannot be asked.
     """
     since = datetime.now(UTC) - timedelta(minutes=minutes) if minutes else None
     query = LogQuery(since=since, contains=(contains,) if contains else ())
@@ -396,7 +394,6 @@ async def config(found: Found) -> Config:
 
     Raises:
         Unsupported: It was not made here.
-        OpsError: It cannot be read.
     """
     if not isinstance(found.backend, WritesConfig):
         raise Unsupported(

@@ -120,8 +120,7 @@ def _reason(error: OpsError) -> str:
 async def look_around(stage: Stage, target: str | None = None) -> Sight:
     """List what is deployed on one target, or on all side by side.
 
-    Raises:
-        OpsError: The one target that was named cannot be looked at.
+    Where the one that was named cannot be looked at, that is raised.
     """
     names = (target,) if target else stage.usable
     seconds = waiting.limit(_ALONE_SECONDS if target else EACH_SECONDS)
@@ -141,11 +140,7 @@ def sight_of(
 
 
 async def everything(stage: Stage, target: str | None = None) -> tuple[Found, ...]:
-    """Return every deployment of one target, or of all; what could not be looked at is noted.
-
-    Raises:
-        OpsError: The one target that was named cannot be looked at.
-    """
+    """Return every deployment of one target, or of all; what could not be looked at is noted."""
     sight = await look_around(stage, target)
     sight.note_what_was_not()
     return sight.found
@@ -219,10 +214,7 @@ async def find(
 async def find_among(stage: Stage, targets: Sequence[str], name: str | None) -> Found:
     """Return the deployment that is meant on one of these targets, each of which must answer.
 
-    Raises:
-        InvalidArgument: The name cannot be one.
-        DeploymentNotFound: Nothing fits.
-        Ambiguous: Several fit; the message lists them.
+    Raises as `find` does.
     """
     require_name(name)
     found = [one for each in targets for one in await everything(stage, each)]
@@ -404,7 +396,6 @@ async def awake(runtime: Runtime, found: Found, *, wake: bool) -> Found:
     Raises:
         Asleep: It sleeps and nobody said to wake it.
         NotReady: It is being woken and has not answered yet.
-        OpsError: It was asked, and refused or failed.
     """
     if found.deployment.state is not State.ASLEEP or not isinstance(found.backend, Wakes):
         return found

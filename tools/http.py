@@ -151,9 +151,7 @@ class Door(NamedTuple):
 def serve(build: Build, arguments: Sequence[str]) -> int:
     """Serve until interrupted; give the exit status.
 
-    Raises:
-        InvalidArgument: The address, the token or the TLS files cannot be.
-        PortInUse: Another program listens there.
+    Raises as `prepared` does.
     """
     door = prepared(build, Settings(), arguments)
     print(*door.said, sep="\n", file=sys.stderr, flush=True)

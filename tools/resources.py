@@ -5,7 +5,7 @@ import re
 from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from logging import DEBUG
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from fastmcp import FastMCP
 from fastmcp.exceptions import NotFoundError, ResourceError, ValidationError
@@ -37,59 +37,6 @@ _FENCE: Final = "---\n"
 _CALL: Final = re.compile(r"`(\w+)(?:`|\()")
 
 
-class Skill(NamedTuple):
-    """One procedure."""
-
-    name: str
-    title: str
-    description: str
-    arguments: tuple[str, ...]
-    """What a person may say to begin with."""
-    required: frozenset[str]
-    body: str
-    """Markdown, without the front matter."""
-
-    @property
-    def writes(self) -> bool:
-        """Whether it has anything changed: a server that only looks would refuse that step."""
-        named = _CALL.findall(self.body)
-        return any(TOOLS[name].writes for name in named if name in TOOLS)
-
-
-def skills() -> Iterator[Skill]:
-    """Read every skill, in the order of their names."""
-    for folder in sorted(SKILLS.iterdir()):
-        read = AgentSkill.from_directory(folder)
-        metadata: Any = read.frontmatter.root.get("metadata", {})
-        text = read.files["SKILL.md"].decode()
-        yield Skill(
-            name=read.name,
-            title=metadata.get("title", read.name),
-            description=read.description,
-            arguments=tuple(metadata.get("arguments", "").split()),
-            required=frozenset(metadata.get("required", "").split()),
-            body=text.split(_FENCE, 2)[-1].strip(),
-        )
-
-
-def titled(resources: Iterable[Resource]) -> list[Resource]:
-    """Keep the skills themselves of what their provider serves, named for people and in order."""
-    main = [one for one in resources if str(one.uri).endswith("/SKILL.md")]
-    return [
-        one.model_copy(update={"title": _title(one.name.removesuffix("/SKILL.md"))})
-        for one in sorted(main, key=lambda one: one.name)
-    ]
-
-
-def _title(name: str) -> str:
-    """Write a skill's name as words.
-
-    >>> _title("tear-down")
-    'Skill: tear down'
-    """
-    return f"Skill: {name.replace('-', ' ')}"
-
-
 PROFILES: Final[Sequence[str]] = TOOLS["run_benchmark"].parameters["profile"]["enum"]
 ARGUMENTS: Final[Mapping[str, str]] = {
     "model": "Hub id such as google/gemma-4-E4B-it, folder, or `12b qat`.",
@@ -111,7 +58,14 @@ Clients send all of it as text; whether a value can be is for the tool that it i
 class SkillPrompt(Prompt):
     """A skill that a person can start from a menu."""
 
-    skill: Skill = Field(exclude=True)
+    body: str = Field(exclude=True)
+    """Markdown, without the front matter."""
+
+    @property
+    def writes(self) -> bool:
+        """Whether it has anything changed: a server that only looks would refuse that step."""
+        named = _CALL.findall(self.body)
+        return any(TOOLS[name].writes for name in named if name in TOOLS)
 
     async def render(self, arguments: Mapping[str, Any] | None = None) -> str:
         """Give the procedure, and what was said before it.
@@ -121,40 +75,41 @@ class SkillPrompt(Prompt):
         """
         secrets = runtime().secrets
         said = {name: text for name, text in (arguments or {}).items() if text not in {None, ""}}
-        takes = self.skill.arguments
-        missing = [f"{name} is missing" for name in sorted(self.skill.required - set(said))]
-        unknown = [f"{name[:60]} is none of {', '.join(takes)}" for name in said.keys() - takes]
+        takes = {one.name: one.required for one in self.arguments or ()}
+        lacks = sorted(name for name, required in takes.items() if required and name not in said)
+        missing = [f"{name} is missing" for name in lacks]
+        unknown = [
+            f"{name[:60]} is none of {', '.join(takes)}" for name in said if name not in takes
+        ]
         if wrong := "; ".join((*missing, *unknown)):
             words = str(redact(f"{self.name} does not take these arguments: {wrong}.", secrets))
             raise ValidationError(words, log_level=DEBUG)
-        return str(redact(f"{_front(self.skill, said)}\n\n{self.skill.body}\n", secrets))
+        return str(redact(f"{_front(takes, said)}\n\n{self.body}\n", secrets))
 
 
-def prompts(*, read_only: bool) -> Sequence[Prompt]:
-    """Make a prompt of every skill that this server can follow."""
-    return [
-        SkillPrompt(
-            name=skill.name,
-            title=skill.title,
-            description=skill.description,
+def _skills() -> Iterator[SkillPrompt]:
+    """Make a prompt of every skill, in the order of their names."""
+    for folder in sorted(SKILLS.iterdir()):
+        read = AgentSkill.from_directory(folder)
+        metadata: Any = read.frontmatter.root.get("metadata", {})
+        required = metadata.get("required", "").split()
+        yield SkillPrompt(
+            name=read.name,
+            title=metadata.get("title", read.name),
+            description=read.description,
             arguments=[
-                PromptArgument(
-                    name=name, description=ARGUMENTS[name], required=name in skill.required
-                )
-                for name in skill.arguments
+                PromptArgument(name=name, description=ARGUMENTS[name], required=name in required)
+                for name in metadata.get("arguments", "").split()
             ],
-            skill=skill,
+            body=read.files["SKILL.md"].decode().split(_FENCE, 2)[-1].strip(),
         )
-        for skill in skills()
-        if not (read_only and skill.writes)
-    ]
 
 
-def _front(skill: Skill, said: Mapping[str, str]) -> str:
+def _front(takes: Iterable[str], said: Mapping[str, str]) -> str:
     """Say what is known, in the words that stand in the calls."""
     # On one line, so that what a person said can never pass for a step.
     given = [f"- {name.upper()} is {one_line(text, 2_000)}" for name, text in said.items()]
-    open_ = [name.upper() for name in skill.arguments if name not in said]
+    open_ = [name.upper() for name in takes if name not in said]
     rest = (
         f"Not said: {', '.join(open_)}. Leave it out of the calls, take it from an answer, or ask."
     )
@@ -268,8 +223,13 @@ def completed(
     """Give at most a hundred values; what is not known has none, and nothing is an error."""
     from operations.help import KINDS, choices, fitting
 
+    if isinstance(ref, PromptReference):
+        named = (one for one in prompts if one.name == ref.name)
+        takes = {one.name for prompt in named for one in prompt.arguments or ()}
+    else:
+        takes = _VARIABLES.get(ref.uri, set())
     known: Sequence[str] = ()
-    if argument.name in _arguments(ref, prompts):
+    if argument.name in takes:
         if argument.name in KINDS:
             known = choices(rt, argument.name, (given and given.arguments) or {})
         elif argument.name == "profile":
@@ -280,14 +240,6 @@ def completed(
         total=len(found),
         has_more=len(found) > MAX_COMPLETION_VALUES,
     )
-
-
-def _arguments(ref: CompletionReference, prompts: Sequence[Prompt]) -> set[str]:
-    if not isinstance(ref, PromptReference):
-        return _VARIABLES.get(ref.uri, set())
-    return {
-        one.name for prompt in prompts if prompt.name == ref.name for one in prompt.arguments or ()
-    }
 
 
 def furnish(server: FastMCP[Any], settings: Settings) -> None:
@@ -322,10 +274,18 @@ class Furniture(Provider):
 
     @cached_property
     def _prompts(self) -> Sequence[Prompt]:
-        return prompts(read_only=self._settings.read_only)
+        return [one for one in _skills() if not (self._settings.read_only and one.writes)]
 
     async def _list_resources(self) -> Sequence[Resource]:
-        return [*RESOURCES, *titled(await self._skills.list_resources())]
+        """Give those of ours, then the skills themselves, named for people and in order."""
+        main = [
+            one for one in await self._skills.list_resources() if one.name.endswith("/SKILL.md")
+        ]
+        titles = (f"Skill: {one.name.removesuffix('/SKILL.md').replace('-', ' ')}" for one in main)
+        named = (
+            one.model_copy(update={"title": title}) for one, title in zip(main, titles, strict=True)
+        )
+        return [*RESOURCES, *sorted(named, key=lambda one: one.name)]
 
     async def _get_resource(self, uri: str, version: VersionSpec | None = None) -> Resource | None:
         if uri.startswith("skill://"):  # a skill's manifest is there without being listed

@@ -4,7 +4,8 @@ import inspect
 
 import pytest
 
-from core.records import DeploymentSpec, Step
+from core.errors import NextStep
+from core.records import DeploymentSpec
 from logs.failures import WRITERS, catalogue
 from operations.case import calls, ills
 from operations.diagnose import WALK, WHOLE_SECONDS
@@ -25,7 +26,7 @@ def test_no_layer_may_take_longer_than_the_whole() -> None:
     assert all(row.seconds <= WHOLE_SECONDS for row in WALK)
 
 
-def _is_callable(step: Step) -> bool:
+def _is_callable(step: NextStep) -> bool:
     (made,) = calls((step,), deployment(), SPEC)
     tool = TOOLS[step.tool].tool
     given = set(made.arguments)
@@ -38,7 +39,7 @@ def test_what_the_catalogue_names_can_be_called_as_it_is_told() -> None:
     named = [(one.code, s) for by in WRITERS for one in catalogue(by) for s in one.next]
     words = [(code, word) for code, row in ills().items() for word in row.get("next", ())]
     named += [
-        (code, Step(tool=word.split()[0]))
+        (code, NextStep(word.split()[0]))
         for code, word in words
         if word not in {"anew", "restarts"}
     ]
@@ -47,7 +48,7 @@ def test_what_the_catalogue_names_can_be_called_as_it_is_told() -> None:
 
 def test_a_new_deployment_is_asked_for_with_all_that_the_old_one_had() -> None:
     """What a call leaves out would be the default; what the step says goes before it."""
-    step = Step(tool="deploy_vllm", arguments={"dtype": "float16"})
+    step = NextStep("deploy_vllm", {"dtype": "float16"})
     (made,) = calls((step,), deployment(), SPEC)
     asked = {"model": "acme/m", "dtype": "float16", "engine_args": ("--x",)}
     assert made.arguments == {"target": "somewhere", "name": "one", **asked}
