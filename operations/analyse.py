@@ -484,84 +484,69 @@ _AT_ONCE: Final = 4
 _REMEMBERED: Final = 20
 
 
-class _Work:
-    """One analysis that is under way or done; it ends with its server."""
-
-    def __init__(self, analysis: Analysis) -> None:
-        self._analysis = analysis
-        self._done: Final = anyio.Event()
-
-    @property
-    def running(self) -> bool:
-        return not self._done.is_set()
-
-    async def analysis(self, seconds: float) -> Analysis:
-        """Return it when its words are complete, or as it is when the time is over."""
-        with anyio.move_on_after(seconds):
-            await self._done.wait()
-        return self._analysis
-
-    async def read(self, question: Question, those: Sequence[Candidate]) -> None:
-        """Let the first read it that can, and say why there are no words where there are none."""
-        why, words, limit = list[str](), None, waiting.limit(TOTAL_SECONDS)
-        try:
-            with anyio.move_on_after(limit) as scope:
-                for one in those:
-                    words = Words(model=one.label)
-                    try:
-                        async with one.opened() as endpoint:
-                            words = await read_by_model(endpoint, one.model, one.label, question)
-                    except EndpointError as exc:
-                        why.append(f"{one.label}: {exc.summary} {exc.cause}".strip())
-                    if words.claims:
-                        break
-            if scope.cancelled_caught:
-                why.append(f"It had not ended after {limit:.0f} s.")
-        finally:
-            says, notes = bool(words and words.claims), words.notes if words else ()
-            told = " ".join(why or notes) or "It said nothing that cites a line."
-            head = "Not everything worked" if says else "No model's words"
-            silence = None if says and not why else f"{head}: {told}"[:600]
-            update = {"state": "done", "silence": silence, "words": words}
-            self._analysis = self._analysis.model_copy(update=update)
-            self._done.set()
+_HELD: Final[WeakKeyDictionary[Runtime, dict[str, Analysis]]] = WeakKeyDictionary()
+"""The newest by server, under way or done: several may live in one process, as they do in tests."""
 
 
-_HELD: Final[WeakKeyDictionary[Runtime, dict[str, _Work]]] = WeakKeyDictionary()
-"""By server: several may live in one process, as they do in tests."""
+async def _with_words(
+    analysis: Analysis, question: Question, those: Sequence[Candidate]
+) -> Analysis:
+    """Let the first read it that can, and say why there are no words where there are none."""
+    why, words, limit = list[str](), None, waiting.limit(TOTAL_SECONDS)
+    with anyio.move_on_after(limit) as scope:
+        for one in those:
+            words = Words(model=one.label)
+            try:
+                async with one.opened() as endpoint:
+                    words = await read_by_model(endpoint, one.model, one.label, question)
+            except EndpointError as exc:
+                why.append(f"{one.label}: {exc.summary} {exc.cause}".strip())
+            if words.claims:
+                break
+    if scope.cancelled_caught:
+        why.append(f"It had not ended after {limit:.0f} s.")
+    says, notes = bool(words and words.claims), words.notes if words else ()
+    told = " ".join(why or notes) or "It said nothing that cites a line."
+    head = "Not everything worked" if says else "No model's words"
+    silence = None if says and not why else f"{head}: {told}"[:600]
+    return analysis.model_copy(update={"state": "done", "silence": silence, "words": words})
 
 
 def _begin(
     runtime: Runtime, analysis: Analysis, question: Question, those: Sequence[Candidate]
-) -> _Work | None:
+) -> str | None:
     """Let a model read in the background; None where as many read already as may."""
     held = _HELD.setdefault(runtime, {})
-    if sum(one.running for one in held.values()) >= _AT_ONCE:
+    if sum(one.state == "running" for one in held.values()) >= _AT_ONCE:
         return None
     name = f"analysis-{secrets.token_hex(4)}"
-    work = _Work(analysis.model_copy(update={"operation": name, "state": "running"}))
-    held[name] = work
+    held[name] = analysis.model_copy(update={"operation": name, "state": "running"})
     while len(held) > _REMEMBERED:
         del held[next(iter(held))]
 
     async def read() -> None:
-        await work.read(question, those)
+        found = held[name].model_copy(update={"state": "done", "silence": "The reading broke."})
+        try:
+            found = await _with_words(held[name], question, those)
+        finally:
+            held[name] = found
 
     runtime.background.start(name, read)
-    return work
+    return name
 
 
 async def _rest(
     runtime: Runtime, operation: str, wait_s: float, target: str | None, name: str | None
 ) -> Analysis:
     """Return an analysis that this server has begun, with its words if they have come."""
-    work = _HELD.get(runtime, {}).get(operation)
-    if work is None:
+    held = _HELD.get(runtime, {})
+    if operation not in held:
         raise NotFound(
             f"There is no operation {operation[:60]!r} of this server; one ends with its server.",
             fix="Leave `operation` out for a new analysis.",
         )
-    found = await work.analysis(wait_s)
+    await runtime.background.wait(operation, wait_s)
+    found = held[operation]
     if (target or found.target, name or found.name) != (found.target, found.name):
         raise NotFound(
             f"{operation} is of {found.name} on {found.target}.",
@@ -725,8 +710,9 @@ async def _worded(
         rows=seen.rows,
         unmentionable=frozenset(runtime.listed) - {step.tool for step in base.steps},
     )
-    work = _begin(runtime, base, question, those)
-    if work is None:
+    operation = _begin(runtime, base, question, those)
+    if operation is None:
         silence = f"No model reads this: {_AT_ONCE} analyses are being read already."
         return base.model_copy(update={"silence": silence})
-    return await work.analysis(max(0.0, min(asked.wait_s, asked.ends - anyio.current_time())))
+    seconds = min(asked.wait_s, asked.ends - anyio.current_time())
+    return await _rest(runtime, operation, seconds, None, None)

@@ -51,15 +51,8 @@ _CHIPS: Final = re.compile(r"\b(v\d+[ep]?)[ _]?-?(\d+)\b")
 _FILE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,118}\.md")
 
 
-def keep_credential_fresh(runtime: Runtime, folder: RunFolder) -> None:
-    """Renew the credential of a run while it is measured and this server lives."""
-    if not runtime.settings.read_only:
-        runtime.background.start(
-            f"credential of {folder.path.name}", lambda: _keep_fresh(runtime, folder)
-        )
-
-
 async def _keep_fresh(runtime: Runtime, folder: RunFolder) -> None:
+    """Renew the credential of a run while it is measured and this server lives."""
     known = folder.manifest().provenance
     while folder.is_measured_now():
         await anyio.sleep(waiting.pause(_REFRESH_SECONDS))
@@ -254,8 +247,9 @@ async def watch(
     runtime: Runtime, folder: RunFolder, *, deadline: float, tell: Tell
 ) -> BenchmarkRun:
     """Wait for its end, at most until the deadline on anyio's clock; say what is there then."""
-    if state_of(folder).state is RunState.RUNNING:
-        keep_credential_fresh(runtime, folder)
+    if state_of(folder).state is RunState.RUNNING and not runtime.settings.read_only:
+        work = f"credential of {folder.path.name}"
+        runtime.background.start(work, lambda: _keep_fresh(runtime, folder))
     _forget_credentials(runtime, [folder])
     return await _wait_for_end(folder, deadline, tell)
 

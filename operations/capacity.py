@@ -394,16 +394,14 @@ class Zones(Answer):
         return {"zones": rows}
 
     def warnings(self) -> tuple[str, ...]:
-        return _causes(
-            (
-                _NOT_SET_UP
-                if "setup_target" in rows[0].verdict
-                else f"{rows[0].zone}: {rows[0].verdict}",
-                target,
-            )
-            for target, rows in self._by_target().items()
-            if not any(row.usable for row in rows) and not _is_untold(rows[0])
-        )
+        """Say why a target has no zone; that only asking shows it, the summary says."""
+        why = []
+        for target, (first, *rest) in self._by_target().items():
+            unset = "setup_target" in first.verdict
+            only_by_asking = first.hardware and first.usable is None and not unset
+            if not (only_by_asking or any(row.usable for row in (first, *rest))):
+                why.append((_NOT_SET_UP if unset else f"{first.zone}: {first.verdict}", target))
+        return _causes(why)
 
     def next_steps(self) -> tuple[NextStep, ...]:
         for row in self.zones:
@@ -413,11 +411,6 @@ class Zones(Answer):
             if "setup_target" in row.verdict:
                 return (NextStep("setup_target", {"target": row.targets[0]}),)
         return (NextStep("check_gpu_quotas"),) if self.zones else ()
-
-
-def _is_untold(row: ZoneRow) -> bool:
-    """Whether it may give what is asked for, which only asking shows: the summary says so."""
-    return bool(row.hardware) and row.usable is None and "setup_target" not in row.verdict
 
 
 def _zones_said(rows: Sequence[ZoneRow]) -> str:

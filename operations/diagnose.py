@@ -802,7 +802,8 @@ async def _told(case: Case, seen: dict[Layer, Looked]) -> Diagnosis:
     now = case.deployment
     wrong = next(((layer, one) for layer, one in seen.items() if one.verdict == "failed"), None)
     failure = wrong[1].failure if wrong else None
-    steps = (failure.next or _otherwise(case)) if failure else _anyway(case, seen)
+    busy = [step for one in seen.values() for step in one.next]
+    steps = (failure.next or _otherwise(case)) if failure else _ANYWAY.get(now.state, busy)
     spec = None  # without it a call asks for the model alone
     if any(step.tool in OF_A_SPEC for step in steps):
         with anyio.move_on_after(case.left + _MORE_SECONDS):
@@ -847,13 +848,9 @@ def _otherwise(case: Case) -> Sequence[NextStep]:
     return (*log, NextStep("deploy_vllm" if failed else "status_vllm"))
 
 
-def _anyway(case: Case, seen: dict[Layer, Looked]) -> Sequence[NextStep]:
-    """Name what a person would do with what is healthy."""
-    now = case.deployment
-    if now.state is State.STOPPED:
-        return (NextStep("start_vllm"), NextStep("destroy_vllm"))
-    if now.state is State.ASLEEP:
-        return (NextStep("verify_model_health", {"wake": True}),)
-    if now.state is State.READY:
-        return (NextStep("get_metrics"),)
-    return tuple(step for one in seen.values() for step in one.next)
+_ANYWAY: Final[Mapping[State, Sequence[NextStep]]] = {
+    State.STOPPED: (NextStep("start_vllm"), NextStep("destroy_vllm")),
+    State.ASLEEP: (NextStep("verify_model_health", {"wake": True}),),
+    State.READY: (NextStep("get_metrics"),),
+}
+"""What a person would do with what is healthy; of the others, what their layers say."""

@@ -437,7 +437,10 @@ def foreseen(offer: Offer) -> Foreseen:
         guessed=offer.decode.tokens_per_second.expected is None,
         beyond=offer.decode.beyond,
         arguments=arguments(offer.flags),
-        **_costs(offer.price, offer.cost),
+        usd_per_hour=usd(offer.price.usd_per_hour),
+        usd_per_month=usd(offer.price.usd_per_month),
+        usd_per_million_tokens=str(offer.cost.usd_per_million_tokens) if offer.cost else None,
+        usd_per_1000_requests=str(offer.cost.usd_per_1000_requests) if offer.cost else None,
     )
 
 
@@ -471,15 +474,6 @@ def bill(price: Price, cost: LoadCost | None) -> Bill:
 def usd(amount: float | None) -> float | None:
     """Round as a price is read: cents of a hundred dollars and more, else a hundredth of them."""
     return None if amount is None else round(amount, 2 if amount >= 100 else 4)
-
-
-def _costs(price: Price, cost: LoadCost | None) -> dict[str, Any]:
-    return {
-        "usd_per_hour": usd(price.usd_per_hour),
-        "usd_per_month": usd(price.usd_per_month),
-        "usd_per_million_tokens": str(cost.usd_per_million_tokens) if cost else None,
-        "usd_per_1000_requests": str(cost.usd_per_1000_requests) if cost else None,
-    }
 
 
 def _probe(boot: Boot) -> str | None:

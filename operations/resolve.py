@@ -401,25 +401,21 @@ async def awake(runtime: Runtime, found: Found, *, wake: bool) -> Found:
         return found
     if not wake:
         raise asleep(found.deployment)
-    backend, done = found.backend, anyio.Event()
-    failed, began = list[OpsError](), datetime.now(UTC)
+    backend, failed, began = found.backend, list[OpsError](), datetime.now(UTC)
 
-    async def wait_for_it() -> None:
+    async def wake_it() -> None:
         try:
             with anyio.move_on_after(_LONGEST_BOOT_SECONDS):
                 await backend.wake(found.name)
-                done.set()
-                await boots.keep(runtime.stage.journal, backend, found.deployment, began, {})
+                keep = partial(boots.keep, runtime.stage.journal, backend, found.deployment)
+                runtime.background.start(f"boot of {found}", lambda: keep(began, {}))
         except OpsError as exc:
             failed.append(exc)
-        finally:
-            done.set()
 
-    runtime.background.start(f"wake {found.deployment.target}/{found.name}", wait_for_it)
+    runtime.background.start(f"wake {found}", wake_it)
     # Something may have looked for it long before.
     left = anyio.current_effective_deadline() - anyio.current_time() - _LAST_LOOK_SECONDS
-    with anyio.move_on_after(min(waiting.limit(_WAIT_SECONDS), left)):
-        await done.wait()
+    await runtime.background.wait(f"wake {found}", min(waiting.limit(_WAIT_SECONDS), left))
     if failed:
         raise failed[0]
     now = await backend.describe(found.name)

@@ -78,6 +78,11 @@ class Background:
         """Whether any work is under way whose name begins so."""
         return any(work.startswith(kind) for work in self._tasks)
 
+    async def wait(self, work: str, seconds: float) -> None:
+        """Wait until a piece of work has ended, at most so long; it goes on after that."""
+        if task := self._tasks.get(work):
+            await asyncio.wait([task], timeout=max(0.0, seconds))
+
     async def cancel(self, work: str) -> None:
         """End one piece of work, if it is under way, and wait until it has let go."""
         task = self._tasks.get(work)

@@ -174,7 +174,13 @@ class Gate(Middleware):
                     except ValidationError as exc:
                         entry.reply = _failed(_invalid(message.name, exc), rt)
                     except ToolError as exc:
-                        entry.reply = _failed(_bug(message.name, exc), rt)
+                        bug = InternalError(
+                            f"{message.name} failed for a reason it does not know.",
+                            fix="This is a bug of the server: its standard error has the traceback;"
+                            " report it.",
+                            cause=str(exc)[:200],
+                        )
+                        entry.reply = _failed(bug, rt)
             except OpsError as exc:
                 entry.reply = _failed(exc, rt)
             assert entry.reply is not None
@@ -319,14 +325,6 @@ def _invalid(tool: str, exc: ValidationError) -> InvalidArgument:
 
 SUCH_AS: Final = {"model": "12b qat", "prompt": "What is Gemma?", "models": ["12b qat", "31b qat"]}
 """What people give for the arguments that some tools cannot do without."""
-
-
-def _bug(tool: str, exc: ToolError) -> InternalError:
-    return InternalError(
-        f"{tool} failed for a reason it does not know.",
-        fix="This is a bug of the server: its standard error has the traceback; report it.",
-        cause=str(exc)[:200],
-    )
 
 
 def _failed(exc: OpsError, rt: Runtime) -> ToolResult:
