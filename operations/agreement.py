@@ -132,19 +132,14 @@ class Preview(Record):
     target: str
     name: str
     what: str
-    """What would happen, in one sentence."""
     usd_per_hour: float | None = None
     """What would be paid from then on, or no longer."""
     makes: tuple[str, ...] = ()
-    """What would be made once."""
     changes: tuple[str, ...] = ()
     """Of a deployment that is there: each flag that differs, with both values."""
     keeps: tuple[str, ...] = ()
-    """Flags that were set before and stay."""
     deletes: tuple[str, ...] = ()
-    """What would be there no longer, by name."""
     stays: tuple[str, ...] = ()
-    """What would be left, as far as it is there."""
     again: Mapping[str, Any] = {}
     """What the call must have again beside what it was given."""
     bound_to: str

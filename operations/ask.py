@@ -32,12 +32,10 @@ ANSWER_SECONDS: Final = 40.0
 """A call ends before a client cuts it; what has come by then is given."""
 MAX_ANSWER_CHARACTERS: Final = 20_000
 _LAST_SECONDS: Final = 2.0
-"""Of a call, to say what came."""
 _MOST_PIECES: Final = 100_000
 """Of an answer; the fastest engine makes 80,000 tokens in that time."""
 _MOST_TOKENS: Final = 10**9
 _QUOTED: Final = 160
-"""Characters of an answer in the first line."""
 _ONLY_THOUGHTS: Final = (
     "max_tokens was spent on thoughts, which the engine keeps apart in `reasoning`: give more"
     " max_tokens, or leave thinking off."
@@ -72,8 +70,6 @@ class Timing(Record):
 
 
 class ModelAnswer(Answer):
-    """What the model said."""
-
     target: str
     name: str
     model: str
@@ -534,7 +530,6 @@ _RED: Final = (
     "S0BAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEDgsqnc8OJg6Ln3AAAAAElF"
     "TkSuQmCC"
 )
-"""A red square of 64 pixels."""
 _PICTURE: Final = (
     {"type": "text", "text": "Which colour fills this image? One word."},
     {"type": "image_url", "image_url": {"url": _RED}},
@@ -560,4 +555,3 @@ _QUESTIONS: Final[Mapping[str, tuple[Mapping[str, Any], Judge]]] = {
     ),
     "image": (_user(list(_PICTURE), max_tokens=16), _image),
 }
-"""What is asked, and who judges the answer."""

@@ -31,7 +31,7 @@ from operations.measurement import (
 from operations.resolve import find
 from operations.runtime import Runtime
 from planner.catalog import find as catalog_find
-from planner.places import Place, place
+from planner.places import place
 
 Tell = Callable[[str], Awaitable[None]]
 _REFRESH_SECONDS: Final = 60.0
@@ -46,7 +46,6 @@ _TEXT: Final = 20_000
 _TEXT_SHORT: Final = 2_400
 """Characters of a comparison that are told: 5,000 tokens, and those of a short answer."""
 _FILES: Final = 8
-"""Names of files in an error."""
 _CHIPS: Final = re.compile(r"\b(v\d+[ep]?)[ _]?-?(\d+)\b")
 _FILE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,118}\.md")
 
@@ -89,8 +88,6 @@ def _forget_credentials(runtime: Runtime, runs: Iterable[RunFolder]) -> None:
 
 
 class BenchmarkRun(Answer):
-    """One run, as its files say."""
-
     run: str
     target: str | None = None
     name: str | None = None
@@ -98,7 +95,6 @@ class BenchmarkRun(Answer):
     profile: str
     state: RunState
     reason: str | None = None
-    """Why it stopped or failed."""
     cells_done: int
     cells_total: int | None = None
     doing: str | None = None
@@ -123,9 +119,7 @@ class BenchmarkRun(Answer):
     price: str | None = None
     """At that load."""
     recommended: str | None = None
-    """The load to run at."""
     trust: str = ""
-    """How far the figures may be trusted."""
     key_decisions: tuple[str, ...] = ()
     """What limits, at which load, and where to run: from valid cells alone."""
     action_items: tuple[str, ...] = ()
@@ -136,7 +130,6 @@ class BenchmarkRun(Answer):
     files: tuple[str, ...] = ()
     simulated: bool = False
     sentence: str = Field(exclude=True)
-    """The answer in one line."""
 
     def summary(self) -> str:
         where = f" on {self.target}" if self.target else ""
@@ -200,8 +193,6 @@ class BenchmarkRun(Answer):
 
 
 class RunRow(Record):
-    """One run in a list."""
-
     run: str
     state: RunState
     target: str | None
@@ -215,10 +206,7 @@ class RunRow(Record):
 
 
 class BenchmarkRuns(Answer):
-    """The runs that are kept here."""
-
     runs: tuple[RunRow, ...]
-    """Newest first."""
     left_out: int = 0
     folder: str
 
@@ -434,13 +422,9 @@ def _is(run: Evidence, words: str, where: str) -> bool:
 
 def _is_on(run: Evidence, words: str) -> bool:
     try:
-        meant: Place | None = place(words)
+        return run.is_at(place(words))
     except InvalidArgument:
-        meant = None
-    if meant is None or run.place is None:
         return run.manifest.provenance.target == words
-    named = (meant.provider, meant.accelerator, meant.count)
-    return (run.place.provider, run.place.accelerator, run.place.count) == named
 
 
 def _not_kept(runs: Sequence[Evidence], words: Sequence[str], missing: Sequence[str]) -> NotFound:
@@ -480,14 +464,11 @@ async def compare(runtime: Runtime, benchmarks: Sequence[str], file: str | None)
 
 
 class KeptComparison(Answer):
-    """A comparison's own text."""
-
     file: str
     chart: str | None
     text: str
     """Its Markdown: findings, runs, matrices, saturation, scaling by load, crossovers."""
     characters_left_out: int
-    """Of its end."""
     made_now: bool
     """From the runs that its name speaks of, for nobody had written it."""
 

@@ -105,7 +105,6 @@ class SetupReport(Answer):
     made: tuple[str, ...]
     """Seen to be there now, and not there before."""
     missing: tuple[str, ...]
-    """Still not there."""
     steps: tuple[SetupStep, ...]
     wanted: NextStep | None = Field(default=None, exclude=True)
     """The deployment that was refused for want of it."""
@@ -245,8 +244,6 @@ class QuotaRow(Quota):
 
 
 class Quotas(Answer):
-    """The quotas of one target, or of all."""
-
     quotas: tuple[QuotaRow, ...]
 
     @property
@@ -346,10 +343,8 @@ def _not_read(target: Target, why: OpsError) -> Quota:
 
 
 _ZONES_MOST: Final = 24
-"""Rows of one answer."""
 _NAMED: Final = 5
 _SHOWN: Final = 12
-"""Rows of an answer that was not asked for in full."""
 _NOT_SET_UP: Final = "What a zone gives is known once setup_target has enabled its APIs."
 _TO_TRY: Final = "no zone that is known to give it; others have such chips: deploy_vllm with"
 _BY_ASKING: Final = "Whether a chip is free is known only by asking for one."
@@ -448,11 +443,9 @@ PREFIX: Final = "vllm-devops-"
 LIST: Final = (NextStep("list_queued_resources"),)
 _LISTS: Final = "list queued resources"
 _QUEUE_MOST: Final = 60
-"""Rows of one answer."""
 _SECONDS: Final = 40.0
 _SEARCHES: Final = frozenset({State.QUEUED, State.CREATING})
 _MOST_LEFTOVERS: Final = 5
-"""That are offered for deletion in one answer."""
 
 
 class Queue(Answer):

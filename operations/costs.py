@@ -59,14 +59,12 @@ class Hours(Record):
 
 
 HOURS: Final = frozenset(Hours.model_fields)
-"""Arguments that say when and how much it is used."""
 
 
 class Volume(Record):
     """What a volume of requests takes and costs."""
 
     said: str
-    """What was asked to be answered in a day."""
     requests_per_day: float
     million_tokens_per_month: float
     """Prompts and answers together."""
@@ -200,8 +198,6 @@ class CostEstimate(Foresight):
 
 
 class _Meant(NamedTuple):
-    """What a call is about."""
-
     where: Place
     model: str | None
     chosen: str | None = None
@@ -390,20 +386,16 @@ _TITLES: Final = {"aws": "AWS", "google": "Google Cloud", "azure": "Azure"}
 _ROWS: Final = 14
 """Of a comparison: more are longer than a person reads."""
 _LINES: Final = 6
-"""Rows that the summary names one by one."""
 _SHORT: Final = {
     "model": "model", "target": "place", "not": "reason",
     "tokens/s each": "tokens_per_second_per_user", "users": "requests_held",
     "boot s": "boot_seconds", "$/h": "usd_per_hour", "$/M tokens": "usd_per_million_tokens",
     "measured": "measured",
 }  # fmt: skip
-"""Columns of the short form."""
 _HIDDEN: Final = frozenset({"unserved", "refusal", "usd_per_1000_requests", "beyond"})
 
 
 class TargetComparison(Foresight):
-    """Models and targets side by side."""
-
     load: str
     """That speeds and costs are of."""
     full_length: int

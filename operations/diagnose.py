@@ -202,7 +202,6 @@ def _usually(seconds: float | None) -> str:
 _STARTED: Final = "Application startup complete"
 """vLLM writes it once its HTTP server is up (0.6 to 0.33)."""
 _BEGINS: Final = ("API server version", " version 0.")
-"""Words of the lines that begin a boot."""
 
 
 _CAUSE_SECONDS: Final = 12.0
@@ -218,8 +217,6 @@ _ENDED: Final = frozenset((State.FAILED, State.EXPIRED, State.UNKNOWN))
 
 
 class BootLog:
-    """What the log of a last boot tells."""
-
     def __init__(
         self, findings: Sequence[Finding] = (), lines: Sequence[Line] = (), said: str = ""
     ) -> None:
@@ -405,7 +402,6 @@ async def _slow_booting(case: Case, usually: float | None) -> Looked:
 
 _HEALTH_SECONDS: Final = 10.0
 _NAMED: Final = 10
-"""Models of a sentence."""
 _ANSWER_SECONDS: Final = 12.0
 """For one token: a warm engine needs a tenth of a second, a busy one some."""
 
@@ -507,7 +503,6 @@ EVERY_SECONDS: Final = 5.0
 FIRST_GAP_SECONDS: Final = 1.0
 """Between the first two looks: what grows in it grows now."""
 _KEEP_SECONDS: Final = 3.0
-"""Of the time that is left, for what is said of it."""
 ENOUGH_SECONDS: Final = 15.0
 """A watch that other slow layers have cut shorter than this proves no lasting queue."""
 _ERROR_SHARE: Final = 0.05
@@ -515,8 +510,6 @@ _FEW_REQUESTS: Final = 20
 
 
 class Look(NamedTuple):
-    """One look at the metrics."""
-
     at: float
     metrics: EngineMetrics
 
@@ -703,8 +696,6 @@ _MORE_SECONDS: Final = 2.0
 
 
 class Row(NamedTuple):
-    """One layer, and how it is looked at."""
-
     layer: Layer
     look: Callable[[Case], Awaitable[Looked]]
     seconds: float

@@ -51,14 +51,11 @@ Verdict = Literal["ok", "missing", "warning", "failed"]
 
 
 class Finding(Record):
-    """One thing that was looked at."""
-
     area: str
     about: str
     verdict: Verdict
     detail: str
     fix: str = ""
-    """What to do now, in one line."""
 
 
 def _row(area: str, about: str, verdict: Verdict, detail: str, fix: str = "") -> Finding:
@@ -66,11 +63,8 @@ def _row(area: str, about: str, verdict: Verdict, detail: str, fix: str = "") ->
 
 
 class Report(Record):
-    """Everything that was looked at."""
-
     findings: tuple[Finding, ...]
     finished: bool = True
-    """Whether every look came to its end."""
 
     @property
     def ok(self) -> bool:

@@ -46,13 +46,10 @@ Verdict = Literal["yes", "probably", "probably not", "no", "nothing ends it", "n
 LIVE: Final = frozenset({"min_replicas", "max_replicas"})
 """What update_vllm_scaling changes while it runs."""
 _FEW: Final = 3
-"""Trade-offs and practices of a short answer."""
 _UNKNOWN: Final = "not known"
 
 
 class FlagRow(Record):
-    """One setting of a deployment."""
-
     flag: str
     value: str
     default: str | None = None
@@ -106,7 +103,6 @@ class Difference(Record):
     before: str
     after: str
     does: str
-    """By itself, in numbers."""
 
 
 class Comparison(Record):
@@ -132,8 +128,6 @@ class Comparison(Record):
 
 
 class Explanation(Located):
-    """A deployment, explained."""
-
     model: str
     place: str
     state: State
@@ -369,7 +363,6 @@ _RUNNING: Final = (
     "image", "network", "zones", "control_plane", "engine", "port", "env", "cpu", "memory_gib",
     "launch_stage", "build_machine", "boot_disk_gb", "zone_wait_minutes", "compile_cache",
 )  # fmt: skip
-"""Settings that are told where they are set."""
 _PARSERS: Final = {
     "--tool-call-parser": "calls go to `tool_calls`; with gemma4 no grammar makes the model call,"
     " also where a call is `required`",
@@ -377,7 +370,6 @@ _PARSERS: Final = {
     "--reasoning-parser": "thoughts go to `reasoning`, the answer to `content`, null while"
     " max_tokens goes into thoughts",
 }
-"""What an answer of a Gemma 4 looks like because of them."""
 _ACCESS: Final = {
     "private": "the engine's key, and what the cloud asks of its own users",
     "public": "the engine's key, from anywhere",
@@ -708,8 +700,6 @@ def _restarts(before: Case, after: Case, changed: frozenset[str]) -> str:
 
 
 class _Seen(NamedTuple):
-    """One deployment, read."""
-
     case: Case
     explanation: Explanation
     asked: DeploymentSpec
@@ -879,7 +869,6 @@ def _shortened(whole: Explanation, found: Comparison, new: Mapping[str, Any]) ->
 
 
 _Pair = tuple[str, str | None]
-"""A flag and its value."""
 _SHORT: Final = {"-tp": "tensor_parallel_size", "-q": "quantization"}
 _SETTABLE: Final = frozenset(DeploymentSpec.model_fields) - {
     "name", "model", "engine_args", "engine",

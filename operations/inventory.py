@@ -32,7 +32,6 @@ from operations.resolve import EACH_SECONDS, Found, Sight, fault_of, look_around
 from operations.runtime import Runtime, Stage, outcomes
 
 _NAME: Final = 60
-"""Characters of a model's name there."""
 _NAMED: Final = 3
 """Deployments of a first line; the others are rows."""
 
@@ -237,7 +236,6 @@ def _row(one: Deployment) -> dict[str, Any]:
 
 _STOPS: Final = "stop_vllm"
 _LAST_SECONDS: Final = 3.0
-"""Of a call, kept for its answer."""
 _STOPPED: Final = frozenset({State.STOPPED, State.EXPIRED, State.STOPPING})
 
 
@@ -269,8 +267,6 @@ class Stopping(NamedTuple):
 
 
 class Stop(Record):
-    """One deployment that was to be stopped."""
-
     name: str
     target: str
     state: State
@@ -278,7 +274,6 @@ class Stop(Record):
     usd_per_hour: float | None
     """Of all its replicas, before."""
     trouble: str = ""
-    """Why it runs on."""
 
     def __str__(self) -> str:
         where = f"{self.name} on {self.target}"

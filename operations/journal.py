@@ -11,11 +11,9 @@ from operations.resolve import require_name
 from operations.runtime import Runtime
 
 MOST: Final = 200
-"""Calls of one answer."""
 _READ: Final = 5_000
 """Calls that are looked through: years of one person's work."""
 _FEW: Final = 10
-"""Calls of a short answer."""
 _MOST_SAID: Final = 300
 _FINE: Final = frozenset({"ok", "asked"})
 _OPEN: Final = frozenset({"CONFIRMATION_REQUIRED", "CONFIRMATION_STALE"})
@@ -29,7 +27,6 @@ class Change(Record):
     at: datetime
     """UTC."""
     client: str
-    """As it names itself."""
     tool: str
     about: str
     """TARGET/NAME, or as much of it as is known."""
@@ -39,7 +36,6 @@ class Change(Record):
     """ok, an error's code, asked, broken off, or that it has not ended."""
     seconds: float | None = None
     said: str = ""
-    """What was answered."""
 
 
 class Changes(Answer):

@@ -3,12 +3,12 @@
 from collections import Counter
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pydantic import Field
 
 from backends.base import FindsLeftovers, Leftover, Leftovers
-from backends.common.concurrency import in_time, side_by_side
+from backends.common.concurrency import ask_each, in_time
 from core import waiting
 from core.errors import NextStep, NotFound, OpsError
 from core.records import Answer, State, usd
@@ -89,8 +89,6 @@ class LeftoversFound(Answer):
 
 
 class LeftoverRemoved(Answer):
-    """What became of a leftover."""
-
     id: str
     zone: str | None = None
     """Of a request for a TPU."""
@@ -106,42 +104,38 @@ class LeftoverRemoved(Answer):
         return self.look
 
 
-class _View:
-    """What the accounts of some targets have."""
+class _View(NamedTuple):
+    rows: list[Found]
+    """The dearest first."""
+    seen: Mapping[str, Leftovers]
+    """By account."""
+    failed: Mapping[str, OpsError]
 
-    def __init__(self, runtime: Runtime, target: str | None) -> None:
-        self._stage, self._named = runtime.stage, target
-        self.accounts: Final[dict[str, str]] = {}
-        """To a target of each."""
-        for name, backend in able(runtime.stage, FindsLeftovers).items():
-            if target in {None, name}:
-                self.accounts.setdefault(backend.account, name)
-        self.found: Final[dict[str, Leftovers]] = {}
-        self.missed: Final[list[str]] = []
 
-    async def look(self) -> list[Found]:
-        """Return what is left over, the dearest first."""
-        kept = await _kept(self._stage)
-        await side_by_side(
-            [partial(self._look_through, *one, kept) for one in self.accounts.items()]
-        )
-        rows = [
-            Found(target=self.accounts[account], **one.model_dump())
-            for account, seen in self.found.items()
-            for one in seen.ours
-        ]
-        return sorted(rows, key=lambda one: (-(one.usd_per_month or 0), one.kind, one.id))
+async def _look(stage: Stage, target: str | None) -> _View:
+    """Look through the account of one target, or through all."""
+    accounts: dict[str, str] = {}  # each with one of its targets
+    for name, one in able(stage, FindsLeftovers).items():
+        if target in {None, name}:
+            accounts.setdefault(one.account, name)
+    kept, seconds = await _kept(stage), waiting.limit(_LOOK_SECONDS)
 
-    async def _look_through(self, account: str, name: str, kept: frozenset[str]) -> None:
-        backend, seconds = self._stage.backend(name), waiting.limit(_LOOK_SECONDS)
+    async def look(account: str, name: str) -> Leftovers:
+        backend = stage.backend(name)
         assert isinstance(backend, FindsLeftovers)
-        try:
-            with fault_of(name), in_time(account, "look for leftovers", seconds, fix=_AGAIN):
-                self.found[account] = await backend.find_leftovers(kept)
-        except OpsError as exc:
-            if self._named:
-                raise
-            self.missed.append(f"{account} was not looked through: {exc.summary}")
+        with fault_of(name), in_time(account, "look for leftovers", seconds, fix=_AGAIN):
+            return await backend.find_leftovers(kept)
+
+    seen, failed = await ask_each({each: partial(look, each, accounts[each]) for each in accounts})
+    if target and failed:
+        raise next(iter(failed.values()))
+    rows = [
+        Found(target=accounts[account], **one.model_dump())
+        for account, there in seen.items()
+        for one in there.ours
+    ]
+    rows.sort(key=lambda one: (-(one.usd_per_month or 0), one.kind, one.id))
+    return _View(rows, seen, failed)
 
 
 async def look(runtime: Runtime, target: str | None, name: str | None) -> LeftoversFound:
@@ -152,19 +146,19 @@ async def look(runtime: Runtime, target: str | None, name: str | None) -> Leftov
     """
     if target or not able(runtime.stage, FindsLeftovers):
         chosen(runtime.stage, FindsLeftovers, "look for leftovers", target)
-    view = _View(runtime, target)
-    rows = [one for one in await view.look() if name in {None, one.deployment}]
+    every, seen, failed = await _look(runtime.stage, target)
+    rows = [one for one in every if name in {None, one.deployment}]
     return LeftoversFound(
         leftovers=tuple(rows[:_MOST_ROWS]),
         left_out=max(0, len(rows) - _MOST_ROWS),
         usd_per_month=round(sum(one.usd_per_month or 0 for one in rows), 2),
         price_not_known=sum(one.usd_per_month is None for one in rows),
-        others={account: dict(seen.others) for account, seen in view.found.items()},
+        others={account: dict(there.others) for account, there in seen.items()},
         not_seen=(
-            *view.missed,
-            *(words for seen in view.found.values() for words in seen.not_seen),
+            *(f"{each} was not looked through: {exc.summary}" for each, exc in failed.items()),
+            *(words for there in seen.values() for words in there.not_seen),
         ),
-        accounts=tuple(view.found),
+        accounts=tuple(seen),
     )
 
 
@@ -177,8 +171,8 @@ async def to_remove(runtime: Runtime, target: str | None, resource: str) -> tupl
     """
     only, _one = chosen(runtime.stage, FindsLeftovers, "remove leftovers", target, shared=True)
     with in_time(only.name, "look for leftovers", _FIND_SECONDS, fix=_AGAIN):
-        seen = await _View(runtime, only.name).look()
-    row = next((one for one in seen if one.id == resource), None)
+        seen = await _look(runtime.stage, only.name)
+    row = next((one for one in seen.rows if one.id == resource), None)
     if row is None:
         raise NotFound(
             f"Nothing of ours that is left over has the id {resource[:200]!r}.",

@@ -37,7 +37,6 @@ _FILE: Final = Path(__file__).with_name("manifests.toml")
 """Image, machines, commands and alerts, with their sources."""
 _MANIFEST: Final = Path(__file__).with_name("gke.yaml.jinja")
 PLACE: Final = "gke-l4"
-"""Its name in the planner."""
 _USUAL_LENGTH: Final = 8192
 _LARGER: Final = ((1, 1), (2, 1), (2, 2), (2, 4))
 """Accelerators of a host, and hosts: what is looked at where it does not fit."""
@@ -54,8 +53,6 @@ _CLAIM: Final = re.compile(r"pvc:([a-z0-9][a-z0-9.-]{0,251}[a-z0-9]|[a-z0-9])((?
 
 
 class GkeWish(Record):
-    """What is asked for."""
-
     model: str
     gpus: int = Field(default=1, ge=1, le=2)
     """Of each host."""

@@ -44,7 +44,6 @@ from planner.price import Load
 _REPORTS: Final = frozenset(
     {"benchmark_report.md", "benchmark_results.csv", "benchmark_chart.png", "report.html"}
 )
-"""What a run's folder holds for people to read, and to ask about."""
 
 
 def folder_of_runs(runtime: Runtime) -> Path:
@@ -176,10 +175,8 @@ class Evidence(NamedTuple):
         device, count = self.hardware or ("unknown hardware", 1)
         return device if count == 1 else f"{count} x {device}"
 
-    def is_of(self, model: str, where: Place) -> bool:
-        """Whether it measured this model there: spot and on demand are the same hardware."""
-        if self.model != model:
-            return False
+    def is_at(self, where: Place) -> bool:
+        """Whether it measured something there: spot and on demand are the same hardware."""
         mine = self.place
         if mine is None or mine.name == "local" or where.name == "local":
             named = self.manifest.provenance.target
@@ -279,7 +276,7 @@ def measured(
             not say.
     """
     for each in sorted(runs, key=lambda run: (run.manifest.subject.simulated, run.imported)):
-        if each.is_of(model, where) and (cells := each.valid_cells()):
+        if each.model == model and each.is_at(where) and (cells := each.valid_cells()):
             elsewhere, own = each.elsewhere(where), each.manifest.provenance.usd_per_hour
             count = each.replicas
             hourly = None if usd_per_hour is None or count is None else usd_per_hour * count
@@ -383,7 +380,6 @@ def most_minutes(plan: RunPlan, price: float | None) -> float:
 
 
 _BOOTS: Final = 5
-"""That a report draws."""
 
 
 async def provenance(runtime: Runtime, found: Found) -> Provenance:
@@ -421,12 +417,9 @@ def usd_per_hour(deployment: Deployment) -> float | None:
 _LIMITS: Final = ("ttft", "tpot", "e2el")
 _BUDGET: Final = ("max_cost_usd", "max_minutes")
 _NOT_SAID: Final = {"profile": "quick", "arrivals": "poisson"}
-"""What a call says that says nothing."""
 
 
 class Wish(NamedTuple):
-    """What is to be measured, and how."""
-
     found: Found
     plan: RunPlan
     folder: RunFolder | None = None

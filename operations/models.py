@@ -210,8 +210,6 @@ notes on published checkpoints, 2026-11-20."""
 
 
 class CatalogRow(Record):
-    """One model of the catalog."""
-
     model: str
     precision: str
     parameters: int
@@ -475,7 +473,6 @@ def _region(runtime: Runtime) -> str:
 
 
 NAME: Final = "hf-token"
-"""Of the secret, wherever it is kept."""
 _SETTING: Final = "HF_TOKEN"
 _SHAPE: Final = re.compile(r"(?:hf|api_org)_[A-Za-z0-9._-]{16,500}")
 """Nothing else is sent to the Hub: a call may name any variable and any file."""
@@ -727,8 +724,6 @@ def _ill(row: StoredRow) -> str:
 
 
 class RegistryModels(Answer):
-    """Every model of a registry."""
-
     target: str
     models: tuple[RegisteredModel, ...]
 

@@ -34,7 +34,6 @@ _WARM_SECONDS: Final = 2.0
 """A first answer slower than this was a cold one: a warm engine says a few tokens in far less."""
 
 _LONGEST_ANSWER: Final = 1_000
-"""Characters of eight tokens, and then some."""
 _WAIT: Final = "Wait for it with status_vllm."
 
 
@@ -295,8 +294,6 @@ def _rates(first: Counters, second: Counters, seconds: float) -> Rates:
 
 
 class Precision(Record):
-    """The number formats in use."""
-
     weights: str | None = None
     kv_cache: str | None = None
     compute: str | None = None
@@ -304,8 +301,6 @@ class Precision(Record):
 
 
 class Capacity(Record):
-    """How much the KV cache holds."""
-
     kv_cache_tokens: int | None = None
     full_length_requests: float | None = None
     """Requests of max_model_len that fit at once."""

@@ -94,9 +94,7 @@ _SERVED: Final = re.compile(r"vLLM (\d+\.\d+(?:\.\d+)?)")
 _SETUP: Final = "setup_target"
 _OFFLOAD: Final = "cpu_offload_gb"
 _CAUSES: Final = 4
-"""Of what a platform refuses that are shown."""
 _LONG: Final = 120
-"""Characters of one of them."""
 
 
 class Alternatives(NamedTuple):

@@ -23,8 +23,6 @@ from operations.runtime import MAX_LOG_LINES, Runtime
 
 
 class Located(Answer):
-    """An answer about one deployment."""
-
     target: str
     name: str
 
@@ -37,8 +35,6 @@ Feed = Callable[[Sequence[Line]], None]
 
 
 class ReadSoFar(Record):
-    """How much of a log was read."""
-
     lines: int
     complete: bool
     left_out: str = ""
@@ -208,8 +204,6 @@ _LINE_CHARACTERS: Final = 4_000
 
 
 class EndpointInfo(Located):
-    """Where a deployment answers."""
-
     url: str
     openai_base_url: str
     """For any OpenAI client."""

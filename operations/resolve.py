@@ -444,7 +444,6 @@ def asleep(one: Deployment) -> Asleep:
 
 NOT_LOOKED: Final = "as the journal has it, not looked at now"
 _READ: Final = 200
-"""Mutating calls, the newest."""
 _STOPPED: Final = {
     "stop_vllm": True, "stop_azure_vm": True, "start_vllm": False, "start_azure_vm": False,
 }  # fmt: skip

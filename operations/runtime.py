@@ -301,8 +301,6 @@ class _Cloud(Generic[P]):
 
 
 class Runtime:
-    """Handed to every tool."""
-
     def __init__(self, settings: Settings, listed: frozenset[str]) -> None:
         self.settings: Final = settings
         self.listed: Final = listed

@@ -35,7 +35,6 @@ _ALSO: Final = {"eu": "europe", "usa": "us", "america": "us", "united states": "
 _SETTINGS: Final = {"azure": "AZURE_LOCATION", "google": "GOOGLE_CLOUD_LOCATION"}
 _BY_INVITATION: Final = "("
 _SHOWN: Final = 6
-"""Regions, or targets, that one sentence names."""
 
 
 def within(where: Place, region: str) -> tuple[str, ...]:
@@ -211,8 +210,6 @@ class TargetRow(Target):
 
 
 class Targets(Answer):
-    """Every target that is configured."""
-
     targets: tuple[TargetRow, ...]
     default: str | None
     """The one used where a call names none."""
@@ -307,7 +304,6 @@ _CLOUDS: Final = {
 }  # fmt: skip
 _TPUS: Final = frozenset({"tpu", "tpus", "cloud tpu"})
 _SILENT: Final = frozenset({"cloud", "google", "tpu", "gpu", "nvidia", "azure", "a", "the", "on"})
-"""Words that do not tell one place from another."""
 
 
 def widened(targets: Sequence[str]) -> tuple[str, ...]:

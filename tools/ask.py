@@ -17,8 +17,6 @@ Tokens = Annotated[int, Field(ge=1)]
 
 
 class _Given(NamedTuple):
-    """What every question is given beside its words."""
-
     rt: Runtime
     target: str | None
     name: str | None

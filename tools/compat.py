@@ -27,14 +27,9 @@ class Cloud(NamedTuple):
 
 
 class Old(NamedTuple):
-    """What an old name means today."""
-
     tool: Callable[..., Awaitable[Any]]
-    """Of today."""
     says: str
-    """Its description, before the new name."""
     cloud: Cloud | None = None
-    """That it was about."""
     given: Mapping[str, Any] = {}
     """Arguments of the new tool that the old name stands for."""
     without: tuple[str, ...] = ()

@@ -145,7 +145,6 @@ class Door(NamedTuple):
     config: uvicorn.Config
     listener: socket.socket
     said: tuple[str, ...]
-    """What whoever starts it should read."""
 
 
 def serve(build: Build, arguments: Sequence[str]) -> int:

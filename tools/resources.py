@@ -119,7 +119,6 @@ def _front(takes: Iterable[str], said: Mapping[str, str]) -> str:
 
 
 _LONGEST: Final = 2_000
-"""Characters of an error."""
 _JSON: Final = "application/json"
 _MARKDOWN: Final = "text/markdown"
 
