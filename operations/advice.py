@@ -352,9 +352,7 @@ def recommend(
 ) -> Recommendation:
     """Rank the places of this server for a goal, or those that are named.
 
-    Raises:
-        InvalidArgument: The model is not known, or no place is in the region.
-        TargetNotFound: No place has that name.
+    Raises InvalidArgument or TargetNotFound.
     """
     wanted = valid(Goal, said)
     published = (catalog_shape(one.model) for one in entries() if not one.absent)

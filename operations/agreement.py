@@ -72,11 +72,7 @@ async def refuse_start(found: Found) -> None:
 def rescaling(
     found: Found, minimum: int | None, maximum: int | None, ttl_minutes: int | None
 ) -> Rescaling:
-    """Return what is to change; of replicas, what is left out stays.
-
-    Raises:
-        InvalidArgument: Nothing is, or what stays is not known.
-    """
+    """Return what is to change; of replicas, what is left out stays. Raises InvalidArgument."""
     if minimum is None and maximum is None:
         if ttl_minutes is None:
             raise InvalidArgument(
@@ -349,9 +345,7 @@ async def wish(
 ) -> Wish:
     """Return the wanted spec: of a deployment that exists, its own with what was given now.
 
-    Raises:
-        InvalidArgument: No model is known, or a value cannot be.
-        NotOurs: What has that name was not made here.
+    Raises InvalidArgument or NotOurs.
     """
     require_name(name)
     dropped = {flag.lstrip("-").replace("-", "_"): flag for flag in reset}

@@ -371,8 +371,7 @@ async def read_by_model(
 ) -> Words:
     """Let a model read as many of the rows as it can hold; None is the first that is served.
 
-    Raises:
-        EndpointError: Nothing could be heard.
+    Raises EndpointError.
     """
     rows = await endpoint.models()
     served = next((row for row in rows if model in {None, row.id}), None)

@@ -149,8 +149,7 @@ class Question(Record):
     def require_content(self) -> None:
         """Refuse a question without words: nothing is woken or paid for it.
 
-        Raises:
-            InvalidArgument: There is neither a prompt nor a message.
+        Raises InvalidArgument.
         """
         if not self.prompt and not (self.mode == "chat" and self.messages):
             raise InvalidArgument("There is nothing to ask.", fix="Give `prompt` or `messages`.")
@@ -234,12 +233,7 @@ async def ask(
     heard: Tell,
     clock: Clock = time.perf_counter,
 ) -> ModelAnswer:
-    """Ask, and give what has come within `ANSWER_SECONDS`.
-
-    Raises:
-        NotReady: The deployment does not serve now.
-        EndpointError: The engine refused, broke off or sent nonsense.
-    """
+    """Ask, and give what has come within `ANSWER_SECONDS`. Raises NotReady or EndpointError."""
     require_ready(found)
     model = found.deployment.served_model_name
     async with runtime.endpoint(found.backend, found.name) as endpoint:

@@ -259,11 +259,7 @@ def list_all(runtime: Runtime) -> BenchmarkRuns:
 
 
 async def stop(folder: RunFolder, tell: Tell) -> BenchmarkRun:
-    """Ask it to end with what there is, and wait until it has.
-
-    Raises:
-        DiskFull: It cannot be told.
-    """
+    """Ask it to end with what there is, and wait until it has. Raises DiskFull."""
     if state_of(folder).state is not RunState.RUNNING:
         folder.forget_credential()
         return look(folder)
@@ -347,8 +343,7 @@ def _about(folder: RunFolder, manifest: Manifest, progress: Progress) -> dict[st
 def report(runtime: Runtime, run: str) -> str:
     """Return its report, or how far it is; the end of a very long one is left out.
 
-    Raises:
-        NotFound: There is no such run, or its files cannot be read.
+    Raises NotFound.
     """
     folder = folder_of(runtime, run)
     file, cause = folder.report_file, "It leads out of the run's folder."
@@ -376,10 +371,7 @@ def report(runtime: Runtime, run: str) -> str:
 def runs_meant(runtime: Runtime, words: Sequence[str]) -> list[RunFolder]:
     """Return for each of these the run of that id, else the newest of that model or target.
 
-    For the name of a campaign, the runs that it has begun.
-
-    Raises:
-        NotFound: Nothing that is kept is meant by one of them.
+    For the name of a campaign, the runs that it has begun. Raises NotFound.
     """
     from benchmark.campaign import runs_of
 
@@ -446,9 +438,7 @@ async def compare(runtime: Runtime, benchmarks: Sequence[str], file: str | None)
 
     Without runs, a comparison that was made before is given back by its file's name.
 
-    Raises:
-        NotFound: One of the runs, or the file, is not there.
-        InvalidArgument: They were measured in different ways, or the name is none.
+    Raises NotFound or InvalidArgument.
     """
     if file is not None and not _FILE_NAME.fullmatch(file):
         raise InvalidArgument(
@@ -539,9 +529,7 @@ def sides_of(file: str) -> tuple[str, str] | None:
 async def import_file(runtime: Runtime, file: str, claims: Mapping[str, Any]) -> BenchmarkRun:
     """Read another tool's results, audit them, and keep them as a run with a report.
 
-    Raises:
-        InvalidArgument: It is of no form that is read here.
-        DiskFull: It cannot be kept.
+    Raises InvalidArgument or DiskFull.
     """
     from benchmark import import_audit, imports, report
 

@@ -59,8 +59,7 @@ async def held(
 
     `source` is where weights, image and chips come from, as `deploy_vllm` takes them.
 
-    Raises:
-        Unsupported: To be checked, but for a place that nothing can be deployed to from here.
+    Raises Unsupported.
     """
     if foreseen.target not in runtime.stage.targets:
         if check:
@@ -279,10 +278,7 @@ async def check(runtime: Runtime, target: str | None) -> Quotas:
     """Read the quotas of one target, or of all that have any.
 
     What cannot be read is not known, which is not 0; only where nothing can be read is that an
-    error.
-
-    Raises:
-        Unsupported: The target, or every one, has no quota that can be read.
+    error. Raises Unsupported.
     """
     seen, failed = await _of_each(
         runtime, HasQuotas, "read quotas", target, lambda backend: backend.quotas()
@@ -417,11 +413,7 @@ def _zones_said(rows: Sequence[ZoneRow]) -> str:
 
 
 async def look(runtime: Runtime, target: str | None) -> Zones:
-    """Look at the zones of one target, or of all that have any.
-
-    Raises:
-        Unsupported: The target, or every one, has no zones to choose from.
-    """
+    """Look at the zones of one target, or of all that have any. Raises Unsupported."""
     seen, failed = await _of_each(
         runtime, FindsZones, "look for zones", target, lambda backend: backend.zones()
     )
@@ -510,8 +502,7 @@ class Described(Queue):
 async def everything(runtime: Runtime, target: str | None, zone: str | None) -> Queue:
     """Give every request and VM of the project; of one target those made for it.
 
-    Raises:
-        Unsupported: No target has a queue.
+    Raises Unsupported.
     """
     every = await _rows_queue(runtime, target)
     rows = [row for row in every if zone in {None, row.zone} and target in {None, row.target}]
@@ -531,8 +522,7 @@ async def everything(runtime: Runtime, target: str | None, zone: str | None) -> 
 async def describe(runtime: Runtime, name: str, target: str | None, zone: str | None) -> Described:
     """Give every request of an id, ours or not, with the deployment that stands on it.
 
-    Raises:
-        NotFound: There is none, and no deployment of that name either.
+    Raises NotFound.
     """
     rows = await _named(runtime, name, target, zone)
     leftovers_last = sorted(rows, key=lambda row: row.leftover)
@@ -612,10 +602,7 @@ async def to_create(
 ) -> tuple[Backend, Plan, Preview | None]:
     """Plan a deployment whose chip is asked for in the queue alone, and what is to be agreed to.
 
-    Raises:
-        Ambiguous, Unsupported, TargetNotFound: No target is meant, or one without a queue.
-        InvalidArgument: It cannot be so.
-        DoesNotFit: The memory does not suffice.
+    Raises Ambiguous, Unsupported, TargetNotFound, InvalidArgument or DoesNotFit.
     """
     only, _queue = chosen(runtime.stage, HasQueue, "queue requests", target)
     backend = runtime.stage.backend(only.name)

@@ -216,11 +216,7 @@ def cost(
 ) -> CostEstimate:
     """Price a place, and a load on it where a model is named or known to be there.
 
-    Raises:
-        TargetNotFound: No place has that name.
-        Ambiguous: No target was given, and several or none could be meant.
-        DoesNotFit: The model cannot be served there.
-        InvalidArgument: A region or hours cannot be read.
+    Raises TargetNotFound, Ambiguous, DoesNotFit or InvalidArgument.
     """
     hours = valid(Hours, {name: one for name, one in asked_hours.items() if one is not None})
     runs = kept(runtime)
@@ -441,9 +437,7 @@ def comparison(
 ) -> TargetComparison:
     """Hold models and targets against each other for the same goal.
 
-    Raises:
-        InvalidArgument: A model is not known.
-        TargetNotFound: A target is not known.
+    Raises InvalidArgument or TargetNotFound.
     """
     wanted = valid(Goal, {**goal, "model": models[0]})
     found = compare(models, widened(targets), wanted, backends=BACKENDS)

@@ -318,8 +318,7 @@ class SystemStatus(Answer):
 async def system_status(runtime: Runtime, target: str | None, name: str | None) -> SystemStatus:
     """Look at everything, or at what was named; in less than a client's patience of 45 s.
 
-    Raises:
-        DeploymentNotFound: There is none of that name.
+    Raises DeploymentNotFound.
     """
     stage, ends = runtime.stage, anyio.current_time() + ALL_SECONDS
     note_what_is_not_known(stage)

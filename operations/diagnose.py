@@ -720,11 +720,7 @@ WALK: Final = (
 async def diagnose(runtime: Runtime, target: str | None, name: str | None) -> Diagnosis:
     """Find the layer at fault, in at most 40 s. Changes nothing and wakes nothing.
 
-    Raises:
-        InvalidArgument: The name cannot be one.
-        TargetNotFound: The target is not configured.
-        DeploymentNotFound: Every target that could have it answered, and none has.
-        Ambiguous: Several deployments fit; the message lists them.
+    Raises InvalidArgument, TargetNotFound, DeploymentNotFound or Ambiguous.
     """
     ends = anyio.current_time() + WHOLE_SECONDS
     found = await meant(runtime, target, name)

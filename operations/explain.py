@@ -716,9 +716,7 @@ async def explain(
 ) -> Explanation:
     """Explain a deployment; against another one, or against itself with some flags changed.
 
-    Raises:
-        InvalidArgument: Both are to be compared with, or a flag cannot be.
-        Unsupported: What was asked for it is not known here.
+    Raises InvalidArgument or Unsupported.
     """
     flags = [words for words in flags or () if words.strip()]
     if other and flags:
@@ -881,8 +879,7 @@ def changed(spec: DeploymentSpec, words: Sequence[str]) -> DeploymentSpec:
     >>> changed(DeploymentSpec(name="a", model="b"), ["--max-model-len 8k"]).max_model_len
     8000
 
-    Raises:
-        InvalidArgument: A word is no flag that may be given, or its value cannot be.
+    Raises InvalidArgument.
     """
     return _put(spec, _checked(_pairs(words)))
 

@@ -145,8 +145,7 @@ def compute_type(shape: ModelShape, flags: Flags, device: Accelerator) -> str:
 def check_cache_type(kind: str | None, device: Accelerator) -> None:
     """Refuse a type of the KV cache that no plan reckons with, and say what is known of it.
 
-    Raises:
-        InvalidArgument: It is one of those.
+    Raises InvalidArgument.
     """
     known = {each.kv_cache_dtype: each for each in kv_precisions(device)}
     found = known.get(kind or "auto")

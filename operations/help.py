@@ -172,11 +172,7 @@ class Help(Answer):
 def explain(
     runtime: Runtime, topic: str | None, tools: Mapping[str, ToolText], groups: Mapping[str, str]
 ) -> Help:
-    """Give the listed tools and the settings in short, or what a topic means.
-
-    Raises:
-        NotFound: Nothing has to do with the topic; the error names the nearest.
-    """
+    """Give the listed tools and the settings in short, or what a topic means. Raises NotFound."""
     if topic is None:
         return Help(entries=tuple(_overview(runtime, tools, groups)))
     entries = tuple(_everything(runtime, tools, groups))

@@ -317,8 +317,7 @@ class AllStopped(Answer):
 async def to_stop(runtime: Runtime, target: str | None, name: str | None) -> Stopping:
     """Look what runs, or waits for a machine that will bill, and which of it can be stopped.
 
-    Raises:
-        InvalidArgument: A name is given as well.
+    Raises InvalidArgument.
     """
     if name:
         raise InvalidArgument(

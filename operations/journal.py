@@ -92,10 +92,7 @@ def list_changes(
 ) -> Changes:
     """Give the newest calls that fit, newest last.
 
-    Raises:
-        InvalidArgument: The name cannot be one.
-        TargetNotFound: There is no such target, and the journal knows none either.
-        HostError: The journal cannot be read.
+    Raises InvalidArgument, TargetNotFound or HostError.
     """
     require_name(name)
     since = utc_now() - timedelta(minutes=minutes) if minutes else None

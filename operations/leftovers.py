@@ -141,8 +141,7 @@ async def _look(stage: Stage, target: str | None) -> _View:
 async def look(runtime: Runtime, target: str | None, name: str | None) -> LeftoversFound:
     """Look through the account of one target, or of all; for one deployment, or for all.
 
-    Raises:
-        Unsupported: It has no account to look through, or none has.
+    Raises Unsupported.
     """
     if target or not able(runtime.stage, FindsLeftovers):
         chosen(runtime.stage, FindsLeftovers, "look for leftovers", target)
@@ -165,9 +164,7 @@ async def look(runtime: Runtime, target: str | None, name: str | None) -> Leftov
 async def to_remove(runtime: Runtime, target: str | None, resource: str) -> tuple[str, Preview]:
     """Return a target of the account that has a leftover, and what is to be agreed to.
 
-    Raises:
-        NotFound: Nothing of that id is left over.
-        Ambiguous, Unsupported, TargetNotFound: No account is meant, or none that can.
+    Raises NotFound, Ambiguous, Unsupported or TargetNotFound.
     """
     only, _one = chosen(runtime.stage, FindsLeftovers, "remove leftovers", target, shared=True)
     with in_time(only.name, "look for leftovers", _FIND_SECONDS, fix=_AGAIN):

@@ -99,9 +99,7 @@ class GkeConfig(Answer):
 def config(settings: Settings, said: dict[str, Any]) -> GkeConfig:
     """Plan a model and write its manifest; deterministic, and nothing is asked of any cluster.
 
-    Raises:
-        InvalidArgument: Something said cannot be, or nothing can be planned for the model.
-        DoesNotFit: The memory of so many L4 does not suffice; the error names what would.
+    Raises InvalidArgument or DoesNotFit.
     """
     wish = valid(GkeWish, said)
     shape, arranged = _planned(wish)
@@ -310,8 +308,7 @@ async def alert_rules(
 ) -> AlertRules:
     """Write the rules, of one deployment where one is named, else of all that a job scrapes.
 
-    Raises:
-        InvalidArgument: The selector is none.
+    Raises InvalidArgument.
     """
     found = await find(runtime.stage, target, name) if target or name else None
     labels = {"job": _JOB}  # that our own scrape configuration sets

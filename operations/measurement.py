@@ -63,8 +63,7 @@ def folder_of(runtime: Runtime, run: str | None, *, running: bool = False) -> Ru
 
     A report's name is understood as well: `benchmark_report.md`, `ID/benchmark_report.md`.
 
-    Raises:
-        NotFound: There is no such run.
+    Raises NotFound.
     """
     known, path = folders(runtime), PurePath(run or "")
     if path.name in _REPORTS:
@@ -84,11 +83,7 @@ def folder_of(runtime: Runtime, run: str | None, *, running: bool = False) -> Ru
 
 
 def require_idle(runtime: Runtime, found: Found) -> None:
-    """Two runs at once would measure each other.
-
-    Raises:
-        Busy: One is under way.
-    """
+    """Two runs at once would measure each other. Raises Busy."""
     for folder in folders(runtime):
         if not folder.is_measured_now():
             continue
@@ -103,11 +98,7 @@ def require_idle(runtime: Runtime, found: Found) -> None:
 
 
 def file_of(text: str) -> Path:
-    """Give the file that a call names.
-
-    Raises:
-        InvalidArgument: There is none, or it is a folder, a pipe or a device.
-    """
+    """Give the file that a call names. Raises InvalidArgument."""
     try:
         path = Path(text).expanduser().resolve()
         found = path.is_file()
@@ -340,8 +331,7 @@ _SEARCHED_CELLS: Final = 24
 def with_end(plan: RunPlan, deployment: Deployment) -> RunPlan:
     """Give a plan that ends: where it may cost something, at the latest when it was foreseen to.
 
-    Raises:
-        InvalidArgument: It must stop at a cost, and nobody knows the price.
+    Raises InvalidArgument.
     """
     price = usd_per_hour(deployment)
     if plan.max_cost_usd is not None and price is None:
@@ -357,11 +347,7 @@ def with_end(plan: RunPlan, deployment: Deployment) -> RunPlan:
 
 
 def spent_minutes(folder: RunFolder, plan: RunPlan) -> float:
-    """Give the minutes that a run has taken so far.
-
-    Raises:
-        InvalidArgument: That was its whole budget.
-    """
+    """Give the minutes that a run has taken so far. Raises InvalidArgument."""
     from benchmark.run import Accounts
 
     manifest = folder.manifest().model_copy(update={"plan": plan})
@@ -429,13 +415,7 @@ class Wish(NamedTuple):
 async def wish(
     runtime: Runtime, said: Mapping[str, Any], *, target: str | None = None, name: str | None = None
 ) -> Wish:
-    """Read what a call wants measured.
-
-    Raises:
-        InvalidArgument: It cannot be measured so.
-        NotReady: The deployment does not answer.
-        Busy: It is being measured already.
-    """
+    """Read what a call wants measured. Raises InvalidArgument, NotReady or Busy."""
     found = await find(runtime.stage, target, name)
     plan = await anyio.to_thread.run_sync(plan_of, said)
     require_ready(found)
@@ -506,10 +486,7 @@ _START_SECONDS: Final = 20.0
 async def begin(runtime: Runtime, wanted: Wish) -> RunFolder:
     """Start the process that measures; it outlives this server.
 
-    Raises:
-        Busy: It is being measured already.
-        EndpointError: It does not say what it serves.
-        WaitedTooLong: It, or the process, did not come to it in time.
+    Raises Busy, EndpointError or WaitedTooLong.
     """
     with beginning(folder_of_runs(runtime)):
         require_idle(runtime, wanted.found)

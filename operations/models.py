@@ -94,9 +94,7 @@ def download_path(model: str) -> DownloadPath:
 def hub_id(model: str) -> str:
     """Give the Hub id that is meant, also by a short name such as `12b qat`.
 
-    Raises:
-        InvalidArgument: It is none.
-        ModelNotFound: It is known not to be there.
+    Raises InvalidArgument or ModelNotFound.
     """
     from huggingface_hub.errors import HFValidationError
     from huggingface_hub.utils import (  # type: ignore[attr-defined]  # found lazily
@@ -126,10 +124,7 @@ async def require_on_hub(
     """Refuse what is known not to be on the Hub where a cloud would fetch it from there.
 
     With `ask` the Hub has the last word: it may have come since. This machine may have its files
-    in the Hub's cache.
-
-    Raises:
-        ModelNotFound: It is not there, as far as is known.
+    in the Hub's cache. Raises ModelNotFound.
     """
     model, weights = spec.model, spec.weights or "hub"
     of_hub = spec.engine == "vllm" and weights.partition(":")[0] == "hub"
@@ -343,10 +338,7 @@ def from_the_hub(
     Flags: gcloud's reference of `storage rsync`, `storage du` and
     `storage buckets create`, read 2026-11.
 
-    Raises:
-        InvalidArgument: It is no Hub id, or no bucket is named.
-        TargetNotFound, Ambiguous, Unsupported: It is not clear which target is meant, or it
-            keeps no weights.
+    Raises InvalidArgument, TargetNotFound, Ambiguous or Unsupported.
     """
     name = hub_id(model)
     folder = name.rpartition("/")[2]
@@ -377,10 +369,7 @@ def from_vertex(runtime: Runtime, model: str, bucket: str | None) -> CopyInstruc
     """Say how to copy the files of a model of Vertex AI's registry, given by name, id or title.
 
     Flags: gcloud's reference of `ai models describe`, `ai models list` and `storage rsync`, read
-    2026-11.
-
-    Raises:
-        InvalidArgument: It can be no model of a registry, or no bucket is named.
+    2026-11. Raises InvalidArgument.
     """
     asked, short = _lookup(runtime, model)
     url = _destination(runtime, bucket, short)
@@ -539,10 +528,7 @@ async def save(
 ) -> SavedToken:
     """Read a token, let the Hub say whose it is, and keep it; one that the Hub refuses is not kept.
 
-    Raises:
-        InvalidArgument: No token is found, what is found is none, or the Hub refuses it.
-        Unsupported: The target keeps no secrets.
-        Ambiguous: Several targets do, and none is named.
+    Raises InvalidArgument, Unsupported or Ambiguous.
     """
     where, backend = chosen(
         runtime.stage, KeepsSecrets, "keep secrets", target, shared=True, tool="save_hf_token"
@@ -592,11 +578,7 @@ def read_token(
 
 
 async def ask_the_hub(settings: Settings, token: SecretStr) -> Known:
-    """Let the Hub say whose token it is; in a rehearsal it is not asked.
-
-    Raises:
-        InvalidArgument: The Hub refuses it.
-    """
+    """Let the Hub say whose token it is; in a rehearsal it is not asked. Raises InvalidArgument."""
     if settings.rehearsal:
         return Known(why_not="a rehearsal asks nobody outside this machine")
     with anyio.move_on_after(_ASK_SECONDS):
@@ -691,11 +673,7 @@ async def models_in_bucket(
 ) -> BucketModels:
     """Look through a bucket; left out, that of the settings.
 
-    Whose it is its form says: gs://BUCKET, files://SHARE.
-
-    Raises:
-        Unsupported: The target cannot look into buckets.
-        Ambiguous: Several can, and none is named.
+    Whose it is its form says: gs://BUCKET, files://SHARE. Raises Unsupported or Ambiguous.
     """
     stage, tool = runtime.stage, "list_bucket_models"
     scheme = (bucket or "").partition("://")[0] if "://" in (bucket or "") else ""
@@ -740,12 +718,7 @@ class RegistryModels(Answer):
 
 
 async def models_in_registry(runtime: Runtime, target: str | None) -> RegistryModels:
-    """Ask the registry of a target's region.
-
-    Raises:
-        Unsupported: The target has no registry.
-        Ambiguous: Several have one, and none is named.
-    """
+    """Ask the registry of a target's region. Raises Unsupported or Ambiguous."""
     where, backend = chosen(
         runtime.stage, ListsRegistry, "ask a registry of models", target, shared=True
     )

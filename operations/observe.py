@@ -89,8 +89,7 @@ class HealthReport(Located):
 async def health(runtime: Runtime, found: Found, *, deep: bool = False) -> HealthReport:
     """Let the model answer, and time it; `deep` also asks for what clients rely on.
 
-    Raises:
-        Stopped: It was stopped, and nothing is wrong with it.
+    Raises Stopped.
     """
     deployment = found.deployment
     if deployment.state is State.STOPPED:
@@ -240,8 +239,7 @@ def _duration(value: float | None, at_most: float | None) -> str:
 async def metrics(runtime: Runtime, found: Found, raw: str | None) -> MetricsReport:
     """Look twice, a second apart; with `raw`, once for the samples of that name.
 
-    Raises:
-        NotReady: The deployment does not serve now.
+    Raises NotReady.
     """
     require_ready(found)
     deployment = found.deployment

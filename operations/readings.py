@@ -49,11 +49,7 @@ async def read_log(
     most_lines: int,
     seconds: float = READ_SECONDS,
 ) -> ReadSoFar:
-    """Give each page to all feeds, newest first.
-
-    Raises:
-        Unsupported: The target keeps no logs that can be read from here.
-    """
+    """Give each page to all feeds, newest first. Raises Unsupported."""
     backend = found.backend
     if not isinstance(backend, StreamsLogs):
         raise _no_logs(found)
@@ -322,8 +318,7 @@ async def logs(
 ) -> Logs:
     """Give the newest lines, of so many minutes if they are said; or all of them, reduced.
 
-    Raises:
-        Unsupported: The target keeps no logs that can be read from here.
+    Raises Unsupported.
     """
     since = datetime.now(UTC) - timedelta(minutes=minutes) if minutes else None
     query = LogQuery(since=since, contains=(contains,) if contains else ())
@@ -384,11 +379,7 @@ async def written_config(found: Found) -> DeploymentConfig | None:
 
 
 async def config(found: Found) -> Config:
-    """Return the deployment as text.
-
-    Raises:
-        Unsupported: It was not made here.
-    """
+    """Return the deployment as text. Raises Unsupported."""
     if not isinstance(found.backend, WritesConfig):
         raise Unsupported(
             f"{found.deployment.target} was not configured from here.", fix="Ask whoever runs it."

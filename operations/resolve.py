@@ -222,11 +222,7 @@ async def find_among(stage: Stage, targets: Sequence[str], name: str | None) -> 
 
 
 def place(stage: Stage, target: str | None) -> Backend:
-    """Return the target for something new.
-
-    Raises:
-        Ambiguous: None was named and several could be meant.
-    """
+    """Return the target for something new. Raises Ambiguous."""
     wanted = target or stage.settings.vllm_target
     names = [wanted] if wanted else [name for name in stage.usable if name != ENDPOINT]
     if len(names) == 1:
@@ -239,11 +235,7 @@ def place(stage: Stage, target: str | None) -> Backend:
 
 
 def require_name(name: str | None) -> None:
-    """Take what can be a deployment's name, or None.
-
-    Raises:
-        InvalidArgument: It cannot be one.
-    """
+    """Take what can be a deployment's name, or None. Raises InvalidArgument."""
     if name is not None and not re.fullmatch(NAME_PATTERN, name):
         raise InvalidArgument(
             f"{name[:60]!r} is no deployment's name.",
@@ -278,8 +270,7 @@ def _require_no_other(
 ) -> None:
     """Refuse to choose where another may be meant that was deployed and cannot be seen now.
 
-    Raises:
-        Ambiguous: There is such another one.
+    Raises Ambiguous.
     """
     hidden = [
         (one.target, one.name)
@@ -350,12 +341,7 @@ def chosen(
     """Return the target that is named, `VLLM_TARGET` if it can, else the only one that can.
 
     What is `shared` by all targets of one cloud, such as its secrets, any of them can do; `tool`
-    is then offered for one target of each cloud.
-
-    Raises:
-        TargetNotFound: The named one is not configured.
-        Unsupported: It cannot, or none can.
-        Ambiguous: Several can.
+    is then offered for one target of each cloud. Raises TargetNotFound, Unsupported or Ambiguous.
     """
     if target and isinstance(named := stage.backend(target), ability):
         return stage.targets[target], named
@@ -393,9 +379,7 @@ _LONGEST_BOOT_SECONDS: Final = 7200.0
 async def awake(runtime: Runtime, found: Found, *, wake: bool) -> Found:
     """Return a deployment that can be asked now; `wake` it if it sleeps.
 
-    Raises:
-        Asleep: It sleeps and nobody said to wake it.
-        NotReady: It is being woken and has not answered yet.
+    Raises Asleep or NotReady.
     """
     if found.deployment.state is not State.ASLEEP or not isinstance(found.backend, Wakes):
         return found

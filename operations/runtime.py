@@ -149,11 +149,7 @@ class Stage:
         )
 
     def backend(self, target: str) -> Backend:
-        """Open a target.
-
-        Raises:
-            TargetNotFound: There is none of that name.
-        """
+        """Open a target. Raises TargetNotFound."""
         if target not in self.targets:
             near = did_you_mean(target, self.targets)
             raise TargetNotFound(

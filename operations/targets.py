@@ -54,11 +54,7 @@ def within(where: Place, region: str) -> tuple[str, ...]:
 
 
 def limited_to(where: Place, region: str | None) -> Place:
-    """Return the place with those of its regions alone.
-
-    Raises:
-        InvalidArgument: It has none there.
-    """
+    """Return the place with those of its regions alone. Raises InvalidArgument."""
     if not region or where.provider == "own":
         return where
     if found := within(where, region):
@@ -69,8 +65,7 @@ def limited_to(where: Place, region: str | None) -> Place:
 def in_region(names: Sequence[str], region: str | None) -> tuple[str, ...]:
     """Return those of these places that have a region there; all, where none is said.
 
-    Raises:
-        InvalidArgument: None has.
+    Raises InvalidArgument.
     """
     known = places()
     found = tuple(name for name in names if region is None or within(known[name], region))
@@ -109,8 +104,7 @@ def goes_to(runtime: Runtime, where: Place) -> tuple[str, str | None]:
 def check(runtime: Runtime, target: str, region: str, zones: list[str] | None) -> list[str] | None:
     """Return the zones to look in, so that a deployment goes to the region or nowhere.
 
-    Raises:
-        InvalidArgument: The target has none there, or this server is set to another region.
+    Raises InvalidArgument.
     """
     where = limited_to(place(target), region)
     _, todo = goes_to(runtime, where)
@@ -158,8 +152,7 @@ def place_named(
     Which vLLM an image of one's own has, nobody knows; weights that are given are read from there.
     The bucket of `BUCKET_NAME` keeps what Google's compile, unless `compile_cache` is off.
 
-    Raises:
-        TargetNotFound: No place has that name.
+    Raises TargetNotFound.
     """
     where = read_from(place_called(target or runtime.settings.vllm_target or "local"), weights)
     if own_image:
@@ -179,11 +172,7 @@ def place_named(
 
 
 def place_called(name: str) -> Place:
-    """Give a place by name, refused as every tool refuses a wrong target.
-
-    Raises:
-        TargetNotFound: No place has that name.
-    """
+    """Give a place by name, refused as every tool refuses a wrong target. Raises TargetNotFound."""
     try:
         return place(name)
     except InvalidArgument as exc:
@@ -309,8 +298,7 @@ _SILENT: Final = frozenset({"cloud", "google", "tpu", "gpu", "nvidia", "azure", 
 def widened(targets: Sequence[str]) -> tuple[str, ...]:
     """Return the names of places that these words mean, each once; none for none.
 
-    Raises:
-        TargetNotFound: No place has that name.
+    Raises TargetNotFound.
     """
     return tuple(dict.fromkeys(name for words in targets for name in _places_meant(words)))
 

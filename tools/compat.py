@@ -125,12 +125,7 @@ async def _found(
     """Give the deployment that an old name means.
 
     On the target that is named, else VLLM_TARGET if it is one of that cloud, else whichever of
-    its targets has it.
-
-    Raises:
-        InvalidArgument: The target is none of that cloud.
-        NotFound: No target of it can be used.
-        DeploymentNotFound, Ambiguous: As `find` and `find_among`.
+    its targets has it. Raises InvalidArgument, NotFound, DeploymentNotFound or Ambiguous.
     """
     if target and stage.backend(target).target.backend != cloud.backend:
         raise InvalidArgument(

@@ -205,10 +205,7 @@ async def awake(rt: Runtime, found: Found, tool: str, *, wake: bool, confirm: st
 
     The next step of a refusal calls `tool` with what was given, and says to wake it.
 
-    Raises:
-        Asleep: It sleeps and nobody said to wake it.
-        ConfirmationError: Nobody has agreed to what that costs.
-        NotReady: It is being woken and has not answered yet.
+    Raises Asleep, ConfirmationError or NotReady.
     """
     if wake:
         shown = agreement.to_wake(found, tool)

@@ -86,10 +86,7 @@ def checked_token(settings: Settings, address: Address) -> str:
     """Give the token that callers must show, empty where none is needed.
 
     Names that callers may use are set where a proxy stands in front: then this machine is not the
-    only one that calls.
-
-    Raises:
-        InvalidArgument: One is needed and none is set, or it could be guessed.
+    only one that calls. Raises InvalidArgument.
     """
     token = settings.mcp_bearer_token.get_secret_value() if settings.mcp_bearer_token else ""
     if not token and not address.is_local:
@@ -164,9 +161,7 @@ def serve(build: Build, arguments: Sequence[str]) -> int:
 def prepared(build: Build, settings: Settings, arguments: Sequence[str]) -> Door:
     """Check everything, then listen; nothing is answered yet.
 
-    Raises:
-        InvalidArgument: The address, the token or the TLS files cannot be.
-        PortInUse: Another program listens there.
+    Raises InvalidArgument or PortInUse.
     """
     options = _parser().parse_args(arguments)
     address = _resolved(options.host, options.port)

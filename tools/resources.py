@@ -68,11 +68,7 @@ class SkillPrompt(Prompt):
         return any(TOOLS[name].writes for name in named if name in TOOLS)
 
     async def render(self, arguments: Mapping[str, Any] | None = None) -> str:
-        """Give the procedure, and what was said before it.
-
-        Raises:
-            ValidationError: An argument is missing or unknown.
-        """
+        """Give the procedure, and what was said before it. Raises ValidationError."""
         secrets = runtime().secrets
         said = {name: text for name, text in (arguments or {}).items() if text not in {None, ""}}
         takes = {one.name: one.required for one in self.arguments or ()}
