@@ -68,15 +68,8 @@ from backends.container import (
     requests_at_once,
     vllm_arguments,
 )
+from core import errors
 from core.address import KEY_HEADER
-from core.errors import (
-    ApiDisabled,
-    DeploymentNotFound,
-    InvalidArgument,
-    NextStep,
-    NotOurs,
-    NotReady,
-)
 from core.records import NAME_PATTERN, Access, DeploymentSpec, ModelShape, Record
 from core.settings import Settings
 from planner.boot import loader
@@ -95,7 +88,7 @@ def tags_of(target: str, spec: DeploymentSpec) -> dict[str, str]:
     text, room = said.replace(" ", "\\u0020"), limits.tag_characters
     count = -(-(len(text) + len(f"{limits.json_tags}:")) // room)
     if count > limits.json_tags:
-        raise InvalidArgument(
+        raise errors.InvalidArgument(
             f"What is asked for takes {len(text):,} characters, more than an app's tags hold.",
             fix="Shorten engine_args, or keep long values in a file of the image.",
         )
@@ -110,12 +103,10 @@ def tags_of(target: str, spec: DeploymentSpec) -> dict[str, str]:
 
 
 def target_in(app: ContainerApp) -> str | None:
-    """Return the target that an app was made for."""
     return tags_in(app.tags).get(TARGET_TAG)
 
 
 def fingerprint_in(app: ContainerApp) -> str | None:
-    """Return the fingerprint of what was asked for."""
     return tags_in(app.tags).get(SPEC_TAG)
 
 
@@ -155,7 +146,6 @@ _AZURE: Final = ".azurecr.io"
 
 
 def registry_of(image: str) -> str:
-    """Return the registry that an image is pulled from."""
     return reference(image.partition("@")[0]).registry
 
 
@@ -202,7 +192,6 @@ async def pinned(site: Site, image: str) -> str | None:
 
 
 def images_of(app: ContainerApp) -> tuple[str, ...]:
-    """Return the images of an app's containers; the engine's is the first."""
     return tuple(one.image or "" for one in containers_of(app))
 
 
@@ -246,7 +235,6 @@ class Blueprint(Record):
 
     @property
     def needs_token(self) -> bool:
-        """Whether the Hub's token must be in the vault."""
         return HF_SECRET in self.container.secrets.values()
 
     @property
@@ -309,7 +297,7 @@ def blueprint(
         engine = carried(engine, found)
     idle = spec.max_idle_minutes and spec.max_idle_minutes * 60
     if idle and idle < slowest.whole:
-        raise InvalidArgument(
+        raise errors.InvalidArgument(
             f"{spec.max_idle_minutes} minutes are shorter than a boot may take, which counts too:"
             " it would be ended before it answers.",
             fix=f"Give max_idle_minutes {math.ceil(slowest.whole / 60)} or more.",
@@ -351,7 +339,7 @@ def _refuse_end(spec: DeploymentSpec) -> None:
         ),
     ):
         if refused:
-            raise InvalidArgument(why, fix=fix)
+            raise errors.InvalidArgument(why, fix=fix)
 
 
 def _refuse(spec: DeploymentSpec, model: ModelShape) -> None:
@@ -384,7 +372,7 @@ def _refuse(spec: DeploymentSpec, model: ModelShape) -> None:
         ),
     ):
         if refused:
-            raise InvalidArgument(why, fix=fix)
+            raise errors.InvalidArgument(why, fix=fix)
     refuse_spread(spec, "A replica of a container app")
     refuse_replicas(spec.max_replicas)
     refuse_length(spec, model)
@@ -452,12 +440,12 @@ def ingress_of(made: Blueprint, addresses: tuple[str, ...]) -> Ingress:
     """
     private, most = made.spec.access == "private", rules().limits.addresses
     if private and not addresses:
-        raise InvalidArgument(
+        raise errors.InvalidArgument(
             "Nobody's address may call a private deployment.",
             fix="Set AZURE_ALLOWED_ADDRESSES to your addresses or ranges, separated by commas.",
         )
     if len(addresses) > most:
-        raise InvalidArgument(
+        raise errors.InvalidArgument(
             f"{len(addresses)} addresses are more than {most}.",
             fix="Join them to ranges in AZURE_ALLOWED_ADDRESSES.",
         )
@@ -616,7 +604,6 @@ def containers_of(app: ContainerApp) -> Sequence[M.Container]:
 
 
 def carries(app: ContainerApp) -> bool:
-    """Whether what its engine compiles is carried to its next boot."""
     rows = next(iter(containers_of(app)), M.Container()).env or ()
     return any(one.name == "COMPILE_CACHE" for one in rows)
 
@@ -642,14 +629,12 @@ def patch_of(
 
 
 def copy_template(app: ContainerApp) -> Template:
-    """Return a copy of an app's template, for a revision of its own."""
     template = Template(app.template.as_dict(exclude_readonly=True))
     template.revision_suffix = new_suffix()
     return template
 
 
 def letting_in(app: ContainerApp, addresses: tuple[str, ...]) -> Ingress:
-    """Return a copy of an app's ingress that lets these in."""
     ingress = ingress_in(app)
     assert ingress
     copied = Ingress(ingress.as_dict(exclude_readonly=True))
@@ -751,7 +736,7 @@ async def find_any(site: Site, name: str) -> ContainerApp | None:
     """Return what `find_app` does, and None where the provider is not registered yet."""
     try:
         return await find_app(site, name)
-    except ApiDisabled:
+    except errors.ApiDisabled:
         return None
 
 
@@ -790,30 +775,29 @@ def own_app(site: Site, name: str, app: ContainerApp | None) -> ContainerApp:
         NotOurs: It was not made here.
     """
     if app is not None and not is_ours(app):
-        raise NotOurs(
+        raise errors.NotOurs(
             f"The app {name} in {site.ground.resource_group} was not made here: it is left alone.",
             fix="Take another name; or tag it managed-by=vllm-devops-agent to hand it over.",
         )
     if app is None or not is_this_targets(site, app):
         where = f": it is on {target_in(app) or 'another target'}" if app else ""
-        raise DeploymentNotFound(
+        raise errors.DeploymentNotFound(
             f"No deployment named '{name[:60]}' on {site.target.name}{where}.",
             fix="Call list_deployments for those that there are.",
-            next_steps=(NextStep("list_deployments"),),
+            next_steps=(errors.NextStep("list_deployments"),),
         )
     return app
 
 
 def is_this_targets(site: Site, app: ContainerApp) -> bool:
-    """Whether an app is a deployment of this target."""
     return is_ours(app) and target_in(app) == site.target.name
 
 
-def _not_ready(site: Site, name: str, said: str) -> NotReady:
-    return NotReady(
+def _not_ready(site: Site, name: str, said: str) -> errors.NotReady:
+    return errors.NotReady(
         said,
         fix="Call status_vllm until it has one; destroy_vllm takes it away.",
-        next_steps=(NextStep("status_vllm", {"target": site.target.name, "name": name}),),
+        next_steps=(errors.NextStep("status_vllm", {"target": site.target.name, "name": name}),),
     )
 
 
@@ -870,7 +854,6 @@ def url_of(site: Site, app: ContainerApp) -> str | None:
 
 
 def is_external(app: ContainerApp) -> bool:
-    """Whether it answers outside its environment's network."""
     ingress = ingress_in(app)
     return bool(ingress and ingress.external)
 
@@ -883,7 +866,6 @@ def allowed(app: ContainerApp) -> tuple[str, ...]:
 
 
 def ingress_in(app: ContainerApp) -> Ingress | None:
-    """Return an app's ingress; None where it has none."""
     return app.configuration.ingress if app.configuration else None
 
 

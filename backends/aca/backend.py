@@ -106,7 +106,6 @@ class AcaBackend(Lifecycle):
         self.reads_only = world.settings.read_only
 
     def engine_name(self) -> tuple[str, str]:
-        """Return the engine that would serve, and what to do first where nothing is configured."""
         gpu = gpu_of(self.target)
         missing = "" if self.site.clients.configured else not_configured().fix
         return f"vLLM {gpu.vllm} ({gpu.image})", missing
@@ -162,27 +161,21 @@ class AcaBackend(Lifecycle):
         return found if keep_cache else found.model_copy(update={"stays": ()})
 
     def plan(self, spec: DeploymentSpec, model: ModelShape) -> Plan:
-        """Say which resources would be made, from the group to the app."""
         return plan.make_plan(self.site, spec, model)
 
     async def check(self, wanted: Plan) -> Preflight:
-        """Ask Azure for everything that the plan needs; changes nothing."""
         return await checks.check(self.site, wanted)
 
     async def refuse_deploy(self, spec: DeploymentSpec) -> None:
-        """Refuse a name that another app has."""
         await deployment.find_own_app(self.site, spec.name)
 
     async def refuse_start(self, name: str) -> None:
-        """Refuse an app that is not there."""
         await apps.get_app(self.site, name)
 
     async def refuse_scale(self, name: str, minimum: int, maximum: int) -> None:
-        """Refuse an app that is not there, and more replicas than an app or the quota has."""
         await deployment.refuse_scale(self.site, name, minimum, maximum)
 
     async def describe(self, name: str) -> Deployment:
-        """Say what the app, its revisions and their replicas are doing."""
         return await status.describe(self.site, name)
 
     async def list(self) -> Sequence[Deployment]:
@@ -238,59 +231,46 @@ class AcaBackend(Lifecycle):
 
     @property
     def account(self) -> str:
-        """The subscription, with all of its resource groups and regions."""
         return f"subscription {self.site.clients.subscription}"
 
     async def find_leftovers(self, kept: Collection[str]) -> Leftovers:
-        """Look through it for what no deployment needs any more; changes nothing."""
         return await find_leftovers(self.site, kept, _owned)
 
     async def remove_leftover(self, resource: str, kept: Collection[str]) -> bool:
-        """Delete one, if it still is one; whether it was seen to be gone."""
         return await remove_leftover(self.site, resource, kept, _owned)
 
     async def access(self, name: str) -> Access:
-        """Return the URL and the engine's key."""
         return await apps.access_of(self.site, await apps.get_app(self.site, name))
 
     async def scale(self, name: str, *, min_replicas: int, max_replicas: int) -> Deployment:
-        """Change how many replicas there may be; Azure makes a new revision, which boots."""
         await deployment.scale(self.site, name, min_replicas, max_replicas)
         return await self.describe(name)
 
     async def extend(self, name: str, *, ttl_minutes: int) -> Deployment:
-        """Let its time end so long from now; nothing of it starts anew."""
         await deployment.extend(self.site, name, ttl_minutes)
         return await self.describe(name)
 
     async def stop(self, name: str) -> Deployment:
-        """Stop the app, so that no request wakes it."""
         await deployment.stop(self.site, name)
         return await self.describe(name)
 
     async def start(self, name: str) -> Deployment:
-        """Let it scale by itself again, as it was asked for."""
         await deployment.start(self.site, name)
         return await self.describe(name)
 
     async def wake(self, name: str) -> None:
-        """Ask again and again until the model has answered: a request ends after 240 s."""
         await status.wake(self.site, name)
 
     async def logs(self, name: str, *, lines: int, contains: str | None = None) -> LogLines:
-        """Read the streams of what runs, and Log Analytics for what ran."""
         return await logs.read_logs(self.site, name, lines=lines, contains=contains)
 
     def log_pages(self, name: str, query: LogQuery) -> AsyncGenerator[Sequence[Line], None]:
-        """Return what the streams still have, then what Log Analytics keeps, page by page."""
         return logs.log_pages(self.site, name, query)
 
     async def spec(self, name: str) -> DeploymentSpec | None:
-        """Return what the app's tags say was asked for."""
         return await apps.get_spec(self.site, name)
 
     async def boot_budget(self, name: str, model: ModelShape) -> BootBudget:
-        """Read startup probe and cooldown of the app."""
         app = await apps.get_app(self.site, name)
         spec = apps.spec_as_running(app)
         weights = weights_of(spec, model, place_of(self.target)) if spec else None
@@ -318,27 +298,22 @@ class AcaBackend(Lifecycle):
         return found
 
     async def hardware(self, name: str, /) -> Hardware:
-        """Return what a replica of the app has."""
         app = await apps.get_app(self.site, name)
         return hardware_of(place_of(self.target), replicas.size_of(app))
 
     async def predicted(self, name: str) -> Prediction | None:
-        """Return what was to be expected of its memory."""
         app = await apps.get_app(self.site, name)
         gpu, _ = self.hardware_known()
         return await predict(apps.spec_in(app.tags), gpu, apps.version(self.site, app))
 
     def hardware_known(self) -> tuple[Accelerator, int]:
-        """Return the accelerator of one replica."""
         place = place_of(self.target)
         return accelerator(place.accelerator), place.count
 
     async def config(self, name: str) -> DeploymentConfig:
-        """Return the same app as az commands and YAML."""
         return await plan.config(self.site, name)
 
     def shared(self) -> Sequence[Resource]:
-        """Return what a subscription needs once, and what leases of the group share."""
         return (*self._base(), ground.stopping_right(self.site))
 
     def _base(self, share: str | None = SHARE) -> Sequence[Resource]:
@@ -364,21 +339,16 @@ class AcaBackend(Lifecycle):
         return await self.setup()
 
     async def quotas(self) -> Sequence[Quota]:
-        """Read the usage of the region and of the environment."""
         return await replicas.read_quotas(self.site)
 
     async def keep_secret(self, name: str, value: SecretStr) -> KeptSecret:
-        """Keep a token where the identity that apps run as reads it."""
         return await secrets.keep(self.site, name, value)
 
     async def stored_models(self, bucket: str | None = None) -> Sequence[StoredModel]:
-        """Look through a file share."""
         return await storage.list_models(self.site, bucket)
 
     def upload(self, folder: str, here: str, bucket: str | None = None) -> Upload:
-        """Say how a model's folder is copied to the file share."""
         return storage.upload_commands(self.site, folder, here, bucket)
 
     async def aclose(self) -> None:
-        """Close the connections to Azure."""
         await self.site.clients.aclose()

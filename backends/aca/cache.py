@@ -24,7 +24,6 @@ _UNSEEN: Final = (CloudRefused, CloudUnavailable, PermissionDenied)
 
 
 def price_words() -> str:
-    """Return what it takes of the share, as a plan foresees it."""
     return f"about {GIB:g} GiB of it, {usd(storage.usd_per_month(GIB))} of its price a month"
 
 

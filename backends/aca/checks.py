@@ -26,15 +26,7 @@ from backends.common import models
 from backends.common.concurrency import in_time
 from backends.common.preflight import Answer, Question, ask_all
 from backends.lifecycle import Status, look_at_all
-from core.errors import (
-    CloudRefused,
-    CloudTimeout,
-    CloudUnavailable,
-    InvalidArgument,
-    NotOurs,
-    OpsError,
-    PermissionDenied,
-)
+from core import errors
 from core.records import Check, DeploymentSpec, ModelShape, Plan, Preflight
 from planner.places import place
 
@@ -53,8 +45,8 @@ async def check(site: Site, plan: Plan) -> Preflight:
         _named = site.clients.subscription
         with in_time("Your login", "get a token", _LOGIN_SECONDS, fix="Call the same tool again."):
             await site.clients.caller()
-    except OpsError as exc:  # one row then says more than ten
-        unknown = isinstance(exc, (CloudUnavailable, CloudTimeout))
+    except errors.OpsError as exc:  # one row then says more than ten
+        unknown = isinstance(exc, (errors.CloudUnavailable, errors.CloudTimeout))
         row = Check(
             what="Azure knows who asks",
             outcome="unknown" if unknown else "fail",
@@ -70,7 +62,7 @@ async def check(site: Site, plan: Plan) -> Preflight:
 async def _answer(ask: Ask) -> Answer:
     try:
         said = await ask()
-    except (CloudRefused, InvalidArgument, NotOurs) as exc:
+    except (errors.CloudRefused, errors.InvalidArgument, errors.NotOurs) as exc:
         return Answer(passed=False, detail=f"{exc.summary} {exc.cause}".strip(), fix=exc.fix)
     return Answer(passed=True, detail=said) if isinstance(said, str) else said
 
@@ -81,7 +73,7 @@ async def _unless_refused(ask: Ask) -> Answer | str:
         return await ask()
     except PolicyRefusal:
         raise
-    except CloudRefused as exc:
+    except errors.CloudRefused as exc:
         why = f"It could not be looked at. {exc.summary} {exc.cause}".strip()
         return Answer(passed=None, detail=why, fix=exc.fix)
 
@@ -140,7 +132,7 @@ async def _reachable(site: Site) -> Answer | str:
         if code_of(exc) == "ResourceGroupNotFound":
             return f"Its resource group {group} will be made."
         words = exc.message
-    except PermissionDenied as exc:
+    except errors.PermissionDenied as exc:
         words = exc.cause
     else:
         return f"Its resource group {group} is there."
@@ -159,8 +151,8 @@ async def _offered(site: Site, kind: str) -> Answer | str:
             async for one in client.available_workload_profiles.get(region, **READING):
                 found.append(str(one.name))
         detail = f"It offers {', '.join(sorted(found)) or 'no profile at all'}."
-    except (ResourceNotFoundError, CloudRefused) as exc:
-        words = exc.cause if isinstance(exc, CloudRefused) else exc.message
+    except (ResourceNotFoundError, errors.CloudRefused) as exc:
+        words = exc.cause if isinstance(exc, errors.CloudRefused) else exc.message
         detail = f"Azure knows no Container Apps in {region}. {words}"
     if any(name.lower() == kind.lower() for name in found):
         return "Azure lists it now."
@@ -205,7 +197,7 @@ async def _environment(site: Site) -> Answer | str:
 async def _callers(site: Site) -> Answer | str:
     try:
         known = await apps.callers(site)
-    except CloudUnavailable as exc:
+    except errors.CloudUnavailable as exc:
         return Answer(passed=False, detail=f"{exc.summary} {exc.cause}".strip(), fix=exc.fix)
     return f"{', '.join(known)}; nobody else is let in."
 
@@ -247,7 +239,7 @@ async def _whole(site: Site, spec: DeploymentSpec) -> Answer:
     return Answer(passed=verdict.complete, detail=verdict.detail, fix=fix)
 
 
-class PolicyRefusal(CloudRefused):
+class PolicyRefusal(errors.CloudRefused):
     """A policy of the organisation would refuse it."""
 
 

@@ -21,8 +21,6 @@ _FILE: Final = Path(__file__).with_name("rules.toml")
 
 
 class Limits(Record):
-    """The ends of what an app may say."""
-
     app_name: str
     replicas: int
     request_seconds: int
@@ -40,16 +38,12 @@ class Limits(Record):
 
 
 class Guard(Record):
-    """The proxy before every engine."""
-
     image: str
     vcpu: float
     ram_gib: int
 
 
 class StartupProbe(Record):
-    """How a boot is watched."""
-
     period_seconds: int
     timeout_seconds: int
     margin_seconds: int
@@ -59,16 +53,12 @@ class StartupProbe(Record):
 
 
 class RunningProbe(Record):
-    """How a server is watched that has started."""
-
     period_seconds: int
     timeout_seconds: int
     failures: int
 
 
 class Scaling(Record):
-    """When replicas come and go."""
-
     cooldown_seconds: int
     polling_seconds: int
     inactive_revisions: int
@@ -88,8 +78,6 @@ class Share(Record):
 
 
 class LeaseRules(Record):
-    """What ends a deployment when its time is over."""
-
     image: str
 
 
@@ -110,8 +98,6 @@ class Gpu(Record):
 
 
 class Rules(Record):
-    """`rules.toml`."""
-
     limits: Limits
     guard: Guard
     startup_probe: StartupProbe
@@ -125,7 +111,6 @@ class Rules(Record):
 
 
 def rules() -> Rules:
-    """Return them, with what `overrides.toml` puts in their place."""
     return settings.read("aca", _FILE, Rules)
 
 
@@ -174,7 +159,6 @@ def size_of(target: Target, spec: DeploymentSpec) -> Size:
 
 
 def refuse_replicas(maximum: int) -> None:
-    """Refuse more replicas than a revision has. Raises InvalidArgument."""
     most = rules().limits.replicas
     if maximum > most:
         raise InvalidArgument(
@@ -237,20 +221,16 @@ FILES: Final = "azure-files"
 
 
 class Mount(Record):
-    """A file share as a folder."""
-
     share: str
     read_only: bool
     path: str = ""
 
     @property
     def link(self) -> str:
-        """What the environment calls the share."""
         return link_of(self.share, read_only=self.read_only)
 
     @property
     def mode(self) -> str:
-        """How the link opens it, as Azure says it."""
         return "ReadOnly" if self.read_only else "ReadWrite"
 
 

@@ -31,14 +31,7 @@ from backends.aca.site import (
 )
 from backends.lease import extended, read
 from backends.lifecycle import UNSURE, Resource, Status
-from core.errors import (
-    CloudRefused,
-    ConcurrentChange,
-    NotOurs,
-    OpsError,
-    QuotaExceeded,
-    WaitedTooLong,
-)
+from core import errors
 from core.records import DeploymentSpec, ModelShape
 from core.reply import note
 from core.waiting import wait_until
@@ -127,14 +120,14 @@ class WantedApp:
         sent = False
         while not sent:
             how = patience(BUSY_SECONDS, AGAIN_SECONDS)
-            async for attempt in stamina.retry_context(on=ConcurrentChange, **how):
+            async for attempt in stamina.retry_context(on=errors.ConcurrentChange, **how):
                 with attempt:
                     what, body = await self._body(made, addresses, suffix)
                     try:
                         change = await begin(site, spec.name, "create_or_update", what, body)
                         await watch(site, spec.name, change)
                         self.is_put = sent = True
-                    except OpsError as exc:
+                    except errors.OpsError as exc:
                         if older := _with_older_probe(made, exc):
                             made = older
                         else:
@@ -171,7 +164,7 @@ class WantedApp:
             return f"create the app {name}", body
         return f"replace the app {name}", await apps.replacement(site, body, there)
 
-    async def _is_taken(self, exc: OpsError, suffix: str | None) -> bool:
+    async def _is_taken(self, exc: errors.OpsError, suffix: str | None) -> bool:
         """Whether Azure took it all the same; False where it is to be sent again later."""
         if _UNREAD.search(exc.cause):
             if datetime.now(UTC) - self.since < secrets.EFFECT_TIME:
@@ -187,7 +180,7 @@ class WantedApp:
         return True
 
 
-def _with_older_probe(made: Blueprint, exc: OpsError) -> Blueprint | None:
+def _with_older_probe(made: Blueprint, exc: errors.OpsError) -> Blueprint | None:
     """Return the same with a startup probe that an older service takes, None if it took that."""
     probe, most = made.startup, rules().limits.older_startup_failures
     if _OLDER_PROBES not in f"{exc.summary} {exc.cause}" or probe.failures <= most:
@@ -251,12 +244,12 @@ async def find_own_app(site: Site, name: str) -> ContainerApp | None:
         return None
     target = apps.target_in(app)
     if is_ours(app) and target != site.target.name:
-        raise NotOurs(
+        raise errors.NotOurs(
             f"The app {name} in {site.ground.resource_group} belongs to the target {target}.",
             fix=f"Deploy under another name, or to {target}.",
         )
     if _state(apps.own_app(site, name, app)) == "Deleting":
-        raise ConcurrentChange(
+        raise errors.ConcurrentChange(
             f"The app {name} in {site.ground.resource_group} is being deleted.",
             fix="Call the tool again in a minute.",
         )
@@ -275,7 +268,6 @@ async def failed(site: Site, app: ContainerApp) -> bool:
 
 
 def is_stopped(app: ContainerApp) -> bool:
-    """Whether a person stopped it; its replicas may still be ending."""
     return bool(app.running_status == "Stopped")
 
 
@@ -298,8 +290,8 @@ async def _without_failed(site: Site, app: ContainerApp) -> ContainerApp | None:
             every=_LOOK_SECONDS,
             timeout=replicas.REFUSAL_SECONDS,
         )
-    except WaitedTooLong as exc:
-        raise ConcurrentChange(
+    except errors.WaitedTooLong as exc:
+        raise errors.ConcurrentChange(
             f"{name} could not be created before, and is still being deleted.",
             fix="Call the same tool again in a minute: it is made anew.",
         ) from exc
@@ -315,7 +307,11 @@ async def _delete(site: Site, name: str) -> None:
         try:
             change = await begin(site, name, "delete", f"delete the app {name}")
             return await watch(site, name, change)
-        except (CloudRefused, ConcurrentChange, *UNSURE):  # it may be gone all the same
+        except (
+            errors.CloudRefused,
+            errors.ConcurrentChange,
+            *UNSURE,
+        ):  # it may be gone all the same
             there = await find_app(site, name)
             if there is not None and _state(there) != "Deleting":
                 raise
@@ -360,7 +356,6 @@ async def scale(site: Site, name: str, minimum: int, maximum: int) -> None:
 
 
 async def extend(site: Site, name: str, ttl_minutes: int) -> None:
-    """Let an app end so long from now: its tag first, and then the job. Raises as `scale` does."""
     held = read(tags_in((await get_app(site, name)).tags))
     await _tag(site, name, extended(held, ttl_minutes).labels)
     await leases.follow(site, name)
@@ -391,7 +386,7 @@ async def refuse_scale(site: Site, name: str, minimum: int, maximum: int) -> Con
     refuse_replicas(maximum)
     for row in await replicas.read_quotas(site):
         if row.limit is not None and maximum > row.limit:
-            raise QuotaExceeded(
+            raise errors.QuotaExceeded(
                 f"{maximum} replicas are more than the {row.limit:g} of the quota {row.quota}.",
                 fix=f"Give {row.limit:g} or less, or ask for more quota in {row.region}.",
             )
@@ -467,7 +462,7 @@ async def deactivate_all(site: Site, name: str) -> AsyncIterator[None]:
     """
     try:
         yield
-    except ConcurrentChange as exc:
+    except errors.ConcurrentChange as exc:
         ended = [one.name for one in await read_revisions(site, name) if one.active]
         for revision in ended:
             await _activate(site, name, revision, on=False)
@@ -496,7 +491,7 @@ async def _callers(site: Site, app: ContainerApp) -> tuple[str, ...] | None:
         return None
     try:
         wanted = await apps.callers(site)
-    except OpsError as exc:
+    except errors.OpsError as exc:
         note(f"Who may call {app.name} is left as it was. {exc.summary} {exc.fix}")
         return None
     return None if set(apps.allowed(app)) == set(wanted) else wanted
@@ -547,10 +542,10 @@ async def _carry_out(
         wait: dict[str, Any] = {"every": _LOOK_SECONDS, "timeout": _HOLDS_SECONDS}
         try:
             await wait_until(is_so, bool, waiting_for=what, **wait)
-        except WaitedTooLong:
+        except errors.WaitedTooLong:
             note(f"Azure is still at it: {what}. Look with status_vllm.")
     elif not await is_so():
-        raise ConcurrentChange(
+        raise errors.ConcurrentChange(
             f"Azure took it, and somebody else has undone it: {what}.",
             fix="Look with status_vllm, then call again.",
         )

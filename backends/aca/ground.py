@@ -99,7 +99,6 @@ ROLES: Final = Kind(
 
 
 def provider_names(*, share: bool) -> tuple[str, ...]:
-    """Return those that a deployment needs, with weights on a share or without."""
     return (*_PROVIDERS, *(("Microsoft.Storage",) if share else ()))
 
 
@@ -424,12 +423,10 @@ ME: Final = "$(az ad signed-in-user show --query id --output tsv)"
 
 
 async def find_identity(site: Site) -> Any:
-    """Return the identity that apps run as; None if there is none."""
     return await IDENTITIES.find(site, site.ground.identity_id)
 
 
 def identity(site: Site) -> Resource:
-    """Return the identity that apps run as."""
     ground = site.ground
     named = ("--name", ground.identity, *here(ground))
     return resource(

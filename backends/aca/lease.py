@@ -42,13 +42,7 @@ from backends.common.concurrency import or_note
 from backends.common.preflight import Answer
 from backends.lease import EXPIRES
 from backends.lifecycle import Resource, Status, advance, unless_foreign
-from core.errors import (
-    CloudError,
-    CloudRefused,
-    NotOurs,
-    OpsError,
-    PermissionDenied,
-)
+from core import errors
 from core.journal import utc_now
 from core.records import NAME_PATTERN, DeploymentSpec, lease_minutes, moment
 from core.reply import note
@@ -66,7 +60,7 @@ _SOON_SECONDS: Final = 120
 _FOLLOW_SECONDS: Final = 4.0
 _LATE_SECONDS: Final = 300
 """By then a job has started."""
-_REFUSALS: Final = (CloudRefused, PermissionDenied, NotOurs)
+_REFUSALS: Final = (errors.CloudRefused, errors.PermissionDenied, errors.NotOurs)
 """Without a lease of Azure's a deployment goes on after these."""
 PROGRAM: Final = """\
 import json, os, sys, time, urllib.error, urllib.request
@@ -137,7 +131,6 @@ def cron_of(ends: int) -> str:
 
 
 def minutes_of(site: Site, spec: DeploymentSpec) -> int | None:
-    """Return how long it runs. Raises what `lease_minutes` does."""
     return lease_minutes(spec, usd_per_hour_of(site, size_of(site.target, spec)))
 
 
@@ -218,7 +211,6 @@ def _is_its_own(found: Job, name: str) -> bool:
 
 
 def ends_in(job: Job) -> int | None:
-    """Return when a job is to end its app."""
     said = tags_in(job.tags).get(EXPIRES, "")
     return int(said) if said.isdecimal() else None
 
@@ -248,7 +240,7 @@ class Lease:
     minutes: int
     follows: Callable[[], Awaitable[int | None]] | None = None
     """When the app ends that is there (0: never); it gives None until that is as it is wanted."""
-    lacks: OpsError | None = field(default=None, init=False)
+    lacks: errors.OpsError | None = field(default=None, init=False)
     """Why Azure will not end it, where that forbids no deployment."""
 
     async def ends(self) -> int:
@@ -294,7 +286,7 @@ class Lease:
         if found is None:
             return None
         if not _is_its_own(found, name):
-            raise NotOurs(
+            raise errors.NotOurs(
                 f"There is a job {job_name(name)} already, and it was not made for {name}.",
                 fix="Take another name, or delete it where it was made.",
             )
@@ -316,7 +308,7 @@ class Lease:
         site, name = self.site, self.spec.name
         ends = (self.follows and await self.follows()) or self._from_now()
         image: str | None = None
-        with suppress(CloudRefused):  # its tag does as well
+        with suppress(errors.CloudRefused):  # its tag does as well
             image = await apps.pinned(site, rules().lease.image)
         what = f"make the job {job_name(name)}"
         await JOBS.send(site, JOBS.put, what, _job_id(site, name), job_of(site, name, ends, image))
@@ -342,14 +334,14 @@ class Lease:
                 await self._give_up(exc)
 
         def status(found: Any) -> Status:
-            return Status.READY if isinstance(found, OpsError) else one.status(found)
+            return Status.READY if isinstance(found, errors.OpsError) else one.status(found)
 
         return replace(one, get=get, put=try_put, status=status, is_ours=None)
 
-    async def _give_up(self, exc: OpsError) -> OpsError:
+    async def _give_up(self, exc: errors.OpsError) -> errors.OpsError:
         """Remember why; the status of the deployment says that Azure does not end it."""
         self.lacks, lacking = exc, ""
-        if isinstance(exc, PermissionDenied):
+        if isinstance(exc, errors.PermissionDenied):
             lacking = await or_note(partial(ground.lacking_for_lease, self.site), "")
             exc.fix = await ground.ask_for_lease(self.site)
         why = f"you lack {lacking}" if lacking else f"{exc.summary} {exc.cause}".strip(" .")
@@ -365,7 +357,7 @@ async def refuse(site: Site) -> None:
         PermissionDenied: Something is missing; nothing was made.
     """
     if lacking := await ground.lacking_for_lease(site):
-        raise PermissionDenied(
+        raise errors.PermissionDenied(
             "You may not let Azure end a deployment, and lease=cloud asks for that.",
             cause=f"Missing: {lacking}.",
             fix=await ground.ask_for_lease(site),
@@ -404,7 +396,7 @@ def _if_seen(one: Resource) -> Resource:
     async def get() -> Any:
         try:
             return await one.get()
-        except PermissionDenied as exc:
+        except errors.PermissionDenied as exc:
             note(f"Whether {one.title} is left may not be seen. {exc.summary}")
             return None
 
@@ -431,7 +423,7 @@ async def follow(site: Site, name: str) -> None:
     lease = Lease(site=site, spec=spec, minutes=minutes, follows=ends)
     try:
         waits = await advance(lease.resources(), seconds=_FOLLOW_SECONDS)
-    except OpsError as exc:
+    except errors.OpsError as exc:
         note(f"Azure may end {name} at another time. {exc.summary} {exc.cause}".strip())
         return
     if waits:
@@ -455,7 +447,7 @@ async def keeper_of(site: Site, app: ContainerApp, spec: DeploymentSpec | None) 
     name, why = str(app.name), ""
     try:
         lacks = await _lacks(site, app, int(at.timestamp()))
-    except CloudError as exc:
+    except errors.CloudError as exc:
         lacks, why = "its job is not seen", f"{exc.summary} {exc.cause}".strip(" .")
     if not lacks:
         site.unleased.pop(name, None)
@@ -511,6 +503,6 @@ async def left_of(site: Site, name: str) -> str:
     called = job_name(name)
     try:
         job = await find_job(site, name)
-    except OpsError as exc:
+    except errors.OpsError as exc:
         return f" Whether its job {called} is left is not known: {exc.summary}"
     return f" Its job {called} is left: destroy_vllm removes it." if job else ""

@@ -53,7 +53,6 @@ class Event(NamedTuple):
 
     @property
     def line(self) -> Line:
-        """As a line of the log."""
         return Line(self.at, f"{self.reason}: {self.text}", PLATFORM, self.replica)
 
 

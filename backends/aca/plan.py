@@ -194,7 +194,6 @@ def _carrying(made: Blueprint) -> str:
 
 
 def _asleep(made: Blueprint, costs: Price) -> Iterator[str]:
-    """Say what sleeping and waking mean."""
     minutes, seconds = made.cooldown_seconds / 60, container.rules().limits.request_seconds
     boot, cost = made.boot_seconds / 60, ""
     if (usd := costs.usd_per_hour) is not None:

@@ -198,17 +198,14 @@ class RevisionReplicas(NamedTuple):
 
     @property
     def ready(self) -> bool:
-        """Whether one of its replicas is."""
         return any(replica.ready for replica in self.replicas)
 
     @property
     def broken(self) -> bool:
-        """Whether Azure has given it up, or sees it failing."""
         return bool(self.error) or self.state in BROKEN
 
     @property
     def newest(self) -> ReplicaState | None:
-        """The replica that was made last."""
         return self.replicas[-1] if self.replicas else None
 
 
@@ -268,7 +265,6 @@ def word(said: str | None) -> str:
 
 
 def count_replicas(revisions: Sequence[RevisionReplicas]) -> int:
-    """Count the replicas of all revisions."""
     return sum(one.number for one in revisions)
 
 
@@ -354,7 +350,6 @@ _GRAINS: Final = (
 
 
 def usd_per_hour(site: Site, app: ContainerApp) -> float | None:
-    """Return the price of one running replica, None where nobody has said."""
     return usd_per_hour_of(site, size_of(app))
 
 

@@ -48,19 +48,7 @@ from backends.base import KeptSecret
 from backends.common.preflight import Answer
 from backends.container import as_assignments
 from backends.lifecycle import UNSURE, Resource, Status
-from core.errors import (
-    ApiDisabled,
-    CloudError,
-    CloudRefused,
-    CloudTimeout,
-    CloudUnavailable,
-    ConcurrentChange,
-    InvalidArgument,
-    NotFound,
-    NotOurs,
-    OpsError,
-    PermissionDenied,
-)
+from core import errors
 from core.reply import note
 
 VAULTS: Final = Kind("Key Vault", KeyVaultManagementClient, "vaults", delete="delete")
@@ -111,12 +99,10 @@ def base(site: Site) -> Iterator[Resource]:
 
 
 async def find_vault(site: Site) -> Any:
-    """Return the vault, None if the group has none of that name."""
     return await VAULTS.find(site, site.ground.vault_id)
 
 
 def _vault_status(found: Any) -> Status:
-    """Say whether it is there and lets roles decide who may read it."""
     if not found.properties.enable_rbac_authorization:
         return Status.STALE
     now = provisioned(found)
@@ -169,11 +155,10 @@ async def _put_vault(site: Site) -> None:
 
 
 def refuse_policies(site: Site, found: Any) -> None:
-    """Refuse a vault that goes by access policies."""
     if _vault_status(found) is Status.STALE:
         update = ("az", "keyvault", "update", "--name", site.ground.vault, *here(site.ground))
         command = shlex.join((*update, "--enable-rbac-authorization", "true"))
-        raise CloudRefused(
+        raise errors.CloudRefused(
             f"The vault {site.ground.vault} goes by access policies, not by roles.",
             fix=f"`{command}`, which ends its policies. Or: Set AZURE_KEYVAULT_NAME to another"
             " name.",
@@ -202,7 +187,7 @@ async def does_answer(site: Site) -> bool | None:
     client = await site.clients.secrets()
     try:
         await or_none("ask the vault", client.get_secret(_NOTHING, **READING))
-    except PermissionDenied:
+    except errors.PermissionDenied:
         given = await _own_role(site)
         if given and given.created_on and datetime.now(UTC) - given.created_on > EFFECT_TIME:
             raise
@@ -241,7 +226,7 @@ UNSEEN: Final = object()
 """A secret that nobody may look at; a deletion tells what stands against it, in its turn."""
 
 
-class NoVault(CloudRefused):
+class NoVault(errors.CloudRefused):
     """There is no vault yet."""
 
 
@@ -256,7 +241,7 @@ def key(site: Site, deployment: str, since: datetime | None = None) -> Resource:
     async def put() -> None:
         try:
             await _set(site, name, random.token_urlsafe(32), tags)
-        except PermissionDenied:
+        except errors.PermissionDenied:
             if since is None or datetime.now(UTC) - since > EFFECT_TIME:
                 raise
 
@@ -279,10 +264,10 @@ def owned_key(site: Site, deployment: str, app_is_there: Callable[[], Awaitable[
     async def get() -> Any:
         try:
             return await _seen(site, key_secret(deployment))
-        except (NoVault, ApiDisabled):
+        except (NoVault, errors.ApiDisabled):
             return None
-        except CloudError as exc:
-            if not isinstance(exc, PermissionDenied) or await app_is_there():
+        except errors.CloudError as exc:
+            if not isinstance(exc, errors.PermissionDenied) or await app_is_there():
                 return UNSEEN
             note(
                 f"Whether the vault {site.ground.vault} holds a key of {deployment} may not be seen"
@@ -307,7 +292,6 @@ def left_titles(site: Site) -> dict[str, str]:
 
 
 def registry_password(site: Site) -> Resource:
-    """Return the password of the registry's account, as the settings have it."""
     return _of_the_settings(site, REGISTRY_SECRET, site.settings.registry_password, renew=True)
 
 
@@ -339,7 +323,7 @@ def _resource(
     async def get() -> Any:
         try:
             return await _seen(site, name)
-        except (NoVault, PermissionDenied):
+        except (NoVault, errors.PermissionDenied):
             return None  # the vault's own answer tells what is waited for
 
     given = ("--file", "/dev/stdin", "--encoding", "utf-8", "--output", "none", *TAGS)
@@ -369,10 +353,10 @@ async def keep(site: Site, name: str, value: SecretStr) -> KeptSecret:
     """
     text = "".join(value.get_secret_value().split())
     if not text:
-        raise InvalidArgument(f"The value of {name} is empty.", fix="Give the token itself.")
+        raise errors.InvalidArgument(f"The value of {name} is empty.", fix="Give the token itself.")
     there = await _seen(site, name)
     if there is not None and not _is_ours(site, there):
-        raise NotOurs(
+        raise errors.NotOurs(
             f"The secret {name} in the vault {site.ground.vault} was not made for this, and is left"
             " alone.",
             fix="Choose another name, or remove it.",
@@ -386,7 +370,7 @@ async def keep(site: Site, name: str, value: SecretStr) -> KeptSecret:
             site, site.ground.vault_id, READS_SECRETS, apps.principal_id
         ):
             readers = (site.ground.identity,)
-    except CloudError as exc:
+    except errors.CloudError as exc:
         note(f"Whether apps may read it is not known: {exc.summary} {exc.cause}".strip())
     return KeptSecret(name=name, version=str(there.properties.version), readable_by=readers)
 
@@ -399,7 +383,7 @@ async def read(site: Site, name: str) -> SecretStr:
     """
     there = await _seen(site, name)
     if there is None or not there.value:
-        raise NotFound(
+        raise errors.NotFound(
             f"The secret {name} is missing.",
             fix="Deploy once more under the same name, or call save_hf_token for the Hub's token.",
         )
@@ -407,12 +391,10 @@ async def read(site: Site, name: str) -> SecretStr:
 
 
 def read_command(site: Site, name: str) -> str:
-    """Write how a person reads what a secret holds."""
     return shlex.join(("az", *_KEPT, "show", *_named(site, name), "--query", "value", *TEXT))
 
 
 async def exists(site: Site, name: str) -> bool:
-    """Whether there is a secret of that name, whoever made it."""
     return await _seen(site, name) is not None
 
 
@@ -427,13 +409,13 @@ async def remove(site: Site, name: str) -> bool:
     client = await site.clients.secrets()
     try:
         await _settled(f"delete the secret {name}", client.delete_secret(name, **WRITING))
-    except (CloudRefused, *UNSURE):  # it may be gone all the same
+    except (errors.CloudRefused, *UNSURE):  # it may be gone all the same
         if await _seen(site, name) is not None:
             raise
     try:
         with strictly(f"purge the secret {name}"):
             await client.purge_deleted_secret(name, **WRITING)
-    except OpsError as exc:
+    except errors.OpsError as exc:
         note(
             f"The vault {site.ground.vault} keeps the deleted secret {name} for a while, at no"
             f" cost, as it could not be purged ({exc.code})."
@@ -458,7 +440,7 @@ async def _set(site: Site, name: str, text: str, tags: dict[str, str]) -> KeyVau
     async def attempt() -> KeyVaultSecret:
         try:
             return await put()
-        except ConcurrentChange:  # a name is taken as long as it can be brought back
+        except errors.ConcurrentChange:  # a name is taken as long as it can be brought back
             what = f"recover the secret {name}"
             if not await or_none(what, client.get_deleted_secret(name, **READING)):
                 raise
@@ -473,7 +455,7 @@ async def _settled(what: str, work: Awaitable[object]) -> None:
     with anyio.move_on_after(_SETTLES_SECONDS) as scope, strictly(what):
         await work
     if scope.cancelled_caught:
-        raise CloudTimeout(
+        raise errors.CloudTimeout(
             f"The vault was not done within {_SETTLES_SECONDS:.0f} s: {what}.",
             fix="Call the same tool again.",
         )
@@ -486,7 +468,7 @@ async def _seen(site: Site, name: str) -> KeyVaultSecret | None:
             return await client.get_secret(name, **READING)
     except ResourceNotFoundError:
         return None
-    except CloudUnavailable:
+    except errors.CloudUnavailable:
         if await find_vault(site) is None:  # its address leads nowhere then
             raise NoVault(f"There is no vault {site.ground.vault} yet.", fix=SETUP) from None
         raise

@@ -168,7 +168,6 @@ def ground_of(target: Target, settings: Settings, subscription: str) -> Ground:
 
 
 def key_secret(name: str) -> str:
-    """Name the vault's secret with a deployment's key."""
     return f"vllm-devops-{name}-api-key"
 
 
@@ -304,12 +303,10 @@ def classed(code: str, words: str, what: str, *, status: int = 0) -> OpsError:
 
 
 def is_policy(exc: OpsError) -> bool:
-    """Whether a policy refused it."""
     return isinstance(exc, CloudRefused) and "RequestDisallowedByPolicy" in exc.summary
 
 
 def not_configured() -> NotConfigured:
-    """No subscription is named."""
     return NotConfigured(
         "Which Azure subscription?",
         fix="Set AZURE_SUBSCRIPTION_ID (and AZURE_LOCATION for the region), or REHEARSAL=1 to try"
@@ -379,7 +376,6 @@ class RememberedCredential(_Credential):
         self._locks: dict[tuple[object, ...], anyio.Lock] = defaultdict(anyio.Lock)
 
     async def get_token(self, *scopes: str, **more: Any) -> AccessToken:
-        """Return a token; with `claims`, which say why the last one was refused, a new one."""
         key = (*scopes, *sorted((name, str(said)) for name, said in more.items()))
         async with self._locks[key]:
             kept = self._tokens.get(key)
@@ -388,7 +384,6 @@ class RememberedCredential(_Credential):
             return kept
 
     async def close(self) -> None:
-        """Let go of the other one's connections."""
         await self._asked.close()
 
 
@@ -404,12 +399,6 @@ class RehearsedCredential(_Credential):
         self._client = httpx2.AsyncClient(timeout=_TOKEN_SECONDS, trust_env=False, verify=False)
 
     async def get_token(self, *scopes: str, **_more: Any) -> AccessToken:
-        """Return a token.
-
-        Raises:
-            ClientAuthenticationError: The simulated login has run out.
-            ServiceRequestError: The simulated cloud is not there.
-        """
         try:
             reply = await self._client.post(self._url, json={"scopes": scopes})
         except httpx2.HTTPError as exc:
@@ -420,7 +409,6 @@ class RehearsedCredential(_Credential):
         return AccessToken(told["access_token"], told["expires_on"])
 
     async def close(self) -> None:
-        """Let go of the connection."""
         await self._client.aclose()
 
 
@@ -470,7 +458,6 @@ class Clients:
 
     @property
     def configured(self) -> bool:
-        """Whether it is known whose cloud is meant."""
         return bool(self._world.azure or self._world.settings.azure_subscription_id)
 
     @property
@@ -487,12 +474,10 @@ class Clients:
 
     @property
     def ground(self) -> Ground:
-        """The names of what deployments stand on; without a subscription its name is a word."""
         whose = self.subscription if self.configured else NO_SUBSCRIPTION
         return ground_of(self._target, self._world.settings, whose)
 
     async def plane(self) -> AzurePlane | None:
-        """Return the simulated cloud, None in the real world."""
         if self._plane is None and self._world.azure:
             self._plane = await self._world.azure()
         return self._plane
@@ -526,11 +511,9 @@ class Clients:
         return other
 
     async def apps(self) -> ContainerAppsAPIClient:
-        """Apps, revisions, replicas, managed environments, and their quotas."""
         return await self.arm(ContainerAppsAPIClient)
 
     async def arm(self, kind: Callable[..., C]) -> C:
-        """Return a client of Azure's management, of one of the SDK's classes."""
         more = await self._shared()
         more |= {"per_retry_policies": [NoRegistration()], "polling_interval": 3.0}
         if self._plane:
@@ -539,26 +522,22 @@ class Clients:
         return self._kept(kind, lambda: kind(subscription_id=self.subscription, **more))
 
     async def secrets_url(self) -> str:
-        """Return the address of the target's vault."""
         plane, name = await self.plane(), self.ground.vault
         return f"{plane.vaults}/{name}" if plane else f"https://{name}.vault.azure.net"
 
     async def secrets(self) -> SecretClient:
-        """The secrets of the target's vault."""
         url, more = await self.secrets_url(), await self._shared()
         if self._plane:
             more["verify_challenge_resource"] = False
         return self._kept((SecretClient, url), lambda: SecretClient(url, **more))
 
     async def queries(self) -> LogsQueryClient:
-        """Log Analytics."""
         more = await self._shared()
         if self._plane:
             more["endpoint"] = self._plane.logs
         return self._kept(LogsQueryClient, lambda: LogsQueryClient(**more))
 
     async def metrics(self) -> MetricsClient:
-        """Azure Monitor's figures of resources in the region."""
         more, region = await self._shared(), self.ground.region
         url = self._plane.arm if self._plane else f"https://{region}.metrics.monitor.azure.com"
         return self._kept(MetricsClient, lambda: MetricsClient(url, **more))
@@ -576,7 +555,6 @@ class Clients:
         return self._kept((ShareServiceClient, url), lambda: ShareServiceClient(url, **more))
 
     async def aclose(self) -> None:
-        """Close every connection."""
         for client in self._open.values():
             await client.close()
         for one in (self._credential, self._connections):
@@ -626,7 +604,6 @@ class Site:
 
     @classmethod
     def open(cls, target: Target, world: World) -> Self:
-        """Open a target, without any I/O."""
         clients, folder = Clients(target, world), world.folder / "aca" / target.name
         pending = PendingStore(Pending, folder, where=clients.ground.environment_id)
         settings = world.settings
@@ -651,12 +628,10 @@ class Site:
 
     @property
     def rehearsed(self) -> bool:
-        """Whether this is a simulated cloud."""
         return self.settings.rehearsal
 
     @property
     def ground(self) -> Ground:
-        """What its deployments stand on; names alone, nothing is asked of anybody."""
         return self.clients.ground
 
 

@@ -17,16 +17,7 @@ from backends.aca.site import LEASING, PREPARING, Site
 from backends.common.concurrency import or_note, side_by_side
 from backends.common.engine import ask_models, why_silent
 from backends.lifecycle import Pending
-from core.errors import (
-    AddressNotAllowed,
-    CloudError,
-    DeploymentNotFound,
-    EndpointError,
-    NextStep,
-    NotAuthenticated,
-    NotReady,
-    OpsError,
-)
+from core import errors
 from core.records import Deployment, DeploymentSpec, Failure, Phase, State
 from core.reply import note
 from logs.boot import STARTING, WARMING, phase_of
@@ -184,7 +175,6 @@ def _codes(words: Iterable[str]) -> list[str]:
 
 
 def may_become_ready(newest: RevisionReplicas) -> bool:
-    """Whether a replica may still become ready."""
     replica = newest.newest
     if replica is None:
         return not newest.broken
@@ -273,7 +263,6 @@ class Look(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Of the deployment."""
         return str(self.app.name)
 
     @property
@@ -285,14 +274,12 @@ class Look(NamedTuple):
 
     @property
     def changed(self) -> datetime:
-        """When the app was changed last."""
         data = self.app.system_data
         last = data.last_modified_at if data else None
         return last.astimezone(UTC) if last else created_at(self.app, self.now)
 
     @property
     def hourly(self) -> float | None:
-        """What one replica costs, in dollars."""
         return replicas.usd_per_hour(self.site, self.app)
 
     def told(
@@ -479,12 +466,12 @@ async def probe_model(site: Site, app: ContainerApp, revision: str) -> Failure |
         site.answered.add(revision)
         site.woken[str(app.name)] = datetime.now(UTC)
         return None
-    if failure.code != AddressNotAllowed.code:
+    if failure.code != errors.AddressNotAllowed.code:
         return failure
     now = ", ".join(apps.allowed(app))
     try:
         then = ", ".join(await apps.callers(site))
-    except OpsError:
+    except errors.OpsError:
         return failure
     fix = f"Call deploy_vllm again, which lets in {then}."
     if then == now:
@@ -553,7 +540,7 @@ async def describe(site: Site, name: str) -> Deployment:
         return status_while_waiting(site, waiting, app)
     try:
         return await read_status(site, own_app(site, name, app))
-    except DeploymentNotFound as exc:
+    except errors.DeploymentNotFound as exc:
         exc.fix += await lease.left_of(site, name) if app is None else ""
         raise
 
@@ -579,9 +566,9 @@ async def list_deployments(site: Site) -> Sequence[Deployment]:
         try:
             async with limiter:
                 return await read_status(site, there[name])
-        except NotAuthenticated:
+        except errors.NotAuthenticated:
             raise
-        except CloudError as exc:  # one that cannot be looked at must not hide the others
+        except errors.CloudError as exc:  # one that cannot be looked at must not hide the others
             why = f"{exc.summary} {exc.cause}".strip()
             note(f"{name}: {why}")
             seen = Look(site, there[name], (), None, datetime.now(UTC))
@@ -637,7 +624,7 @@ async def wake(site: Site, name: str) -> None:
         try:
             await ask_models(opened, timeout=timeout)
             break
-        except EndpointError as exc:
+        except errors.EndpointError as exc:
             if not exc.retryable:
                 raise
             now = await describe(site, name)
@@ -650,10 +637,13 @@ async def wake(site: Site, name: str) -> None:
     site.woken[name] = datetime.now(UTC)
 
 
-def _not_awake(now: Deployment) -> NotReady:
+def _not_awake(now: Deployment) -> errors.NotReady:
     here = {"target": now.target, "name": now.name}
-    return NotReady(
+    return errors.NotReady(
         f"{now.name} was asked and did not wake: {now.summary()}",
         fix=now.failure.fix if now.failure else "Call get_logs for what it does meanwhile.",
-        next_steps=(NextStep("get_logs", here), NextStep("status_vllm", {**here, "wait_s": 30})),
+        next_steps=(
+            errors.NextStep("get_logs", here),
+            errors.NextStep("status_vllm", {**here, "wait_s": 30}),
+        ),
     )

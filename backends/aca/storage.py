@@ -52,14 +52,7 @@ from backends.common.models import (
 from backends.common.preflight import Answer
 from backends.container import size_known
 from backends.lifecycle import Resource, Status
-from core.errors import (
-    CloudRefused,
-    CloudUnavailable,
-    InvalidArgument,
-    NextStep,
-    OpsError,
-    PermissionDenied,
-)
+from core import errors
 from core.records import ModelShape
 from core.reply import note
 from planner.boot import file_bytes
@@ -114,7 +107,6 @@ def base(site: Site, share: str = SHARE) -> Iterator[Resource]:
 
 
 async def find_account(site: Site) -> Any:
-    """Return the storage account, None if the group has none of that name."""
     return await ACCOUNTS.find(site, site.ground.storage_id)
 
 
@@ -138,7 +130,7 @@ def account(site: Site) -> Resource:
         what = f"make the storage account {ground.storage_account}"
         try:
             await ACCOUNTS.send(site, ACCOUNTS.put, what, ground.storage_id, wanted)
-        except CloudRefused as exc:
+        except errors.CloudRefused as exc:
             exc.fix = SHARE_FIX if is_policy(exc) else exc.fix
             raise
 
@@ -161,7 +153,6 @@ def account(site: Site) -> Resource:
 
 
 async def _find_share(site: Site, share: str = SHARE) -> Any:
-    """Return a share with what it holds, None if there is none."""
     return await FILE_SHARES.find(site, share_id(site, share), expand="stats")
 
 
@@ -185,7 +176,7 @@ def share_of(site: Site, share: str = SHARE) -> Resource:
     )
 
     async def refuse() -> None:
-        raise CloudRefused(
+        raise errors.CloudRefused(
             f"The storage account {account} has no share {share}.",
             fix="Correct the place of the weights: files://SHARE/FOLDER. list_bucket_models"
             " shows what there is.",
@@ -283,13 +274,12 @@ def _leads(site: Site, wanted: Mount, found: Any) -> bool:
 
 
 async def refuse_link_elsewhere(site: Site, wanted: Mount) -> None:
-    """Refuse a link of that name which leads to something else."""
     found, ground = await _linked(site, wanted), site.ground
     if found is None or _leads(site, wanted, found):
         return
     removed = ("az", "containerapp", "env", "storage", "remove", "--name", ground.environment)
     command = shlex.join((*removed, *here(ground), "--storage-name", wanted.link))
-    raise CloudRefused(
+    raise errors.CloudRefused(
         f"The link {wanted.link} of {ground.environment} leads to {found.share_name} of"
         f" {found.account_name} ({found.access_mode}).",
         fix=f"Set AZURE_STORAGE_ACCOUNT to that account, or take the link away: {command}",
@@ -353,7 +343,7 @@ def _translated(site: Site, what: str, *, store: str) -> Iterator[None]:
             yield
     except ResourceNotFoundError as exc:
         raise _missing(f"{store} is not there", site, exc.message) from exc
-    except PermissionDenied as exc:
+    except errors.PermissionDenied as exc:
         needed = READS_SHARES.title
         given = grant_command(needed, site.ground.storage_id, ME)
         exc.fix = f"Ask for '{needed}' on the storage account: {given}; it counts after minutes."
@@ -366,22 +356,22 @@ async def _deadline(site: Site, what: str) -> AsyncIterator[None]:
     try:
         with in_time("Azure", what, _DEADLINE, fix="Name a folder in it."):
             yield
-    except CloudUnavailable as exc:
+    except errors.CloudUnavailable as exc:
         try:
             there = await find_account(site)
-        except OpsError:
+        except errors.OpsError:
             raise exc from None
         if there is None:
             raise _missing("It is not there", site, exc.cause) from exc
         raise
 
 
-def _missing(what: str, site: Site, cause: str) -> CloudRefused:
-    return CloudRefused(
+def _missing(what: str, site: Site, cause: str) -> errors.CloudRefused:
+    return errors.CloudRefused(
         f"{what} in the storage account {site.ground.storage_account}.",
         cause=cause,
         fix="Correct its name, or call setup_target, which makes the account and its share.",
-        next_steps=(NextStep("setup_target", {"target": site.target.name}),),
+        next_steps=(errors.NextStep("setup_target", {"target": site.target.name}),),
     )
 
 
@@ -441,14 +431,11 @@ _LOCATION: Final = re.compile(
 
 
 class Place(NamedTuple):
-    """A folder of a share."""
-
     share: str
     folder: str
 
     @property
     def root(self) -> str:
-        """What locations in it begin with."""
         return f"files://{self.share}"
 
 
@@ -488,7 +475,7 @@ def parse_location(location: str) -> Place:
     found = _LOCATION.fullmatch(location.rstrip("/"))
     folder = (found["folder"] or "").strip("/") if found else ".."
     if not found or any(part in {"", ".", ".."} for part in folder.split("/") if folder):
-        raise InvalidArgument(
+        raise errors.InvalidArgument(
             f"{location[:100]!r} is no place that Azure keeps weights in.",
             fix="Give SHARE or files://SHARE/FOLDER.",
         )
