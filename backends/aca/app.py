@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
-from azure.core.exceptions import ResourceNotFoundError
 from azure.mgmt.appcontainers import models as M  # noqa: N812  what every body is made of
+from azure.mgmt.appcontainers.aio import ContainerAppsAPIClient
 from azure.mgmt.appcontainers.models import ContainerApp, Ingress, Secret, Template
 from pydantic import ValidationError
 
@@ -41,13 +41,13 @@ from backends.aca.site import (
     REGISTRY_SECRET,
     SPEC_TAG,
     TARGET_TAG,
+    Kind,
     Site,
+    every,
     is_ours,
     key_secret,
-    or_none,
     strictly,
     tags_in,
-    translated,
 )
 from backends.common import registry
 from backends.common.preflight import ECHO, caller_ranges, own_address
@@ -68,6 +68,7 @@ from backends.container import (
     requests_at_once,
     vllm_arguments,
 )
+from backends.lifecycle import not_found
 from core import errors
 from core.address import KEY_HEADER
 from core.records import NAME_PATTERN, Access, DeploymentSpec, ModelShape, Record
@@ -142,6 +143,7 @@ def spec_as_running(app: ContainerApp) -> DeploymentSpec | None:
     return spec.model_copy(update={"weights": where})
 
 
+APPS: Final = Kind("container app", ContainerAppsAPIClient, "container_apps")
 _AZURE: Final = ".azurecr.io"
 
 
@@ -156,8 +158,6 @@ def registry_of_azure(image: str) -> str | None:
 
 
 class Account(NamedTuple):
-    """Who pulls from a registry; the password is kept in the vault."""
-
     server: str
     username: str
 
@@ -196,13 +196,11 @@ def images_of(app: ContainerApp) -> tuple[str, ...]:
 
 
 def version(site: Site, app: ContainerApp) -> str | None:
-    """Return vLLM's version: by the image's tag, or as the target's own image has it."""
     own, images = gpu_of(site.target), images_of(app)
     return container.version_of(images[0], own.image, own.vllm) if images else None
 
 
 def label(site: Site, image: str | None) -> str:
-    """Return the name of the engine in an image for people."""
     own = gpu_of(site.target)
     named = container.version_of(image, own.image, own.vllm) if image else None
     name = "simulated vLLM" if site.rehearsed else "vLLM"
@@ -210,8 +208,6 @@ def label(site: Site, image: str | None) -> str:
 
 
 class Blueprint(Record):
-    """The values of one app."""
-
     spec: DeploymentSpec
     container: Container
     """The engine's, which listens for its own replica alone."""
@@ -261,7 +257,6 @@ def blueprint(
         InvalidArgument: Container Apps or the model cannot take the spec.
     """
     _refuse(spec, model)
-    _refuse_end(spec)
     target, chosen, place = site.target, rules(), place_of(site.target)
     gpu, size, weights = gpu_of(target), size_of(target, spec), weights_of(spec, model, place)
     refuse_heads(spec, model, accelerator(place.accelerator))
@@ -325,23 +320,6 @@ def blueprint(
     )
 
 
-def _refuse_end(spec: DeploymentSpec) -> None:
-    for refused, why, fix in (
-        (
-            spec.max_idle_minutes and spec.min_replicas,
-            "What always runs is never idle: max_idle_minutes needs min_replicas=0.",
-            "Give min_replicas=0, or ttl_minutes in place of max_idle_minutes.",
-        ),
-        (
-            spec.lease and not (spec.ttl_minutes or spec.max_usd),
-            "There is no time at which a lease would end it.",
-            "Give ttl_minutes or max_usd, or leave lease out.",
-        ),
-    ):
-        if refused:
-            raise errors.InvalidArgument(why, fix=fix)
-
-
 def _refuse(spec: DeploymentSpec, model: ModelShape) -> None:
     for refused, why, fix in (
         (
@@ -370,6 +348,16 @@ def _refuse(spec: DeploymentSpec, model: ModelShape) -> None:
                 " AZURE_CONTAINERAPPS_ENVIRONMENT (access=internal keeps an app inside of it)."
             ),
         ),
+        (
+            spec.max_idle_minutes and spec.min_replicas,
+            "What always runs is never idle: max_idle_minutes needs min_replicas=0.",
+            "Give min_replicas=0, or ttl_minutes in place of max_idle_minutes.",
+        ),
+        (
+            spec.lease and not (spec.ttl_minutes or spec.max_usd),
+            "There is no time at which a lease would end it.",
+            "Give ttl_minutes or max_usd, or leave lease out.",
+        ),
     ):
         if refused:
             raise errors.InvalidArgument(why, fix=fix)
@@ -391,17 +379,10 @@ def app_of(
     addresses: tuple[str, ...] = (),
     ends: Mapping[str, str] | None = None,
 ) -> ContainerApp:
-    """Type the app, as it is created; its name is said beside it.
+    """Type the app, as it is created; its name is said beside it. Raises what `ingress_of` does.
 
-    Args:
-        site: The target.
-        made: The values.
-        kept_at: The address of the vault with its secrets, if not Azure's own.
-        addresses: Who may call a private one.
-        ends: Tags of when its time is over, as only who applies knows.
-
-    Raises:
-        InvalidArgument: It is private, and nobody may call it: Azure would let everybody in.
+    `kept_at` is the address of the vault with its secrets, if not Azure's own, `addresses` are who
+    may call a private one, and `ends` the tags of when its time is over, as only who applies knows.
     """
     ground, identity = site.ground, site.ground.identity_id
     vault = kept_at or f"https://{ground.vault}.vault.azure.net"
@@ -438,16 +419,11 @@ def ingress_of(made: Blueprint, addresses: tuple[str, ...]) -> Ingress:
     Raises:
         InvalidArgument: It is private, and nobody may call it: Azure would let everybody in.
     """
-    private, most = made.spec.access == "private", rules().limits.addresses
+    private = made.spec.access == "private"
     if private and not addresses:
         raise errors.InvalidArgument(
             "Nobody's address may call a private deployment.",
             fix="Set AZURE_ALLOWED_ADDRESSES to your addresses or ranges, separated by commas.",
-        )
-    if len(addresses) > most:
-        raise errors.InvalidArgument(
-            f"{len(addresses)} addresses are more than {most}.",
-            fix="Join them to ranges in AZURE_ALLOWED_ADDRESSES.",
         )
     return Ingress(
         external=made.spec.access != "internal",
@@ -537,30 +513,20 @@ def timed(spec: DeploymentSpec) -> list[M.ScaleRule]:
 
     Source: keda.sh/docs/latest/scalers/cron (2026-11), which Container Apps take as a custom rule.
     """
-    said = spec.times
-    return (
-        [
-            M.ScaleRule(
-                name=f"{_TIMED}{place}",
-                custom=M.CustomScaleRule(
-                    type="cron",
-                    metadata={
-                        "timezone": said.zone,
-                        "start": window.begin,
-                        "end": window.end,
-                        "desiredReplicas": str(spec.warm_replicas),
-                    },
-                ),
-            )
-            for place, window in enumerate(said.windows, 1)
-        ]
-        if said
-        else []
-    )
+    if spec.times is None:
+        return []
+    zone, warm = spec.times.zone, str(spec.warm_replicas)
+    rows = [
+        {"timezone": zone, "start": one.begin, "end": one.end, "desiredReplicas": warm}
+        for one in spec.times.windows
+    ]
+    return [
+        M.ScaleRule(name=f"{_TIMED}{place}", custom=M.CustomScaleRule(type="cron", metadata=row))
+        for place, row in enumerate(rows, 1)
+    ]
 
 
 def with_times(scale: M.Scale, spec: DeploymentSpec) -> M.Scale:
-    """Return how an app scales, with the least, the most and the times of another spec."""
     others = [one for one in scale.rules or () if not _is_timed(one)]
     changed = M.Scale(scale.as_dict())
     changed.min_replicas, changed.max_replicas = least_of(spec), spec.max_replicas
@@ -569,10 +535,7 @@ def with_times(scale: M.Scale, spec: DeploymentSpec) -> M.Scale:
 
 
 def scales(app: ContainerApp, spec: DeploymentSpec) -> bool:
-    """Whether an app has the least, the most and the times of a spec."""
-    scale = app.template.scale if app.template else None
-    if scale is None:
-        return False
+    scale = scale_of(app)
     there, wanted = (
         {one.name: one.custom and one.custom.metadata for one in rules if _is_timed(one)}
         for rules in (scale.rules or (), timed(spec))
@@ -599,8 +562,11 @@ def _container(name: str, said: Container, vcpu: float, ram_gib: float) -> M.Con
 
 
 def containers_of(app: ContainerApp) -> Sequence[M.Container]:
-    """Return the containers of an app; the engine's is the first."""
     return (app.template.containers if app.template else None) or ()
+
+
+def scale_of(app: ContainerApp) -> M.Scale:
+    return (app.template.scale if app.template else None) or M.Scale()
 
 
 def carries(app: ContainerApp) -> bool:
@@ -709,14 +675,9 @@ async def replacement(site: Site, wanted: ContainerApp, now: ContainerApp) -> Co
 
 
 async def list_apps(site: Site) -> Sequence[ContainerApp]:
-    """Return every app with this target's tag in the resource group; none where there is none."""
-    apps = (await site.clients.apps()).container_apps
-    try:
-        with translated("list the container apps"):
-            pager = apps.list_by_resource_group(site.ground.resource_group, **READING)
-            return [app async for app in pager if is_this_targets(site, app)]
-    except ResourceNotFoundError:
-        return ()
+    pages = (await APPS.call(site, "list_by_resource_group"))(site.ground.resource_group, **READING)
+    found = await every("list the container apps", pages)
+    return [app for app in found if is_this_targets(site, app)]
 
 
 async def find_app(site: Site, name: str) -> ContainerApp | None:
@@ -727,9 +688,8 @@ async def find_app(site: Site, name: str) -> ContainerApp | None:
     """
     if not re.fullmatch(NAME_PATTERN, name):
         return None
-    apps = (await site.clients.apps()).container_apps
-    asked = apps.get(site.ground.resource_group, name, **READING)
-    return await or_none(f"look at the app {name}", asked)
+    found: ContainerApp | None = await APPS.find(site, site.ground.app_id(name))
+    return found
 
 
 async def find_any(site: Site, name: str) -> ContainerApp | None:
@@ -781,11 +741,7 @@ def own_app(site: Site, name: str, app: ContainerApp | None) -> ContainerApp:
         )
     if app is None or not is_this_targets(site, app):
         where = f": it is on {target_in(app) or 'another target'}" if app else ""
-        raise errors.DeploymentNotFound(
-            f"No deployment named '{name[:60]}' on {site.target.name}{where}.",
-            fix="Call list_deployments for those that there are.",
-            next_steps=(errors.NextStep("list_deployments"),),
-        )
+        raise not_found(name, site.target, where)
     return app
 
 
@@ -846,7 +802,6 @@ async def access_of(site: Site, app: ContainerApp) -> Access:
 
 
 def url_of(site: Site, app: ContainerApp) -> str | None:
-    """Return its base URL, None before it has a name in the world."""
     ingress = ingress_in(app)
     if ingress is None or not ingress.fqdn:
         return None
@@ -859,7 +814,6 @@ def is_external(app: ContainerApp) -> bool:
 
 
 def allowed(app: ContainerApp) -> tuple[str, ...]:
-    """Return the ranges of addresses that its ingress lets in; none is everybody."""
     ingress = ingress_in(app)
     let_in = (ingress.ip_security_restrictions if ingress else None) or ()
     return tuple(str(rule.ip_address_range) for rule in let_in if rule.action == "Allow")

@@ -179,7 +179,6 @@ class AcaBackend(Lifecycle):
         return await status.describe(self.site, name)
 
     async def list(self) -> Sequence[Deployment]:
-        """Return every app with this target's tag; none where no subscription is named."""
         return await status.list_deployments(self.site) if self.site.clients.configured else ()
 
     async def delete(self, name: str, *, keep_cache: bool = False) -> Deleted:
@@ -217,7 +216,6 @@ class AcaBackend(Lifecycle):
         return await purge(kept, seconds=_PURGE_SECONDS)
 
     def _waiting_in_group(self) -> set[str]:
-        """Name what will stand in this resource group, whatever its target."""
         here = f"{self.site.ground.group_id}/"
         return {one.spec.name for one in self.site.waiting() if one.where.startswith(here)}
 
@@ -317,7 +315,6 @@ class AcaBackend(Lifecycle):
         return (*self._base(), ground.stopping_right(self.site))
 
     def _base(self, share: str | None = SHARE) -> Sequence[Resource]:
-        """Return what every deployment needs, with the token of the settings if one is set."""
         _named = self.site.clients.subscription
         token = (secrets.hub_token(self.site, renew=True),) if self.site.settings.hf_token else ()
         return (*plan.base(self.site, share), *token)

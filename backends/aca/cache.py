@@ -9,7 +9,7 @@ from azure.core.exceptions import ResourceExistsError, ResourceNotFoundError
 
 from backends.aca import app as apps
 from backends.aca import storage
-from backends.aca.site import SHARE, Site, strictly, translated
+from backends.aca.site import SHARE, Site, every, strictly
 from backends.common.concurrency import in_time
 from backends.compile_cache import FOLDER, GIB
 from backends.lifecycle import CACHE, Resource
@@ -88,12 +88,7 @@ async def _entries(site: Site, folder: str) -> list[Any]:
     what = f"list {folder} of the share {SHARE}"
     client = (await site.clients.files()).get_share_client(SHARE)
     with in_time("Azure", what, _SECONDS, fix="Ask again later."):
-        try:
-            with translated(what):
-                rows = client.list_directories_and_files(folder, **storage.LIMITS)
-                return [one async for one in rows]
-        except ResourceNotFoundError:
-            return []
+        return await every(what, client.list_directories_and_files(folder, **storage.LIMITS))
 
 
 async def remove(site: Site, name: str) -> None:

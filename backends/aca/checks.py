@@ -274,7 +274,6 @@ async def refuse_by_policy(site: Site, spec: DeploymentSpec, model: ModelShape) 
 async def _restrictions(
     site: Site, scope: str, content: Mapping[str, Any]
 ) -> dict[str, Any] | None:
-    """Ask what policies forbid at a scope; None where it is not there."""
     client = await site.clients.arm(ResourceManagementClient)
     request = HttpRequest(
         "POST",

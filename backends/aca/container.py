@@ -24,17 +24,13 @@ class Limits(Record):
     app_name: str
     replicas: int
     request_seconds: int
-    addresses: int
     link_characters: int
     period_seconds: int
     tag_characters: int
     json_tags: int
     startup_failures: int
-    """How often in a row a startup probe may fail."""
     older_startup_failures: int
-    """Where a region's service is older."""
     head_bytes: int
-    """Of one token's longest head, for which 64 KiB of shared memory are enough."""
 
 
 class Guard(Record):
@@ -47,7 +43,6 @@ class StartupProbe(Record):
     period_seconds: int
     timeout_seconds: int
     margin_seconds: int
-    """On top of the slowest boot that is foreseen."""
     least_seconds: int
     most_seconds: int
 
@@ -65,8 +60,6 @@ class Scaling(Record):
 
 
 class Share(Record):
-    """How a file share with weights is mounted, and what it gives and costs."""
-
     mount_path: str
     cache_path: str
     """Of what is downloaded from the Hub."""
@@ -131,7 +124,6 @@ def gpu_of(target: Target) -> Gpu:
 
 
 def place_of(target: Target) -> Place:
-    """Return what the planner knows of a target's replicas. Raises what `gpu_of` does."""
     gpu_of(target)
     return next(
         place
@@ -168,7 +160,6 @@ def refuse_replicas(maximum: int) -> None:
 
 
 def place_doubts(target: Target, spec: DeploymentSpec, region: str) -> Iterator[str]:
-    """Say what stands against a region, and against less than a whole node."""
     listed, gpu, size = place_of(target).regions, gpu_of(target), size_of(target, spec)
     if region not in listed:
         others = f"set AZURE_LOCATION to one of {', '.join(listed)}"
@@ -235,8 +226,6 @@ class Mount(Record):
 
 
 class Weights(Record):
-    """Where they come from."""
-
     kind: Literal["hub", "files", "baked"]
     model: str
     """What `vllm serve` is given."""

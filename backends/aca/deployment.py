@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final, Literal, NamedTuple
 
-import stamina
 from azure.mgmt.appcontainers.models import ContainerApp
 
 from backends.aca import app as apps
@@ -24,7 +23,6 @@ from backends.aca.site import (
     Site,
     is_ours,
     is_policy,
-    patience,
     patiently,
     strictly,
     tags_in,
@@ -117,21 +115,18 @@ class WantedApp:
         # A revision that failed is made anew although nothing differs.
         again = now is not None and apps.fingerprint_in(now) == spec.fingerprint
         suffix = apps.new_suffix() if again else None
-        sent = False
-        while not sent:
-            how = patience(BUSY_SECONDS, AGAIN_SECONDS)
-            async for attempt in stamina.retry_context(on=errors.ConcurrentChange, **how):
-                with attempt:
-                    what, body = await self._body(made, addresses, suffix)
-                    try:
-                        change = await begin(site, spec.name, "create_or_update", what, body)
-                        await watch(site, spec.name, change)
-                        self.is_put = sent = True
-                    except errors.OpsError as exc:
-                        if older := _with_older_probe(made, exc):
-                            made = older
-                        else:
-                            self.is_put, sent = await self._is_taken(exc, suffix), True
+
+        async def send(made: Blueprint) -> bool:
+            what, body = await self._body(made, addresses, suffix)
+            try:
+                change = await begin(site, spec.name, "create_or_update", what, body)
+                await watch(site, spec.name, change)
+            except errors.OpsError as exc:
+                older = _with_older_probe(made, exc)
+                return await (send(older) if older else self._is_taken(exc, suffix))
+            return True
+
+        self.is_put = await patiently(partial(send, made), BUSY_SECONDS, AGAIN_SECONDS)
         if found and is_stopped(found.app) and self.is_put:
             await start(site, spec.name)
 
@@ -221,7 +216,6 @@ def app(
 
 
 def owned_app(site: Site, name: str) -> Resource:
-    """Return the app of a deployment as what its deletion takes."""
     return Resource(
         name="app",
         title=f"the container app {name} in {site.ground.resource_group} with every revision",
@@ -397,8 +391,8 @@ def _scales(app: ContainerApp, minimum: int, maximum: int) -> bool:
     if spec := spec_in(app.tags):
         count = {"min_replicas": minimum, "max_replicas": maximum}
         return apps.scales(app, spec.model_copy(update=count))
-    scale = app.template.scale if app.template else None
-    return bool(scale and ((scale.min_replicas or 0), scale.max_replicas) == (minimum, maximum))
+    scale = apps.scale_of(app)
+    return ((scale.min_replicas or 0), scale.max_replicas) == (minimum, maximum)
 
 
 async def stop(site: Site, name: str) -> None:

@@ -45,6 +45,7 @@ from backends.aca.site import (
     Site,
     as_sent,
     create_unless_there,
+    every,
     here,
     is_ours,
     or_none,
@@ -231,7 +232,6 @@ class Condition(NamedTuple):
 
 
 def condition(site: Site, found: ManagedEnvironment) -> Condition:
-    """Say whether apps of the target can be made in it."""
     told, gpu, name = found.properties, gpu_of(site.target), site.ground.environment
     state = ((told.provisioning_state if told else None) or "succeeded").lower()
     if state in {"failed", "canceled"}:
@@ -321,7 +321,6 @@ def environment(site: Site) -> Resource:
 
 
 def _environment_command(site: Site, guid: str | None) -> str:
-    """Write how a person makes it; `guid` is of a workspace of their own, whose key az finds."""
     ground, gpu = site.ground, gpu_of(site.target)
     kind, named = ("containerapp", "env"), ("--name", ground.environment, *here(ground))
     of_logs = (*here(ground), "--workspace-name", ground.workspace, "--query", "customerId", *TEXT)
@@ -402,15 +401,12 @@ async def apps_on(site: Site) -> Sequence[ContainerApp]:
 
 
 def is_in(app: ContainerApp, site: Site) -> bool:
-    """Whether an app is in the target's environment."""
     inside = app.properties
     named = (inside.environment_id, inside.managed_environment_id) if inside else ()
     return site.ground.environment_id.lower() in {(one or "").lower() for one in named}
 
 
 class Grant(NamedTuple):
-    """One of Azure's built-in roles."""
-
     id: str
     title: str
     also: tuple[str, ...]
@@ -448,11 +444,8 @@ async def _assignments(site: Site, scope: str, of: str = "") -> Sequence[Any]:
     """
     list_for_scope = await GRANTS.call(site, "list_for_scope")
     whose = f"atScope() and assignedTo('{of}')" if of else "atScope()"
-
-    async def every() -> list[Any]:
-        return [one async for one in list_for_scope(scope, filter=whose, **READING)]
-
-    return await or_none(f"read who has which role on {_last(scope)}", every()) or ()
+    pages = list_for_scope(scope, filter=whose, **READING)
+    return await every(f"read who has which role on {_last(scope)}", pages)
 
 
 def _last(id_: str) -> str:
@@ -541,7 +534,6 @@ def _assignment_shown(role: Grant, scope: str, who: str, kind: str | None) -> di
 
 
 async def _assign(site: Site, role: Grant, scope: str, who: str, kind: str | None) -> None:
-    """Give somebody a role; twice is once."""
     create, named = await GRANTS.call(site, "create"), _assignment_name(role, scope, who)
     try:
         with strictly(f"give the role {role.title} on {_last(scope)}"):
@@ -594,7 +586,6 @@ def stopping_right(site: Site) -> Resource:
 
 
 def rest_command(path: str, body: Mapping[str, Any]) -> str:
-    """Write how a person puts what `az` has no command for that says all of it."""
     url = f"https://management.azure.com{path}"
     return shlex.join(("az", "rest", "--method", "put", "--url", url, "--body", json.dumps(body)))
 
@@ -658,7 +649,6 @@ async def lacking_for_lease(site: Site) -> str:
 
 
 async def ask_for_lease(site: Site) -> str:
-    """Say how you come to the rights that a lease in the cloud takes."""
     return (
         "Let the subscription's owner call setup_target (make setup) and run"
         f" `{lease_command(site.ground, await site.clients.caller())}`; then deploy_vllm again."
@@ -667,7 +657,6 @@ async def ask_for_lease(site: Site) -> str:
 
 
 def lease_command(ground: Ground, who: str) -> str:
-    """Write how an owner lets somebody give the group's jobs their role."""
     named = ("--role", "Role Based Access Control Administrator", "--assignee", who)
     on = ("--scope", ground.group_id, "--subscription", ground.subscription)
     return shlex.join(("az", "role", "assignment", "create", *named, *on))
@@ -677,11 +666,11 @@ async def _granted(site: Site) -> Sequence[Any] | None:
     """Return what you may do in the group; None while there is no group."""
     client = await site.clients.arm(AuthorizationManagementClient)
 
-    async def every() -> list[Any]:
+    async def granted() -> list[Any]:
         pages = client.permissions.list_for_resource_group(site.ground.resource_group, **READING)
         return [one async for one in pages]
 
-    return await or_none("see what you may do", every())
+    return await or_none("see what you may do", granted())
 
 
 def grant_command(title: str, scope: str, who: str, *, kind: str = "User") -> str:
@@ -735,7 +724,6 @@ async def may_deploy(
 
 
 async def may_register(site: Site, names: tuple[str, ...]) -> Answer | str:
-    """Say whether the providers are registered, or may be."""
     states = await _registrations(site, names)
     left = [name for name, state in states.items() if state != "registered"]
     asked = [name for name in left if states[name] != "registering"]

@@ -33,15 +33,15 @@ from backends.aca.site import (
     Kind,
     Site,
     as_sent,
+    every,
     is_ours,
-    or_none,
     provisioned,
     tags_in,
 )
 from backends.common.concurrency import or_note
 from backends.common.preflight import Answer
 from backends.lease import EXPIRES
-from backends.lifecycle import Resource, Status, advance, unless_foreign
+from backends.lifecycle import Resource, Status, advance, look, unless_foreign
 from core import errors
 from core.journal import utc_now
 from core.records import NAME_PATTERN, DeploymentSpec, lease_minutes, moment
@@ -189,7 +189,6 @@ def job_of(site: Site, name: str, ends: int, image: str | None = None) -> Job:
 
 
 def _fingerprint(site: Site, name: str) -> str:
-    """Tell one way of ending an app from another."""
     parts = json.dumps([PROGRAM, site.ground.app_id(name), rules().lease.image])
     return hashlib.sha256(parts.encode()).hexdigest()[:16]
 
@@ -253,7 +252,6 @@ class Lease:
         return int(time.time()) + self.minutes * 60
 
     def resources(self, *before: str) -> tuple[Resource, ...]:
-        """Return what it needs; `before` names what the job stands on."""
         site, name = self.site, self.spec.name
         path = _job_id(site, name)
         sent = as_sent(job_of(site, name, self._from_now()))
@@ -268,6 +266,7 @@ class Lease:
             get=self._see_job,
             put=self._put_job,
             delete=partial(_delete_job, site, name),
+            is_ours=lambda seen: _is_its_own(seen.job, name),
             after=(*before, *(("app",) if self.follows else ())),
             status=self._status,
             phase=LEASING,
@@ -281,16 +280,8 @@ class Lease:
         return tuple(self._unless_refused(one) for one in (right, job, grant))
 
     async def _see_job(self) -> _Seen | None:
-        name = self.spec.name
-        found = await JOBS.find(self.site, _job_id(self.site, name))
-        if found is None:
-            return None
-        if not _is_its_own(found, name):
-            raise errors.NotOurs(
-                f"There is a job {job_name(name)} already, and it was not made for {name}.",
-                fix="Take another name, or delete it where it was made.",
-            )
-        return _Seen(found, await self.follows() if self.follows else None)
+        found = await JOBS.find(self.site, _job_id(self.site, self.spec.name))
+        return found and _Seen(found, await self.follows() if self.follows else None)
 
     def _status(self, seen: _Seen) -> Status:
         now = provisioned(seen.job)
@@ -322,7 +313,7 @@ class Lease:
 
         async def get() -> Any:
             try:
-                return self.lacks or await one.get()
+                return self.lacks or (await look(one)).found
             except _REFUSALS as exc:
                 return await self._give_up(exc)
 
@@ -365,7 +356,6 @@ async def refuse(site: Site) -> None:
 
 
 async def question(site: Site, spec: DeploymentSpec) -> Answer | str:
-    """Say whether Azure itself may end it at its time."""
     lacking = await ground.lacking_for_lease(site)
     if not lacking:
         return f"A job {job_name(spec.name)} will stop it, with no right but that."
@@ -438,7 +428,6 @@ class Keeper(NamedTuple):
 
 
 async def keeper_of(site: Site, app: ContainerApp, spec: DeploymentSpec | None) -> Keeper:
-    """Say who ends an app at its time, as Azure tells it now."""
     at = apps.expires_in(app)
     if at is None:
         return Keeper(None)
@@ -475,13 +464,9 @@ async def _lacks(site: Site, app: ContainerApp, ends: int) -> str:
 async def _run_lacks(site: Site, job: str, ends: int) -> str:
     """Say how the run came out that was to end an app; nothing while it may still do so."""
     client = await site.clients.apps()
-
-    async def ended() -> list[M.JobExecutionProperties]:
-        pages = client.jobs_executions.list(site.ground.resource_group, job, **READING)
-        every = [one.properties async for one in pages if one.properties]
-        return [one for one in every if one.start_time and one.start_time.timestamp() >= ends]
-
-    runs = await or_none(f"read how {job} ran", ended())
+    pages = client.jobs_executions.list(site.ground.resource_group, job, **READING)
+    told = [one.properties for one in await every(f"read how {job} ran", pages) if one.properties]
+    runs = [one for one in told if one.start_time and one.start_time.timestamp() >= ends]
     if not runs:
         late = utc_now().timestamp() > ends + _LATE_SECONDS
         return f"its job {job} has not started" if late else ""

@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from azure.mgmt.appcontainers.aio import ContainerAppsAPIClient
 from azure.mgmt.appcontainers.models import ContainerApp, ManagedEnvironment
 from azure.mgmt.resource.resources.aio import ResourceManagementClient
 
 from backends.aca import cache, ground, replicas, secrets, storage
+from backends.aca.app import APPS
 from backends.aca.container import rules
 from backends.aca.deployment import is_stopped
 from backends.aca.ground import ENVIRONMENTS, GRANTS, GROUPS, IDENTITIES, ROLES, WORKSPACES
@@ -45,11 +45,10 @@ _REMOVE_SECONDS: Final = 7.0
 """After a look: a client waits for both."""
 _FREE_DAYS: Final = 31
 """A workspace keeps its lines for so long at no cost; source: Azure Monitor's prices, 2026-11."""
-_APPS: Final = Kind("container app", ContainerAppsAPIClient, "container_apps")
 _REST: Final = Kind("resource", ResourceManagementClient, "resources", every="list")
 """Everything with a location, of whatever type."""
 _KINDS: Final = (
-    _APPS, JOBS, ENVIRONMENTS, WORKSPACES, IDENTITIES, VAULTS, DELETED_VAULTS, ACCOUNTS, GROUPS,
+    APPS, JOBS, ENVIRONMENTS, WORKSPACES, IDENTITIES, VAULTS, DELETED_VAULTS, ACCOUNTS, GROUPS,
     ROLES, GRANTS, _REST,
 )  # fmt: skip
 _LISTED: Final = frozenset(
@@ -97,7 +96,7 @@ class _Look:
         self.lists = dict(zip(_KINDS, found, strict=True))
         for kind in _KINDS:
             self._count(kind)
-        if self.lists[_APPS] is None or self.lists[JOBS] is None:
+        if self.lists[APPS] is None or self.lists[JOBS] is None:
             self.not_seen.append("Without these it is not known what is a leftover: none is named.")
             return
         self._use()
@@ -110,7 +109,7 @@ class _Look:
         judges = {
             VAULTS: (self._judge_vault,),
             ACCOUNTS: (self._judge_account, self._judge_caches),
-            _APPS: (self._judge_app,),
+            APPS: (self._judge_app,),
         }
         await side_by_side(
             [
@@ -168,7 +167,6 @@ class _Look:
         self.others[title] += not ours
 
     def _ours(self, kind: Kind) -> list[Any]:
-        """Return ours that nobody deletes already."""
         return [one for one in self.lists[kind] or () if kind.is_ours(one) and not _is_going(one)]
 
     def _add(
@@ -206,7 +204,7 @@ class _Look:
                 self.names.add((_group(one.where), one.spec.name))
                 self.used.add(one.where.lower())
                 self.groups.add(_group(one.where))
-        apps = self.lists[_APPS] or ()
+        apps = self.lists[APPS] or ()
         self.names |= {(_group(app.id), str(app.name)) for app in apps}
         for app in apps:
             self._stands_on(app)
@@ -278,7 +276,7 @@ class _Look:
         given: defaultdict[str, list[Resource]] = defaultdict(list)
         if self.lists[IDENTITIES] is None:
             return given
-        machines = [*(self.lists[_APPS] or ()), *(self.lists[JOBS] or ())]
+        machines = [*(self.lists[APPS] or ()), *(self.lists[JOBS] or ())]
         known = {one.principal_id for one in self.lists[IDENTITIES] or ()}
         known |= {one.identity.principal_id for one in machines if one.identity}
         # Only these are of identities alone: the others are of whoever has deployed.
@@ -416,7 +414,7 @@ class _Look:
         usd = await self._or_say(f"replicas of {name} in {group}", partial(_usd_of_app, there, app))
         why = f"no target looks in the resource group {group} ({_region(app)})"
         self._add_row(
-            str(app.id), _APPS.title, _region(app), why, self.owned(there, name), usd, name
+            str(app.id), APPS.title, _region(app), why, self.owned(there, name), usd, name
         )
 
 
@@ -529,7 +527,6 @@ def _vaults(one: Any) -> set[str]:
 
 
 def _log_of(environment: ManagedEnvironment) -> str:
-    """Return the id by which the workspace of an environment knows itself."""
     inside = environment.properties
     logs = inside.app_logs_configuration if inside else None
     linked = logs.log_analytics_configuration if logs else None
@@ -544,7 +541,6 @@ def _usd_of_environment(one: ManagedEnvironment) -> float | None:
 
 
 async def _usd_of_app(there: Site, app: ContainerApp) -> float | None:
-    """Return what a month of the replicas costs that are there now."""
     if is_stopped(app):
         return 0.0
     profile = app.properties.workload_profile_name if app.properties else None

@@ -42,8 +42,6 @@ _AGAIN: Final = "Call get_logs again in a minute."
 
 
 class Event(NamedTuple):
-    """One line of the system's log."""
-
     at: datetime
     reason: str
     """Such as AssigningReplica."""
@@ -77,22 +75,17 @@ async def listen(
     if token is None:
         return (), ()
 
-    async def system() -> Any:
-        nothing: Sequence[Event] = ()
-        return await or_note(lambda: stream_events(app, token), nothing) if events else nothing
-
-    async def console(replica: ReplicaState) -> Any:
-        nothing: Sequence[Line] = ()
-        return await or_note(lambda: stream_console(replica, token), nothing)
-
-    consoles = [partial(console, replica) for replica in running if replica.started]
-    streams: list[Callable[[], Awaitable[Any]]] = [system, *consoles]
-    told, *each = await side_by_side(streams)
-    return [line for one in each for line in one], told
+    streams: list[Callable[[], Awaitable[Sequence[Any]]]] = [
+        partial(stream_console, replica, token) for replica in running if replica.started
+    ]
+    streams += [partial(stream_events, app, token)] if events else []
+    nothing: Sequence[Any] = ()
+    told = await side_by_side([partial(or_note, one, nothing) for one in streams])
+    found = told.pop() if events else nothing
+    return [line for one in told for line in one], found
 
 
 async def token_of(site: Site, name: str) -> SecretStr:
-    """Fetch what opens the streams of an app."""
     client, group = await site.clients.apps(), site.ground.resource_group
     with strictly(f"open the log streams of {name}"):
         answer = await client.container_apps.get_auth_token(group, name, **READING)
@@ -100,7 +93,6 @@ async def token_of(site: Site, name: str) -> SecretStr:
 
 
 def event_of(row: dict[str, Any]) -> Event | None:
-    """Read one event; None where the row is none."""
     at = moment(row.get("TimeStamp"))
     if at is None or "Reason" not in row:
         return None
@@ -109,7 +101,6 @@ def event_of(row: dict[str, Any]) -> Event | None:
 
 
 def lines_of(row: dict[str, Any], replica: str) -> Sequence[Line]:
-    """Read one row of a console's stream, which may hold several lines."""
     at, text = moment(row.get("TimeStamp")), row.get("Log")
     if at is None or not isinstance(text, str) or _CONNECTED.match(text):
         return ()
@@ -171,8 +162,6 @@ _NO_TABLE: Final = "SEM0100"
 
 
 class Wanted(NamedTuple):
-    """Which lines of an app."""
-
     begin: datetime
     end: datetime
     contains: tuple[str, ...] = ()
@@ -198,8 +187,7 @@ async def query_console(site: Site, app: ContainerApp, wanted: Wanted) -> Sequen
     Raises:
         NoTable: Nothing was ever received.
     """
-    lines, _ = await _kept(site, await workspace_of(site, app), str(app.name), wanted)
-    return lines
+    return (await _kept(site, await workspace_of(site, app), str(app.name), wanted))[0]
 
 
 async def workspace_of(site: Site, app: ContainerApp) -> str:
@@ -224,7 +212,6 @@ async def workspace_of(site: Site, app: ContainerApp) -> str:
 
 
 def query(name: str, wanted: Wanted, rows: int = PAGE_ROWS) -> str:
-    """Write the query of one table."""
     table, columns = "ContainerAppConsoleLogs_CL", ["Log_s"]
     if wanted.platform:
         table, columns = "ContainerAppSystemLogs_CL", ["Reason_s", "Log_s"]

@@ -65,14 +65,8 @@ def wanted(
 ) -> tuple[Resource, ...]:
     """Return everything that a deployment stands on, and at last its app and what may end it.
 
-    Args:
-        site: The target.
-        spec: What is asked for.
-        model: Its model.
-        since: When it was asked for.
-        made: The app's values, where they are known.
-        allowed: Who may call it, as its body is shown.
-        is_there: It has an app already.
+    It was asked for at `since`; `made` are the app's values, where they are known, and `allowed`
+    who may call it, as its body is shown. `is_there`: it has an app already.
 
     Raises:
         InvalidArgument: Container Apps or the model cannot take the spec.
@@ -185,7 +179,6 @@ def _warnings(site: Site, made: Blueprint, costs: Price) -> Iterator[str]:
 
 
 def _carrying(made: Blueprint) -> str:
-    """Say where what it compiles is carried, or why every boot compiles it."""
     if made.store:
         where = f"{made.store} of the share {SHARE} ({cache.price_words()})"
         return f"What it compiles is carried to its next boot in {where}."
@@ -236,7 +229,6 @@ async def config(site: Site, name: str) -> DeploymentConfig:
 
 
 def _as_running(made: Blueprint, app: ContainerApp) -> Blueprint:
-    """Return it with the images that run, pinned as they may be."""
     containers = {"container": made.container, "guard": made.guard}
     running = zip(containers.items(), apps.images_of(app), strict=False)
     changed = {name: one.model_copy(update={"image": image}) for (name, one), image in running}

@@ -15,6 +15,7 @@ from azure.core.polling.base_polling import BadResponse, BadStatus
 from azure.mgmt.appcontainers.models import ContainerApp, Replica, Revision
 from pydantic import ValidationError
 
+from backends.aca.app import containers_of
 from backends.aca.container import gpu_of, place_of
 from backends.aca.site import (
     CONTAINER,
@@ -23,6 +24,8 @@ from backends.aca.site import (
     WRITING,
     Ground,
     Site,
+    every,
+    or_none,
     strictly,
     translated,
 )
@@ -96,7 +99,6 @@ async def failure_of(site: Site, name: str) -> Failure | None:
 
 
 def forget_change(site: Site, name: str) -> None:
-    """Let go of what is known of an app's changes: it is gone."""
     if re.fullmatch(NAME_PATTERN, name):
         with on_disk(site.folder):
             _path(site, name).unlink(missing_ok=True)
@@ -119,7 +121,6 @@ async def _over(site: Site, name: str, change: Change) -> bool | None:
 
 
 async def _polled(site: Site, name: str, change: Change) -> bool:
-    """Ask once, by the SDK's own poller."""
     apps = (await site.clients.apps()).container_apps
     body = (None,) if change.kind in {"create_or_update", "update"} else ()
     # By `timeout` a poller means something else than a call.
@@ -164,8 +165,6 @@ _EARLIEST: Final = datetime.min.replace(tzinfo=UTC)
 
 
 class ReplicaState(NamedTuple):
-    """One replica, as Azure tells it."""
-
     name: str
     created: datetime | None
     ready: bool
@@ -179,8 +178,6 @@ class ReplicaState(NamedTuple):
 
 
 class RevisionReplicas(NamedTuple):
-    """One revision and its replicas."""
-
     name: str
     created: datetime | None
     active: bool
@@ -218,21 +215,13 @@ async def read_revisions(site: Site, name: str) -> tuple[RevisionReplicas, ...]:
     client, group = await site.clients.apps(), site.ground.resource_group
 
     async def replicas(one: Revision) -> RevisionReplicas:
-        try:
-            with translated(f"list the replicas of {one.name}"):
-                found = await client.container_apps_revision_replicas.list_replicas(
-                    group, name, str(one.name), **READING
-                )
-        except ResourceNotFoundError:
-            return _read_revision(one, ())
-        return _read_revision(one, found.value)
+        list_replicas = client.container_apps_revision_replicas.list_replicas
+        asked = list_replicas(group, name, str(one.name), **READING)
+        found = await or_none(f"list the replicas of {one.name}", asked)
+        return _read_revision(one, found.value if found else ())
 
-    try:
-        with translated(f"list the revisions of {name}"):
-            pager = client.container_apps_revisions.list_revisions(group, name, **READING)
-            revisions = [one async for one in pager]
-    except ResourceNotFoundError:
-        return ()
+    pages = client.container_apps_revisions.list_revisions(group, name, **READING)
+    revisions = await every(f"list the revisions of {name}", pages)
     found = await side_by_side([partial(replicas, one) for one in revisions])
     return tuple(sorted(found, key=lambda one: one.created or _EARLIEST))
 
@@ -354,7 +343,6 @@ def usd_per_hour(site: Site, app: ContainerApp) -> float | None:
 
 
 def usd_per_hour_of(site: Site, size: Size | None) -> float | None:
-    """Return the price of a replica of some size, None where nobody has said."""
     if site.target.usd_per_hour is not None:
         return site.target.usd_per_hour
     hourly = price(place_of(site.target), size).usd_per_hour
@@ -371,12 +359,13 @@ def size_of(app: ContainerApp) -> Size | None:
     Size(vcpu=24, ram_gib=220)
     """
     vcpu = ram_gib = 0.0
-    for container in (app.template.containers if app.template else None) or ():
+    for container in containers_of(app):
         resources = container.resources
-        if not resources or not resources.cpu or not (resources.memory or "").endswith("Gi"):
+        memory = (resources.memory if resources else None) or ""
+        if not resources or not resources.cpu or not memory.endswith("Gi"):
             return None
         vcpu += resources.cpu
-        ram_gib += float(resources.memory[:-2])
+        ram_gib += float(memory[:-2])
     return Size(vcpu=ceil(vcpu), ram_gib=ceil(ram_gib)) if vcpu else None
 
 

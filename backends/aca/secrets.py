@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Final
 
-import anyio
 from azure.core.exceptions import ResourceNotFoundError
 from azure.keyvault.secrets import KeyVaultSecret
 from azure.mgmt.keyvault import models
@@ -45,6 +44,7 @@ from backends.aca.site import (
     unless,
 )
 from backends.base import KeptSecret
+from backends.common.concurrency import in_time
 from backends.common.preflight import Answer
 from backends.container import as_assignments
 from backends.lifecycle import UNSURE, Resource, Status
@@ -125,7 +125,6 @@ def _vault_of(site: Site, tenant_id: str, *, recover: bool = False) -> Any:
 
 
 def _vault(site: Site) -> Resource:
-    """Return the Key Vault, which other deployments of the group share."""
     ground = site.ground
     named = ("--name", ground.vault, *here(ground))
     kept = ("--enable-rbac-authorization", "true", "--retention-days", str(DELETED_DAYS))
@@ -201,7 +200,6 @@ async def _own_role(site: Site) -> Any:
 
 
 def question(site: Site) -> tuple[str, Callable[[], Awaitable[Answer | str]]]:
-    """Ask whether the vault answers whoever deploys, or will."""
     return f"The Key Vault {site.ground.vault} answers you", partial(_check_answer, site)
 
 
@@ -452,13 +450,9 @@ async def _set(site: Site, name: str, text: str, tags: dict[str, str]) -> KeyVau
 
 async def _settled(what: str, work: Awaitable[object]) -> None:
     """Do what the vault needs some seconds for, which its client waits for without an end."""
-    with anyio.move_on_after(_SETTLES_SECONDS) as scope, strictly(what):
+    fix = "Call the same tool again."
+    with in_time("The vault", what, _SETTLES_SECONDS, fix=fix), strictly(what):
         await work
-    if scope.cancelled_caught:
-        raise errors.CloudTimeout(
-            f"The vault was not done within {_SETTLES_SECONDS:.0f} s: {what}.",
-            fix="Call the same tool again.",
-        )
 
 
 async def _seen(site: Site, name: str) -> KeyVaultSecret | None:

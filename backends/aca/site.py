@@ -9,7 +9,7 @@ import shlex
 import ssl
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -118,7 +118,6 @@ class Ground(Record):
         return f"/subscriptions/{self.subscription}/resourceGroups/{self.resource_group}"
 
     def id_of(self, kind: str, name: str) -> str:
-        """Return the full id of something in the group; `kind` is Azure's own."""
         return f"{self.group_id}/providers/{kind}/{name}"
 
     @property
@@ -246,7 +245,8 @@ def translated(what: str) -> Iterator[None]:
         raise
     except AzureError as exc:
         if isinstance(exc, HttpResponseError) and not isinstance(exc, ClientAuthenticationError):
-            raise error_of(exc, what) from exc
+            words = str(getattr(exc.error, "message", None) or exc.message)
+            raise classed(code_of(exc), words, what, status=exc.status_code or 0) from exc
         _, kind, said, fix = next(row for row in _LIBRARY if isinstance(exc, row[0]))
         raise kind(f"{said}: {what}.", cause=exc.message, fix=fix) from exc
 
@@ -262,31 +262,17 @@ def strictly(what: str) -> Iterator[None]:
         raise CloudRefused(said, cause=exc.message, fix=SETUP) from exc
 
 
-def patience(seconds: float, every: float) -> dict[str, Any]:
-    """Return how long something is tried again while something else is being changed."""
-    return {
-        "attempts": None,
-        "timeout": seconds,
-        "wait_initial": every,
-        "wait_max": every,
-        "wait_jitter": 0,
-    }
-
-
 async def patiently(work: Callable[[], Awaitable[T]], seconds: float, every: float) -> T:
     """Try for so many seconds, as long as something else is being changed."""
-    return await stamina.AsyncRetryingCaller(**patience(seconds, every))(ConcurrentChange, work)
+    again = stamina.AsyncRetryingCaller(
+        attempts=None, timeout=seconds, wait_initial=every, wait_max=every, wait_jitter=0
+    )
+    return await again(ConcurrentChange, work)
 
 
 def code_of(exc: HttpResponseError) -> str:
     """Return Azure's own code, empty where the body has none."""
     return str(getattr(exc.error, "code", None) or "")
-
-
-def error_of(exc: HttpResponseError, what: str) -> OpsError:
-    """Class one failure, by the code in its body first."""
-    words = str(getattr(exc.error, "message", None) or exc.message)
-    return classed(code_of(exc), words, what, status=exc.status_code or 0)
 
 
 def classed(code: str, words: str, what: str, *, status: int = 0) -> OpsError:
@@ -563,7 +549,6 @@ class Clients:
         self._open, self._credential, self._connections = {}, None, None
 
     async def _shared(self) -> dict[str, Any]:
-        """What every client is given."""
         credential, plane = await self.credential(), await self.plane()
         more: dict[str, Any] = {
             "credential": credential, "retry_backoff_factor": _TRY_AGAIN_SECONDS
@@ -641,7 +626,6 @@ def tags_in(tags: Mapping[str, str] | None) -> dict[str, str]:
 
 
 def is_ours(found: Any) -> bool:
-    """Whether a resource was made here, as its tags say."""
     return tags_in(found.tags).get(MANAGED_TAG) == MANAGED_BY
 
 
@@ -654,7 +638,6 @@ def as_sent(model: Any) -> dict[str, Any]:
 
 
 async def or_none(what: str, asked: Awaitable[T]) -> T | None:
-    """Return what is asked for; None if there is none."""
     try:
         with translated(what):
             return await asked
@@ -673,6 +656,15 @@ def provisioned(found: Any) -> Status:
 def parts(*places: int) -> Callable[[str], tuple[str, ...]]:
     """Return what reads these parts of an id: the fourth is its group, the eighth its name."""
     return lambda id_: tuple(id_.split("/")[place] for place in places)
+
+
+async def every(what: str, pages: AsyncIterable[T]) -> list[T]:
+    """Return all that is listed; nothing where what holds it is not there."""
+    try:
+        with translated(what):
+            return [one async for one in pages]
+    except ResourceNotFoundError:
+        return []
 
 
 class Kind(NamedTuple):
@@ -740,6 +732,5 @@ def unless(show: tuple[str, ...], made: str) -> str:
 
 
 def create_unless_there(kind: str, named: tuple[str, ...], *flags: str) -> str:
-    """Create a thing of a kind such as "keyvault" where there is none of that name."""
     words = tuple(kind.split())
     return unless((*words, "show", *named), shlex.join(("az", *words, "create", *named, *flags)))

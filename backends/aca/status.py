@@ -1,6 +1,6 @@
 """What a deployment does now: its app, revision, replicas and events, read as one record."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -170,7 +170,7 @@ def read_failure(said: Sequence[str], events: Sequence[Event], log_lines: Sequen
     return why.model_copy(update={"evidence": evidence(log_lines)})
 
 
-def _codes(words: Iterable[str]) -> list[str]:
+def _codes(*words: str) -> list[str]:
     return [failure.code for each in words if (failure := failure_in(each))]
 
 
@@ -178,7 +178,7 @@ def may_become_ready(newest: RevisionReplicas) -> bool:
     replica = newest.newest
     if replica is None:
         return not newest.broken
-    codes = _codes((newest.error, newest.details, replica.details))
+    codes = _codes(newest.error, newest.details, replica.details)
     if replica.restarts or any(code not in _VAGUE for code in codes):
         return False
     return replica.started or not newest.broken or (bool(codes) and set(codes) == {_LATE})
@@ -194,7 +194,7 @@ async def is_only_late(site: Site, app: ContainerApp, newest: RevisionReplicas |
     if newest is None:
         return False
     kept = await replicas.failure_of(site, str(app.name))
-    if kept and _codes((kept.cause,)) != [_LATE]:
+    if kept and _codes(kept.cause) != [_LATE]:
         return False
     was_ready = newest.name == app.latest_ready_revision_name
     return was_ready or newest.ready or (bool(newest.number) and may_become_ready(newest))
@@ -216,17 +216,12 @@ async def read_boot(site: Site, app: ContainerApp, revision: RevisionReplicas) -
     """Listen to the newest replica of a revision, or to what is left of it."""
     replica = revision.newest
     lines, told = await logs.listen(site, app, [replica] if replica else [])
-    own = events_of(revision, told)
+    name = revision.name  # KEDA names it in its text alone
+    own = [event for event in told if event.revision == name or name in event.text]
     if replica and replica.created:
         begun = replica.created - timedelta(seconds=1)  # events have no fractions of it
         own = [event for event in own if event.at >= begun]
     return BootWords(own, lines)
-
-
-def events_of(revision: RevisionReplicas, events: Sequence[Event]) -> Sequence[Event]:
-    """Return the events of one revision; KEDA names it in its text alone."""
-    name = revision.name
-    return [event for event in events if event.revision == name or name in event.text]
 
 
 async def kept_words(
@@ -236,8 +231,7 @@ async def kept_words(
     begin = revision.created or now - _LONGEST
     end = now if newest else begin + _LONGEST
     wanted = logs.Wanted(begin, end, revision=revision.name, platform=False, newest=newest)
-    nothing: Sequence[Line] = ()
-    return await or_note(lambda: logs.query_console(site, app, wanted), nothing)
+    return await or_note(partial(logs.query_console, site, app, wanted), ())
 
 
 async def boot_words(
@@ -291,9 +285,9 @@ class Look(NamedTuple):
         failure: Failure | None = None,
         until: datetime | None = None,
     ) -> Deployment:
-        """Make the record of the app in some state."""
         app, newest, spec = self.app, self.newest, spec_in(self.app.tags)
         since = since or self.changed
+        kept = spec is None or not spec.schedule or apps.scales(app, spec)
         return _record(
             self.site,
             spec,
@@ -314,16 +308,11 @@ class Look(NamedTuple):
             lease=self.keeper.lease,
             lease_lacks=self.keeper.lacks,
             schedule=spec.schedule if spec else None,
-            schedule_lacks=self._schedule_lacks(spec),
+            schedule_lacks="" if kept else "the scale rules of its app are others",
             usd_per_hour=self.hourly,
             usd_so_far=self.usd_so_far,
             failure=failure,
         )
-
-    def _schedule_lacks(self, spec: DeploymentSpec | None) -> str:
-        if spec is None or not spec.schedule or apps.scales(self.app, spec):
-            return ""
-        return "the scale rules of its app are others"
 
 
 def _record(
@@ -481,9 +470,8 @@ async def probe_model(site: Site, app: ContainerApp, revision: str) -> Failure |
 
 def _awake_until(seen: Look) -> datetime | None:
     """Say until when our own question keeps its replica; looking again asks no more."""
-    scale = seen.app.template.scale if seen.app.template else None
     asked = seen.site.woken.get(seen.name)
-    if not asked or (scale and scale.min_replicas):
+    if not asked or apps.scale_of(seen.app).min_replicas:
         return None
     end = asked + timedelta(seconds=cooldown_seconds(seen.app))
     return end.replace(microsecond=0) if seen.now < end else None
@@ -535,19 +523,21 @@ async def describe(site: Site, name: str) -> Deployment:
         NotOurs: An app of that name was not made here.
     """
     app = await find_app(site, name)
-    waiting = site.pending.get(name)
-    if waiting and (app is None or is_this_targets(site, app)) and _waits(waiting, app):
-        return status_while_waiting(site, waiting, app)
     try:
-        return await read_status(site, own_app(site, name, app))
+        return await _status_of(site, name, app, site.pending.get(name))
     except errors.DeploymentNotFound as exc:
         exc.fix += await lease.left_of(site, name) if app is None else ""
         raise
 
 
-def _waits(waiting: Pending, app: ContainerApp | None) -> bool:
-    """Whether the app is what is waited for, and not only what ends it at its time."""
-    return app is None or waiting.deleting or waiting.phase != LEASING
+async def _status_of(
+    site: Site, name: str, app: ContainerApp | None, waiting: Pending | None
+) -> Deployment:
+    """Say it of an app, unless it is waited for, and not only for what ends it at its time."""
+    ours = app is None or is_this_targets(site, app)
+    if waiting and ours and (app is None or waiting.deleting or waiting.phase != LEASING):
+        return status_while_waiting(site, waiting, app)
+    return await read_status(site, own_app(site, name, app))
 
 
 async def list_deployments(site: Site) -> Sequence[Deployment]:
@@ -561,11 +551,9 @@ async def list_deployments(site: Site) -> Sequence[Deployment]:
     limiter = anyio.CapacityLimiter(8)
 
     async def look(name: str) -> Deployment:
-        if name in waiting and _waits(waiting[name], there.get(name)):
-            return status_while_waiting(site, waiting[name], there.get(name))
         try:
             async with limiter:
-                return await read_status(site, there[name])
+                return await _status_of(site, name, there.get(name), waiting.get(name))
         except errors.NotAuthenticated:
             raise
         except errors.CloudError as exc:  # one that cannot be looked at must not hide the others
@@ -579,9 +567,7 @@ async def list_deployments(site: Site) -> Sequence[Deployment]:
 
 
 def startup_probe_of(app: ContainerApp) -> tuple[int, str]:
-    """Return how long its startup probe lets a boot take, in seconds, and what it is."""
-    containers = (app.template.containers if app.template else None) or []
-    for probe in [probe for one in containers for probe in one.probes or []]:
+    for probe in [probe for one in apps.containers_of(app) for probe in one.probes or []]:
         if probe.type == "Startup":
             period, failures = probe.period_seconds or 10, probe.failure_threshold or 1
             path = probe.http_get.path if probe.http_get else "TCP"
@@ -592,8 +578,7 @@ def startup_probe_of(app: ContainerApp) -> tuple[int, str]:
 
 def cooldown_seconds(app: ContainerApp) -> int:
     """Return how long a replica stays after its last request; 300 s where an app says nothing."""
-    scale = app.template.scale if app.template else None
-    return (scale.cooldown_period if scale else None) or 300
+    return apps.scale_of(app).cooldown_period or 300
 
 
 LONGEST_REQUEST_SECONDS: Final = 225.0
@@ -604,7 +589,6 @@ _HOST_SECONDS: Final = 900.0
 
 
 def budget_seconds(app: ContainerApp) -> float:
-    """Return how long a replica may take to answer, as its own startup probe says."""
     return _HOST_SECONDS + startup_probe_of(app)[0]
 
 

@@ -111,7 +111,6 @@ async def find_account(site: Site) -> Any:
 
 
 def account(site: Site) -> Resource:
-    """Return the storage account for shares on SSD, whose throughput is provisioned."""
     ground, sku = site.ground, rules().share.sku
     wanted = models.StorageAccountCreateParameters(
         sku=models.Sku(name=sku),
@@ -161,7 +160,6 @@ def share_id(site: Site, share: str = SHARE) -> str:
 
 
 def usd_per_month(gib: float) -> float:
-    """Return what so much of a share costs, whether it is read or not."""
     chosen = rules().share
     return round(gib / chosen.quota_gib * chosen.usd_per_month[-1], 4)
 
@@ -287,7 +285,6 @@ async def refuse_link_elsewhere(site: Site, wanted: Mount) -> None:
 
 
 async def check_share(site: Site, model: ModelShape, mount: Mount) -> Answer | str:
-    """Say whether the share can be used, or made, and has room for the model."""
     if await find_account(site) is None:
         return "The storage account will be made."
     await refuse_link_elsewhere(site, mount)
@@ -335,26 +332,12 @@ LIMITS: Final[dict[str, Any]] = {
 """Of a call to files, which has other words for them than ARM."""
 
 
-@contextmanager
-def _translated(site: Site, what: str, *, store: str) -> Iterator[None]:
-    """Turn what the storage account says into our errors; `store` is what is to be read."""
-    try:
-        with translated(what):
-            yield
-    except ResourceNotFoundError as exc:
-        raise _missing(f"{store} is not there", site, exc.message) from exc
-    except errors.PermissionDenied as exc:
-        needed = READS_SHARES.title
-        given = grant_command(needed, site.ground.storage_id, ME)
-        exc.fix = f"Ask for '{needed}' on the storage account: {given}; it counts after minutes."
-        raise
-
-
 @asynccontextmanager
-async def _deadline(site: Site, what: str) -> AsyncIterator[None]:
+async def _looking_into(site: Site, place: "Place") -> AsyncIterator[None]:
     """Stop waiting after half a minute; an account that is not there has no address either."""
+    what, fix = f"look into the share {place.share}", "Name a folder in it."
     try:
-        with in_time("Azure", what, _DEADLINE, fix="Name a folder in it."):
+        with in_time("Azure", what, _DEADLINE, fix=fix):
             yield
     except errors.CloudUnavailable as exc:
         try:
@@ -364,6 +347,21 @@ async def _deadline(site: Site, what: str) -> AsyncIterator[None]:
         if there is None:
             raise _missing("It is not there", site, exc.cause) from exc
         raise
+    except errors.PermissionDenied as exc:
+        needed = READS_SHARES.title
+        given = grant_command(needed, site.ground.storage_id, ME)
+        exc.fix = f"Ask for '{needed}' on the storage account: {given}; it counts after minutes."
+        raise
+
+
+@contextmanager
+def _reading(site: Site, store: str) -> Iterator[None]:
+    """Turn what the storage account says into our errors; `store` is what is to be read."""
+    try:
+        with translated(f"read {store}"):
+            yield
+    except ResourceNotFoundError as exc:
+        raise _missing(f"T{store[1:]} is not there", site, exc.message) from exc
 
 
 def _missing(what: str, site: Site, cause: str) -> errors.CloudRefused:
@@ -375,12 +373,7 @@ def _missing(what: str, site: Site, cause: str) -> errors.CloudRefused:
     )
 
 
-async def list_files(site: Site, share: str, under: str) -> dict[str, File]:
-    """List what models are made of by their paths, below a folder if one is given.
-
-    Raises:
-        CloudRefused: There is no such share or folder.
-    """
+async def _list_files(site: Site, share: str, under: str) -> dict[str, File]:
     client = (await site.clients.files()).get_share_client(share)
     limiter = anyio.CapacityLimiter(_AT_ONCE)
     found: dict[str, File] = {}
@@ -388,7 +381,7 @@ async def list_files(site: Site, share: str, under: str) -> dict[str, File]:
 
     async def look(folder: str) -> list[str]:
         async with limiter:
-            return await _list_folder(site, client, share, folder, found)
+            return await _list_folder(site, client, folder, found)
 
     while waiting and seen < _MOST_FOLDERS and len(found) <= MOST_FILES:
         these = waiting[: _MOST_FOLDERS - seen]
@@ -401,12 +394,11 @@ async def list_files(site: Site, share: str, under: str) -> dict[str, File]:
 
 
 async def _list_folder(
-    site: Site, client: ShareClient, share: str, folder: str, found: dict[str, File]
+    site: Site, client: ShareClient, folder: str, found: dict[str, File]
 ) -> list[str]:
-    """Add the files of a folder that models are made of; return the folders in it."""
     below: list[str] = []
-    store = f"The share {share}" if not folder else f"The folder {folder} of the share {share}"
-    with _translated(site, f"list {share}/{folder}", store=store):
+    share = f"the share {client.share_name}"
+    with _reading(site, f"the folder {folder} of {share}" if folder else share):
         there = client.get_directory_client(folder)
         async for one in there.list_directories_and_files(**LIMITS):
             path = f"{folder}/{one.name}".lstrip("/")
@@ -418,7 +410,7 @@ async def _list_folder(
 
 
 async def _read(site: Site, client: ShareClient, path: str, offset: int, length: int) -> bytes:
-    with _translated(site, f"read the file {path}", store=f"The file {path}"):
+    with _reading(site, f"the file {path}"):
         got = await client.get_file_client(path).download_file(offset, length, **LIMITS)
         return bytes(await got.readall())
 
@@ -449,15 +441,14 @@ async def list_models(site: Site, bucket: str | None) -> Sequence[StoredModel]:
         CloudRefused: There is no such share, folder or account.
     """
     place = parse_location(bucket or SHARE)
-    async with _deadline(site, f"read the share {place.share}"):
-        return await models_among(await list_files(site, *place), place.root)
+    async with _looking_into(site, place):
+        return await models_among(await _list_files(site, *place), place.root)
 
 
 async def judge_model(site: Site, location: str) -> Completeness:
-    """Judge the model of a share at a location, each file by its own header."""
     place = parse_location(location)
-    async with _deadline(site, f"look into {location}"):
-        files = await list_files(site, *place)
+    async with _looking_into(site, place):
+        files = await _list_files(site, *place)
         return await judge_whole(folders(files).get(place.folder, {}))
 
 

@@ -15,7 +15,6 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from backends.aca import app as access
-from backends.aca import container
 from backends.aca.app import (
     app_of,
     expires_in,
@@ -148,15 +147,6 @@ def test_a_private_app_never_lets_everybody_in() -> None:
         app_of(site(), drawn(), kept_at=VAULT)
     assert "AZURE_ALLOWED_ADDRESSES" in refused.value.fix
     assert ingress_of(drawn(access="public"), ()).ip_security_restrictions is None
-
-
-def test_more_addresses_than_are_sensible_are_refused() -> None:
-    """Ranges are what they are for."""
-    most = container.rules().limits.addresses
-    many = tuple(f"203.0.113.{number}/32" for number in range(most + 1))
-    assert ingress_of(drawn(), many[:most]).ip_security_restrictions is not None
-    with pytest.raises(InvalidArgument, match="more than"):
-        ingress_of(drawn(), many)
 
 
 def test_a_folder_of_a_share_is_mounted_by_its_own_link() -> None:
