@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final, Literal, NamedTuple
 
+import stamina
 from azure.mgmt.appcontainers.models import ContainerApp
 
 from backends.aca import app as apps
@@ -23,6 +24,7 @@ from backends.aca.site import (
     Site,
     is_ours,
     is_policy,
+    patience,
     patiently,
     strictly,
     tags_in,
@@ -115,18 +117,21 @@ class WantedApp:
         # A revision that failed is made anew although nothing differs.
         again = now is not None and apps.fingerprint_in(now) == spec.fingerprint
         suffix = apps.new_suffix() if again else None
-
-        async def send(made: Blueprint) -> bool:
-            what, body = await self._body(made, addresses, suffix)
-            try:
-                change = await begin(site, spec.name, "create_or_update", what, body)
-                await watch(site, spec.name, change)
-            except errors.OpsError as exc:
-                older = _with_older_probe(made, exc)
-                return await (send(older) if older else self._is_taken(exc, suffix))
-            return True
-
-        self.is_put = await patiently(partial(send, made), BUSY_SECONDS, AGAIN_SECONDS)
+        sent = False
+        while not sent:
+            busy = patience(BUSY_SECONDS, AGAIN_SECONDS)
+            async for attempt in stamina.retry_context(on=errors.ConcurrentChange, **busy):
+                with attempt:
+                    what, body = await self._body(made, addresses, suffix)
+                    try:
+                        change = await begin(site, spec.name, "create_or_update", what, body)
+                        await watch(site, spec.name, change)
+                        self.is_put = sent = True
+                    except errors.OpsError as exc:
+                        if older := _with_older_probe(made, exc):
+                            made = older
+                        else:
+                            self.is_put, sent = await self._is_taken(exc, suffix), True
         if found and is_stopped(found.app) and self.is_put:
             await start(site, spec.name)
 
