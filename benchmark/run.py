@@ -665,7 +665,7 @@ class _Sweep:
                 if anyio.current_time() >= deadline:
                     raise _gone(exc, self._patience, self._cell) from exc
                 self._doing = "waiting for the endpoint"
-                await anyio.sleep(min(_LOOK_SECONDS, self._patience))
+                await anyio.sleep(_LOOK_SECONDS)
             else:
                 return
 
