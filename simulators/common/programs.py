@@ -127,16 +127,6 @@ def environment(knobs: Knobs, accelerator: str, given: Mapping[str, str]) -> dic
     return {**inherited_environment(), **boot, **card, **given, **knobs.engine_environment}
 
 
-def flag(words: Sequence[str], name: str) -> str | None:
-    """Return a flag's value."""
-    for place, word in enumerate(words):
-        if word == name and place + 1 < len(words):
-            return words[place + 1]
-        if word.startswith(f"{name}="):
-            return word.partition("=")[2]
-    return None
-
-
 def free_port() -> int:
     """Return a port of this machine that nobody listens on."""
     with socket.socket() as listener:

@@ -1,7 +1,6 @@
 """Compute Engine's REST v1: instances with chips and how each lives, firewall rules, operations."""
 
 import importlib
-import ipaddress
 import json
 import re
 import time
@@ -19,62 +18,29 @@ from starlette.routing import BaseRoute
 
 from simulators.google import chips, vm
 from simulators.google.chips import Machine, zones_of
-from simulators.google.serving import CODES, Refused, check_billed, disabled, rest
+from simulators.google.serving import CODES, Refused, admit, check_billed, invalid, rest
 from simulators.google.state import Life, Project, World
 
 Resource = dict[str, Any]
 API: Final = "compute.googleapis.com"
 LINK: Final = "https://www.googleapis.com/compute/v1/"
 """How links begin."""
-_REASONS: Final = {
-    "PERMISSION_DENIED": "forbidden",
-    "NOT_FOUND": "notFound",
-    "ALREADY_EXISTS": "alreadyExists",
-    "RESOURCE_EXHAUSTED": "rateLimitExceeded",
-    "UNAVAILABLE": "backendError",
-    "INTERNAL": "backendError",
-}
-"""Of a refusal that names no reason of Compute Engine's own, by its status."""
+_CODES: Final = {**CODES, "FAILED_PRECONDITION": 412}
 _OTHERS: Final = ("us-central1-a", "us-west1-a", "europe-west1-b", "asia-east1-a")
 """Some of the zones without TPUs; which have them is said in `chips.ZONES` alone."""
 _CHIPS: Final = {"ct6e-standard-1t": 1, "ct6e-standard-4t": 4, "ct6e-standard-8t": 8}
 """Of TPU v6e in each machine type. Source: accelerator-optimized machines, quoted in public reports
 of 2026-08."""
-_ONE_THREAD: Final = "ct6e-standard-8t"
-"""It has to be made with one thread per core."""
 _MODELS: Final = {"STANDARD": "on-demand", "SPOT": "spot", "FLEX_START": "flex-start"}
 
 
-class Denied(Exception):
-    """A call is answered with an error of HTTP and a reason such as alreadyExists."""
-
-    def __init__(self, code: int, reason: str, message: str) -> None:
-        super().__init__(message)
-        self.code, self.reason, self.message = code, reason, message
-
-
-def _wrong(field: str, value: Any, words: str) -> Denied:
+def _wrong(field: str, value: Any, words: str) -> Refused:
     said = value if isinstance(value, str) else json.dumps(value)
-    return Denied(400, "invalid", f"Invalid value for field 'resource.{field}': '{said}'. {words}")
+    return invalid(f"Invalid value for field 'resource.{field}': '{said}'. {words}")
 
 
-def _bad(words: str) -> Denied:
-    return Denied(400, "badRequest", words)
-
-
-def _error(code: int, message: str, reason: str, **more: Any) -> Response:
-    errors = [{"message": message, "domain": "global", "reason": reason}]
-    body = {"code": code, "message": message, "errors": errors, **more}
-    return JSONResponse({"error": body}, status_code=code)
-
-
-def _translated(refused: Refused) -> Response:
-    """Return a refusal that all of Google's APIs share as Compute Engine writes it."""
-    code, reason = CODES.get(refused.status, 500), _REASONS.get(refused.status, "badRequest")
-    off = refused.reason == "SERVICE_DISABLED"
-    more = {"details": refused.as_json} if off else {}
-    reason = "accessNotConfigured" if off else reason
-    return _error(code, refused.message, reason, status=refused.status, **more)
+def _not_ready(path: str) -> Refused:
+    return invalid(f"The resource '{path}' is not ready")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,33 +65,18 @@ class Call:
         """Refuse a caller who lacks a permission."""
         if self.project.denies(permission):
             words = f"Required '{permission}' permission for '{self.parent}'"
-            raise Denied(403, "forbidden", words)
-
-    def check_zone(self) -> None:
-        """Refuse a zone that there is not."""
-        if self.zone and self.zone not in _zone_names(self.project):
-            words = f"Invalid value for field 'zone': '{self.zone}'. Unknown zone."
-            raise Denied(400, "invalid", words)
+            raise Refused("PERMISSION_DENIED", words)
 
     def read(self, schema: str) -> Resource:
-        """Return the body as the SDK's message has it.
-
-        Raises:
-            Denied: A field is unknown, or a value is of another type.
-        """
+        """Return the body as the SDK's message has it; refuses unknown fields and other types."""
         kind = getattr(importlib.import_module("google.cloud.compute_v1.types"), schema)
         message = kind.pb(kind())
         try:
             json_format.ParseDict(self.body, message)
         except (json_format.ParseError, TypeError) as exc:
-            raise _bad(f"Invalid JSON payload received. {exc}") from exc
+            raise invalid(f"Invalid JSON payload received. {exc}") from exc
         said: Resource = json_format.MessageToDict(message)
         return said
-
-    def again(self) -> Resource | None:
-        """Return the operation that the same request began before; none without a requestId."""
-        asked, rows = self.query.get("requestId"), self.project.compute_operations.values()
-        return next((one for one in rows if asked and one["_request"] == asked), None)
 
     def free(self, kind: str, name: Any) -> str:
         """Return the path of a new resource, whose name has to be one that nothing has."""
@@ -133,19 +84,15 @@ class Call:
             raise _wrong("name", name or "", f"Must be a match of regex '{_NAME}'")
         path = f"{self.parent}/{kind}/{name}"
         if path in _TABLES[kind](self.project):
-            raise Denied(409, "alreadyExists", f"The resource '{path}' already exists")
+            raise Refused("ALREADY_EXISTS", f"The resource '{path}' already exists")
         return path
 
     def find(self, kind: str) -> Resource:
-        """Return the resource that it is about.
-
-        Raises:
-            Denied: There is none.
-        """
+        """Return the resource that it is about; refuses where there is none."""
         path = f"{self.parent}/{kind}/{self.name}"
         found = _TABLES[kind](self.project).get(path)
         if found is None:
-            raise Denied(404, "notFound", f"The resource '{path}' was not found")
+            raise Refused("NOT_FOUND", f"The resource '{path}' was not found")
         return found
 
 
@@ -176,8 +123,8 @@ def _disks(project: Project) -> Mapping[str, Resource]:
             "name": one["name"],
             "zone": one["zone"],
             "selfLink": LINK + disk,
-            "labels": one.get("_disk_labels", {}),
-            "sizeGb": one["disks"][0]["diskSizeGb"],
+            "labels": one["disks"][0]["initializeParams"]["labels"],
+            "sizeGb": one["disks"][0]["initializeParams"]["diskSizeGb"],
             "users": [one["selfLink"]],
         }
     return found
@@ -204,24 +151,18 @@ def _route(
 
     async def admitted(project: Project, request: Request) -> Response:
         check_billed(world, project, API, request.headers.get("x-goog-user-project", ""))
-        if API not in project.apis:
-            raise disabled(project, API)
+        admit(project, API, "", "")
         at, sent = request.path_params, await request.body()
-        zone, named = at.get("zone", ""), at.get("name", "")
-        try:
-            body = json.loads(sent) if sent else None
-            call = Call(world, project, zone, named, request.query_params, body)
-            for permission in needed or (name,):
-                call.need(permission)
-            call.check_zone()
-            return JSONResponse(_shown(call, await answers(call)))
-        except ValueError as exc:
-            return _error(400, f"Invalid JSON payload received. {exc}", "badRequest")
-        except Denied as denied:
-            return _error(denied.code, denied.message, denied.reason)
+        zone, named, body = at.get("zone", ""), at.get("name", ""), json.loads(sent or "null")
+        call = Call(world, project, zone, named, request.query_params, body)
+        for permission in needed or (name,):
+            call.need(permission)
+        if zone and zone not in _zone_names(project):
+            raise invalid(f"Invalid value for field 'zone': '{zone}'. Unknown zone.")
+        return JSONResponse(_shown(call, await answers(call)))
 
     where = f"/compute/v1/projects/{{project}}/{path}"
-    return rest(world, verb, where, name, admitted, _translated)
+    return rest(world, verb, where, name, admitted, _CODES)
 
 
 def _readable(world: World, path: str, service: str) -> list[BaseRoute]:
@@ -257,25 +198,20 @@ def _readable(world: World, path: str, service: str) -> list[BaseRoute]:
     ]
 
 
-_TERM: Final = re.compile(r"(?P<field>\w+) (?P<op>=|eq) \"(?P<value>[^\"]*)\"")
-
-
 def _filtered(said: str, rows: list[Resource]) -> list[Resource]:
     """Return those that one term means: a field is so, or fits a pattern."""
     if not said:
         return rows
-    term = _TERM.fullmatch(said)
+    term = re.fullmatch(r"(\w+) (=|eq) \"([^\"]*)\"", said)
     if term is None:
-        words = f"Invalid value for field 'filter': '{said}'. Invalid list filter expression."
-        raise Denied(400, "invalid", words)
-    pattern = re.compile(term["value"] if term["op"] == "eq" else re.escape(term["value"]))
-    return [row for row in rows if pattern.fullmatch(str(row.get(term["field"], "")))]
+        raise invalid(f"Invalid value for field 'filter': '{said}'.")
+    pattern = re.compile(term[3] if term[2] == "eq" else re.escape(term[3]))
+    return [row for row in rows if pattern.fullmatch(str(row.get(term[1], "")))]
 
 
-def _shown(call: Call, resource: Mapping[str, Any]) -> Resource:
-    """Return a resource as it is told: what only the simulation knows of it is left out."""
-    told = _Instance.told(call, resource) if "machineType" in resource else resource
-    return {key: value for key, value in told.items() if not key.startswith("_")}
+def _shown(call: Call, resource: Resource) -> Resource:
+    """Return a resource as it is told: an instance with what its VM has."""
+    return _Instance.told(call, resource) if "machineType" in resource else resource
 
 
 def _zone_names(project: Project) -> Sequence[str]:
@@ -286,13 +222,7 @@ def _moment(at: float | None = None) -> str:
     return datetime.fromtimestamp(at or time.time(), UTC).isoformat(timespec="milliseconds")
 
 
-_KEPT: Final = 500
-"""Operations of a project, newest last."""
-
-
-def _begin(
-    project: Project, kind: str, path: str, *, user: str = "", request: str = ""
-) -> Resource:
+def _begin(project: Project, kind: str, path: str, *, user: str = "") -> Resource:
     """Begin an operation on what has a path.
 
     `kind` is such as insert, or compute.instances.preempted; `user` is the caller if not said.
@@ -306,11 +236,8 @@ def _begin(
         "status": "RUNNING",
         "user": user or project.caller,
         "insertTime": _moment(),
-        "_request": request,
     }
     project.compute_operations[f"{parent}/operations/{name}"] = operation
-    for old in tuple(project.compute_operations)[:-_KEPT]:
-        del project.compute_operations[old]
     return operation
 
 
@@ -363,8 +290,6 @@ def compute_routes(world: World) -> Sequence[BaseRoute]:
 
 _USUAL_WAIT_SECONDS: Final = 30
 """Simulated: how long it stays PENDING before a stock-out where no wait is asked for."""
-_STAGING: Final = 0.7
-"""Which part of its making it is PROVISIONING; STAGING is the rest."""
 
 
 class _Instance(Machine):
@@ -412,15 +337,15 @@ class _Instance(Machine):
         self.life.operations = []
         self.world.keep(self.project)
 
-    def begin(self, kind: str, *, user: str = "", request: str = "") -> Resource:
-        operation = _begin(self.project, kind, self.name, user=user, request=request)
+    def begin(self, kind: str, *, user: str = "") -> Resource:
+        operation = _begin(self.project, kind, self.name, user=user)
         self.life.operations.append(next(reversed(self.project.compute_operations)))
         return operation
 
-    def leave(self, kind: str, *, user: str = "system", request: str = "") -> Resource:
+    def leave(self, kind: str, *, user: str = "system") -> Resource:
         words = f"Instance '{self.short}' creation failed: it was ended while it was created."
         self.finish((400, "UNSUPPORTED_OPERATION", words))  # Google's own words are not known
-        operation = self.begin(kind, user=user, request=request)
+        operation = self.begin(kind, user=user)
         self.become("STOPPING")
         self.end_vm()
         self.watch()
@@ -430,7 +355,6 @@ class _Instance(Machine):
         steps: Mapping[str, Callable[[], bool | None]] = {
             "PENDING": self._wait,
             "PROVISIONING": self._provision,
-            "STAGING": self._stage,
             "RUNNING": self._run,
             "STOPPING": self._go,
         }
@@ -487,11 +411,7 @@ class _Instance(Machine):
         return any(chips.ask(self.project, "compute", zone, name, number, one) for one in pools)
 
     def _provision(self) -> None:
-        if self.after(self.project.knobs.tpu_provision_seconds * _STAGING):
-            self.become("STAGING")
-
-    def _stage(self) -> None:
-        if self.after(self.project.knobs.tpu_provision_seconds * (1 - _STAGING)):
+        if self.after(self.project.knobs.tpu_provision_seconds):
             self.kept["lastStartTimestamp"] = _moment()
             self.become("RUNNING")
             self.boot()
@@ -523,8 +443,6 @@ class _Instance(Machine):
             service_account=account["email"],
             scopes=tuple(account["scopes"]),
             external=bool(interface["accessConfigs"]),
-            disk_gb=int(one["disks"][0]["diskSizeGb"]),
-            has_docker=False,
         )
         vm.start(self.world, self.project, spec)
 
@@ -539,39 +457,33 @@ def _ends_at(project: Project, one: Mapping[str, Any]) -> datetime | None:
 
 
 async def _insert(call: Call) -> Resource:
-    again = call.again()
-    if again:
-        return again
     project, made = call.project, _made(call)
     path = made["selfLink"].removeprefix(LINK)
-    waits = _seconds((call.body.get("params") or {}).get("requestValidForDuration"))
     project.vms[path] = made
-    life = Life(since=time.time(), patience=waits or _USUAL_WAIT_SECONDS)
-    project.lives[path] = life
+    patience = _waits(call.body) or _USUAL_WAIT_SECONDS
+    project.lives[path] = Life(since=time.time(), patience=patience)
     instance = _Instance(call.world, project, path)
     instance.watch()
-    return instance.begin("insert", request=call.query.get("requestId", ""))
+    return instance.begin("insert")
+
+
+def _instance_of(call: Call) -> _Instance:
+    path = str(call.find("instances")["selfLink"]).removeprefix(LINK)
+    return _Instance(call.world, call.project, path)
 
 
 async def _delete(call: Call) -> Resource:
-    """Begin an instance's end; asked again with the same requestId it is the same."""
-    again = call.again()
-    if again:
-        return again
-    path = str(call.find("instances")["selfLink"]).removeprefix(LINK)
-    instance = _Instance(call.world, call.project, path)
+    instance = _instance_of(call)
     if instance.kept["status"] == "STOPPING":
-        raise Denied(400, "resourceNotReady", f"The resource '{path}' is not ready")
-    request = call.query.get("requestId", "")
-    return instance.leave("delete", user=call.project.caller, request=request)
+        raise _not_ready(instance.name)
+    return instance.leave("delete", user=call.project.caller)
 
 
 async def _stop(call: Call) -> Resource:
     """Stop an instance that runs; one with a TPU cannot be started again, and keeps its disk."""
-    path = str(call.find("instances")["selfLink"]).removeprefix(LINK)
-    instance = _Instance(call.world, call.project, path)
+    instance = _instance_of(call)
     if instance.kept["status"] != "RUNNING":
-        raise Denied(400, "resourceNotReady", f"The resource '{path}' is not ready")
+        raise _not_ready(instance.name)
     operation = instance.begin("stop")
     instance.end_vm()
     if row := instance.row:
@@ -594,8 +506,7 @@ async def _delete_disk(call: Call) -> Resource:
     path = str(disk["selfLink"]).removeprefix(LINK)
     if users := disk.get("users"):
         where = users[0].removeprefix(LINK)
-        words = f"The disk resource '{path}' is already being used by '{where}'"
-        raise Denied(400, "resourceInUseByAnotherResource", words)
+        raise invalid(f"The disk resource '{path}' is already being used by '{where}'")
     del call.project.disks[path]
     return _ended(call.project, "delete", path)
 
@@ -607,7 +518,7 @@ def _ended(project: Project, kind: str, path: str) -> Resource:
     return operation
 
 
-def compute_resume(world: World) -> None:
+def resume(world: World) -> None:
     """Go on with what an earlier process began; VMs that were up boot again."""
     for project in world:
         for path, operation in project.compute_operations.items():
@@ -636,33 +547,21 @@ _USUAL_DISK_GB: Final = "10"
 _RUN_SECONDS: Final = {False: (30, 120 * 86_400), True: (600, 7 * 86_400)}
 """At least and at most; whether it is FLEX_START."""
 _FLEX_WAIT_SECONDS: Final = (90, 7200)
-_NO_IMAGE: Final = "The referenced image resource cannot be found."
 _NO_NETWORK: Final = "The referenced network resource cannot be found."
-_NO_ACTION: Final = (
-    "You cannot specify a termination action for a VM instance that has the standard provisioning"
-    " model (default). To use instance termination action, the VM instance must use the Spot,"
-    " Reservation-Bound or Flex Start provisioning model."
-)
 
 
 def _made(call: Call) -> Resource:
-    """Return the instance that a request asks for, with everything that follows from it.
-
-    Raises:
-        Denied: Something of it cannot be.
-    """
+    """Return the instance that a request asks for, with everything that follows from it."""
     body = call.read("Instance")
     path, parent = call.free("instances", body.get("name")), LINK + call.parent
     disks, interfaces = body.get("disks") or [{}], body.get("networkInterfaces") or [{}]
     disk, interface = disks[0].get("initializeParams") or {}, interfaces[0]
     interface = {"network": "global/networks/default", "accessConfigs": [], **interface}
-    scheduling = _scheduling(body)
-    for wrong in (
-        *_of_machine(call, body, disks, disk),
-        *_of_network(call, body, interface),
-        *_of_scheduling(body, scheduling),
-    ):
+    scheduling = {"provisioningModel": "STANDARD", **body.get("scheduling", {})}
+    for wrong in (*_of_machine(call, body, disk, interface), *_of_scheduling(body, scheduling)):
         raise wrong
+    if interface["accessConfigs"]:
+        _check_external(call, body["name"])
     return {
         **{key: value for key, value in body.items() if key != "params"},
         "machineType": f"{parent}/machineTypes/{_last(body['machineType'])}",
@@ -671,8 +570,7 @@ def _made(call: Call) -> Resource:
         "creationTimestamp": _moment(),
         "status": "PENDING",
         "scheduling": scheduling,
-        "disks": [{"diskSizeGb": str(disk.get("diskSizeGb") or _USUAL_DISK_GB)}],
-        "_disk_labels": disk.get("labels", {}),
+        "disks": [{"initializeParams": {"diskSizeGb": _USUAL_DISK_GB, "labels": {}, **disk}}],
         "networkInterfaces": [interface],
         "serviceAccounts": [_account(one, call) for one in body.get("serviceAccounts", [])[:1]],
         "labels": body.get("labels", {}),
@@ -682,9 +580,9 @@ def _made(call: Call) -> Resource:
 
 
 def _of_machine(
-    call: Call, body: Resource, disks: Sequence[Any], disk: Resource
-) -> Iterator[Denied]:
-    """Yield what machine and disk cannot be; one with TPUs takes hyperdisks alone.
+    call: Call, body: Resource, disk: Resource, interface: Resource
+) -> Iterator[Refused]:
+    """Yield what machine, disk and network cannot be; one with TPUs takes hyperdisks alone.
 
     Source: field notes of 2026-08.
     """
@@ -693,34 +591,22 @@ def _of_machine(
     if f"{call.parent}/machineTypes/{machine}" not in _types(call.project):
         words = f"Machine type with name '{machine}' does not exist in zone '{call.zone}'."
         yield _wrong("machineType", link, words)
-    threads = body.get("advancedMachineFeatures", {}).get("threadsPerCore", 2)
-    if machine == _ONE_THREAD and threads != 1:
-        words = f"Machine type {machine} supports 1 thread per core alone."
-        yield _wrong("advancedMachineFeatures.threadsPerCore", threads, words)
-    if len(disks) != 1 or not disks[0].get("boot"):
-        yield _wrong("disks", len(disks), "The one disk must be a boot disk.")
-    if not disk.get("sourceImage", "").startswith("projects/"):
-        yield _wrong("disks[0].initializeParams.sourceImage", "", _NO_IMAGE)
     if disk_type.startswith("pd-"):
         words = f"[{disk_type}, {machine}] features are not compatible for creating instance."
-        yield _bad(words)
-
-
-def _of_network(call: Call, body: Resource, interface: Resource) -> Iterator[Denied]:
-    project, given = call.project, body.get("networkInterfaces") or []
-    if len(given) != 1:
-        yield _wrong("networkInterfaces", len(given), "Exactly one must be given.")
+        yield invalid(words)
     if _last(interface["network"]) != "default":
         yield _wrong("networkInterfaces[0].network", interface["network"], _NO_NETWORK)
-    if not interface["accessConfigs"]:
-        return
-    if "compute.vmExternalIpAccess" in project.knobs.constraints:
-        words = (
-            f"Constraint constraints/compute.vmExternalIpAccess violated for project"
-            f" {project.number}. Add instance {body['name']} to the constraint to use external"
-            " IP with it."
+
+
+def _check_external(call: Call, name: str) -> None:
+    """Refuse an external address that the organisation or the caller's permissions do not give."""
+    if "compute.vmExternalIpAccess" in call.project.knobs.constraints:
+        raise Refused(
+            "FAILED_PRECONDITION",
+            "Constraint constraints/compute.vmExternalIpAccess violated for project"
+            f" {call.project.number}. Add instance {name} to the constraint to use external IP"
+            " with it.",
         )
-        yield Denied(412, "conditionNotMet", words)
     call.need("compute.subnetworks.useExternalIp")
 
 
@@ -735,14 +621,13 @@ def _account(one: Resource, call: Call) -> Resource:
     if email != usual and email not in project.accounts:
         path = f"projects/{project.id}/serviceAccounts/{email}"
         words = f"The resource '{path}' of type 'serviceAccount' was not found."
-        raise Denied(404, "notFound", words)
+        raise Refused("NOT_FOUND", words)
     if project.denies("iam.serviceAccounts.actAs", f"projects/-/serviceAccounts/{email}"):
-        words = (
+        raise invalid(
             f"The user does not have access to service account '{email}'.  User:"
             f" '{project.caller}'.  Ask a project owner to grant you the iam.serviceAccountUser"
             " role on the service account"
         )
-        raise Denied(400, "serviceAccountAccessDenied", words)
     return {"email": email, "scopes": one.get("scopes", [])}
 
 
@@ -751,45 +636,28 @@ def _seconds(duration: Any) -> int:
     return int((duration or {}).get("seconds", "0"))
 
 
-def _scheduling(body: Resource) -> Resource:
-    """Return the scheduling of an instance with what follows from it."""
-    said: Resource = dict(body.get("scheduling", {}))
-    model = said.setdefault("provisioningModel", "STANDARD")
-    said.setdefault("automaticRestart", model == "STANDARD")
-    said.setdefault("onHostMaintenance", "TERMINATE" if model == "SPOT" else "MIGRATE")
-    if model == "SPOT" or (model == "STANDARD" and "maxRunDuration" in said):
-        said.setdefault("instanceTerminationAction", "STOP")
-    return said
-
-
-def _of_scheduling(body: Resource, said: Resource) -> Iterator[Denied]:
+def _of_scheduling(body: Resource, said: Resource) -> Iterator[Refused]:
     """Yield what cannot be, or not together."""
-    model, at = said["provisioningModel"], "scheduling"
-    flex, action = model == "FLEX_START", said.get("instanceTerminationAction", "")
-    if said["automaticRestart"] and model != "STANDARD":
-        words = f"Automatic restart must be false for the provisioning model {model}."
-        yield _wrong(f"{at}.automaticRestart", said["automaticRestart"], words)
-    if said["onHostMaintenance"] != "TERMINATE":
-        yield _bad("Instances with guest accelerators do not support live migration.")
-    if action and model == "STANDARD" and "maxRunDuration" not in said:
-        yield _wrong(f"{at}.instanceTerminationAction", action, _NO_ACTION)
+    flex = said["provisioningModel"] == "FLEX_START"
+    moves = said.get("onHostMaintenance", "MIGRATE")
+    if moves != "TERMINATE" and said["provisioningModel"] != "SPOT":
+        yield invalid("Instances with guest accelerators do not support live migration.")
     shortest, longest = _RUN_SECONDS[flex]
     if "maxRunDuration" in said and not shortest <= _seconds(said["maxRunDuration"]) <= longest:
         words = f"Must be between {shortest} and {longest} seconds."
-        yield _wrong(f"{at}.maxRunDuration", said["maxRunDuration"], words)
-    waited = body.get("params", {}).get("requestValidForDuration")
-    field, (shortest, longest) = "params.requestValidForDuration", _FLEX_WAIT_SECONDS
-    if waited is not None and not flex:
-        yield _wrong(field, waited, "Only instances of the model FLEX_START wait for capacity.")
-    if _seconds(waited) and not shortest <= _seconds(waited) <= longest:
-        yield _wrong(field, waited, f"Must be 0, or between {shortest} and {longest} seconds.")
-    if flex and not action:
-        words = "It must be set for the provisioning model FLEX_START."
-        yield _wrong(f"{at}.instanceTerminationAction", action, words)
+        yield _wrong("scheduling.maxRunDuration", said["maxRunDuration"], words)
+    waited, (shortest, longest) = _waits(body), _FLEX_WAIT_SECONDS
+    if waited and not (flex and shortest <= waited <= longest):
+        words = f"Must be 0, or between {shortest} and {longest} seconds with FLEX_START."
+        yield _wrong("params.requestValidForDuration", waited, words)
     affinity = body.get("reservationAffinity", {}).get("consumeReservationType", "")
     if flex and affinity != "NO_RESERVATION":
         words = "It must be NO_RESERVATION for the provisioning model FLEX_START."
         yield _wrong("reservationAffinity.consumeReservationType", affinity, words)
+
+
+def _waits(body: Resource) -> int:
+    return _seconds((body.get("params") or {}).get("requestValidForDuration"))
 
 
 _RULE_SECONDS: Final = 0.1
@@ -798,15 +666,11 @@ _RULE_SECONDS: Final = 0.1
 
 async def _insert_rule(call: Call) -> Resource:
     body = call.read("Firewall")
-    return _changed(call, "insert", call.free("firewalls", body.get("name")), _rule(body))
+    return _changed(call, "insert", call.free("firewalls", body.get("name")), body)
 
 
 async def _patch_rule(call: Call) -> Resource:
-    kept = call.find("firewalls")
-    rule = _rule({**kept, **call.read("Firewall")})
-    for key in ("name", "direction"):
-        if rule[key] != kept[key]:
-            raise _wrong(key, rule[key], "It cannot be changed.")
+    rule = {**call.find("firewalls"), **call.read("Firewall")}
     return _changed(call, "patch", f"{call.parent}/firewalls/{call.name}", rule)
 
 
@@ -815,12 +679,23 @@ async def _delete_rule(call: Call) -> Resource:
     return _changed(call, "delete", f"{call.parent}/firewalls/{call.name}", None)
 
 
+_USUAL_RULE: Final[Resource] = {
+    "priority": 1000,
+    "direction": "INGRESS",
+    "disabled": False,
+    "sourceRanges": ["0.0.0.0/0"],
+}
+
+
 def _changed(call: Call, kind: str, path: str, rule: Resource | None) -> Resource:
     """Keep a rule, or none, and begin the operation that says so a moment later."""
-    call.project.firewalls.pop(path, None)
-    if rule is not None:
-        network = f"{LINK}{call.parent}/networks/default"
-        call.project.firewalls[path] = {**rule, "network": network, "selfLink": LINK + path}
+    rules, network = call.project.firewalls, f"{LINK}{call.parent}/networks/default"
+    if rule is None:
+        del rules[path]
+    elif _last(rule.get("network", network)) != "default":
+        raise _wrong("network", rule["network"], _NO_NETWORK)
+    else:
+        rules[path] = {**_USUAL_RULE, **rule, "network": network, "selfLink": LINK + path}
     operation = _begin(call.project, kind, path)
 
     async def end() -> None:
@@ -830,24 +705,3 @@ def _changed(call: Call, kind: str, path: str, rule: Resource | None) -> Resourc
 
     call.world.tasks.start_soon(end)
     return operation
-
-
-def _rule(body: Resource) -> Resource:
-    """Return a rule with everything that follows from it.
-
-    Raises:
-        Denied: Something of it cannot be.
-    """
-    if not body.get("allowed"):
-        raise _bad("Exactly one of allowed or denied must be specified.")
-    for number, one in enumerate(body.get("sourceRanges", [])):
-        try:
-            ipaddress.ip_network(one)
-        except ValueError as exc:
-            words = "Must be a valid CIDR address range."
-            raise _wrong(f"sourceRanges[{number}]", one, words) from exc
-    if _last(body.get("network", "default")) != "default":
-        raise _wrong("network", body["network"], _NO_NETWORK)
-    rule = {"priority": 1000, "direction": "INGRESS", "disabled": False, **body}
-    rule.setdefault("sourceRanges", ["0.0.0.0/0"])
-    return rule

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from google.iam.v1 import iam_policy_pb2
 from google.iam.v1.policy_pb2 import Binding, Policy
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
@@ -22,40 +21,36 @@ from simulators.google.state import GCLOUD_CLIENT, Project, World
 
 _MEMBER: Final = re.compile(r"^(user|serviceAccount|group|domain|principal|principalSet):\S+$")
 _ROLE: Final = re.compile(r"^(projects/[^/]+/|organizations/[^/]+/)?roles/[A-Za-z0-9_.]+$")
-PERMISSION: Final = re.compile(r"^[a-z0-9]+(\.[A-Za-z0-9]+){2,}$")
-_CONFLICT: Final = (
-    "There were concurrent policy changes. Please retry the whole read-modify-write with"
-    " exponential backoff."
-)
 
 
-def asked(kept: Policy, request: iam_policy_pb2.GetIamPolicyRequest) -> Policy:
-    """Answer one GetIamPolicy; conditions are told to those who ask for version 3.
-
-    Raises:
-        Refused: There is no such version.
-    """
-    version = request.options.requested_policy_version
-    if version not in {0, 1, 3}:
-        raise invalid(f"Policy version {version} is not supported.")
+def told(kept: Policy, version: int) -> Policy:
+    """Return a policy as it is answered; conditions are told to those who ask for version 3."""
     found = Policy()
     found.CopyFrom(kept)
     found.etag = _etag(kept)
     if version < 3:
-        _hide_conditions(found)
+        found.version = 1
+        for binding in found.bindings:
+            if binding.HasField("condition"):
+                words = binding.condition.SerializeToString(deterministic=True)
+                binding.role += f"_withcond_{hashlib.sha256(words).hexdigest()[:20]}"
+                binding.ClearField("condition")
     return found
 
 
-def replaced(kept: Policy, request: iam_policy_pb2.SetIamPolicyRequest, project: Project) -> Policy:
-    """Give what is to be kept after one SetIamPolicy.
+def replaced(kept: Policy, wanted: Policy, project: Project) -> Policy:
+    """Return what is to be kept after one SetIamPolicy.
 
     Raises:
         Refused: The etag is that of an older policy; or a role, a member (an account of the
             project must be there) or the version cannot be.
     """
-    wanted = request.policy
     if wanted.etag and wanted.etag != _etag(kept):
-        raise Refused("ABORTED", _CONFLICT)
+        raise Refused(
+            "ABORTED",
+            "There were concurrent policy changes. Please retry the whole read-modify-write with"
+            " exponential backoff.",
+        )
     fresh = Policy(version=wanted.version)
     for binding in wanted.bindings:
         _check(binding, wanted.version, project)
@@ -63,37 +58,6 @@ def replaced(kept: Policy, request: iam_policy_pb2.SetIamPolicyRequest, project:
         if binding.members:
             fresh.bindings.append(binding)
     return fresh
-
-
-def answer(kept: Policy) -> Policy:
-    """Give a policy as SetIamPolicy answers: as it is, with its new etag."""
-    return asked(kept, iam_policy_pb2.GetIamPolicyRequest(options={"requested_policy_version": 3}))
-
-
-def allowed(
-    project: Project, request: iam_policy_pb2.TestIamPermissionsRequest
-) -> iam_policy_pb2.TestIamPermissionsResponse:
-    """Answer one TestIamPermissions.
-
-    Raises:
-        Refused: A permission is not one.
-    """
-    for one in request.permissions:
-        if not PERMISSION.match(one):
-            raise invalid(f"Permission {one} is not valid for this resource.")
-    project.tested += request.permissions
-    return iam_policy_pb2.TestIamPermissionsResponse(
-        permissions=[one for one in request.permissions if not project.lacks(one, request.resource)]
-    )
-
-
-def _hide_conditions(policy: Policy) -> None:
-    policy.version = 1
-    for binding in policy.bindings:
-        if binding.HasField("condition"):
-            words = binding.condition.SerializeToString(deterministic=True)
-            binding.role += f"_withcond_{hashlib.sha256(words).hexdigest()[:20]}"
-            binding.ClearField("condition")
 
 
 def _check(binding: Binding, version: int, project: Project) -> None:
@@ -132,13 +96,9 @@ def metadata_routes(world: World) -> Sequence[BaseRoute]:
     api = "iamcredentials.googleapis.com"
 
     async def metadata(project: Project, request: Request) -> Response:
-        """Answer those who send the server's header, with its header."""
         caller, audience = project.caller, request.query_params.get("audience", "")
         if project.knobs.identity_kind == "user":
             return PlainTextResponse("There is no metadata server here.", status_code=404)
-        if request.headers.get("metadata-flavor") != "Google":
-            refusal = "Missing required header: Metadata-Flavor"
-            return PlainTextResponse(refusal, status_code=403, headers=_FLAVOR)
         if request.url.path.endswith("/identity"):
             token = world.id_token(project, audience, caller)
             return PlainTextResponse(token, headers=_FLAVOR)
@@ -151,10 +111,7 @@ def metadata_routes(world: World) -> Sequence[BaseRoute]:
         serving.admit(project, api, "iam.serviceAccounts.getOpenIdToken", email)
         if email not in {*project.accounts, project.caller}:
             raise Refused("NOT_FOUND", f"Not found; Gaia id not found for email {email}")
-        audience = (await request.json()).get("audience")
-        if not audience:
-            raise invalid("The audience must be given.")
-        token = world.id_token(project, str(audience), email)
+        token = world.id_token(project, (await request.json())["audience"], email)
         return JSONResponse({"token": token})
 
     account = "/p/{project}/computeMetadata/v1/instance/service-accounts/{who}"

@@ -1,38 +1,34 @@
 """Images: built by Cloud Build v1, kept by Artifact Registry v1, and what a tag means."""
 
-import base64
 import hashlib
 import itertools
 import re
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Final
 from urllib.parse import unquote
 
 import anyio
 import grpc.aio
-from google.cloud.artifactregistry_v1.types import DockerImage, OperationMetadata, Repository
+from google.cloud.artifactregistry_v1.types import DockerImage, OperationMetadata
 from google.cloud.devtools.cloudbuild_v1.types import (
     Build,
     BuildOperationMetadata,
-    BuildOptions,
     BuiltImage,
     Results,
 )
 from google.iam.v1.policy_pb2 import Policy
 from google.longrunning.operations_pb2 import Operation
 from google.protobuf.empty_pb2 import Empty
-from google.rpc.status_pb2 import Status
 from starlette.routing import BaseRoute
 
 from simulators.common import registry
 from simulators.common.world import take_fault
 from simulators.google import serving
-from simulators.google.grants import granted
-from simulators.google.logging import BadFilter, Fits, matcher
-from simulators.google.serving import Refused, invalid
+from simulators.google.logging import Fits, matcher
+from simulators.google.serving import Refused, check_acting, invalid
 from simulators.google.state import Project, World
-from simulators.google.store import Kind, moment, serve
+from simulators.google.store import Kind, missing, moment, serve
 
 _IMAGE_BYTES: Final = 4_800_000_000
 """What every image here weighs: Ollama's with a model of 4 billion parameters at 4 bits."""
@@ -88,29 +84,16 @@ class _Repositories(Kind):
     table = "repositories"
     policies = True
 
-    async def begin(self, world: World, project: Project, request: Any, made: Any) -> Operation:
-        if made.format_ != Repository.Format.DOCKER:
-            raise invalid("The repository's format must be given; here only DOCKER is.")
-        location = request.parent.rpartition("/")[2]
-        host = f"{location}-docker.pkg.dev"
-        made.registry_uri = f"{host}/{project.id}/{request.repository_id}"
+    async def begin(self, _world: World, project: Project, _request: Any, made: Any) -> Operation:
+        project.repositories[made.name] = made
+        return _over(project, made.name, made)
 
-        async def work() -> Any:
-            project.repositories[made.name] = made
-            return made
-
-        return _begun(world, project, made.name, work)
-
-    async def end(self, world: World, project: Project, _request: Any, row: Any) -> Operation:
+    async def end(self, _world: World, project: Project, _request: Any, row: Any) -> Operation:
         """Delete one with every image in it."""
-
-        async def work() -> Empty:
-            for image in [one for one in project.images if repository_of(project, one) == row.name]:
-                project.images.pop(image)
-            self.forget(project, row.name)
-            return Empty()
-
-        return _begun(world, project, row.name, work)
+        for image in [one for one in project.images if repository_of(project, one) == row.name]:
+            project.images.pop(image)
+        self.forget(project, row.name)
+        return _over(project, row.name, Empty())
 
 
 _REPOSITORIES: Final = _Repositories()
@@ -135,9 +118,8 @@ class _Images(Kind):
             repository = repository_of(project, image)
             path, _, tag = image.rpartition(":")
             name = f"{repository}/dockerImages/{path.split('/', 3)[3]}@{digest}"
-            media = "application/vnd.docker.distribution.manifest.v2+json"
             uri = f"{path}@{digest}"
-            made = DockerImage(name=name, uri=uri, image_size_bytes=_IMAGE_BYTES, media_type=media)
+            made = DockerImage(name=name, uri=uri, image_size_bytes=_IMAGE_BYTES)
             found.setdefault(name, made).tags.append(tag)
         return found
 
@@ -146,7 +128,7 @@ class _Images(Kind):
         _REPOSITORIES.find(project, parent)
         return super().listed(project, parent)
 
-    async def delete(self, world: World, project: Project, request: Any) -> Operation:
+    async def delete(self, _world: World, project: Project, request: Any) -> Operation:
         found = re.fullmatch(r"(.*/repositories/[^/]+)/packages/([^/]+)", request.name)
         if not found:
             raise invalid(f"Invalid package: {request.name}.")
@@ -158,26 +140,20 @@ class _Images(Kind):
             and image.rpartition(":")[0].split("/", 3)[3] == unquote(found[2])
         ]
         if not gone:
-            raise self.refused("NOT_FOUND", self.missing, project, request.name)
-
-        async def work() -> Empty:
-            for image in gone:
-                project.images.pop(image, None)
-            return Empty()
-
-        return _begun(world, project, request.name, work)
+            raise missing(request.name)
+        for image in gone:
+            project.images.pop(image)
+        return _over(project, request.name, Empty())
 
 
-def _begun(world: World, project: Project, name: str, work: serving.Work) -> Operation:
-    operation = serving.new_name(project, name.split("/")[3])
-    return serving.begun(world, project, operation, work, metadata=OperationMetadata())
+def _over(project: Project, about: str, answer: Any) -> Operation:
+    """Return an operation that is over at once."""
+    name = serving.new_name(project, about)
+    return serving.finished(serving.opened(project, name, OperationMetadata()), answer)
 
 
-_LONGEST_SECONDS: Final = 86_400
-_USUAL_SECONDS: Final = 600
 _MOST_DISK_GB: Final = 4000
-"""These three: the comments of google/devtools/cloudbuild/v1/cloudbuild.proto."""
-_MOST_STEPS: Final = 300
+"""Source: the comments of google/devtools/cloudbuild/v1/cloudbuild.proto."""
 _OWN_ACCOUNT_LOGGING: Final = {"CLOUD_LOGGING_ONLY", "NONE", "GCS_ONLY"}
 _NO_LOG: Final = (
     "if 'build.service_account' is specified, the build must either (a) specify"
@@ -186,67 +162,34 @@ _NO_LOG: Final = (
     " options"
 )
 _UPLOAD: Final = "artifactregistry.repositories.uploadArtifacts"
-_UNKNOWN: Final = 2
-"""The code of google.rpc that every failed build's operation has."""
-_FAILURE: Final[Any] = Build.FailureInfo.FailureType
 _STATUS: Final[Any] = Build.Status  # mypy takes its members for numbers
 
 
-def _wrong(asked: Build) -> Iterator[str]:
-    if not 0 < len(asked.steps) <= _MOST_STEPS:
-        yield f"a build must have between 1 and {_MOST_STEPS} steps"
-    if not 0 < _timeout(asked) <= _LONGEST_SECONDS:
-        yield "build.timeout must be greater than 0 and at most 24 hours"
-    if not 0 <= asked.options.disk_size_gb <= _MOST_DISK_GB:
-        yield f"build.options.disk_size_gb must be at most {_MOST_DISK_GB}"
-    logged = asked.options.logging.name in _OWN_ACCOUNT_LOGGING or asked.logs_bucket
-    if asked.service_account and not logged:
-        yield _NO_LOG
-    for number, step in enumerate(asked.steps):
-        if not step.name:
-            yield f"build step {number} must specify a name"
-        if step.script and (step.args or step.entrypoint):
-            yield f"build step {number}: script cannot be used with args or entrypoint"
-    for tag in asked.tags:
-        if not re.fullmatch(r"\w[\w.-]{0,127}", tag):
-            yield f"tag {tag!r} is not valid"
-
-
 def _check(project: Project, asked: Build, location: str) -> None:
-    """Refuse what cannot be.
-
-    Raises:
-        Refused: Something in it.
-    """
-    for words in _wrong(asked):
-        raise invalid(words)
-    if location != "global" and asked.options.machine_type.name in project.knobs.refused_builders:
+    """Refuse what cannot be."""
+    options, account = asked.options, _account(asked)
+    if not 0 <= options.disk_size_gb <= _MOST_DISK_GB:
+        raise invalid(f"build.options.disk_size_gb must be at most {_MOST_DISK_GB}")
+    if account and options.logging.name not in _OWN_ACCOUNT_LOGGING:
+        raise invalid(_NO_LOG)
+    if location != "global" and options.machine_type.name in project.knobs.refused_builders:
         raise Refused(  # source of the words: google-github-actions/deploy-cloudrun issue 480
             "FAILED_PRECONDITION",
             "due to quota restrictions, Cloud Build cannot run builds of this machine type in this"
             " region, see https://cloud.google.com/build/docs/locations"
             "#restricted_regions_for_some_projects",
         )
-    email = _account(asked)
-    if email and email not in {*project.accounts, project.caller}:
-        raise Refused("NOT_FOUND", f"service account {email} was not found")
-    if email and project.denies("iam.serviceAccounts.actAs", f"projects/-/serviceAccounts/{email}"):
-        words = f"caller does not have permission to act as service account {email}"
-        raise Refused("PERMISSION_DENIED", words)
+    check_acting(project, account)
 
 
 class _Failed(Exception):
     """The build ends here."""
 
-    def __init__(self, detail: str, kind: Any = _FAILURE.FAILURE_TYPE_UNSPECIFIED) -> None:
-        super().__init__(detail)
-        self.kind, self.detail = kind, detail
 
-
-async def _run(world: World, project: Project, build: Build, operation: Operation) -> None:
+async def _run(world: World, project: Project, build: Build) -> None:
     """Take a queued build to its end; one that was cancelled meanwhile stays so."""
     build.status, build.start_time = _STATUS.WORKING, moment()
-    _note(project, build, operation, "INFO", f'starting build "{build.id}"')
+    _write(project, build, "INFO", f'starting build "{build.id}"')
     world.keep(project)
     await anyio.sleep(project.knobs.boot_seconds)
     if build.status != _STATUS.WORKING:
@@ -254,10 +197,10 @@ async def _run(world: World, project: Project, build: Build, operation: Operatio
     try:
         _go(project, build)
         build.status, build.finish_time = _STATUS.SUCCESS, moment()
-        _note(project, build, operation, "INFO", "DONE")
-        serving.finished(operation, build)
+        _write(project, build, "INFO", "DONE")
+        serving.finished(project.operations[_operation_name(build)], build)
     except _Failed as failed:
-        _fail(project, build, operation, failed, _STATUS.FAILURE)
+        _fail(project, build, str(failed), _STATUS.FAILURE)
     world.keep(project)
 
 
@@ -266,10 +209,9 @@ def _go(project: Project, build: Build) -> None:
     for number, step in enumerate(build.steps):
         what = step.id or str(number)
         if fault := take_fault(project, f"cloudbuild.step/{what}"):
-            detail = f"build step {number} failed: {fault.message or fault.status}"
-            raise _Failed(detail, _FAILURE.USER_BUILD_STEP)
+            raise _Failed(f"build step {number} failed: {fault.message or fault.status}")
         pairs = itertools.pairwise(step.args if "build" in step.args else ())
-        for image in (image for option, image in pairs if option in {"--tag", "-t"}):
+        for image in (image for option, image in pairs if option == "--tag"):
             built.add(image)
             words = f"Step #{number} - {what}: Successfully tagged {image}"
             _write(project, build, "INFO", words)
@@ -281,56 +223,35 @@ def _go(project: Project, build: Build) -> None:
 
 def _pushed(project: Project, build: Build, image: str, built: set[str]) -> str:
     if image not in built:
-        detail = f'failed to find one or more images after execution of build steps: ["{image}"]'
-        raise _Failed(detail, _FAILURE.PUSH_IMAGE_NOT_FOUND)
+        raise _Failed(
+            f'failed to find one or more images after execution of build steps: ["{image}"]'
+        )
     repository = repository_of(project, image)
     if repository is None:
-        detail = f'failed to push: name unknown: Repository of "{image}" not found'
-        raise _Failed(detail, _FAILURE.PUSH_FAILED)
+        raise _Failed(f'failed to push: name unknown: Repository of "{image}" not found')
     own = project.policies.get(repository, Policy())
-    if not _may(build, _UPLOAD, project.policy, own):
-        detail = f'denied: Permission "{_UPLOAD}" denied on resource "{repository}"'
-        raise _Failed(detail, _FAILURE.PUSH_NOT_AUTHORIZED)
+    if not project.grants(_account(build), _UPLOAD, project.policy, own):
+        raise _Failed(f'denied: Permission "{_UPLOAD}" denied on resource "{repository}"')
     _write(project, build, "INFO", f"Pushing {image}")
     return "sha256:" + hashlib.sha256(f"{image} {build.id}".encode()).hexdigest()
 
 
-def _fail(
-    project: Project, build: Build, operation: Operation, failed: _Failed, status: Any
-) -> None:
-    build.status, build.finish_time, build.status_detail = status, moment(), failed.detail
-    build.failure_info = Build.FailureInfo(type_=failed.kind, detail=failed.detail)
-    _note(project, build, operation, "ERROR", f"ERROR: {failed.detail}")
-    message = f"Build failed; check build logs for details ({failed.detail})"
-    operation.error.CopyFrom(Status(code=_UNKNOWN, message=message))
-    operation.done = True
-
-
-def _note(project: Project, build: Build, operation: Operation, severity: str, text: str) -> None:
-    operation.metadata.Pack(BuildOperationMetadata.pb(BuildOperationMetadata(build=build)))
-    _write(project, build, severity, text)
+def _fail(project: Project, build: Build, detail: str, status: Any) -> None:
+    build.status, build.finish_time, build.status_detail = status, moment(), detail
+    build.failure_info = Build.FailureInfo(detail=detail)
+    _write(project, build, "ERROR", f"ERROR: {detail}")
+    words = f"Build failed; check build logs for details ({detail})"
+    serving.finished(project.operations[_operation_name(build)], Refused("UNKNOWN", words))
 
 
 def _write(project: Project, build: Build, severity: str, text: str) -> None:
-    wanted = build.options.logging != BuildOptions.LoggingMode.NONE
-    if wanted and _may(build, "logging.logEntries.create", project.policy):
-        labels = {"build_id": build.id, "build_trigger_id": ""}
-        project.append(severity, text, labels, "cloudbuild", resource="build")
-
-
-def _may(build: Build, permission: str, *kept: Policy) -> bool:
-    """Whether the account that a build names is allowed something by one of these policies."""
-    account = _account(build)
-    return not account or any(granted(one, {}, account, permission) for one in kept)
+    if project.grants(_account(build), "logging.logEntries.create", project.policy):
+        source = {"resource": "build", "log_name": "cloudbuild", "labels": {"build_id": build.id}}
+        project.append(severity, text, source)
 
 
 def _account(build: Build) -> str:
     return str(build.service_account.rpartition("/")[2])
-
-
-def _timeout(build: Build) -> float:
-    given = Build.pb(build).timeout
-    return float(given.seconds + given.nanos / 1e9) or _USUAL_SECONDS
 
 
 class _Builds(Kind):
@@ -353,12 +274,9 @@ class _Builds(Kind):
         build.status, build.create_time = _STATUS.QUEUED, moment()
         build.log_url = f"https://console.cloud.google.com/cloud-build/builds/{build_id}"
         project.builds[build_id] = build
+        world.tasks.start_soon(_run, world, project, build)
         metadata = BuildOperationMetadata(build=build)
-        operation = serving.opened(project, _operation_name(project, build), metadata)
-        begun = Operation()
-        begun.CopyFrom(operation)
-        world.tasks.start_soon(_run, world, project, build, operation)
-        return begun
+        return serving.opened(project, _operation_name(build), metadata)
 
     def listed(self, project: Project, parent: str) -> Iterable[Any]:
         """Return those of a location, the newest first."""
@@ -368,13 +286,10 @@ class _Builds(Kind):
     def fitting(self, words: str) -> Fits[Build]:
         def test(field: str, how: str, values: tuple[str, ...]) -> Fits[Build]:
             if field != "tags" or how not in {"=", ":"}:
-                raise BadFilter(f"Invalid filter: field {field!r} is not supported")
+                raise invalid(f"Invalid filter: field {field!r} is not supported")
             return lambda build: values[0] in build.tags
 
-        try:
-            return matcher(words, test)
-        except BadFilter as exc:
-            raise invalid(str(exc)) from exc
+        return matcher(words, test)
 
     async def update(self, _world: World, project: Project, request: Any) -> Any:
         build = project.builds.get(request.id)
@@ -382,8 +297,7 @@ class _Builds(Kind):
             raise Refused("NOT_FOUND", f"build {request.id} not found")
         if not _goes_on(build):
             raise Refused("FAILED_PRECONDITION", f"build {build.id} has already finished")
-        operation = project.operations[_operation_name(project, build)]
-        _fail(project, build, operation, _Failed("build cancelled"), _STATUS.CANCELLED)
+        _fail(project, build, "build cancelled", _STATUS.CANCELLED)
         return build
 
 
@@ -398,8 +312,7 @@ def resume(world: World) -> None:
     """Go on with what an earlier process did not finish."""
     for project in world:
         for build in filter(_goes_on, project.builds.values()):
-            operation = project.operations[_operation_name(project, build)]
-            world.tasks.start_soon(_run, world, project, build, operation)
+            world.tasks.start_soon(_run, world, project, build)
 
 
 def _goes_on(build: Build) -> bool:
@@ -411,6 +324,5 @@ def _location(parent: str) -> str:
     return parts[3] if len(parts) == 4 and parts[2] == "locations" else "global"
 
 
-def _operation_name(project: Project, build: Build) -> str:
-    told = base64.urlsafe_b64encode(build.id.encode()).decode().rstrip("=")
-    return f"operations/build/{project.id}/{told}"
+def _operation_name(build: Build) -> str:
+    return str(build.name).replace("/builds/", "/operations/")

@@ -1,6 +1,5 @@
 """Instances of a service: their processes, how many there are, and the URL before them."""
 
-import base64
 import html
 import re
 import time
@@ -11,33 +10,18 @@ from urllib.parse import urlsplit
 
 import anyio
 import jwt
-from google.cloud.run_v2.types import Condition, Container, Revision, Service
+from google.cloud.run_v2.types import Condition, Container, Revision, SecretKeySelector, Service
 from google.iam.v1.policy_pb2 import Policy
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse
 
+from simulators.common import programs
 from simulators.common.doors import Host, TurnedAway, open_door
-from simulators.common.programs import (
-    CannotStart,
-    EngineProcess,
-    Program,
-    environment,
-    guard_of,
-    served,
-)
+from simulators.google import run_rules
 from simulators.google.images import exists
-from simulators.google.run_rules import (
-    GPUS,
-    MAX_DEFAULT,
-    RolloutFailed,
-    engine_of,
-    ingress_of,
-    is_manual,
-    least_instances,
-    most_instances,
-    port_of,
-    timeout_seconds,
-)
+from simulators.google.logging import of_revision
+from simulators.google.secrets import value_for
+from simulators.google.serving import Refused
 from simulators.google.state import GCLOUD_CLIENT, Instance, Project, World
 from simulators.google.storage import carried
 
@@ -63,23 +47,19 @@ def _ollama(project: Project, container: Container) -> list[str] | None:
     return [names[0].replace(":", "-"), "--served-model-name", *names, "--port", port]
 
 
-def _program_of(world: World, project: Project, revision: Revision) -> Program:
-    """Say what is to be run; every call takes a port of its own.
-
-    Raises:
-        CannotStart: The image has no such program, or a mounted bucket does not exist.
-    """
-    container, ingress = engine_of(revision), ingress_of(revision)
+def _program_of(world: World, project: Project, revision: Revision) -> programs.Program:
+    """Say what is to be run; every call takes a port of its own."""
+    container, ingress = run_rules.engine_of(revision), run_rules.ingress_of(revision)
     guard = None
     if ingress != container:
         env = {variable.name: variable.value for variable in ingress.env}
-        guard = guard_of((*ingress.command, *ingress.args), env)
+        guard = programs.guard_of((*ingress.command, *ingress.args), env)
     words = _ollama(project, container)
     ollama = words is not None
-    return Program(
-        words or served(list(container.command), list(container.args)),
+    return programs.Program(
+        words or programs.served(list(container.command), list(container.args)),
         _environment(project, revision, rehearsed=not ollama),
-        port=port_of(ingress),
+        port=run_rules.port_of(ingress),
         here=lambda path: _local_weights(world.folder, revision, path),
         carry=lambda at: carried(world, at, revision.service_account),
         ollama=ollama,
@@ -87,37 +67,38 @@ def _program_of(world: World, project: Project, revision: Revision) -> Program:
     )
 
 
-def secret_value(project: Project, name: str, version: str) -> bytes | None:
-    """Give what a reference of an environment variable stands for; None if there is nothing."""
-    secret = project.secrets.get(name.rpartition("/")[2])
-    versions = secret.versions if secret else []
-    if version not in {"", "latest"}:
-        versions = [one for one in versions if str(one.number) == version]
-    return base64.b64decode(versions[-1].data) if versions else None
-
-
 def _environment(project: Project, revision: Revision, *, rehearsed: bool) -> dict[str, str]:
     knobs = project.knobs
-    gpu = GPUS.get(revision.node_selector.accelerator)
-    env = environment(knobs, gpu.short if gpu and rehearsed else "", {})
-    for variable in engine_of(revision).env:
-        reference = variable.value_source.secret_key_ref
+    gpu = run_rules.GPUS.get(revision.node_selector.accelerator)
+    env = programs.environment(knobs, gpu.short if gpu and rehearsed else "", {})
+    for variable in run_rules.engine_of(revision).env:
+        reference, env[variable.name] = variable.value_source.secret_key_ref, variable.value
         if reference.secret:
-            value = secret_value(project, reference.secret, reference.version)
-            env[variable.name] = (value or b"").decode()
-        else:
-            env[variable.name] = variable.value
+            try:
+                env[variable.name] = read_secret(project, reference, revision.service_account)
+            except Refused as refused:
+                raise programs.CannotStart(refused.message) from refused
     return env
+
+
+def read_secret(project: Project, reference: SecretKeySelector, account: str) -> str:
+    """Return what a reference of an environment variable stands for.
+
+    Raises:
+        Refused: It is not there, or the account may not read it.
+    """
+    named = reference.secret.rpartition("/")[2]
+    return value_for(project, named, reference.version or "latest", account)
 
 
 def _local_weights(folder: Path, revision: Revision, path: str) -> str:
     """Let a mounted bucket's folder be where the simulated bucket keeps it."""
     buckets = folder / "storage" / ".cloudstorage"
     volumes = {volume.name: volume.gcs.bucket for volume in revision.volumes if volume.gcs}
-    for mount in engine_of(revision).volume_mounts:
+    for mount in run_rules.engine_of(revision).volume_mounts:
         bucket = volumes.get(mount.name)
         if bucket and not (buckets / bucket).is_dir():
-            raise CannotStart(
+            raise programs.CannotStart(
                 f"Application failed to start: mounting bucket {bucket} failed: it does not exist"
             )
         root = mount.mount_path.rstrip("/")
@@ -137,7 +118,7 @@ def check_image(world: World, project: Project, image: str) -> None:
     _region, ours, rest = image.partition("-docker.pkg.dev/")
     if ours and rest.partition("/")[0] != project.id:
         agent = f"service-{project.number}@serverless-robot-prod.iam.gserviceaccount.com"
-        raise RolloutFailed(
+        raise run_rules.RolloutFailed(
             "PERMISSION_DENIED",
             f"Google Cloud Run Service Agent {agent} must have permission to read the image,"
             f" {image}. Ensure that the provided container image URL is correct and that the above"
@@ -145,22 +126,11 @@ def check_image(world: World, project: Project, image: str) -> None:
             common=Condition.CommonReason.CONTAINER_IMAGE_UNAUTHORIZED,
         )
     if project.knobs.rollout == "image-missing" or not exists(world, rest if ours else image):
-        raise RolloutFailed(
+        raise run_rules.RolloutFailed(
             "NOT_FOUND",
             f"Image '{image}' not found.",
             common=Condition.CommonReason.CONTAINER_MISSING,
         )
-
-
-SYSTEM_LOG: Final = "run.googleapis.com/varlog/system"
-_REASONS: Final = {
-    "DEPLOYMENT_ROLLOUT": "Instance started due to traffic shifting between revisions due to"
-    " deployment, traffic split adjustment, or deployment health check.",
-    "AUTOSCALING": "Instance started due to configured scaling factors (e.g. CPU utilization,"
-    " request throughput, etc.) or no existing capacity for current traffic.",
-    "MANUAL_OR_CUSTOMER_MIN_INSTANCE": "Instance started because of customer-configured"
-    " min-instances or manual scaling.",
-}
 
 
 class Engine:
@@ -170,19 +140,13 @@ class Engine:
         self._world = world
         self._project = project
         self._revision = revision
-        self._container = engine_of(revision)
+        self._container = run_rules.engine_of(revision)
         parts = revision.name.split("/")
         self.revision: Final = parts[-1]
-        self._labels: Final = {
-            "service_name": revision.service,
-            "revision_name": self.revision,
-            "configuration_name": revision.service,
-            "location": parts[3],
-        }
         self._row = Instance(
             service=revision.service, revision=self.revision, location=parts[3], started=time.time()
         )
-        self.process: Final = EngineProcess()
+        self.process: Final = programs.EngineProcess()
         self.requests = 0
         """How many it answers now."""
         self.idle_since = project.now
@@ -215,7 +179,7 @@ class Engine:
     async def live(self, reason: str) -> None:
         """Run the process from its start to its end."""
         self._project.instances.append(self._row)
-        self._say("INFO", f"Starting new instance. Reason: {reason} - {_REASONS[reason]}")
+        self._say("INFO", f"Starting new instance. Reason: {reason}")
         self._world.keep(self._project)
         try:
             program = _program_of(self._world, self._project, self._revision)
@@ -224,7 +188,7 @@ class Engine:
             if not self.process.told_to_end.is_set():
                 how = f"called exit({status})" if status >= 0 else f"terminated on signal {-status}"
                 self._say("WARNING", f"Container {how}.")
-        except CannotStart as exc:
+        except programs.CannotStart as exc:
             self._say("ERROR", str(exc))
         finally:
             self._row.ended = time.time()
@@ -232,11 +196,11 @@ class Engine:
             self._world.keep(self._project)
 
     def _hear(self, stream: str, line: str) -> None:
-        self._project.append("DEFAULT", line, self._labels, f"run.googleapis.com/{stream}")
+        self._project.append("DEFAULT", line, of_revision(self._revision.name, stream))
 
-    async def _probe(self, program: Program) -> None:
+    async def _probe(self, program: programs.Program) -> None:
         knobs, probe = self._project.knobs, self._container.startup_probe
-        path, port = probe.http_get.path, port_of(self._container)
+        path, port = probe.http_get.path, run_rules.port_of(self._container)
         asked = probe.http_get.port or probe.tcp_socket.port or port
         reachable = program.reachable and program.is_asked(asked, path)
         kind = "STARTUP HTTP" if probe.http_get else "Default STARTUP TCP"
@@ -269,7 +233,8 @@ class Engine:
         self.stop()
 
     def _say(self, severity: str, text: str) -> None:
-        self._project.append(severity, text, self._labels, SYSTEM_LOG)
+        source = of_revision(self._revision.name, "varlog/system")
+        self._project.append(severity, text, source)
 
 
 _RHYTHM_SECONDS: Final = 0.03
@@ -277,10 +242,18 @@ _IDLE_SECONDS: Final = 900.0
 """From an instance's last request to its end."""
 _PATIENCE_SECONDS: Final = 0.5
 """Between two starts after an instance that did not come up."""
+_QUEUE_SECONDS: Final = 60.0
+"""How long a request waits for room beside others. source: run/docs/about-instance-autoscaling"""
+_GIVEN: Final = "x-serverless-authorization"
+_NO_INSTANCE: Final = "The request was aborted because there was no available instance."
+_MALFORMED: Final = "The request failed because the instance could not start successfully."
+_INVOKE: Final = "run.routes.invoke"
 
 
-class Fleet:
+class Fleet(Host):
     """All instances of one service, of every revision, and the URL before them."""
+
+    late, but = "upstream request timeout", frozenset({_GIVEN})
 
     def __init__(self, world: World, project: Project, service: Service) -> None:
         self._world = world
@@ -295,7 +268,7 @@ class Fleet:
         """How many instances ended before they were healthy."""
         self.closed = False
         port = urlsplit(service.uri).port or 0  # it had before
-        self._door = open_door(world.tasks, _Host(world, project, self), port)
+        self._door = open_door(world.tasks, self, port)
         service.uri = self._door.url
         service.urls = [self._door.url]
         world.tasks.start_soon(self._keep)
@@ -313,21 +286,14 @@ class Fleet:
         self._world.tasks.start_soon(engine.live, reason)
         return engine
 
-    def free(self) -> Engine | None:
-        """Return the instance of the serving revision that has most room for a request."""
-        revision = self.revision
-        most = revision.max_instance_request_concurrency if revision else 0
-        room = [one for one in self._of(revision) if one.is_ready and one.requests < most]
-        return min(room, key=lambda one: one.requests, default=None)
-
-    def wake(self) -> bool:
+    def _wake(self) -> bool:
         """A request waits: start an instance if that is allowed; tells whether one is coming."""
         revision, mine = self.revision, self._of(self.revision)
         if any(not one.ready.is_set() for one in mine):
             return True
-        full = len(mine) >= (most_instances(self.service) or MAX_DEFAULT)
+        full = len(mine) >= (run_rules.most_instances(self.service) or run_rules.MAX_DEFAULT)
         resting = time.monotonic() < self._rest_until
-        if revision is None or full or is_manual(self.service) or resting:
+        if revision is None or full or run_rules.is_manual(self.service) or resting:
             return False
         self.start(revision, "AUTOSCALING")
         return True
@@ -366,7 +332,7 @@ class Fleet:
                 engine.stop()
         if revision is None or time.monotonic() < self._rest_until:
             return
-        mine, least = self._of(revision), least_instances(self.service)
+        mine, least = self._of(revision), run_rules.least_instances(self.service)
         if len(mine) < least:
             self.start(revision, "MANUAL_OR_CUSTOMER_MIN_INSTANCE")
         elif len(mine) > least:
@@ -375,49 +341,24 @@ class Fleet:
     def _end_one(self, mine: list[Engine]) -> None:
         idle = [one for one in mine if one.is_ready and not one.requests]
         oldest = min(idle, key=lambda one: one.idle_since, default=None)
-        allowed = 0.0 if is_manual(self.service) else _IDLE_SECONDS
+        allowed = 0.0 if run_rules.is_manual(self.service) else _IDLE_SECONDS
         if oldest and self._project.now - oldest.idle_since >= allowed:
             oldest.stop()
-        elif is_manual(self.service) and not idle:
+        elif run_rules.is_manual(self.service) and not idle:
             mine[0].stop()
-
-
-def running(world: World, project: Project, service: Service) -> Fleet:
-    """Return what runs for a service that is there."""
-    if service.name not in world.live:
-        world.live[service.name] = Fleet(world, project, service)
-    found: Fleet = world.live[service.name]
-    return found
-
-
-_QUEUE_SECONDS: Final = 60.0
-"""How long a request waits for room beside others. source: run/docs/about-instance-autoscaling"""
-_GIVEN: Final = "x-serverless-authorization"
-_NO_INSTANCE: Final = "The request was aborted because there was no available instance."
-_MALFORMED: Final = "The request failed because the instance could not start successfully."
-_INVOKE: Final = "run.routes.invoke"
-
-
-class _Host(Host):
-    """Answers for one service."""
-
-    late, but = "upstream request timeout", frozenset({_GIVEN})
-
-    def __init__(self, world: World, project: Project, fleet: Fleet) -> None:
-        self._world, self._project, self._fleet = world, project, fleet
 
     def touch(self) -> None:
         self._world.touch()
 
     def admit(self, request: Request) -> float:
         self._check(request)
-        return timeout_seconds(self._fleet.service.template)
+        return run_rules.timeout_seconds(self.service.template)
 
     def _check(self, request: Request) -> None:
-        service, fleet = self._fleet.service, self._fleet
-        if fleet.closed or fleet.revision is None:
+        service = self.service
+        if self.closed or self.revision is None:
             raise TurnedAway(_page(404, "Not Found", "The requested URL was not found."))
-        if is_manual(service) and not least_instances(service):
+        if run_rules.is_disabled(service):
             # Google publishes no status for a service that is disabled; this is the nearest.
             raise TurnedAway(_page(503, "Service Unavailable", "The service is disabled."))
         if service.invoker_iam_disabled:
@@ -449,25 +390,36 @@ class _Host(Host):
     def _may_invoke(self, email: str | None) -> bool:
         project = self._project
         if email == project.caller:  # who owns the project
-            return not project.denies(_INVOKE, self._fleet.service.name)
-        own = project.policies.get(self._fleet.service.name, Policy())
+            return not project.denies(_INVOKE, self.service.name)
+        own = project.policies.get(self.service.name, Policy())
         return project.grants(email or "nobody", _INVOKE, project.policy, own)
 
     async def instance(self) -> Engine:
-        """Wait for an instance with room; wake one if there is none."""
-        began, failed = time.monotonic(), self._fleet.failed_starts
+        """Wait for the instance with most room; wake one if there is none."""
+        began, failed = time.monotonic(), self.failed_starts
         while True:
-            engine = self._fleet.free()
-            if engine:
+            revision = self.revision
+            most = revision.max_instance_request_concurrency if revision else 0
+            room = [one for one in self._of(revision) if one.is_ready and one.requests < most]
+            if room:
+                engine = min(room, key=lambda one: one.requests)
                 engine.took()
                 return engine
-            if self._fleet.failed_starts > failed:
+            if self.failed_starts > failed:
                 raise TurnedAway(_page(503, "Server Error", _MALFORMED))
             none = self._project.knobs.rollout == "no-capacity"
             late = time.monotonic() - began > _QUEUE_SECONDS
-            if none or (not self._fleet.wake() and late):
+            if none or (not self._wake() and late):
                 raise TurnedAway(PlainTextResponse(_NO_INSTANCE, status_code=429))
             await anyio.sleep(_RHYTHM_SECONDS)
+
+
+def running(world: World, project: Project, service: Service) -> Fleet:
+    """Return what runs for a service that is there."""
+    if service.name not in world.live:
+        world.live[service.name] = Fleet(world, project, service)
+    found: Fleet = world.live[service.name]
+    return found
 
 
 def _page(status: int, title: str, told: str) -> HTMLResponse:

@@ -1,15 +1,15 @@
 """Logging v2: entries, and the query language by which they are found."""
 
+import itertools
 import json
 import operator
 import re
 from bisect import bisect_left, bisect_right
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from heapq import merge
-from itertools import islice
-from typing import Any, Final, Literal, NamedTuple, TypeVar
+from typing import Any, Final, Literal, TypeVar
 from urllib.parse import quote
 
 import grpc.aio
@@ -19,7 +19,7 @@ from google.protobuf.struct_pb2 import Struct
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from core.records import Record
-from simulators.google.serving import Method, add, invalid
+from simulators.google.serving import Method, Refused, add, invalid
 from simulators.google.state import Entry, Project, World
 
 E = TypeVar("E")
@@ -41,44 +41,88 @@ _ORDERED: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     ">=": operator.ge,
 }
 _QUOTED: Final = r'"(?:[^"\\]|\\.)*"'
-_TOKEN: Final = re.compile(rf'{_QUOTED}|<=|>=|!=|[=<>:()]|(?:[^\s"()=<>!:]|{_QUOTED})+')
-_SIGNS: Final = frozenset({*_ORDERED, ":", "(", ")"})
+_TERM: Final = re.compile(
+    r"(?P<sign>[()]|\b(?:AND|OR)\b)"
+    rf"|(?P<function>\w+)\((?P<given>{_QUOTED})\)"
+    rf"|(?P<field>(?:[\w./-]|{_QUOTED})+)\s*(?P<how><=|>=|!=|[=<>:])"
+    rf'\s*(?P<value>{_QUOTED}|[^\s()"]+)'
+    rf"|(?P<text>{_QUOTED})"
+)
+_Terms = deque[re.Match[str]]
 
 
-class BadFilter(ValueError):
-    """The filter cannot be read, or asks what is not known here."""
-
-    def __init__(self, words: str) -> None:
-        super().__init__(f"Unparseable filter: {words}")
-
-
-class _Leaf(NamedTuple):
-    """`field operator value`."""
-
-    field: str
-    how: str
-    value: str
+def bad_filter(words: str) -> Refused:
+    """Say that a filter cannot be read, or asks what is not known here."""
+    return invalid(f"Unparseable filter: {words}")
 
 
 def matcher(words: str, test: Test[E]) -> Fits[E]:
     """Make one function of a filter.
 
     Raises:
-        BadFilter: It cannot be read, or `test` does not know what it asks.
+        Refused: It cannot be read, or `test` does not know what it asks.
     """
-    if not words.strip():
+    if stray := _TERM.sub("", words).strip():
+        raise bad_filter(f"unexpected {stray[:20]!r}")
+    left = deque(_TERM.finditer(words))
+    if not left:
         return lambda _entry: True
-    parser = _Parser(words, test)
-    fits = parser.closed(parser.some())
-    if parser.left:
-        raise BadFilter(f"unexpected {parser.left[0]!r}")
+    fits = _all_of(left, test)
+    if left:
+        raise bad_filter(f"unexpected {left[0][0]!r}")
     return fits
+
+
+def _all_of(left: _Terms, test: Test[E]) -> Fits[E]:
+    """Read terms between which is AND, or nothing; OR binds closer.
+
+    Source: cloud.google.com/logging/docs/view/logging-query-language, boolean operators.
+    """
+    needed = [_any_of(left, test)]
+    while left and left[0][0] != ")":
+        if left[0][0] == "AND":
+            left.popleft()
+        needed.append(_any_of(left, test))
+    return needed[0] if len(needed) == 1 else lambda entry: all(one(entry) for one in needed)
+
+
+def _any_of(left: _Terms, test: Test[E]) -> Fits[E]:
+    enough, texts = list[Fits[E]](), defaultdict[str, list[str]](list)
+    while True:
+        term = _next(left)
+        if term[0] == "(":
+            enough.append(_all_of(left, test))
+            _next(left)  # the other parenthesis: nothing else ends what is inside
+        elif term["sign"]:
+            raise bad_filter(f"unexpected {term[0]!r}")
+        elif term["function"]:
+            enough.append(test(term["function"], FUNCTION, (_unquoted(term["given"]),)))
+        elif term["text"] or term["how"] == ":":
+            texts[_unquoted(term["field"] or "")].append(_unquoted(term["text"] or term["value"]))
+        else:
+            enough.append(test(_unquoted(term["field"]), term["how"], (_unquoted(term["value"]),)))
+        if not left or left[0][0] != "OR":
+            break
+        left.popleft()
+    enough += [test(field, ":", tuple(values)) for field, values in texts.items()]
+    return enough[0] if len(enough) == 1 else lambda entry: any(one(entry) for one in enough)
+
+
+def _next(left: _Terms) -> re.Match[str]:
+    if not left:
+        raise bad_filter("it ends too early")
+    return left.popleft()
+
+
+def _unquoted(text: str) -> str:
+    """Return a text, or the name of a field such as labels."a/b", without its quotes."""
+    return re.sub(_QUOTED, lambda found: re.sub(r"\\(.)", r"\1", found[0][1:-1]), text)
 
 
 def _compared(how: str, wanted: Any, actual: Callable[[E], Any]) -> Fits[E]:
     """Return whether what an entry has stands so to what is wanted; what it has not never does."""
     if how not in _ORDERED:
-        raise BadFilter(f"operator {how!r} cannot be used here")
+        raise bad_filter(f"operator {how!r} cannot be used here")
     compare = _ORDERED[how]
 
     def fits(entry: E) -> bool:
@@ -86,86 +130,6 @@ def _compared(how: str, wanted: Any, actual: Callable[[E], Any]) -> Fits[E]:
         return found is not None and compare(found, wanted)
 
     return fits
-
-
-class _Parser:
-    def __init__(self, words: str, test: Callable[..., Fits[Any]]) -> None:
-        if stray := _TOKEN.sub("", words).strip():
-            raise BadFilter(f"syntax error at {stray[:20]!r}")
-        self.left: deque[str] = deque(_TOKEN.findall(words))
-        self._test = test
-
-    def closed(self, term: _Leaf | Fits[Any]) -> Fits[Any]:
-        if isinstance(term, _Leaf):
-            return self._test(term.field, term.how, (term.value,))
-        return term
-
-    def some(self) -> _Leaf | Fits[Any]:
-        terms = [self._every()]
-        while self.left and self.left[0] == "OR":
-            self.left.popleft()
-            terms.append(self._every())
-        if len(terms) == 1:
-            return terms[0]
-        enough, words = list[Fits[Any]](), dict[str, tuple[str, ...]]()
-        for term in terms:
-            if isinstance(term, _Leaf) and term.how == ":":
-                words[term.field] = (*words.get(term.field, ()), term.value)
-            else:
-                enough.append(self.closed(term))
-        enough += [self._test(field, ":", values) for field, values in words.items()]
-        return lambda entry: any(one(entry) for one in enough)
-
-    def _every(self) -> _Leaf | Fits[Any]:
-        """Read terms between which is AND, or nothing."""
-        terms = [self._one()]
-        while self.left and self.left[0] not in {")", "OR"}:
-            if self.left[0] == "AND":
-                self.left.popleft()
-            terms.append(self._one())
-        if len(terms) == 1:
-            return terms[0]
-        needed = [self.closed(term) for term in terms]
-        return lambda entry: all(one(entry) for one in needed)
-
-    def _one(self) -> _Leaf | Fits[Any]:
-        if self._take("("):
-            term = self.some()
-            self._must(")")
-            return term
-        field = self._value()
-        if field.startswith('"') or not self.left or self.left[0] not in {*_ORDERED, ":", "("}:
-            return _Leaf("", ":", _unquoted(field))
-        if self._take("("):
-            value = self._value()
-            self._must(")")
-            return _Leaf(field, FUNCTION, _unquoted(value))
-        how = self.left.popleft()
-        name = re.sub(_QUOTED, lambda found: _unquoted(found[0]), field)  # labels."a/b"
-        return _Leaf(name, how, _unquoted(self._value()))
-
-    def _value(self) -> str:
-        if not self.left:
-            raise BadFilter("it ends too early")
-        found = self.left.popleft()
-        if found in _SIGNS:
-            raise BadFilter(f"unexpected {found!r}")
-        return found
-
-    def _take(self, sign: str) -> bool:
-        if not self.left or self.left[0] != sign:
-            return False
-        self.left.popleft()
-        return True
-
-    def _must(self, sign: str) -> None:
-        if not self._take(sign):
-            found = repr(self.left[0]) if self.left else "end: it comes too early"
-            raise BadFilter(f"unexpected {found}")
-
-
-def _unquoted(text: str) -> str:
-    return re.sub(r"\\(.)", r"\1", text[1:-1]) if text.startswith('"') else text
 
 
 SEVERITIES: Final = {
@@ -194,11 +158,11 @@ def _test(field: str, how: str, values: tuple[str, ...]) -> Fits[Entry]:
         return _compared(how, _moment(value), lambda entry: _micros(entry.timestamp))
     if field == "severity":
         if value.upper() not in SEVERITIES:
-            raise BadFilter(f"{value!r} is not a severity")
+            raise bad_filter(f"{value!r} is not a severity")
         return _compared(how, SEVERITIES[value.upper()], lambda row: SEVERITIES[row.severity])
     if how == FUNCTION:
         if field != "log_id":
-            raise BadFilter(f"unknown function {field!r}")
+            raise bad_filter(f"unknown function {field!r}")
         return lambda entry: entry.log_name == value
     text, words = _text(field), tuple(word.lower() for word in values)
 
@@ -214,7 +178,7 @@ def _test(field: str, how: str, values: tuple[str, ...]) -> Fits[Entry]:
 
 
 _TEXTS: Final[Mapping[str, Text]] = {
-    "": lambda entry: "\n".join(_texts_in(entry.payload)) if entry.payload else entry.text,
+    "": lambda entry: "\n".join(_texts_in(entry.json_payload)) if entry.payload else entry.text,
     "textPayload": lambda entry: None if entry.payload else entry.text,
     "resource.type": operator.attrgetter("resource"),
 }
@@ -228,8 +192,8 @@ def _text(field: str) -> Text:
         return lambda entry: (entry.own_labels if own else entry.labels).get(name)
     first, _, rest = field.partition(".")
     if first == "jsonPayload" and rest:
-        return lambda entry: _inside(entry.payload, rest.split("."))
-    raise BadFilter(f"Field not found: {field!r}.")
+        return lambda entry: _inside(entry.json_payload, rest.split("."))
+    raise bad_filter(f"Field not found: {field!r}.")
 
 
 def _inside(payload: Any, names: Sequence[str]) -> str | None:
@@ -251,14 +215,15 @@ def _moment(text: str) -> int:
     try:
         read = datetime.fromisoformat(text)
     except ValueError as exc:
-        raise BadFilter(f"{text!r} is not a timestamp") from exc
+        raise bad_filter(f"{text!r} is not a timestamp") from exc
     if read.tzinfo is None:
-        raise BadFilter(f"{text!r} has no time zone")
+        raise bad_filter(f"{text!r} has no time zone")
     return _micros(read.timestamp())
 
 
 Key = tuple[float, str]
 """Moment and id: what entries are ordered by."""
+_NUMBERS: Final = itertools.count()
 
 
 class Saying(Record):
@@ -278,82 +243,81 @@ class Saying(Record):
     without: str = ""
     """Lines of this text that were put in before are taken out."""
 
-    def entries(self, project: Project, first: int) -> Sequence[Entry]:
-        """Make entries, as the deployment itself would have written them; ids begin at `first`.
+    def source(self, project: Project) -> dict[str, Any]:
+        """Return what entries of the deployment itself have alike.
 
         Raises:
             LookupError: There is no such service or node in the project.
         """
-        shared = self._shared(project)
-        payload = shared.pop("payload", {})
-        return [
-            Entry(
-                timestamp=at,
-                text=text,
-                insert_id=f"said-{number:016x}",
-                payload={**payload, "message": text} if payload else {},
-                severity=self.severity,
-                **shared,
-            )
-            for number, (at, text) in enumerate(self.lines, first)
-        ]
-
-    def _shared(self, project: Project) -> dict[str, Any]:
         if self.service:
             path = _ending(project.services, f"/services/{self.service}")
-            labels = {
-                "project_id": project.id,
-                "service_name": self.service,
-                "revision_name": project.services[path].latest_created_revision.split("/")[-1],
-                "configuration_name": self.service,
-                "location": path.split("/")[3],
-            }
-            log = f"run.googleapis.com/{'varlog/system' if self.platform else 'stderr'}"
-            return {"resource": "cloud_run_revision", "log_name": log, "labels": labels}
+            log = "varlog/system" if self.platform else "stderr"
+            return of_revision(project.services[path].latest_created_revision, log)
         if self.platform:
             path = _ending(project.nodes, f"/nodes/vllm-devops-{self.vm}")
             node = path.rpartition("/")[2]
             return {
                 "resource": "tpu_worker",
                 "log_name": "tpu.googleapis.com/runtime_monitor",
-                "labels": {"project_id": project.id, "zone": path.split("/")[3], "node_id": node},
+                "labels": {"zone": path.split("/")[3], "node_id": node},
                 "payload": {"node": node},
             }
-        if self.phase:
-            return {
-                "resource": "global",
-                "log_name": "vllm-devops",
-                "labels": {},
-                "own_labels": {"deployment": self.vm, "phase": self.phase},
-                "payload": {"phase": self.phase},
-            }
-        box = {"name": f"/vllm-devops-{self.vm}", "metadata": {"deployment": self.vm}}
-        return {
-            "resource": "gce_instance",
-            "log_name": "gcplogs-docker-driver",
-            "labels": {"project_id": project.id},
-            "payload": {"container": box},
-        }
+        return of_script("vllm-devops", self.vm, self.phase) if self.phase else of_vm(self.vm)
 
 
-class Said:
-    """Those of one project in their order; kept only while the process lives."""
+def of_revision(name: str, log: str) -> dict[str, Any]:
+    """Return what a revision of Cloud Run, by its full name, writes to a log of it."""
+    _, _, _, location, _, service, _, revision = name.split("/")
+    named = {"service_name": service, "revision_name": revision, "configuration_name": service}
+    return {
+        "resource": "cloud_run_revision",
+        "log_name": f"run.googleapis.com/{log}",
+        "labels": {**named, "location": location},
+    }
 
-    def __init__(self) -> None:
-        self.entries: list[Entry] = []
-        self._number = 0
 
-    def add(self, project: Project, saying: Saying) -> int:
-        """Put lines in, whatever moments they have; returns how many there are now.
+def of_script(log: str, deployment: str, phase: str) -> dict[str, Any]:
+    """Return what the startup script of a VM with chips tells of a phase."""
+    return {
+        "resource": "global",
+        "log_name": log,
+        "labels": {},
+        "own_labels": {"deployment": deployment, "phase": phase},
+        "payload": {"phase": phase},
+    }
 
-        Raises:
-            LookupError: Nobody is there who could have written them.
-        """
-        fresh = saying.entries(project, self._number)
-        self._number += len(fresh)
-        kept = [one for one in self.entries if one.text != saying.without or not saying.without]
-        self.entries = sorted([*kept, *fresh], key=_key_of)
-        return len(self.entries)
+
+def of_vm(deployment: str) -> dict[str, Any]:
+    """Return what the engine's container writes on such a VM, by docker's driver.
+
+    Source: moby, daemon/logger/gcplogs, read 2026-11.
+    """
+    box = {"name": f"/vllm-devops-{deployment}", "metadata": {"deployment": deployment}}
+    return {
+        "resource": "gce_instance",
+        "log_name": "gcplogs-docker-driver",
+        "labels": {},
+        "payload": {"container": box},
+    }
+
+
+def plant(world: World, project: Project, saying: Saying) -> int:
+    """Put lines into a log, whatever moments they have; returns how many there are now.
+
+    They are kept only while the process lives.
+
+    Raises:
+        LookupError: Nobody is there who could have written them.
+    """
+    there: Sequence[Entry] = world.planted.get(project.id, ())
+    rows = [one for one in there if one.text != saying.without or not saying.without]
+    shared: Any = {"severity": saying.severity, **saying.source(project)}
+    for at, text in saying.lines:
+        insert_id = f"said-{next(_NUMBERS):016x}"
+        rows.append(Entry(timestamp=at, text=text, insert_id=insert_id, **shared))
+    rows.sort(key=_key_of)
+    world.planted[project.id] = rows
+    return len(rows)
 
 
 def _key_of(entry: Entry) -> Key:
@@ -399,10 +363,6 @@ async def _list(
     world: World, project: Project, request: ListLogEntriesRequest
 ) -> ListLogEntriesResponse:
     """Answer as Google: a search that takes long gives empty pages, and goes on at the next."""
-    if len(request.resource_names) != 1 or not request.resource_names[0].startswith("projects/"):
-        raise invalid("resource_names must name one project; more are not known here.")
-    if request.order_by not in _ORDERS:
-        raise invalid(f"Invalid order_by: {request.order_by!r}.")
     if len(request.filter) > _FILTER_CHARACTERS:
         raise invalid(f"The filter is longer than {_FILTER_CHARACTERS} characters.")
     begin = _TOKENS.fullmatch(request.page_token or "searched-0")
@@ -414,7 +374,7 @@ async def _list(
     if begin["pages"] and int(begin["pages"]) < project.knobs.log_empty_pages:
         return ListLogEntriesResponse(next_page_token=f"searched-{int(begin['pages']) + 1}")
     size = min(request.page_size or _USUAL_ENTRIES, _MOST_ENTRIES)
-    found = list(islice(rows, size + 1))
+    found = list(itertools.islice(rows, size + 1))
     token = "after-{!r}-{}".format(*_key_of(found[size - 1])) if len(found) > size else ""
     told = [_told(project, entry) for entry in found[:size]]
     kind = ListLogEntriesResponse
@@ -425,18 +385,10 @@ async def _list(
 def _found(
     world: World, project: Project, words: str, after: Key | None, *, newest: bool
 ) -> Iterator[Entry]:
-    """Return the entries that a filter finds, one after the other: a page needs only its own.
-
-    Raises:
-        Refused: The filter is not understood; also where there is no entry.
-    """
-    try:
-        fits = matcher(words, _test)
-    except BadFilter as exc:
-        raise invalid(str(exc)) from exc
-    written = sorted(project.log, key=_key_of)
-    said = world.planted.get(project.id, Said()).entries
-    both = (_in_order(rows, after, newest=newest) for rows in (written, said))
+    """Return the entries that a filter finds, one after the other: a page needs only its own."""
+    fits = matcher(words, _test)
+    logs = sorted(project.log, key=_key_of), world.planted.get(project.id, ())
+    both = (_in_order(rows, after, newest=newest) for rows in logs)
     return filter(fits, merge(*both, key=_key_of, reverse=newest))
 
 
@@ -446,7 +398,7 @@ def _told(project: Project, entry: Entry) -> Any:
     said: dict[str, Any] = {"text_payload": entry.text}
     if entry.payload:
         said = {"json_payload": Struct()}
-        said["json_payload"].update(entry.payload)
+        said["json_payload"].update(entry.json_payload)
     return LogEntry.pb()(
         log_name=f"projects/{project.id}/logs/{quote(entry.log_name, safe='')}",
         resource=MonitoredResource(type=entry.resource, labels=entry.labels),

@@ -2,6 +2,8 @@
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 import grpc.aio
@@ -16,7 +18,7 @@ from google.cloud.monitoring_v3.types import (
     TypedValue,
 )
 
-from simulators.google.logging import BadFilter, Fits, matcher
+from simulators.google.logging import Fits, matcher
 from simulators.google.serving import Method, Refused, add, invalid, page_of
 from simulators.google.state import Project, World
 from simulators.google.store import moment
@@ -29,24 +31,18 @@ Source: docs.cloud.google.com/monitoring/api/metrics_gcp, read 2026-11.
 _INSTANCES: Final = "run.googleapis.com/container/instance_count"
 _BILLED: Final = "run.googleapis.com/container/billable_instance_time"
 _RESOURCE: Final = "cloud_run_revision"
+_LABELS: Final = {"service_name": "service", "revision_name": "revision", "location": "location"}
+"""Of a resource, each with the field of `Instance` that it is."""
 _MOST_SERIES: Final = 100_000
-_SHORTEST_PERIOD_SECONDS: Final = 60
-_LABELS: Final = frozenset(
-    {
-        "metric.type",
-        "resource.type",
-        "metric.labels.state",
-        *(f"resource.labels.{name}" for name in ("service_name", "revision_name", "location")),
-    }
-)
-"""What a filter may ask for."""
 
 
 class _Row(NamedTuple):
     """One time series, newest point first."""
 
     labels: Mapping[str, str]
-    """By the names that a filter has for them."""
+    """Of the resource."""
+    state: str
+    """Label of the metric; empty if it has none."""
     samples: Sequence[tuple[float, float, float]]
     """Begin, end and value; a moment begins where it ends."""
 
@@ -63,10 +59,6 @@ async def _list(
 ) -> ListTimeSeriesResponse:
     given = ListTimeSeriesRequest.pb(request).interval
     begin, end = (at.seconds + at.nanos / 1e9 for at in (given.start_time, given.end_time))
-    if end <= 0:
-        raise invalid("Field interval.endTime had an invalid value: it must be given.")
-    if begin > end:
-        raise invalid("Field interval.startTime had an invalid value: it is after the end time.")
     metric, fits = _filter(request.filter)
     every = _measured(project, metric, begin if given.HasField("start_time") else end, end)
     rows = _summed([row for row in every if row.samples and fits(row)], request, end)
@@ -79,20 +71,21 @@ async def _list(
 
 
 def _filter(words: str) -> tuple[str, Fits[_Row]]:
-    """Read a filter, which has to name one metric."""
+    """Read a filter, which has to name one metric; beside it, labels of resources are known."""
     named: list[str] = []
 
     def test(field: str, how: str, values: tuple[str, ...]) -> Fits[_Row]:
-        if how != "=" or field not in _LABELS:
-            raise BadFilter(f"Field filter had an invalid value: {field} {how}")
-        if field == "metric.type":
-            named.append(values[0])
-        return lambda row: row.labels.get(field, "") == values[0]
+        value, label = values[0], field.removeprefix("resource.labels.")
+        if how == "=" and field == "metric.type":
+            named.append(value)
+            return lambda _row: True
+        if how == "=" and (field, value) == ("resource.type", _RESOURCE):
+            return lambda _row: True
+        if how != "=" or label not in _LABELS:
+            raise invalid(f"Field filter had an invalid value: {field} {how}")
+        return lambda row: row.labels[label] == value
 
-    try:
-        fits = matcher(words, test)
-    except BadFilter as exc:
-        raise invalid(str(exc)) from exc
+    fits = matcher(words, test)
     if len(named) != 1:
         raise invalid("Field filter had an invalid value: exactly one metric.type must be given.")
     (metric,) = named
@@ -109,35 +102,23 @@ def _measured(project: Project, metric: str, begin: float, end: float) -> Iterat
     """Return the series of a metric, with the points that end in an interval and are known now."""
     known = time.time() - project.knobs.metric_delay_seconds
     newest = known + min(0, int((end - known) // _SAMPLE_SECONDS)) * _SAMPLE_SECONDS
-    for service, revision, location in sorted(
-        {(one.service, one.revision, one.location) for one in project.instances}
-    ):
-        instances = [one for one in project.instances if one.revision == revision]
+    place = attrgetter(*_LABELS.values())
+    for key, group in groupby(sorted(project.instances, key=place), place):
+        instances, labels = list(group), dict(zip(_LABELS, key, strict=True))
         first = max(begin, min(one.started for one in instances))
-        count = int((newest - first) // _SAMPLE_SECONDS) + 1 if newest >= first else 0
-        moments = [newest - place * _SAMPLE_SECONDS for place in range(count)]
-        labels = {
-            "metric.type": metric,
-            "resource.type": _RESOURCE,
-            "resource.labels.project_id": project.id,
-            "resource.labels.service_name": service,
-            "resource.labels.revision_name": revision,
-            "resource.labels.location": location,
-            "resource.labels.configuration_name": service,
-        }
+        count = int((newest - first) // _SAMPLE_SECONDS) + 1
+        moments = [newest - number * _SAMPLE_SECONDS for number in range(count)]
         if metric == _BILLED:
             spans = [(at - _SAMPLE_SECONDS, at) for at in moments]
-            yield _Row(
-                labels, [(*each, sum(one.billed(*each) for one in instances)) for each in spans]
-            )
+            billed = [(*each, sum(one.billed(*each) for one in instances)) for each in spans]
+            yield _Row(labels, "", billed)
             continue
         for state in ("active", "idle"):
             there = [
-                [one for one in instances if one.exists(at) and one.active(at) == (state[0] == "a")]
+                sum(one.exists(at) and one.active(at) == (state == "active") for one in instances)
                 for at in moments
             ]
-            counts = [(at, at, len(ones)) for at, ones in zip(moments, there, strict=True)]
-            yield _Row({**labels, "metric.labels.state": state}, counts)
+            yield _Row(labels, state, list(zip(moments, moments, there, strict=True)))
 
 
 def _summed(rows: Sequence[_Row], request: ListTimeSeriesRequest, end: float) -> Sequence[_Row]:
@@ -147,26 +128,18 @@ def _summed(rows: Sequence[_Row], request: ListTimeSeriesRequest, end: float) ->
     if asked == ("ALIGN_NONE", "REDUCE_NONE"):
         return rows
     period = type(how).pb(how).alignment_period.seconds
-    if asked != ("ALIGN_SUM", "REDUCE_SUM") or period < _SHORTEST_PERIOD_SECONDS:
+    if asked != ("ALIGN_SUM", "REDUCE_SUM") or period < _SAMPLE_SECONDS:
         raise invalid(f"{' with '.join(asked)} of {period} s is not supported here.")
     value = sum(sample[2] for row in rows for sample in row.samples)
-    return [_Row({}, [(end - period, end, value)])] if rows else []
+    return [_Row({}, "", [(end - period, end, value)])] if rows else []
 
 
 def _told(metric: str, row: _Row) -> TimeSeries:
     whole = metric == _INSTANCES
-    own = {
-        part: {
-            name.rpartition(".")[2]: value
-            for name, value in row.labels.items()
-            if name.startswith(f"{part}.labels.")
-        }
-        for part in ("metric", "resource")
-    }
     kind: Any = "int64_value" if whole else "double_value"
     return TimeSeries(
-        metric=Metric(type=metric, labels=own["metric"]),
-        resource=MonitoredResource(type=_RESOURCE, labels=own["resource"]),
+        metric=Metric(type=metric, labels={"state": row.state} if row.state else {}),
+        resource=MonitoredResource(type=_RESOURCE, labels=row.labels),
         metric_kind=MetricDescriptor.GAUGE if whole else MetricDescriptor.DELTA,
         value_type=MetricDescriptor.INT64 if whole else MetricDescriptor.DOUBLE,
         points=[

@@ -33,40 +33,11 @@ from simulators.google import (
     tpu,
     vm,
 )
-from simulators.google.logging import Said, Saying
+from simulators.google.logging import Saying
 from simulators.google.run_rules import least_instances
 from simulators.google.state import Knobs, Project, World
 
-APIS: Final = frozenset(
-    f"{name}.googleapis.com"
-    for name in (
-        "run",
-        "secretmanager",
-        "artifactregistry",
-        "cloudbuild",
-        "logging",
-        "monitoring",
-        "cloudquotas",
-        "iam",
-        "iamcredentials",
-        "cloudresourcemanager",
-        "serviceusage",
-        "storage",
-        "aiplatform",
-        "compute",
-        "tpu",
-    )
-)
-"""What a prepared project has enabled."""
-RUNTIME_ROLES: Final = (
-    "roles/logging.logWriter",
-    "roles/monitoring.metricWriter",
-    "roles/artifactregistry.reader",
-)
-_BUILDER_ROLE: Final = "roles/logging.logWriter"
-_PUSHER_ROLE: Final = "roles/artifactregistry.writer"
 _TOLD_LINES: Final = 500
-_REGIONS: Final = ("us-central1", "us-east4", "europe-west1", "europe-west4", "asia-southeast1")
 _PREEMPTS: Final[Mapping[str, Callable[[World, Project, str, str], bool]]] = {
     "queued": tpu.preempt,
     "compute": compute.preempt,
@@ -96,14 +67,14 @@ def _prepare(world: World, project: Project, knobs: Knobs) -> None:
 
 async def _drop(world: World, project: Project) -> None:
     iam.remove(world, project)
-    for each in (run.forget, vm.forget):
-        await each(world, project)
+    await run.forget(world, project)
+    await vm.forget(world, project)
 
 
 async def _say(world: World, project: Project, request: Request) -> dict[str, Any]:
     """Add many lines at once to the log of a deployment: the body is a `Saying`."""
     saying = Saying.model_validate_json(await request.body())
-    return {"lines": world.planted.setdefault(project.id, Said()).add(project, saying)}
+    return {"lines": logging.plant(world, project, saying)}
 
 
 async def _preempt(world: World, project: Project, request: Request) -> dict[str, Any]:
@@ -115,16 +86,19 @@ async def _preempt(world: World, project: Project, request: Request) -> dict[str
 
 def prepare(project: Project) -> None:
     """Leave a project as a set-up target's is."""
-    project.apis |= APIS
+    project.apis |= projects.APIS
     _make_accounts(project, project.runtime_account, project.builder_account)
     runtime, builder = (
         f"serviceAccount:{email}" for email in (project.runtime_account, project.builder_account)
     )
-    for role in RUNTIME_ROLES:
-        members = [runtime, builder] if role == _BUILDER_ROLE else [runtime]
+    for role, members in {
+        "roles/logging.logWriter": [runtime, builder],
+        "roles/monitoring.metricWriter": [runtime],
+        "roles/artifactregistry.reader": [runtime],
+    }.items():
         project.policy.bindings.append(Binding(role=role, members=members))
-    pusher = Binding(role=_PUSHER_ROLE, members=[builder])
-    for region in _REGIONS:
+    pusher = Binding(role="roles/artifactregistry.writer", members=[builder])
+    for region in projects.L4:
         name = f"projects/{project.id}/locations/{region}/repositories/vllm-devops"
         project.repositories[name] = Repository(
             name=name, format_=Repository.Format.DOCKER, labels={"managed-by": "vllm-devops-agent"}
@@ -134,7 +108,7 @@ def prepare(project: Project) -> None:
 
 def prepare_lease(project: Project) -> None:
     """Leave a project with all that a lease of the cloud needs, as a set-up target's has it."""
-    project.apis |= {"cloudscheduler.googleapis.com"}
+    project.apis |= projects.LEASE_APIS
     _make_accounts(project, project.lease_account)
     name = f"projects/{project.id}/roles/vllmDevopsLease"
     project.roles[name] = Role(
@@ -220,30 +194,18 @@ def _bindings(policy: Policy) -> dict[str, list[str]]:
     return {one.role: sorted(one.members) for one in policy.bindings if one.members}
 
 
-_SERVED: Final = (
-    *(serving, run, scheduler, secrets, logging, monitoring, projects, images, storage, tpu),
-)
-"""Modules with `mount(server, world)`: what is asked by gRPC."""
-_ROUTES: Final[tuple[Callable[[World], Sequence[BaseRoute]], ...]] = (
-    *(control_routes, iam.metadata_routes, images.routes, run.routes),
-    *(compute.compute_routes, tpu.routes),
-)
-_RESUMES: Final[tuple[Callable[[World], None], ...]] = (
-    *(run.resume, images.resume, iam.resume, compute.compute_resume, tpu.resume),
-    scheduler.resume,
-)
-"""What goes on when the process is started again."""
-
-
 def mount(server: grpc.aio.Server, world: World) -> None:
     """Serve everything that is asked by gRPC."""
-    for part in _SERVED:
+    parts = (serving, run, scheduler, secrets, logging, monitoring, projects, images, storage, tpu)
+    for part in parts:
         part.mount(server, world)
 
 
 def web(world: World) -> Starlette:
     """Return everything that is asked by HTTP."""
-    return Starlette(routes=[route for routes in _ROUTES for route in routes(world)])
+    google = (images.routes, run.routes, compute.compute_routes, tpu.routes)
+    every = (control_routes, iam.metadata_routes, *google)
+    return Starlette(routes=[route for routes in every for route in routes(world)])
 
 
 async def serve(
@@ -260,8 +222,8 @@ async def serve(
         app: ASGIApp = recorder.web(web(world)) if recorder else web(world)
         world.buckets = buckets.start()
         world.http = await start_web(tasks, loopback(), app)
-        for resume in _RESUMES:
-            resume(world)
+        for part in (run, images, iam, compute, tpu, scheduler):
+            part.resume(world)
         addresses = GooglePlane(
             grpc=f"127.0.0.1:{port}",
             http=world.http,

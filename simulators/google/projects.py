@@ -1,8 +1,7 @@
 """A project itself: its accounts, its policy, the APIs that it has enabled, and its quotas."""
 
-import re
 import uuid
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, ClassVar, Final, NamedTuple
 
 import anyio
@@ -32,30 +31,23 @@ from google.iam.v1.policy_pb2 import Policy
 from google.longrunning.operations_pb2 import Operation
 
 from simulators.google import chips, serving
-from simulators.google.iam import PERMISSION
-from simulators.google.serving import ALWAYS_ENABLED, Method, Refused, add, invalid, page_of
+from simulators.google.serving import ALWAYS_ENABLED, Method, Refused, add, page_of
 from simulators.google.state import Project, World
 from simulators.google.store import Kind, merged, serve
 
-_MOST_ENABLED: Final = 20
-"""Services that one call enables. Source: the documentation of BatchEnableServicesRequest."""
-_MOST_READ: Final = 30
-_USUAL_PAGE: Final = 8
-"""Of locations; Google's own size is not documented."""
 _ENABLING_SECONDS: Final = 0.2
 """In reality about ten."""
-_KNOWN_APIS: Final = frozenset(
+APIS: Final = frozenset(
     f"{name}.googleapis.com"
     for name in (
-        *("aiplatform", "artifactregistry", "cloudbuild", "cloudquotas", "cloudresourcemanager"),
-        "cloudscheduler",
-        *("compute", "containerregistry", "container", "iam", "iamcredentials", "iap", "logging"),
-        *("monitoring", "networkmanagement", "networkservices", "pubsub", "run", "secretmanager"),
-        *("servicenetworking", "serviceusage", "storage", "storage-api", "storage-component"),
-        *("sts", "tpu", "vpcaccess", "cloudbilling", "cloudapis", "cloudtrace", "dns"),
+        *("run", "secretmanager", "artifactregistry", "cloudbuild", "logging", "monitoring"),
+        *("cloudquotas", "iam", "iamcredentials", "cloudresourcemanager", "serviceusage"),
+        *("storage", "aiplatform", "compute", "tpu"),
     )
 )
-"""Those that can be enabled here; another is refused as one that does not exist."""
+"""What a prepared project has enabled."""
+LEASE_APIS: Final = frozenset({"cloudscheduler.googleapis.com"})
+"""What it has beside them where leases of the cloud are prepared; others do not exist here."""
 
 
 def mount(server: grpc.aio.Server, world: World) -> None:
@@ -70,21 +62,18 @@ def mount(server: grpc.aio.Server, world: World) -> None:
     serve(server, world, service, "cloudquotas", _Infos(), _Preferences())
 
 
+def regions_in(asked: int, token: str) -> tuple[list[str], str]:
+    """Return a page of regions and the token of the next; Google's own size is not documented."""
+    return page_of(REGIONS, asked, token, most=100, usual=8)
+
+
 async def _locations(
-    _world: World, project: Project, request: ListLocationsRequest
+    _world: World, _project: Project, request: ListLocationsRequest
 ) -> ListLocationsResponse:
     """Answer for every API alike, whose name is not in the request."""
-    if request.name not in {f"projects/{project.id}", f"projects/{project.number}"}:
-        raise invalid(f"Invalid resource name: {request.name}.")
-    page, token = page_of(
-        REGIONS, request.page_size, request.page_token, most=100, usual=_USUAL_PAGE
-    )
-    return ListLocationsResponse(
-        locations=[
-            Location(name=f"{request.name}/locations/{one}", location_id=one) for one in page
-        ],
-        next_page_token=token,
-    )
+    page, token = regions_in(request.page_size, request.page_token)
+    rows = [Location(name=f"{request.name}/locations/{one}", location_id=one) for one in page]
+    return ListLocationsResponse(locations=rows, next_page_token=token)
 
 
 class _Accounts(Kind):
@@ -96,7 +85,6 @@ class _Accounts(Kind):
     table = "accounts"
     identifier = r"[a-z](?:[-a-z0-9]{4,28}[a-z0-9])"
     policies = True
-    missing = "Unknown service account: {short}."
 
     def key(self, project: Project, name: str) -> str:
         named = name.rpartition("/")[2]
@@ -122,59 +110,38 @@ class _Roles(Kind):
     permission = "iam.roles"
     verbs = ("Create", "Get", "List", "Update", "Delete")
     table = "roles"
+    identifier = r"[A-Za-z0-9_.]{3,64}"
     more: ClassVar = {"UndeleteRole": "undelete"}
-    missing = "The role named {name} was not found."
 
-    async def create(self, _world: World, project: Project, request: Any) -> Any:
-        parent, named = self.normal(project, self.parent, request.parent), request.role_id
-        if not re.fullmatch(r"[A-Za-z0-9_.]{3,64}", named):
-            raise invalid(f"The role_id {named!r} must match the pattern [a-zA-Z0-9_.]{{3,64}}.")
-        name = f"{parent}/roles/{named}"
-        kept = project.roles.get(name)
+    async def create(self, world: World, project: Project, request: Any) -> Any:
+        kept = project.roles.get(f"projects/{project.id}/roles/{request.role_id}")
         if kept and kept.deleted:  # as quoted in DataBiosphere/azul#4390
-            words = f"You can't create a role_id ({named}) which has been marked for deletion."
-            raise Refused("FAILED_PRECONDITION", words)
-        if kept:
-            raise Refused("ALREADY_EXISTS", f"A role named {named} in {parent} already exists.")
-        asked = request.role
-        if asked.name:
-            raise invalid("The role name must not be set.")
-        return self._keep(project, self.message(asked, name=name, deleted=False))
+            words = f"You can't create a role_id ({request.role_id}) which has been marked for"
+            raise Refused("FAILED_PRECONDITION", f"{words} deletion.")
+        return await super().create(world, project, request)
+
+    async def begin(self, _world: World, project: Project, _request: Any, made: Any) -> Any:
+        return self._keep(project, made, deleted=False)
 
     def listed(self, project: Project, parent: str) -> Iterable[Any]:
         """Return those that are not deleted."""
         return (one for one in super().listed(project, parent) if not one.deleted)
 
     async def update(self, _world: World, project: Project, request: Any) -> Any:
-        kept = self._there(project, request.name)
+        kept = self.find(project, request.name)
         self.check_etag(kept, request.role.etag)
         made = merged(kept, request.role, request.update_mask)
-        return self._keep(project, self.message(made, name=kept.name, deleted=False))
+        made.name = kept.name
+        return self._keep(project, made, deleted=kept.deleted)
 
     async def end(self, _world: World, project: Project, _request: Any, row: Any) -> Any:
-        kept = self._there(project, row.name)
-        return self._keep(project, self.message(kept, deleted=True))
+        return self._keep(project, row, deleted=True)
 
     async def undelete(self, _world: World, project: Project, request: Any) -> Any:
-        kept = self.find(project, request.name)
-        if not kept.deleted:
-            words = f"You can't undelete a role ({kept.name}) that is not deleted."
-            raise Refused("FAILED_PRECONDITION", words)
-        self.check_etag(kept, request.etag)
-        return self._keep(project, self.message(kept, deleted=False))
+        return self._keep(project, self.find(project, request.name), deleted=False)
 
-    def _there(self, project: Project, name: str) -> Any:
-        kept = self.find(project, name)
-        if kept.deleted:
-            words = f"You can't change or delete a role ({kept.name}) that is deleted."
-            raise Refused("FAILED_PRECONDITION", words)
-        return kept
-
-    def _keep(self, project: Project, role: Any) -> Any:
-        for one in role.included_permissions:
-            if not PERMISSION.match(one):
-                raise invalid(f"Permission {one} is not valid.")
-        role.etag = uuid.uuid4().bytes[:8]
+    def _keep(self, project: Project, role: Any, *, deleted: bool) -> Any:
+        role.etag, role.deleted = uuid.uuid4().bytes[:8], deleted
         project.roles[role.name] = role
         return role
 
@@ -227,30 +194,29 @@ class _Apis(Kind):
 
     async def enable(self, world: World, project: Project, request: Any) -> Operation:
         wanted = list(request.service_ids)
-        if not 0 < len(wanted) <= _MOST_ENABLED:
-            raise invalid(f"Between 1 and {_MOST_ENABLED} services can be enabled at once.")
         _check_known(wanted)
         names = [f"projects/{project.number}/services/{one}" for one in wanted]
 
-        async def work() -> Any:
+        name = f"operations/acf.{uuid.uuid4().hex}-{project.number}"
+        operation = serving.opened(project, name, OperationMetadata(resource_names=names))
+
+        async def work() -> None:
             if set(wanted) - project.apis:
                 await anyio.sleep(_ENABLING_SECONDS)
             project.apis |= set(wanted)
             found = [self.find(project, one) for one in names]
-            return BatchEnableServicesResponse(services=found)
+            serving.finished(operation, BatchEnableServicesResponse(services=found))
+            world.keep(project)
 
-        operation = f"operations/acf.{uuid.uuid4().hex}-{project.number}"
-        metadata = OperationMetadata(resource_names=names)
-        return serving.begun(world, project, operation, work, metadata=metadata)
+        world.tasks.start_soon(work)
+        return operation
 
     async def get(self, _world: World, project: Project, request: Any) -> BatchGetServicesResponse:
-        if not 0 < len(request.names) <= _MOST_READ:
-            raise invalid(f"Between 1 and {_MOST_READ} services can be read at once.")
         return BatchGetServicesResponse(services=[self.find(project, one) for one in request.names])
 
 
 def _check_known(wanted: Collection[str]) -> None:
-    unknown = ",".join(sorted(set(wanted) - _KNOWN_APIS))
+    unknown = ",".join(sorted(set(wanted) - APIS - LEASE_APIS))
     if unknown:
         raise Refused(
             "PERMISSION_DENIED",
@@ -378,7 +344,7 @@ def _of_tpus(project: Project, quota_id: str, known: Quota) -> QuotaInfo:
         regions = dict.fromkeys(zone.rpartition("-")[0] for zone in zones)
         limits = {one: chips.limit_of(project, known.knob, f"{one}-") for one in regions}
     usual = known.usual or 0
-    return _info(project, quota_id, known, limits, usual, [*limits, "global"])
+    return _info(project, quota_id, known, {**limits, "global": usual}, usual)
 
 
 def _of_run(project: Project, quota_id: str, known: Quota) -> QuotaInfo | None:
@@ -391,34 +357,19 @@ def _of_run(project: Project, quota_id: str, known: Quota) -> QuotaInfo | None:
     }
     if not shown and unused == "absent":
         return None
-    usual = next(iter(shown.values()), 0)
-    return _info(project, quota_id, known, shown, usual, list(shown)[1:], first=list(shown)[:1])
+    return _info(project, quota_id, known, shown, next(iter(shown.values()), 0))
 
 
 def _info(
-    project: Project,
-    quota_id: str,
-    known: Quota,
-    limits: Mapping[str, int],
-    usual: int,
-    others: Sequence[str],
-    *,
-    first: Sequence[str] = (),
+    project: Project, quota_id: str, known: Quota, limits: Mapping[str, int], usual: int
 ) -> QuotaInfo:
-    """Return a quota: places with another limit than usual, and the first, have their own row."""
-    own = [place for place, value in limits.items() if value != usual or place in first]
+    """Return a quota, in which each place with another limit than usual has a row of its own."""
     rows = [
-        DimensionsInfo(
-            dimensions={known.where: place, **known.family},
-            details=QuotaDetails(value=limits[place]),
-            applicable_locations=[place],
-        )
-        for place in own
+        ({known.where: place, **known.family}, [place], value)
+        for place, value in limits.items()
+        if value != usual
     ]
-    rest = [one for one in others if one not in own]
-    if rest:
-        details = QuotaDetails(value=usual)
-        rows.append(DimensionsInfo(details=details, applicable_locations=rest))
+    rest = [place for place, value in limits.items() if value == usual]
     parent = f"projects/{project.number}/locations/global/services/{known.service}"
     return QuotaInfo(
         name=f"{parent}/quotaInfos/{quota_id}",
@@ -426,5 +377,10 @@ def _info(
         service=known.service,
         container_type=QuotaInfo.ContainerType.PROJECT,
         dimensions=[known.where, *known.family],
-        dimensions_infos=rows,
+        dimensions_infos=[
+            DimensionsInfo(
+                dimensions=said, details=QuotaDetails(value=value), applicable_locations=places
+            )
+            for said, places, value in [*rows, *([({}, rest, usual)] if rest else [])]
+        ],
     )

@@ -1,7 +1,5 @@
 """google.cloud.run.v2: services and revisions, and how a revision is rolled out."""
 
-import secrets
-import string
 import time
 import uuid
 from collections.abc import Sequence
@@ -13,6 +11,7 @@ from google.cloud.run_v2.types import (
     Condition,
     IngressTraffic,
     Revision,
+    SecretKeySelector,
     Service,
     UpdateServiceRequest,
 )
@@ -24,18 +23,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute
 
 from simulators.google import run_rules
-from simulators.google.instances import Fleet, check_image, running, secret_value
-from simulators.google.projects import REGIONS
-from simulators.google.run_rules import (
-    RolloutFailed,
-    engine_of,
-    fill_in,
-    ingress_of,
-    is_manual,
-    least_instances,
-    port_of,
-)
-from simulators.google.secrets import readable_by
+from simulators.google.instances import Fleet, check_image, read_secret, running
+from simulators.google.projects import regions_in
 from simulators.google.serving import (
     Refused,
     admit,
@@ -44,19 +33,15 @@ from simulators.google.serving import (
     invalid,
     new_name,
     opened,
-    page_of,
     rest,
     validated,
 )
 from simulators.google.state import Project, World
-from simulators.google.store import Kind, etag_of, fields, merged, moment, names_in, serve
+from simulators.google.store import Kind, etag_of, merged, moment, serve, stamp, take_over
 
 _MOMENT_SECONDS: Final = 0.05
 """What Google takes for anything that needs no instance."""
 _RHYTHM_SECONDS: Final = 0.02
-_REGIONS_IN_A_PAGE: Final = 8
-"""Google's own size is not documented."""
-_LETTERS: Final = string.ascii_lowercase + string.digits
 _REASON = Condition.RevisionReason
 _COPIED: Final = (
     *("labels", "annotations", "scaling", "vpc_access", "timeout", "service_account", "containers"),
@@ -71,11 +56,6 @@ class _OfRun(Kind):
 
     types = "google.cloud.run_v2.types"
     pages = (100, 100)
-    malformed = "Invalid resource name '{name}'."
-    missing = (
-        "Resource '{short}' of kind '{kind}' in region '{parts[3]}' in project '{project}' does"
-        " not exist."
-    )
 
     def normal(self, project: Project, pattern: str, name: str) -> str:
         """Return a name with the project's id; all regions at once cannot be asked for."""
@@ -107,12 +87,7 @@ class _Services(_OfRun):
         """Answer Update: every field but those that are the server's own; a mask is not known."""
         kept, made = self.find(project, request.service.name), Service(request.service)
         self.check_etag(kept, made.etag)
-        servers = {*fields(Service, "Output only"), "name", "etag"} & set(names_in(Service))
-        for name in servers:
-            Service.pb(made).ClearField(name)
-        for field, value in Service.pb(kept).ListFields():
-            if field.name in servers:
-                Service.pb(made).MergeFrom(Service.pb(Service({field.name: value})))
+        take_over(kept, made, "name", "etag")
         if kept.delete_time:
             raise Refused("FAILED_PRECONDITION", f"Resource '{made.name}' is being deleted.")
         _check(project, "Update", made, validate_only=request.validate_only)
@@ -122,12 +97,10 @@ class _Services(_OfRun):
         Service.pb(kept).CopyFrom(Service.pb(made))
         return _changed(world, project, kept, new_revision=new_revision)
 
-    async def end(self, world: World, project: Project, request: Any, row: Any) -> Operation:
-        if request.validate_only:
-            return validated(row)
+    async def end(self, world: World, project: Project, _request: Any, row: Any) -> Operation:
         row.delete_time = moment()
         run_rules.reconcile(row)
-        operation = opened(project, new_name(project, row.name.split("/")[3]), row)
+        operation = opened(project, new_name(project, row.name), row)
         world.tasks.start_soon(_remove, world, project, row, operation)
         return operation
 
@@ -150,38 +123,22 @@ def mount(server: grpc.aio.Server, world: World) -> None:
     serve(server, world, "google.cloud.run.v2.Revisions", "run", _Revisions())
 
 
-_MASKS: Final = frozenset(
-    {
-        "scaling", "scaling.scaling_mode", "scaling.manual_instance_count",
-        "scaling.min_instance_count",
-    }
-)  # fmt: skip
-"""What is changed by REST here."""
-
-
 def routes(world: World) -> Sequence[BaseRoute]:
     """Serve run/v2's services.patch for what a service's scaling is, and run/v1's locations."""
 
     async def patch(project: Project, request: Request) -> Response:
         name = request.url.path.removeprefix("/v2/")
         admit(project, "run.googleapis.com", "run.services.update", name)
-        kept = _SERVICES.find(project, name)
-        try:
-            body = json_format.ParseDict(await request.json(), Service.pb(Service()))
-            mask = FieldMask()
-            mask.FromJsonString(request.query_params.get("updateMask", ""))
-        except (ValueError, json_format.ParseError) as exc:
-            raise invalid(f"Invalid JSON payload received. {exc}") from exc
-        if not mask.paths or not _MASKS.issuperset(mask.paths):
-            raise invalid(f"Invalid update mask: {mask.ToJsonString()!r} is not supported here.")
-        asked = merged(kept, Service(body), mask)
+        body, mask = json_format.ParseDict(await request.json(), Service.pb(Service())), FieldMask()
+        mask.FromJsonString(request.query_params["updateMask"])
+        asked = merged(_SERVICES.find(project, name), Service(body), mask)
         operation = await _SERVICES.update(world, project, UpdateServiceRequest(service=asked))
         return JSONResponse(json_format.MessageToDict(operation))
 
     async def locations(project: Project, request: Request) -> Response:
         admit(project, "run.googleapis.com", "run.locations.list", f"projects/{project.id}")
         asked = request.query_params.get("pageToken", "")
-        page, token = page_of(REGIONS, 0, asked, most=100, usual=_REGIONS_IN_A_PAGE)
+        page, token = regions_in(0, asked)
         parent = f"projects/{project.id}/locations"
         rows = [{"name": f"{parent}/{one}", "locationId": one} for one in page]
         return JSONResponse({"locations": rows, **({"nextPageToken": token} if token else {})})
@@ -219,7 +176,7 @@ async def forget(world: World, project: Project) -> None:
 def _check(project: Project, verb: str, service: Service, *, validate_only: bool) -> None:
     _, _, _, location, _, service_id = service.name.split("/")
     run_rules.check(project, verb, location, service_id, service, validate_only=validate_only)
-    fill_in(service, project.number)
+    run_rules.fill_in(service, project.number)
     violated = {  # Google's wording by public reports of 2026
         "run.allowedIngress": (
             service.ingress == IngressTraffic.INGRESS_TRAFFIC_ALL,
@@ -247,36 +204,20 @@ def _changed(world: World, project: Project, service: Service, *, new_revision: 
     if new_revision:
         service.latest_created_revision = _made(project, service).name
         run_rules.reconcile(service)
-    operation = opened(project, new_name(project, service.name.split("/")[3]), service)
+    operation = opened(project, new_name(project, service.name), service)
     _go_on(world, project, service, operation, rolls=new_revision)
     return operation
 
 
 def _made(project: Project, service: Service) -> Revision:
-    """Make the revision of a service's template as it is now.
-
-    Raises:
-        Refused: The template names a revision that there is already.
-    """
-    ending = "".join(secrets.choice(_LETTERS) for _ in range(3))
-    fresh = f"{service.name.rpartition('/')[2]}-{service.generation:05d}-{ending}"
-    short = service.template.revision or fresh
-    name = f"{service.name}/revisions/{short}"
-    if name in project.revisions:
-        raise Refused("ALREADY_EXISTS", f"Revision named '{short}' already exists.")
-    now = moment()
-    revision = Revision(
-        name=name,
-        uid=str(uuid.uuid4()),
-        generation=1,
-        service=service.name.rpartition("/")[2],
-        create_time=now,
-        update_time=now,
-        creator=service.last_modifier,
-        **{field: getattr(service.template, field) for field in _COPIED},
-    )
+    """Make the revision of a service's template as it is now."""
+    short = service.name.rpartition("/")[2]
+    ending = f"{service.generation:05d}-{uuid.uuid4().hex[:3]}"
+    revision = Revision({field: getattr(service.template, field) for field in _COPIED})
+    stamp(revision, f"{service.name}/revisions/{short}-{ending}", project)
+    revision.service, revision.generation = short, 1
     run_rules.deploy(revision)
-    project.revisions[name] = revision
+    project.revisions[revision.name] = revision
     return revision
 
 
@@ -318,7 +259,7 @@ async def _roll_out(
             revision.reconciling = False
             words = f"The deployment of revision '{short}' was ended by a newer change."
             answer = Refused("ABORTED", words)
-    except RolloutFailed as failure:
+    except run_rules.RolloutFailed as failure:
         told = f"Revision '{short}' is not ready and cannot serve traffic. {failure.message}"
         failure.message = told
         run_rules.fail(service, revision, failure)
@@ -359,19 +300,15 @@ def _check_before(world: World, project: Project, revision: Revision) -> None:
     for container in revision.containers:
         check_image(world, project, container.image)
     problems = []
-    for place, variable in enumerate(engine_of(revision).env):
-        reference = variable.value_source.secret_key_ref
-        words = reference.secret and _secret_problem(
-            project, revision, reference.secret, reference.version
-        )
-        if words:
+    for place, variable in enumerate(run_rules.engine_of(revision).env):
+        if words := _secret_problem(project, revision, variable.value_source.secret_key_ref):
             where = f"spec.template.spec.containers[0].env[{place}].value_from.secret_key_ref"
             problems.append(f"{where}.name: {words}")
     if problems:
         denied = Condition.CommonReason.SECRETS_ACCESS_CHECK_FAILED
-        raise RolloutFailed("PERMISSION_DENIED", "\n".join(problems), common=denied)
+        raise run_rules.RolloutFailed("PERMISSION_DENIED", "\n".join(problems), common=denied)
     if project.knobs.rollout == "no-capacity":
-        raise RolloutFailed(
+        raise run_rules.RolloutFailed(
             "RESOURCE_EXHAUSTED",
             "The system was not able to provision an instance: the region has no capacity for the"
             f" GPU type {revision.node_selector.accelerator} at the moment.",
@@ -379,20 +316,21 @@ def _check_before(world: World, project: Project, revision: Revision) -> None:
         )
 
 
-def _secret_problem(project: Project, revision: Revision, name: str, version: str) -> str:
-    short = name.rpartition("/")[2]
-    full = f"projects/{project.number}/secrets/{short}/versions/{version or 'latest'}"
-    kept = project.secrets.get(short)
-    if kept is None or secret_value(project, name, version) is None:
-        return f"Secret {full} was not found"
-    account = revision.service_account
-    if readable_by(project, kept, account):
-        return ""
-    return (
-        f"Permission denied on secret: {full} for Revision service account {account}. The service"
-        " account used must be granted the 'Secret Manager Secret Accessor' role"
-        " (roles/secretmanager.secretAccessor) at the secret, project or higher level."
-    )
+def _secret_problem(project: Project, revision: Revision, reference: SecretKeySelector) -> str:
+    short, account = reference.secret.rpartition("/")[2], revision.service_account
+    full = f"projects/{project.number}/secrets/{short}/versions/{reference.version or 'latest'}"
+    try:
+        if short:
+            read_secret(project, reference, account)
+    except Refused as refused:
+        if refused.status == "NOT_FOUND":
+            return f"Secret {full} was not found"
+        return (
+            f"Permission denied on secret: {full} for Revision service account {account}. The"
+            " service account used must be granted the 'Secret Manager Secret Accessor' role"
+            " (roles/secretmanager.secretAccessor) at the secret, project or higher level."
+        )
+    return ""
 
 
 async def _bring_up(fleet: Fleet, service: Service, revision: Revision) -> bool:
@@ -401,19 +339,19 @@ async def _bring_up(fleet: Fleet, service: Service, revision: Revision) -> bool:
     def superseded() -> bool:
         return fleet.closed or service.latest_created_revision != revision.name
 
-    if is_manual(service) and not least_instances(service):
+    if run_rules.is_disabled(service):
         return not superseded()  # nobody may start one, not even to see whether it is healthy
     if superseded():  # an instance that begins now would never be told to end
         return False
     fleet.rolling.add(revision.name)
     engine = fleet.start(revision, "DEPLOYMENT_ROLLOUT")
     while not engine.ready.is_set() and not superseded():
-        if is_manual(service) and not least_instances(service):  # from now on nobody may run one
+        if run_rules.is_disabled(service):
             engine.stop()
             return True
         if engine.ended.is_set():
-            port = port_of(ingress_of(revision))
-            raise RolloutFailed(
+            port = run_rules.port_of(run_rules.ingress_of(revision))
+            raise run_rules.RolloutFailed(
                 "FAILED_PRECONDITION",
                 "The user-provided container failed to start and listen on the port defined"
                 f" provided by the PORT={port} environment variable within the allocated timeout."

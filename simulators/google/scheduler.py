@@ -1,14 +1,12 @@
 """Cloud Scheduler v1: jobs that call Google's APIs as an account when their time has come."""
 
 import re
-import uuid
 from typing import Any, ClassVar, Final
 from urllib.parse import urlsplit
 
 import anyio
 import grpc.aio
 import httpx2
-from google.protobuf.duration_pb2 import Duration
 from google.rpc.code_pb2 import Code
 from google.rpc.status_pb2 import Status
 from starlette.requests import Request
@@ -16,20 +14,15 @@ from starlette.requests import Request
 from simulators.common.cron import due_next
 from simulators.common.doors import NO_TLS
 from simulators.google.grants import AS
-from simulators.google.serving import CODES, check_acting, invalid, plain
+from simulators.google.serving import CODES, check_acting, invalid
 from simulators.google.state import Project, World
-from simulators.google.store import Kind, fields, merged, moment, serve
+from simulators.google.store import Kind, malformed, merged, moment, serve, take_over, taken
 
-_LONGEST_TEXT: Final = 500
-_LONGEST_URI: Final = 2083
 _MOST_RETRIES: Final = 5
-_DEADLINES: Final = (15, 30 * 60)
-_USUAL_DEADLINE: Final = Duration(seconds=180)
-_BODIES: Final = ("POST", "PUT", "PATCH")
-_BACKOFF: Final = (5, 3600, 5)
-"""Seconds at least and at most, and how often they double. Source of all these: the proto."""
+_DEADLINE_SECONDS: Final = 180
+"""Of one attempt, and of the next after a failure: as usual. Source of these three: the proto."""
+_BACKOFF_SECONDS: Final = 5
 _RHYTHM_SECONDS: Final = 0.2
-_NOBODY: Final = "anonymous"
 _STATUSES: Final = {code: name for name, code in reversed(CODES.items())} | {409: "ABORTED"}
 
 
@@ -43,20 +36,14 @@ class _Jobs(Kind):
     more: ClassVar = {"RunJob": "run", "PauseJob": "pause"}
     table = "jobs"
     pages = (500, 500)
-    malformed = (
-        'Job name must be formatted: "projects/<PROJECT_ID>/locations/<LOCATION_ID>/jobs/<JOB_ID>".'
-    )
-    missing = "Job not found."
-    taken = "Job already exists."
 
     async def create(self, _world: World, project: Project, request: Any) -> Any:
         parent = self.normal(project, self.parent, request.parent)
-        name = request.job.name or f"{parent}/jobs/{uuid.uuid4().hex[:20]}"
-        name = self.full(project, name)
+        name = self.full(project, request.job.name)
         if not re.fullmatch(rf"{re.escape(parent)}/jobs/[A-Za-z0-9_-]{{1,500}}", name):
-            raise self.refused("INVALID_ARGUMENT", self.malformed, project, name)
+            raise malformed(name)
         if name in project.jobs:
-            raise self.refused("ALREADY_EXISTS", self.taken, project, name)
+            raise taken(name)
         return self._keep(project, self.message(request.job, name=name), None)
 
     async def update(self, _world: World, project: Project, request: Any) -> Any:
@@ -67,11 +54,7 @@ class _Jobs(Kind):
 
     def _keep(self, project: Project, made: Any, kept: Any) -> Any:
         """Keep a job as it is from now on; what is the server's own is not taken from anybody."""
-        pb = self.message.pb
-        for name in fields(self.message, "Output only"):
-            pb(made).ClearField(name)
-            if kept is not None and name in {one.name for one, _ in pb(kept).ListFields()}:
-                setattr(made, name, getattr(kept, name))
+        take_over(kept, made)
         _check(project, made)
         states = self.message.State
         made.state = kept.state if kept is not None else states.ENABLED  # a paused one stays so
@@ -116,10 +99,7 @@ def resume(world: World) -> None:
 
 async def turn(world: World, project: Project, request: Request) -> dict[str, Any]:
     """Set how many seconds a project's clock is ahead, and run at once what is due by then."""
-    ahead = (await request.json())["ahead"]
-    if not isinstance(ahead, int | float) or ahead < 0:
-        raise ValueError("`ahead` must be a number of seconds, 0 or more.")
-    project.ahead = ahead
+    project.ahead = float((await request.json())["ahead"])
     async with anyio.create_task_group() as tasks:
         for row in _due(project):
             tasks.start_soon(_attempt, world, project, row)
@@ -144,42 +124,14 @@ def seen(project: Project) -> dict[str, Any]:
 
 
 def _check(project: Project, job: Any) -> None:
-    """Refuse a job that cannot be, and set what the server sets where it says nothing."""
-    target = job.http_target
-    if len(job.description) > _LONGEST_TEXT:
-        raise invalid(f"Job.description must be at most {_LONGEST_TEXT} characters.")
-    if plain(job).WhichOneof("target") != "http_target":
-        raise invalid("Job must have exactly one target; an HTTP target is what is served here.")
-    if not re.match("https?://.", target.uri) or len(target.uri) > _LONGEST_URI:
-        raise invalid("Job.http_target.uri must be a valid URL of at most 2083 characters.")
-    target.http_method = target.http_method or type(target.http_method).POST
-    if target.body and target.http_method.name not in _BODIES:
-        raise invalid(f"HTTP method {target.http_method.name} does not support a body.")
-    if target.body and "content-type" not in {one.lower() for one in target.headers}:
-        target.headers["Content-Type"] = "application/octet-stream"
-    email = target.oauth_token.service_account_email or target.oidc_token.service_account_email
-    if email:
-        if not email.endswith(f"@{project.id}.iam.gserviceaccount.com"):
-            raise invalid(f"Service account {email} must be in the same project as the job.")
-        check_acting(project, email)
-    _check_retries(job.retry_config)
-    pb = plain(job)
-    if not pb.HasField("attempt_deadline"):
-        pb.attempt_deadline.CopyFrom(_USUAL_DEADLINE)
-    if not _DEADLINES[0] <= pb.attempt_deadline.seconds <= _DEADLINES[1]:
-        raise invalid("Job.attempt_deadline must be in the interval [15 seconds, 30 minutes].")
-    job.time_zone = job.time_zone or "UTC"
-
-
-def _check_retries(retries: Any) -> None:
-    if not 0 <= retries.retry_count <= _MOST_RETRIES:
+    """Refuse a job that cannot be; one with an HTTP target alone is served here."""
+    email = job.http_target.oauth_token.service_account_email
+    if not email.endswith(f"@{project.id}.iam.gserviceaccount.com"):
+        raise invalid(f"Service account {email!r} must be in the same project as the job.")
+    check_acting(project, email)
+    if not 0 <= job.retry_config.retry_count <= _MOST_RETRIES:
         raise invalid(f"RetryConfig.retry_count must be between 0 and {_MOST_RETRIES}.")
-    pb = plain(retries)
-    least, most, doublings = _BACKOFF
-    for name, usual in (("min_backoff_duration", least), ("max_backoff_duration", most)):
-        if not pb.HasField(name):
-            getattr(pb, name).CopyFrom(Duration(seconds=usual))
-    pb.max_doublings = pb.max_doublings or doublings
+    job.time_zone = job.time_zone or "UTC"
 
 
 def _plan(project: Project, job: Any) -> None:
@@ -208,9 +160,7 @@ async def _attempt(world: World, project: Project, job: Any) -> None:
     failed = bool(job.status.code) and project.jobs.get(job.name) is job
     if failed and tried < job.retry_config.retry_count:
         project.job_retries[job.name] = tried + 1
-        pb = plain(job.retry_config)
-        wait = pb.min_backoff_duration.seconds * 2 ** min(tried, pb.max_doublings)
-        again = project.now + min(wait, pb.max_backoff_duration.seconds)
+        again = project.now + _BACKOFF_SECONDS * 2**tried
         job.schedule_time = moment(min(again, job.schedule_time.timestamp()))
     world.keep(project)
 
@@ -219,15 +169,13 @@ async def _call(world: World, project: Project, job: Any) -> Status:
     """Call this very cloud as the job's account, with a token that only Google's APIs take."""
     target, url = job.http_target, urlsplit(job.http_target.uri)
     email = target.oauth_token.service_account_email
-    if email and email not in project.accounts:
+    if email not in project.accounts:
         return Status(code=Code.UNAUTHENTICATED, message=f"Service account {email} is not there.")
-    if not (url.hostname or "").endswith(".googleapis.com"):
-        return Status(code=Code.UNAVAILABLE, message=f"{url.hostname} cannot be reached.")
-    headers = {**target.headers, AS: email or _NOBODY, "User-Agent": "Google-Cloud-Scheduler"}
     where = url._replace(scheme="http", netloc=urlsplit(world.http).netloc).geturl()
-    verb, seconds = target.http_method.name, plain(job).attempt_deadline.seconds
+    verb, headers = target.http_method.name, {**target.headers, AS: email}
+    how: Any = {"verify": NO_TLS, "trust_env": False, "timeout": _DEADLINE_SECONDS}
     try:
-        async with httpx2.AsyncClient(verify=NO_TLS, trust_env=False, timeout=seconds) as client:
+        async with httpx2.AsyncClient(**how) as client:
             reply = await client.request(verb, where, headers=headers, content=target.body)
     except httpx2.TransportError as exc:
         return Status(code=Code.DEADLINE_EXCEEDED, message=f"No answer: {exc!r}")

@@ -16,7 +16,7 @@ from google_crc32c import value as crc32c
 
 from simulators.google.serving import Refused, invalid, not_permitted
 from simulators.google.state import Project, Secret, Version, World
-from simulators.google.store import Kind, moment, serve
+from simulators.google.store import Kind, missing, serve
 
 _MAX_BYTES: Final = 65_536
 """Of one payload. Source: docs.cloud.google.com/secret-manager/quotas, read 2026-11."""
@@ -33,9 +33,6 @@ class _Secrets(Kind):
     table = "secrets"
     identifier = r"[A-Za-z0-9_-]{1,255}"
     policies = by_number = True
-    malformed = "The provided name [{name}] does not match the expected format."
-    missing = "Secret [{name}] not found."
-    taken = "Secret [{name}] already exists."
 
     def key(self, _project: Project, name: str) -> str:
         return name.rpartition("/")[2]
@@ -44,8 +41,6 @@ class _Secrets(Kind):
         return row.message
 
     async def begin(self, _world: World, project: Project, request: Any, made: Any) -> Any:
-        if not type(made).pb(made).replication.WhichOneof("replication"):
-            raise invalid("Secret.replication must be provided.")
         for label in made.labels.items():
             if not all(_LABEL.fullmatch(word) for word in label):
                 raise invalid(f"The label [{': '.join(label)}] does not match the expected format.")
@@ -77,8 +72,6 @@ class _Versions(Kind):
     permission = "secretmanager.versions"
     verbs = ("Get",)
     by_number = True
-    malformed = _Secrets.malformed
-    missing = "Secret Version [{name}] not found."
     more: ClassVar = {"AddSecretVersion": "add", "AccessSecretVersion": "access"}
 
     def find(self, project: Project, name: str) -> Any:
@@ -88,15 +81,13 @@ class _Versions(Kind):
         for one in reversed(versions):
             if number in {"latest", str(one.number)}:
                 return secret, one
-        raise self.refused("NOT_FOUND", self.missing, project, full)
+        raise missing(full)
 
     def told(self, _project: Project, row: tuple[str, Version]) -> SecretVersion:
         secret, found = row
         return SecretVersion(
             name=f"{secret}/versions/{found.number}",
-            create_time=moment(found.created),
             state=SecretVersion.State.ENABLED,
-            client_specified_payload_checksum=True,
         )
 
     async def add(self, _world: World, project: Project, request: Any) -> Any:
@@ -135,18 +126,11 @@ def value_for(project: Project, secret_id: str, version: str, email: str) -> str
     Raises:
         Refused: There is none, or this account may not read it.
     """
-    resource = f"projects/{project.number}/secrets/{secret_id}"
-    secret = project.secrets.get(secret_id)
-    if secret is None:
-        raise Refused("NOT_FOUND", f"Secret {resource}/versions/{version} was not found")
-    if not readable_by(project, secret, email):
-        raise not_permitted(_ACCESS, f"{resource}/versions/{version}")
-    _name, found = _VERSIONS.find(project, f"{resource}/versions/{version}")
-    return base64.b64decode(found.data).decode()
-
-
-def readable_by(project: Project, secret: Secret, email: str) -> bool:
-    """Return whether an account may read it, by the secret's policy or the project's."""
+    name = f"projects/{project.number}/secrets/{secret_id}/versions/{version}"
+    _name, found = _VERSIONS.find(project, name)
+    secret = project.secrets[secret_id]
     spread = time.time() - secret.policy_since >= project.knobs.grant_seconds
     own = secret.policy if spread else secret.former_policy
-    return project.grants(email, _ACCESS, own, project.policy)
+    if not project.grants(email, _ACCESS, own, project.policy):
+        raise not_permitted(_ACCESS, name)
+    return base64.b64decode(found.data).decode()

@@ -4,8 +4,8 @@ import importlib
 import re
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, Never, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
 
 import grpc
 import grpc.aio
@@ -22,30 +22,18 @@ from simulators.google.grants import AS, acting_as
 from simulators.google.state import Fault, Project, World
 
 
+@dataclass(eq=False)
 class Refused(Exception):
     """A call is answered with a status of gRPC in place of a message."""
 
-    def __init__(
-        self,
-        status: str,
-        message: str,
-        *,
-        reason: str = "",
-        domain: str = "googleapis.com",
-        metadata: Mapping[str, str] | None = None,
-        details: Sequence[Any] = (),
-    ) -> None:
-        super().__init__(message)
-        self.status = status
-        """Name of a grpc.StatusCode, such as NOT_FOUND."""
-        self.message = message
-        self.reason = reason
-        """Of the ErrorInfo that goes with it; none if empty."""
-        self.domain = domain
-        self.metadata = metadata or {}
-        """Of that ErrorInfo."""
-        self.details = details
-        """More messages of google.rpc."""
+    status: str
+    """Name of a grpc.StatusCode, such as NOT_FOUND."""
+    message: str
+    reason: str = ""
+    """Of the ErrorInfo that goes with it; none if empty."""
+    domain: str = "googleapis.com"
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    """Of that ErrorInfo."""
 
     @property
     def as_status(self) -> Status:
@@ -53,20 +41,10 @@ class Refused(Exception):
         return Status(code=grpc.StatusCode[self.status].value[0], message=self.message)
 
     @property
-    def all_details(self) -> Sequence[Any]:
-        """Everything that goes with it."""
-        if not self.reason:
-            return self.details
+    def details(self) -> Sequence[Any]:
+        """The ErrorInfo that goes with it, if there is one."""
         info = ErrorInfo(reason=self.reason, domain=self.domain, metadata=dict(self.metadata))
-        return (info, *self.details)
-
-    @property
-    def as_json(self) -> list[dict[str, Any]]:
-        """The same as JSON APIs tell it."""
-        return [
-            {"@type": f"{_TYPES}/{one.DESCRIPTOR.full_name}", **json_format.MessageToDict(one)}
-            for one in self.all_details
-        ]
+        return (info,) if self.reason else ()
 
 
 def invalid(message: str) -> Refused:
@@ -99,7 +77,7 @@ _PROJECTS: Final = tuple(
     for pattern in (
         r'(?:(?<!\\)"|/)projects/(?!-/)([^/"]+)',
         r"@([a-z0-9-]+)\.iam\.gserviceaccount\.com",
-        r'\boperations/(?:build/|acf\.[^/]*?-)([^/"]+)',
+        r'\boperations/acf\.[^/]*?-([^/"]+)',
     )
 )
 """Where in the text of a request its project is named."""
@@ -196,15 +174,15 @@ CODES: Final = {
     "DEADLINE_EXCEEDED": 504,
 }
 """Source: the comments of google/rpc/code.proto."""
-_TYPES: Final = "type.googleapis.com"
 
 
-def of(refused: Refused) -> Response:
-    """Return the same refusal as Google's JSON APIs tell it."""
-    code = CODES.get(refused.status, 500)
+def _told(refused: Refused, codes: Mapping[str, int]) -> Response:
+    """Return a refusal as Google's JSON APIs tell it."""
+    code = codes.get(refused.status, 500)
     body: dict[str, Any] = {"code": code, "message": refused.message, "status": refused.status}
-    if refused.all_details:
-        body["details"] = refused.as_json
+    for one in refused.details:
+        kind = f"type.googleapis.com/{one.DESCRIPTOR.full_name}"
+        body["details"] = [{"@type": kind, **json_format.MessageToDict(one)}]
     return JSONResponse({"error": body}, status_code=code)
 
 
@@ -214,7 +192,7 @@ def rest(
     path: str,
     name: str,
     admitted: Callable[[Project, Request], Awaitable[Response]],
-    refuse: Callable[[Refused], Response] = of,
+    codes: Mapping[str, int] = CODES,
 ) -> Route:
     """Serve a method of REST by the name that faults and counts have of it."""
 
@@ -230,7 +208,7 @@ def rest(
                     if verb != "GET":
                         world.keep(project)
         except Refused as refused:
-            return refuse(refused)
+            return _told(refused, codes)
         return reply
 
     return Route(path, handle, methods=[verb])
@@ -287,38 +265,30 @@ def add(
 def _behaviour(world: World, name: str, method: Method, api: str) -> Callable[..., Awaitable[Any]]:
     async def behave(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
         world.touch()
-        try:
-            sent = dict(context.invocation_metadata() or ())
-            billed = str(sent.get("x-goog-user-project", ""))
-            with acting_as(str(sent.get(AS, ""))):
-                return await _answered(world, name, method, api, billed, request)
-        except Refused as refused:
-            await _abort(context, refused)
-
-    return behave
-
-
-async def _answered(
-    world: World, name: str, method: Method, api: str, billed: str, request: Any
-) -> Any:
-    project = world.project(project_of(request))
-    async with meeting_faults(project, name, _of_fault):
-        check_billed(world, project, api, billed)
+        sent, project = (
+            dict(context.invocation_metadata() or ()),
+            world.project(project_of(request)),
+        )
         named = re.search(r'"([^"]+)"', str(plain(request)))
         resource = named[1] if named else f"projects/{project.id}"
-        admit(project, api, method.permission, resource)
-        answer = await method.answer(world, project, request)
-        if not name.partition("/")[2].startswith(_READS):
-            world.keep(project)
-    return answer
+        try:
+            with acting_as(str(sent.get(AS, ""))):
+                async with meeting_faults(project, name, _of_fault):
+                    check_billed(world, project, api, str(sent.get("x-goog-user-project", "")))
+                    admit(project, api, method.permission, resource)
+                    answer = await method.answer(world, project, request)
+                    if not name.partition("/")[2].startswith(_READS):
+                        world.keep(project)
+                return answer
+        except Refused as refused:
+            status = refused.as_status
+            for detail in refused.details:
+                status.details.add().Pack(detail)
+            told = status.SerializeToString() if status.details else b""
+            trailing = (("grpc-status-details-bin", told),) if told else ()
+            await context.abort(grpc.StatusCode[refused.status], refused.message, trailing)
 
-
-async def _abort(context: grpc.aio.ServicerContext[Any, Any], refused: Refused) -> Never:
-    status = refused.as_status
-    for detail in refused.all_details:
-        status.details.add().Pack(detail)
-    trailing = (("grpc-status-details-bin", status.SerializeToString()),) if status.details else ()
-    await context.abort(grpc.StatusCode[refused.status], refused.message, trailing)
+    return behave
 
 
 T = TypeVar("T")
@@ -330,14 +300,7 @@ def page_of(
     """Give one page of rows and the token of the next, empty after the last.
 
     `usual` is the size where none is asked for (0: as `most`), which no page goes beyond.
-
-    Raises:
-        Refused: The size is negative, or the token is not one of ours.
     """
-    if size < 0:
-        raise invalid("page_size must not be negative.")
-    if token and not token.isdecimal():
-        raise invalid("The page token is not valid.")
     begin = int(token or 0)
     end = begin + min(size or usual or most, most)
     return list(rows[begin:end]), str(end) if end < len(rows) else ""
@@ -346,14 +309,16 @@ def page_of(
 _PERMISSIONS: Final = {
     "run": "run.operations.get",
     "tpu": "tpu.operations.get",
-    "cloudbuild": "cloudbuild.builds.get",
 }
-"""Source: iam-dataset's table of methods and permissions (2026-08), made of Google's own pages."""
+"""What a look at an operation takes, by the API that its metadata is of.
+
+Source: iam-dataset's table of methods and permissions (2026-08), made of Google's own pages.
+"""
 
 
-def new_name(project: Project, location: str) -> str:
-    """Give a name as most APIs form it."""
-    return f"projects/{project.id}/locations/{location}/operations/{uuid.uuid4()}"
+def new_name(project: Project, about: str) -> str:
+    """Give the name of an operation on what has a full name, as most APIs form it."""
+    return f"projects/{project.id}/locations/{about.split('/')[3]}/operations/{uuid.uuid4()}"
 
 
 def opened(project: Project, name: str, metadata: Any = None) -> Operation:
@@ -384,23 +349,6 @@ def validated(answer: Any) -> Operation:
     return finished(operation, answer)
 
 
-Work = Callable[[], Awaitable[Any]]
-
-
-def begun(
-    world: World, project: Project, name: str, work: Work, *, metadata: Any = None
-) -> Operation:
-    """Begin an operation whose `work` goes on by itself; its answer finishes it."""
-    operation = opened(project, name, metadata)
-
-    async def go_on() -> None:
-        finished(operation, await work())
-        world.keep(project)
-
-    world.tasks.start_soon(go_on)
-    return operation
-
-
 def mount(server: grpc.aio.Server, world: World) -> None:
     """Serve google.longrunning.Operations for all APIs."""
     methods = {"GetOperation": Method(GetOperationRequest, _get)}
@@ -411,15 +359,11 @@ async def _get(_world: World, project: Project, request: GetOperationRequest) ->
     found: Operation | None = project.operations.get(request.name)
     if found is None:
         raise Refused("NOT_FOUND", f"Operation '{request.name}' was not found.")
-    permission = _permission(found.metadata.type_url)
+    kind = found.metadata.type_url
+    permission = next((one for api, one in _PERMISSIONS.items() if f".{api}." in kind), "")
     if project.denies(permission):
         raise not_permitted(permission, request.name)
     return found
-
-
-def _permission(kind: str) -> str:
-    """Give what a look at an operation takes, by the API that its metadata is of."""
-    return next((needed for part, needed in _PERMISSIONS.items() if f".{part}." in kind), "")
 
 
 def plain(message: Any) -> Any:

@@ -4,7 +4,7 @@ import base64
 import importlib
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
 
@@ -91,9 +91,6 @@ class Knobs(world.Knobs):
     no entry of the region, or a 0. Nobody has published which."""
     validates_first_grant: bool = True
     """Whether validate_only counts what the first deployment would be given."""
-    acts_as: str = ""
-    """A service account that makes all calls, with nothing but what it is granted; empty is the
-    `identity`, who owns the project."""
     identity_kind: Literal["service_account", "user"] = "service_account"
     """A user has no metadata server, no ID token and no quota project but `quota_project`."""
     quota_project: str = ""
@@ -152,8 +149,13 @@ class Entry(Kept):
     own_labels: dict[str, str] = {}
     """Of the entry itself."""
     payload: dict[str, Any] = {}
-    """In place of the text, where it is not empty: the text is then only its `message`."""
+    """In place of the text, where it is not empty: the text is then its `message`."""
     insert_id: str
+
+    @property
+    def json_payload(self) -> dict[str, Any]:
+        """Its payload with the text; empty where the text stands alone."""
+        return {**self.payload, "message": self.text} if self.payload else {}
 
 
 class Version(Kept):
@@ -162,7 +164,6 @@ class Version(Kept):
     number: int
     data: str
     """The value, base64."""
-    created: float = Field(default_factory=time.time)
 
 
 class Secret(Kept):
@@ -215,6 +216,8 @@ class Tpu(Kept):
     asked: float
     given: float | None = None
     """Since when it has its chips."""
+    run_seconds: float = 0
+    """How long a queued one may run; 0 is for ever."""
 
     @property
     def key(self) -> str:
@@ -229,12 +232,6 @@ class Life(Kept):
     """When its state began."""
     operations: list[str] = []
     """Names of those that end with what goes on."""
-    request_id: str = ""
-    """Of the call that created it."""
-    created_by: str = ""
-    """The operation of that call."""
-    served_by: str = "v2"
-    """Version of the API that it came by."""
     patience: float = 0
     """Simulated seconds that it waits for chips; of an instance."""
 
@@ -277,8 +274,6 @@ class Project(Customer):
     tpus: dict[str, Tpu] = {}
     """Whatever counts against a quota of TPUs."""
     queued_resources: dict[str, Proto] = {}
-    queued_more: dict[str, dict[str, Any]] = {}
-    """What only v2alpha1 knows of them: provisioningModel, runDuration, bootDiskConfig."""
     nodes: dict[str, Proto] = {}
     lives: dict[str, Life] = {}
     """Of queued resources, nodes and instances."""
@@ -315,36 +310,17 @@ class Project(Customer):
         """E-mail of the account that ends our deployments when their time is over."""
         return f"vllm-devops-lease@{self.id}.iam.gserviceaccount.com"
 
-    def append(
-        self,
-        severity: str,
-        text: str,
-        labels: dict[str, str],
-        log_name: str,
-        *,
-        resource: str = "cloud_run_revision",
-        **more: Any,
-    ) -> None:
-        """Write one log entry, now."""
+    def append(self, severity: str, text: str, source: Mapping[str, Any]) -> None:
+        """Write one log entry, now; a source is what all entries of its log have alike."""
         number = int(self.log[-1].insert_id, 16) + 1 if self.log else 1
-        self.log.append(
-            Entry(
-                timestamp=time.time(),
-                severity=severity,
-                text=text,
-                log_name=log_name,
-                resource=resource,
-                labels={"project_id": self.id, **labels},
-                insert_id=f"{number:016x}",
-                **more,
-            )
-        )
+        known = {"severity": severity, "text": text, "insert_id": f"{number:016x}"}
+        self.log.append(Entry(timestamp=time.time(), **known, **source))
         del self.log[:-MOST_KEPT]
 
     @property
     def account(self) -> str:
         """E-mail of an account that calls with its grants alone; empty is the usual caller."""
-        return acting() or self.knobs.acts_as
+        return acting()
 
     @property
     def now(self) -> float:
@@ -379,7 +355,7 @@ class Project(Customer):
 
 @dataclass(kw_only=True)
 class World(world.World[Project]):
-    """All projects; what is `live` is known by its full name, `planted` are `logging.Said`."""
+    """All projects; what is `live` is known by its full name, `planted` are entries in order."""
 
     kind = Project
     http: str = ""

@@ -66,8 +66,10 @@ class _Door(RequestHandler):  # type: ignore[misc]  # without types
         """Answer; a bucket that is there afterwards and was not before belongs to who made it."""
         known = set(self.storage.buckets)
         super().handle_one_request()
-        for made in set(self.storage.buckets) - known:
-            self._own(made, _maker(self.path))
+        for made in set(self.storage.buckets) - known if _maker(self.path) else ():
+            row = self.storage.buckets[made]
+            row["projectNumber"] = self._world.project(_maker(self.path)).number
+            self.storage.create_bucket(made, row)
         self._retain()
 
     def parse_request(self) -> bool:
@@ -101,18 +103,14 @@ class _Door(RequestHandler):  # type: ignore[misc]  # without types
         self, bucket: str, rest: str, verb: str, query: Mapping[str, str]
     ) -> Iterator[tuple[str, str]]:
         """Give the permissions that a call takes, each with the object that it is about."""
-        source, _, target = rest.partition("/rewriteTo/")
-        name = unquote(source[3:])
-        if target:
-            yield "storage.objects.get", name
-            name = unquote(target.partition("/o/")[2])
-        if target or (rest == "/o" and verb == "create"):
-            name = name or query.get("name", "")
-            yield "storage.objects.create", name
-            if name in self.storage.objects.get(bucket, {}):  # which is replaced
-                yield "storage.objects.delete", name
+        name = unquote(rest[3:])
+        if rest != "/o" or verb != "create":
+            yield _permission(bucket, rest, verb), name
             return
-        yield _permission(bucket, rest, verb), name
+        name = query.get("name", "")
+        yield "storage.objects.create", name
+        if self._has(bucket, name):  # which is replaced
+            yield "storage.objects.delete", name
 
     def _admit(self, permission: str, bucket: str | None, name: str = "") -> None:
         project = self._project(bucket)
@@ -184,12 +182,6 @@ class _Door(RequestHandler):  # type: ignore[misc]  # without types
             for one in self.storage.objects.get(name, {}).values() if seconds else ():
                 ends = datetime.fromisoformat(one["timeCreated"]) + timedelta(seconds=seconds)
                 one["retentionExpirationTime"] = f"{ends:%Y-%m-%dT%H:%M:%S.%fZ}"
-
-    def _own(self, bucket: str, maker: str) -> None:
-        if maker:
-            row = self.storage.buckets[bucket]
-            row["projectNumber"] = self._world.project(maker).number
-            self.storage.create_bucket(bucket, row)
 
     def _check_policy(self, bucket: str) -> None:
         data = self.rfile.read(int(self.headers["Content-Length"]))

@@ -10,7 +10,6 @@ import re
 import time
 import uuid
 from collections.abc import Iterable, Mapping, MutableMapping
-from functools import cache
 from typing import Any, ClassVar, Final
 
 import grpc.aio
@@ -39,12 +38,8 @@ _BEHAVIOUR: Final = re.compile(
 
 def fields(message: Any, behaviour: str) -> set[str]:
     """Return the fields of a message that are Required, or Output only."""
-    return {name for name, how in _behaviours(message.__doc__ or "") if how == behaviour}
-
-
-@cache
-def _behaviours(words: str) -> tuple[tuple[str, str], ...]:
-    return tuple((one["field"], one["behaviour"]) for one in _BEHAVIOUR.finditer(words))
+    found = _BEHAVIOUR.finditer(message.__doc__ or "")
+    return {one["field"] for one in found if one["behaviour"] == behaviour}
 
 
 def moment(seconds: float | None = None) -> Timestamp:
@@ -60,19 +55,27 @@ def etag_of(message: Any) -> str:
 
 
 def merged(kept: Any, asked: Any, mask: FieldMask) -> Any:
-    """Return what is kept with the fields of a mask as they are asked for; of none all that is set.
-
-    Raises:
-        Refused: The mask names no field.
-    """
+    """Return what is kept with a mask's fields as they are asked for; of none all that is set."""
     pb, made = type(kept).pb, type(kept)(kept)
     fields_set = [field.name for field, _ in pb(asked).ListFields()]
     paths = FieldMask(paths=mask.paths or fields_set)
-    if not paths.IsValidForDescriptor(pb(kept).DESCRIPTOR):
-        told = ", ".join(mask.paths)
-        raise invalid(f"Invalid mask for {type(kept).__name__}: {told}")
     paths.MergeMessage(pb(asked), pb(made), True, True)  # noqa: FBT003  its own order
     return made
+
+
+def malformed(name: str) -> Refused:
+    """Refuse what is no full name."""
+    return invalid(f"Invalid resource name: {name}.")
+
+
+def missing(name: str) -> Refused:
+    """Refuse the full name of what is not there."""
+    return Refused("NOT_FOUND", f"Resource '{name}' was not found.")
+
+
+def taken(name: str) -> Refused:
+    """Refuse the full name of what is there already."""
+    return Refused("ALREADY_EXISTS", f"Resource '{name}' already exists.")
 
 
 class Kind:
@@ -99,10 +102,6 @@ class Kind:
     """Whether its full names have the project's number in place of its id."""
     more: ClassVar[Mapping[str, str]] = {}
     """Further methods of its own, by name: each is answered by what its verb is called here."""
-    malformed: ClassVar[str] = "Invalid resource name: {name}."
-    missing: ClassVar[str] = "Requested entity was not found."
-    taken: ClassVar[str] = "Resource '{short}' already exists."
-    """Refusals of a name: of none, of one that is not there, of one that is."""
 
     @property
     def message(self) -> Any:
@@ -149,18 +148,10 @@ class Kind:
         """Return a row as its message."""
         return row
 
-    def refused(self, status: str, words: str, project: Project, name: str) -> Refused:
-        """Refuse a full name."""
-        parts = name.split("/")
-        told = words.format(
-            name=name, short=parts[-1], parts=parts, project=project.id, kind=self.noun.upper()
-        )
-        return Refused(status, told)
-
     def normal(self, project: Project, pattern: str, name: str) -> str:
         """Return a name, which must have a form, with the project as it is always named."""
         if not re.fullmatch(re.escape(pattern).replace(r"\*", "[^/]+"), name):
-            raise self.refused("INVALID_ARGUMENT", self.malformed, project, name)
+            raise malformed(name)
         named = project.number if self.by_number else project.id
         return re.sub(r"^projects/[^/]+", f"projects/{named}", name)
 
@@ -169,15 +160,11 @@ class Kind:
         return self.normal(project, f"{self.parent}/{self.collection}/*".lstrip("/"), name)
 
     def find(self, project: Project, name: str) -> Any:
-        """Return the row of a full name.
-
-        Raises:
-            Refused: There is none, or it is no name.
-        """
+        """Return the row of a full name; refuses what is no name, or nobody's."""
         full = self.full(project, name)
         row = self.rows(project).get(self.key(project, full))
         if row is None:
-            raise self.refused("NOT_FOUND", self.missing, project, full)
+            raise missing(full)
         return row
 
     async def get(self, _world: World, project: Project, request: Any) -> Any:
@@ -225,10 +212,9 @@ class Kind:
         self.check_required(asked)
         full = f"{parent}/{self.collection}/{given}"
         if self.key(project, full) in self.rows(project):
-            raise self.refused("ALREADY_EXISTS", self.taken, project, full)
+            raise taken(full)
         made = self.message(asked)
-        for name in fields(self.message, "Output only") & set(names_in(self.message)):
-            self.message.pb(made).ClearField(name)
+        take_over(None, made)
         stamp(made, full, project)
         return await self.begin(world, project, request, made)
 
@@ -288,23 +274,26 @@ class Kind:
         self, _world: World, project: Project, request: GetIamPolicyRequest
     ) -> Policy:
         """Answer GetIamPolicy."""
-        return iam.asked(self.policy(project, self._name_of(project, request.resource)), request)
+        version = request.options.requested_policy_version
+        return iam.told(self.policy(project, self._name_of(project, request.resource)), version)
 
     async def set_policy(
         self, _world: World, project: Project, request: SetIamPolicyRequest
     ) -> Policy:
         """Answer SetIamPolicy."""
         name = self._name_of(project, request.resource)
-        fresh = iam.replaced(self.policy(project, name), request, project)
+        fresh = iam.replaced(self.policy(project, name), request.policy, project)
         self.keep_policy(project, name, fresh)
-        return iam.answer(fresh)
+        return iam.told(fresh, 3)
 
     async def permissions(
         self, _world: World, project: Project, request: TestIamPermissionsRequest
     ) -> TestIamPermissionsResponse:
         """Answer TestIamPermissions."""
         self.find(project, request.resource)
-        return iam.allowed(project, request)
+        project.tested += request.permissions
+        has = [one for one in request.permissions if not project.lacks(one, request.resource)]
+        return TestIamPermissionsResponse(permissions=has)
 
 
 def serve(server: grpc.aio.Server, world: World, service: str, api: str, *kinds: Kind) -> None:
@@ -330,6 +319,15 @@ def stamp(made: Any, name: str, project: Project) -> None:
             setattr(made, field, value)
     if "etag" in known:
         made.etag = etag_of(made)
+
+
+def take_over(kept: Any, made: Any, *more: str) -> None:
+    """Let a message have what is the server's own, and `more`, as it is kept: nobody sets it."""
+    kind = type(made)
+    for name in {*fields(kind, "Output only"), *more}.intersection(names_in(kind)):
+        kind.pb(made).ClearField(name)
+        if kept is not None and name in {field.name for field, _ in kind.pb(kept).ListFields()}:
+            setattr(made, name, getattr(kept, name))
 
 
 def names_in(message: Any) -> Iterable[str]:

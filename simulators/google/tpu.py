@@ -22,7 +22,6 @@ from google.cloud.tpu_v2.types import (
 from google.longrunning.operations_pb2 import Operation
 from google.protobuf import json_format
 from google.protobuf.empty_pb2 import Empty
-from google.rpc.error_details_pb2 import QuotaFailure
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute
@@ -31,32 +30,19 @@ from simulators.google import chips, serving, vm
 from simulators.google.chips import Machine, zones_of
 from simulators.google.serving import Refused, check_acting, invalid
 from simulators.google.state import Life, Project, Tpu, World
-from simulators.google.store import Kind, serve
+from simulators.google.store import Kind, serve, taken
 
 API: Final = "tpu.googleapis.com"
-_VERSIONS: Final = (
-    "tpu-ubuntu2204-base",
-    "v2-alpha-tpuv5",
-    "v2-alpha-tpuv5-lite",
-    "v2-alpha-tpuv6e",
-)
+_VERSIONS: Final = ("tpu-ubuntu2204-base", "v2-alpha-tpuv5-lite", "v2-alpha-tpuv6e")
 """Some of the real ones. Source: docs.cloud.google.com/tpu/docs/runtimes, read 2026-11."""
 _ADMISSION_SECONDS: Final = 2.0
 """Simulated: until a request is in the queue."""
 _REFUSAL_SECONDS: Final = 10.0
 """Simulated: until the operation says that flex-start is not supported. Source: public report of
 2026-06."""
-_QUEUED_SECONDS: Final = 1.0
-"""Simulated: from ACCEPTED to WAITING_FOR_RESOURCES."""
 _PORT: Final = 8470
-_USUAL_DISK_GB: Final = 100
-"""Of a boot disk. Source: docs.cloud.google.com/tpu/docs, boot disk of TPU VMs, read 2026-11."""
 _LONGEST_FLEX_SECONDS: Final = 7 * 86_400
 """Source: docs.cloud.google.com/tpu/docs/queued-resources, flex-start, read 2026-11."""
-_API_VERSIONS: Final[Mapping[str, Any]] = {
-    "v2": Node.ApiVersion.V2,
-    "v2alpha1": Node.ApiVersion.V2_ALPHA1,
-}
 _States: Final[Any] = Node.State
 _Queued: Final[Any] = QueuedResourceState.State
 _By: Final[Any] = QueuedResourceState.StateInitiator
@@ -81,13 +67,11 @@ def _full(project: Project, zone: str, collection: str, short: str) -> str:
     return f"projects/{project.id}/locations/{zone}/{collection}/{short}"
 
 
-def _begin(machine: Machine, verb: str, version: str = "v2") -> Operation:
+def _begin(machine: Machine, verb: str) -> Operation:
     """Begin an operation on something; it ends with what goes on."""
     drawn = uuid.uuid4().hex
     last = f"operation-{int(time.time() * 1000)}-{drawn[:13]}-{drawn[13:21]}-{drawn[21:29]}"
-    told = OperationMetadata(
-        create_time=_now(), target=machine.name, verb=verb, api_version=version
-    )
+    told = OperationMetadata(create_time=_now(), target=machine.name, verb=verb)
     name = _full(machine.project, machine.zone, "operations", last)
     machine.life.operations.append(name)
     return serving.opened(machine.project, name, told)
@@ -117,13 +101,12 @@ class _Node(_Queue):
         self.kept.state = state
         self.turned()
 
-    def make(self, asked: Node, *, version: str, queued: str = "") -> None:
+    def make(self, asked: Node, *, queued: str = "") -> None:
         """Let it be created; `queued` is the full name of who asked for it."""
         project, node = self.project, Node(asked)
         node.name, node.queued_resource = self.name, queued
         node.state, node.create_time = _States.CREATING, _now()
         node.id = uuid.uuid4().int >> 65
-        node.api_version = _API_VERSIONS[version]
         node.network_config.network = f"projects/{project.id}/global/networks/default"
         usual = f"{project.number}-compute@developer.gserviceaccount.com"
         node.service_account.email = asked.service_account.email or usual
@@ -131,11 +114,10 @@ class _Node(_Queue):
             "https://www.googleapis.com/auth/cloud-platform"
         ]
         project.nodes[self.name] = node
-        project.lives[self.name] = Life(since=time.time(), served_by=version)
+        project.lives[self.name] = Life(since=time.time())
 
     def boot(self) -> None:
         node = self.kept
-        more = self.project.queued_more.get(node.queued_resource, {})
         spec = vm.VmSpec(
             plane="queued",
             zone=self.zone,
@@ -147,8 +129,6 @@ class _Node(_Queue):
             service_account=node.service_account.email,
             scopes=tuple(node.service_account.scope),
             external=node.network_config.enable_external_ips,
-            disk_gb=int(more.get(_DISK, {}).get("diskSizeGb") or _USUAL_DISK_GB),
-            has_docker=True,
         )
         vm.start(self.world, self.project, spec)
 
@@ -223,7 +203,6 @@ class _QueuedResource(_Queue):
     def step(self) -> bool:
         steps: Mapping[Any, Callable[[], bool | None]] = {
             _Queued.CREATING: self._be_admitted,
-            _Queued.ACCEPTED: self._be_queued,
             _Queued.WAITING_FOR_RESOURCES: self._wait,
             _Queued.PROVISIONING: self._provision,
             _Queued.ACTIVE: self._run,
@@ -244,37 +223,30 @@ class _QueuedResource(_Queue):
                 )
                 self.forget()
         elif self.after(_ADMISSION_SECONDS):
-            self.become(_Queued.ACCEPTED)
-            self.finish(self.kept)
-            self._is_hindered()
-
-    def _is_hindered(self) -> bool:
-        """Say whether there is a node of that id already; then it has failed."""
-        if self.node.name not in self.project.nodes:
-            return False
-        words = f"already_exists: node '{self.node.short}' already exists"
-        self.become(_Queued.FAILED, error=Refused("ALREADY_EXISTS", words))
-        return True
-
-    def _be_queued(self) -> None:
-        if self.after(_QUEUED_SECONDS):
             self.become(_Queued.WAITING_FOR_RESOURCES)
+            self.finish(self.kept)
 
     def _wait(self) -> None:
-        until = _bound(self.kept)
+        policy = self.kept.queueing_policy
         age = (time.time() - self.held.asked) * self.project.knobs.tpu_clock
-        if chips.take(self.project, self.held):
-            if self._is_hindered():
-                self.held.given = None
-                return
-            self.node.make(self.asked.node, version=self.life.served_by, queued=self.name)
+        failure = None
+        if chips.take(self.project, self.held) and self.node.name in self.project.nodes:
+            self.held.given = None
+            words = f"already_exists: node '{self.node.short}' already exists"
+            failure = Refused("ALREADY_EXISTS", words)
+        elif self.held.given:
+            self.node.make(self.asked.node, queued=self.name)
             self.node.kept.scheduling_config.spot = self.held.provisioning == "spot"
             self.become(_Queued.PROVISIONING)
-        elif until is not None and age > until:  # Google's wording is not known
+        elif (  # Google's wording is not known
+            "valid_until_duration" in policy and age > policy.valid_until_duration.total_seconds()
+        ):
             words = (
                 "The queued resource could not be provisioned within its valid until constraint."
             )
-            self.become(_Queued.FAILED, error=Refused("DEADLINE_EXCEEDED", words))
+            failure = Refused("DEADLINE_EXCEEDED", words)
+        if failure:
+            self.become(_Queued.FAILED, error=failure)
 
     def _provision(self) -> None:
         if self.after(self.project.knobs.tpu_provision_seconds):
@@ -282,7 +254,7 @@ class _QueuedResource(_Queue):
             self.node.ready()
 
     def _run(self) -> bool:
-        longest = _run_seconds(self.project.queued_more[self.name])
+        longest = self.held.run_seconds
         ran = (time.time() - self.life.since) * self.project.knobs.tpu_run_clock
         if longest and ran > longest:
             self.leave(_Queued.SUSPENDING, _By.SERVICE)
@@ -298,20 +270,7 @@ class _QueuedResource(_Queue):
             self.held.given = None
             self.become(_Queued.SUSPENDED, _By(self.kept.state.state_initiator))
         else:
-            self.project.queued_more.pop(self.name, None)
             self.forget()
-
-
-def _bound(asked: QueuedResource) -> float | None:
-    policy: Any = asked.queueing_policy
-    if "valid_until_duration" not in policy:
-        return None
-    return float(policy.valid_until_duration.total_seconds())
-
-
-def _run_seconds(more: Mapping[str, Any]) -> float:
-    """Return the time that a VM may run; 0 is for ever."""
-    return float(more.get("runDuration", {}).get("maxRunDuration", "0s").removesuffix("s"))
 
 
 def _network_of(node: Node) -> str:
@@ -348,50 +307,35 @@ def _check_node(project: Project, zone: str, node_id: str, node: Node) -> None:
     check_acting(project, node.service_account.email)
 
 
-def _provisioning(asked: QueuedResource, more: Mapping[str, Any]) -> str:
+def _provisioning(asked: QueuedResource, model: str, run_seconds: float) -> str:
     """Return on-demand, spot or flex-start.
 
     A run duration without flex-start is refused: whether Google takes it is not known.
-
-    Raises:
-        Refused: What was said contradicts itself.
     """
-    scheduling = [one.node.scheduling_config for one in asked.tpu.node_spec]
-    spot = "spot" in asked or any(one.spot or one.preemptible for one in scheduling)
-    model = more.get("provisioningModel", "")
+    spot = "spot" in asked
     if spot and model in {"STANDARD", "FLEX_START"}:  # public reports of 2026-02 to 2026-08
         raise invalid(f"{model} provisioning model is incompatible with spot requests")
-    if model != "FLEX_START":
-        if more.get("runDuration"):
-            raise _bad("run_duration is only supported for FLEX_START.")
-        return "spot" if spot or model == "SPOT" else "on-demand"
-    if not more.get("runDuration"):
-        raise _bad("FLEX_START requires run_duration.max_run_duration.")
-    if not 0 < _run_seconds(more) <= _LONGEST_FLEX_SECONDS:
-        raise _bad("max_run_duration must be positive and at most 7 days.")
-    return "flex-start"
+    if model == "FLEX_START":
+        if not 0 < run_seconds <= _LONGEST_FLEX_SECONDS:
+            raise _bad("FLEX_START requires run_duration.max_run_duration of at most 7 days.")
+        return "flex-start"
+    if run_seconds:
+        raise _bad("run_duration is only supported for FLEX_START.")
+    return "spot" if spot or model == "SPOT" else "on-demand"
 
 
-def _ask(project: Project, zone: str, row_id: str, node: Node, provisioning: str) -> None:
-    """Count a request against its quota.
-
-    Raises:
-        Refused: It goes beyond that.
-    """
-    if chips.ask(project, "queued", zone, row_id, _chips(node), provisioning):
-        return
-    said, region = project.knobs.tpu_quotas, zone.rpartition("-")[0]
-    pool = chips.pool_of("queued", provisioning)
-    by_region = f"{pool}@{region}" in said and f"{pool}@{zone}" not in said
-    kind, where = ("Region", f"region {region}") if by_region else ("Zone", f"zone {zone}")
-    begins = "TPUV6EPreemptible" if pool.endswith("preemptible") else "TPUV6E"
-    told = (
-        f"Quota limit '{begins}PerProjectPer{kind}ForTPUAPI' has been exceeded. Limit:"
-        f" {chips.limit_of(project, pool, zone)} in {where}."
-    )
-    violation = QuotaFailure.Violation(subject=f"project:{project.id}", description=told)
-    details = [QuotaFailure(violations=[violation])]
-    raise Refused("RESOURCE_EXHAUSTED", told, details=details)
+def _ask(project: Project, zone: str, row_id: str, node: Node, provisioning: str) -> Tpu:
+    """Count a request against its quota."""
+    row = chips.ask(project, "queued", zone, row_id, _chips(node), provisioning)
+    if row is None:
+        pool = chips.pool_of("queued", provisioning)
+        quota = "TPUV6EPreemptible" if pool.endswith("preemptible") else "TPUV6E"
+        raise Refused(
+            "RESOURCE_EXHAUSTED",
+            f"Quota limit '{quota}PerProjectPerZoneForTPUAPI' has been exceeded. Limit:"
+            f" {chips.limit_of(project, pool, zone)} in zone {zone}.",
+        )
+    return row
 
 
 class _Kind(Kind):
@@ -399,7 +343,6 @@ class _Kind(Kind):
 
     types = "google.cloud.tpu_v2.types"
     pages = (1000, 1000)
-    missing = "Resource '{name}' was not found."
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -444,9 +387,9 @@ class _Nodes(_Kind):
         _check_node(project, zone, short, request.node)
         made = _Node(world, project, _full(project, zone, "nodes", short))
         if made.name in project.nodes:
-            raise self.refused("ALREADY_EXISTS", self.taken, project, made.name)
+            raise taken(made.name)
         _ask(project, zone, f"nodes/{short}", request.node, "on-demand")
-        made.make(request.node, version="v2")
+        made.make(request.node)
         made.watch()
         return _begin(made, "create")
 
@@ -472,58 +415,35 @@ class _QueuedResources(_Kind):
     table = "queued_resources"
 
     async def create(self, world: World, project: Project, request: Any) -> Operation:
-        return self.queue(world, project, request, {}, "v2")
+        return self.queue(world, project, request)
 
     def queue(
         self,
         world: World,
         project: Project,
         request: CreateQueuedResourceRequest,
-        more: dict[str, Any],
-        version: str,
+        model: str = "",
+        run_seconds: float = 0,
     ) -> Operation:
-        """Queue a request; `more` is what v2alpha1 alone can say.
-
-        Raises:
-            Refused: As Google says it.
-        """
+        """Queue a request; model and time of run are what v2alpha1 alone can say."""
         zone, short = request.parent.rpartition("/")[2], request.queued_resource_id
         name = _full(project, zone, self.collection, short)
-        known = project.lives.get(name)
-        if known and request.request_id and known.request_id == request.request_id:
-            begun: Operation = project.operations[known.created_by]
-            return begun
         asked = QueuedResource(request.queued_resource)
         asked.name, asked.create_time = name, _now()
         asked.state = QueuedResourceState(state=_Queued.CREATING)
-        self._check(project, zone, short, asked)
-        provisioning = _provisioning(asked, more)
-        if name in project.queued_resources:
-            raise self.refused("ALREADY_EXISTS", self.taken, project, name)
-        _ask(project, zone, short, asked.tpu.node_spec[0].node, provisioning)
-        project.queued_resources[name], project.queued_more[name] = asked, more
-        life = Life(since=time.time(), request_id=request.request_id, served_by=version)
-        project.lives[name] = life
-        queued = _QueuedResource(world, project, name)
-        operation = _begin(queued, "create", version)
-        life.created_by = operation.name
-        queued.watch()
-        return operation
-
-    def _check(self, project: Project, zone: str, short: str, asked: QueuedResource) -> None:
-        if not re.fullmatch(_ID, short):
-            raise _bad(f'Invalid resource id "{short}".')
         if len(asked.tpu.node_spec) != 1:
             raise _bad("Exactly one node_spec must be specified.")
-        [spec] = asked.tpu.node_spec
-        if spec.parent not in {
-            f"projects/{one}/locations/{zone}" for one in (project.id, project.number)
-        }:
-            raise _bad(f'The parent "{spec.parent}" of node_spec is not that of the request.')
+        (spec,) = asked.tpu.node_spec
         _check_node(project, zone, spec.node_id, spec.node)
-        until = _bound(asked)
-        if until is not None and until <= 0:
-            raise _bad("valid_until must be in the future.")
+        provisioning = _provisioning(asked, model, run_seconds)
+        if name in project.queued_resources:
+            raise taken(name)
+        _ask(project, zone, short, spec.node, provisioning).run_seconds = run_seconds
+        project.queued_resources[name] = asked
+        project.lives[name] = Life(since=time.time())
+        queued = _QueuedResource(world, project, name)
+        queued.watch()
+        return _begin(queued, "create")
 
     async def delete(self, world: World, project: Project, request: Any) -> Operation:
         """Delete one; one that has chips takes force, and its node goes with it."""
@@ -569,14 +489,6 @@ def preempt(world: World, project: Project, zone: str, tpu_id: str) -> bool:
     return True
 
 
-_OWN: Final = ("provisioningModel", "runDuration")
-"""Fields of a queued resource that v2 does not have. Source: discovery document tpu.v2alpha1."""
-_DISK: Final = "bootDiskConfig"
-"""The same of a node."""
-_MODELS: Final = ("STANDARD", "SPOT", "FLEX_START")
-_DURATION: Final = re.compile(r"[0-9]+(\.[0-9]{1,9})?s")
-
-
 def routes(world: World) -> Sequence[BaseRoute]:
     """Serve the one method of v2alpha1 that is asked."""
     kind = _QueuedResources(world)
@@ -584,38 +496,31 @@ def routes(world: World) -> Sequence[BaseRoute]:
     async def admitted(project: Project, request: Request) -> Response:
         here = request.url.path.removeprefix("/v2alpha1/")
         serving.admit(project, API, "tpu.nodes.create", here)
-        asked, more = _read(await request.body())
+        asked, model, run_seconds = _read(await request.body())
         made = CreateQueuedResourceRequest(
             parent=here.rpartition("/")[0],
             queued_resource_id=request.query_params.get("queuedResourceId", ""),
             queued_resource=asked,
-            request_id=request.query_params.get("requestId", ""),
         )
-        return JSONResponse({"name": kind.queue(world, project, made, more, "v2alpha1").name})
+        operation = kind.queue(world, project, made, model, run_seconds)
+        return JSONResponse({"name": operation.name})
 
     path = "/v2alpha1/projects/{project}/locations/{zone}/queuedResources"
     name = "google.cloud.tpu.v2alpha1.Tpu/CreateQueuedResource"
     return [serving.rest(world, "POST", path, name, admitted)]
 
 
-def _read(sent: bytes) -> tuple[QueuedResource, dict[str, Any]]:
-    """Return what v2 knows of a body, and what it does not.
+def _read(sent: bytes) -> tuple[QueuedResource, str, float]:
+    """Return what v2 knows of a body, and what it does not: model and seconds of its run.
 
-    Raises:
-        Refused: A field is unknown, or a value is of another type.
+    Source: discovery document tpu.v2alpha1.
     """
-    resource, more = QueuedResource(), dict[str, Any]()
+    resource, body = QueuedResource(), json.loads(sent)
+    model, runs = body.pop("provisioningModel", ""), body.pop("runDuration", {})
+    for spec in body["tpu"]["nodeSpec"]:
+        spec["node"].pop("bootDiskConfig", None)
     try:
-        body = json.loads(sent or b"{}")
-        for holder, name in [(body, name) for name in _OWN] + [
-            (spec["node"], _DISK) for spec in body.get("tpu", {}).get("nodeSpec", [])
-        ]:
-            if name in holder:
-                more[name] = holder.pop(name)
         json_format.ParseDict(body, QueuedResource.pb(resource))
-        duration = more.get("runDuration", {}).get("maxRunDuration", "0s")
-        if more.get("provisioningModel") not in {None, *_MODELS} or not _DURATION.match(duration):
-            raise invalid(f"Invalid value at 'queued_resource' (TYPE_ENUM), {more!r:.80}")
-    except (ValueError, json_format.ParseError, KeyError, TypeError, AttributeError) as exc:
+    except json_format.ParseError as exc:
         raise invalid(f"Invalid JSON payload received. {exc}") from exc
-    return resource, more
+    return resource, model, float(runs.get("maxRunDuration", "0s").removesuffix("s"))
