@@ -245,9 +245,13 @@ def _problems(service: Service) -> _Problems:
     yield from _within(f"{at}.max_instance_request_concurrency", concurrency, 0, 1000)
     for place, container in enumerate(template.containers):
         where = f"{at}.containers[{place}]"
+        if any(one.name in {"PORT", "K_SERVICE", "K_REVISION"} for one in container.env):
+            yield f"{where}.env", "The following reserved env names were provided: PORT."
         longest = _STARTUP_SECONDS if _gpus(container) else 240
         yield from _of_probe(f"{where}.startup_probe", container.startup_probe, 240, longest)
         yield from _of_probe(f"{where}.liveness_probe", container.liveness_probe, 3600, math.inf)
+    if len(template.containers) > 1:
+        yield from _of_neighbours(template)
     engine = engine_of(template) if template.containers else None
     if engine and (_gpus(engine) or template.node_selector.accelerator):
         yield from _of_gpu(template, engine)
@@ -266,6 +270,24 @@ def _of_probe(where: str, probe: Probe, most: int, longest: float) -> _Problems:
         yield f"{where}.failure_threshold", words
 
 
+def _of_neighbours(template: RevisionTemplate) -> _Problems:
+    """Say what containers of one instance may not be to each other."""
+    named = {one.name: one for one in template.containers}
+    if "" in named or len(named) < len(template.containers):
+        yield "template.containers", "every container must have a name of its own."
+    for place, container in enumerate(template.containers):
+        where = f"template.containers[{place}]"
+        for other in container.depends_on:
+            if other not in named or not named[other].startup_probe:
+                words = f"another container must be named {other} and have a startup probe."
+                yield f"{where}.depends_on", words
+        processors, memory = _size(container)
+        if not _gpus(container) and (processors < 1 or processors % 1):
+            yield f"{where}.resources.limits.cpu", "must be a whole number beside a GPU."
+        if not _gpus(container) and memory > _GIB_PER_CPU * processors:
+            yield f"{where}.resources.limits.memory", f"{processors:g} CPU go with 4 GiB each."
+
+
 def _of_gpu(template: RevisionTemplate, container: Container) -> _Problems:
     where = f"template.containers[{list(template.containers).index(container)}].resources"
     rule = GPUS.get(template.node_selector.accelerator)
@@ -273,6 +295,8 @@ def _of_gpu(template: RevisionTemplate, container: Container) -> _Problems:
         yield "template.node_selector.accelerator", f"must be one of {', '.join(GPUS)}."
         return
     (least, most), (smallest, largest) = rule.cpus, rule.memory
+    if _gpus(container) != "1":
+        yield f"{where}.limits", "nvidia.com/gpu must be 1."
     if container.resources.cpu_idle:
         yield f"{where}.cpu_idle", "must be false: GPUs need CPU that is always allocated."
     processors, memory = _size(*template.containers)
