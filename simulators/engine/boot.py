@@ -149,12 +149,12 @@ class Boot:
         raise self._failure.error()
 
     async def _check_device(self) -> None:
-        self._room.check("on-device")
+        self._room.check_device()
 
     async def _read_weights(self) -> None:
         seconds, label = self._seconds["loading"], "Loading safetensors checkpoint shards"
         shards = self._shards
-        self._room.check("empty")
+        self._room.check_weights()
         _progress(label, 0, shards, 0, shards=True)
         for shard in range(1, shards + 1):
             await self._enter("loading", shards, shard)
@@ -164,7 +164,6 @@ class Boot:
     async def _make_cache(self) -> None:
         await self._enter("kv-cache")
         self._kv = self._room.cache()
-        self._room.check("cached")
         self._facts |= {"kv_tokens": self._kv.kv_tokens, "kv_requests": self._kv.max_concurrency}
 
     async def _capture(self) -> None:

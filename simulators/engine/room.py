@@ -4,7 +4,7 @@ import re
 from argparse import Namespace
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from core.errors import OpsError
 from core.records import KvPlan, MemoryPlan, ModelShape
@@ -15,8 +15,6 @@ from planner.places import Accelerator, accelerator
 from simulators.engine.flags import FLAGS, BootError, Knobs, refused
 from simulators.engine.scheduler import Device
 
-Moment = Literal["on-device", "empty", "cached"]
-"""Where a boot may find that it cannot go on; `empty` is before the weights are read."""
 GIB: Final = 2**30
 _BUILT_IN: Final = "google/gemma-4-E4B-it"
 _REPO_ID: Final = re.compile(r"[\w.-]+(/[\w.-]+)?")
@@ -50,24 +48,24 @@ class Room:
         graphs = (part.gib.expected for part in self.plan.parts if part.name == "CUDA graphs")
         return next(graphs, 0.0)
 
-    def check(self, moment: Moment) -> None:
-        """Raise BootError for what the engine finds out at this moment."""
+    def check_device(self) -> None:
+        """Refuse chips that are too many or too few, and a host whose memory others have."""
         kind, wanted = self.accelerator.kind, self.flags.tensor_parallel_size
-        count = self.knobs.count
-        if moment == "on-device" and kind == "tpu" and count not in {None, wanted}:
+        if kind == "tpu" and self.knobs.count not in {None, wanted}:
             # JAX takes all chips that it sees, and refuses a mesh of another size.
-            raise refused("mesh", count=count, wanted=wanted)
-        if moment == "on-device" and kind == "cpu" and not self.flags.kv_cache_memory_bytes:
-            self._check_host()
-        if moment == "empty":
-            self._check_weights()
-        if moment == "cached" and not self.plan.fits:
-            # In the planner's words: whoever plans first has read them already.
-            raise BootError(f"ValueError: {self.plan.reasons[0]}", process="EngineCore")
+            raise refused("mesh", count=self.knobs.count, wanted=wanted)
+        reserved, share = self.plan.requested_gib or 0.0, self.plan.gpu_memory_utilization
+        given = kind != "cpu" or self.flags.kv_cache_memory_bytes
+        if not given and reserved > self._free_gib:  # source: vLLM 0.32's cpu_worker.py
+            visible, free = self.plan.visible_gib or 0.0, self._free_gib
+            raise refused("host", free=free, visible=visible, share=share, wanted=reserved)
 
     def cache(self) -> KvPlan:
         """Return the cache; BootError where one request of full length does not fit."""
         kv = self.kv
+        if kv.fits and not self.plan.fits:
+            # In the planner's words: whoever plans first has read them already.
+            raise BootError(f"ValueError: {self.plan.reasons[0]}", process="EngineCore")
         if kv.fits:
             return kv
         size = kv.kv_cache_bytes
@@ -99,14 +97,7 @@ class Room:
     def _free_gib(self) -> float:
         return (self.accelerator.memory_gib or 0.0) * self.accelerator.free_at_start
 
-    def _check_host(self) -> None:
-        """Refuse in the words of vLLM 0.32's cpu_worker.py when others have what it reserves."""
-        wanted, share = self.plan.requested_gib or 0.0, self.plan.gpu_memory_utilization
-        if wanted > self._free_gib:
-            visible = self.plan.visible_gib or 0.0
-            raise refused("host", free=self._free_gib, visible=visible, share=share, wanted=wanted)
-
-    def _check_weights(self) -> None:
+    def check_weights(self) -> None:
         """Refuse weights that are too heavy, where their loading comes to its end."""
         visible, peak = self.accelerator.memory_gib, self.plan.load_peak_gib
         if visible is None or peak <= self._free_gib:
