@@ -11,7 +11,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection
@@ -325,14 +325,6 @@ class Child:
                 os.kill(self._process.pid, number)
 
 
-async def _pieces(output: Connection) -> AsyncIterator[bytes]:
-    while True:
-        await anyio.wait_readable(output.fileno())
-        if not (piece := os.read(output.fileno(), 65536)):
-            return
-        yield piece
-
-
 Said = Callable[[str, str], None]
 """Is told the stream, stdout or stderr, and each line of it."""
 
@@ -414,8 +406,11 @@ class EngineProcess:
 
 async def _listen(output: Connection, stream: str, program: Program, said: Said) -> None:
     rest = b""
-    async for data in _pieces(output):
-        *lines, rest = (rest + data).split(b"\n")
+    while True:
+        await anyio.wait_readable(output.fileno())
+        if not (piece := os.read(output.fileno(), 65536)):
+            return
+        *lines, rest = (rest + piece).split(b"\n")
         for line in () if program.ollama else lines:
             text = line.decode(errors="replace")
             for here, there in program.shown:
