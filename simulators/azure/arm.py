@@ -35,10 +35,10 @@ from simulators.azure.admission import (
 from simulators.azure.schema import checked
 from simulators.azure.state import CATALOG, TYPES, Body, Operation, Subscription, World
 
-_UNREGISTERED: Final = frozenset(
+UNREGISTERED: Final = frozenset(
     {"microsoft.resources", "microsoft.authorization", "microsoft.policyinsights"}
 )
-"""Nobody has to register these."""
+"""Nobody has to register these, which are written in lower case."""
 _VERSION: Final = re.compile(r"^\d{4}-\d{2}-\d{2}(-preview)?$")
 _PARTS: Final = ("location", "tags", "identity", "sku", "kind", "properties")
 """What a patch changes a part of."""
@@ -266,7 +266,7 @@ def _admit(call: Call, claims: Claims) -> None:
             "not-authorized", who=claims.name, oid=claims.oid, action=action, scope=call.path
         )
     namespace = kind.type.partition("/")[0]
-    known = namespace.lower() in _UNREGISTERED or sub.registered(namespace)
+    known = namespace.lower() in UNREGISTERED or sub.registered(namespace)
     if not known and (call.verb not in {"GET", "LIST"} or "/locations/" in call.id):
         raise refusal("registration", namespace=namespace)
     group = f"/subscriptions/{sub.id}/resourcegroups/{call.group}"

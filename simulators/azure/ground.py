@@ -9,7 +9,16 @@ from typing import Any, Final
 
 from core.records import Record
 from simulators.azure.admission import derived_key, refusal
-from simulators.azure.arm import Call, display_of, kind_of, made, moment, paged, plain_region
+from simulators.azure.arm import (
+    UNREGISTERED,
+    Call,
+    display_of,
+    kind_of,
+    made,
+    moment,
+    paged,
+    plain_region,
+)
 from simulators.azure.roles import assign, define
 from simulators.azure.state import CATALOG, Body, Replica, Subscription, World, id_of
 
@@ -22,7 +31,6 @@ _PAGE: Final = 30
 CONSUMPTION: Final = "Consumption"
 _OFFERS: Final = "locations/availableManagedEnvironmentsWorkloadProfileTypes"
 _PROVIDERS: Final[list[str]] = CATALOG["providers"]
-_UNREGISTERED: Final = {"Microsoft.Resources", "Microsoft.Authorization"}
 
 
 class Profile(Record):
@@ -42,11 +50,6 @@ class Profile(Record):
 
 
 PROFILES: Final = {name: Profile(**said) for name, said in CATALOG["profiles"].items()}
-_SPECIAL: Final = {
-    "t4": "Consumption-GPU-NC8as-T4",
-    "a100": "Consumption-GPU-NC24-A100",
-    "dedicated": "NC24-A100",
-}
 
 
 def _offered(sub: Subscription, region: str) -> Sequence[str]:
@@ -54,7 +57,7 @@ def _offered(sub: Subscription, region: str) -> Sequence[str]:
     if sub.knobs.profiles is not None:
         return sub.knobs.profiles.get(region, ())
     words = CATALOG["regions"].get(region)
-    return (CONSUMPTION, "D4", "D8", "E4", *(_SPECIAL[one] for one in words[1:])) if words else ()
+    return (CONSUMPTION, "D4", "D8", "E4", *words[1:]) if words else ()
 
 
 async def _list_offers(call: Call) -> Body:
@@ -214,7 +217,7 @@ async def _provider(call: Call) -> Body:
         raise refusal("namespace", name=call.name)
     if call.verb == "register":
         sub.providers.setdefault(name, time.time() + sub.knobs.registration_seconds)
-    registered = namespace in _UNREGISTERED or sub.registered(namespace)
+    registered = name in UNREGISTERED or sub.registered(namespace)
     state = "Registering" if name in sub.providers else "NotRegistered"
     return {
         "id": f"/subscriptions/{sub.id}/providers/{namespace}",
@@ -296,8 +299,7 @@ KINDS: Final = (
 
 def prepare(world: World, sub: Subscription) -> None:
     """Make what the set-up of both targets makes, as `catalog.toml` has it."""
-    free = {one.lower() for one in _UNREGISTERED}
-    sub.providers |= {one.lower(): 0.0 for one in _PROVIDERS if one.lower() not in free}
+    sub.providers |= dict.fromkeys({one.lower() for one in _PROVIDERS} - UNREGISTERED, 0.0)
     unique = hashlib.sha256(f"{sub.id}/vllm-devops".encode()).hexdigest()[:12]
     words: dict[str, Any] = {"sub": sub, "unique": unique}
     for row in CATALOG["prepared"]:
