@@ -242,8 +242,9 @@ async def _query(world: World, _sub: Subscription, request: Request, asked: Body
         raise refusal("not-served", path=query)
     name, terms, chosen, order, most = match.groups()
     table, columns = _table(world, owners[0], guid, name), chosen.split(", ")
-    judges = [_judge(re.findall(_PARTS, group)) for group in re.findall(_GROUP, terms)]
-    rows = [row for row in table if begin <= row.at <= end and all(fits(row) for fits in judges)]
+    rows = [row for row in table if begin <= row.at <= end]
+    for group in re.findall(_GROUP, terms):
+        rows = list(filter(_judge(re.findall(_PARTS, group)), rows))
     rows.sort(key=_AT, reverse=order == "desc")
     found, halved = rows[: int(most)], owners[0].knobs.partial_queries
     told = {
