@@ -145,7 +145,7 @@ class Fleet:
         """Write an event of the system about the app."""
         if app := self.app:
             more = {"revision": revision, "environment": environment_of(app)}
-            self._sub.write("system", app["name"], words, reason=reason, **more)
+            self._sub.write("system", words, app=app["name"], reason=reason, **more)
 
     def _settle(self) -> None:
         app, news = self.app, False

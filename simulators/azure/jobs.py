@@ -104,7 +104,7 @@ async def _replica(world: World, sub: Subscription, job: Body) -> int:
         job["properties"]["template"]["containers"][0],
     )
     words = [*(container.get("command") or ()), *(container.get("args") or ())]
-    say = partial(sub.write, "console", job["name"], environment=environment_of(job))
+    say = partial(sub.write, "console", app=job["name"], environment=environment_of(job))
     if len(words) != 3 or words[:2] != ["python3", "-c"] or "python" not in container["image"]:
         say(f"exec: {words[:1]}: executable file not found in $PATH")
         return 127

@@ -305,6 +305,13 @@ class Running:
         self._container = container_of(revision)
         self.revision: Final = str(revision["name"])
         self.row: Final = _row(sub, app, revision)
+        self._write: Final = partial(
+            sub.write,
+            app=app["name"],
+            revision=self.revision,
+            replica=self.row.name,
+            environment=self.row.environment,
+        )
         self.process = EngineProcess()
         """Of its container; another one each time that is started."""
         self._why = ""
@@ -460,17 +467,6 @@ class Running:
     def _say(self, reason: str, words: str) -> None:
         """Write an event of the system about it."""
         self._write("system", words, reason=reason)
-
-    def _write(self, table: str, text: str, **more: str) -> None:
-        self._sub.write(
-            table,
-            self._app["name"],
-            text,
-            revision=self.row.revision,
-            replica=self.row.name,
-            environment=self.row.environment,
-            **more,
-        )
 
 
 def _row(sub: Subscription, app: Body, revision: Body) -> Replica:

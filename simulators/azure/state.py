@@ -249,10 +249,10 @@ class Subscription(Customer):
             if one.ended is None and app.lower() in {"", one.app} and revision in {"", one.revision}
         ]
 
-    def write(self, table: str, app: str, text: str, **more: str) -> None:
+    def write(self, table: str, text: str, **more: str) -> None:
         """Write one line of the log, now; `more` are further fields of `LogRow`."""
         at = round(time.time(), 6)  # what Log Analytics shows of a moment
-        self.log.append(LogRow(at=at, table=table, app=app, text=text, **more))
+        self.log.append(LogRow(at=at, table=table, text=text, **more))
         del self.log[:-MOST_KEPT]
 
 
