@@ -21,18 +21,18 @@ from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from simulators.engine.boot import VERSION, log
-from simulators.engine.engine import Delta, Engine, Generation
+from simulators.engine.engine import Ask, Delta, Engine, Generation
 from simulators.engine.flags import Failure
 from simulators.engine.metrics import EngineMetrics
 from simulators.engine.requests import (
     ChatRequest,
     CompletionRequest,
-    Job,
+    Sampling,
     Served,
     TokenizeRequest,
     WireError,
-    chat_job,
-    completion_job,
+    chat_ask,
+    completion_ask,
     read,
 )
 
@@ -66,8 +66,8 @@ def _cards(served: Served) -> list[dict[str, Any]]:
     ]
 
 
-def _head(served: Served, job: Job, kind: str) -> dict[str, Any]:
-    prefix = "chatcmpl" if isinstance(job.request, ChatRequest) else "cmpl"
+def _head(served: Served, kind: str) -> dict[str, Any]:
+    prefix = "chatcmpl" if kind.startswith("chat") else "cmpl"
     return {
         "id": f"{prefix}-{_random_id()}",
         "object": kind,
@@ -89,7 +89,9 @@ def _thoughts(served: Served, generation: Generation) -> dict[str, Any]:
     return {"completion_tokens_details": {"reasoning_tokens": spent}}
 
 
-def _whole(served: Served, job: Job, generation: Generation, said: Delta) -> dict[str, Any]:
+def _whole(
+    served: Served, request: Sampling, generation: Generation, said: Delta
+) -> dict[str, Any]:
     """Return the body of an answer that is not streamed."""
     usage = _usage(generation, said.tokens)
     end: dict[str, Any] = {
@@ -97,31 +99,31 @@ def _whole(served: Served, job: Job, generation: Generation, said: Delta) -> dic
         "finish_reason": said.finish_reason,
         "stop_reason": None,
     }
-    if not isinstance(job.request, ChatRequest):
+    if not isinstance(request, ChatRequest):
         choice = {**end, "text": said.text, "logprobs": None}
-        return {**_head(served, job, "text_completion"), "choices": [choice], "usage": usage}
+        return {**_head(served, "text_completion"), "choices": [choice], "usage": usage}
     message: dict[str, Any] = {
         "role": "assistant",
         "content": said.text,
         "reasoning": said.reasoning or None,
     }
-    if job.tool:
-        call = {"name": job.tool, "arguments": said.text}
+    if tool := generation.ask.tool:
+        call = {"name": tool, "arguments": said.text}
         calls = [{"id": f"chatcmpl-tool-{_random_id()}", "type": "function", "function": call}]
         message |= {"content": None, "tool_calls": calls}
         if said.finish_reason == "stop":
             end["finish_reason"] = "tool_calls"
     return {
-        **_head(served, job, "chat.completion"),
+        **_head(served, "chat.completion"),
         "choices": [{**end, "message": message}],
         "usage": {**usage, **_thoughts(served, generation)},
     }
 
 
-async def _events(served: Served, job: Job, generation: Generation) -> AsyncIterator[str]:
+async def _events(served: Served, request: Sampling, generation: Generation) -> AsyncIterator[str]:
     """Give a stream: of a chat the role first; the pieces; the usage, if it is wanted; the end."""
-    chat, request, made = isinstance(job.request, ChatRequest), job.request, 0
-    head = _head(served, job, "chat.completion.chunk" if chat else "text_completion")
+    chat, made = isinstance(request, ChatRequest), 0
+    head = _head(served, "chat.completion.chunk" if chat else "text_completion")
 
     def chunk(choice: dict[str, Any], reason: str | None) -> str:
         choices = [{"index": 0, **choice, "logprobs": None, "finish_reason": reason}]
@@ -150,24 +152,22 @@ def _event(body: object) -> str:
 
 
 class _Answer(Response):
-    """Runs a job while the client is there; its leaving aborts the job."""
+    """Runs a request while the client is there; its leaving aborts it."""
 
-    def __init__(self, engine: Engine, served: Served, job: Job) -> None:
+    def __init__(self, engine: Engine, served: Served, request: Sampling, ask: Ask) -> None:
         self.background = None
-        self._engine = engine
-        self._served = served
-        self._job = job
+        self._engine, self._served, self._request, self._ask = engine, served, request, ask
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._engine.generate(self._job.ask) as generation:
-            if self._job.request.stream:
-                stream = _events(self._served, self._job, generation)
+        with self._engine.generate(self._ask) as generation:
+            if self._request.stream:
+                stream = _events(self._served, self._request, generation)
                 reply: Response = StreamingResponse(stream, media_type="text/event-stream")
             else:
                 said = await _unless_gone(receive, generation.collect)
                 if said is None:
                     return
-                reply = JSONResponse(_whole(self._served, self._job, generation, said))
+                reply = JSONResponse(_whole(self._served, self._request, generation, said))
             await reply(scope, receive, send)
 
 
@@ -202,11 +202,11 @@ def _routes(engine: Engine, served: Served) -> list[Route]:
 
     async def completions(request: Request) -> Response:
         body = read(await request.body(), CompletionRequest)
-        return _Answer(engine, served, completion_job(served, body))
+        return _Answer(engine, served, body, completion_ask(served, body))
 
     async def chat(request: Request) -> Response:
         body = read(await request.body(), ChatRequest)
-        return _Answer(engine, served, chat_job(served, body))
+        return _Answer(engine, served, body, chat_ask(served, body))
 
     async def tokenize(request: Request) -> Response:
         asked = read(await request.body(), TokenizeRequest)

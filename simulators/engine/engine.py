@@ -71,6 +71,8 @@ class Ask:
     thinks: bool = False
     form: str = ""
     """The text that a tool call or a schema holds it to, in place of prose."""
+    tool: str | None = None
+    """The function that is called in place of words."""
 
 
 @dataclass(slots=True)

@@ -183,24 +183,14 @@ class Served:
         return "".join(part.get("text", "<image>") for part in content)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
-    """A request that can be answered."""
-
-    request: CompletionRequest | ChatRequest
-    ask: Ask
-    tool: str | None = None
-    """The function that is called in place of words."""
-
-
-def completion_job(served: Served, request: CompletionRequest) -> Job:
+def completion_ask(served: Served, request: CompletionRequest) -> Ask:
     """Judge `POST /v1/completions`."""
     served.check_name(request.model)
     prompt = served.tokens_of(request.prompt)
-    return Job(request=request, ask=_ask(served, request, prompt, "max_tokens", _form(request)))
+    return _ask(served, request, prompt, "max_tokens", form=_form(request))
 
 
-def chat_job(served: Served, request: ChatRequest) -> Job:
+def chat_ask(served: Served, request: ChatRequest) -> Ask:
     """Judge `POST /v1/chat/completions`."""
     served.check_name(request.model)
     tool = _tool_called(served, request)
@@ -209,8 +199,8 @@ def chat_job(served: Served, request: ChatRequest) -> Job:
     schema = {"type": "object", **tool.parameters} if tool else {}
     form = json.dumps(_sample(schema, 0)) if tool else _form(request)
     thinks = served.reasoning_parser and bool(request.chat_template_kwargs.get("enable_thinking"))
-    ask = _ask(served, request, prompt, bound, form, thinks=thinks)
-    return Job(request=request, ask=ask, tool=tool.name if tool else None)
+    called = tool.name if tool else None
+    return _ask(served, request, prompt, bound, form=form, thinks=thinks, tool=called)
 
 
 def _tool_called(served: Served, request: ChatRequest) -> _Function | None:
@@ -234,10 +224,9 @@ def _ask(
     request: CompletionRequest | ChatRequest,
     prompt: Sequence[int],
     bound: str,
-    form: str,
-    *,
-    thinks: bool = False,
+    **more: Any,
 ) -> Ask:
+    """Bound what is asked for; `more` is of `Ask`."""
     asked: int | None = getattr(request, bound)
     if asked is not None and asked > served.max_model_len:
         raise WireError("bound", bound=bound, asked=asked, length=served.max_model_len)
@@ -253,8 +242,7 @@ def _ask(
         min_tokens=request.min_tokens,
         ignore_eos=request.ignore_eos,
         sampling=f"{request.seed}|{request.temperature}|{request.top_p}",
-        thinks=thinks,
-        form=form,
+        **more,
     )
 
 
