@@ -64,13 +64,6 @@ def _bind(flags: Namespace) -> socket.socket:
     return listener
 
 
-def _address(flags: Namespace, listener: socket.socket) -> str:
-    if flags.uds:
-        return f"unix:{flags.uds}"
-    host, port = listener.getsockname()[:2]
-    return f"http://{host}:{port}"
-
-
 def _tell_sampling(folder: Path) -> None:
     """Say what the model sets in place of vLLM's defaults. source: vllm/config/model.py, 0.32."""
     path = folder / "generation_config.json"
@@ -138,7 +131,9 @@ async def _serve(flags: Namespace, knobs: Knobs, failure: Failure) -> None:
         kv = await Boot(room, flags, failure).run()
         _tell_sampling(Path(flags.model))
         app, engine = assemble(flags, room, kv, failure)
-        log("APIServer", "entry.py:140", f"Starting vLLM server on {_address(flags, listener)}")
+        where = "unix:{0}" if flags.uds else "http://{0[0]}:{0[1]}"
+        said = where.format(listener.getsockname())
+        log("APIServer", "entry.py:140", f"Starting vLLM server on {said}")
         config = uvicorn.Config(app, timeout_graceful_shutdown=1, lifespan="on")
         # uvicorn raises the signal again when it has stopped; vLLM leaves with status 0.
         for number in (signal.SIGINT, signal.SIGTERM):

@@ -186,16 +186,10 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _dashed(argument: str) -> str:
-    if not argument.startswith("--"):
-        return argument
-    name, equals, value = argument.partition("=")
-    return name.replace("_", "-") + equals + value
-
-
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     """The flags of one `vllm serve`; leaves with status 2 on what vLLM refuses."""
-    flags = make_parser().parse_args([_dashed(argument) for argument in argv])
+    words = [re.sub("^--[^=]+", lambda name: name[0].replace("_", "-"), one) for one in argv]
+    flags = make_parser().parse_args(words)
     flags.model = flags.model_tag or flags.model or "Qwen/Qwen3-0.6B"
     return flags
 
