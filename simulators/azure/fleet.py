@@ -16,6 +16,15 @@ from simulators.azure.state import Body, Replica, Subscription, World
 from simulators.common.doors import Host, TurnedAway, open_door
 
 _RHYTHM_SECONDS: Final = 0.05
+_GONE: Final = """<!DOCTYPE html>
+<html>
+<head><title>Azure Container App - Unavailable</title></head>
+<body bgcolor="#00abec">
+<h1 id="unavailable">Error 404 - This Container App is stopped or does not exist.</h1>
+</body>
+</html>
+"""
+"""The title and the sentence are Azure's."""
 
 
 def _told(revision: Body, rows: list[Replica], *, on: bool) -> dict[str, Any]:
@@ -45,12 +54,14 @@ def _told(revision: Body, rows: list[Replica], *, on: bool) -> dict[str, Any]:
     return told("Processing" if proven else "Activating", "None", waiting)
 
 
-class Fleet:
+class Fleet(Host):
     """All replicas of one app; what it asks for is looked up whenever it is needed.
 
     A revision is `proven` once it was ready, `given_up` when it was scaled to none before that,
     and `activated` when somebody asked for it, so that no newer one replaces it.
     """
+
+    late = "stream timeout"
 
     def __init__(self, world: World, sub: Subscription, app_id: str) -> None:
         self._world = world
@@ -60,9 +71,7 @@ class Fleet:
         self.waiting = 0
         """Requests that are held until a replica has room."""
         self.closed = False
-        self.door: Final = open_door(
-            world.tasks, _Ingress(world, sub, self), sub.doors.get(self.app_id, 0)
-        )
+        self.door: Final = open_door(world.tasks, self, sub.doors.get(self.app_id, 0))
         sub.doors[self.app_id] = self.door.port
 
     @property
@@ -140,6 +149,35 @@ class Fleet:
         self.closed = True
         await self.end(at_once=at_once)
         self.door.close()
+
+    def admit(self, request: Request) -> float:
+        name = self.app_id.rpartition("/")[2]
+        self._sub.called(f"{request.method} app/{name}{request.url.path}")
+        self._check()
+        return self._sub.knobs.gateway_seconds
+
+    def _check(self) -> None:
+        app = self.app
+        ingress = ingress_of(app) if app else None
+        open_to_all = ingress and ingress.get("external") and not self.closed
+        if not (app and ingress and open_to_all) or is_stopped(app) or not self.serving:
+            raise TurnedAway(HTMLResponse(_GONE, status_code=404))
+        rules = ingress.get("ipSecurityRestrictions") or []
+        if not _lets_in(rules, self._sub.knobs.caller_address):
+            raise TurnedAway(PlainTextResponse("RBAC: access denied", status_code=403))
+
+    async def instance(self) -> Running:
+        """Wait for a replica with room; the fleet sees that somebody waits."""
+        self.waiting += 1
+        try:
+            while True:
+                self._check()
+                if found := self.free():
+                    found.took()
+                    return found
+                await anyio.sleep(0.02)
+        finally:
+            self.waiting -= 1
 
     def say(self, reason: str, words: str, revision: str = "") -> None:
         """Write an event of the system about the app."""
@@ -225,58 +263,6 @@ class Fleet:
 def _stop(replicas: list[Running]) -> None:
     for replica in replicas:
         replica.stop()
-
-
-_GONE: Final = """<!DOCTYPE html>
-<html>
-<head><title>Azure Container App - Unavailable</title></head>
-<body bgcolor="#00abec">
-<h1 id="unavailable">Error 404 - This Container App is stopped or does not exist.</h1>
-</body>
-</html>
-"""
-"""The title and the sentence are Azure's."""
-
-
-class _Ingress(Host):
-    """Answers for one app."""
-
-    late = "stream timeout"
-
-    def __init__(self, world: World, sub: Subscription, fleet: Fleet) -> None:
-        self._world, self._sub, self._fleet = world, sub, fleet
-
-    def touch(self) -> None:
-        self._world.touch()
-
-    def admit(self, request: Request) -> float:
-        name = self._fleet.app_id.rpartition("/")[2]
-        self._sub.called(f"{request.method} app/{name}{request.url.path}")
-        self._check()
-        return self._sub.knobs.gateway_seconds
-
-    def _check(self) -> None:
-        app = self._fleet.app
-        ingress = ingress_of(app) if app else None
-        open_to_all = ingress and ingress.get("external") and not self._fleet.closed
-        if not (app and ingress and open_to_all) or is_stopped(app) or not self._fleet.serving:
-            raise TurnedAway(HTMLResponse(_GONE, status_code=404))
-        rules = ingress.get("ipSecurityRestrictions") or []
-        if not _lets_in(rules, self._sub.knobs.caller_address):
-            raise TurnedAway(PlainTextResponse("RBAC: access denied", status_code=403))
-
-    async def instance(self) -> Running:
-        """Wait for a replica with room; the fleet sees that somebody waits."""
-        self._fleet.waiting += 1
-        try:
-            while True:
-                self._check()
-                if found := self._fleet.free():
-                    found.took()
-                    return found
-                await anyio.sleep(0.02)
-        finally:
-            self._fleet.waiting -= 1
 
 
 def _lets_in(rules: Sequence[Body], address: str) -> bool:

@@ -122,6 +122,8 @@ class Host(ABC):
     """What is answered when an instance took too long to begin."""
     but: ClassVar[frozenset[str]] = frozenset()
     """Headers that are for the door alone."""
+    _world: Any
+    """Is told that somebody is there."""
 
     @abstractmethod
     def admit(self, request: Request) -> float:
@@ -131,13 +133,9 @@ class Host(ABC):
     async def instance(self) -> Any:
         """Wait for one with room, which counts the request; `gave` is told when it is answered."""
 
-    @abstractmethod
-    def touch(self) -> None:
-        """Somebody is there."""
-
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        self.touch()
+        self._world.touch()
         request, begun = Request(scope, receive), False
 
         async def answer(message: Message) -> None:
@@ -155,7 +153,7 @@ class Host(ABC):
                     await pass_on(request, body, url, answer, path=path, but=self.but)
                 finally:
                     found.gave()
-                    self.touch()
+                    self._world.touch()
         except TurnedAway as turned:
             await turned.response(scope, receive, send)
         except TimeoutError:

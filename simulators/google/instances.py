@@ -347,9 +347,6 @@ class Fleet(Host):
         elif run_rules.is_manual(self.service) and not idle:
             mine[0].stop()
 
-    def touch(self) -> None:
-        self._world.touch()
-
     def admit(self, request: Request) -> float:
         self._check(request)
         return run_rules.timeout_seconds(self.service.template)
