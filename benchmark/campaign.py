@@ -20,7 +20,7 @@ from pydantic import Field, SecretStr, ValidationError
 
 from benchmark import profiles, server
 from benchmark.compare import Loaded, break_evens, load
-from benchmark.folder import RunFolder
+from benchmark.folder import RunFolder, replace
 from benchmark.records import (
     Above0,
     CellState,
@@ -304,7 +304,7 @@ def run(words: str, runs: Path, said: Mapping[str, Any], say: Say) -> int:
         _keys(made.campaign)
         path = profiles.claim(runs, f"{made.created_at:%Y%m%d-%H%M%S}-{made.campaign.name}")
         path.chmod(0o700)
-        RunFolder(path).write(path / _FILE, made.model_dump_json(indent=1))
+        replace(path / _FILE, made.model_dump_json(indent=1))
     with RunFolder(path).locked():
         standing = standing_of(path).with_budget(said)
         if _plan({}, said).cluster not in {None, standing.plan.cluster}:
@@ -361,7 +361,7 @@ class _Sitting:
             tasks.cancel_scope.cancel()
         self._keep()
         text = report(self._standing, self._runs, self._reason)
-        self._folder.write(self._path / _REPORT, text)
+        replace(self._path / _REPORT, text)
         self._say(f"{text}\n{self._path / _REPORT}")
         if self._reason:
             return 130 if self._at_once else 3
@@ -484,7 +484,7 @@ class _Sitting:
         new = {"members": tuple(self._members.values()), "seconds": now - self._began}
         self._standing = self._standing.model_copy(update=new)
         with suppress(DiskFull):  # the runs find out as well, and the report
-            self._folder.write(self._path / _FILE, self._standing.model_dump_json(indent=1))
+            replace(self._path / _FILE, self._standing.model_dump_json(indent=1))
 
 
 def _provenance(campaign: Campaign, door: Door, usd_per_hour: float | None) -> Provenance:

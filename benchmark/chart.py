@@ -3,7 +3,6 @@
 import io
 import textwrap
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
 from matplotlib.axes import Axes
@@ -138,8 +137,8 @@ def lines(cells: Sequence[CellResult]) -> list[_Line]:
     ]
 
 
-def draw(path: Path, called: Sequence[str], used: Sequence[Sequence[CellResult]]) -> None:
-    """Write the picture of the cells that were compared: columns are prompt lengths."""
+def draw(called: Sequence[str], used: Sequence[Sequence[CellResult]]) -> bytes:
+    """Draw the picture of the cells that were compared: columns are prompt lengths."""
     by_run = [{row.context: row.cells for row in rows(cells)} for cells in used]
     shared = [set(by_run[0]) & set(other) for other in by_run[1:]]
     contexts = sorted(set.intersection(*shared) or set.union(*shared))
@@ -165,7 +164,7 @@ def draw(path: Path, called: Sequence[str], used: Sequence[Sequence[CellResult]]
         axes[-1][column].set_xlabel("load (requests in flight, or per second)")
     handles, labels = axes[0][0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=min(4, len(called)))
-    path.write_bytes(_drawn(figure, dpi=120))
+    return _drawn(figure, dpi=120)
 
 
 def _figure(inches: tuple[float, float]) -> Figure:

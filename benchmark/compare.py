@@ -24,7 +24,7 @@ from benchmark.records import (
     usd,
 )
 from benchmark.tables import METRICS, at, environment, matrix, table
-from core.errors import DiskFull, InvalidArgument, NextStep
+from core.errors import InvalidArgument, NextStep
 from core.records import Answer, Record
 from planner.places import places
 
@@ -669,15 +669,8 @@ def write_comparison(runs: Sequence[Loaded], path: Path) -> Comparison:
     chart = path.with_suffix(".png")
     used = [tuple(run.usable.values()) for run in runs]
     made = made.model_copy(update={"file": str(path), "chart": str(chart)})
-    try:
-        draw(chart, [side.name for side in made.runs], used)
-        replace(path, _document(made, used, chart.name))
-    except OSError as exc:
-        raise DiskFull(
-            f"{path.name} cannot be written.",
-            fix="Make room there, or name another.",
-            cause=str(exc),
-        ) from exc
+    replace(chart, draw([side.name for side in made.runs], used))
+    replace(path, _document(made, used, chart.name))
     return made
 
 

@@ -6,7 +6,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import IO, Any, Final
 
 from pydantic import SecretStr, ValidationError
 
@@ -48,15 +48,15 @@ class RunFolder:
         return self.path / "samples" / f"{cell}.parquet"
 
     def renew_parts(self) -> None:
-        with _room(self.path):
+        with room(self.path):
             shutil.rmtree(self.parts, ignore_errors=True)
             self.parts.mkdir(exist_ok=True)
 
     def create(self, manifest: Manifest) -> None:
-        with _room(self.path):
+        with room(self.path):
             (self.path / "samples").mkdir(parents=True, exist_ok=True)
             self.path.chmod(0o700)
-            replace(self.manifest_file, manifest.model_dump_json(indent=2))
+        replace(self.manifest_file, manifest.model_dump_json(indent=2))
 
     def manifest(self) -> Manifest:
         """Read what the run is.
@@ -82,7 +82,7 @@ class RunFolder:
 
     def add(self, cell: CellResult) -> None:
         """Write one cell so that it survives a kill."""
-        with _room(self.path), self.cells_file.open("ab+") as file:
+        with room(self.path), self.cells_file.open("ab+") as file:
             _drop_torn_line(file.fileno())
             file.write(cell.model_dump_json().encode() + b"\n")
             file.flush()
@@ -95,17 +95,7 @@ class RunFolder:
             return None
 
     def tell(self, progress: Progress) -> None:
-        with _room(self.path):
-            replace(self.progress_file, progress.model_dump_json())
-
-    def write(self, file: Path, content: str | bytes) -> None:
-        """Replace one of the reports.
-
-        Raises:
-            DiskFull: There is no room for it.
-        """
-        with _room(self.path):
-            replace(file, content)
+        replace(self.progress_file, progress.model_dump_json())
 
     def keep_credential(self, key: SecretStr | None, identity: SecretStr | None = None) -> None:
         """Leave key and identity token for the workers, a line each; none takes them away."""
@@ -114,8 +104,7 @@ class RunFolder:
                 file.unlink(missing_ok=True)
             return
         lines = [secret.get_secret_value() if secret else "" for secret in (key, identity)]
-        with _room(self.path):
-            replace(self.credential_file, "\n".join(lines).rstrip("\n"), mode=_PRIVATE)
+        replace(self.credential_file, "\n".join(lines).rstrip("\n"), mode=_PRIVATE)
 
     def credential_files(self) -> tuple[Path, ...]:
         """Return where a credential is now, halves that a kill left of one included."""
@@ -146,7 +135,7 @@ class RunFolder:
         if pem is None:
             self.certificate_file.unlink(missing_ok=True)
         else:
-            self.write(self.certificate_file, pem)
+            replace(self.certificate_file, pem)
 
     def certificate(self) -> str | None:
         try:
@@ -175,13 +164,11 @@ class RunFolder:
             Busy: Another process measures.
         """
         with (self.path / "lock").open("a") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as exc:
+            if not _flocked(file, fcntl.LOCK_EX):
                 raise Busy(
                     f"{self.path.name} is being measured by another process.",
                     fix="Call get_benchmark to watch it, or stop_benchmark to end it.",
-                ) from exc
+                )
             yield
 
     def is_measured_now(self) -> bool:
@@ -190,11 +177,7 @@ class RunFolder:
         except FileNotFoundError:
             return False
         with file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except OSError:
-                return True
-            return False
+            return not _flocked(file, fcntl.LOCK_SH)
 
 
 @contextlib.contextmanager
@@ -205,27 +188,36 @@ def beginning(runs: Path) -> Iterator[None]:
         Busy: Another one is just beginning.
         DiskFull: The folder cannot be written.
     """
-    with _room(runs):
+    with room(runs):
         runs.mkdir(parents=True, exist_ok=True)
         file = (runs / ".beginning").open("a")
     with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as exc:
-            raise Busy(
-                "Another benchmark is just beginning.", fix="Try again in some seconds."
-            ) from exc
+        if not _flocked(file, fcntl.LOCK_EX):
+            raise Busy("Another benchmark is just beginning.", fix="Try again in some seconds.")
         yield
 
 
+def _flocked(file: IO[Any], kind: int) -> bool:
+    try:
+        fcntl.flock(file, kind | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
 def replace(path: Path, content: str | bytes, *, mode: int = 0o644) -> None:
+    """Write a file whole or not at all.
+
+    Raises:
+        DiskFull: There is no room for it.
+    """
     beside = path.with_name(f".{path.name}.{os.getpid()}")
-    handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
-    with os.fdopen(handle, "wb") as file:
-        file.write(content.encode() if isinstance(content, str) else content)
-        file.flush()
-        os.fsync(file.fileno())
-    beside.replace(path)
+    with room(path.parent):
+        with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
 
 
 def _drop_torn_line(handle: int) -> None:
@@ -238,7 +230,8 @@ def _drop_torn_line(handle: int) -> None:
 
 
 @contextlib.contextmanager
-def _room(path: Path) -> Iterator[None]:
+def room(path: Path) -> Iterator[None]:
+    """Raise DiskFull where something below the path cannot be written."""
     try:
         yield
     except OSError as exc:

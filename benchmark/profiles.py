@@ -5,6 +5,7 @@ import platform
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import version
@@ -17,7 +18,7 @@ import psutil
 
 from benchmark import workload
 from benchmark.cluster import require_ray
-from benchmark.folder import RunFolder
+from benchmark.folder import RunFolder, room
 from benchmark.records import (
     Arrivals,
     Host,
@@ -32,7 +33,7 @@ from benchmark.records import (
 )
 from core import PRODUCT, VERSION
 from core.environment import processor
-from core.errors import DiskFull, InvalidArgument
+from core.errors import InvalidArgument
 from core.records import Record, valid
 
 PROFILES: Final[tuple[Profile, ...]] = get_args(Profile)
@@ -298,17 +299,11 @@ def make(
 
 def claim(runs: Path, name: str) -> Path:
     """Make the folder: of two that begin in the same second, only one gets the name."""
-    try:
+    with room(runs):
         runs.mkdir(parents=True, exist_ok=True)
         for number in range(1, 1000):
             path = runs / (name if number == 1 else f"{name}-{number}")
-            try:
+            with suppress(FileExistsError):
                 path.mkdir()
-            except FileExistsError:
-                continue
-            return path
-    except OSError as exc:
-        raise DiskFull(
-            f"{runs} cannot be written.", fix="Make room there, or name another.", cause=str(exc)
-        ) from exc
+                return path
     raise InvalidArgument(f"{runs} has a thousand runs of this second.", fix="Name another folder.")

@@ -24,7 +24,7 @@ from benchmark.advice import (
     rows,
 )
 from benchmark.figures import farthest, limit_of
-from benchmark.folder import RunFolder
+from benchmark.folder import RunFolder, replace
 from benchmark.records import (
     Arrivals,
     CellResult,
@@ -897,7 +897,7 @@ def write_all(folder: RunFolder) -> None:
     manifest = folder.manifest()
     cells = tuple({cell.spec: cell for cell in folder.cells()}.values())
     found = findings(manifest, cells)
-    folder.write(folder.csv_file, csv_text(manifest, cells))
-    folder.write(folder.report_file, text(manifest, cells, found))
-    folder.write(folder.page_file, page_text(manifest, cells, found))
-    folder.write(folder.chart_file, chart.png(manifest, cells))
+    replace(folder.csv_file, csv_text(manifest, cells))
+    replace(folder.report_file, text(manifest, cells, found))
+    replace(folder.page_file, page_text(manifest, cells, found))
+    replace(folder.chart_file, chart.png(manifest, cells))

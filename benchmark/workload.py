@@ -13,8 +13,8 @@ from typing import (
     Generic,
     Literal,
     NamedTuple,
-    Protocol,
     TextIO,
+    TypeAlias,
     TypeVar,
 )
 
@@ -25,35 +25,15 @@ from numpy import typing as npt
 from core.errors import EndpointError, InvalidArgument
 
 if TYPE_CHECKING:
+    from benchmark.loads import Job
+    from benchmark.records import Workload
     from core.endpoint import Endpoint
 
-
-class Asked(Protocol):
-    """What `benchmark.records.Workload` asks for, and a worker's share of it says again.
-
-    A worker that imported the record would pay for pydantic, a third of its start.
-    """
-
-    @property
-    def api(self) -> Literal["completion", "chat"]: ...
-
-    @property
-    def output_tokens(self) -> int: ...
-
-    @property
-    def fixed_output(self) -> bool: ...
-
-    @property
-    def prefix_share(self) -> float: ...
-
-    @property
-    def dataset(self) -> str | None: ...
-
-    @property
-    def seed(self) -> int: ...
+    Asked: TypeAlias = Workload | Job
+    """The record, or a worker's share of it, which has the same fields without pydantic."""
 
 
-def options(workload: Asked, *, model: str, output_tokens: int) -> dict[str, Any]:
+def options(workload: "Asked", *, model: str, output_tokens: int) -> dict[str, Any]:
     """Give the fields of a streamed request whose usage is told at its end.
 
     A chat asks for the usage with every event, because only so reasoning tokens are told apart as
@@ -330,7 +310,7 @@ _READERS: Final[Mapping[str, Callable[[Any, str], tuple[_Kind, Any]]]] = {
 }
 
 
-def _of_dataset(workload: Asked, model: str) -> Callable[[int], bytes]:
+def _of_dataset(workload: "Asked", model: str) -> Callable[[int], bytes]:
     """Ask the prompts in an order that the seed mixes; after the last one it begins again, and
     the engine's prefix cache may know what it is asked.
     """
@@ -347,7 +327,7 @@ def _of_dataset(workload: Asked, model: str) -> Callable[[int], bytes]:
     return body
 
 
-def _asked(entry: Entry, workload: Asked) -> bytes:
+def _asked(entry: Entry, workload: "Asked") -> bytes:
     """The prompt's field, and the end of the body."""
     if workload.api == "completion":
         if entry.kind == "messages":
@@ -374,7 +354,7 @@ _COUNTED: Final = 2**31
 
 
 def bodies(
-    workload: Asked,
+    workload: "Asked",
     *,
     context: int,
     model: str,
@@ -400,7 +380,9 @@ def bodies(
     return _completions(workload, context, model, token_ids=token_ids)
 
 
-def _completions(workload: Asked, context: int, model: str, *, token_ids: Sequence[int]) -> Bodies:
+def _completions(
+    workload: "Asked", context: int, model: str, *, token_ids: Sequence[int]
+) -> Bodies:
     parts = _Parts(workload, context, len(token_ids))
     cells = _cells(token_ids)
     width = cells.shape[1] * parts.head_tokens
@@ -427,7 +409,7 @@ def _completions(workload: Asked, context: int, model: str, *, token_ids: Sequen
 
 
 def _chats(
-    workload: Asked, context: int, model: str, *, words: Sequence[str], template_tokens: int
+    workload: "Asked", context: int, model: str, *, words: Sequence[str], template_tokens: int
 ) -> Bodies:
     left = context - template_tokens
     if left < 1 or not words:
@@ -459,7 +441,7 @@ def _chats(
 class _Parts:
     """Which tokens stand where, as places in the alphabet."""
 
-    def __init__(self, workload: Asked, context: int, alphabet_size: int) -> None:
+    def __init__(self, workload: "Asked", context: int, alphabet_size: int) -> None:
         if alphabet_size < 2:
             raise InvalidArgument(
                 f"Prompts cannot be made of {alphabet_size} kinds of tokens.",
@@ -505,7 +487,7 @@ class _Batches(Generic[T]):
         return found
 
 
-def _opening(workload: Asked, model: str, output_tokens: int) -> bytes:
+def _opening(workload: "Asked", model: str, output_tokens: int) -> bytes:
     asked = options(workload, model=model, output_tokens=output_tokens)
     return orjson.dumps(asked)[:-1] + b","
 

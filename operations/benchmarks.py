@@ -12,7 +12,7 @@ from pydantic import Field
 
 from benchmark.advice import headline
 from benchmark.compare import chips, file_name, load, names, write_comparison
-from benchmark.folder import RunFolder
+from benchmark.folder import RunFolder, replace
 from benchmark.records import CellState, Manifest, Progress, RunState, Worth
 from benchmark.run import state_of
 from core import waiting
@@ -263,7 +263,7 @@ async def stop(folder: RunFolder, tell: Tell) -> BenchmarkRun:
     if state_of(folder).state is not RunState.RUNNING:
         folder.forget_credential()
         return look(folder)
-    folder.write(folder.stop_file, "")
+    replace(folder.stop_file, "")
     seen = await _wait_for_end(folder, anyio.current_time() + _STOP_SECONDS, tell)
     if seen.state is RunState.RUNNING:
         note("It was asked to stop and is still at it: look again with get_benchmark.")

@@ -11,7 +11,7 @@ import pytest
 from anyio.abc import SocketAttribute, SocketStream
 
 from benchmark import report
-from benchmark.folder import RunFolder
+from benchmark.folder import RunFolder, replace
 from benchmark.loads import Job
 from benchmark.profiles import make, plan_of
 from benchmark.records import Measured, Provenance, RunPlan, Slice, Subject
@@ -153,6 +153,6 @@ def no_chart(monkeypatch: pytest.MonkeyPatch) -> None:
     """The chart takes a second; one test draws it."""
 
     def write_all(folder: RunFolder) -> None:
-        folder.write(folder.report_file, f"{len(folder.cells())} cells")
+        replace(folder.report_file, f"{len(folder.cells())} cells")
 
     monkeypatch.setattr(report, "write_all", write_all)
