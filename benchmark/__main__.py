@@ -11,6 +11,7 @@ import sys
 import threading
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -25,7 +26,8 @@ from benchmark.advice import headline
 from benchmark.folder import RunFolder
 from benchmark.profiles import PROFILES, plan_of
 from benchmark.records import (
-    Arrivals,
+    LATENCIES,
+    OPEN_LOOPS,
     CellResult,
     CellState,
     Progress,
@@ -56,8 +58,6 @@ def _several(kind: Callable[[str], N]) -> Callable[[str], tuple[N, ...]]:
 
 
 Options = dict[str, dict[str, Any]]
-_OPEN: Final = (Arrivals.POISSON, Arrivals.CONSTANT, Arrivals.BURSTS)
-_LIMITS: Final = ("ttft", "tpot", "e2el")
 _CLUSTER: Final[Options] = {
     "cluster": {
         "metavar": "ray://HOST:10001",
@@ -75,7 +75,7 @@ _PLAN: Final[Options] = {
         "metavar": "2,4",
         "help": "open loop instead",
     },
-    "arrivals": {"choices": _OPEN, "help": "how requests come at a rate (poisson)"},
+    "arrivals": {"choices": OPEN_LOOPS, "help": "how requests come at a rate (poisson)"},
     "output-tokens": {"type": int},
     "dataset": {"help": "a JSONL or ShareGPT file of prompts"},
     "api": {"choices": ("completion", "chat")},
@@ -104,7 +104,7 @@ _RUN: Final[Options] = {
     **_PLAN,
     **{
         f"{name}-ms": {"type": float, "help": f"the longest {name.upper()} that is good enough"}
-        for name in _LIMITS
+        for name in LATENCIES
     },
     **_GROUND,
     **_FOLDER,
@@ -148,7 +148,7 @@ def plan_from(words: argparse.Namespace) -> RunPlan:
     Raises:
         InvalidArgument: It cannot be measured so.
     """
-    given = {f"{name}_seconds": getattr(words, f"{name}_ms") for name in _LIMITS}
+    given = {f"{name}_seconds": getattr(words, f"{name}_ms") for name in LATENCIES}
     limits = {name: value / 1000 for name, value in given.items() if value is not None}
     asked = (word.replace("-", "_") for word in _PLAN)
     return plan_of(words.profile, limits=limits, **{name: getattr(words, name) for name in asked})
@@ -196,17 +196,6 @@ def line(cell: CellResult) -> str:
 def counted(progress: Progress) -> str:
     total = "" if progress.cells_total is None else f"/{progress.cells_total}"
     return f"[{progress.cells_done}{total}] "
-
-
-def clock(duration_seconds: float) -> str:
-    """Give a duration as people read it.
-
-    >>> clock(75), clock(3 * 3600 + 62)
-    ('1:15', '3:01:02')
-    """
-    minutes, rest = divmod(round(duration_seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 _STATUS: Final = {RunState.DONE: 0, RunState.STOPPED: 3, RunState.INTERRUPTED: 130}
@@ -350,7 +339,7 @@ def _show(words: Namespace) -> int:
     folder.forget_credential()
     progress = state_of(folder)
     why = f" {progress.reason}" if progress.reason else ""
-    far = f"{counted(progress)}{clock(progress.elapsed_seconds)}"
+    far = f"{counted(progress)}{timedelta(seconds=round(progress.elapsed_seconds))}"
     print(f"{folder.path.name} {progress.state} {far}{why}")
     print(report.main_tables(folder.cells()))
     _tell(folder)

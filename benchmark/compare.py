@@ -11,7 +11,9 @@ from typing import Any, Final, NamedTuple, TypeVar
 from benchmark.advice import find_accelerator, flags_of, known, rows
 from benchmark.folder import RunFolder, replace
 from benchmark.records import (
+    LATENCIES,
     OF_BURSTS,
+    OPEN_LOOPS,
     PRICED,
     Arrivals,
     CellResult,
@@ -33,7 +35,6 @@ _SHORT_LIST: Final = 6
 _FEW: Final = ("scaling", "crossovers", "break_evens")
 _TELLS: Final = 0.05
 """Where nothing is known of the spread, a smaller difference decides nothing."""
-_LATENCIES: Final = ("ttft", "tpot", "e2el")
 _METHOD: Final = ("api", "output_tokens", "fixed_output", "prefix_share", "dataset")
 """Of the workload; the seed may differ, prompts of one length are alike."""
 _NAMED_BY: Final = ("model", "precision", "KV cache", "accelerator", "target", "cloud")
@@ -111,8 +112,8 @@ class CellRatio(Record):
     @property
     def deciding(self) -> Ratio:
         """What decides which is better: a rate that was set says nothing, its latency does."""
-        closed = self.load.arrivals in {Arrivals.CLOSED, Arrivals.ONCE}
-        return self.throughput if closed or self.e2el is None else self.e2el
+        is_open = self.load.arrivals in OPEN_LOOPS
+        return self.e2el if is_open and self.e2el else self.throughput
 
     @property
     def better(self) -> float:
@@ -501,7 +502,7 @@ def _ratios(
         # A token's price has the spread of the throughput that it is computed from.
         rate = one.relative_half_width, two.relative_half_width
         widths = {"e2el": (one.e2el_relative_half_width, two.e2el_relative_half_width)}
-        means = {name: (at(f"{name}.mean")(one), at(f"{name}.mean")(two)) for name in _LATENCIES}
+        means = {name: (at(f"{name}.mean")(one), at(f"{name}.mean")(two)) for name in LATENCIES}
         throughput = ratio(one.request_throughput, two.request_throughput, *rate)
         assert throughput  # usable cells have one
         yield CellRatio(
@@ -510,7 +511,7 @@ def _ratios(
             load=one.spec.load,
             run=name,
             throughput=throughput,
-            **{each: ratio(*means[each], *widths.get(each, ())) for each in _LATENCIES},
+            **{each: ratio(*means[each], *widths.get(each, ())) for each in LATENCIES},
             usd_per_million_tokens=ratio(
                 one.usd_per_million_tokens, two.usd_per_million_tokens, *rate
             ),
@@ -632,7 +633,7 @@ def _told(made: Comparison, side: Side) -> str:
         )
     latencies = [
         f"mean {name.upper()} {figure(_mean(values))} times"
-        for name in _LATENCIES
+        for name in LATENCIES
         if (values := [found.value for each in ratios if (found := getattr(each, name))])
     ]
     return (

@@ -12,6 +12,7 @@ from numpy import typing as npt
 
 from benchmark.histogram import PERCENTILES, Values
 from benchmark.records import (
+    SPREADS,
     Arrivals,
     CellResult,
     CellSpec,
@@ -190,7 +191,7 @@ def compute(
         "window_seconds": end - begin,
         "concurrency_mean": sums["in_flight"] if end > begin else None,
         **_widths(spec, measured),
-        **{name: sums[name].distribution() for name in _SPREADS},
+        **{name: sums[name].distribution() for name in SPREADS},
         "tokens_per_event": sums["event_tokens"] / sums["events"] if sums["events"] else None,
         "reasoning_tokens": sums["reasoning_tokens"] if sums["reasoned"] else None,
         **rates,
@@ -201,9 +202,6 @@ def compute(
         figures["goodput"] = sums["good_ended"] / (end - begin)
         figures["goodput_share"] = sums["good"] / counts.measured
     return CellResult.model_validate({**seen, "state": CellState.MEASURED, **figures})
-
-
-_SPREADS: Final = ("ttft", "tpot", "itl", "e2el", "connect")
 
 
 def _plus(one: Any, other: Any) -> Any:

@@ -12,6 +12,7 @@ from pydantic import Field
 from benchmark.advice import Known, Row, known_by, rows
 from benchmark.figures import prices
 from benchmark.records import (
+    POINTS,
     Arrivals,
     CellResult,
     CellSpec,
@@ -30,7 +31,6 @@ from core.records import Record
 from planner.flags import Flags
 from planner.speed import Work, decode, prefill
 
-POINTS: Final = ("mean", "p50", "p90", "p95", "p99", "max")
 _MOST_COUNT: Final = 10**12
 
 

@@ -20,6 +20,7 @@ from benchmark import workload
 from benchmark.cluster import require_ray
 from benchmark.folder import RunFolder, room
 from benchmark.records import (
+    OPEN_LOOPS,
     Arrivals,
     Host,
     Limits,
@@ -49,7 +50,6 @@ _ARTICLE_KEEPS: Final = (
 )
 """What would make it another method than the articles'."""
 _WORK: Final = ("output_tokens", "dataset", "seed", "prefix_share", "api")
-_AT_A_RATE: Final = (Arrivals.POISSON, Arrivals.CONSTANT, Arrivals.BURSTS)
 _RUN: Final = ("workers", "max_cost_usd", "max_minutes")
 _CLUSTER: Final = ("cluster", "nodes", "insecure_cluster")
 _KNOWN: Final = frozenset(
@@ -157,10 +157,10 @@ def _loads(named: _Named, asked: Mapping[str, Any]) -> list[dict[str, Any]]:
             )
         several = _ascending("concurrencies", named.concurrencies if users is None else users)
         return [{"arrivals": named.arrivals, "concurrency": each} for each in several]
-    if arrivals not in _AT_A_RATE:
+    if arrivals not in OPEN_LOOPS:
         raise InvalidArgument(
             f"Requests cannot come {arrivals!r} at a rate.",
-            fix=f"Arrivals are {', '.join(_AT_A_RATE)}.",
+            fix=f"Arrivals are {', '.join(OPEN_LOOPS)}.",
         )
     if (arrivals == Arrivals.BURSTS) != bool(users):
         raise InvalidArgument(

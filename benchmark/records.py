@@ -98,6 +98,16 @@ class Arrivals(StrEnum):
     """One burst of `concurrency` requests, and their drain: the articles' method."""
 
 
+OPEN_LOOPS: Final = (Arrivals.POISSON, Arrivals.CONSTANT, Arrivals.BURSTS)
+"""Requests come at a rate, whatever became of those before."""
+LATENCIES: Final = ("ttft", "tpot", "e2el")
+"""That can be limited, and that runs are compared by."""
+SPREADS: Final = ("ttft", "tpot", "itl", "e2el", "connect")
+"""Figures of a cell that are a `Distribution`."""
+POINTS: Final = ("mean", "p50", "p90", "p95", "p99", "max")
+"""Of a `Distribution`."""
+
+
 class Load(Record):
     """How many requests come, and when."""
 
@@ -165,11 +175,8 @@ class Limits(Record):
 
     @property
     def words(self) -> str:
-        said = ((name, getattr(self, f"{name.lower()}_seconds")) for name in _LIMITED)
-        return ", ".join(f"{name} ≤ {seconds(value)}" for name, value in said if value is not None)
-
-
-_LIMITED: Final = ("TTFT", "TPOT", "E2EL")
+        said = {name.upper(): getattr(self, f"{name}_seconds") for name in LATENCIES}
+        return ", ".join(f"{name} ≤ {seconds(value)}" for name, value in said.items() if value)
 
 
 class CellSpec(Record):

@@ -5,6 +5,7 @@ import csv
 import hashlib
 import io
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Any, Final, NamedTuple
@@ -26,6 +27,10 @@ from benchmark.advice import (
 from benchmark.figures import farthest, limit_of
 from benchmark.folder import RunFolder, replace
 from benchmark.records import (
+    LATENCIES,
+    OPEN_LOOPS,
+    POINTS,
+    SPREADS,
     Arrivals,
     CellResult,
     CellState,
@@ -64,6 +69,7 @@ from core.records import spent_words
 from logs.boot_phases import SPLIT
 
 _NOT_KNOWN: Final = "not known"
+Json = dict[str, Any]
 Words = Iterator[tuple[str, str]]
 """Names and plain text."""
 
@@ -100,27 +106,6 @@ def code_rows(cells: Sequence[CellResult]) -> tuple[CodeRow, ...]:
         if said
     ]
     return tuple(sorted(made, key=lambda row: row.effect == "marks"))
-
-
-def validity(manifest: Manifest, cells: Sequence[CellResult]) -> str:
-    """Say in one sentence how much of the run may be believed."""
-    plan, valid = manifest.plan, [cell for cell in cells if cell.valid]
-    planned = ""  # where the next cell depends on the last, or no length is known
-    if plan.profile != "find-capacity" and plan.contexts:
-        planned = f" of {len(set(plan.contexts)) * len(set(plan.loads)):,} planned"
-    states = [cell.state for cell in cells]
-    worths = [cell.worth for cell in cells]
-    measured, skipped, failed = map(states.count, CellState)
-    decided, others = f"{len(cells):,}{planned} decided", f"{skipped:,} skipped, {failed:,} failed"
-    if not measured:
-        return f"No cell was measured: {decided}, {others}."
-    relative = worths.count(Worth.RELATIVE)
-    return (
-        f"{len(valid):,} of {measured:,} measured cells are valid "
-        f"({worths.count(Worth.MARKED):,} of them marked), "
-        f"{f'{relative:,} relative only, ' if relative else ''}"
-        f"{worths.count(Worth.SPOILED):,} spoiled; {others}; {decided}."
-    )
 
 
 def answer(manifest: Manifest, said: Headline) -> tuple[tuple[str, str], ...]:
@@ -308,8 +293,8 @@ _OF_NODES: Final[tuple[Callable[[NodeView], float | None], ...]] = (
 def arguments(manifest: Manifest) -> dict[str, object]:
     plan, ground = manifest.plan, manifest.provenance
     loads = sorted(plan.loads, key=lambda load: load.order)
-    open_loop = loads and loads[0].arrivals not in _CLOSED
-    limits = {f"{name}_ms": getattr(plan.limits, f"{name}_seconds") for name in _LIMITED}
+    open_loop = loads and loads[0].arrivals in OPEN_LOOPS
+    limits = {f"{name}_ms": getattr(plan.limits, f"{name}_seconds") for name in LATENCIES}
     wanted: dict[str, object | None] = {
         "profile": plan.profile,
         "target": ground.target,
@@ -332,9 +317,6 @@ def arguments(manifest: Manifest) -> dict[str, object]:
         **{name: limit and limit * 1000 for name, limit in limits.items()},
     }
     return {key: value for key, value in wanted.items() if value is not None}
-
-
-_LIMITED: Final = ("ttft", "tpot", "e2el")
 
 
 def again(manifest: Manifest) -> str:
@@ -399,7 +381,6 @@ def _server(cells: Sequence[CellResult]) -> Words:
 
 _NOT_SHOWN: Final = {"ttft_p95", "tpot_p99", "itl_p99", "e2el_mean", "e2el_p50"}
 """Of all metrics, in the report."""
-_CLOSED: Final = (Arrivals.CLOSED, Arrivals.ONCE)
 _TITLES: Final = {
     Arrivals.CLOSED: "Closed loop: columns are requests in flight",
     Arrivals.ONCE: "One burst: columns are requests sent at once",
@@ -409,9 +390,28 @@ _TITLES: Final = {
 }
 
 
+def _page(manifest: Manifest, cells: Sequence[CellResult], findings: Sequence[Finding]) -> Json:
+    """Give what the report and the page both show, by the names in their templates."""
+    said, caveat, worths = (
+        headline(manifest, cells),
+        manifest.caveats,
+        Counter(c.worth for c in cells),
+    )
+    head = f"Benchmark of {manifest.subject.model}"
+    return {
+        "title": head + (f": {caveat}" if caveat else ""),
+        "best": said.best or "no figure can be used",
+        "answer": answer(manifest, said),
+        "validity": ", ".join(f"{worths[each]:,} {each}" for each in Worth if worths[each]),
+        "findings": findings,
+        "facts": facts(manifest),
+        "boots": boots(manifest),
+        "again": again(manifest),
+    }
+
+
 def text(manifest: Manifest, cells: Sequence[CellResult], findings: Sequence[Finding]) -> str:
     """Write the whole report; partial, empty and imported runs have one, too."""
-    said, caveat = headline(manifest, cells), manifest.caveats
     spec = manifest.provenance.deployment_spec
     deployed = json.dumps(spec, indent=2, ensure_ascii=False, default=str)
     most = max((cell.tokens_per_event or 0 for cell in cells), default=0)
@@ -424,30 +424,20 @@ def text(manifest: Manifest, cells: Sequence[CellResult], findings: Sequence[Fin
         for arrivals, kind in by_arrivals(cells).items()
         if any(cell.state is CellState.MEASURED for cell in kind)
     ]
-    return (
-        environment(html=False)
-        .get_template("report.md.j2")
-        .render(
-            title=f"Benchmark of {manifest.subject.model}" + (f": {caveat}" if caveat else ""),
-            tool=manifest.imported_from,
-            best=said.best or "no figure can be used",
-            answer=answer(manifest, said),
-            validity=validity(manifest, cells),
-            codes=table(["Verdict", "Effect", "Cells", "Such as"], codes, texts=2) if codes else "",
-            findings=findings,
-            groups=groups,
-            unmeasured=_unmeasured(cells),
-            tokens_per_event=figure(most) if most > 1.005 else "",
-            limits=manifest.plan.limits.words,
-            counted=_counted(cells),
-            nodes=_node_words(cells),
-            client=_worst(_CLIENT, cells),
-            server=list(_server(cells)),
-            facts=facts(manifest),
-            boots=boots(manifest),
-            deployment=fenced(deployed, "json") if spec else "",
-            again=again(manifest),
-        )
+    page = environment(html=False).get_template("report.md.j2")
+    return page.render(
+        **_page(manifest, cells, findings),
+        tool=manifest.imported_from,
+        codes=table(["Verdict", "Effect", "Cells", "Such as"], codes, texts=2) if codes else "",
+        groups=groups,
+        unmeasured=_unmeasured(cells),
+        tokens_per_event=figure(most) if most > 1.005 else "",
+        limits=manifest.plan.limits.words,
+        counted=_counted(cells),
+        nodes=_node_words(cells),
+        client=_worst(_CLIENT, cells),
+        server=list(_server(cells)),
+        deployment=fenced(deployed, "json") if spec else "",
     )
 
 
@@ -456,10 +446,10 @@ def _counted(cells: Iterable[CellResult]) -> str:
     found = {
         name: spread.percentile_error
         for cell in cells
-        for name in _SPREADS
+        for name in SPREADS
         if (spread := getattr(cell, name)) and spread.percentile_error
     }
-    names = ", ".join(name.upper() for name in _SPREADS if name in found)
+    names = ", ".join(name.upper() for name in SPREADS if name in found)
     return f"those of {names} a histogram's, within {percent(max(found.values()))}" if found else ""
 
 
@@ -483,7 +473,7 @@ def _node_words(cells: Sequence[CellResult]) -> Words:
 def _tables(arrivals: Arrivals, cells: Sequence[CellResult]) -> Words:
     """Give headings, which may be empty, and tables: of open loops one, with a line for a rate."""
     shown = [each for each in _known(METRICS.values(), cells) if each.key not in _NOT_SHOWN]
-    if arrivals in _CLOSED:
+    if arrivals not in OPEN_LOOPS:
         yield from ((metric.heading, matrix(cells, metric.shown)) for metric in shown)
         return
     notes = numbers(cells)
@@ -634,8 +624,6 @@ _REMEDIES: Final[Mapping[Code, str]] = {
 
 
 Field = str | float | None
-_SPREADS: Final = ("ttft", "tpot", "itl", "e2el", "connect")
-_POINTS: Final = ("mean", "p50", "p90", "p95", "p99", "max")
 _SERVER_SECONDS: Final = frozenset(
     {"ttft_mean", "ttft_p50", "itl_mean", "queue_mean", "prefill_mean", "e2el_mean"}
 )
@@ -691,8 +679,8 @@ COLUMNS: Final[Mapping[str, Value]] = {
     "usd_per_1000_requests": at("usd_per_1000_requests"),
     "usd_per_million_output_tokens": at("usd_per_million_output_tokens"),
     "usd_per_million_tokens": at("usd_per_million_tokens"),
-    **{f"{name}_count": at(f"{name}.count") for name in _SPREADS},
-    **{f"{name}_{each}_seconds": at(f"{name}.{each}") for name in _SPREADS for each in _POINTS},
+    **{f"{name}_count": at(f"{name}.count") for name in SPREADS},
+    **{f"{name}_{each}_seconds": at(f"{name}.{each}") for name in SPREADS for each in POINTS},
     **{
         f"server_{name}{'_seconds' if name in _SERVER_SECONDS else ''}": at(f"server.{name}")
         for name in ServerView.model_fields
@@ -737,7 +725,6 @@ def _written(value: Field) -> str:
 _SCRIPTS: Final = tuple(
     f"page{part}.js" for part in ("_words", "_heatmap", "_detail", "_table", "_curves", "")
 )
-Json = dict[str, Any]
 
 
 def page_text(manifest: Manifest, cells: Sequence[CellResult], findings: Sequence[Finding]) -> str:
@@ -747,33 +734,21 @@ def page_text(manifest: Manifest, cells: Sequence[CellResult], findings: Sequenc
     """
     script = "\n".join((TEMPLATES / name).read_text(encoding="utf-8") for name in _SCRIPTS)
     style = (TEMPLATES / "page.css").read_text(encoding="utf-8")
-    said, caveat = headline(manifest, cells), manifest.caveats
-    head = f"Benchmark of {manifest.subject.model}"
-    return (
-        environment(html=True)
-        .get_template("report.html.j2")
-        .render(
-            title=head + (f": {caveat}" if caveat else ""),
-            head=head,
-            caveats=caveat,
-            best=said.best,
-            answer=answer(manifest, said),
-            validity=validity(manifest, cells),
-            codes=code_rows(cells),
-            findings=findings,
-            facts=facts(manifest),
-            boots=boots(manifest),
-            again=again(manifest),
-            nodes=node_table(cells),
-            node_map=node_map(cells),
-            metrics=_metrics(manifest, cells),
-            cells=sorted(cells, key=lambda cell: (cell.spec.load.arrivals, *_order(cell))),
-            script=Markup(script),  # noqa: S704  our own file
-            style=Markup(style),  # noqa: S704  our own file
-            script_hash=_hash(script),
-            style_hash=_hash(style),
-            data=embedded(_data(manifest, cells)),
-        )
+    page = environment(html=True).get_template("report.html.j2")
+    return page.render(
+        **_page(manifest, cells, findings),
+        head=f"Benchmark of {manifest.subject.model}",
+        caveats=manifest.caveats,
+        codes=code_rows(cells),
+        nodes=node_table(cells),
+        node_map=node_map(cells),
+        metrics=_metrics(manifest, cells),
+        cells=sorted(cells, key=lambda cell: (cell.spec.load.arrivals, *_order(cell))),
+        script=Markup(script),  # noqa: S704  our own file
+        style=Markup(style),  # noqa: S704  our own file
+        script_hash=_hash(script),
+        style_hash=_hash(style),
+        data=embedded(_data(manifest, cells)),
     )
 
 
@@ -846,7 +821,7 @@ def _cell(cell: CellResult) -> Json:
         ],
         "values": {key: value for key, value in shown if value is not None},
         "points": {
-            name: {point: known(getattr(spread, point)) for point in _POINTS}
+            name: {point: known(getattr(spread, point)) for point in POINTS}
             for name in ("ttft", "tpot", "itl", "e2el")
             if (spread := getattr(cell, name))
         },

@@ -18,7 +18,7 @@ from benchmark.import_audit import Claims, Run, number, whole
 from benchmark.imports import import_file, save_import
 from benchmark.profiles import plan_of
 from benchmark.records import CellState, Code, RunState, Worth
-from benchmark.report import validity, write_all
+from benchmark.report import write_all
 from core.errors import InvalidArgument
 from tests.benchmark.importing import A100, ARTICLE, HEAD, HERE, cells_of, codes, guidellm, written
 
@@ -427,7 +427,6 @@ def test_every_form_of_a_table_is_read_by_its_columns(tmp_path: Path, form: str)
     if not streamed:  # their figures stay to be compared with one another
         imported = import_file(tmp_path / f"{form}.txt", claims=Claims())
         assert {each.worth for each in imported.cells} <= {Worth.RELATIVE, Worth.UNMEASURED}
-        assert "of 0 planned" not in validity(imported.manifest, imported.cells)
 
 
 @pytest.mark.parametrize(("each", "said"), [(0.0081, set()), (0.003, {Code.CONTRADICTORY})])
