@@ -38,7 +38,6 @@ from benchmark.records import (
     Code,
     Finding,
     Manifest,
-    NodeView,
     ServerView,
     Worth,
     figure,
@@ -130,50 +129,25 @@ def _accelerator(manifest: Manifest) -> str:
     return f"{count}{ground.accelerator}" if ground.accelerator else ""
 
 
-def facts(manifest: Manifest) -> tuple[tuple[str, str], ...]:
-    """Give everything of the manifest that is known, as names and plain text."""
-    ours = () if manifest.imported_from else _method(manifest)
-    return tuple((name, said) for name, said in (*_subject(manifest), *ours) if said)
+def facts(manifest: Manifest) -> Words:
+    """Yield what the manifest knows, by the names of its fields; of an import nothing of a method.
+
+    Loads, boots and the deployment have places of their own.
+    """
+    apart: dict[str, Any] = {"plan": {"loads"}, "provenance": {"boots", "deployment_spec"}}
+    if manifest.imported_from:
+        method = {"loads", "stop", "stop_saturated", "workers", "attainment"}
+        apart |= {"plan": method, "host": True}
+        yield "measured by", manifest.imported_from
+    yield from _flat(manifest.model_dump(mode="json", exclude=apart, exclude_none=True))
 
 
-def _subject(manifest: Manifest) -> Words:
-    subject, ground, plan = manifest.subject, manifest.provenance, manifest.plan
-    version = f"vLLM {subject.vllm_version or 'of unknown version'}"
-    cache = subject.cache.model_dump(exclude_none=True) if subject.cache else {}
-    revision = f"revision {ground.revision}" if ground.revision else ""
-    length = "exactly" if plan.workload.fixed_output else "up to"
-    yield "Run", f"{manifest.run_id}, {manifest.created_at:%Y-%m-%d %H:%M:%S %Z}"
-    yield "Model", subject.model
-    yield "Engine", version + (", simulated" if subject.simulated else "")
-    yield "Longest request", f"{subject.max_model_len:,} tokens" if subject.max_model_len else ""
-    yield "KV cache", ", ".join(f"{key} {value}" for key, value in cache.items())
-    yield "Endpoint", manifest.base_url
-    yield "Target", ground.target or ""
-    yield "Deployment", " ".join(part for part in (ground.deployment, revision) if part)
-    yield "Accelerator", _accelerator(manifest)
-    if ground.usd_per_hour is not None:
-        source = ground.price_source or "source not stated"
-        yield "Price", f"${ground.usd_per_hour:g} per hour, {source}"
-    yield "Measured by", manifest.imported_from or ""
-    yield "Profile", plan.profile
-    tokens = f"{length} {plan.workload.output_tokens:,} output tokens"
-    yield "Request", f"{plan.workload.api}, {tokens}"
-    yield "Limits", plan.limits.words
-
-
-def _method(manifest: Manifest) -> Words:
-    work, stop, host = manifest.plan.workload, manifest.plan.stop, manifest.host
-    prompts, same = work.dataset or "made token by token", percent(work.prefix_share)
-    least, most = figure(stop.min_seconds), figure(stop.max_seconds)
-    width, memory = percent(stop.relative_half_width), figure(host.memory_gib)
-    yield "Prompts", f"{prompts}, {same} the same for all, seed {work.seed}"
-    yield "A cell ends", f"after {least} to {most} s, when the 95 % interval is within ± {width}"
-    yield "A request is given up", f"after {figure(stop.request_timeout_seconds)} s"
-    machine = f"{host.system}, {host.cpu}, {host.cores} cores, {memory} GiB"
-    yield "Client", f"{machine}, Python {host.python}"
-    if cluster := manifest.plan.cluster:
-        yield "Load from", f"{cluster.nodes or 'all'} nodes of the cluster at {cluster.address}"
-    yield "Client's versions", ", ".join(f"{key} {value}" for key, value in host.versions.items())
+def _flat(value: Any, name: str = "") -> Words:
+    if isinstance(value, Mapping):
+        for key, each in value.items():
+            yield from _flat(each, f"{name}.{key}" if name else key)
+    elif value not in ("", []):
+        yield name, ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 class BootRow(NamedTuple):
@@ -253,18 +227,14 @@ def node_table(cells: Sequence[CellResult]) -> tuple[list[str], list[list[str]]]
     )
     lines = []
     for name in _nodes(noded):
-        seen = [node for cell in noded for node in cell.nodes if node.node == name]
-        there = [node for node in most.nodes if node.node == name] if most else []
+        where = [(cell, node) for cell in noded for node in cell.nodes if node.node == name]
+        seen = [node for _, node in where]
+        health = [node.client for node in seen if node.client]
         ttft = [
             seconds(node.ttft.mean)
             + (f" ± {seconds(half)}" if (half := node.ttft_half_width_seconds) else "")
-            for node in there
-            if node.ttft
-        ]
-        lost = [cell.id for cell in noded for node in cell.nodes if node.node == name and node.lost]
-        worst = [
-            max((value for node in seen if (value := read(node)) is not None), default=None)
-            for read in _OF_NODES
+            for cell, node in where
+            if cell is most and node.ttft
         ]
         lines.append(
             [
@@ -272,9 +242,10 @@ def node_table(cells: Sequence[CellResult]) -> tuple[list[str], list[list[str]]]
                 f"{sum(node.requests or 0 for node in seen):,}",
                 f"{sum(node.failed or 0 for node in seen):,}",
                 *(ttft or [""]),
-                "" if worst[0] is None else percent(worst[0]),
-                *("" if value is None else seconds(value) for value in worst[1:]),
-                listed(lost),
+                _greatest(percent, [client.cpu_share for client in health]),
+                _greatest(seconds, [client.send_lateness_p99_seconds for client in health]),
+                _greatest(seconds, [b for n in seen if (b := n.clock_bound_seconds) is not None]),
+                listed([cell.id for cell, node in where if node.lost]),
             ]
         )
     return [
@@ -283,46 +254,35 @@ def node_table(cells: Sequence[CellResult]) -> tuple[list[str], list[list[str]]]
     ], lines
 
 
-_OF_NODES: Final[tuple[Callable[[NodeView], float | None], ...]] = (
-    lambda node: node.client.cpu_share if node.client else None,
-    lambda node: node.client.send_lateness_p99_seconds if node.client else None,
-    lambda node: node.clock_bound_seconds,
-)
+def _greatest(words: Callable[[float], str], values: Sequence[float]) -> str:
+    return words(max(values)) if values else ""
 
 
-def arguments(manifest: Manifest) -> dict[str, object]:
+def again(manifest: Manifest) -> str:
+    """Write the call that makes this run once more."""
+    if manifest.imported_from:
+        return f"import_benchmark(file=...)  # {manifest.base_url}"
     plan, ground = manifest.plan, manifest.provenance
     loads = sorted(plan.loads, key=lambda load: load.order)
-    open_loop = loads and loads[0].arrivals in OPEN_LOOPS
-    limits = {f"{name}_ms": getattr(plan.limits, f"{name}_seconds") for name in LATENCIES}
+    is_open = loads and loads[0].arrivals in OPEN_LOOPS
+    limits = {name: getattr(plan.limits, f"{name}_seconds") for name in LATENCIES}
     wanted: dict[str, object | None] = {
         "profile": plan.profile,
         "target": ground.target,
         "name": ground.deployment,
-        "contexts": list(plan.contexts),
-        "concurrencies": [load.concurrency for load in loads if load.concurrency] or None,
-        "requests_per_second": [
-            load.requests_per_second for load in loads if load.requests_per_second
-        ]
-        or None,
-        "arrivals": loads[0].arrivals.value if open_loop else None,
+        "contexts": plan.contexts,
+        "concurrencies": [load.concurrency for load in loads if load.concurrency],
+        "requests_per_second": [r for load in loads if (r := load.requests_per_second)],
+        "arrivals": loads[0].arrivals if is_open else None,
         "output_tokens": plan.workload.output_tokens,
         "dataset": plan.workload.dataset,
         "cell_seconds": plan.stop.max_seconds,
-        "workers": plan.workers,
+        **plan.model_dump(include={"workers", "max_cost_usd", "max_minutes"}),
         "cluster": plan.cluster and plan.cluster.address,
         "nodes": plan.cluster and plan.cluster.nodes,
-        "max_cost_usd": plan.max_cost_usd,
-        "max_minutes": plan.max_minutes,
-        **{name: limit and limit * 1000 for name, limit in limits.items()},
+        **{f"{name}_ms": limit and limit * 1000 for name, limit in limits.items()},
     }
-    return {key: value for key, value in wanted.items() if value is not None}
-
-
-def again(manifest: Manifest) -> str:
-    if manifest.imported_from:
-        return f"import_benchmark(file=...)  # {manifest.base_url}"
-    words = (f"{key}={json.dumps(value)}" for key, value in arguments(manifest).items())
+    words = (f"{name}={json.dumps(value)}" for name, value in wanted.items() if value)
     return f"run_benchmark({', '.join(words)})"
 
 
@@ -404,7 +364,7 @@ def _page(manifest: Manifest, cells: Sequence[CellResult], findings: Sequence[Fi
         "answer": answer(manifest, said),
         "validity": ", ".join(f"{worths[each]:,} {each}" for each in Worth if worths[each]),
         "findings": findings,
-        "facts": facts(manifest),
+        "facts": list(facts(manifest)),
         "boots": boots(manifest),
         "again": again(manifest),
     }

@@ -150,7 +150,7 @@ def test_a_run_on_a_cluster_can_be_run_again() -> None:
     advice = report.actions(manifest, [full, lost])
     assert any("with more nodes" in words for words in advice)
     assert any("what became of the node" in words for words in advice)
-    assert "3 nodes of the cluster at auto" in report_of([full], manifest)
+    assert "| plan.cluster.nodes | 3 |" in report_of([full], manifest)
 
 
 def test_a_report_replaces_the_one_before(tmp_path: Path) -> None:
@@ -273,7 +273,7 @@ def test_the_deployment_and_the_price_are_told_with_their_source() -> None:
     spec: dict[str, object] = {"name": "e4b", "engine_args": ["--async-scheduling", "```"]}
     manifest = a_manifest(deployment="e4b", deployment_spec=spec, price_source="price list")
     text = report_of(a_grid(), manifest)
-    assert "$3.67 per hour, price list" in text
+    assert "| provenance.price_source | price list |" in text
     assert '"--async-scheduling"' in text
     assert "\n````json\n" in text
     assert 'run_benchmark(profile="quick", target="aca-a100", name="e4b", contexts=[8, 512' in text
@@ -307,7 +307,7 @@ def test_no_name_is_markup_in_the_report() -> None:
     outside = re.sub(r"^(```+)\w*\n.*?\n\1$", "", text, flags=re.MULTILINE | re.DOTALL)
     assert "<img" not in outside
     assert not re.search("^# [xy]", outside, re.MULTILINE)
-    assert "| Target | a\\|b |" in outside
+    assert "| provenance.target | a\\|b |" in outside
 
 
 def test_an_imported_run_claims_nothing_of_a_method_that_was_not_ours() -> None:
@@ -316,8 +316,8 @@ def test_an_imported_run_claims_nothing_of_a_method_that_was_not_ours() -> None:
     host = manifest.host.model_copy(update={"cores": 0, "versions": {"tool": "a tool"}})
     text = report_of([imported(a_cell())], manifest.model_copy(update={"host": host}))
     assert "imported from a tool, not measured here" in text.splitlines()[0]
-    assert "| Measured by | a tool |" in text
-    assert "A cell ends" not in text
+    assert "| measured by | a tool |" in text
+    assert "plan.stop" not in text
     assert "import_benchmark(" in text
 
 
