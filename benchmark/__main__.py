@@ -41,7 +41,6 @@ from benchmark.records import (
 from benchmark.run import PATIENCE_SECONDS, End, conclude, state_of
 from benchmark.tables import at, known
 from core import PRODUCT
-from core.endpoint import Endpoint
 from core.errors import Busy, InvalidArgument, NotFound, OpsError
 from core.records import Access
 from core.settings import Settings
@@ -217,7 +216,8 @@ def _run(words: Namespace) -> int:
     plan = plan_from(words)
     url = server.base_url_from(words.url)
     key = Settings().vllm_api_key
-    seen = anyio.run(_look, Access(base_url=url, api_key=key, protection="its key"), words.model)
+    access = Access(base_url=url, api_key=key, protection="its key")
+    seen = anyio.run(server.look_at, access, words.model)
     for said in seen.notes:
         print(said, file=sys.stderr)
     folder = profiles.make(
@@ -228,14 +228,6 @@ def _run(words: Namespace) -> int:
         provenance=provenance_from(words),
     )
     return _measure(folder, key)
-
-
-async def _look(access: Access, model: str | None) -> server.Seen:
-    endpoint = Endpoint(access)
-    try:
-        return await server.look(endpoint, model)
-    finally:
-        await endpoint.aclose()
 
 
 def _resume(words: Namespace) -> int:

@@ -33,7 +33,6 @@ from benchmark.records import (
 )
 from benchmark.run import state_of
 from benchmark.tables import METRICS, environment, escaped, table
-from core.endpoint import Endpoint
 from core.environment import ROOT, inherited_environment
 from core.errors import DiskFull, InvalidArgument, OpsError
 from core.records import Access, Record, valid
@@ -393,11 +392,7 @@ class _Sitting:
         member, door = self._members[one], self._doors[one]
         if member.run is None:
             access = Access(base_url=door.url, api_key=self._keys.get(one), protection="its key")
-            endpoint = Endpoint(access)
-            try:
-                seen = await server.look(endpoint, door.served_model or full_name(one.model))
-            finally:
-                await endpoint.aclose()
+            seen = await server.look_at(access, door.served_model or full_name(one.model))
             folder = profiles.make(
                 self._runs,
                 base_url=door.url,

@@ -4,7 +4,7 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from itertools import pairwise
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
@@ -18,6 +18,7 @@ from benchmark.workload import alphabet
 from core.endpoint import Endpoint
 from core.errors import EndpointError, InvalidArgument, ModelNotServed
 from core.metrics import CacheConfig, MetricsPage, quantiles
+from core.records import Access
 
 START: Final = "process_start_time_seconds"
 KV_USE: Final = "kv_use"
@@ -309,6 +310,12 @@ class Seen(NamedTuple):
     """What a chat's prompt has beyond its words."""
     notes: tuple[str, ...] = ()
     """What could not be learned, in sentences."""
+
+
+async def look_at(access: Access, model: str | None) -> Seen:
+    """Do as `look` does, of an endpoint that is opened for it."""
+    async with aclosing(Endpoint(access)) as endpoint:
+        return await look(endpoint, model)
 
 
 async def look(endpoint: Endpoint, model: str | None) -> Seen:

@@ -172,15 +172,6 @@ _NAN: Final = float("nan")
 _OK: Final = Outcome.OK
 """Members of an enumeration take a microsecond to look up, for each request."""
 _CUT: Final = Outcome.CUT
-_COLUMNS: Final = (
-    "request", "intended", "sent", "connect_seconds", "headers", "first_token", "last_token",
-    "done", "prompt_tokens", "output_tokens", "reasoning_tokens", "cached_tokens", "events",
-    "status", "outcome", "finish",
-)  # fmt: skip
-_ROW: Final = Struct(f"{len(_COLUMNS)}d")
-_PACK: Final = _ROW.pack
-"""Into bytes: four times as fast as into an array."""
-_TIMES: Final = frozenset(_COLUMNS[1:8])
 
 
 class Row(NamedTuple):
@@ -202,6 +193,12 @@ class Row(NamedTuple):
     status: int = 0
     outcome: int = Outcome.OK
     finish: int = 0
+
+
+_ROW: Final = Struct(f"{len(Row._fields)}d")
+_PACK: Final = _ROW.pack
+"""Into bytes: four times as fast as into an array."""
+_TIMES: Final = frozenset(Row._fields[1:8])
 
 
 class Rows:
@@ -244,10 +241,10 @@ class Rows:
         return events * self.tokens / self.events if self.events else float(events)
 
     def samples(self, worker: int) -> Samples:
-        table = np.frombuffer(bytes(self._rows)).reshape(-1, len(_COLUMNS))
+        table = np.frombuffer(bytes(self._rows)).reshape(-1, len(Row._fields))
         columns: dict[str, Any] = {
             name: table[:, place].copy() if name in _TIMES else table[:, place].astype(np.int64)
-            for place, name in enumerate(_COLUMNS)
+            for place, name in enumerate(Row._fields)
         }
         events: Ints = columns["events"]
         return Samples(
