@@ -378,8 +378,6 @@ class Headline(NamedTuple):
     """At that load."""
     recommended: str | None
     trust: str
-    best_cell: CellResult | None = None
-    """Of the highest throughput that may be shown: a valid one, else one that is relative only."""
 
     @property
     def sentence(self) -> str:
@@ -426,7 +424,6 @@ def headline(manifest: Manifest, cells: Sequence[CellResult]) -> Headline:
         price=price,
         recommended=run_at,
         trust=trust,
-        best_cell=cell,
     )
 
 

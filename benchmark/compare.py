@@ -12,7 +12,6 @@ from benchmark.advice import find_accelerator, flags_of, known, rows
 from benchmark.folder import RunFolder, replace
 from benchmark.records import (
     LATENCIES,
-    OF_BURSTS,
     OPEN_LOOPS,
     PRICED,
     Arrivals,
@@ -21,6 +20,7 @@ from benchmark.records import (
     Finding,
     Load,
     Manifest,
+    Worth,
     figure,
     listed,
     usd,
@@ -299,14 +299,8 @@ class Loaded(NamedTuple):
 
         Of runs by the articles' method that method spoils nothing: it is the same in all.
         """
-        allowed = OF_BURSTS if self.is_article else frozenset()
-        return {
-            cell.id: cell
-            for cell in self.cells
-            if cell.state is CellState.MEASURED
-            and cell.request_throughput
-            and not any(v.spoils and v.code not in allowed for v in cell.verdicts)
-        }
+        kept = {Worth.VALID, Worth.MARKED} | ({Worth.RELATIVE} if self.is_article else set())
+        return {c.id: c for c in self.cells if c.worth in kept and c.request_throughput}
 
     @property
     def spoiled(self) -> list[CellResult]:
