@@ -126,9 +126,10 @@ def seen(project: Project) -> dict[str, Any]:
 def _check(project: Project, job: Any) -> None:
     """Refuse a job that cannot be; one with an HTTP target alone is served here."""
     email = job.http_target.oauth_token.service_account_email
-    if not email.endswith(f"@{project.id}.iam.gserviceaccount.com"):
-        raise invalid(f"Service account {email!r} must be in the same project as the job.")
-    check_acting(project, email)
+    if email:
+        if not email.endswith(f"@{project.id}.iam.gserviceaccount.com"):
+            raise invalid(f"Service account {email} must be in the same project as the job.")
+        check_acting(project, email)
     if not 0 <= job.retry_config.retry_count <= _MOST_RETRIES:
         raise invalid(f"RetryConfig.retry_count must be between 0 and {_MOST_RETRIES}.")
     job.time_zone = job.time_zone or "UTC"
