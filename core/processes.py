@@ -91,14 +91,19 @@ def detach(
     """Start a program that outlives this one; it prints nowhere.
 
     `env` is its whole environment, so that no secret of ours gets into it unseen; `stdin` is an
-    open file that it holds on to; None is nothing to read. In a session of its
-    own no Ctrl-C of ours reaches it.
+    open file that it holds on to, beside which it gets none of ours: a lock of the shell that
+    started us would last as long as it does. None is nothing to read. In a session of its own no
+    Ctrl-C of ours reaches it.
     """
     _log.info("detach %s", " ".join(argv))
     reap()
     nothing = (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
     files: list[tuple[Any, ...]] = [nothing if stdin is None else (os.POSIX_SPAWN_DUP2, stdin, 0)]
     files += [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in (1, 2)]
+    for fd in (int(name) for name in os.listdir("/dev/fd")):  # noqa: PTH208  no files of a folder
+        with contextlib.suppress(OSError):  # that of the listing itself is closed by now
+            if fd > 2 and os.get_inheritable(fd):
+                files.append((os.POSIX_SPAWN_CLOSE, fd))
     _detached.add(
         os.posix_spawn(argv[0], list(argv), dict(env), file_actions=files, setsid=own_session)
     )

@@ -1,5 +1,6 @@
 """The one door to other programs."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -84,6 +85,24 @@ async def test_a_detached_program_has_only_the_environment_it_is_given(tmp_path:
     pid, _, names = text.partition(" ")
     assert names == "['LC_ALL']"
     await soon(there, lambda alive: not alive, waiting_for="its end")
+
+
+async def test_a_detached_program_holds_on_to_no_other_file() -> None:
+    """A lock of the shell that started us, or a pipe that somebody reads, ends with us."""
+    before = {child.pid for child in psutil.Process().children()}
+    ours, theirs = os.pipe()
+    os.set_blocking(ours, False)
+    os.set_inheritable(theirs, True)  # noqa: FBT003  so it is declared
+    detach(("/bin/sleep", "60"), env={})
+    os.close(theirs)
+    (child,) = (one for one in psutil.Process().children() if one.pid not in before)
+    try:
+        assert os.read(ours, 1) == b""
+    finally:
+        os.close(ours)
+        child.kill()
+        child.wait(5)
+        reap()
 
 
 async def test_letting_go_leaves_living_programs_alone() -> None:
