@@ -78,18 +78,14 @@ def own_loader(spec: DeploymentSpec) -> tuple[str, ...]:
     return tuple(word for flag, value in said if value is not None for word in (flag, value))
 
 
-def spreads_model(words: tuple[str, ...]) -> bool:
-    """Whether engine_args spread a model over several accelerators."""
-    return any((flag_value(words, *names) or "1") != "1" for names in _SPREADING)
-
-
 def refuse_spread(spec: DeploymentSpec, replica: str) -> None:
     """Refuse what one GPU for each `replica`, such as "An instance of Cloud Run", cannot do.
 
     Raises:
         InvalidArgument: The spec wants more accelerators, or an impossible number of replicas.
     """
-    if spec.tensor_parallel_size > 1 or spreads_model(spec.engine_args):
+    wide = any((flag_value(spec.engine_args, *names) or "1") != "1" for names in _SPREADING)
+    if spec.tensor_parallel_size > 1 or wide:
         raise InvalidArgument(
             f"{replica} has one GPU: the model cannot be spread over several.",
             fix="Leave tensor and pipeline parallelism out, or take a target with more of them.",
@@ -186,20 +182,10 @@ def as_assignments(values: Mapping[str, object]) -> Iterable[str]:
 _TAGGED: Final = re.compile(r":v?([0-9]+\.[0-9]+\.[0-9]+)")
 
 
-def version_in(image: str) -> str | None:
-    """Give the version that an image's tag names.
-
-    >>> version_in("docker.io/vllm/vllm-openai:v0.32.0-cu129@sha256:00")
-    '0.32.0'
-    """
-    match = _TAGGED.search(image)
-    return match[1] if match else None
-
-
 def version_of(image: str, own: str, own_version: str) -> str | None:
     """Give the version by an image's tag, or that of our own where it is pinned by its digest."""
-    is_own = image_repository(image) == image_repository(own)
-    return version_in(image) or (own_version if is_own else None)
+    is_own, tagged = image_repository(image) == image_repository(own), _TAGGED.search(image)
+    return tagged[1] if tagged else own_version if is_own else None
 
 
 def image_repository(image: str) -> str:
@@ -338,7 +324,7 @@ class Certificate(Record):
 def guard_container(
     image: str, *, port: int = GUARD_PORT, engine_port: int = PORT, tls: Certificate | None = None
 ) -> Container:
-    """Return what runs beside an engine that listens on 127.0.0.1.
+    """Return what runs beside an engine that listens on 127.0.0.1; there is no secret in it.
 
     Args:
         image: nginx's own, with ngx_http_auth_request_module as every build of nginx.org has it.
@@ -346,20 +332,6 @@ def guard_container(
         engine_port: The engine's, in the same network namespace.
         tls: Its certificate; without one it speaks plain HTTP.
     """
-    return Container(
-        image=image,
-        command=("/bin/sh",),
-        args=("-c", _START),
-        env={GUARD_VARIABLE: guard_configuration(port=port, engine_port=engine_port, tls=tls)},
-        port=port,
-        health="/health",
-    )
-
-
-def guard_configuration(
-    *, port: int = GUARD_PORT, engine_port: int = PORT, tls: Certificate | None = None
-) -> str:
-    """Return nginx's configuration, as `guard.conf` has it; there is no secret in it."""
     values = {
         "$listen": f"{port}{' ssl' if tls else ''}",
         "$engine": f"http://127.0.0.1:{engine_port}",
@@ -373,4 +345,11 @@ def guard_configuration(
     for name, value in values.items():
         text = text.replace(name, value)
     lines = [line for line in text.splitlines() if line and not line.lstrip().startswith("#")]
-    return "\n".join(lines)
+    return Container(
+        image=image,
+        command=("/bin/sh",),
+        args=("-c", _START),
+        env={GUARD_VARIABLE: "\n".join(lines)},
+        port=port,
+        health="/health",
+    )

@@ -30,16 +30,11 @@ class EndpointBackend:
     """What `VLLM_BASE_URL` names."""
 
     def __init__(self, target: Target, world: World) -> None:
-        self._target = target
+        self.target = target
         base_url = world.settings.vllm_base_url or ""
         self._base_url = base_url.rstrip("/").removesuffix("/v1")
         self._api_key = world.settings.vllm_api_key
         self._answered_at: datetime | None = None
-
-    @property
-    def target(self) -> Target:
-        """Where this is."""
-        return self._target
 
     def plan(self, spec: DeploymentSpec, model: ModelShape) -> Plan:  # noqa: ARG002  contract
         """Refuse: it is somebody else's to make."""
@@ -119,7 +114,7 @@ class EndpointBackend:
         now = datetime.now(UTC)
         return Deployment(
             name=NAME,
-            target=self._target.name,
+            target=self.target.name,
             state=state,
             since=now,
             model="not known",
@@ -134,7 +129,7 @@ class EndpointBackend:
     def _require(self, name: str) -> None:
         if name != NAME:
             raise DeploymentNotFound(
-                f"No deployment named '{name}' on {self._target.name}.",
+                f"No deployment named '{name}' on {self.target.name}.",
                 fix=f"The one behind VLLM_BASE_URL is called '{NAME}'.",
             )
 

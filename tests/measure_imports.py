@@ -20,12 +20,6 @@ _CALLS: Final = {
     "Cloud Run": "import backends.cloud_run.backend",
     "Container Apps": "import backends.aca.backend",
     "Cloud TPU": "import backends.tpu.backend",
-    "Cloud TPU's VMs": (
-        "import backends.tpu.backend\n"
-        "from google.auth.credentials import AnonymousCredentials\n"
-        "from backends.tpu.site import compute_client\n"
-        "compute_client('Instances', AnonymousCredentials(), '')"
-    ),
 }
 _CODE: Final = """
 import resource, time

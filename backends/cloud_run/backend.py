@@ -210,12 +210,8 @@ class CloudRunBackend(GoogleBackend):
         return lease.job(self.site, name, ends), self._grant(name, forced=forced)
 
     def _grant(self, name: str, *, forced: bool) -> Resource:
-        thing = f"{self._parent}/services/{name}"
+        thing = f"{lease.parent_of(self.site)}/services/{name}"
         return lease.grant(self.site, name, thing, self.site.clients.run, forced=forced)
-
-    @property
-    def _parent(self) -> str:
-        return f"projects/{self.site.clients.named}/locations/{self.site.clients.region}"
 
     def _resources(
         self, drawn: run.Blueprint, rollout: run.Rollout | None = None

@@ -12,9 +12,16 @@ from google.cloud.devtools import cloudbuild_v1
 from google.cloud.devtools.cloudbuild_v1 import Build, ListBuildsRequest
 
 from backends.cloud_run.container import Container, Serving, place_for, rules
-from backends.cloud_run.site import Site, builder_account
+from backends.cloud_run.site import Site
 from backends.container import as_yaml
-from backends.google.clients import IMAGE_GB_USD, REPOSITORY, as_sent, when
+from backends.google.clients import (
+    BUILDER_ID,
+    IMAGE_GB_USD,
+    REPOSITORY,
+    account_of,
+    as_sent,
+    when,
+)
 from backends.google.errors import reading, strictly, translated, writing
 from backends.lifecycle import Resource, Status
 from core.errors import CloudRefused, InvalidArgument, PermissionDenied
@@ -140,7 +147,7 @@ def build_of(spec: DeploymentSpec, *, project: str, region: str) -> Build:
         timeout=timedelta(seconds=chosen.build_seconds),
         # None named is the project's default account, which may hold anything. One of our own
         # has to come with a place for its log: `logging` below.
-        service_account=f"projects/{project}/serviceAccounts/{builder_account(project)}",
+        service_account=f"projects/{project}/serviceAccounts/{account_of(project, BUILDER_ID)}",
         options=options(
             machine_type=_machine(spec),
             disk_size_gb=room,
@@ -264,21 +271,17 @@ async def _unless_denied(look: Callable[[], Awaitable[T]]) -> T | None:
 
 
 async def latest_build(site: Site, name: str) -> Build | None:
-    builds = await _list_builds(site, name)
-    return max(builds, key=lambda build: when(build.create_time), default=None)
-
-
-async def _list_builds(site: Site, *tags: str) -> Sequence[Build]:
     client = await site.clients.build()
     request = ListBuildsRequest(
         parent=site.clients.parent,
         project_id=site.clients.project,
-        filter=" AND ".join(f'tags="{tag}"' for tag in (REPOSITORY, *tags)),
+        filter=f'tags="{REPOSITORY}" AND tags="{name}"',
         page_size=50,
     )
-    with strictly(" ".join(("list the builds", *(f"of {tag}" for tag in tags)))):
+    with strictly(f"list the builds of {name}"):
         pager = await client.list_builds(request, **reading())
-        return (await anext(pager.pages)).builds
+        builds = (await anext(pager.pages)).builds
+    return max(builds, key=lambda build: when(build.create_time), default=None)
 
 
 def is_under_way(build: Build) -> bool:

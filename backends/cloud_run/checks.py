@@ -18,12 +18,19 @@ from backends.cloud_run.service import (
     service_path,
     write_service,
 )
-from backends.cloud_run.site import Site, builder_account
+from backends.cloud_run.site import Site
 from backends.common.concurrency import side_by_side
 from backends.common.models import folders, judge_whole
 from backends.common.preflight import Answer, Question
 from backends.google import buckets, lease, schedule, setup
-from backends.google.clients import BUILDER_ID, REPOSITORY, RUNTIME_ID, pairs, runtime_account
+from backends.google.clients import (
+    BUILDER_ID,
+    REPOSITORY,
+    RUNTIME_ID,
+    account_of,
+    pairs,
+    runtime_account,
+)
 from backends.google.errors import (
     CPU_QUOTA,
     MEMORY_QUOTA,
@@ -382,10 +389,8 @@ def _repository(site: Site) -> Resource:
 
 
 def _pusher(site: Site) -> Resource:
-    roles, account = (
-        setup.needs("cloud_run").repository_roles,
-        builder_account(site.clients.project),
-    )
+    roles = setup.needs("cloud_run").repository_roles
+    account = account_of(site.clients.project, BUILDER_ID)
     made = binding(
         site.clients.repositories,
         f"{site.clients.parent}/repositories/{REPOSITORY}",

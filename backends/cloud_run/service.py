@@ -4,9 +4,10 @@ import json
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Any, Final, NamedTuple
 
-import anyio
 from google.api.launch_stage_pb2 import LaunchStage
 from google.api_core.exceptions import from_grpc_status
 from google.cloud import run_v2
@@ -37,22 +38,15 @@ from backends.google.clients import (
     key_secret,
     runtime_account,
 )
-from backends.google.errors import (
-    UNSURE,
-    error_of,
-    find,
-    reading,
-    strictly,
-    translated,
-    writing,
-)
+from backends.google.errors import error_of, find, reading, strictly, translated, writing
 from backends.google.setup import pinned
 from backends.lease import LABELS, Lease
 from backends.lease import read as read_lease
-from backends.lifecycle import Status, not_found
+from backends.lifecycle import UNSURE, Status, not_found
 from core import errors
 from core.records import NAME_PATTERN, DeploymentSpec, ModelShape, Record
 from core.reply import note
+from core.waiting import wait_until
 from planner.places import Size
 
 IDLE_MINUTES: Final = 15
@@ -605,14 +599,16 @@ async def change_service(
         ConcurrentChange: Somebody else was first, twice, or has undone it.
         CloudError: Google refuses it.
     """
-    operation, until = await _edit(site, name, change), anyio.current_time() + seconds
-    # No cancel scope of anyio: grpc.aio loses the mark by which it knows its own cancellation.
-    while operation and anyio.current_time() < until:
-        now = await _look(site, operation, change.what)
-        if now is None or now.done:
+    if (operation := await _edit(site, name, change)) and seconds:
+        with suppress(errors.WaitedTooLong):
+            now = await wait_until(
+                partial(_look, site, operation, change.what),
+                lambda now: now is None or now.done,
+                waiting_for=change.what,
+                every=_LOOK_SECONDS,
+                timeout=seconds,
+            )
             _raise_error(now, change.what)
-            break
-        await anyio.sleep(_LOOK_SECONDS)
     if not change.holds(await get_service(site, name)):
         raise errors.ConcurrentChange(
             f"Google took it, and somebody else has undone it: {change.what}.",

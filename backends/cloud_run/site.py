@@ -1,17 +1,17 @@
 """What every part of the backend is handed: clients, target, and ID tokens of whoever asks."""
 
-import json
 import shlex
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from http import HTTPStatus
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote, urlsplit
 
 import anyio
 from google.api_core.client_options import ClientOptions
+from google.api_core.exceptions import NotFound
 from google.auth import jwt
 from google.auth.compute_engine import IDTokenCredentials
 from google.auth.credentials import Credentials
@@ -24,8 +24,8 @@ from google.oauth2.id_token import fetch_id_token_credentials
 from pydantic import SecretStr
 
 from backends.common.concurrency import in_time
-from backends.google.clients import BUILDER_ID, GoogleClients, GoogleSite, client_of, is_person
-from backends.google.errors import AGAIN, denied, translated, unknown_caller
+from backends.google.clients import GoogleClients, GoogleSite, account_of, client_of, is_person
+from backends.google.errors import AGAIN, translated, unknown_caller
 from core import errors, processes
 from core.settings import GooglePlane
 
@@ -49,10 +49,6 @@ _METADATA: Final = (
 )
 ANYWHERE: Final = "https://run.app"
 """The audience of a token that only shows that there could be one."""
-
-
-def builder_account(project: str) -> str:
-    return f"{BUILDER_ID}@{project}.iam.gserviceaccount.com"
 
 
 class Clients(GoogleClients):
@@ -115,18 +111,44 @@ class IdentityTokens:
         return str(getattr(source, "account", "") or "") if is_person(source) else None
 
     async def _fresh(self, audience: str) -> Minted:
-        source = await self._clients.credentials()
-        plane, project, account = await self._clients.plane(), self._clients.project, self._account
-        what = "give an ID token"
-
-        def mint() -> Minted:
-            request = _transport(plane, project)
-            own = _own_token(source, request, audience, simulated=plane is not None)
-            return own or _impersonated(source, request, audience, account, project)
-
+        source, plane = await self._clients.credentials(), await self._clients.plane()
+        request, what = _transport(plane, self._clients.project), "give an ID token"
+        mint = partial(_own_token, source, request, audience, simulated=plane is not None)
         with translated(what), in_time("Google", what, _DEADLINE_SECONDS, fix=AGAIN):
-            made = await anyio.to_thread.run_sync(mint, abandon_on_cancel=True)
-        return made._replace(command=_impersonating(audience, account)) if account else made
+            own = await anyio.to_thread.run_sync(mint, abandon_on_cancel=True)
+            made = own or await self._impersonated(audience)
+        command = _impersonating(audience, self._account) if self._account else made.command
+        return made._replace(command=command)
+
+    async def _impersonated(self, audience: str) -> Minted:
+        """Ask IAM for a token of the service account.
+
+        google.auth's own class for it opens a session that no rehearsal can lead elsewhere.
+        """
+        account, project = self._account, self._clients.project
+        if account is None:
+            words = f"Use a service account: {_commands(project, None)}"
+            raise unknown_caller("Your login gives no ID token.", words)
+        iam = "https://iamcredentials.googleapis.com/v1/projects/-/serviceAccounts"
+        body = {"audience": audience, "includeEmail": True}
+        try:
+            with translated(f"impersonate {account}"):
+                answer = await self._clients.ask(
+                    "POST", f"{iam}/{account}:generateIdToken", json=body
+                )
+        except NotFound as exc:
+            raise errors.CloudRefused(
+                f"There is no service account {account}.",
+                cause=str(exc.message),
+                fix="Correct GOOGLE_SERVICE_ACCOUNT.",
+            ) from exc
+        except errors.QuotaExceeded as exc:  # of calls in a minute
+            raise errors.CloudUnavailable(exc.summary, cause=exc.cause, fix=AGAIN) from exc
+        except errors.PermissionDenied as exc:
+            grant = _GRANT.format(account=account, project=project, you="YOU")
+            exc.fix = f"Let yourself impersonate it: `{grant}`."
+            raise
+        return _read(str(answer["token"]), _impersonating(audience, account), account)
 
     async def _by_gcloud(self) -> Minted:
         """Let gcloud print the token of the person who is logged in to it.
@@ -157,7 +179,7 @@ class IdentityTokens:
 
 
 def _commands(project: str, person: str | None) -> str:
-    account = f"{_CALLER_ID}@{project}.iam.gserviceaccount.com"
+    account = account_of(project, _CALLER_ID)
     return (
         f"`gcloud iam service-accounts create {_CALLER_ID} --project={project}`,"
         f" `{_GRANT.format(account=account, project=project, you=person or 'YOU')}`, and set"
@@ -224,46 +246,6 @@ def own_command(minting: Any, audience: str) -> str:
         'CLOUDSDK_AUTH_CREDENTIAL_FILE_OVERRIDE="$GOOGLE_APPLICATION_CREDENTIALS"'
         f" gcloud auth print-identity-token --audiences={shlex.quote(audience)}"
     )
-
-
-def _impersonated(
-    source: Credentials, request: Request, audience: str, account: str | None, project: str
-) -> Minted:
-    """Ask IAM for a token of a service account.
-
-    google.auth's own class for it opens a session that no rehearsal can lead elsewhere; the
-    request is that of iamcredentials v1 `generateIdToken`.
-    """
-    if account is None:
-        raise unknown_caller(
-            "Your login gives no ID token.", f"Use a service account: {_commands(project, None)}"
-        )
-    iam = "https://iamcredentials.googleapis.com/v1/projects/-/serviceAccounts"
-    url, headers = f"{iam}/{account}:generateIdToken", {"Content-Type": "application/json"}
-    source.before_request(request, "POST", url, headers)
-    body = json.dumps({"audience": audience, "includeEmail": True}).encode()
-    answer = request(url=url, method="POST", headers=headers, body=body)
-    if answer.status != HTTPStatus.OK:
-        words = answer.data.decode(errors="replace")[:600]
-        raise _refused(answer.status, words, account, project)
-    token = str(json.loads(answer.data)["token"])
-    return _read(token, _impersonating(audience, account), account)
-
-
-def _refused(status: int, words: str, account: str, project: str) -> Exception:
-    if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status == HTTPStatus.TOO_MANY_REQUESTS:
-        return errors.CloudUnavailable(f"IAM does not answer ({status}).", cause=words, fix=AGAIN)
-    if status == HTTPStatus.NOT_FOUND:
-        return errors.CloudRefused(
-            f"There is no service account {account}.",
-            cause=words,
-            fix="Correct GOOGLE_SERVICE_ACCOUNT.",
-        )
-    refusal = denied(words, f"impersonate {account}")
-    if not isinstance(refusal, errors.ApiDisabled):
-        grant = _GRANT.format(account=account, project=project, you="YOU")
-        refusal.fix = f"Let yourself impersonate it: `{grant}`."
-    return refusal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,7 @@
 """What a deployment does now: its service, revision, instances and log, read as one record."""
 
 import tomllib
-from collections.abc import AsyncGenerator, Iterable, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cache, partial
 from math import ceil
@@ -19,7 +18,7 @@ from backends.cloud_run import access
 from backends.cloud_run import service as run
 from backends.cloud_run.container import gpu_of, place_of, rules, weights_of
 from backends.cloud_run.site import SPEC_ANNOTATION, Site
-from backends.common.concurrency import all_or_note, or_note, side_by_side
+from backends.common.concurrency import or_note, side_by_side
 from backends.common.engine import why_silent
 from backends.google import lease, logs, schedule
 from backends.google.clients import SPEC_LABEL, when
@@ -269,16 +268,16 @@ def label_of(site: Site, service: Service, engine: str) -> str:
 async def read_status(site: Site, service: Service) -> Deployment:
     """Say what a deployment does now; what Google does not tell is left out with a note."""
     now, name = datetime.now(UTC), service.name.rpartition("/")[2]
-    found = await all_or_note(
-        {
-            "revision": lambda: run.find_revision(site, run.newest_revision(service)),
-            "readings": lambda: read_instances(site, name, now),
-            "usd_so_far": lambda: usd_so_far(site, service, now),
-            "lacks": lambda: _lease_lacks(site, service),
-            "unscheduled": lambda: _schedule_lacks(site, service),
-        }
-    )
-    seen = Snapshot(site=site, service=service, now=now, **found)
+    looks: Mapping[str, Callable[[], Awaitable[Any]]] = {
+        "revision": partial(run.find_revision, site, run.newest_revision(service)),
+        "readings": partial(read_instances, site, name, now),
+        "usd_so_far": partial(usd_so_far, site, service, now),
+        "lacks": partial(_lease_lacks, site, service),
+        "unscheduled": partial(_schedule_lacks, site, service),
+    }
+    found = await side_by_side([partial(or_note, look, None) for look in looks.values()])
+    known: dict[str, Any] = dict(zip(looks, found, strict=True))
+    seen = Snapshot(site=site, service=service, now=now, **known)
     if service.delete_time:
         return seen.told(State.DELETING, when(service.delete_time))
     if run.is_stopped(service):
@@ -557,11 +556,12 @@ async def read_logs(site: Site, name: str, *, lines: int, contains: str | None =
     return logs.newest_lines(logs.lines_of(found), lines, contains, more=more)
 
 
-async def log_pages(site: Site, name: str, query: LogQuery) -> AsyncGenerator[Sequence[Line], None]:
-    """Give every line since the service was made, the newest page first."""
-    made = when((await run.get_service(site, name)).create_time)
-    asked = query.model_copy(update={"since": max(made, query.since or made)})
-    lines = logs.all_lines(site, _filter(site, name, asked), query, logs.lines_of)
-    async with aclosing(lines) as pages:
-        async for page in pages:
-            yield page
+def log_pages(site: Site, name: str, query: LogQuery) -> AsyncGenerator[Sequence[Line], None]:
+    """Return every line since the service was made, the newest page first."""
+
+    async def asked() -> str:
+        made = when((await run.get_service(site, name)).create_time)
+        since = max(made, query.since or made)
+        return _filter(site, name, query.model_copy(update={"since": since}))
+
+    return logs.all_lines(site, asked, query, logs.lines_of)

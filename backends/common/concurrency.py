@@ -6,7 +6,7 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import anyio
 
@@ -72,19 +72,6 @@ async def or_note(look: Callable[[], Awaitable[T]], otherwise: T) -> T:
     except CloudError as exc:
         note(f"{exc.summary} {exc.cause}".strip())
         return otherwise
-
-
-async def all_or_note(looks: Mapping[str, Callable[[], Awaitable[Any]]]) -> dict[str, Any]:
-    """Look at several things side by side; None stands for what could not be seen."""
-    found: dict[str, Any] = dict.fromkeys(looks)
-
-    async def look(what: str) -> None:
-        found[what] = await or_note(looks[what], None)
-
-    async with anyio.create_task_group() as group:
-        for what in looks:
-            group.start_soon(look, what)
-    return found
 
 
 def write_whole(path: Path, text: str) -> None:

@@ -1,7 +1,7 @@
 """Models in folders of files and on the Hub: whether they are whole and may be fetched."""
 
 import re
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -158,7 +158,11 @@ async def models_among(files: Files, root: str) -> list[StoredModel]:
 
     `root` is what their locations begin with. More than a few dozen are counted and not shown.
     """
-    found = sorted((folder, held) for folder, held in folders(files).items() if _is_model(held))
+    found = sorted(
+        (folder, held)
+        for folder, held in folders(files).items()
+        if any(name == CONFIG or name.endswith(_WEIGHTS) for name in held)
+    )
     if len(found) > _MOST_MODELS:
         note(f"{root} holds {len(found)} models; the first {_MOST_MODELS} are shown.")
     return await side_by_side(
@@ -250,10 +254,6 @@ async def _expected(file: File) -> int | None:
     if length is None or first + length > file.size_bytes:
         return None
     return whole_size(await file.read(first, length))
-
-
-def _is_model(names: Iterable[str]) -> bool:
-    return any(name == CONFIG or name.endswith(_WEIGHTS) for name in names)
 
 
 def ask_hub(model: str, token: SecretStr | None, endpoint: str | None = None) -> Answer:

@@ -36,13 +36,6 @@ class Reference(NamedTuple):
     tag: str
 
 
-class RegistryAnswer(NamedTuple):
-    """A registry's answer."""
-
-    status: int
-    digest: str | None
-
-
 def reference(image: str) -> Reference:
     """Take a name apart; without a registry it is Docker Hub's, without a tag the latest."""
     head, _, last = image.rpartition("/")
@@ -80,23 +73,24 @@ async def pinned(
     base = simulated or f"https://{wanted.registry}"
     if (base, image, bool(login)) in _pins:
         return _pins[base, image, bool(login)]
-    said = await ask_registry(base, wanted, await token() if token else None, login=login)
-    if said and said.status in refusals:
+    reply = await ask_registry(base, wanted, await token() if token else None, login=login)
+    if reply and reply.status_code in refusals:
         raise CloudRefused(
             f"{wanted.registry} has no image {wanted.path}:{wanted.tag} that all may pull.",
-            cause=f"Its registry answers {said.status}.",
+            cause=f"Its registry answers {reply.status_code}.",
             fix=fix,
         )
-    if not said or not said.digest:
+    digest = reply.headers.get("docker-content-digest", "") if reply and reply.is_success else ""
+    if not _DIGEST.match(digest):
         return None
-    found = _pins[base, image, bool(login)] = f"{wanted.name}@{said.digest}"
+    found = _pins[base, image, bool(login)] = f"{wanted.name}@{digest}"
     return found
 
 
 async def ask_registry(
     base: str, wanted: Reference, token: str | None = None, *, login: tuple[str, str] | None = None
-) -> RegistryAnswer | None:
-    """Ask the registry at `base` for the digest; None where it is not to be reached.
+) -> httpx2.Response | None:
+    """Ask the registry at `base` for an image; None where it is not to be reached.
 
     `login` is an account's name and password, shown to whoever gives that registry's tokens.
     """
@@ -109,12 +103,9 @@ async def ask_registry(
             if reply.status_code == 401 and token is None:
                 token = await _token(client, reply, login)
                 reply = await _asked(client, url, token) if token else reply
+            return reply
     except (httpx2.TransportError, httpx2.InvalidURL, ValueError):
         return None
-    digest = reply.headers.get("docker-content-digest", "")
-    return RegistryAnswer(
-        reply.status_code, digest if reply.is_success and _DIGEST.match(digest) else None
-    )
 
 
 async def _asked(client: httpx2.AsyncClient, url: str, token: str | None) -> httpx2.Response:

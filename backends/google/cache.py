@@ -4,7 +4,6 @@ import re
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
@@ -114,17 +113,8 @@ def grant(site: GoogleSite, name: str, bucket: str) -> Resource:
 
     Where it cannot be given, or seen, that is noted, and the service runs all the same.
     """
-    lacking = f"What {name} compiles may not be carried to its next boot"
-    made = unless_refused(_binding(site, bucket, folder(site, name)), lacking)
-
-    async def get() -> Any | None:
-        try:
-            return await made.get()
-        except errors.PermissionDenied as exc:
-            note(f"{lacking}: {exc.summary}")
-            return exc
-
-    return replace(made, get=get)
+    made = _binding(site, bucket, folder(site, name))
+    return unless_refused(made, f"What {name} compiles may not be carried to its next boot")
 
 
 def _binding(site: GoogleSite, bucket: str, under: str) -> Resource:

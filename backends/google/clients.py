@@ -1,12 +1,12 @@
 """Google's async SDK clients, opened when first needed, and the project that they ask."""
 
-import functools
 import inspect
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast
 from urllib.parse import urlsplit
 
 import anyio
@@ -32,10 +32,11 @@ from google.protobuf.json_format import MessageToDict
 from backends.base import World
 from backends.google.errors import (
     LOGIN,
-    WRITE_SECONDS,
     error_in,
     not_configured,
+    reading,
     unknown_caller,
+    writing,
 )
 from core.endpoint import trusted
 from core.records import Target
@@ -64,8 +65,12 @@ NO_PROJECT: Final = "PROJECT_ID"
 """Said in texts while no project is set."""
 
 
+def account_of(project: str, account_id: str) -> str:
+    return f"{account_id}@{project}.iam.gserviceaccount.com"
+
+
 def runtime_account(project: str) -> str:
-    return f"{RUNTIME_ID}@{project}.iam.gserviceaccount.com"
+    return account_of(project, RUNTIME_ID)
 
 
 def key_secret(name: str) -> str:
@@ -116,6 +121,16 @@ def rest_command(
 
 C = TypeVar("C")
 
+
+class Zonal(NamedTuple):
+    """What there is in all zones."""
+
+    found: list[Mapping[str, Any]]
+    unread: list[str]
+    """Zones that Compute Engine itself could not read."""
+
+
+COMPUTE: Final = "https://compute.googleapis.com/compute/v1"
 SCOPE: Final = "https://www.googleapis.com/auth/cloud-platform"
 _REHEARSED_PROJECT: Final = "rehearsal"
 
@@ -225,27 +240,50 @@ class GoogleClients:
         return cast("StorageClient", self._open["storage"])
 
     async def ask(self, verb: str, url: str, **more: Any) -> Mapping[str, Any]:
-        """Ask by REST what no SDK here has a method for.
+        """Ask Compute Engine, and what no SDK here has a method for, by REST; again if it is GET.
 
         Raises:
             google.api_core.exceptions.GoogleAPICallError: Google refused.
         """
         plane, headers = await self.plane(), dict[str, str]()
-        who: Any = await self.credentials()
-
-        def say_who() -> None:
-            who.before_request(requests.Request(), verb, url, headers)
-
+        who, how = await self.credentials(), reading() if verb == "GET" else writing()
+        say_who: Any = partial(who.before_request, requests.Request(), verb, url, headers)
         await anyio.to_thread.run_sync(say_who, abandon_on_cancel=True)
         where = f"{plane.http}{urlsplit(url).path}" if plane else url
-        async with httpx2.AsyncClient(trust_env=plane is None, verify=trusted()) as client:
-            reply = await client.request(
-                verb, where, headers=headers, timeout=WRITE_SECONDS, **more
-            )
-        if not reply.is_success:
-            raise error_in(reply)
-        answer: Mapping[str, Any] = reply.json()
-        return answer
+
+        async def once() -> Mapping[str, Any]:
+            async with httpx2.AsyncClient(trust_env=plane is None, verify=trusted()) as client:
+                reply = await client.request(
+                    verb, where, headers=headers, timeout=how["timeout"], **more
+                )
+            if not reply.is_success:
+                raise error_in(reply)
+            answer: Mapping[str, Any] = reply.json()
+            return answer
+
+        return await (how["retry"](once)() if how["retry"] else once())
+
+    async def pages(self, url: str, **params: str) -> AsyncIterator[Mapping[str, Any]]:
+        """Return every page of a list, by REST. Raises what `ask` does."""
+        while True:
+            page = await self.ask("GET", url, params=params)
+            yield page
+            if not (token := page.get("nextPageToken")):
+                return
+            params = {**params, "pageToken": token}
+
+    async def in_all_zones(self, kind: str, **params: str) -> Zonal:
+        """Return what Compute Engine has of a kind, such as "disks". Raises what `ask` does."""
+        found, unread = list[Mapping[str, Any]](), list[str]()
+        url = f"{COMPUTE}/projects/{self.project}/aggregated/{kind}"
+        async for page in self.pages(url, **params):
+            unread += page.get("unreachables", ())
+            for scope, row in page.get("items", {}).items():
+                found += row.get(kind, ())
+                # Most zones are merely empty.
+                if row.get("warning", {}).get("code", "") not in {"", "NO_RESULTS_ON_PAGE"}:
+                    unread.append(scope)
+        return Zonal(found, [place.rpartition("/")[2] for place in unread])
 
     async def aclose(self) -> None:
         for name, client in self._open.items():
@@ -282,7 +320,7 @@ def _let_timeouts_end(client: Any) -> None:
 
 
 def _ending(method: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(method)
+    @wraps(method)
     async def call(*args: Any, **kwargs: Any) -> Any:
         try:
             return await method(*args, **kwargs)

@@ -14,7 +14,7 @@ from google.api_core.exceptions import (
     from_grpc_status,
     from_http_status,
 )
-from google.api_core.retry import AsyncRetry, Retry, if_exception_type
+from google.api_core.retry import AsyncRetry, if_exception_type
 from google.auth.exceptions import GoogleAuthError, TransportError
 from grpc import StatusCode
 from requests.exceptions import RequestException, Timeout
@@ -162,10 +162,6 @@ def patient() -> AsyncRetry:
     return AsyncRetry(if_exception_type(ServiceUnavailable), initial=0.2, maximum=2, timeout=5)
 
 
-def patient_in_threads() -> Retry:
-    return Retry(if_exception_type(ServiceUnavailable), initial=0.2, maximum=2, timeout=5)
-
-
 def error_of(exc: GoogleAPICallError, what: str) -> errors.OpsError:
     """Class one failure; a failed operation carries its real status inside (not in its class)."""
     status, words = status_of(exc), words_of(exc)
@@ -214,14 +210,18 @@ def _quota_fix(words: str) -> str:
 
 
 def error_in(reply: httpx2.Response) -> GoogleAPICallError:
-    """Return Google's JSON as its SDK would raise it."""
+    """Return Google's JSON as its SDKs would raise it; Compute Engine's need not have a status."""
     try:
         error = reply.json()["error"]
-        status, words = StatusCode[error["status"]], str(error["message"])
-    except (ValueError, KeyError, TypeError):
-        found: GoogleAPICallError = from_http_status(reply.status_code, reply.text[:500])
-    else:
-        found = from_grpc_status(status, words)
+        status, words = error.get("status"), str(error["message"])
+    except (ValueError, KeyError, TypeError, AttributeError):
+        status, words = None, reply.text[:500]
+    known = status in StatusCode.__members__
+    found: GoogleAPICallError = (
+        from_grpc_status(StatusCode[status], words)
+        if known
+        else from_http_status(reply.status_code, words)
+    )
     return found
 
 
@@ -302,8 +302,6 @@ def not_configured() -> errors.NotConfigured:
 
 READ_SECONDS: Final = 10.0
 WRITE_SECONDS: Final = 15.0
-UNSURE: Final = (errors.CloudUnavailable, errors.CloudTimeout)
-"""After these a change may have happened all the same."""
 
 
 def reading() -> dict[str, Any]:

@@ -80,7 +80,11 @@ def unless_refused(made: Resource, lacking: str) -> Resource:
     failed = list[OpsError]()
 
     async def get() -> Any | None:
-        return failed[0] if failed else await made.get()
+        try:
+            return failed[0] if failed else await made.get()
+        except PermissionDenied as exc:
+            note(f"{lacking}: {exc.summary}")
+            return exc
 
     async def put() -> None:
         assert made.put is not None

@@ -20,13 +20,14 @@ from backends.google.clients import (
     MANAGED_BY,
     RUNTIME_ID,
     GoogleSite,
+    account_of,
     as_sent,
     rest_command,
     runtime_account,
     when,
 )
 from backends.google.errors import find, reading, strictly, writing
-from backends.google.iam import VERSION, binding, has_role, unless_refused
+from backends.google.iam import binding, unless_refused
 from backends.lifecycle import Resource, Status, look, unless_foreign
 from core import errors
 from core.reply import note
@@ -57,8 +58,8 @@ _PERMISSIONS: Final = (
 """Of whoever deploys, beside acting as the lease's account."""
 
 
-def account_of(site: GoogleSite) -> str:
-    return f"{ACCOUNT_ID}@{site.clients.named}.iam.gserviceaccount.com"
+def account(site: GoogleSite) -> str:
+    return account_of(site.clients.named, ACCOUNT_ID)
 
 
 def role_name(site: GoogleSite) -> str:
@@ -173,13 +174,13 @@ def grant(
     Where it cannot be granted, that is noted unless it is `forced`, and the service runs all the
     same: what is read of it says that nothing in the cloud ends it.
     """
-    account = account_of(site)
+    ender = account(site)
     made = binding(
         opened,
         thing,
         (role_name(site),),
-        account,
-        what=f"let {account} end {name}",
+        ender,
+        what=f"let {ender} end {name}",
         name="lease grant",
         title=f"the right of {ACCOUNT_ID} to end {name}, and nothing else",
         after=("lease", "schedule", "service"),
@@ -208,15 +209,8 @@ async def lacks_right(
     site: GoogleSite, name: str, thing: str, opened: Callable[[], Awaitable[Any]]
 ) -> str:
     """Say that the jobs' account may not change a service; nothing where it may."""
-    asked, client = (
-        {"resource": thing, "options": {"requested_policy_version": VERSION}},
-        await opened(),
-    )
-    looked = client.get_iam_policy(request=asked, **reading())
-    policy = await find(f"see whether {ACCOUNT_ID} may end {name}", looked)
-    member = f"serviceAccount:{account_of(site)}"
-    may = policy is not None and has_role(policy, role_name(site), member)
-    return "" if may else f"{ACCOUNT_ID} has no right to change it"
+    right = grant(site, name, thing, opened, forced=True)
+    return "" if await right.get() is not None else f"{ACCOUNT_ID} has no right to change it"
 
 
 def refused(found: Job, since: float = 0) -> str:
@@ -243,7 +237,6 @@ async def missing(site: GoogleSite, name: str, *more: str) -> tuple[str, ...]:
     `more` are permissions beside those that a lease takes.
     """
     needed = (*_PERMISSIONS, *more)
-    account = f"projects/{site.clients.project}/serviceAccounts/{account_of(site)}"
 
     async def seen(one: Resource) -> str:
         try:
@@ -263,23 +256,15 @@ async def missing(site: GoogleSite, name: str, *more: str) -> tuple[str, ...]:
         return ""
 
     async def permissions() -> str:
-        client, lacking = await site.clients.projects(), list[str]()
+        lacking = list[str]()
         # What nobody tells is found out by asking for the thing itself.
-        with suppress(errors.ApiDisabled, errors.PermissionDenied), strictly("see what you may do"):
-            answer = await client.test_iam_permissions(
-                resource=f"projects/{site.clients.project}",
-                permissions=list(needed),
-                **reading(),
-            )
-            lacking = [one for one in needed if one not in answer.permissions]
+        with suppress(errors.ApiDisabled, errors.PermissionDenied):
+            lacking = await setup.permissions_lacked(site, needed)
         return f"your permission {', '.join(lacking)}" if lacking else ""
 
     async def acting() -> str:
-        client, act = await site.clients.iam(), "iam.serviceAccounts.actAs"
-        tested = client.test_iam_permissions(resource=account, permissions=[act], **reading())
-        answer = await find(f"see whether you may act as {ACCOUNT_ID}", tested)
-        lacking = answer is not None and act not in answer.permissions
-        return f"your permission {act} on {account_of(site)}" if lacking else ""
+        lacking = await setup.may_act(site, account(site)) is False
+        return f"your permission {setup.ACT_AS} on {account(site)}" if lacking else ""
 
     looks: list[Callable[[], Awaitable[str]]] = [partial(seen, one) for one in shared(site)]
     found = await side_by_side([scheduler, permissions, acting, *looks])
@@ -345,14 +330,14 @@ def _acts_as(site: GoogleSite) -> Resource:
         site.clients.iam,
         f"projects/{site.clients.named}/serviceAccounts/{runtime}",
         (ACTS_AS,),
-        account_of(site),
+        account(site),
         what=f"let {ACCOUNT_ID} change what runs as {RUNTIME_ID}",
         name=f"{ACCOUNT_ID} as {RUNTIME_ID}",
         title=f"the right of {ACCOUNT_ID} to change services that run as {RUNTIME_ID}",
         scope="shared",
         after=(ACCOUNT_ID, RUNTIME_ID),
         command=f"gcloud iam service-accounts add-iam-policy-binding {runtime}"
-        f" --project={site.clients.named} --member=serviceAccount:{account_of(site)}"
+        f" --project={site.clients.named} --member=serviceAccount:{account(site)}"
         f" --role={ACTS_AS}",
     )
     return replace(made, put=setup.known_everywhere(made.put))
@@ -419,7 +404,7 @@ def job_of(
             http_method=HttpMethod.PATCH,
             headers={"Content-Type": "application/json"},
             body=json.dumps({"scaling": scaling}).encode(),
-            oauth_token=OAuthToken(service_account_email=account_of(site)),
+            oauth_token=OAuthToken(service_account_email=account(site)),
         ),
     )
 

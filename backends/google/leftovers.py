@@ -27,6 +27,7 @@ from backends.google import cache, lease, schedule
 from backends.google.buckets import HOW, in_thread
 from backends.google.clients import (
     BUILDER_ID,
+    COMPUTE,
     DEPLOYMENT_LABEL,
     IMAGE_GB_USD,
     MANAGED_BY,
@@ -34,6 +35,7 @@ from backends.google.clients import (
     RUNTIME_ID,
     TARGET_LABEL,
     GoogleSite,
+    account_of,
 )
 from backends.google.errors import find, reading, strictly, writing
 from backends.google.secrets import REGION_LABEL, SECRET_USD
@@ -50,7 +52,6 @@ _AT_ONCE: Final = 16
 """Regions of one API."""
 _TPU: Final = "tpu"
 """Where the key of a deployment on TPUs says that it is: in whichever zone has a chip."""
-_COMPUTE: Final = "https://compute.googleapis.com/compute/v1"
 _ACCOUNTS: Final = frozenset({RUNTIME_ID, BUILDER_ID, lease.ACCOUNT_ID})
 _RULE: Final = re.compile(rf"managed-by={MANAGED_BY} deployment=(\S+) ")
 _BUILT: Final = re.compile(r"[0-9a-f]{12}")
@@ -92,21 +93,14 @@ class Thing(NamedTuple):
         return found[1] if found else "global"
 
 
-class Listed(NamedTuple):
-    """What one list holds."""
-
-    things: Sequence[Thing]
-    unread: Sequence[str] = ()
-    """Places that Google itself could not look into."""
-
-
 class Source(NamedTuple):
     """Lists of one API."""
 
     what: str
-    parents: Callable[[GoogleSite], Awaitable[Sequence[str]]]
-    """Each is listed by itself."""
-    listed: Callable[[GoogleSite, str], Awaitable[Listed]]
+    parents: Callable[[GoogleSite], Awaitable[Sequence[str]]] | str
+    """Each is listed by itself; as text, what follows the name of the project, which is one."""
+    listed: Callable[[GoogleSite, str], AsyncIterator[Thing | str]]
+    """Gives things, and as plain text the places that Google itself could not look into."""
     home: str = ""
     """Where deployments themselves are in it: `_TPU`, or else their regions."""
 
@@ -164,8 +158,8 @@ def _parts(thing: Thing, seen: Sequence[Seen]) -> Iterator[Thing]:
 def _resource(site: GoogleSite, source: Source, thing: Thing) -> Resource:
     async def get() -> Thing | None:
         with strictly(f"look at {thing.id}"):
-            now = (await source.listed(site, thing.parent)).things
-        found = next((one for one in now if one.id == thing.id), None)
+            now = [one async for one in source.listed(site, thing.parent)]
+        found = next((one for one in now if isinstance(one, Thing) and one.id == thing.id), None)
         if found and found.lives and not (found.going or thing.lives):
             raise errors.InvalidArgument(f"{thing.id} is in use by now.", fix=_LIST)
         return found
@@ -202,19 +196,22 @@ async def _look_at(site: GoogleSite, source: Source) -> Seen:
         try:
             async with limit:
                 with strictly(what):
-                    found = await source.listed(site, parent)
+                    found = [one async for one in source.listed(site, parent)]
         except errors.OpsError as exc:
             return miss(parent.rpartition("/")[2], exc)
-        things.extend(found.things)
-        for place in found.unread:
-            sentences.append(f"Not looked at: {source.what} in {place}, which Google cannot reach.")
+        for one in found:
+            if isinstance(one, Thing):
+                things.append(one)
+                continue
+            sentences.append(f"Not looked at: {source.what} in {one}, which Google cannot reach.")
             unseen.add(_TPU)
         return None
 
     parents: Sequence[str] = ()
     try:
         with in_time("Google", what, _SECONDS, fix=_LIST), strictly(what):
-            parents = await source.parents(site)
+            project, asked = f"projects/{site.clients.project}", source.parents
+            parents = [f"{project}{asked}"] if isinstance(asked, str) else await asked(site)
             async with anyio.create_task_group() as group:
                 for parent in parents:
                     group.start_soon(read, parent)
@@ -276,34 +273,17 @@ _JOB: Final = "Cloud Scheduler job"
 _SECRET: Final = "secret"  # noqa: S105  what it is called
 
 
-async def _project(site: GoogleSite) -> Sequence[str]:
-    return (f"projects/{site.clients.project}",)
-
-
-async def _everywhere(site: GoogleSite) -> Sequence[str]:
-    return (f"projects/{site.clients.project}/locations/-",)
-
-
 async def _run_regions(site: GoogleSite) -> Sequence[str]:
     """Return Cloud Run's regions, which v1 alone lists; v2 takes no `-` for all of them."""
     path = f"projects/{site.clients.project}/locations"
-    pages = _pages(site, f"https://run.googleapis.com/v1/{path}")
+    pages = site.clients.pages(f"https://run.googleapis.com/v1/{path}")
     return [f"{path}/{row['locationId']}" async for page in pages for row in page["locations"]]
 
 
-async def _pages(site: GoogleSite, url: str) -> AsyncIterator[Mapping[str, Any]]:
-    token = ""
-    while True:
-        page = await site.clients.ask("GET", url, params={"pageToken": token} if token else {})
-        yield page
-        token = page.get("nextPageToken", "")
-        if not token:
-            return
-
-
-async def _locations(site: GoogleSite, client: Any) -> Sequence[str]:
+async def _locations(site: GoogleSite, opened: Awaitable[Any]) -> Sequence[str]:
     """Return an API's own locations."""
-    project, found, token = f"projects/{site.clients.project}", list[str](), ""
+    client, found, token = await opened, list[str](), ""
+    project = f"projects/{site.clients.project}"
     while True:
         request = {"name": project, "page_token": token}
         page = await client.list_locations(request, **reading())
@@ -313,10 +293,10 @@ async def _locations(site: GoogleSite, client: Any) -> Sequence[str]:
             return found
 
 
-async def _services(site: GoogleSite, parent: str) -> Listed:
+async def _services(site: GoogleSite, parent: str) -> AsyncIterator[Thing]:
     client = await site.clients.client(ServicesAsyncClient)
-    found = await client.list_services(parent=parent, **reading())
-    return Listed([_service(site, parent, one) async for one in found])
+    async for one in await client.list_services(parent=parent, **reading()):
+        yield _service(site, parent, one)
 
 
 def _service(site: GoogleSite, parent: str, service: Service) -> Thing:
@@ -390,41 +370,35 @@ def size_of(service: Service) -> Size | None:
     return Size(vcpu=ceil(vcpu), ram_gib=ceil(ram_gib)) if vcpu else None
 
 
-async def _scheduler(site: GoogleSite) -> Sequence[str]:
-    return await _locations(site, await site.clients.scheduler())
-
-
-async def _jobs(site: GoogleSite, parent: str) -> Listed:
-    client = await site.clients.scheduler()
-    found, region = list[Thing](), parent.rpartition("/")[2]
+async def _jobs(site: GoogleSite, parent: str) -> AsyncIterator[Thing]:
+    client, region = await site.clients.scheduler(), parent.rpartition("/")[2]
     async for one in await client.list_jobs(parent=parent, **reading()):
         job = one.name.rpartition("/")[2]
         name = schedule.deployment_of(job) or job.removeprefix(lease.job_id(""))
         named = job == lease.job_id(name) or schedule.deployment_of(job)
         ours = lease.is_ours(one) and bool(named)
-        found.append(Thing(_JOB, one.name, parent, ours, name, region, usd=lease.JOB_USD))
-    return Listed(found)
+        yield Thing(_JOB, one.name, parent, ours, name, region, usd=lease.JOB_USD)
 
 
-async def _secrets(site: GoogleSite, parent: str) -> Listed:
-    client, found = await site.clients.secrets(), list[Thing]()
+async def _secrets(site: GoogleSite, parent: str) -> AsyncIterator[Thing]:
+    client = await site.clients.secrets()
     async for one in await client.list_secrets(parent=parent, **reading()):
         said = one.labels
         whose = said.get(DEPLOYMENT_LABEL, ""), said.get(REGION_LABEL, "")
-        found.append(Thing(_SECRET, one.name, parent, _is_labeled(said), *whose, usd=SECRET_USD))
-    return Listed(found)
+        yield Thing(_SECRET, one.name, parent, _is_labeled(said), *whose, usd=SECRET_USD)
 
 
-async def _tpus(site: GoogleSite, parent: str) -> Listed:
+async def _tpus(site: GoogleSite, parent: str) -> AsyncIterator[Thing | str]:
     """List requests, and the nodes that none of them has."""
-    client, found, unread = await _tpu(site), list[Thing](), list[str]()
-    requests, nodes = list[Any](), dict[tuple[str, str], Any]()
+    client, requests, nodes = await _tpu(site), list[Any](), dict[tuple[str, str], Any]()
     async for page in (await client.list_queued_resources(parent=parent, **reading())).pages:
         requests += page.queued_resources
-        unread += page.unreachable
+        for place in page.unreachable:
+            yield place.rpartition("/")[2]
     async for node_page in (await client.list_nodes(parent=parent, **reading())).pages:
         nodes |= {_zone_and_id(one.name): one for one in node_page.nodes}
-        unread += node_page.unreachable
+        for place in node_page.unreachable:
+            yield place.rpartition("/")[2]
     for one in requests:
         spec, state = next(iter(one.tpu.node_spec), None), one.state.state.name
         zone, short = _zone_and_id(one.name)
@@ -436,12 +410,11 @@ async def _tpus(site: GoogleSite, parent: str) -> Listed:
         labels = (node or spec.node).labels if spec else {}
         over = state in _OVER or (node is not None and node.state.name in _TAKEN)
         why = f"it is {state}: it has no chip any more, and holds quota" if over else ""
-        found.append(_chip("queued resource", one.name, parent, labels, why, state))
+        yield _chip("queued resource", one.name, parent, labels, why, state)
     for one in nodes.values():
         state = one.state.name
         why = f"it is {state}: its chip was taken back" if state in _TAKEN else ""
-        found.append(_chip("TPU node", one.name, parent, one.labels, why, state))
-    return Listed(found, [place.rpartition("/")[2] for place in unread])
+        yield _chip("TPU node", one.name, parent, one.labels, why, state)
 
 
 def _zone_and_id(name: str) -> tuple[str, str]:
@@ -478,58 +451,41 @@ def _chip(
 _INSTANCE: Final = "instance"
 
 
-async def _instances(site: GoogleSite, parent: str) -> Listed:
-    found, unread = await _aggregated(site, parent, "instances")
-    return Listed([_instance(parent, one) for one in found], unread)
+async def _instances(site: GoogleSite, parent: str) -> AsyncIterator[Thing | str]:
+    every = await site.clients.in_all_zones("instances")
+    for one in every.found:
+        state, why = one["status"], ""
+        if state in _ENDED:
+            why = f"it is {state}: one with a TPU cannot be started again, and its disk bills"
+        yield _chip(_INSTANCE, _path(one), parent, one.get("labels", {}), why, state)
+    for place in every.unread:
+        yield place
 
 
-def _instance(parent: str, one: Mapping[str, Any]) -> Thing:
-    state, why = one["status"], ""
-    if state in _ENDED:
-        why = f"it is {state}: one with a TPU cannot be started again, and its disk bills"
-    return _chip(_INSTANCE, _path(one), parent, one.get("labels", {}), why, state)
-
-
-async def _disks(site: GoogleSite, parent: str) -> Listed:
+async def _disks(site: GoogleSite, parent: str) -> AsyncIterator[Thing | str]:
     """List disks; one that an instance has goes with it."""
-    rows, unread = await _aggregated(site, parent, "disks")
-    found = list[Thing]()
-    for one in rows:
+    every = await site.clients.in_all_zones("disks")
+    for place in every.unread:
+        yield place
+    for one in every.found:
         labels, used = one.get("labels", {}), bool(one.get("users"))
         whose = labels.get(DEPLOYMENT_LABEL, "")
         ours = _is_labeled(labels) and bool(whose)
         if not (ours and used):
-            found.append(Thing("disk", _path(one), parent, ours, whose, _TPU, usd=None))
-    return Listed(found, unread)
-
-
-async def _aggregated(
-    site: GoogleSite, parent: str, kind: str
-) -> tuple[Sequence[Mapping[str, Any]], Sequence[str]]:
-    """Return all of a kind in all zones, and the zones that Compute Engine could not read."""
-    found, unread = list[Mapping[str, Any]](), list[str]()
-    async for page in _pages(site, f"{_COMPUTE}/{parent}/aggregated/{kind}"):
-        unread += page.get("unreachables", ())
-        for scope, row in page.get("items", {}).items():
-            found += row.get(kind, ())
-            if row.get("warning", {}).get("code", "") not in {"", "NO_RESULTS_ON_PAGE"}:
-                unread.append(scope)
-    return found, [place.rpartition("/")[2] for place in unread]
+            yield Thing("disk", _path(one), parent, ours, whose, _TPU, usd=None)
 
 
 def _path(one: Mapping[str, Any]) -> str:
     return str(one["selfLink"]).rpartition("/v1/")[2]
 
 
-async def _rules(site: GoogleSite, parent: str) -> Listed:
-    found = list[Thing]()
-    async for page in _pages(site, f"{_COMPUTE}/{parent}/global/firewalls"):
+async def _rules(site: GoogleSite, parent: str) -> AsyncIterator[Thing]:
+    async for page in site.clients.pages(f"{COMPUTE}/{parent}/global/firewalls"):
         for one in page.get("items", ()):
             whose = _RULE.match(one.get("description", ""))
             ours = whose is not None and one["name"] == f"vllm-devops-{whose[1]}"
             name = whose[1] if whose and ours else ""
-            found.append(Thing("firewall rule", _path(one), parent, ours, name, _TPU))
-    return Listed(found)
+            yield Thing("firewall rule", _path(one), parent, ours, name, _TPU)
 
 
 async def _registry(site: GoogleSite) -> Any:
@@ -538,16 +494,12 @@ async def _registry(site: GoogleSite) -> Any:
     return await site.clients.client(ArtifactRegistryAsyncClient)
 
 
-async def _registry_regions(site: GoogleSite) -> Sequence[str]:
-    return await _locations(site, await _registry(site))
-
-
-async def _repositories(site: GoogleSite, parent: str) -> Listed:
+async def _repositories(site: GoogleSite, parent: str) -> AsyncIterator[Thing]:
     """List repositories, and the images in ours; with one of others' in it, it is theirs as well.
 
     What a deployment's build made has its spec's fingerprint for a tag.
     """
-    client, found, region = await _registry(site), list[Thing](), parent.rpartition("/")[2]
+    client, region = await _registry(site), parent.rpartition("/")[2]
     async for one in await client.list_repositories(parent=parent, **reading()):
         ours = _is_labeled(one.labels) and one.name.endswith(f"/{REPOSITORY}")
         images = list[Thing]()
@@ -562,24 +514,22 @@ async def _repositories(site: GoogleSite, parent: str) -> Listed:
                 path = f"{one.name}/packages/{quote(name, safe='')}"
                 images.append(Thing("image", path, parent, built, name, region, usd=usd))
             ours = all(image.ours for image in images)
-        found += [*images, Thing("repository", one.name, parent, ours)]
-    return Listed(found)
+        for thing in (*images, Thing("repository", one.name, parent, ours)):
+            yield thing
 
 
-async def _accounts(site: GoogleSite, parent: str) -> Listed:
-    client, found = await site.clients.iam(), list[Thing]()
-    own = {f"{one}@{site.clients.project}.iam.gserviceaccount.com" for one in _ACCOUNTS}
+async def _accounts(site: GoogleSite, parent: str) -> AsyncIterator[Thing]:
+    client = await site.clients.iam()
+    own = {account_of(site.clients.project, one) for one in _ACCOUNTS}
     async for one in await client.list_service_accounts(name=parent, **reading()):
-        found.append(Thing("service account", one.name, parent, one.email in own))
-    return Listed(found)
+        yield Thing("service account", one.name, parent, one.email in own)
 
 
-async def _roles(site: GoogleSite, parent: str) -> Listed:
-    client, found = await site.clients.iam(), list[Thing]()
+async def _roles(site: GoogleSite, parent: str) -> AsyncIterator[Thing]:
+    client = await site.clients.iam()
     async for one in await client.list_roles(request={"parent": parent}, **reading()):
         ours = one.name == lease.role_name(site) and one.title.startswith(MANAGED_BY)
-        found.append(Thing("role", one.name, parent, ours))
-    return Listed(found)
+        yield Thing("role", one.name, parent, ours)
 
 
 async def _buckets(site: GoogleSite) -> Sequence[str]:
@@ -587,29 +537,31 @@ async def _buckets(site: GoogleSite) -> Sequence[str]:
     return [str(one.name) for one in await in_thread(lambda: list(client.list_buckets(**HOW)))]
 
 
-async def _caches(site: GoogleSite, bucket: str) -> Listed:
+async def _caches(site: GoogleSite, bucket: str) -> AsyncIterator[Thing]:
     """List compile caches: files, or the right to them, of a deployment in a bucket."""
-    found = list[Thing]()
     for under, usd in (await cache.all_in(site, bucket)).items():
         _, name, home = under.rstrip("/").split("/")
         path = f"gs://{bucket}/{under}"
-        found.append(
-            Thing("compile cache", path, bucket, ours=True, deployment=name, home=home, usd=usd)
-        )
-    return Listed(found)
+        yield Thing("compile cache", path, bucket, ours=True, deployment=name, home=home, usd=usd)
 
 
 _SOURCES: Final = (
     Source("services of Cloud Run", _run_regions, _services, "regions"),
-    Source("TPUs and requests for them", _everywhere, _tpus, _TPU),
-    Source("instances", _project, _instances, _TPU),
-    Source("disks", _project, _disks),
-    Source("firewall rules", _project, _rules),
-    Source("jobs of Cloud Scheduler", _scheduler, _jobs),
-    Source("secrets", _project, _secrets),
-    Source("images and their repositories", _registry_regions, _repositories),
-    Source("service accounts", _project, _accounts),
-    Source("roles", _project, _roles),
+    Source("TPUs and requests for them", "/locations/-", _tpus, _TPU),
+    Source("instances", "", _instances, _TPU),
+    Source("disks", "", _disks),
+    Source("firewall rules", "", _rules),
+    Source(
+        "jobs of Cloud Scheduler", lambda site: _locations(site, site.clients.scheduler()), _jobs
+    ),
+    Source("secrets", "", _secrets),
+    Source(
+        "images and their repositories",
+        lambda site: _locations(site, _registry(site)),
+        _repositories,
+    ),
+    Source("service accounts", "", _accounts),
+    Source("roles", "", _roles),
     Source("compile caches in buckets", _buckets, _caches),
 )
 
@@ -622,7 +574,7 @@ async def _delete(site: GoogleSite, name: str) -> None:
         return
     kind, what = name.split("/")[-2], f"delete {name}"
     if kind in {"instances", "disks", "firewalls"}:
-        await find(what, site.clients.ask("DELETE", f"{_COMPUTE}/{name}"))
+        await find(what, site.clients.ask("DELETE", f"{COMPUTE}/{name}"))
         return
     opened, method = _DELETES[kind]
     force = {"force": True} if kind == "queuedResources" else {}  # with its node

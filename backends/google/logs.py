@@ -1,7 +1,7 @@
 """Entries of Cloud Logging as lines: the query, one page of it, or all of them."""
 
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -75,18 +75,21 @@ async def read_entries(
 
 async def all_lines(
     site: GoogleSite,
-    asked: str,
+    asked: Callable[[], Awaitable[str]],
     query: LogQuery,
     read: Callable[[Sequence[LogEntry]], Sequence[Line]],
 ) -> AsyncGenerator[Sequence[Line], None]:
-    """Give every line that is asked for in pages, the newest first, each page oldest line first.
+    """Return every line that is asked for in pages, the newest first, each page oldest line first.
 
-    Where the project's calls of a minute are used up, it waits for the next minute, and says so.
+    `asked` returns Cloud Logging's filter; nothing where there is no line. Where the project's
+    calls of a minute are used up, it waits for the next minute, and says so.
 
     Raises:
         CloudError: Cloud Logging cannot be asked.
     """
     words = tuple(word.lower() for word in query.contains)
+    if not (terms := await asked()):
+        return
 
     def told(exc: Exception) -> None:
         if isinstance(exc, ResourceExhausted):
@@ -95,7 +98,7 @@ async def all_lines(
     again = if_exception_type(ServiceUnavailable, ResourceExhausted)
     polite = AsyncRetry(again, initial=0.5, maximum=10, timeout=_MINUTE_SECONDS, on_error=told)
     with translated("read the log"):
-        pages = await _pages(site, asked, newest=True, timeout=READ_SECONDS, retry=polite)
+        pages = await _pages(site, terms, newest=True, timeout=READ_SECONDS, retry=polite)
         async for page in pages:
             # An entry can be of many lines, and the words of a filter be in any of its fields.
             texts = ((line, line.text.lower()) for line in read(tuple(reversed(page.entries))))

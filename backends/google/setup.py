@@ -20,7 +20,7 @@ from backends.common import models, registry
 from backends.common.preflight import Answer, Question, ask_all, read_needs
 from backends.common.registry import reference
 from backends.google import secrets
-from backends.google.clients import HF_SECRET, MANAGED_BY, RUNTIME_ID, GoogleSite
+from backends.google.clients import HF_SECRET, MANAGED_BY, RUNTIME_ID, GoogleSite, account_of
 from backends.google.errors import find, reading, strictly, translated, why_unread, writing
 from backends.google.iam import binding
 from backends.lifecycle import Resource
@@ -157,12 +157,7 @@ async def _enabled(site: GoogleSite, names: Sequence[str]) -> Answer:
 
 async def _allowed(site: GoogleSite, wanted: Sequence[Permissions]) -> Answer:
     names = list(dict.fromkeys(name for one in wanted for name in one.names))
-    client = await site.clients.projects()
-    with strictly("see which permissions you have"):
-        answer = await client.test_iam_permissions(
-            resource=f"projects/{site.clients.project}", permissions=names, **reading()
-        )
-    missing = [name for name in names if name not in answer.permissions]
+    missing = await permissions_lacked(site, names)
     if not missing:
         return Answer(passed=True, detail=f"All {len(names)} permissions.")
     holding = dict.fromkeys(one.role for one in wanted if set(one.names) & set(missing))
@@ -170,9 +165,30 @@ async def _allowed(site: GoogleSite, wanted: Sequence[Permissions]) -> Answer:
     return Answer(passed=False, detail=f"Missing: {', '.join(missing)}.", fix=fix)
 
 
+async def permissions_lacked(site: GoogleSite, names: Sequence[str]) -> list[str]:
+    """Return those that whoever asks does not have in the project."""
+    client, project = await site.clients.projects(), f"projects/{site.clients.project}"
+    with strictly("see which permissions you have"):
+        answer = await client.test_iam_permissions(
+            resource=project, permissions=list(names), **reading()
+        )
+    return [name for name in names if name not in answer.permissions]
+
+
+ACT_AS: Final = "iam.serviceAccounts.actAs"
+
+
+async def may_act(site: GoogleSite, email: str) -> bool | None:
+    """Whether whoever asks may act as an account; None where there is none."""
+    client, path = await site.clients.iam(), _account_path(site, email)
+    tested = client.test_iam_permissions(resource=path, permissions=[ACT_AS], **reading())
+    answer = await find(f"see whether you may act as {email}", tested)
+    return None if answer is None else ACT_AS in answer.permissions
+
+
 def check_account(site: GoogleSite, account_id: str, what: str = "deploy") -> Iterator[Question]:
     """Ask for an account, and whether whoever asks may do `what` as it."""
-    email, permission = _email(site, account_id), "iam.serviceAccounts.actAs"
+    email = account_of(site.clients.project, account_id)
 
     async def ask() -> Answer:
         if await _account_there(site, email):
@@ -180,18 +196,14 @@ def check_account(site: GoogleSite, account_id: str, what: str = "deploy") -> It
         return Answer(passed=False, detail="It is missing or disabled.", fix=SET_UP)
 
     async def ask_to_act() -> Answer:
-        client = await site.clients.iam()
-        tested = client.test_iam_permissions(
-            resource=_account_path(site, email), permissions=[permission], **reading()
-        )
-        answer = await find(f"see whether you may act as {email}", tested)
-        if answer is None:
+        may = await may_act(site, email)
+        if may is None:
             return Answer(passed=None, detail="There is no such account yet.", fix=SET_UP)
-        if permission in answer.permissions:
-            return Answer(passed=True, detail=permission)
+        if may:
+            return Answer(passed=True, detail=ACT_AS)
         return Answer(
             passed=False,
-            detail=f"Missing: {permission}.",
+            detail=f"Missing: {ACT_AS}.",
             fix=f"Ask for it: gcloud iam service-accounts add-iam-policy-binding {email}"
             f" --project={site.clients.project} --member=user:YOU"
             " --role=roles/iam.serviceAccountUser",
@@ -267,7 +279,7 @@ def account(
     what: str = "deployments run",
 ) -> Resource:
     """Return a service account, as which `what`: that of every deployment, if nobody says."""
-    project, email = site.clients.project, _email(site, account_id)
+    project, email = site.clients.project, account_of(site.clients.project, account_id)
 
     async def get() -> bool | None:
         return await _account_there(site, email) or None
@@ -302,13 +314,9 @@ def _account_path(site: GoogleSite, email: str) -> str:
     return f"projects/{site.clients.project}/serviceAccounts/{email}"
 
 
-def _email(site: GoogleSite, account_id: str) -> str:
-    return f"{account_id}@{site.clients.project}.iam.gserviceaccount.com"
-
-
 def roles(site: GoogleSite, account_id: str, wanted: Sequence[Role]) -> Resource:
     """Return an account's roles in the project, all of them together."""
-    project, email = site.clients.project, _email(site, account_id)
+    project, email = site.clients.project, account_of(site.clients.project, account_id)
     made = binding(
         site.clients.projects,
         f"projects/{project}",

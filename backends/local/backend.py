@@ -21,6 +21,7 @@ from backends.base import (
     World,
 )
 from backends.common.engine import facts_of
+from backends.lifecycle import not_found
 from backends.local import devices, process, status
 from backends.local.devices import Devices, read_devices
 from backends.local.plan import (
@@ -50,7 +51,7 @@ from backends.local.process import (
 )
 from backends.local.status import Looker
 from core.address import KEY_HEADER
-from core.errors import CommandNotFound, DeploymentNotFound, HostError, NextStep
+from core.errors import CommandNotFound, HostError
 from core.records import (
     NAME_PATTERN,
     SIMULATED,
@@ -75,15 +76,10 @@ class LocalBackend:
     """Each deployment is a folder of the stage: that folder is what exists."""
 
     def __init__(self, target: Target, world: World) -> None:
-        self._target = target
+        self.target = target
         self._world = world
         self._root = world.folder / target.name
         self._looker = Looker(target)
-
-    @property
-    def target(self) -> Target:
-        """Where this is."""
-        return self._target
 
     @property
     def engine(self) -> Engine | None:
@@ -101,7 +97,7 @@ class LocalBackend:
 
     def plan(self, spec: DeploymentSpec, model: ModelShape) -> Plan:
         """Say which process would be started, and whether its memory suffices."""
-        return make_plan(self._target, self._engine(), self._devices(spec.name), spec, model)
+        return make_plan(self.target, self._engine(), self._devices(spec.name), spec, model)
 
     def _devices(self, name: str) -> Devices | None:
         """Return what the engine of a deployment would run on; what it holds now it gives back.
@@ -185,7 +181,7 @@ class LocalBackend:
         """End what is proven to be its own, see that nothing of it lives, remove its folder."""
         folder = self._folder(name)
         if not folder.touched:
-            return Deleted(name=name, target=self._target.name, gone=True)
+            return Deleted(name=name, target=self.target.name, gone=True)
         async with folder.locked():
             existed, made = folder.exists, folder.made_if_readable()
             numbers = ""
@@ -198,7 +194,7 @@ class LocalBackend:
         processes = f"its processes (pid {numbers})" if numbers else "its processes"
         return Deleted(
             name=name,
-            target=self._target.name,
+            target=self.target.name,
             gone=not folder.path.exists(),
             removed=(processes, "its folder with key and log") if existed else (),
             stays=leftovers(made),
@@ -241,7 +237,7 @@ class LocalBackend:
             folder.check()
             made = folder.made()
             if made is None:
-                raise self._not_found(name)
+                raise not_found(name, self.target)
             if not is_running(folder):
                 await process.end_session(folder)  # what a dead server or engine left of it
                 model = await anyio.to_thread.run_sync(read_model, made.spec.model)
@@ -328,25 +324,18 @@ class LocalBackend:
 
     def _folder(self, name: str) -> Folder:
         if not re.fullmatch(NAME_PATTERN, name):
-            raise self._not_found(name[:60])
+            raise not_found(name, self.target)
         return Folder(self._root / name)
 
     def _known(self, name: str) -> Folder:
         folder = self._folder(name)
         if not folder.exists:
-            raise self._not_found(name)
+            raise not_found(name, self.target)
         return folder
 
     def _made(self, name: str) -> tuple[Folder, Made]:
         folder = self._folder(name)
         made = folder.made()
         if made is None:
-            raise self._not_found(name)
+            raise not_found(name, self.target)
         return folder, made
-
-    def _not_found(self, name: str) -> DeploymentNotFound:
-        return DeploymentNotFound(
-            f"No deployment named '{name}' on {self._target.name}.",
-            fix="Call list_deployments for those that there are.",
-            next_steps=(NextStep("list_deployments"),),
-        )

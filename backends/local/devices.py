@@ -183,7 +183,7 @@ class Devices(NamedTuple):
 
 
 def read_devices(
-    wanted: str | None, *, cpu_only: bool, memory: Memory | None = None, driver: Path = _DRIVER
+    wanted: str | None, *, cpu_only: bool, memory: Memory | None = None
 ) -> Devices | None:
     """Give what the engine would run on; None where it is not known.
 
@@ -194,7 +194,7 @@ def read_devices(
         return Devices(known[wanted.lower()], 1)
     if cpu_only:
         return Devices(_processor(known["cpu"], memory), 1)
-    titles = _titles(driver)
+    titles = _titles(_DRIVER)
     found = next((one for one in known.values() if one.title in titles[:1]), None)
     return Devices(found, len(titles)) if found else None
 

@@ -76,15 +76,6 @@ def fingerprint(recipe: Recipe, host: Host, script: str) -> str:
     return hashlib.sha256(said.encode()).hexdigest()[:12]
 
 
-def refuse_unsupported(engine: Engine, host: Host) -> None:
-    if host.platform not in engine.platforms or host.minor not in engine.pythons:
-        raise Unsupported(
-            f"vLLM {engine.version} for CPUs is built for {', '.join(engine.platforms)} with Python"
-            f" {', '.join(engine.pythons)}; this is {host.platform} with Python {host.python}.",
-            fix=WITHOUT_IT,
-        )
-
-
 TINY_MODEL: Final = Path(__file__).with_name("tiny_model.py")
 LINK: Final = Path(__file__).parents[2] / ".vllm"
 MODEL: Final = "tiny-gemma-4"
@@ -100,16 +91,6 @@ class InstallFailed(OpsError):
 
     code = "ENGINE_INSTALL_FAILED"
     retryable = True
-
-
-def install_argv(engine: Engine, home: Path, overrides: Path, wheels: Path | None) -> list[str]:
-    """Give uv's command line: torch from `wheels`, or PyTorch's own CPU build without them."""
-    torch = ("--find-links", str(wheels)) if wheels else ("--torch-backend", "cpu")
-    return [
-        *(str(home / "bin/uv"), "pip", "install", "--python", str(home / "bin/python")),
-        *("--compile-bytecode", "--overrides", str(overrides), *torch),
-        *(f"{engine.distribution}=={engine.version}", f"torch=={engine.torch}"),
-    ]
 
 
 def uv_environment(pip_settings: str) -> dict[str, str]:
@@ -146,7 +127,14 @@ class Installer:
 
     async def install(self) -> None:
         """Have `.vllm` be this recipe. There already: only linked; killed on its way: redone."""
-        refuse_unsupported(self.recipe.engine, self.host)
+        engine, host = self.recipe.engine, self.host
+        if host.platform not in engine.platforms or host.minor not in engine.pythons:
+            raise Unsupported(
+                f"vLLM {engine.version} for CPUs is built for {', '.join(engine.platforms)} with"
+                f" Python {', '.join(engine.pythons)}; this is {host.platform} with Python"
+                f" {host.python}.",
+                fix=WITHOUT_IT,
+            )
         if self.link.exists() and not self.link.is_symlink():
             raise InstallFailed(f"{self.link} was not made by this.", fix=f"Move {self.link} away.")
         self.cache.mkdir(parents=True, exist_ok=True)
@@ -200,18 +188,22 @@ class Installer:
     async def _install_packages(self) -> None:
         engine, parts = self.recipe.engine, self.home / "parts"
         parts.mkdir()
-        overrides = parts / "overrides.txt"
+        overrides, wheels = parts / "overrides.txt", parts / "wheels"
         overrides.write_text("".join(f'{it} ; sys_platform == "never"\n' for it in engine.dropped))
-        wheels = await self._local_torch(parts / "wheels")
+        wanted = f"torch=={engine.torch}"
+        fetch = self._pip("download", "--no-deps", "--dest", str(wheels), wanted)
+        fetched = (await self.run(fetch, timeout=900)).returncode == 0
+        # Else it is PyTorch's own build for CPUs.
+        torch = ("--find-links", str(wheels)) if fetched else ("--torch-backend", "cpu")
         settings = await self.run(self._pip("config", "list"))
-        argv = install_argv(engine, self.home, overrides, wheels)
-        await self._must(*argv, env=uv_environment(settings.stdout))
+        await self._must(
+            *(str(self.home / "bin/uv"), "pip", "install"),
+            *("--python", str(self.home / "bin/python"), "--compile-bytecode"),
+            *("--overrides", str(overrides), *torch),
+            *(f"{engine.distribution}=={engine.version}", wanted),
+            env=uv_environment(settings.stdout),
+        )
         shutil.rmtree(parts)
-
-    async def _local_torch(self, wheels: Path) -> Path | None:
-        wanted = f"torch=={self.recipe.engine.torch}"
-        argv = self._pip("download", "--no-deps", "--dest", str(wheels), wanted)
-        return None if (await self.run(argv, timeout=900)).returncode else wheels
 
     async def _write_shim(self) -> None:
         version = self.recipe.engine.shim_version

@@ -1,129 +1,87 @@
 """Compute Engine: instances with TPUs, which it ends after their time, and firewall rules."""
 
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal
-
-import anyio
+from typing import Any, Final, Literal
 
 from backends.common.concurrency import in_time
 from backends.common.preflight import ECHO, caller_ranges, own_address
 from backends.container import PORT
-from backends.google.clients import MANAGED_BY, as_sent, rest_command
-from backends.google.errors import (
-    AGAIN,
-    LATE,
-    READ_SECONDS,
-    WRITE_SECONDS,
-    find,
-    patient_in_threads,
-    strictly,
-    translated,
-)
+from backends.google.clients import COMPUTE, MANAGED_BY, rest_command
+from backends.google.errors import AGAIN, LATE, find, reading, strictly, translated, writing
 from backends.lifecycle import Resource, Status, unless_foreign
 from backends.tpu import site as tpu
 from core.errors import CloudRefused, OpsError, WaitedTooLong
 from core.records import Failure
 from core.waiting import wait_until
 
-if TYPE_CHECKING:
-    from google.cloud.compute_v1.types import (
-        Firewall,
-        Instance,
-        InstanceAggregatedList,
-        Operation,
-    )
+Json = Mapping[str, Any]
+"""A resource as Compute Engine's REST writes it; what it leaves out is empty, or 0."""
 
 
-async def call(
-    clients: tpu.Clients,
-    what: str,
-    service: str,
-    method: str,
-    *,
-    writes: bool = False,
-    read: Callable[[Any], Any] | None = None,
-    **request: Any,
-) -> Any:
-    """Make one call in a thread: once if it `writes`, else again where Google is not reached.
-
-    `read` is called in the same thread: a pager asks for its next page there.
-
-    Raises:
-        google.api_core.exceptions.NotFound: Something that is named is not there.
-        CloudError: Google refused, or did not answer.
-    """
-    client, seconds = await clients.compute(service), WRITE_SECONDS if writes else READ_SECONDS
-    retry, fix = (None, LATE) if writes else (patient_in_threads(), AGAIN)
-
-    def work() -> Any:
-        asked = {"project": clients.project, **request}
-        found = getattr(client, method)(request=asked, timeout=seconds, retry=retry)
-        return read(found) if read else found
-
-    with translated(what), in_time("Google", what, seconds + 1, fix=fix):
-        return await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
+async def call(clients: tpu.Clients, what: str, verb: str, path: str, **more: Any) -> Json:
+    """Make one call, which ends in time. Raises NotFound, CloudError."""
+    how, fix = (reading(), AGAIN) if verb == "GET" else (writing(), LATE)
+    url = f"{COMPUTE}/projects/{clients.project}/{path}"
+    with translated(what), in_time("Google", what, how["timeout"] + 1, fix=fix):
+        return await clients.ask(verb, url, **more)
 
 
-API: Final = "https://compute.googleapis.com/compute/v1"
 FLEX_WAIT_SECONDS: Final = (90, 7200)
 """The shortest and the longest that flex-start waits; public reports of 2026-08."""
 _ONE_THREAD_CHIPS: Final = 8
 """Only the machine with so many chips must have one thread per core; public scripts of 2026."""
 
 
-def instance(request: tpu.Request) -> "Instance":
+def instance(request: tpu.Request) -> Json:
     """Say all of it; guest accelerators are left out, the machine type brings its own."""
-    tpu.prepare()
-    from google.cloud.compute_v1.types import Instance
-
     made, region = request.made, tpu.region_of(request.zone)
     zone, labels = f"zones/{request.zone}", dict(request.labels)
     # A TPU cannot be moved to another host, nor started again: what ends is deleted.
     scheduling: dict[str, Any] = {
-        "provisioning_model": MODELS[made.provisioning],
-        "on_host_maintenance": "TERMINATE",
-        "automatic_restart": False,
+        "provisioningModel": MODELS[made.provisioning],
+        "onHostMaintenance": "TERMINATE",
+        "automaticRestart": False,
     }
     if made.run_seconds or made.provisioning != "on-demand":
-        scheduling["instance_termination_action"] = "DELETE"
-    if made.run_seconds:
-        scheduling["max_run_duration"] = {"seconds": made.run_seconds}
+        scheduling["instanceTerminationAction"] = "DELETE"
+    if made.run_seconds:  # numbers of 64 bits are strings in JSON
+        scheduling["maxRunDuration"] = {"seconds": str(made.run_seconds)}
     interface: dict[str, Any] = {"network": f"global/networks/{made.network}"}
     if made.subnetwork:
         interface["subnetwork"] = f"regions/{region}/subnetworks/{made.subnetwork}"
     if made.external_ip:  # by REST there is an external address only where it is asked for
-        interface["access_configs"] = [{"type_": "ONE_TO_ONE_NAT", "name": "External NAT"}]
+        interface["accessConfigs"] = [{"type": "ONE_TO_ONE_NAT", "name": "External NAT"}]
     # The default of 10 GB holds no image; disks of the kind pd-* are refused with v6e.
     disk = {
-        "source_image": made.image,
-        "disk_size_gb": made.disk_gb,
-        "disk_type": f"{zone}/diskTypes/{made.disk_type}",
+        "sourceImage": made.image,
+        "diskSizeGb": str(made.disk_gb),
+        "diskType": f"{zone}/diskTypes/{made.disk_type}",
         "labels": labels,
     }
     body: dict[str, Any] = {
         "name": made.id,
-        "machine_type": f"{zone}/machineTypes/{made.machine_type}",
+        "machineType": f"{zone}/machineTypes/{made.machine_type}",
         "labels": labels,
         "tags": {"items": [made.id]},
         "metadata": {
             "items": [{"key": key, "value": value} for key, value in request.metadata.items()]
         },
-        "disks": [{"boot": True, "auto_delete": True, "initialize_params": disk}],
-        "network_interfaces": [interface],
-        "service_accounts": [{"email": made.service_account, "scopes": [tpu.ACCOUNT_SCOPE]}],
+        "disks": [{"boot": True, "autoDelete": True, "initializeParams": disk}],
+        "networkInterfaces": [interface],
+        "serviceAccounts": [{"email": made.service_account, "scopes": [tpu.ACCOUNT_SCOPE]}],
         "scheduling": scheduling,
     }
     if made.provisioning == "flex-start":
         shortest, longest = FLEX_WAIT_SECONDS
         waits = min(max(made.wait_seconds, shortest), longest)
-        body["params"] = {"request_valid_for_duration": {"seconds": waits}}
-        body["reservation_affinity"] = {"consume_reservation_type": "NO_RESERVATION"}
+        body["params"] = {"requestValidForDuration": {"seconds": str(waits)}}
+        body["reservationAffinity"] = {"consumeReservationType": "NO_RESERVATION"}
     if made.chips == _ONE_THREAD_CHIPS:
-        body["advanced_machine_features"] = {"threads_per_core": 1}
-    return Instance(body)
+        body["advancedMachineFeatures"] = {"threadsPerCore": 1}
+    return body
 
 
 FAMILY: Final = "ct6e"
@@ -165,7 +123,6 @@ _WHY_IT_ENDED: Final[
     "stop": "DELETED_ELSEWHERE",
 }
 """Operations that end an instance, the one that tells most first; public reports of 2026."""
-_HARMLESS: Final = frozenset({"", "NO_RESULTS_ON_PAGE"})
 
 
 def machine_type(accelerator: str) -> str:
@@ -177,7 +134,7 @@ def machine_type(accelerator: str) -> str:
     return f"{FAMILY}-standard-{accelerator.rpartition('-')[2]}t"
 
 
-def moment(said: str) -> datetime | None:
+def moment(said: str | None) -> datetime | None:
     """Read a time as Compute Engine writes it; None where there is none.
 
     >>> moment("2026-08-11T02:08:12.345-07:00")
@@ -186,18 +143,21 @@ def moment(said: str) -> datetime | None:
     return datetime.fromisoformat(said).astimezone(UTC) if said else None
 
 
-def chip_of(instance: "Instance", zone: str) -> tpu.Chip:
-    said, name = str(instance.status), str(instance.name)
+def chip_of(instance: Json, zone: str) -> tpu.Chip:
+    said, name = str(instance["status"]), str(instance["name"])
     state = _STATES.get(said, tpu.ChipState.UNKNOWN)
     accelerator, chips = _accelerator(instance)
-    created = moment(instance.creation_timestamp) or datetime.fromtimestamp(0, UTC)
-    given = moment(instance.last_start_timestamp) or (created if state in _GIVEN else None)
-    scheduling, most = instance.scheduling, instance.scheduling.max_run_duration.seconds
+    created = moment(instance.get("creationTimestamp")) or datetime.fromtimestamp(0, UTC)
+    given = moment(instance.get("lastStartTimestamp")) or (created if state in _GIVEN else None)
+    scheduling = instance.get("scheduling", {})
+    most = int(scheduling.get("maxRunDuration", {}).get("seconds", 0))
     ends = given + timedelta(seconds=most) if given and most else None
-    interface = next(iter(instance.network_interfaces), None)
-    outer = next(iter(interface.access_configs), None) if interface else None
-    spot = scheduling.provisioning_model == "SPOT" or scheduling.preemptible
-    flex = scheduling.provisioning_model == "FLEX_START"
+    interface: Json = next(iter(instance.get("networkInterfaces", ())), {})
+    outer: Json = next(iter(interface.get("accessConfigs", ())), {})
+    spot = scheduling.get("provisioningModel") == "SPOT" or scheduling.get("preemptible")
+    flex = scheduling.get("provisioningModel") == "FLEX_START"
+    metadata = {one["key"]: one["value"] for one in instance.get("metadata", {}).get("items", ())}
+    planned = instance.get("resourceStatus", {}).get("scheduling", {}).get("terminationTimestamp")
     return tpu.Chip(
         place=tpu.Place(zone, "compute"),
         id=name,
@@ -207,52 +167,43 @@ def chip_of(instance: "Instance", zone: str) -> tpu.Chip:
         accelerator=accelerator,
         chips=chips,
         provisioning="flex-start" if flex else "spot" if spot else "on-demand",
-        labels=dict(instance.labels),
-        spec_json={item.key: item.value for item in instance.metadata.items}.get(
-            tpu.SPEC_METADATA, ""
-        ),
-        external_ip=str(outer.nat_i_p) if outer else "",
-        internal_ip=str(interface.network_i_p) if interface else "",
+        labels=instance.get("labels", {}),
+        spec_json=metadata.get(tpu.SPEC_METADATA, ""),
+        external_ip=outer.get("natIP", ""),
+        internal_ip=interface.get("networkIP", ""),
         created_at=created,
         given_at=None if state == tpu.ChipState.WAITING else given,
-        ends_at=moment(instance.resource_status.scheduling.termination_timestamp) or ends,
-        why=str(instance.status_message) or (_NEVER_AGAIN if state.leftover else ""),
+        ends_at=moment(planned) or ends,
+        why=instance.get("statusMessage") or (_NEVER_AGAIN if state.leftover else ""),
     )
 
 
-def unread(page: "InstanceAggregatedList") -> Sequence[str]:
-    """Return the zones that Compute Engine itself could not read; most are merely empty."""
-    # The SDK's stubs take its Warning for Python's own.
-    warnings: dict[str, Any] = {scope: found.warning for scope, found in page.items.items()}
-    warned = [scope for scope, warning in warnings.items() if warning.code not in _HARMLESS]
-    return (*page.unreachables, *warned)
-
-
-def why_ended(operations: Iterable["Operation"]) -> tpu.Ended | None:
+def why_ended(operations: Iterable[Json]) -> tpu.Ended | None:
     """Say what ended an instance; None where no operation tells."""
-    by_type = {str(one.operation_type): one for one in operations}
+    by_type = {one["operationType"]: one for one in operations}
     for kind in (kind for kind in _WHY_IT_ENDED if kind in by_type):
         one = by_type[kind]
-        words = one.status_message or one.description or f"{kind} by {one.user or 'nobody'}"
-        return tpu.Ended(_WHY_IT_ENDED[kind], moment(one.end_time or one.insert_time), str(words))
+        by = f"{kind} by {one.get('user') or 'nobody'}"
+        words = one.get("statusMessage") or one.get("description") or by
+        at = moment(one.get("endTime") or one["insertTime"])
+        return tpu.Ended(_WHY_IT_ENDED[kind], at, words)
     return None
 
 
-def failure_of(operation: "Operation") -> str:
+def failure_of(operation: Json) -> str:
     """Return what an operation failed with; empty if it did not.
 
     Its status alone tells nothing: `error` may be there without one, or the other way round.
     """
-    errors = [f"{one.code}: {one.message}" for one in operation.error.errors]
-    if errors:
-        return "; ".join(errors)
-    status = int(operation.http_error_status_code or 0)
-    return f"{status} {operation.http_error_message}".strip() if status >= 400 else ""
+    if errors := operation.get("error", {}).get("errors"):
+        return "; ".join(f"{one['code']}: {one['message']}" for one in errors)
+    status = int(operation.get("httpErrorStatusCode", 0))
+    return f"{status} {operation.get('httpErrorMessage', '')}".strip() if status >= 400 else ""
 
 
-def _accelerator(instance: "Instance") -> tuple[str, int]:
+def _accelerator(instance: Json) -> tuple[str, int]:
     """Read it from the machine type: ct6e-standard-4t, or its twin ct6e-standard-4t-tpu."""
-    family, _, rest = _last(instance.machine_type).partition("-")
+    family, _, rest = _last(instance["machineType"]).partition("-")
     size = next((part for part in rest.split("-") if part[:-1].isdecimal()), "0t")
     return f"{_GENERATIONS.get(family, family)}-{size[:-1]}", int(size[:-1])
 
@@ -265,56 +216,47 @@ class ComputePlane:
     """Compute Engine, of one project; see `ControlPlane`."""
 
     def __init__(self, clients: tpu.Clients) -> None:
-        self._clients = clients
+        self._clients, self._call = clients, partial(call, clients)
 
     async def create(self, request: tpu.Request) -> str:
         what = f"ask for {request.made.accelerator} in {request.zone}"
+        once = {"requestId": str(uuid.uuid4())}
         with tpu.translated_refusal(what, request.zone):
-            under_way = await self._call(
-                what,
-                "insert_unary",
-                writes=True,
-                zone=request.zone,
-                instance_resource=instance(request),
-                request_id=str(uuid.uuid4()),
+            made = instance(request)
+            under_way = await call(
+                self._clients, what, "POST", _path(request.zone), params=once, json=made
             )
-        return str(under_way.name)
+        return str(under_way["name"])
 
     def bodies(self, request: tpu.Request) -> Mapping[str, object]:
-        return as_sent(instance(request))
+        return instance(request)
 
     def address(self, request: tpu.Request) -> str:
-        return f"{API}/projects/{request.made.project}/zones/{request.zone}/instances"
+        return f"{COMPUTE}/projects/{request.made.project}/{_path(request.zone)}"
 
     async def outcome(self, zone: str, operation: str) -> tpu.Outcome:
         what = "see what became of the request"
-        looked = self._call(what, "get", "ZoneOperations", zone=zone, operation=operation)
-        seen = await find(what, looked)
+        seen = await find(what, self._call(what, "GET", f"zones/{zone}/operations/{operation}"))
         failure = failure_of(seen) if seen else ""
-        over = seen is None or seen.status.name == "DONE"
+        over = seen is None or seen["status"] == "DONE"
         return tpu.Outcome(over, tpu.refusal_error(failure, zone) if failure else None)
 
     async def get(self, zone: str, chip_id: str) -> tpu.Chip | None:
         what = f"look at the instance {chip_id}"
-        seen = await find(what, self._call(what, "get", zone=zone, instance=chip_id))
+        seen = await find(what, self._call(what, "GET", _path(zone, chip_id)))
         return chip_of(seen, zone) if seen else None
 
     async def list(self) -> Sequence[tpu.Chip]:
-        what = "list instances"
-        with strictly(what):
-            pages = await self._call(what, "aggregated_list", read=lambda found: [*found.pages])
-        for page in pages:
-            tpu.unreachable(unread(page), "Instances")
-        scopes = [scoped for page in pages for scoped in page.items.values()]
-        found = [one for scoped in scopes for one in scoped.instances]
-        chips = [one for one in found if _last(one.machine_type).startswith(f"{FAMILY}-")]
-        return [chip_of(one, _last(one.zone)) for one in chips]
+        with strictly("list instances"):
+            every = await self._clients.in_all_zones("instances")
+        tpu.unreachable(every.unread, "Instances")
+        chips = [one for one in every.found if _last(one["machineType"]).startswith(f"{FAMILY}-")]
+        return [chip_of(one, _last(one["zone"])) for one in chips]
 
     async def delete(self, zone: str, chip_id: str) -> None:
         what = f"delete the instance {chip_id}"
-        asked = self._call(what, "delete_unary", writes=True, zone=zone, instance=chip_id)
         try:
-            await find(what, asked)
+            await find(what, self._call(what, "DELETE", _path(zone, chip_id)))
         except OpsError:  # one that is being deleted is told as stopping
             there = await self.get(zone, chip_id)
             if there is not None and there.state not in {
@@ -325,24 +267,21 @@ class ComputePlane:
 
     async def ended(self, zone: str, chip_id: str, *, since: datetime) -> tpu.Ended | None:
         """Say why an instance is gone, by the zone's operations on it: nothing else remains."""
-        what, wanted = f"see what ended {chip_id}", f'targetLink eq ".*/instances/{chip_id}"'
-        with strictly(what):
-            found = await self._call(
-                what, "list", "ZoneOperations", read=list, zone=zone, filter=wanted
-            )
-        return why_ended(one for one in found if (moment(one.insert_time) or since) >= since)
+        url = f"{COMPUTE}/projects/{self._clients.project}/zones/{zone}/operations"
+        wanted = f'targetLink eq ".*/instances/{chip_id}"'
+        with strictly(f"see what ended {chip_id}"):
+            pages = [page async for page in self._clients.pages(url, filter=wanted)]
+        found = [one for page in pages for one in page.get("items", ())]
+        return why_ended(one for one in found if (moment(one["insertTime"]) or since) >= since)
 
     async def offer(self, zone: str, accelerator: str) -> tpu.Offer:
         kind = machine_type(accelerator)
         what = f"see whether {zone} has {kind}"
-        return await tpu.offered(
-            what, self._call(what, "get", "MachineTypes", zone=zone, machine_type=kind)
-        )
+        return await tpu.offered(what, self._call(what, "GET", f"zones/{zone}/machineTypes/{kind}"))
 
-    async def _call(
-        self, what: str, method: str, service: str = "Instances", **request: Any
-    ) -> Any:
-        return await call(self._clients, what, service, method, **request)
+
+def _path(zone: str, chip_id: str = "") -> str:
+    return f"zones/{zone}/instances/{chip_id}".rstrip("/")
 
 
 SETTING: Final = "GOOGLE_ALLOWED_ADDRESSES"
@@ -378,23 +317,18 @@ def firewall_rule(
     was asked.
     """
     rule, wanted = tpu.vm_id(name), _rule(site, made, let_in) if made else None
-    ask = partial(call, site.clients, service="Firewalls")
 
-    async def get() -> "Firewall | None":
+    async def get() -> Json | None:
         what = f"look at the firewall rule {rule}"
-        found: Firewall | None = await find(what, ask(what=what, method="get", firewall=rule))
-        return found
+        return await find(what, call(site.clients, what, "GET", f"global/firewalls/{rule}"))
 
     async def put() -> None:
         there = await get()
-        if wanted and there is not None and not there.network.endswith(wanted.network):
+        if wanted and there is not None and not there["network"].endswith(wanted["network"]):
             await _failure(site, await delete())  # the network of a rule cannot be changed
             there = None
-        method, named = ("patch_unary", {"firewall": rule}) if there else ("insert_unary", {})
-        failure = await _failure(
-            site, await change("make", method, firewall_resource=wanted, **named)
-        )
-        if failure:
+        verb, path = ("PATCH", f"/{rule}") if there else ("POST", "")
+        if failure := await _failure(site, await change("make", verb, path, json=wanted)):
             raise CloudRefused(
                 f"The firewall rule {rule} does not let in who is to be let in.",
                 cause=failure,
@@ -402,29 +336,30 @@ def firewall_rule(
             )
 
     async def delete() -> str:
-        return await change("delete", "delete_unary", firewall=rule)
+        return await change("delete", "DELETE", f"/{rule}")
 
-    async def change(verb: str, method: str, **request: Any) -> str:
-        what = f"{verb} the firewall rule {rule}"
+    async def change(does: str, verb: str, path: str, **more: Any) -> str:
+        what = f"{does} the firewall rule {rule}"
         with strictly(what):
-            return str((await ask(what=what, method=method, writes=True, **request)).name)
+            begun = await call(site.clients, what, verb, f"global/firewalls{path}", **more)
+        return str(begun["name"])
 
     whom = "everybody" if made and made.anybody else "your addresses alone"
     return Resource(
         name="rule",
         title=f"its firewall rule {rule}" + (f", which lets in {whom}" if made else ""),
-        body=as_sent(wanted) if wanted else {},
+        body=wanted or {},
         get=get,
         put=put if wanted else None,
         delete=delete,
         status=lambda there: (
             Status.READY if wanted is None or _same(there, wanted) else Status.STALE
         ),
-        is_ours=lambda there: there.description.startswith(
+        is_ours=lambda there: there.get("description", "").startswith(
             f"managed-by={MANAGED_BY} deployment={name} "
         ),
-        command=rest_command(f"{API}/projects/{made.project}/global/firewalls", as_sent(wanted))
-        if wanted and made
+        command=rest_command(f"{COMPUTE}/projects/{made.project}/global/firewalls", wanted)
+        if made
         else "",
     )
 
@@ -432,7 +367,7 @@ def firewall_rule(
 async def let_in(site: tpu.Site, name: str) -> tuple[str, ...]:
     """Return the ranges that are let in to a deployment now; none without a rule of ours."""
     there = await unless_foreign(firewall_rule(site, name)).get()
-    return tuple(there.source_ranges) if there is not None and not there.disabled else ()
+    return tuple(there["sourceRanges"]) if there and not there.get("disabled") else ()
 
 
 async def keeps_out(site: tpu.Site, name: str, failure: Failure) -> Failure:
@@ -451,38 +386,33 @@ async def keeps_out(site: tpu.Site, name: str, failure: Failure) -> Failure:
     return failure.model_copy(update={"cause": cause, "fix": fix})
 
 
-def _rule(site: tpu.Site, made: tpu.Blueprint, ranges: Sequence[str]) -> "Firewall":
-    tpu.prepare()
-    from google.cloud.compute_v1.types import Firewall
-
-    whose = f"managed-by={MANAGED_BY} deployment={made.spec.name} target={site.target.name}"
+def _rule(site: tpu.Site, made: tpu.Blueprint, ranges: Sequence[str]) -> Json:
     as_planned = site.settings.google_allowed_addresses or (YOURS,)
-    return Firewall(
-        {
-            "name": made.id,
-            "description": whose,
-            "network": f"global/networks/{made.network}",
-            "direction": "INGRESS",
-            "allowed": [{"I_p_protocol": "tcp", "ports": [str(PORT)]}],
-            "source_ranges": [ANYBODY] if made.anybody else list(ranges or as_planned),
-            "target_tags": [made.id],
-            "disabled": False,
-        }
-    )
+    return {
+        "name": made.id,
+        "description": f"managed-by={MANAGED_BY} deployment={made.spec.name}"
+        f" target={site.target.name}",
+        "network": f"global/networks/{made.network}",
+        "direction": "INGRESS",
+        "allowed": [{"IPProtocol": "tcp", "ports": [str(PORT)]}],
+        "sourceRanges": [ANYBODY] if made.anybody else list(ranges or as_planned),
+        "targetTags": [made.id],
+        "disabled": False,
+    }
 
 
 async def _failure(site: tpu.Site, operation: str) -> str:
     """Wait a while for a rule's operation to end; return what it failed with."""
     what = "see what became of the firewall rule"
 
-    async def look() -> Any:
+    async def look() -> Json:
         with strictly(what):
-            return await call(site.clients, what, "GlobalOperations", "get", operation=operation)
+            return await call(site.clients, what, "GET", f"global/operations/{operation}")
 
     try:
         seen = await wait_until(
             look,
-            lambda seen: seen.status.name == "DONE",
+            lambda seen: seen["status"] == "DONE",
             waiting_for="the firewall rule",
             every=_EVERY_SECONDS,
             timeout=_RULE_SECONDS,
@@ -492,43 +422,25 @@ async def _failure(site: tpu.Site, operation: str) -> str:
     return failure_of(seen)
 
 
-def _same(there: "Firewall", wanted: "Firewall") -> bool:
+def _same(there: Json, wanted: Json) -> bool:
     """Whether a rule does what is wanted; Google writes networks as whole addresses."""
-
-    def does(rule: "Firewall") -> tuple[object, ...]:
-        allowed = [(one.I_p_protocol, list(one.ports)) for one in rule.allowed]
-        return (
-            *(set(rule.source_ranges), list(rule.target_tags), allowed),
-            *(rule.direction, rule.description, rule.disabled),
-        )
-
-    return does(there) == does(wanted) and there.network.endswith(wanted.network)
+    there = {"disabled": False, **there, "sourceRanges": sorted(there.get("sourceRanges", ()))}
+    wanted = {**wanted, "sourceRanges": sorted(wanted["sourceRanges"])}
+    others = wanted.keys() - {"network"}
+    same = all(there.get(field) == wanted[field] for field in others)
+    return same and there["network"].endswith(wanted["network"])
 
 
 async def network_exists(site: tpu.Site, network: str) -> bool:
     """Return whether the project has a network of that name."""
     what = f"look at the network {network}"
-    looked = call(site.clients, what, "Networks", "get", network=network)
+    looked = call(site.clients, what, "GET", f"global/networks/{network}")
     return await find(what, looked) is not None
 
 
-async def zones_with(site: tpu.Site, machine: str) -> Sequence[str]:
-    what = f"list the zones that have {machine}"
-
-    def read(scopes: Any) -> Sequence[str]:
-        return sorted(
-            scope.removeprefix("zones/")
-            for scope, row in scopes
-            if any(one.name == machine for one in row.machine_types)
-        )
-
-    with strictly(what):
-        found: Sequence[str] = await call(
-            site.clients,
-            what,
-            "MachineTypes",
-            "aggregated_list",
-            read=read,
-            filter=f'name = "{machine}"',
-        )
-    return found
+async def zones_with_machine(site: tpu.Site) -> Sequence[str]:
+    """Return the zones that have the machine of the target's chips."""
+    machine = machine_type(site.accelerator)
+    with strictly(f"list the zones that have {machine}"):
+        every = await site.clients.in_all_zones("machineTypes", filter=f'name = "{machine}"')
+    return sorted({_last(one["zone"]) for one in every.found})

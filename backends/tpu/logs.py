@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
-from contextlib import aclosing
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
@@ -130,20 +129,19 @@ async def read_logs(site: Site, name: str, *, lines: int, contains: str | None =
     return newest_lines(told.lines, lines, contains, more=told.more)
 
 
-async def log_pages(site: Site, name: str, query: LogQuery) -> AsyncGenerator[Sequence[Line], None]:
+def log_pages(site: Site, name: str, query: LogQuery) -> AsyncGenerator[Sequence[Line], None]:
     """Return every line since its chip was asked for, the newest page first."""
-    chip = await chip_of(site, name)
-    since = _since(site, name, chip)
-    if since is None:
-        return
-    time = between(max(since, query.since or since), query.until)
-    asked = _all_of(name, time, query.contains, chip)
-    if not query.platform:
-        asked = _limited(_output(name), f" AND {time}", query.contains)
-    lines = all_lines(site, asked, query, lambda found: _sorted(found, more=False).lines)
-    async with aclosing(lines) as pages:
-        async for page in pages:
-            yield page
+
+    async def asked() -> str:
+        chip = await chip_of(site, name)
+        if (since := _since(site, name, chip)) is None:
+            return ""
+        time = between(max(since, query.since or since), query.until)
+        if query.platform:
+            return _all_of(name, time, query.contains, chip)
+        return _limited(_output(name), f" AND {time}", query.contains)
+
+    return all_lines(site, asked, query, lambda found: _sorted(found, more=False).lines)
 
 
 async def read_newest_boot(site: Site, chip: Chip) -> VmLog:

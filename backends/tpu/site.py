@@ -1,9 +1,5 @@
 """One target of TPUs, opened: its places, chips, searches, clients, and what a plane promises."""
 
-import importlib
-import importlib.util
-import re
-import sys
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,7 +9,6 @@ from enum import StrEnum
 from functools import partial
 from math import inf
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Final, Literal, NamedTuple, Protocol
 
 import anyio
@@ -456,35 +451,6 @@ def region_of(zone: str) -> str:
     return zone.rpartition("-")[0]
 
 
-PACKAGE: Final = "google.cloud.compute_v1"
-
-
-class _Package(ModuleType):
-    """The package; its types and modules are imported when they are named."""
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        types = importlib.import_module(f"{PACKAGE}.types")
-        return (
-            getattr(types, name)
-            if hasattr(types, name)
-            else importlib.import_module(f"{PACKAGE}.{name}")
-        )
-
-
-def prepare() -> None:
-    """Make the package's modules importable one by one; harmless where it is loaded already."""
-    if PACKAGE in sys.modules:
-        return
-    spec = importlib.util.find_spec(PACKAGE)
-    assert spec is not None
-    module = _Package(PACKAGE)
-    module.__spec__ = spec
-    module.__path__ = list(spec.submodule_search_locations or ())
-    sys.modules.setdefault(PACKAGE, module)  # another thread may have been here meanwhile
-
-
 class Clients(GoogleClients):
     """One project; its zones are chosen one by one."""
 
@@ -492,28 +458,6 @@ class Clients(GoogleClients):
 
     def _region(self, target: Target) -> str:
         return self.settings.google_cloud_zone or target.region or "us-east5-b"
-
-    async def compute(self, name: str) -> Any:
-        """Return a client of Compute Engine, such as `Instances`, opened when first asked for."""
-        if name not in self._open:
-            plane, credentials = await self.plane(), await self.credentials()
-            host = plane.http if plane else ""
-            made = await anyio.to_thread.run_sync(compute_client, name, credentials, host)
-            self._open.setdefault(name, made)
-        return self._open[name]
-
-
-def compute_client(name: str, credentials: Any, http: str) -> Any:
-    """Return a client such as `ZoneOperations`; `http` is a rehearsal's."""
-    prepare()
-    service = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
-    package = f"{PACKAGE}.services.{service}"
-    kind = getattr(importlib.import_module(f"{package}.client"), f"{name}Client")
-    rest = getattr(importlib.import_module(f"{package}.transports.rest"), f"{name}RestTransport")
-    if not http:
-        return kind(transport=rest(credentials=credentials))
-    host = http.removeprefix("http://")
-    return kind(transport=rest(host=host, credentials=credentials, url_scheme="http"))
 
 
 _FRESH_SECONDS: Final = 1.0

@@ -31,7 +31,7 @@ from backends.google.clients import (
     TARGET_LABEL,
     runtime_account,
 )
-from backends.tpu.compute import FLEX_WAIT_SECONDS
+from backends.tpu.compute import FLEX_WAIT_SECONDS, machine_type
 from backends.tpu.site import Blueprint, Place, PlaneKind, Site, key_secret, vm_id
 from core import settings
 from core.errors import InvalidArgument
@@ -64,8 +64,6 @@ class Guard(Record):
 class Generation(Record):
     """What one generation of chips is called, and what its VMs are made of."""
 
-    machine_type: str
-    """With `{count}` in place of the chips."""
     runtime_version: str
     image_project: str
     image_family: str
@@ -221,7 +219,7 @@ def blueprint(
         project=project,
         service_account=runtime_account(project),
         accelerator=site.accelerator,
-        machine_type=generation.machine_type.format(count=offered.count),
+        machine_type=machine_type(site.accelerator),
         chips=offered.count,
         provisioning=site.provisioning,
         runtime_version=generation.runtime_version,
@@ -604,7 +602,7 @@ def _decided(made: Blueprint, image: str) -> Iterable[str]:
 
 
 def _quoted(word: str) -> str:
-    """Quote always, so that each line has one form.
+    """Quote always: shellcheck takes a bare comma in an array for a mistake (SC2054).
 
     >>> print(_quoted("it's"))
     'it'"'"'s'

@@ -18,7 +18,7 @@ from backends.google.errors import why_unread
 from backends.google.setup import limit_in, read_quota
 from backends.tpu import compute
 from backends.tpu import site as tpu
-from backends.tpu.vm import generation_of, is_known_to_give
+from backends.tpu.vm import is_known_to_give
 from core.errors import CloudError, NoCapacity, ZoneRefused
 from core.records import Record
 
@@ -333,21 +333,10 @@ def is_accepted(site: tpu.Site, place: tpu.Place, last: Outcome | None) -> tuple
         return True, ""
     minutes = last.minutes_ago(datetime.now(UTC)) if last else 0
     if last and last.outcome == ZoneRefused.code and minutes <= _TRUSTED_MINUTES:
-        return False, f"refused {ago(minutes)}: {last.detail}"
+        return False, f"refused {minutes} min ago: {last.detail}"
     if is_known_to_give(site, place):
         return True, ""
     return None, f"whether it gives {site.provisioning} shows only when it is asked"
-
-
-def ago(minutes: int) -> str:
-    """Say how long ago something was.
-
-    >>> ago(5), ago(200), ago(5000)
-    ('5 min ago', '3 h ago', '3 d ago')
-    """
-    if minutes < 120:
-        return f"{minutes} min ago"
-    return f"{minutes // 60} h ago" if minutes < 2880 else f"{minutes // 1440} d ago"
 
 
 _SECONDS: Final = 18.0
@@ -365,7 +354,10 @@ async def list_zones(site: tpu.Site) -> Sequence[Zone]:
     _caller = await site.clients.credentials()
     asked = (place.zone for place in outcomes_of(site))
     known = (site.clients.region, *site.offered.regions, *asked)
-    names = tuple(dict.fromkeys((*known, *await zones_with_machine(site))))[:_MOST]
+    listed: Sequence[str] = ()  # where Compute Engine does not say in time
+    with anyio.move_on_after(_LISTING_SECONDS):
+        listed = await or_note(partial(compute.zones_with_machine, site), ())
+    names = tuple(dict.fromkeys((*known, *listed)))[:_MOST]
     places = [tpu.Place(zone, kind) for zone in names for kind in site.planes]
     found = await prospects_of(site, places, await count_chips(site), _SECONDS)
     rows = [_zone([one for one in found if one.place.zone == zone]) for zone in names]
@@ -374,14 +366,6 @@ async def list_zones(site: tpu.Site) -> Sequence[Zone]:
         return any(one.outcome == tpu.GIVEN for one in row.outcomes[:1])
 
     return sorted(rows, key=lambda row: (_ORDER[row.usable], not is_given(row)))
-
-
-async def zones_with_machine(site: tpu.Site) -> Sequence[str]:
-    """Ask Compute Engine which zones have the machine; none where it does not say."""
-    machine = generation_of(site.offered).machine_type.format(count=site.offered.count)
-    with anyio.move_on_after(_LISTING_SECONDS):
-        return await or_note(partial(compute.zones_with, site, machine), ())
-    return ()
 
 
 def _zone(seen: Sequence[Prospect]) -> Zone:

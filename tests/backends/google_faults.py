@@ -97,7 +97,7 @@ class Wire:
 @pytest.fixture
 def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
     """Listen to all clients that are opened from now on, and let nothing be waited for long."""
-    wire, prepare, threads = Wire(), clients._let_timeouts_end, compute.call
+    wire, prepare, ask = Wire(), clients._let_timeouts_end, clients.GoogleClients.ask
 
     def tap(client: Any) -> None:
         prepare(client)
@@ -107,7 +107,7 @@ def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
             methods[bare] = wire.tapped(name.rpartition(".")[2], method)
 
     monkeypatch.setattr(clients, "_let_timeouts_end", tap)
-    monkeypatch.setattr(compute, "call", wire.tapped("", threads))
+    monkeypatch.setattr(clients.GoogleClients, "ask", wire.tapped("", ask))
     monkeypatch.setattr(google_errors, "patient", impatient)
     monkeypatch.setattr(service, "_LOOK_SECONDS", 0.02)
     monkeypatch.setattr(lifecycle, "_FIRST_LOOK_SECONDS", 0.02)

@@ -6,8 +6,9 @@ from typing import Any, Final
 
 import anyio
 
-from backends.tpu.site import ChipState, PlaneKind, Request, Site
+from backends.tpu.site import ChipState, PlaneKind, Request
 from tests.backends.tpu.planned import drawn
+from tests.backends.tpu.planted import rule_of_others
 from tests.backends.tpu.sites import opened
 from tests.conversation import SETTLED, Reply
 from tests.soon import HANGS, soon
@@ -62,7 +63,7 @@ async def planted_by_others(cloud: Cloud, *, look: bool = False) -> Sequence[str
                 made = drawn(site, zones=(HERE,), control_plane=kind)
                 made = made.model_copy(update={"id": f"theirs-{kind}"})
                 await site.planes[kind].create(Request(made, HERE, "", {"team": "theirs"}))
-            await _rule_of_others(site)
+            await rule_of_others(site, targetTags=["theirs"])
 
         async def stand() -> Sequence[str]:
             found = [chip for kind in KINDS for chip in await site.planes[kind].list()]
@@ -74,20 +75,3 @@ async def planted_by_others(cloud: Cloud, *, look: bool = False) -> Sequence[str
             return (*theirs, *rules) if len(running) == len(KINDS) else ()
 
         return await soon(stand, waiting_for="chips of others")
-
-
-async def _rule_of_others(site: Site) -> None:
-    from google.cloud.compute_v1 import Allowed, Firewall  # noqa: PLC0415  made slim by the site
-
-    client = await site.clients.compute("Firewalls")
-    rule = Firewall(
-        name="theirs",
-        network=f"projects/{site.clients.project}/global/networks/default",
-        direction="INGRESS",
-        allowed=[Allowed(I_p_protocol="tcp", ports=["8000"])],
-        source_ranges=["10.0.0.0/8"],
-        target_tags=["theirs"],
-    )
-    await anyio.to_thread.run_sync(
-        lambda: client.insert_unary(project=site.clients.project, firewall_resource=rule)
-    )

@@ -3,7 +3,6 @@
 from collections import Counter
 from typing import Any, Final
 
-import anyio
 import pytest
 from google.cloud.artifactregistry_v1 import Repository
 from google.cloud.iam_admin_v1 import CreateRoleRequest, Role, ServiceAccount
@@ -22,7 +21,7 @@ from core.records import DeploymentSpec
 from tests.backends.cloud_run import sites as run_sites
 from tests.backends.tpu.orders import becomes, foreign_node
 from tests.backends.tpu.planned import drawn
-from tests.backends.tpu.planted import NO_CHIP, foreign, ours, until
+from tests.backends.tpu.planted import NO_CHIP, foreign, ours, rule_of_others, until
 from tests.backends.tpu.sites import opened
 from tests.conversation import Agent, Reply, agent_of
 from tests.stories.conftest import Cloud
@@ -102,7 +101,7 @@ async def on_tpus(site: Site) -> None:
     await foreign_node(site, "vllm-devops-lost", **lost)
     await ours(site, "halted", plane="compute")
     await becomes(site.planes["compute"], ChipState.RUNNING, "vllm-devops-halted", HERE)
-    await asked(site, "Instances", "stop_unary", zone=HERE, instance="vllm-devops-halted")
+    await asked(site, f"zones/{HERE}/instances/vllm-devops-halted/stop")
     for number in range(4):
         key = secrets.key(site, f"chipless-{number}")[0]
         assert key.put
@@ -120,15 +119,13 @@ async def on_tpus(site: Site) -> None:
         assert rule.put
         await rule.put()
         labels = {**made.labels, DEPLOYMENT_LABEL: name}
-        disk = {"name": made.id, "size_gb": 100, "labels": labels}
+        disk = {"name": made.id, "sizeGb": "100", "labels": labels}
         if number:
-            await asked(site, "Disks", "insert_unary", zone=HERE, disk_resource=disk)
+            await asked(site, f"zones/{HERE}/disks", json=disk)
 
 
-async def asked(site: Site, service: str, method: str, **request: Any) -> None:
-    client = await site.clients.compute(service)
-    full = {"project": site.clients.project, **request}
-    await anyio.to_thread.run_sync(lambda: getattr(client, method)(request=full))
+async def asked(site: Site, path: str, **more: Any) -> None:
+    await compute.call(site.clients, "plant it", "POST", path, **more)
 
 
 async def of_others(cloud: Cloud, site: Site) -> None:
@@ -185,16 +182,10 @@ async def of_others(cloud: Cloud, site: Site) -> None:
         made_role = CreateRoleRequest(parent=parent, role_id=f"vllmDevops{number}", role=role)
         await iam.create_role(made_role)
     for number in range(4):
-        rule = {
-            "name": f"vllm-devops-their{number}",
-            "description": "managed-by=them",
-            "network": f"{parent}/global/networks/default",
-            "allowed": [{"I_p_protocol": "tcp", "ports": ["8000"]}],
-        }
-        await asked(site, "Firewalls", "insert_unary", firewall_resource=rule)
+        await rule_of_others(site, f"vllm-devops-their{number}", description="managed-by=them")
     for number in range(5):
-        disk = {"name": f"theirs-{number}", "size_gb": 10, "labels": {"team": "theirs"}}
-        await asked(site, "Disks", "insert_unary", zone=HERE, disk_resource=disk)
+        disk = {"name": f"theirs-{number}", "sizeGb": "10", "labels": {"team": "theirs"}}
+        await asked(site, f"zones/{HERE}/disks", json=disk)
     for number in range(2):
         await foreign(site, f"theirs-{number}", zone=FULL)
     await foreign_node(site, "theirs", team="theirs")

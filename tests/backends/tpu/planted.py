@@ -4,6 +4,7 @@ from typing import Any, Final
 
 from google.cloud.tpu_v2 import Node, QueuedResource
 
+from backends.tpu.compute import call
 from backends.tpu.site import ChipState, PlaneKind, Request, Site, vm_id
 from tests.backends.tpu.planned import drawn
 from tests.soon import soon
@@ -45,6 +46,20 @@ async def foreign(site: Site, chip_id: str, *, zone: str = ZONE) -> None:
     }
     client = await site.clients.tpu()
     await client.create_queued_resource(request=wanted)
+
+
+async def rule_of_others(site: Site, name: str = "theirs", **said: Any) -> None:
+    """Make a firewall rule as somebody else would."""
+    rule = {
+        "name": name,
+        "description": "Of somebody else.",
+        "network": f"projects/{site.clients.project}/global/networks/default",
+        "direction": "INGRESS",
+        "allowed": [{"IPProtocol": "tcp", "ports": ["8000"]}],
+        "sourceRanges": ["10.0.0.0/8"],
+        **said,
+    }
+    await call(site.clients, "make their rule", "POST", "global/firewalls", json=rule)
 
 
 async def until(site: Site, chip_id: str, state: ChipState, *, zone: str = ZONE) -> None:

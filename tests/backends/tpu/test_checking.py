@@ -11,7 +11,7 @@ from backends.tpu.site import Place, Site
 from core.records import Check, Preflight
 from core.settings import GooglePlane
 from tests.backends.tpu.planned import planned
-from tests.backends.tpu.planted import NO_CHIP, ZONE, foreign, ours
+from tests.backends.tpu.planted import NO_CHIP, ZONE, foreign, ours, rule_of_others
 from tests.backends.tpu.sites import fault, offline, opened
 from tests.google_plane import Controls
 
@@ -81,16 +81,7 @@ async def theirs(site: Site) -> None:
 
 async def their_rule(site: Site) -> None:
     """One of ours of that name would be changed."""
-    from google.cloud.compute_v1.types import Allowed, Firewall  # noqa: PLC0415  takes seconds
-
-    client = await site.clients.compute("Firewalls")
-    rule = Firewall(
-        name="vllm-devops-gemma",
-        network="global/networks/default",
-        allowed=[Allowed(I_p_protocol="tcp", ports=["8000"])],
-        source_ranges=["10.0.0.0/8"],
-    )
-    client.insert_unary(request={"project": site.clients.project, "firewall_resource": rule})
+    await rule_of_others(site, "vllm-devops-gemma")
 
 
 class Case(NamedTuple):

@@ -1,15 +1,14 @@
 """Instances of Compute Engine: which there are, and what ended one."""
 
-import threading
 from datetime import timedelta
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
+import anyio
 import pytest
-from google.cloud.compute_v1.types import Instance, InstanceAggregatedList, Operation
 
 from backends.base import World
+from backends.google import errors
 from backends.google.errors import AGAIN, LATE
 from backends.tpu import compute
 from backends.tpu.site import ChipState, Clients, vm_id
@@ -78,7 +77,7 @@ async def test_one_of_a_longer_name_is_another(plane: GooglePlane, project: str)
 def test_the_operation_that_tells_most_says_why(kinds: list[str], code: str | None) -> None:
     """A preempted one is deleted as well, by the system."""
     at = "2026-11-21T04:00:00.000-08:00"
-    found = compute.why_ended(Operation(operation_type=one, insert_time=at) for one in kinds)
+    found = compute.why_ended({"operationType": one, "insertTime": at} for one in kinds)
     assert (found.code if found else None) == code
 
 
@@ -89,14 +88,14 @@ def test_the_operation_that_tells_most_says_why(kinds: list[str], code: str | No
             {"error": {"errors": [{"code": "QUOTA_EXCEEDED", "message": "No."}]}},
             "QUOTA_EXCEEDED: No.",
         ),
-        ({"http_error_status_code": 503, "http_error_message": "NO"}, "503 NO"),
-        ({"http_error_status_code": 0}, ""),
+        ({"httpErrorStatusCode": 503, "httpErrorMessage": "NO"}, "503 NO"),
+        ({"httpErrorStatusCode": 0}, ""),
         ({}, ""),
     ],
 )
 def test_an_operation_failed_whichever_of_its_fields_says_so(said: Any, words: str) -> None:
-    """The SDK takes one without a status of HTTP for a success."""
-    assert compute.failure_of(Operation(said)) == words
+    """One without a status of HTTP is no success for that."""
+    assert compute.failure_of(said) == words
 
 
 @pytest.mark.parametrize(
@@ -112,64 +111,60 @@ def test_an_operation_failed_whichever_of_its_fields_says_so(said: Any, words: s
 )
 def test_its_status_is_said_in_the_words_of_both_planes(said: str, state: ChipState) -> None:
     """A stopped one is a leftover: it never starts again."""
-    bare = {"name": "one", "status": said, "machine_type": "x/machineTypes/ct6e-standard-4t-tpu"}
-    chip = compute.chip_of(Instance(bare), ZONE)
+    bare = {"name": "one", "status": said, "machineType": "x/machineTypes/ct6e-standard-4t-tpu"}
+    chip = compute.chip_of(bare, ZONE)
     assert (chip.state, chip.accelerator, chip.chips) == (state, "v6e-4", 4)
     assert bool(chip.why) == state.leftover
 
 
-def test_a_zone_that_google_could_not_read_is_not_taken_for_an_empty_one() -> None:
-    """Empty ones come with a warning as well, which says just that."""
-    page = InstanceAggregatedList(
-        {
-            "items": {
-                "zones/a": {"warning": {"code": "NO_RESULTS_ON_PAGE"}},
-                "zones/b": {"warning": {"code": "UNREACHABLE"}},
-                "zones/c": {"instances": [{"name": "one"}]},
-            },
-            "unreachables": ["projects/p/zones/d"],
-        }
-    )
-    assert set(compute.unread(page)) == {"projects/p/zones/d", "zones/b"}
-
-
 class _Answering(Clients):
-    """Each of its clients of Compute Engine is the same one."""
+    """Answers each call with the next of some pages, and then never."""
 
-    def __init__(self, **methods: Any) -> None:
+    def __init__(self, *pages: Any) -> None:
         world = World(Settings(google_cloud_project="p"), Path(), ())
         super().__init__(target_of("tpu-v6e-1"), world)
-        self._client = SimpleNamespace(**methods)
+        self._pages = list(pages)
 
-    async def compute(self, _name: str) -> Any:
-        return self._client
+    async def ask(self, verb: str, url: str, **more: Any) -> Any:
+        if not self._pages:
+            await anyio.sleep_forever()
+        return self._pages.pop(0)
+
+
+async def test_a_zone_that_google_could_not_read_is_not_taken_for_an_empty_one() -> None:
+    """Empty ones come with a warning as well, which says just that."""
+    page = {
+        "items": {
+            "zones/a": {"warning": {"code": "NO_RESULTS_ON_PAGE"}},
+            "zones/b": {"warning": {"code": "UNREACHABLE"}},
+            "zones/c": {"instances": [{"name": "one"}]},
+        },
+        "unreachables": ["projects/p/zones/d"],
+    }
+    seen = await _Answering(page).in_all_zones("instances")
+    assert (seen.found, set(seen.unread)) == ([{"name": "one"}], {"b", "d"})
 
 
 async def test_the_instances_of_every_page_are_told() -> None:
     """Google gives 500 at once."""
-    said = {"machine_type": "machineTypes/ct6e-standard-1t", "zone": f"zones/{ZONE}"}
+    said = {"machineType": "machineTypes/ct6e-standard-1t", "zone": f"zones/{ZONE}"}
     pages = [
-        InstanceAggregatedList(items={ZONE: {"instances": [{"name": name, **said}]}})
+        {"items": {ZONE: {"instances": [{"name": name, "status": "RUNNING", **said}]}}}
         for name in ("one", "two")
     ]
-    clients = _Answering(aggregated_list=lambda **_: SimpleNamespace(pages=pages))
+    clients = _Answering({**pages[0], "nextPageToken": "2"}, pages[1])
     assert [chip.id for chip in await compute.ComputePlane(clients).list()] == ["one", "two"]
 
 
-@pytest.mark.parametrize(("writes", "fix"), [(False, AGAIN), (True, LATE)])
-async def test_a_client_that_never_comes_back_is_left_behind(
-    monkeypatch: pytest.MonkeyPatch, fix: str, *, writes: bool
+@pytest.mark.parametrize(("verb", "fix"), [("GET", AGAIN), ("POST", LATE)])
+async def test_an_answer_that_never_comes_is_left_behind(
+    monkeypatch: pytest.MonkeyPatch, verb: str, fix: str
 ) -> None:
     """Its own time limit counts between two bytes; what a write did has to be looked at."""
     for limit in ("READ_SECONDS", "WRITE_SECONDS"):
-        monkeypatch.setattr(compute, limit, 0.0)
-    gate = threading.Event()
-    clients = _Answering(get=lambda **_: gate.wait(20))
-    try:
-        with pytest.raises(CloudTimeout) as late:
-            await compute.call(clients, "wait", "Instances", "get", writes=writes)
-    finally:
-        gate.set()
+        monkeypatch.setattr(errors, limit, -1.0)
+    with pytest.raises(CloudTimeout) as late:
+        await compute.call(_Answering(), "wait", verb, "global/networks")
     assert late.value.fix == fix
 
 

@@ -4,11 +4,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import pytest
-from google.cloud.compute_v1.types import Allowed, Firewall
 
-from backends.google.errors import strictly
-from backends.tpu.compute import call
-from backends.tpu.site import ChipState, PlaneKind, Request, Site, vm_id
+from backends.tpu.site import ChipState, PlaneKind, Request, vm_id
 from core.errors import NotOurs
 from core.settings import GooglePlane
 from tests.backends.tpu import orders, planted
@@ -22,27 +19,6 @@ HERE: Final = "us-east5-b"
 MINE: Mapping[str, Any] = {"google_allowed_addresses": ("127.0.0.1",)}
 KINDS: Final = ("tpus", "nodes", "vms", "firewalls", "secrets", "queued_resources")
 PLANES: Final[tuple[PlaneKind, ...]] = ("queued", "compute")
-
-
-async def rule(site: Site, name: str) -> None:
-    """Make a rule as somebody else would."""
-    said = Firewall(
-        name=name,
-        description="Of somebody else.",
-        network="global/networks/default",
-        direction="INGRESS",
-        allowed=[Allowed(I_p_protocol="tcp", ports=["8000"])],
-        source_ranges=["10.0.0.0/8"],
-    )
-    with strictly("make their rule"):
-        await call(
-            site.clients,
-            "make it",
-            "Firewalls",
-            "insert_unary",
-            writes=True,
-            firewall_resource=said,
-        )
 
 
 def seen(controls: Controls, project: str) -> dict[str, Any]:
@@ -76,7 +52,7 @@ async def test_a_rule_of_that_name_that_is_not_ours_stays_as_it_was(
 ) -> None:
     """Nothing is asked for then, and the key that was made goes again."""
     async with opened(plane, project, **MINE) as site:
-        await rule(site, vm_id("gemma"))
+        await planted.rule_of_others(site, vm_id("gemma"))
         before = seen(controls, project)
         with pytest.raises(NotOurs):
             await on(site).apply(planned(site))

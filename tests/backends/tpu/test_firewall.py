@@ -1,13 +1,14 @@
 """The firewall rule of a deployment: whom it lets in, and whose it is."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from google.cloud.compute_v1.types import Allowed, Firewall
 
+from backends.google.errors import strictly
 from backends.lifecycle import advance, remove, unless_foreign
 from backends.tpu import compute
-from backends.tpu.site import Site, prepare, vm_id
+from backends.tpu.site import Site, vm_id
 from core import errors
 from core.settings import GooglePlane
 from tests.backends.tpu.orders import blueprint
@@ -17,7 +18,6 @@ from tests.soon import soon
 
 pytestmark = pytest.mark.anyio
 
-prepare()
 HOME, WORK = "203.0.113.7", "198.51.100.0/24"
 
 
@@ -37,28 +37,29 @@ async def closed(site: Site) -> tuple[str, ...]:
     return removal.removed
 
 
+async def asked(site: Site, verb: str, path: str = "", **more: Any) -> Mapping[str, Any]:
+    with strictly("ask for rules"):
+        return await compute.call(site.clients, "ask", verb, f"global/firewalls{path}", **more)
+
+
 async def listed(site: Site) -> list[str]:
-    client = await site.clients.compute("Firewalls")
-    return [one.name for one in client.list(project=site.clients.project, timeout=10)]
+    return [one["name"] for one in (await asked(site, "GET"))["items"]]
 
 
-async def written(site: Site, **said: Any) -> Any:
+async def written(site: Site, **said: Any) -> Mapping[str, Any]:
     """Change the rule, or make one, behind our back; returns how it stands then."""
-    client = await site.clients.compute("Firewalls")
-    name, project = vm_id("gemma"), site.clients.project
-    rule = Firewall(name=name, network="global/networks/default", direction="INGRESS", **said)
+    name = vm_id("gemma")
+    rule = {"name": name, "network": "global/networks/default", "direction": "INGRESS", **said}
     if name in await listed(site):
-        client.patch_unary(project=project, firewall=name, firewall_resource=rule, timeout=10)
+        await asked(site, "PATCH", f"/{name}", json=rule)
     else:
-        client.insert_unary(project=project, firewall_resource=rule, timeout=10)
+        await asked(site, "POST", json=rule)
 
-    async def look() -> Any:
-        if name not in await listed(site):
-            return None
-        return client.get(project=project, firewall=name, timeout=10)
+    async def look() -> Mapping[str, Any]:
+        return await asked(site, "GET", f"/{name}") if name in await listed(site) else {}
 
-    def done(seen: Any) -> bool:
-        return bool(seen) and all(getattr(seen, key) == value for key, value in said.items())
+    def done(seen: Mapping[str, Any]) -> bool:
+        return bool(seen) and {**seen, **said} == seen
 
     return await soon(look, done, waiting_for="the rule")
 
@@ -70,8 +71,8 @@ async def test_the_callers_are_let_in_and_nobody_else_and_it_follows_them(
     async with opened(plane, project, google_allowed_addresses=f"{HOME},{WORK},{HOME}") as site:
         assert await let_in(site) == (f"{HOME}/32", WORK)
         there = await written(site)
-        assert list(there.target_tags) == [vm_id("gemma")]
-        assert [(one.I_p_protocol, list(one.ports)) for one in there.allowed] == [("tcp", ["8000"])]
+        assert there["targetTags"] == [vm_id("gemma")]
+        assert there["allowed"] == [{"IPProtocol": "tcp", "ports": ["8000"]}]
     async with opened(plane, project, google_allowed_addresses=WORK) as site:
         assert await let_in(site) == (WORK,)
         before = controls.get(project)["calls"].count("compute.firewalls.patch")
@@ -99,14 +100,13 @@ async def test_a_rule_that_is_not_ours_is_left_as_it_is(
 ) -> None:
     """By its description: rules have no labels."""
     async with opened(plane, project, google_allowed_addresses=HOME) as site:
-        theirs = {"description": description, "source_ranges": ["0.0.0.0/0"]}
-        before = await written(site, allowed=[Allowed(I_p_protocol="tcp")], **theirs)
+        theirs = {"description": description, "sourceRanges": ["0.0.0.0/0"]}
+        before = await written(site, allowed=[{"IPProtocol": "tcp"}], **theirs)
         with pytest.raises(errors.NotOurs):
             await let_in(site)
         assert await closed(site) == ()
         assert await compute.let_in(site, "gemma") == ()
-        client = await site.clients.compute("Firewalls")
-        assert client.get(project=project, firewall=vm_id("gemma"), timeout=10) == before
+        assert await asked(site, "GET", f"/{vm_id('gemma')}") == before
 
 
 async def test_closed_it_is_gone_and_again_is_harmless(plane: GooglePlane, project: str) -> None:

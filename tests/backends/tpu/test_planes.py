@@ -6,7 +6,7 @@ import pytest
 
 from backends.google import errors
 from backends.lifecycle import remove
-from backends.tpu import compute, search
+from backends.tpu import search
 from backends.tpu.site import ChipState, Place, PlaneKind, vm_id
 from core.errors import (
     ApiDisabled,
@@ -192,8 +192,6 @@ async def test_a_call_without_an_answer_ends_and_says_so(
 ) -> None:
     """Nothing waits for a client that does not come back."""
     monkeypatch.setattr(errors, "WRITE_SECONDS", 0.3)
-    monkeypatch.setattr(compute, "WRITE_SECONDS", 0.3)
-    monkeypatch.setattr("backends.google.clients.WRITE_SECONDS", 0.3)
     controls.set(project, faults=[fault(CREATES[kind], when=when)])
     async with opened(plane, project, target) as site:
         with pytest.raises(error):
