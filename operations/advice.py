@@ -59,9 +59,12 @@ _NO_LIMITS: Final = {**_MONEY, **_SPEED, **_SLEEP}
 _OF_EACH_KIND: Final = 2
 _OFFERS: Final = 3
 _NEAR: Final = 5
+"""What comes nearest that is shown."""
 _REFUSED: Final = 8
 _REFUSED_SHORT: Final = 3
+"""Reasons of the whole answer and of the short one."""
 _LONG_REASON: Final = 110
+"""Characters of a reason in the short form."""
 
 
 class Sized(NamedTuple):
@@ -70,6 +73,7 @@ class Sized(NamedTuple):
     offer: Offer
     replicas: int = 1
     misses: str = ""
+    """What of the goal it does not meet."""
 
     @property
     def usd_per_hour(self) -> float | None:
@@ -181,6 +185,7 @@ class _Asked(NamedTuple):
 
     goal: Goal
     users: int | None
+    """As they were said."""
     models: Sequence[ModelShape]
     places: Sequence[Place]
     region: str | None = None
@@ -287,10 +292,13 @@ class Option(Foreseen):
 
     replicas: int = 1
     replicas_doubt: str | None = None
+    """What so many need that one does not."""
     users_at_the_speed: int | None = None
     """That one replica answers at the speed asked for."""
     misses: str | None = None
+    """What of the goal it does not meet."""
     region: str | None = None
+    """Where it would be, and what makes it go there."""
 
     def row(self) -> dict[str, Any]:
         """Return what decides."""
@@ -320,7 +328,9 @@ class Recommendation(Foresight):
     """What comes nearest, where nothing does all that is asked for; and int4 weights that cost
     less on demand, where something does."""
     more_offers: int
+    """That are not shown."""
     more_refused: int
+    """Reasons that are not shown."""
     asked_region: str | None = Field(exclude=True)
 
     def summary(self) -> str:
@@ -352,7 +362,9 @@ def recommend(
 ) -> Recommendation:
     """Rank the places of this server for a goal, or those that are named.
 
-    Raises InvalidArgument or TargetNotFound.
+    Raises:
+        InvalidArgument: The model is not known, or no place is in the region.
+        TargetNotFound: No place has that name.
     """
     wanted = valid(Goal, said)
     published = (catalog_shape(one.model) for one in entries() if not one.absent)

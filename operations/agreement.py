@@ -72,7 +72,11 @@ async def refuse_start(found: Found) -> None:
 def rescaling(
     found: Found, minimum: int | None, maximum: int | None, ttl_minutes: int | None
 ) -> Rescaling:
-    """Return what is to change; of replicas, what is left out stays. Raises InvalidArgument."""
+    """Return what is to change; of replicas, what is left out stays.
+
+    Raises:
+        InvalidArgument: Nothing is, or what stays is not known.
+    """
     if minimum is None and maximum is None:
         if ttl_minutes is None:
             raise InvalidArgument(
@@ -128,14 +132,19 @@ class Preview(Record):
     target: str
     name: str
     what: str
+    """What would happen, in one sentence."""
     usd_per_hour: float | None = None
     """What would be paid from then on, or no longer."""
     makes: tuple[str, ...] = ()
+    """What would be made once."""
     changes: tuple[str, ...] = ()
     """Of a deployment that is there: each flag that differs, with both values."""
     keeps: tuple[str, ...] = ()
+    """Flags that were set before and stay."""
     deletes: tuple[str, ...] = ()
+    """What would be there no longer, by name."""
     stays: tuple[str, ...] = ()
+    """What would be left, as far as it is there."""
     again: Mapping[str, Any] = {}
     """What the call must have again beside what it was given."""
     bound_to: str
@@ -316,7 +325,11 @@ RESETTABLE: Final = tuple(sorted(set(DeploymentSpec.model_fields) - _IDENTITY))
 
 
 async def backend_for(runtime: Runtime, target: str | None, name: str | None) -> Backend:
-    """Return the target that is meant: the one named, else the one that has this name already."""
+    """Return the target that is meant: the one named, else the one that has this name already.
+
+    Raises:
+        Ambiguous: Several could be meant.
+    """
     require_name(name)
     stage = runtime.stage
     if target or runtime.settings.vllm_target or name is None:
@@ -345,7 +358,10 @@ async def wish(
 ) -> Wish:
     """Return the wanted spec: of a deployment that exists, its own with what was given now.
 
-    Raises InvalidArgument or NotOurs.
+    Raises:
+        InvalidArgument: No model is known, or a value cannot be.
+        NotOurs: What has that name was not made here.
+        CloudError: The target cannot be asked what it has.
     """
     require_name(name)
     dropped = {flag.lstrip("-").replace("-", "_"): flag for flag in reset}

@@ -32,10 +32,12 @@ ANSWER_SECONDS: Final = 40.0
 """A call ends before a client cuts it; what has come by then is given."""
 MAX_ANSWER_CHARACTERS: Final = 20_000
 _LAST_SECONDS: Final = 2.0
+"""Of a call, to say what came."""
 _MOST_PIECES: Final = 100_000
 """Of an answer; the fastest engine makes 80,000 tokens in that time."""
 _MOST_TOKENS: Final = 10**9
 _QUOTED: Final = 160
+"""Characters of an answer in the first line."""
 _ONLY_THOUGHTS: Final = (
     "max_tokens was spent on thoughts, which the engine keeps apart in `reasoning`: give more"
     " max_tokens, or leave thinking off."
@@ -70,6 +72,8 @@ class Timing(Record):
 
 
 class ModelAnswer(Answer):
+    """What the model said."""
+
     target: str
     name: str
     model: str
@@ -149,7 +153,8 @@ class Question(Record):
     def require_content(self) -> None:
         """Refuse a question without words: nothing is woken or paid for it.
 
-        Raises InvalidArgument.
+        Raises:
+            InvalidArgument: There is neither a prompt nor a message.
         """
         if not self.prompt and not (self.mode == "chat" and self.messages):
             raise InvalidArgument("There is nothing to ask.", fix="Give `prompt` or `messages`.")
@@ -233,7 +238,12 @@ async def ask(
     heard: Tell,
     clock: Clock = time.perf_counter,
 ) -> ModelAnswer:
-    """Ask, and give what has come within `ANSWER_SECONDS`. Raises NotReady or EndpointError."""
+    """Ask, and give what has come within `ANSWER_SECONDS`.
+
+    Raises:
+        NotReady: The deployment does not serve now.
+        EndpointError: The engine refused, broke off or sent nonsense.
+    """
     require_ready(found)
     model = found.deployment.served_model_name
     async with runtime.endpoint(found.backend, found.name) as endpoint:
@@ -524,6 +534,7 @@ _RED: Final = (
     "S0BAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEDgsqnc8OJg6Ln3AAAAAElF"
     "TkSuQmCC"
 )
+"""A red square of 64 pixels."""
 _PICTURE: Final = (
     {"type": "text", "text": "Which colour fills this image? One word."},
     {"type": "image_url", "image_url": {"url": _RED}},
@@ -549,3 +560,4 @@ _QUESTIONS: Final[Mapping[str, tuple[Mapping[str, Any], Judge]]] = {
     ),
     "image": (_user(list(_PICTURE), max_tokens=16), _image),
 }
+"""What is asked, and who judges the answer."""

@@ -46,6 +46,7 @@ _TEXT: Final = 20_000
 _TEXT_SHORT: Final = 2_400
 """Characters of a comparison that are told: 5,000 tokens, and those of a short answer."""
 _FILES: Final = 8
+"""Names of files in an error."""
 _CHIPS: Final = re.compile(r"\b(v\d+[ep]?)[ _]?-?(\d+)\b")
 _FILE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,118}\.md")
 
@@ -88,6 +89,8 @@ def _forget_credentials(runtime: Runtime, runs: Iterable[RunFolder]) -> None:
 
 
 class BenchmarkRun(Answer):
+    """One run, as its files say."""
+
     run: str
     target: str | None = None
     name: str | None = None
@@ -95,6 +98,7 @@ class BenchmarkRun(Answer):
     profile: str
     state: RunState
     reason: str | None = None
+    """Why it stopped or failed."""
     cells_done: int
     cells_total: int | None = None
     doing: str | None = None
@@ -119,7 +123,9 @@ class BenchmarkRun(Answer):
     price: str | None = None
     """At that load."""
     recommended: str | None = None
+    """The load to run at."""
     trust: str = ""
+    """How far the figures may be trusted."""
     key_decisions: tuple[str, ...] = ()
     """What limits, at which load, and where to run: from valid cells alone."""
     action_items: tuple[str, ...] = ()
@@ -130,6 +136,7 @@ class BenchmarkRun(Answer):
     files: tuple[str, ...] = ()
     simulated: bool = False
     sentence: str = Field(exclude=True)
+    """The answer in one line."""
 
     def summary(self) -> str:
         where = f" on {self.target}" if self.target else ""
@@ -193,6 +200,8 @@ class BenchmarkRun(Answer):
 
 
 class RunRow(Record):
+    """One run in a list."""
+
     run: str
     state: RunState
     target: str | None
@@ -206,7 +215,10 @@ class RunRow(Record):
 
 
 class BenchmarkRuns(Answer):
+    """The runs that are kept here."""
+
     runs: tuple[RunRow, ...]
+    """Newest first."""
     left_out: int = 0
     folder: str
 
@@ -259,7 +271,11 @@ def list_all(runtime: Runtime) -> BenchmarkRuns:
 
 
 async def stop(folder: RunFolder, tell: Tell) -> BenchmarkRun:
-    """Ask it to end with what there is, and wait until it has. Raises DiskFull."""
+    """Ask it to end with what there is, and wait until it has.
+
+    Raises:
+        DiskFull: It cannot be told.
+    """
     if state_of(folder).state is not RunState.RUNNING:
         folder.forget_credential()
         return look(folder)
@@ -343,7 +359,8 @@ def _about(folder: RunFolder, manifest: Manifest, progress: Progress) -> dict[st
 def report(runtime: Runtime, run: str) -> str:
     """Return its report, or how far it is; the end of a very long one is left out.
 
-    Raises NotFound.
+    Raises:
+        NotFound: There is no such run, or its files cannot be read.
     """
     folder = folder_of(runtime, run)
     file, cause = folder.report_file, "It leads out of the run's folder."
@@ -371,7 +388,10 @@ def report(runtime: Runtime, run: str) -> str:
 def runs_meant(runtime: Runtime, words: Sequence[str]) -> list[RunFolder]:
     """Return for each of these the run of that id, else the newest of that model or target.
 
-    For the name of a campaign, the runs that it has begun. Raises NotFound.
+    For the name of a campaign, the runs that it has begun.
+
+    Raises:
+        NotFound: Nothing that is kept is meant by one of them.
     """
     from benchmark.campaign import runs_of
 
@@ -438,7 +458,9 @@ async def compare(runtime: Runtime, benchmarks: Sequence[str], file: str | None)
 
     Without runs, a comparison that was made before is given back by its file's name.
 
-    Raises NotFound or InvalidArgument.
+    Raises:
+        NotFound: One of the runs, or the file, is not there.
+        InvalidArgument: They were measured in different ways, or the name is none.
     """
     if file is not None and not _FILE_NAME.fullmatch(file):
         raise InvalidArgument(
@@ -454,11 +476,14 @@ async def compare(runtime: Runtime, benchmarks: Sequence[str], file: str | None)
 
 
 class KeptComparison(Answer):
+    """A comparison's own text."""
+
     file: str
     chart: str | None
     text: str
     """Its Markdown: findings, runs, matrices, saturation, scaling by load, crossovers."""
     characters_left_out: int
+    """Of its end."""
     made_now: bool
     """From the runs that its name speaks of, for nobody had written it."""
 
@@ -477,7 +502,11 @@ class KeptComparison(Answer):
 
 
 def _printed(runtime: Runtime, name: str | None) -> KeptComparison:
-    """Return a comparison by its file's name, or the newest; one that is not there is made."""
+    """Return a comparison by its file's name, or the newest; one that is not there is made.
+
+    Raises:
+        NotFound: There is none, and no two runs are what its name speaks of.
+    """
     files = folder_of_runs(runtime).glob("*.md")
     there = sorted(files, key=lambda path: path.stat().st_mtime_ns, reverse=True)
     found = next((each for each in there if name in {None, each.name}), None)
@@ -529,7 +558,9 @@ def sides_of(file: str) -> tuple[str, str] | None:
 async def import_file(runtime: Runtime, file: str, claims: Mapping[str, Any]) -> BenchmarkRun:
     """Read another tool's results, audit them, and keep them as a run with a report.
 
-    Raises InvalidArgument or DiskFull.
+    Raises:
+        InvalidArgument: It is of no form that is read here.
+        DiskFull: It cannot be kept.
     """
     from benchmark import import_audit, imports, report
 

@@ -59,7 +59,8 @@ async def held(
 
     `source` is where weights, image and chips come from, as `deploy_vllm` takes them.
 
-    Raises Unsupported.
+    Raises:
+        Unsupported: To be checked, but for a place that nothing can be deployed to from here.
     """
     if foreseen.target not in runtime.stage.targets:
         if check:
@@ -104,6 +105,7 @@ class SetupReport(Answer):
     made: tuple[str, ...]
     """Seen to be there now, and not there before."""
     missing: tuple[str, ...]
+    """Still not there."""
     steps: tuple[SetupStep, ...]
     wanted: NextStep | None = Field(default=None, exclude=True)
     """The deployment that was refused for want of it."""
@@ -243,6 +245,8 @@ class QuotaRow(Quota):
 
 
 class Quotas(Answer):
+    """The quotas of one target, or of all."""
+
     quotas: tuple[QuotaRow, ...]
 
     @property
@@ -278,7 +282,11 @@ async def check(runtime: Runtime, target: str | None) -> Quotas:
     """Read the quotas of one target, or of all that have any.
 
     What cannot be read is not known, which is not 0; only where nothing can be read is that an
-    error. Raises Unsupported.
+    error.
+
+    Raises:
+        Unsupported: The target, or every one, has no quota that can be read.
+        CloudError: Nothing could be read.
     """
     seen, failed = await _of_each(
         runtime, HasQuotas, "read quotas", target, lambda backend: backend.quotas()
@@ -339,8 +347,10 @@ def _not_read(target: Target, why: OpsError) -> Quota:
 
 
 _ZONES_MOST: Final = 24
+"""Rows of one answer."""
 _NAMED: Final = 5
 _SHOWN: Final = 12
+"""Rows of an answer that was not asked for in full."""
 _NOT_SET_UP: Final = "What a zone gives is known once setup_target has enabled its APIs."
 _TO_TRY: Final = "no zone that is known to give it; others have such chips: deploy_vllm with"
 _BY_ASKING: Final = "Whether a chip is free is known only by asking for one."
@@ -413,7 +423,12 @@ def _zones_said(rows: Sequence[ZoneRow]) -> str:
 
 
 async def look(runtime: Runtime, target: str | None) -> Zones:
-    """Look at the zones of one target, or of all that have any. Raises Unsupported."""
+    """Look at the zones of one target, or of all that have any.
+
+    Raises:
+        Unsupported: The target, or every one, has no zones to choose from.
+        CloudError: No target's zones could be looked at.
+    """
     seen, failed = await _of_each(
         runtime, FindsZones, "look for zones", target, lambda backend: backend.zones()
     )
@@ -435,9 +450,11 @@ PREFIX: Final = "vllm-devops-"
 LIST: Final = (NextStep("list_queued_resources"),)
 _LISTS: Final = "list queued resources"
 _QUEUE_MOST: Final = 60
+"""Rows of one answer."""
 _SECONDS: Final = 40.0
 _SEARCHES: Final = frozenset({State.QUEUED, State.CREATING})
 _MOST_LEFTOVERS: Final = 5
+"""That are offered for deletion in one answer."""
 
 
 class Queue(Answer):
@@ -502,7 +519,9 @@ class Described(Queue):
 async def everything(runtime: Runtime, target: str | None, zone: str | None) -> Queue:
     """Give every request and VM of the project; of one target those made for it.
 
-    Raises Unsupported.
+    Raises:
+        Unsupported: No target has a queue.
+        CloudError: It cannot be looked at.
     """
     every = await _rows_queue(runtime, target)
     rows = [row for row in every if zone in {None, row.zone} and target in {None, row.target}]
@@ -522,7 +541,8 @@ async def everything(runtime: Runtime, target: str | None, zone: str | None) -> 
 async def describe(runtime: Runtime, name: str, target: str | None, zone: str | None) -> Described:
     """Give every request of an id, ours or not, with the deployment that stands on it.
 
-    Raises NotFound.
+    Raises:
+        NotFound: There is none, and no deployment of that name either.
     """
     rows = await _named(runtime, name, target, zone)
     leftovers_last = sorted(rows, key=lambda row: row.leftover)
@@ -602,7 +622,10 @@ async def to_create(
 ) -> tuple[Backend, Plan, Preview | None]:
     """Plan a deployment whose chip is asked for in the queue alone, and what is to be agreed to.
 
-    Raises Ambiguous, Unsupported, TargetNotFound, InvalidArgument or DoesNotFit.
+    Raises:
+        Ambiguous, Unsupported, TargetNotFound: No target is meant, or one without a queue.
+        InvalidArgument: It cannot be so.
+        DoesNotFit: The memory does not suffice.
     """
     only, _queue = chosen(runtime.stage, HasQueue, "queue requests", target)
     backend = runtime.stage.backend(only.name)
@@ -649,7 +672,11 @@ async def to_delete(runtime: Runtime, name: str, target: str | None, zone: str |
 
 
 async def delete(runtime: Runtime, removal: Removal) -> Deleted | LeftoverRemoved:
-    """Delete it, and say what was seen."""
+    """Delete it, and say what was seen.
+
+    Raises:
+        CloudError: Google refused, or did not answer.
+    """
     if removal.deployment:
         return await deployments.destroy(runtime, removal.deployment, purge=False)
     assert removal.leftover

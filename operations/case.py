@@ -51,12 +51,16 @@ Verdict = Literal["healthy", "failed", "skipped"]
 
 MOST_EVIDENCE: Final = 12
 MOST_CHARACTERS: Final = 400
+"""Of one piece of evidence."""
 
 
 _FEW: Final = 3
+"""Of a kind, in an answer that was not asked for in full."""
 
 
 class Evidence(Record):
+    """One thing that was seen."""
+
     kind: Literal["line", "condition", "number"]
     """A line of a log, what a platform or server says of itself, or a figure."""
     text: str = Field(max_length=MOST_CHARACTERS)
@@ -65,6 +69,8 @@ class Evidence(Record):
 
 
 class LookedAt(Record):
+    """One layer, as it was found."""
+
     layer: Layer
     verdict: Verdict
     detail: str
@@ -82,11 +88,15 @@ class Remark(Record):
 
 
 class Diagnosis(Answer):
+    """The first layer that is unhealthy, and why; or what was found healthy."""
+
     target: str
     name: str | None
     """None where none was named and its target cannot be looked at."""
     healthy: bool
+    """No layer is unhealthy."""
     layer: Layer | None = None
+    """The one at fault."""
     code: str | None = None
     cause: str | None = None
     """Of a healthy one, what there is to know of its state."""
@@ -218,6 +228,7 @@ _CHANGES: Final = frozenset(
     ("deploy_vllm", "destroy_vllm", "start_vllm", "stop_vllm", "update_vllm_scaling")
 )
 OF_A_SPEC: Final = frozenset(("deploy_vllm", "update_vllm_scaling"))
+"""What is called with what was asked for before."""
 _MOST: Final = 4
 
 
@@ -278,6 +289,7 @@ class Looked(NamedTuple):
     verdict: Verdict
     detail: str
     failure: Failure | None = None
+    """Of an unhealthy one."""
     evidence: tuple[Evidence, ...] = ()
     remarks: tuple[Remark, ...] = ()
     next: tuple[NextStep, ...] = ()
@@ -285,6 +297,8 @@ class Looked(NamedTuple):
 
 
 class Case:
+    """What each layer is given."""
+
     def __init__(self, runtime: Runtime, found: Found, *, ends: float) -> None:
         """Begin; `ends` is on anyio's clock, in seconds."""
         self.runtime: Final = runtime
@@ -446,7 +460,11 @@ FIND_SECONDS: Final = 26.0
 async def meant(runtime: Runtime, target: str | None, name: str | None) -> Found | Diagnosis:
     """Give the deployment, or the diagnosis where it ends there.
 
-    Raises as `diagnose` does.
+    Raises:
+        InvalidArgument: The name cannot be one.
+        TargetNotFound: The target is not configured.
+        DeploymentNotFound: Every target that could have it answered, and none has.
+        Ambiguous: Several deployments fit; the message lists them.
     """
     where = target or runtime.settings.vllm_target or "every target"
     limit = waiting.limit(FIND_SECONDS)

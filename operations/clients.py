@@ -81,7 +81,10 @@ def clients() -> tuple[Client, ...]:
 def alike(name: str) -> list[Client]:
     """Return the client of this name, or all whose name or title begins so.
 
-    Case, spaces and dashes do not count. Raises InvalidArgument.
+    Case, spaces and dashes do not count.
+
+    Raises:
+        InvalidArgument: There is none.
     """
     said = _plain(name)
     names = {one.name: (_plain(one.name), _plain(one.title)) for one in clients()}
@@ -109,7 +112,8 @@ def by_command(client: Client, root: Path, settings: Mapping[str, str] | None = 
 def by_address(client: Client, url: str, *, token: bool) -> Entry:
     """Let the client call a server that runs; a token is named by its variable, never written.
 
-    Raises InvalidArgument.
+    Raises:
+        InvalidArgument: It is no address, or one that holds a secret, or the client takes none.
     """
     _require_address(url)
     if client.address is None:

@@ -59,12 +59,14 @@ class Hours(Record):
 
 
 HOURS: Final = frozenset(Hours.model_fields)
+"""Arguments that say when and how much it is used."""
 
 
 class Volume(Record):
     """What a volume of requests takes and costs."""
 
     said: str
+    """What was asked to be answered in a day."""
     requests_per_day: float
     million_tokens_per_month: float
     """Prompts and answers together."""
@@ -198,6 +200,8 @@ class CostEstimate(Foresight):
 
 
 class _Meant(NamedTuple):
+    """What a call is about."""
+
     where: Place
     model: str | None
     chosen: str | None = None
@@ -216,7 +220,11 @@ def cost(
 ) -> CostEstimate:
     """Price a place, and a load on it where a model is named or known to be there.
 
-    Raises TargetNotFound, Ambiguous, DoesNotFit or InvalidArgument.
+    Raises:
+        TargetNotFound: No place has that name.
+        Ambiguous: No target was given, and several or none could be meant.
+        DoesNotFit: The model cannot be served there.
+        InvalidArgument: A region or hours cannot be read.
     """
     hours = valid(Hours, {name: one for name, one in asked_hours.items() if one is not None})
     runs = kept(runtime)
@@ -357,7 +365,11 @@ def _of_deployment(where: Place, known: Remembered) -> _Meant:
 
 
 def _found(wanted: Goal, where: Place, *, guessed: bool) -> Offer | None:
-    """Offer the model; one that nobody named and that cannot be reckoned with is told in a note."""
+    """Offer the model; one that nobody named and that cannot be reckoned with is told in a note.
+
+    Raises:
+        DoesNotFit, InvalidArgument: The named model cannot be served there.
+    """
     if wanted.model is None:
         return None
     try:
@@ -382,16 +394,20 @@ _TITLES: Final = {"aws": "AWS", "google": "Google Cloud", "azure": "Azure"}
 _ROWS: Final = 14
 """Of a comparison: more are longer than a person reads."""
 _LINES: Final = 6
+"""Rows that the summary names one by one."""
 _SHORT: Final = {
     "model": "model", "target": "place", "not": "reason",
     "tokens/s each": "tokens_per_second_per_user", "users": "requests_held",
     "boot s": "boot_seconds", "$/h": "usd_per_hour", "$/M tokens": "usd_per_million_tokens",
     "measured": "measured",
 }  # fmt: skip
+"""Columns of the short form."""
 _HIDDEN: Final = frozenset({"unserved", "refusal", "usd_per_1000_requests", "beyond"})
 
 
 class TargetComparison(Foresight):
+    """Models and targets side by side."""
+
     load: str
     """That speeds and costs are of."""
     full_length: int
@@ -437,7 +453,9 @@ def comparison(
 ) -> TargetComparison:
     """Hold models and targets against each other for the same goal.
 
-    Raises InvalidArgument or TargetNotFound.
+    Raises:
+        InvalidArgument: A model is not known.
+        TargetNotFound: A target is not known.
     """
     wanted = valid(Goal, {**goal, "model": models[0]})
     found = compare(models, widened(targets), wanted, backends=BACKENDS)

@@ -37,6 +37,7 @@ ALL_SECONDS: Final = 30.0
 _FIND_SECONDS: Final = 30.0
 """For the one that is named to be found; to look closer takes `ENDPOINT_SECONDS` more."""
 _AT_ONCE: Final = 32
+"""Engines that are asked at the same time."""
 FULL: Final = 0.85
 """Share of KV blocks in use from which requests are about to wait or to be preempted."""
 LONG_BOOT: Final = timedelta(minutes=30)
@@ -45,6 +46,7 @@ graphs (2026-08)."""
 _WORDS: Final = 200
 """Characters of what a failure may say: a row is looked at, not read."""
 _NAME: Final = 80
+"""Characters of what somebody else has named."""
 _MOST_ROWS: Final = 12
 """Told in full: 700 characters each, 1,500 at most."""
 _MOST_SHORT: Final = 100
@@ -161,9 +163,12 @@ _BRIEF: Final = {
     *("name", "target", "health", "model", "usd_per_hour_now", "overdue_since"),
     *("requests_running", "requests_waiting", "failure_code", "missing"),
 }
+"""What an answer has of a row that was not asked for in full."""
 
 
 class Row(Record):
+    """One deployment on the dashboard."""
+
     name: str
     target: str
     health: Health
@@ -182,6 +187,7 @@ class Row(Record):
     failure_code: str | None = None
     cause: str | None = None
     missing: str | None = None
+    """What could not be looked at, and why."""
     fix: str | None = None
     tools: tuple[str, ...] = ()
     """That help, the best first, of those that are listed here."""
@@ -240,6 +246,7 @@ class SystemStatus(Answer):
     """What runs and what it costs an hour, in one sentence."""
 
     deployments: tuple[Row, ...]
+    """What needs attention first; well ones last."""
     others: tuple[str, ...] = ()
     """The rest, in the same order, in a few words each."""
     left_out: int = 0
@@ -247,6 +254,7 @@ class SystemStatus(Answer):
     totals: dict[str, Any]
     """Counts, dollars, and of how many neither is known."""
     hosts: dict[str, HostState]
+    """By target."""
     boots: dict[str, tuple[str, ...]] = {}
     """The last ones of each deployment as they were seen from here, as bars of one scale."""
     boots_legend: str = ""
@@ -318,7 +326,9 @@ class SystemStatus(Answer):
 async def system_status(runtime: Runtime, target: str | None, name: str | None) -> SystemStatus:
     """Look at everything, or at what was named; in less than a client's patience of 45 s.
 
-    Raises DeploymentNotFound.
+    Raises:
+        DeploymentNotFound: There is none of that name.
+        OpsError: The one target that was named cannot be looked at.
     """
     stage, ends = runtime.stage, anyio.current_time() + ALL_SECONDS
     note_what_is_not_known(stage)

@@ -163,7 +163,8 @@ def specify(
 ) -> DeploymentSpec:
     """Make a spec of what was said, of what the settings say and of what the target is like.
 
-    Raises InvalidArgument.
+    Raises:
+        InvalidArgument: No model is named and none can be guessed.
     """
     wanted = full_model_name(target, model, runtime)
     said = {flag: value for flag, value in flags.items() if value is not None}
@@ -175,7 +176,8 @@ def specify(
 def full_model_name(target: Target, model: str | None, runtime: Runtime) -> str:
     """Return the model that is meant: a Hub id in full, or the absolute path of a folder.
 
-    Raises InvalidArgument.
+    Raises:
+        InvalidArgument: No model is named and none can be guessed.
     """
     wanted = model or runtime.settings.model_name or _own_model(target, runtime)
     if not wanted:
@@ -295,7 +297,8 @@ class Rescaling(NamedTuple):
 async def scale(runtime: Runtime, found: Found, change: Rescaling) -> Deployment:
     """Change how many replicas run, and when it ends: first what lets it end sooner or cost less.
 
-    Raises Unsupported.
+    Raises:
+        Unsupported: The target has no replicas, or cannot give more time.
     """
     backend, name, deployment = found.backend, found.name, found.deployment
     if change.replicas and not isinstance(backend, Scales):

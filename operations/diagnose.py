@@ -202,6 +202,7 @@ def _usually(seconds: float | None) -> str:
 _STARTED: Final = "Application startup complete"
 """vLLM writes it once its HTTP server is up (0.6 to 0.33)."""
 _BEGINS: Final = ("API server version", " version 0.")
+"""Words of the lines that begin a boot."""
 
 
 _CAUSE_SECONDS: Final = 12.0
@@ -217,6 +218,8 @@ _ENDED: Final = frozenset((State.FAILED, State.EXPIRED, State.UNKNOWN))
 
 
 class BootLog:
+    """What the log of a last boot tells."""
+
     def __init__(
         self, findings: Sequence[Finding] = (), lines: Sequence[Line] = (), said: str = ""
     ) -> None:
@@ -402,6 +405,7 @@ async def _slow_booting(case: Case, usually: float | None) -> Looked:
 
 _HEALTH_SECONDS: Final = 10.0
 _NAMED: Final = 10
+"""Models of a sentence."""
 _ANSWER_SECONDS: Final = 12.0
 """For one token: a warm engine needs a tenth of a second, a busy one some."""
 
@@ -503,6 +507,7 @@ EVERY_SECONDS: Final = 5.0
 FIRST_GAP_SECONDS: Final = 1.0
 """Between the first two looks: what grows in it grows now."""
 _KEEP_SECONDS: Final = 3.0
+"""Of the time that is left, for what is said of it."""
 ENOUGH_SECONDS: Final = 15.0
 """A watch that other slow layers have cut shorter than this proves no lasting queue."""
 _ERROR_SHARE: Final = 0.05
@@ -510,6 +515,8 @@ _FEW_REQUESTS: Final = 20
 
 
 class Look(NamedTuple):
+    """One look at the metrics."""
+
     at: float
     metrics: EngineMetrics
 
@@ -696,6 +703,8 @@ _MORE_SECONDS: Final = 2.0
 
 
 class Row(NamedTuple):
+    """One layer, and how it is looked at."""
+
     layer: Layer
     look: Callable[[Case], Awaitable[Looked]]
     seconds: float
@@ -720,7 +729,11 @@ WALK: Final = (
 async def diagnose(runtime: Runtime, target: str | None, name: str | None) -> Diagnosis:
     """Find the layer at fault, in at most 40 s. Changes nothing and wakes nothing.
 
-    Raises InvalidArgument, TargetNotFound, DeploymentNotFound or Ambiguous.
+    Raises:
+        InvalidArgument: The name cannot be one.
+        TargetNotFound: The target is not configured.
+        DeploymentNotFound: Every target that could have it answered, and none has.
+        Ambiguous: Several deployments fit; the message lists them.
     """
     ends = anyio.current_time() + WHOLE_SECONDS
     found = await meant(runtime, target, name)

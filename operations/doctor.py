@@ -51,11 +51,14 @@ Verdict = Literal["ok", "missing", "warning", "failed"]
 
 
 class Finding(Record):
+    """One thing that was looked at."""
+
     area: str
     about: str
     verdict: Verdict
     detail: str
     fix: str = ""
+    """What to do now, in one line."""
 
 
 def _row(area: str, about: str, verdict: Verdict, detail: str, fix: str = "") -> Finding:
@@ -63,8 +66,11 @@ def _row(area: str, about: str, verdict: Verdict, detail: str, fix: str = "") ->
 
 
 class Report(Record):
+    """Everything that was looked at."""
+
     findings: tuple[Finding, ...]
     finished: bool = True
+    """Whether every look came to its end."""
 
     @property
     def ok(self) -> bool:
@@ -307,7 +313,11 @@ def _token(settings: Settings) -> Iterator[Finding]:
 
 
 def _client() -> httpx2.Client:
-    """Open what asks. Nothing of a bad proxy is repeated: it may hold a password."""
+    """Open what asks; of a proxy that cannot be used nothing is repeated: it may hold a password.
+
+    Raises:
+        HostError: What the environment says of proxies cannot be used.
+    """
     try:
         return httpx2.Client(verify=trusted(), timeout=_REACH_SECONDS)
     except (ValueError, ImportError, httpx2.InvalidURL) as exc:

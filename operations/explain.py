@@ -46,10 +46,13 @@ Verdict = Literal["yes", "probably", "probably not", "no", "nothing ends it", "n
 LIVE: Final = frozenset({"min_replicas", "max_replicas"})
 """What update_vllm_scaling changes while it runs."""
 _FEW: Final = 3
+"""Trade-offs and practices of a short answer."""
 _UNKNOWN: Final = "not known"
 
 
 class FlagRow(Record):
+    """One setting of a deployment."""
+
     flag: str
     value: str
     default: str | None = None
@@ -103,6 +106,7 @@ class Difference(Record):
     before: str
     after: str
     does: str
+    """By itself, in numbers."""
 
 
 class Comparison(Record):
@@ -128,6 +132,8 @@ class Comparison(Record):
 
 
 class Explanation(Located):
+    """A deployment, explained."""
+
     model: str
     place: str
     state: State
@@ -363,6 +369,7 @@ _RUNNING: Final = (
     "image", "network", "zones", "control_plane", "engine", "port", "env", "cpu", "memory_gib",
     "launch_stage", "build_machine", "boot_disk_gb", "zone_wait_minutes", "compile_cache",
 )  # fmt: skip
+"""Settings that are told where they are set."""
 _PARSERS: Final = {
     "--tool-call-parser": "calls go to `tool_calls`; with gemma4 no grammar makes the model call,"
     " also where a call is `required`",
@@ -370,6 +377,7 @@ _PARSERS: Final = {
     "--reasoning-parser": "thoughts go to `reasoning`, the answer to `content`, null while"
     " max_tokens goes into thoughts",
 }
+"""What an answer of a Gemma 4 looks like because of them."""
 _ACCESS: Final = {
     "private": "the engine's key, and what the cloud asks of its own users",
     "public": "the engine's key, from anywhere",
@@ -494,7 +502,11 @@ def _weights_seconds(foreseen: Boot) -> Span:
 
 
 async def budget_of(found: Found, model: ModelShape, weights: str | None) -> BootBudget:
-    """Read what the platform was told; where nothing ends a boot, say what does instead."""
+    """Read what the platform was told; where nothing ends a boot, say what does instead.
+
+    Raises:
+        CloudError: The platform cannot be asked.
+    """
     if isinstance(found.backend, EndsSlowBoots):
         return await found.backend.boot_budget(found.name, model)
     if found.backend.target.backend == "local":
@@ -700,6 +712,8 @@ def _restarts(before: Case, after: Case, changed: frozenset[str]) -> str:
 
 
 class _Seen(NamedTuple):
+    """One deployment, read."""
+
     case: Case
     explanation: Explanation
     asked: DeploymentSpec
@@ -716,7 +730,10 @@ async def explain(
 ) -> Explanation:
     """Explain a deployment; against another one, or against itself with some flags changed.
 
-    Raises InvalidArgument or Unsupported.
+    Raises:
+        InvalidArgument: Both are to be compared with, or a flag cannot be.
+        Unsupported: What was asked for it is not known here.
+        OpsError: It cannot be found or read.
     """
     flags = [words for words in flags or () if words.strip()]
     if other and flags:
@@ -867,6 +884,7 @@ def _shortened(whole: Explanation, found: Comparison, new: Mapping[str, Any]) ->
 
 
 _Pair = tuple[str, str | None]
+"""A flag and its value."""
 _SHORT: Final = {"-tp": "tensor_parallel_size", "-q": "quantization"}
 _SETTABLE: Final = frozenset(DeploymentSpec.model_fields) - {
     "name", "model", "engine_args", "engine",
@@ -879,13 +897,18 @@ def changed(spec: DeploymentSpec, words: Sequence[str]) -> DeploymentSpec:
     >>> changed(DeploymentSpec(name="a", model="b"), ["--max-model-len 8k"]).max_model_len
     8000
 
-    Raises InvalidArgument.
+    Raises:
+        InvalidArgument: A word is no flag that may be given, or its value cannot be.
     """
     return _put(spec, _checked(_pairs(words)))
 
 
 def plain(spec: DeploymentSpec) -> DeploymentSpec:
-    """Return the spec with its engine_args as fields wherever it has one: there they would win."""
+    """Return the spec with its engine_args as fields wherever it has one: there they would win.
+
+    Raises:
+        InvalidArgument: A value in them cannot be.
+    """
     return _put(spec.model_copy(update={"engine_args": ()}), _pairs(spec.engine_args))
 
 

@@ -26,7 +26,9 @@ class Context(Record):
     """How long a request may be, in tokens of prompt and answer together."""
 
     max_model_len: int
+    """As it is or would be served."""
     model_max_len: int | None
+    """The model's own maximum."""
     longest_that_fits: int
     """Of one request, if max_model_len were raised to it and nothing else changed."""
 
@@ -50,6 +52,7 @@ class MemoryTable(Record):
     free_gib: float | None
     """Of this machine's memory now, where the model would run on its processor."""
     parts_gib: Mapping[str, float]
+    """Everything that is not KV cache."""
     drawing: str
 
 
@@ -145,7 +148,8 @@ def compute_type(shape: ModelShape, flags: Flags, device: Accelerator) -> str:
 def check_cache_type(kind: str | None, device: Accelerator) -> None:
     """Refuse a type of the KV cache that no plan reckons with, and say what is known of it.
 
-    Raises InvalidArgument.
+    Raises:
+        InvalidArgument: It is one of those.
     """
     known = {each.kv_cache_dtype: each for each in kv_precisions(device)}
     found = known.get(kind or "auto")
@@ -188,6 +192,7 @@ _GUESSED: Final = (
     "Speeds and token costs are wide bands: nobody has measured such a model on such hardware."
 )
 _EXAMPLE_GIB: Final = 4.0
+"""An offload that is spoken of where none is needed."""
 _WIDE: Final = 0.75
 """A low estimate below this share of the expected one is said to be far from it."""
 _ARGUMENTS: Final = (
@@ -195,6 +200,7 @@ _ARGUMENTS: Final = (
     "max_num_seqs", "max_num_batched_tokens", "tensor_parallel_size", "quantization",
     "cpu_offload_gb", "enforce_eager",
 )  # fmt: skip
+"""Flags that plan_deployment and deploy_vllm take."""
 _TEXT_ONLY: Final = "--language-model-only"
 _PROVISIONING: Final = {
     "on-demand": "",
@@ -214,6 +220,7 @@ class Foreseen(Record):
     reason: str
     engine_line: str
     host: str | None
+    """vCPU and memory to ask for."""
     weights_from: str
     loader: str
     """How vLLM is told to read them, and why."""

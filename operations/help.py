@@ -30,6 +30,7 @@ KINDS: Final = frozenset({"target", "name", "model", "run"})
 """What can be chosen: the arguments of prompts and of addresses that are not free text."""
 
 Given = Mapping[str, str]
+"""What was said before, by the names of the arguments."""
 
 
 def choices(runtime: Runtime, what: str, given: Given) -> list[str]:
@@ -73,6 +74,7 @@ _ORDER: Final[tuple[Kind, ...]] = get_args(Kind)
 """Of things with one name, the one that is explained first."""
 _DATA: Final = Path(__file__).with_name("help.toml")
 _MOST: Final = 5
+"""Entries of one answer."""
 _NEAREST: Final = 3
 _ENOUGH: Final = 2
 """The score from which an entry counts as found: a word of its name, or two of its text; of a
@@ -91,12 +93,16 @@ _STEM: Final = 4
 
 
 class ToolText(NamedTuple):
+    """What is known of a registered tool."""
+
     description: str
     parameters: Mapping[str, Mapping[str, Any]]
     required: tuple[str, ...]
 
 
 class Entry(Record):
+    """One thing that is explained."""
+
     name: str
     kind: Kind
     says: str
@@ -107,7 +113,9 @@ class Entry(Record):
     parameters: dict[str, str] = {}
     """Of a tool, with type and meaning."""
     see: tuple[str, ...] = ()
+    """Tools, arguments and settings that help."""
     also: tuple[str, ...] = ()
+    """Other names that people type."""
 
 
 class RoleRow(Record):
@@ -172,7 +180,11 @@ class Help(Answer):
 def explain(
     runtime: Runtime, topic: str | None, tools: Mapping[str, ToolText], groups: Mapping[str, str]
 ) -> Help:
-    """Give the listed tools and the settings in short, or what a topic means. Raises NotFound."""
+    """Give the listed tools and the settings in short, or what a topic means.
+
+    Raises:
+        NotFound: Nothing has to do with the topic; the error names the nearest.
+    """
     if topic is None:
         return Help(entries=tuple(_overview(runtime, tools, groups)))
     entries = tuple(_everything(runtime, tools, groups))

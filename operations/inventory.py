@@ -32,6 +32,7 @@ from operations.resolve import EACH_SECONDS, Found, Sight, fault_of, look_around
 from operations.runtime import Runtime, Stage, outcomes
 
 _NAME: Final = 60
+"""Characters of a model's name there."""
 _NAMED: Final = 3
 """Deployments of a first line; the others are rows."""
 
@@ -83,7 +84,11 @@ class Deployments(Answer):
 
 
 async def list_deployments(runtime: Runtime, target: str | None) -> Deployments:
-    """Return everything there is on one target, or on all."""
+    """Return everything there is on one target, or on all.
+
+    Raises:
+        OpsError: The one target that was named cannot be looked at.
+    """
     stage = runtime.stage
     note_what_is_not_known(stage)
     sight, found = await seen(stage, target)
@@ -236,6 +241,7 @@ def _row(one: Deployment) -> dict[str, Any]:
 
 _STOPS: Final = "stop_vllm"
 _LAST_SECONDS: Final = 3.0
+"""Of a call, kept for its answer."""
 _STOPPED: Final = frozenset({State.STOPPED, State.EXPIRED, State.STOPPING})
 
 
@@ -267,6 +273,8 @@ class Stopping(NamedTuple):
 
 
 class Stop(Record):
+    """One deployment that was to be stopped."""
+
     name: str
     target: str
     state: State
@@ -274,6 +282,7 @@ class Stop(Record):
     usd_per_hour: float | None
     """Of all its replicas, before."""
     trouble: str = ""
+    """Why it runs on."""
 
     def __str__(self) -> str:
         where = f"{self.name} on {self.target}"
@@ -317,7 +326,9 @@ class AllStopped(Answer):
 async def to_stop(runtime: Runtime, target: str | None, name: str | None) -> Stopping:
     """Look what runs, or waits for a machine that will bill, and which of it can be stopped.
 
-    Raises InvalidArgument.
+    Raises:
+        InvalidArgument: A name is given as well.
+        OpsError: The one target that was named cannot be looked at.
     """
     if name:
         raise InvalidArgument(

@@ -11,9 +11,11 @@ from operations.resolve import require_name
 from operations.runtime import Runtime
 
 MOST: Final = 200
+"""Calls of one answer."""
 _READ: Final = 5_000
 """Calls that are looked through: years of one person's work."""
 _FEW: Final = 10
+"""Calls of a short answer."""
 _MOST_SAID: Final = 300
 _FINE: Final = frozenset({"ok", "asked"})
 _OPEN: Final = frozenset({"CONFIRMATION_REQUIRED", "CONFIRMATION_STALE"})
@@ -27,6 +29,7 @@ class Change(Record):
     at: datetime
     """UTC."""
     client: str
+    """As it names itself."""
     tool: str
     about: str
     """TARGET/NAME, or as much of it as is known."""
@@ -36,6 +39,7 @@ class Change(Record):
     """ok, an error's code, asked, broken off, or that it has not ended."""
     seconds: float | None = None
     said: str = ""
+    """What was answered."""
 
 
 class Changes(Answer):
@@ -92,7 +96,10 @@ def list_changes(
 ) -> Changes:
     """Give the newest calls that fit, newest last.
 
-    Raises InvalidArgument, TargetNotFound or HostError.
+    Raises:
+        InvalidArgument: The name cannot be one.
+        TargetNotFound: There is no such target, and the journal knows none either.
+        HostError: The journal cannot be read.
     """
     require_name(name)
     since = utc_now() - timedelta(minutes=minutes) if minutes else None

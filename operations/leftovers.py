@@ -89,6 +89,8 @@ class LeftoversFound(Answer):
 
 
 class LeftoverRemoved(Answer):
+    """What became of a leftover."""
+
     id: str
     zone: str | None = None
     """Of a request for a TPU."""
@@ -105,6 +107,8 @@ class LeftoverRemoved(Answer):
 
 
 class _View(NamedTuple):
+    """What the accounts of some targets have."""
+
     rows: list[Found]
     """The dearest first."""
     seen: Mapping[str, Leftovers]
@@ -141,7 +145,9 @@ async def _look(stage: Stage, target: str | None) -> _View:
 async def look(runtime: Runtime, target: str | None, name: str | None) -> LeftoversFound:
     """Look through the account of one target, or of all; for one deployment, or for all.
 
-    Raises Unsupported.
+    Raises:
+        Unsupported: It has no account to look through, or none has.
+        OpsError: The one account that was named cannot be looked at.
     """
     if target or not able(runtime.stage, FindsLeftovers):
         chosen(runtime.stage, FindsLeftovers, "look for leftovers", target)
@@ -164,7 +170,9 @@ async def look(runtime: Runtime, target: str | None, name: str | None) -> Leftov
 async def to_remove(runtime: Runtime, target: str | None, resource: str) -> tuple[str, Preview]:
     """Return a target of the account that has a leftover, and what is to be agreed to.
 
-    Raises NotFound, Ambiguous, Unsupported or TargetNotFound.
+    Raises:
+        NotFound: Nothing of that id is left over.
+        Ambiguous, Unsupported, TargetNotFound: No account is meant, or none that can.
     """
     only, _one = chosen(runtime.stage, FindsLeftovers, "remove leftovers", target, shared=True)
     with in_time(only.name, "look for leftovers", _FIND_SECONDS, fix=_AGAIN):
@@ -183,7 +191,11 @@ async def to_remove(runtime: Runtime, target: str | None, resource: str) -> tupl
 
 
 async def remove(runtime: Runtime, target: str, resource: str) -> LeftoverRemoved:
-    """Delete it, and say what was seen."""
+    """Delete it, and say what was seen.
+
+    Raises:
+        CloudError: It was refused, or there was no answer.
+    """
     backend = runtime.stage.backend(target)
     assert isinstance(backend, FindsLeftovers)
     with in_time(target, f"delete {resource[:80]}", _REMOVE_SECONDS, fix=_AGAIN):

@@ -37,6 +37,7 @@ _FILE: Final = Path(__file__).with_name("manifests.toml")
 """Image, machines, commands and alerts, with their sources."""
 _MANIFEST: Final = Path(__file__).with_name("gke.yaml.jinja")
 PLACE: Final = "gke-l4"
+"""Its name in the planner."""
 _USUAL_LENGTH: Final = 8192
 _LARGER: Final = ((1, 1), (2, 1), (2, 2), (2, 4))
 """Accelerators of a host, and hosts: what is looked at where it does not fit."""
@@ -53,6 +54,8 @@ _CLAIM: Final = re.compile(r"pvc:([a-z0-9][a-z0-9.-]{0,251}[a-z0-9]|[a-z0-9])((?
 
 
 class GkeWish(Record):
+    """What is asked for."""
+
     model: str
     gpus: int = Field(default=1, ge=1, le=2)
     """Of each host."""
@@ -99,7 +102,9 @@ class GkeConfig(Answer):
 def config(settings: Settings, said: dict[str, Any]) -> GkeConfig:
     """Plan a model and write its manifest; deterministic, and nothing is asked of any cluster.
 
-    Raises InvalidArgument or DoesNotFit.
+    Raises:
+        InvalidArgument: Something said cannot be, or nothing can be planned for the model.
+        DoesNotFit: The memory of so many L4 does not suffice; the error names what would.
     """
     wish = valid(GkeWish, said)
     shape, arranged = _planned(wish)
@@ -308,7 +313,9 @@ async def alert_rules(
 ) -> AlertRules:
     """Write the rules, of one deployment where one is named, else of all that a job scrapes.
 
-    Raises InvalidArgument.
+    Raises:
+        InvalidArgument: The selector is none.
+        OpsError: The deployment that is named cannot be found.
     """
     found = await find(runtime.stage, target, name) if target or name else None
     labels = {"job": _JOB}  # that our own scrape configuration sets

@@ -44,6 +44,7 @@ from planner.price import Load
 _REPORTS: Final = frozenset(
     {"benchmark_report.md", "benchmark_results.csv", "benchmark_chart.png", "report.html"}
 )
+"""What a run's folder holds for people to read, and to ask about."""
 
 
 def folder_of_runs(runtime: Runtime) -> Path:
@@ -63,7 +64,8 @@ def folder_of(runtime: Runtime, run: str | None, *, running: bool = False) -> Ru
 
     A report's name is understood as well: `benchmark_report.md`, `ID/benchmark_report.md`.
 
-    Raises NotFound.
+    Raises:
+        NotFound: There is no such run.
     """
     known, path = folders(runtime), PurePath(run or "")
     if path.name in _REPORTS:
@@ -83,7 +85,11 @@ def folder_of(runtime: Runtime, run: str | None, *, running: bool = False) -> Ru
 
 
 def require_idle(runtime: Runtime, found: Found) -> None:
-    """Two runs at once would measure each other. Raises Busy."""
+    """Two runs at once would measure each other.
+
+    Raises:
+        Busy: One is under way.
+    """
     for folder in folders(runtime):
         if not folder.is_measured_now():
             continue
@@ -98,7 +104,11 @@ def require_idle(runtime: Runtime, found: Found) -> None:
 
 
 def file_of(text: str) -> Path:
-    """Give the file that a call names. Raises InvalidArgument."""
+    """Give the file that a call names.
+
+    Raises:
+        InvalidArgument: There is none, or it is a folder, a pipe or a device.
+    """
     try:
         path = Path(text).expanduser().resolve()
         found = path.is_file()
@@ -331,7 +341,8 @@ _SEARCHED_CELLS: Final = 24
 def with_end(plan: RunPlan, deployment: Deployment) -> RunPlan:
     """Give a plan that ends: where it may cost something, at the latest when it was foreseen to.
 
-    Raises InvalidArgument.
+    Raises:
+        InvalidArgument: It must stop at a cost, and nobody knows the price.
     """
     price = usd_per_hour(deployment)
     if plan.max_cost_usd is not None and price is None:
@@ -347,7 +358,11 @@ def with_end(plan: RunPlan, deployment: Deployment) -> RunPlan:
 
 
 def spent_minutes(folder: RunFolder, plan: RunPlan) -> float:
-    """Give the minutes that a run has taken so far. Raises InvalidArgument."""
+    """Give the minutes that a run has taken so far.
+
+    Raises:
+        InvalidArgument: That was its whole budget.
+    """
     from benchmark.run import Accounts
 
     manifest = folder.manifest().model_copy(update={"plan": plan})
@@ -366,6 +381,7 @@ def most_minutes(plan: RunPlan, price: float | None) -> float:
 
 
 _BOOTS: Final = 5
+"""That a report draws."""
 
 
 async def provenance(runtime: Runtime, found: Found) -> Provenance:
@@ -403,9 +419,12 @@ def usd_per_hour(deployment: Deployment) -> float | None:
 _LIMITS: Final = ("ttft", "tpot", "e2el")
 _BUDGET: Final = ("max_cost_usd", "max_minutes")
 _NOT_SAID: Final = {"profile": "quick", "arrivals": "poisson"}
+"""What a call says that says nothing."""
 
 
 class Wish(NamedTuple):
+    """What is to be measured, and how."""
+
     found: Found
     plan: RunPlan
     folder: RunFolder | None = None
@@ -415,7 +434,13 @@ class Wish(NamedTuple):
 async def wish(
     runtime: Runtime, said: Mapping[str, Any], *, target: str | None = None, name: str | None = None
 ) -> Wish:
-    """Read what a call wants measured. Raises InvalidArgument, NotReady or Busy."""
+    """Read what a call wants measured.
+
+    Raises:
+        InvalidArgument: It cannot be measured so.
+        NotReady: The deployment does not answer.
+        Busy: It is being measured already.
+    """
     found = await find(runtime.stage, target, name)
     plan = await anyio.to_thread.run_sync(plan_of, said)
     require_ready(found)
@@ -451,7 +476,11 @@ async def wish_to_resume(runtime: Runtime, run: str, said: Mapping[str, Any]) ->
 
 
 def plan_of(said: Mapping[str, Any]) -> RunPlan:
-    """Make a plan of what a call says; limits come in milliseconds."""
+    """Make a plan of what a call says; limits come in milliseconds.
+
+    Raises:
+        InvalidArgument: It cannot be measured so.
+    """
     from benchmark import profiles
 
     limits = {
@@ -486,7 +515,10 @@ _START_SECONDS: Final = 20.0
 async def begin(runtime: Runtime, wanted: Wish) -> RunFolder:
     """Start the process that measures; it outlives this server.
 
-    Raises Busy, EndpointError or WaitedTooLong.
+    Raises:
+        Busy: It is being measured already.
+        EndpointError: It does not say what it serves.
+        WaitedTooLong: It, or the process, did not come to it in time.
     """
     with beginning(folder_of_runs(runtime)):
         require_idle(runtime, wanted.found)

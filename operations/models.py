@@ -65,7 +65,11 @@ class DownloadPath(Answer):
 
 
 def download_path(model: str) -> DownloadPath:
-    """Say where the Hub's library keeps a model on this machine, and whether it is there."""
+    """Say where the Hub's library keeps a model on this machine, and whether it is there.
+
+    Raises:
+        InvalidArgument: It is no Hub id.
+    """
     from huggingface_hub import constants, try_to_load_from_cache
     from huggingface_hub.file_download import repo_folder_name
 
@@ -94,7 +98,9 @@ def download_path(model: str) -> DownloadPath:
 def hub_id(model: str) -> str:
     """Give the Hub id that is meant, also by a short name such as `12b qat`.
 
-    Raises InvalidArgument or ModelNotFound.
+    Raises:
+        InvalidArgument: It is none.
+        ModelNotFound: It is known not to be there.
     """
     from huggingface_hub.errors import HFValidationError
     from huggingface_hub.utils import (  # type: ignore[attr-defined]  # found lazily
@@ -124,7 +130,10 @@ async def require_on_hub(
     """Refuse what is known not to be on the Hub where a cloud would fetch it from there.
 
     With `ask` the Hub has the last word: it may have come since. This machine may have its files
-    in the Hub's cache. Raises ModelNotFound.
+    in the Hub's cache.
+
+    Raises:
+        ModelNotFound: It is not there, as far as is known.
     """
     model, weights = spec.model, spec.weights or "hub"
     of_hub = spec.engine == "vllm" and weights.partition(":")[0] == "hub"
@@ -205,6 +214,8 @@ notes on published checkpoints, 2026-11-20."""
 
 
 class CatalogRow(Record):
+    """One model of the catalog."""
+
     model: str
     precision: str
     parameters: int
@@ -338,7 +349,10 @@ def from_the_hub(
     Flags: gcloud's reference of `storage rsync`, `storage du` and
     `storage buckets create`, read 2026-11.
 
-    Raises InvalidArgument, TargetNotFound, Ambiguous or Unsupported.
+    Raises:
+        InvalidArgument: It is no Hub id, or no bucket is named.
+        TargetNotFound, Ambiguous, Unsupported: It is not clear which target is meant, or it
+            keeps no weights.
     """
     name = hub_id(model)
     folder = name.rpartition("/")[2]
@@ -369,7 +383,10 @@ def from_vertex(runtime: Runtime, model: str, bucket: str | None) -> CopyInstruc
     """Say how to copy the files of a model of Vertex AI's registry, given by name, id or title.
 
     Flags: gcloud's reference of `ai models describe`, `ai models list` and `storage rsync`, read
-    2026-11. Raises InvalidArgument.
+    2026-11.
+
+    Raises:
+        InvalidArgument: It can be no model of a registry, or no bucket is named.
     """
     asked, short = _lookup(runtime, model)
     url = _destination(runtime, bucket, short)
@@ -462,6 +479,7 @@ def _region(runtime: Runtime) -> str:
 
 
 NAME: Final = "hf-token"
+"""Of the secret, wherever it is kept."""
 _SETTING: Final = "HF_TOKEN"
 _SHAPE: Final = re.compile(r"(?:hf|api_org)_[A-Za-z0-9._-]{16,500}")
 """Nothing else is sent to the Hub: a call may name any variable and any file."""
@@ -528,7 +546,11 @@ async def save(
 ) -> SavedToken:
     """Read a token, let the Hub say whose it is, and keep it; one that the Hub refuses is not kept.
 
-    Raises InvalidArgument, Unsupported or Ambiguous.
+    Raises:
+        InvalidArgument: No token is found, what is found is none, or the Hub refuses it.
+        Unsupported: The target keeps no secrets.
+        Ambiguous: Several targets do, and none is named.
+        CloudError: It could not be kept.
     """
     where, backend = chosen(
         runtime.stage, KeepsSecrets, "keep secrets", target, shared=True, tool="save_hf_token"
@@ -578,7 +600,11 @@ def read_token(
 
 
 async def ask_the_hub(settings: Settings, token: SecretStr) -> Known:
-    """Let the Hub say whose token it is; in a rehearsal it is not asked. Raises InvalidArgument."""
+    """Let the Hub say whose token it is; in a rehearsal it is not asked.
+
+    Raises:
+        InvalidArgument: The Hub refuses it.
+    """
     if settings.rehearsal:
         return Known(why_not="a rehearsal asks nobody outside this machine")
     with anyio.move_on_after(_ASK_SECONDS):
@@ -673,7 +699,12 @@ async def models_in_bucket(
 ) -> BucketModels:
     """Look through a bucket; left out, that of the settings.
 
-    Whose it is its form says: gs://BUCKET, files://SHARE. Raises Unsupported or Ambiguous.
+    Whose it is its form says: gs://BUCKET, files://SHARE.
+
+    Raises:
+        Unsupported: The target cannot look into buckets.
+        Ambiguous: Several can, and none is named.
+        CloudError: The bucket cannot be read.
     """
     stage, tool = runtime.stage, "list_bucket_models"
     scheme = (bucket or "").partition("://")[0] if "://" in (bucket or "") else ""
@@ -702,6 +733,8 @@ def _ill(row: StoredRow) -> str:
 
 
 class RegistryModels(Answer):
+    """Every model of a registry."""
+
     target: str
     models: tuple[RegisteredModel, ...]
 
@@ -718,7 +751,13 @@ class RegistryModels(Answer):
 
 
 async def models_in_registry(runtime: Runtime, target: str | None) -> RegistryModels:
-    """Ask the registry of a target's region. Raises Unsupported or Ambiguous."""
+    """Ask the registry of a target's region.
+
+    Raises:
+        Unsupported: The target has no registry.
+        Ambiguous: Several have one, and none is named.
+        CloudError: It cannot be asked.
+    """
     where, backend = chosen(
         runtime.stage, ListsRegistry, "ask a registry of models", target, shared=True
     )

@@ -34,6 +34,7 @@ _WARM_SECONDS: Final = 2.0
 """A first answer slower than this was a cold one: a warm engine says a few tokens in far less."""
 
 _LONGEST_ANSWER: Final = 1_000
+"""Characters of eight tokens, and then some."""
 _WAIT: Final = "Wait for it with status_vllm."
 
 
@@ -89,7 +90,8 @@ class HealthReport(Located):
 async def health(runtime: Runtime, found: Found, *, deep: bool = False) -> HealthReport:
     """Let the model answer, and time it; `deep` also asks for what clients rely on.
 
-    Raises Stopped.
+    Raises:
+        Stopped: It was stopped, and nothing is wrong with it.
     """
     deployment = found.deployment
     if deployment.state is State.STOPPED:
@@ -239,7 +241,9 @@ def _duration(value: float | None, at_most: float | None) -> str:
 async def metrics(runtime: Runtime, found: Found, raw: str | None) -> MetricsReport:
     """Look twice, a second apart; with `raw`, once for the samples of that name.
 
-    Raises NotReady.
+    Raises:
+        NotReady: The deployment does not serve now.
+        EndpointError: Its engine cannot be asked.
     """
     require_ready(found)
     deployment = found.deployment
@@ -292,6 +296,8 @@ def _rates(first: Counters, second: Counters, seconds: float) -> Rates:
 
 
 class Precision(Record):
+    """The number formats in use."""
+
     weights: str | None = None
     kv_cache: str | None = None
     compute: str | None = None
@@ -299,6 +305,8 @@ class Precision(Record):
 
 
 class Capacity(Record):
+    """How much the KV cache holds."""
+
     kv_cache_tokens: int | None = None
     full_length_requests: float | None = None
     """Requests of max_model_len that fit at once."""

@@ -94,7 +94,9 @@ _SERVED: Final = re.compile(r"vLLM (\d+\.\d+(?:\.\d+)?)")
 _SETUP: Final = "setup_target"
 _OFFLOAD: Final = "cpu_offload_gb"
 _CAUSES: Final = 4
+"""Of what a platform refuses that are shown."""
 _LONG: Final = 120
+"""Characters of one of them."""
 
 
 class Alternatives(NamedTuple):
@@ -222,7 +224,11 @@ def _nearer(
 
 
 def check_startable(shape: ModelShape, where: Place, flags: Flags) -> None:
-    """Refuse flags before anybody pays for the boot that would find out. Raises InvalidArgument."""
+    """Refuse flags before anybody pays for the boot that would find out.
+
+    Raises:
+        InvalidArgument: One of them cannot be.
+    """
     check_cache_type(flags.kv_cache_dtype, where.device)
     kv_element_bytes(flags)
     ways, method, most = flags.tensor_parallel_size, flags.quantization, positions(shape, flags)
@@ -287,7 +293,11 @@ def does_not_fit(plan: Plan, memory: MemoryPlan) -> DoesNotFit:
 def arranged(
     backend: Backend, spec: DeploymentSpec, model: ModelShape, layout: Layout
 ) -> DeploymentSpec:
-    """Return the spec with the flags that the planner computes for a layout. Raises Unsupported."""
+    """Return the spec with the flags that the planner computes for a layout.
+
+    Raises:
+        Unsupported: Model or accelerators are not known well enough to compute them.
+    """
     ground = _ground(backend, model)
     if ground is None or ground.accelerator.memory_gib is None:
         raise Unsupported(
@@ -529,7 +539,10 @@ def plan_for(
 ) -> DeploymentPlan:
     """Plan one model at one place with given flags, a layout's before them, engine_args behind.
 
-    The journal may hold what boots of the model took there. Raises InvalidArgument.
+    The journal may hold what boots of the model took there.
+
+    Raises:
+        InvalidArgument: The model cannot be planned, or a flag cannot be.
     """
     engine_args = engine_words(engine_args)
     given = {"tensor_parallel_size": where.count, "vllm_version": where.vllm_version}

@@ -23,6 +23,8 @@ from operations.runtime import MAX_LOG_LINES, Runtime
 
 
 class Located(Answer):
+    """An answer about one deployment."""
+
     target: str
     name: str
 
@@ -35,6 +37,8 @@ Feed = Callable[[Sequence[Line]], None]
 
 
 class ReadSoFar(Record):
+    """How much of a log was read."""
+
     lines: int
     complete: bool
     left_out: str = ""
@@ -49,7 +53,12 @@ async def read_log(
     most_lines: int,
     seconds: float = READ_SECONDS,
 ) -> ReadSoFar:
-    """Give each page to all feeds, newest first. Raises Unsupported."""
+    """Give each page to all feeds, newest first.
+
+    Raises:
+        Unsupported: The target keeps no logs that can be read from here.
+        OpsError: Its platform cannot be asked.
+    """
     backend = found.backend
     if not isinstance(backend, StreamsLogs):
         raise _no_logs(found)
@@ -200,6 +209,8 @@ _LINE_CHARACTERS: Final = 4_000
 
 
 class EndpointInfo(Located):
+    """Where a deployment answers."""
+
     url: str
     openai_base_url: str
     """For any OpenAI client."""
@@ -318,7 +329,9 @@ async def logs(
 ) -> Logs:
     """Give the newest lines, of so many minutes if they are said; or all of them, reduced.
 
-    Raises Unsupported.
+    Raises:
+        Unsupported: The target keeps no logs that can be read from here.
+        OpsError: Its platform cannot be asked.
     """
     since = datetime.now(UTC) - timedelta(minutes=minutes) if minutes else None
     query = LogQuery(since=since, contains=(contains,) if contains else ())
@@ -379,7 +392,12 @@ async def written_config(found: Found) -> DeploymentConfig | None:
 
 
 async def config(found: Found) -> Config:
-    """Return the deployment as text. Raises Unsupported."""
+    """Return the deployment as text.
+
+    Raises:
+        Unsupported: It was not made here.
+        OpsError: It cannot be read.
+    """
     if not isinstance(found.backend, WritesConfig):
         raise Unsupported(
             f"{found.deployment.target} was not configured from here.", fix="Ask whoever runs it."

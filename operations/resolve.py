@@ -120,7 +120,8 @@ def _reason(error: OpsError) -> str:
 async def look_around(stage: Stage, target: str | None = None) -> Sight:
     """List what is deployed on one target, or on all side by side.
 
-    Where the one that was named cannot be looked at, that is raised.
+    Raises:
+        OpsError: The one target that was named cannot be looked at.
     """
     names = (target,) if target else stage.usable
     seconds = waiting.limit(_ALONE_SECONDS if target else EACH_SECONDS)
@@ -140,7 +141,11 @@ def sight_of(
 
 
 async def everything(stage: Stage, target: str | None = None) -> tuple[Found, ...]:
-    """Return every deployment of one target, or of all; what could not be looked at is noted."""
+    """Return every deployment of one target, or of all; what could not be looked at is noted.
+
+    Raises:
+        OpsError: The one target that was named cannot be looked at.
+    """
     sight = await look_around(stage, target)
     sight.note_what_was_not()
     return sight.found
@@ -214,7 +219,10 @@ async def find(
 async def find_among(stage: Stage, targets: Sequence[str], name: str | None) -> Found:
     """Return the deployment that is meant on one of these targets, each of which must answer.
 
-    Raises as `find` does.
+    Raises:
+        InvalidArgument: The name cannot be one.
+        DeploymentNotFound: Nothing fits.
+        Ambiguous: Several fit; the message lists them.
     """
     require_name(name)
     found = [one for each in targets for one in await everything(stage, each)]
@@ -222,7 +230,11 @@ async def find_among(stage: Stage, targets: Sequence[str], name: str | None) -> 
 
 
 def place(stage: Stage, target: str | None) -> Backend:
-    """Return the target for something new. Raises Ambiguous."""
+    """Return the target for something new.
+
+    Raises:
+        Ambiguous: None was named and several could be meant.
+    """
     wanted = target or stage.settings.vllm_target
     names = [wanted] if wanted else [name for name in stage.usable if name != ENDPOINT]
     if len(names) == 1:
@@ -235,7 +247,11 @@ def place(stage: Stage, target: str | None) -> Backend:
 
 
 def require_name(name: str | None) -> None:
-    """Take what can be a deployment's name, or None. Raises InvalidArgument."""
+    """Take what can be a deployment's name, or None.
+
+    Raises:
+        InvalidArgument: It cannot be one.
+    """
     if name is not None and not re.fullmatch(NAME_PATTERN, name):
         raise InvalidArgument(
             f"{name[:60]!r} is no deployment's name.",
@@ -270,7 +286,8 @@ def _require_no_other(
 ) -> None:
     """Refuse to choose where another may be meant that was deployed and cannot be seen now.
 
-    Raises Ambiguous.
+    Raises:
+        Ambiguous: There is such another one.
     """
     hidden = [
         (one.target, one.name)
@@ -341,7 +358,12 @@ def chosen(
     """Return the target that is named, `VLLM_TARGET` if it can, else the only one that can.
 
     What is `shared` by all targets of one cloud, such as its secrets, any of them can do; `tool`
-    is then offered for one target of each cloud. Raises TargetNotFound, Unsupported or Ambiguous.
+    is then offered for one target of each cloud.
+
+    Raises:
+        TargetNotFound: The named one is not configured.
+        Unsupported: It cannot, or none can.
+        Ambiguous: Several can.
     """
     if target and isinstance(named := stage.backend(target), ability):
         return stage.targets[target], named
@@ -379,7 +401,10 @@ _LONGEST_BOOT_SECONDS: Final = 7200.0
 async def awake(runtime: Runtime, found: Found, *, wake: bool) -> Found:
     """Return a deployment that can be asked now; `wake` it if it sleeps.
 
-    Raises Asleep or NotReady.
+    Raises:
+        Asleep: It sleeps and nobody said to wake it.
+        NotReady: It is being woken and has not answered yet.
+        OpsError: It was asked, and refused or failed.
     """
     if found.deployment.state is not State.ASLEEP or not isinstance(found.backend, Wakes):
         return found
@@ -428,6 +453,7 @@ def asleep(one: Deployment) -> Asleep:
 
 NOT_LOOKED: Final = "as the journal has it, not looked at now"
 _READ: Final = 200
+"""Mutating calls, the newest."""
 _STOPPED: Final = {
     "stop_vllm": True, "stop_azure_vm": True, "start_vllm": False, "start_azure_vm": False,
 }  # fmt: skip

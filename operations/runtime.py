@@ -149,7 +149,11 @@ class Stage:
         )
 
     def backend(self, target: str) -> Backend:
-        """Open a target. Raises TargetNotFound."""
+        """Open a target.
+
+        Raises:
+            TargetNotFound: There is none of that name.
+        """
         if target not in self.targets:
             near = did_you_mean(target, self.targets)
             raise TargetNotFound(
@@ -297,6 +301,8 @@ class _Cloud(Generic[P]):
 
 
 class Runtime:
+    """Handed to every tool."""
+
     def __init__(self, settings: Settings, listed: frozenset[str]) -> None:
         self.settings: Final = settings
         self.listed: Final = listed

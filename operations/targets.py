@@ -35,6 +35,7 @@ _ALSO: Final = {"eu": "europe", "usa": "us", "america": "us", "united states": "
 _SETTINGS: Final = {"azure": "AZURE_LOCATION", "google": "GOOGLE_CLOUD_LOCATION"}
 _BY_INVITATION: Final = "("
 _SHOWN: Final = 6
+"""Regions, or targets, that one sentence names."""
 
 
 def within(where: Place, region: str) -> tuple[str, ...]:
@@ -54,7 +55,11 @@ def within(where: Place, region: str) -> tuple[str, ...]:
 
 
 def limited_to(where: Place, region: str | None) -> Place:
-    """Return the place with those of its regions alone. Raises InvalidArgument."""
+    """Return the place with those of its regions alone.
+
+    Raises:
+        InvalidArgument: It has none there.
+    """
     if not region or where.provider == "own":
         return where
     if found := within(where, region):
@@ -65,7 +70,8 @@ def limited_to(where: Place, region: str | None) -> Place:
 def in_region(names: Sequence[str], region: str | None) -> tuple[str, ...]:
     """Return those of these places that have a region there; all, where none is said.
 
-    Raises InvalidArgument.
+    Raises:
+        InvalidArgument: None has.
     """
     known = places()
     found = tuple(name for name in names if region is None or within(known[name], region))
@@ -104,7 +110,8 @@ def goes_to(runtime: Runtime, where: Place) -> tuple[str, str | None]:
 def check(runtime: Runtime, target: str, region: str, zones: list[str] | None) -> list[str] | None:
     """Return the zones to look in, so that a deployment goes to the region or nowhere.
 
-    Raises InvalidArgument.
+    Raises:
+        InvalidArgument: The target has none there, or this server is set to another region.
     """
     where = limited_to(place(target), region)
     _, todo = goes_to(runtime, where)
@@ -152,7 +159,8 @@ def place_named(
     Which vLLM an image of one's own has, nobody knows; weights that are given are read from there.
     The bucket of `BUCKET_NAME` keeps what Google's compile, unless `compile_cache` is off.
 
-    Raises TargetNotFound.
+    Raises:
+        TargetNotFound: No place has that name.
     """
     where = read_from(place_called(target or runtime.settings.vllm_target or "local"), weights)
     if own_image:
@@ -172,7 +180,11 @@ def place_named(
 
 
 def place_called(name: str) -> Place:
-    """Give a place by name, refused as every tool refuses a wrong target. Raises TargetNotFound."""
+    """Give a place by name, refused as every tool refuses a wrong target.
+
+    Raises:
+        TargetNotFound: No place has that name.
+    """
     try:
         return place(name)
     except InvalidArgument as exc:
@@ -199,6 +211,8 @@ class TargetRow(Target):
 
 
 class Targets(Answer):
+    """Every target that is configured."""
+
     targets: tuple[TargetRow, ...]
     default: str | None
     """The one used where a call names none."""
@@ -293,12 +307,14 @@ _CLOUDS: Final = {
 }  # fmt: skip
 _TPUS: Final = frozenset({"tpu", "tpus", "cloud tpu"})
 _SILENT: Final = frozenset({"cloud", "google", "tpu", "gpu", "nvidia", "azure", "a", "the", "on"})
+"""Words that do not tell one place from another."""
 
 
 def widened(targets: Sequence[str]) -> tuple[str, ...]:
     """Return the names of places that these words mean, each once; none for none.
 
-    Raises TargetNotFound.
+    Raises:
+        TargetNotFound: No place has that name.
     """
     return tuple(dict.fromkeys(name for words in targets for name in _places_meant(words)))
 

@@ -17,6 +17,8 @@ Tokens = Annotated[int, Field(ge=1)]
 
 
 class _Given(NamedTuple):
+    """What every question is given beside its words."""
+
     rt: Runtime
     target: str | None
     name: str | None

@@ -175,7 +175,8 @@ def _handler(options: argparse.Namespace) -> Callable[..., Any] | None:
 def configure(root: Path, arguments: Sequence[str]) -> int:
     """Print what clients must be told to reach the server of the checkout at `root`.
 
-    Raises InvalidArgument.
+    Raises:
+        InvalidArgument: No client is called so, or the address or a setting cannot be.
     """
     parser = argparse.ArgumentParser(
         prog="server.py mcp-config", description="Print the configuration of MCP clients."
@@ -215,7 +216,8 @@ def configure(root: Path, arguments: Sequence[str]) -> int:
 def _settings(options: argparse.Namespace) -> dict[str, str]:
     """Return the settings that the client starts the server with; a secret is never one of them.
 
-    Raises InvalidArgument.
+    Raises:
+        InvalidArgument: There is no such setting, or it does not take that value.
     """
     given: dict[str, str] = {}
     for pair in options.set:

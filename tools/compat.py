@@ -27,9 +27,14 @@ class Cloud(NamedTuple):
 
 
 class Old(NamedTuple):
+    """What an old name means today."""
+
     tool: Callable[..., Awaitable[Any]]
+    """Of today."""
     says: str
+    """Its description, before the new name."""
     cloud: Cloud | None = None
+    """That it was about."""
     given: Mapping[str, Any] = {}
     """Arguments of the new tool that the old name stands for."""
     without: tuple[str, ...] = ()
@@ -125,7 +130,12 @@ async def _found(
     """Give the deployment that an old name means.
 
     On the target that is named, else VLLM_TARGET if it is one of that cloud, else whichever of
-    its targets has it. Raises InvalidArgument, NotFound, DeploymentNotFound or Ambiguous.
+    its targets has it.
+
+    Raises:
+        InvalidArgument: The target is none of that cloud.
+        NotFound: No target of it can be used.
+        DeploymentNotFound, Ambiguous: As `find` and `find_among`.
     """
     if target and stage.backend(target).target.backend != cloud.backend:
         raise InvalidArgument(

@@ -205,7 +205,11 @@ async def awake(rt: Runtime, found: Found, tool: str, *, wake: bool, confirm: st
 
     The next step of a refusal calls `tool` with what was given, and says to wake it.
 
-    Raises Asleep, ConfirmationError or NotReady.
+    Raises:
+        Asleep: It sleeps and nobody said to wake it.
+        ConfirmationError: Nobody has agreed to what that costs.
+        NotReady: It is being woken and has not answered yet.
+        OpsError: It was asked, and refused or failed.
     """
     if wake:
         shown = agreement.to_wake(found, tool)

@@ -122,6 +122,7 @@ def a_humans_time() -> Iterator[None]:
 
 _log: Final = logging.getLogger(__name__)
 _SECRET: Final = frozenset({"confirm", "token"})
+"""Arguments that are never written down."""
 _ENDS_COST: Final = frozenset(
     {"stop_vllm", "stop_benchmark", "destroy_vllm", "destroy_queued_resource", "stop_azure_vm"}
 )
@@ -187,6 +188,8 @@ class Gate(Middleware):
 
 
 class _Entry:
+    """A call, and what it was answered."""
+
     reply: ToolResult | None = None
 
 

@@ -86,7 +86,10 @@ def checked_token(settings: Settings, address: Address) -> str:
     """Give the token that callers must show, empty where none is needed.
 
     Names that callers may use are set where a proxy stands in front: then this machine is not the
-    only one that calls. Raises InvalidArgument.
+    only one that calls.
+
+    Raises:
+        InvalidArgument: One is needed and none is set, or it could be guessed.
     """
     token = settings.mcp_bearer_token.get_secret_value() if settings.mcp_bearer_token else ""
     if not token and not address.is_local:
@@ -142,12 +145,15 @@ class Door(NamedTuple):
     config: uvicorn.Config
     listener: socket.socket
     said: tuple[str, ...]
+    """What whoever starts it should read."""
 
 
 def serve(build: Build, arguments: Sequence[str]) -> int:
     """Serve until interrupted; give the exit status.
 
-    Raises as `prepared` does.
+    Raises:
+        InvalidArgument: The address, the token or the TLS files cannot be.
+        PortInUse: Another program listens there.
     """
     door = prepared(build, Settings(), arguments)
     print(*door.said, sep="\n", file=sys.stderr, flush=True)
@@ -161,7 +167,9 @@ def serve(build: Build, arguments: Sequence[str]) -> int:
 def prepared(build: Build, settings: Settings, arguments: Sequence[str]) -> Door:
     """Check everything, then listen; nothing is answered yet.
 
-    Raises InvalidArgument or PortInUse.
+    Raises:
+        InvalidArgument: The address, the token or the TLS files cannot be.
+        PortInUse: Another program listens there.
     """
     options = _parser().parse_args(arguments)
     address = _resolved(options.host, options.port)

@@ -68,7 +68,11 @@ class SkillPrompt(Prompt):
         return any(TOOLS[name].writes for name in named if name in TOOLS)
 
     async def render(self, arguments: Mapping[str, Any] | None = None) -> str:
-        """Give the procedure, and what was said before it. Raises ValidationError."""
+        """Give the procedure, and what was said before it.
+
+        Raises:
+            ValidationError: An argument is missing or unknown.
+        """
         secrets = runtime().secrets
         said = {name: text for name, text in (arguments or {}).items() if text not in {None, ""}}
         takes = {one.name: one.required for one in self.arguments or ()}
@@ -115,6 +119,7 @@ def _front(takes: Iterable[str], said: Mapping[str, str]) -> str:
 
 
 _LONGEST: Final = 2_000
+"""Characters of an error."""
 _JSON: Final = "application/json"
 _MARKDOWN: Final = "text/markdown"
 

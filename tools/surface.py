@@ -218,6 +218,7 @@ def _as_tool(
 
 
 _ADVICE: Final = frozenset({"summary", "cause", "fix", "how_to_remove", "warnings"})
+"""Where answers advise tools."""
 _A_TOOL: Final = re.compile(r"\b[a-z]+(?:_[a-z0-9]+)+\b(?! \()")
 
 
