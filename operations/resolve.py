@@ -454,10 +454,12 @@ def asleep(one: Deployment) -> Asleep:
 NOT_LOOKED: Final = "as the journal has it, not looked at now"
 _READ: Final = 200
 """Mutating calls, the newest."""
-_STOPPED: Final = {
-    "stop_vllm": True, "stop_azure_vm": True, "start_vllm": False, "start_azure_vm": False,
+_OLD_NAMES: Final = {
+    "stop_azure_vm": "stop_vllm", "start_azure_vm": "start_vllm",
+    "destroy_queued_resource": "destroy_vllm",
 }  # fmt: skip
-"""By what was done: whether it stands stopped from then on."""
+_QUEUED: Final = {"create": "deploy_vllm", "delete": "destroy_vllm"}
+"""What manage_queued_resource does, by its action."""
 
 
 class Remembered(NamedTuple):
@@ -493,26 +495,35 @@ def subject_of(done: Operation) -> tuple[str, str]:
     """Return target and name of what was changed, as they were said or else turned out to be."""
     target, slash, name = done.about.rpartition("/")
     said = done.arguments
-    return str(said.get("target") or target), str(said.get("name") or (slash and name))
+    return (target, name) if slash else (str(said.get("target") or ""), str(said.get("name") or ""))
+
+
+def _does(done: Operation) -> str:
+    """Name the tool that does the same to a deployment; none where a leftover was removed."""
+    if done.arguments.get("leftover"):
+        return ""
+    if done.tool == "manage_queued_resource":
+        return _QUEUED.get(str(done.arguments.get("action")), "")
+    return _OLD_NAMES.get(done.tool, done.tool)
 
 
 def deployed(journal: Journal) -> list[Remembered]:
     """Return what was deployed and not destroyed since, oldest first."""
     there: list[Remembered] = []
     for done in calls(journal):
-        target, name = subject_of(done)
+        (target, name), tool = subject_of(done), _does(done)
         if done.result != "ok":
             continue
-        if done.tool == "deploy_vllm" and target:
+        if tool == "deploy_vllm" and target:
             there = [one for one in there if (one.target, one.name) != (target, name)]
             there.append(Remembered(target, name, str(done.arguments.get("model") or "")))
             continue
         # A call may have left target or name out.
         meant = [one for one in there if target in {"", one.target} and name in {"", one.name}]
-        if done.tool == "destroy_vllm":
+        if tool == "destroy_vllm":
             there = [one for one in there if one not in meant]
-        elif done.tool in _STOPPED:
-            stopped = _STOPPED[done.tool]
+        elif tool in {"stop_vllm", "start_vllm"}:
+            stopped = tool == "stop_vllm"
             there = [one._replace(stopped=stopped) if one in meant else one for one in there]
     return there
 
@@ -529,7 +540,7 @@ def remembered(journal: Journal) -> tuple[Remembered, ...]:
 def _ended(journal: Journal, name: str) -> str:
     """Say who destroyed the last deployment of a name, and when; empty where nobody did."""
     done = [one for one in calls(journal) if one.result == "ok" and subject_of(one)[1] == name]
-    if not done or done[-1].tool != "destroy_vllm":
+    if not done or _does(done[-1]) != "destroy_vllm":
         return ""
     last, target = done[-1], subject_of(done[-1])[0]
     return f"{last.client} destroyed it on {target} at {last.at:%F %H:%M} UTC."

@@ -6,7 +6,9 @@ from typing import Final
 
 import pytest
 
+from core.journal import Journal, Outcome
 from core.settings import Settings
+from operations.resolve import deployed
 from tests.conversation import Agent, agent_of
 from tests.tools.calls import EVERY, MODEL
 from tests.tools.world import agent_at, assert_envelope, plant, targets
@@ -162,3 +164,20 @@ async def test_an_endpoint_does_not_hide_what_was_deployed(state_dir: Path) -> N
         listed = (await agent.call("list_deployments")).data["deployments"]
         assert [row["name"] for row in listed] == ["endpoint", "mine"]
         assert (await agent.call("destroy_vllm")).data["name"] == "mine"
+
+
+def test_what_was_deployed_is_known_by_whatever_name_it_was_done(tmp_path: Path) -> None:
+    """And a leftover that was removed takes no deployment with it."""
+    journal = Journal(tmp_path / "journal.db")
+
+    def done(tool: str, about: str, **arguments: str) -> None:
+        number = journal.begin("a client", tool, arguments)
+        journal.end(number, Outcome(result="ok", about=about))
+
+    done("manage_queued_resource", "tpu-v6e-1/one", action="create", name="one", model="m")
+    done("deploy_vllm", "aca-a100/two", target="aca-a100", name="two", model="m")
+    done("destroy_vllm", "", leftover="projects/p/locations/l/services/three")
+    done("stop_azure_vm", "aca-a100/two")
+    assert [(one.name, one.stopped) for one in deployed(journal)] == [("one", False), ("two", True)]
+    done("destroy_queued_resource", "tpu-v6e-1/one", name="vllm-devops-one")
+    assert [one.name for one in deployed(journal)] == ["two"]
