@@ -9,7 +9,15 @@ from typing import Any, Final, Literal, NamedTuple
 import anyio
 from pydantic import Field
 
-from backends.base import Backend, BootBudget, EndsSlowBoots, KnowsEngine, Predicts, RemembersSpec
+from backends.base import (
+    Backend,
+    BootBudget,
+    EndsSlowBoots,
+    KeepsEngine,
+    KnowsEngine,
+    Predicts,
+    RemembersSpec,
+)
 from backends.container import vllm_flags
 from core.errors import InvalidArgument, NextStep, OpsError, Unsupported
 from core.journal import Journal
@@ -26,7 +34,7 @@ from core.records import (
 from core.reply import note
 from logs.boot import PHASES, WARMING, WEIGHTS
 from operations.boots import OWN, kept, span
-from operations.forecast import dollars, precision
+from operations.forecast import PLANNED, dollars, precision
 from operations.planning import check_startable
 from operations.readings import Located
 from operations.resolve import Found, everything, find
@@ -302,20 +310,16 @@ class Case:
         return f"{dollars(hourly)}/h, {dollars(hourly * HOURS_PER_MONTH)} a month"
 
     @property
-    def asleep_cost(self) -> str:
-        """What one that may sleep costs while nobody asks."""
+    def resting_cost(self) -> str:
+        """What it costs while nobody asks, as it is deployed."""
         hourly, stays = self.usd_per_hour, self.stays_seconds
+        if self.spec.min_replicas:
+            return self.idle_cost(self.spec.min_replicas)
         if stays is None:
             awake = f", and {dollars(hourly)}/h until then" if hourly is not None else ""
             return f"nothing once it sleeps{awake}"
         each = f", {dollars(hourly * stays / 3600)} each time" if hourly is not None else ""
         return f"nothing once {stays / 60:.0f} min after the last request are over{each}"
-
-    @property
-    def resting_cost(self) -> str:
-        """What it costs while nobody asks, as it is deployed."""
-        least = self.spec.min_replicas
-        return self.idle_cost(least) if least else self.asleep_cost
 
     @property
     def ends_with(self) -> str:
@@ -359,17 +363,13 @@ def _together(plan: MemoryPlan) -> int:
     return min(max(1, int(plan.kv_low.max_concurrency)), plan.max_num_seqs)
 
 
-_MEMORY: Final = (
-    "max_model_len", "gpu_memory_utilization", "kv_cache_dtype", "kv_cache_memory_bytes",
-    "quantization", "dtype", "cpu_offload_gb", "max_num_seqs", "max_num_batched_tokens",
-    "tensor_parallel_size", "enforce_eager",
-)  # fmt: skip
-"""Flags of which the planner can say what each does alone."""
-_RUNNING: Final = (
-    "image", "network", "zones", "control_plane", "engine", "port", "env", "cpu", "memory_gib",
-    "launch_stage", "build_machine", "boot_disk_gb", "zone_wait_minutes", "compile_cache",
-)  # fmt: skip
-"""Settings that are told where they are set."""
+_IN_ROWS: Final = frozenset(
+    (
+        *("name", "model", "engine_args", *PLANNED),
+        *("min_replicas", "max_replicas", "ttl_minutes", "access", "weights"),
+    )
+)
+"""Fields with a row of their own, or none; the others are told where they are set."""
 _PARSERS: Final = {
     "--tool-call-parser": "calls go to `tool_calls`; with gemma4 no grammar makes the model call,"
     " also where a call is `required`",
@@ -404,7 +404,7 @@ def _memory_rows(case: Case) -> Iterator[FlagRow]:
         "tensor_parallel_size": 1,
         "enforce_eager": False,
     }
-    for name in _MEMORY:
+    for name in PLANNED:
         said = getattr(case.spec, name)
         if name == "kv_cache_memory_bytes" and not said:
             continue
@@ -462,9 +462,9 @@ def _running_rows(case: Case) -> Iterator[FlagRow]:
     local = given if spec.weights in {None, "hub"} else "the Hub, or this machine's folder"
     yield _row("weights", given, local, loading)
     unset = DeploymentSpec(name=spec.name, model=spec.model)
-    for name in _RUNNING:
-        if (said := getattr(spec, name)) != getattr(unset, name):
-            yield _row(name, said, "the target's own", "")
+    for name in DeploymentSpec.model_fields:
+        if name not in _IN_ROWS and (said := getattr(spec, name)) != getattr(unset, name):
+            yield _row(name, said, "left out", "")
 
 
 def _row(flag: str, value: object, own: object, does: str) -> FlagRow:
@@ -648,8 +648,13 @@ def _for_many(case: Case, plan: MemoryPlan) -> Practice | None:
     return Practice(rule=f"{line} {for_many}: {theirs} at once, now {ours}", followed=False)
 
 
-def compared(before: Case, after: Case, words: str) -> Comparison:
-    """Say what differs, what each difference does alone, and what all do together."""
+def compared(
+    before: Case, after: Case, words: str, *, beside: frozenset[str] = frozenset()
+) -> Comparison:
+    """Say what differs, what each difference does alone, and what all do together.
+
+    `beside` names flags that the platform changes while the engine goes on.
+    """
     differences = (*_places(before, after), *_flags(before, after))
     plan = after.memory
     return Comparison(
@@ -658,7 +663,7 @@ def compared(before: Case, after: Case, words: str) -> Comparison:
         together=moves(before, after) if differences else (),
         fits=plan.fits if plan else None,
         why_not=plan.reasons if plan else (),
-        restarts=_restarts(before, after, frozenset(one.flag for one in differences)),
+        restarts=_restarts(before, after, {one.flag for one in differences}, beside),
     )
 
 
@@ -693,7 +698,7 @@ def _alone(before: Case, after: Case, flag: str) -> str:
     """Say what this flag does alone, to the deployment as it is."""
     name = flag.removeprefix("--").replace("-", "_")
     elsewhere = before.model.model != after.model.model or before.place != after.place
-    if name not in _MEMORY or elsewhere:
+    if name not in PLANNED or elsewhere:
         return ""
     change: dict[str, Any] = {name: getattr(after.spec, name)}
     if name == "max_model_len":  # together with what makes such a length possible
@@ -701,13 +706,15 @@ def _alone(before: Case, after: Case, flag: str) -> str:
     return "; ".join(moves(before, before.of(before.spec.model_copy(update=change))))
 
 
-def _restarts(before: Case, after: Case, changed: frozenset[str]) -> str:
+def _restarts(before: Case, after: Case, changed: set[str], beside: frozenset[str]) -> str:
     if not changed:
         return "Nothing differs."
     if before.spec.name != after.spec.name or changed & {"model", "target"}:
         return "They are two deployments: nothing is restarted."
     if changed <= LIVE:
         return "update_vllm_scaling changes that."
+    if changed <= LIVE | beside:
+        return "deploy_vllm changes that, and the engine goes on."
     return f"The engine is started anew with it: {after.cold_start} until it answers again."
 
 
@@ -864,7 +871,8 @@ def _with_flags(backend: Backend, seen: _Seen, words: Sequence[str]) -> Explanat
     if spec.engine == "vllm":
         check_startable(case.model, case.place, case.flags)
     backend.plan(spec, case.model)  # refuses what deploying would
-    comparison = compared(seen.case, case, f"itself with {' '.join(words)}")
+    beside = backend.beside_engine if isinstance(backend, KeepsEngine) else frozenset[str]()
+    comparison = compared(seen.case, case, f"itself with {' '.join(words)}", beside=beside)
     said = spec.model_dump(mode="json", exclude_defaults=True, exclude={"name", "model"})
     # Left out, the least is the target's; a call that scales needs both.
     said |= {"min_replicas": spec.min_replicas, "max_replicas": spec.max_replicas}

@@ -5,8 +5,8 @@ from typing import Any, Final, TypeVar
 
 from pydantic import Field
 
-from core.errors import InvalidArgument, NextStep
-from core.records import Answer, MemoryPlan, ModelShape, Record
+from core.errors import InvalidArgument
+from core.records import DeploymentSpec, MemoryPlan, ModelShape, Record
 from planner.advise import Offer, Refusal
 from planner.boot import Boot, loader
 from planner.catalog import short_name
@@ -195,12 +195,8 @@ _EXAMPLE_GIB: Final = 4.0
 """An offload that is spoken of where none is needed."""
 _WIDE: Final = 0.75
 """A low estimate below this share of the expected one is said to be far from it."""
-_ARGUMENTS: Final = (
-    "max_model_len", "gpu_memory_utilization", "kv_cache_dtype", "kv_cache_memory_bytes",
-    "max_num_seqs", "max_num_batched_tokens", "tensor_parallel_size", "quantization",
-    "cpu_offload_gb", "enforce_eager",
-)  # fmt: skip
-"""Flags that plan_deployment and deploy_vllm take."""
+PLANNED: Final = tuple(one for one in Flags.model_fields if one in DeploymentSpec.model_fields)
+"""Fields of a deployment of which the planner can say what each does."""
 _TEXT_ONLY: Final = "--language-model-only"
 _PROVISIONING: Final = {
     "on-demand": "",
@@ -278,22 +274,9 @@ class Bill(Record):
     usd_per_active_user_hour: float | None = None
 
 
-class Foresight(Answer):
-    """An answer whose next step is a deployment."""
-
-    def steps(self, offers: Collection[Foreseen]) -> tuple[NextStep, ...]:
-        """Plan the first that this server can deploy, else the best, with its flags."""
-        able = (offer for offer in offers if offer.deployable)
-        best = next(able, None) or next(iter(offers), None)
-        if best is None:
-            return ()
-        named = {"target": best.target, "model": best.model}
-        return (NextStep("plan_deployment", {**named, **best.arguments}),)
-
-
 def arguments(flags: Flags, engine_args: Sequence[str] = ()) -> dict[str, Any]:
     """Give flags as plan_deployment and deploy_vllm take them; others only in `engine_args`."""
-    said = flags.model_dump(include=set(_ARGUMENTS), exclude_defaults=True)
+    said = flags.model_dump(include={*PLANNED} - {"dtype"}, exclude_defaults=True)
     size = said.get("kv_cache_memory_bytes")
     text_only = flags.language_model_only and _TEXT_ONLY not in engine_args
     words = [*engine_args, *([_TEXT_ONLY] if text_only else [])]

@@ -248,3 +248,14 @@ def test_what_is_no_flag_or_a_key_is_refused(words: list[str]) -> None:
         changed(SPEC, words)
     assert refused.value.fix
     assert "SECRET" not in f"{refused.value.summary}{refused.value.fix}"
+
+
+def test_what_ends_or_warms_a_deployment_is_a_difference() -> None:
+    """A budget and a schedule are told, and compared, like every other flag."""
+    one = Case(LARGE, read_model(LARGE.model), place(L4), usd_per_hour=1)
+    wanted = {"max_usd": 5.0, "schedule": "Mon-Fri 09:00-18:00"}
+    other = one.of(LARGE.model_copy(update=wanted))
+    assert {row.flag for row in flag_rows(other)} >= set(wanted)
+    found = compared(one, other, "another", beside=frozenset(wanted))
+    assert {row.flag for row in found.differences} == set(wanted)
+    assert found.restarts == "deploy_vllm changes that, and the engine goes on."
