@@ -16,6 +16,7 @@ from pydantic import SecretStr, ValidationError
 
 from core.environment import inherited_environment
 from core.errors import InvalidArgument, did_you_mean
+from core.records import State
 from core.settings import Settings
 from operations.clients import alike, by_address, by_command, clients, is_local, printed
 from operations.doctor import examined
@@ -24,7 +25,8 @@ from tools.surface import TOOLS
 
 Build = Callable[[Settings], FastMCP[Any]]
 _WAIT_SECONDS: Final = 20
-_UNSETTLED: Final = frozenset({"queued", "creating", "loading", "deleting", "running"})
+_UNSETTLED: Final = {str(one) for one in State if not one.settled} - {"unknown"} | {"running"}
+"""Of a deployment, a benchmark or an analysis."""
 _WAIT_LIMIT_SECONDS: Final = 4 * 3600
 """The longest boot that is waited for."""
 
