@@ -13,6 +13,11 @@ class NextStep:
     tool: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
+    def __str__(self) -> str:
+        """Write it as people and models read a call."""
+        arguments = ", ".join(f"{name}={value!r}" for name, value in self.arguments.items())
+        return f"{self.tool}({arguments})"
+
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return a question with the names that a misspelt one is near to; nothing if none is.

@@ -209,17 +209,12 @@ def markdown(envelope: Mapping[str, Any]) -> str:
     if envelope["warnings"]:
         lines += ["", *(f"⚠ {warning}" for warning in envelope["warnings"])]
     if envelope["next"]:
-        lines += ["", *(f"Next: {_call(step)}" for step in envelope["next"])]
+        lines += ["", *(f"Next: `{NextStep(**step)}`" for step in envelope["next"])]
     if envelope.get("detail"):
         lines += ["", f"More: detail='{envelope['detail']}'"]
     if envelope.get("truncated"):
         lines += ["", "truncated: true"]
     return printable("\n".join(lines), keep="\n\t")
-
-
-def _call(step: Mapping[str, Any]) -> str:
-    arguments = ", ".join(f"{name}={value!r}" for name, value in step["arguments"].items())
-    return f"`{step['tool']}({arguments})`"
 
 
 def _block(value: Mapping[str, Any], indent: str) -> Iterator[str]:

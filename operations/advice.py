@@ -10,11 +10,10 @@ from pydantic import Field
 
 from backends.registry import BACKENDS
 from core.errors import NextStep
-from core.records import ModelShape, valid
+from core.records import Answer, ModelShape, valid
 from core.redaction import one_line
 from operations.forecast import (
     Foreseen,
-    Foresight,
     Refused,
     alike,
     at_place,
@@ -315,7 +314,7 @@ class Option(Foreseen):
         return {name: value for name, value in row.items() if value is not None}
 
 
-class Recommendation(Foresight):
+class Recommendation(Answer):
     """Where to run a model for a goal, best first, and why not elsewhere."""
 
     said: str = Field(exclude=True)
@@ -352,9 +351,14 @@ class Recommendation(Foresight):
         return (*many, *dict.fromkeys(doubts), *guesses(first))
 
     def next_steps(self) -> tuple[NextStep, ...]:
+        """Plan the first that this server can deploy, else the best, with its flags."""
+        shown = (*self.offers, *self.instead)
         there = {"region": self.asked_region} if self.asked_region else {}
-        steps = self.steps((*self.offers, *self.instead))
-        return tuple(NextStep(step.tool, {**step.arguments, **there}) for step in steps)
+        best = next(iter(sorted(shown, key=lambda each: not each.deployable)), None)
+        if best is None:
+            return ()
+        named = {"target": best.target, "model": best.model}
+        return (NextStep("plan_deployment", {**named, **best.arguments, **there}),)
 
 
 def recommend(

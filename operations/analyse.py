@@ -25,6 +25,7 @@ from core.redaction import one_line, redact, shortened
 from logs.failures import WRITERS, Finder, Writer
 from logs.read import Line, clean
 from logs.reduce import Reduced, Reducer, mask, times
+from operations.ask import first_choice, message_of
 from operations.case import FIND_SECONDS, Diagnosis, calls
 from operations.diagnose import diagnose
 from operations.readings import Located, ReadSoFar, compare, read_log
@@ -436,13 +437,8 @@ async def read_by_model(
 async def _answer(endpoint: Endpoint, body: Mapping[str, Any]) -> tuple[str, bool]:
     """Return what it says, and whether that broke off; time is left for another to be asked."""
     reply = await endpoint.post("/v1/chat/completions", body, timeout=TOTAL_SECONDS / 2)
-    choices = reply.get("choices")
-    first = choices[0] if isinstance(choices, list) and choices else None
-    if not isinstance(first, dict):
-        return "", False
-    message = first.get("message")
-    content = message.get("content") if isinstance(message, dict) else None
-    return content if isinstance(content, str) else "", first.get("finish_reason") == "length"
+    content, ended = message_of(reply).get("content"), first_choice(reply).get("finish_reason")
+    return content if isinstance(content, str) else "", ended == "length"
 
 
 class Candidate(NamedTuple):

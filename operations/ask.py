@@ -441,7 +441,7 @@ def _refused(what: str, words: str) -> _Judged:
 
 
 def _tools(reply: Mapping[str, Any], made_up: str) -> _Judged:
-    message = _message(reply)
+    message = message_of(reply)
     calls = message.get("tool_calls")
     if isinstance(calls, list) and calls:
         said = _object(_object(calls[0]).get("function"))
@@ -459,14 +459,14 @@ def _tools(reply: Mapping[str, Any], made_up: str) -> _Judged:
 
 def _schema(reply: Mapping[str, Any], _made_up: str) -> _Judged:
     """Judge the form alone: the grammar makes any model say one of the two words."""
-    text = _text(_message(reply), "content")
+    text = _text(message_of(reply), "content")
     if _from_json(text) in _WORDS:
         return "pass", f"{_excerpt(text)}, as the schema wants."
     return "fail", f"The schema was not enforced: {_excerpt(text)}"
 
 
 def _reasoning(reply: Mapping[str, Any], made_up: str) -> _Judged:
-    message = _message(reply)
+    message = message_of(reply)
     text = _text(message, "content")
     thoughts = _text(message, "reasoning") or _text(message, "reasoning_content")
     if text.startswith("thought\n") or any(mark in text for mark in _MARKS):
@@ -481,17 +481,22 @@ def _reasoning(reply: Mapping[str, Any], made_up: str) -> _Judged:
 
 
 def _image(reply: Mapping[str, Any], made_up: str) -> _Judged:
-    text = _text(_message(reply), "content")
+    text = _text(message_of(reply), "content")
     if made_up:
         return "not tested", f"The engine took the image, but {made_up}."
     seen = "red" in text.lower()
     return "pass" if seen else "fail", f"A red image is called {_excerpt(text)}"
 
 
-def _message(reply: Mapping[str, Any]) -> Mapping[str, Any]:
+def message_of(reply: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what a reply's first choice says, and an empty one where there is none."""
+    return _object(first_choice(reply).get("message"))
+
+
+def first_choice(reply: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a reply's first choice, and an empty one where there is none."""
     choices = reply.get("choices")
-    first = choices[0] if isinstance(choices, list) and choices else None
-    return _object(_object(first).get("message"))
+    return _object(choices[0] if isinstance(choices, list) and choices else None)
 
 
 def _text(message: Mapping[str, Any], field: str) -> str:

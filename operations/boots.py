@@ -12,18 +12,7 @@ from backends.base import Backend, KnowsEngine
 from core.errors import OpsError
 from core.journal import Journal, readable
 from core.records import Deployment, Record, spent_words
-from logs.boot_phases import (
-    CAPTURE,
-    COMPILE,
-    DOWNLOAD,
-    HOST,
-    LOAD,
-    PROFILE,
-    PULL,
-    SPLIT,
-    START,
-    WARM_UP,
-)
+from logs.boot_phases import HOST, PULL, SPLIT
 from planner.boot import Span
 
 _KIND: Final = "boot"
@@ -33,17 +22,7 @@ OWN: Final = "its own "
 """Begins the source of a span that boots of this very deployment gave."""
 _DRAWN: Final = 5
 _WIDTH: Final = 40
-_LETTERS: Final = {
-    HOST: "h",
-    PULL: "p",
-    START: "s",
-    DOWNLOAD: "d",
-    LOAD: "l",
-    COMPILE: "c",
-    PROFILE: "m",
-    CAPTURE: "g",
-    WARM_UP: "w",
-}
+_LETTERS: Final = dict(zip(SPLIT, "hpsdlcmgw", strict=True))
 LEGEND: Final = (
     "h host, p pull of the image, s start of the engine, d download, l load, c compile,"
     " m profile of memory, g capture of graphs, w warm-up"

@@ -40,7 +40,6 @@ from operations import agreement, deployments
 from operations.agreement import Preview, preview
 from operations.deployments import usual
 from operations.forecast import grouped
-from operations.inventory import call_words
 from operations.leftovers import LeftoverRemoved
 from operations.models import require_on_hub
 from operations.planning import DeploymentPlan
@@ -218,23 +217,14 @@ class QuotaRow(Quota):
     def room(self) -> str:
         """Say how many replicas more may run there, and of what that is reckoned."""
         if self.first_grant:
-            granted = f"its first deployment is granted {self.first_grant}"
-            return f"not used in {self.region} yet; {granted}"
+            return f"not used yet, its first deployment is granted {self.first_grant}"
         if self.limit is None:
             return "not known"
         held = f"{self.limit:g} {self.accelerator} allowed in {self.region}"
         if self.in_use is None:
-            most = _counted(self.replicas or 0, "replica")
-            return f"{most} at most ({held}; what is in use is not known)"
-        return (
-            f"{_counted(self.more or 0, 'replica')} more may run ({held}, {self.in_use:g} in use)"
-        )
-
-    def short(self) -> str:
-        """Say the number alone."""
-        if self.more is None and self.replicas != 0:
-            return "with the first deployment" if self.first_grant else "not known"
-        return str(self.more or "none")
+            return f"{_counted(self.replicas or 0, 'replica')} at most ({held})"
+        more = _counted(self.more or 0, "replica")
+        return f"{more} more may run ({held}, {self.in_use:g} in use)"
 
     def trouble(self) -> str | None:
         """Say why not even one may run, or why nobody knows."""
@@ -254,12 +244,7 @@ class Quotas(Answer):
         return [row for row in self.quotas if row.counts]
 
     def summary(self) -> str:
-        rows = self._counting
-        if len(rows) == 1:
-            return f"{rows[0].target}: {rows[0].room()}."
-        found = grouped((row.short(), row.target) for row in rows)
-        said = (f"{more} on {', '.join(names)}" for more, names in found.items())
-        return f"Replicas more that may run: {'; '.join(said)}."
+        return f"{'; '.join(_causes((row.room(), row.target) for row in self._counting))}."
 
     def facts(self) -> Mapping[str, Any]:
         rows = [row for row in self._counting if row.limit is not None]
@@ -600,7 +585,7 @@ async def _rows_queue(runtime: Runtime, target: str | None) -> Sequence[QueuedRe
 def _leftover(row: QueuedResource) -> str:
     where = f"{row.id} in {row.zone} ({row.control_plane}) is {row.state}"
     theirs = "It was not made here: whoever made it may delete it"
-    how = f"Call {call_words(_deletion(row))}" if row.ours else theirs
+    how = f"Call {_deletion(row)}" if row.ours else theirs
     return f"{where}: a leftover, which holds quota until it is deleted. {how}."
 
 

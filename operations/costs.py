@@ -8,11 +8,10 @@ from pydantic import Field
 
 from backends.registry import BACKENDS
 from core.errors import Ambiguous, DoesNotFit, InvalidArgument, NextStep, OpsError
-from core.records import Record, valid
+from core.records import Answer, Record, valid
 from core.reply import note
 from operations.forecast import (
     Bill,
-    Foresight,
     alike,
     bill,
     dollars,
@@ -80,7 +79,7 @@ class Volume(Record):
     usd_per_million_tokens: float
 
 
-class CostEstimate(Foresight):
+class CostEstimate(Answer):
     """What a target costs, standing still and under a load."""
 
     target: str
@@ -405,7 +404,7 @@ _SHORT: Final = {
 _HIDDEN: Final = frozenset({"unserved", "refusal", "usd_per_1000_requests", "beyond"})
 
 
-class TargetComparison(Foresight):
+class TargetComparison(Answer):
     """Models and targets side by side."""
 
     load: str

@@ -147,7 +147,6 @@ _LAST_LOOK_SECONDS: Final = 2.0
 """Of the longest wait, for the look that ends it."""
 _LONGEST_SECONDS: Final = 40.0
 """Of one call that changes something; it is looked at once more after that."""
-"""Clients cut a call at about 60 s."""
 _LEFT: Final = "leftovers"
 """Stands for the name of a deployment that is gone, where a purge names none."""
 _TINY: Final = ROOT / ".vllm" / TINY_MODEL

@@ -1,7 +1,7 @@
 """What is deployed everywhere, what it costs, whose time is over, and stopping all of it."""
 
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -10,15 +10,13 @@ import anyio
 from pydantic import Field
 
 from backends.base import Ends, KeepsPaid, Stops
-from backends.common.concurrency import in_time, side_by_side
+from backends.common.concurrency import ask_each, in_time, side_by_side
 from backends.registry import TITLES
 from core import waiting
 from core.errors import (
-    ApiDisabled,
     DeploymentNotFound,
     InvalidArgument,
     NextStep,
-    NotConfigured,
     OpsError,
 )
 from core.journal import Expiry, Outcome, utc_now
@@ -103,19 +101,19 @@ async def list_deployments(runtime: Runtime, target: str | None) -> Deployments:
     )
 
 
+_TOLD_ELSEWHERE: Final = frozenset({"API_DISABLED", "NOT_CONFIGURED", "NOT_AUTHENTICATED"})
+"""Why a cloud cannot be looked at, which its list of deployments says as well."""
+
+
 async def seen(stage: Stage, target: str | None) -> tuple[Sight, list[PaidRemainder]]:
     """Return what is deployed on one target, or on all, and what bills there by the month."""
-    sights: list[Sight] = []
-    found: list[PaidRemainder] = []
-
-    async def look() -> None:
-        sights.append(await look_around(stage, target))
-
-    async def look_for_leftovers() -> None:
-        found.extend(await leftovers(stage, (target,) if target else stage.usable))
-
-    await side_by_side([look, look_for_leftovers])
-    return sights[0], found
+    names = (target,) if target else stage.usable
+    looks: tuple[Callable[[], Awaitable[Any]], ...] = (
+        partial(look_around, stage, target),
+        partial(leftovers, stage, names),
+    )
+    sight, found = await side_by_side(looks)
+    return sight, found
 
 
 async def leftovers(stage: Stage, targets: Sequence[str]) -> list[PaidRemainder]:
@@ -123,25 +121,23 @@ async def leftovers(stage: Stage, targets: Sequence[str]) -> list[PaidRemainder]
 
     What cannot be seen is noted, unless its cloud is not set up at all.
     """
-    found: dict[str, PaidRemainder] = {}
 
-    async def look(target: str, backend: KeepsPaid) -> None:
-        try:
-            with fault_of(target), anyio.move_on_after(waiting.limit(EACH_SECONDS)):
-                for one in await backend.paid_leftovers():
-                    row = PaidRemainder(target=target, in_use=False, **one.model_dump())
-                    found.setdefault(one.what, row)
-        except (ApiDisabled, NotConfigured):
-            return
-        except OpsError as exc:
-            if exc.code != "NOT_AUTHENTICATED":  # what is listed there says so
-                note(f"Whether something stays on {target} that bills was not seen: {exc.summary}")
+    async def look(target: str, backend: KeepsPaid) -> Sequence[Remainder]:
+        with fault_of(target), anyio.move_on_after(waiting.limit(EACH_SECONDS)):
+            return await backend.paid_leftovers()
+        return ()
 
-    async with anyio.create_task_group() as group:
-        for target in stage.targets.keys() & set(targets):
-            backend = stage.backend(target)
-            if isinstance(backend, KeepsPaid):
-                group.start_soon(look, target, backend)
+    there = {name: stage.backend(name) for name in stage.targets if name in targets}
+    keepers = {name: one for name, one in there.items() if isinstance(one, KeepsPaid)}
+    said, failed = await ask_each({name: partial(look, name, keepers[name]) for name in keepers})
+    for name, exc in failed.items():
+        if exc.code not in _TOLD_ELSEWHERE:
+            note(f"Whether something stays on {name} that bills was not seen: {exc.summary}")
+    found = {
+        one.what: PaidRemainder(target=name, in_use=False, **one.model_dump())
+        for name in reversed(said)
+        for one in said[name]
+    }
     return [found[what] for what in sorted(found)]
 
 
@@ -162,9 +158,8 @@ def not_set_up(stage: Stage) -> str:
     for name, row in stage.targets.items():
         if row.needs and name not in stage.usable:
             lacking.setdefault(row.needs, {})[TITLES.get(row.backend, name)] = None
-    return "; ".join(
-        f"{', '.join(clouds)} (set {needs.upper()})" for needs, clouds in lacking.items()
-    )
+    said = (f"{', '.join(clouds)} (set {needs.upper()})" for needs, clouds in lacking.items())
+    return "; ".join(said)
 
 
 def first_steps(*, complete: bool) -> tuple[NextStep, ...]:
@@ -208,18 +203,8 @@ def leftover_words(found: Sequence[PaidRemainder]) -> str:
     total = sum(one.usd_per_month for one in found)
     ends = [one for one in found if not one.in_use]
     what = "; ".join(one.what for one in found)
-    how = (
-        f" {call_words(ends[0].step())} removes it."
-        if ends
-        else " What is deployed there may need it."
-    )
+    how = f" {ends[0].step()} removes it." if ends else " What is deployed there may need it."
     return f"{usd(total)} a month is billed for {what}.{how}"
-
-
-def call_words(step: NextStep) -> str:
-    """Write a call as people and models read it."""
-    arguments = ", ".join(f"{name}={value!r}" for name, value in step.arguments.items())
-    return f"{step.tool}({arguments})"
 
 
 def _and_more(all_of_them: Sequence[Deployment]) -> str:
@@ -289,7 +274,7 @@ class Stop(Record):
         if not self.trouble:
             return where
         costs = _hourly(self.usd_per_hour)
-        return f"{where} runs on ({costs}), {self.trouble}: {call_words(self.end)} ends its bill."
+        return f"{where} runs on ({costs}), {self.trouble}: {self.end} ends its bill."
 
     @property
     def end(self) -> NextStep:

@@ -13,7 +13,6 @@ from core import waiting
 from core.errors import NextStep, NotFound, OpsError
 from core.records import Answer, State, usd
 from operations.agreement import Preview, preview
-from operations.inventory import call_words
 from operations.resolve import able, chosen, fault_of, look_around
 from operations.runtime import Runtime, Stage
 
@@ -68,7 +67,7 @@ class LeftoversFound(Answer):
         more = f" and {unknown} whose price is not known" if unknown else ""
         return (
             f"{total} left over in {where}, {usd(self.usd_per_month)} a month{more}: {what}."
-            f" {call_words(self.leftovers[0].step())} removes the first."
+            f" {self.leftovers[0].step()} removes the first."
         )
 
     def facts(self) -> Mapping[str, Any]:

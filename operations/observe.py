@@ -12,18 +12,9 @@ from core import waiting
 from core.errors import EndpointError, NextStep, OpsError
 from core.metrics import CacheConfig, Counters, EngineMetrics, MetricsPage, Quantiles, Sample
 from core.records import Record, State, moment, random_weights
+from operations import forecast
 from operations.ask import Probe, probe, require_ready
 from operations.deployments import anew
-from operations.forecast import (
-    Context,
-    MemoryTable,
-    cache_type,
-    compute_type,
-    context_of,
-    each_gib,
-    memory_table,
-    weights_type,
-)
 from operations.readings import Located, compare
 from operations.resolve import Found, last_use
 from operations.runtime import Runtime
@@ -328,7 +319,7 @@ class ModelDetails(Located):
     sampling: dict[str, float] | None = None
     """Defaults of a request that the model's own files set; the others are vLLM's: temperature 1,
     top_p 1, no top_k. None where the engine's log does not tell."""
-    context: Context | None = None
+    context: forecast.Context | None = None
     """That length, the model's own, and what the cache has room for."""
     engine: str
     precision: Precision
@@ -340,7 +331,7 @@ class ModelDetails(Located):
     """Of one replica."""
     each_gib: dict[str, float] = {}
     """Of one accelerator, as it is sold: all that is in it, and what is left."""
-    predicted_memory: MemoryTable | None = None
+    predicted_memory: forecast.MemoryTable | None = None
     """As the planner foresees it, where model and accelerator are known."""
     beside_plan: tuple[str, ...] = ()
     """Each figure of the log that was foreseen too: inside or outside of what was foreseen."""
@@ -421,7 +412,7 @@ async def model_details(runtime: Runtime, found: Found) -> ModelDetails:
         memory={name: value for name, value in facts.memory.items() if value is not None},
         takes=await _takes(deployment.model, predicted),
         sampling=facts.sampling if facts.sampling or tells_all else None,
-        predicted_memory=memory_table(predicted.memory) if predicted else None,
+        predicted_memory=forecast.memory_table(predicted.memory) if predicted else None,
         beside_plan=tuple(str(part) for part in parts if part.measured is not None),
         capacity=Capacity(
             used_percent=None if used is None else round(100 * used, 1),
@@ -450,9 +441,9 @@ def _foreseen(
         sized = plan_memory(predicted.model, device, flags)
     sold = f" of {device.sold_gib:g} GiB" if device.sold_gib else ""
     return {
-        "context": context_of(sized, predicted.model),
+        "context": forecast.context_of(sized, predicted.model),
         "accelerators": f"{memory.count} x {device.title}{sold}",
-        "each_gib": each_gib(memory, facts.memory),
+        "each_gib": forecast.each_gib(memory, facts.memory),
     }
 
 
@@ -484,12 +475,12 @@ def _precision(facts: EngineFacts, cache: CacheConfig, predicted: Prediction | N
     if predicted:
         shape, flags = predicted.model, predicted.flags
         method = method or shape.quantization or flags.quantization
-        weights = weights_type(shape, method)
-        compute = compute or compute_type(shape, flags, predicted.accelerator)
+        weights = forecast.weights_type(shape, method)
+        compute = compute or forecast.compute_type(shape, flags, predicted.accelerator)
     stored = cache.cache_dtype or facts.kv_cache_dtype
     return Precision(
         weights=weights,
-        kv_cache=cache_type(stored, compute) if stored and compute else stored,
+        kv_cache=forecast.cache_type(stored, compute) if stored and compute else stored,
         compute=compute,
         quantization=method,
     )

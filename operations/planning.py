@@ -10,7 +10,7 @@ from backends.base import Backend, NamesEngine, Predicts
 from backends.registry import BACKENDS
 from core.errors import DoesNotFit, InvalidArgument, NextStep, Unsupported
 from core.journal import Journal
-from core.records import Check, DeploymentSpec, MemoryPlan, ModelShape, Plan, valid
+from core.records import Answer, Check, DeploymentSpec, MemoryPlan, ModelShape, Plan, valid
 from core.redaction import one_line
 from core.reply import note
 from operations.boots import cold_and_warm
@@ -18,7 +18,6 @@ from operations.forecast import (
     MODEST,
     Context,
     Foreseen,
-    Foresight,
     MemoryTable,
     accelerator_name,
     arguments,
@@ -361,7 +360,7 @@ def _version(spec: DeploymentSpec, target: str) -> str | None:
     return known.vllm_version if known and not spec.image else None
 
 
-class DeploymentPlan(Foresight):
+class DeploymentPlan(Answer):
     """What a deployment would be: does it fit, how fast, what does it cost."""
 
     target: str

@@ -321,21 +321,15 @@ def widened(targets: Sequence[str]) -> tuple[str, ...]:
 
 def _places_meant(words: str) -> tuple[str, ...]:
     """Return a whole cloud's places, or the one with these words in whatever order."""
-    if several := _several(words):
-        return several
-    telling = _telling(words)
-    found = (name for name in places() if telling and _telling(name) == telling)
-    return (next(found, None) or place_called(words).name,)
-
-
-def _several(words: str) -> tuple[str, ...]:
-    wanted = words.strip().lower()
-    cloud = _CLOUDS.get(wanted)
-    return tuple(
+    wanted, telling = words.strip().lower(), _telling(words)
+    several = tuple(
         name
         for name, where in places().items()
-        if (cloud and where.provider == cloud) or (wanted in _TPUS and where.deployable_by == "tpu")
+        if where.provider == _CLOUDS.get(wanted)
+        or (wanted in _TPUS and where.deployable_by == "tpu")
     )
+    found = (name for name in places() if telling and _telling(name) == telling)
+    return several or (next(found, None) or place_called(words).name,)
 
 
 def _telling(words: str) -> frozenset[str]:

@@ -4,7 +4,7 @@ import getpass
 import logging
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final
@@ -93,15 +93,15 @@ _ENDS: Final[ContextVar[anyio.CancelScope | None]] = ContextVar("ends", default=
 
 
 @contextmanager
-def patience() -> Iterator[anyio.CancelScope]:
-    """Break off what is done within, when the longest time is over; `cancelled_caught` says so.
+def patience() -> Iterator[None]:
+    """Break off what is done within, when the longest time is over.
 
     Whoever waits within asks `anyio.current_effective_deadline()` how long it still may.
     """
     with anyio.move_on_after(waiting.limit(LONGEST_SECONDS)) as scope:
         before = _ENDS.set(scope)
         try:
-            yield scope
+            yield
         finally:
             _ENDS.reset(before)
 
@@ -162,41 +162,37 @@ class Gate(Middleware):
             given = {k: said for k, said in (message.arguments or {}).items() if said is not None}
             message.arguments = given  # some clients send null for what is left out
             GIVEN.set(dict(given))
-            entry = _Entry()
             try:
                 _refuse(message, rt)
-                with journalled(entry, context, rt):
-                    try:
-                        with patience() as waited:
-                            entry.reply = await call_next(context)
-                        if waited.cancelled_caught:
-                            entry.reply = _failed(_late(message), rt)
-                    except ValidationError as exc:
-                        entry.reply = _failed(_invalid(message.name, exc), rt)
-                    except ToolError as exc:
-                        bug = InternalError(
-                            f"{message.name} failed for a reason it does not know.",
-                            fix="This is a bug of the server: its standard error has the traceback;"
-                            " report it.",
-                            cause=str(exc)[:200],
-                        )
-                        entry.reply = _failed(bug, rt)
+                return await _journalled(context, rt, lambda: _answered(context, call_next, rt))
             except OpsError as exc:
-                entry.reply = _failed(exc, rt)
-            assert entry.reply is not None
-        return entry.reply
+                return _failed(exc, rt)
 
 
-class _Entry:
-    """A call, and what it was answered."""
+async def _answered(
+    context: MiddlewareContext[CallToolRequestParams],
+    call_next: CallNext[CallToolRequestParams, ToolResult],
+    rt: Runtime,
+) -> ToolResult:
+    """Call, at most as long as one may take, and put foreign errors into our words."""
+    name = context.message.name
+    try:
+        with patience():
+            return await call_next(context)
+        return _failed(_late(context.message), rt)
+    except ValidationError as exc:
+        return _failed(_invalid(name, exc), rt)
+    except ToolError as exc:
+        fix = "This is a bug of the server: its standard error has the traceback; report it."
+        words = f"{name} failed for a reason it does not know."
+        return _failed(InternalError(words, fix=fix, cause=str(exc)[:200]), rt)
 
-    reply: ToolResult | None = None
 
-
-@contextmanager
-def journalled(
-    entry: _Entry, context: MiddlewareContext[CallToolRequestParams], rt: Runtime
-) -> Iterator[None]:
+async def _journalled(
+    context: MiddlewareContext[CallToolRequestParams],
+    rt: Runtime,
+    answer: Callable[[], Awaitable[ToolResult]],
+) -> ToolResult:
     """Write down a call that may change anything: before it, and how it ended.
 
     Raises:
@@ -204,8 +200,7 @@ def journalled(
     """
     tool = context.message.name
     if not (TOOLS[tool].writes or _wakes(context.message)):
-        yield
-        return
+        return await answer()
     # A token that was wrong here may still be good elsewhere.
     sent = (context.message.arguments or {}).items()
     safe = {name: MASK if name in _SECRET else said for name, said in sent}
@@ -218,24 +213,19 @@ def journalled(
         if tool not in _ENDS_COST:
             raise
         _log.warning("%s is not in the journal: %s", tool, exc.summary)
-        yield
-        return
+        return await answer()
+    outcome = Outcome(result=BROKEN_OFF)
     try:
-        yield
+        reply = await answer()
+        # A question to a human has no envelope.
+        told = getattr(reply, "structured_content", None) or {}
+        outcome = outcome_of(arguments, told)
+        return reply
     finally:
-        answered = entry.reply is not None
-        outcome = (
-            outcome_of(arguments, _told(entry.reply)) if answered else Outcome(result=BROKEN_OFF)
-        )
         try:
             journal.end(number, outcome)
         except OpsError as exc:
             _log.warning("The end of %s is not in the journal: %s", tool, exc.summary)
-
-
-def _told(reply: ToolResult | None) -> dict[str, Any]:
-    """Give the envelope; a question to a human has none."""
-    return getattr(reply, "structured_content", None) or {}
 
 
 def _wakes(message: CallToolRequestParams) -> bool:

@@ -171,7 +171,7 @@ def ops_tool(
                     except HumanNeeded as needed:
                         return needed.result
                     except OpsError as exc:
-                        _offer_choices(exc, fn, kwargs)
+                        _offer_choices(exc, fn.__name__)
                         return result(failure(exc, notes, offered(rt)), rt)
                     else:
                         return result(envelope, rt)
@@ -188,17 +188,12 @@ def ops_tool(
     return make
 
 
-def _offer_choices(exc: OpsError, fn: Callable[..., Any], given: Mapping[str, Any]) -> None:
+def _offer_choices(exc: OpsError, tool: str) -> None:
     """Let `next` of an error that lists choices be the same call, once with each of them."""
-    defaults = inspect.signature(fn).parameters
-    again = {
-        name: value
-        for name, value in given.items()
-        if name not in {"rt", "ctx", "confirm"} and value != defaults[name].default
-    }
+    again = {name: value for name, value in GIVEN.get().items() if name != "confirm"}
     choices = exc.data.get("choices", ())
     if choices:
-        exc.next_steps = tuple(NextStep(fn.__name__, {**again, **choice}) for choice in choices[:5])
+        exc.next_steps = tuple(NextStep(tool, {**again, **choice}) for choice in choices[:5])
 
 
 def _as_tool(
