@@ -3,6 +3,7 @@
 What is data of a type is in `types.toml`; what it does beyond being kept is in its own module.
 """
 
+import copy
 import importlib
 import re
 import secrets
@@ -343,7 +344,7 @@ def kept(call: Call, asked: Body, there: Body | None, *, at_once: bool = False) 
     body: Body = {"id": known["id"], "name": known["name"], "type": kind.type}
     if kind.located:
         body |= {"location": plain_region(asked["location"]), "tags": asked.get("tags") or {}}
-    body |= kind.fill(call, merged(kind.defaults, asked), there)
+    body |= kind.fill(call, merged(copy.deepcopy(kind.defaults), asked), there)
     if kind.state:
         state = "" if at_once else kind.changing if there else kind.state
         body["properties"]["provisioningState"] = state or "Succeeded"
