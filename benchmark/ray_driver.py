@@ -6,6 +6,7 @@ Each line is JSON. The first one read is a `Cluster` with `base_url` and `patien
 
 import asyncio
 import errno
+import fcntl
 import io
 import ipaddress
 import json
@@ -17,8 +18,8 @@ import tempfile
 import time
 import uuid
 from collections import Counter
-from collections.abc import Awaitable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -129,11 +130,12 @@ class Driver:
         deadline = time.monotonic() + self.wanted["patience_seconds"]
         nodes = self.wanted["nodes"]
         while True:
-            free = self._free()[: None if nodes is None else nodes - len(self._placed)]
-            for one in await asyncio.gather(*map(self._join, free)):
-                if one is not None:
-                    self._placed.append(one)
-                    one.listening = asyncio.create_task(self._listen(one))
+            async with _alone():
+                free = self._free()[: None if nodes is None else nodes - len(self._placed)]
+                for one in await asyncio.gather(*map(self._join, free)):
+                    if one is not None:
+                        self._placed.append(one)
+                        one.listening = asyncio.create_task(self._listen(one))
             if len(self._placed) >= (nodes or 1):
                 break
             if time.monotonic() >= deadline:
@@ -324,6 +326,17 @@ class Driver:
             ray.kill(one.actor)
 
 
+@asynccontextmanager
+async def _alone() -> AsyncIterator[None]:
+    """Let no other run of this checkout take nodes meanwhile: both would take the same."""
+    held = os.open(__file__, os.O_RDONLY)
+    try:
+        await asyncio.to_thread(fcntl.flock, held, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(held)
+
+
 def _nodes() -> list[dict[str, Any]]:
     nodes: list[dict[str, Any]] = ray.nodes()
     return nodes
@@ -378,10 +391,17 @@ def connect(wanted: dict[str, Any], package: Path) -> None:
         RefusedError: It is out of reach, refuses the token, or takes callers without one.
     """
     address = wanted["address"]
-    if address == "auto" and os.environ.get("RAY_ADDRESS", "").startswith("ray://"):
-        address = os.environ["RAY_ADDRESS"]
-    if not wanted["insecure"] and address != "auto":
-        _require_token(urlsplit(address).netloc, "/ray.rpc.RayletDriver/ClusterInfo")
+    if address == "auto":
+        address = os.environ.get("RAY_ADDRESS") or _head_here()
+    is_client = address.startswith("ray://")
+    method = "RayletDriver/ClusterInfo" if is_client else "NodeInfoGcsService/GetClusterId"
+    asks = _asks_for_a_token(address.removeprefix("ray://"), f"/ray.rpc.{method}")
+    if not (asks or wanted["insecure"]):
+        raise RefusedError(
+            f"The Ray cluster at {address} takes callers without a token: anybody in its network"
+            " may run code there and read the endpoint's key.",
+            fix="Start it with RAY_AUTH_MODE=token (docs/scale.md), or pass --insecure-cluster.",
+        )
     # Nodes on one machine share the folder that Ray unpacks, and the first run to end removes it.
     (package / "run").write_text(uuid.uuid4().hex, encoding="ascii")
     for name in _SHIPPED:
@@ -402,35 +422,45 @@ def connect(wanted: dict[str, Any], package: Path) -> None:
                 "RAY_AUTH_TOKEN, RAY_AUTH_TOKEN_PATH or ~/.ray/auth_token.",
                 cause=str(exc).strip()[:500],
             ) from exc
-    if not wanted["insecure"] and address == "auto":
-        head = ray.get_runtime_context().gcs_address
-        _require_token(head, "/ray.rpc.NodeInfoGcsService/GetClusterId")
 
 
-def _require_token(address: str, method: str) -> None:
+def _head_here() -> str:
+    """Return the address of the cluster that this machine belongs to.
+
+    Raises:
+        RefusedError: There is none, or several.
+    """
+    from ray._private.services import canonicalize_bootstrap_address_or_die  # noqa: PLC0415  the same
+
+    try:
+        return str(canonicalize_bootstrap_address_or_die("auto"))
+    except ConnectionError as exc:
+        raise RefusedError(
+            "This machine belongs to no Ray cluster, or to several.",
+            fix="Give the address of its head: ray://HOST:10001.",
+            cause=str(exc)[:300],
+        ) from exc
+
+
+def _asks_for_a_token(address: str, method: str) -> bool:
     """Ask without a token: whoever is answered may run any code there, and read the key.
 
     Raises:
-        RefusedError: It was answered, or nobody answers.
+        RefusedError: Nobody answers.
     """
     with grpc.insecure_channel(address) as channel:
         try:
             ask: Any = channel.unary_unary(method)
             ask(b"", timeout=_PROBE_SECONDS)
         except grpc.RpcError as exc:
-            if exc.code() is grpc.StatusCode.UNAUTHENTICATED:
-                return
             if exc.code() in {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED}:
                 raise RefusedError(
                     f"No Ray cluster answers at {address}.",
                     fix="Give the address of its head: ray://HOST:10001.",
                     cause=str(exc.details()),
                 ) from exc
-    raise RefusedError(
-        f"The Ray cluster at {address} takes callers without a token: anybody in its network may "
-        "run code there and read the endpoint's key.",
-        fix="Start it with RAY_AUTH_MODE=token (docs/scale.md), or pass --insecure-cluster.",
-    )
+            return exc.code() is grpc.StatusCode.UNAUTHENTICATED
+    return False
 
 
 async def main(out: io.BufferedWriter) -> None:

@@ -134,6 +134,16 @@ def test_a_driver_that_is_killed_leaves_nothing_and_the_run_goes_on(
     assert cell.state is CellState.MEASURED
 
 
+def test_a_cluster_without_a_token_is_refused(
+    open_cluster: Raylets, engine: str, tmp_path: Path
+) -> None:
+    """Anybody in its network could read the endpoint's key."""
+    sweep = Sweep(tmp_path, open_cluster, *a_run(engine))
+    assert sweep.ended() == ()
+    assert sweep.process.returncode == 1
+    assert "takes callers without a token" in sweep.out + sweep.err
+
+
 def test_the_head_of_an_open_cluster_that_was_asked_for_dies_and_ends_the_run_in_words(
     open_cluster: Raylets, engine: str, tmp_path: Path
 ) -> None:
