@@ -6,14 +6,14 @@ node on the way, and shows what the report says of it.
 
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any, Final
@@ -30,7 +30,7 @@ def main() -> int:
     if find_spec("ray") is None:
         print("Ray is not installed. Run: .venv/bin/pip install -r requirements-ray.txt")
         return 1
-    with tempfile.TemporaryDirectory() as folder, _engine() as url, _raylets() as (ask, cluster):
+    with tempfile.TemporaryDirectory() as folder, _engine() as url, _raylets() as (orders, cluster):
         print(f"Three nodes with a token; a simulated engine at {url}.\n")
         sweep = subprocess.Popen(
             [
@@ -50,9 +50,11 @@ def main() -> int:
         for line in sweep.stdout:
             print(f"  {line.rstrip()[:300]}")
             if line.startswith("[1/"):
-                _until_measuring(Path(folder))
+                run = RunFolder(next(Path(folder).glob("*")))
+                _until(partial(_is_measuring, run))
                 print("\nA node is killed.\n")
-                ask("kill 2")
+                orders.write(b"kill 2\n")
+                orders.flush()
         run = RunFolder(next(Path(folder).glob("*")))
         for cell in run.cells():
             print(f"\n{cell.id}: {cell.worth}")
@@ -64,63 +66,51 @@ def main() -> int:
         return sweep.wait()
 
 
-def _until_measuring(folder: Path) -> None:
-    progress = RunFolder(next(folder.glob("*"))).progress
+def _until(done: Callable[[], bool]) -> None:
     deadline = time.monotonic() + _BOOT_SECONDS
-    while time.monotonic() < deadline:
-        if (now := progress()) and now.doing == "measuring" and now.cells_done:
-            return
+    while not done() and time.monotonic() < deadline:
         time.sleep(0.2)
+
+
+def _is_measuring(run: RunFolder) -> bool:
+    now = run.progress()
+    return now is not None and now.doing == "measuring" and now.cells_done > 0
 
 
 @contextmanager
 def _engine() -> Iterator[str]:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    words = [sys.executable, "-m", "simulators.engine", "serve", _MODEL, f"--port={port}"]
-    process = subprocess.Popen(
-        words,
-        cwd=ROOT,
-        env=inherited_environment(),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        deadline = time.monotonic() + _BOOT_SECONDS
-        while time.monotonic() < deadline:
-            with socket.socket() as one:
-                if one.connect_ex(("127.0.0.1", port)) == 0:
-                    break
-            time.sleep(0.1)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait()
+
+    def answers() -> bool:
+        with socket.socket() as one:
+            return one.connect_ex(("127.0.0.1", port)) == 0
+
+    with _started("simulators.engine", "serve", _MODEL, f"--port={port}") as process:
+        try:
+            _until(answers)
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            process.terminate()
 
 
 @contextmanager
-def _raylets() -> Iterator[tuple[Any, dict[str, Any]]]:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "simulators.cluster", "3", "1"],
+def _raylets() -> Iterator[tuple[IO[bytes], dict[str, Any]]]:
+    with _started("simulators.cluster", "3", "1", stdout=subprocess.PIPE) as process:
+        assert process.stdin
+        assert process.stdout
+        yield process.stdin, json.loads(process.stdout.readline())
+
+
+def _started(*words: str, stdout: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", *words],
         cwd=ROOT,
         env=inherited_environment(),
         stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
+        stdout=stdout,
         stderr=subprocess.DEVNULL,
     )
-    assert process.stdin
-    assert process.stdout
-    stdin: IO[bytes] = process.stdin
-
-    def ask(command: str) -> None:
-        stdin.write(command.encode() + b"\n")
-        stdin.flush()
-
-    try:
-        yield ask, json.loads(process.stdout.readline())
-    finally:
-        stdin.close()
-        process.wait()
 
 
 if __name__ == "__main__":
