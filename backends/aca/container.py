@@ -29,8 +29,11 @@ class Limits(Record):
     tag_characters: int
     json_tags: int
     startup_failures: int
+    """How often in a row a startup probe may fail."""
     older_startup_failures: int
+    """Where a region's service is older."""
     head_bytes: int
+    """Of one token's longest head, for which 64 KiB of shared memory are enough."""
 
 
 class Guard(Record):
@@ -43,6 +46,7 @@ class StartupProbe(Record):
     period_seconds: int
     timeout_seconds: int
     margin_seconds: int
+    """On top of the slowest boot that is foreseen."""
     least_seconds: int
     most_seconds: int
 
@@ -124,6 +128,7 @@ def gpu_of(target: Target) -> Gpu:
 
 
 def place_of(target: Target) -> Place:
+    """Return what the planner knows of a target's replicas. Raises what `gpu_of` does."""
     gpu_of(target)
     return next(
         place
@@ -151,6 +156,7 @@ def size_of(target: Target, spec: DeploymentSpec) -> Size:
 
 
 def refuse_replicas(maximum: int) -> None:
+    """Refuse more replicas than a revision has. Raises InvalidArgument."""
     most = rules().limits.replicas
     if maximum > most:
         raise InvalidArgument(

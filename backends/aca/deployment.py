@@ -355,6 +355,7 @@ async def scale(site: Site, name: str, minimum: int, maximum: int) -> None:
 
 
 async def extend(site: Site, name: str, ttl_minutes: int) -> None:
+    """Let an app end so long from now: its tag first, and then the job. Raises as `scale` does."""
     held = read(tags_in((await get_app(site, name)).tags))
     await _tag(site, name, extended(held, ttl_minutes).labels)
     await leases.follow(site, name)
