@@ -227,7 +227,12 @@ def one_line(text: object, most: int) -> str:
     if len(said) <= most and said.isprintable() and "  " not in said:
         return said.strip()
     line = " ".join(printable(shortened(said, 4 * most + _HALVED)).split())
-    return line if len(line) <= most else f"{quoted(line, most - 1)}…"
+    if len(line) <= most:
+        return line
+    cut = f"{quoted(line, most - 1)}…"
+    if cut.count('"') % 2:  # words of others stay in quotes
+        cut = f'{quoted(line, most - 2)}…"'
+    return cut
 
 
 def in_quotes(text: object, most: int = 300) -> str:

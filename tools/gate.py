@@ -4,7 +4,7 @@ import getpass
 import logging
 import math
 import os
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final
@@ -162,37 +162,34 @@ class Gate(Middleware):
             given = {k: said for k, said in (message.arguments or {}).items() if said is not None}
             message.arguments = given  # some clients send null for what is left out
             GIVEN.set(dict(given))
+            entry = _Entry()
             try:
                 _refuse(message, rt)
-                return await _journalled(context, rt, lambda: _answered(context, call_next, rt))
+                with _journalled(entry, context, rt):
+                    try:
+                        with patience():
+                            entry.reply = await call_next(context)
+                        entry.reply = entry.reply or _failed(_late(message), rt)
+                    except ValidationError as exc:
+                        entry.reply = _failed(_invalid(message.name, exc), rt)
+                    except ToolError as exc:
+                        entry.reply = _failed(_bug(message.name, exc), rt)
             except OpsError as exc:
-                return _failed(exc, rt)
+                entry.reply = _failed(exc, rt)
+            assert entry.reply is not None
+        return entry.reply
 
 
-async def _answered(
-    context: MiddlewareContext[CallToolRequestParams],
-    call_next: CallNext[CallToolRequestParams, ToolResult],
-    rt: Runtime,
-) -> ToolResult:
-    """Call, at most as long as one may take, and put foreign errors into our words."""
-    name = context.message.name
-    try:
-        with patience():
-            return await call_next(context)
-        return _failed(_late(context.message), rt)
-    except ValidationError as exc:
-        return _failed(_invalid(name, exc), rt)
-    except ToolError as exc:
-        fix = "This is a bug of the server: its standard error has the traceback; report it."
-        words = f"{name} failed for a reason it does not know."
-        return _failed(InternalError(words, fix=fix, cause=str(exc)[:200]), rt)
+class _Entry:
+    """A call, and what it was answered."""
+
+    reply: ToolResult | None = None
 
 
-async def _journalled(
-    context: MiddlewareContext[CallToolRequestParams],
-    rt: Runtime,
-    answer: Callable[[], Awaitable[ToolResult]],
-) -> ToolResult:
+@contextmanager
+def _journalled(
+    entry: _Entry, context: MiddlewareContext[CallToolRequestParams], rt: Runtime
+) -> Iterator[None]:
     """Write down a call that may change anything: before it, and how it ended.
 
     Raises:
@@ -200,7 +197,8 @@ async def _journalled(
     """
     tool = context.message.name
     if not (TOOLS[tool].writes or _wakes(context.message)):
-        return await answer()
+        yield
+        return
     # A token that was wrong here may still be good elsewhere.
     sent = (context.message.arguments or {}).items()
     safe = {name: MASK if name in _SECRET else said for name, said in sent}
@@ -213,19 +211,27 @@ async def _journalled(
         if tool not in _ENDS_COST:
             raise
         _log.warning("%s is not in the journal: %s", tool, exc.summary)
-        return await answer()
-    outcome = Outcome(result=BROKEN_OFF)
+        yield
+        return
     try:
-        reply = await answer()
-        # A question to a human has no envelope.
-        told = getattr(reply, "structured_content", None) or {}
-        outcome = outcome_of(arguments, told)
-        return reply
+        yield
     finally:
+        outcome = Outcome(result=BROKEN_OFF)
+        if entry.reply is not None:  # a question to a human has no envelope
+            told = getattr(entry.reply, "structured_content", None) or {}
+            outcome = outcome_of(arguments, told)
         try:
             journal.end(number, outcome)
         except OpsError as exc:
             _log.warning("The end of %s is not in the journal: %s", tool, exc.summary)
+
+
+def _bug(tool: str, exc: ToolError) -> InternalError:
+    return InternalError(
+        f"{tool} failed for a reason it does not know.",
+        fix="This is a bug of the server: its standard error has the traceback; report it.",
+        cause=str(exc)[:200],
+    )
 
 
 def _wakes(message: CallToolRequestParams) -> bool:

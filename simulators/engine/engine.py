@@ -101,7 +101,7 @@ class Generation:
         self.request.arrived_at = anyio.current_time()
         self._tokenizer = tokenizer
         self._random = random.Random(_seed(ask))
-        thought = tokenizer.encode(_THOUGHT)[: self._random.randint(4, 12)] if ask.thinks else []
+        thought = tokenizer.encode(_THOUGHT) if ask.thinks else []
         said = tokenizer.encode(ask.form or reply)
         length = len(said) or self._random.randint(1, 2 * _MEAN_TOKENS - 1)
         self.reasoning_tokens = len(thought)

@@ -342,7 +342,8 @@ async def test_an_interrupt_ends_a_campaign_cleanly_and_a_second_one_at_once(
     process.send_signal(signal.SIGINT)  # while the run writes its report
     status, text = await printed(process)
     assert status == 130, text
-    assert "interrupted: Its process is gone" in text
+    ends = ("interrupted: Its process is gone", "stopped")  # it may have written it by then
+    assert any(end in text for end in ends), text
     await until_alone(children)
     assert KEY not in course.everywhere()
 

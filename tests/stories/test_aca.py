@@ -100,10 +100,10 @@ async def test_a_boot_of_26_minutes_is_watched_by_waits_of_45_seconds(
         prepared=True, boot_seconds=26 * 60 * SCALE, probe_scale=SCALE, cooldown_scale=SCALE
     )
     life = Life(agent, "aca-a100")
+    began = anyio.current_time()
     await life.call("deploy_vllm", model="31b", max_model_len=8192)
     phases: list[str] = []
     waits = 0
-    began = anyio.current_time()
     with anyio.fail_after(HANGS):
         while (seen := await life.call("status_vllm", wait_s=45 * SCALE)).state not in SETTLED:
             waits += 1
