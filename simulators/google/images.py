@@ -179,6 +179,8 @@ def _check(project: Project, asked: Build, location: str) -> None:
             " region, see https://cloud.google.com/build/docs/locations"
             "#restricted_regions_for_some_projects",
         )
+    if account and account not in {*project.accounts, project.caller}:
+        raise Refused("NOT_FOUND", f"service account {account} was not found")
     check_acting(project, account)
 
 
