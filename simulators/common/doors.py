@@ -36,6 +36,7 @@ class WebServer(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
+                timeout_keep_alive=60,  # as clouds do: clients let go first, after 5 s
                 ssl_certfile=certificate,
                 log_config=None,
                 log_level="critical",
