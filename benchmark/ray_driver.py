@@ -391,8 +391,8 @@ def connect(wanted: dict[str, Any], package: Path) -> None:
         RefusedError: It is out of reach, refuses the token, or takes callers without one.
     """
     address = wanted["address"]
-    if address == "auto":
-        address = os.environ.get("RAY_ADDRESS") or _head_here()
+    if address == "auto" and (address := os.environ.get("RAY_ADDRESS", "")) in {"", "auto"}:
+        address = _head_here()
     is_client = address.startswith("ray://")
     method = "RayletDriver/ClusterInfo" if is_client else "NodeInfoGcsService/GetClusterId"
     asks = _asks_for_a_token(address.removeprefix("ray://"), f"/ray.rpc.{method}")
