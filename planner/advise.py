@@ -258,7 +258,7 @@ def make_offer(
 def host_gib(model: ModelShape, where: Place, flags: Flags) -> float:
     """Memory that the host must have for weights: its file cache where that counts, and offload."""
     files = file_bytes(model) / 2**30 if where.host_holds_weights else 0.0
-    return files + (flags.cpu_offload_gb or 0)
+    return files + (flags.cpu_offload_gb or 0) * flags.tensor_parallel_size
 
 
 def spare_gib(model: ModelShape, where: Place) -> float | None:

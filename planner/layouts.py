@@ -387,11 +387,11 @@ def offload(ground: Ground, wish: Wish, host_gib: float | None) -> Offload | Non
     gigabytes = low + bisect_left(range(low, low + _SEARCHED), 1, key=fits)
     flags = _offloaded(flags, gigabytes)
     with_it, slower = _slower(ground, flags)
-    short = host_gib is not None and gigabytes > host_gib
+    short = host_gib is not None and gigabytes * ground.count > host_gib
     head = f"It would fit with --cpu-offload-gb {gigabytes}, but"
     if short:
         head = (
-            f"No: --cpu-offload-gb {gigabytes} would make room on the accelerator, and no host"
+            f"No: --cpu-offload-gb {gigabytes}, of each accelerator, would make room, and no host"
             f" there can spare that (at most {max(0.0, host_gib or 0):.0f} GiB beside its files);"
         )
     return Offload(

@@ -302,7 +302,8 @@ class _Step(NamedTuple):
         weights = list(work.weights(concurrency))
         read = sum(size for name, size in weights if name in _OFFLOADED)
         held = sum(group.resident_bytes for group in work.model.groups if group.name in _OFFLOADED)
-        offloaded = (work.flags.cpu_offload_gb or 0) * 2**30 * min(1.0, read / held)
+        gib = (work.flags.cpu_offload_gb or 0) * work.devices  # vLLM counts it per GPU
+        offloaded = gib * 2**30 * min(1.0, read / held)
         moved = min(read, offloaded)
         return cls(
             work=work,

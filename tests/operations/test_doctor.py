@@ -3,6 +3,7 @@
 import base64
 import json
 import os
+import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -118,6 +119,19 @@ def test_a_file_of_secrets_that_others_can_read_is_told(tmp_path: Path) -> None:
     assert [one.verdict for one in doctor.settings_of(file)] == ["ok", "warning"]
     file.chmod(0o600)
     assert [one.verdict for one in doctor.settings_of(file)] == ["ok"]
+
+
+@pytest.mark.parametrize(("free", "verdict"), [(2**30, "ok"), (2**30 - 2**20, "warning")])
+def test_a_disk_that_is_nearly_full_is_warned_of(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, free: int, verdict: str
+) -> None:
+    """Logs and weights go there; what is free is said in GiB."""
+    seen = shutil.disk_usage("/")._replace(free=free)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _folder: seen)
+    found = _seen(capsys, 0)
+    for about in ("state folder", "models' cache"):
+        assert found[about]["verdict"] == verdict
+        assert found[about]["detail"].endswith(": 1.0 GiB free.")
 
 
 def test_packages_are_compared_with_what_is_wanted(

@@ -10,7 +10,7 @@ from core.errors import InvalidArgument, Unsupported
 from core.records import DeploymentSpec, MemoryPlan, ModelShape
 from planner.flags import Flags, profile, size_in_bytes
 from planner.layouts import Ground
-from planner.memory import pinned_cache, plan_memory
+from planner.memory import foresee, pinned_cache, plan_memory
 from planner.model import read_model, shape_of
 from planner.places import accelerator, accelerators, place
 from tests.measure_planner import public_rows, shapes
@@ -297,6 +297,15 @@ def test_a_cache_that_is_known_to_two_percent_is_asked_for_at_its_low_estimate(w
     found = plan("12b qat", where, max_model_len=8192, vllm_version="0.32.0")
     assert pinned("12b qat", where) == found.kv_low.kv_cache_bytes
     assert found.kv_low.kv_cache_bytes < found.kv_expected.kv_cache_bytes
+
+
+def test_what_is_foreseen_of_a_deployment_has_the_cache_that_was_asked_for() -> None:
+    """Else the engine's own line would be held against a cache that it was not started with."""
+    spec = DeploymentSpec(name="one", model="12b qat", max_model_len=8192)
+    shape, where = catalogued("12b qat"), accelerator("a100-80")
+    found = foresee(spec, shape, where, vllm_version="0.32.0", pinned=True)
+    assert found
+    assert found.kv_expected.kv_cache_bytes == pinned("12b qat", "a100-80")
 
 
 @pytest.mark.parametrize(

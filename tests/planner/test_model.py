@@ -50,6 +50,21 @@ def test_a_quantized_file_has_its_published_size(name: str, gigabytes: float) ->
     assert (catalogued(name).weight_bytes or 0) / 1e9 == pytest.approx(gigabytes, rel=0.002)
 
 
+@pytest.mark.parametrize(
+    ("said", "factor"),
+    [
+        ({"rope_scaling": {"rope_type": "linear", "factor": 8.0}}, 8.0),
+        ({"rope_scaling": {"type": "linear", "factor": 8.0}}, 8.0),
+        ({"rope_parameters": {"full_attention": {"rope_type": "linear", "factor": 8.0}}}, 8.0),
+        ({"rope_scaling": {"rope_type": "yarn", "factor": 8.0}}, 1.0),
+        ({}, 1.0),
+    ],
+)
+def test_positions_are_stretched_as_config_json_says(said: dict[str, Any], factor: float) -> None:
+    """In its older forms, and by kind of layer as newer ones have it; a table is as much longer."""
+    assert shape_of("llama-8b", {**LLAMA_8B, **said}).rope_factor == factor
+
+
 @pytest.mark.parametrize(("said", "meant"), NAMES.items())
 def test_short_names_find_the_model(said: str, meant: str) -> None:
     """People do not type Hub ids."""

@@ -5,6 +5,7 @@ import pytest
 from planner.advise import Goal, Offer
 from planner.flags import Flags
 from planner.kv import kv_precisions
+from planner.layouts import Ground, Wish, offload
 from planner.memory import plan_memory
 from planner.places import accelerator
 from planner.speed import decode
@@ -44,6 +45,18 @@ def offered_gib(gigabytes: int) -> bool:
     flags = {"max_model_len": 8192, "gpu_memory_utilization": 0.95, "max_num_seqs": 1}
     given = Flags.model_validate({**flags, "cpu_offload_gb": gigabytes})
     return plan_memory(catalogued("31b qat"), accelerator("l4"), given).fits
+
+
+@pytest.mark.parametrize(("model", "count"), [("31b qat", 1), ("31b", 2)])
+def test_the_host_must_spare_what_every_accelerator_offloads(model: str, count: int) -> None:
+    """vLLM counts --cpu-offload-gb per GPU: a host of two holds it twice."""
+    ground, wish = Ground(catalogued(model), accelerator("l4"), count), Wish(max_model_len=8192)
+    found = offload(ground, wish, None)
+    assert found
+    needed = found.cpu_offload_gb * count
+    said = [getattr(offload(ground, wish, gib), "why_not", "") for gib in (needed, needed - 1)]
+    assert [words.partition(" ")[0] for words in said] == ["It", "No:"]
+    assert f"(at most {needed - 1} GiB beside its files)" in said[1]
 
 
 def test_why_is_cpu_offloading_not_recommended() -> None:

@@ -8,11 +8,13 @@ from hypothesis import strategies as st
 
 from core.errors import InvalidArgument
 from core.records import ModelShape
+from planner.advise import host_gib
 from planner.flags import Flags
 from planner.memory import plan_memory
-from planner.places import accelerator
+from planner.model import shape_of
+from planner.places import accelerator, place
 from planner.speed import Decode, Work, decode, prefill, saturation
-from tests.planner.shapes import FP8_BLOCK, catalogued, with_quantization
+from tests.planner.shapes import FP8_BLOCK, LLAMA_8B, catalogued, with_quantization
 
 FP8_31B = with_quantization("31b", FP8_BLOCK)
 DEVICES = st.sampled_from(["l4", "t4", "a100-80", "rtx-pro-6000", "h100", "rtx-3090", "v6e", "v5e"])
@@ -101,6 +103,35 @@ def test_no_more_is_moved_over_pcie_than_a_step_reads() -> None:
         step("12b qat", "l4", cpu_offload_gb=gib).roof_tokens_per_second for gib in (4, 20, 100)
     )
     assert some > most == all_of_it > 0
+
+
+def test_each_gpu_moves_what_is_offloaded_of_it_over_its_own_link() -> None:
+    """vLLM counts --cpu-offload-gb per GPU: with two, twice as much is moved in the same time."""
+
+    def moving(ways: int) -> float:
+        none, some = (
+            step("31b qat", "rtx-3090", tensor_parallel_size=ways, cpu_offload_gb=gib)
+            for gib in (None, 4)
+        )
+        return 1 / some.roof_tokens_per_second - 1 / none.roof_tokens_per_second
+
+    assert moving(1) == pytest.approx(moving(2)) == pytest.approx(4 * 2**30 / 32e9, rel=0.05)
+    flags = Flags(tensor_parallel_size=2, cpu_offload_gb=4)
+    shape, where = catalogued("31b qat"), place("rtx-3090")
+    without = flags.model_copy(update={"cpu_offload_gb": None})
+    assert host_gib(shape, where, flags) - host_gib(shape, where, without) == 8
+
+
+def test_a_long_prompt_costs_its_attention_beside_its_weights() -> None:
+    """Two products of queries with keys, two with values, for each head and layer."""
+    shape, ways = shape_of("llama-8b", LLAMA_8B), Flags()
+    once, twice = (
+        prefill(shape, accelerator("h100"), ways, prompt_tokens=tokens).seconds.low
+        for tokens in (16_384, 32_768)
+    )
+    weights, attention = 2 * 6.98e9, 4 * 32 * 128 * 32 * 8192
+    longer = 2 * (weights + 2 * attention) / (weights + attention)
+    assert twice / once == pytest.approx(longer, rel=0.005)
 
 
 def test_a_speed_measured_over_the_internet_is_at_the_foot_of_the_band() -> None:

@@ -83,6 +83,15 @@ async def test_a_command_makes_the_app_that_is_sent(target: str, wish: str) -> N
     assert (await run(["/bin/bash", "-n", "-c", _script(target, wish)])).returncode == 0
 
 
+def test_a_share_is_made_as_large_and_as_fast_by_hand_as_by_a_call() -> None:
+    """A share that is asked for without its throughput gets the least, and boots take longer."""
+    share = resources(_opened(), **_WISHES["large"])["share"]
+    words, body = shlex.split(share.command.partition(" || ")[2]), share.body["properties"]
+    assert _flag(words, "--quota") == str(body["shareQuota"])
+    assert _flag(words, "--provisioned-bandwidth-mibps") == str(body["provisionedBandwidthMibps"])
+    assert _flag(words, "--enabled-protocols") == body["enabledProtocols"]
+
+
 def test_what_ends_it_is_put_as_it_is_sent_with_a_time_that_counts_from_the_plan() -> None:
     """A person who pastes it within the hour gets a job that starts, and the role of that job."""
     steps = planned(_opened(), **_WISHES["leased"]).steps

@@ -144,7 +144,8 @@ def denied(permission: str) -> dict[str, Any]:
 MAY: Final = "You may do what a deployment takes"
 WEIGHTS: Final = {"weights": "gs://{project}-weights/gemma"}
 FAILURES: Final = {
-    "run": Case(MAY, ("run.services.create", "roles/run.admin"), denied("run.services.create")),
+    "run": Case(MAY, ("run.services.create", "owner for roles/run.admin."),
+         denied("run.services.create")),
     "keys": Case(MAY, ("secretmanager.versions.add", "roles/secretmanager.admin"),
          denied("secretmanager.versions.add")),
     "log": Case(MAY, ("roles/logging.viewer",), denied("logging.logEntries.list")),
