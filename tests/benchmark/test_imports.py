@@ -50,6 +50,15 @@ def test_an_articles_grid_is_audited_whole() -> None:
         assert cell.reason == f"none of {users} requests succeeded"
 
 
+def test_what_was_sent_and_did_not_come_back_has_failed(tmp_path: Path) -> None:
+    """Older versions of a tool count no failures."""
+    result = json.loads((HERE / "vllm_bench.json").read_text()) | {"completed": 150}
+    assert (result["num_prompts"], result.pop("failed")) == (200, 0)
+    (cell,) = cells_of(written(tmp_path, json.dumps(result), "older.json")).values()
+    assert cell.counts is not None
+    assert (cell.counts.succeeded, cell.counts.errors) == (150, {"unknown": 50})
+
+
 @pytest.mark.parametrize("rows", [("0.5", "1.0"), ("50", "100"), ("50.0", "100.0")])
 def test_success_is_read_as_a_share_or_in_percent(tmp_path: Path, rows: tuple[str, str]) -> None:
     """Without counts the rate tells them."""

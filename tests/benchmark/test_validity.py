@@ -152,6 +152,14 @@ def test_a_planted_flaw_is_found_by_its_code_alone(flaw: str, data: st.DataObjec
     assert codes(cell) == {code}
 
 
+def test_as_many_answers_as_are_wanted_are_enough() -> None:
+    counts = SOUND.judged().counts
+    assert counts
+    for more, said in ((0, set()), (1, {Code.TOO_FEW_SAMPLES})):
+        stop = SOUND.plan.stop.model_copy(update={"min_requests": counts.succeeded + more})
+        assert codes(planned(stop=stop).judged()) == said
+
+
 def test_every_code_that_a_cell_can_earn_was_planted() -> None:
     assert {code for code, *_ in FLAWS.values()} == set(RULES)
 

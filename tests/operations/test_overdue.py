@@ -76,6 +76,19 @@ async def test_what_is_over_is_stopped_and_nothing_else(
     assert kept.writes == (["stop local/one"] if over else [])
 
 
+async def test_what_is_being_deleted_keeps_the_time_that_it_had(
+    settings: Settings, state_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is left of it goes then, whatever a label says of what is still there."""
+    kept, now = every_cloud(monkeypatch, "http://127.0.0.1:9"), datetime.now(UTC)
+    kept.put("local", State.DELETING, expires_at=now + timedelta(hours=2))
+    had = Expiry(target="local", name="one", at=now + timedelta(hours=1))
+    journal(state_dir).keep_expiry(had)
+    async with agent_of(settings) as agent:
+        assert (await agent.call("status_vllm", name="one", wait_s=0)).state == "deleting"
+    assert journal(state_dir).expiries() == (had,)
+
+
 async def test_what_is_gone_already_is_forgotten(settings: Settings, state_dir: Path) -> None:
     forget_nothing(state_dir, "gone")
     async with agent_of(settings) as agent:

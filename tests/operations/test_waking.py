@@ -48,6 +48,12 @@ async def sleeper(state_dir: Path) -> AsyncIterator[Agent]:
         yield agent
 
 
+def controls(state_dir: Path) -> Controls:
+    """Return the handle of the rehearsal's Google Cloud."""
+    file = state_dir / "rehearsal" / "google" / "plane.json"
+    return Controls(GooglePlane.model_validate_json(file.read_bytes()))
+
+
 async def test_nothing_that_looks_or_asks_wakes_it(sleeper: Agent) -> None:
     """Each says what waking would cost; the list and the dashboard do not even ask."""
     for tool, arguments in {**ASKING, **NEEDING}.items():
@@ -66,13 +72,19 @@ async def test_a_question_that_says_so_wakes_it(sleeper: Agent) -> None:
     assert not (await sleeper.call("get_metrics", **WHERE)).failed
 
 
+async def test_a_waking_that_is_refused_says_why(sleeper: Agent, state_dir: Path) -> None:
+    """Told as one that goes on, it would be asked for again and again."""
+    unread = {"method": "*AccessSecretVersion", "status": "PERMISSION_DENIED", "times": -1}
+    controls(state_dir).set("rehearsal", faults=[unread])
+    asked = await sleeper.call("query_gemma4", wake=True, **WHERE, **ASKING["query_gemma4"])
+    assert asked.code == "PERMISSION_DENIED", asked
+
+
 async def test_a_waking_that_takes_long_is_told_and_goes_on(
     sleeper: Agent, state_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A call never outlasts a client's patience; the next one finds the model awake."""
-    file = state_dir / "rehearsal" / "google" / "plane.json"
-    cloud = Controls(GooglePlane.model_validate_json(file.read_bytes()))
-    cloud.set("rehearsal", boot_seconds=5.0)  # longer than the first answer takes
+    controls(state_dir).set("rehearsal", boot_seconds=5.0)  # longer than the first answer takes
     monkeypatch.setattr(resolve, "_WAIT_SECONDS", 0.0)
     asked = {**WHERE, **ASKING["query_gemma4"], "wake": True}
     assert (await sleeper.call("query_gemma4", **asked)).code == "NOT_READY"

@@ -198,6 +198,18 @@ async def test_where_the_login_may_not_a_server_ends_it_and_that_is_said(
         assert JOB in seen(bare_cloud)["jobs"]
 
 
+async def test_a_run_that_was_refused_is_told_until_it_ends_at_another_time(cloud: Cloud) -> None:
+    """What Google said of the last run says nothing of a lease that was renewed."""
+    refused = {"method": "run.projects.locations.services.patch", "status": "PERMISSION_DENIED"}
+    async with agent_here(cloud) as agent:
+        await deployed(agent, ttl_minutes=30, min_replicas=1)
+        cloud.set(faults=[{**refused, "times": -1}])
+        cloud.controls.clock(cloud.project, HOUR)
+        assert f"its job {JOB} ran and was refused" in (await status(agent)).text
+        longer = await agent.call("update_vllm_scaling", **ONE, ttl_minutes=120)
+        assert longer.data["lease"] == "cloud", longer.text
+
+
 BROKEN: Final = ("the job", "the grant", "its time", "its time zone")
 
 

@@ -177,7 +177,9 @@ async def test_a_length_that_nobody_asked_for_leaves_room_for_several_users(
     async with agent_of(settings.model_copy(update={"accelerator_type": "l4"})) as agent:
         planned = await brief(agent, "plan_deployment", model="12b qat", target=L4)
         assert planned.data["context"].startswith("32,768 tokens, chosen so that several users")
-        assert "4 users at once with 32,768 tokens each" in planned.structured["summary"]
+        said = planned.structured["summary"].partition("4 users at once with 32,768 tokens each: ")
+        each, together = re.findall(r"(\d+)[^\d,]* (?:tokens/s each|together)", said[2])
+        assert int(together) == pytest.approx(4 * int(each), rel=0.1)
         (step,) = planned.structured["next"]
         assert step["arguments"]["max_model_len"] == 32_768
         own = await brief(agent, "plan_deployment", model="12b qat", target=L4, max_model_len=512)

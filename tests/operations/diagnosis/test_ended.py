@@ -54,6 +54,23 @@ async def test_a_code_belongs_to_one_layer(code: str, tmp_path: Path) -> None:
     assert tools(seen)
 
 
+@pytest.mark.parametrize(
+    ("code", "layer"),
+    [
+        ("CLOUD_UNAVAILABLE", "cloud resource"),
+        ("CUDA_KERNEL_FAULT", "health"),
+        ("REVISION_FAILED", "revision or VM"),
+    ],
+)
+async def test_of_what_is_not_known_to_run_the_engines_words_are_the_engines(
+    code: str, layer: str, tmp_path: Path
+) -> None:
+    """It has booted before: neither its boot nor its VM is to blame for what it says."""
+    now = deployment(State.UNKNOWN, failure=failed(code))
+    seen = await diagnosed(Somewhere(backend="cloud_run"), now, tmp_path)
+    assert (seen.layer, seen.code) == (layer, code)
+
+
 @pytest.mark.parametrize("code", ["ENGINE_EXITED", "KILLED", "STARTUP_PROBE_FAILED"])
 async def test_the_log_says_more_than_that_it_ended(code: str, tmp_path: Path) -> None:
     """The line is the first evidence, the cause the catalogue's."""
