@@ -51,17 +51,23 @@ async def refresh(
     """Ask for every rate that says where, and write those that were found into the file."""
     outcomes = []
     listed: dict[str, list[Json]] = {}
-    """Of Google: its services, and the SKUs of those that were asked for."""
+    """Of Azure, meters by region; of Google, its services and the SKUs of those asked for."""
+    silent: dict[str, OpsError] = {}
+    """Clouds that the network did not reach: none is asked again."""
     for rate in rates().values():
         if look := rate.lookup:
             try:
+                if look.api in silent:
+                    raise silent[look.api]
                 found = (
-                    await _azure(client, rate, look)
+                    await _azure(client, rate, look, listed)
                     if look.api == "azure"
                     else await _google(client, rate, look, google_key, listed)
                 )
             except OpsError as exc:
                 outcomes.append(Outcome(rate, None, exc.summary))
+                if isinstance(exc.__cause__, httpx2.TransportError):
+                    silent[look.api] = exc
             else:
                 outcomes.append(_chosen(rate, found))
     _write(path, outcomes, dt.datetime.now(dt.UTC).date())
@@ -88,7 +94,21 @@ def _write(path: Path, outcomes: Sequence[Outcome], today: dt.date) -> None:
         path.write_text(text, "utf-8")
 
 
-async def _azure(client: httpx2.AsyncClient, rate: Rate, look: Lookup) -> list[float]:
+async def _azure(
+    client: httpx2.AsyncClient, rate: Rate, look: Lookup, listed: dict[str, list[Json]]
+) -> list[float]:
+    if look.region not in listed:
+        listed[look.region] = await _azure_rows(client, look)
+    # The first use of a month is free and has a row of its own.
+    mine = [
+        row
+        for row in listed[look.region]
+        if row["meterName"] == look.meter and row["retailPrice"] > 0
+    ]
+    return [_per(row["retailPrice"], row["unitOfMeasure"], rate) for row in mine]
+
+
+async def _azure_rows(client: httpx2.AsyncClient, look: Lookup) -> list[Json]:
     wanted = f"serviceName eq 'Azure Container Apps' and armRegionName eq '{look.region}'"
     query = {
         "api-version": "2023-01-01-preview",
@@ -101,9 +121,7 @@ async def _azure(client: httpx2.AsyncClient, rate: Rate, look: Lookup) -> list[f
         if not page.get("NextPageLink"):
             break
         page = await _get(client, page["NextPageLink"], {})
-    # The first use of a month is free and has a row of its own.
-    mine = [row for row in rows if row["meterName"] == look.meter and row["retailPrice"] > 0]
-    return [_per(row["retailPrice"], row["unitOfMeasure"], rate) for row in mine]
+    return rows
 
 
 async def _google(

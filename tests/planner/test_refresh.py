@@ -125,15 +125,20 @@ async def test_nothing_changes_when_nothing_answers(file: Path, status: int) -> 
 
 
 async def test_nothing_changes_when_nothing_is_reached(file: Path) -> None:
-    """No network is an ordinary answer."""
+    """No network is an ordinary answer: one refusal of it is that of all rates of its cloud."""
+    asked = []
 
     def refuse(request: httpx2.Request) -> httpx2.Response:
+        asked.append(request.url.host)
         raise httpx2.ConnectError("no route", request=request)
 
     before = content(file)
-    outcomes = await run(file, refuse)
+    outcomes = await run(file, refuse, KEY)
     assert content(file) == before
-    assert "prices.azure.com did not answer" in outcomes["aca-cpu"].words
+    for rate, host in (("aca", "prices.azure.com"), ("tpu", "cloudbilling.googleapis.com")):
+        words = {one.words for name, one in outcomes.items() if name.startswith(rate)}
+        assert words == {f"{host} did not answer (ConnectError); kept"}
+        assert asked.count(host) == 1
 
 
 async def test_google_is_asked_with_the_key_in_a_header(file: Path) -> None:
