@@ -60,19 +60,6 @@ class Quantiles(Record):
     p99_at_most: float | None = None
 
 
-class Histogram(Record):
-    """How many values were at most so large, which only grows."""
-
-    buckets: dict[float, float]
-    """Cumulative counts by upper bound; the last one is infinite."""
-    total: float
-    """Of all values."""
-
-    def quantiles(self) -> Quantiles:
-        """Return its count, mean and percentiles."""
-        return quantiles(self.buckets, self.total)
-
-
 class CacheConfig(Record):
     """The KV cache as the engine sized it."""
 
@@ -85,14 +72,6 @@ class CacheConfig(Record):
     """Requests of full length that fit at once."""
     enable_prefix_caching: bool | None = None
     gpu_memory_utilization: float | None = None
-
-
-class Counters(Record):
-    """What only grows; the difference of two tells a rate."""
-
-    prompt_tokens: float | None = None
-    generation_tokens: float | None = None
-    requests_finished: float | None = None
 
 
 class EngineMetrics(Record):
@@ -151,8 +130,7 @@ class MetricsPage:
             generation_tokens=_whole(self._sum("vllm:generation_tokens_total")),
             requests_finished=self._by("vllm:request_success_total", "finished_reason"),
             http_requests=self._by("http_requests_total", "status"),
-            latencies=dict.fromkeys(_HISTOGRAMS)
-            | {ours: one.quantiles() for ours, one in self.histograms().items()},
+            latencies={ours: self._quantiles(name) for ours, name in _HISTOGRAMS.items()},
             started_at=self._started_at(),
             cpu_seconds=self._sum("process_cpu_seconds_total"),
             resident_memory_bytes=_whole(self._sum("process_resident_memory_bytes")),
@@ -160,14 +138,6 @@ class MetricsPage:
             open_files=_whole(self._sum("process_open_fds")),
             sleep_state=self._sleep_state(),
             cache=self._cache_config(),
-        )
-
-    def counters(self) -> Counters:
-        """Give what a rate is made from."""
-        return Counters(
-            prompt_tokens=self._sum("vllm:prompt_tokens_total"),
-            generation_tokens=self._sum("vllm:generation_tokens_total"),
-            requests_finished=self._sum("vllm:request_success_total"),
         )
 
     def matching(self, pattern: str) -> tuple[Sample, ...]:
@@ -196,19 +166,16 @@ class MetricsPage:
             totals[_word(row.labels, label) or ""] += _whole(row.value) or 0
         return dict(totals)
 
-    def histograms(self) -> dict[str, Histogram]:
-        """Return the latencies since the engine started, by our names; those that there are."""
-        found = {}
-        for ours, name in _HISTOGRAMS.items():
-            buckets: dict[float, float] = defaultdict(float)
-            for row in self._samples.get(f"{name}_bucket", ()):
-                bound = math.inf if row.labels.get("le") == "+Inf" else _number(row.labels, "le")
-                if bound is not None and row.value >= 0:
-                    buckets[bound] += row.value
-            if buckets and math.isfinite(sum(buckets.values())):
-                total = self._sum(f"{name}_sum") or 0.0
-                found[ours] = Histogram(buckets=dict(buckets), total=total)
-        return found
+    def _quantiles(self, name: str) -> Quantiles | None:
+        """Return those of a latency since the engine started, None where it does not say."""
+        buckets: dict[float, float] = defaultdict(float)
+        for row in self._samples.get(f"{name}_bucket", ()):
+            bound = math.inf if row.labels.get("le") == "+Inf" else _number(row.labels, "le")
+            if bound is not None and row.value >= 0:
+                buckets[bound] += row.value
+        if not buckets or not math.isfinite(sum(buckets.values())):
+            return None
+        return quantiles(buckets, self._sum(f"{name}_sum") or 0.0)
 
     def _started_at(self) -> datetime | None:
         """Give the process's start, else the moment at which its first counter was made."""

@@ -10,7 +10,7 @@ import anyio
 from backends.base import EngineFacts, Hardware, KnowsEngine, Prediction, Predicts
 from core import waiting
 from core.errors import EndpointError, NextStep, OpsError
-from core.metrics import CacheConfig, Counters, EngineMetrics, MetricsPage, Quantiles, Sample
+from core.metrics import CacheConfig, EngineMetrics, MetricsPage, Quantiles, Sample
 from core.records import Record, State, moment, random_weights
 from operations import forecast
 from operations.ask import Probe, probe, require_ready
@@ -250,7 +250,7 @@ async def metrics(runtime: Runtime, found: Found, raw: str | None) -> MetricsRep
             )
         await anyio.sleep(waiting.pause(RATE_WINDOW_SECONDS))
         second, seconds = MetricsPage(await endpoint.metrics_text()), time.monotonic() - began
-    seen = second.engine()
+    before, seen = first.engine(), second.engine()
     tokens, requests = seen.cache.kv_cache_size_tokens, seen.cache.kv_cache_max_concurrency
     means = None
     if tokens is not None and requests is not None:
@@ -262,7 +262,7 @@ async def metrics(runtime: Runtime, found: Found, raw: str | None) -> MetricsRep
         **here,
         metrics=seen,
         latencies_since=seen.started_at,
-        rates=_rates(first.counters(), second.counters(), seconds),
+        rates=_rates(before, seen, seconds),
         capacity_means=means,
         last_used=last_use(runtime, deployment),
         awake_until=deployment.awake_until,
@@ -270,19 +270,18 @@ async def metrics(runtime: Runtime, found: Found, raw: str | None) -> MetricsRep
     )
 
 
-def _rates(first: Counters, second: Counters, seconds: float) -> Rates:
-    def per_second(name: str) -> float | None:
-        before: float | None = getattr(first, name)
-        after: float | None = getattr(second, name)
+def _rates(first: EngineMetrics, second: EngineMetrics, seconds: float) -> Rates:
+    def per_second(before: int | None, after: int | None) -> float | None:
         if before is None or after is None:
             return None
-        return round(max(0.0, after - before) / seconds, 2)
+        return round(max(0, after - before) / seconds, 2)
 
+    asked = [one.requests_finished for one in (first, second)]
     return Rates(
         window_seconds=round(seconds, 2),
-        prompt_tokens_per_second=per_second("prompt_tokens"),
-        generation_tokens_per_second=per_second("generation_tokens"),
-        requests_per_second=per_second("requests_finished"),
+        prompt_tokens_per_second=per_second(first.prompt_tokens, second.prompt_tokens),
+        generation_tokens_per_second=per_second(first.generation_tokens, second.generation_tokens),
+        requests_per_second=per_second(*(sum(one.values()) if one else None for one in asked)),
     )
 
 

@@ -53,16 +53,6 @@ def test_latencies_of_all_engines_are_one_histogram() -> None:
     assert latencies["inter_token_latency_seconds"] is None
 
 
-def test_counters_are_those_that_only_grow() -> None:
-    """What a rate is made of."""
-    counters = MetricsPage(PAGE).counters()
-    assert counters.model_dump() == {
-        "prompt_tokens": 1000.0,
-        "generation_tokens": 640.0,
-        "requests_finished": 10.0,
-    }
-
-
 @pytest.mark.parametrize("page", ["", "# HELP up \n", "go_threads 7\n"])
 def test_what_an_engine_does_not_say_is_none(page: str) -> None:
     """An empty page, or one of something else, makes up no zeros."""
@@ -71,7 +61,6 @@ def test_what_an_engine_does_not_say_is_none(page: str) -> None:
     assert set(facts.values()) == {None}
     assert set(seen.latencies.values()) == {None}
     assert set(seen.cache.model_dump().values()) == {None}
-    assert set(MetricsPage(page).counters().model_dump().values()) == {None}
 
 
 @pytest.mark.parametrize("value", ["NaN", "+Inf", "-Inf"])
