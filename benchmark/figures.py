@@ -1,6 +1,5 @@
 """Raw samples to figures, and what those are worth: one rule for each code."""
 
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, reduce
 from operator import attrgetter
@@ -33,6 +32,7 @@ from benchmark.records import (
     seconds,
 )
 from benchmark.samples import HELD_ROWS, UNKNOWN, Finish, Floats, Ints, Outcome, Samples, merged
+from core.environment import read_toml
 from core.records import Record
 
 Mask = npt.NDArray[np.bool_]
@@ -433,7 +433,7 @@ class Limit(Record):
 @cache
 def limits() -> dict[str, Limit]:
     """Give the limits by name, for the rules and for people who ask."""
-    rows = tomllib.loads(_FILE.read_text(encoding="utf-8"))["limit"]
+    rows = read_toml(_FILE)["limit"]
     return {row["name"]: Limit.model_validate(row) for row in rows}
 
 

@@ -3,13 +3,11 @@
 import math
 import platform
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import version
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final, get_args
 from urllib.parse import urlsplit
@@ -33,7 +31,7 @@ from benchmark.records import (
     Workload,
 )
 from core import PRODUCT, VERSION
-from core.environment import processor
+from core.environment import processor, read_toml
 from core.errors import InvalidArgument
 from core.records import Record, valid
 
@@ -76,8 +74,8 @@ class _Named(Record):
 
 @cache
 def _named() -> dict[str, _Named]:
-    text = files("benchmark").joinpath("profiles.toml").read_text(encoding="utf-8")
-    return {name: _Named.model_validate(row) for name, row in tomllib.loads(text).items()}
+    rows = read_toml(Path(__file__).with_name("profiles.toml"))
+    return {name: _Named.model_validate(row) for name, row in rows.items()}
 
 
 def plan_of(profile: Profile = "quick", **overrides: Any) -> RunPlan:

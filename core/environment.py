@@ -1,8 +1,10 @@
 """Where this checkout is, on what machine, and what of our environment other programs get."""
 
+import functools
 import os
+import tomllib
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 """The checkout; `init.sh` writes `.env` there."""
@@ -15,6 +17,12 @@ _OUR_SECRETS: Final = (
 def inherited_environment() -> dict[str, str]:
     """What a child process gets: our environment without our secrets."""
     return {name: value for name, value in os.environ.items() if name not in _OUR_SECRETS}
+
+
+@functools.cache
+def read_toml(file: Path) -> dict[str, Any]:
+    """Return what a file of this checkout says: read once, and not to be changed."""
+    return tomllib.loads(file.read_text("utf-8"))
 
 
 def processor() -> str:

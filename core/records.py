@@ -368,6 +368,11 @@ def valid(kind: type[R], values: Mapping[str, Any]) -> R:
         raise InvalidArgument(f"That cannot be: {words}.", fix="Correct the value.") from exc
 
 
+def named(kind: type[R], rows: Mapping[str, Mapping[str, Any]]) -> dict[str, R]:
+    """Make a record of each row of a table, with its name."""
+    return {name: valid(kind, {"name": name, **row}) for name, row in rows.items()}
+
+
 def _said(row: Mapping[str, Any]) -> str:
     if row["type"] == "string_pattern_mismatch" and row["loc"] == ("name",):
         return "lower-case letters, digits and hyphens, at most 40, a letter first"

@@ -2,7 +2,6 @@
 
 import functools
 import re
-import tomllib
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from pydantic import Field
 
+from core.environment import read_toml
 from core.records import Phase, Record
 from logs.boot_phases import Split
 from logs.read import Line, Stamps, bare, patterns
@@ -55,7 +55,7 @@ class Words(NamedTuple):
 @functools.cache
 def words() -> Words:
     """Read the file, once."""
-    rows: dict[str, list[dict[str, Any]]] = tomllib.loads(_FILE.read_text("utf-8"))
+    rows = read_toml(_FILE)
     hints = {hint for kind in rows for row in rows[kind] for hint in row["hints"]}
     return Words(
         phases=_wordings(rows["phase"]),

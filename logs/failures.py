@@ -1,7 +1,6 @@
 """The catalogue of failures: what a line of a log means, and which of them a log tells of."""
 
 import re
-import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from datetime import datetime
@@ -9,6 +8,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, get_args
 
+from core.environment import read_toml
 from core.errors import NextStep
 from core.records import Failure, Record
 from core.redaction import quoted
@@ -136,9 +136,8 @@ def catalogue(writer: Writer = "engine") -> tuple[Pattern, ...]:
     return tuple(found)
 
 
-@cache
 def _read(writer: Writer) -> dict[str, Any]:
-    return tomllib.loads((_FOLDER / f"{writer}.toml").read_text("utf-8"))
+    return read_toml(_FOLDER / f"{writer}.toml")
 
 
 def advised(entry: Pattern, platform: Writer) -> Pattern:

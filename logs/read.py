@@ -3,7 +3,6 @@
 import contextlib
 import json
 import re
-import tomllib
 from collections import deque
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -11,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Literal, NamedTuple
 
+from core.environment import read_toml
 from core.redaction import printable, shortened
 
 
@@ -46,7 +46,7 @@ _SEVERITY_LEVELS: Final[dict[str, Severity]] = {
 @cache
 def patterns(part: Literal["read", "judge", "boot", "reduce"]) -> Mapping[str, re.Pattern[str]]:
     """Return the expressions of one table of `patterns.toml`, by name."""
-    rows = tomllib.loads(Path(__file__).with_name("patterns.toml").read_text("utf-8"))
+    rows = read_toml(Path(__file__).with_name("patterns.toml"))
     names = "|".join(name for name in _SEVERITY_LEVELS if len(name) > 1)
     parts = {"levels": names, **{name: rows["parts"][name] for name in rows["parts"]}}
 

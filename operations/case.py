@@ -1,6 +1,5 @@
 """One deployment while it is being diagnosed: what is known of it, and what is to be called."""
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from datetime import UTC, datetime, timedelta
@@ -15,6 +14,7 @@ from backends.base import RemembersSpec, SetsUp
 from backends.endpoint import NAME as ENDPOINT
 from core import waiting
 from core.endpoint import Endpoint
+from core.environment import read_toml
 from core.errors import (
     Ambiguous,
     DeploymentNotFound,
@@ -366,10 +366,9 @@ class Case:
 _ILLS: Final = Path(__file__).with_name("diagnosis.toml")
 
 
-@cache
 def ills() -> Mapping[str, Mapping[str, Any]]:
     """Return what can be found by looking, by code."""
-    return tomllib.loads(_ILLS.read_text("utf-8"))
+    return read_toml(_ILLS)
 
 
 def ill(code: str, case: "Case | None" = None, **said: Any) -> Failure:

@@ -3,7 +3,6 @@
 import json
 import re
 import shlex
-import tomllib
 from collections.abc import Iterator, Mapping
 from functools import cache
 from ipaddress import ip_address
@@ -13,8 +12,9 @@ from urllib.parse import urlsplit
 
 import platformdirs
 
+from core.environment import read_toml
 from core.errors import InvalidArgument
-from core.records import Record
+from core.records import Record, named
 
 SERVER_KEY: Final = "gpu-devops-agent"
 """What this server is called in every client's configuration."""
@@ -74,8 +74,7 @@ class Client(Record):
 @cache
 def clients() -> tuple[Client, ...]:
     """Every client that is known, those of this project's first users first."""
-    rows = tomllib.loads(_TABLE.read_text(encoding="utf-8"))
-    return tuple(Client.model_validate({"name": name, **row}) for name, row in rows.items())
+    return tuple(named(Client, read_toml(_TABLE)).values())
 
 
 def alike(name: str) -> list[Client]:

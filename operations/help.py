@@ -1,7 +1,6 @@
 """Help: tools, settings, concepts, codes and failures, found by whatever a person types."""
 
 import re
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from difflib import SequenceMatcher
@@ -14,7 +13,7 @@ from pydantic import SecretStr
 from backends.common.preflight import read_needs
 from benchmark.figures import limits
 from core import VERSION
-from core.environment import ROOT
+from core.environment import ROOT, read_toml
 from core.errors import NextStep, NotFound, OpsError
 from core.records import Answer, Record
 from core.redaction import redact
@@ -258,7 +257,7 @@ def _unlisted(runtime: Runtime, groups: Mapping[str, str]) -> Entry:
 
 def _parameters(tool: ToolText) -> Iterator[tuple[str, str]]:
     for name, row in tool.parameters.items():
-        words = row.get("description") or _data()["argument"].get(name, "")
+        words = row.get("description") or read_toml(_DATA)["argument"].get(name, "")
         yield name, f"{_type(row)}{', required' if name in tool.required else ''}. {words}".strip()
 
 
@@ -296,18 +295,13 @@ def _settings(runtime: Runtime) -> Iterator[Entry]:
 
 
 @cache
-def _data() -> dict[str, Any]:
-    return tomllib.loads(_DATA.read_text(encoding="utf-8"))
-
-
-@cache
 def _written() -> tuple[Entry, ...]:
     """Return what the file explains; `{models}` are those of the catalog."""
     sizes = (one.model.removeprefix("google/") for one in catalog.entries() if not one.quantized)
     models = ", ".join(size.removesuffix("-it") for size in sizes)
     return tuple(
         Entry.model_validate({**row, "says": row["says"].replace("{models}", models)})
-        for row in _data()["entry"]
+        for row in read_toml(_DATA)["entry"]
     )
 
 

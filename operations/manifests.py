@@ -1,10 +1,8 @@
 """Files that a person applies: a model on Kubernetes, and alert rules for Prometheus."""
 
-import functools
 import math
 import re
 import shlex
-import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from string import Template
@@ -16,6 +14,7 @@ from pydantic import Field
 
 from backends.container import as_yaml, vllm_flags
 from core.address import IDENTITY_HEADER, KEY_HEADER
+from core.environment import read_toml
 from core.errors import DoesNotFit, InvalidArgument, NextStep, NotReady
 from core.records import Access, Answer, DeploymentName, DeploymentSpec, ModelShape, Record, valid
 from core.reply import note
@@ -126,14 +125,9 @@ def config(settings: Settings, said: dict[str, Any]) -> GkeConfig:
     )
 
 
-@functools.cache
-def _data() -> dict[str, Any]:
-    return tomllib.loads(_FILE.read_text("utf-8"))
-
-
 def _planned(wish: GkeWish) -> tuple[ModelShape, Arrangement]:
     """Compute the flags that make it fit."""
-    said = {"model": wish.model, "layout": wish.layout, "vllm_version": _data()["vllm"]}
+    said = {"model": wish.model, "layout": wish.layout, "vllm_version": read_toml(_FILE)["vllm"]}
     goal = valid(Goal, {**said, "max_model_len": wish.max_model_len or _USUAL_LENGTH})
     (shape,) = candidates(goal)
     check_startable(shape, place(PLACE), Flags(max_model_len=goal.max_model_len))
@@ -164,7 +158,7 @@ def _planned(wish: GkeWish) -> tuple[ModelShape, Arrangement]:
 
 def _words(wish: GkeWish, shape: ModelShape, arranged: Arrangement) -> dict[str, Any]:
     """Return what fills the manifest and the commands in."""
-    data, flags, where = _data(), arranged.flags, wish.weights or "hub"
+    data, flags, where = read_toml(_FILE), arranged.flags, wish.weights or "hub"
     bucket, claim = _BUCKET.fullmatch(where), _CLAIM.fullmatch(where)
     mounted = bucket or claim
     from_hub = where == "hub" and not is_path(shape.model)
@@ -323,7 +317,7 @@ async def alert_rules(
         labels |= {"target": found.deployment.target, "deployment": found.name}
     wanted = _checked(selector) if selector else ",".join(f'{k}="{v}"' for k, v in labels.items())
     access = await _access(runtime, found) if found else None
-    rows = [_rule(row, wanted, ttft_seconds, found) for row in _data()["alert"]]
+    rows = [_rule(row, wanted, ttft_seconds, found) for row in read_toml(_FILE)["alert"]]
     group = {"name": _JOB, "interval": _LOOK, "rules": rows}
     return AlertRules(
         target=found.deployment.target if found else None,

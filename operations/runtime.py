@@ -7,7 +7,6 @@ import shlex
 import shutil
 import signal
 import sys
-import tomllib
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from contextlib import aclosing, asynccontextmanager
 from functools import cached_property
@@ -23,7 +22,7 @@ from backends.endpoint import NAME as ENDPOINT
 from backends.registry import BACKENDS
 from core import PRODUCT
 from core.endpoint import LOOK_SECONDS, Endpoint
-from core.environment import ROOT, inherited_environment
+from core.environment import ROOT, inherited_environment, read_toml
 from core.errors import NextStep, ReadOnly, TargetNotFound, WaitedTooLong, did_you_mean
 from core.journal import HeldTokens, Journal
 from core.processes import detach
@@ -128,7 +127,7 @@ class Stage:
     @cached_property
     def targets(self) -> dict[str, Target]:
         """Every target by its name; an endpoint of the owner's own comes first."""
-        rows = tomllib.loads(_TARGETS.read_text(encoding="utf-8"))
+        rows = read_toml(_TARGETS)
         if self.settings.vllm_base_url:
             about = f"your own endpoint at {self.settings.vllm_base_url}"
             rows = {ENDPOINT: {"backend": ENDPOINT, "description": about}, **rows}

@@ -1,11 +1,10 @@
 """How long a deployment takes until it answers, phase by phase."""
 
-import functools
-import tomllib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
+from core.environment import read_toml
 from core.errors import InvalidArgument
 from core.records import ModelShape, Record, valid
 from planner.flags import Flags
@@ -58,11 +57,6 @@ class Boot(Record):
     advice: str
 
 
-@functools.cache
-def _data() -> dict[str, dict[str, Any]]:
-    return tomllib.loads(_FILE.read_text("utf-8"))
-
-
 def boot(model: ModelShape, place: Place, flags: Flags, *, weights_from: str | None = None) -> Boot:
     """Foresee a boot; the source of the weights, left out, is the place's usual one.
 
@@ -70,7 +64,7 @@ def boot(model: ModelShape, place: Place, flags: Flags, *, weights_from: str | N
         InvalidArgument: Nobody knows the source, or how large the model is.
     """
     source = weights_from or source_of(model, place)
-    host, engine = valid(Span, _data()["hosts"][_host(place)]), _engine(place, flags)
+    host, engine = valid(Span, read_toml(_FILE)["hosts"][_host(place)]), _engine(place, flags)
     spans = {
         "host and image": host,
         "engine start": engine.pop("start"),
@@ -110,7 +104,7 @@ class Loader(Record):
 
 def loader(source: str) -> Loader:
     """Return how weights from a source are read: a row of `boot.toml`."""
-    row = _data()["sources"].get(source, {})
+    row = read_toml(_FILE)["sources"].get(source, {})
     return Loader(args=tuple(row["load"]), why=row["why"]) if "load" in row else Loader()
 
 
@@ -136,12 +130,12 @@ def file_bytes(model: ModelShape) -> int:
 
 def outbound_limit(place: Place, source: str) -> float | None:
     """Return the MiB per second that a place lets through from a source; None is no limit."""
-    limited = _data()["sources"].get(source, {}).get("outbound", False)
+    limited = read_toml(_FILE)["sources"].get(source, {}).get("outbound", False)
     return place.outbound_mib_per_second if limited else None
 
 
 def _loading(model: ModelShape, place: Place, source: str) -> Span:
-    rows = _data()["sources"]
+    rows = read_toml(_FILE)["sources"]
     if source not in rows:
         raise InvalidArgument(
             f"Nothing is known of weights from {source}.", fix=f"Use one of {', '.join(rows)}."
@@ -171,7 +165,7 @@ def _host(place: Place) -> str:
 def _engine(place: Place, flags: Flags) -> dict[str, Span]:
     kind = accelerator(place.accelerator).kind
     row = f"{kind}-eager" if flags.enforce_eager and kind != "tpu" else kind
-    return {name: valid(Span, span) for name, span in _data()["engine"][row].items()}
+    return {name: valid(Span, span) for name, span in read_toml(_FILE)["engine"][row].items()}
 
 
 def _again(model: ModelShape, place: Place, source: str, first: dict[str, Span]) -> Span | None:
@@ -186,7 +180,7 @@ def _again(model: ModelShape, place: Place, source: str, first: dict[str, Span])
         del spans["host and image"]
     if "compile" in spans:
         kind = accelerator(place.accelerator).kind
-        spans["compile"] = valid(Span, _data()["compiled_before"][kind])
+        spans["compile"] = valid(Span, read_toml(_FILE)["compiled_before"][kind])
     return total(spans.values())
 
 

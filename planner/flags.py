@@ -3,7 +3,6 @@
 import functools
 import json
 import re
-import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any, Final, Literal, NamedTuple, Self, TypeVar, get_args
 
 from pydantic import Field
 
+from core.environment import read_toml
 from core.errors import InvalidArgument, Unsupported
 from core.records import DeploymentSpec, ModelShape, Record, apart, valid
 from planner.kv import KvAsk
@@ -48,7 +48,7 @@ class Profile(Record):
 @functools.cache
 def profiles() -> tuple[Profile, ...]:
     """Give every row, oldest first."""
-    rows = tomllib.loads(_VERSIONS_FILE.read_text("utf-8"))
+    rows = read_toml(_VERSIONS_FILE)
     return tuple(valid(Profile, {"version": name, **row}) for name, row in rows.items())
 
 
@@ -407,7 +407,7 @@ class Parsers(NamedTuple):
 
 @functools.cache
 def _rows() -> tuple[Family, tuple[Trouble, ...]]:
-    rows = tomllib.loads(_PARSERS_FILE.read_text("utf-8"))
+    rows = read_toml(_PARSERS_FILE)
     return valid(Family, rows["gemma4"]), tuple(valid(Trouble, one) for one in rows["trouble"])
 
 

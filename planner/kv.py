@@ -1,13 +1,13 @@
 """How an engine divides the bytes of a KV cache into blocks, and in which precisions."""
 
 import functools
-import tomllib
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
+from core.environment import read_toml
 from core.records import KvPlan, LayerShape, ModelShape, Record, valid
 from planner.places import Accelerator
 
@@ -243,8 +243,7 @@ def kv_precisions(accelerator: Accelerator) -> tuple[KvPrecision, ...]:
 
 @functools.cache
 def _rows() -> dict[str, _Row]:
-    rows: dict[str, dict[str, Any]] = tomllib.loads(_FILE.read_text("utf-8"))
-    return {name: valid(_Row, row) for name, row in rows.items()}
+    return {name: valid(_Row, row) for name, row in read_toml(_FILE).items()}
 
 
 def _missing(name: str, row: _Row, accelerator: Accelerator) -> str:

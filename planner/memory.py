@@ -2,11 +2,11 @@
 
 import functools
 import math
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple, Self
 
+from core.environment import read_toml
 from core.records import (
     DeploymentSpec,
     Gib,
@@ -74,7 +74,7 @@ class Overheads(Record):
 @functools.cache
 def overheads() -> Overheads:
     """Give the numbers."""
-    return valid(Overheads, tomllib.loads(_FILE.read_text("utf-8")))
+    return valid(Overheads, read_toml(_FILE))
 
 
 class Case(NamedTuple):

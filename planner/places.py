@@ -3,13 +3,13 @@
 import functools
 import math
 import re
-import tomllib
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
+from core.environment import read_toml
 from core.errors import InvalidArgument, did_you_mean
-from core.records import ModelShape, Record, valid
+from core.records import ModelShape, Record, named
 
 _ACCELERATORS_FILE: Final = Path(__file__).with_name("accelerators.toml")
 
@@ -56,8 +56,7 @@ class Accelerator(Record):
 @functools.cache
 def accelerators() -> dict[str, Accelerator]:
     """Give every accelerator that is known, by name."""
-    rows: dict[str, dict[str, Any]] = tomllib.loads(_ACCELERATORS_FILE.read_text("utf-8"))
-    return {name: valid(Accelerator, {"name": name, **row}) for name, row in rows.items()}
+    return named(Accelerator, read_toml(_ACCELERATORS_FILE))
 
 
 def accelerator(name: str) -> Accelerator:
@@ -94,8 +93,7 @@ class Mark(Record):
 @functools.cache
 def marks() -> tuple[Mark, ...]:
     """Return every row."""
-    rows = tomllib.loads(_UPSTREAM_FILE.read_text("utf-8"))["marks"]
-    return tuple(Mark.model_validate(row) for row in rows)
+    return tuple(map(Mark.model_validate, read_toml(_UPSTREAM_FILE)["marks"]))
 
 
 def upstream_doubts(
@@ -249,8 +247,7 @@ class Place(Record):
 @functools.cache
 def places() -> dict[str, Place]:
     """Give every place that is known, by name."""
-    rows: dict[str, dict[str, Any]] = tomllib.loads(_FILE.read_text("utf-8"))
-    return {name: valid(Place, {"name": name, **row}) for name, row in rows.items()}
+    return named(Place, read_toml(_FILE))
 
 
 def place(name: str) -> Place:

@@ -2,14 +2,14 @@
 
 import datetime as dt
 import functools
-import tomllib
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from pydantic import Field
 
-from core.records import ModelShape, Record, valid
+from core.environment import read_toml
+from core.records import ModelShape, Record, named
 from planner.flags import Flags
 from planner.places import Accelerator, Place, Size
 from planner.speed import Band, decode, prefill
@@ -131,15 +131,9 @@ class LoadCost(Record):
 
 
 @functools.cache
-def _data() -> dict[str, Any]:
-    return tomllib.loads(FILE.read_text("utf-8"))
-
-
-@functools.cache
 def rates() -> dict[str, Rate]:
     """Give every rate that is known, by name."""
-    rows: dict[str, dict[str, Any]] = _data()["rates"]
-    return {name: valid(Rate, {"name": name, **row}) for name, row in rows.items()}
+    return named(Rate, read_toml(FILE)["rates"])
 
 
 def price(
@@ -150,7 +144,8 @@ def price(
     Where `zones` say in which region it runs, by the sources of that region alone, if any.
     """
     host = size or (place.sizes[0] if place.sizes else None)
-    quotes = tuple(_quote(names, place, host) for names in _data()["quotes"].get(place.name, ()))
+    published = read_toml(FILE)["quotes"].get(place.name, ())
+    quotes = tuple(_quote(names, place, host) for names in published)
     here = [quote for quote in quotes if quote.region and _all_in(quote.region, zones)]
     quotes = tuple(here) or quotes
     known = [quote.usd_per_hour for quote in quotes if quote.usd_per_hour is not None]

@@ -2,12 +2,12 @@
 
 import functools
 import math
-import tomllib
 from bisect import bisect_left
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Self
+from typing import Final, NamedTuple, Self
 
+from core.environment import read_toml
 from core.errors import InvalidArgument
 from core.records import GroupName, LayerShape, MemoryPlan, ModelShape, Record, valid
 from planner.catalog import short_name
@@ -84,27 +84,22 @@ class Point(Record):
 
 
 @functools.cache
-def _data() -> dict[str, Any]:
-    return tomllib.loads(_FILE.read_text("utf-8"))
-
-
-@functools.cache
 def share(name: str) -> Share:
     """Give the share of a roof that is reached in decode, prefill, prefill_parallel or pcie."""
-    return valid(Share, _data()["bands"][name])
+    return valid(Share, read_toml(_FILE)["bands"][name])
 
 
 @functools.cache
 def constants(accelerator: str) -> Constants | None:
     """Give a device's constants, None where nobody measured two models on it."""
-    row = _data()["constants"].get(accelerator)
+    row = read_toml(_FILE)["constants"].get(accelerator)
     return valid(Constants, row) if row else None
 
 
 @functools.cache
 def points() -> tuple[Point, ...]:
     """Return every decode speed that was measured, of one request."""
-    return tuple(valid(Point, row) for row in _data()["points"])
+    return tuple(valid(Point, row) for row in read_toml(_FILE)["points"])
 
 
 def beyond(device: Accelerator, model: str, tokens_per_second: float) -> str | None:

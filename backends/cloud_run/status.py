@@ -1,6 +1,5 @@
 """What a deployment does now: its service, revision, instances and log, read as one record."""
 
-import tomllib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cache, partial
@@ -26,6 +25,7 @@ from backends.google.errors import find, reading, translated
 from backends.google.leftovers import size_of
 from backends.google.logs import any_of, between, quoted
 from backends.lifecycle import Pending
+from core.environment import read_toml
 from core.records import Deployment, Failure, Phase, Record, State
 from core.reply import note
 from logs.boot import WARMING, phase_of
@@ -83,7 +83,7 @@ class Catalogue(Record):
 
 @cache
 def catalogue() -> Catalogue:
-    return Catalogue.model_validate(tomllib.loads(_FILE.read_text("utf-8")))
+    return Catalogue.model_validate(read_toml(_FILE))
 
 
 def progress(service: Service) -> Literal["working", "failed", "done"]:

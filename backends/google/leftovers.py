@@ -1,8 +1,6 @@
 """What is of ours in a project and serves no deployment any more: found everywhere, and removed."""
 
-import functools
 import re
-import tomllib
 from collections import Counter, defaultdict
 from collections.abc import (
     AsyncIterator,
@@ -41,7 +39,7 @@ from backends.google.errors import find, reading, strictly, writing
 from backends.google.secrets import REGION_LABEL, SECRET_USD
 from backends.lifecycle import Resource, Status, remove
 from core import errors
-from core.environment import ROOT
+from core.environment import ROOT, read_toml
 from planner.places import Size, places
 from planner.price import HOURS_PER_MONTH, price
 
@@ -49,6 +47,7 @@ _SECONDS: Final = 22.0
 """For everything of one API; all are asked side by side."""
 _REMOVE_SECONDS: Final = 15.0
 _AT_ONCE: Final = 16
+_TARGETS: Final = ROOT / "backends" / "targets.toml"
 """Regions of one API."""
 _TPU: Final = "tpu"
 """Where the key of a deployment on TPUs says that it is: in whichever zone has a chip."""
@@ -328,15 +327,10 @@ def _service(site: GoogleSite, parent: str, service: Service) -> Thing:
     )
 
 
-@functools.cache
-def _rows() -> Mapping[str, Mapping[str, Any]]:
-    return tomllib.loads((ROOT / "backends" / "targets.toml").read_text("utf-8"))
-
-
 def _regions(site: GoogleSite) -> Mapping[str, str]:
     """Return in which region each target of Cloud Run looks."""
     own = site.settings.google_cloud_location
-    runs = {name: row for name, row in _rows().items() if row["backend"] == "cloud_run"}
+    runs = {name: row for name, row in read_toml(_TARGETS).items() if row["backend"] == "cloud_run"}
     return {name: own or row["region"] for name, row in runs.items()}
 
 
@@ -433,7 +427,7 @@ def _chip(
     deployment, target = labels.get(DEPLOYMENT_LABEL, ""), labels.get(TARGET_LABEL, "")
     ours, short = _is_labeled(labels) and bool(deployment), name.rpartition("/")[2]
     whose = deployment if ours else short.removeprefix("vllm-devops-")
-    known = not ours or _rows().get(target, {}).get("backend") == "tpu"
+    known = not ours or read_toml(_TARGETS).get(target, {}).get("backend") == "tpu"
     return Thing(
         kind,
         name,

@@ -1,6 +1,5 @@
 """Every zone that may have the target's chips: hardware, quotas, how requests ended there."""
 
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache, partial
@@ -19,6 +18,7 @@ from backends.google.setup import limit_in, read_quota
 from backends.tpu import compute
 from backends.tpu import site as tpu
 from backends.tpu.vm import is_known_to_give
+from core.environment import read_toml
 from core.errors import CloudError, NoCapacity, ZoneRefused
 from core.records import Record
 
@@ -112,7 +112,7 @@ class Pool(Record):
 
 @cache
 def pools() -> tuple[Pool, ...]:
-    rows = tomllib.loads((_HERE / "quotas.toml").read_text(encoding="utf-8"))["pools"]
+    rows = read_toml(_HERE / "quotas.toml")["pools"]
     return tuple(map(Pool.model_validate, rows))
 
 

@@ -3,10 +3,11 @@
 import functools
 import json
 import re
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
+
+from core.environment import read_toml
 
 QUANTIZED: Final = "-qat-w4a16-ct"
 """What the names of int4 checkpoints end with."""
@@ -100,7 +101,7 @@ def names() -> Iterator[str]:
 
 @functools.cache
 def _catalog() -> dict[str, Any]:
-    catalog = tomllib.loads((_FOLDER / "catalog.toml").read_text("utf-8"))
+    catalog = read_toml(_FOLDER / "catalog.toml")
     sizes = {
         name: model
         for model, row in catalog["models"].items()
