@@ -19,6 +19,7 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from benchmark import worker
+from benchmark.folder import room
 from benchmark.loads import Job
 from benchmark.records import ClientView, Measured, Slice
 from benchmark.samples import HELD_ROWS, Samples, load, merged
@@ -365,7 +366,12 @@ class CellRun:
             return self._give_up(report.because)
         file = Path(report.file)
         part = load(file)
+        if report.ahead_seconds:
+            part = part.on_our_clock(report.ahead_seconds)
         if sum(map(len, (*self._samples, part))) > HELD_ROWS:
+            if report.ahead_seconds:
+                with room(file):
+                    part.save(file)
             self._files.append(file)
         else:
             self._samples.append(part)

@@ -17,6 +17,7 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 from benchmark import worker
 from benchmark.client import CellRun, Orders, last_words, view
 from benchmark.loads import Job
+from benchmark.node import SPARED
 from benchmark.records import Cluster, Measured, NodeView, Slice
 from core.environment import ROOT, inherited_environment
 from core.errors import ClusterError, CommandNotFound
@@ -184,7 +185,7 @@ async def joined(
             [sys.executable, "-m", "benchmark.ray_driver"],
             stderr=log,
             cwd=ROOT,
-            env={**_ATTEMPTS, **inherited_environment(), **({} if cluster.insecure else _TOKEN)},
+            env=SPARED | _ATTEMPTS | inherited_environment() | ({} if cluster.insecure else _TOKEN),
             start_new_session=True,  # a Ctrl-C is for the sweep, which ends its cell and then this
         )
     crew = ClusterFleet(process, log_file)

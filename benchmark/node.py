@@ -25,10 +25,19 @@ from core.environment import inherited_environment
 
 NEEDED: Final = ("numpy", "uvloop", "httptools", "orjson")
 """Packages that a worker imports; the project's own code comes with the actor."""
+SPARED: Final = {
+    "RAY_enable_metrics_collection": "0",
+    "RAY_task_events_report_interval_ms": "0",
+    "RAY_event_stats": "0",
+}
+"""What Ray 2.60 lets the driver and the actors leave out: nobody reads what they would tell of
+themselves."""
 DEAD_MAN_SECONDS: Final = 15.0
 """Without a word from the driver, a node ends its workers and itself: nobody would read on."""
 _SLICE: Final = b'"is_":"slice"'
 _PACKAGE: Final = Path(__file__).parent.parent
+_ROOM_BYTES: Final = 2**20
+"""For samples; where there is no room for so much, a machine puts no load on."""
 _END_SECONDS: Final = 2.0
 _TAIL_BYTES: Final = 2000
 
@@ -71,7 +80,11 @@ def _version(name: str) -> str | None:
 
 
 class Node:
-    """Workers of one machine. Calls may come from several threads at once."""
+    """Workers of one machine. Calls may come from several threads at once.
+
+    Raises:
+        OSError: There is no room for samples.
+    """
 
     def __init__(self) -> None:
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
@@ -79,6 +92,12 @@ class Node:
         self._listeners: list[threading.Thread] = []
         self._files: dict[str, int] = {}
         self._parts = Path(tempfile.mkdtemp(prefix="load."))
+        try:
+            (self._parts / "room").write_bytes(bytes(_ROOM_BYTES))
+            (self._parts / "room").unlink()
+        except OSError:
+            shutil.rmtree(self._parts)
+            raise
         self._heard_at = time.monotonic()
         self._closed = threading.Event()
         threading.Thread(target=self._watch, daemon=True).start()

@@ -11,6 +11,7 @@ import io
 import ipaddress
 import json
 import logging
+import math
 import os
 import shutil
 import sys
@@ -20,19 +21,17 @@ import uuid
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 import grpc
-import numpy as np
 import psutil
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from benchmark import samples
-from benchmark.node import Node, Said, facts, unfit
+from benchmark.node import SPARED, Node, Said, facts, unfit
 from core.address import socket_of
 from core.environment import ROOT
 
@@ -44,11 +43,16 @@ _CALL_SECONDS: Final = 30.0
 _PINGS: Final = 8
 _PROBE_SECONDS: Final = 5.0
 _TRIES: Final = 4
-_NOT_STARTED: Final = "Starting Ray client server failed"
+_NOT_STARTED: Final = (
+    "Starting Ray client server failed",
+    "Proxy failed to Connect to backend",
+    "has already been disconnected",
+)
 """The first client of a head that is busy: its server starts, and is not found within 30 s (Ray
-2.60, seen in its ray_client_server.err); the next attempt takes 4 s."""
+2.60, seen in its ray_client_server.err), or is not reached within 30 s (its proxier.py); the next
+attempt takes 4 s. The last one is what Ray's client says in place of the others where it is slow:
+the head's words, and the end of the connection that follows them at once, are then one to it."""
 _REFRESH_SECONDS: Final = 1.0
-_TIMES: Final = ("intended", "sent", "headers", "first_token", "last_token", "done")
 _SHIPPED: Final = ("benchmark", "core")
 _FILES: Final = ("credential_file", "ca_file", "dataset")
 
@@ -88,15 +92,15 @@ class Placed:
 
         A second time, what it moved since the first is in the bound.
         """
-        low, high = -np.inf, np.inf
+        low, high = -math.inf, math.inf
         for _ in range(_PINGS):
             before = time.perf_counter()
             there = await self.call("now")
             after = time.perf_counter()
             low, high = max(low, there - after), min(high, there - before)
             self.round_trip = min(self.round_trip, after - before)
-        moved = 0.0 if self.bound == np.inf else abs((low + high) / 2 - self.offset)
-        self.offset, self.bound = float(low + high) / 2, float(abs(high - low)) / 2 + moved
+        moved = 0.0 if self.bound == math.inf else abs((low + high) / 2 - self.offset)
+        self.offset, self.bound = (low + high) / 2, abs(high - low) / 2 + moved
 
 
 class Driver:
@@ -106,6 +110,8 @@ class Driver:
         self._placed: list[Placed] = []
         self._parts = Path()
         self._key: tuple[Path, int] | None = None
+        self._declined: dict[str, str] = {}
+        """Why nodes that are free did not join, by their names."""
 
     def say(self, **words: Any) -> None:
         self._out.write(json.dumps(words).encode() + b"\n")
@@ -129,6 +135,7 @@ class Driver:
         """Place so many workers, evenly; wait for nodes that are busy or not there yet."""
         deadline = time.monotonic() + self.wanted["patience_seconds"]
         nodes = self.wanted["nodes"]
+        self._declined.clear()
         while True:
             async with _alone():
                 free = self._free()[: None if nodes is None else nodes - len(self._placed)]
@@ -139,10 +146,11 @@ class Driver:
             if len(self._placed) >= (nodes or 1):
                 break
             if time.monotonic() >= deadline:
+                declined = (f" {name} did not join: {why}" for name, why in self._declined.items())
                 raise RefusedError(
                     f"{len(self._placed)} nodes of the cluster are free, {nodes or 1} wanted.",
                     fix="Start more, wait until other runs on it are over, or give fewer `nodes`.",
-                    cause=f"Alive: {', '.join(_names().values()) or 'none'}.",
+                    cause=f"Alive: {', '.join(_names().values()) or 'none'}.{''.join(declined)}",
                 )
             await asyncio.sleep(1)
         self._placed.sort(key=lambda one: (one.name, one.node_id))
@@ -183,8 +191,10 @@ class Driver:
             await one.set_clock()
         except (TimeoutError, ray.exceptions.RayError) as exc:
             _log.warning("%s did not join: %r", name, exc)
+            self._declined[name] = _last_line(exc)
             ray.kill(one.actor)
             return None
+        self._declined.pop(name, None)
         odd = unfit(there, facts())
         if odd:
             ray.kill(one.actor)
@@ -253,22 +263,26 @@ class Driver:
             while True:
                 heard: list[Said] = await one.call("hear", _HEAR_SECONDS, seconds=LOST_SECONDS)
                 for said in heard:
-                    self._pass_on(one, said)
+                    if full := self._pass_on(one, said):
+                        await one.call("close")  # what was written would stay there
+                        self._lose(one, f"its disk is full: {full}")
+                        return
         except (TimeoutError, ray.exceptions.RayError) as exc:
-            self._lose(one, exc)
+            self._lose(one, _why(exc))
 
-    def _pass_on(self, one: Placed, said: Said) -> None:
+    def _pass_on(self, one: Placed, said: Said) -> str | None:
+        """Tell what a worker said; return why its samples had no room on the node, if so."""
         if said.line is None:
             self.say(worker=said.worker, died=said.last_words or "it said nothing")
-            return
+            return None
         report = json.loads(said.line)
+        if report["disk_full"]:
+            return str(report["because"])
         if said.rows:
-            rows = samples.load(io.BytesIO(said.rows))
-            shifted = {name: getattr(rows, name) - one.offset for name in _TIMES}
             file = self._parts / f"{said.worker}.npz"
             try:
-                replace(rows, **shifted).save(file)
-                report["file"] = str(file)
+                file.write_bytes(said.rows)
+                report |= {"file": str(file), "ahead_seconds": one.offset}
             except OSError as exc:
                 full = exc.errno in {errno.ENOSPC, errno.EDQUOT}
                 failed = {"is_": "failed", "health": None, "file": "", "disk_full": full}
@@ -276,15 +290,13 @@ class Driver:
         if report["because"]:
             report["because"] = f"{report['because']} (node {one.name})"
         self.say(worker=said.worker, report=report)
+        return None
 
-    def _lose(self, one: Placed, exc: BaseException) -> None:
+    def _lose(self, one: Placed, why: str) -> None:
         if one not in self._placed:
             return
         self._placed.remove(one)
-        why = f"it has not answered for {LOST_SECONDS:g} s"
-        if not isinstance(exc, TimeoutError):
-            _log.warning("%s is lost: %s", one.name, exc)
-            why = f"its process or its machine is gone ({type(exc).__name__})"
+        _log.warning("%s is lost: %s", one.name, why)
         self.say(lost=one.name, workers=one.workers, why=why)
         ray.kill(one.actor)
 
@@ -295,7 +307,7 @@ class Driver:
         except (TimeoutError, ray.exceptions.RayError) as exc:
             if one.listening is not None:
                 one.listening.cancel()
-            self._lose(one, exc)
+            self._lose(one, _why(exc))
 
     async def _all(self, nodes: Sequence[Placed], name: str, *, seconds: float) -> None:
         await asyncio.gather(
@@ -335,6 +347,19 @@ async def _alone() -> AsyncIterator[None]:
         yield
     finally:
         os.close(held)
+
+
+def _why(exc: Exception) -> str:
+    """Say why a node is lost whose call ended so."""
+    if isinstance(exc, TimeoutError):
+        return f"it has not answered for {LOST_SECONDS:g} s"
+    if isinstance(exc, ray.exceptions.RayTaskError):
+        return _last_line(exc)
+    return f"its process or its machine is gone ({type(exc).__name__})"
+
+
+def _last_line(exc: Exception) -> str:
+    return str(exc).strip().rpartition("\n")[2] or type(exc).__name__
 
 
 def _nodes() -> list[dict[str, Any]]:
@@ -410,12 +435,23 @@ def connect(wanted: dict[str, Any], package: Path) -> None:
     for attempt in range(1, _TRIES + 1):
         try:
             ray.init(
-                address=address, log_to_driver=False, runtime_env={"working_dir": str(package)}
+                address=address,
+                log_to_driver=False,
+                runtime_env={"working_dir": str(package), "env_vars": SPARED},
             )
             break
         except (ConnectionError, RuntimeError, ray.exceptions.RayError) as exc:
-            if _NOT_STARTED in str(exc) and attempt < _TRIES:
-                continue
+            if any(words in str(exc) for words in _NOT_STARTED):
+                if attempt < _TRIES:
+                    continue
+                raise RefusedError(
+                    f"The head of the Ray cluster {address} was asked {_TRIES} times, and has "
+                    "started no server for this client.",
+                    fix="Its machine is busy or short of memory: try again when it is not, or give "
+                    "it more. `ray_client_server*.err` in its /tmp/ray/session_latest/logs has "
+                    "Ray's words.",
+                    cause=_last_line(exc)[:500],
+                ) from exc
             raise RefusedError(
                 f"The Ray cluster {address} cannot be joined.",
                 fix="See that it runs, has this machine's Python and Ray, and that its token is in "

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from enum import IntEnum
 from itertools import chain
 from pathlib import Path
@@ -119,6 +119,11 @@ class Samples:
 
     def save(self, path: Path) -> None:
         np.savez(path, **{f.name: getattr(self, f.name) for f in fields(self)})
+
+    def on_our_clock(self, ahead_seconds: float) -> "Samples":
+        """Return the rows of a machine whose monotonic clock is ahead by so much."""
+        times = {name: getattr(self, name) - ahead_seconds for name in _MONOTONIC}
+        return replace(self, **times)
 
 
 def load(path: Path | IO[bytes]) -> Samples:

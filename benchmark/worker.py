@@ -85,6 +85,8 @@ class Report:
     health: Health | None = None
     """Of `done`."""
     file: str = ""
+    ahead_seconds: float = 0.0
+    """How far the clock of the file's times is ahead of ours: it is a node's."""
 
 
 def line(said: Order | Report) -> bytes:

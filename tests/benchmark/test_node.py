@@ -1,5 +1,6 @@
 """One machine of a cluster without the cluster: its workers, their orders, what is left of them."""
 
+import resource
 import tempfile
 import time
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from benchmark.node import Node, facts, unfit
 from benchmark.worker import Order
 from tests.benchmark import faulty
 from tests.benchmark.driven import a_job, paced
+from tests.benchmark.made import some_samples
 
 KEY = "sk-in-memory-alone"
 
@@ -95,11 +97,37 @@ def test_nothing_is_left_when_a_node_closes(node: Node, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_machine_without_room_for_samples_is_no_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says so before a cell, and leaves nothing of its attempt."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    most, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2**12, hard))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            Node()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, hard))
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_machine_of_another_kind_is_refused_by_name() -> None:
     here = facts()
     assert unfit(here, here) == []
     there = {**here, "python": "3.9", "uvloop": None}
     assert unfit(there, here) == [f"python 3.9, here {here['python']}", "no uvloop"]
+
+
+def test_rows_of_a_clock_that_is_ahead_come_onto_ours() -> None:
+    """Moments move, durations do not."""
+    theirs = some_samples(3)
+    ours = theirs.on_our_clock(3600.0)
+    for moment in ("intended", "sent", "headers", "first_token", "last_token", "done"):
+        apart = getattr(theirs, moment) - getattr(ours, moment)
+        assert apart == pytest.approx([3600.0] * 3)
+    assert ours.connect_seconds is theirs.connect_seconds
+    assert ours.gaps is theirs.gaps
 
 
 def test_its_clock_is_the_workers_own(node: Node) -> None:

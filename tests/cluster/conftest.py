@@ -73,11 +73,22 @@ def _cluster() -> Iterator[Raylets]:
     cluster.end()
 
 
+def of_three(cluster: Raylets) -> Raylets:
+    """Replace what a test has harmed."""
+    while len(cluster.nodes) < 3:
+        cluster.do("add")
+    return cluster
+
+
 @pytest.fixture
 def raylets(_cluster: Raylets) -> Raylets:
     """Three nodes, of which a test may harm the last one; the first is the head."""
-    while len(_cluster.nodes) < 3:
-        _cluster.do("add")
+    return of_three(_cluster)
+
+
+@pytest.fixture
+def left(_cluster: Raylets) -> Raylets:
+    """Two or three nodes, as the test before has left them: a new one takes three seconds."""
     return _cluster
 
 

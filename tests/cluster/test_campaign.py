@@ -32,7 +32,8 @@ async def test_runs_are_at_once_on_nodes_of_their_own(
             doors.append(a_door(target, url))
         file = a_file(tmp_path, *doors)
         text = file.read_text(encoding="utf-8")
-        long = text.replace("[8]", "[8, 16, 32, 64]").replace("seconds = 0.25", "seconds = 6")
+        many = text.replace("[8]", "[8, 12, 16, 24, 32, 64]")
+        long = many.replace("seconds = 0.25", "seconds = 3")
         file.write_text(long, encoding="utf-8")
         words = ("--cluster=auto", f"--folder={tmp_path / 'runs'}")
         process = await anyio.open_process(

@@ -16,7 +16,7 @@ from benchmark.records import Arrivals, Cluster, Load, Measured
 from benchmark.workload import bodies
 from core.errors import ClusterError
 from tests import our_client
-from tests.cluster.conftest import Raylets, ours, until
+from tests.cluster.conftest import Raylets, of_three, ours, until
 from tests.our_client import ALPHABET, CONTEXT, WORDS
 from tests.truth.claims import Errors, compare
 from tests.truth.serving import MODEL, Mock, serving
@@ -67,7 +67,7 @@ async def seen(_cluster: Raylets, tmp_path_factory: pytest.TempPathFactory) -> d
     """What one join of three nodes measured, and one machine with as many workers."""
     folder = tmp_path_factory.mktemp("seen")
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in _cluster.environment.items():
+        for name, value in of_three(_cluster).environment.items():
             patch.setenv(name, value)
         async with serving(folder, ttft_ms=30, itl_ms=5) as mock:
             async with a_crew(mock.base_url, folder) as crew, serving(folder) as another:
