@@ -7,7 +7,7 @@ import pytest
 
 from backends.base import World
 from backends.lifecycle import Resource, Status, advance, leftovers, look
-from core.errors import CloudRefused, DeploymentNotFound, NotOurs, OpsError
+from core.errors import CloudRefused, CloudUnavailable, DeploymentNotFound, NotOurs, OpsError
 from core.records import BY_PURGE, DeploymentSpec, ModelShape, Plan, State
 from core.settings import Settings
 from tests.backends.nimbus import TARGET, NimbusBackend
@@ -205,6 +205,26 @@ async def test_what_is_stale_is_put_once_and_waited_for() -> None:
     disk = Resource(name="disk", title="the disk one", get=get, put=put, status=status)
     assert await advance((disk,), seconds=5.0) is None
     assert puts == [2]
+
+
+async def test_what_was_half_made_when_its_cloud_fell_silent_is_put_once_more() -> None:
+    """A secret without a value would else be waited for until the call ends."""
+    made = list[str]()
+
+    async def get() -> list[str] | None:
+        return made or None
+
+    async def put() -> None:
+        made.append("value" if made else "secret")
+        if made == ["secret"]:
+            raise CloudUnavailable("It is down.", fix="Wait.")
+
+    def status(found: list[str]) -> Status:
+        return Status.READY if "value" in found else Status.STALE
+
+    key = Resource(name="key", title="its key", get=get, put=put, status=status)
+    assert await advance((key,), seconds=2.0) is None
+    assert made == ["secret", "value"]
 
 
 async def test_what_failed_on_the_way_is_made_anew_by_the_owner_alone() -> None:

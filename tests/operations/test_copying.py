@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 from huggingface_hub import constants
 
-from core.errors import InvalidArgument, Unsupported
+from core.errors import InvalidArgument, ModelNotFound, Unsupported
 from core.settings import Settings
 from operations.models import CopyInstructions, download_path, from_the_hub, from_vertex, hub_id
 from operations.runtime import Runtime
@@ -131,6 +131,12 @@ def test_without_a_bucket_it_is_asked_for(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgument) as caught:
         from_the_hub(runtime(tmp_path), "12b qat", None)
     assert "BUCKET_NAME" in caught.value.fix
+
+
+def test_what_the_hub_is_known_not_to_have_is_not_copied_from_there() -> None:
+    """Its commands would end in a 404 after they had made a bucket."""
+    with pytest.raises(ModelNotFound, match="404"):
+        hub_id("26b qat")
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from core.settings import Settings
-from tests.conversation import Agent, Reply, agent_of
+from tests.conversation import Reply, agent_of
 from tests.operations.analyst.stranger import CLAIM, Stranger, json_of
 from tests.tools.analysed import HOSTILE, KEY, NORMAL, OWN, TOO_SMALL, TOOLS, Open, opened
 from tests.tools.world import assert_envelope, assert_same_facts, plant
@@ -148,9 +148,14 @@ async def test_a_rehearsal_asks_no_endpoint_outside(state_dir: Path) -> None:
     assert "a rehearsal asks no endpoint outside" in reply.data["silence"]
 
 
-async def test_a_ready_model_reads_its_own_log(served: Agent) -> None:
-    """The whole path on the simulated engine: counted, guided, cited."""
-    reply = await served.call("analyze_gpu_logs")
+async def test_a_ready_model_reads_its_own_log(served_settings: Settings) -> None:
+    """The whole path on the simulated engine: counted, guided, cited; no other is asked as well."""
+    other = Stranger()
+    async with listening(other.app) as url:
+        both = served_settings.model_copy(update={"analyst_base_url": url})
+        async with agent_of(both) as served:
+            reply = await served.call("analyze_gpu_logs")
+    assert other.bodies == []
     words = reply.data["words"]
     assert "(one on local)" in words["model"]
     assert all(claim["lines"] for claim in words["claims"])

@@ -60,6 +60,15 @@ def of_tokens(usd_per_hour: float, each_second: float = SERVED) -> Any:
     return pytest.approx(usd_per_hour / 3600 * 1e6 / each_second, abs=1e-4)
 
 
+async def test_a_price_by_a_simulated_run_is_told_as_one(agent: Agent, state_dir: Path) -> None:
+    folder = measured(state_dir, RUN, model=E4B, target=L4)
+    manifest = folder.manifest()
+    subject = manifest.subject.model_copy(update={"simulated": True})
+    folder.create(manifest.model_copy(update={"subject": subject}))
+    warnings = (await priced(agent, L4)).structured["warnings"]
+    assert any("no hardware was there" in each for each in warnings), warnings
+
+
 @pytest.mark.parametrize("replicas", [1, 2])
 async def test_a_run_of_another_place_is_priced_at_the_place_asked_about(
     agent: Agent, state_dir: Path, replicas: int

@@ -163,6 +163,12 @@ async def test_users_at_a_speed_and_the_replicas_for_them(
     assert said in reply.structured["summary"]
 
 
+async def test_an_hour_of_all_replicas_is_what_a_row_says(agent: Agent) -> None:
+    goal = {"model": "12b qat", "users": 20, "tokens_per_second_per_user": 15, "targets": [L4]}
+    (row,) = (await brief(agent, "recommend_deployment", **goal)).data["options"]
+    assert (row["replicas"], row["$/h"]) == (2, 2.84)
+
+
 async def test_replicas_are_counted_against_the_budget(agent: Agent) -> None:
     """Two for $2.84 an hour are over two dollars and a half, and it is said by how much."""
     goal = {"model": "12b qat", "users": 20, "targets": [L4], "usd_per_hour": 2.5}
@@ -198,13 +204,17 @@ async def test_a_length_that_nobody_asked_for_leaves_room_for_several_users(
 async def test_a_fresh_project_is_told_once_what_it_lacks(settings: Settings, target: str) -> None:
     """It fits and cannot be deployed yet: that is the first line, and the next call cures it."""
     async with agent_of(settings.model_copy(update={"rehearsal": True})) as agent:
-        reply = await brief(agent, "plan_deployment", model="e2b", target=target, check=True)
+        asked = {"model": "e2b", "target": target, "check": True}
+        reply = await brief(agent, "plan_deployment", **asked)
+        whole = await agent.call("plan_deployment", **asked)
     assert reply.structured["summary"].startswith("Fits, but cannot be deployed yet: Not enabled")
     assert "call setup_target" in reply.structured["summary"]
     assert [step["tool"] for step in reply.structured["next"]] == ["setup_target"]
     assert len(re.findall("googleapis.com has not been used", reply.text)) == 0
-    causes = [line for line in reply.data["checks"] if "Not enabled" in line]
-    assert len(causes) == 1
+    *causes, passed = reply.data["checks"]
+    assert len([line for line in causes if "Not enabled" in line]) == 1
+    outcomes = [one["outcome"] for one in whole.data["checks"]]
+    assert passed == f"{outcomes.count('pass')} of {len(outcomes)} passed"
 
 
 @pytest.mark.parametrize(

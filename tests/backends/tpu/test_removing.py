@@ -108,21 +108,6 @@ async def test_a_server_that_remembers_nothing_takes_the_rest_while_the_chip_sti
         assert await nothing_left(other, controls)
 
 
-async def test_a_deletion_does_not_go_by_lists_of_before(
-    plane: GooglePlane, project: str, tmp_path: Path
-) -> None:
-    """A chip that another server has got since would bill on, and be told as gone."""
-    cloud = Cloud(scripts=dict(RUNS))
-    async with (
-        before(plane, project, cloud, tmp_path / "one") as site,
-        before(plane, project, cloud, tmp_path / "two") as other,
-    ):
-        assert not await on(other).list()
-        await on(site).apply(planned(site))
-        assert (await on(other).delete("gemma")).gone
-        assert cloud.alive() == []
-
-
 async def test_what_was_seen_to_be_gone_is_listed_no_more(plane: GooglePlane, project: str) -> None:
     """Though a list of a moment ago has it as being deleted."""
     cloud = Cloud(scripts={A: Script(after=0, delete_seconds=600)})
