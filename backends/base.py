@@ -96,14 +96,6 @@ class Backend(Protocol):
         """
 
 
-class LogLines(Record):
-    """The newest lines of an engine's log, newest last."""
-
-    lines: tuple[str, ...]
-    total: int
-    """Lines that there are: all of the log, or those that contain the text."""
-
-
 class LogQuery(Record):
     """Which lines of a deployment's log are wanted."""
 
@@ -203,15 +195,7 @@ class Stops(Protocol):
 
 @runtime_checkable
 class HasLogs(Protocol):
-    """Keeps what the engine writes."""
-
-    async def logs(self, name: str, *, lines: int, contains: str | None = None) -> LogLines:
-        """Give the newest lines, only those that contain a text if one is given."""
-
-
-@runtime_checkable
-class StreamsLogs(Protocol):
-    """Gives any number of lines of what the engine writes, page by page."""
+    """Keeps what the engine writes, and gives any number of lines of it, page by page."""
 
     def log_pages(self, name: str, query: LogQuery) -> AsyncGenerator[Sequence[Line], None]:
         """Give every line that is asked for, the newest page first, each page oldest line first.

@@ -468,21 +468,9 @@ def head_lines(path: Path) -> Iterator[str]:
     yield from _read(path, _HEAD_BYTES)
 
 
-def newest_lines(
-    path: Path, lines: int, contains: str | None = None
-) -> tuple[tuple[str, ...], int]:
-    """Give the last lines, newest last, and how many there are.
-
-    With `contains`, only lines that hold the text, whatever its case, are given and counted.
-    """
-    kept: deque[str] = deque(maxlen=lines)
-    total = 0
-    wanted = contains.lower() if contains else None
-    for line in _read(path, None):
-        if wanted is None or wanted in line.lower():
-            total += 1
-            kept.append(line)
-    return tuple(kept), total
+def newest_lines(path: Path, lines: int) -> tuple[str, ...]:
+    """Give the last lines, newest last."""
+    return tuple(deque(_read(path, None), maxlen=lines))
 
 
 def newest_pages(

@@ -17,7 +17,6 @@ from backends.base import (
     LogQuery,
     Scales,
     Stops,
-    StreamsLogs,
 )
 from core.endpoint import Endpoint
 from core.errors import EndpointError, ModelNotServed, NextStep, OpsError, Unauthorized, Unreachable
@@ -74,7 +73,7 @@ async def recent_logs(case: Case) -> Looked:
     """Tell what the catalogue knows of the last hour; only a full disk makes it unhealthy."""
     if case.deployment.state in {State.STOPPED, State.ASLEEP, State.QUEUED, State.CREATING}:
         return skipped(f"Not read: {case.silent}.")
-    if not isinstance(case.backend, StreamsLogs):
+    if not isinstance(case.backend, HasLogs):
         return skipped("It keeps no logs that can be read from here.")
     finder = Finder(case.writer)
     query = LogQuery(

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 
 import anyio
 
-from backends.base import DeploymentConfig, HasLogs, LogLines, LogQuery, StreamsLogs, WritesConfig
+from backends.base import DeploymentConfig, HasLogs, LogQuery, WritesConfig
 from core.address import socket_of
 from core.errors import OpsError, Unsupported
 from core.records import Access, Answer, Gib, MemoryPlan, Record, State
@@ -52,25 +52,28 @@ async def read_log(
     *,
     most_lines: int,
     seconds: float = READ_SECONDS,
+    whole_pages: bool = False,
 ) -> ReadSoFar:
     """Give each page to all feeds, newest first.
+
+    `whole_pages`: the last one too, and one line more than those at least, if there is one.
 
     Raises:
         Unsupported: The target keeps no logs that can be read from here.
         OpsError: Its platform cannot be asked.
     """
     backend = found.backend
-    if not isinstance(backend, StreamsLogs):
+    if not isinstance(backend, HasLogs):
         raise _no_logs(found)
     lines, enough = 0, False
     with anyio.move_on_after(seconds) as limit:
         async with aclosing(backend.log_pages(found.name, query)) as pages:
             async for page in pages:
-                kept = page[-(most_lines - lines) :]
+                kept = page if whole_pages else page[-(most_lines - lines) :]
                 for feed in feeds:
                     feed(kept)
                 lines += len(kept)
-                if enough := lines >= most_lines:
+                if enough := lines >= most_lines + whole_pages:
                     break
                 await anyio.lowlevel.checkpoint()
     left_out = f"Whatever is older than {lines} lines." if enough else ""
@@ -259,7 +262,8 @@ class Logs(Located):
 
     def summary(self) -> str:
         if self.kinds is None:
-            newest = f"the newest {len(self.lines)} of {self.total} lines of {self.name}"
+            last = "the last " * self.truncated
+            newest = f"the newest {len(self.lines)} of {last}{self.total} lines of {self.name}"
             if self.errors:
                 why = shortened(self.errors[0], _BRIEF_LINE)
                 return f"{self.name} failed with: {why} … Then {newest}, newest last."
@@ -351,21 +355,15 @@ async def logs(
             truncated=not read.complete or reduced.templates_left_out > 0,
         )
     wanted = min(lines, MAX_LOG_LINES)
-    if minutes:
-        pages: list[Sequence[Line]] = []
-        read = await read_log(found, query, [pages.append], most_lines=wanted)
-        texts = [str(line) for page in reversed(pages) for line in page]
-        shown = tuple(map(_shown, texts))
-        return Logs(**here, lines=shown, total=len(texts), truncated=not read.complete)
-    if not isinstance(found.backend, HasLogs):
-        raise _no_logs(found)
-    seen: LogLines = await found.backend.logs(found.name, lines=wanted, contains=contains)
+    pages: list[Sequence[Line]] = []
+    read = await read_log(found, query, [pages.append], most_lines=wanted, whole_pages=True)
+    texts = [str(line) for page in reversed(pages) for line in page]
     return Logs(
         **here,
-        errors=() if contains else _errors(found),
-        lines=tuple(map(_shown, seen.lines)),
-        total=seen.total,
-        truncated=seen.total > len(seen.lines),
+        errors=() if contains or minutes else _errors(found),
+        lines=tuple(map(_shown, texts[-wanted:])),
+        total=len(texts),
+        truncated=not read.complete,
     )
 
 

@@ -40,7 +40,6 @@ from backends.base import (
     KeptSecret,
     Leaving,
     Leftovers,
-    LogLines,
     LogQuery,
     Prediction,
     Quota,
@@ -258,9 +257,6 @@ class AcaBackend(Lifecycle):
 
     async def wake(self, name: str) -> None:
         await status.wake(self.site, name)
-
-    async def logs(self, name: str, *, lines: int, contains: str | None = None) -> LogLines:
-        return await logs.read_logs(self.site, name, lines=lines, contains=contains)
 
     def log_pages(self, name: str, query: LogQuery) -> AsyncGenerator[Sequence[Line], None]:
         return logs.log_pages(self.site, name, query)

@@ -21,7 +21,7 @@ from backends.aca import replicas
 from backends.aca.app import created_at, find_app, own_app
 from backends.aca.replicas import ReplicaState
 from backends.aca.site import READ_SECONDS, READING, Site, strictly
-from backends.base import LogLines, LogQuery
+from backends.base import LogQuery
 from backends.common.concurrency import or_note, side_by_side
 from core.endpoint import trusted
 from core.errors import CloudError, CloudRefused, CloudUnavailable, NotConfigured, PermissionDenied
@@ -286,28 +286,6 @@ _KEPT: Final = timedelta(days=30)
 """Log Analytics keeps lines as long where nobody has said otherwise."""
 _BEFORE: Final = timedelta(minutes=1)
 """How far the moments of one line may differ between a stream and Log Analytics."""
-
-
-async def read_logs(site: Site, name: str, *, lines: int, contains: str | None = None) -> LogLines:
-    """Return the newest lines of a deployment, all of its revisions and replicas together.
-
-    Raises:
-        DeploymentNotFound: There is no such app.
-    """
-    app = await _app(site, name)
-    if app is None:
-        return LogLines(lines=(), total=0)
-    console, events = await _live(site, app)
-    found = [*console, *events]
-    if contains or not console or lines > TAIL:
-        found, query = [], LogQuery(contains=(contains,) if contains else ())
-        async with aclosing(_pages(site, app, query, console, events)) as every:
-            async for page in every:
-                found += _asked_for(query, page)
-                if len(found) >= lines:
-                    break
-    texts = [str(line) for line in sorted(found, key=_AT)]
-    return LogLines(lines=tuple(texts[-lines:]), total=len(texts))
 
 
 async def log_pages(site: Site, name: str, query: LogQuery) -> AsyncGenerator[Sequence[Line], None]:

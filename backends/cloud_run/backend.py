@@ -18,7 +18,6 @@ from backends.base import (
     DeploymentConfig,
     EngineFacts,
     Hardware,
-    LogLines,
     LogQuery,
     Prediction,
     Quota,
@@ -516,9 +515,6 @@ class CloudRunBackend(GoogleBackend):
 
     async def wake(self, name: str) -> None:
         await access.wake(self.site, name)
-
-    async def logs(self, name: str, *, lines: int, contains: str | None = None) -> LogLines:
-        return await status.read_logs(self.site, name, lines=lines, contains=contains)
 
     def log_pages(self, name: str, query: LogQuery) -> AsyncGenerator[Sequence[Line], None]:
         return status.log_pages(self.site, name, query)

@@ -12,7 +12,7 @@ from google.cloud.run_v2 import Condition, Revision, Service, ServiceScaling
 from google.protobuf.duration_pb2 import Duration
 
 from backends import lease as leases
-from backends.base import BootBudget, LogLines, LogQuery
+from backends.base import BootBudget, LogQuery
 from backends.cloud_run import access
 from backends.cloud_run import service as run
 from backends.cloud_run.container import gpu_of, place_of, rules, weights_of
@@ -548,16 +548,8 @@ def _filter(site: Site, name: str, query: LogQuery, revision: str = "") -> str:
     return " AND ".join([*terms, words] if words else terms)
 
 
-async def read_logs(site: Site, name: str, *, lines: int, contains: str | None = None) -> LogLines:
-    """Return the newest lines of a deployment, all of its revisions and instances together."""
-    made = when((await run.get_service(site, name)).create_time)
-    query = LogQuery(since=made, contains=(contains,) if contains else ())
-    found, more = await logs.read_entries(site, _filter(site, name, query), newest=True)
-    return logs.newest_lines(logs.lines_of(found), lines, contains, more=more)
-
-
 def log_pages(site: Site, name: str, query: LogQuery) -> AsyncGenerator[Sequence[Line], None]:
-    """Return every line since the service was made, the newest page first."""
+    """Return every line since the service was made, of all revisions, the newest page first."""
 
     async def asked() -> str:
         made = when((await run.get_service(site, name)).create_time)

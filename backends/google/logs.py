@@ -9,7 +9,7 @@ from google.api_core.exceptions import ResourceExhausted, ServiceUnavailable
 from google.api_core.retry import AsyncRetry, if_exception_type
 from google.cloud.logging_v2.types import ListLogEntriesRequest, LogEntry
 
-from backends.base import LogLines, LogQuery
+from backends.base import LogQuery
 from backends.google.clients import GoogleSite, when
 from backends.google.errors import READ_SECONDS, reading, translated
 from core.reply import note
@@ -105,17 +105,6 @@ async def all_lines(
             found = [line for line, text in texts if not words or any(w in text for w in words)]
             for end in range(len(found), 0, -_PAGE_LINES):
                 yield found[max(0, end - _PAGE_LINES) : end]
-
-
-def newest_lines(
-    found: Iterable[Line], lines: int, contains: str | None, *, more: bool
-) -> LogLines:
-    """Give the last of some lines, those that contain a text if one is given; all are counted."""
-    text = (contains or "").lower()
-    texts = [str(line) for line in found if text in line.text.lower()]
-    if more:
-        note(f"There are more than {len(texts)} such lines: only the newest were read and counted.")
-    return LogLines(lines=tuple(texts[-lines:]), total=len(texts))
 
 
 async def _pages(site: GoogleSite, query: str, *, newest: bool, **how: Any) -> AsyncIterator[Any]:

@@ -14,7 +14,6 @@ from backends.base import (
     Hardware,
     HostState,
     Leaving,
-    LogLines,
     LogQuery,
     Prediction,
     Usage,
@@ -65,7 +64,7 @@ from core.records import (
     Target,
 )
 from logs.boot import read_boot
-from logs.read import Line, head_lines, newest_lines
+from logs.read import Line, head_lines
 from planner.flags import Flags
 from planner.memory import GIB
 from planner.model import read_model
@@ -246,11 +245,6 @@ class LocalBackend:
                     raise no_room(name, memory)
                 await self._start(folder, made.spec, lock, model)
         return await self.describe(name)
-
-    async def logs(self, name: str, *, lines: int, contains: str | None = None) -> LogLines:
-        """Give the newest lines of the engine's log."""
-        found, total = newest_lines(self._known(name).log, lines, contains)
-        return LogLines(lines=found, total=total)
 
     def log_pages(self, name: str, query: LogQuery) -> AsyncGenerator[Sequence[Line], None]:
         """Read the engine's log from its end."""

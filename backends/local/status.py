@@ -129,7 +129,7 @@ class Looker:
         return self._deployment(folder, State.LOADING, process.at, phase=phase, failure=failure)
 
     def _ill(self, folder: Folder, cause: str) -> Deployment:
-        lines, _ = newest_lines(folder.log, _TAIL)
+        lines = newest_lines(folder.log, _TAIL)
         failure = recognize(lines) or Failure(
             code="UNHEALTHY",
             cause=cause,
@@ -235,7 +235,7 @@ def _death(folder: Folder) -> Failure:
         return _interrupted("its engine was started")
     if ended and ended.reason == "not started":
         return Failure(code="NOT_STARTED", cause=ended.detail, fix="Call deploy_vllm again.")
-    return died_of(ended.status if ended else None, newest_lines(folder.log, _TAIL)[0])
+    return died_of(ended.status if ended else None, newest_lines(folder.log, _TAIL))
 
 
 def _changed(path: Path) -> datetime | None:

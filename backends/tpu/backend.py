@@ -10,7 +10,6 @@ from backends.base import (
     DeploymentConfig,
     EngineFacts,
     Hardware,
-    LogLines,
     LogQuery,
     Prediction,
     QueuedResource,
@@ -186,9 +185,6 @@ class TpuBackend(GoogleBackend):
 
     async def access(self, name: str) -> Access:
         return await status.access_to(self.site, name)
-
-    async def logs(self, name: str, *, lines: int, contains: str | None = None) -> LogLines:
-        return await logs.read_logs(self.site, name, lines=lines, contains=contains)
 
     def log_pages(self, name: str, query: LogQuery) -> AsyncGenerator[Sequence[Line], None]:
         return logs.log_pages(self.site, name, query)

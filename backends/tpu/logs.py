@@ -7,13 +7,12 @@ from typing import Final, NamedTuple
 
 from google.cloud.logging_v2.types import LogEntry
 
-from backends.base import LogLines, LogQuery
+from backends.base import LogQuery
 from backends.google.clients import when
 from backends.google.logs import (
     all_lines,
     any_of,
     between,
-    newest_lines,
     quoted,
     read_entries,
     text_of,
@@ -114,19 +113,6 @@ class VmLog(NamedTuple):
         told = (_PEM.search(one.message) for one in self.script if one.phase == CERTIFICATE)
         found = [f"{pem[0]}\n" for pem in told if pem]
         return found[-1] if found else None
-
-
-async def read_logs(site: Site, name: str, *, lines: int, contains: str | None = None) -> LogLines:
-    """Return the newest lines of a deployment since its chip was asked for.
-
-    `contains` is looked for by Google in what the engine has written; the others have not much to
-    tell.
-    """
-    chip = await chip_of(site, name)
-    since, told, words = _since(site, name, chip), VmLog(), (contains,) if contains else ()
-    if since:
-        told = await _read(site, _all_of(name, between(since, None), words, chip), newest=True)
-    return newest_lines(told.lines, lines, contains, more=told.more)
 
 
 def log_pages(site: Site, name: str, query: LogQuery) -> AsyncGenerator[Sequence[Line], None]:

@@ -14,7 +14,6 @@ from backends.base import (
     NamesEngine,
     Scales,
     Stops,
-    StreamsLogs,
     World,
     WritesConfig,
 )
@@ -30,7 +29,6 @@ ABILITIES = (
     Scales,
     Stops,
     HasLogs,
-    StreamsLogs,
     KnowsEngine,
     NamesEngine,
     WritesConfig,

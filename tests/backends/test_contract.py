@@ -14,7 +14,6 @@ from backends.base import (
     HasLogs,
     LogQuery,
     Stops,
-    StreamsLogs,
 )
 from backends.registry import BACKENDS
 from core.errors import DeploymentNotFound, InvalidArgument, NotReady, OpsError, Unsupported
@@ -75,7 +74,7 @@ class Place:
 
     async def read(self, name: str = "", **asked: Any) -> list[Sequence[Line]]:
         """Give all pages of its log."""
-        assert isinstance(self.backend, StreamsLogs)
+        assert isinstance(self.backend, HasLogs)
         return [page async for page in self.backend.log_pages(name or self.name, LogQuery(**asked))]
 
     async def _is_reached(self) -> bool:
@@ -118,7 +117,7 @@ async def maker(request: pytest.FixtureRequest, ground: Ground) -> AsyncIterator
     await place.close()
 
 
-@pytest.fixture(params=[kind for kind, row in ROWS.items() if StreamsLogs in row.abilities])
+@pytest.fixture(params=[kind for kind, row in ROWS.items() if HasLogs in row.abilities])
 async def streamer(request: pytest.FixtureRequest, ground: Ground) -> AsyncIterator[Place]:
     place = Place(request.param, ground)
     yield place
@@ -211,7 +210,7 @@ async def test_nobody_is_not_found(place: Place) -> None:
                 await change("nobody")
     if isinstance(place.backend, HasLogs):
         with pytest.raises(DeploymentNotFound):
-            await place.backend.logs("nobody", lines=1)
+            await place.read("nobody")
 
 
 async def test_every_line_of_a_log_comes_once_and_the_newest_page_first(streamer: Place) -> None:

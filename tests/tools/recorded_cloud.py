@@ -12,7 +12,6 @@ from backends.base import (
     KeptSecret,
     Leaving,
     Leftovers,
-    LogLines,
     LogQuery,
     QueuedResource,
     Quota,
@@ -193,13 +192,9 @@ class RecordedCloud:
     def upload(self, folder: str, here: str, bucket: str | None = None) -> Upload:
         return Upload(location="files://w/x", bucket="files://w", steps=(), notes=())
 
-    async def logs(self, name: str, *, lines: int, contains: str | None = None) -> LogLines:
-        await self._asked()
-        await self.describe(name)
-        return LogLines(lines=tuple(_log()[:lines]), total=len(_log()))
-
     async def log_pages(self, name: str, query: LogQuery) -> AsyncGenerator[Sequence[Line], None]:
         await self._asked()
+        await self.describe(name)
         yield [Line(at=_MADE, text=text) for text in _log()]
 
     async def spec(self, name: str) -> DeploymentSpec | None:

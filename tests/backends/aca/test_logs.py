@@ -14,12 +14,11 @@ from backends.aca import logs, replicas
 from backends.aca.app import get_app
 from backends.aca.logs import Wanted
 from backends.aca.site import Site
-from backends.base import LogLines, LogQuery
+from backends.base import LogQuery
 from core.errors import (
     CloudError,
     CloudRefused,
     CloudUnavailable,
-    DeploymentNotFound,
     NotConfigured,
     PermissionDenied,
 )
@@ -53,26 +52,25 @@ async def there(tmp_path: Path) -> AsyncIterator[Planted]:
         yield planted
 
 
-async def read(there: Planted, lines: int = 9, contains: str | None = None) -> LogLines:
-    return await logs.read_logs(there.site, "gemma", lines=lines, contains=contains)
+async def read(there: Planted, *contains: str) -> list[str]:
+    """Give all lines as they are shown, oldest first."""
+    found = logs.log_pages(there.site, "gemma", LogQuery(contains=contains))
+    return [str(line) for page in [page async for page in found][::-1] for line in page]
 
 
-async def noted(there: Planted, **more: str) -> tuple[LogLines, str]:
+async def noted(there: Planted, *contains: str) -> tuple[list[str], str]:
     with collecting_notes() as notes:
-        return await read(there, **more), "\n".join(notes)  # type: ignore[arg-type]
+        return await read(there, *contains), "\n".join(notes)
 
 
 async def test_every_replica_of_every_revision_is_read_the_newest_lines_last(
     there: Planted,
 ) -> None:
-    """A former one may be the one that fails; all that there are are counted."""
+    """A former one may be the one that fails."""
     there.revision(FORMER, age=7200)
     there.wrote(there.replica(FORMER), "of the former", age=30)
     there.wrote(there.replica(NEWEST), "two", "three", age=20)
-    found = await read(there, lines=2)
-    assert (found.lines, found.total) == (("two", "three"), 3)
-    assert (await read(there)).lines == ("of the former", "two", "three")
-    assert not any("/query" in call for call in map(str, there.arm.calls))
+    assert await read(there) == ["of the former", "two", "three"]
 
 
 async def test_containers_and_platform_are_merged_by_time(there: Planted) -> None:
@@ -82,7 +80,7 @@ async def test_containers_and_platform_are_merged_by_time(there: Planted) -> Non
     there.event("StoppingContainer", "Container failed liveness probe", replica=name, age=10)
     there.event("ContainerStarted", "Started container", replica=name, age=30)
     there.event("ConnectedToEventsServer", "Successfully connected to events server")
-    first, second, third = (await read(there)).lines
+    first, second, third = await read(there)
     assert second == "hello"
     assert first.endswith("[Container Apps] ContainerStarted: Started container")
     assert "StoppingContainer" in third
@@ -93,20 +91,23 @@ async def test_what_ran_is_read_from_log_analytics(there: Planted) -> None:
     there.kept(CONSOLE, [ago(60), "last\nwords"], [ago(70), "before"])
     there.kept(SYSTEM, [ago(65), "ContainerStarted", "Started"])
     found, notes = await noted(there)
-    assert [line.rpartition("] ")[2] for line in found.lines] == [
+    assert [line.rpartition("] ")[2] for line in found] == [
         "before", "ContainerStarted: Started", "last", "words",
     ]  # fmt: skip
     assert "some minutes late" in notes
     there.kept(CONSOLE, [ago(60), "a line"], error="The query was cut off.")
-    found, notes = await noted(there)
-    assert "only a part of the lines: The query was cut off." in notes
+    with collecting_notes() as noted_now:
+        found_now = logs.log_pages(there.site, "gemma", LogQuery())
+        assert [line.text for line in await anext(found_now)] == ["a line"]
+        await found_now.aclose()
+    assert "only a part of the lines: The query was cut off." in "\n".join(noted_now)
 
 
 async def test_without_a_table_the_events_of_the_stream_have_to_do(there: Planted) -> None:
     """It is made with its first line."""
     there.event("AssigningReplica", "scheduled")
     found, notes = await noted(there)
-    assert found.total == 1
+    assert len(found) == 1
     assert "not received a line yet" in notes
 
 
@@ -115,26 +116,19 @@ async def test_a_searched_text_is_looked_for_in_what_was_kept_as_well(there: Pla
     there.wrote(there.replica(), "an Error", "nothing")
     there.kept(CONSOLE, [ago(60), "an Error"], [ago(900), "error of old"])
     there.kept(SYSTEM)
-    found = await read(there, contains="ERROR")
-    assert (found.lines, found.total) == (("error of old", "an Error"), 2)
+    assert await read(there, "ERROR") == ["error of old", "an Error"]
 
 
 async def test_one_source_does_for_the_other_and_what_is_missing_is_said(there: Planted) -> None:
     """Each has permissions of its own; where neither can be read, that is an error."""
     there.wrote(there.replica(), "an error")
     there.arm.refuse("POST .*/query", 403, "InsufficientAccessError")
-    found, notes = await noted(there, contains="error")
-    assert found.lines == ("an error",)
+    found, notes = await noted(there, "error")
+    assert found == ["an error"]
     assert "Older lines are missing" in notes
     there.arm.refuse("POST .*/getAuthtoken", 403, "AuthorizationFailed")
     with pytest.raises(PermissionDenied):
         await read(there)
-
-
-async def test_the_log_of_nothing_is_not_found(there: Planted) -> None:
-    """An empty one would say that it is silent."""
-    with pytest.raises(DeploymentNotFound):
-        await logs.read_logs(there.site, "nobody", lines=9)
 
 
 async def pages(there: Planted, **asked: Any) -> list[list[str]]:
