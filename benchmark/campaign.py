@@ -2,7 +2,6 @@
 
 import itertools
 import operator
-import signal
 import sys
 import time
 import tomllib
@@ -29,9 +28,8 @@ from benchmark.records import (
     RunPlan,
     RunState,
     figure,
-    usd,
 )
-from benchmark.run import state_of
+from benchmark.run import Ending, state_of, used_up
 from benchmark.tables import METRICS, environment, escaped, table
 from core.environment import ROOT, inherited_environment
 from core.errors import DiskFull, InvalidArgument, OpsError
@@ -140,14 +138,6 @@ class Standing(Record):
     @property
     def usd(self) -> float:
         return sum((each.usd_per_hour or 0.0) * each.seconds / 3600 for each in self.members)
-
-    def over_budget(self) -> str | None:
-        most, minutes = self.campaign.max_cost_usd, self.campaign.max_minutes
-        if minutes is not None and self.seconds >= minutes * 60:
-            return f"The campaign's budget of {figure(minutes)} minutes is used up."
-        if most is not None and self.usd >= most:
-            return f"The campaign's budget of {usd(most)} is used up."
-        return None
 
     def with_budget(self, said: Mapping[str, Any]) -> "Standing":
         budget = {name: said[name] for name in ("max_cost_usd", "max_minutes") if name in said}
@@ -347,24 +337,28 @@ class _Sitting:
         self._doors = {door.combination: door for door in standing.campaign.endpoints}
         self._children: dict[Combination, _Child] = {}
         self._began = time.monotonic() - standing.seconds
-        self._reason: str | None = None
-        self._at_once = False
+        self._ending = Ending(self._folder, self._over_budget)
 
     async def end(self) -> int:
         self._folder.stop_file.unlink(missing_ok=True)
         self._say(f"{self._path}: {_how(self._standing)}")
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._listen)
+            tasks.start_soon(self._ending.listen, self._kill)
             tasks.start_soon(self._watch)
             await self._measure_all()
             tasks.cancel_scope.cancel()
         self._keep()
-        text = report(self._standing, self._runs, self._reason)
+        text = report(self._standing, self._runs, self._ending.reason)
         replace(self._path / _REPORT, text)
         self._say(f"{text}\n{self._path / _REPORT}")
-        if self._reason:
-            return 130 if self._at_once else 3
+        if self._ending.reason:
+            return 130 if self._ending.at_once else 3
         return int(any(_outcome(member, self._runs).failed for member in self._members.values()))
+
+    def _over_budget(self) -> str | None:
+        known, budget = self._standing, self._standing.campaign
+        spent = used_up(budget.max_minutes, known.seconds, budget.max_cost_usd, known.usd)
+        return spent and f"The campaign's budget of {spent} is used up."
 
     async def _measure_all(self) -> None:
         """Side by side on a cluster; from this machine one by one, for they would share it."""
@@ -380,7 +374,7 @@ class _Sitting:
 
     async def _measure(self, one: Combination, room: anyio.CapacityLimiter) -> None:
         async with room:
-            if self._reason is None and self._standing.over_budget() is None:
+            if not self._ending.asked():
                 try:
                     await self._child(one, await self._run_of(one))
                 except OpsError as exc:
@@ -430,7 +424,7 @@ class _Sitting:
             key = self._keys.get(one)
             with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
                 await process.stdin.send(f"{key.get_secret_value() if key else ''}\n".encode())
-            if self._reason:
+            if self._ending.reason:
                 await process.stdin.aclose()
             rest = ""
             async for text in TextReceiveStream(process.stdout, errors="replace"):
@@ -442,29 +436,18 @@ class _Sitting:
         del self._children[one]
         folder.forget_credential()
 
-    async def _listen(self) -> None:
-        """Take the first signal as a request, the second as an order to end at once."""
-        with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-            async for number in signals:
-                self._at_once = self._reason is not None
-                await self._stop(f"It was ended by {signal.Signals(number).name}.")
-
     async def _watch(self) -> None:
+        """Keep what is known; once an end is asked for, ask runs to end with what there is."""
         while True:
             self._keep()
-            asked = "It was asked to stop." if self._folder.stop_file.exists() else None
-            if reason := asked or self._standing.over_budget():
-                await self._stop(reason)
+            for child in tuple(self._children.values()) if self._ending.asked() else ():
+                if child.process.stdin:
+                    await child.process.stdin.aclose()
             await anyio.sleep(_TICK_SECONDS)
 
-    async def _stop(self, reason: str) -> None:
-        """Begin no run, and ask those that were begun to end with what there is."""
-        self._reason = self._reason or reason
-        for child in tuple(self._children.values()):
-            if self._at_once:
-                child.process.kill()
-            elif child.process.stdin:
-                await child.process.stdin.aclose()
+    def _kill(self) -> None:
+        for child in self._children.values():
+            child.process.kill()
 
     def _change(self, one: Combination, **fields: Any) -> None:
         self._members[one] = self._members[one].model_copy(update=fields)

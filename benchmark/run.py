@@ -89,12 +89,8 @@ class Accounts:
         """Say which budget is used up, or would be by so much more; None while there is room."""
         plan, seconds = self._manifest.plan, self.elapsed_seconds + more_seconds
         would = "would be" if more_seconds else "is"
-        if plan.max_minutes is not None and seconds >= plan.max_minutes * 60:
-            return f"The budget of {figure(plan.max_minutes)} minutes {would} used up."
-        cost = self._usd(seconds)
-        if plan.max_cost_usd is not None and cost is not None and cost >= plan.max_cost_usd:
-            return f"The budget of {usd(plan.max_cost_usd)} {would} used up."
-        return None
+        spent = used_up(plan.max_minutes, seconds, plan.max_cost_usd, self._usd(seconds))
+        return spent and f"The budget of {spent} {would} used up."
 
     def next_cell_seconds(self, done: Sequence[CellResult]) -> float:
         """Guess how long the next cell takes: as its neighbour, else the least it can."""
@@ -116,6 +112,15 @@ class Accounts:
     def _usd(self, seconds: float) -> float | None:
         price = self._manifest.provenance.usd_per_hour
         return None if price is None else price * seconds / 3600
+
+
+def used_up(
+    minutes: float | None, seconds: float, most: float | None, cost: float | None
+) -> str | None:
+    """Say which limit, of minutes or of dollars, is reached; None while there is room."""
+    if minutes is not None and seconds >= minutes * 60:
+        return f"{figure(minutes)} minutes"
+    return usd(most) if most is not None and cost is not None and cost >= most else None
 
 
 def _walls(done: Iterable[CellResult]) -> Iterator[float]:
@@ -156,9 +161,9 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 class Ending:
     """Asked between cells and, a few times a second, within them."""
 
-    def __init__(self, folder: RunFolder, accounts: Accounts) -> None:
+    def __init__(self, folder: RunFolder, over_budget: Callable[..., str | None]) -> None:
         self._folder = folder
-        self._accounts = accounts
+        self._over_budget = over_budget
         self.reason: str | None = None
         """The first one; None while nobody asked."""
         self.at_once = False
@@ -169,24 +174,23 @@ class Ending:
         if self.reason is None and self._folder.stop_file.exists():
             self.reason = "It was asked to stop."
         if self.reason is None:
-            self.reason = self._accounts.over_budget()
+            self.reason = self._over_budget()
         return self.reason is not None
 
     def foresees(self, cell_seconds: float) -> bool:
         """Whether a cell of so many seconds would use up a budget."""
         if not self.asked():
-            self.reason = self._accounts.over_budget(cell_seconds)
+            self.reason = self._over_budget(cell_seconds)
         return self.reason is not None
 
-    async def listen(self, scope: anyio.CancelScope) -> None:
-        """Take the first signal as a request, the second as an order to cancel the scope."""
+    async def listen(self, order: Callable[[], object]) -> None:
+        """Take the first signal as a request, every further one as an order."""
         with anyio.open_signal_receiver(*_SIGNALS) as signals:
             async for number in signals:
                 if self.reason is not None:
                     self.at_once = True
-                    scope.cancel()
-                    return
-                self.reason = f"It was ended by {signal.Signals(number).name}."
+                    order()
+                self.reason = self.reason or f"It was ended by {signal.Signals(number).name}."
 
 
 GAIN: Final = 0.03
@@ -486,7 +490,7 @@ class _Sweep:
         self._show = show
         self._cells = list(folder.cells())
         self._accounts = Accounts(manifest, self._cells)
-        self._ending = Ending(folder, self._accounts)
+        self._ending = Ending(folder, self._accounts.over_budget)
         self._cell: CellSpec | None = None
         self._cell_began = 0.0
         self._doing: str | None = None
@@ -499,7 +503,7 @@ class _Sweep:
         self._tell(RunState.RUNNING)
         end = End(RunState.INTERRUPTED, "It was ended at once.")
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._ending.listen, tasks.cancel_scope)
+            tasks.start_soon(self._ending.listen, tasks.cancel_scope.cancel)
             tasks.start_soon(self._tell_on)
             end = await self._ended()
             tasks.cancel_scope.cancel()
