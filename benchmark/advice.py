@@ -20,13 +20,12 @@ from benchmark.records import (
     ServerView,
     Worth,
     figure,
-    listed,
     percent,
     seconds,
     usd,
 )
 from core.errors import OpsError
-from core.records import DeploymentSpec, ModelShape, valid
+from core.records import DeploymentSpec, ModelShape, listed, valid
 from planner.flags import Flags, resolve
 from planner.model import is_path, read_model
 from planner.places import Accelerator, accelerators, places

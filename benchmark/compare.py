@@ -22,12 +22,11 @@ from benchmark.records import (
     Manifest,
     Worth,
     figure,
-    listed,
     usd,
 )
 from benchmark.tables import METRICS, at, environment, matrix, table
 from core.errors import InvalidArgument, NextStep
-from core.records import Answer, Record
+from core.records import Answer, Record, listed
 from planner.places import places
 
 _SHORT_ROWS: Final = 3

@@ -27,13 +27,12 @@ from benchmark.records import (
     StopRule,
     Subject,
     Verdict,
-    listed,
     percent,
     seconds,
 )
 from benchmark.samples import HELD_ROWS, UNKNOWN, Finish, Floats, Ints, Outcome, Samples, merged
 from core.environment import read_toml
-from core.records import Record
+from core.records import Record, listed
 
 Mask = npt.NDArray[np.bool_]
 

@@ -1,6 +1,6 @@
 """The nouns of a benchmark: what is asked, how it arrives, what is measured and worth."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -51,16 +51,6 @@ def usd(value: float) -> str:
     ('$0.0421', '$20.39')
     """
     return f"${value:,.2f}" if abs(value) >= 1 else f"${value:.3g}"
-
-
-def listed(words: Sequence[str], *, most: int = 4) -> str:
-    """Put words in a row, the first few of them.
-
-    >>> listed(["a", "b", "c"], most=2)
-    'a, b and 1 more'
-    """
-    shown = ", ".join(words[:most])
-    return f"{shown} and {len(words) - most} more" if len(words) > most else shown
 
 
 Positive = Annotated[int, Field(ge=1)]

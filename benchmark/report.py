@@ -41,7 +41,6 @@ from benchmark.records import (
     ServerView,
     Worth,
     figure,
-    listed,
     percent,
     seconds,
     usd,
@@ -64,7 +63,7 @@ from benchmark.tables import (
     table,
     throughput,
 )
-from core.records import spent_words
+from core.records import listed, spent_words
 from logs.boot_phases import SPLIT
 
 _NOT_KNOWN: Final = "not known"

@@ -17,10 +17,10 @@ from benchmark.records import (
     Manifest,
     Worth,
     figure,
-    listed,
     percent,
     usd,
 )
+from core.records import listed
 
 TEMPLATES: Final = Path(__file__).parent / "templates"
 Value = Callable[[CellResult], Any]

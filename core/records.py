@@ -5,7 +5,7 @@ import math
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import cached_property
@@ -681,6 +681,16 @@ def usd(amount: float) -> str:
     return (
         f"${amount:.2f}".removesuffix(".00") if amount >= 0.01 or not amount else f"${amount:.2g}"
     )
+
+
+def listed(words: Sequence[str], *, most: int = 4) -> str:
+    """Put words in a row, the first few of them.
+
+    >>> listed(["a", "b", "c"], most=2)
+    'a, b and 1 more'
+    """
+    shown = ", ".join(words[:most])
+    return f"{shown} and {len(words) - most} more" if len(words) > most else shown
 
 
 TINY_MODEL: Final = "tiny-gemma-4"

@@ -34,7 +34,7 @@ from core.errors import (
     OpsError,
     Unsupported,
 )
-from core.records import NAME_PATTERN, Answer, Deleted, Deployment, Plan, State, Target
+from core.records import NAME_PATTERN, Answer, Deleted, Deployment, Plan, State, Target, listed
 from core.reply import note
 from operations import agreement, deployments
 from operations.agreement import Preview, preview
@@ -401,10 +401,9 @@ class Zones(Answer):
 
 def _zones_said(rows: Sequence[ZoneRow]) -> str:
     zones = [row.zone for row in rows if row.usable]
-    more = f" and {len(zones) - _NAMED} more" if len(zones) > _NAMED else ""
     untold = [row.zone for row in rows if row.hardware and row.usable is None][:_NAMED]
     to_try = f"{_TO_TRY} zones={untold}" if untold else "no zone"
-    return f"{', '.join(zones[:_NAMED])}{more}" if zones else to_try
+    return listed(zones, most=_NAMED) or to_try
 
 
 async def look(runtime: Runtime, target: str | None) -> Zones:

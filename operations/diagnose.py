@@ -21,7 +21,7 @@ from backends.base import (
 from core.endpoint import Endpoint
 from core.errors import EndpointError, ModelNotServed, NextStep, OpsError, Unauthorized, Unreachable
 from core.metrics import EngineMetrics, MetricsPage
-from core.records import Deployment, Failure, State, spent_words
+from core.records import Deployment, Failure, State, listed, spent_words
 from core.reply import note
 from logs.boot import BEGINS
 from logs.failures import LINE_CHARACTERS, Finder, Finding, Writer, asked_words
@@ -477,8 +477,7 @@ async def _refused(case: Case, endpoint: Endpoint, exc: EndpointError) -> Failur
         served, wanted = "another model", case.deployment.served_model_name
         with suppress(EndpointError):
             names = [row.id for row in await endpoint.models()]
-            more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-            served = ", ".join(names[:_NAMED]) + more or "no model"
+            served = listed(names, most=_NAMED) or "no model"
         cause = f"It serves {served}, and not {wanted}."
         fix = f"Ask for {served}, or deploy {wanted} anew with deploy_vllm."
         step = NextStep("get_model_details")

@@ -15,7 +15,7 @@ from benchmark.figures import limits
 from core import VERSION
 from core.environment import ROOT, read_toml
 from core.errors import NextStep, NotFound, OpsError
-from core.records import Answer, Record
+from core.records import Answer, Record, listed
 from core.redaction import redact
 from core.settings import Settings
 from logs.failures import WRITERS, catalogue
@@ -275,10 +275,7 @@ def _arguments(tools: Mapping[str, ToolText]) -> Iterator[Entry]:
         for name, words in _parameters(text):
             meanings.setdefault(name, {}).setdefault(words, []).append(tool)
     for name, rows in meanings.items():
-        said = []
-        for words, takers in rows.items():
-            more = f" and {len(takers) - _NEAREST} more" if len(takers) > _NEAREST else ""
-            said.append(f"{words} (of {', '.join(takers[:_NEAREST])}{more})")
+        said = [f"{words} (of {listed(takers, most=_NEAREST)})" for words, takers in rows.items()]
         yield Entry(name=name, kind="argument", says=" ".join(said))
 
 

@@ -20,7 +20,7 @@ from core.errors import (
     OpsError,
 )
 from core.journal import Expiry, Outcome, utc_now
-from core.records import Answer, Deployment, Record, Remainder, State, usd
+from core.records import Answer, Deployment, Record, Remainder, State, listed, usd
 from core.reply import note
 from core.settings import Settings
 from operations import deployments
@@ -180,14 +180,15 @@ def running_words(there: Sequence[Deployment], hidden: Sequence[str]) -> str:
     rest = len(there) - len(running)
     idle = f" {rest} more {'does' if rest == 1 else 'do'} not run." if rest else ""
     if not running:
-        states = ", ".join(f"{one.name} on {one.target} is {one.state}" for one in there[:_NAMED])
-        return f"Nothing runs, $0 an hour: {states}{_and_more(there)}."
-    named = ", ".join(
+        states = [f"{one.name} on {one.target} is {one.state}" for one in there]
+        return f"Nothing runs, $0 an hour: {listed(states, most=_NAMED)}."
+    named = [
         f"{one.name} ({one.served_model_name.rpartition('/')[2][:_NAME]}) on {one.target}"
-        for one in running[:_NAMED]
-    )
+        for one in running
+    ]
     verb = "deployment runs" if len(running) == 1 else "deployments run"
-    return f"{len(running)} {verb}: {named}{_and_more(running)}, {bill_words(running)}.{idle}"
+    what = listed(named, most=_NAMED)
+    return f"{len(running)} {verb}: {what}, {bill_words(running)}.{idle}"
 
 
 def bill_words(running: Sequence[Deployment]) -> str:
@@ -205,10 +206,6 @@ def leftover_words(found: Sequence[PaidRemainder]) -> str:
     what = "; ".join(one.what for one in found)
     how = f" {ends[0].step()} removes it." if ends else " What is deployed there may need it."
     return f"{usd(total)} a month is billed for {what}.{how}"
-
-
-def _and_more(all_of_them: Sequence[Deployment]) -> str:
-    return f" and {len(all_of_them) - _NAMED} more" if len(all_of_them) > _NAMED else ""
 
 
 def _row(one: Deployment) -> dict[str, Any]:

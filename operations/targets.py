@@ -8,7 +8,7 @@ from pydantic import Field
 
 from backends.base import NamesEngine, Predicts
 from core.errors import InvalidArgument, TargetNotFound
-from core.records import SIMULATED, Answer, Target
+from core.records import SIMULATED, Answer, Target, listed
 from operations.forecast import accelerator_name, dollars, grouped, usd
 from operations.runtime import Runtime
 from planner.places import Place, place, places
@@ -85,10 +85,9 @@ def _nowhere(what: str, sites: Sequence[Place], region: str) -> InvalidArgument:
     near = region.strip().lower().partition("-")[0]
     names = {one.partition(" ")[0] for where in sites for one in where.regions}
     known = sorted(names, key=lambda one: (not one.startswith(near), one))
-    more = f" and {len(known) - _SHOWN} more" if len(known) > _SHOWN else ""
-    listed = f"{', '.join(known[:_SHOWN])}{more}" if known else "none that is known"
+    some = listed(known, most=_SHOWN) or "none that is known"
     return InvalidArgument(
-        f"{what}: no region in {region}, as far as is known here; there is {listed}.",
+        f"{what}: no region in {region}, as far as is known here; there is {some}.",
         fix=f"Give one of {', '.join(known)}; or europe, us, asia."
         if known
         else "Name another target.",

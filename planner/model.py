@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from pydantic import SecretStr
 
 from core.errors import ModelNotFound, Unsupported, did_you_mean
-from core.records import LayerShape, ModelShape, Provenance
+from core.records import LayerShape, ModelShape, Provenance, listed
 from planner import catalog
 from planner.tensors import (
     GATED,
@@ -198,9 +198,7 @@ def _listed(index: Any) -> set[str]:
 
 
 def _list(names: Iterable[str]) -> str:
-    first, *others = sorted(names)
-    rest = f" and {len(others) + 1 - _NAMED} more" if len(others) >= _NAMED else ""
-    return ", ".join(shown(name) for name in [first, *others][:_NAMED]) + rest
+    return listed([shown(name) for name in sorted(names)], most=_NAMED)
 
 
 Header = Mapping[str, Any]

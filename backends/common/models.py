@@ -12,7 +12,7 @@ from pydantic import SecretStr
 from backends.base import StoredModel
 from backends.common.concurrency import side_by_side
 from backends.common.preflight import Answer, Question
-from core.records import DeploymentSpec
+from core.records import DeploymentSpec, listed
 from core.reply import note
 from core.settings import Settings
 from planner.model import MOST_JSON_BYTES, parse_json
@@ -42,7 +42,7 @@ def judge_files(files: Mapping[str, int], index: Mapping[str, Any] | None) -> Co
     if not (tensors or gguf):
         missing.append("No weights: neither safetensors nor GGUF files.")
     if empty := [name for name in (*tensors, *gguf) if not files[name]]:
-        missing.append(f"Empty: {in_a_sentence(empty)}.")
+        missing.append(f"Empty: {listed(empty, most=_NAMED)}.")
     if index is not None:
         missing += _short_of(files, index)
     missing += _unnumbered((*tensors, *gguf))
@@ -64,7 +64,7 @@ def _short_of(files: Mapping[str, int], index: Mapping[str, Any]) -> Iterator[st
     if not wanted:
         yield f"{INDEX} names no file."
     if lost:
-        yield f"The index names what is not there: {in_a_sentence(lost)}."
+        yield f"The index names what is not there: {listed(lost, most=_NAMED)}."
         return
     metadata = index.get("metadata")
     total = metadata.get("total_size") if isinstance(metadata, Mapping) else None
@@ -79,7 +79,7 @@ def _unnumbered(names: Sequence[str]) -> Iterator[str]:
         numbers = range(1, min(int(last), 10_000) + 1)
         wanted = (f"{stem}-{number:0{len(last)}}-of-{last}{end}" for number in numbers)
         if lost := [one for one in wanted if one not in names]:
-            yield f"Not there: {in_a_sentence(lost)}."
+            yield f"Not there: {listed(lost, most=_NAMED)}."
 
 
 def _listed(index: Mapping[str, Any]) -> set[str]:
@@ -115,12 +115,6 @@ def whole_size(header: bytes) -> int | None:
         return LENGTH_BYTES + len(header) + int(max(ends, default=0))
     except (ValueError, TypeError, KeyError, IndexError, AttributeError):
         return None
-
-
-def in_a_sentence(names: list[str]) -> str:
-    """Write names in a sentence, not more than a few."""
-    more = len(names) - _NAMED
-    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 ENDINGS: Final = ("safetensors", "gguf", "json", "model", "txt", "jinja", "tiktoken")
