@@ -46,6 +46,7 @@ from benchmark.records import (
     percent,
     seconds,
 )
+from core.environment import read_toml
 from core.errors import InvalidArgument, NotFound
 from core.redaction import one_line
 from planner.model import full_name
@@ -256,85 +257,11 @@ def _not_said(read: Read, claims: Claims) -> Iterator[str]:
         yield "Some cells are in the file more than once; each is kept, the last counts in tables."
 
 
-_NAMES: Final[Mapping[str, tuple[str, ...]]] = {
-    "concurrency": (
-        "max_concurrency", "num_concurrent_requests", "load_summary_concurrency", "concurrency",
-        "concurrency_level", "num_users", "users",
-    ),
-    "rate": ("request_rate", "load_summary_requested_rate"),
-    "context": (
-        "input_len", "context_size", "context_len", "context_length", "prompt_len",
-        "prompt_tokens", "isl", "input_length",
-    ),
-    "mean_context": (
-        "results_number_input_tokens_mean", "successes_prompt_tokens_mean",
-        "successes_prompt_len_mean", "mean_input_tokens", "random_input_len",
-    ),
-    "answer": ("output_len", "max_tokens", "osl", "output_length"),
-    "mean_answer": (
-        "results_number_output_tokens_mean", "successes_output_tokens_mean",
-        "successes_output_len_mean", "mean_output_tokens",
-    ),
-    "succeeded": (
-        "completed", "num_success", "successful_requests", "results_num_completed_requests",
-        "successes_count", "num_successful_requests", "success_count", "ok",
-    ),
-    "failed": (
-        "failed", "num_failure", "failed_requests", "results_number_errors", "failures_count",
-        "num_failed", "error_count", "errors",
-    ),
-    "sent": (
-        "num_prompts", "total_requests", "num_requests", "results_num_requests_started",
-        "load_summary_count",
-    ),
-    "share": ("success_rate",),
-    "requests": (
-        "request_throughput", "req_per_sec", "req_per_s", "throughput_req_sec",
-        "requests_per_second", "requests_per_sec", "request_rate_rps", "rps",
-        "successes_throughput_requests_per_sec", "throughput",
-    ),
-    "requests_per_minute": ("results_num_completed_requests_per_min",),
-    "output": (
-        "output_throughput", "tokens_per_sec", "tokens_sec", "output_tok_per_s",
-        "output_tokens_per_second", "output_tokens_per_sec", "output_token_throughput",
-        "tokens_per_second", "tok_per_s", "aggregate_tok_s",
-        "results_mean_output_throughput_token_per_s",
-        "successes_throughput_output_tokens_per_sec",
-    ),
-    "input": ("input_throughput", "successes_throughput_input_tokens_per_sec"),
-    "total": (
-        "total_token_throughput", "total_tok_per_s", "total_throughput",
-        "successes_throughput_total_tokens_per_sec",
-    ),
-    "input_tokens": ("total_input_tokens",),
-    "output_tokens": ("total_output_tokens", "total_generated_tokens"),
-    "goodput": ("request_goodput",),
-    "in_flight": ("concurrency",),
-    "wall": (
-        "duration", "total_time", "benchmark_duration", "benchmark_time", "total_wall", "wall",
-        "elapsed",
-    ),
-    "model": (
-        "model_id", "model", "model_name", "model_path", "served_model_name",
-        "server_info_model_path", "model_hf_id", "model_id_name",
-    ),
-    "api": ("endpoint_type", "backend", "endpoint"),
-    "date": ("date", "timestamp"),
-    "status": ("status",),
-}  # fmt: skip
-"""What we take from a row, and the columns that say it, the best first; times have units beside."""
-_TIMES: Final = {
-    "ttft": "ttft", "time_to_first_token": "ttft",
-    "tpot": "tpot", "time_per_output_token": "tpot",
-    "itl": "itl", "inter_token_latency": "itl",
-    "e2el": "e2el", "e2e": "e2el", "e2e_latency": "e2el", "latency": "e2el", "request": "e2el",
-    "request_latency": "e2el", "end_to_end_latency": "e2el", "response_time": "e2el",
-}  # fmt: skip
-_POINTS: Final = {
-    "mean": "mean", "avg": "mean", "average": "mean", "median": "p50", "p50": "p50", "p90": "p90",
-    "p95": "p95", "p99": "p99", "max": "max", "maximum": "max",
-}  # fmt: skip
-_UNITS: Final = {"ms": 1e-3, "s": 1.0, "sec": 1.0, "secs": 1.0, "seconds": 1.0, "us": 1e-6}
+_FILE: Final = read_toml(Path(__file__).with_name("imports.toml"))
+_COLUMNS: Final[Mapping[str, Sequence[str]]] = _FILE["columns"]
+_TIMES: Final[Mapping[str, str]] = _FILE["times"]
+_POINTS: Final[Mapping[str, str]] = _FILE["points"]
+_UNITS: Final[Mapping[str, float]] = _FILE["units"]
 _PREFIXES: Final = ("results_", "successes_latency_")
 _LLMPERF: Final = "results_inter_token_latency_s"
 """Its quotient of a whole request and its tokens, the first among them: no TPOT, and no ITL
@@ -364,13 +291,13 @@ class Row:
         self.guidellm = guidellm
         """Whether it is a benchmark of guidellm's, which says its load as a strategy alone."""
         self.strategy = strategy
-        named = (fields.get(name) for name in _NAMES["model"])
+        named = (fields.get(name) for name in _COLUMNS["model"])
         said = next((each for each in named if isinstance(each, str) and each), None)
         self.model = one_line(said, _WORDS) if said else model
 
     def first(self, name: str, read: Callable[[Any], T | None]) -> T | None:
         """Give the best column that says this, read; None where none does."""
-        found = (read(self.fields.get(column)) for column in _NAMES[name])
+        found = (read(self.fields.get(column)) for column in _COLUMNS[name])
         return next((each for each in found if each is not None), None)
 
     def number(self, name: str) -> float | None:
@@ -486,7 +413,7 @@ class Row:
 
     def wall_seconds(self) -> float | None:
         units = {"": 1.0, **{f"_{unit}": by for unit, by in _UNITS.items()}}
-        for name in _NAMES["wall"]:
+        for name in _COLUMNS["wall"]:
             for unit, scale in units.items():
                 found = number(self.fields.get(f"{name}{unit}"))
                 if found is not None:
@@ -587,22 +514,6 @@ def _normal(name: object) -> str:
     return re.sub(r"[^a-z0-9]+", "_", str(name)[:80].strip().lower()).strip("_")
 
 
-_GUIDELLM: Final = {
-    "completed": "metrics request_totals successful",
-    "failed": "metrics request_totals errored",
-    "duration": "duration",
-    "request_throughput": "metrics requests_per_second successful mean",
-    "output_throughput": "metrics output_tokens_per_second successful mean",
-    "concurrency": "metrics request_concurrency successful mean",
-    "mean_input_tokens": "metrics prompt_token_count successful mean",
-    "mean_output_tokens": "metrics output_token_count successful mean",
-}
-"""Our column for what stands there in a benchmark."""
-_GUIDELLM_TIMES: Final = {
-    "ttft_ms": "time_to_first_token_ms",
-    "tpot_ms": "inter_token_latency_ms",  # theirs is of whole requests
-    "e2el_s": "request_latency",
-}
 _LATE: Final = 0.1
 """Share of a request's time from which a late start is a bottleneck of the client."""
 _OPEN: Final = {
@@ -627,11 +538,11 @@ def _is_guidellm(document: Json) -> bool:
 
 def _guidellm_row(benchmark: Json, report: Json) -> Row:
     """Give a benchmark as a row; without the prompt length of a success it has no load."""
-    fields = {name: _nested(benchmark, *path.split()) for name, path in _GUIDELLM.items()}
+    fields = {name: _nested(benchmark, *path.split()) for name, path in _FILE["guidellm"].items()}
     count = _nested(benchmark, "metrics", "request_latency", "successful", "count")
     fields["completed"] = whole(fields["completed"]) or whole(count) or 0
     fields["failed"] = whole(fields["failed"]) or 0
-    for ours, theirs in _GUIDELLM_TIMES.items():
+    for ours, theirs in _FILE["guidellm_times"].items():
         found = _nested(benchmark, "metrics", theirs, "successful")
         for point, named in _POINTS.items():
             if point in {"mean", "max", "median"}:
