@@ -8,6 +8,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from markupsafe import Markup
@@ -63,6 +64,7 @@ from benchmark.tables import (
     table,
     throughput,
 )
+from core.environment import read_toml
 from core.records import listed, spent_words
 from logs.boot_phases import SPLIT
 
@@ -559,26 +561,9 @@ _BEYOND_FLAGS: Final[Mapping[Cause, str]] = {
     Cause.COMPUTE: "Add a replica (update_vllm_scaling) or take a faster accelerator: arithmetic is"
     " the limit, and no flag moves it",
 }
-_REMEDIES: Final[Mapping[Code, str]] = {
-    Code.COLD: "Measure again now that the engine is warm",
-    Code.PREFIX_CACHED: "Measure again with prompts that share nothing",
-    Code.SHORT_OUTPUT: "Measure again with answers of a fixed length",
-    Code.TIMEOUTS: "Stay below this load, or give requests more time",
-    Code.THROTTLED: "Find what answers 429 or 503: a quota, or a limit of requests",
-    Code.ERRORS: "Look for the requests' errors with diagnose or get_logs",
-    Code.TOO_FEW_SAMPLES: "Measure longer: a greater `cell_seconds`",
-    Code.SERVER_CHANGED: "Find out why the engine was started anew, then measure again",
-    Code.OTHER_LOAD: "Measure again while nobody else asks",
-    Code.CLOCK_STEPPED: "Measure again: the clock was set meanwhile",
-    Code.NODE_LOST: "Find out what became of the node, then measure again",
-    Code.NODE_UNEVEN: "Look at that node's way to the endpoint, or measure without it",
-    Code.CLOCK_UNSURE: "Start the run on a machine of the cluster: round trips from here are too"
-    " long to know its clocks",
-    Code.ARTICLE_METHOD: "Measure with run_benchmark: one burst decides nothing",
-    Code.IMPOSSIBLE_SPEED: "Do not use these figures: they are faster than the hardware",
-    Code.CONTRADICTORY: "Do not use these figures: they contradict one another",
-    Code.DUPLICATED_GRID: "Ask where the file comes from: its figures stand in another one, or in"
-    " another row of it",
+_REMEDIES: Final = {
+    Code(code): words
+    for code, words in read_toml(Path(__file__).with_name("validity.toml"))["remedy"].items()
 }
 
 
