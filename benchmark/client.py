@@ -69,7 +69,7 @@ class Fleet:
     ) -> None:
         with anyio.CancelScope(shield=True):
             for process in tuple(self._processes.values()):
-                await _ended(process)
+                await ended(process, _END_SECONDS)
         self._group.cancel_scope.cancel()
         await self._stack.__aexit__(kind, error, trace)
 
@@ -125,7 +125,7 @@ class Fleet:
                 await self._say.send(Said(number, worker.report(line)))
         except (anyio.EndOfStream, anyio.IncompleteRead, anyio.ClosedResourceError):
             self._processes.pop(number, None)
-            await _ended(process)
+            await ended(process, _END_SECONDS)
             await self._say.send(Said(number, None))
 
     async def _send(self, orders: dict[int, Order]) -> None:
@@ -145,11 +145,11 @@ def last_words(log_file: Path) -> str:
     return tail.splitlines()[-1] if tail else "it said nothing"
 
 
-async def _ended(process: Process) -> None:
+async def ended(process: Process, seconds: float) -> None:
     """Close its stdin, which ends it, and wait; one that does not end is killed."""
     if process.stdin:
         await process.stdin.aclose()
-    with anyio.move_on_after(_END_SECONDS):
+    with anyio.move_on_after(seconds):
         await process.wait()
     if process.returncode is None:
         process.kill()

@@ -15,7 +15,7 @@ from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from benchmark import worker
-from benchmark.client import CellRun, Orders, last_words, view
+from benchmark.client import CellRun, Orders, ended, last_words, view
 from benchmark.loads import Job
 from benchmark.node import SPARED
 from benchmark.records import Cluster, Measured, NodeView, Slice
@@ -196,10 +196,4 @@ async def joined(
         yield crew
     finally:
         with anyio.CancelScope(shield=True):
-            assert process.stdin
-            await process.stdin.aclose()
-            with anyio.move_on_after(_END_SECONDS):
-                await process.wait()
-            if process.returncode is None:
-                process.kill()
-            await process.aclose()
+            await ended(process, _END_SECONDS)
