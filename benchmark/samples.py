@@ -60,7 +60,6 @@ class Finish(IntEnum):
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
-Column = npt.NDArray[Any]
 
 UNKNOWN: Final = -1
 """In a column of counts: the engine did not say."""

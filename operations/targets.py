@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any, Final
 
 from pydantic import Field
 
 from backends.base import NamesEngine, Predicts
+from core.environment import read_toml
 from core.errors import InvalidArgument, TargetNotFound
 from core.records import SIMULATED, Answer, Target, listed
 from operations.forecast import accelerator_name, dollars, grouped, usd
@@ -14,23 +16,7 @@ from operations.runtime import Runtime
 from planner.places import Place, place, places
 from planner.price import price
 
-_AZURE: Final = {
-    "europe": (
-        "swedencentral", "francecentral", "italynorth", "westeurope", "northeurope",
-        "germanywestcentral", "polandcentral", "spaincentral",
-    ),
-    "us": (
-        "eastus", "eastus2", "centralus", "northcentralus", "southcentralus", "westus", "westus2",
-        "westus3",
-    ),
-    "canada": ("canadacentral", "canadaeast"),
-    "asia": (
-        "centralindia", "eastasia", "japaneast", "japanwest", "koreacentral", "southeastasia",
-        "southindia",
-    ),
-    "australia": ("australiaeast",),
-    "southamerica": ("brazilsouth",),
-}  # fmt: skip
+_REGIONS: Final = Path(__file__).with_name("regions.toml")
 _ALSO: Final = {"eu": "europe", "usa": "us", "america": "us", "united states": "us"}
 _SETTINGS: Final = {"azure": "AZURE_LOCATION", "google": "GOOGLE_CLOUD_LOCATION"}
 _BY_INVITATION: Final = "("
@@ -49,8 +35,8 @@ def within(where: Place, region: str) -> tuple[str, ...]:
     """
     wanted = region.strip().lower()
     wanted = _ALSO.get(wanted, wanted).replace(" ", "")
-    names = _AZURE.get(wanted, ())
-    found = [one for one in where.regions if one.startswith((wanted, *names))]
+    names = (wanted, *read_toml(_REGIONS).get(wanted, ()))
+    found = [one for one in where.regions if one.startswith(names)]
     return tuple(sorted(found, key=lambda one: _BY_INVITATION in one))
 
 
