@@ -55,7 +55,6 @@ from benchmark.tables import (
     by_arrivals,
     environment,
     escaped,
-    fenced,
     in_cell,
     known,
     legend,
@@ -66,6 +65,7 @@ from benchmark.tables import (
 )
 from core.environment import read_toml
 from core.records import listed, spent_words
+from core.reply import fenced
 from logs.boot_phases import SPLIT
 
 _NOT_KNOWN: Final = "not known"

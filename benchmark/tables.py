@@ -21,6 +21,7 @@ from benchmark.records import (
     usd,
 )
 from core.records import listed
+from core.reply import fenced
 
 TEMPLATES: Final = Path(__file__).parent / "templates"
 Value = Callable[[CellResult], Any]
@@ -100,13 +101,6 @@ def escaped(text: object) -> str:
     """Make any text harmless in Markdown, tables included: it is shown as it is."""
     plain = html.escape(" ".join(str(text).split()), quote=False)
     return re.sub(r"([\\`*\[\]|~]|(?<!\w)_|_(?!\w))", r"\\\1", plain)
-
-
-def fenced(words: str, language: str = "") -> str:
-    fence = "```"
-    while fence in words:
-        fence += "`"
-    return f"{fence}{language}\n{words}\n{fence}"
 
 
 def environment(*, html: bool) -> Environment:

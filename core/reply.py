@@ -241,7 +241,7 @@ def _entry(head: str, item: Any, indent: str, *, typed: bool = False) -> Iterato
     elif isinstance(item, list) and item:
         inner = _items(item, indent + "  ")
     elif isinstance(item, str) and "\n" in item:
-        inner = _fenced(item) if typed else _spoken(item)
+        inner = iter([fenced(item.rstrip("\n"))]) if typed else _spoken(item)
     if inner is None:
         yield f"{head} {_scalar(item)}"
     else:
@@ -262,11 +262,12 @@ def _spoken(text: str) -> Iterator[str]:
     yield from (f"> {line}" for line in text.rstrip("\n").split("\n"))
 
 
-def _fenced(text: str) -> Iterator[str]:
+def fenced(text: str, language: str = "") -> str:
+    """Put a text between marks that it does not hold."""
     fence = "```"
     while fence in text:
         fence += "`"
-    yield from (fence, text.rstrip("\n"), fence)
+    return f"{fence}{language}\n{text}\n{fence}"
 
 
 def _scalar(value: Any) -> str:

@@ -8,12 +8,9 @@ from pydantic.json_schema import SkipJsonSchema
 from core.records import Answer
 from operations.runtime import Runtime
 from planner.flags import size_in_bytes
+from tools.deploy import Carried, Keeper, Plane, Stage
 from tools.surface import KNOWS, LOOKS, RT, Layout, Number, Text, Whole, Words, ops_tool, said
 
-Plane = Literal["auto", "queued", "compute"] | SkipJsonSchema[None]
-Stage = Literal["ga", "beta", "alpha"] | SkipJsonSchema[None]
-Keeper = Literal["cloud", "server"] | SkipJsonSchema[None]
-Carried = Literal["carried", "off"] | SkipJsonSchema[None]
 _NOT_FLAGS = ("model", "target", "layout", "check", "region", "rt")
 _SOURCE = (
     *("weights", "image", "zones", "control_plane", "engine_args", "env", "cpu", "memory_gib"),
@@ -63,19 +60,19 @@ async def plan_deployment(
     weights: Text = None,
     image: Text = None,
     zones: Words = None,
-    control_plane: Plane = None,
+    control_plane: Plane | SkipJsonSchema[None] = None,
     engine_args: Words = None,
     env: Words = None,
     cpu: Number = None,
     memory_gib: Number = None,
-    launch_stage: Stage = None,
+    launch_stage: Stage | SkipJsonSchema[None] = None,
     build_machine: Text = None,
     boot_disk_gb: Whole = None,
-    compile_cache: Carried = None,
+    compile_cache: Carried | SkipJsonSchema[None] = None,
     ttl_minutes: Whole = None,
     max_usd: Number = None,
     max_idle_minutes: Whole = None,
-    lease: Keeper = None,
+    lease: Keeper | SkipJsonSchema[None] = None,
     schedule: Text = None,
     region: Text = None,
     check: bool = False,
