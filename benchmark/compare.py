@@ -675,12 +675,9 @@ def _document(made: Comparison, used: Sequence[Sequence[CellResult]], chart: str
         environment(html=False)
         .get_template("comparison.md.j2")
         .render(
-            sides=made.runs,
+            **{**dict(made), "chart": chart},
             summary=made.summary(),
             warnings=made.warnings(),
-            chart=chart,
-            findings=made.findings,
-            axes=made.axes,
             alike=", ".join(f"{n} {said}" for n, said in first.axes.items() if n not in made.axes),
             throughput=[
                 (side.name, matrix(cells, requests))
@@ -688,9 +685,6 @@ def _document(made: Comparison, used: Sequence[Sequence[CellResult]], chart: str
             ],
             ratios=[(side.name, list(_ratio_tables(made, side))) for side in others],
             priced=PRICED,
-            scaling=made.scaling,
-            crossovers=made.crossovers,
-            break_evens=made.break_evens,
             tested=len(made.cells),
         )
     )
