@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Final
 
 import anyio
-from fastmcp import Client
+from fastmcp import Client, FastMCP
 from fastmcp.client.elicitation import ElicitResult
 
 from core.redaction import MASK, redact
@@ -154,6 +154,18 @@ async def agent_of(
     settings: Settings, *, human: Human | None = None, mode: str = "auto"
 ) -> AsyncIterator[Agent]:
     """Start a server in process and connect to it; `mode` is FastMCP's name of the protocol."""
+    async with calling(build(settings), mode, human, listed(settings)) as agent:
+        yield agent
+
+
+@asynccontextmanager
+async def calling(
+    server: FastMCP | str,
+    mode: str,
+    human: Human | None = None,
+    names: frozenset[str] | None = None,
+) -> AsyncIterator[Agent]:
+    """Connect to a server, or to the URL of one, with a human who says what the test says."""
     asked: list[str] = []
 
     async def handler(message: str, *_rest: Any) -> ElicitResult[dict[str, Any]]:
@@ -163,10 +175,6 @@ async def agent_of(
         content = {"confirm": True, "value": True} if action == "accept" else None
         return ElicitResult(action=action, content=content)
 
-    client: Client[Any] = Client(
-        build(settings),
-        mode=mode,
-        elicitation_handler=handler if human else None,
-    )
+    client: Client[Any] = Client(server, mode=mode, elicitation_handler=handler if human else None)
     async with client:
-        yield Agent(client, asked, listed(settings))
+        yield Agent(client, asked, names)

@@ -10,13 +10,10 @@ from typing import Any, Final
 import anyio
 import httpx2
 from anyio.streams.buffered import BufferedByteReceiveStream
-from fastmcp import Client
-from fastmcp.client.elicitation import ElicitResult
 
 from core.environment import ROOT, inherited_environment
 from core.settings import Settings
 from server import build
-from tests.conversation import Agent, Human
 from tests.soon import HANGS
 from tests.webserver import WebServer
 from tools.http import prepared
@@ -53,23 +50,6 @@ async def served(settings: Settings, *arguments: str) -> AsyncIterator[str]:
             yield url
         finally:
             web.end()
-
-
-@asynccontextmanager
-async def calling(url: str, mode: str, human: Human | None = None) -> AsyncIterator[Agent]:
-    """Connect over HTTP, with a human who says what the test says."""
-    asked: list[str] = []
-
-    async def handler(message: str, *_rest: Any) -> ElicitResult[dict[str, Any]]:
-        asked.append(message)
-        assert human is not None
-        action = human(message)
-        content = {"confirm": True, "value": True} if action == "accept" else None
-        return ElicitResult(action=action, content=content)
-
-    client: Client[Any] = Client(url, mode=mode, elicitation_handler=handler if human else None)
-    async with client:
-        yield Agent(client, asked)
 
 
 def settings_of(state_dir: Path, **more: Any) -> Settings:

@@ -15,7 +15,8 @@ from fastmcp.client.elicitation import ElicitResult
 from fastmcp.client.transports import StreamableHttpTransport
 from mcp.types import Implementation
 
-from tests.over_http import DISCOVER, HEADERS, TOKEN, calling, posted, served, settings_of
+from tests.conversation import calling
+from tests.over_http import DISCOVER, HEADERS, TOKEN, posted, served, settings_of
 from tests.tools.asked import mode
 from tests.tools.shared import state_dir
 from tests.tools.world import operations_of, plant, snapshot, still_engine
