@@ -1,31 +1,21 @@
 """A simulated Google Cloud as a process of its own, and its controls."""
 
-import sys
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import httpx2
 
 from core.settings import GooglePlane
-from tests.planes import NO_TLS, process_of
+from tests import planes
+from tests.planes import NO_TLS, plane
 from tests.soon import HANGS
 
 
-class Controls:
+class Controls(planes.Controls[GooglePlane]):
     """What a test may set and see of the projects of one plane."""
 
-    def __init__(self, plane: GooglePlane) -> None:
-        self.plane = plane
-
-    def set(self, project: str, **knobs: Any) -> dict[str, Any]:
-        """Change some knobs of a project; see `simulators.google.state.Knobs`."""
-        return self._ask("PUT", project, json=knobs)
-
-    def get(self, project: str) -> dict[str, Any]:
-        """Tell what is in a project."""
-        return self._ask("GET", project)
+    accounts = "projects"
 
     def say(
         self,
@@ -51,44 +41,20 @@ class Controls:
                 `without` that were put in before are taken out.
         """
         said = {"service": service, "vm": vm, "platform": platform, "severity": severity, **more}
-        self._ask("PUT", f"{project}/log", json={**said, "lines": list(lines)})
+        self.ask("PUT", f"{project}/log", json={**said, "lines": list(lines)})
 
     def clock(self, project: str, ahead: float) -> dict[str, Any]:
         """Let a project's clock be so many seconds ahead: what is due by then has been tried."""
-        return self._ask("PUT", f"{project}/clock", json={"ahead": ahead})
-
-    def drop(self, project: str) -> None:
-        """End what runs for a project, and forget it."""
-        self._ask("DELETE", project)
+        return self.ask("PUT", f"{project}/clock", json={"ahead": ahead})
 
     def preempt(self, project: str, plane: str, zone: str, tpu_id: str) -> None:
         """Take a chip back, as Google does; it is an error if there is none."""
-        self._ask("DELETE", f"{project}/tpus/{plane}/{zone}/{tpu_id}")
+        self.ask("DELETE", f"{project}/tpus/{plane}/{zone}/{tpu_id}")
 
     def address(self) -> str:
         """Give where callers are seen to be."""
         url = f"{self.plane.http}/rehearsal/address"
         return httpx2.get(url, timeout=HANGS, trust_env=False, verify=NO_TLS).text
 
-    def _ask(self, method: str, path: str, **more: Any) -> dict[str, Any]:
-        url = f"{self.plane.http}/rehearsal/projects/{path}"
-        reply = httpx2.request(method, url, timeout=HANGS, trust_env=False, verify=NO_TLS, **more)
-        assert reply.is_success, reply.text
-        answer: dict[str, Any] = reply.json()
-        return answer
 
-
-@contextmanager
-def google_plane(
-    folder: Path, *, idle_exit_seconds: float = 4 * 3600, record: Path | None = None
-) -> Iterator[GooglePlane]:
-    """Run a plane that keeps its state in `folder`; it is ended politely.
-
-    It outlasts a whole run of the tests, in which a worker may not need it for long. Every call is
-    appended to `record`: see `tests.recorded`.
-    """
-    module = ["tests.recorded", "google", str(record)] if record else ["simulators.google"]
-    more = ("--folder", str(folder), "--idle-exit", str(idle_exit_seconds))
-    argv = [sys.executable, "-m", *module, *more]
-    with process_of(argv, folder):
-        yield GooglePlane.model_validate_json((folder / "plane.json").read_bytes())
+google_plane = partial(plane, GooglePlane, "google")

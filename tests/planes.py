@@ -1,17 +1,23 @@
-"""A simulated cloud's process, from its start until it is ended politely."""
+"""A simulated cloud's process, from its start until it is ended politely, and its controls."""
 
 import os
 import ssl
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, ClassVar, Final, Generic, TypeVar
 
 import anyio
 import anyio.abc
 import anyio.from_thread
+import httpx2
 
 from core.environment import ROOT, inherited_environment
+from core.settings import AzurePlane, GooglePlane
+from tests.soon import HANGS
+
+P = TypeVar("P", AzurePlane, GooglePlane)
 
 _LONGEST_START_SECONDS: Final = 60.0
 _LEAST_BYTES: Final = 2 * 2**30
@@ -58,3 +64,53 @@ async def _end(process: anyio.abc.Process) -> None:
         process.terminate()
     with anyio.fail_after(_LONGEST_START_SECONDS):
         await process.aclose()
+
+
+@contextmanager
+def plane(
+    kind: type[P],
+    cloud: str,
+    folder: Path,
+    *,
+    idle_exit_seconds: float = 4 * 3600,
+    record: Path | None = None,
+) -> Iterator[P]:
+    """Run a plane that keeps its state in `folder`; it is ended politely.
+
+    It outlasts a whole run of the tests, in which a worker may not need it for long. Every call is
+    appended to `record`: see `tests.recorded`.
+    """
+    module = ["tests.recorded", cloud, str(record)] if record else [f"simulators.{cloud}"]
+    more = ("--folder", str(folder), "--idle-exit", str(idle_exit_seconds))
+    with process_of([sys.executable, "-m", *module, *more], folder):
+        yield kind.model_validate_json((folder / "plane.json").read_bytes())
+
+
+class Controls(Generic[P]):
+    """What a test may set and see of the accounts of one plane."""
+
+    accounts: ClassVar[str]
+    """What its cloud calls them."""
+
+    def __init__(self, plane: P) -> None:
+        self.plane = plane
+
+    def set(self, account: str, **knobs: Any) -> dict[str, Any]:
+        """Change some knobs of an account; see `Knobs` in the simulator's `state`."""
+        return self.ask("PUT", account, json=knobs)
+
+    def get(self, account: str) -> dict[str, Any]:
+        """Tell what is in an account."""
+        return self.ask("GET", account)
+
+    def drop(self, account: str) -> None:
+        """End what runs for an account, and forget it."""
+        self.ask("DELETE", account)
+
+    def ask(self, method: str, path: str, **more: Any) -> dict[str, Any]:
+        """Ask its door for tests."""
+        url = f"{self.plane.http}/rehearsal/{self.accounts}/{path}"
+        reply = httpx2.request(method, url, timeout=HANGS, trust_env=False, verify=NO_TLS, **more)
+        assert reply.is_success, reply.text
+        answer: dict[str, Any] = reply.json()
+        return answer
