@@ -2,9 +2,11 @@
 
 import re
 from collections.abc import Awaitable, Callable, Collection
+from math import inf
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
+import anyio
 import httpx2
 
 from core.endpoint import trusted
@@ -21,8 +23,12 @@ _DOCKER_NAMES: Final = ("docker.io", "index.docker.io", _DOCKER_HUB)
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}$")
 _CHALLENGE: Final = re.compile(r'(\w+)="([^"]*)"')
 _TIMEOUT: Final = 10.0
-_pins: Final[dict[tuple[str, str, bool], str]] = {}
-"""Digests found by this process, so that a plan, its check and its deployment mean one image."""
+_PIN_SECONDS: Final = 900.0
+_pins: Final[dict[tuple[str, str, bool], tuple[float, str]]] = {}
+"""When this process found which digest: a plan, its check and its deployment mean one image.
+
+No longer: a server runs for weeks, and a tag such as `nightly` means another image each day.
+"""
 
 
 class Reference(NamedTuple):
@@ -71,8 +77,9 @@ async def pinned(
         return image
     wanted = reference(image)
     base = simulated or f"https://{wanted.registry}"
-    if (base, image, bool(login)) in _pins:
-        return _pins[base, image, bool(login)]
+    at, known = _pins.get(asked := (base, image, bool(login)), (-inf, ""))
+    if anyio.current_time() - at < _PIN_SECONDS:
+        return known
     reply = await ask_registry(base, wanted, await token() if token else None, login=login)
     if reply and reply.status_code in refusals:
         raise CloudRefused(
@@ -83,7 +90,8 @@ async def pinned(
     digest = reply.headers.get("docker-content-digest", "") if reply and reply.is_success else ""
     if not _DIGEST.match(digest):
         return None
-    found = _pins[base, image, bool(login)] = f"{wanted.name}@{digest}"
+    found = f"{wanted.name}@{digest}"
+    _pins[asked] = (anyio.current_time(), found)
     return found
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+import anyio
 import pytest
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -27,6 +28,7 @@ class Registry:
         self.url = ""
         self.asked: list[str] = []
         self.tokens = 0
+        self.digest = DIGEST
 
     def routes(self) -> list[Route]:
         """Serve manifests and tokens."""
@@ -50,7 +52,7 @@ class Registry:
             return Response(status_code=401, headers={"WWW-Authenticate": asked})
         if name.startswith("answers/"):
             return Response(status_code=int(name.removeprefix("answers/")))
-        digest = "sha256:short" if name == "odd/one" else DIGEST
+        digest = "sha256:short" if name == "odd/one" else self.digest
         return Response(headers={"Docker-Content-Digest": digest})
 
 
@@ -94,6 +96,18 @@ async def test_a_tag_becomes_a_digest_by_asking_once_and_never_by_a_pull(
             assert await pinned(site, "vllm/vllm-openai:v9") == image
     assert registry.asked == ["HEAD vllm/vllm-openai:v9"] * 2  # refused first, then by its token
     assert registry.tokens == 1
+
+
+@pytest.mark.usefixtures("hastened")
+async def test_a_tag_is_asked_for_anew_after_a_while(registry: Registry) -> None:
+    """A plan and its deployment mean one image; a server that runs for weeks means today's."""
+    async with opened(at(registry.url), "p") as site:
+        planned = await pinned(site, "vllm/vllm-openai:nightly")
+        registry.digest = "sha256:" + "cd" * 32
+        assert await pinned(site, "vllm/vllm-openai:nightly") == planned
+        await anyio.sleep(3600)
+        found = await pinned(site, "vllm/vllm-openai:nightly")
+        assert found == f"vllm/vllm-openai@{registry.digest}"
 
 
 async def test_a_registry_that_gives_no_digest_or_is_not_there_leaves_it_unknown(
