@@ -100,9 +100,12 @@ async def refuse_scale(found: Found, change: Rescaling) -> None:
         Unsupported: The target has no replicas, or cannot give more time.
     """
     if change.ttl_minutes and not isinstance(found.backend, Extends):
+        minutes = {"ttl_minutes": change.ttl_minutes}
+        here = {"target": found.deployment.target, "name": found.name, **minutes}
         raise Unsupported(
             f"{found.deployment.target} cannot give a deployment another end while it runs.",
-            fix=f"Call deploy_vllm with ttl_minutes={change.ttl_minutes}: its engine starts anew.",
+            fix=f"Call deploy_vllm with ttl_minutes={change.ttl_minutes}: {_anew(found.backend)}.",
+            next_steps=(NextStep("deploy_vllm", here),),
         )
     if change.replicas is None:
         return
@@ -200,7 +203,7 @@ def to_deploy(wish: Wish, wanted: Plan) -> Preview | None:
         flags = ("min_replicas", "max_replicas", *beside)
         same = {flag: getattr(spec, flag) for flag in flags}
         runs_on = before and before.model_copy(update=same) == spec
-        what += "" if runs_on else ": its engine starts anew"
+        what += "" if runs_on else f": {_anew(wish.backend, held=present.replicas > 0)}"
     elif present and replaces:
         what += f", in place of the one there ({present.state}, revision {present.revision})"
     if forced and wanted.memory:
@@ -208,6 +211,14 @@ def to_deploy(wish: Wish, wanted: Plan) -> Preview | None:
     keeps = tuple(unchanged(before, spec)) if before else ()
     about = ("deploy_vllm", target.name, spec.name, what, price, present, spec.fingerprint)
     return preview(*about, changes=changes, keeps=keeps)
+
+
+def _anew(backend: Backend, *, held: bool = True) -> str:
+    """Say what a change takes that is more than its replicas; `held`: it has a chip, if any."""
+    if not isinstance(backend, Ends):
+        return "its engine starts anew"
+    first = "its chip is given back first, and " if held else ""
+    return f"{first}a chip is looked for anew, which may not be had"
 
 
 def _serves(present: Deployment | None) -> bool:
@@ -218,7 +229,8 @@ def _serves(present: Deployment | None) -> bool:
 def to_destroy(found: Found, *, purge: bool, keep_cache: bool = False) -> Preview:
     """Ask always."""
     one, backend = found.deployment, found.backend
-    costs = f", {_price(one.usd_per_hour)}" if one.usd_per_hour else ""
+    price = one.usd_per_hour if one.runs else 0.0  # what is stopped or asleep ends no bill
+    costs = f", {_price(price)}" if price else ""
     stands_on = [f"; {each} {one.resources[each]}" for each in _STANDS_ON if each in one.resources]
     known = f"{one.state}, {one.served_model_name}{costs}{''.join(stands_on)}"
     what = f"Delete {one.name} on {one.target} ({known})"
@@ -230,7 +242,6 @@ def to_destroy(found: Found, *, purge: bool, keep_cache: bool = False) -> Previe
         shown = {"deletes": leaving.deletes, "stays": (*leaving.purged, *leaving.stays)}
         if purge and isinstance(backend, Purges):
             shown = {"deletes": (*leaving.deletes, *leaving.purged), "stays": leaving.stays}
-    price = one.usd_per_hour
     return preview("destroy_vllm", one.target, one.name, what, price, one, bound, **shown)
 
 

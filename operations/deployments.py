@@ -33,7 +33,7 @@ from core.records import (
     Target,
     valid,
 )
-from core.reply import note
+from core.reply import note, take_back
 from logs.boot import PHASES
 from logs.boot_phases import HOST, PULL
 from operations import boots
@@ -176,7 +176,7 @@ def full_model_name(target: Target, model: str | None, runtime: Runtime) -> str:
     """Return the model that is meant: a Hub id in full, or the absolute path of a folder.
 
     Raises:
-        InvalidArgument: No model is named and none can be guessed.
+        InvalidArgument: No model is named and none can be guessed, or none can be called so.
     """
     wanted = model or runtime.settings.model_name or _own_model(target, runtime)
     if not wanted:
@@ -185,9 +185,17 @@ def full_model_name(target: Target, model: str | None, runtime: Runtime) -> str:
             fix="Give `model`: a Hub id such as google/gemma-4-E4B-it, or a folder; or set"
             " MODEL_NAME; `make vllm` makes a tiny one to try things with.",
         )
-    from planner.model import full_name, is_path
+    from planner.model import full_name, is_path, near_names
 
-    return str(Path(wanted).expanduser().resolve()) if is_path(wanted) else full_name(wanted)
+    if is_path(wanted):
+        return str(Path(wanted).expanduser().resolve())
+    name = full_name(wanted)
+    if re.search(r"\s", name):
+        raise InvalidArgument(
+            f"No model is called {wanted[:80]!r}.",
+            fix=f"{near_names(wanted)}Give a Hub id such as google/gemma-4-E4B-it, or a folder.",
+        )
+    return name
 
 
 def _own_model(target: Target, runtime: Runtime) -> str | None:
@@ -256,7 +264,7 @@ def _begun(runtime: Runtime, backend: Backend, deployment: Deployment) -> Deploy
 
 async def status(runtime: Runtime, found: Found, *, wait_s: float, tell: Tell) -> Deployment:
     """Wait for the next change, at most `wait_s` seconds; what is true then."""
-    backend, first = found
+    backend, first = found.backend, found.deployment
     if not runtime.settings.read_only:  # it may have been made by a machine that is no more
         keep_expiry(runtime, first)
     follow(runtime, backend, first)
@@ -275,13 +283,17 @@ async def status(runtime: Runtime, found: Found, *, wait_s: float, tell: Tell) -
 async def stop(found: Found) -> Deployment:
     """End every replica and keep the deployment."""
     with _in_time(found.backend, f"stop {found.name}"):
-        return await _stops(found).stop(found.name)
+        stopped = await _stops(found).stop(found.name)
+    take_back(found.told)
+    return stopped
 
 
 async def start(runtime: Runtime, found: Found) -> Deployment:
     """Start a stopped one again."""
     with _in_time(found.backend, f"start {found.name}"):
-        return _begun(runtime, found.backend, await _stops(found).start(found.name))
+        started = await _stops(found).start(found.name)
+    take_back(found.told)
+    return _begun(runtime, found.backend, started)
 
 
 class Rescaling(NamedTuple):
@@ -308,7 +320,8 @@ async def scale(runtime: Runtime, found: Found, change: Rescaling) -> Deployment
             deployment = await backend.scale(name, min_replicas=low, max_replicas=high)
         if change.ttl_minutes and isinstance(backend, Extends):
             deployment = await backend.extend(name, ttl_minutes=change.ttl_minutes)
-        return _begun(runtime, backend, deployment)
+    take_back(found.told)
+    return _begun(runtime, backend, deployment)
 
 
 async def destroy(
@@ -321,6 +334,8 @@ async def destroy(
     await runtime.background.cancel(following(found.deployment))
     with _in_time(found.backend, f"delete {found.name}"):
         deleted = await found.backend.delete(found.name, keep_cache=keep_cache)
+        if deleted.gone:
+            take_back(found.told)
         return await _purged(found.backend, deleted) if purge and deleted.gone else deleted
 
 

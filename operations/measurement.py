@@ -386,7 +386,7 @@ _BOOTS: Final = 5
 
 async def provenance(runtime: Runtime, found: Found) -> Provenance:
     """Gather spec, plan, hardware and price of a deployment; no secret is in it."""
-    backend, deployment = found
+    backend, deployment = found.backend, found.deployment
     spec = await backend.spec(found.name) if isinstance(backend, RemembersSpec) else None
     known = backend.hardware_known() if isinstance(backend, Predicts) else None
     named = (backend.target.accelerator, backend.target.accelerator_count or None)

@@ -385,7 +385,7 @@ def _sampled(set_by_model: Mapping[str, float]) -> str:
 async def model_details(runtime: Runtime, found: Found) -> ModelDetails:
     """Gather what engine, log and host tell."""
     require_ready(found)
-    backend, deployment = found
+    backend, deployment = found.backend, found.deployment
     facts, hardware = EngineFacts(), None
     predicted = await backend.predicted(found.name) if isinstance(backend, Predicts) else None
     if isinstance(backend, KnowsEngine):

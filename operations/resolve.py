@@ -2,7 +2,7 @@
 
 import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
@@ -29,7 +29,7 @@ from core.errors import (
 )
 from core.journal import Journal, Operation, readable, utc_now
 from core.records import NAME_PATTERN, Deployment, Record, State, Target, moment
-from core.reply import note
+from core.reply import note, noted
 from operations import boots
 from operations.runtime import Runtime, Stage
 
@@ -60,6 +60,8 @@ class Found(NamedTuple):
 
     backend: Backend
     deployment: Deployment
+    told: tuple[str, ...] = ()
+    """What was noted of it while it was looked for: true until it is changed."""
 
     def __str__(self) -> str:
         return f"{self.name} on {self.deployment.target}"
@@ -78,6 +80,8 @@ class Sight(NamedTuple):
     failed: Mapping[str, OpsError]
     titles: Mapping[str, str]
     """Of every target there is: the cloud's name."""
+    unseen: tuple["Remembered", ...] = ()
+    """What was deployed from here on those that could not be looked at."""
 
     @property
     def complete(self) -> bool:
@@ -97,6 +101,13 @@ class Sight(NamedTuple):
                 cloud = [name for name in self.targets if self.titles[name] == title]
                 who += [title] if same.issuperset(cloud) else [one for one in cloud if one in same]
             said.append(f"{', '.join(who)} not looked at: {reason}")
+        may = [
+            f"{one.name} on {one.target}"
+            for one in self.unseen
+            if one.name and not one.stopped and self.failed[one.target].code not in _HAS_NOTHING
+        ]
+        if may:
+            said.append(f"Deployed from here, and perhaps billed all the same: {', '.join(may)}.")
         return tuple(said)
 
     @property
@@ -137,7 +148,9 @@ def sight_of(
 ) -> Sight:
     """Put together what was seen of these targets."""
     titles = {name: TITLES.get(row.backend, name) for name, row in stage.targets.items()}
-    return Sight(tuple(names), found, failed, titles)
+    there = deployed(stage.journal) if failed else ()
+    unseen = tuple(one for one in there if one.target in failed)
+    return Sight(tuple(names), found, failed, titles, unseen)
 
 
 async def everything(stage: Stage, target: str | None = None) -> tuple[Found, ...]:
@@ -202,18 +215,19 @@ async def find(
             fix="Change it where it was made, or name a deployment of list_deployments.",
             next_steps=(NextStep("list_deployments"),),
         )
+    before = noted()
     if target and name:
         backend = stage.backend(target)
         with in_time(target, f"look at {name}", _ALONE_SECONDS, fix=_AGAIN):
-            return _with_warnings(Found(backend, await backend.describe(name)))
+            return _with_warnings(Found(backend, await backend.describe(name)), before)
     sight = await look_around(stage, target)
-    found = sight.found
+    found, before = sight.found, (*before, *sight.not_looked_at)
     if sight.complete or any(name in {None, one.name} for one in found):
         sight.note_what_was_not()  # else the error says it
     if to_change:
         found = tuple(one for one in found if one.deployment.target != ENDPOINT)
-        _require_no_other(stage, sight, found, name)
-    return _only(stage, found, target, name, sight)
+        _require_no_other(sight, found, name)
+    return _only(stage, found, target, name, sight, before=before)
 
 
 async def find_among(stage: Stage, targets: Sequence[str], name: str | None) -> Found:
@@ -266,34 +280,32 @@ def _only(
     target: str | None,
     name: str | None,
     sight: Sight | None = None,
+    *,
+    before: Collection[str] = (),
 ) -> Found:
     fitting = [one for one in found if name in {None, one.name}]
     if len(fitting) == 1:
-        return _with_warnings(fitting[0])
+        return _with_warnings(fitting[0], before)
     if not fitting:
         raise _nothing(stage, found, target, name, sight)
     raise _several([(one.deployment.target, one.name) for one in fitting])
 
 
-def _with_warnings(found: Found) -> Found:
+def _with_warnings(found: Found, before: Collection[str]) -> Found:
+    """Note its warnings; of what was noted since `before`, what names it is of it."""
     for warning in found.deployment.warnings():
         note(warning)
-    return found
+    new = (one for one in noted() if one not in before)
+    return found._replace(told=tuple(one for one in new if found.name in one))
 
 
-def _require_no_other(
-    stage: Stage, sight: Sight, found: tuple[Found, ...], name: str | None
-) -> None:
+def _require_no_other(sight: Sight, found: tuple[Found, ...], name: str | None) -> None:
     """Refuse to choose where another may be meant that was deployed and cannot be seen now.
 
     Raises:
         Ambiguous: There is such another one.
     """
-    hidden = [
-        (one.target, one.name)
-        for one in (deployed(stage.journal) if sight.failed else ())
-        if one.target in sight.failed and name in {None, one.name}
-    ]
+    hidden = [(one.target, one.name) for one in sight.unseen if name in {None, one.name}]
     if hidden:
         fitting = [(one.deployment.target, one.name) for one in found if name in {None, one.name}]
         unseen = ", ".join(f"{each} on {where}" for where, each in hidden)

@@ -336,6 +336,11 @@ def full_name(model: str) -> str:
     return entry.model if entry else model
 
 
+def near_names(model: str) -> str:
+    """Ask for the names of the catalog that a misspelt one is near to; empty if none is."""
+    return did_you_mean(model, (*catalog.names(), *(one.model for one in catalog.entries())))
+
+
 def read_model(model: str) -> ModelShape:
     """Read a folder, or a name of the catalog; another Hub id is not looked up and says nothing.
 
@@ -349,8 +354,7 @@ def read_model(model: str) -> ModelShape:
     return ModelShape(
         model=model,
         unknown=(
-            f"{model} is not in the catalog and was not looked up on the Hub. "
-            + did_you_mean(model, (*catalog.names(), *(one.model for one in catalog.entries()))),
+            f"{model} is not in the catalog and was not looked up on the Hub. " + near_names(model),
         ),
     )
 

@@ -21,7 +21,7 @@ from backends import lease as leases
 from backends.aca import app as apps
 from backends.aca import ground
 from backends.aca.container import rules, size_of
-from backends.aca.replicas import usd_per_hour_of, word
+from backends.aca.replicas import highest_usd_per_hour, word
 from backends.aca.site import (
     CONSUMPTION,
     DEPLOYMENT_TAG,
@@ -131,12 +131,12 @@ def cron_of(ends: int) -> str:
 
 
 def minutes_of(site: Site, spec: DeploymentSpec) -> int | None:
-    return lease_minutes(spec, usd_per_hour_of(site, size_of(site.target, spec)))
+    return lease_minutes(spec, highest_usd_per_hour(site, size_of(site.target, spec)))
 
 
 def ends_tags(site: Site, spec: DeploymentSpec, ends: int | None = None) -> dict[str, str]:
     """Return the tags of an app that is made or started now: its end, and that of its money."""
-    held = leases.begun(spec, usd_per_hour_of(site, size_of(site.target, spec)))
+    held = leases.begun(spec, highest_usd_per_hour(site, size_of(site.target, spec)))
     return held.model_copy(update={"ends": ends or held.ends}).labels if held else {}
 
 

@@ -140,6 +140,7 @@ def make_plan(site: Site, spec: DeploymentSpec, model: ModelShape) -> Plan:
         model=model,
         steps=steps(wanted(site, spec, model, _EVER, made=made, allowed=allowed)),
         usd_per_hour=costs.usd_per_hour,
+        usd_per_hour_highest=costs.usd_per_hour_highest,
         memory=foresee(
             spec, model, accelerator(place.accelerator), vllm_version=version, pinned=True
         ),
@@ -160,7 +161,9 @@ def _warnings(site: Site, made: Blueprint, costs: Price) -> Iterator[str]:
         yield always_on(spec.min_replicas, costs, called="replicas")
     else:
         yield from _asleep(made, costs)
-    yield from by_schedule(spec, costs.usd_per_hour, idle_minutes=made.cooldown_seconds / 60)
+    yield from by_schedule(
+        spec, costs.usd_per_hour_highest, idle_minutes=made.cooldown_seconds / 60
+    )
     yield from price_doubts(costs)
     yield from tagged(made.container.image)
     server = apps.registry_of_azure(made.container.image)

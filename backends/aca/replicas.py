@@ -349,6 +349,12 @@ def usd_per_hour_of(site: Site, size: Size | None) -> float | None:
     return None if hourly is None else round(hourly, 4)
 
 
+def highest_usd_per_hour(site: Site, size: Size | None) -> float | None:
+    """Return the most that a replica may cost, by any source: what a max_usd is kept by."""
+    own = site.target.usd_per_hour
+    return price(place_of(site.target), size).usd_per_hour_highest if own is None else own
+
+
 def size_of(app: ContainerApp) -> Size | None:
     """Return the processors and memory of a replica, all of its containers together.
 

@@ -184,10 +184,8 @@ class CloudRunBackend(GoogleBackend):
         return "server"
 
     def _hourly(self, drawn: run.Blueprint) -> float | None:
-        """Return what an instance costs an hour."""
-        own = self.target.usd_per_hour
-        hourly = price(place_of(self.target), drawn.instance).usd_per_hour
-        return own if own is not None else hourly
+        """Return the most that an instance may cost an hour, by any source."""
+        return status.highest_usd_per_hour(self.site, drawn.instance)
 
     def _keeping(
         self, spec: DeploymentSpec, held: Lease | None, before: Lease | None
@@ -348,6 +346,7 @@ class CloudRunBackend(GoogleBackend):
             model=model,
             steps=steps((*job, *self._resources(drawn), *grant)),
             usd_per_hour=costs.usd_per_hour,
+            usd_per_hour_highest=costs.usd_per_hour_highest,
             memory=memory,
             warnings=(
                 *_warnings(drawn, costs),
@@ -481,7 +480,8 @@ class CloudRunBackend(GoogleBackend):
         """Return the lease of one that is started again, kept as before."""
         before = leases.read(service.labels)
         keeper = before.keeper if before else "server"
-        return leases.begun(spec, status.usd_per_hour(self.site, service), keeper)
+        hourly = status.highest_usd_per_hour(self.site, size_of(service))
+        return leases.begun(spec, hourly, keeper)
 
     async def stop(self, name: str) -> Deployment:
         """Set the service to no instance by hand, so that no request wakes it."""

@@ -32,6 +32,7 @@ from logs.boot import WARMING, phase_of
 from logs.failures import meaning as wording_for
 from logs.read import Line
 from logs.verdict import evidence, recognize
+from planner.places import Size
 from planner.price import price
 
 _FILE: Final = Path(__file__).with_name("conditions.toml")
@@ -465,6 +466,12 @@ def usd_per_hour(site: Site, service: Service) -> float | None:
         return site.target.usd_per_hour
     hourly = price(place_of(site.target), size_of(service)).usd_per_hour
     return None if hourly is None else round(hourly, 4)
+
+
+def highest_usd_per_hour(site: Site, size: Size | None) -> float | None:
+    """Return the most that an instance may cost, by any source: what a max_usd is kept by."""
+    own = site.target.usd_per_hour
+    return price(place_of(site.target), size).usd_per_hour_highest if own is None else own
 
 
 async def usd_so_far(site: Site, service: Service, now: datetime) -> float | None:

@@ -73,6 +73,12 @@ def _inventory(_folder: Path, _project: str | None) -> tpu.Inventory:
     return tpu.Inventory()
 
 
+_NO_CHIP: Final = frozenset(
+    (errors.NoCapacity.code, errors.QuotaExceeded.code, errors.ZoneRefused.code)
+)
+"""Why a place gives none, to this project or to anybody."""
+
+
 class TpuBackend(GoogleBackend):
     """Chips of one kind, given in one way, in whichever zone has them."""
 
@@ -319,10 +325,10 @@ class TpuBackend(GoogleBackend):
             self.give_up(kept, exc)
 
     def _raise_refusal(self, name: str) -> None:
-        """Raise what stands against it everywhere; that no place has a chip is a state to tell."""
+        """Raise what stands against it everywhere; that no place gives one is a state to tell."""
         kept = self.pending.get(name)
         failure = kept.failure if kept else None
-        if kept is None or failure is None or kept.left or failure.code == errors.NoCapacity.code:
+        if kept is None or failure is None or kept.left or failure.code in _NO_CHIP:
             return
         self.pending.forget(name)
         kinds = (kind for kind in vars(errors).values() if isinstance(kind, type))

@@ -110,6 +110,8 @@ _NEVER_AGAIN: Final = (
     " deleted."
 )
 """Source: docs.cloud.google.com/compute/docs/instances/stop-start-instance (2026-11-21)."""
+_NO_SUCH_ZONE: Final = "Unknown zone"
+"""Compute Engine's words where a zone is asked for that it does not have."""
 _GIVEN: Final = frozenset({tpu.ChipState.RUNNING, tpu.ChipState.STOPPING, tpu.ChipState.SUSPENDED})
 _WHY_IT_ENDED: Final[
     Mapping[str, Literal["PREEMPTED", "EXPIRED", "DELETED_ELSEWHERE", "NOT_KNOWN"]]
@@ -243,7 +245,12 @@ class ComputePlane:
 
     async def get(self, zone: str, chip_id: str) -> tpu.Chip | None:
         what = f"look at the instance {chip_id}"
-        seen = await find(what, self._call(what, "GET", _path(zone, chip_id)))
+        try:
+            seen = await find(what, self._call(what, "GET", _path(zone, chip_id)))
+        except CloudRefused as exc:
+            if _NO_SUCH_ZONE not in exc.cause:
+                raise
+            return None  # nobody has anything in a zone that there is not
         return chip_of(seen, zone) if seen else None
 
     async def list(self) -> Sequence[tpu.Chip]:

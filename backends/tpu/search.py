@@ -382,7 +382,9 @@ class _Step:
         except (errors.ApiDisabled, errors.PermissionDenied) as exc:
             if attempt.taken or attempt.asked:
                 raise
-            await self._refused(exc)
+            in_words = tpu.meaning(exc.cause) == errors.ZoneRefused.code
+            why = tpu.refusal_error(exc.cause, place.zone) if in_words else exc
+            await self._ended(why.code, exc.cause or exc.summary, fix=why.fix, returned=True)
             return False
         if chip is None and attempt.taken:
             await self._gone(attempt)
@@ -514,8 +516,13 @@ class _Step:
         self.site.records.keep(self.kept)
 
 
-_OWN: Final = frozenset({"API_DISABLED", "CLOUD_ERROR", "CLOUD_REFUSED", "PERMISSION_DENIED"})
-"""What is not for lack of chips, and is the same elsewhere if nothing else stood against it."""
+_OWN: Final = frozenset(
+    (
+        *("API_DISABLED", "CLOUD_ERROR", "CLOUD_REFUSED", "PERMISSION_DENIED"),
+        *(errors.QuotaExceeded.code, errors.ZoneRefused.code),
+    )
+)
+"""What is not for lack of chips: the same search again ends so as well."""
 _WORDS: Final = 300
 """Of Google's, of one place."""
 

@@ -288,7 +288,11 @@ _ERRORS: Final[Mapping[str, tuple[type[errors.CloudError], str, str]]] = {
     "QUOTA_EXCEEDED": (
         errors.QuotaExceeded,
         "The project's quota does not allow so many chips in {zone}.",
-        "Call check_gpu_quotas and list_queued_resources: failed requests hold quota as well.",
+        (
+            "Call check_gpu_quotas for what is allowed and how to ask for more; other zones, the"
+            " other control_plane, -spot and -flex have quotas of their own. Call"
+            " list_queued_resources: failed requests hold quota as well."
+        ),
     ),
     "NOT_OURS": (
         errors.NotOurs,

@@ -30,6 +30,7 @@ WRONG: Final[tuple[tuple[dict[str, Any], str], ...]] = (
     ({"min_replicas": 2, "max_replicas": 2}, "INVALID_ARGUMENT"),
     ({"model": "/no/such/folder"}, "MODEL_NOT_FOUND"),
     ({"model": "~/no/such/folder"}, "MODEL_NOT_FOUND"),
+    ({"model": "gema 12b"}, "INVALID_ARGUMENT"),
     ({"engine_args": ["--api-key", "mine"]}, "INVALID_ARGUMENT"),
     ({"engine_args": ["--api_key=mine"]}, "INVALID_ARGUMENT"),
     ({"engine_args": ["--port=1"]}, "INVALID_ARGUMENT"),

@@ -170,6 +170,20 @@ async def test_what_is_removed_while_its_environment_is_being_made_never_begins(
     assert PUT not in slow_environment.get()["calls"]
 
 
+async def test_what_bills_behind_a_login_that_has_expired_is_named(trouble: Azure) -> None:
+    """A server that sees nothing of it knows that it was deployed from here."""
+    async with agent_of(trouble.settings) as agent:
+        await deploys(agent)
+        await becomes(agent, "ready")
+    trouble.set(login="expired")
+    async with agent_of(trouble.settings) as agent:
+        for tool in ("list_deployments", "status_vllm", "get_system_status"):
+            unseen = await agent.call(tool)
+            assert "perhaps billed all the same: one on aca-a100" in unseen.structured["summary"]
+        trouble.set(login="ok")
+        await destroyed(agent, trouble)
+
+
 async def _die_deploying(azure: Azure, method: str, when: str) -> None:
     """Let a server end while it waits for the answer of a call."""
     azure.set(faults=[{"method": method, "when": when}])

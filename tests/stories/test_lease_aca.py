@@ -65,9 +65,9 @@ async def test_a_deployment_is_stopped_by_azure_after_its_server_died(
 
 
 async def test_money_ends_it_as_time_does(trouble: Azure) -> None:
-    """$6.354 an hour for an hour is what it may cost, and the ttl would be later."""
+    """$8.86 an hour, the most that any source says, is what it may cost; the ttl would be later."""
     async with agent_of(trouble.settings) as agent:
-        await deploys(agent, ttl_minutes=600, max_usd=6.354, min_replicas=1)
+        await deploys(agent, ttl_minutes=600, max_usd=8.86, min_replicas=1)
         await becomes(agent, "ready")
         trouble.set(clock_ahead_seconds=62 * 60)
         await seen(agent, lambda reply: reply.state == "stopped")
@@ -189,7 +189,7 @@ async def test_more_time_moves_the_job_and_a_new_start_does_too(trouble: Azure) 
 
 async def test_more_replicas_use_up_the_money_sooner(trouble: Azure) -> None:
     async with agent_of(trouble.settings) as agent:
-        await deploys(agent, max_usd=6.354 * 2, min_replicas=1)
+        await deploys(agent, max_usd=8.86 * 2, min_replicas=1)
         first = await becomes(agent, "ready")
         await asked(agent, "update_vllm_scaling", min_replicas=1, max_replicas=2)
         then = await seen(agent, lambda reply: reply.state == "ready")

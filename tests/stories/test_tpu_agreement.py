@@ -122,6 +122,20 @@ async def test_a_token_to_deploy_is_good_once_and_for_that_time_limit_alone(
     assert left(hurried) == []
 
 
+async def test_whoever_changes_a_flag_is_asked_whether_the_chip_may_go(hurried: Cloud) -> None:
+    """Another may not be had; a call that only ends it sooner says so too, and can be made."""
+    await deployed(hurried)
+    told = settings(hurried, "ask")
+    async with agent_of(told, human=lambda _question: "decline") as agent:
+        sooner = await agent.call("update_vllm_scaling", **SPOT, ttl_minutes=30)
+        assert sooner.code == "UNSUPPORTED"
+        [step] = sooner.structured["next"]
+        assert (await agent.call(step["tool"], **step["arguments"])).code == "CANCELLED"
+        [question] = agent.asked
+        assert all("its chip is given back first" in said for said in (sooner.text, question))
+    assert left(hurried) != []
+
+
 @pytest.mark.parametrize(("tool", "said"), REMOVING)
 async def test_a_token_to_delete_ends_when_the_chip_is_taken(
     hurried: Cloud, tool: str, said: dict[str, Any]

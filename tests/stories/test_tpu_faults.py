@@ -188,3 +188,40 @@ async def test_a_leftover_is_found_and_deleted_when_it_is_asked_for(
     assert not gone.failed, gone
     await life.call("destroy_vllm")
     assert left(cloud) == []
+
+
+async def test_a_zone_that_there_is_not_ends_the_search_and_keeps_no_name(
+    agent: Agent, cloud: Cloud
+) -> None:
+    """It is told as the zone's refusal; it can be looked at, deployed elsewhere, and removed."""
+    life = Life(agent, "tpu-v6e-1", at="https://127.77.")
+    code, fix = await _ended(life, zones=["us-east1-q"])
+    assert (code, "changes by the minute" in fix) == ("ZONE_REFUSED", False)
+    assert left(cloud) == []
+    await life.call("deploy_vllm", **WISH)
+    await life.becomes("ready")
+    await life.ends()
+    assert left(cloud) == []
+
+
+async def test_a_project_without_quota_is_not_told_to_search_again(
+    agent: Agent, cloud: Cloud
+) -> None:
+    """Where every place says so, more quota helps and another search does not."""
+    none = ("tpu", "tpu-preemptible", "compute", "compute-preemptible")
+    cloud.set(tpu_quotas=dict.fromkeys(none, 0))
+    code, fix = await _ended(Life(agent, "tpu-v6e-1"))
+    assert (code, "changes by the minute" in fix) == ("QUOTA_EXCEEDED", False)
+    assert "ask for more" in fix
+    assert left(cloud) == []
+
+
+async def _ended(life: Life, **more: Any) -> tuple[str, str]:
+    """Deploy what no place gives; the code and the fix, whether that is known at once or later."""
+    here = {"target": life.target, "name": life.name}
+    asked = await life.agent.call("deploy_vllm", **{**here, **WISH, **more})
+    told = asked.structured
+    if not asked.failed:
+        told = (await life.becomes("failed")).data["failure"]
+        await life.call("destroy_vllm")
+    return told["code"], told["fix"]

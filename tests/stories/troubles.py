@@ -104,6 +104,7 @@ async def destroyed(agent: Agent, azure: Azure) -> Reply:
     """Take it away, and see that nothing of it is left and that what bills is named."""
     gone = await asked(agent, "destroy_vllm")
     assert gone.data["gone"], gone
+    assert not [one for one in gone.structured["warnings"] if "bills" in one or "hour" in one], gone
     assert orphans(azure) == []
     return gone
 

@@ -141,7 +141,9 @@ async def test_a_deletion_is_shown_with_all_that_goes_and_all_that_stays(
     values |= {"model": MODEL, "served_model_name": MODEL, "engine": "vLLM", "revision": "r"}
     one = Deployment.model_validate({**values, "created_at": LONG_AGO, "usd_per_hour": 2.5})
     shown = agreement.to_destroy(Found(backend, one), purge=purge)
-    assert "$2.50 an hour" in shown.question
+    assert "$2.50 an hour" not in shown.what  # nothing of it runs
+    runs = Found(backend, one.model_copy(update={"state": "ready", "replicas": 1}))
+    assert "$2.50 an hour" in agreement.to_destroy(runs, purge=purge).question
     assert all(what in shown.question for what in (*shown.deletes, *shown.stays))
     assert any("key" in what for what in shown.deletes)
     both = " ".join((*shown.deletes, *shown.stays))

@@ -51,7 +51,8 @@ async def test_a_search_without_a_chip_tells_of_every_place_and_leaves_nothing(
         told = await status.describe(site, "gemma")
         assert told.state is State.FAILED
         assert told.failure
-        assert told.failure.code == "NO_CAPACITY"
+        assert told.failure.code == "QUOTA_EXCEEDED"
+        assert "changes by the minute" not in told.failure.fix
         for place in PLACES:
             assert f"{place}: QUOTA_EXCEEDED. Limit 0." in told.failure.cause
             assert any(str(place) in said for said in notes)
