@@ -722,6 +722,8 @@ class Deleted(Answer):
     """Seen to be gone, not merely asked to go."""
     removed: tuple[str, ...] = ()
     stays: tuple[Remainder, ...] = ()
+    again: Mapping[str, bool] = Field(default={}, exclude=True)
+    """What was asked for beside: the next call of the same says it as well."""
 
     def summary(self) -> str:
         """Say whether it is gone."""
@@ -755,7 +757,7 @@ class Deleted(Answer):
         """Offer the proof, or the wait."""
         here = {"target": self.target, "name": self.name}
         if not self.gone:
-            return (NextStep("destroy_vllm", here),)
+            return (NextStep("destroy_vllm", {**here, **self.again}),)
         purge = (NextStep("destroy_vllm", {**here, "purge": True}),) if self._purge_helps else ()
         return (*purge, NextStep("list_deployments"))
 

@@ -336,7 +336,9 @@ async def destroy(
         deleted = await found.backend.delete(found.name, keep_cache=keep_cache)
         if deleted.gone:
             take_back(found.told)
-        return await _purged(found.backend, deleted) if purge and deleted.gone else deleted
+            return await _purged(found.backend, deleted) if purge else deleted
+    asked = {"purge": purge, "keep_cache": keep_cache}
+    return deleted.model_copy(update={"again": {flag: True for flag in asked if asked[flag]}})
 
 
 async def purge_what_stayed(runtime: Runtime, deleted: Deleted) -> Deleted:

@@ -112,12 +112,17 @@ async def _ask(
 async def _settled(
     client: Client[Any], told: dict[str, Any], text: str
 ) -> tuple[dict[str, Any], str]:
-    deadline = anyio.current_time() + _WAIT_LIMIT_SECONDS
+    deadline, removal = anyio.current_time() + _WAIT_LIMIT_SECONDS, None
     while told.get("ok") and anyio.current_time() < deadline:
-        if (told.get("data") or {}).get("state") not in _UNSETTLED:
+        data = told.get("data") or {}
+        if data.get("gone") is False and "name" in data:
+            removal = told["next"][0]["arguments"]
+        elif data.get("state") not in _UNSETTLED:
             break
         print(told["summary"], file=sys.stderr)
-        told, text = await _ask(client, *_next_look(told["data"]))
+        told, text = await _ask(client, *_next_look(data))
+        if removal and told.get("code") == "DEPLOYMENT_NOT_FOUND":  # what goes with it is seen too
+            told, text = await _ask(client, "destroy_vllm", removal)
     return told, text
 
 
@@ -153,6 +158,7 @@ def _failed(told: Mapping[str, Any]) -> bool:
     blind = not rows and data.get("complete") is False
     return (
         blind
+        or data.get("gone") is False
         or data.get("state") in {"failed", "unknown"}
         or any(isinstance(row, Mapping) and row.get("trouble") for row in rows)
     )

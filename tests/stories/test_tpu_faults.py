@@ -6,6 +6,8 @@ from typing import Any, Final
 import anyio
 import pytest
 
+from backends.tpu.backend import TpuBackend
+from server import main
 from tests.conversation import Agent, Reply, agent_of
 from tests.soon import HANGS
 from tests.stories.chips import HERE, left, planted_by_others, watched
@@ -152,6 +154,28 @@ async def test_a_delete_that_takes_ten_minutes_is_told_until_it_is_over(
             assert left(cloud) != []
             assert "being deleted" in told.structured["summary"]
     assert calls
+    assert left(cloud) == []
+
+
+def test_a_command_that_waits_ends_when_what_it_removes_is_gone(
+    cloud: Cloud, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`make destroy` stays while it is being deleted, and says at last what is read back."""
+    told = {"REHEARSAL": "1", "CONFIRM": "never", "PAUSE_SCALE": "0.05"}
+    told |= {"GOOGLE_CLOUD_PROJECT": cloud.project}
+    told |= {"VLLM_DEVOPS_STATE_DIR": str(cloud.settings.vllm_devops_state_dir)}
+    for name, value in told.items():
+        monkeypatch.setenv(name, value)
+    one = ("target=tpu-v6e-1", "name=one")
+    wish = (f"model={MODEL}", "max_model_len=4096", f"zones={HERE}", "control_plane=compute")
+    assert main(["call", "deploy_vllm", *one, *wish, "--wait"]) == 0
+    monkeypatch.setattr(TpuBackend, "delete_seconds", 0)
+    cloud.set(tpu_delete_seconds=120)
+    assert main(["call", "destroy_vllm", *one, "--wait"]) == 0
+    said = capsys.readouterr()
+    assert "one on tpu-v6e-1 is being deleted" in said.err
+    assert "one on tpu-v6e-1 " in said.out
+    assert "gone" in said.out
     assert left(cloud) == []
 
 
