@@ -14,6 +14,7 @@ from backends.base import (
     Prediction,
     QueuedResource,
     Quota,
+    Setup,
     World,
     Zone,
 )
@@ -217,6 +218,11 @@ class TpuBackend(GoogleBackend):
 
     async def config(self, name: str) -> DeploymentConfig:
         return await plan.config_of(self.site, name)
+
+    async def set_up(self) -> Setup:
+        made = await super().set_up()
+        self.site.inventory.forget("limits")  # what could not be read a moment ago now can
+        return made
 
     async def quotas(self) -> Sequence[Quota]:
         return await zones.read_quotas(self.site)

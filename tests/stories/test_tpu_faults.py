@@ -214,6 +214,16 @@ async def test_a_leftover_is_found_and_deleted_when_it_is_asked_for(
     assert left(cloud) == []
 
 
+async def test_what_set_up_has_enabled_is_seen_at_once(bare_cloud: Cloud) -> None:
+    """What could not be read a moment before is read anew."""
+    async with agent_of(bare_cloud.settings) as agent:
+        before = await agent.call("check_gpu_quotas", target="tpu-v6e-1")
+        assert "not enabled" in before.text, before
+        assert not (await agent.call("setup_target", target="tpu-v6e-1")).failed
+        after = await agent.call("check_gpu_quotas", target="tpu-v6e-1")
+        assert "not enabled" not in after.text, after
+
+
 async def test_a_zone_that_there_is_not_ends_the_search_and_keeps_no_name(
     agent: Agent, cloud: Cloud
 ) -> None:
