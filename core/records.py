@@ -638,11 +638,14 @@ class Deployment(Answer):
         return (*said, late) if self.expires_at < datetime.now(UTC) else said
 
     def next_steps(self) -> tuple[NextStep, ...]:
-        """Name the tool that helps in this state."""
+        """Name the tool that helps in this state; first what makes a lease or schedule whole."""
         here = {"target": self.target, "name": self.name}
+        ends_later = self.expires_at is not None and self.expires_at > datetime.now(UTC)
+        lacks = self.schedule_lacks or (self.lease_lacks and ends_later)
         match self.state:
             case State.READY:
-                return (NextStep("query_gemma4", {**here, "prompt": "What is Gemma?"}),)
+                whole = (NextStep("deploy_vllm", here),) if lacks else ()
+                return (*whole, NextStep("query_gemma4", {**here, "prompt": "What is Gemma?"}))
             case State.FAILED:
                 helping = ("diagnose", "get_logs", "destroy_vllm")
                 return tuple(NextStep(tool, here) for tool in helping)

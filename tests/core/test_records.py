@@ -167,6 +167,7 @@ def test_a_time_is_over_so_many_minutes_after_it_began() -> None:
 def test_what_nothing_in_the_cloud_ends_says_what_does(hours: int, way: str) -> None:
     """Before its time is over the rest of its lease can be made; afterwards that ends nothing."""
     at = datetime.now(UTC) + timedelta(hours=hours)
-    seen = deployment(State.READY, expires_at=at, lease_lacks="its job is missing").warnings()
-    [said] = [one for one in seen if "Nothing in the cloud ends one" in one]
+    seen = deployment(State.READY, expires_at=at, lease_lacks="its job is missing")
+    [said] = [one for one in seen.warnings() if "Nothing in the cloud ends one" in one]
     assert way in said
+    assert (seen.next_steps()[0].tool == "deploy_vllm") is (hours > 0)

@@ -229,7 +229,9 @@ async def test_a_lease_that_is_not_whole_is_warned_of_and_made_anew(
         found = await status(agent)
         assert "Nothing in the cloud ends one" in found.text
         assert found.data["lease"] == "server"
-        await deployed(agent, ttl_minutes=30)
+        step = found.structured["next"][0]
+        assert step["tool"] == "deploy_vllm"
+        assert not (await agent.call(step["tool"], **step["arguments"])).failed
         assert (await status(agent)).data["lease"] == "cloud"
 
 
