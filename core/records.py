@@ -638,13 +638,14 @@ class Deployment(Answer):
         return (*said, late) if self.expires_at < datetime.now(UTC) else said
 
     def next_steps(self) -> tuple[NextStep, ...]:
-        """Name the tool that helps in this state; first what makes a lease or schedule whole."""
+        """Name the tool that helps in this state, and what makes its lease or schedule whole."""
         here = {"target": self.target, "name": self.name}
         ends_later = self.expires_at is not None and self.expires_at > datetime.now(UTC)
         lacks = self.schedule_lacks or (self.lease_lacks and ends_later)
+        there = self.state in {State.CREATING, State.LOADING, State.READY, State.ASLEEP}
+        whole = (NextStep("deploy_vllm", here),) if lacks and there else ()
         match self.state:
             case State.READY:
-                whole = (NextStep("deploy_vllm", here),) if lacks else ()
                 return (*whole, NextStep("query_gemma4", {**here, "prompt": "What is Gemma?"}))
             case State.FAILED:
                 helping = ("diagnose", "get_logs", "destroy_vllm")
@@ -655,7 +656,7 @@ class Deployment(Answer):
             case State.STOPPED:
                 return (NextStep("start_vllm", here), NextStep("destroy_vllm", here))
             case _:
-                return (NextStep("status_vllm", {**here, "wait_s": 30}),)
+                return (NextStep("status_vllm", {**here, "wait_s": 30}), *whole)
 
 
 def moment(at: datetime) -> str:
