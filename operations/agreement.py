@@ -278,6 +278,10 @@ def to_scale(found: Found, change: Rescaling) -> Preview | None:
     if change.replicas:
         when = f"are warm {one.schedule}" if one.schedule else "never sleep"
         awake = f", of which {low} {when}" if sleeps_no_more else ""
+        if sleeps_no_more and price and not (one.schedule or one.expires_at or minutes):
+            from planner.price import HOURS_PER_MONTH  # noqa: PLC0415  loads slowly
+
+            awake += f": ${low * price * HOURS_PER_MONTH:,.0f} a month"
         what = f"Run {low} to {high} replicas of {one.name} on {one.target}{until}"
         what += f" ({_price(price)} each{awake})"
     else:

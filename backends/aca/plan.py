@@ -158,7 +158,7 @@ def _warnings(site: Site, made: Blueprint, costs: Price) -> Iterator[str]:
     spec, ground = made.spec, site.ground
     yield from made.doubts
     if spec.min_replicas and not spec.schedule:
-        yield always_on(spec.min_replicas, costs, called="replicas")
+        yield always_on(spec, costs, called="replicas")
     else:
         yield from _asleep(made, costs)
     yield from by_schedule(

@@ -640,7 +640,7 @@ def _warnings(drawn: run.Blueprint, costs: Price) -> Iterator[str]:
     spec = drawn.spec
     yield from drawn.doubts
     if spec.min_replicas and not spec.schedule:
-        yield always_on(spec.min_replicas, costs, called="instances")
+        yield always_on(spec, costs, called="instances")
     yield from price_doubts(costs)
     if spec.engine != "ollama" or spec.image:
         yield from tagged(drawn.container.image)

@@ -154,13 +154,16 @@ def price_doubts(costs: Price) -> Iterator[str]:
         yield f"One source alone names the price: {costs}."
 
 
-def always_on(replicas: int, costs: Price, *, called: str) -> str:
+def always_on(spec: DeploymentSpec, costs: Price, *, called: str) -> str:
     """Say what replicas that never sleep cost; `called` as their cloud calls them."""
+    replicas, ends = spec.min_replicas, spec.ttl_minutes or spec.max_usd
+    when = "until its end" if ends else "all the time"
     if costs.usd_per_hour is None:
-        return f"{replicas} {called} run all the time, asked or not, at a price nobody knows."
-    monthly = replicas * costs.usd_per_hour * HOURS_PER_MONTH
+        return f"{replicas} {called} run {when}, asked or not, at a price nobody knows."
+    hourly = replicas * costs.usd_per_hour
+    bill = f"${hourly:.2f} an hour" if ends else f"${hourly * HOURS_PER_MONTH:,.0f} a month"
     return (
-        f"min_replicas={replicas} runs all the time, asked or not: ${monthly:,.0f} a month;"
+        f"min_replicas={replicas} runs {when}, asked or not: {bill};"
         " 0 costs nothing while nobody asks."
     )
 

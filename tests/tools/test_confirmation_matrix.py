@@ -94,7 +94,7 @@ WAYS: Final[dict[str, Way]] = {
         {**ONE, "min_replicas": 1, "max_replicas": 1},
         ["scale 1-1 run/one"],
         is_(State.READY),
-        "of which 1 never sleep",
+        "of which 1 never sleep: $1,825 a month",
     ),
     "measure": Way(
         "run_benchmark", {**ONE, "wait_s": 0}, ["measure run/one"], is_(State.READY), "at most"
