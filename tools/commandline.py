@@ -97,6 +97,8 @@ async def _call(server: FastMCP[Any], options: argparse.Namespace, given: dict[s
     if options.make and (missing := (told.get("data") or {}).get("missing")):
         words = " ".join(f'{name.upper()}="{SUCH_AS.get(name, "…")}"' for name in missing)
         text = f"{', '.join(missing)} is missing, such as: make {options.make} {words}"
+    if options.make and told.get("code") == "CONFIRMATION_REQUIRED":
+        text += f"\n\nThe same `make {options.make}` with YES=1 agrees beforehand."
     print(json.dumps(told, indent=1) if options.json else text)
     return 0 if told.get("ok") and not _failed(told) else 1
 

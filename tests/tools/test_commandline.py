@@ -138,6 +138,8 @@ def test_without_a_terminal_the_token_is_printed(
 ) -> None:
     """A script cannot be asked: it gets a preview, and its next call may carry the token."""
     folder = plant(state_dir)
+    assert call("destroy_vllm", "--make", "destroy") == 1
+    assert "`make destroy` with YES=1" in capsys.readouterr().out
     assert call("destroy_vllm", "--json") == 1
     token = json.loads(capsys.readouterr().out)["data"]["confirm"]
     assert folder.path.exists()
