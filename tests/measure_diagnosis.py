@@ -276,10 +276,12 @@ def examples() -> str:
         for text in map(wording, filter(says_enough, case.lines))
     ]
     known = {code for writer in WRITERS for code in _codes(writer)}
+    well = {frozenset(words_of(wording(text))) for one in WRITERS for text in _healthy(one)}
     kept: dict[tuple[str, frozenset[str]], str] = {}
     for writer, kind, text in rows:
-        named = kind if _SAME.get(kind, kind) in known else NO_KIND
         key = writer, frozenset(words_of(text))
+        is_of_some = _SAME.get(kind, kind) in known and key[1] not in well
+        named = kind if is_of_some else NO_KIND  # what is well says it too
         kept.setdefault(key, f"{writer}\t{_SAME.get(named, named)}\t{text}")
     return "".join(f"{row}\n" for row in sorted(kept.values()))
 
