@@ -19,6 +19,8 @@ from core.errors import (
     InvalidArgument,
     NextStep,
     OpsError,
+    PermissionDenied,
+    QuotaExceeded,
     Unsupported,
 )
 from core.journal import Expiry
@@ -251,8 +253,16 @@ async def deploy(runtime: Runtime, backend: Backend, wanted: Plan) -> Deployment
     """Start, or go on with, what the plan says; what is true now."""
     for warning in wanted.warnings:
         note(warning)
-    with _in_time(backend, f"deploy {wanted.spec.name}"):
-        return _begun(runtime, backend, await backend.apply(wanted))
+    spec = wanted.spec
+    with _in_time(backend, f"deploy {spec.name}"):
+        try:
+            return _begun(runtime, backend, await backend.apply(wanted))
+        except (PermissionDenied, QuotaExceeded) as exc:  # a check names all that is missing
+            asked = {"target": wanted.target.name, "model": spec.model, "check": True}
+            length = {"max_model_len": spec.max_model_len} if spec.max_model_len else {}
+            take_back(wanted.warnings)  # of what is not made
+            exc.next_steps = exc.next_steps or (NextStep("plan_deployment", {**asked, **length}),)
+            raise
 
 
 def _begun(runtime: Runtime, backend: Backend, deployment: Deployment) -> Deployment:

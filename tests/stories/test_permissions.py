@@ -99,6 +99,22 @@ async def test_a_permission_that_a_look_takes_is_missed_before_anything_is_made(
     assert (row["outcome"], permission in row["detail"]) == ("fail", True), row
 
 
+async def test_what_a_deployment_was_refused_is_named_at_once_with_all_else_that_is_missing(
+    cloud: Cloud,
+) -> None:
+    """The call that the refusal names says every permission that has to be asked for."""
+    missing = ["run.services.create", "secretmanager.secrets.create"]
+    cloud.set(denied_permissions=missing)
+    async with agent_of(cloud.settings) as agent:
+        refused = await agent.call("deploy_vllm", target="cloud-run-l4", name="one", **VLLM)
+        assert refused.code == "PERMISSION_DENIED", refused
+        assert "downloads" not in refused.text  # nothing starts
+        [step] = refused.structured["next"]
+        plan = await agent.call(step["tool"], **step["arguments"])
+    [row] = [one for one in plan.data["checks"] if one["outcome"] == "fail"]
+    assert all(permission in row["detail"] for permission in missing), row
+
+
 async def _checked(agent: Agent, cloud: Cloud | None, target: str, wish: dict[str, Any]) -> None:
     if cloud and "engine" in wish:  # which plan_deployment does not take
         async with opened(cloud.controls.plane, cloud.project) as site:
