@@ -63,6 +63,14 @@ class Place(NamedTuple):
         found = await self.life.call("get_logs", lines=100, contains="compile-cache")
         return [line.partition("compile-cache: ")[2] for line in found.data["lines"]]
 
+    async def says(self, last: str, *, after: int = 0) -> list[str]:
+        """Wait until it says so last, in more than `after` lines; a file is there before that."""
+        return await soon(
+            self.said,
+            lambda said: len(said) > after and said[-1].startswith(last),
+            waiting_for=f"the word {last}",
+        )
+
     async def saved(self) -> None:
         """Wait until what was compiled is there."""
         what = "the compile cache"
@@ -94,7 +102,7 @@ async def test_a_second_boot_loads_what_the_first_compiled(place: Place) -> None
     await place.life.begins(max_model_len=4096)
     await place.saved()
     cold = await place.life.call("status_vllm")
-    first = await place.said()
+    first = await place.says("saved ")
     assert [one.partition(" ")[0] for one in first] == ["none", "saved"]
     (made,) = [one for one in await place.bindings() if one not in before]
     assert FOLDER in made["condition"]["expression"]
@@ -108,7 +116,7 @@ async def test_a_second_boot_loads_what_the_first_compiled(place: Place) -> None
     assert len(await place.names() - OTHERS.keys()) == 1
     await place.life.call("deploy_vllm", model=MODEL, max_model_len=2048)
     await place.life.becomes("ready")
-    assert (await place.said())[-2].startswith("none for ")
+    assert (await place.says("saved ", after=len(first) + 1))[-2].startswith("none for ")
     gone = await place.life.call("destroy_vllm")
     assert gone.data["gone"]
     assert any("compile cache" in one for one in gone.data["removed"])
