@@ -169,6 +169,8 @@ def test_31b_dies_on_an_l4_while_loading() -> None:
     assert "22.10 GiB to load" in made.reasons[0]
     assert "2.62 for a second token table" in made.reasons[0]
     assert "21.96 GiB is visible" in made.reasons[0]
+    shared = plan(catalogued("31b"), "l4", tensor_parallel_size=2, max_model_len=8192)
+    assert "1.31 for a second token table" in shared.reasons[0]
 
 
 def test_a_tpu_needs_room_for_its_programs() -> None:
@@ -212,3 +214,15 @@ def test_the_sampler_is_counted_by_version() -> None:
         )
         rows = min(seqs, 132) if each == 14 else 0
         assert high - low == pytest.approx(1000 * (seqs * each + 4 * rows))
+
+
+def test_the_states_of_a_batch_and_of_its_samples_are_held_in_16_bits() -> None:
+    flags = {"vllm_version": "0.17.0", "max_num_seqs": 1024, "max_num_batched_tokens": 2048}
+    wider = E2B.model_copy(update={"hidden_size": (E2B.hidden_size or 0) + 1000})
+    low, high = (
+        next(
+            one.gib.expected for one in plan(model, "h100", **flags).parts if one.name == "sampler"
+        )
+        for model in (E2B, wider)
+    )
+    assert (high - low) * GIB == pytest.approx(1000 * 2 * (2048 + 2 * 1024))

@@ -1,5 +1,6 @@
 """Speeds beside figures that others measured, and what must hold of any."""
 
+import math
 from typing import Any, NamedTuple
 
 import pytest
@@ -60,6 +61,12 @@ def test_a_calibrated_device_decodes_within_three_percent(row: Measured) -> None
     foreseen = step(row.model, row.where, **row.flags)
     assert foreseen.calibrated
     assert foreseen.tokens_per_second.expected == pytest.approx(row.tokens_per_second, rel=0.03)
+
+
+def test_a_mixture_of_experts_is_not_told_what_was_measured_of_others() -> None:
+    """It chooses its experts before it reads them: nobody has measured that there."""
+    assert step("12b", "v6e").calibrated
+    assert not step("26b", "v6e").calibrated
 
 
 @pytest.mark.parametrize(
@@ -224,6 +231,18 @@ def test_saturation_names_both_ends() -> None:
     assert 50 < short.compute_requests < 300
     assert long.compute_requests is None
     assert long.kv_requests == int(plan.kv_low.max_concurrency)
+
+
+@pytest.mark.parametrize("where", ["h100", "a100-80", "l4"])
+def test_arithmetic_takes_longer_from_as_many_requests_as_the_data_sheet_says(where: str) -> None:
+    """In 16 bits each weight is two bytes and two operations: it is TFLOPS by bandwidth."""
+    model, device = shape_of("llama-8b", LLAMA_8B), accelerator(where)
+    flags = Flags(max_model_len=8192)
+    found = saturation(model, device, flags, plan_memory(model, device, flags), context=0)
+    tflops = Work(model, device, flags).tflops
+    assert tflops
+    assert device.bandwidth_gb_per_s
+    assert found.compute_requests == math.ceil(1000 * tflops / device.bandwidth_gb_per_s)
 
 
 def test_what_is_not_known_is_not_guessed() -> None:
