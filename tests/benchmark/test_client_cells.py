@@ -246,6 +246,18 @@ async def test_open_loops_keep_to_their_times(tmp_path: Path, arrivals: Arrivals
     assert (samples.sent >= samples.intended).all()
 
 
+async def test_what_is_under_way_when_an_open_loop_is_cut_is_a_row_each(tmp_path: Path) -> None:
+    """And its connections are closed: the server would else answer into the next cell."""
+    seen: list[str] = []
+    load = Load(arrivals=Arrivals.CONSTANT, requests_per_second=100)
+    async with faulty.faulty(lambda _: paced(0.2)) as server:
+        stop = StopRule(max_seconds=60, warmup_max_seconds=0.1)
+        job = a_job(server.base_url, tmp_path, load=load, stop=stop)
+        result = await measured(job, tell=seen.append, stop=lambda: seen.count("measuring") == 2)
+    assert outcomes(result)[Outcome.CUT] > 0
+    assert _all_told(result.samples, server)
+
+
 def _all_arrivals(job: Job) -> list[float]:
     due = job.due()
     return [next(due) for _ in range(1000)]

@@ -319,3 +319,10 @@ def test_an_older_journal_is_read_and_gone_on_with(path: Path) -> None:
     journal = Journal(path)
     journal.end(journal.begin("x", "y", {}), Outcome(result="ok", about="local/one"))
     assert [one.about for one in journal.operations()] == ["", "local/one"]
+
+
+def test_a_journal_out_of_reach_is_not_taken_for_one_that_never_was(tmp_path: Path) -> None:
+    """Who is told that nothing was ever deployed looks for no bill."""
+    (tmp_path / "loop").symlink_to("loop")
+    assert Journal(tmp_path / "loop" / "journal.db", read_only=True).exists
+    assert not Journal(tmp_path / "nothing" / "journal.db", read_only=True).exists

@@ -171,3 +171,18 @@ def test_what_nothing_in_the_cloud_ends_says_what_does(hours: int, way: str) -> 
     [said] = [one for one in seen.warnings() if "Nothing in the cloud ends one" in one]
     assert way in said
     assert (seen.next_steps()[0].tool == "deploy_vllm") is (hours > 0)
+
+
+@pytest.mark.parametrize(
+    ("state", "ahead", "does"),
+    [
+        (State.READY, 0, "keeps it warm until"),
+        (State.ASLEEP, 0, "is to keep it warm until"),
+        (State.ASLEEP, 3, "wakes it at"),
+    ],
+)
+def test_a_schedule_says_what_it_does_next(state: State, ahead: int, does: str) -> None:
+    """Of two whole days, of which the first is today or is yet to come."""
+    first = datetime.now(UTC) + timedelta(days=ahead)
+    said = f"{first:%a},{first + timedelta(days=1):%a} 00:00-24:00"
+    assert f"; its schedule ({said}) {does} " in deployment(state, schedule=said).summary()

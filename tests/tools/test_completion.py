@@ -83,6 +83,17 @@ async def test_what_was_made_on_a_cloud_is_remembered_without_asking_it(
     assert (await offered(agent, DEPLOYMENT, "name", "f")).values == ["far"]
 
 
+async def test_no_more_are_offered_than_the_protocol_lets_a_client_take(
+    agent: Agent, state_dir: Path
+) -> None:
+    journal = Journal(state_dir / "real" / "journal.db")
+    for number in range(101):
+        made = Outcome(result="ok", about=f"cloud-run-l4/one-{number}")
+        journal.end(journal.begin("test", "deploy_vllm", {}), made)
+    found = await offered(agent, "tear-down", "name")
+    assert (len(found.values), found.total, found.has_more) == (100, 101, True)
+
+
 async def test_runs_are_offered(agent: Agent, state_dir: Path) -> None:
     plant_runs(state_dir)
     assert set((await offered(agent, RUN, "run", "2026")).values) == set(RUNS)
