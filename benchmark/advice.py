@@ -362,9 +362,11 @@ def _operating(manifest: Manifest, valid: Sequence[Row]) -> Iterator[Finding]:
 
 def _speed(cell: CellResult) -> str:
     rate = f"{figure(cell.request_throughput or 0)} requests/s"
-    if cell.ttft is not None and cell.tpot is not None:
-        return f"{rate}, TTFT {seconds(cell.ttft.mean)}, TPOT {seconds(cell.tpot.mean)} on average"
-    return f"{rate}, {seconds(cell.e2el.mean)} each" if cell.e2el else rate
+    times = (cell.ttft, cell.tpot, cell.e2el)
+    ttft, tpot, e2el = (math.nan if each is None else each.mean for each in times)
+    if not math.isnan(ttft + tpot):
+        return f"{rate}, TTFT {seconds(ttft)}, TPOT {seconds(tpot)} on average"
+    return rate if math.isnan(e2el) else f"{rate}, {seconds(e2el)} each"
 
 
 class Headline(NamedTuple):

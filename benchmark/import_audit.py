@@ -361,7 +361,7 @@ _ROUNDED_SPEED: Final = 1.005
 """The same of the speed of one request, which is given with three digits."""
 _IN_FLIGHT: Final = 1.2
 """Requests in flight over those allowed, that figures of two digits can show by rounding."""
-_FEWEST: Final = 30
+FEWEST: Final = 30
 """Answers, as of our own cells."""
 
 
@@ -376,9 +376,10 @@ def _burst(_grid: Grid, cell: CellResult) -> str | None:
 
 def _too_few(_grid: Grid, cell: CellResult) -> str | None:
     got = cell.counts.succeeded if cell.counts else 0
-    if cell.state is not CellState.MEASURED or _is_burst(cell) or got >= _FEWEST:
+    said = any(verdict.code is Code.TOO_FEW_SAMPLES for verdict in cell.verdicts)
+    if said or cell.state is not CellState.MEASURED or _is_burst(cell) or got >= FEWEST:
         return None
-    return f"{got} answers, {_FEWEST} wanted"
+    return f"{got} answers, {FEWEST} wanted"
 
 
 def prefill_roof(ground: Known, prompt_tokens: int) -> float | None:

@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from benchmark.folder import RunFolder
 from benchmark.import_audit import (
+    FEWEST,
     Claims,
     Figures,
     Run,
@@ -54,6 +55,8 @@ from planner.model import full_name
 MOST_CELLS: Final = 5_000
 _MOST_BYTES: Final = 64 * 2**20
 """guidellm can keep every request in its report; parsed, it takes ten times its size."""
+_GZIP: Final = b"\x1f\x8b"
+_UTF_16: Final = (b"\xff\xfe", b"\xfe\xff")
 _COMPARED: Final = 50
 """Other imports that a new one is held against."""
 _WORDS: Final = 120
@@ -163,7 +166,14 @@ def _text(path: Path) -> str:
                 f"{path.name} has more than {_MOST_BYTES // 2**20} MiB.",
                 fix="Leave out the single requests when you write it.",
             )
-        return path.read_text(encoding="utf-8-sig")
+        data = path.read_bytes()
+        if data.startswith(_GZIP):
+            raise unreadable(
+                cause="It is compressed.", fix="Unpack it first, such as by gunzip -k."
+            )
+        if not data.strip():
+            raise unreadable(cause="It is empty.")
+        return data.decode("utf-16" if data.startswith(_UTF_16) else "utf-8-sig")
     except (OSError, ValueError) as exc:  # ValueError: a name that no file can have, or no UTF-8
         raise unreadable(cause=str(exc)) from exc
 
@@ -259,6 +269,8 @@ def _not_said(read: Read, claims: Claims) -> Iterator[str]:
 
 _FILE: Final = read_toml(Path(__file__).with_name("imports.toml"))
 _COLUMNS: Final[Mapping[str, Sequence[str]]] = _FILE["columns"]
+_BARE: Final = "throughput"
+"""A column whose unit only the articles' scripts tell: requests/s."""
 _TIMES: Final[Mapping[str, str]] = _FILE["times"]
 _POINTS: Final[Mapping[str, str]] = _FILE["points"]
 _UNITS: Final[Mapping[str, float]] = _FILE["units"]
@@ -341,6 +353,11 @@ class Row:
             or (self.number("output") is not None and self.times)
             or self.times.keys() & {"ttft", "e2el"}
         )
+
+    @property
+    def counted(self) -> bool:
+        """Whether it says how many requests its figures are of."""
+        return self.whole("succeeded") is not None or self.whole("sent") is not None
 
     @property
     def skipped(self) -> str | None:
@@ -445,17 +462,44 @@ def _time(column: str) -> tuple[str, str, float] | None:
     return _TIMES[rest], point, _UNITS[units[0]] if units else 1.0
 
 
+_GROUPED: Final = re.compile(r"\s*-?[1-9]\d{0,2}(,\d{3})+(\.\d+)?\s*")
+_DECIMAL_COMMA: Final = re.compile(r"\s*-?\d+,\d+\s*")
+
+
 def from_csv(text: str) -> list[Row] | None:
     """Give the rows of a CSV; None where its head has no names of a table of results.
 
     Raises:
         csv.Error: A field is too long to be one.
     """
-    reader = csv.reader(text.splitlines())
+    lines = text.splitlines()
+    delimiter = max(",;\t", key="".join(lines[:1]).count)
+    reader = csv.reader(lines, delimiter=delimiter)
     head = [_normal(name) for name in next(reader, [])]
     if len(set(head)) < 2 or not Row(dict.fromkeys(head, 1)).is_result:
         return None
-    return _bounded([Row(dict(zip(head, line, strict=False))) for line in reader if any(line)])
+    rows = ([_without_commas(each, delimiter) for each in line] for line in reader if any(line))
+    return _bounded([Row(dict(zip(head, line, strict=False))) for line in rows])
+
+
+def _without_commas(text: str, delimiter: str) -> str:
+    """Write a figure as Python does: a comma groups thousands where it also parts columns.
+
+    >>> _without_commas("1,009.57", ","), _without_commas("120,5", ";")
+    ('1009.57', '120.5')
+
+    Raises:
+        InvalidArgument: It may be the one or the other.
+    """
+    grouped = _GROUPED.fullmatch(text)
+    if delimiter == ",":
+        return text.replace(",", "") if grouped else text
+    if grouped:
+        raise InvalidArgument(
+            f"Nobody can say whether {text} in the file is above or below a thousand.",
+            fix="Write decimal points, and nothing between thousands.",
+        )
+    return text.replace(",", ".") if _DECIMAL_COMMA.fullmatch(text) else text
 
 
 def from_documents(documents: Sequence[Any]) -> list[Row] | None:
@@ -618,6 +662,42 @@ def _says(value: Any, name: str, depth: int = 0) -> bool:
     return any(_says(each, name, depth + 1) for each in inner)
 
 
+_TABLE: Final = "a table of results"
+_READ: Final = frozenset(column for columns in _COLUMNS.values() for column in columns)
+_WORDED: Final = frozenset(
+    each for name in ("model", "api", "date", "status") for each in _COLUMNS[name]
+)
+_SHOWN: Final = 8
+"""Columns that a note lists."""
+
+
+def _is_figure(column: str) -> bool:
+    return bool(_time(column)) or column in _READ - _WORDED
+
+
+def _not_plain(rows: Sequence[Row]) -> Iterator[str]:
+    """Say which columns of somebody's own table are not read, or by a unit that is not there."""
+    filled = {column: each for row in rows for column, each in row.fields.items() if each}
+    bare = {
+        column: "seconds"
+        for column in filled
+        if _time(column) and not _UNITS.keys() & {*column.split("_")}
+    }
+    if _BARE in filled and not filled.keys() & {*_COLUMNS["requests"][:-1]}:
+        bare[_BARE] = "requests/s"
+    for column, unit in bare.items():
+        yield f"`{column}` names no unit: it is taken as {unit}."
+    left = [name for name in filled if name not in _READ and not _time(name)]
+    if left:
+        more = f" and {len(left) - _SHOWN} more" if len(left) > _SHOWN else ""
+        yield f"Columns that are not read: {', '.join(left[:_SHOWN])}{more}."
+    cells = (each for row in rows for each in row.fields.items() if _is_figure(each[0]))
+    lost = [text for _, text in cells if re.search(r"\d", str(text)) and number(text) is None]
+    if lost:
+        first = one_line(lost[0], 20)
+        yield f"{len(lost)} figures are no plain numbers and left out, first {first}."
+
+
 class _Meaning(NamedTuple):
     """What all rows of a file together say of its columns."""
 
@@ -692,7 +772,7 @@ def _tool(rows: Sequence[Row], *, articles: bool) -> str:
         ("vllm bench sweep", "run_number" in first),
         ("vllm bench serve", {"request_throughput", "completed"} <= first.keys()),
     )
-    return next((tool for tool, holds in marks if holds), "a table of results")
+    return next((tool for tool, holds in marks if holds), _TABLE)
 
 
 def _cell(row: Row, claims: Claims, meaning: _Meaning) -> CellResult:
@@ -732,6 +812,10 @@ def _cell(row: Row, claims: Claims, meaning: _Meaning) -> CellResult:
         warnings=tuple(_warnings(row.detail)),
     )
     cell = make_cell(spec, figures, claims)
+    if not (row.counted or meaning.articles) and 0 < succeeded < FEWEST:
+        unsaid = "the file does not say of how many requests its figures are"
+        few = Verdict(code=Code.TOO_FEW_SAMPLES, because=unsaid)
+        return cell.model_copy(update={"verdicts": (*cell.verdicts, few)})
     if not meaning.articles or spec.load.arrivals is Arrivals.ONCE:
         return cell
     counted = f"{succeeded + failed} requests of one prompt, counted once with ramp and drain"
@@ -766,5 +850,7 @@ def _notes(rows: Sequence[Row], placed: Sequence[Row], tool: str, tokens: float)
         yield "Gaps between requests have another burstiness than 1: they are taken as Poisson."
     if tool == "llmperf":
         yield "llmperf's inter-token latency has the first token in it: it is no TPOT, left out."
-    if not all(row.guidellm or row.is_result for row in placed):
+    if tool == _TABLE:
+        yield from _not_plain(placed)
+    if placed and not any(row.guidellm or row.is_result for row in placed):
         yield "No load is in the file: requests in flight are computed as rate times latency."

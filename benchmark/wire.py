@@ -210,6 +210,8 @@ class Rows:
         self.requests = 0
         """Whole answers; like the following, since the beginning."""
         self.failed = 0
+        self.last_failure = ""
+        """Its class, and the status of the answer if there was one."""
         self.tokens = 0.0
         self.events = 0.0
         self.ttft_sum = 0.0
@@ -222,7 +224,7 @@ class Rows:
         self._rows.extend(_PACK(*row))
         if times:
             self._times.extend(_packer(len(times))(*times))
-        _, intended, _, _, _, first, last, _, _, output, _, _, events, _, outcome, _ = row
+        _, intended, _, _, _, first, last, _, _, output, _, _, events, status, outcome, _ = row
         self.events += events
         self.tokens += output if output >= 0 else events
         if outcome == 0:
@@ -232,6 +234,8 @@ class Rows:
             self.latencies.append(last - intended)
         elif outcome != _CUT:
             self.failed += 1
+            code = f": HTTP {int(status)}" if status else ""
+            self.last_failure = f"{Outcome(int(outcome)).name.lower()}{code}"
 
     def __len__(self) -> int:
         return len(self._rows) // _ROW.size

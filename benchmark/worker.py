@@ -461,8 +461,8 @@ class Cell:
             c.busy and c.intended < now - self._job.slice_seconds for c in load.pool.connections
         ):
             return
-        last = f" ({load.last_words})" if load.last_words else ""
-        because = f"No request was answered for {waited:.1f} s{last}."
+        last = load.last_words or f"{self._rows.last_failure} of {self._job.path}"
+        because = f"No request was answered for {waited:.1f} s ({last})."
         self._tell(Report(is_="dead", because=because))
 
     def _hand_over(self, window: Order) -> None:

@@ -99,7 +99,7 @@ def success(answer: Answer, notes: list[str], listed: Listed) -> Json:
         "ok": True,
         "summary": answer.summary(),
         "data": whole,
-        "warnings": [*notes, *(w for w in answer.warnings() if w not in notes)],
+        "warnings": [*dict.fromkeys((*notes, *answer.warnings()))],
         "next": _steps(answer.next_steps(), listed),
     }
     if _full.get():

@@ -25,6 +25,10 @@ from logs.verdict import Judge, Verdict
 _LINE_BYTES: Final = 16 * 1024
 """Of a line; what it says of itself stands at its beginning."""
 _EXPORT_BYTES: Final = 256 * 1024 * 1024
+_NO_TEXT: Final = (
+    b"\x1f\x8b", b"PK\x03\x04", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ", b"BZh", b"\xff\xfe", b"\xfe\xff"
+)  # fmt: skip
+"""How gzip, zip, zstd, xz, bzip2 and UTF-16 begin."""
 _BEGIN_LINES: Final = 2_000
 _BEGIN_BYTES: Final = 256 * 1024
 """Of a log's beginning, by which its writer is known."""
@@ -61,7 +65,7 @@ def find(name: str, writer: Writer | None = None) -> dict[str, Any]:
 
     Raises:
         OSError: The file cannot be read.
-        ValueError: It is an export that is no JSON, or too large.
+        ValueError: It is an export that is no JSON, or too large; or no plain text.
     """
     with nullcontext(sys.stdin.buffer) if name == "-" else Path(name).open("rb") as file:
         lines, begin = _lines(file)
@@ -101,7 +105,8 @@ def _safe(text: str) -> str:
 
 def _text(row: dict[str, Any]) -> str:
     if row["code"] is None:
-        return f"{row['file']}: nothing is wrong in {row['lines']} lines."
+        told = f"nothing is wrong in {row['lines']} lines" if row["lines"] else "the log is empty"
+        return f"{row['file']}: {told}."
     lines = [
         f"{row['file']}: {row['code']}: {row['cause']}",
         f"  Fix: {row['fix']}",
@@ -116,6 +121,10 @@ def _lines(file: IO[bytes]) -> tuple[Iterable[Written], str]:
     first = file.readline(_LINE_BYTES)
     while first and not first.strip():
         first = file.readline(_LINE_BYTES)
+    if first.startswith(_NO_TEXT):
+        raise ValueError(
+            "it is compressed or UTF-16; unpack it (zcat, zstdcat) or save it as UTF-8"
+        )
     if first.strip() == b"[" or first.lstrip().startswith(b"[{"):
         raw = first + file.read(_EXPORT_BYTES)
         return _exported(raw), raw[:_BEGIN_BYTES].decode(errors="replace")

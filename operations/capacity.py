@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+import shlex
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -45,7 +46,7 @@ from operations.models import require_on_hub
 from operations.planning import DeploymentPlan
 from operations.resolve import Found, able, calls, chosen, find, find_among
 from operations.runtime import Runtime
-from planner.flags import added_in
+from planner.flags import added_in, other_words
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -89,7 +90,8 @@ async def held(
         return foreseen.model_copy(update={"fits": False, "reasons": (*foreseen.reasons, why)})
     for warning in wanted.warnings:
         note(warning)
-    line = " ".join((foreseen.engine_line, *added_in(wanted.spec.engine_args)))
+    asked = map(shlex.quote, other_words(foreseen.arguments.get("engine_args", ())))
+    line = " ".join((foreseen.engine_line, *asked, *added_in(wanted.spec.engine_args)))
     foreseen = foreseen.model_copy(update={"engine_line": line})
     if not check:
         return foreseen

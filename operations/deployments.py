@@ -240,6 +240,8 @@ async def plan(
         spec = planning.arranged(backend, spec, model, layout)
     elif spec.max_model_len is None:
         spec = planning.with_usual_length(backend, spec, model)
+    for warning in planning.not_counted(spec.engine_args):
+        note(warning)
     spec = planning.with_parsers(backend, spec, model)
     wanted = backend.plan(spec, model)
     for change in settings.changes(backend.target.backend):

@@ -57,6 +57,7 @@ from planner.flags import (
     kv_element_bytes,
     parsers_for,
     positions,
+    uncounted,
 )
 from planner.layouts import (
     SHORTEST,
@@ -336,6 +337,14 @@ def with_usual_length(backend: Backend, spec: DeploymentSpec, model: ModelShape)
     return spec.model_copy(update={"max_model_len": length})
 
 
+def not_counted(engine_args: Sequence[str]) -> tuple[str, ...]:
+    """Return a warning of each flag that loads more beside the model, which no plan counts."""
+    return tuple(
+        f"{flag} loads what the plan does not count ({what}): leave memory for it."
+        for flag, what in uncounted(engine_args).items()
+    )
+
+
 def with_parsers(backend: Backend, spec: DeploymentSpec, model: ModelShape) -> DeploymentSpec:
     """Return the spec with the parsers that the model's answers need, as far as they do no harm."""
     if spec.engine != "vllm":
@@ -399,6 +408,8 @@ class DeploymentPlan(Answer):
     """Why its weights cannot be fetched, and what to do about it."""
     known: bool = Field(exclude=True)
     """The memory there is known."""
+    uncounted: tuple[str, ...] = Field(exclude=True)
+    """What is loaded beside the model and is in no figure."""
     deployable: bool = Field(exclude=True)
     arguments: Mapping[str, Any] = Field(exclude=True)
     weights_load: bool = Field(exclude=True)
@@ -477,15 +488,16 @@ class DeploymentPlan(Answer):
 
     def _verdict(self) -> str:
         """Say that it fits, and first of all what keeps it from being deployed."""
+        fits = f"Fits without its {' and '.join(self.uncounted)}" if self.uncounted else "Fits"
         if self.region:
-            return f"Fits; first {self.region}. "
+            return f"{fits}; first {self.region}. "
         if self._failed:
             first = self._failed[0]
             fix = "call setup_target" if _SETUP in first.fix else first.fix.rstrip(".")
-            return f"Fits, but cannot be deployed yet: {_brief(first.detail)}; {fix}. "
+            return f"{fits}, but cannot be deployed yet: {_brief(first.detail)}; {fix}. "
         if self._needs_setup:
-            return "Fits; not everything could be checked before setup_target. "
-        head = f"Fits, in the layout for {self.layout}" if self.layout else "Fits"
+            return f"{fits}; not everything could be checked before setup_target. "
+        head = f"{fits}, in the layout for {self.layout}" if self.layout else fits
         if not self.checks:
             return f"{head}: "
         quota = next((one for one in self.checks if "quota" in one.what.lower()), None)
@@ -598,8 +610,9 @@ def plan_for(
         standing=beside.standing,
         changes=tuple(f"{c.flag}: {c.buys}; costs {c.costs}" for c in made.changes),
         kv_precisions=dict(cache_precisions(device)),
-        notes=(*memory.warnings, *(offer.warnings if offer else ())),
+        notes=(*not_counted(engine_args), *memory.warnings, *(offer.warnings if offer else ())),
         known=known,
+        uncounted=tuple(dict.fromkeys(uncounted(engine_args).values())),
         deployable=where.deployable(BACKENDS),
         arguments=arguments(used, engine_args),
         nearer=near[0][1] if near else None,

@@ -475,16 +475,16 @@ def _limits(goal: Goal, price: Price) -> Iterator[tuple[float, float, float, str
     if usual is None or most is None:
         return
     if goal.usd_per_hour:
-        yield goal.usd_per_hour, usual, most, "hour"
+        yield goal.usd_per_hour, usual, most, "an hour"
     if goal.usd_per_month:
         hours = goal.hours_per_month
-        yield goal.usd_per_month, usual * hours, most * hours, "month"
+        yield goal.usd_per_month, usual * hours, most * hours, "a month"
 
 
 def _too_dear(goal: Goal, price: Price) -> str | None:
     for budget, usual, _, unit in _limits(goal, price):
         if usual > budget:
-            return f"It costs ${usual:,.2f} a {unit}, ${budget:,.2f} are allowed ({price})."
+            return f"It costs ${usual:,.2f} {unit}, ${budget:,.2f} are allowed ({price})."
     return None
 
 
@@ -495,7 +495,7 @@ def _doubts(goal: Goal, model: ModelShape, where: Place, offer: Offer) -> Iterat
         yield f"{why} It is for whoever has its files in a bucket: weights=gs://BUCKET/FOLDER."
     for budget, _, most, unit in _limits(goal, offer.price):
         if most > budget:
-            yield f"One source says ${most:,.2f} a {unit}, more than the ${budget:,.2f} allowed."
+            yield f"One source says ${most:,.2f} {unit}, more than the ${budget:,.2f} allowed."
     if (goal.usd_per_hour or goal.usd_per_month) and offer.price.usd_per_hour is None:
         yield "Its price is not known."
     wanted, each = goal.tokens_per_second_per_user, offer.decode.tokens_per_second_per_user

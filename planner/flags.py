@@ -222,6 +222,45 @@ def unplanned_flags(words: Sequence[str]) -> list[str]:
     ]
 
 
+def other_words(words: Sequence[str]) -> Iterator[str]:
+    """Yield the flags that `Flags` holds nothing of, each with its values."""
+    other = False
+    for word in words:
+        if word.startswith("-") and not word[1:2].isdigit():
+            flag = word.partition("=")[0].replace("_", "-")
+            other = flag not in _SWITCHES and flag not in _VALUED
+        if other:
+            yield word
+
+
+_UNCOUNTED: Final = {
+    "--speculative-config": "draft model",
+    "-sc": "draft model",
+    "--spec-model": "draft model",
+    "--enable-lora": "adapters",
+}
+"""Flags by which vLLM loads more beside the model, and what that is.
+
+source: vllm 0.32.0 engine/arg_utils.py, read 2026-11-30
+"""
+_WITHOUT_A_DRAFT: Final = re.compile(r"ngram|suffix")
+"""Methods of speculation that load nothing."""
+
+
+def uncounted(words: Sequence[str]) -> dict[str, str]:
+    """Return the flags among some words by which more is loaded than is planned, and what that is.
+
+    >>> uncounted(["--spec-model", "google/gemma-4-E2B-it", "--enable-lora"])
+    {'--spec-model': 'draft model', '--enable-lora': 'adapters'}
+    """
+    found = {}
+    for given, _, value in _pairs(words):
+        flag = given.partition(".")[0].replace("_", "-")
+        if flag in _UNCOUNTED and not _WITHOUT_A_DRAFT.search(value):
+            found[flag] = _UNCOUNTED[flag]
+    return found
+
+
 def _pairs(words: Sequence[str]) -> Iterator[tuple[str, bool, str]]:
     """Yield each word as a flag, with whether a value is joined to it, else the next word."""
     for word, following in pairwise((*words, "")):

@@ -205,6 +205,8 @@ _NOT_PLANNED: Final = {
     "kv_lora_rank": "It caches latent attention (MLA)",
     "attention_chunk_size": "It has chunked local attention",
     "mamba_d_state": "It has state-space layers",
+    "hybrid_override_pattern": "It has state-space layers",
+    "attn_type_list": "It has linear attention layers",
     "linear_num_key_heads": "It has linear attention layers",
 }
 

@@ -54,7 +54,7 @@ def check_port(port: int) -> Check:
     return Check(what="port", outcome="pass", detail=f"{port} is free")
 
 
-def _warnings(engine: Engine, spec: DeploymentSpec) -> Iterator[str]:
+def _warnings(engine: Engine, spec: DeploymentSpec, model: ModelShape) -> Iterator[str]:
     if engine.kind == "simulated":
         yield SIMULATED
     if spec.access == "internal":
@@ -63,6 +63,8 @@ def _warnings(engine: Engine, spec: DeploymentSpec) -> Iterator[str]:
         yield _SHARED
     if engine.kind != "simulated" and not is_path(spec.model):
         yield f"vLLM downloads {spec.model} from the Hugging Face Hub unless it is here already."
+    elif engine.kind != "simulated" and not model.weight_bytes:
+        yield f"{spec.model} has no safetensors files: the plan is of its config.json alone."
 
 
 def leftovers(made: Made | None) -> tuple[Remainder, ...]:
@@ -262,7 +264,7 @@ def make_plan(
         model=model,
         steps=(step,),
         memory=memory,
-        warnings=tuple(_warnings(engine, spec)),
+        warnings=tuple(_warnings(engine, spec, model)),
     )
 
 

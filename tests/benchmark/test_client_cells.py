@@ -113,6 +113,20 @@ async def test_nobody_there_is_said_soon(tmp_path: Path) -> None:
             assert set(outcomes(result)) == {outcome}
 
 
+@pytest.mark.parametrize("status", ["404 Not Found", "500 Internal Server Error"])
+async def test_an_endpoint_that_refuses_all_is_said_with_its_status(
+    tmp_path: Path, status: str
+) -> None:
+    """And with the path: an endpoint may have chats alone."""
+    head = f"HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n".encode()
+    async with faulty.faulty(lambda _: faulty.raw(head)) as server:
+        result = await measured(
+            a_job(server.base_url, tmp_path, stop=ENDLESS, patience_seconds=0.5)
+        )
+    assert result.failed
+    assert f"HTTP {status[:3]} of /v1/completions" in result.failed
+
+
 async def test_a_server_that_asks_to_wait_is_obeyed(tmp_path: Path) -> None:
     """Each slot waits as long as it was told; the cell, of a second, goes on."""
     throttle = faulty.status(429, b"", b"retry-after: 0.2")

@@ -1,6 +1,7 @@
 """Other tools' files become cells in our form; what is none is refused with what was looked for."""
 
 import contextlib
+import gzip
 import json
 import math
 import os
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmark import imports
+from benchmark.advice import findings
 from benchmark.compare import compare, load
 from benchmark.folder import RunFolder
 from benchmark.import_audit import Claims, Run, number, whole
@@ -497,3 +499,72 @@ def test_a_hostile_file_is_read_or_refused_with_a_code(tmp_path: Path, text: str
     """Huge, deep, not finite, of wrong types: no other error ever ends an import."""
     with contextlib.suppress(InvalidArgument):
         import_file(written(tmp_path, text, "h.json"), claims=Claims())
+
+
+@pytest.mark.parametrize(
+    ("text", "figures"),
+    [
+        ('Users,Req/s,TTFT p50 (s),Tokens/s\n64,"1,009.57",0.12,"2,450.5"\n', (1009.57, 2450.5)),
+        ("Users;Req/s;TTFT p50 (ms);Throughput (tok/s)\n64;1,52;120,5;390,25\n", (1.52, 390.25)),
+        ("users\trequests/s\tttft_ms\toutput tokens/s\n64\t1.5\t120\t390\n", (1.5, 390.0)),
+    ],
+)
+def test_a_table_is_read_as_its_program_writes_it(
+    tmp_path: Path, text: str, figures: tuple[float, float]
+) -> None:
+    """Thousands and decimal commas, semicolons and tabs, units behind a slash, UTF-16."""
+    for encoding in ("utf-8", "utf-16"):
+        file = tmp_path / f"{encoding}.csv"
+        file.write_bytes(text.encode(encoding))
+        (cell,) = import_file(file, claims=Claims()).cells
+        assert (cell.request_throughput, cell.output_token_throughput) == figures
+        assert cell.ttft is not None
+
+
+def test_what_a_table_does_not_say_plainly_is_said_beside_it(tmp_path: Path) -> None:
+    """Which unit was supposed, what was not read, and that nobody counted the requests."""
+    text = (
+        "concurrency,input_len,ttft,throughput,joules,tpot_ms\n"
+        "8,512,0.2,1.5,30,18 ms\n64,512,0.4,4.5,90,null\n"
+    )
+    made = import_file(written(tmp_path, text), claims=Claims())
+    notes = " ".join(made.notes)
+    assert "`ttft` names no unit: it is taken as seconds." in notes
+    assert "`throughput` names no unit: it is taken as requests/s." in notes
+    assert "not read: joules." in notes
+    assert "1 figures are no plain numbers and left out, first 18 ms." in notes
+    few, many = made.cells
+    (verdict,) = few.verdicts
+    assert verdict.code is Code.TOO_FEW_SAMPLES
+    assert "does not say of how many" in verdict.because
+    assert many.verdicts == ()
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"users;req/s;ttft_ms\n8;1,234;20\n", "above or below a thousand"),
+        (gzip.compress(b"{}"), "compressed"),
+        (b"\n", "empty"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_with_the_reason(
+    tmp_path: Path, data: bytes, words: str
+) -> None:
+    file = tmp_path / "x.csv"
+    file.write_bytes(data)
+    with pytest.raises(InvalidArgument) as refused:
+        import_file(file, claims=Claims())
+    assert words in f"{refused.value.summary} {refused.value.cause}"
+    assert refused.value.fix
+
+
+def test_a_mean_that_is_not_known_is_in_no_sentence(tmp_path: Path) -> None:
+    """A percentile alone may be given, or NaN."""
+    text = (
+        "concurrency,input_len,completed,req_per_s,ttft_p50_ms,tpot_p50_ms\n8,512,64,1.5,120,18\n"
+    )
+    made = import_file(written(tmp_path, text), claims=Claims())
+    said = [finding.text for finding in findings(made.manifest, made.cells)]
+    assert said
+    assert not [text for text in said if "nan" in text]

@@ -1,5 +1,6 @@
 """`python -m logs find`, as it is typed."""
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -135,3 +136,17 @@ async def test_make_says_the_same_in_words(tmp_path: Path) -> None:
     done = await run(["make", "-s", "-C", str(ROOT), "find", f"LOG={log}"], timeout=60)
     assert done.stdout.startswith(f"{log}: DISK_FULL: A disk is full.\n  Fix: ")
     assert f"  Line 1 (error): {FULL}" in done.stdout
+
+
+@pytest.mark.parametrize("data", [gzip.compress(FULL.encode()), FULL.encode("utf-16")])
+def test_what_is_no_plain_text_is_not_taken_for_a_healthy_log(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], data: bytes
+) -> None:
+    """It says what to do; an empty log is called empty."""
+    odd, empty = tmp_path / "x.log.gz", tmp_path / "empty.log"
+    odd.write_bytes(data)
+    empty.touch()
+    assert main(["find", str(odd), str(empty)]) == 2
+    said = capsys.readouterr()
+    assert "unpack it" in said.err
+    assert said.out == f"{empty}: the log is empty.\n"

@@ -152,6 +152,8 @@ def test_windows_are_read_as_each_family_writes_them(
         ({"layer_types": ["linear_attention"] * 32}, "linear_attention"),
         ({"layer_types": ["sliding_attention"] * 32}, "sliding_window"),
         ({"kv_lora_rank": 512}, "MLA"),
+        ({"hybrid_override_pattern": "M-M*"}, "state-space"),
+        ({"attn_type_list": [0, 1]}, "linear attention"),
         ({"num_hidden_layers": None}, "num_hidden_layers"),
         ({"model_type": "novel"}, "novel"),
         ({"quantization_config": {"quant_method": "newest"}}, "newest"),

@@ -1,5 +1,6 @@
 """Flags said in several ways at once: the plan is of what would be started."""
 
+import shlex
 from typing import Any
 
 import pytest
@@ -98,3 +99,35 @@ async def test_what_fits_instead_is_of_the_weights_that_were_said(agent: Agent) 
     assert step["arguments"]["quantization"] == "fp8"
     assert step["arguments"]["max_model_len"] == 262_144
     assert (await agent.call(step["tool"], **step["arguments"])).data["fits"] is True
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (["--speculative-config", '{"model": "google/gemma-4-E2B-it"}'], "draft model"),
+        (["--speculative-config.model=google/gemma-4-E2B-it"], "draft model"),
+        (["--enable-lora", "--max-loras", "8"], "adapters"),
+        (["--speculative-config", '{"method": "ngram"}'], ""),
+        (["--generation-config=vllm"], ""),
+    ],
+)
+@pytest.mark.parametrize("target", ["cloud-run-l4", "h100"])
+async def test_what_is_loaded_beside_the_model_is_said_not_to_be_counted(
+    agent: Agent, target: str, words: list[str], what: str
+) -> None:
+    """In the first line already; and the command is the one that was asked for."""
+    reply = await plan(agent, target=target, max_model_len=8192, engine_args=words)
+    head = f"Fits without its {what}: " if what else "Fits: "
+    assert reply.structured["summary"].startswith(head)
+    said = [warning for warning in reply.structured["warnings"] if "does not count" in warning]
+    assert [words[0].partition(".")[0] in warning for warning in said] == [True] * bool(what)
+    if target == "cloud-run-l4":
+        assert shlex.join(words) in reply.data["engine_line"]
+
+
+async def test_a_warning_is_given_once(agent: Agent) -> None:
+    """Though the planner and the target both know of it."""
+    reply = await plan(agent, target="aca-t4")
+    warnings = reply.structured["warnings"]
+    assert any("64 KiB" in warning for warning in warnings)
+    assert len(set(warnings)) == len(warnings)

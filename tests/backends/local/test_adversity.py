@@ -106,6 +106,17 @@ async def test_without_a_vllm_there_is_no_plan(state_dir: Path) -> None:
     assert simulated.plan(machine.spec(), ModelShape(model="m")).warnings == (SIMULATED,)
 
 
+def test_a_folder_without_weights_is_planned_with_a_warning(
+    machine: Machine, state_dir: Path
+) -> None:
+    """A config.json alone tells what a model takes; no engine can load it."""
+    folder = str(state_dir)
+    spec = machine.spec().model_copy(update={"model": folder})
+    for size, said in ((None, True), (1, False)):
+        made = machine.backend.plan(spec, ModelShape(model=folder, weight_bytes=size))
+        assert any("no safetensors files" in warning for warning in made.warnings) is said
+
+
 async def test_a_full_disk_is_told_before_the_engine_is_started(machine: Machine) -> None:
     """An engine that cannot write its log could not say what is wrong."""
     machine.folder().path.mkdir(parents=True)
