@@ -111,6 +111,15 @@ def test_what_starts_but_should_be_known_is_warned_of(model: str, where: str, wo
     assert words in " ".join(plan(model, where).warnings)
 
 
+def test_an_fp8_cache_on_a_tpu_is_judged_by_the_bf16_one_that_was_seen() -> None:
+    """Twice as much is expected, and what surely fits is no more than without it."""
+    flags = {"tensor_parallel_size": 8, "max_model_len": 262_144}
+    plain, asked = (plan("31b", "v6e", kv_cache_dtype=kind, **flags) for kind in ("auto", "fp8"))
+    assert asked.kv_expected.kv_tokens > 1.5 * plain.kv_expected.kv_tokens
+    assert (asked.kv_low, asked.fits) == (plain.kv_low, False)
+    assert any("judged by 16 bits" in warning for warning in asked.warnings)
+
+
 def test_a_model_that_is_not_known_cannot_be_planned() -> None:
     """Nothing is guessed from a name."""
     with pytest.raises(Unsupported, match="cannot be planned"):
