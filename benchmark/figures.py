@@ -27,6 +27,7 @@ from benchmark.records import (
     StopRule,
     Subject,
     Verdict,
+    figure,
     percent,
     seconds,
 )
@@ -698,6 +699,21 @@ def short_output(case: Case) -> str | None:
     return f"{int(short.sum())} of {len(tokens)} answers had fewer than {wanted} tokens"
 
 
+def prompt_cut(case: Case) -> str | None:
+    """Say where the endpoint read much less than was sent, as one with a shorter context does."""
+    sent, workload = case.cell.spec.context, case.plan.workload
+    if case.rows is None or not sent or workload.dataset:
+        return None
+    told = case.rows.prompt_tokens[case.rows.prompt_tokens != UNKNOWN]
+    if not len(told):
+        return None
+    limit = limit_of("unread_share" if workload.api == "completion" else "unread_share_of_chats")
+    read = float(told.mean())
+    return _over(
+        1 - read / sent, limit, f"{figure(read)} prompt tokens of {sent:,} read: {{}} less"
+    )
+
+
 def length_capped(case: Case) -> str | None:
     if refused := case.errors.get("too_long"):
         return f"{refused} of {case.total} requests refused as too long"
@@ -823,6 +839,7 @@ RULES: Final[dict[Code, Rule]] = {
     Code.PREFIX_CACHED: prefix_cached,
     Code.COLD: cold,
     Code.SHORT_OUTPUT: short_output,
+    Code.PROMPT_CUT: prompt_cut,
     Code.KV_QUEUED: kv_queued,
     Code.TOO_FEW_SAMPLES: too_few,
     Code.WIDE_INTERVAL: wide,

@@ -104,6 +104,9 @@ FLAWS: dict[str, tuple[Code, float, float, Callable[[float], Run]]] = {
     "slow prefill at first": (Code.COLD, 1.8, 50, lambda x: slow_at_first(x, decode_too=False)),
     "slow decode at first": (Code.COLD, 1.8, 50, lambda x: slow_at_first(x, decode_too=True)),
     "short": (Code.SHORT_OUTPUT, 0, 1, lambda x: column("output_tokens", first_of(x), 15)),
+    "prompts cut": (
+        Code.PROMPT_CUT, 0.11, 1, lambda x: column("prompt_tokens", slice(None), int(512 * (1 - x)))
+    ),
     "some refused as too long": (Code.LENGTH_CAPPED, 0, 0.009, ended(Outcome.TOO_LONG)),
     "natural ends at the cap": (Code.LENGTH_CAPPED, 0.51, 1, natural),
     "KV full": (
