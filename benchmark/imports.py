@@ -172,7 +172,7 @@ def _text(path: Path) -> str:
                 cause="It is compressed.", fix="Unpack it first, such as by gunzip -k."
             )
         if not data.strip():
-            raise unreadable(cause="It is empty.")
+            raise unreadable(cause="It is empty, neither JSON nor a CSV.")
         return data.decode("utf-16" if data.startswith(_UTF_16) else "utf-8-sig")
     except (OSError, ValueError) as exc:  # ValueError: a name that no file can have, or no UTF-8
         raise unreadable(cause=str(exc)) from exc

@@ -337,6 +337,15 @@ def with_usual_length(backend: Backend, spec: DeploymentSpec, model: ModelShape)
     return spec.model_copy(update={"max_model_len": length})
 
 
+def _other_version(flags: Flags, where: Place) -> Iterator[str]:
+    """Warn where the plan is of another version than the target starts by itself."""
+    if where.vllm_version and flags.vllm_version != where.vllm_version:
+        yield (
+            f"Planned with vLLM {flags.vllm_version}; {where.name} starts {where.vllm_version}"
+            " unless `image` names another."
+        )
+
+
 def not_counted(engine_args: Sequence[str]) -> tuple[str, ...]:
     """Return a warning of each flag that loads more beside the model, which no plan counts."""
     return tuple(
@@ -610,7 +619,12 @@ def plan_for(
         standing=beside.standing,
         changes=tuple(f"{c.flag}: {c.buys}; costs {c.costs}" for c in made.changes),
         kv_precisions=dict(cache_precisions(device)),
-        notes=(*not_counted(engine_args), *memory.warnings, *(offer.warnings if offer else ())),
+        notes=(
+            *not_counted(engine_args),
+            *_other_version(flags, where),
+            *memory.warnings,
+            *(offer.warnings if offer else ()),
+        ),
         known=known,
         uncounted=tuple(dict.fromkeys(uncounted(engine_args).values())),
         deployable=where.deployable(BACKENDS),

@@ -110,8 +110,9 @@ def candidates(goal: Goal) -> tuple[ModelShape, ...]:
         if not (shape.layers and shape.groups):
             raise InvalidArgument(
                 f"{goal.model} cannot be planned.",
-                fix="Give a model of the catalog (list_models), or a folder with its files.",
-                cause=" ".join(shape.unknown),
+                fix="Give a model of the catalog (list_models), or a folder with its files: to"
+                " plan, config.json alone will do for usual kinds.",
+                cause=" ".join(shape.unknown).strip(),
             )
         return (shape,)
     if goal.quality is None:

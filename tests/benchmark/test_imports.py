@@ -562,7 +562,8 @@ def test_what_cannot_be_read_is_refused_with_the_reason(
 def test_a_mean_that_is_not_known_is_in_no_sentence(tmp_path: Path) -> None:
     """A percentile alone may be given, or NaN."""
     text = (
-        "concurrency,input_len,completed,req_per_s,ttft_p50_ms,tpot_p50_ms\n8,512,64,1.5,120,18\n"
+        "concurrency,input_len,completed,req_per_s,ttft_p50_ms,tpot_p50_ms,mean_e2el_s\n"
+        "8,512,64,1.5,120,18,5.1\n"
     )
     made = import_file(written(tmp_path, text), claims=Claims())
     said = [finding.text for finding in findings(made.manifest, made.cells)]

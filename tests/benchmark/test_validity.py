@@ -338,7 +338,8 @@ def test_many_refusals_for_length_spoil_the_cell() -> None:
 def test_waiting_with_no_room_for_one_more_prompt_is_a_wait_for_the_cache() -> None:
     full = SOUND.with_server(kv_cache_usage_max=0.8, requests_waiting_mean=5.0)
     assert not codes(full.judged())
-    long = full.with_(spec=full.spec.model_copy(update={"context": 16384}))
+    whole = full.with_samples(prompt_tokens=full.measured.samples.prompt_tokens * 32)
+    long = whole.with_(spec=full.spec.model_copy(update={"context": 16384}))
     assert codes(long.judged()) == {Code.KV_QUEUED}
     assert long.judged().valid
 

@@ -131,3 +131,11 @@ async def test_a_warning_is_given_once(agent: Agent) -> None:
     warnings = reply.structured["warnings"]
     assert any("64 KiB" in warning for warning in warnings)
     assert len(set(warnings)) == len(warnings)
+
+
+async def test_a_plan_of_another_version_says_what_the_target_starts(agent: Agent) -> None:
+    """The call that it offers cannot choose the version."""
+    for version, said in (("0.20.0", True), (None, False)):
+        reply = await plan(agent, vllm_version=version)
+        words = [one for one in reply.structured["warnings"] if "Planned with vLLM 0.20.0" in one]
+        assert bool(words) is said
