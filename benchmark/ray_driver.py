@@ -138,7 +138,8 @@ class Driver:
         self._declined.clear()
         while True:
             async with _alone():
-                free = self._free()[: None if nodes is None else nodes - len(self._placed)]
+                wanted = None if nodes is None else nodes - len(self._placed)
+                free = (await self._free())[:wanted]
                 for one in await asyncio.gather(*map(self._join, free)):
                     if one is not None:
                         self._placed.append(one)
@@ -161,8 +162,11 @@ class Driver:
         await self._all(self._placed, "start", seconds=_CALL_SECONDS)
         self.say(hired=[{"node": one.name, "workers": one.workers} for one in self._placed])
 
-    def _free(self) -> list[dict[str, Any]]:
-        """Give the nodes that nobody uses, those of the most cores first."""
+    async def _free(self) -> list[dict[str, Any]]:
+        """Give the nodes that nobody uses, those of the most cores first.
+
+        Ray takes 15 s to see that one is gone, and as long would an actor for it be waited for.
+        """
         taken, available = {one.node_id for one in self._placed}, _available()
         free = [
             node
@@ -172,6 +176,8 @@ class Driver:
             and (cores := node["Resources"].get("CPU", 0)) >= 1
             and available.get(node["NodeID"], {}).get("CPU", 0) >= cores
         ]
+        there = await asyncio.gather(*map(_listens, free))
+        free = [node for node, listens in zip(free, there, strict=True) if listens]
         return sorted(free, key=lambda node: -node["Resources"]["CPU"])
 
     async def _join(self, node: dict[str, Any]) -> Placed | None:
@@ -365,6 +371,19 @@ def _last_line(exc: Exception) -> str:
 def _nodes() -> list[dict[str, Any]]:
     nodes: list[dict[str, Any]] = ray.nodes()
     return nodes
+
+
+async def _listens(node: dict[str, Any]) -> bool:
+    """Whether a node's raylet can be reached, as far as we can see: a client cannot."""
+    if ray.util.client.ray.is_connected():
+        return True
+    where = node["NodeManagerAddress"], node["NodeManagerPort"]
+    try:
+        _, writer = await asyncio.wait_for(asyncio.open_connection(*where), _HEAR_SECONDS)
+    except (OSError, TimeoutError):
+        return False
+    writer.close()
+    return True
 
 
 def _available() -> dict[str, dict[str, float]]:
