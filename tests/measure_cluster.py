@@ -11,6 +11,7 @@ import statistics
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,7 +22,7 @@ import psutil
 
 from benchmark.cluster import joined
 from benchmark.records import Cluster, Code, Load
-from tests.cluster.conftest import Raylets, ours, until
+from tests.cluster.conftest import Raylets, ours, started, until
 from tests.cluster.test_faults import Sweep, a_run, engine_on_a_free_port
 from tests.cluster.test_load_from_nodes import a_job, measured_by
 from tests.truth.serving import serving
@@ -49,13 +50,10 @@ _HANDING_OVER_SECONDS: Final = 1.0
 def _seconds() -> dict[str, float]:
     """Give the CPU seconds so far of all processes that live, by group."""
     total = dict.fromkeys(_NAMES, 0.0)
-    for process in psutil.process_iter():
-        try:
-            words, used = " ".join(process.cmdline()), process.cpu_times()
-        except psutil.Error:
-            continue
-        for group, parts in _NAMES.items():
-            if any(part in words for part in parts):
+    for group, names in _NAMES.items():
+        for process in started(*names):
+            with suppress(psutil.Error):
+                used = process.cpu_times()
                 total[group] += used.user + used.system
     return total
 

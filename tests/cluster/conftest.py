@@ -1,6 +1,7 @@
 """A Ray cluster on this machine, with a token, for a whole worker; and endpoints to put load on."""
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -15,6 +16,10 @@ from core.environment import ROOT, inherited_environment
 
 CORES = 1
 """Of each node."""
+_MARK = "VLLM_DEVOPS_TESTED_BY"
+"""In the environment of all that is started from here: others may put load on beside it."""
+_HERE = os.environ[_MARK] = str(os.getpid())
+os.environ["SPT_NOENV"] = "1"  # or the titles that Ray gives its processes overwrite it
 
 
 class Raylets:
@@ -100,18 +105,22 @@ def open_cluster() -> Iterator[Raylets]:
     cluster.end()
 
 
-def ours() -> list[psutil.Process]:
-    """Give what puts load on, or places it, on this machine."""
+def started(*names: str) -> list[psutil.Process]:
+    """Give what lives of those names, and was started from here, however far down."""
     found = []
     for process in psutil.process_iter():
         try:
             words = " ".join(process.cmdline())
-        except psutil.Error:
+            if any(name in words for name in names) and process.environ().get(_MARK) == _HERE:
+                found.append(process)
+        except psutil.Error:  # it is over, or another user's
             continue
-        parts = ("benchmark.worker", "benchmark.ray_driver", "ray::Node")
-        if any(part in words for part in parts) and process.status() != psutil.STATUS_ZOMBIE:
-            found.append(process)
     return found
+
+
+def ours() -> list[psutil.Process]:
+    """Give what puts load on, or places it, for a test of this process."""
+    return started("benchmark.worker", "benchmark.ray_driver", "ray::Node")
 
 
 def until(true: Callable[[], Any], what: str, seconds: float = 60) -> Any:
