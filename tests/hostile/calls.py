@@ -10,6 +10,7 @@ import selectors
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,7 +37,7 @@ _AT_ONCE: Final = 4
 _NO_END: Final = HANGS * SPEED
 """Of its seconds: a call ends at 45, and a busy machine takes longer to say so."""
 _BEYOND: Final = {"contexts": [4_000_000], "concurrencies": [1], "wait_s": 0}
-"""What is refused once the endpoint was looked at, so that nothing is left that measures."""
+"""What is begun once the endpoint was looked at, and has nothing to measure but a report."""
 
 
 class _Selector(selectors.DefaultSelector):
@@ -98,11 +99,24 @@ def settings_at(url: str, state_dir: Path) -> Settings:
 
 
 async def called(agent: Agent, tool: str, given: dict[str, Any]) -> dict[str, Any]:
+    """Call a tool; the process that measures is killed once it answered: none looks at its run."""
     with anyio.move_on_after(_NO_END):
         reply = await agent.client.call_tool(tool, given, raise_on_error=False)
+        told = reply.structured_content or {}
+        if tool == "run_benchmark" and told.get("ok"):
+            kill_children(told["data"]["run"])
         text = "\n".join(getattr(block, "text", "") for block in reply.content)
         return {"structured": reply.structured_content, "text": text}
     return {"structured": {"code": "NO_END"}, "text": ""}
+
+
+def kill_children(run: str = "") -> None:
+    """Kill what measures one run, or whatever this process has started."""
+    for one in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            if run in " ".join(one.cmdline()):
+                one.kill()
+                one.wait(_NO_END)
 
 
 def meeting(where: str, name: str, readers: Sequence[Reader]) -> Iterator[Reader]:
@@ -146,9 +160,7 @@ async def _all_calls(url: str, wanted: list[str], readers: list[Reader]) -> None
             for name in wanted:
                 for where in ("all", "later"):
                     group.start_soon(in_turn, where, name)
-        for left in psutil.Process().children(recursive=True):  # a run that was not refused
-            left.kill()
-            left.wait(_NO_END)
+        kill_children()  # a run that began once its call was given up
     print(json.dumps({"peak_mib": _peak_mib()}))
 
 
