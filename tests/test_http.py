@@ -18,10 +18,9 @@ from mcp.types import Implementation
 from tests.conversation import calling
 from tests.over_http import DISCOVER, HEADERS, TOKEN, posted, served, settings_of
 from tests.tools.asked import mode
-from tests.tools.shared import state_dir
 from tests.tools.world import operations_of, plant, snapshot, still_engine
 
-__all__ = ["mode", "state_dir"]
+__all__ = ["mode"]
 
 pytestmark = pytest.mark.anyio
 

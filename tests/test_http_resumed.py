@@ -10,10 +10,7 @@ import httpx2
 import pytest
 
 from tests.over_http import TOKEN, posted, served, settings_of
-from tests.tools.shared import state_dir
 from tests.tools.world import plant, still_engine
-
-__all__ = ["state_dir"]
 
 pytestmark = pytest.mark.anyio
 

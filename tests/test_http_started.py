@@ -13,9 +13,6 @@ from mcp import MCPError
 from core.environment import ROOT, inherited_environment
 from server import main
 from tests.over_http import TOKEN, posted, served, settings_of, started, the_rest
-from tests.tools.shared import state_dir
-
-__all__ = ["state_dir"]
 
 pytestmark = pytest.mark.anyio
 

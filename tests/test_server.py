@@ -17,9 +17,6 @@ from core.environment import ROOT, inherited_environment
 from server import main
 from tests.soon import HANGS
 from tests.tools.calls import LOOKING, MODEL
-from tests.tools.shared import state_dir
-
-__all__ = ["state_dir"]
 
 pytestmark = pytest.mark.anyio
 

@@ -8,9 +8,6 @@ from typing import Any, Final
 import pytest
 
 from tests.over_http import DISCOVER, TOKEN, posted, served, settings_of
-from tests.tools.shared import state_dir
-
-__all__ = ["state_dir"]
 
 pytestmark = pytest.mark.anyio
 

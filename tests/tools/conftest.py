@@ -1,5 +1,5 @@
 """The fixtures of this folder."""
 
-from tests.tools.shared import _hurry, served, served_dir, served_settings, state_dir
+from tests.tools.shared import _hurry, served, served_dir, served_settings
 
-__all__ = ["_hurry", "served", "served_dir", "served_settings", "state_dir"]
+__all__ = ["_hurry", "served", "served_dir", "served_settings"]

@@ -4,11 +4,10 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import anyio
-import psutil
 import pytest
 
 from core.settings import Settings
-from tests.conftest import processes_of
+from tests.conftest import end_all
 from tests.conversation import Agent, agent_of
 from tests.tools.calls import MODEL
 from tests.tools.world import hurry, plant_runs
@@ -17,24 +16,6 @@ from tests.tools.world import hurry, plant_runs
 @pytest.fixture(autouse=True)
 def _hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     hurry(monkeypatch)
-
-
-def end_all(folder: Path) -> None:
-    """Kill what belongs to a state folder; an orphan's zombie is init's, and not waited for."""
-    for process in processes_of(folder):
-        process.kill()
-    for _ in range(100):
-        if not processes_of(folder):
-            return
-        psutil.wait_procs(processes_of(folder), timeout=0.02)
-
-
-@pytest.fixture
-def state_dir(tmp_path: Path) -> Iterator[Path]:
-    """A state folder whose processes are gone when the test is over."""
-    folder = tmp_path / "state"
-    yield folder
-    end_all(folder)
 
 
 @pytest.fixture(scope="session")

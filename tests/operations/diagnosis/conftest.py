@@ -4,7 +4,7 @@ import pytest
 
 from operations import diagnose
 from tests.simulators.conftest import simulate, tiny_model
-from tests.tools.shared import _hurry, served, served_dir, served_settings, state_dir
+from tests.tools.shared import _hurry, served, served_dir, served_settings
 
 __all__ = [
     "_hurry",
@@ -12,7 +12,6 @@ __all__ = [
     "served_dir",
     "served_settings",
     "simulate",
-    "state_dir",
     "tiny_model",
 ]
 
