@@ -2,12 +2,14 @@
 
 import stat
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from core.environment import ROOT
 from core.settings import Settings
+from tests.survival.servers import template
 
 _ENGINE = """\
 #!/bin/sh
@@ -21,6 +23,13 @@ esac
 case $name in *worker) sleep 1000 & ;; esac
 exec {python} -m simulators.engine "$@"
 """
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_template() -> Iterator[None]:
+    yield
+    if template.cache_info().currsize:
+        template().door.close()
 
 
 @pytest.fixture(autouse=True)

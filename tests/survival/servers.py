@@ -1,22 +1,29 @@
 """`python server.py` as a child that a test may kill, spoken to over its stdin and stdout."""
 
+import functools
 import itertools
 import json
+import os
+import signal
+import socket
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
 import anyio
-from anyio.abc import Process
+import anyio.to_thread
+from anyio.abc import ByteReceiveStream, ByteSendStream, Process
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from core.environment import ROOT, inherited_environment
+from core.processes import detach
 from tests.conversation import Reply
 from tests.soon import HANGS
 
 MODEL: Final = "google/gemma-4-E2B-it"
+_SCRIPT: Final = str(ROOT / "server.py")
 _LONGEST_LINE: Final = 1_000_000
 _HELLO: Final = {
     "protocolVersion": "2025-06-18",
@@ -29,10 +36,93 @@ class ServerDied(Exception):
     """It closed its output before it answered."""
 
 
+class _Reads(ByteReceiveStream):
+    """The end of a pipe that is read."""
+
+    def __init__(self, pipe: int) -> None:
+        self._pipe = pipe
+
+    async def receive(self, max_bytes: int = 65_536) -> bytes:
+        await anyio.wait_readable(self._pipe)
+        if not (piece := os.read(self._pipe, max_bytes)):
+            raise anyio.EndOfStream
+        return piece
+
+    async def aclose(self) -> None:
+        os.close(self._pipe)
+
+
+class _Writes(ByteSendStream):
+    """The end of a pipe that is written to."""
+
+    def __init__(self, pipe: int) -> None:
+        self._pipe = pipe
+
+    async def send(self, item: bytes) -> None:
+        """Write it at once: whatever is asked here has room in a pipe."""
+        try:
+            os.write(self._pipe, item)
+        except BrokenPipeError as exc:
+            raise anyio.BrokenResourceError from exc
+
+    async def aclose(self) -> None:
+        os.close(self._pipe)
+
+
+class Fork:
+    """What the template has become, as a process that was started is asked."""
+
+    def __init__(self, pid: int, stdin: int, stdout: int, life: int) -> None:
+        self.stdin, self.stdout = _Writes(stdin), _Reads(stdout)
+        self.returncode: int | None = None
+        self._pid, self._life = pid, life
+
+    def kill(self) -> None:
+        """`kill -9`; until its template ends, no other process has its number."""
+        with suppress(ProcessLookupError):
+            os.kill(self._pid, signal.SIGKILL)
+
+    async def wait(self) -> None:
+        """Wait until it has ended, however: its pipe is closed then."""
+        if self.returncode is None:
+            await anyio.wait_readable(self._life)
+            self.returncode = -signal.SIGKILL
+
+    async def aclose(self) -> None:
+        await self.stdin.aclose()
+        await self.stdout.aclose()
+        os.close(self._life)
+
+
+class Template:
+    """The process that is forked; see `tests.survival.template`. It ends when nobody asks it."""
+
+    def __init__(self) -> None:
+        self.door, theirs = socket.socketpair()
+        env = {**inherited_environment(), "PYTHONPATH": str(ROOT)}
+        with theirs:
+            argv = (sys.executable, "-m", "tests.survival.template")
+            detach(argv, env=env, stdin=theirs.fileno())
+
+    def fork(self, **wanted: Any) -> Fork:
+        """Have a server of this script, environment and moment of death."""
+        ends = [os.pipe() for _ in range(3)]
+        (its_input, stdin), (stdout, its_output), (life, its_life) = ends
+        theirs = [its_input, its_output, its_life]
+        socket.send_fds(self.door, [json.dumps(wanted).encode()], theirs)
+        for end in theirs:
+            os.close(end)
+        return Fork(int(self.door.recv(20)), stdin, stdout, life)
+
+
+template = functools.cache(Template)
+"""One for a whole worker, which `conftest.py` ends."""
+
+
 class Server:
     """One child, and the answers it still owes."""
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: Process | Fork) -> None:
         self.process = process
         self._ids = itertools.count(1)
         self._owed: dict[int, anyio.Event] = {}
@@ -102,20 +192,19 @@ class Server:
 
 @asynccontextmanager
 async def server(
-    state_dir: Path, *, dies_at: str | None = None, **environment: str
+    state_dir: Path, *, dies_at: str = "", **environment: str
 ) -> AsyncIterator[Server]:
-    """Start one; it is dead afterwards."""
-    script = str(ROOT / "server.py")
-    dying = ["-m", "tests.survival.dying", dies_at] if dies_at else []
-    chosen = {
-        "VLLM_DEVOPS_STATE_DIR": str(state_dir),
-        "ENGINE": "simulated",
-        "TOOLSETS": "all",
-        "CONFIRM": "never",
-        "SIMULATED_ENGINE_BOOT_SECONDS": "0",
-    }
-    env = {**inherited_environment(), **chosen, **environment}
-    async with hello([sys.executable, *dying, script], env=env) as child:
+    """Start one, whose imports are its template's; it is dead afterwards."""
+    wanted = {"script": _SCRIPT, "dies_at": dies_at, "env": _env(state_dir, environment)}
+    process = await anyio.to_thread.run_sync(lambda: template().fork(**wanted))
+    async with _greeted(process) as child:
+        yield child
+
+
+@asynccontextmanager
+async def executed(state_dir: Path) -> AsyncIterator[Server]:
+    """Start one as clients do."""
+    async with hello([sys.executable, _SCRIPT], env=_env(state_dir, {})) as child:
         yield child
 
 
@@ -123,6 +212,23 @@ async def server(
 async def hello(argv: Sequence[str], *, env: Mapping[str, str]) -> AsyncIterator[Server]:
     """Start any MCP server and open a session; it is dead afterwards."""
     process = await anyio.open_process(argv, cwd=ROOT, stderr=None, env=env)
+    async with _greeted(process) as child:
+        yield child
+
+
+def _env(state_dir: Path, environment: Mapping[str, str]) -> dict[str, str]:
+    chosen = {
+        "VLLM_DEVOPS_STATE_DIR": str(state_dir),
+        "ENGINE": "simulated",
+        "TOOLSETS": "all",
+        "CONFIRM": "never",
+        "SIMULATED_ENGINE_BOOT_SECONDS": "0",
+    }
+    return {**inherited_environment(), **chosen, **environment}
+
+
+@asynccontextmanager
+async def _greeted(process: Process | Fork) -> AsyncIterator[Server]:
     child = Server(process)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(child.listen)

@@ -10,13 +10,14 @@ from pathlib import Path
 import anyio
 import psutil
 import pytest
+from anyio.abc import Process
 
 from core.environment import ROOT
 from core.settings import Settings
 from tests.conftest import processes_of
 from tests.conversation import Agent, agent_of
 from tests.soon import HANGS, soon, until
-from tests.survival.servers import MODEL, ServerDied, server
+from tests.survival.servers import MODEL, ServerDied, executed, server
 from tests.survival.world import (
     assert_nothing_left,
     engines,
@@ -233,9 +234,10 @@ async def test_a_server_that_is_ended_politely_leaves_its_engines_running(
 ) -> None:
     """It ends at once, in the middle of a wait too, and takes nothing with it."""
     before = psutil.Process().children()  # other tests share this process
-    async with server(state_dir) as first:
+    async with executed(state_dir) as first:
         await first.deploy("one")
         if how == "SIGTERM":
+            assert isinstance(first.process, Process)
             first.process.terminate()
         else:
             assert first.process.stdin
