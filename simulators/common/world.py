@@ -54,7 +54,7 @@ class Knobs(Record):
 class Kept(BaseModel):
     """Something that is written down; a key that is not known makes it an earlier version's."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid")
 
 
 class Customer(Kept):

@@ -58,9 +58,7 @@ _QUICK_PACE: Final = 0.05
 class Knobs(BaseSettings):
     """Everything about the simulation that `vllm serve` has no flag for."""
 
-    model_config = SettingsConfigDict(
-        env_prefix="SIMULATED_ENGINE_", frozen=True, use_attribute_docstrings=True
-    )
+    model_config = SettingsConfigDict(env_prefix="SIMULATED_ENGINE_", frozen=True)
 
     boot_seconds: float = Field(default=2.0, ge=0)
     """How long the whole boot takes."""
