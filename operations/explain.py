@@ -29,6 +29,7 @@ from core.records import (
     Record,
     State,
     apart,
+    schedule_words,
     valid,
 )
 from core.reply import note
@@ -184,7 +185,11 @@ class Explanation(Located):
             return here | {"changes": changes, **kept}
         times = {"long_enough", "budget_seconds", "predicted_seconds", "measured_seconds"}
         return here | {
-            "differs": {row.flag: f"{row.value}: {row.does}" for row in self.flags if row.differs},
+            "differs": {
+                row.flag: f"{row.value}: {row.does}".removesuffix(": ")
+                for row in self.flags
+                if row.differs
+            },
             "defaults": self._flags(differs=False),
             "trade_offs": {one.change: "; ".join(one.moves) for one in self.trade_offs[:_FEW]},
             "boot": self.boot.model_dump(include=times),
@@ -464,7 +469,8 @@ def _running_rows(case: Case) -> Iterator[FlagRow]:
     unset = DeploymentSpec(name=spec.name, model=spec.model)
     for name in DeploymentSpec.model_fields:
         if name not in _IN_ROWS and (said := getattr(spec, name)) != getattr(unset, name):
-            yield _row(name, said, "left out", "")
+            does = schedule_words(spec, hourly) if name == "schedule" else ""
+            yield _row(name, said, "left out", does)
 
 
 def _row(flag: str, value: object, own: object, does: str) -> FlagRow:

@@ -255,7 +255,9 @@ def test_what_ends_or_warms_a_deployment_is_a_difference() -> None:
     one = Case(LARGE, read_model(LARGE.model), place(L4), usd_per_hour=1)
     wanted = {"max_usd": 5.0, "schedule": "Mon-Fri 09:00-18:00"}
     other = one.of(LARGE.model_copy(update=wanted))
-    assert {row.flag for row in flag_rows(other)} >= set(wanted)
+    rows = {row.flag: row.does for row in flag_rows(other)}
+    assert rows.keys() >= wanted.keys()
+    assert "45 h a week, $45 a week" in rows["schedule"]
     found = compared(one, other, "another", beside=frozenset(wanted))
     assert {row.flag for row in found.differences} == set(wanted)
     assert found.restarts == "deploy_vllm changes that, and the engine goes on."
