@@ -52,7 +52,7 @@ of a model that is not served."""
 RETRIED: Final = re.compile(
     r"(?i)(?<!not )\bretrying\b|\bretry \d+ ?(?:/|of) ?\d+|\bretry\(total=[1-9]"
     r"|\b(?:attempt|try) \d+ ?(?:/|of) ?\d+|\bwill (?:be )?retr|thrown while requesting"
-    r"|^(?:.{0,80}\s)?error while downloading from|trying to resume|\breconnect(?:ing|ed)\b"
+    r"|^(?:.{0,200}\s)?error while downloading from|trying to resume|\breconnect(?:ing|ed)\b"
     r"|^(?!.{0,80}pull image ).*(?:: |error=\"?)context canceled\b"
     r"|error retrieving (?:safetensors|file list)"
 )
