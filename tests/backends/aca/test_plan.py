@@ -11,6 +11,7 @@ from backends.aca import container
 from backends.aca.app import app_of, blueprint
 from backends.aca.container import link_of, rules, weights_of
 from backends.aca.site import SHARE, WRITING
+from backends.aca.status import startup_probe_of
 from core.errors import InvalidArgument
 from core.records import ModelShape, Plan, Target
 from core.settings import AzurePlane
@@ -35,6 +36,7 @@ from tests.backends.aca.planned import (
     site,
     small,
     spec,
+    typed,
 )
 from tests.backends.aca.sites import opened
 
@@ -178,6 +180,15 @@ def test_what_cannot_be_is_refused_with_the_reason(said: dict[str, Any], why: st
     with pytest.raises(InvalidArgument, match=why) as refused:
         planned(shape=ModelShape(model="m", max_position_embeddings=131_072), **said)
     assert refused.value.fix
+
+
+@pytest.mark.parametrize("model", [E2B, DENSE_31B])
+def test_an_app_tells_the_patience_that_its_plan_gave_it(model: str) -> None:
+    """Whether a boot is long enough for it, and how long a wake is waited for, hangs on that."""
+    seconds, probe = startup_probe_of(typed(model=model))
+    startup = drawn(model=model).startup
+    assert seconds == startup.budget_seconds
+    assert probe.startswith(f"{startup.failures} failures of /")
 
 
 def test_a_model_that_nobody_measured_is_planned_on_the_safe_side() -> None:

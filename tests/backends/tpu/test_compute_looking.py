@@ -1,6 +1,6 @@
 """Instances of Compute Engine: which there are, and what ended one."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +79,15 @@ def test_the_operation_that_tells_most_says_why(kinds: list[str], code: str | No
     at = "2026-11-21T04:00:00.000-08:00"
     found = compute.why_ended({"operationType": one, "insertTime": at} for one in kinds)
     assert (found.code if found else None) == code
+
+
+def test_a_vm_has_ended_when_the_operation_did() -> None:
+    """Until then it was billed; of one that goes on only its beginning is known."""
+    stop = {"operationType": "stop", "insertTime": "2026-11-21T12:00:00Z"}
+    for operation, minute in ((stop, 0), ({**stop, "endTime": "2026-11-21T12:07:00Z"}, 7)):
+        found = compute.why_ended([operation])
+        assert found
+        assert found.at == datetime(2026, 11, 21, 12, minute, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(

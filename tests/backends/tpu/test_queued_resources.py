@@ -87,6 +87,13 @@ def test_a_request_is_what_it_and_its_node_say(said: str, of_node: str, state: C
     assert chip.why == "No luck." or said != "FAILED"
 
 
+def test_a_node_that_is_not_well_says_so_and_why() -> None:
+    """It is there and bills: its state alone calls it ready."""
+    ill = node(health="UNHEALTHY_TENSORFLOW", health_description="It does not answer.")
+    chip = queued_resources.chip_of(resource(), ill)
+    assert (chip.health, chip.why) == ("UNHEALTHY_TENSORFLOW", "It does not answer.")
+
+
 @pytest.mark.parametrize(
     ("said", "accelerator", "chips"),
     [
