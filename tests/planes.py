@@ -66,6 +66,11 @@ async def _end(process: anyio.abc.Process) -> None:
         await process.aclose()
 
 
+def _argv(*module: str, folder: Path, idle_exit_seconds: float) -> Sequence[str]:
+    more = ("--folder", str(folder), "--idle-exit", str(idle_exit_seconds))
+    return (sys.executable, "-m", *module, *more)
+
+
 @contextmanager
 def plane(
     kind: type[P],
@@ -80,9 +85,8 @@ def plane(
     It outlasts a whole run of the tests, in which a worker may not need it for long. Every call is
     appended to `record`: see `tests.recorded`.
     """
-    module = ["tests.recorded", cloud, str(record)] if record else [f"simulators.{cloud}"]
-    more = ("--folder", str(folder), "--idle-exit", str(idle_exit_seconds))
-    with process_of([sys.executable, "-m", *module, *more], folder):
+    module = ("tests.recorded", cloud, str(record)) if record else (f"simulators.{cloud}",)
+    with process_of(_argv(*module, folder=folder, idle_exit_seconds=idle_exit_seconds), folder):
         yield kind.model_validate_json((folder / "plane.json").read_bytes())
 
 
@@ -93,7 +97,7 @@ class Controls(Generic[P]):
     """What its cloud calls them."""
 
     def __init__(self, plane: P) -> None:
-        self.plane = plane
+        self.plane: P = plane
 
     def set(self, account: str, **knobs: Any) -> dict[str, Any]:
         """Change some knobs of an account; see `Knobs` in the simulator's `state`."""

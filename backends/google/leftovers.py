@@ -47,8 +47,8 @@ _SECONDS: Final = 22.0
 """For everything of one API; all are asked side by side."""
 _REMOVE_SECONDS: Final = 15.0
 _AT_ONCE: Final = 16
-_TARGETS: Final = ROOT / "backends" / "targets.toml"
 """Regions of one API."""
+_TARGETS: Final = ROOT / "backends" / "targets.toml"
 _TPU: Final = "tpu"
 """Where the key of a deployment on TPUs says that it is: in whichever zone has a chip."""
 _ACCOUNTS: Final = frozenset({RUNTIME_ID, BUILDER_ID, lease.ACCOUNT_ID})

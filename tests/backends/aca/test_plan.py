@@ -122,8 +122,8 @@ def test_the_price_is_of_a_whole_replica(target: str, hourly: float) -> None:
 def test_what_never_sleeps_is_told_by_the_month_unless_it_ends_before() -> None:
     """A month of it is no bill of what is stopped after half an hour."""
     told = {
-        ends: " ".join(planned(min_replicas=1, **ends_at).warnings)
-        for ends, ends_at in {"never": {}, "soon": {"ttl_minutes": 30}}.items()
+        ends: " ".join(planned(min_replicas=1, ttl_minutes=minutes).warnings)
+        for ends, minutes in {"never": None, "soon": 30}.items()
     }
     assert "runs all the time, asked or not: $4,638 a month" in told["never"]
     assert "runs until its end, asked or not: $6.35 an hour" in told["soon"]
