@@ -1,11 +1,13 @@
 """The lifecycle of resources, on a cloud that is made up: every cloud goes through it."""
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from backends.base import World
+from backends.lease import Lease, revised
 from backends.lifecycle import Resource, Status, advance, leftovers, look
 from core.errors import CloudRefused, CloudUnavailable, DeploymentNotFound, NotOurs, OpsError
 from core.records import BY_PURGE, DeploymentSpec, ModelShape, Plan, State
@@ -313,3 +315,14 @@ async def test_nothing_is_put_before_what_it_stands_on_is_ready() -> None:
     assert (waits and waits.name, put) == ("key", ["key"])
     assert await advance((resource("key"), resource("service", "key")), seconds=2) is None
     assert put == ["key", "service"]
+
+
+def test_what_several_replicas_have_cost_together_counts_against_a_new_limit() -> None:
+    """Two of them for an hour of the two that $4 pay: one more hour of two, or two of one."""
+    one = DeploymentSpec(name="one", model="m", max_usd=4.0)
+    two = one.model_copy(update={"max_replicas": 2})
+    now = int(time.time())
+    before = Lease(ends=now + 3600, keeper="cloud", paid_until=now + 3600)
+    held = revised(before, two, one, usd_per_hour=1.0)
+    assert held
+    assert held.paid_until == pytest.approx(now + 2 * 3600, abs=60)
