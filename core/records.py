@@ -863,20 +863,30 @@ WEEKS_A_MONTH: Final = 730 / 168
 """Of a month as prices count it, of 730 hours."""
 
 
-def schedule_words(spec: DeploymentSpec, usd_per_hour: float | None) -> str:
+def schedule_words(
+    spec: DeploymentSpec, usd_per_hour: float | None, highest: float | None = None
+) -> str:
     """Say how long a schedule keeps it warm and what that costs; nothing where it has none.
+
+    `highest` is the price an hour of another source, if one says more.
 
     >>> one = DeploymentSpec(name="a", model="b", schedule="Mon-Fri 08:00-18:00", max_replicas=2)
     >>> schedule_words(one, 1.0)
     'warm Mon-Fri 08:00-18:00: 50 h a week, $50 a week, $217.26 a month'
+    >>> schedule_words(one, 1.0, 2.0)
+    'warm Mon-Fri 08:00-18:00: 50 h a week, $50 to $100 a week, $217.26 to $434.52 a month'
     """
     if spec.times is None:
         return ""
-    hours, price = spec.times.hours_a_week, (usd_per_hour or 0) * spec.warm_replicas
+    hours = spec.times.hours_a_week
     said = f"warm {spec.schedule}: {hours:,.4g} h a week"
     if usd_per_hour is None:
         return said
-    return f"{said}, {usd(hours * price)} a week, {usd(hours * price * WEEKS_A_MONTH)} a month"
+    weekly = [price * hours * spec.warm_replicas for price in (usd_per_hour, highest or 0)]
+    for period, weeks in (("week", 1.0), ("month", WEEKS_A_MONTH)):
+        least, most = (usd(weeks * bill) for bill in (weekly[0], max(weekly)))
+        said += f", {least if least == most else f'{least} to {most}'} a {period}"
+    return said
 
 
 class PlannedStep(Record):

@@ -193,7 +193,7 @@ def to_deploy(wish: Wish, wanted: Plan) -> Preview | None:
         return None
     highest = wanted.usd_per_hour_highest if price == wanted.usd_per_hour else None
     costs = f"{_price(price, highest)}{_limit(wish.backend, spec, highest or price)}"
-    if warm := schedule_words(spec, highest or price):
+    if warm := schedule_words(spec, price, highest):
         costs += f"; {warm}"
     changes = tuple(differences(before, spec)) if before else ()
     what = f"Deploy {spec.model} as {spec.name} on {target.name} ({costs})"

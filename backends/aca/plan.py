@@ -161,9 +161,7 @@ def _warnings(site: Site, made: Blueprint, costs: Price) -> Iterator[str]:
         yield always_on(spec, costs, called="replicas")
     else:
         yield from _asleep(made, costs)
-    yield from by_schedule(
-        spec, costs.usd_per_hour_highest, idle_minutes=made.cooldown_seconds / 60
-    )
+    yield from by_schedule(spec, costs, idle_minutes=made.cooldown_seconds / 60)
     yield from price_doubts(costs)
     yield from tagged(made.container.image)
     server = apps.registry_of_azure(made.container.image)

@@ -350,7 +350,7 @@ class CloudRunBackend(GoogleBackend):
             memory=memory,
             warnings=(
                 *_warnings(drawn, costs),
-                *by_schedule(spec, self._hourly(drawn), idle_minutes=run.IDLE_MINUTES),
+                *by_schedule(spec, costs, idle_minutes=run.IDLE_MINUTES),
                 *_lease_warnings(spec, time),
                 *_cache_warnings(drawn),
             ),

@@ -168,15 +168,14 @@ def always_on(spec: DeploymentSpec, costs: Price, *, called: str) -> str:
     )
 
 
-def by_schedule(
-    spec: DeploymentSpec, usd_per_hour: float | None, *, idle_minutes: float
-) -> Iterator[str]:
+def by_schedule(spec: DeploymentSpec, costs: Price, *, idle_minutes: float) -> Iterator[str]:
     """Say what a schedule comes to; nothing of one that there is not."""
-    if words := schedule_words(spec, usd_per_hour):
+    highest = costs.usd_per_hour_highest
+    if words := schedule_words(spec, costs.usd_per_hour, highest):
         yield (
             f"By its schedule it is {words}, asked or not. A call at another time wakes it as well,"
             f" with a cold boot, and it stays about {idle_minutes:.0f} minutes after the last call"
-            f" and after each end{_tails(spec, usd_per_hour, idle_minutes)}. Each time begins with"
+            f" and after each end{_tails(spec, highest, idle_minutes)}. Each time begins with"
             " a boot: let it begin that much earlier."
         )
         if spec.max_usd:

@@ -64,7 +64,11 @@ async def test_a_deployment_is_changed_by_what_is_given_alone(life: Life) -> Non
     (question,) = agent.asked
     price, changes, keeps = question.splitlines()
     assert price.startswith(f"Change one on {life.target} ($")
-    assert price.endswith("its engine starts anew?")
+    assert price.endswith(
+        "a chip is looked for anew, which may not be had?"
+        if life.target.startswith("tpu")
+        else "its engine starts anew?"
+    )
     assert changes == "Changes: access: private -> public."
     assert "max_model_len 4096" in keeps
     assert "ttl_minutes 60" in keeps

@@ -8,6 +8,8 @@ from typing import Final
 import pytest
 
 from core.schedule import parse
+from planner.places import place
+from planner.price import price
 from tests.conversation import agent_of
 from tests.soon import soon
 from tests.stories.conftest import Azure
@@ -70,7 +72,9 @@ async def test_a_week_costs_what_the_plan_says(trouble: Azure) -> None:
         plan = await agent.call("plan_deployment", **wish)
         hourly = (await deploys(agent, schedule=said)).data["usd_per_hour"]
         await becomes(agent, "ready")
-    found = re.search(r"([\d.]+) h a week, \$([\d.]+) a week", plan.text)
+    highest = price(place(ONE["target"])).usd_per_hour_highest
+    assert highest
+    found = re.search(r"([\d.]+) h a week, \$([\d.]+) to \$([\d.]+) a week", plan.text)
     assert found, plan
     at = start = begin_after(datetime.now(UTC), said)
     hours = 0.0
@@ -83,6 +87,7 @@ async def test_a_week_costs_what_the_plan_says(trouble: Azure) -> None:
         at = after
     assert hours == float(found[1])
     assert hours * hourly == pytest.approx(float(found[2]), abs=0.01)
+    assert hours * highest == pytest.approx(float(found[3]), abs=0.01)
 
 
 @pytest.mark.parametrize("ended_by", ["its lease", "stop_vllm"])
