@@ -12,6 +12,8 @@ from backends.registry import BACKENDS
 from core.errors import CloudTimeout
 from core.records import BY_PURGE, Remainder, State
 from core.settings import Settings
+from operations.inventory import not_set_up
+from operations.runtime import Stage
 from server import main
 from tests.conversation import Agent, Reply, agent_of
 from tests.tools.calls import MODEL
@@ -129,6 +131,11 @@ async def test_clouds_that_are_not_set_up_are_one_line(settings: Settings) -> No
         "Cloud Run, Cloud TPU (set GOOGLE_CLOUD_PROJECT);"
         " Container Apps (set AZURE_SUBSCRIPTION_ID)"
     )
+
+
+def test_a_cloud_whose_setting_is_there_is_not_among_them(state_dir: Path) -> None:
+    stage = Stage(Settings(vllm_devops_state_dir=state_dir, google_cloud_project="a-project"))
+    assert not_set_up(stage) == "Container Apps (set AZURE_SUBSCRIPTION_ID)"
 
 
 @pytest.mark.parametrize(
