@@ -240,9 +240,9 @@ async def test_what_a_bucket_keeps_is_said_to_remain(place: Place) -> None:
 
 
 async def test_a_server_that_dies_after_the_grant_leaves_no_right_behind(
-    cloud: Cloud, state_dir: Path
+    cloud: Cloud, tmp_path: Path
 ) -> None:
-    """The next one knows the deployment that was asked for, and takes all of it away."""
+    """Whoever looks elsewhere finds it; the next one here takes all of it away."""
     async with placed(cloud) as place:
         cloud.set(faults=[{"method": "*CreateService", "when": "hang", "status": "UNAVAILABLE"}])
         async with anyio.create_task_group() as tasks:
@@ -254,6 +254,11 @@ async def test_a_server_that_dies_after_the_grant_leaves_no_right_behind(
         assert await place.bindings()
         cloud.set(faults=[])
         own = cloud.settings.model_copy(update={"bucket_name": place.bucket})
+        other = own.model_copy(update={"vllm_devops_state_dir": tmp_path / "elsewhere"})
+        async with agent_of(other) as agent:
+            found = await agent.call("get_system_status", leftovers=True, target=TARGET)
+        caches = [one for one in found.data["leftovers"] if one["kind"] == "compile cache"]
+        assert {one["deployment"] for one in caches} == {"one", "one-more"}, found
         async with agent_of(own) as agent:
             gone = await Life(agent, TARGET).call("destroy_vllm")
         assert gone.data["gone"], gone
