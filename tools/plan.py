@@ -84,7 +84,7 @@ async def plan_deployment(
 
     Args:
         model: Hub id, folder, or short name such as `12b qat`.
-        target: See compare_targets.
+        target: See list_targets.
         layout: Compute the flags.
         engine_args: Other vllm serve flags, one word each.
         check: Ask the cloud too: quota, permissions, weights.
