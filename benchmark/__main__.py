@@ -1,7 +1,7 @@
 """`python -m benchmark`: measure an endpoint from a terminal; `server.py call` does the rest.
 
 The exit status is 0 when a run is done, 3 when it was stopped, 130 when it was ended at once and 1
-when it, or anything else, failed.
+when it, or anything else, failed, or when a run that is done has measured no cell.
 """
 
 import argparse
@@ -282,7 +282,8 @@ def _measure(folder: RunFolder, key: SecretStr | None) -> int:
         print(f"{counted(progress)}{line(cell)}", flush=True)
 
     async def measured() -> End:
-        return await conclude(folder, show=show, key=key, patience_seconds=patience)
+        said = partial(print, file=sys.stderr, flush=True)
+        return await conclude(folder, show=show, say=said, key=key, patience_seconds=patience)
 
     end = anyio.run(measured)
     if end.error:
@@ -291,7 +292,9 @@ def _measure(folder: RunFolder, key: SecretStr | None) -> int:
         print(end.reason, file=sys.stderr)
     if end.state in {RunState.DONE, RunState.STOPPED}:
         _tell(folder)
-    return _STATUS[end.state]
+    states = {cell.state for cell in folder.cells()}
+    done_for_nothing = end.state is RunState.DONE and CellState.MEASURED not in states
+    return 1 if done_for_nothing else _STATUS[end.state]
 
 
 def _tell(folder: RunFolder) -> None:

@@ -351,6 +351,7 @@ _IDLE_SECONDS: Final = 15.0
 _IDLE_LOOK_SECONDS: Final = 0.1
 _LOOK_SECONDS: Final = 1.0
 _TELL_SECONDS: Final = 1.0
+_WAITING: Final = "waiting for the endpoint"
 _LOCK_TRIES: Final = 10
 _LOCK_SECONDS: Final = 0.03
 OF_THE_RULE: Final = {
@@ -444,6 +445,7 @@ async def conclude(
     folder: RunFolder,
     *,
     show: Show | None = None,
+    say: Callable[[str], object] = _log.warning,
     key: SecretStr | None = None,
     crew: Crew = Fleet,
     patience_seconds: float = PATIENCE_SECONDS,
@@ -452,6 +454,7 @@ async def conclude(
 
     It ends cleanly when the stop file is there, at the first SIGINT or SIGTERM and when a budget
     is used up; at a second signal at once. `key` is left for the workers once the run is ours.
+    `say` is told what it waits for.
 
     Raises:
         NotFound: This is no run's folder.
@@ -469,7 +472,7 @@ async def conclude(
                 await anyio.sleep(_LOCK_SECONDS)
         if key is not None:
             folder.keep_credential(key)
-        return await _Sweep(folder, manifest, crew, patience_seconds, show).end()
+        return await _Sweep(folder, manifest, crew, patience_seconds, show, say).end()
 
 
 class _Sweep:
@@ -482,12 +485,14 @@ class _Sweep:
         crew: Crew,
         patience_seconds: float,
         show: Show | None,
+        say: Callable[[str], object],
     ) -> None:
         self._folder = folder
         self._manifest = manifest
         self._crew = crew
         self._patience = patience_seconds
         self._show = show
+        self._say = say
         self._cells = list(folder.cells())
         self._accounts = Accounts(manifest, self._cells)
         self._ending = Ending(folder, self._accounts.over_budget)
@@ -646,7 +651,8 @@ class _Sweep:
 
     async def _seen(self) -> Seen:
         """Look at what is measured, when a run begins or goes on: it must be the same model."""
-        deadline = anyio.current_time() + min(self._patience, _START_PATIENCE_SECONDS)
+        patience = min(self._patience, _START_PATIENCE_SECONDS)
+        deadline = anyio.current_time() + patience
         while True:
             try:
                 async with opened(self._folder, self._manifest.base_url) as endpoint:
@@ -654,6 +660,7 @@ class _Sweep:
             except EndpointError as exc:
                 if not exc.retryable or anyio.current_time() >= deadline:
                     raise
+                self._wait_for(exc, patience)
             await anyio.sleep(_LOOK_SECONDS)
 
     async def _until_it_answers(self) -> None:
@@ -668,10 +675,15 @@ class _Sweep:
                     raise
                 if anyio.current_time() >= deadline:
                     raise _gone(exc, self._patience, self._cell) from exc
-                self._doing = "waiting for the endpoint"
+                self._wait_for(exc, self._patience)
                 await anyio.sleep(_LOOK_SECONDS)
             else:
                 return
+
+    def _wait_for(self, error: EndpointError, seconds: float) -> None:
+        if self._doing != _WAITING:
+            self._doing = _WAITING
+            self._say(f"Waiting {seconds:.0f} s at most for the endpoint. {error.summary}")
 
     def _add(self, cell: CellResult) -> None:
         self._folder.add(cell)

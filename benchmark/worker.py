@@ -218,10 +218,37 @@ class _Ring(NamedTuple):
         return max(self.late, self.cpu_wait) if explained else self.seconds
 
 
+class Clocks(NamedTuple):
+    """The wall clock, read between two readings of the monotonic clock."""
+
+    before: float
+    wall: float
+    after: float
+
+
+def step_seconds(readings: Sequence[Clocks]) -> float:
+    """Return how far the wall clock surely stepped: what no delay between two readings explains.
+
+    A process that stands still between two readings, as on a busy machine, makes them less exact;
+    it never makes a step.
+
+    >>> step_seconds([Clocks(1.0, 51.0, 1.0), Clocks(2.0, 52.125, 2.125), Clocks(3.0, 53.0, 3.0)])
+    0.0
+    >>> step_seconds([Clocks(1.0, 51.0, 1.0), Clocks(2.0, 50.0, 2.5), Clocks(3.0, 51.0, 3.0)])
+    -2.0
+    """
+    high = max(readings, key=lambda one: one.wall - one.after)
+    low = min(readings, key=lambda one: one.wall - one.before)
+    step = (high.wall - high.after) - (low.wall - low.before)
+    if step <= 0:
+        return 0.0
+    return step if low.before < high.before else -step
+
+
 class _Look(NamedTuple):
     at: float
     cpu_seconds: float
-    clock_offset: float
+    clocks: Clocks
     memory_bytes: int
 
 
@@ -268,8 +295,9 @@ class Pulse:
         self._queue.close()
 
     def look(self) -> None:
-        at = perf_counter()
-        self._looks.append(_Look(at, time.process_time(), time.time() - at, _memory_bytes()))
+        at, used = perf_counter(), time.process_time()
+        clocks = Clocks(perf_counter(), time.time(), perf_counter())
+        self._looks.append(_Look(at, used, clocks, _memory_bytes()))
 
     def _ring(self) -> None:
         now = perf_counter()
@@ -306,7 +334,7 @@ class Pulse:
             send_lateness_p99_seconds=_nearest(late, 99),
             cpu_wait_p99_5_seconds=_exceeded([(r.cpu_wait, r.seconds) for r in rings], most),
             memory_mib=max(one.memory_bytes for one in looks) / 2**20,
-            clock_step_seconds=max((o.clock_offset - first.clock_offset for o in looks), key=abs),
+            clock_step_seconds=step_seconds([one.clocks for one in looks]),
         )
 
     def _between(self, begin: float, end: float) -> list[_Ring]:

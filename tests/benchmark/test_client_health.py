@@ -3,6 +3,7 @@
 import itertools
 import os
 import sys
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from time import perf_counter
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 from benchmark import worker as client_worker
-from benchmark.worker import Health, Pulse, _RunQueue
+from benchmark.worker import Clocks, Health, Pulse, _RunQueue, step_seconds
 from tests.benchmark.made import some_samples
 
 pytestmark = pytest.mark.anyio
@@ -183,6 +184,29 @@ async def test_waiting_for_a_cpu_is_known_though_no_ring_was_late(
     pulse, health = await _pulsed(_rest, _rest)
     assert pulse._rings
     assert health.cpu_wait_p99_5_seconds == pytest.approx(0.003)
+
+
+async def test_a_busy_machine_looks_like_no_step_of_the_clock() -> None:
+    """Wherever others take the CPU while the clocks are read; a step as short is seen."""
+    clocks = ("time", "perf_counter")
+
+    def others_take_the_cpu(_frame: object, event: str, called: object) -> None:
+        if event == "c_call" and getattr(called, "__name__", "") in clocks:
+            until = time.monotonic() + 0.03
+            while time.monotonic() < until:
+                pass
+
+    pulse = Pulse()
+    pulse.look()
+    sys.setprofile(others_take_the_cpu)
+    pulse.look()
+    sys.setprofile(None)
+    pulse.look()
+    pulse.close()
+    assert pulse.over(some_samples(1), begin=0.0, end=1.0).clock_step_seconds == 0.0
+    sound, stepped = Clocks(1.0, 51.0, 1.0), Clocks(2.0, 52.02, 2.0)
+    assert step_seconds([sound, stepped]) == pytest.approx(0.02)
+    assert step_seconds([stepped, Clocks(3.0, 53.0, 3.0)]) == pytest.approx(-0.02)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="Only Linux counts it.")

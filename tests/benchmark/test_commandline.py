@@ -15,7 +15,7 @@ from benchmark.server import base_url_from
 from core.errors import InvalidArgument
 from core.processes import Output, run
 from tests.benchmark.made import a_cell, a_grid, a_manifest, with_verdict
-from tests.benchmark.sweeping import open_door
+from tests.benchmark.sweeping import a_plan, a_run, open_door
 
 HERE = Path(__file__).resolve().parents[2]
 URL = "--url=http://127.0.0.1:8000"
@@ -144,12 +144,12 @@ async def cli(*argv: str, state: Path) -> Output:
 
 
 @pytest.mark.anyio
-async def test_a_run_that_needs_no_cell_is_done_from_a_shell(state_dir: Path) -> None:
+async def test_a_run_that_measured_no_cell_is_done_and_fails_in_a_shell(state_dir: Path) -> None:
     """A process of its own takes 2 s: it draws a chart. Both cells are too long for the engine."""
     async with open_door() as door:
         said = ("run", f"--url={door.url}", "--contexts=4096,8192", "--concurrencies=1")
         done = await cli(*said, state=state_dir)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 1, done.stderr
     has_its_report(state_dir, done.stdout.splitlines())
 
 
@@ -161,3 +161,16 @@ def has_its_report(state: Path, lines: list[str]) -> None:
     assert report.is_relative_to(state / "real" / "benchmarks")
     assert report.name == "report.html"
     assert state_of(RunFolder(report.parent)).state is RunState.DONE
+
+
+@pytest.mark.anyio
+async def test_a_run_says_what_it_waits_for_and_fails_where_all_is_refused(state_dir: Path) -> None:
+    """Its endpoint is away as it goes on, and then serves no completion."""
+    async with open_door() as door:
+        folder = a_run(state_dir, door.url, a_plan(contexts=[8], concurrencies=[1]))
+        door.refusals = 1
+        done = await cli("resume", str(folder.path), state=state_dir)
+    assert "Waiting 10 s at most for the endpoint." in done.stderr
+    assert "[1/1] 8x1: failed." in done.stdout
+    assert done.returncode == 1
+    assert state_of(folder).state is RunState.DONE
