@@ -108,7 +108,7 @@ Provenance = Literal["safetensors headers", "config.json", "catalog"]
 Attention = Literal["full", "sliding"]
 GroupName = Literal[
     "linear", "experts", "embedding", "per_layer_embedding", "per_layer_linear", "lm_head",
-    "vision", "audio", "shared_kv", "other",
+    "vision", "audio", "shared_kv", "draft", "other",
 ]  # fmt: skip
 
 

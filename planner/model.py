@@ -393,7 +393,11 @@ def shape_of(
     groups = sum_up(stored, layers, tied=read.tied, provenance=provenance)
     names, text = {group.name for group in groups}, read.text
     vision = read.whole.section("vision_config")
-    experts = text.number("num_experts", "num_local_experts")
+    experts = read.experts
+    if "experts" in names and not read.experts_per_token:
+        read.unknown.append(
+            "config.json does not say how many experts a token takes: speeds count all of them."
+        )
     wide = text.on("use_double_wide_mlp") and read.first_sharing < read.depth
     return ModelShape(
         model=model,
@@ -412,8 +416,8 @@ def shape_of(
         tied=read.tied,
         k_eq_v=text.on("attention_k_eq_v"),
         num_experts=experts,
-        experts_per_token=experts and text.number("top_k_experts", "num_experts_per_tok"),
-        moe_intermediate_size=experts and text.number("moe_intermediate_size", "intermediate_size"),
+        experts_per_token=read.experts_per_token,
+        moe_intermediate_size=experts and read.expert_width,
         per_layer_embedding_size=text.number("hidden_size_per_layer_input"),
         vision="vision" in names or bool(vision),
         audio="audio" in names or bool(read.whole.section("audio_config")),

@@ -126,7 +126,8 @@ def _short(number: float) -> str:
 
 _FP8_NAMES: Final = ("fp8", "fbgemm_fp8", "modelopt")
 _NOT_WHOLE: Final[frozenset[GroupName]] = frozenset(
-    {"experts", "embedding", "per_layer_embedding", "lm_head", "vision", "audio", "shared_kv"}
+    {"experts", "embedding", "per_layer_embedding", "lm_head"}
+    | {"vision", "audio", "shared_kv", "draft"}
 )
 """What a decode step reads in part, once in a special way, or not at all."""
 _OFFLOADED: Final = QUANTIZABLE | {"other"}
@@ -151,13 +152,18 @@ class Work(NamedTuple):
         online = 8 if self.flags.quantization == "fp8" else 16
         return self.model.quantization_bits or online
 
+    @property
+    def experts_share(self) -> float:
+        """Of the experts, that one token takes; all of them where that is not known."""
+        every, chosen = self.model.num_experts, self.model.experts_per_token
+        return chosen / every if every and chosen else 1.0
+
     def experts_touched(self, tokens: int) -> float:
         """Different experts that some tokens are expected to choose together.
 
         Each token leaves an expert alone with 1 - k / N, independently.
         """
-        every, chosen = self.model.num_experts, self.model.experts_per_token
-        return every * (1 - (1 - chosen / every) ** tokens) if every else 0.0
+        return self.model.num_experts * (1 - (1 - self.experts_share) ** tokens)
 
     def weights(self, tokens: int) -> Iterator[tuple[str, float]]:
         """Bytes of weights that a step of so many tokens reads once, over all accelerators."""
@@ -166,8 +172,9 @@ class Work(NamedTuple):
                 yield group.name, held
         own = 0.0 if self.model.tied else self._resident("lm_head")
         yield "lm_head", own or self._resident("embedding")
-        if every := self.model.num_experts:
-            yield "experts", self._resident("experts") * self.experts_touched(tokens) / every
+        if experts := self._resident("experts"):
+            every = self.model.num_experts
+            yield "experts", experts * (self.experts_touched(tokens) / every if every else 1)
         if self.model.per_layer_embedding_size:
             row = 2 * len(self.model.layers) * self.model.per_layer_embedding_size
             yield "per-layer embeddings", row * tokens
@@ -185,9 +192,8 @@ class Work(NamedTuple):
     def flops_per_token(self, context: int, *, output: bool) -> float:
         """Operations of one token that looks back on `context` others."""
         model = self.model
-        share = model.experts_per_token / model.num_experts if model.num_experts else 0
         whole = (group.parameters for group in model.groups if group.name not in _NOT_WHOLE)
-        weights = sum(whole) + share * self._parameters("experts")
+        weights = sum(whole) + self.experts_share * self._parameters("experts")
         if output:
             weights += self._parameters("lm_head") or self._parameters("embedding")
         heads = model.num_attention_heads or 0

@@ -114,6 +114,13 @@ def is_unicode(text: str) -> bool:
 
 
 _LAYER: Final = re.compile(r"\.layers\.(\d+)\.")
+_OF_DECODER: Final = re.compile(r"(?:model\.|language_model\.)*layers\.(\d+)\.")
+_DRAFT: Final = re.compile(r"(?:model\.)?mtp(?:_layers)?\.")
+"""Layers that predict further tokens, by their own names.
+
+source: vllm 0.33.0 model_executor/models: utils.py skip_spec_layers, qwen3_next.py, mimo.py,
+read 2026-11-30
+"""
 _SHARED: Final = re.compile(r"\.(k_proj|v_proj|k_norm)\.")
 _MARKS: Final[tuple[tuple[str, GroupName], ...]] = (
     ("vision_tower", "vision"),
@@ -152,6 +159,9 @@ def group_of(name: str, dimensions: int, layers: tuple[LayerShape, ...]) -> Grou
     >>> group_of("model.layers.0.mlp.up_proj.weight", 2, ())
     'linear'
     """
+    decoder = _OF_DECODER.match(name)
+    if _DRAFT.match(name) or (decoder and layers and int(decoder[1]) >= len(layers)):
+        return "draft"
     for mark, group in _MARKS:
         if mark in name:
             return group
@@ -178,8 +188,8 @@ def sum_up(
         name = group_of(tensor.name, tensor.dimensions, layers)
         parameters[name] += tensor.parameters
         stored[name] += tensor.stored_bytes
-    # A tied output layer and what a KV-sharing layer never uses are not loaded.
-    dropped = {"shared_kv", "lm_head"} if tied else {"shared_kv"}
+    # A tied output layer, what a KV-sharing layer never uses and layers that draft are not loaded.
+    dropped = {"shared_kv", "draft", *(("lm_head",) if tied else ())}
     return tuple(
         ParameterGroup(
             name=name,
@@ -251,6 +261,42 @@ class ModelConfig:
     def head_size(self) -> int:
         """Of a layer that does not say otherwise."""
         return self.text.number("head_dim") or (self.hidden // self.heads if self.heads else 0)
+
+    @property
+    def experts(self) -> int:
+        """How many experts a layer chooses from; shared ones are not among them."""
+        return self.text.number(
+            "num_experts", "moe_num_experts", "n_routed_experts", "num_local_experts"
+        )
+
+    @property
+    def experts_per_token(self) -> int:
+        """How many of them a token takes; 0 where it does not say.
+
+        source: vllm 0.33.0 transformers_utils/config.py CONFIG_FIELD_ALIASES, and of moe_k
+        model_executor/models/ernie45_moe.py, read 2026-11-30
+        """
+        said = self.text.number(
+            "top_k_experts", "num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_k"
+        )
+        return min(said, self.experts)
+
+    @property
+    def expert_width(self) -> int:
+        """How wide an expert is inside."""
+        return self.text.number("moe_intermediate_size", "intermediate_size")
+
+    def has_experts(self, index: int) -> bool:
+        """Whether a layer has experts; the others of such a model have one MLP.
+
+        source: vllm 0.33.0 model_executor/models: qwen3_moe.py, deepseek_v2.py, read 2026-11-30
+        """
+        dense = self.text.values.get("mlp_only_layers")
+        if not self.experts or (isinstance(dense, list) and index in dense):
+            return False
+        step, every = (self.text.number(name) for name in ("decoder_sparse_step", "moe_layer_freq"))
+        first = self.text.number("first_k_dense_replace")
+        return index >= first and (index + 1) % (step or 1) == 0 and index % (every or 1) == 0
 
     @property
     def tied(self) -> bool:
@@ -440,11 +486,12 @@ _BUILDS: Final[Mapping[str, tuple[Sizes, Callable[[Section, Sizes, int], int]]]]
 
 GATED: Final = frozenset(
     {"llama", "mistral", "mixtral", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe"}
-    | {"gemma", "gemma2", "gpt_oss", "granite", "phi3"}
+    | {"gemma", "gemma2", "gpt_oss", "granite", "phi3", "glm4_moe", "deepseek"}
     | {"gemma3", "gemma3_text", "gemma4", "gemma4_text", "gemma4_unified", "gemma4_unified_text"}
 )
 """Model types whose layers are known: grouped-query attention and a gated MLP or experts."""
 _QKV_BIAS: Final = frozenset({"qwen2", "qwen2_moe"})
+_NO_OUTPUT_BIAS: Final = _QKV_BIAS | {"glm4_moe"}
 _NORMS: Final = ("input_layernorm", "post_attention_layernorm")
 _GEMMA_NORMS: Final = ("pre_feedforward_layernorm", "post_feedforward_layernorm")
 _EXPERT_NORMS: Final = tuple(
@@ -472,7 +519,10 @@ def decoder_tensors(config: ModelConfig, layers: tuple[LayerShape, ...]) -> Iter
             yield Tensor(f"{prefix}.per_layer_projection.weight", (hidden, per_layer))
             yield Tensor(f"{prefix}.post_per_layer_input_norm.weight", (hidden,))
     for index, layer in enumerate(layers):
-        shapes = _attention(config, layer) | _norms(config) | _mlp(config, layer) | _experts(config)
+        shapes = _attention(config, layer) | _norms(config)
+        sparse = config.has_experts(index)
+        shapes |= _mlp(config, layer) if config.is_gemma4 or not sparse else {}
+        shapes |= _experts(config) if sparse else {}
         for name, shape in shapes.items():
             yield Tensor(f"model.layers.{index}.{name}", shape)
 
@@ -492,27 +542,26 @@ def _attention(config: ModelConfig, layer: LayerShape) -> Shapes:
     }
     if not k_eq_v:
         shapes["v_proj.weight"] = (cached, hidden)
-    if config.is_gemma or (config.model_type or "").startswith("qwen3"):
+    normed = config.is_gemma or (config.model_type or "").startswith("qwen3")
+    if normed or config.text.on("use_qk_norm"):
         shapes |= {"q_norm.weight": (layer.head_size,), "k_norm.weight": (layer.head_size,)}
     biased = config.text.on("attention_bias")
     if biased or config.model_type in _QKV_BIAS:
         shapes |= {"q_proj.bias": (query,), "k_proj.bias": (cached,), "v_proj.bias": (cached,)}
-    if biased and config.model_type not in _QKV_BIAS:
+    if biased and config.model_type not in _NO_OUTPUT_BIAS:
         shapes["o_proj.bias"] = (hidden,)
     return {f"self_attn.{name}": shape for name, shape in shapes.items()}
 
 
 def _norms(config: ModelConfig) -> Shapes:
     names = [*_NORMS, *(_GEMMA_NORMS if config.is_gemma else ())]
-    if config.is_gemma4 and config.text.number("num_experts"):
+    if config.is_gemma4 and config.experts:
         names += _EXPERT_NORMS
     scalar: Shapes = {"layer_scalar": (1,)} if config.is_gemma4 else {}
     return {f"{name}.weight": (config.hidden,) for name in names} | scalar
 
 
 def _mlp(config: ModelConfig, layer: LayerShape) -> Shapes:
-    if config.text.number("num_experts", "num_local_experts") and not config.is_gemma4:
-        return {}
     wide = config.text.on("use_double_wide_mlp") and layer.shares_kv
     inner = config.text.number("intermediate_size") * (2 if wide else 1)
     return {
@@ -523,10 +572,7 @@ def _mlp(config: ModelConfig, layer: LayerShape) -> Shapes:
 
 
 def _experts(config: ModelConfig) -> Shapes:
-    count, hidden = config.text.number("num_experts", "num_local_experts"), config.hidden
-    if not count:
-        return {}
-    inner = config.text.number("moe_intermediate_size", "intermediate_size")
+    count, hidden, inner = config.experts, config.hidden, config.expert_width
     shapes: Shapes = {
         "router.proj.weight": (count, hidden),
         "experts.gate_up_proj": (count, 2 * inner, hidden),
@@ -534,7 +580,12 @@ def _experts(config: ModelConfig) -> Shapes:
     }
     if config.is_gemma4:
         shapes |= {"router.scale": (hidden,), "router.per_expert_scale": (count,)}
-    if shared := config.text.number("shared_expert_intermediate_size"):
+    if config.model_type == "glm4_moe":
+        shapes["router.e_score_correction_bias"] = (count,)
+    gated = config.text.number("shared_expert_intermediate_size")
+    if gated:
+        shapes["mlp.shared_expert_gate.weight"] = (1, hidden)
+    if shared := gated or inner * config.text.number("n_shared_experts"):
         shapes["mlp.shared_expert.gate_up_proj"] = (2 * shared, hidden)
         shapes["mlp.shared_expert.down_proj"] = (hidden, shared)
     return shapes

@@ -98,6 +98,63 @@ MIXTRAL = {
     "vocab_size": 32000,
     "sliding_window": None,
 }
+GLM_45_AIR = {
+    "model_type": "glm4_moe",
+    "attention_bias": True,
+    "first_k_dense_replace": 1,
+    "head_dim": 128,
+    "hidden_size": 4096,
+    "intermediate_size": 10944,
+    "moe_intermediate_size": 1408,
+    "n_routed_experts": 128,
+    "n_shared_experts": 1,
+    "num_attention_heads": 96,
+    "num_experts_per_tok": 8,
+    "num_hidden_layers": 46,
+    "num_key_value_heads": 8,
+    "num_nextn_predict_layers": 1,
+    "use_qk_norm": False,
+    "vocab_size": 151552,
+}
+GLM_45 = {
+    **GLM_45_AIR,
+    "first_k_dense_replace": 3,
+    "hidden_size": 5120,
+    "intermediate_size": 12288,
+    "moe_intermediate_size": 1536,
+    "n_routed_experts": 160,
+    "num_hidden_layers": 92,
+    "use_qk_norm": True,
+}
+DEEPSEEK_MOE_16B = {
+    "model_type": "deepseek",
+    "first_k_dense_replace": 1,
+    "hidden_size": 2048,
+    "intermediate_size": 10944,
+    "moe_intermediate_size": 1408,
+    "moe_layer_freq": 1,
+    "n_routed_experts": 64,
+    "n_shared_experts": 2,
+    "num_attention_heads": 16,
+    "num_experts_per_tok": 6,
+    "num_hidden_layers": 28,
+    "num_key_value_heads": 16,
+    "vocab_size": 102400,
+}
+QWEN15_MOE = {
+    "model_type": "qwen2_moe",
+    "decoder_sparse_step": 1,
+    "hidden_size": 2048,
+    "intermediate_size": 5632,
+    "moe_intermediate_size": 1408,
+    "num_attention_heads": 16,
+    "num_experts": 60,
+    "num_experts_per_tok": 4,
+    "num_hidden_layers": 24,
+    "num_key_value_heads": 16,
+    "shared_expert_intermediate_size": 5632,
+    "vocab_size": 151936,
+}
 SIGLIP = {"model_type": "siglip_vision_model", "hidden_size": 1152}
 
 

@@ -12,16 +12,21 @@ from planner.catalog import Entry, entries, find
 from planner.model import catalog_shape, read_hub_model, read_model, shape_of
 from tests.planner.folders import packed_folder
 from tests.planner.shapes import (
+    DEEPSEEK_MOE_16B,
+    GLM_45,
+    GLM_45_AIR,
     LLAMA_8B,
     MIXTRAL,
     QWEN3_8B,
     QWEN3_30B_A3B,
+    QWEN15_MOE,
     QWEN25_7B,
     catalogued,
     gemma3,
     multimodal_gemma3,
 )
 
+QWEN_MOE = {**QWEN3_30B_A3B, "intermediate_size": 6144}
 NAMES = {
     "26b qat": "google/gemma-4-26B-A4B-it-qat-w4a16-ct",
     "gemma-4-12b-qat": "google/gemma-4-12B-it-qat-w4a16-ct",
@@ -91,6 +96,14 @@ def test_another_model_is_not_mistaken_for_a_catalogued_one(name: str) -> None:
         (QWEN25_7B, 7_615_616_512),
         (QWEN3_30B_A3B, 30_532_122_624),
         (MIXTRAL, 46_702_792_704),
+        (QWEN15_MOE, 14_315_784_192),
+        (DEEPSEEK_MOE_16B, 16_375_728_128),
+        # 110,468,824,832 and 358,337,791,296 are published: with a layer that only drafts.
+        (GLM_45_AIR, 110_468_824_832 - 3_616_573_568),
+        (GLM_45, 358_337_791_296 - 5_539_962_272),
+        # A dense MLP in place of the experts of three layers, and of every other.
+        ({**QWEN_MOE, "mlp_only_layers": [0, 1, 2]}, 28_832_643_072),
+        ({**QWEN_MOE, "decoder_sparse_step": 2}, 16_936_286_208),
         (multimodal_gemma3(gemma3(34, 2560, 8, 4, 10240)), 4_300_079_472),
         (gemma3(18, 640, 4, 1, 2048), 268_098_176),
         (gemma3(26, 1152, 4, 1, 6912), 999_885_952),
@@ -100,7 +113,7 @@ def test_another_model_is_not_mistaken_for_a_catalogued_one(name: str) -> None:
     ],
 )
 def test_parameters_are_counted_from_a_config(config: dict[str, Any], parameters: int) -> None:
-    """Llama, Qwen, Mixtral and Gemma 3 have their published parameter counts."""
+    """Llama, Qwen, Mixtral, GLM, DeepSeek and Gemma 3 have their published parameter counts."""
     shape = shape_of("x", config)
     assert shape.parameters == parameters
     assert {group.provenance for group in shape.groups} == {"config.json"}

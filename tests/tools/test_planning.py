@@ -1,11 +1,13 @@
 """What people ask of one model at one target, and the computed answer of plan_deployment."""
 
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
 from core.settings import Settings
 from tests.conversation import Agent, Reply, agent_of
+from tests.planner.folders import expert_folder
 from tests.tools.world import assert_envelope, assert_same_facts
 
 pytestmark = pytest.mark.anyio
@@ -242,3 +244,30 @@ async def test_gemma_4_is_served_with_its_parsers_wherever_they_do_no_harm(
     assert reply.data["engine_line"].endswith(f" {words}")
     said = " ".join(reply.structured["warnings"])
     assert ("--reasoning-parser" in said) is (words != PARSERS)
+
+
+@pytest.mark.parametrize(
+    "experts", ["num_experts", "n_routed_experts", "num_local_experts", "moe_num_experts"]
+)
+async def test_experts_are_counted_by_whatever_name_a_config_gives_their_number(
+    agent: Agent, tmp_path: Path, experts: str
+) -> None:
+    """GLM and DeepSeek say n_routed_experts: a token reads two of 16, and a layer that only drafts
+    is not loaded."""
+    said = {experts: 16, "num_experts_per_tok": 2, "num_nextn_predict_layers": 1}
+    data = (await plan(agent, str(expert_folder(tmp_path, **said)), "h100", detail="full")).data
+    parts = data["memory"]["parts_gib"]
+    assert (parts["experts"], parts["embedding"]) == (0.75, 0.979)
+    assert "draft" not in parts
+    assert parts["experts' workspace"] > 0
+    assert data["foreseen"]["tokens_per_second"] == "735-1,654"
+
+
+async def test_all_experts_are_read_where_nobody_says_how_many_a_token_takes(
+    agent: Agent, tmp_path: Path
+) -> None:
+    """A speed without its experts would be out of reach, and what is not known is said."""
+    folder = expert_folder(tmp_path, n_routed_experts=16)
+    reply = await plan(agent, str(folder), "h100", detail="full")
+    assert reply.data["foreseen"]["tokens_per_second"] == "530-1,193"
+    assert any("how many experts a token takes" in said for said in reply.structured["warnings"])
