@@ -1,5 +1,6 @@
 """Load from the machines of a Ray cluster: workers there, one cell as if they were here."""
 
+import logging
 import sys
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -35,18 +36,20 @@ _TOKEN: Final = {"RAY_AUTH_MODE": "token"}
 _ATTEMPTS: Final = {"RAY_NUM_REDIS_GET_RETRIES": "4"}
 """Seconds in which a head is to answer (Ray 2.60 takes 20): one that refuses the token never does.
 """
+_log = logging.getLogger(__name__)
 
 
 class ClusterFleet:
     """A cluster that was joined; nodes that were lost are replaced for the next cell."""
 
-    def __init__(self, process: Process, log_file: Path) -> None:
+    def __init__(self, process: Process, log_file: Path, say: Callable[[str], object]) -> None:
         assert process.stdin
         assert process.stdout
         self._process = process
         self._orders = process.stdin
         self._lines = BufferedByteReceiveStream(process.stdout)
         self._log_file = log_file
+        self._tell = say
         self.silent_seconds = _JOIN_SECONDS
         self._workers = 0
         self._places: list[dict[str, Any]] = []
@@ -146,6 +149,8 @@ class ClusterFleet:
         said: dict[str, Any] = orjson.loads(line)
         if "refused" in said:
             raise ClusterError(**said["refused"])
+        if "waiting" in said:
+            self._tell(said["waiting"])
         return said
 
     def _gone(self, words: str = "The connection to the Ray cluster is gone.") -> ClusterError:
@@ -171,9 +176,14 @@ def require_ray() -> None:
 
 @asynccontextmanager
 async def joined(
-    cluster: Cluster, base_url: str, log_file: Path, *, patience_seconds: float
+    cluster: Cluster,
+    base_url: str,
+    log_file: Path,
+    *,
+    patience_seconds: float,
+    say: Callable[[str], object] = _log.warning,
 ) -> AsyncIterator[ClusterFleet]:
-    """Join a cluster; at the end nothing of ours runs on its nodes.
+    """Join a cluster; at the end nothing of ours runs on its nodes. `say` is told of its waits.
 
     Raises:
         CommandNotFound: Ray is not installed.
@@ -188,7 +198,7 @@ async def joined(
             env=SPARED | _ATTEMPTS | inherited_environment() | ({} if cluster.insecure else _TOKEN),
             start_new_session=True,  # a Ctrl-C is for the sweep, which ends its cell and then this
         )
-    crew = ClusterFleet(process, log_file)
+    crew = ClusterFleet(process, log_file, say)
     words = {**cluster.model_dump(), "base_url": base_url, "patience_seconds": patience_seconds}
     try:
         await crew.ask("joined", **words)

@@ -4,6 +4,7 @@
 worker, and no request passes through it.
 """
 
+import fcntl
 import json
 import os
 import platform
@@ -14,7 +15,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -32,8 +33,11 @@ SPARED: Final = {
 }
 """What Ray 2.60 lets the driver and the actors leave out: nobody reads what they would tell of
 themselves."""
-DEAD_MAN_SECONDS: Final = 15.0
-"""Without a word from the driver, a node ends its workers and itself: nobody would read on."""
+DEAD_MAN_SECONDS: Final = 10.0
+"""Without a word from the driver, a node ends its workers and itself: nobody would read on. A
+driver that says nothing for half as long has lost the node, whatever is the matter with it."""
+FOLDERS: Final = f"{PRODUCT}-load."
+"""How the names of folders for samples begin."""
 _SLICE: Final = b'"is_":"slice"'
 _PACKAGE: Final = Path(__file__).parent.parent
 _ROOM_BYTES: Final = 2**20
@@ -91,12 +95,13 @@ class Node:
         self._said: SimpleQueue[Said] = SimpleQueue()
         self._listeners: list[threading.Thread] = []
         self._files: dict[str, int] = {}
-        self._parts = Path(tempfile.mkdtemp(prefix="load."))
+        self._own = ExitStack()
+        self._parts = _own_folder(self._own)
         try:
             (self._parts / "room").write_bytes(bytes(_ROOM_BYTES))
             (self._parts / "room").unlink()
         except OSError:
-            shutil.rmtree(self._parts)
+            self._own.close()
             raise
         self._heard_at = time.monotonic()
         self._closed = threading.Event()
@@ -175,7 +180,7 @@ class Node:
         for file in self._files.values():
             os.close(file)
         self._files.clear()
-        shutil.rmtree(self._parts, ignore_errors=True)
+        self._own.close()
 
     def _begun(self, number: int) -> subprocess.Popen[bytes]:
         for name in ("credential_file", "ca_file", "dataset"):
@@ -229,6 +234,36 @@ class Node:
             if time.monotonic() - self._heard_at > DEAD_MAN_SECONDS:
                 self.close()
                 os._exit(1)
+
+
+def _own_folder(own: ExitStack) -> Path:
+    """Make a folder for samples, which this process holds as long as it lives.
+
+    A killed one cannot remove its own: what nobody holds any more is removed here.
+    """
+    for left in Path(tempfile.gettempdir()).glob(f"{FOLDERS}*"):
+        with suppress(OSError), ExitStack() as held:
+            if os.fstat(_hold(left, held)).st_uid == os.geteuid():
+                shutil.rmtree(left)
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=FOLDERS))
+        with suppress(BlockingIOError, FileNotFoundError):  # another was here before it was held
+            _hold(folder, own)
+            if folder.exists():
+                own.callback(shutil.rmtree, folder, ignore_errors=True)
+                return folder
+
+
+def _hold(folder: Path, held: ExitStack) -> int:
+    """Lock a folder against every other process, until `held` or this process ends.
+
+    Raises:
+        OSError: It is held by another, or is gone.
+    """
+    number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    held.callback(os.close, number)
+    fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return number
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -87,6 +87,12 @@ class Placed:
         ref = getattr(self.actor, name).remote(*arguments)
         return await asyncio.wait_for(asyncio.wrap_future(ref.future()), seconds)
 
+    async def end(self) -> None:
+        """End its workers and then itself; nothing of them stays."""
+        with suppress(TimeoutError, ray.exceptions.RayError):
+            await self.call("close")
+        ray.kill(self.actor)
+
     async def set_clock(self) -> None:
         """Bound the offset of its clock by round trips: what all of them allow.
 
@@ -136,6 +142,7 @@ class Driver:
         deadline = time.monotonic() + self.wanted["patience_seconds"]
         nodes = self.wanted["nodes"]
         self._declined.clear()
+        waiting = False
         while True:
             async with _alone():
                 wanted = None if nodes is None else nodes - len(self._placed)
@@ -153,6 +160,11 @@ class Driver:
                     fix="Start more, wait until other runs on it are over, or give fewer `nodes`.",
                     cause=f"Alive: {', '.join(_names().values()) or 'none'}.{''.join(declined)}",
                 )
+            if not waiting:
+                waiting = True
+                most = f"{self.wanted['patience_seconds']:.0f} s at most"
+                free = f"{len(self._placed)} of {nodes or 1} nodes are free"
+                self.say(waiting=f"Waiting {most} for nodes of the cluster: {free}.")
             await asyncio.sleep(1)
         self._placed.sort(key=lambda one: (one.name, one.node_id))
         cores = sum(one.cores for one in self._placed)
@@ -193,7 +205,7 @@ class Driver:
         actor = kind.options(num_cpus=cores, max_concurrency=4, scheduling_strategy=where).remote()
         one = Placed(name, node["NodeID"], cores, actor)
         try:
-            there = await one.call("facts", seconds=_CALL_SECONDS)
+            there = await _while_it_listens(node, one.call("facts", seconds=_CALL_SECONDS))
             await one.set_clock()
         except (TimeoutError, ray.exceptions.RayError) as exc:
             _log.warning("%s did not join: %r", name, exc)
@@ -203,13 +215,13 @@ class Driver:
         self._declined.pop(name, None)
         odd = unfit(there, facts())
         if odd:
-            ray.kill(one.actor)
+            await one.end()
             raise RefusedError(
                 f"The node {name} cannot put load on: {', '.join(odd)}.",
                 fix="Give it this machine's Python, and `pip install -r requirements-ray.txt`.",
             )
         if _is_here(self.wanted["base_url"]) and node["NodeManagerAddress"] not in _addresses():
-            ray.kill(one.actor)
+            await one.end()
             raise RefusedError(
                 f"{self.wanted['base_url']} is another machine on the node {name} than here.",
                 fix="Give the endpoint's address as the nodes reach it.",
@@ -339,9 +351,7 @@ class Driver:
             self._placed.remove(one)
             if one.listening is not None:
                 one.listening.cancel()
-            with suppress(TimeoutError, ray.exceptions.RayError):
-                await one.call("close")
-            ray.kill(one.actor)
+            await one.end()
 
 
 @asynccontextmanager
@@ -384,6 +394,20 @@ async def _listens(node: dict[str, Any]) -> bool:
         return False
     writer.close()
     return True
+
+
+async def _while_it_listens(node: dict[str, Any], doing: Awaitable[Any]) -> Any:
+    """Wait for what a node does.
+
+    Raises:
+        TimeoutError: It takes too long, or the node is gone, which Ray takes 15 s to see.
+    """
+    task = asyncio.ensure_future(doing)
+    while not (await asyncio.wait([task], timeout=_REFRESH_SECONDS))[0]:
+        if not await _listens(node):
+            task.cancel()
+            raise TimeoutError("its machine is gone")
+    return await task
 
 
 def _available() -> dict[str, dict[str, float]]:

@@ -591,6 +591,7 @@ class _Sweep:
                     self._manifest.base_url,
                     self._folder.log_file,
                     patience_seconds=self._patience,
+                    say=self._say,
                 )
                 self._doing = "joining the cluster"
                 self._joined = await self._hired.enter_async_context(joining)

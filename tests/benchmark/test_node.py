@@ -1,12 +1,14 @@
 """One machine of a cluster without the cluster: its workers, their orders, what is left of them."""
 
 import resource
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
+import anyio
 import anyio.to_thread
 import psutil
 import pytest
@@ -16,6 +18,7 @@ from benchmark.client import CellRun
 from benchmark.loads import Job
 from benchmark.node import Node, facts, unfit
 from benchmark.worker import Order
+from core.environment import ROOT, inherited_environment
 from tests.benchmark import faulty
 from tests.benchmark.driven import a_job, paced
 from tests.benchmark.made import some_samples
@@ -44,6 +47,10 @@ def kept_in(folder: Path) -> list[Path]:
     """Give the files that hold the key."""
     files = [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
     return [path for path in files if KEY.encode() in path.read_bytes()]
+
+
+def there_in(folder: Path) -> set[Path]:
+    return set(folder.iterdir())
 
 
 def measured_on(node: Node, job: Job) -> CellRun:
@@ -95,6 +102,25 @@ def test_nothing_is_left_when_a_node_closes(node: Node, tmp_path: Path) -> None:
     node.close()
     assert children() == []
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.anyio
+async def test_what_a_killed_node_has_left_goes_with_the_next_one(
+    node: Node, tmp_path: Path
+) -> None:
+    """Not what one that lives holds, and nothing of another name."""
+    (tmp_path / "load.of-another-program").mkdir()
+    others = there_in(tmp_path)
+    async with await anyio.open_process(
+        [sys.executable, "-c", "from benchmark.node import Node; Node(); print(); input()"],
+        env={**inherited_environment(), "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)},
+    ) as killed:
+        assert killed.stdout
+        await killed.stdout.receive()
+        killed.kill()
+    assert len(there_in(tmp_path) - others) == 1
+    Node().close()
+    assert there_in(tmp_path) == others
 
 
 def test_a_machine_without_room_for_samples_is_no_node(
