@@ -20,15 +20,7 @@ from pydantic import Field, SecretStr, ValidationError
 from benchmark import profiles, server
 from benchmark.compare import Loaded, break_evens, load
 from benchmark.folder import RunFolder, replace
-from benchmark.records import (
-    Above0,
-    CellState,
-    Positive,
-    Provenance,
-    RunPlan,
-    RunState,
-    figure,
-)
+from benchmark.records import Above0, CellState, Positive, Provenance, RunPlan, RunState, figure
 from benchmark.run import Ending, state_of, used_up
 from benchmark.tables import METRICS, environment, escaped, table
 from core.environment import ROOT, inherited_environment

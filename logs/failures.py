@@ -12,17 +12,7 @@ from core.environment import read_toml
 from core.errors import NextStep
 from core.records import Failure, Record
 from core.redaction import quoted
-from logs.read import (
-    Gravity,
-    Line,
-    Severity,
-    bare,
-    body_of,
-    branches,
-    clean,
-    gravity,
-    is_exception,
-)
+from logs.read import Gravity, Line, Severity, bare, body_of, branches, clean, gravity, is_exception
 
 Writer = Literal["engine", "cloud_run", "aca", "tpu", "ollama"]
 """Who writes the lines that a file of `failures/` knows: vLLM, one platform, or Ollama."""

@@ -8,16 +8,7 @@ from typing import Final, NamedTuple
 
 import anyio
 
-from backends.base import (
-    Ends,
-    GoesOn,
-    HasHost,
-    HasLogs,
-    HostState,
-    LogQuery,
-    Scales,
-    Stops,
-)
+from backends.base import Ends, GoesOn, HasHost, HasLogs, HostState, LogQuery, Scales, Stops
 from core.endpoint import Endpoint
 from core.errors import EndpointError, ModelNotServed, NextStep, OpsError, Unauthorized, Unreachable
 from core.metrics import EngineMetrics, MetricsPage

@@ -13,12 +13,7 @@ from backends.base import Ends, KeepsPaid, Stops
 from backends.common.concurrency import ask_each, in_time, side_by_side
 from backends.registry import TITLES
 from core import waiting
-from core.errors import (
-    DeploymentNotFound,
-    InvalidArgument,
-    NextStep,
-    OpsError,
-)
+from core.errors import DeploymentNotFound, InvalidArgument, NextStep, OpsError
 from core.journal import Expiry, Outcome, utc_now
 from core.records import Answer, Deployment, Record, Remainder, State, listed, usd
 from core.reply import note

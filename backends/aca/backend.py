@@ -24,14 +24,7 @@ from backends.aca import (
 )
 from backends.aca.container import gpu_of, place_of, rules, weights_of
 from backends.aca.leftovers import find_leftovers, remove_leftover
-from backends.aca.site import (
-    PHASES,
-    SHARE,
-    Site,
-    is_ours,
-    is_policy,
-    not_configured,
-)
+from backends.aca.site import PHASES, SHARE, Site, is_ours, is_policy, not_configured
 from backends.base import (
     BootBudget,
     DeploymentConfig,
@@ -49,15 +42,7 @@ from backends.base import (
     World,
 )
 from backends.common.engine import facts_of, hardware_of, predict
-from backends.lifecycle import (
-    Lifecycle,
-    Resource,
-    Status,
-    leftovers,
-    look,
-    purge,
-    set_up,
-)
+from backends.lifecycle import Lifecycle, Resource, Status, leftovers, look, purge, set_up
 from core.errors import CloudError, OpsError, PermissionDenied
 from core.records import (
     Access,
@@ -311,7 +296,6 @@ class AcaBackend(Lifecycle):
         return (*self._base(), ground.stopping_right(self.site))
 
     def _base(self, share: str | None = SHARE) -> Sequence[Resource]:
-        _named = self.site.clients.subscription
         token = (secrets.hub_token(self.site, renew=True),) if self.site.settings.hf_token else ()
         return (*plan.base(self.site, share), *token)
 

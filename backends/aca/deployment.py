@@ -22,10 +22,12 @@ from backends.aca.site import (
     HF_SECRET,
     WRITING,
     Site,
+    is_going,
     is_ours,
     is_policy,
     patience,
     patiently,
+    presence,
     strictly,
     tags_in,
 )
@@ -227,7 +229,7 @@ def owned_app(site: Site, name: str) -> Resource:
         get=partial(find_app, site, name),
         delete=partial(_delete, site, name),
         is_ours=is_ours,
-        status=lambda found: Status.DELETING if _state(found) == "Deleting" else Status.READY,
+        status=presence,
     )
 
 
@@ -247,7 +249,7 @@ async def find_own_app(site: Site, name: str) -> ContainerApp | None:
             f"The app {name} in {site.ground.resource_group} belongs to the target {target}.",
             fix=f"Deploy under another name, or to {target}.",
         )
-    if _state(apps.own_app(site, name, app)) == "Deleting":
+    if is_going(apps.own_app(site, name, app)):
         raise errors.ConcurrentChange(
             f"The app {name} in {site.ground.resource_group} is being deleted.",
             fix="Call the tool again in a minute.",
@@ -312,7 +314,7 @@ async def _delete(site: Site, name: str) -> None:
             *UNSURE,
         ):  # it may be gone all the same
             there = await find_app(site, name)
-            if there is not None and _state(there) != "Deleting":
+            if there is not None and not is_going(there):
                 raise
             return True
 
@@ -355,9 +357,16 @@ async def scale(site: Site, name: str, minimum: int, maximum: int) -> None:
 
 
 async def extend(site: Site, name: str, ttl_minutes: int) -> None:
-    """Let an app end so long from now: its tag first, and then the job. Raises as `scale` does."""
-    held = read(tags_in((await get_app(site, name)).tags))
-    await _tag(site, name, extended(held, ttl_minutes).labels)
+    """Let an app end so long from now: its tag first, and then the job. Raises as `scale` does.
+
+    One that was deployed without an end has as long from each start: it would else be over already.
+    """
+    app = await get_app(site, name)
+    tags, spec = extended(read(tags_in(app.tags)), ttl_minutes).labels, spec_in(app.tags)
+    if spec and leases.minutes_of(site, spec) is None:
+        said = spec.model_copy(update={"ttl_minutes": ttl_minutes})
+        tags |= apps.tags_of(site.target.name, said)
+    await _tag(site, name, tags)
     await leases.follow(site, name)
 
 

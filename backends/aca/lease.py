@@ -35,6 +35,7 @@ from backends.aca.site import (
     as_sent,
     every,
     is_ours,
+    presence,
     provisioned,
     tags_in,
 )
@@ -373,11 +374,7 @@ def owned(site: Site, name: str) -> tuple[Resource, Resource]:
         title=f"the job {job_name(name)} of its lease",
         get=partial(find_job, site, name),
         delete=partial(_delete_job, site, name),
-        status=lambda found: (
-            Status.DELETING
-            if str(found.properties.provisioning_state) == "Deleting"
-            else Status.READY
-        ),
+        status=presence,
     )
     return _if_seen(job), _if_seen(ground.stopping_grant(site, name, job_name(name)))
 

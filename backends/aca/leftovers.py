@@ -26,15 +26,17 @@ from backends.aca.site import (
     SHARE,
     Kind,
     Site,
+    is_going,
     is_ours,
     key_secret,
+    presence,
     strictly,
     tags_in,
 )
 from backends.aca.storage import ACCOUNTS, FILE_SHARES
 from backends.base import Leftover, Leftovers
 from backends.common.concurrency import in_time, side_by_side
-from backends.lifecycle import CACHE, Resource, Status, remove
+from backends.lifecycle import CACHE, Resource, remove
 from core import errors
 from planner.price import HOURS_PER_MONTH
 
@@ -167,7 +169,7 @@ class _Look:
         self.others[title] += not ours
 
     def _ours(self, kind: Kind) -> list[Any]:
-        return [one for one in self.lists[kind] or () if kind.is_ours(one) and not _is_going(one)]
+        return [one for one in self.lists[kind] or () if kind.is_ours(one) and not is_going(one)]
 
     def _add(
         self,
@@ -212,7 +214,7 @@ class _Look:
             name = tags_in(one.tags).get(DEPLOYMENT_TAG, "")
             made = one.system_data.created_at if one.system_data else None
             if is_ours(one) and name and self._is_dead(_group(one.id), name, made, str(one.name)):
-                if not _is_going(one):
+                if not is_going(one):
                     self._add(JOBS, one, f"no app {name} is in {_called(one.id)}", name=name)
             else:
                 self._stands_on(one)
@@ -250,7 +252,7 @@ class _Look:
         for one in self.lists[ENVIRONMENTS] or ():
             if not is_ours(one) or str(one.id).lower() in self.used:
                 written.add(_log_of(one))
-            elif not _is_going(one):
+            elif not is_going(one):
                 inside = [
                     job for job in self.lists[JOBS] or () if str(one.id).lower() in _needs(job)
                 ]
@@ -326,7 +328,7 @@ class _Look:
             return
         needed = [await self._judge_secret(vault, one) for one in held]
         free = self._is_free(vault) and name.lower() not in self.used and not any(needed)
-        if free and is_ours(vault) and not _is_going(vault):
+        if free and is_ours(vault) and not is_going(vault):
             self._add(VAULTS, vault, f"{_nothing_in(vault.id)}; all secrets in it go with it")
 
     async def _judge_secret(self, vault: Any, secret: Any) -> bool:
@@ -360,7 +362,7 @@ class _Look:
 
     async def _judge_account(self, account: Any) -> None:
         """Name the account and its share where no deployment of its group can read it."""
-        if not is_ours(account) or _is_going(account) or not self._is_free(account):
+        if not is_ours(account) or is_going(account) or not self._is_free(account):
             return
         shares = await self._every(FILE_SHARES, *ACCOUNTS.names(account.id))
         if shares is None:
@@ -379,7 +381,7 @@ class _Look:
     async def _judge_caches(self, account: Any) -> None:
         """Name what deployments compiled that are gone, as far as the login sees into the share."""
         own = str(account.id).lower() == self.site.ground.storage_id.lower()
-        if not (own or is_ours(account)) or _is_going(account) or account.kind != "FileStorage":
+        if not (own or is_ours(account)) or is_going(account) or account.kind != "FileStorage":
             return
         group, name = _called(account.id), str(account.name)
         there = await self.site.at(azure_resource_group=group, azure_storage_account=name)
@@ -406,7 +408,7 @@ class _Look:
         """Name one that runs where no target looks."""
         name, group = str(app.name), _called(app.id)
         looked_at = group.lower() == self.site.ground.resource_group.lower()
-        if not is_ours(app) or looked_at or _is_going(app):
+        if not is_ours(app) or looked_at or is_going(app):
             return
         there = await self.site.at(azure_resource_group=group)
         for vault in _vaults(app):
@@ -468,19 +470,13 @@ def _resource(site: Site, kind: Kind, one: Any) -> Resource:
         title=title,
         get=partial(kind.find, site, str(one.id)),
         delete=partial(kind.send, site, kind.delete, f"delete {title}", str(one.id)),
-        status=lambda found: Status.DELETING if _is_going(found) else Status.READY,
+        status=presence,
         is_ours=kind.is_ours,
     )
 
 
 def _is_old(made: datetime) -> bool:
     return datetime.now(UTC) - made.astimezone(UTC) > secrets.EFFECT_TIME
-
-
-def _is_going(one: Any) -> bool:
-    inside = getattr(one, "properties", None)
-    state = getattr(inside, "provisioning_state", None) or ""
-    return state.lower() in {"deleting", "scheduledfordelete"}
 
 
 def _subscription(site: Site) -> str:

@@ -281,7 +281,6 @@ async def read_quotas(site: Site) -> Sequence[Quota]:
 
     What cannot be read has no limit and says why, and stands last.
     """
-    _named = site.clients.subscription
     client, ground = await site.clients.apps(), site.ground
     region, environment = ground.region, ground.environment
     inside = partial(client.managed_environment_usages.list, ground.resource_group, environment)

@@ -656,6 +656,18 @@ def provisioned(found: Any) -> Status:
     return Status.FAILED if state.lower() in {"failed", "canceled"} else Status.PENDING
 
 
+def is_going(found: Any) -> bool:
+    """Whether a resource is being deleted already."""
+    inside = getattr(found, "properties", None)
+    state = getattr(inside, "provisioning_state", None) or ""
+    return state.lower() in {"deleting", "scheduledfordelete"}
+
+
+def presence(found: Any) -> Status:
+    """Return how a deletion sees a resource: as there, or as going."""
+    return Status.DELETING if is_going(found) else Status.READY
+
+
 def parts(*places: int) -> Callable[[str], tuple[str, ...]]:
     """Return what reads these parts of an id: the fourth is its group, the eighth its name."""
     return lambda id_: tuple(id_.split("/")[place] for place in places)

@@ -14,14 +14,7 @@ from google.cloud.devtools.cloudbuild_v1 import Build, ListBuildsRequest
 from backends.cloud_run.container import Container, Serving, place_for, rules
 from backends.cloud_run.site import Site
 from backends.container import as_yaml
-from backends.google.clients import (
-    BUILDER_ID,
-    IMAGE_GB_USD,
-    REPOSITORY,
-    account_of,
-    as_sent,
-    when,
-)
+from backends.google.clients import BUILDER_ID, IMAGE_GB_USD, REPOSITORY, account_of, as_sent, when
 from backends.google.errors import reading, strictly, translated, writing
 from backends.lifecycle import Resource, Status
 from core.errors import CloudRefused, InvalidArgument, PermissionDenied

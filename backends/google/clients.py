@@ -30,14 +30,7 @@ from google.oauth2.credentials import Credentials as Person
 from google.protobuf.json_format import MessageToDict
 
 from backends.base import World
-from backends.google.errors import (
-    LOGIN,
-    error_in,
-    not_configured,
-    reading,
-    unknown_caller,
-    writing,
-)
+from backends.google.errors import LOGIN, error_in, not_configured, reading, unknown_caller, writing
 from core.endpoint import trusted
 from core.records import Target
 from core.settings import GooglePlane, Settings

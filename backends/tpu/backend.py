@@ -23,29 +23,14 @@ from backends.google import cache, secrets
 from backends.google.backend import GoogleBackend
 from backends.google.clients import SPEC_LABEL
 from backends.google.setup import pinned
-from backends.lifecycle import (
-    CACHE,
-    PendingStore,
-    Removal,
-    Resource,
-    remove,
-    unless_foreign,
-)
+from backends.lifecycle import CACHE, PendingStore, Removal, Resource, remove, unless_foreign
 from backends.tpu import logs, plan, search, status, zones
 from backends.tpu import site as tpu
 from backends.tpu.compute import ComputePlane
 from backends.tpu.queued_resources import QueuedPlane
 from backends.tpu.vm import blueprint, rules
 from core import errors
-from core.records import (
-    Access,
-    Deployment,
-    DeploymentSpec,
-    ModelShape,
-    Plan,
-    Preflight,
-    Target,
-)
+from core.records import Access, Deployment, DeploymentSpec, ModelShape, Plan, Preflight, Target
 from core.reply import note
 from logs.boot import boot_of
 from logs.read import Line

@@ -9,14 +9,7 @@ from google.cloud.logging_v2.types import LogEntry
 
 from backends.base import LogQuery
 from backends.google.clients import when
-from backends.google.logs import (
-    all_lines,
-    any_of,
-    between,
-    quoted,
-    read_entries,
-    text_of,
-)
+from backends.google.logs import all_lines, any_of, between, quoted, read_entries, text_of
 from backends.tpu.search import chip_of
 from backends.tpu.site import Chip, Site
 from backends.tpu.vm import LOG

@@ -19,15 +19,7 @@ from backends.base import QueuedResource
 from backends.common.concurrency import side_by_side
 from backends.google.clients import SPEC_LABEL
 from backends.lease import EXPIRES
-from backends.lifecycle import (
-    UNSURE,
-    PendingStore,
-    Resource,
-    Status,
-    advance,
-    not_found,
-    remove,
-)
+from backends.lifecycle import UNSURE, PendingStore, Resource, Status, advance, not_found, remove
 from backends.tpu import site as tpu
 from backends.tpu import zones
 from backends.tpu.vm import startup_script

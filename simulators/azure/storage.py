@@ -15,14 +15,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from simulators.azure import grants
-from simulators.azure.admission import (
-    Refused,
-    caller_of,
-    derived_key,
-    endpoint,
-    faults_of,
-    refusal,
-)
+from simulators.azure.admission import Refused, caller_of, derived_key, endpoint, faults_of, refusal
 from simulators.azure.arm import Call, kind_of, moment
 from simulators.azure.ground import refuse_by_policy
 from simulators.azure.state import Body, Subscription, World

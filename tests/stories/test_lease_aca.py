@@ -187,6 +187,22 @@ async def test_more_time_moves_the_job_and_a_new_start_does_too(trouble: Azure) 
         await destroyed(agent, trouble)
 
 
+async def test_an_end_that_was_given_later_begins_anew_with_each_start(trouble: Azure) -> None:
+    """It was deployed without any: an end in the past would stop what is started, each time."""
+    async with agent_of(trouble.settings) as agent:
+        await deploys(agent, min_replicas=1)
+        await becomes(agent, "ready")
+        await asked(agent, "update_vllm_scaling", ttl_minutes=90)
+        sooner = await asked(agent, "update_vllm_scaling", ttl_minutes=9)
+        await asked(agent, "stop_vllm")
+        await seen(agent, lambda reply: reply.state == "stopped")
+        await asked(agent, "start_vllm")
+        again = await becomes(agent, "ready")
+        assert _ends(again.data) - _ends(sooner.data) > 70 * 60
+        assert again.data["lease"] == "cloud", again
+        await destroyed(agent, trouble)
+
+
 async def test_more_replicas_use_up_the_money_sooner(trouble: Azure) -> None:
     async with agent_of(trouble.settings) as agent:
         await deploys(agent, max_usd=8.86 * 2, min_replicas=1)

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from azure.mgmt.appcontainers import models
 
-from backends.aca import app, deployment, replicas, secrets, status
+from backends.aca import app, deployment, lease, replicas, secrets, status
 from backends.aca.app import spec_in
 from backends.aca.backend import AcaBackend
 from backends.aca.site import SPEC_TAG, key_secret
+from backends.lifecycle import remove
 from core.errors import (
     CloudUnavailable,
     ConcurrentChange,
@@ -271,6 +272,19 @@ async def test_a_deletion_that_takes_long_is_not_called_gone(
             assert not (await delete(site, "gemma")).gone
         assert await secrets.exists(site, key_secret("gemma"))
     assert controls.get(subscription)["calls"].count(DELETE) <= 2
+
+
+async def test_a_job_that_is_being_deleted_is_not_asked_to_go_again(
+    azure: AzurePlane, subscription: str, controls: Controls
+) -> None:
+    """Azure's library has a word of its own for the state."""
+    async with opened(azure, subscription) as site:
+        await make(site, ttl_minutes=5)
+        controls.set(subscription, operation_seconds=3600)
+        job, _grant = lease.owned(site, "gemma")
+        for _ in range(2):
+            assert not (await remove([job], seconds=0)).gone
+    assert controls.get(subscription)["calls"].count("DELETE Microsoft.App/jobs") == 1
 
 
 async def test_a_purge_takes_what_the_deployment_stood_on(
