@@ -1,4 +1,4 @@
-"""Other people's results in our form, audited: guidellm's, and tables of any kind.
+"""Other people's results in our form, audited: guidellm's, aiperf's, and tables of any kind.
 
 Each form becomes rows of columns, and one table says which column means what.
 """
@@ -67,8 +67,10 @@ _LOOKED_FOR: Final = (
     "a CSV or JSON with one row or object for each load, which has a concurrency, max_concurrency, "
     "num_concurrent_requests or request_rate and a throughput or a latency: the articles' CSV "
     "(context_size, concurrency, success_rate, …), vllm bench serve and sweep, sglang "
-    "bench_serving, inference-perf's stages, llmperf's summary; guidellm's JSON: an object with "
-    "`benchmarks`, each with metrics.requests_per_second and metrics.prompt_token_count"
+    "bench_serving, inference-perf's stages, llmperf's summary; the JSON or CSV of aiperf and "
+    "genai-perf (profile_export_aiperf.json, …_genai_perf.csv), a request_latency with its unit; "
+    "guidellm's JSON: an object with `benchmarks`, each with metrics.requests_per_second and "
+    "metrics.prompt_token_count"
 )
 Json = Mapping[str, Any]
 T = TypeVar("T")
@@ -341,7 +343,14 @@ class Row:
     def is_articles(self) -> bool:
         """Whether it is of the articles' kind: one prompt for all, no answer streamed."""
         streamed = self.times.keys() & {"ttft", "tpot", "itl"} or self.text("input_tokens")
-        return not streamed and not self.guidellm
+        return not (streamed or self.guidellm or self.fields.get(_WRITER))
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether it holds nothing of what came of its load, not even that it failed."""
+        counts = ("succeeded", "failed", "share", "output", "output_tokens")
+        said = any(self.number(name) is not None for name in counts)
+        return not (said or self.times or self.rate is not None or self.text("status"))
 
     @property
     def is_result(self) -> bool:
@@ -392,7 +401,7 @@ class Row:
     def load(self, *, articles: bool) -> Load | None:
         """Give its load; `request_rate` inf without a concurrency sends all at once."""
         most, rate, sent = self.whole("concurrency"), self.number("rate"), self.whole("sent")
-        if self.guidellm:
+        if self.guidellm or self.strategy:
             return self.strategy
         if most and self.fields.get("load_summary_concurrency") is not None:
             rate = None  # inference-perf computes one for concurrent stages, too
@@ -462,6 +471,8 @@ def _time(column: str) -> tuple[str, str, float] | None:
     return _TIMES[rest], point, _UNITS[units[0]] if units else 1.0
 
 
+_WRITER: Final = "written_by"
+"""Our own column: which of several programs with one form wrote it."""
 _GROUPED: Final = re.compile(r"\s*-?[1-9]\d{0,2}(,\d{3})+(\.\d+)?\s*")
 _DECIMAL_COMMA: Final = re.compile(r"\s*-?\d+,\d+\s*")
 
@@ -476,9 +487,16 @@ def from_csv(text: str) -> list[Row] | None:
     delimiter = max(",;\t", key="".join(lines[:1]).count)
     reader = csv.reader(lines, delimiter=delimiter)
     head = [_normal(name) for name in next(reader, [])]
+    if head[:1] == ["metric"]:
+        metrics = _metrics([head, *reader])
+        return [_aiperf_row(metrics, "aiperf or genai-perf")] if _is_aiperf(metrics) else None
     if len(set(head)) < 2 or not Row(dict.fromkeys(head, 1)).is_result:
         return None
-    rows = ([_without_commas(each, delimiter) for each in line] for line in reader if any(line))
+    rows = (
+        [_without_commas(each, delimiter) for each in line]
+        for line in reader
+        if "".join(line).strip()
+    )
     return _bounded([Row(dict(zip(head, line, strict=False))) for line in rows])
 
 
@@ -508,6 +526,10 @@ def from_documents(documents: Sequence[Any]) -> list[Row] | None:
     An object alone may leave its load unsaid; its requests in flight are then computed.
     """
     alone = documents[0] if len(documents) == 1 and isinstance(documents[0], Mapping) else None
+    written = [each for each in documents if _is_aiperf(each)]
+    if written and len(written) == len(documents):
+        told = ("aiperf" if "aiperf_version" in each else "genai-perf" for each in written)
+        return _bounded([_aiperf_row(each, tool) for each, tool in zip(written, told, strict=True)])
     if alone and _is_guidellm(alone):
         return [_guidellm_row(each, alone) for each in alone["benchmarks"]]
     rows = [row for each in documents for row in _rows(each, None, 0)]
@@ -623,6 +645,69 @@ def _strategy(benchmark: Json, fields: Json) -> Load:
     )
 
 
+def _is_aiperf(document: Any) -> bool:
+    """Whether it has a latency with its unit, as aiperf and genai-perf write it."""
+    unit = _nested(document, "request_latency", "unit")
+    return isinstance(unit, str) and number(_nested(document, "request_latency", "avg")) is not None
+
+
+def _metrics(lines: Iterable[Sequence[str]]) -> Json:
+    """Read a CSV that has a metric on each line, in sections with heads of their own."""
+    found: dict[str, dict[str, Any]] = {}
+    head: Sequence[str] = ()
+    for line in lines:
+        if _normal(line[0] if line else "") == "metric":
+            head = ["avg" if _normal(name) == "value" else _normal(name) for name in line]
+        elif line:
+            name, _, unit = line[0].rstrip(")").partition(" (")
+            figures = (_without_commas(text, ",") for text in line[1:])
+            row = dict(zip(head[1:], figures, strict=False)) | {"unit": unit}
+            found.setdefault(_normal(name), row)
+    return found
+
+
+def _aiperf_row(document: Json, tool: str) -> Row:
+    """Give a run as a row; what is said of its load lies where each version keeps it."""
+    fields = {name: _nested(document, each, "avg") for name, each in _FILE["aiperf"].items()}
+    config = document.get("input_config")
+    for ours, theirs in _FILE["aiperf_times"].items():
+        unit = _normal(_nested(document, theirs, "unit"))
+        points = {each: _nested(document, theirs, each) for each in _POINTS}
+        fields |= {f"{each}_{ours}_{unit}": value for each, value in points.items()}
+    lasted = _normal(_nested(document, "benchmark_duration", "unit"))
+    fields[f"duration_{lasted}"] = _nested(document, "benchmark_duration", "avg")
+    fields["max_concurrency"] = _only(config, "concurrency")
+    fields["request_rate"] = rate = _only(config, "request_rate")
+    kind = _nested(config, "endpoint", "type") or _nested(config, "endpoint_type")
+    names = _nested(config, "endpoint", "model_names") or _nested(config, "model_names")
+    names = names or _nested(config, "model")
+    fields["model"] = names[0] if isinstance(names, list) and names else names
+    fields |= {"endpoint_type": kind, "date": document.get("start_time"), _WRITER: tool}
+    cancelled = {"warning": "the run was cancelled"} if document.get("was_cancelled") else {}
+    # perf_analyzer, which sends for genai-perf, has even gaps unless it is told otherwise.
+    patterns = (*_every(config, "request_rate_mode"), *_every(config, "arrival_pattern"))
+    even = tool == "genai-perf" or "constant" in {str(each).lower() for each in patterns}
+    load = Load(arrivals=Arrivals.CONSTANT, requests_per_second=rate) if even and rate else None
+    said = {name: value for name, value in fields.items() if value is not None}
+    return Row(said, detail=cancelled, strategy=load)
+
+
+def _every(config: Any, name: str, depth: int = 0) -> Iterator[Any]:
+    """Yield what stands under a name, wherever a version keeps it."""
+    if depth > _DEEPEST or not isinstance(config, Mapping | list):
+        return
+    if isinstance(config, Mapping) and config.get(name) is not None:
+        yield config[name]
+    for each in config.values() if isinstance(config, Mapping) else config:
+        yield from _every(each, name, depth + 1)
+
+
+def _only(config: Any, name: str) -> float | None:
+    """Return the one figure of that name in a configuration; None if there are several."""
+    found = {figure for each in _every(config, name) if (figure := number(each))}
+    return found.pop() if len(found) == 1 else None
+
+
 def _setting(benchmark: Json, name: str, report: Json | None = None) -> Any:
     """Look where versions keep a setting: in the benchmark's config, its args, the report's."""
     config = _nested(benchmark, "config")
@@ -718,7 +803,8 @@ def read_table(rows: Sequence[Row], claims: Claims) -> Read:
     """
     loaded = [row for row in rows if row.whole("concurrency") is not None]
     articles = bool(loaded) and all(row.is_articles for row in loaded)
-    placed = [row for row in rows if row.load(articles=articles) is not None]
+    told = [row for row in rows if not row.is_blank]
+    placed = [row for row in told if row.load(articles=articles) is not None]
     only = rows[0] if len(rows) == 1 else None
     if (only and only.context is None and only.whole("succeeded") == 0) or (
         not placed and any(row.guidellm for row in rows)
@@ -766,6 +852,7 @@ def _tool(rows: Sequence[Row], *, articles: bool) -> str:
     marks = (
         ("the articles' sweep script", articles),
         ("guidellm", bool(rows) and rows[0].guidellm),
+        (str(first.get(_WRITER)), _WRITER in first),
         ("llmperf", any(name.startswith("results_") for name in first)),
         ("inference-perf", bool(rows) and rows[0].is_of_inference_perf),
         ("sglang bench_serving", "sharegpt_output_len" in first or "accept_length" in first),
@@ -833,7 +920,10 @@ def _when(text: str) -> datetime | None:
 
 
 def _notes(rows: Sequence[Row], placed: Sequence[Row], tool: str, tokens: float) -> Iterator[str]:
-    left = len(rows) - len(placed)
+    blank = sum(row.is_blank and row.load(articles=False) is not None for row in rows)
+    if blank:
+        yield f"{blank} rows name a load and nothing that came of it: they are left out."
+    left = len(rows) - len(placed) - blank
     if left and tool == "guidellm":
         yield f"{left} of {len(rows)} benchmarks have no success of known prompt length: left out."
     elif left:

@@ -149,7 +149,7 @@ async def import_benchmark(
 ) -> Answer:
     """Read another tool's results, audit them, and keep them as a run.
 
-    Reads vllm bench, guidellm, sglang, llmperf, inference-perf, articles' CSVs.
+    Reads vllm bench, guidellm, aiperf, sglang, llmperf, inference-perf, articles' CSVs.
 
     Args:
         model: What the file does not say of itself, like all that follow.

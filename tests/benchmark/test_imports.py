@@ -419,6 +419,48 @@ FORMS = {
         ),
         ("512-poisson-1", 2.0, 128.0, 0.8, 3.3),
     ),
+    # docs/reference/json-export-schema.md of ai-dynamo/aiperf, read 2026-11-30
+    "aiperf": (
+        (
+            '{"schema_version": "1.0", "aiperf_version": "0.5.0", "request_throughput":'
+            ' {"unit": "requests/sec", "avg": 9.7}, "request_count": {"unit": "requests",'
+            ' "avg": 97.0}, "error_request_count": {"unit": "requests", "avg": 3.0},'
+            ' "request_latency": {"unit": "ms", "avg": 800.0, "p50": 780.0, "p99": 1000.0},'
+            ' "time_to_first_token": {"unit": "ms", "avg": 120.5, "p50": 110.0},'
+            ' "inter_token_latency": {"unit": "ms", "avg": 5.35},'
+            ' "output_token_throughput": {"unit": "tokens/sec", "avg": 1241.6},'
+            ' "output_sequence_length": {"unit": "tokens", "avg": 128.0},'
+            ' "input_sequence_length": {"unit": "tokens", "avg": 550.0},'
+            ' "benchmark_duration": {"unit": "sec", "avg": 10.0}, "input_config": {"endpoint":'
+            ' {"model_names": ["a/b"], "type": "chat"}, "loadgen": {"request_rate": 10.0,'
+            ' "request_rate_mode": "constant"}}, "start_time": "2026-06-01T05:00:07.5"}'
+        ),
+        ("550-constant-10", 9.7, 1241.6, 0.1205, 0.8),
+    ),
+    # genai-perf/genai_perf/export_data of triton-inference-server/perf_analyzer, read 2026-11-30
+    "genai-perf": (
+        (
+            '{"request_throughput": {"unit": "requests/sec", "avg": 9.7},'
+            ' "request_latency": {"unit": "ms", "avg": 800.0},'
+            ' "time_to_first_token": {"unit": "ms", "avg": 120.5},'
+            ' "output_token_throughput": {"unit": "tokens/sec", "avg": 1241.6},'
+            ' "output_sequence_length": {"unit": "tokens", "avg": 128.0},'
+            ' "input_sequence_length": {"unit": "tokens", "avg": 550.0},'
+            ' "input_config": {"model": ["a"], "concurrency": 8, "endpoint_type": "chat"}}'
+        ),
+        ("550x8", 9.7, 1241.6, 0.1205, 0.8),
+    ),
+    "genai-perf, not streamed": (
+        (
+            "Metric,avg,min,max,p99,p95,p90,p75,p50,p25\n"
+            'Request Latency (ms),"71,107.96",31.1,"102,848.43","101,001.72",97763.79,93740.16,'
+            "84627.27,72280.39,57505.44\n"
+            'Input Sequence Length (tokens),"4,000.03",3.1,4.1,4.1,4.1,4.1,4.1,4.1,4.1\n\n'
+            "Metric,Value\nOutput Token Throughput (per sec),410.43\n"
+            "Request Throughput (per sec),1.70\nRequest Count (count),353.00\n"
+        ),
+        ("4000x121", 1.7, 410.43, None, 71.10796),
+    ),
 }
 
 
@@ -433,7 +475,7 @@ def test_every_form_of_a_table_is_read_by_its_columns(tmp_path: Path, form: str)
     assert (cell.ttft.mean if cell.ttft else None) == (ttft and pytest.approx(ttft))
     assert (cell.e2el.mean if cell.e2el else None) == (whole and pytest.approx(whole))
     assert Code.CONTRADICTORY not in codes(cell)
-    streamed = form in {"sweep", "sglang", "llmperf", "inference-perf"}
+    streamed = form in {"sweep", "sglang", "llmperf", "inference-perf"} or "perf" in form
     assert (Code.ARTICLE_METHOD in codes(cell)) is not streamed
     if not streamed:  # their figures stay to be compared with one another
         imported = import_file(tmp_path / f"{form}.txt", claims=Claims())
@@ -493,6 +535,9 @@ def test_a_tools_own_warning_is_passed_on(tmp_path: Path) -> None:
         guidellm(start_time=1e300, config=[]),
         guidellm(metrics={"requests_per_second": 1, "prompt_token_count": {"successful": 7}}),
         json.dumps([{"concurrency": 1, "rps": 1.0}] * 5_001),
+        json.dumps({"request_latency": {"unit": "ms", "avg": 1e308}, "input_config": [[]]}),
+        json.dumps({"request_latency": {"unit": "", "avg": 1}, "input_config": {"model": {}}}),
+        "Metric,avg\nRequest Latency (ms)\n,,\nRequest Latency (ms),1,2,3\n",
     ],
 )
 def test_a_hostile_file_is_read_or_refused_with_a_code(tmp_path: Path, text: str) -> None:
@@ -538,6 +583,35 @@ def test_what_a_table_does_not_say_plainly_is_said_beside_it(tmp_path: Path) -> 
     assert verdict.code is Code.TOO_FEW_SAMPLES
     assert "does not say of how many" in verdict.because
     assert many.verdicts == ()
+
+
+def test_a_load_of_which_nothing_came_is_no_failure(tmp_path: Path) -> None:
+    """A sheet has rows that were planned and never measured, and rows of blanks."""
+    text = (
+        "concurrency,input_len,completed,failed,req_per_s,ttft_ms\n8,512,64,0,1.5,120\n"
+        "16,512,,,,\n32,512, ,,-,n/a\n , ,,,,\n,,,,,\n64,512,0,64,,\n"
+    )
+    made = import_file(written(tmp_path, text), claims=Claims())
+    assert [(cell.id, cell.state) for cell in made.cells] == [
+        ("512x8", CellState.MEASURED), ("512x64", CellState.FAILED),
+    ]  # fmt: skip
+    assert "2 rows name a load and nothing that came of it: they are left out." in made.notes
+    assert not [note for note in made.notes if "no load" in note]
+
+
+def test_a_run_of_aiperf_that_was_cancelled_or_does_not_say_its_load_is_said(
+    tmp_path: Path,
+) -> None:
+    """What the tool says of itself is passed on; two concurrencies are none."""
+    document = json.loads(FORMS["aiperf"][0])
+    document |= {"was_cancelled": True, "input_config": [{"concurrency": 4}, {"concurrency": 8}]}
+    made = import_file(written(tmp_path, json.dumps(document), "p.json"), claims=Claims())
+    (cell,) = made.cells
+    assert cell.id == "550x8"  # 9.7 requests/s of 0.8 s each
+    assert any("computed as rate times latency" in note for note in made.notes)
+    assert any("cancelled" in verdict.because for verdict in cell.verdicts)
+    assert (cell.counts.sent, cell.counts.succeeded) == (100, 97)
+    assert made.manifest.host.versions["tool"] == "aiperf"
 
 
 @pytest.mark.parametrize(
