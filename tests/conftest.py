@@ -131,10 +131,13 @@ def _authorities_are_read_once() -> Iterator[None]:
 
 @pytest.fixture
 def state_dir(tmp_path: Path) -> Iterator[Path]:
-    """A state folder whose processes are dead when the test is over, be they reaped or not."""
-    folder, before = tmp_path / "state", frozenset(psutil.pids())
-    yield folder
-    end_all(folder, before)
+    """A state folder; what it or another folder of this test runs is dead when the test is over.
+
+    So is a simulated cloud that was started because a server elsewhere looked at every cloud.
+    """
+    before = frozenset(psutil.pids())
+    yield tmp_path / "state"
+    end_all(tmp_path, before)
 
 
 @pytest.fixture(scope="session")
