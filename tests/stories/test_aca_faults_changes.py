@@ -14,6 +14,7 @@ from backends.aca.site import Site
 from tests.backends.aca.deployed import app_of_name
 from tests.backends.aca.sites import opened
 from tests.conversation import Agent, Reply, agent_of
+from tests.soon import HANGS
 from tests.stories.conftest import Azure
 from tests.stories.troubles import (
     ONE,
@@ -238,7 +239,7 @@ async def _key(site: Site) -> str:
 
 async def _models(url: str) -> int:
     """Ask as somebody who has no key."""
-    async with httpx2.AsyncClient(trust_env=False, timeout=10) as client:
+    async with httpx2.AsyncClient(trust_env=False, timeout=HANGS) as client:
         return (await client.get(f"{url}/v1/models")).status_code
 
 

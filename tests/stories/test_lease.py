@@ -21,7 +21,7 @@ from google.cloud.tpu_v2 import TpuAsyncClient
 
 from simulators.google.grants import AS
 from tests.conversation import Agent, Reply, agent_of
-from tests.soon import until
+from tests.soon import HANGS, until
 from tests.stories.conftest import Cloud
 from tests.stories.life import MODEL
 
@@ -326,7 +326,7 @@ async def test_what_ends_it_may_do_nothing_else(cloud: Cloud) -> None:
 
         async def call(kind: Any, method: str, request: dict[str, Any]) -> Any:
             client = kind(transport=kind.get_transport_class("grpc_asyncio")(channel=channel))
-            return await getattr(client, method)(request=request, metadata=alone, timeout=10)
+            return await getattr(client, method)(request=request, metadata=alone, timeout=HANGS)
 
         for kind, method, request in beyond_a_lease(cloud.project):
             try:
