@@ -7,6 +7,7 @@ from typing import Final
 
 from core.environment import ROOT
 from core.processes import Output, run
+from tests.soon import HANGS
 
 SCRIPTS: Final = ("init.sh", "set_env.sh")
 _PROGRAMS: Final = (
@@ -42,7 +43,7 @@ class Checkout:
         """Run a program with nothing else in the environment."""
         given = {"PATH": str(self.bin), "HOME": str(self.root), **env}
         pairs = (f"{name}={value}" for name, value in given.items())
-        return await run(("/usr/bin/env", "-i", *pairs, *argv), cwd=self.root, timeout=20)
+        return await run(("/usr/bin/env", "-i", *pairs, *argv), cwd=self.root, timeout=HANGS)
 
     async def tell(self, shell: str, text: str, **env: str) -> Output:
         """Give a fresh shell something to do, as a person types it."""

@@ -24,7 +24,6 @@ from tests.backends.google_faults import (
     Wire,
     answers_to,
     ends,
-    impatient,
     wire,
     wrong,
 )
@@ -460,9 +459,7 @@ async def test_a_cloud_that_is_down_for_long_is_told_before_anything_is_made(
     assert not await whole(site, seen, "gemma")
 
 
-def test_the_patience_of_the_product_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_patience_of_the_product_has_an_end() -> None:
     """Five seconds, well within the time of a tool; a change has no second try at all."""
     assert google_errors.reading()["retry"].timeout <= 5
     assert google_errors.writing()["retry"] is None
-    monkeypatch.setattr(google_errors, "patient", impatient)
-    assert google_errors.reading()["retry"].timeout < 1

@@ -16,6 +16,7 @@ from benchmark.samples import Outcome
 from benchmark.worker import Order, Report, work
 from tests.benchmark import faulty
 from tests.benchmark.faulty import HEAD, Behaviour, chunk, token
+from tests.soon import HANGS
 
 SHORT = StopRule(max_seconds=0.25, warmup_max_seconds=0.1, request_timeout_seconds=5)
 
@@ -80,7 +81,7 @@ async def measured(
         with pipes[number][1] as orders, contextlib.suppress(anyio.EndOfStream):
             await work(orders.receive, lambda report: say.send_nowait((number, report)))
 
-    with anyio.fail_after(20), say, reports:
+    with anyio.fail_after(HANGS), say, reports:
         async with anyio.create_task_group() as group:
             for number in range(workers):
                 group.start_soon(serve, number)

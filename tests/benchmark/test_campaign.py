@@ -29,9 +29,10 @@ from tests.benchmark.comparable import faster, four_chips, one_chip
 from tests.benchmark.made import a_grid, with_verdict
 from tests.benchmark.sweeping import ids
 from tests.benchmark.test_sweep_processes import HERE, ended, until_alone
-from tests.simulators.conftest import Simulate, until
+from tests.simulators.conftest import Simulate
 from tests.simulators.conftest import simulate as simulate  # noqa: PLC0414  a fixture
 from tests.simulators.conftest import tiny_model as tiny_model  # noqa: PLC0414  the same
+from tests.soon import until
 
 KEY = "sesame-open-43f1"
 CELLS = ["8x1", "8x2"]
@@ -232,7 +233,7 @@ class Course:
         )
 
     async def until_cells(self, number: int) -> None:
-        await until(lambda: sum(map(len, map(ids, self.measured))) >= number, seconds=60)
+        await until(lambda: sum(map(len, map(ids, self.measured))) >= number)
 
     def everywhere(self) -> str:
         files = [path for path in self.runs.rglob("*") if path.is_file()]
@@ -335,10 +336,10 @@ async def test_an_interrupt_ends_a_campaign_cleanly_and_a_second_one_at_once(
     assert "It was ended by SIGINT." in text
     assert course.measured[0].report_file.exists()
     process = await course.begun(again=True)
-    await until(lambda: any(folder.is_measured_now() for folder in course.measured), seconds=60)
+    await until(lambda: any(folder.is_measured_now() for folder in course.measured))
     children = psutil.Process(process.pid).children(recursive=True)
     process.send_signal(signal.SIGINT)
-    await until(lambda: any(folder.stop_file.exists() for folder in course.measured), seconds=30)
+    await until(lambda: any(folder.stop_file.exists() for folder in course.measured))
     process.send_signal(signal.SIGINT)  # while the run writes its report
     status, text = await printed(process)
     assert status == 130, text

@@ -13,6 +13,7 @@ from benchmark.samples import UNKNOWN, Finish, Outcome, Samples
 from benchmark.wire import Connection, Rows
 from tests.benchmark import faulty
 from tests.benchmark.faulty import DONE, END, HEAD, Behaviour, chunk, event, token, usage
+from tests.soon import HANGS
 
 pytestmark = pytest.mark.anyio
 
@@ -62,7 +63,7 @@ async def _ask(
             connection.send(number, REQUEST)
             if timeout is not None:
                 pool.sweep(connection.sent + timeout + 0.001, timeout)
-            with anyio.fail_after(5):
+            with anyio.fail_after(HANGS):
                 await ended.wait()
         return Became(outcomes, rows.samples(0), connection)
 
@@ -272,6 +273,6 @@ async def test_long_requests_are_written_whole() -> None:
         connection = await pool.open()
         connection.ended = lambda _connection, _outcome: ended.set()
         connection.send(0, wire)
-        with anyio.fail_after(5):
+        with anyio.fail_after(HANGS):
             await ended.wait()
     assert rows.samples(0).outcome.tolist() == [Outcome.OK]

@@ -21,6 +21,7 @@ from core.processes import run
 from tests.benchmark import faulty
 from tests.benchmark.driven import a_job
 from tests.benchmark.made import some_samples
+from tests.soon import HANGS
 
 pytestmark = pytest.mark.anyio
 HEALTH = Health(
@@ -87,7 +88,7 @@ async def test_workers_end_when_the_fleet_is_gone() -> None:
     async with await anyio.open_process([sys.executable, "-m", "benchmark.worker"]) as process:
         assert process.stdin
         await process.stdin.aclose()
-        with anyio.fail_after(10):
+        with anyio.fail_after(HANGS):
             assert await process.wait() == 0
 
 

@@ -15,6 +15,7 @@ import pytest
 from benchmark import worker as client_worker
 from benchmark.worker import Clocks, Health, Pulse, _RunQueue, step_seconds
 from tests.benchmark.made import some_samples
+from tests.soon import HANGS
 
 pytestmark = pytest.mark.anyio
 
@@ -218,7 +219,7 @@ async def test_what_another_process_takes_of_our_core_is_time_waited() -> None:
     try:
         async with await anyio.open_process([sys.executable, "-c", "while True: pass"]) as other:
             before = queue.waited_seconds()
-            with anyio.fail_after(10):
+            with anyio.fail_after(HANGS):
                 while queue.waited_seconds() < before + 0.002:
                     await _stall()
             other.kill()

@@ -20,9 +20,10 @@ from benchmark.records import CellState, RunState, Subject
 from benchmark.run import state_of
 from core.environment import inherited_environment
 from tests.benchmark.sweeping import ids
-from tests.simulators.conftest import Simulate, until
+from tests.simulators.conftest import Simulate
 from tests.simulators.conftest import simulate as simulate  # noqa: PLC0414  a fixture
 from tests.simulators.conftest import tiny_model as tiny_model  # noqa: PLC0414  the same
+from tests.soon import HANGS, until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.life]
 HERE = Path(__file__).resolve().parents[2]
@@ -51,11 +52,11 @@ async def begun(folder: RunFolder) -> Process:
 
 
 async def until_cells(folder: RunFolder, number: int) -> None:
-    await until(lambda: len(folder.cells()) >= number, seconds=30)
+    await until(lambda: len(folder.cells()) >= number)
 
 
 async def ended(process: Process) -> int:
-    with anyio.fail_after(30):
+    with anyio.fail_after(HANGS):
         status = await process.wait()
     await process.aclose()
     return status

@@ -13,9 +13,10 @@ from benchmark.folder import RunFolder
 from core.environment import ROOT, inherited_environment
 from tests.benchmark.test_campaign import a_door, a_file
 from tests.cluster.conftest import Raylets, ours
-from tests.simulators.conftest import Simulate, until
+from tests.simulators.conftest import Simulate
 from tests.simulators.conftest import simulate as simulate  # noqa: PLC0414  a fixture
 from tests.simulators.conftest import tiny_model as tiny_model  # noqa: PLC0414  the same
+from tests.soon import until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.anyio]
 
@@ -60,4 +61,4 @@ async def test_runs_are_at_once_on_nodes_of_their_own(
         one, two = ([node.node for node in run.cells()[0].nodes] for run in runs())
         assert len(one) == len(two) == 1
         assert one != two
-        await until(lambda: not ours(), seconds=60)
+        await until(lambda: not ours())

@@ -132,7 +132,7 @@ async def test_a_second_run_gets_the_nodes_that_the_first_one_left(
         ) as second:
             with pytest.raises(ClusterError, match="1 nodes of the cluster are free, 2 wanted"):
                 await second.hire(2)
-    until(lambda: not ours(), "nodes to be empty", seconds=20)
+    until(lambda: not ours(), "nodes to be empty")
 
 
 async def test_a_cluster_is_reached_by_its_clients_port(

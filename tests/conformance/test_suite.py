@@ -8,6 +8,7 @@ import anyio
 import pytest
 
 from tests.conformance.suite import serving
+from tests.soon import HANGS
 
 pytestmark = pytest.mark.anyio
 
@@ -26,6 +27,6 @@ async def _broken_run(home: Path) -> None:
 
 async def test_a_server_ends_with_the_run_that_broke(tmp_path: Path) -> None:
     """A run that cannot go on says why, and does not wait for what it has started."""
-    with anyio.fail_after(20), pytest.raises(ExceptionGroup) as broken:
+    with anyio.fail_after(HANGS), pytest.raises(ExceptionGroup) as broken:
         await _broken_run(tmp_path / "home")
     assert broken.group_contains(LookupError)

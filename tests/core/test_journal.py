@@ -12,6 +12,7 @@ import pytest
 from core.errors import DiskFull, HostError, OpsError
 from core.journal import TOKEN_MINUTES, HeldTokens, Journal, Outcome
 from tests.logs.conftest import NOW
+from tests.soon import HANGS
 
 
 @pytest.fixture
@@ -148,7 +149,7 @@ def at_once(work: Callable[[], object]) -> list[object]:
     together, results = threading.Barrier(4), list[object]()
 
     def server() -> None:
-        together.wait(5)
+        together.wait(HANGS)
         try:
             results.append(work())
         except OpsError as exc:

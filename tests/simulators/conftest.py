@@ -4,7 +4,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
-import anyio
 import httpx2
 import pytest
 from starlette.applications import Starlette
@@ -15,15 +14,6 @@ from simulators.engine.flags import Knobs, parse, read_failure
 from simulators.engine.room import room_of
 from tests.simulators.models import write_tiny_model
 from tests.webserver import listening
-
-
-async def until(condition: Callable[[], bool], *, seconds: float = 5) -> None:
-    """Wait for something that will be seen soon."""
-    for _ in range(int(seconds / 0.005)):
-        if condition():
-            return
-        await anyio.sleep(0.005)
-    raise TimeoutError("What was waited for did not happen.")
 
 
 class Simulated:

@@ -8,7 +8,8 @@ import httpx2
 import pytest
 
 from simulators.engine.metrics import FAMILIES
-from tests.simulators.conftest import Simulate, until
+from tests.simulators.conftest import Simulate
+from tests.soon import until
 
 pytestmark = pytest.mark.anyio
 

@@ -11,6 +11,7 @@ import pytest
 
 from backends.local.identity import look
 from tests.conversation import Agent
+from tests.soon import HANGS
 from tests.survival.world import facts, forge, kill, lives
 
 pytestmark = pytest.mark.anyio
@@ -48,7 +49,7 @@ async def gone(state_dir: Path, agent: Agent) -> None:
     process = facts(state_dir, "one")
     for pid in (process["session"], process["engine"]):
         kill(pid)
-        psutil.wait_procs([psutil.Process(pid)] if psutil.pid_exists(pid) else [], timeout=5)
+        psutil.wait_procs([psutil.Process(pid)] if psutil.pid_exists(pid) else [], timeout=HANGS)
 
 
 @pytest.mark.parametrize(

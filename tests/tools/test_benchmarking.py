@@ -18,7 +18,7 @@ from operations import benchmarks
 from tests.conftest import processes_of
 from tests.conversation import Agent, Reply, agent_of
 from tests.simulators.conftest import Simulate, simulate, tiny_model
-from tests.soon import until
+from tests.soon import HANGS, until
 from tests.tools.asked import token_of
 from tests.tools.calls import MODEL, RUNS
 from tests.tools.world import agent_at, plant_runs, targets
@@ -112,7 +112,7 @@ async def test_a_killed_run_goes_on_with_the_cell_it_was_at(ready: Agent, state_
     await until(lambda: bool(cells_of(begun)))
     for process in sweeps_of(state_dir):
         process.kill()
-        psutil.wait_procs([process], timeout=5)
+        psutil.wait_procs([process], timeout=HANGS)
     lost = await ready.call("get_benchmark")
     assert lost.state == "interrupted"
     assert not folder_of(lost).credential_file.exists()

@@ -12,6 +12,7 @@ import pytest
 
 from core.settings import Settings
 from tests.conversation import Agent, agent_of
+from tests.soon import HANGS
 from tests.survival.world import assert_nothing_left, facts, folder_of, lives
 from tests.tools.asked import ONE
 from tests.tools.calls import CHANGING, LOOKING, MODEL
@@ -176,7 +177,7 @@ def strangers(state_dir: Path) -> Iterator[Callable[..., psutil.Process]]:
     yield start
     for process in started:
         process.kill()
-        process.wait(5)
+        process.wait(HANGS)
 
 
 def _forged(process: Mapping[str, Any], stranger: int) -> Mapping[str, bytes]:
@@ -276,7 +277,7 @@ async def test_a_session_that_a_person_began_is_none_of_its_own(
         finally:
             for one in theirs:
                 one.kill()
-            shell.wait(5)
+            shell.wait(HANGS)
 
 
 def _shell(script: str, environ: Mapping[str, str]) -> psutil.Process:

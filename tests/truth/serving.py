@@ -10,6 +10,7 @@ import anyio
 from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
 
+from tests.soon import HANGS
 from tests.truth.build import built
 from tests.truth.recorded import Truth, read
 
@@ -49,7 +50,7 @@ async def serving(
     async with await anyio.open_process([str(await built()), *knobs], stderr=None) as process:
         try:
             assert process.stdout
-            with anyio.fail_after(10):
+            with anyio.fail_after(HANGS):
                 line = await BufferedByteReceiveStream(process.stdout).receive_until(b"\n", 16)
             yield Mock(process, int(line), file)
         finally:

@@ -22,6 +22,7 @@ from core.errors import (
 )
 from core.records import SIMULATED, ModelShape, State
 from tests.backends.local.conftest import Machine
+from tests.soon import HANGS
 
 pytestmark = pytest.mark.anyio
 
@@ -169,7 +170,7 @@ def stranger() -> Iterator[psutil.Process]:
     process = psutil.Process(pid)
     yield process
     process.kill()
-    process.wait(5)
+    process.wait(HANGS)
 
 
 async def test_a_stranger_with_our_numbers_is_never_signalled(

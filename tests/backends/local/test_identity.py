@@ -13,6 +13,7 @@ from backends.local import identity, process
 from backends.local.identity import everyone, look, runs_in, words
 from core.processes import detach, reap
 from tests.core.conftest import open_null
+from tests.soon import HANGS
 
 NOBODY = 2**22 + 1
 """More than Linux gives away."""
@@ -86,7 +87,7 @@ def test_a_process_may_have_any_name(tmp_path: Path) -> None:
     assert seen is not None
     assert seen.parent == os.getpid()
     child.kill()
-    child.wait(5)
+    child.wait(HANGS)
     reap()
 
 

@@ -17,7 +17,7 @@ from backends.tpu.site import (
 )
 from core.records import DeploymentSpec
 from planner.model import read_model
-from tests.soon import soon
+from tests.soon import HANGS, soon
 
 ZONE: Final = "us-east5-b"
 
@@ -72,9 +72,9 @@ async def foreign_node(site: Site, node_id: str, **labels: str) -> None:
     client = await site.clients.tpu()
     parent = f"projects/{site.clients.project}/locations/{ZONE}"
     node = Node(accelerator_type="v6e-1", runtime_version="v2-alpha-tpuv6e", labels=labels or None)
-    await client.create_node(parent=parent, node_id=node_id, node=node, timeout=10)
+    await client.create_node(parent=parent, node_id=node_id, node=node, timeout=HANGS)
     await soon(
-        lambda: client.get_node(name=f"{parent}/nodes/{node_id}", timeout=10),
+        lambda: client.get_node(name=f"{parent}/nodes/{node_id}", timeout=HANGS),
         lambda seen: seen.state == Node.State.READY,
         waiting_for="their node",
     )

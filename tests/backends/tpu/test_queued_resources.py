@@ -14,6 +14,7 @@ from core.settings import GooglePlane
 from tests.backends.tpu.orders import ZONE, becomes, blueprint, foreign_node, goes, request
 from tests.backends.tpu.sites import fault, opened
 from tests.google_plane import Controls
+from tests.soon import HANGS
 
 PATH = "projects/p/locations/us-east5-b"
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -178,7 +179,7 @@ async def test_a_node_that_somebody_deleted_is_told(
         await becomes(queued, ChipState.RUNNING)
         client = await site.clients.tpu()
         node = f"projects/{project}/locations/{ZONE}/nodes/{GEMMA}"
-        await client.delete_node(name=node, timeout=10)
+        await client.delete_node(name=node, timeout=HANGS)
         chip = await becomes(queued, ChipState.SUSPENDED)
         assert (chip.taken_by, chip.external_ip) == ("user", "")
         ended = await queued.ended(ZONE, GEMMA, since=chip.created_at)
@@ -278,13 +279,13 @@ async def test_a_node_that_another_request_has_made_is_not_shown_as_ours(
         await queued.create(request(blueprint(site)))
         await becomes(queued, ChipState.RUNNING)
         parent = f"projects/{project}/locations/{ZONE}"
-        await client.delete_node(name=f"{parent}/nodes/{GEMMA}", timeout=10)
+        await client.delete_node(name=f"{parent}/nodes/{GEMMA}", timeout=HANGS)
         await becomes(queued, ChipState.SUSPENDED)
         asked = {"accelerator_type": "v6e-1", "runtime_version": "v2-alpha-tpuv6e"}
         spec = {"parent": parent, "node_id": GEMMA, "node": asked}
         theirs = QueuedResource({"tpu": {"node_spec": [spec]}})
         await client.create_queued_resource(
-            parent=parent, queued_resource_id="theirs", queued_resource=theirs, timeout=10
+            parent=parent, queued_resource_id="theirs", queued_resource=theirs, timeout=HANGS
         )
         await becomes(queued, ChipState.RUNNING, "theirs")
         ours = await queued.get(ZONE, GEMMA)

@@ -1,5 +1,6 @@
 """The simulated Azure as a process: what it remembers, believes and takes with it."""
 
+import operator
 import os
 import signal
 import ssl
@@ -17,9 +18,9 @@ from azure.mgmt.appcontainers import models as M  # noqa: N812  as Microsoft wri
 
 from backends.aca.site import Clients
 from core.settings import AzurePlane
-from core.waiting import wait_until
 from tests.azure_plane import Controls, azure_plane
 from tests.backends.aca.sites import opened
+from tests.soon import HANGS, soon
 
 pytestmark = [pytest.mark.anyio, pytest.mark.life]
 
@@ -69,7 +70,7 @@ async def test_a_process_that_was_killed_is_followed_by_one_that_knows_everythin
             apps = (await site.clients.apps()).container_apps
             nothing: Any = M.ContainerApp(location="")
             again = await apps.begin_create_or_update(*named, nothing, continuation_token=token)
-            with anyio.fail_after(30):
+            with anyio.fail_after(HANGS):
                 app = await again.result()
     assert (app.name, app.provisioning_state) == ("one", "Succeeded")
 
@@ -146,9 +147,7 @@ async def _gone(*pids: int) -> None:
     async def left() -> list[int]:
         return [one for one in pids if psutil.pid_exists(one) and _lives(one)]
 
-    await wait_until(
-        left, lambda some: not some, waiting_for="the end of the processes", every=0.02, timeout=20
-    )
+    await soon(left, operator.not_, waiting_for="the end of the processes")
 
 
 def _lives(pid: int) -> bool:

@@ -20,6 +20,7 @@ from starlette.types import ASGIApp
 
 from simulators.google import plane
 from simulators.google.state import World
+from tests.soon import HANGS
 
 pytestmark = pytest.mark.anyio
 PROJECT: Final = "p-refused"
@@ -103,7 +104,7 @@ async def answer(channel: grpc.aio.Channel, call: str, request: dict[str, Any]) 
     text = json.dumps(request).replace("PROJECT", PROJECT)
     message = json_format.Parse(text, kind())
     try:
-        await channel.unary_unary(f"/{call}")(message.SerializeToString(), timeout=20)
+        await channel.unary_unary(f"/{call}")(message.SerializeToString(), timeout=HANGS)
     except grpc.aio.AioRpcError as exc:
         return Told(exc.code().name, exc.details() or "")
     return Told("OK", "")
