@@ -574,8 +574,11 @@ class RefusesEarly(Protocol):
     Each of these changes nothing, and raises what the change itself would.
     """
 
-    async def refuse_deploy(self, spec: DeploymentSpec) -> None:
-        """Refuse a name that somebody else's resource has, or a cloud that lets nobody in."""
+    async def refuse_deploy(self, spec: DeploymentSpec) -> Sequence[str]:
+        """Refuse a name that somebody else's resource has, or a cloud that lets nobody in.
+
+        What may yet stand against it, and is not sure, comes back: whoever is asked reads it.
+        """
 
     async def refuse_start(self, name: str) -> None:
         """Refuse to start what is not there, or cannot be started again."""

@@ -39,20 +39,26 @@ from core.records import (
     schedule_words,
     valid,
 )
+from core.reply import note
 from operations.deployments import Layout, Rescaling, full_model_name, name_for, specify
 from operations.resolve import Found, everything, place, require_name
 from operations.runtime import Runtime
 
 
-async def refuse_deploy(backend: Backend, wanted: Plan) -> None:
-    """Raise what `apply` would, as far as a look tells.
+async def refuse_deploy(backend: Backend, wanted: Plan) -> tuple[str, ...]:
+    """Raise what `apply` would, as far as a look tells; return what may stand against it.
 
     Raises:
         NotOurs: Somebody else's resource has that name.
         NotConfigured, NotAuthenticated, ApiDisabled: The cloud lets nobody in.
+        QuotaExceeded: It gives nothing of this kind.
     """
+    doubts = ()
     if isinstance(backend, RefusesEarly):
-        await backend.refuse_deploy(wanted.spec)
+        doubts = tuple(await backend.refuse_deploy(wanted.spec))
+    for doubt in doubts:
+        note(f"{doubt}.")
+    return doubts
 
 
 async def refuse_start(found: Found) -> None:
@@ -148,6 +154,8 @@ class Preview(Record):
     """What would be there no longer, by name."""
     stays: tuple[str, ...] = ()
     """What would be left, as far as it is there."""
+    doubts: tuple[str, ...] = ()
+    """What may stand against it."""
     again: Mapping[str, Any] = {}
     """What the call must have again beside what it was given."""
     bound_to: str
@@ -157,6 +165,7 @@ class Preview(Record):
     def question(self) -> str:
         """All of it, for a person: what and its price, then a line for each kind of effect."""
         parts = {
+            "Not sure": self.doubts,
             "Changes": self.changes,
             "Stays as it is": self.keeps,
             "It deletes": self.deletes,
@@ -176,7 +185,7 @@ class Wish(NamedTuple):
     """Of that one; None also where nothing tells any more how it was made."""
 
 
-def to_deploy(wish: Wish, wanted: Plan) -> Preview | None:
+def to_deploy(wish: Wish, wanted: Plan, doubts: tuple[str, ...] = ()) -> Preview | None:
     """Ask where it is paid for, or replaces something that runs otherwise."""
     spec, target = wanted.spec, wanted.target
     present, before = wish.present, wish.before
@@ -192,7 +201,10 @@ def to_deploy(wish: Wish, wanted: Plan) -> Preview | None:
     if not replaces and not forced and (price == 0 or _serves(present) or unknown):
         return None
     highest = wanted.usd_per_hour_highest if price == wanted.usd_per_hour else None
-    costs = f"{_price(price, highest)}{_limit(wish.backend, spec, highest or price)}"
+    replicas = (0 if spec.schedule else spec.min_replicas, spec.max_replicas)
+    ends = bool(spec.ttl_minutes or spec.max_usd)
+    costs = _bill(wish.backend, replicas, price, highest, ends=ends)
+    costs += _limit(wish.backend, spec, highest or price)
     if warm := schedule_words(spec, price, highest):
         costs += f"; {warm}"
     changes = tuple(differences(before, spec)) if before else ()
@@ -210,7 +222,7 @@ def to_deploy(wish: Wish, wanted: Plan) -> Preview | None:
         what += f", although the plan says that it does not fit: {' '.join(wanted.memory.reasons)}"
     keeps = tuple(unchanged(before, spec)) if before else ()
     about = ("deploy_vllm", target.name, spec.name, what, price, present, spec.fingerprint)
-    return preview(*about, changes=changes, keeps=keeps)
+    return preview(*about, changes=changes, keeps=keeps, doubts=doubts)
 
 
 def _anew(backend: Backend, *, held: bool = True) -> str:
@@ -229,7 +241,9 @@ def _serves(present: Deployment | None) -> bool:
 def to_destroy(found: Found, *, purge: bool, keep_cache: bool = False) -> Preview:
     """Ask always."""
     one, backend = found.deployment, found.backend
-    price = one.usd_per_hour if one.runs else 0.0  # what is stopped or asleep ends no bill
+    price = 0.0  # what is stopped or asleep ends no bill
+    if one.runs and one.usd_per_hour:
+        price = one.usd_per_hour * max(1, one.replicas)
     costs = f", {_price(price)}" if price else ""
     stands_on = [f"; {each} {one.resources[each]}" for each in _STANDS_ON if each in one.resources]
     known = f"{one.state}, {one.served_model_name}{costs}{''.join(stands_on)}"
@@ -260,7 +274,9 @@ def to_start(found: Found) -> Preview | None:
     one = found.deployment
     if one.usd_per_hour == 0 or _serves(one):
         return None
-    what = f"Start {one.name} on {one.target} ({_price(one.usd_per_hour)})"
+    replicas = (0 if one.schedule else one.min_replicas, one.max_replicas)
+    costs = _bill(found.backend, replicas, one.usd_per_hour, ends=one.expires_at is not None)
+    what = f"Start {one.name} on {one.target} ({costs})"
     return preview("start_vllm", one.target, one.name, what, one.usd_per_hour, one)
 
 
@@ -276,12 +292,9 @@ def to_scale(found: Found, change: Rescaling) -> Preview | None:
     price, asked = one.usd_per_hour, f"{low}-{high}/{minutes}"
     until = f" for {minutes} minutes from now" if minutes else ""
     if change.replicas:
-        when = f"are warm {one.schedule}" if one.schedule else "never sleep"
-        awake = f", of which {low} {when}" if sleeps_no_more else ""
-        if sleeps_no_more and price and not (one.schedule or one.expires_at or minutes):
-            from planner.price import HOURS_PER_MONTH  # noqa: PLC0415  loads slowly
-
-            awake += f": ${low * price * HOURS_PER_MONTH:,.0f} a month"
+        awake = f", of which {low} {f'are warm {one.schedule}' if one.schedule else 'never sleep'}"
+        ends = bool(one.schedule or one.expires_at or minutes)
+        awake = f"{awake}{_a_month(low, price, ends=ends)}" if sleeps_no_more else ""
         what = f"Run {low} to {high} replicas of {one.name} on {one.target}{until}"
         what += f" ({_price(price)} each{awake})"
     else:
@@ -324,6 +337,34 @@ def _limit(backend: Backend, spec: DeploymentSpec, price: float | None) -> str:
     if time := lease_words(spec, price):
         return f", {'deleted' if ends else 'stopped'} after {time}"
     return ", with no end of its own" if ends and spec.ttl_minutes == 0 else ""
+
+
+def _bill(
+    backend: Backend,
+    replicas: tuple[int | None, int | None],
+    price: float | None,
+    highest: float | None = None,
+    *,
+    ends: bool,
+) -> str:
+    """Say what a replica costs, all that there may be at once, and those that never sleep."""
+    said, most = _price(price, highest), highest or price
+    low, high = (count or 0 for count in replicas)
+    if high > 1 and most != 0:
+        said += f" each, up to {high} replicas" + (f" at {_price(most * high)}" if most else "")
+    if low and isinstance(backend, Wakes):
+        said += f", of which {low} never sleep" if high > 1 else ", which never sleeps"
+        said += _a_month(low, price, ends=ends)
+    return said
+
+
+def _a_month(replicas: int, price: float | None, *, ends: bool) -> str:
+    """Say what replicas that never sleep come to, where nothing ends them before."""
+    if not price or ends:
+        return ""
+    from planner.price import HOURS_PER_MONTH  # noqa: PLC0415  loads slowly
+
+    return f": ${replicas * price * HOURS_PER_MONTH:,.0f} a month"
 
 
 def _price(usd_per_hour: float | None, highest: float | None = None) -> str:

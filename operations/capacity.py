@@ -619,8 +619,8 @@ async def to_create(
     wish = await agreement.wish(runtime, backend, name.removeprefix(PREFIX), model, given=flags)
     wanted = await deployments.plan(backend, wish.spec)
     await require_on_hub(runtime.settings, backend.target, wish.spec)
-    await agreement.refuse_deploy(backend, wanted)
-    asked = agreement.to_deploy(wish, wanted)
+    doubts = await agreement.refuse_deploy(backend, wanted)
+    asked = agreement.to_deploy(wish, wanted, doubts)
     return backend, wanted, asked and _by_this_tool(asked, "create")
 
 

@@ -131,8 +131,8 @@ async def deploy_vllm(
         )
         wanted = await deployments.plan(backend, wish.spec, layout=layout, force=force)
         await models.require_on_hub(rt.settings, backend.target, wish.spec)
-        await agreement.refuse_deploy(backend, wanted)
-        await agree(rt, agreement.to_deploy(wish, wanted), confirm)
+        doubts = await agreement.refuse_deploy(backend, wanted)
+        await agree(rt, agreement.to_deploy(wish, wanted, doubts), confirm)
         return await deployments.deploy(rt, backend, wanted)
 
 

@@ -150,8 +150,11 @@ class AcaBackend(Lifecycle):
     async def check(self, wanted: Plan) -> Preflight:
         return await checks.check(self.site, wanted)
 
-    async def refuse_deploy(self, spec: DeploymentSpec) -> None:
-        await deployment.find_own_app(self.site, spec.name)
+    async def refuse_deploy(self, spec: DeploymentSpec) -> Sequence[str]:
+        """Refuse a name that another app has, and a new app where there may be no such GPU."""
+        if await deployment.find_own_app(self.site, spec.name):
+            return ()
+        return await replicas.refuse_without_quota(self.site)
 
     async def refuse_start(self, name: str) -> None:
         await apps.get_app(self.site, name)

@@ -31,7 +31,7 @@ from backends.aca.site import (
 )
 from backends.base import Quota
 from backends.common.concurrency import on_disk, side_by_side, write_whole
-from core.errors import ApiDisabled, CloudError
+from core.errors import ApiDisabled, CloudError, NextStep, QuotaExceeded
 from core.records import NAME_PATTERN, Failure, Record
 from core.reply import note
 from planner.places import Size
@@ -294,6 +294,33 @@ async def read_quotas(site: Site) -> Sequence[Quota]:
         return float("inf") if quota.limit is None else quota.limit - (quota.in_use or 0)
 
     return sorted(found, key=room)
+
+
+async def refuse_without_quota(site: Site) -> Sequence[str]:
+    """Return what quotas leave too little for a replica, where one of them may allow it.
+
+    Microsoft names that of the subscription in a region for GPUs hired by the second (learn
+    .microsoft.com/azure/container-apps/workload-profiles-overview, 2024-11-05); in 2026-08 somebody
+    was served by that of the environment. Which of two decides is written nowhere: both refuse.
+
+    Raises:
+        QuotaExceeded: Neither allows any such GPU, and both are known.
+    """
+    rows = await read_quotas(site)
+    scarce = [row for row in rows if row.limit is not None and row.limit <= (row.in_use or 0)]
+    if rows and all(row.limit == 0 for row in rows):
+        raise QuotaExceeded(
+            f"No GPU of {site.target.name} may run in {site.ground.region}: its quotas are 0.",
+            cause=", ".join(f"{row.quota} is 0" for row in rows) + ".",
+            fix="Ask for more: Azure portal, Quotas, Azure Container Apps, in this region. Or set"
+            " AZURE_LOCATION to a region that has some, or take another target.",
+            next_steps=(NextStep("check_gpu_quotas", {"target": site.target.name}),),
+        )
+    return tuple(
+        f"The quota {row.quota} is {row.limit:g} in {row.region}, of which {row.in_use or 0:g} are"
+        " in use: it may be that no replica starts"
+        for row in scarce
+    )
 
 
 async def _read_quota(site: Site, pages: Callable[..., Any], where: str, absent: str) -> Quota:

@@ -359,7 +359,7 @@ class CloudRunBackend(GoogleBackend):
     async def check(self, plan: Plan) -> Preflight:
         return await checks.preflight(self.site, plan)
 
-    async def refuse_deploy(self, spec: DeploymentSpec) -> None:
+    async def refuse_deploy(self, spec: DeploymentSpec) -> Sequence[str]:
         """Refuse a name that another service has, and a service that its owner could not call."""
         await run.refuse_foreign(self.site, spec.name)
         await access.refuse_uncallable(self.site, spec)
@@ -367,6 +367,7 @@ class CloudRunBackend(GoogleBackend):
             await self._keeper(spec)
         if spec.schedule:
             await self._require_jobs(spec)
+        return ()
 
     async def refuse_start(self, name: str) -> None:
         await run.get_service(self.site, name)

@@ -139,9 +139,10 @@ class TpuBackend(GoogleBackend):
                 self._raise_refusal(name)
         return await self.describe(name)
 
-    async def refuse_deploy(self, spec: DeploymentSpec) -> None:
+    async def refuse_deploy(self, spec: DeploymentSpec) -> Sequence[str]:
         """Refuse a name under which something else stands."""
         await self._there(spec.name)
+        return ()
 
     async def refuse_start(self, name: str) -> None:
         """Refuse always: a TPU that was stopped cannot be counted on to start."""

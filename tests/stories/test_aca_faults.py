@@ -70,6 +70,25 @@ async def test_a_quota_that_is_used_up_is_told_by_azures_own_words(trouble: Azur
         await destroyed(agent, trouble)
 
 
+async def test_nobody_is_asked_for_money_where_every_quota_of_the_gpu_is_0(trouble: Azure) -> None:
+    """Nothing is made. Where one of two quotas allows it, the question says that it may fail."""
+    asking = trouble.settings.model_copy(update={"confirm": "ask"})
+    trouble.set(quotas={"a100": 0}, environment_quotas={"a100": 0})
+    async with agent_of(asking, human=lambda _question: "decline") as agent:
+        reply = await refused(agent, "deploy_vllm", "QUOTA_EXCEEDED", **WISH)
+        assert "ManagedEnvironmentConsumptionNCA100Gpus is 0" in reply.structured["cause"]
+        assert reply.structured["next"][0]["tool"] == "check_gpu_quotas"
+        assert agent.asked == []
+        trouble.set(environment_quotas={"a100": 2})
+        await refused(agent, "deploy_vllm", "CANCELLED", **WISH)
+        (question,) = agent.asked
+        assert "SubscriptionConsumptionNCA100Gpus is 0" in question
+        trouble.set(quotas={"a100": 2})
+        await refused(agent, "deploy_vllm", "CANCELLED", **WISH)
+        assert "Quota" not in agent.asked[-1]
+    assert orphans(trouble) == []
+
+
 async def test_an_old_environment_that_takes_no_gpu_names_the_setting_for_a_new_one(
     bare_trouble: Azure,
 ) -> None:

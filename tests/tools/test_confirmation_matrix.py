@@ -47,6 +47,13 @@ def is_(state: State, target: str = "run", **more: Any) -> Callable[[Kept], None
 
 WAYS: Final[dict[str, Way]] = {
     "deploy": Way("deploy_vllm", {**ONE, "model": MODEL}, ["apply run/one"], shows="$2.50 an hour"),
+    "deploy several": Way(
+        "deploy_vllm",
+        {**ONE, "model": MODEL, "min_replicas": 2, "max_replicas": 3},
+        ["apply run/one"],
+        shows="($2.50 an hour each, up to 3 replicas at $7.50 an hour, of which 2 never sleep:"
+        " $3,650 a month)",
+    ),
     "replace": Way(
         "deploy_vllm",
         {"target": "free", "name": "one", "model": MODEL},
@@ -82,6 +89,21 @@ WAYS: Final[dict[str, Way]] = {
         "stop_vllm", {"all": True}, ["stop run/one"], is_(State.READY), "$2.50 an hour"
     ),
     "start": Way("start_vllm", ONE, ["start run/one"], is_(State.STOPPED), "$2.50 an hour"),
+    "start several": Way(
+        "start_vllm",
+        ONE,
+        ["start run/one"],
+        is_(State.STOPPED, min_replicas=1, max_replicas=2),
+        "($2.50 an hour each, up to 2 replicas at $5.00 an hour, of which 1 never sleep:"
+        " $1,825 a month)",
+    ),
+    "destroy several": Way(
+        "destroy_vllm",
+        ONE,
+        ["delete run/one"],
+        is_(State.READY, replicas=3),
+        "$7.50 an hour)",
+    ),
     "scale up": Way(
         "update_vllm_scaling",
         {**ONE, "min_replicas": 0, "max_replicas": 3},
