@@ -271,3 +271,22 @@ async def test_all_experts_are_read_where_nobody_says_how_many_a_token_takes(
     reply = await plan(agent, str(folder), "h100", detail="full")
     assert reply.data["foreseen"]["tokens_per_second"] == "530-1,193"
     assert any("how many experts a token takes" in said for said in reply.structured["warnings"])
+
+
+@pytest.mark.parametrize(
+    ("length", "target"), [(8192, "tpu-v6e-1"), (12_288, "tpu-v6e-1"), (16_384, "tpu-v6e-4")]
+)
+async def test_what_was_seen_not_to_boot_is_no_plan_that_fits(
+    agent: Agent, length: int, target: str
+) -> None:
+    """A v6e booted the 12B at 8,192 tokens and not at 16,384, which its figures allow: one verdict
+    says so, what it offers instead was seen to boot, and more chips are another matter."""
+    reply = await plan(agent, "12b", target, max_model_len=length)
+    summary = reply.structured["summary"]
+    if length != 12_288:
+        assert summary.startswith("Fits")
+        return
+    assert "was seen to boot it at 8,192 tokens and not at 16,384" in summary
+    assert "What fits: with another length: 8,192 tokens" in summary
+    assert "the longest that fits 8,192" in reply.data["context"]
+    assert not any("was seen to boot" in said for said in reply.structured["warnings"])
