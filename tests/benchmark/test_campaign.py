@@ -270,9 +270,7 @@ pytestmark = pytest.mark.anyio
 async def test_a_campaign_ends_with_one_table_and_its_keys_are_nowhere(course: Course) -> None:
     """Not in a folder afterwards, nor in a word or variable of a process meanwhile."""
     process = await course.begun()
-    await until(
-        lambda: len(course.measured) == 2 and course.measured[1].is_measured_now(), seconds=60
-    )
+    await until(lambda: len(course.measured) == 2 and course.measured[1].is_measured_now())
     seen = ""
     for child in psutil.Process(process.pid).children(recursive=True):
         seen += f"{child.cmdline()} {child.environ()}"

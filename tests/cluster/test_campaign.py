@@ -53,7 +53,7 @@ async def test_runs_are_at_once_on_nodes_of_their_own(
                 return False
             return [run.is_measured_now() and len(run.cells()) > 0 for run in runs()] == [True] * 2
 
-        await until(are_under_way, seconds=120)
+        await until(are_under_way)
         process.send_signal(signal.SIGINT)
         with anyio.fail_after(60):
             assert await process.wait() == 3

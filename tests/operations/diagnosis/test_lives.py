@@ -17,6 +17,7 @@ from tests.tools.world import agent_at, assert_envelope, assert_same_facts
 pytestmark = pytest.mark.anyio
 
 UNPLANNED: Final = "acme/a-model"
+_SILENT: Final = "ENDPOINT_UNREACHABLE"
 MODES: Final = {
     "oom": ("engine boot", "DOES_NOT_FIT"),
     "kv-cache-too-small": ("engine boot", "KV_CACHE_TOO_SMALL"),
@@ -119,11 +120,11 @@ async def test_an_endpoint_of_ones_own_is_walked_as_well(
 
 
 async def _up(agent: Agent, name: str) -> Reply:
-    """Watch it until its server is up, or it is seen to be ill."""
+    """Watch it until its server answers, and not well: it says that it is up before it listens."""
     with anyio.fail_after(HANGS):
         while True:
             reply = await agent.call("status_vllm", name=name)
-            if reply.data.get("failure"):
+            if reply.data.get("failure", {}).get("code", _SILENT) != _SILENT:
                 return reply
 
 
