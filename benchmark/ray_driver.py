@@ -163,8 +163,8 @@ class Driver:
             if not waiting:
                 waiting = True
                 most = f"{self.wanted['patience_seconds']:.0f} s at most"
-                free = f"{len(self._placed)} of {nodes or 1} nodes are free"
-                self.say(waiting=f"Waiting {most} for nodes of the cluster: {free}.")
+                found = f"{len(self._placed)} of {nodes or 1} nodes are free"
+                self.say(waiting=f"Waiting {most} for nodes of the cluster: {found}.")
             await asyncio.sleep(1)
         self._placed.sort(key=lambda one: (one.name, one.node_id))
         cores = sum(one.cores for one in self._placed)

@@ -53,7 +53,7 @@ async def refuse_deploy(backend: Backend, wanted: Plan) -> tuple[str, ...]:
         NotConfigured, NotAuthenticated, ApiDisabled: The cloud lets nobody in.
         QuotaExceeded: It gives nothing of this kind.
     """
-    doubts = ()
+    doubts: tuple[str, ...] = ()
     if isinstance(backend, RefusesEarly):
         doubts = tuple(await backend.refuse_deploy(wanted.spec))
     for doubt in doubts:
@@ -293,8 +293,8 @@ def to_scale(found: Found, change: Rescaling) -> Preview | None:
     until = f" for {minutes} minutes from now" if minutes else ""
     if change.replicas:
         awake = f", of which {low} {f'are warm {one.schedule}' if one.schedule else 'never sleep'}"
-        ends = bool(one.schedule or one.expires_at or minutes)
-        awake = f"{awake}{_a_month(low, price, ends=ends)}" if sleeps_no_more else ""
+        is_bounded = bool(one.schedule or one.expires_at or minutes)
+        awake = f"{awake}{_a_month(low, price, ends=is_bounded)}" if sleeps_no_more else ""
         what = f"Run {low} to {high} replicas of {one.name} on {one.target}{until}"
         what += f" ({_price(price)} each{awake})"
     else:

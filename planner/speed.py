@@ -125,7 +125,7 @@ def _short(number: float) -> str:
 
 
 _FP8_NAMES: Final = ("fp8", "fbgemm_fp8", "modelopt")
-_NOT_WHOLE: Final[frozenset[GroupName]] = frozenset(
+_NOT_WHOLE: Final[frozenset[str]] = frozenset(
     {"experts", "embedding", "per_layer_embedding", "lm_head"}
     | {"vision", "audio", "shared_kv", "draft"}
 )

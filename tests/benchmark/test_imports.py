@@ -610,6 +610,7 @@ def test_a_run_of_aiperf_that_was_cancelled_or_does_not_say_its_load_is_said(
     assert cell.id == "550x8"  # 9.7 requests/s of 0.8 s each
     assert any("computed as rate times latency" in note for note in made.notes)
     assert any("cancelled" in verdict.because for verdict in cell.verdicts)
+    assert cell.counts
     assert (cell.counts.sent, cell.counts.succeeded) == (100, 97)
     assert made.manifest.host.versions["tool"] == "aiperf"
 
