@@ -56,7 +56,7 @@ def _refuse_used_up(paid: int, now: int) -> None:
         )
 
 
-def begun(
+def new_lease(
     spec: DeploymentSpec, usd_per_hour: float | None, keeper: Keeper | None = None
 ) -> Lease | None:
     """Return the lease of a deployment that starts now; None where nothing ends it.
@@ -72,7 +72,7 @@ def begun(
     )
 
 
-def revised(
+def revised_lease(
     before: Lease | None, said: DeploymentSpec, spec: DeploymentSpec, usd_per_hour: float | None
 ) -> Lease | None:
     """Return the lease of one that runs on with other limits, whose time begins anew.
@@ -82,7 +82,7 @@ def revised(
     Raises:
         InvalidArgument: Its max_usd cannot be kept, or is used up.
     """
-    held, was = begun(spec, usd_per_hour, "server"), paid_minutes(said, usd_per_hour)
+    held, was = new_lease(spec, usd_per_hour, "server"), paid_minutes(said, usd_per_hour)
     if held is None or held.paid_until is None:
         return held
     if was is None or before is None or before.paid_until is None:
@@ -95,7 +95,7 @@ def revised(
     return held.model_copy(update={"paid_until": paid, "ends": min(held.ends, paid)})
 
 
-def extended(before: Lease | None, minutes: int, keeper: Keeper | None = None) -> Lease:
+def extended_lease(before: Lease | None, minutes: int, keeper: Keeper | None = None) -> Lease:
     """Return what ends so many minutes from now, or when its money is used up.
 
     Raises:

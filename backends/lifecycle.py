@@ -497,7 +497,7 @@ class PendingStore(Generic[P]):
         return self._folder / f"{name}.json"
 
 
-_TURN_SECONDS: Final = 1.0
+_BUSY_SECONDS: Final = 1.0
 """For another server that is at it; then it is that one's work."""
 
 
@@ -589,7 +589,7 @@ class Lifecycle(ABC):
         if self.reads_only or self.pending.get(name) is None:
             return
         try:
-            async with self.pending.locked(name, seconds=_TURN_SECONDS):
+            async with self.pending.locked(name, seconds=_BUSY_SECONDS):
                 asked = self.pending.get(name)
                 if asked is not None and asked.failure is None:
                     await self._next(asked)

@@ -353,11 +353,9 @@ _TITLES: Final = {
 
 def _page(manifest: Manifest, cells: Sequence[CellResult], findings: Sequence[Finding]) -> Json:
     """Give what the report and the page both show, by the names in their templates."""
-    said, caveat, worths = (
-        headline(manifest, cells),
-        manifest.caveats,
-        Counter(c.worth for c in cells),
-    )
+    said = headline(manifest, cells)
+    caveat = manifest.caveats
+    worths = Counter(c.worth for c in cells)
     head = f"Benchmark of {manifest.subject.model}"
     return {
         "title": head + (f": {caveat}" if caveat else ""),

@@ -79,7 +79,7 @@ def note(warning: str) -> None:
         gathered.append(warning)
 
 
-def noted() -> tuple[str, ...]:
+def notes_so_far() -> tuple[str, ...]:
     """Return the warnings that the answer has which is being made."""
     return tuple(_notes.get() or ())
 

@@ -41,7 +41,7 @@ from core.records import (
 )
 from core.reply import note
 from operations.deployments import Layout, Rescaling, full_model_name, name_for, specify
-from operations.resolve import Found, everything, place, require_name
+from operations.resolve import Found, backend_for_new, everything, require_name
 from operations.runtime import Runtime
 
 
@@ -389,7 +389,7 @@ async def backend_for(runtime: Runtime, target: str | None, name: str | None) ->
     require_name(name)
     stage = runtime.stage
     if target or runtime.settings.vllm_target or name is None:
-        return place(stage, target)
+        return backend_for_new(stage, target)
     there = [one for one in await everything(stage) if one.name == name]
     found = [one.backend for one in there if one.backend.target.name != ENDPOINT]
     if len(found) > 1:
@@ -399,7 +399,7 @@ async def backend_for(runtime: Runtime, target: str | None, name: str | None) ->
             fix="Give `target`.",
             next_steps=tuple(NextStep("status_vllm", {"target": t, "name": name}) for t in where),
         )
-    return found[0] if found else place(stage, None)
+    return found[0] if found else backend_for_new(stage, None)
 
 
 async def wish(

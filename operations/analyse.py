@@ -163,7 +163,7 @@ async def _read(runtime: Runtime, found: Found, asked: "Asked", tool: Tool) -> _
     """
     with contextlib.suppress(OpsError), anyio.move_on_after(_ACCESS_SECONDS):
         # Its key may stand in its log, and is known then.
-        runtime.keep_quiet(await found.backend.access(found.name))
+        runtime.remember_credential(await found.backend.access(found.name))
     of_gpu = tool == "analyze_gpu_logs"
     query = LogQuery(
         since=datetime.now(UTC) - timedelta(minutes=asked.minutes),

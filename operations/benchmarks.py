@@ -25,8 +25,8 @@ from operations.measurement import (
     folder_of,
     folder_of_runs,
     folders,
-    kept,
     model_called,
+    read_evidence,
 )
 from operations.resolve import find
 from operations.runtime import Runtime
@@ -58,7 +58,7 @@ async def _keep_fresh(runtime: Runtime, folder: RunFolder) -> None:
         await anyio.sleep(waiting.pause(_REFRESH_SECONDS))
         try:
             found = await find(runtime.stage, known.target, known.deployment)
-            access = runtime.keep_quiet(await found.backend.access(found.name))
+            access = runtime.remember_credential(await found.backend.access(found.name))
         except OpsError:
             continue  # the run itself finds out, and says so
         if folder.is_measured_now() and access.certificate != folder.certificate():
@@ -393,7 +393,7 @@ def runs_meant(runtime: Runtime, words: Sequence[str]) -> list[RunFolder]:
 
     there = folder_of_runs(runtime)
     words = [run for word in words for run in (runs_of(word, there) or (word,))]
-    runs = kept(runtime)
+    runs = read_evidence(runtime)
     ids = {folder.path.name: folder for folder in folders(runtime)}
     found: list[RunFolder] = []
     missing: list[str] = []

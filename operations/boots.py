@@ -77,7 +77,7 @@ async def keep(
         journal.keep_pair(_KIND, key, booted.model_dump_json())
 
 
-def kept(journal: Journal, deployment: Deployment) -> tuple[Booted, ...]:
+def boots_of(journal: Journal, deployment: Deployment) -> tuple[Booted, ...]:
     """Give the boots of a deployment that were seen, the newest last."""
     now = deployment
     about = (now.target, now.name, now.model, now.created_at)

@@ -39,12 +39,12 @@ from core.records import NAME_PATTERN, Answer, Deleted, Deployment, Plan, State,
 from core.reply import note
 from operations import agreement, deployments
 from operations.agreement import Preview, preview
-from operations.deployments import usual
+from operations.deployments import with_usual
 from operations.forecast import grouped
 from operations.leftovers import LeftoverRemoved
 from operations.models import require_on_hub
 from operations.planning import DeploymentPlan
-from operations.resolve import Found, able, calls, chosen, find, find_among
+from operations.resolve import Found, calls, choose_target, find, find_among, targets_with
 from operations.runtime import Runtime
 from planner.flags import added_in, other_words
 
@@ -52,10 +52,10 @@ A = TypeVar("A")
 T = TypeVar("T")
 
 
-async def held(
+async def with_backend_checks(
     runtime: Runtime, foreseen: DeploymentPlan, *, check: bool, source: Mapping[str, object]
 ) -> DeploymentPlan:
-    """Add what the target's backend says of the same plan, and with `check` its platform too.
+    """Add what the target's backend says of the same plan, and with `read_quotas` its platform too.
 
     `source` is where weights, image and chips come from, as `deploy_vllm` takes them.
 
@@ -66,7 +66,7 @@ async def held(
         if check:
             raise Unsupported(
                 f"{foreseen.target} can be planned for, not deployed to.",
-                fix=f"Leave `check` out, or give one of {', '.join(runtime.stage.targets)}.",
+                fix=f"Leave `read_quotas` out, or give one of {', '.join(runtime.stage.targets)}.",
             )
         return foreseen
     if not (foreseen.fits or check):
@@ -265,7 +265,7 @@ class Quotas(Answer):
         return tuple(NextStep("setup_target", {"target": one}) for one in unset[:1])
 
 
-async def check(runtime: Runtime, target: str | None) -> Quotas:
+async def read_quotas(runtime: Runtime, target: str | None) -> Quotas:
     """Read the quotas of one target, or of all that have any.
 
     What cannot be read is not known, which is not 0; only where nothing can be read is that an
@@ -275,7 +275,7 @@ async def check(runtime: Runtime, target: str | None) -> Quotas:
         Unsupported: The target, or every one, has no quota that can be read.
         CloudError: Nothing could be read.
     """
-    seen, failed = await _of_each(
+    seen, failed = await _ask_targets(
         runtime, HasQuotas, "read quotas", target, lambda backend: backend.quotas()
     )
     rows = []
@@ -285,7 +285,7 @@ async def check(runtime: Runtime, target: str | None) -> Quotas:
     return Quotas(quotas=tuple(rows))
 
 
-async def _of_each(
+async def _ask_targets(
     runtime: Runtime,
     ability: type[A],
     what: str,
@@ -293,9 +293,9 @@ async def _of_each(
     ask: Callable[[A], Awaitable[Sequence[T]]],
 ) -> tuple[dict[str, Sequence[T]], dict[str, OpsError]]:
     """Ask one target, or all that can; an error where none answers."""
-    those = able(runtime.stage, ability)
+    those = targets_with(runtime.stage, ability)
     if target or not those:
-        only, one = chosen(runtime.stage, ability, what, target)
+        only, one = choose_target(runtime.stage, ability, what, target)
         return {only.name: await ask(one)}, {}
     seen, failed = await ask_each({name: partial(ask, one) for name, one in those.items()})
     if not seen:
@@ -408,14 +408,14 @@ def _zones_said(rows: Sequence[ZoneRow]) -> str:
     return listed(zones, most=_NAMED) or to_try
 
 
-async def look(runtime: Runtime, target: str | None) -> Zones:
+async def list_zones(runtime: Runtime, target: str | None) -> Zones:
     """Look at the zones of one target, or of all that have any.
 
     Raises:
         Unsupported: The target, or every one, has no zones to choose from.
         CloudError: No target's zones could be looked at.
     """
-    seen, failed = await _of_each(
+    seen, failed = await _ask_targets(
         runtime, FindsZones, "look for zones", target, lambda backend: backend.zones()
     )
     for name, why in failed.items():
@@ -502,14 +502,14 @@ class Described(Queue):
         return super().next_steps() or more
 
 
-async def everything(runtime: Runtime, target: str | None, zone: str | None) -> Queue:
+async def list_queue(runtime: Runtime, target: str | None, zone: str | None) -> Queue:
     """Give every request and VM of the project; of one target those made for it.
 
     Raises:
         Unsupported: No target has a queue.
         CloudError: It cannot be looked at.
     """
-    every = await _rows_queue(runtime, target)
+    every = await _queued_resources(runtime, target)
     rows = [row for row in every if zone in {None, row.zone} and target in {None, row.target}]
     prices = []
     for row in rows:
@@ -524,29 +524,31 @@ async def everything(runtime: Runtime, target: str | None, zone: str | None) -> 
     )
 
 
-async def describe(runtime: Runtime, name: str, target: str | None, zone: str | None) -> Described:
+async def describe_request(
+    runtime: Runtime, name: str, target: str | None, zone: str | None
+) -> Described:
     """Give every request of an id, ours or not, with the deployment that stands on it.
 
     Raises:
         NotFound: There is none, and no deployment of that name either.
     """
-    rows = await _named(runtime, name, target, zone)
+    rows = await _find_requests(runtime, name, target, zone)
     leftovers_last = sorted(rows, key=lambda row: row.leftover)
     ours = next((row for row in leftovers_last if row.deployment), None)
     found = await _deployment_on(runtime, ours, name, target)
     if not rows and found is None:
         raise _nothing(name, zone)
-    told = usual(runtime, found.deployment) if found else None
+    told = with_usual(runtime, found.deployment) if found else None
     return Described(name=name, resources=tuple(rows), deployment=told)
 
 
-async def _named(
+async def _find_requests(
     runtime: Runtime, name: str, target: str | None, zone: str | None
 ) -> list[QueuedResource]:
     """Give those of an id, or of a deployment, whoever made them."""
     return [
         row
-        for row in await _rows_queue(runtime, target)
+        for row in await _queued_resources(runtime, target)
         if name in {row.id, row.deployment} and zone in {None, row.zone}
     ]
 
@@ -560,7 +562,7 @@ async def _deployment_on(
         if row and row.deployment and row.target in stage.targets:
             return await find(stage, row.target, row.deployment, to_change=True)
         if row is None and re.fullmatch(NAME_PATTERN, name.removeprefix(PREFIX)):
-            targets = [target] if target else list(able(stage, HasQueue))
+            targets = [target] if target else list(targets_with(stage, HasQueue))
             return await find_among(stage, targets, name.removeprefix(PREFIX))
     except DeploymentNotFound:
         return None
@@ -577,8 +579,8 @@ def _nothing(name: str, zone: str | None) -> NotFound:
     )
 
 
-async def _rows_queue(runtime: Runtime, target: str | None) -> Sequence[QueuedResource]:
-    only, queue = chosen(runtime.stage, HasQueue, _LISTS, target, shared=True)
+async def _queued_resources(runtime: Runtime, target: str | None) -> Sequence[QueuedResource]:
+    only, queue = choose_target(runtime.stage, HasQueue, _LISTS, target, shared=True)
     with offered_for(only):
         return await queue.queued_resources()
 
@@ -613,7 +615,7 @@ async def to_create(
         InvalidArgument: It cannot be so.
         DoesNotFit: The memory does not suffice.
     """
-    only, _queue = chosen(runtime.stage, HasQueue, "queue requests", target)
+    only, _queue = choose_target(runtime.stage, HasQueue, "queue requests", target)
     backend = runtime.stage.backend(only.name)
     flags: dict[str, Any] = {"control_plane": "queued"} | ({"zones": (zone,)} if zone else {})
     wish = await agreement.wish(runtime, backend, name.removeprefix(PREFIX), model, given=flags)
@@ -633,8 +635,8 @@ async def to_delete(runtime: Runtime, name: str, target: str | None, zone: str |
         Ambiguous: Several are called so.
         InvalidArgument: It is no leftover, and its deployment is not to be seen from here.
     """
-    rows = await _named(runtime, name, target, zone)
-    row = _the_one(rows)
+    rows = await _find_requests(runtime, name, target, zone)
+    row = _own_request(rows)
     found = await _deployment_on(runtime, row, name, target)
     if row and row.leftover and (found is None or await _stands_elsewhere(runtime, row, found)):
         what = (
@@ -657,7 +659,7 @@ async def to_delete(runtime: Runtime, name: str, target: str | None, zone: str |
     )
 
 
-async def delete(runtime: Runtime, removal: Removal) -> Deleted | LeftoverRemoved:
+async def delete_request(runtime: Runtime, removal: Removal) -> Deleted | LeftoverRemoved:
     """Delete it, and say what was seen.
 
     Raises:
@@ -669,12 +671,12 @@ async def delete(runtime: Runtime, removal: Removal) -> Deleted | LeftoverRemove
     zone, resource = removal.leftover.zone, removal.leftover.id
     fix = "Look with list_queued_resources; the same call again is harmless."
     with in_time("Google", f"delete {resource}", _SECONDS, fix=fix):
-        _any, queue = chosen(runtime.stage, HasQueue, _LISTS, None, shared=True)
+        _any, queue = choose_target(runtime.stage, HasQueue, _LISTS, None, shared=True)
         gone = await queue.delete_leftover(zone, resource)
     return LeftoverRemoved(id=resource, zone=zone, gone=gone, look=LIST)
 
 
-def _the_one(rows: Sequence[QueuedResource]) -> QueuedResource | None:
+def _own_request(rows: Sequence[QueuedResource]) -> QueuedResource | None:
     """Give the one of ours, None where nothing is called so."""
     ours = [row for row in rows if row.ours]
     if rows and not ours:
@@ -697,7 +699,7 @@ async def _stands_elsewhere(runtime: Runtime, leftover: QueuedResource, found: F
     """Whether the leftover's deployment has, or is about to have, another chip."""
     if found.deployment.state in _SEARCHES:
         return True
-    others = await _named(runtime, leftover.deployment, leftover.target, None)
+    others = await _find_requests(runtime, leftover.deployment, leftover.target, None)
     key = (leftover.zone, leftover.control_plane)
     return any(row.ours and (row.zone, row.control_plane) != key for row in others)
 

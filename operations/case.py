@@ -28,7 +28,7 @@ from core.metrics import EngineMetrics
 from core.records import SIMULATED, Answer, Deployment, DeploymentSpec, Failure, Record, State
 from core.redaction import shortened
 from logs.failures import WRITERS, Finding, Writer, catalogue
-from operations.deployments import anew
+from operations.deployments import to_restart
 from operations.resolve import Found, find
 from operations.runtime import Runtime
 
@@ -375,7 +375,7 @@ def ill(code: str, case: "Case | None" = None, **said: Any) -> Failure:
     """Return a failure that was found by looking, with what was seen filled in."""
     row, steps = ills()[code], dict[str, tuple[NextStep, ...]]()
     if case:
-        remedy = anew(case.backend)
+        remedy = to_restart(case.backend)
         said |= {"anew": remedy.words, "again": again(case)}
         steps = {"anew": remedy.steps, "restarts": restarts(case)}
     found = (steps[one] if one in steps else (_step(one),) for one in row.get("next", ()))
@@ -389,12 +389,12 @@ def ill(code: str, case: "Case | None" = None, **said: Any) -> Failure:
 
 def again(case: "Case") -> str:
     """Say what to do with a server that may mend by itself."""
-    return f"Look at its log with get_logs; if it stays so, {anew(case.backend).words}."
+    return f"Look at its log with get_logs; if it stays so, {to_restart(case.backend).words}."
 
 
 def restarts(case: "Case") -> tuple[NextStep, ...]:
     """Return the same as calls, log first; what is somebody else's has neither."""
-    steps = anew(case.backend).steps
+    steps = to_restart(case.backend).steps
     return (NextStep("get_logs"), *steps) if steps else ()
 
 
@@ -456,7 +456,9 @@ FIND_SECONDS: Final = 26.0
 """An engine that hangs keeps a look at it for 25 s: five for /health, twenty for one token."""
 
 
-async def meant(runtime: Runtime, target: str | None, name: str | None) -> Found | Diagnosis:
+async def find_deployment(
+    runtime: Runtime, target: str | None, name: str | None
+) -> Found | Diagnosis:
     """Give the deployment, or the diagnosis where it ends there.
 
     Raises:

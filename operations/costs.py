@@ -21,7 +21,7 @@ from operations.forecast import (
     load_words,
     spoken,
 )
-from operations.measurement import SIMULATED_RUN, Evidence, Measurement, kept, measured
+from operations.measurement import SIMULATED_RUN, Evidence, Measurement, measured, read_evidence
 from operations.resolve import NOT_LOOKED, Remembered, remembered
 from operations.runtime import Runtime
 from operations.targets import goes_to, limited_to, place_named, widened
@@ -198,7 +198,7 @@ class CostEstimate(Answer):
         )
 
 
-class _Meant(NamedTuple):
+class _Subject(NamedTuple):
     """What a call is about."""
 
     where: Place
@@ -226,11 +226,11 @@ def cost(
         InvalidArgument: A region or hours cannot be read.
     """
     hours = valid(Hours, {name: one for name, one in asked_hours.items() if one is not None})
-    runs = kept(runtime)
-    meant = _meant(runtime, target, model, runs)
+    runs = read_evidence(runtime)
+    meant = _choose_subject(runtime, target, model, runs)
     where = limited_to(meant.where, region)
     wanted = _goal(goal, meant.model, where, hours)
-    found = _found(wanted, where, guessed=model is None)
+    found = _find_offer(wanted, where, guessed=model is None)
     if found is None and (hours.requests_per_day or hours.tokens_per_day):
         raise InvalidArgument(
             "Which model? What a volume costs depends on it.", fix="Give `model`, such as 12b qat."
@@ -327,15 +327,15 @@ def _duty(where: Place, wanted: Goal) -> str:
     return f"{share}, only if it is deleted outside of them: it bills while nobody asks."
 
 
-def _meant(
+def _choose_subject(
     runtime: Runtime, target: str | None, model: str | None, runs: tuple[Evidence, ...]
-) -> _Meant:
+) -> _Subject:
     """Return place and model: of the call, else of the only deployment, else of the newest run."""
     there = remembered(runtime.stage.journal)
     if named := target or runtime.settings.vllm_target:
         where = place_named(runtime, named)
         known = next((one for one in there if one.target == where.name and not model), None)
-        return _of_deployment(where, known) if known else _Meant(where, model)
+        return _of_deployment(where, known) if known else _Subject(where, model)
     known_ones = [one for one in there if one.target in places()]
     if len(known_ones) > 1:
         steps = (NextStep("estimate_cost", {"target": one.target}) for one in known_ones[:3])
@@ -350,7 +350,7 @@ def _meant(
     for run in runs:
         if run.place:
             chosen = f"the run {run.run}: the journal has nothing deployed from here"
-            return _Meant(place_named(runtime, run.place.name), model or run.model, chosen)
+            return _Subject(place_named(runtime, run.place.name), model or run.model, chosen)
     raise Ambiguous(
         "Which target? The journal has nothing deployed from here, and no run was measured at a"
         " place that is known.",
@@ -359,11 +359,11 @@ def _meant(
     )
 
 
-def _of_deployment(where: Place, known: Remembered) -> _Meant:
-    return _Meant(where, known.model, f"{known}: {NOT_LOOKED}", known.look)
+def _of_deployment(where: Place, known: Remembered) -> _Subject:
+    return _Subject(where, known.model, f"{known}: {NOT_LOOKED}", known.look)
 
 
-def _found(wanted: Goal, where: Place, *, guessed: bool) -> Offer | None:
+def _find_offer(wanted: Goal, where: Place, *, guessed: bool) -> Offer | None:
     """Offer the model; one that nobody named and that cannot be reckoned with is told in a note.
 
     Raises:
@@ -458,8 +458,8 @@ def comparison(
     """
     wanted = valid(Goal, {**goal, "model": models[0]})
     found = compare(models, widened(targets), wanted, backends=BACKENDS)
-    rows = _shown(found.rows, len(models))
-    seen = _seen(kept(runtime), rows, wanted)
+    rows = _shortened(found.rows, len(models))
+    seen = _measurements(read_evidence(runtime), rows, wanted)
     # What was extrapolated is as good as measured where a run that is kept bears it out.
     real = {id(row) for row, each in zip(rows, seen, strict=True) if each and not each.simulated}
     known = [
@@ -471,13 +471,13 @@ def comparison(
         load=load_words(wanted.load),
         full_length=wanted.max_model_len,
         basis=_basis(rows, seen),
-        rows=tuple(_told(rows, seen)),
+        rows=tuple(_row_facts(rows, seen)),
         left_out=len(found.rows) - len(rows),
         cheapest=found.cheapest,
         best_value=found.best_value,
         fastest=found.fastest,
         own_best=own.best_value,
-        said=_said(wanted, found, own),
+        said=_summary(wanted, found, own),
         warned=tuple(_warnings(found.rows, rows, seen)),
     )
 
@@ -506,7 +506,7 @@ def _warnings(
         yield SIMULATED_RUN
 
 
-def _said(goal: Goal, found: Comparison, own: Comparison) -> str:
+def _summary(goal: Goal, found: Comparison, own: Comparison) -> str:
     """Say each row where they are few, else the cheapest of each cloud; then the best of all."""
     by_name = {f"{row.model} on {row.place}": row for row in found.rows}
     lines = [_line(row) for row in found.rows] if len(found.rows) <= _LINES else []
@@ -534,7 +534,7 @@ def _line(row: Row) -> str:
     return f"{row.model} on {row.place}: {speed} tokens/s{costs}"
 
 
-def _seen(
+def _measurements(
     runs: Sequence[Evidence], rows: Sequence[Row], wanted: Goal
 ) -> tuple[Measurement | None, ...]:
     known = {run.model for run in runs}
@@ -568,7 +568,7 @@ def _refused(rows: Sequence[Row]) -> list[list[Row]]:
     return alike([row for row in rows if not row.fits], lambda row: (row.model, row.reason))
 
 
-def _shown(rows: Sequence[Row], models: int) -> list[Row]:
+def _shortened(rows: Sequence[Row], models: int) -> list[Row]:
     """Leave out, where there are too many, what does not fit and then what is dear."""
     if sum(row.fits for row in rows) + len(_refused(rows)) <= _ROWS:
         return list(rows)
@@ -582,7 +582,7 @@ def _shown(rows: Sequence[Row], models: int) -> list[Row]:
     return [row for group in asked for row in sorted(group, key=worth)[: _ROWS // models]]
 
 
-def _told(rows: Sequence[Row], seen: Sequence[Measurement | None]) -> Iterator[dict[str, Any]]:
+def _row_facts(rows: Sequence[Row], seen: Sequence[Measurement | None]) -> Iterator[dict[str, Any]]:
     """Yield what fits each by itself; what does not and for the same reason, together."""
     together = {id(group[0]): group for group in _refused(rows)}
     for row, each in zip(rows, seen, strict=True):

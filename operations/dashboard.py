@@ -15,16 +15,16 @@ from core.errors import NextStep, OpsError
 from core.metrics import EngineMetrics, MetricsPage
 from core.records import SIMULATED, Answer, Deployment, Phase, Record, State
 from core.redaction import one_line
-from operations.boots import LEGEND, chart, kept
-from operations.deployments import can_stop, longest_seconds, usual
+from operations.boots import LEGEND, boots_of, chart
+from operations.deployments import can_stop, longest_seconds, with_usual
 from operations.inventory import (
     PaidRemainder,
     first_steps,
     leftover_words,
+    look_with_leftovers,
     not_set_up,
     note_what_is_not_known,
     running_words,
-    seen,
     with_use,
 )
 from operations.resolve import Found, Sight, find, sight_of
@@ -74,7 +74,7 @@ class _View:
 
         async def see(found: Found) -> None:
             async with limit:
-                self.figures[str(found)] = await _seen(runtime, found)
+                self.figures[str(found)] = await _read_figures(runtime, found)
 
         async def see_host(target: str, backend: HasHost) -> None:
             with anyio.move_on_after(ENDPOINT_SECONDS), suppress(OpsError):
@@ -88,7 +88,7 @@ class _View:
                 group.start_soon(see, one)
 
 
-async def _seen(runtime: Runtime, found: Found) -> Figures:
+async def _read_figures(runtime: Runtime, found: Found) -> Figures:
     """Return what is seen of one from outside, and its engine's load if it is ready.
 
     One that is not ready is never asked: it may be asleep, and a question would wake it.
@@ -334,7 +334,7 @@ async def system_status(runtime: Runtime, target: str | None, name: str | None) 
     note_what_is_not_known(stage)
     spare: list[PaidRemainder] = []
     if name is None:
-        sight, spare = await seen(stage, target)
+        sight, spare = await look_with_leftovers(stage, target)
     else:
         again = "Call the same tool again, or status_vllm."
         with in_time(target or "A target", f"describe {name}", _FIND_SECONDS, fix=again):
@@ -351,11 +351,11 @@ def _told(
     runtime: Runtime, sight: Sight, view: _View, spare: Sequence[PaidRemainder], *, in_time: bool
 ) -> SystemStatus:
     now, stage = datetime.now(UTC), runtime.stage
-    drawn = {str(one): chart(kept(stage.journal, one.deployment)) for one in sight.found}
+    drawn = {str(one): chart(boots_of(stage.journal, one.deployment)) for one in sight.found}
     unseen = Figures(missing=f"It was not looked at closer within {ALL_SECONDS:.0f} s.")
     there, rows, maybe_asleep = list[Deployment](), list[Row](), list[str]()
     for one in sight.found:
-        found = Found(one.backend, usual(runtime, one.deployment))
+        found = Found(one.backend, with_usual(runtime, one.deployment))
         figures = view.figures.get(str(one), unseen)
         there.append(found.deployment)
         rows.append(row_of(found, figures, runtime.listed.__contains__, now))

@@ -94,7 +94,7 @@ async def find_to_watch(runtime: Runtime, target: str | None, name: str | None) 
     return await find(runtime.stage, target, name)
 
 
-async def looked(backend: Backend, before: Deployment) -> Deployment:
+async def look_again(backend: Backend, before: Deployment) -> Deployment:
     """Look again; what was being made when it was last seen may have a next step to take."""
     if isinstance(backend, GoesOn) and phase_of(before) in backend.waits_in:
         await backend.go_on(before.name)
@@ -122,7 +122,7 @@ async def _follow_boot(runtime: Runtime, backend: Backend, deployment: Deploymen
         while not deployment.state.settled:
             await anyio.sleep(pause(backend))
             try:
-                deployment = await looked(backend, deployment)
+                deployment = await look_again(backend, deployment)
             except OpsError as exc:
                 if exc.retryable:
                     continue
@@ -258,7 +258,7 @@ async def deploy(runtime: Runtime, backend: Backend, wanted: Plan) -> Deployment
     spec = wanted.spec
     with _in_time(backend, f"deploy {spec.name}"):
         try:
-            return _begun(runtime, backend, await backend.apply(wanted))
+            return _follow_new(runtime, backend, await backend.apply(wanted))
         except (PermissionDenied, QuotaExceeded) as exc:  # a check names all that is missing
             asked = {"target": wanted.target.name, "model": spec.model, "check": True}
             length = {"max_model_len": spec.max_model_len} if spec.max_model_len else {}
@@ -267,11 +267,11 @@ async def deploy(runtime: Runtime, backend: Backend, wanted: Plan) -> Deployment
             raise
 
 
-def _begun(runtime: Runtime, backend: Backend, deployment: Deployment) -> Deployment:
+def _follow_new(runtime: Runtime, backend: Backend, deployment: Deployment) -> Deployment:
     """Keep when it ends and follow its boot."""
     keep_expiry(runtime, deployment)
     follow(runtime, backend, deployment)
-    return usual(runtime, deployment)
+    return with_usual(runtime, deployment)
 
 
 async def status(runtime: Runtime, found: Found, *, wait_s: float, tell: Tell) -> Deployment:
@@ -286,17 +286,17 @@ async def status(runtime: Runtime, found: Found, *, wait_s: float, tell: Tell) -
     while not now.state.settled and anyio.current_time() + pause(backend) < deadline:
         await tell(now.summary())
         await anyio.sleep(pause(backend))
-        now = await looked(backend, now)
-        if _changed(first, now):
+        now = await look_again(backend, now)
+        if (first.state, phase_of(first)) != (now.state, phase_of(now)):
             break
-    return usual(runtime, now)
+    return with_usual(runtime, now)
 
 
 async def stop(found: Found) -> Deployment:
     """End every replica and keep the deployment."""
     with _in_time(found.backend, f"stop {found.name}"):
         stopped = await _stops(found).stop(found.name)
-    take_back(found.told)
+    take_back(found.notes)
     return stopped
 
 
@@ -304,8 +304,8 @@ async def start(runtime: Runtime, found: Found) -> Deployment:
     """Start a stopped one again."""
     with _in_time(found.backend, f"start {found.name}"):
         started = await _stops(found).start(found.name)
-    take_back(found.told)
-    return _begun(runtime, found.backend, started)
+    take_back(found.notes)
+    return _follow_new(runtime, found.backend, started)
 
 
 class Rescaling(NamedTuple):
@@ -332,8 +332,8 @@ async def scale(runtime: Runtime, found: Found, change: Rescaling) -> Deployment
             deployment = await backend.scale(name, min_replicas=low, max_replicas=high)
         if change.ttl_minutes and isinstance(backend, Extends):
             deployment = await backend.extend(name, ttl_minutes=change.ttl_minutes)
-    take_back(found.told)
-    return _begun(runtime, backend, deployment)
+    take_back(found.notes)
+    return _follow_new(runtime, backend, deployment)
 
 
 async def destroy(
@@ -347,7 +347,7 @@ async def destroy(
     with _in_time(found.backend, f"delete {found.name}"):
         deleted = await found.backend.delete(found.name, keep_cache=keep_cache)
         if deleted.gone:
-            take_back(found.told)
+            take_back(found.notes)
             return await _purged(found.backend, deleted) if purge else deleted
     asked = {"purge": purge, "keep_cache": keep_cache}
     return deleted.model_copy(update={"again": {flag: True for flag in asked if asked[flag]}})
@@ -385,9 +385,9 @@ async def find_to_destroy(
         return await runtime.stage.backend(target).delete(name or _LEFT, keep_cache=keep_cache)
 
 
-def usual(runtime: Runtime, deployment: Deployment) -> Deployment:
+def with_usual(runtime: Runtime, deployment: Deployment) -> Deployment:
     """Add how long its phase usually takes here, when it was last used and what its boot took."""
-    seen = boots.kept(runtime.stage.journal, deployment)
+    seen = boots.boots_of(runtime.stage.journal, deployment)
     known = {"last_used": last_use(runtime, deployment), "last_boot": boots.last_words(seen)}
     deployment = deployment.model_copy(update=known)
     phase = deployment.phase
@@ -425,10 +425,6 @@ def _cannot(found: Found, what: str) -> Unsupported:
     )
 
 
-def _changed(first: Deployment, now: Deployment) -> bool:
-    return (first.state, phase_of(first)) != (now.state, phase_of(now))
-
-
 def can_stop(backend: Backend) -> bool:
     """Whether stop_vllm ends its bill, and start_vllm brings it back; of TPUs, nothing does."""
     return isinstance(backend, Stops) and not isinstance(backend, Ends)
@@ -445,7 +441,7 @@ def _remedy(words: str, *tools: str) -> Remedy:
     return Remedy(words, tuple(NextStep(name) for name in tools))
 
 
-def anew(backend: Backend) -> Remedy:
+def to_restart(backend: Backend) -> Remedy:
     """Return how it is begun anew; no call changes what is somebody else's."""
     if can_stop(backend):
         return _remedy("stop_vllm and start_vllm", "stop_vllm", "start_vllm")
@@ -455,7 +451,7 @@ def anew(backend: Backend) -> Remedy:
     return _remedy("start it anew where it runs")
 
 
-def end(backend: Backend) -> Remedy:
+def to_end(backend: Backend) -> Remedy:
     """Return how its bill is ended."""
     if can_stop(backend):
         words = "Stop it with stop_vllm or delete it with destroy_vllm."
@@ -471,7 +467,7 @@ async def resume(runtime: Runtime) -> None:
         if not isinstance(backend, GoesOn):
             continue
         try:
-            deployment = await looked(backend, await backend.describe(name))
+            deployment = await look_again(backend, await backend.describe(name))
         except DeploymentNotFound:
             continue
         except OpsError as exc:

@@ -36,6 +36,7 @@ from operations.case import (
     calls,
     condition,
     failed,
+    find_deployment,
     healthy,
     ill,
     is_cause,
@@ -44,12 +45,18 @@ from operations.case import (
     lasting,
     layer_of,
     lines,
-    meant,
     number,
     restarts,
     skipped,
 )
-from operations.deployments import can_stop, end, following, longest_seconds, phase_of, usual
+from operations.deployments import (
+    can_stop,
+    following,
+    longest_seconds,
+    phase_of,
+    to_end,
+    with_usual,
+)
 from operations.readings import read_log
 from operations.resolve import Found
 from operations.runtime import Runtime
@@ -147,7 +154,7 @@ async def revision(case: Case) -> Looked:
 
 def longest_of(case: Case) -> tuple[float | None, float | None]:
     """Give the seconds after which its phase takes too long, and those that it usually takes."""
-    phase = usual(case.runtime, case.deployment).phase
+    phase = with_usual(case.runtime, case.deployment).phase
     seconds = phase.usual_seconds if phase else None
     return longest_seconds(seconds), seconds
 
@@ -360,7 +367,7 @@ async def boot(case: Case) -> Looked:
     if now.state in _WAITING:
         return skipped(f"Not looked at: {case.silent}.")
     if now.state is not State.LOADING or case.silent is None:
-        last = boots.last_words(boots.kept(case.runtime.stage.journal, now))
+        last = boots.last_words(boots.boots_of(case.runtime.stage.journal, now))
         return healthy(f"Its engine has started{f'; {last}' if last else ''}.")
     longest, usually = longest_of(case)
     if case.for_seconds > (longest or _BOOTING_LONG_SECONDS):
@@ -629,7 +636,7 @@ async def cost(case: Case) -> Looked:
     """Say what it costs; ill are a time that is over, and hours that nobody used."""
     now = case.deployment
     if now.expires_at and is_overdue(case):
-        ends = end(case.backend)
+        ends = to_end(case.backend)
         ended = f"{now.expires_at:%F %H:%M} UTC"
         failure = ill("OVERDUE", ended=ended, price=_price(now), end=ends.words)
         failure = failure.model_copy(update={"next": ends.steps})
@@ -671,8 +678,8 @@ def _idle(case: Case) -> Looked | None:
         served=served,
         lasts=lasting(seconds),
         price=_price(now),
-        end=sleeps if isinstance(case.backend, Scales) else end(case.backend).words,
-    ).model_copy(update={"next": end(case.backend).steps})
+        end=sleeps if isinstance(case.backend, Scales) else to_end(case.backend).words,
+    ).model_copy(update={"next": to_end(case.backend).steps})
     return failed(failure, number(f"{served} requests finished", since), number(_price(now)))
 
 
@@ -725,7 +732,7 @@ async def diagnose(runtime: Runtime, target: str | None, name: str | None) -> Di
         Ambiguous: Several deployments fit; the message lists them.
     """
     ends = anyio.current_time() + WHOLE_SECONDS
-    found = await meant(runtime, target, name)
+    found = await find_deployment(runtime, target, name)
     if isinstance(found, Diagnosis):
         return found
     return await examine(runtime, found, ends=ends)
@@ -736,7 +743,7 @@ async def examine(runtime: Runtime, found: Found, *, ends: float) -> Diagnosis:
     case = Case(runtime, found, ends=ends)
     with anyio.move_on_after(case.left / 2):
         case.fault = await fault_of(case)
-    return await _told(case, await walk(case))
+    return await _diagnosis(case, await walk(case))
 
 
 async def walk(case: Case) -> dict[Layer, Looked]:
@@ -787,7 +794,7 @@ def _unproved(now: Deployment, seen: dict[Layer, Looked]) -> dict[Layer, Looked]
     return {**before, "health": failed(failure, *lines(failure.evidence[-MOST_EVIDENCE:]))}
 
 
-async def _told(case: Case, seen: dict[Layer, Looked]) -> Diagnosis:
+async def _diagnosis(case: Case, seen: dict[Layer, Looked]) -> Diagnosis:
     now = case.deployment
     wrong = next(((layer, one) for layer, one in seen.items() if one.verdict == "failed"), None)
     failure = wrong[1].failure if wrong else None

@@ -34,7 +34,7 @@ from core.records import (
 )
 from core.reply import note
 from logs.boot import PHASES, WARMING, WEIGHTS
-from operations.boots import OWN, kept, span
+from operations.boots import OWN, boots_of, span
 from operations.forecast import PLANNED, dollars, precision
 from operations.planning import check_startable
 from operations.readings import Located
@@ -440,7 +440,7 @@ def _memory_does(case: Case, name: str, without: MemoryPlan | None) -> str:
 
 def _other_rows(case: Case) -> Iterator[FlagRow]:
     """Give what is passed on to vLLM as it is."""
-    for words in rest(case.spec):
+    for words in other_flags(case.spec):
         flag, _, value = words.replace("=", " ", 1).partition(" ")
         by_default = f"{flag} {value}".strip() in defaults()
         given = value or "on"
@@ -529,7 +529,7 @@ def boot_check(case: Case, budget: BootBudget, journal: Journal, seen: Deploymen
         inside = total(phase.seconds for phase in foreseen.phases if phase.name != _HOST)
         fetched = case.boot(weights_from="hub") if budget.fetches_first else None
         inside = total([inside, _weights_seconds(fetched)]) if fetched else inside
-    own = kept(journal, seen)
+    own = boots_of(journal, seen)
     inside = span(own, inside=True) or inside
     whole = span(own, inside=False) or (foreseen.seconds if foreseen else None)
     medians = {one: journal.usual_seconds(seen.target, seen.engine, one) for one in PHASES}
@@ -654,7 +654,7 @@ def _for_many(case: Case, plan: MemoryPlan) -> Practice | None:
     return Practice(rule=f"{line} {for_many}: {theirs} at once, now {ours}", followed=False)
 
 
-def compared(
+def compare_cases(
     before: Case, after: Case, words: str, *, beside: frozenset[str] = frozenset()
 ) -> Comparison:
     """Say what differs, what each difference does alone, and what all do together.
@@ -770,7 +770,7 @@ async def explain(
     second = rest[0] if len(rest) == 1 else await find(runtime.stage, place, named)
     two = await _read(runtime, second)
     words = f"{two.explanation.name} on {two.explanation.target}"
-    return _shortened(seen.explanation, compared(seen.case, two.case, words), {})
+    return _shortened(seen.explanation, compare_cases(seen.case, two.case, words), {})
 
 
 async def _read(runtime: Runtime, found: Found) -> _Seen:
@@ -831,7 +831,7 @@ async def wake_words(runtime: Runtime, found: Found) -> str:
     except OpsError:
         return ""
     foreseen = case.boot()
-    took = span(kept(runtime.stage.journal, found.deployment), inside=False)
+    took = span(boots_of(runtime.stage.journal, found.deployment), inside=False)
     took = took or (foreseen.seconds if foreseen else None)
     if took is None:
         return ""
@@ -871,14 +871,14 @@ async def _measured(found: Found) -> str | None:
 
 
 def _with_flags(backend: Backend, seen: _Seen, words: Sequence[str]) -> Explanation:
-    spec = changed(seen.case.spec, words)
+    spec = with_changed_flags(seen.case.spec, words)
     vllm_flags(spec)  # refuses what this project sets itself, such as keys
     case = seen.case.of(spec)
     if spec.engine == "vllm":
         check_startable(case.model, case.place, case.flags)
     backend.plan(spec, case.model)  # refuses what deploying would
     beside = backend.beside_engine if isinstance(backend, KeepsEngine) else frozenset[str]()
-    comparison = compared(seen.case, case, f"itself with {' '.join(words)}", beside=beside)
+    comparison = compare_cases(seen.case, case, f"itself with {' '.join(words)}", beside=beside)
     said = spec.model_dump(mode="json", exclude_defaults=True, exclude={"name", "model"})
     # Left out, the least is the target's; a call that scales needs both.
     said |= {"min_replicas": spec.min_replicas, "max_replicas": spec.max_replicas}
@@ -905,7 +905,7 @@ _SETTABLE: Final = frozenset(DeploymentSpec.model_fields) - {
 }  # fmt: skip
 
 
-def changed(spec: DeploymentSpec, words: Sequence[str]) -> DeploymentSpec:
+def with_changed_flags(spec: DeploymentSpec, words: Sequence[str]) -> DeploymentSpec:
     """Return the spec with flags added or replaced: --max-model-len=8192, or min_replicas=1.
 
     >>> changed(DeploymentSpec(name="a", model="b"), ["--max-model-len 8k"]).max_model_len
@@ -926,7 +926,7 @@ def plain(spec: DeploymentSpec) -> DeploymentSpec:
     return _put(spec.model_copy(update={"engine_args": ()}), _pairs(spec.engine_args))
 
 
-def rest(spec: DeploymentSpec) -> tuple[str, ...]:
+def other_flags(spec: DeploymentSpec) -> tuple[str, ...]:
     """Return the other flags of a plain spec, one with its value each."""
     return tuple(
         flag if value is None else f"{flag} {value}" for flag, value in _pairs(spec.engine_args)

@@ -20,8 +20,8 @@ from core.reply import note
 from core.settings import Settings
 from operations import deployments
 from operations.agreement import Preview, preview
-from operations.deployments import can_stop, resume, usual
-from operations.resolve import EACH_SECONDS, Found, Sight, fault_of, look_around
+from operations.deployments import can_stop, resume, with_usual
+from operations.resolve import EACH_SECONDS, Found, Sight, contain_fault, look_around
 from operations.runtime import Runtime, Stage, outcomes
 
 _NAME: Final = 60
@@ -84,8 +84,8 @@ async def list_deployments(runtime: Runtime, target: str | None) -> Deployments:
     """
     stage = runtime.stage
     note_what_is_not_known(stage)
-    sight, found = await seen(stage, target)
-    there = tuple(usual(runtime, one.deployment) for one in sight.found)
+    sight, found = await look_with_leftovers(stage, target)
+    there = tuple(with_usual(runtime, one.deployment) for one in sight.found)
     return Deployments(
         deployments=there,
         usd_per_hour_now=round(sum(one.usd_per_hour_now or 0 for one in there), 4),
@@ -100,7 +100,9 @@ _TOLD_ELSEWHERE: Final = frozenset({"API_DISABLED", "NOT_CONFIGURED", "NOT_AUTHE
 """Why a cloud cannot be looked at, which its list of deployments says as well."""
 
 
-async def seen(stage: Stage, target: str | None) -> tuple[Sight, list[PaidRemainder]]:
+async def look_with_leftovers(
+    stage: Stage, target: str | None
+) -> tuple[Sight, list[PaidRemainder]]:
     """Return what is deployed on one target, or on all, and what bills there by the month."""
     names = (target,) if target else stage.usable
     looks: tuple[Callable[[], Awaitable[Any]], ...] = (
@@ -118,7 +120,7 @@ async def leftovers(stage: Stage, targets: Sequence[str]) -> list[PaidRemainder]
     """
 
     async def look(target: str, backend: KeepsPaid) -> Sequence[Remainder]:
-        with fault_of(target), anyio.move_on_after(waiting.limit(EACH_SECONDS)):
+        with contain_fault(target), anyio.move_on_after(waiting.limit(EACH_SECONDS)):
             return await backend.paid_leftovers()
         return ()
 

@@ -13,7 +13,7 @@ from core import waiting
 from core.errors import NextStep, NotFound, OpsError
 from core.records import Answer, State, usd
 from operations.agreement import Preview, preview
-from operations.resolve import able, chosen, fault_of, look_around
+from operations.resolve import choose_target, contain_fault, look_around, targets_with
 from operations.runtime import Runtime, Stage
 
 _LOOK_SECONDS: Final = 25.0
@@ -115,18 +115,18 @@ class _View(NamedTuple):
     failed: Mapping[str, OpsError]
 
 
-async def _look(stage: Stage, target: str | None) -> _View:
+async def _look_at_accounts(stage: Stage, target: str | None) -> _View:
     """Look through the account of one target, or through all."""
     accounts: dict[str, str] = {}  # each with one of its targets
-    for name, one in able(stage, FindsLeftovers).items():
+    for name, one in targets_with(stage, FindsLeftovers).items():
         if target in {None, name}:
             accounts.setdefault(one.account, name)
-    kept, seconds = await _kept(stage), waiting.limit(_LOOK_SECONDS)
+    kept, seconds = await _deployed_names(stage), waiting.limit(_LOOK_SECONDS)
 
     async def look(account: str, name: str) -> Leftovers:
         backend = stage.backend(name)
         assert isinstance(backend, FindsLeftovers)
-        with fault_of(name), in_time(account, "look for leftovers", seconds, fix=_AGAIN):
+        with contain_fault(name), in_time(account, "look for leftovers", seconds, fix=_AGAIN):
             return await backend.find_leftovers(kept)
 
     seen, failed = await ask_each({each: partial(look, each, accounts[each]) for each in accounts})
@@ -141,16 +141,16 @@ async def _look(stage: Stage, target: str | None) -> _View:
     return _View(rows, seen, failed)
 
 
-async def look(runtime: Runtime, target: str | None, name: str | None) -> LeftoversFound:
+async def find_leftovers(runtime: Runtime, target: str | None, name: str | None) -> LeftoversFound:
     """Look through the account of one target, or of all; for one deployment, or for all.
 
     Raises:
         Unsupported: It has no account to look through, or none has.
         OpsError: The one account that was named cannot be looked at.
     """
-    if target or not able(runtime.stage, FindsLeftovers):
-        chosen(runtime.stage, FindsLeftovers, "look for leftovers", target)
-    every, seen, failed = await _look(runtime.stage, target)
+    if target or not targets_with(runtime.stage, FindsLeftovers):
+        choose_target(runtime.stage, FindsLeftovers, "look for leftovers", target)
+    every, seen, failed = await _look_at_accounts(runtime.stage, target)
     rows = [one for one in every if name in {None, one.deployment}]
     return LeftoversFound(
         leftovers=tuple(rows[:_MOST_ROWS]),
@@ -173,9 +173,11 @@ async def to_remove(runtime: Runtime, target: str | None, resource: str) -> tupl
         NotFound: Nothing of that id is left over.
         Ambiguous, Unsupported, TargetNotFound: No account is meant, or none that can.
     """
-    only, _one = chosen(runtime.stage, FindsLeftovers, "remove leftovers", target, shared=True)
+    only, _one = choose_target(
+        runtime.stage, FindsLeftovers, "remove leftovers", target, shared=True
+    )
     with in_time(only.name, "look for leftovers", _FIND_SECONDS, fix=_AGAIN):
-        seen = await _look(runtime.stage, only.name)
+        seen = await _look_at_accounts(runtime.stage, only.name)
     row = next((one for one in seen.rows if one.id == resource), None)
     if row is None:
         raise NotFound(
@@ -198,11 +200,11 @@ async def remove(runtime: Runtime, target: str, resource: str) -> LeftoverRemove
     backend = runtime.stage.backend(target)
     assert isinstance(backend, FindsLeftovers)
     with in_time(target, f"delete {resource[:80]}", _REMOVE_SECONDS, fix=_AGAIN):
-        gone = await backend.remove_leftover(resource, await _kept(runtime.stage))
+        gone = await backend.remove_leftover(resource, await _deployed_names(runtime.stage))
     return LeftoverRemoved(id=resource, gone=gone)
 
 
-async def _kept(stage: Stage) -> frozenset[str]:
+async def _deployed_names(stage: Stage) -> frozenset[str]:
     """Name what is deployed or on its way, as far as it is seen from here.
 
     What was made for a deployment that failed for good is left over all the same.

@@ -379,7 +379,7 @@ def _checked(selector: str) -> str:
 
 async def _access(runtime: Runtime, found: Found) -> Access | None:
     try:
-        access = runtime.keep_quiet(await found.backend.access(found.name))
+        access = runtime.remember_credential(await found.backend.access(found.name))
     except NotReady as exc:
         note(f"Its address is not known yet. {exc.summary}")
         return None

@@ -251,7 +251,7 @@ def model_called(name: str) -> str:
     return entry.model if entry else name
 
 
-def kept(runtime: Runtime) -> tuple[Evidence, ...]:
+def read_evidence(runtime: Runtime) -> tuple[Evidence, ...]:
     """Give the newest runs that are over, those of real hardware first."""
     found: list[Evidence] = []
     for folder in folders(runtime)[:_LOOKED]:
@@ -404,7 +404,7 @@ async def provenance(runtime: Runtime, found: Found) -> Provenance:
         price_source=f"the price of the target {deployment.target}",
         boots=tuple(
             BootTimes(at=one.warm_at, seconds=one.seconds)
-            for one in boots.kept(runtime.stage.journal, deployment)[-_BOOTS:]
+            for one in boots.boots_of(runtime.stage.journal, deployment)[-_BOOTS:]
         ),
     )
 
@@ -522,7 +522,7 @@ async def begin(runtime: Runtime, wanted: Wish) -> RunFolder:
     """
     with beginning(folder_of_runs(runtime)):
         require_idle(runtime, wanted.found)
-        access = runtime.keep_quiet(await wanted.found.backend.access(wanted.found.name))
+        access = runtime.remember_credential(await wanted.found.backend.access(wanted.found.name))
         base_url = _without_password(access)
         if folder := wanted.folder:
             folder.stop_file.unlink(missing_ok=True)

@@ -23,7 +23,7 @@ from core.errors import InvalidArgument, ModelNotFound, NextStep
 from core.records import Answer, DeploymentSpec, Record, State, Target
 from core.reply import note
 from core.settings import Settings
-from operations.resolve import chosen, everything
+from operations.resolve import choose_target, everything
 from operations.runtime import Command, Runtime, command
 from planner.boot import file_bytes
 from planner.catalog import entries, entry, not_on_hub, short_name
@@ -405,7 +405,9 @@ def _uploads(
     stage = runtime.stage
     named = target or (None if bucket else stage.settings.vllm_target)
     if (bucket or "").startswith(_FILES):
-        where, backend = chosen(stage, TakesUploads, "read a share of files", target, shared=True)
+        where, backend = choose_target(
+            stage, TakesUploads, "read a share of files", target, shared=True
+        )
         return where.name, backend
     if named and isinstance(usual := stage.backend(named), TakesUploads):
         return named, usual
@@ -552,11 +554,11 @@ async def save(
         Ambiguous: Several targets do, and none is named.
         CloudError: It could not be kept.
     """
-    where, backend = chosen(
+    where, backend = choose_target(
         runtime.stage, KeepsSecrets, "keep secrets", target, shared=True, tool="save_hf_token"
     )
     read, source = read_token(runtime.settings, token=token, env=env, file=file)
-    runtime.hush(read)
+    runtime.remember_secret(read)
     known = await ask_the_hub(runtime.settings, read)
     kept = await backend.keep_secret(NAME, read)
     return SavedToken(
@@ -713,7 +715,9 @@ async def models_in_bucket(
     # A target of the cloud that a bucket's form, or the setting of one, speaks of.
     names = (one for one in stage.usable if stage.targets[one].backend == _CLOUDS.get(scheme))
     meant = target or next(names, None)
-    where, backend = chosen(stage, ListsWeights, "look into buckets", meant, shared=True, tool=tool)
+    where, backend = choose_target(
+        stage, ListsWeights, "look into buckets", meant, shared=True, tool=tool
+    )
     meant = bucket.removeprefix("gs://").strip("/") if bucket else None
     found = await backend.stored_models(meant)
     rows = tuple(
@@ -758,7 +762,7 @@ async def models_in_registry(runtime: Runtime, target: str | None) -> RegistryMo
         Ambiguous: Several have one, and none is named.
         CloudError: It cannot be asked.
     """
-    where, backend = chosen(
+    where, backend = choose_target(
         runtime.stage, ListsRegistry, "ask a registry of models", target, shared=True
     )
     return RegistryModels(target=where.name, models=tuple(await backend.registered_models()))

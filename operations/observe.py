@@ -14,7 +14,7 @@ from core.metrics import CacheConfig, EngineMetrics, MetricsPage, Quantiles, Sam
 from core.records import Record, State, moment, random_weights
 from operations import forecast
 from operations.ask import Probe, probe, require_ready
-from operations.deployments import anew
+from operations.deployments import to_restart
 from operations.readings import Located, compare
 from operations.resolve import Found, last_use
 from operations.runtime import Runtime
@@ -110,7 +110,7 @@ async def health(runtime: Runtime, found: Found, *, deep: bool = False) -> Healt
                 text = await endpoint.answer(name, max_tokens=8, timeout=30)
                 seconds = time.perf_counter() - began
             else:
-                how = anew(found.backend).words
+                how = to_restart(found.backend).words
                 detail, fix = "/health says no.", f"Call get_logs; then {how}."
         except EndpointError as exc:
             detail, fix = f"{exc.summary} {exc.cause}".strip(), exc.fix

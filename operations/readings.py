@@ -64,7 +64,10 @@ async def read_log(
     """
     backend = found.backend
     if not isinstance(backend, HasLogs):
-        raise _no_logs(found)
+        raise Unsupported(
+            f"{found.deployment.target} keeps no logs that can be read from here.",
+            fix="Read them where the endpoint runs.",
+        )
     lines, enough = 0, False
     with anyio.move_on_after(seconds) as limit:
         async with aclosing(backend.log_pages(found.name, query)) as pages:
@@ -80,13 +83,6 @@ async def read_log(
     if limit.cancelled_caught:
         left_out = f"Older lines: {seconds:.0f} s were over."
     return ReadSoFar(lines=lines, complete=not left_out, left_out=left_out)
-
-
-def _no_logs(found: Found) -> Unsupported:
-    return Unsupported(
-        f"{found.deployment.target} keeps no logs that can be read from here.",
-        fix="Read them where the endpoint runs.",
-    )
 
 
 Unit = Literal["GiB", "tokens", "requests"]
@@ -300,7 +296,7 @@ class Config(Located):
 
 async def endpoint_info(runtime: Runtime, found: Found) -> EndpointInfo:
     """Say where it answers, how it is protected, how to try it and how it is made."""
-    access = runtime.keep_quiet(await found.backend.access(found.name))
+    access = runtime.remember_credential(await found.backend.access(found.name))
     deployment = found.deployment
     question = {
         "model": deployment.served_model_name,

@@ -29,7 +29,7 @@ from core.errors import (
 )
 from core.journal import Journal, Operation, readable, utc_now
 from core.records import NAME_PATTERN, Deployment, Record, State, Target, moment
-from core.reply import note, noted
+from core.reply import note, notes_so_far
 from operations import boots
 from operations.runtime import Runtime, Stage
 
@@ -60,7 +60,7 @@ class Found(NamedTuple):
 
     backend: Backend
     deployment: Deployment
-    told: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     """What was noted of it while it was looked for: true until it is changed."""
 
     def __str__(self) -> str:
@@ -166,12 +166,12 @@ async def everything(stage: Stage, target: str | None = None) -> tuple[Found, ..
 
 async def _list(stage: Stage, target: str, seconds: float) -> Sequence[Deployment]:
     backend = stage.backend(target)
-    with fault_of(target), in_time(target, "list what is deployed", seconds, fix=_AGAIN):
+    with contain_fault(target), in_time(target, "list what is deployed", seconds, fix=_AGAIN):
         return await backend.list()
 
 
 @contextmanager
-def fault_of(target: str) -> Iterator[None]:
+def contain_fault(target: str) -> Iterator[None]:
     """Let what nobody foresaw be an error of this target alone: the others are still looked at.
 
     Raises:
@@ -215,7 +215,7 @@ async def find(
             fix="Change it where it was made, or name a deployment of list_deployments.",
             next_steps=(NextStep("list_deployments"),),
         )
-    before = noted()
+    before = notes_so_far()
     if target and name:
         backend = stage.backend(target)
         with in_time(target, f"look at {name}", _ALONE_SECONDS, fix=_AGAIN):
@@ -227,7 +227,7 @@ async def find(
     if to_change:
         found = tuple(one for one in found if one.deployment.target != ENDPOINT)
         _require_no_other(sight, found, name)
-    return _only(stage, found, target, name, sight, before=before)
+    return _the_only(stage, found, target, name, sight, before=before)
 
 
 async def find_among(stage: Stage, targets: Sequence[str], name: str | None) -> Found:
@@ -240,10 +240,10 @@ async def find_among(stage: Stage, targets: Sequence[str], name: str | None) -> 
     """
     require_name(name)
     found = [one for each in targets for one in await everything(stage, each)]
-    return _only(stage, tuple(found), " or ".join(targets), name)
+    return _the_only(stage, tuple(found), " or ".join(targets), name)
 
 
-def place(stage: Stage, target: str | None) -> Backend:
+def backend_for_new(stage: Stage, target: str | None) -> Backend:
     """Return the target for something new.
 
     Raises:
@@ -274,7 +274,7 @@ def require_name(name: str | None) -> None:
         )
 
 
-def _only(
+def _the_only(
     stage: Stage,
     found: tuple[Found, ...],
     target: str | None,
@@ -287,16 +287,16 @@ def _only(
     if len(fitting) == 1:
         return _with_warnings(fitting[0], before)
     if not fitting:
-        raise _nothing(stage, found, target, name, sight)
-    raise _several([(one.deployment.target, one.name) for one in fitting])
+        raise _not_found(stage, found, target, name, sight)
+    raise _ambiguous([(one.deployment.target, one.name) for one in fitting])
 
 
 def _with_warnings(found: Found, before: Collection[str]) -> Found:
     """Note its warnings; of what was noted since `before`, what names it is of it."""
     for warning in found.deployment.warnings():
         note(warning)
-    new = (one for one in noted() if one not in before)
-    return found._replace(told=tuple(one for one in new if found.name in one))
+    new = (one for one in notes_so_far() if one not in before)
+    return found._replace(notes=tuple(one for one in new if found.name in one))
 
 
 def _require_no_other(sight: Sight, found: tuple[Found, ...], name: str | None) -> None:
@@ -310,10 +310,10 @@ def _require_no_other(sight: Sight, found: tuple[Found, ...], name: str | None) 
         fitting = [(one.deployment.target, one.name) for one in found if name in {None, one.name}]
         unseen = ", ".join(f"{each} on {where}" for where, each in hidden)
         why = f" {unseen} was deployed from here and could not be looked at now."
-        raise _several([*fitting, *hidden], why)
+        raise _ambiguous([*fitting, *hidden], why)
 
 
-def _several(choices: Sequence[tuple[str, str]], why: str = "") -> Ambiguous:
+def _ambiguous(choices: Sequence[tuple[str, str]], why: str = "") -> Ambiguous:
     """Say what may be meant; `choices` become the same call once for each."""
     listed = ", ".join(f"{name} on {target}" for target, name in choices)
     return Ambiguous(
@@ -323,7 +323,7 @@ def _several(choices: Sequence[tuple[str, str]], why: str = "") -> Ambiguous:
     )
 
 
-def _nothing(
+def _not_found(
     stage: Stage,
     found: tuple[Found, ...],
     target: str | None,
@@ -352,13 +352,13 @@ def _nothing(
     return DeploymentNotFound(words, fix=fix, next_steps=steps)
 
 
-def able(stage: Stage, ability: type[A]) -> dict[str, A]:
+def targets_with(stage: Stage, ability: type[A]) -> dict[str, A]:
     """Return every target that has an ability, by its name."""
     found = ((name, stage.backend(name)) for name in stage.usable)
     return {name: one for name, one in found if isinstance(one, ability)}
 
 
-def chosen(
+def choose_target(
     stage: Stage,
     ability: type[A],
     what: str,
@@ -379,7 +379,7 @@ def chosen(
     """
     if target and isinstance(named := stage.backend(target), ability):
         return stage.targets[target], named
-    those = able(stage, ability)
+    those = targets_with(stage, ability)
     of_clouds = {stage.targets[name].backend: name for name in reversed(those)}
     only = next(iter(those)) if len(those) == 1 or (shared and len(of_clouds) == 1) else None
     preferred = stage.settings.vllm_target
@@ -580,7 +580,7 @@ def last_use(runtime: Runtime, deployment: Deployment) -> str | None:
     return "no question from here is known"
 
 
-def asked(runtime: Runtime, deployment: Deployment) -> None:
+def remember_use(runtime: Runtime, deployment: Deployment) -> None:
     """Remember that it answered a question of this server's user."""
     use = Use(target=deployment.target, name=deployment.name, at=utc_now())
     runtime.stage.journal.keep_pair(_KIND, f"{use.target}/{use.name}", use.model_dump_json())

@@ -309,7 +309,7 @@ class Runtime:
         self.held: Final = HeldTokens()
         """Tokens that a damaged journal cannot keep."""
         self.background: Final = Background()
-        self.told: Final[list[str]] = []
+        self.news: Final[list[str]] = []
         """What happened between calls; the next answer says it."""
         self._secrets: set[str] = set(settings.secrets)
 
@@ -323,20 +323,20 @@ class Runtime:
         self, backend: Backend, name: str, *, timeout: float = LOOK_SECONDS
     ) -> AsyncIterator[Endpoint]:
         """Open a deployment's endpoint with its credential; `timeout` is of a look, in seconds."""
-        access = self.keep_quiet(await backend.access(name))
+        access = self.remember_credential(await backend.access(name))
         async with aclosing(Endpoint(access, timeout=timeout)) as endpoint:
             yield endpoint
 
     def tell(self, sentence: str) -> None:
         """Let the next answer say something, once."""
-        if sentence not in self.told:
-            self.told.append(sentence)
+        if sentence not in self.news:
+            self.news.append(sentence)
 
-    def hush(self, secret: SecretStr) -> None:
+    def remember_secret(self, secret: SecretStr) -> None:
         """Remember a secret, so that no answer ever holds it."""
         self._secrets.add(secret.get_secret_value())
 
-    def keep_quiet(self, access: Access) -> Access:
+    def remember_credential(self, access: Access) -> Access:
         """Remember a credential, so that no answer ever holds it."""
         held = (access.api_key, access.identity_token)
         self._secrets |= {secret.get_secret_value() for secret in held if secret}

@@ -8,7 +8,7 @@ from pydantic import Field
 from pydantic.json_schema import SkipJsonSchema
 
 from operations.ask import ModelAnswer, Question, ask, parse_extra
-from operations.resolve import asked, find
+from operations.resolve import find, remember_use
 from operations.runtime import Runtime
 from tools.confirm import awake, saying
 from tools.surface import ASKS, RT, Number, Text, ops_tool
@@ -34,7 +34,7 @@ async def _put(given: _Given, question: Question, tool: str, *, timed: bool = Tr
     found = await find(rt.stage, target, name)
     found = await awake(rt, found, tool, wake=wake, confirm=confirm)
     answer = await ask(rt, found, question, timed=timed, heard=saying(ctx))
-    asked(rt, found.deployment)
+    remember_use(rt, found.deployment)
     return answer
 
 

@@ -21,8 +21,8 @@ from tools.surface import (
     Whole,
     Wholes,
     Words,
+    args_of,
     ops_tool,
-    said,
 )
 
 Wait = Annotated[float, Field(ge=0, le=MAX_RUN_WAIT_SECONDS)]
@@ -75,7 +75,7 @@ async def run_benchmark(
         confirm: Token from the preview.
     """
     deadline = anyio.current_time() + wait_s
-    wanted = said(locals(), without=_NOT_PLAN)
+    wanted = args_of(locals(), without=_NOT_PLAN)
     from operations import benchmarks, measurement
 
     if resume:
@@ -154,7 +154,7 @@ async def import_benchmark(
     Args:
         model: What the file does not say of itself, like all that follow.
     """
-    claims = said(locals(), without=("file", "rt"))
+    claims = args_of(locals(), without=("file", "rt"))
     from operations import benchmarks
 
     return await benchmarks.import_file(rt, file, claims)

@@ -12,7 +12,7 @@ from core.errors import CloudError, DeploymentNotFound, InvalidArgument
 from core.records import Answer, Deleted, Deployment
 from operations import agreement, capacity, deployments, inventory
 from operations.deployments import find_to_watch
-from operations.resolve import chosen, find
+from operations.resolve import choose_target, find
 from operations.runtime import Runtime
 from tools.confirm import agree, saying
 from tools.surface import (
@@ -27,8 +27,8 @@ from tools.surface import (
     Text,
     Whole,
     Words,
+    args_of,
     ops_tool,
-    said,
 )
 
 Engine = Literal["vllm", "ollama"]
@@ -116,7 +116,7 @@ async def deploy_vllm(
         force: Even if it does not fit.
         confirm: Token from the preview.
     """
-    given = said(locals(), without=_NOT_FLAGS)
+    given = args_of(locals(), without=_NOT_FLAGS)
     from operations import models
 
     backend = await agreement.backend_for(rt, target, name)
@@ -281,7 +281,7 @@ async def setup_target(
     Args:
         confirm: Token from the preview.
     """
-    where, backend = chosen(rt.stage, SetsUp, "be set up", target)
+    where, backend = choose_target(rt.stage, SetsUp, "be set up", target)
     seen = await backend.setup()
     await agree(rt, capacity.to_set_up(where, seen), confirm)
     return await capacity.set_up(rt, where, backend, seen)
@@ -308,7 +308,7 @@ async def get_vllm_gpu_deployment_config(
         weights: hub, gs://BUCKET/FOLDER or pvc:CLAIM/FOLDER.
         image: Best by digest.
     """
-    wish = said(locals(), without=("rt",))
+    wish = args_of(locals(), without=("rt",))
     from operations import manifests
 
     return manifests.config(rt.settings, wish)

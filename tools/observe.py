@@ -21,9 +21,9 @@ async def get_system_status(
         leftovers: Instead, what no deployment needs any more, in every region, with its price.
     """
     if leftovers:
-        from operations.leftovers import look
+        from operations.leftovers import find_leftovers
 
-        return await look(rt, target, name)
+        return await find_leftovers(rt, target, name)
     from operations import dashboard
 
     return await dashboard.system_status(rt, target, name)

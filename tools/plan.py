@@ -9,7 +9,7 @@ from core.records import Answer
 from operations.runtime import Runtime
 from planner.flags import size_in_bytes
 from tools.deploy import Carried, Keeper, Plane, Stage
-from tools.surface import KNOWS, LOOKS, RT, Layout, Number, Text, Whole, Words, ops_tool, said
+from tools.surface import KNOWS, LOOKS, RT, Layout, Number, Text, Whole, Words, args_of, ops_tool
 
 _NOT_FLAGS = ("model", "target", "layout", "check", "region", "rt")
 _SOURCE = (
@@ -91,7 +91,7 @@ async def plan_deployment(
     """
     given = locals()
     source = {name: given[name] for name in _SOURCE}
-    flags = said(given, without=(*_NOT_FLAGS, *_SOURCE))
+    flags = args_of(given, without=(*_NOT_FLAGS, *_SOURCE))
     from operations import capacity, planning, targets
 
     flags |= {"kv_cache_memory_bytes": size_in_bytes(kv_cache_memory_bytes)}
@@ -106,7 +106,7 @@ async def plan_deployment(
     if region:
         source["zones"] = zones or targets.zones_of(where)
         plan = plan.model_copy(update={"region": targets.goes_to(rt, where)[1]})
-    return await capacity.held(rt, plan, check=check, source=source)
+    return await capacity.with_backend_checks(rt, plan, check=check, source=source)
 
 
 @ops_tool("plan", KNOWS, default=True, seldom=("layout", "usd_per_month", "hours_per_month"))
@@ -133,7 +133,7 @@ async def recommend_deployment(
         usd_per_hour: At most.
         targets: Only these.
     """
-    goal = said(locals(), without=("targets", "region", "rt"))
+    goal = args_of(locals(), without=("targets", "region", "rt"))
     from operations import advice
 
     return advice.recommend(rt, goal, targets or (), region)
@@ -158,7 +158,7 @@ async def estimate_cost(
     asked = locals()
     from operations import costs
 
-    goal = said(asked, without=("target", "model", "rt", *NOT_OF_A_LOAD))
+    goal = args_of(asked, without=("target", "model", "rt", *NOT_OF_A_LOAD))
 
     hours = {name: value for name, value in asked.items() if name in costs.HOURS}
     return costs.cost(rt, target, model, goal, hours, region)
@@ -180,7 +180,7 @@ async def compare_targets(
     Args:
         targets: All, if left out.
     """
-    goal = said(locals(), without=("models", "targets", "rt"))
+    goal = args_of(locals(), without=("models", "targets", "rt"))
     from operations import costs
 
     return costs.comparison(rt, models, targets or (), goal)

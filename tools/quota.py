@@ -18,7 +18,7 @@ async def check_gpu_quotas(target: Text = None, rt: Runtime = RT) -> Answer:
     """
     from operations import capacity
 
-    return await capacity.check(rt, target)
+    return await capacity.read_quotas(rt, target)
 
 
 @ops_tool("quota", LOOKS)
@@ -30,7 +30,7 @@ async def get_zones_with_available_quota(target: Text = None, rt: Runtime = RT) 
     """
     from operations import capacity
 
-    return await capacity.look(rt, target)
+    return await capacity.list_zones(rt, target)
 
 
 Action = Literal["create", "describe", "delete"]
@@ -45,7 +45,7 @@ async def list_queued_resources(target: Text = None, zone: Text = None, rt: Runt
     """
     from operations import capacity
 
-    return await capacity.everything(rt, target, zone)
+    return await capacity.list_queue(rt, target, zone)
 
 
 @ops_tool("tpu", DESTROYS)
@@ -72,7 +72,7 @@ async def manage_queued_resource(
         await agree(rt, shown, confirm)
         return await deploy(rt, backend, wanted)
     if action == "describe":
-        return await capacity.describe(rt, name, target, zone)
+        return await capacity.describe_request(rt, name, target, zone)
     removal = await capacity.to_delete(rt, name, target, zone)
     await agree(rt, removal.preview, confirm)
-    return await capacity.delete(rt, removal)
+    return await capacity.delete_request(rt, removal)

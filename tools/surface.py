@@ -220,8 +220,8 @@ _A_TOOL: Final = re.compile(r"\b[a-z]+(?:_[a-z0-9]+)+\b(?! \()")
 def result(envelope: Json, rt: Runtime) -> ToolResult:
     """Return both halves of an envelope, without secrets and within bounds."""
     news = [REHEARSAL] if rt.settings.rehearsal else []
-    warnings = few([*rt.told, *envelope["warnings"]])
-    rt.told.clear()
+    warnings = few([*rt.news, *envelope["warnings"]])
+    rt.news.clear()
     envelope = _with_toolsets({**envelope, "warnings": [*news, *warnings]}, rt)
     quiet = outgoing(envelope, rt.secrets)
     return ToolResult(content=markdown(quiet), structured_content=quiet, is_error=not quiet["ok"])
@@ -248,7 +248,7 @@ def _listed_how(tool: str, rt: Runtime) -> str:
     return f"{tool} (listed with TOOLSETS={TOOLS[tool].group})"
 
 
-def said(given: Mapping[str, Any], *, without: tuple[str, ...]) -> dict[str, Any]:
+def args_of(given: Mapping[str, Any], *, without: tuple[str, ...]) -> dict[str, Any]:
     """Give what a call said: a tool's `locals()` but for some names and for what it left out."""
     return {k: v for k, v in given.items() if k not in without and v is not None}
 

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from backends import container
 from backends import lease as leases
-from backends.aca import secrets as kept
+from backends.aca import secrets as key_vault
 from backends.aca.container import (
     Mount,
     gpu_of,
@@ -234,7 +234,7 @@ class Blueprint(Record):
         return HF_SECRET in self.container.secrets.values()
 
     @property
-    def kept(self) -> dict[str, str]:
+    def vault_secrets(self) -> dict[str, str]:
         """The vault's secrets, by what the app calls them."""
         token = {HF_SECRET: HF_SECRET} if self.needs_token else {}
         password = {REGISTRY_SECRET: REGISTRY_SECRET} if self.account else {}
@@ -285,7 +285,7 @@ def blueprint(
         health="/health",
     )
     store = ""
-    if carry and weights.kept and not may_carry(spec):
+    if carry and weights.persistent and not may_carry(spec):
         store = f"{chosen.share.mount_path}/{FOLDER}/{spec.name}"
         gpu_name = str(target.accelerator)
         found = compile_cache(spec, image=engine.image, accelerator=gpu_name, store=store)
@@ -392,7 +392,7 @@ def app_of(
         ingress=ingress_of(made, addresses),
         secrets=[
             Secret(name=name, key_vault_url=f"{vault}/secrets/{secret}", identity=identity)
-            for name, secret in made.kept.items()
+            for name, secret in made.vault_secrets.items()
         ],
         registries=_registries(made, identity) or None,
         # The platform reads secrets and images with it; what runs in the container may not.
@@ -497,7 +497,7 @@ def _template(made: Blueprint) -> Template:
             max_replicas=made.spec.max_replicas,
             cooldown_period=made.cooldown_seconds,
             polling_interval=chosen.scaling.polling_seconds,
-            rules=[M.ScaleRule(name="requests", http=requests), *timed(made.spec)],
+            rules=[M.ScaleRule(name="requests", http=requests), *schedule_rules(made.spec)],
         ),
         volumes=[volume] if volume else None,
     )
@@ -508,7 +508,7 @@ def least_of(spec: DeploymentSpec) -> int:
     return 0 if spec.schedule else spec.min_replicas
 
 
-def timed(spec: DeploymentSpec) -> list[M.ScaleRule]:
+def schedule_rules(spec: DeploymentSpec) -> list[M.ScaleRule]:
     """Return a rule for each time of a schedule; of several rules the highest number holds.
 
     Source: keda.sh/docs/latest/scalers/cron (2026-11), which Container Apps take as a custom rule.
@@ -530,7 +530,7 @@ def with_times(scale: M.Scale, spec: DeploymentSpec) -> M.Scale:
     others = [one for one in scale.rules or () if not _is_timed(one)]
     changed = M.Scale(scale.as_dict())
     changed.min_replicas, changed.max_replicas = least_of(spec), spec.max_replicas
-    changed.rules = [*others, *timed(spec)]
+    changed.rules = [*others, *schedule_rules(spec)]
     return changed
 
 
@@ -538,7 +538,7 @@ def scales(app: ContainerApp, spec: DeploymentSpec) -> bool:
     scale = scale_of(app)
     there, wanted = (
         {one.name: one.custom and one.custom.metadata for one in rules if _is_timed(one)}
-        for rules in (scale.rules or (), timed(spec))
+        for rules in (scale.rules or (), schedule_rules(spec))
     )
     count = (scale.min_replicas or 0), scale.max_replicas
     return (count, there) == ((least_of(spec), spec.max_replicas), wanted)
@@ -795,8 +795,10 @@ async def access_of(site: Site, app: ContainerApp) -> Access:
     keyed = any(one.secret_ref == KEY for each in containers_of(app) for one in each.env or ())
     return Access(
         base_url=url,
-        api_key=await kept.read(site, key_secret(name)) if keyed else None,
-        header_commands={KEY_HEADER: kept.read_command(site, key_secret(name))} if keyed else {},
+        api_key=await key_vault.read(site, key_secret(name)) if keyed else None,
+        header_commands={KEY_HEADER: key_vault.read_command(site, key_secret(name))}
+        if keyed
+        else {},
         protection=_protection(app, keyed=keyed),
     )
 

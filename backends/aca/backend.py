@@ -72,7 +72,7 @@ def _owned(site: Site, name: str) -> tuple[Resource, ...]:
 
     key = secrets.owned_key(site, name, is_there)
     job, grant = lease.owned(site, name)
-    return (cache.left(site, name), key, job, deployment.owned_app(site, name), grant)
+    return (cache.owned(site, name), key, job, deployment.owned_app(site, name), grant)
 
 
 class AcaBackend(Lifecycle):
@@ -262,7 +262,7 @@ class AcaBackend(Lifecycle):
             probe=probe,
             longest_seconds=rules().startup_probe.most_seconds,
             weights_from=weights.boot_source if weights else "hub",
-            fetches_first=weights.kept if weights else False,
+            fetches_first=weights.persistent if weights else False,
             idle_seconds=cooldown,
             stays_seconds=cooldown,
             notes=("The ingress ends every request after 240 s: what wakes it must ask again.",),

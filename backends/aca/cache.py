@@ -11,10 +11,10 @@ from backends.aca import app as apps
 from backends.aca import storage
 from backends.aca.site import SHARE, Site, every, strictly
 from backends.common.concurrency import in_time
-from backends.compile_cache import FOLDER, GIB
+from backends.compile_cache import FOLDER
 from backends.lifecycle import CACHE, Resource
 from core.errors import CloudRefused, CloudUnavailable, PermissionDenied
-from core.records import NAME_PATTERN, usd
+from core.records import NAME_PATTERN
 from core.reply import note
 
 _FILE: Final = re.compile(r"[0-9a-f]{16}(\.aside)?\.tar(\.part)?")
@@ -23,11 +23,7 @@ _SECONDS: Final = 8.0
 _UNSEEN: Final = (CloudRefused, CloudUnavailable, PermissionDenied)
 
 
-def price_words() -> str:
-    return f"about {GIB:g} GiB of it, {usd(storage.usd_per_month(GIB))} of its price a month"
-
-
-def left(site: Site, name: str) -> Resource:
+def owned(site: Site, name: str) -> Resource:
     """Return a deployment's cache as a deletion sees it; what nobody may see is not deleted.
 
     It is deleted with the account's key, as nothing else was needed to mount the share.

@@ -24,7 +24,7 @@ from backends.aca.site import (
 )
 from backends.common import models
 from backends.common.concurrency import in_time
-from backends.common.preflight import Answer, Question, ask_all
+from backends.common.preflight import Answer, ask_all, question, refusal
 from backends.lifecycle import Status, look_at_all
 from core import errors
 from core.records import Check, DeploymentSpec, ModelShape, Plan, Preflight
@@ -32,6 +32,7 @@ from planner.places import place
 
 _LOGIN_SECONDS: Final = 10.0
 _ANSWERS_SECONDS: Final = 18.0
+_REFUSALS: Final = (errors.CloudRefused, errors.InvalidArgument, errors.NotOurs)
 Ask = Callable[[], Awaitable[Answer | str]]
 """Returns what is well; raises, as the deployment itself would, why it cannot be."""
 
@@ -42,7 +43,7 @@ async def check(site: Site, plan: Plan) -> Preflight:
     What cannot be told is unknown and says why; it is never taken for a pass.
     """
     try:
-        _named = site.clients.subscription
+        _subscription = site.clients.subscription  # or that none is named
         with in_time("Your login", "get a token", _LOGIN_SECONDS, fix="Call the same tool again."):
             await site.clients.caller()
     except errors.OpsError as exc:  # one row then says more than ten
@@ -54,17 +55,9 @@ async def check(site: Site, plan: Plan) -> Preflight:
             fix=exc.fix,
         )
         return Preflight(checks=(row,))
-    own = [Question(what, partial(_answer, ask)) for what, ask in _questions(site, plan)]
+    own = [question(what, ask, *_REFUSALS) for what, ask in _questions(site, plan)]
     asked = (*own, *models.hub_questions(site.settings, plan.spec))
     return Preflight(checks=tuple(await ask_all(asked, _ANSWERS_SECONDS)))
-
-
-async def _answer(ask: Ask) -> Answer:
-    try:
-        said = await ask()
-    except (errors.CloudRefused, errors.InvalidArgument, errors.NotOurs) as exc:
-        return Answer(passed=False, detail=f"{exc.summary} {exc.cause}".strip(), fix=exc.fix)
-    return Answer(passed=True, detail=said) if isinstance(said, str) else said
 
 
 async def _unless_refused(ask: Ask) -> Answer | str:
@@ -198,7 +191,7 @@ async def _callers(site: Site) -> Answer | str:
     try:
         known = await apps.callers(site)
     except errors.CloudUnavailable as exc:
-        return Answer(passed=False, detail=f"{exc.summary} {exc.cause}".strip(), fix=exc.fix)
+        return refusal(exc)
     return f"{', '.join(known)}; nobody else is let in."
 
 

@@ -242,7 +242,7 @@ class Weights(Record):
     doubts: tuple[str, ...] = ()
 
     @property
-    def kept(self) -> bool:
+    def persistent(self) -> bool:
         """Whether what is downloaded at the first boot stays for the later ones."""
         return self.kind == "hub" and self.mount is not None
 
@@ -367,7 +367,7 @@ def slowest_boot(
     foreseen = boot(model, place, flags, weights_from=weights.boot_source)
     seconds = inside(foreseen)
     host = foreseen.seconds.high - seconds
-    if weights.kept:
+    if weights.persistent:
         phases = boot(model, place, flags, weights_from="hub").phases
         seconds += next(phase.seconds.high for phase in phases if phase.name == "weights")
     if weights.boot_source == FILES:

@@ -31,7 +31,7 @@ from backends.aca.site import (
     strictly,
     tags_in,
 )
-from backends.lease import extended, read
+from backends.lease import extended_lease, read
 from backends.lifecycle import UNSURE, Resource, Status
 from core import errors
 from core.records import DeploymentSpec, ModelShape
@@ -94,7 +94,7 @@ class WantedApp:
             return "scale" if same else "replace"
         if is_stopped(app) or await _deactivated(site, app):
             return "start"
-        return "none" if await _callers(site, app) is None else "callers"
+        return "none" if await _changed_callers(site, app) is None else "callers"
 
     async def put(self) -> None:
         """Create it, or change or replace the one that there is; its status tells the rest."""
@@ -362,7 +362,7 @@ async def extend(site: Site, name: str, ttl_minutes: int) -> None:
     One that was deployed without an end has as long from each start: it would else be over already.
     """
     app = await get_app(site, name)
-    tags, spec = extended(read(tags_in(app.tags)), ttl_minutes).labels, spec_in(app.tags)
+    tags, spec = extended_lease(read(tags_in(app.tags)), ttl_minutes).labels, spec_in(app.tags)
     if spec and leases.minutes_of(site, spec) is None:
         said = spec.model_copy(update={"ttl_minutes": ttl_minutes})
         tags |= apps.tags_of(site.target.name, said)
@@ -490,7 +490,7 @@ async def _activate(site: Site, name: str, revision: str, *, on: bool) -> None:
         await change(site.ground.resource_group, name, revision, **WRITING)
 
 
-async def _callers(site: Site, app: ContainerApp) -> tuple[str, ...] | None:
+async def _changed_callers(site: Site, app: ContainerApp) -> tuple[str, ...] | None:
     """Return who may call a private app if that is not who its ingress lets in; None: it is.
 
     Where nobody says which address this machine has, those who could call it still can.
@@ -508,7 +508,7 @@ async def _callers(site: Site, app: ContainerApp) -> tuple[str, ...] | None:
 
 async def settle_callers(site: Site, name: str) -> None:
     """Let those in who may call it now: an address that was given anew, or other settings."""
-    wanted = await _callers(site, await get_app(site, name))
+    wanted = await _changed_callers(site, await get_app(site, name))
     if wanted is None:
         return
 

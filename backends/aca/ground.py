@@ -637,10 +637,10 @@ def stopping_grant(
 async def lacking_for_lease(site: Site) -> str:
     """Name what you lack of what a lease in the cloud takes; nothing where that is not known."""
     try:
-        granted = await _granted(site)
+        granted = await _read_permissions(site)
     except PermissionDenied:
         return ""
-    if granted is None and not (granted := await _granted_on_subscription(site)):
+    if granted is None and not (granted := await _read_subscription_permissions(site)):
         return ""
     there = (await look(stopping_right(site))).status is Status.READY
     wanted = {"lease"} if there else {"lease", "lease right"}
@@ -662,7 +662,7 @@ def lease_command(ground: Ground, who: str) -> str:
     return shlex.join(("az", "role", "assignment", "create", *named, *on))
 
 
-async def _granted(site: Site) -> Sequence[Any] | None:
+async def _read_permissions(site: Site) -> Sequence[Any] | None:
     """Return what you may do in the group; None while there is no group."""
     client = await site.clients.arm(AuthorizationManagementClient)
 
@@ -703,7 +703,7 @@ async def may_deploy(
     site: Site, *, share: bool, is_to_make: Callable[[], Awaitable[bool]]
 ) -> Answer | str:
     """Say whether you may do what a deployment takes, and make what it stands on if need be."""
-    granted, named = await _granted(site), site.ground.resource_group
+    granted, named = await _read_permissions(site), site.ground.resource_group
     if granted is None:
         detail = f"Azure tells it of a resource group that is there, and {named} is not yet."
         return Answer(passed=None, detail=detail)
@@ -727,7 +727,7 @@ async def may_register(site: Site, names: tuple[str, ...]) -> Answer | str:
     states = await _registrations(site, names)
     left = [name for name, state in states.items() if state != "registered"]
     asked = [name for name in left if states[name] != "registering"]
-    granted = await _granted_on_subscription(site) if asked else ()
+    granted = await _read_subscription_permissions(site) if asked else ()
     if may_not := missing(granted, [f"{name}/register/action" for name in asked]):
         commands = " && ".join(f"az provider register --namespace {name}" for name in asked)
         return Answer(
@@ -742,15 +742,13 @@ async def may_register(site: Site, names: tuple[str, ...]) -> Answer | str:
     return f"All {len(states)} that it needs."
 
 
-async def _granted_on_subscription(site: Site) -> Sequence[Any]:
+async def _read_subscription_permissions(site: Site) -> Sequence[Any]:
     """Return what your roles on the subscription allow; none where they cannot even be read.
 
     Whoever has a built-in role there that registers a provider may read its assignments.
     """
-    scope, get_role = (
-        f"/subscriptions/{site.clients.subscription}",
-        await ROLES.call(site, "get_by_id"),
-    )
+    scope = f"/subscriptions/{site.clients.subscription}"
+    get_role = await ROLES.call(site, "get_by_id")
     try:
         given = await _assignments(site, scope, await site.clients.caller())
         with translated("see which roles you have on the subscription"):

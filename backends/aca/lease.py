@@ -137,7 +137,7 @@ def minutes_of(site: Site, spec: DeploymentSpec) -> int | None:
 
 def ends_tags(site: Site, spec: DeploymentSpec, ends: int | None = None) -> dict[str, str]:
     """Return the tags of an app that is made or started now: its end, and that of its money."""
-    held = leases.begun(spec, highest_usd_per_hour(site, size_of(site.target, spec)))
+    held = leases.new_lease(spec, highest_usd_per_hour(site, size_of(site.target, spec)))
     return held.model_copy(update={"ends": ends or held.ends}).labels if held else {}
 
 

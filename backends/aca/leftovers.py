@@ -215,7 +215,7 @@ class _Look:
             made = one.system_data.created_at if one.system_data else None
             if is_ours(one) and name and self._is_dead(_group(one.id), name, made, str(one.name)):
                 if not is_going(one):
-                    self._add(JOBS, one, f"no app {name} is in {_called(one.id)}", name=name)
+                    self._add(JOBS, one, f"no app {name} is in {_group_name(one.id)}", name=name)
             else:
                 self._stands_on(one)
 
@@ -301,7 +301,9 @@ class _Look:
             ]
             if more or len(used) > len(grant) or _group(scope) in {"", *self.groups}:
                 continue
-            role = ground.stopping_right(await self.site.at(azure_resource_group=_called(scope)))
+            role = ground.stopping_right(
+                await self.site.at(azure_resource_group=_group_name(scope))
+            )
             if str(role.body["id"]).endswith(f"/{one.name}"):
                 why = _nothing_in(scope)
                 self._add_row(str(one.id), ROLES.title, "global", why, (role, *grant))
@@ -319,7 +321,7 @@ class _Look:
         """Name keys of deployments that are gone, and the vault if nothing else is in it."""
         if not is_ours(vault) and str(vault.id).lower() != self.site.ground.vault_id.lower():
             return
-        name, group = str(vault.name), _called(vault.id)
+        name, group = str(vault.name), _group_name(vault.id)
         there = await self.site.at(azure_resource_group=group, azure_keyvault_name=name)
         client = await there.clients.secrets()
         pages = partial(client.list_properties_of_secrets, **READING)
@@ -335,7 +337,9 @@ class _Look:
         """Name a key whose deployment is gone; return whether its vault is needed for it."""
         tags, name = secret.tags or {}, str(secret.name)
         own = self.site.clients.subscription
-        subscription, _, group = tags.get(GROUP_TAG, f"{own}/{_called(vault.id)}").rpartition("/")
+        subscription, _, group = tags.get(GROUP_TAG, f"{own}/{_group_name(vault.id)}").rpartition(
+            "/"
+        )
         ours = tags.get("managed-by") == MANAGED_BY and subscription.lower() == own.lower()
         id_ = f"{vault.properties.vault_uri.rstrip('/')}/secrets/{name}"
         self._note(id_, "secret", ours=ours)
@@ -383,7 +387,7 @@ class _Look:
         own = str(account.id).lower() == self.site.ground.storage_id.lower()
         if not (own or is_ours(account)) or is_going(account) or account.kind != "FileStorage":
             return
-        group, name = _called(account.id), str(account.name)
+        group, name = _group_name(account.id), str(account.name)
         there = await self.site.at(azure_resource_group=group, azure_storage_account=name)
 
         async def sizes() -> dict[str, Mapping[str, int]]:
@@ -398,7 +402,7 @@ class _Look:
 
         found = await self._or_say(f"compile caches of {name}", sizes)
         for name, files in (found or {}).items():
-            left, id_ = cache.left(there, name), cache.id_of(there, name)
+            left, id_ = cache.owned(there, name), cache.id_of(there, name)
             self._note(id_, CACHE, ours=True)
             if left.bill and self._is_dead(group.lower(), name, None, CACHE):
                 usd, why = left.bill(files)[1], f"no app {name} is in {group}"
@@ -406,7 +410,7 @@ class _Look:
 
     async def _judge_app(self, app: ContainerApp) -> None:
         """Name one that runs where no target looks."""
-        name, group = str(app.name), _called(app.id)
+        name, group = str(app.name), _group_name(app.id)
         looked_at = group.lower() == self.site.ground.resource_group.lower()
         if not is_ours(app) or looked_at or is_going(app):
             return
@@ -483,18 +487,18 @@ def _subscription(site: Site) -> str:
     return f"/subscriptions/{site.clients.subscription}".lower()
 
 
-def _called(id_: Any) -> str:
+def _group_name(id_: Any) -> str:
     """Return the name of the resource group in an id; nothing where it is in none."""
     parts = str(id_ or "").split("/")
     return parts[4] if len(parts) > 4 and parts[3].lower() == "resourcegroups" else ""
 
 
 def _group(id_: Any) -> str:
-    return _called(id_).lower()
+    return _group_name(id_).lower()
 
 
 def _nothing_in(id_: Any) -> str:
-    return f"no deployment is in the resource group {_called(id_)}"
+    return f"no deployment is in the resource group {_group_name(id_)}"
 
 
 def _region(one: Any) -> str:

@@ -187,7 +187,7 @@ async def query_console(site: Site, app: ContainerApp, wanted: Wanted) -> Sequen
     Raises:
         NoTable: Nothing was ever received.
     """
-    return (await _kept(site, await workspace_of(site, app), str(app.name), wanted))[0]
+    return (await _query_page(site, await workspace_of(site, app), str(app.name), wanted))[0]
 
 
 async def workspace_of(site: Site, app: ContainerApp) -> str:
@@ -240,7 +240,7 @@ def quoted(text: str) -> str:
     return "'" + inner.replace("\n", "\\n").replace("\r", "\\r") + "'"
 
 
-async def _kept(
+async def _query_page(
     site: Site, workspace: str, name: str, wanted: Wanted
 ) -> tuple[Sequence[Line], bool]:
     """Return what was kept, oldest first, and whether that is all of it."""
@@ -300,7 +300,7 @@ async def log_pages(site: Site, name: str, query: LogQuery) -> AsyncGenerator[Se
     app = await _app(site, name)
     if app is None:
         return
-    console, events = await _live(site, app, platform=query.platform)
+    console, events = await _read_streams(site, app, platform=query.platform)
     async with aclosing(_pages(site, app, query, console, events)) as every:
         async for page in every:
             if lines := _asked_for(query, page):
@@ -327,7 +327,7 @@ def _asked_for(query: LogQuery, lines: Iterable[Line]) -> Sequence[Line]:
     ]
 
 
-async def _live(
+async def _read_streams(
     site: Site, app: ContainerApp, *, platform: bool = True
 ) -> tuple[Sequence[Line], Sequence[Line]]:
     held = await replicas.read_revisions(site, str(app.name))
@@ -384,7 +384,7 @@ async def _older(
 
     async def ask(*, platform: bool) -> tuple[Sequence[Line], bool]:
         try:
-            return await _kept(site, workspace, name, wanted._replace(platform=platform))
+            return await _query_page(site, workspace, name, wanted._replace(platform=platform))
         except NoTable as exc:
             tables.remove(platform)
             note(f"{exc.summary} What the live streams still have is all that there is.")

@@ -12,17 +12,17 @@ from azure.mgmt.appcontainers.models import ContainerApp
 
 from backends import container as backends_container
 from backends.aca import app as apps
-from backends.aca import cache, container, deployment, ground, lease, secrets, storage
+from backends.aca import container, deployment, ground, lease, secrets, storage
 from backends.aca.app import Blueprint, blueprint, get_app
 from backends.aca.container import gpu_of, place_of
 from backends.aca.site import HF_SECRET, SHARE, Site, as_sent, here
 from backends.base import DeploymentConfig
 from backends.common.preflight import ECHO, always_on, by_schedule, price_doubts, tagged
-from backends.compile_cache import may_carry, without_cache
+from backends.compile_cache import GIB, may_carry, without_cache
 from backends.container import as_yaml
 from backends.lifecycle import Resource, steps
 from core.errors import NotFound
-from core.records import DeploymentSpec, ModelShape, Plan
+from core.records import DeploymentSpec, ModelShape, Plan, usd
 from planner.memory import foresee
 from planner.model import read_model
 from planner.places import accelerator
@@ -181,7 +181,8 @@ def _warnings(site: Site, made: Blueprint, costs: Price) -> Iterator[str]:
 
 def _carrying(made: Blueprint) -> str:
     if made.store:
-        where = f"{made.store} of the share {SHARE} ({cache.price_words()})"
+        share = f"about {GIB:g} GiB of it, {usd(storage.usd_per_month(GIB))}"
+        where = f"{made.store} of the share {SHARE} ({share} of its price a month)"
         return f"What it compiles is carried to its next boot in {where}."
     why = may_carry(made.spec) or "no share that it may write to: weights=hub:share has one"
     return f"Every boot compiles anew: nothing is carried ({why})."
@@ -190,8 +191,8 @@ def _carrying(made: Blueprint) -> str:
 def _asleep(made: Blueprint, costs: Price) -> Iterator[str]:
     minutes, seconds = made.cooldown_seconds / 60, container.rules().limits.request_seconds
     boot, cost = made.boot_seconds / 60, ""
-    if (usd := costs.usd_per_hour) is not None:
-        least, most = usd * minutes / 60, usd * (minutes + boot) / 60
+    if (hourly := costs.usd_per_hour) is not None:
+        least, most = hourly * minutes / 60, hourly * (minutes + boot) / 60
         cost = f": ${least:,.2f} for each wake, up to ${most:,.2f} with the boot"
     yield f"A replica stays for {minutes:.0f} min after its last request{cost}."
     yield f"A request ends after {seconds} s: status_vllm waits for a boot of up to {boot:.0f} min."

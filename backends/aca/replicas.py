@@ -229,7 +229,7 @@ async def read_revisions(site: Site, name: str) -> tuple[RevisionReplicas, ...]:
 def _read_revision(revision: Revision, replicas: Sequence[Replica]) -> RevisionReplicas:
     scale = revision.template.scale if revision.template else None
     said: Mapping[str, Any] = revision.properties or {}
-    seen = sorted(map(_seen, replicas), key=lambda one: one.created or _EARLIEST)
+    seen = sorted(map(_read_replica, replicas), key=lambda one: one.created or _EARLIEST)
     return RevisionReplicas(
         name=revision.name or "",
         created=_moment(revision.created_time),
@@ -257,7 +257,7 @@ def count_replicas(revisions: Sequence[RevisionReplicas]) -> int:
     return sum(one.number for one in revisions)
 
 
-def _seen(replica: Replica) -> ReplicaState:
+def _read_replica(replica: Replica) -> ReplicaState:
     containers = sorted(replica.containers or [], key=lambda one: one.name != CONTAINER)
     first = containers[0] if containers else None
     said = (replica.running_state_details, first.running_state_details if first else "")

@@ -261,7 +261,7 @@ def owned_key(site: Site, deployment: str, app_is_there: Callable[[], Awaitable[
 
     async def get() -> Any:
         try:
-            return await _seen(site, key_secret(deployment))
+            return await _find_secret(site, key_secret(deployment))
         except (NoVault, errors.ApiDisabled):
             return None
         except errors.CloudError as exc:
@@ -303,7 +303,7 @@ def _of_the_settings(site: Site, name: str, said: SecretStr | None, *, renew: bo
         f'printf %s "${variable}"',
         title=f"the secret {name} with your {variable} in the vault {site.ground.vault}",
         status=lambda found: Status.STALE if renew and found.value != wanted else Status.READY,
-        how_to_remove=shlex.join(("az", *_KEPT, "delete", *_named(site, name))),
+        how_to_remove=shlex.join(("az", *_KEPT, "delete", *_name_flags(site, name))),
     )
 
 
@@ -320,12 +320,12 @@ def _resource(
 
     async def get() -> Any:
         try:
-            return await _seen(site, name)
+            return await _find_secret(site, name)
         except (NoVault, errors.PermissionDenied):
             return None  # the vault's own answer tells what is waited for
 
     given = ("--file", "/dev/stdin", "--encoding", "utf-8", "--output", "none", *TAGS)
-    kept = (*_KEPT, "set", *_named(site, name), *given, *as_assignments(tags or {}))
+    kept = (*_KEPT, "set", *_name_flags(site, name), *given, *as_assignments(tags or {}))
     address = f"https://{site.ground.vault}.vault.azure.net/secrets/{name}"
     said: dict[str, Any] = {"scope": "shared", **more}
     return Resource(
@@ -336,7 +336,7 @@ def _resource(
         after=("answer",),
         phase=EFFECT,
         command=unless(
-            (*_KEPT, "show", *_named(site, name)), f"{made} | {shlex.join(('az', *kept))}"
+            (*_KEPT, "show", *_name_flags(site, name)), f"{made} | {shlex.join(('az', *kept))}"
         ),
         **said,
     )
@@ -352,7 +352,7 @@ async def keep(site: Site, name: str, value: SecretStr) -> KeptSecret:
     text = "".join(value.get_secret_value().split())
     if not text:
         raise errors.InvalidArgument(f"The value of {name} is empty.", fix="Give the token itself.")
-    there = await _seen(site, name)
+    there = await _find_secret(site, name)
     if there is not None and not _is_ours(site, there):
         raise errors.NotOurs(
             f"The secret {name} in the vault {site.ground.vault} was not made for this, and is left"
@@ -379,7 +379,7 @@ async def read(site: Site, name: str) -> SecretStr:
     Raises:
         NotFound: There is no such secret, or nothing in it.
     """
-    there = await _seen(site, name)
+    there = await _find_secret(site, name)
     if there is None or not there.value:
         raise errors.NotFound(
             f"The secret {name} is missing.",
@@ -389,11 +389,11 @@ async def read(site: Site, name: str) -> SecretStr:
 
 
 def read_command(site: Site, name: str) -> str:
-    return shlex.join(("az", *_KEPT, "show", *_named(site, name), "--query", "value", *TEXT))
+    return shlex.join(("az", *_KEPT, "show", *_name_flags(site, name), "--query", "value", *TEXT))
 
 
 async def exists(site: Site, name: str) -> bool:
-    return await _seen(site, name) is not None
+    return await _find_secret(site, name) is not None
 
 
 async def remove(site: Site, name: str) -> bool:
@@ -401,14 +401,14 @@ async def remove(site: Site, name: str) -> bool:
 
     What the vault keeps of it for a while, as it lets nobody purge it, is told.
     """
-    there = await _seen(site, name)
+    there = await _find_secret(site, name)
     if there is None or not _is_ours(site, there):
         return False
     client = await site.clients.secrets()
     try:
-        await _settled(f"delete the secret {name}", client.delete_secret(name, **WRITING))
+        await _bounded(f"delete the secret {name}", client.delete_secret(name, **WRITING))
     except (errors.CloudRefused, *UNSURE):  # it may be gone all the same
-        if await _seen(site, name) is not None:
+        if await _find_secret(site, name) is not None:
             raise
     try:
         with strictly(f"purge the secret {name}"):
@@ -430,7 +430,7 @@ async def _set(site: Site, name: str, text: str, tags: dict[str, str]) -> KeyVau
             with strictly(f"keep the secret {name}"):
                 return await client.set_secret(name, text, tags={**OURS, **tags}, **WRITING)
         except UNSURE:
-            there = await _seen(site, name)
+            there = await _find_secret(site, name)
             if there is None or there.value != text:
                 raise
             return there
@@ -442,20 +442,20 @@ async def _set(site: Site, name: str, text: str, tags: dict[str, str]) -> KeyVau
             what = f"recover the secret {name}"
             if not await or_none(what, client.get_deleted_secret(name, **READING)):
                 raise
-            await _settled(what, client.recover_deleted_secret(name, **WRITING))
+            await _bounded(what, client.recover_deleted_secret(name, **WRITING))
         return await put()  # whatever time the recovery has taken
 
     return await patiently(attempt, _SETTLES_SECONDS, _LOOK_SECONDS)
 
 
-async def _settled(what: str, work: Awaitable[object]) -> None:
+async def _bounded(what: str, work: Awaitable[object]) -> None:
     """Do what the vault needs some seconds for, which its client waits for without an end."""
     fix = "Call the same tool again."
     with in_time("The vault", what, _SETTLES_SECONDS, fix=fix), strictly(what):
         await work
 
 
-async def _seen(site: Site, name: str) -> KeyVaultSecret | None:
+async def _find_secret(site: Site, name: str) -> KeyVaultSecret | None:
     client = await site.clients.secrets()
     try:
         with translated(f"look for the secret {name}"):
@@ -473,6 +473,6 @@ def _is_ours(site: Site, secret: KeyVaultSecret) -> bool:
     return tags.get("managed-by") == MANAGED_BY and tags.get(GROUP_TAG, owner) == owner
 
 
-def _named(site: Site, name: str) -> tuple[str, ...]:
+def _name_flags(site: Site, name: str) -> tuple[str, ...]:
     ground = site.ground
     return "--vault-name", ground.vault, "--name", name, "--subscription", ground.subscription

@@ -494,7 +494,7 @@ class Clients:
 
     async def at(self, target: Target, settings: Settings) -> Self:
         """Return the same connections for what another target, or other settings, name."""
-        await self._shared()
+        await self._options()
         other = copy(self)
         vars(other).update(_target=target, _world=self._world._replace(settings=settings))
         return other
@@ -503,33 +503,33 @@ class Clients:
         return await self.arm(ContainerAppsAPIClient)
 
     async def arm(self, kind: Callable[..., C]) -> C:
-        more = await self._shared()
+        more = await self._options()
         more |= {"per_retry_policies": [NoRegistration()], "polling_interval": 3.0}
         if self._plane:
             more |= {"base_url": self._plane.arm, "credential_scopes": [SCOPE]}
             more["polling_interval"] = 0.1
-        return self._kept(kind, lambda: kind(subscription_id=self.subscription, **more))
+        return self._cached(kind, lambda: kind(subscription_id=self.subscription, **more))
 
     async def secrets_url(self) -> str:
         plane, name = await self.plane(), self.ground.vault
         return f"{plane.vaults}/{name}" if plane else f"https://{name}.vault.azure.net"
 
     async def secrets(self) -> SecretClient:
-        url, more = await self.secrets_url(), await self._shared()
+        url, more = await self.secrets_url(), await self._options()
         if self._plane:
             more["verify_challenge_resource"] = False
-        return self._kept((SecretClient, url), lambda: SecretClient(url, **more))
+        return self._cached((SecretClient, url), lambda: SecretClient(url, **more))
 
     async def queries(self) -> LogsQueryClient:
-        more = await self._shared()
+        more = await self._options()
         if self._plane:
             more["endpoint"] = self._plane.logs
-        return self._kept(LogsQueryClient, lambda: LogsQueryClient(**more))
+        return self._cached(LogsQueryClient, lambda: LogsQueryClient(**more))
 
     async def metrics(self) -> MetricsClient:
-        more, region = await self._shared(), self.ground.region
+        more, region = await self._options(), self.ground.region
         url = self._plane.arm if self._plane else f"https://{region}.metrics.monitor.azure.com"
-        return self._kept(MetricsClient, lambda: MetricsClient(url, **more))
+        return self._cached(MetricsClient, lambda: MetricsClient(url, **more))
 
     async def files(self, key: str | None = None) -> ShareServiceClient:
         """The file shares of the target's account, by its login; by a key it is another client."""
@@ -537,11 +537,11 @@ class Clients:
         url = f"https://{account}.file.core.windows.net"
         if plane:
             url = f"{plane.storage}/file/{account}"
-        more = {**await self._shared(), **_STORAGE, "token_intent": "backup"}
+        more = {**await self._options(), **_STORAGE, "token_intent": "backup"}
         if key is not None:
             more["credential"] = {"account_name": account, "account_key": key}
             return ShareServiceClient(url, **more)
-        return self._kept((ShareServiceClient, url), lambda: ShareServiceClient(url, **more))
+        return self._cached((ShareServiceClient, url), lambda: ShareServiceClient(url, **more))
 
     async def aclose(self) -> None:
         for client in self._open.values():
@@ -551,7 +551,7 @@ class Clients:
                 await one.close()
         self._open, self._credential, self._connections = {}, None, None
 
-    async def _shared(self) -> dict[str, Any]:
+    async def _options(self) -> dict[str, Any]:
         credential, plane = await self.credential(), await self.plane()
         more: dict[str, Any] = {
             "credential": credential, "retry_backoff_factor": _TRY_AGAIN_SECONDS
@@ -566,7 +566,7 @@ class Clients:
         transport = AioHttpTransport(session=self._connections, session_owner=False)
         return {**more, "transport": transport}
 
-    def _kept(self, kind: object, make: Callable[[], C]) -> C:
+    def _cached(self, kind: object, make: Callable[[], C]) -> C:
         found: C = self._open.get(kind) or make()
         self._open[kind] = found
         return found

@@ -267,16 +267,16 @@ class Look(NamedTuple):
         return found or (self.revisions[-1] if self.revisions else None)
 
     @property
-    def changed(self) -> datetime:
+    def changed_at(self) -> datetime:
         data = self.app.system_data
         last = data.last_modified_at if data else None
         return last.astimezone(UTC) if last else created_at(self.app, self.now)
 
     @property
-    def hourly(self) -> float | None:
+    def usd_per_hour(self) -> float | None:
         return replicas.usd_per_hour(self.site, self.app)
 
-    def told(
+    def record(
         self,
         state: State,
         since: datetime | None = None,
@@ -286,7 +286,7 @@ class Look(NamedTuple):
         until: datetime | None = None,
     ) -> Deployment:
         app, newest, spec = self.app, self.newest, spec_in(self.app.tags)
-        since = since or self.changed
+        since = since or self.changed_at
         kept = spec is None or not spec.schedule or apps.scales(app, spec)
         return _record(
             self.site,
@@ -309,7 +309,7 @@ class Look(NamedTuple):
             lease_lacks=self.keeper.lacks,
             schedule=spec.schedule if spec else None,
             schedule_lacks="" if kept else "the scale rules of its app are others",
-            usd_per_hour=self.hourly,
+            usd_per_hour=self.usd_per_hour,
             usd_so_far=self.usd_so_far,
             failure=failure,
         )
@@ -374,15 +374,15 @@ async def read_status(site: Site, app: ContainerApp) -> Deployment:
     if state in GIVEN_UP and not given_up:
         note(f"Azure calls the last change of {name} {state}; it goes on all the same.")
     if state == "Deleting":
-        return seen.told(State.DELETING)
+        return seen.record(State.DELETING)
     if given_up and not (stopped and app.latest_ready_revision_name):
         return await _failed(seen)
     if stopped and count_replicas(revisions):  # stopped is what no revision holds a replica of
-        return seen.told(State.STOPPING, phase="waiting for its replicas to end")
+        return seen.record(State.STOPPING, phase="waiting for its replicas to end")
     if stopped:
-        return seen.told(State.STOPPED)
+        return seen.record(State.STOPPED)
     if newest is None:
-        return seen.told(State.CREATING, phase=QUEUED)
+        return seen.record(State.CREATING, phase=QUEUED)
     if newest.ready:
         return await _serving(seen, newest)
     return await (_booting if newest.number else _empty)(seen, newest)
@@ -393,7 +393,11 @@ def _name_the_others(seen: Look) -> None:
     for one in seen.revisions:
         if one is seen.newest or not one.number:
             continue
-        cost = "" if seen.hourly is None else f", at ${one.number * seen.hourly:.2f} an hour"
+        cost = (
+            ""
+            if seen.usd_per_hour is None
+            else f", at ${one.number * seen.usd_per_hour:.2f} an hour"
+        )
         serves = one.name == seen.app.latest_ready_revision_name
         what = "still serves and holds" if serves else "holds"
         note(f"The former revision {one.name} {what} {one.number} replica(s){cost}.")
@@ -410,23 +414,23 @@ async def _empty(seen: Look, newest: RevisionReplicas) -> Deployment:
             cause=f"The newest revision {newest.name} was deactivated: no request starts it.",
             fix="Call start_vllm, which activates it and lets it boot; or destroy_vllm.",
         )
-        return seen.told(State.FAILED, failure=failure)
+        return seen.record(State.FAILED, failure=failure)
     was_ready = seen.app.latest_ready_revision_name == newest.name
     others = count_replicas(seen.revisions)
     if was_ready and not newest.min_replicas and not others:
-        return seen.told(State.ASLEEP)
+        return seen.record(State.ASLEEP)
     if was_ready and not newest.min_replicas:
         failure = Failure(
             code="FORMER_REVISION_RUNS",
             cause=f"Nothing runs of {newest.name}, but {others} replica(s) of former revisions do.",
             fix="Call stop_vllm and then start_vllm, which ends them.",
         )
-        return seen.told(State.UNKNOWN, failure=failure)
+        return seen.record(State.UNKNOWN, failure=failure)
     if not was_ready:
         heard = await read_boot(seen.site, seen.app, newest)
         if any(event.reason == _CUT_OFF for event in heard.events):
             return await _failed(seen, heard)
-    return seen.told(State.CREATING, newest.created, phase=QUEUED)
+    return seen.record(State.CREATING, newest.created, phase=QUEUED)
 
 
 async def _serving(seen: Look, newest: RevisionReplicas) -> Deployment:
@@ -436,14 +440,14 @@ async def _serving(seen: Look, newest: RevisionReplicas) -> Deployment:
         note(f"Azure calls {newest.name} {what}, though a replica of it is ready.")
     silence = await probe_model(seen.site, seen.app, newest.name)
     if silence is None:
-        return seen.told(State.READY, since, until=_awake_until(seen))
+        return seen.record(State.READY, since, until=_awake_until(seen))
     if not apps.is_external(seen.app):
         note(
             f"{seen.name} answers only inside its environment's network: Azure's own probe of the"
             " engine passes, and nobody here can ask the model."
         )
-        return seen.told(State.READY, since)
-    return seen.told(State.LOADING, since, phase=WARMING, failure=silence)
+        return seen.record(State.READY, since)
+    return seen.record(State.LOADING, since, phase=WARMING, failure=silence)
 
 
 async def probe_model(site: Site, app: ContainerApp, revision: str) -> Failure | None:
@@ -482,20 +486,20 @@ _WORTH_SAYING: Final = timedelta(minutes=1)
 
 async def _booting(seen: Look, newest: RevisionReplicas) -> Deployment:
     replica, heard = newest.newest, await read_boot(seen.site, seen.app, newest)
-    begun = (replica.created if replica else None) or newest.created or seen.changed
+    begun = (replica.created if replica else None) or newest.created or seen.changed_at
     if not may_become_ready(newest):
         return await _failed(seen, heard)
     if newest.broken:
         note(f"Azure calls {newest.name} {newest.state}, though its replica still boots.")
     if heard.lines:
-        return seen.told(State.LOADING, begun, phase=phase_of(heard.lines))
+        return seen.record(State.LOADING, begun, phase=phase_of(heard.lines))
     step = step_of(replica, heard.events, begun)
-    if missing := over_quota(heard.events) or host_missing(step, seen.now, seen.hourly):
-        return seen.told(State.FAILED, step.since, failure=missing)
+    if missing := over_quota(heard.events) or host_missing(step, seen.now, seen.usd_per_hour):
+        return seen.record(State.FAILED, step.since, failure=missing)
     waited = seen.now - step.since
     if step.name == ASSIGNING and waited > _WORTH_SAYING:
-        note(f"It has waited for a GPU host for {age_and_cost(waited, seen.hourly)}.")
-    return seen.told(State.CREATING, begun, phase=step)
+        note(f"It has waited for a GPU host for {age_and_cost(waited, seen.usd_per_hour)}.")
+    return seen.record(State.CREATING, begun, phase=step)
 
 
 async def _failed(seen: Look, heard: BootWords | None = None) -> Deployment:
@@ -512,7 +516,7 @@ async def _failed(seen: Look, heard: BootWords | None = None) -> Deployment:
         why = kept
     if newest is not None and newest.number:
         note(f"Azure starts a replica of {newest.name} again and again, each of which bills.")
-    return seen.told(State.FAILED, failure=why)
+    return seen.record(State.FAILED, failure=why)
 
 
 async def describe(site: Site, name: str) -> Deployment:
@@ -561,7 +565,7 @@ async def list_deployments(site: Site) -> Sequence[Deployment]:
             note(f"{name}: {why}")
             seen = Look(site, there[name], (), None, datetime.now(UTC))
             failure = Failure(code=exc.code, cause=why, fix=exc.fix)
-            return seen.told(State.UNKNOWN, seen.now, failure=failure)
+            return seen.record(State.UNKNOWN, seen.now, failure=failure)
 
     return await side_by_side([partial(look, name) for name in sorted({*waiting, *there})])
 

@@ -106,21 +106,21 @@ class CloudRunBackend(GoogleBackend):
         anew = now is None or _is_outdated(now, spec)
         store = await cache.usable(self.site, spec) if now is None or anew else run.store_of(now)
         drawn = run.blueprint(self.site, spec, model, hf_token=reads_token, store=store)
-        held = await self._held(drawn, now, anew=anew)
+        held = await self._wanted_lease(drawn, now, anew=anew)
         change = _change(now, spec, held) if now and not anew else None
         if anew and (spec.engine == "vllm" or spec.image):
             await pinned(self.site, drawn.container.image)  # or it is refused, before all
         rollout = run.Rollout(
             self.site, drawn, now=now, change=change, done=not (anew or change), lease=held
         )
-        keeping, first = self._keeping(spec, held, leases.read(now.labels) if now else None)
+        keeping, first = self._lease_steps(spec, held, leases.read(now.labels) if now else None)
         *before, service = self._resources(drawn, rollout)
         service = replace(
             service, after=(*service.after, "schedule", *(["lease"] if first else []))
         )
         if not first:
             keeping = tuple(replace(one, after=("service",)) for one in keeping)
-        times = await self._times(spec, now)
+        times = await self._schedule_resources(spec, now)
         granted = not spec.schedule or any(one.name == "lease grant" for one in keeping)
         grant = () if granted else (self._grant(spec.name, forced=True),)
         # The service stands last of those that fail: where it is there, nothing is taken back.
@@ -129,7 +129,9 @@ class CloudRunBackend(GoogleBackend):
             *access.invoker(self.site, spec),
         )
 
-    async def _times(self, spec: DeploymentSpec, now: Service | None) -> tuple[Resource, ...]:
+    async def _schedule_resources(
+        self, spec: DeploymentSpec, now: Service | None
+    ) -> tuple[Resource, ...]:
         """Return the jobs of its schedule, none of which may be left where it has none any more.
 
         They come before the service: what would wake it goes while it still says so.
@@ -138,7 +140,7 @@ class CloudRunBackend(GoogleBackend):
         if spec.schedule and not (said and said.schedule):
             await self._require_jobs(spec)
         had = said and said.schedule if now else await schedule.are_left(self.site, spec.name)
-        return (schedule.kept(self.site, spec),) if spec.schedule or had else ()
+        return (schedule.resource(self.site, spec),) if spec.schedule or had else ()
 
     async def _require_jobs(self, spec: DeploymentSpec) -> None:
         if lacking := await lease.missing(self.site, spec.name, schedule.LIST):
@@ -148,7 +150,9 @@ class CloudRunBackend(GoogleBackend):
                 fix=f"{SET_UP} Or leave schedule out: nothing else would keep it.",
             )
 
-    async def _held(self, drawn: run.Blueprint, now: Service | None, *, anew: bool) -> Lease | None:
+    async def _wanted_lease(
+        self, drawn: run.Blueprint, now: Service | None, *, anew: bool
+    ) -> Lease | None:
         """Return when it is to end, and who ends it; a start, or a new engine, begins its time.
 
         Raises:
@@ -157,9 +161,9 @@ class CloudRunBackend(GoogleBackend):
         spec, before = drawn.spec, leases.read(now.labels) if now else None
         said = run.read_spec(now) if now else None
         if now is None or anew or run.is_stopped(now):
-            held = leases.begun(spec, self._hourly(drawn), "server")
+            held = leases.new_lease(spec, self._hourly(drawn), "server")
         elif said and (said.ttl_minutes, said.max_usd) != (spec.ttl_minutes, spec.max_usd):
-            held = leases.revised(before, said, spec, self._hourly(drawn))
+            held = leases.revised_lease(before, said, spec, self._hourly(drawn))
         elif before and said:
             held = before.rescaled(said.max_replicas, spec.max_replicas)
         else:
@@ -187,7 +191,7 @@ class CloudRunBackend(GoogleBackend):
         """Return the most that an instance may cost an hour, by any source."""
         return status.highest_usd_per_hour(self.site, drawn.instance)
 
-    def _keeping(
+    def _lease_steps(
         self, spec: DeploymentSpec, held: Lease | None, before: Lease | None
     ) -> tuple[tuple[Resource, ...], bool]:
         """Return what keeps a lease in the cloud, and whether its job comes before the service.
@@ -198,12 +202,14 @@ class CloudRunBackend(GoogleBackend):
         name = spec.name
         if held is None or held.keeper == "server":
             was = before is not None and before.keeper == "cloud"
-            return ((lease.none_left(self.site, name),) if was else ()), was
+            return ((lease.no_job(self.site, name),) if was else ()), was
         first = before is None or before.keeper == "server" or held.ends <= before.ends
         forced = spec.lease == "cloud" or bool(spec.schedule)
-        return self._lease(name, held.ends, forced=forced), first
+        return self._lease_resources(name, held.ends, forced=forced), first
 
-    def _lease(self, name: str, ends: int | None, *, forced: bool) -> tuple[Resource, ...]:
+    def _lease_resources(
+        self, name: str, ends: int | None, *, forced: bool
+    ) -> tuple[Resource, ...]:
         return lease.job(self.site, name, ends), self._grant(name, forced=forced)
 
     def _grant(self, name: str, *, forced: bool) -> Resource:
@@ -268,13 +274,13 @@ class CloudRunBackend(GoogleBackend):
                     known.append(own or cache.bucket_of(self.site, said))
             return known[0]
 
-        right, carried = cache.left(self.site, name, bucket)
+        right, carried = cache.owned(self.site, name, bucket)
         return (
             carried,
-            secrets.key_left(self.site, name),
+            secrets.owned_key(self.site, name),
             unfinished_build(self.site, name),
-            schedule.left(self.site, name, scheduled),
-            lease.job_left(self.site, name, leased),
+            schedule.owned(self.site, name, scheduled),
+            lease.owned_job(self.site, name, leased),
             right,
             service,
         )
@@ -287,14 +293,14 @@ class CloudRunBackend(GoogleBackend):
     def remaining(self, name: str, spec: DeploymentSpec | None = None) -> Sequence[Resource]:
         """Return a built image, weights in a bucket, and the token that others may read."""
         weights = (spec.weights if spec else None) or ""
-        image, token = remaining_image(self.site, name), secrets.kept_token(self.site)
+        image, token = remaining_image(self.site, name), secrets.stored_token(self.site)
         if spec is None:
             return (image, token, Resource(name="weights", title="weights in buckets", get=_none))
         if spec.engine == "ollama":
             return (image,)
-        return (self._folder(weights),) if weights.startswith("gs://") else (token,)
+        return (self._weights_resource(weights),) if weights.startswith("gs://") else (token,)
 
-    def _folder(self, weights: str) -> Resource:
+    def _weights_resource(self, weights: str) -> Resource:
         bucket, under = storage.parse_bucket(self.site, weights)
 
         async def get() -> list[float]:
@@ -331,9 +337,9 @@ class CloudRunBackend(GoogleBackend):
         costs = price(place_of(self.target), drawn.instance)
         time, job, grant = lease_words(spec, self._hourly(drawn)), [], []
         if time and spec.lease != "server":
-            job, grant = ([one] for one in self._lease(spec.name, None, forced=False))
+            job, grant = ([one] for one in self._lease_resources(spec.name, None, forced=False))
         if spec.schedule:
-            job = [schedule.kept(self.site, spec), *job]
+            job = [schedule.resource(self.site, spec), *job]
             grant = [self._grant(spec.name, forced=True)]
         if spec.engine == "vllm":
             version = None if spec.image else gpu_of(self.target).vllm
@@ -455,13 +461,13 @@ class CloudRunBackend(GoogleBackend):
         spec, held = run.read_spec(service), leases.read(service.labels)
         if spec and run.is_stopped(service):
             count = {"min_replicas": min_replicas, "max_replicas": max_replicas}
-            held = self._renewed(service, spec.model_copy(update=count))
+            held = self._renewed_lease(service, spec.model_copy(update=count))
         elif spec and held:
             held = held.rescaled(spec.max_replicas, max_replicas)
-        change = run.scaled(name, min_replicas, max_replicas, held)
+        change = run.scale_change(name, min_replicas, max_replicas, held)
         if spec:
             spec = spec.model_copy(update={"min_replicas": min_replicas})
-        return await self._changed(name, change, held, spec)
+        return await self._apply_change(name, change, held, spec)
 
     async def extend(self, name: str, *, ttl_minutes: int) -> Deployment:
         """Let its time end so long from now: its label first, then its job."""
@@ -474,28 +480,28 @@ class CloudRunBackend(GoogleBackend):
         keeper = before.keeper if before else "server"
         if spec and keeper == "server":
             keeper = await self._keeper(spec)
-        held = leases.extended(before, ttl_minutes, keeper)
-        return await self._changed(name, run.leased(name, held, ttl_minutes), held)
+        held = leases.extended_lease(before, ttl_minutes, keeper)
+        return await self._apply_change(name, run.lease_change(name, held, ttl_minutes), held)
 
-    def _renewed(self, service: Service, spec: DeploymentSpec) -> Lease | None:
+    def _renewed_lease(self, service: Service, spec: DeploymentSpec) -> Lease | None:
         """Return the lease of one that is started again, kept as before."""
         before = leases.read(service.labels)
         keeper = before.keeper if before else "server"
         hourly = status.highest_usd_per_hour(self.site, size_of(service))
-        return leases.begun(spec, hourly, keeper)
+        return leases.new_lease(spec, hourly, keeper)
 
     async def stop(self, name: str) -> Deployment:
         """Set the service to no instance by hand, so that no request wakes it."""
-        return await self._changed(name, run.stopped(name))
+        return await self._apply_change(name, run.stop_change(name))
 
     async def start(self, name: str) -> Deployment:
         service = await run.get_service(self.site, name)
         spec, held = run.read_spec(service), leases.read(service.labels)
         if spec and run.is_stopped(service):
-            held = self._renewed(service, spec)
-        return await self._changed(name, run.started(name, held), held, spec)
+            held = self._renewed_lease(service, spec)
+        return await self._apply_change(name, run.start_change(name, held), held, spec)
 
-    async def _changed(
+    async def _apply_change(
         self,
         name: str,
         change: run.Change,
@@ -505,8 +511,8 @@ class CloudRunBackend(GoogleBackend):
         """Change it and then the jobs of its lease and schedule; what comes back was read back."""
         await run.change_service(self.site, name, change)
         ends = held.ends if held and held.keeper == "cloud" else None
-        kept = [schedule.kept(self.site, spec)] if spec and spec.schedule else []
-        kept += self._lease(name, ends, forced=True) if ends else []
+        kept = [schedule.resource(self.site, spec)] if spec and spec.schedule else []
+        kept += self._lease_resources(name, ends, forced=True) if ends else []
         try:
             shared = [replace(one, scope="shared") for one in kept]
             await advance(shared, seconds=self.apply_seconds)
@@ -593,10 +599,8 @@ def _is_outdated(now: Service, spec: DeploymentSpec) -> bool:
             " that its key does not protect: a new revision with a proxy takes its place."
         )
         return True
-    said, beside = (
-        run.read_spec(now),
-        {"min_replicas", "max_replicas", *CloudRunBackend.beside_engine},
-    )
+    said = run.read_spec(now)
+    beside = {"min_replicas", "max_replicas", *CloudRunBackend.beside_engine}
     return now.labels.get(SPEC_LABEL) != spec.fingerprint and (
         said is None or said.model_dump(exclude=beside) != spec.model_dump(exclude=beside)
     )
@@ -605,10 +609,10 @@ def _is_outdated(now: Service, spec: DeploymentSpec) -> bool:
 def _change(now: Service, spec: DeploymentSpec, held: Lease | None) -> run.Change | None:
     """Return what is enough to make a service what is wanted, None where it is so already."""
     if now.labels.get(SPEC_LABEL) != spec.fingerprint:
-        return run.scaled(spec.name, spec.min_replicas, spec.max_replicas, held, spec)
+        return run.scale_change(spec.name, spec.min_replicas, spec.max_replicas, held, spec)
     if run.is_stopped(now):
-        return run.started(spec.name, held)
-    return run.leased(spec.name, held) if held and held != leases.read(now.labels) else None
+        return run.start_change(spec.name, held)
+    return run.lease_change(spec.name, held) if held and held != leases.read(now.labels) else None
 
 
 def _lease_warnings(spec: DeploymentSpec, time: str) -> Iterator[str]:

@@ -21,7 +21,7 @@ from backends.cloud_run.service import (
 from backends.cloud_run.site import Site
 from backends.common.concurrency import side_by_side
 from backends.common.models import folders, judge_whole
-from backends.common.preflight import Answer, Question
+from backends.common.preflight import Answer, Question, question, refusal
 from backends.google import buckets, lease, schedule, setup
 from backends.google.clients import (
     BUILDER_ID,
@@ -44,7 +44,7 @@ from backends.google.errors import (
     writing,
 )
 from backends.google.iam import binding
-from backends.google.setup import asked, limit_in, refused
+from backends.google.setup import limit_in
 from backends.lifecycle import Resource
 from core import errors
 from core.records import DeploymentSpec, Plan, Preflight
@@ -184,7 +184,7 @@ def _questions(site: Site, plan: Plan) -> Iterator[Question]:
         yield Question("It may push what it builds and write its log", partial(_builder, site))
     if spec.access != "public":
         refusals = (errors.NotAuthenticated, errors.PermissionDenied, errors.ApiDisabled)
-        yield asked("You can call what you deploy", partial(access.mintable, site), *refusals)
+        yield question("You can call what you deploy", partial(access.mintable, site), *refusals)
     if spec.weights and spec.weights.startswith("gs://"):
         bucket, folder = storage.parse_bucket(site, spec.weights)
         yield Question(f"{spec.weights} holds a whole model", partial(_whole, site, bucket, folder))
@@ -198,11 +198,11 @@ def _questions(site: Site, plan: Plan) -> Iterator[Question]:
     if spec.schedule:
         yield Question("Google keeps its schedule", partial(_schedule, site, spec))
     image = partial(_image, site, plan, baked=baked)
-    yield asked("The container image is there", image, errors.CloudRefused)
-    yield asked(
+    yield question("The container image is there", image, errors.CloudRefused)
+    yield question(
         f"The name {spec.name} is free or yours", partial(_name, site, plan), errors.NotOurs
     )
-    yield Question(_WHOLE, partial(_taken, site, plan))
+    yield Question(_WHOLE, partial(_dry_run, site, plan))
 
 
 async def _builder(site: Site) -> Answer:
@@ -300,7 +300,7 @@ async def _name(site: Site, plan: Plan) -> str:
     return ours if found else "Nothing of that name is there."
 
 
-async def _taken(site: Site, plan: Plan) -> Answer:
+async def _dry_run(site: Site, plan: Plan) -> Answer:
     """Let Google judge the service as it would be sent, without making it."""
     kept, name = await setup.token_kept(site), plan.spec.name
     wanted, new = service_of(blueprint(site, plan.spec, plan.model, hf_token=kept)), name
@@ -313,9 +313,9 @@ async def _taken(site: Site, plan: Plan) -> Answer:
         if granted and NO_GPU_QUOTA in exc.cause:
             why = f"It was not made, so nothing was granted for it yet: {exc.cause}"
             return Answer(passed=None, detail=why)
-        return refused(exc)
+        return refusal(exc)
     except (errors.CloudRefused, errors.PermissionDenied) as exc:
-        return refused(exc)
+        return refusal(exc)
     return Answer(passed=True, detail="It was validated and not made.")
 
 
@@ -325,7 +325,7 @@ async def _whole(site: Site, bucket: str, folder: str) -> Answer:
             found = await storage.list_objects(site, bucket, folder)
             verdict = await judge_whole(folders(found).get(folder, {}))
     except errors.CloudRefused as exc:
-        return refused(exc)
+        return refusal(exc)
     copy = "Copy what is missing once more: gcloud storage rsync FOLDER gs://BUCKET/FOLDER."
     fix = copy if verdict.complete is False else ""
     return Answer(passed=verdict.complete, detail=verdict.detail, fix=fix)

@@ -113,7 +113,7 @@ def blueprint(
     """
     _refuse(spec, model)
     target, region = site.target, site.clients.region
-    project = site.clients.named
+    project = site.clients.project_id
     if spec.engine == "ollama":
         serving, secrets = ollama_serving(target, spec, project=project, region=region), {}
     else:
@@ -479,7 +479,7 @@ class Change(NamedTuple):
     """Whether it is so by now."""
 
 
-def scaled(
+def scale_change(
     name: str,
     minimum: int,
     maximum: int,
@@ -508,7 +508,7 @@ def scaled(
     return Change(f"let {name} have {minimum} to {maximum} instances", edit, holds)
 
 
-def stopped(name: str) -> Change:
+def stop_change(name: str) -> Change:
     """Return what sets it to no instance by hand: no request starts one then."""
 
     def edit(service: Service) -> None:
@@ -521,7 +521,7 @@ def stopped(name: str) -> Change:
     return Change(f"stop {name}", edit, is_stopped)
 
 
-def started(name: str, lease: Lease | None = None) -> Change:
+def start_change(name: str, lease: Lease | None = None) -> Change:
     """Return what lets it scale by itself again, as its spec says; its time begins anew.
 
     What was stopped for its age would else never be over again.
@@ -537,7 +537,7 @@ def started(name: str, lease: Lease | None = None) -> Change:
     return Change(f"start {name}", edit, lambda service: not is_stopped(service))
 
 
-def leased(name: str, lease: Lease, ttl_minutes: int | None = None) -> Change:
+def lease_change(name: str, lease: Lease, ttl_minutes: int | None = None) -> Change:
     """Return what lets its time end then; a new ttl is kept for its next start too."""
 
     def edit(service: Service) -> None:
@@ -569,7 +569,7 @@ def _put_spec(service: Service, spec: DeploymentSpec | None, **changed: int) -> 
         service.labels[SPEC_LABEL] = said.fingerprint
 
 
-def _replaced(name: str, wanted: Service, former: Service) -> Change:
+def _replacement(name: str, wanted: Service, former: Service) -> Change:
     """Return what puts another template in the place of one; labels of others stay."""
     if former.labels.get(SPEC_LABEL) == wanted.labels[SPEC_LABEL]:
         wanted.template.labels[_ATTEMPT_LABEL] = str(int(time.time()))
@@ -602,7 +602,7 @@ async def change_service(
     if (operation := await _edit(site, name, change)) and seconds:
         with suppress(errors.WaitedTooLong):
             now = await wait_until(
-                partial(_look, site, operation, change.what),
+                partial(_read_operation, site, operation, change.what),
                 lambda now: now is None or now.done,
                 waiting_for=change.what,
                 every=_LOOK_SECONDS,
@@ -658,7 +658,7 @@ async def write_service(
                 raise
 
 
-async def _look(site: Site, operation: str, what: str) -> Operation | None:
+async def _read_operation(site: Site, operation: str, what: str) -> Operation | None:
     """Read a change that Google has taken; where it cannot be read, what is true is read later."""
     client = await site.clients.run()
     try:
@@ -705,7 +705,7 @@ class Rollout:
         """
         service, refusal = await find_service(self._site, self._drawn.name), None
         if self._operation:
-            now = await _look(self._site, self._operation, self._what)
+            now = await _read_operation(self._site, self._operation, self._what)
             if now is None or now.done:
                 self._operation, refusal = "", now
         if service is None:
@@ -729,7 +729,7 @@ class Rollout:
             return
         wanted = await self._wanted()
         if self._now is not None:
-            self._operation = await _edit(site, name, _replaced(name, wanted, self._now))
+            self._operation = await _edit(site, name, _replacement(name, wanted, self._now))
         else:
             self._operation = await write_service(site, wanted, self._what, name=name)
 

@@ -207,7 +207,7 @@ class Snapshot(NamedTuple):
     def name(self) -> str:
         return self.service.name.rpartition("/")[2]
 
-    def told(
+    def record(
         self,
         state: State,
         since: datetime,
@@ -280,7 +280,7 @@ async def read_status(site: Site, service: Service) -> Deployment:
     known: dict[str, Any] = dict(zip(looks, found, strict=True))
     seen = Snapshot(site=site, service=service, now=now, **known)
     if service.delete_time:
-        return seen.told(State.DELETING, when(service.delete_time))
+        return seen.record(State.DELETING, when(service.delete_time))
     if run.is_stopped(service):
         return _stopped(seen)
     match progress(service):
@@ -290,8 +290,8 @@ async def read_status(site: Site, service: Service) -> Deployment:
             return await _serving(seen)
     begun, lines = when((seen.revision or service).create_time), await seen.newest_boot()
     if lines:
-        return seen.told(State.LOADING, begun, waits_for=phase_of(lines))
-    return seen.told(State.CREATING, begun, waits_for=step_of(seen.revision))
+        return seen.record(State.LOADING, begun, waits_for=phase_of(lines))
+    return seen.record(State.CREATING, begun, waits_for=step_of(seen.revision))
 
 
 async def _lease_lacks(site: Site, service: Service) -> str:
@@ -324,8 +324,8 @@ def before_service(site: Site, pending: Pending) -> Deployment:
     seen = Snapshot(site, service, None, (), None, datetime.now(UTC))
     if pending.is_over:
         state = State.FAILED if pending.failure else State.DELETING
-        return seen.told(state, since, failure=pending.failure)
-    return seen.told(State.CREATING, since, waits_for=pending.phase or PREPARING)
+        return seen.record(state, since, failure=pending.failure)
+    return seen.record(State.CREATING, since, waits_for=pending.phase or PREPARING)
 
 
 def _stopped(seen: Snapshot) -> Deployment:
@@ -334,16 +334,16 @@ def _stopped(seen: Snapshot) -> Deployment:
     seen.site.answered.discard(seen.service.latest_ready_revision)
     silent = (seen.now - since).total_seconds() > _FRESH_SECONDS
     if reading and reading.at >= since and not reading.count:
-        return seen.told(State.STOPPED, since)
+        return seen.record(State.STOPPED, since)
     if seen.readings == () and silent:
         note(
             f"Cloud Monitoring has reported nothing for {seen.name} in half an hour, as it does of"
             " a service without instances; that none runs was not read."
         )
-        return seen.told(State.STOPPED, since)
+        return seen.record(State.STOPPED, since)
     if reading and silent:
         note(f"The newest reading of {seen.name}'s instances is {seen.age} s old.")
-    return seen.told(State.STOPPING, since, waits_for="waiting for a reading without instances")
+    return seen.record(State.STOPPING, since, waits_for="waiting for a reading without instances")
 
 
 async def _failed_status(seen: Snapshot) -> Deployment:
@@ -353,14 +353,14 @@ async def _failed_status(seen: Snapshot) -> Deployment:
             f"{seen.name}'s account may not read its key yet: Google's grants take minutes to"
             " spread. It is tried again by itself."
         )
-        return seen.told(State.CREATING, when(service.create_time), waits_for=SPREADING)
+        return seen.record(State.CREATING, when(service.create_time), waits_for=SPREADING)
     lines = [line.text for line in await seen.newest_boot()]
     why = read_failure(service, seen.revision, lines)
     serving = service.latest_ready_revision.rpartition("/")[2]
     if serving and serving != service.latest_created_revision.rpartition("/")[2]:
         note(f"{seen.name} still serves its former revision {serving}, which bills on.")
     since = when(service.terminal_condition.last_transition_time or seen.now)
-    return seen.told(State.FAILED, since, failure=why)
+    return seen.record(State.FAILED, since, failure=why)
 
 
 async def _serving(seen: Snapshot) -> Deployment:
@@ -370,13 +370,13 @@ async def _serving(seen: Snapshot) -> Deployment:
     if _nothing_runs(seen, sure):
         site.answered.discard(revision)
         if not kept:
-            return seen.told(State.ASLEEP, sure)
+            return seen.record(State.ASLEEP, sure)
     if revision not in site.answered:
         silence = await why_silent(lambda: access.access(site, seen.name), "Its revision")
         if silence:
             lines = await seen.newest_boot()
             phase = phase_of(lines) if lines else WARMING
-            return seen.told(State.LOADING, sure, waits_for=phase, failure=silence)
+            return seen.record(State.LOADING, sure, waits_for=phase, failure=silence)
         site.answered.add(revision)
         site.woken[seen.name] = datetime.now(UTC)
     until = None
@@ -384,7 +384,7 @@ async def _serving(seen: Snapshot) -> Deployment:
     if asked and not kept and seen.now - asked < _INSTANCE_KEPT:
         until = (asked + IDLE).replace(microsecond=0)  # our own question keeps its instance
     running = max(1, seen.reading.count if seen.reading else 0)
-    return seen.told(State.READY, sure, replicas=running, until=until)
+    return seen.record(State.READY, sure, replicas=running, until=until)
 
 
 def _min_instances(service: Service) -> int:
@@ -485,21 +485,17 @@ async def usd_so_far(site: Site, service: Service, now: datetime) -> float | Non
         per_series_aligner=Aggregation.Aligner.ALIGN_SUM,
         cross_series_reducer=Aggregation.Reducer.REDUCE_SUM,
     )
-    name, span = (
-        service.name.rpartition("/")[2],
-        TimeInterval(start_time=made, end_time=now + _CLOCKS),
-    )
+    name = service.name.rpartition("/")[2]
+    span = TimeInterval(start_time=made, end_time=now + _CLOCKS)
     found = await _read_series(site, name, "billable_instance_time", span, summed)
     seconds = sum(point.value.double_value for row in found for point in row.points)
     return round(seconds / 3600 * hourly, 4)
 
 
 def boot_budget(service: Service) -> BootBudget:
-    spec, engine, held = (
-        run.read_spec(service),
-        run.engine_in(service),
-        service.template.timeout.seconds,
-    )
+    spec = run.read_spec(service)
+    engine = run.engine_in(service)
+    held = service.template.timeout.seconds
     seconds, probe = 240, "Cloud Run's own: a TCP probe"
     if engine and engine.startup_probe.failure_threshold:
         own = engine.startup_probe

@@ -73,6 +73,26 @@ async def ask_all(questions: Sequence[Question], seconds: float) -> list[Check]:
     ]
 
 
+def refusal(exc: OpsError) -> Answer:
+    """Return what was refused as an answer: no."""
+    return Answer(passed=False, detail=f"{exc.summary} {exc.cause}".strip(), fix=exc.fix)
+
+
+def question(
+    what: str, ask: Callable[[], Awaitable[Answer | str]], *refusals: type[OpsError]
+) -> Question:
+    """Ask what is answered in words where it is well; these refusals are an answer as well."""
+
+    async def answer() -> Answer:
+        try:
+            said = await ask()
+        except refusals as exc:
+            return refusal(exc)
+        return Answer(passed=True, detail=said) if isinstance(said, str) else said
+
+    return Question(what, answer)
+
+
 async def ask_one(question: Question) -> Check:
     """Ask; whoever cannot answer leaves it unknown, with the reason."""
     try:

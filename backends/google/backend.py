@@ -32,7 +32,7 @@ class GoogleBackend(Lifecycle):
 
     @property
     def account(self) -> str:
-        return f"project {self.site.clients.named}"
+        return f"project {self.site.clients.project_id}"
 
     async def find_leftovers(self, kept: Collection[str]) -> Leftovers:
         if not self.site.clients.configured:

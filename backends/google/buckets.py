@@ -48,7 +48,7 @@ def looking_into(bucket: str, what: str, *, seconds: float = DEADLINE) -> Iterat
 
 def member(site: GoogleSite) -> str:
     """Return the account that deployments run as, as policies name it."""
-    return f"serviceAccount:{runtime_account(site.clients.named)}"
+    return f"serviceAccount:{runtime_account(site.clients.project_id)}"
 
 
 async def policy_of(site: GoogleSite, bucket: str) -> Policy:

@@ -129,7 +129,7 @@ def _binding(site: GoogleSite, bucket: str, under: str) -> Resource:
     )
 
 
-def left(site: GoogleSite, name: str, where: Where) -> tuple[Resource, Resource]:
+def owned(site: GoogleSite, name: str, where: Where) -> tuple[Resource, Resource]:
     """Return cache and right as a deletion sees them; what nobody may see is not deleted."""
     under = folder(site, name)
 

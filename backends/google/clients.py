@@ -187,7 +187,7 @@ class GoogleClients:
         raise not_configured()
 
     @property
-    def named(self) -> str:
+    def project_id(self) -> str:
         """The project in texts: `NO_PROJECT` where no setting names one."""
         return self.project if self.configured else NO_PROJECT
 

@@ -59,11 +59,11 @@ _PERMISSIONS: Final = (
 
 
 def account(site: GoogleSite) -> str:
-    return account_of(site.clients.named, ACCOUNT_ID)
+    return account_of(site.clients.project_id, ACCOUNT_ID)
 
 
 def role_name(site: GoogleSite) -> str:
-    return f"projects/{site.clients.named}/roles/{ROLE_ID}"
+    return f"projects/{site.clients.project_id}/roles/{ROLE_ID}"
 
 
 def job_id(name: str) -> str:
@@ -71,7 +71,7 @@ def job_id(name: str) -> str:
 
 
 def parent_of(site: GoogleSite) -> str:
-    return f"projects/{site.clients.named}/locations/{site.clients.region}"
+    return f"projects/{site.clients.project_id}/locations/{site.clients.region}"
 
 
 def _path(site: GoogleSite, name: str) -> str:
@@ -130,7 +130,7 @@ def command_of(site: GoogleSite, wanted: Job) -> str:
     return rest_command(url, as_sent(wanted))
 
 
-def job_left(
+def owned_job(
     site: GoogleSite, name: str, leased: Callable[[], Awaitable[bool]] | None = None
 ) -> Resource:
     """Return the job as a deletion sees it; where nobody may look, there is none to delete.
@@ -150,9 +150,9 @@ def job_left(
     return unless_foreign(replace(job(site, name, None), get=get))
 
 
-def none_left(site: GoogleSite, name: str) -> Resource:
+def no_job(site: GoogleSite, name: str) -> Resource:
     """Return that there is no such job any more, for a deployment that nothing ends now."""
-    gone = job_left(site, name)
+    gone = owned_job(site, name)
 
     async def get() -> Any:
         return await gone.get() or ()
@@ -281,7 +281,7 @@ def shared(site: GoogleSite) -> tuple[Resource, ...]:
 
 
 def _role(site: GoogleSite) -> Resource:
-    name, parent = role_name(site), f"projects/{site.clients.named}"
+    name, parent = role_name(site), f"projects/{site.clients.project_id}"
     wanted = Role(
         title="vllm-devops-agent: end a deployment",
         description="See a service of Cloud Run and set it to no instance.",
@@ -319,16 +319,16 @@ def _role(site: GoogleSite) -> Resource:
         put=setup.known_everywhere(put),
         status=status,
         scope="shared",
-        command=f"gcloud iam roles create {ROLE_ID} --project={site.clients.named} --stage=GA"
+        command=f"gcloud iam roles create {ROLE_ID} --project={site.clients.project_id} --stage=GA"
         f' --title="{wanted.title}" --permissions={",".join(MAY)}',
     )
 
 
 def _acts_as(site: GoogleSite) -> Resource:
-    runtime = runtime_account(site.clients.named)
+    runtime = runtime_account(site.clients.project_id)
     made = binding(
         site.clients.iam,
-        f"projects/{site.clients.named}/serviceAccounts/{runtime}",
+        f"projects/{site.clients.project_id}/serviceAccounts/{runtime}",
         (ACTS_AS,),
         account(site),
         what=f"let {ACCOUNT_ID} change what runs as {RUNTIME_ID}",
@@ -337,7 +337,7 @@ def _acts_as(site: GoogleSite) -> Resource:
         scope="shared",
         after=(ACCOUNT_ID, RUNTIME_ID),
         command=f"gcloud iam service-accounts add-iam-policy-binding {runtime}"
-        f" --project={site.clients.named} --member=serviceAccount:{account(site)}"
+        f" --project={site.clients.project_id} --member=serviceAccount:{account(site)}"
         f" --role={ACTS_AS}",
     )
     return replace(made, put=setup.known_everywhere(made.put))
@@ -389,10 +389,8 @@ def job_of(
     time_zone: str = "Etc/UTC",
 ) -> Job:
     """Return the job that sets some fields of a service's scaling, and leaves the others."""
-    service, mask = (
-        f"{parent_of(site)}/services/{name}",
-        ",".join(f"scaling.{one}" for one in scaling),
-    )
+    service = f"{parent_of(site)}/services/{name}"
+    mask = ",".join(f"scaling.{one}" for one in scaling)
     return Job(
         name=f"{parent_of(site)}/jobs/{job}",
         description=f"{_MARK}: {does}",

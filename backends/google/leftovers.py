@@ -116,7 +116,7 @@ class Seen(NamedTuple):
 
 async def find_leftovers(site: GoogleSite, kept: Collection[str]) -> Leftovers:
     """Look through the whole project; changes nothing."""
-    return _judged(await _look(site), kept)
+    return _judge(await _look_at_all(site), kept)
 
 
 async def remove_leftover(site: GoogleSite, named: str, kept: Collection[str]) -> bool:
@@ -128,9 +128,9 @@ async def remove_leftover(site: GoogleSite, named: str, kept: Collection[str]) -
         InvalidArgument: It is no leftover.
         CloudError: Google refused.
     """
-    seen = await _look(site)
+    seen = await _look_at_all(site)
     found = {one.id: (row.source, one) for row in seen for one in row.things}
-    judged = _judged(seen, kept)
+    judged = _judge(seen, kept)
     if named not in found:
         words = f"Nothing named {named[:200]} is in {site.clients.project}."
         raise errors.NotFound(words, cause=" ".join(judged.not_seen), fix=_LIST)
@@ -173,7 +173,7 @@ def _resource(site: GoogleSite, source: Source, thing: Thing) -> Resource:
     )
 
 
-async def _look(site: GoogleSite) -> Sequence[Seen]:
+async def _look_at_all(site: GoogleSite) -> Sequence[Seen]:
     await site.clients.credentials()  # without a login nothing is seen, which is no answer
     return await side_by_side([partial(_look_at, site, source) for source in _SOURCES])
 
@@ -222,7 +222,7 @@ async def _look_at(site: GoogleSite, source: Source) -> Seen:
     return Seen(source, sorted(things), frozenset(unseen), sentences)
 
 
-def _judged(seen: Sequence[Seen], kept: Collection[str]) -> Leftovers:
+def _judge(seen: Sequence[Seen], kept: Collection[str]) -> Leftovers:
     things = [one for row in seen for one in row.things]
     unseen = frozenset[str]().union(*(row.unseen for row in seen))
     living = {(one.home, one.deployment) for one in things if one.lives}

@@ -54,7 +54,7 @@ def jobs(site: GoogleSite, spec: DeploymentSpec) -> Mapping[str, Job]:
     return {job.name: job for job in made}
 
 
-def kept(site: GoogleSite, spec: DeploymentSpec) -> Resource:
+def resource(site: GoogleSite, spec: DeploymentSpec) -> Resource:
     """Return all jobs of a deployment's schedule, and no others; of none where it has none."""
     wanted = jobs(site, spec)
 
@@ -89,7 +89,7 @@ def kept(site: GoogleSite, spec: DeploymentSpec) -> Resource:
     )
 
 
-def left(site: GoogleSite, name: str, scheduled: Callable[[], Awaitable[bool]]) -> Resource:
+def owned(site: GoogleSite, name: str, scheduled: Callable[[], Awaitable[bool]]) -> Resource:
     """Return the jobs as a deletion sees them; `scheduled` says whether there may be any."""
 
     async def get() -> Mapping[str, Job] | None:

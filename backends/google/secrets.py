@@ -53,19 +53,19 @@ def key(site: GoogleSite, deployment: str) -> tuple[Resource, Resource]:
     labels = {DEPLOYMENT_LABEL: deployment, REGION_LABEL: site.home}
     command = (
         f"openssl rand -hex 32 | tr -d '\\n' | gcloud secrets create {name}"
-        f" --project={site.clients.named} --replication-policy=automatic"
+        f" --project={site.clients.project_id} --replication-policy=automatic"
         f" --labels={pairs(labels)} --data-file=-"
     )
     made = _resource(site, name, labels, None, title=f"its key (secret {name})", command=command)
     return replace(made, name="key"), replace(reader(site, name), name="grant", after=("key",))
 
 
-def key_left(site: GoogleSite, deployment: str) -> Resource:
+def owned_key(site: GoogleSite, deployment: str) -> Resource:
     """Return a deployment's key as a deletion sees it: its value is not read."""
-    return replace(key(site, deployment)[0], get=left(site, site.key_secret(deployment)).get)
+    return replace(key(site, deployment)[0], get=owned(site, site.key_secret(deployment)).get)
 
 
-def left(site: GoogleSite, name: str) -> Resource:
+def owned(site: GoogleSite, name: str) -> Resource:
     """Return a secret as a deletion sees it: its value is not read, and another's is not there."""
 
     async def get() -> _Found | None:
@@ -91,20 +91,20 @@ def token(site: GoogleSite, value: SecretStr) -> Resource:
         put=lambda: keep(site, HF_SECRET, value),
         scope="shared",
         command=f'printf %s "$HF_TOKEN" | gcloud secrets create {HF_SECRET} --data-file=-'
-        f" --replication-policy=automatic --project={site.clients.named} --labels={pairs()}"
+        f" --replication-policy=automatic --project={site.clients.project_id} --labels={pairs()}"
         f" && {right.command}",
         usd_per_month=SECRET_USD,
     )
 
 
-def kept_token(site: GoogleSite) -> Resource:
+def stored_token(site: GoogleSite) -> Resource:
     """Return the Hub's token as what stays, whoever made it."""
     return Resource(
         name="token",
         title=f"the secret {HF_SECRET}, which other deployments may read",
         get=lambda: _secret(site, HF_SECRET),
         usd_per_month=SECRET_USD,
-        how_to_remove=f"gcloud secrets delete {HF_SECRET} --project={site.clients.named}",
+        how_to_remove=f"gcloud secrets delete {HF_SECRET} --project={site.clients.project_id}",
     )
 
 
@@ -148,12 +148,12 @@ async def exists(site: GoogleSite, name: str) -> bool:
 
 
 def path_of(site: GoogleSite, secret: str) -> str:
-    return f"projects/{site.clients.named}/secrets/{secret}"
+    return f"projects/{site.clients.project_id}/secrets/{secret}"
 
 
 def reader(site: GoogleSite, name: str) -> Resource:
     """Return the right of the account that deployments run as to read a secret."""
-    account = runtime_account(site.clients.named)
+    account = runtime_account(site.clients.project_id)
     return binding(
         site.clients.secrets,
         path_of(site, name),
@@ -162,7 +162,7 @@ def reader(site: GoogleSite, name: str) -> Resource:
         what=f"let {account} read the secret {name}",
         name=f"reader of {name}",
         title=f"the right of {account} to read {name}, and of nobody else",
-        command=f"gcloud secrets add-iam-policy-binding {name} --project={site.clients.named}"
+        command=f"gcloud secrets add-iam-policy-binding {name} --project={site.clients.project_id}"
         f" --member=serviceAccount:{account} --role={_ACCESSOR}",
     )
 
@@ -195,7 +195,7 @@ def _resource(
 ) -> Resource:
     """Return a secret that holds a text, or any text where none is given."""
     request = CreateSecretRequest(
-        parent=f"projects/{site.clients.named}",
+        parent=f"projects/{site.clients.project_id}",
         secret_id=name,
         secret=Secret(
             labels={"managed-by": MANAGED_BY, **labels},

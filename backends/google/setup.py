@@ -98,24 +98,6 @@ async def preflight(site: GoogleSite, questions: Callable[[], Iterable[Question]
     return Preflight(checks=tuple(await ask_all(tuple(questions()), DEADLINE)))
 
 
-def refused(exc: errors.OpsError) -> Answer:
-    return Answer(passed=False, detail=f"{exc.summary} {exc.cause}".strip(), fix=exc.fix)
-
-
-def asked(
-    what: str, ask: Callable[[], Awaitable[str]], *refusals: type[errors.OpsError]
-) -> Question:
-    """Ask what is answered in words; these refusals are an answer as well."""
-
-    async def answer() -> Answer:
-        try:
-            return Answer(passed=True, detail=await ask())
-        except refusals as exc:
-            return refused(exc)
-
-    return Question(what, answer)
-
-
 def questions_of_every(
     site: GoogleSite, backend: str, needed_by: Collection[str], spec: DeploymentSpec
 ) -> Iterator[Question]:

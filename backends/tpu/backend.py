@@ -95,12 +95,12 @@ class TpuBackend(GoogleBackend):
     def owned(self, name: str) -> Sequence[Resource]:
         kept = self.pending.get(name)
         what = f"its chip: the queued resource {tpu.vm_id(name)} with its node, or that instance"
-        chip = search.held(self.site, name, kept.left if kept else {}, what)
+        chip = search.chips_at(self.site, name, kept.left if kept else {}, what)
         return plan.owned(self.site, name, chip)
 
     def remaining(self, _name: str, _spec: DeploymentSpec | None = None) -> Sequence[Resource]:
         """Return the Hub's token, which other deployments may read."""
-        return (secrets.kept_token(self.site),)
+        return (secrets.stored_token(self.site),)
 
     def shared(self) -> Sequence[Resource]:
         return plan.shared(self.site)
@@ -128,7 +128,7 @@ class TpuBackend(GoogleBackend):
             token, tokens = await secrets.hub_token(site, wanted.spec)
             store = await cache.usable(site, wanted.spec)
             made = blueprint(site, wanted.spec, wanted.model, hf_token=token, store=store)
-            if not await self._stands(wanted.model, made, before, there):
+            if not await self._is_under_way(wanted.model, made, before, there):
                 kept = await self._begin(wanted.model, made, before, there)
                 try:
                     below = (*tokens, *await plan.asked_ground(site, made))
@@ -234,7 +234,7 @@ class TpuBackend(GoogleBackend):
         search.refuse_foreign(self.site, name, found)
         return found
 
-    async def _stands(
+    async def _is_under_way(
         self,
         model: ModelShape,
         made: tpu.Blueprint,
@@ -278,7 +278,7 @@ class TpuBackend(GoogleBackend):
         if image is None:
             note(f"{made.container.image} is not pinned: its registry cannot be asked.")
         if not made.opened:  # an earlier deployment of the name may have been
-            rule = unless_foreign(plan.rule_left(site, name))
+            rule = unless_foreign(plan.owned_rule(site, name))
             await remove([rule], seconds=self.delete_seconds)
         container = made.container.model_copy(update={"image": image or made.container.image})
         made = made.model_copy(update={"container": container})
@@ -369,7 +369,7 @@ class TpuBackend(GoogleBackend):
         if kept is not None:  # nothing of it is asked for any more
             said = {"replacing": tuple(places), "late": _latest(places)}
             self.pending.keep(kept.model_copy(update=said))
-        chip = search.held(site, name, places, title)
+        chip = search.chips_at(site, name, places, title)
         every = plan.owned(site, name, chip)
         own = [unless_foreign(one) for one in every if not (keep_cache and one.name == CACHE)]
         removal = await remove(own, seconds=seconds)

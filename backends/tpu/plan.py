@@ -8,12 +8,11 @@ from typing import Final
 import anyio
 
 from backends.base import DeploymentConfig
-from backends.common.preflight import Answer, Question, price_doubts, tagged
+from backends.common.preflight import Answer, Question, price_doubts, question, tagged
 from backends.compile_cache import without_cache
 from backends.container import as_yaml
 from backends.google import cache, secrets, setup
 from backends.google.clients import HF_SECRET, RUNTIME_ID, rest_command, written
-from backends.google.setup import asked
 from backends.lifecycle import Resource, Status, look, steps
 from backends.tpu import compute, search, vm, zones
 from backends.tpu.site import Blueprint, Place, Request, Site
@@ -52,7 +51,7 @@ async def asked_ground(site: Site, made: Blueprint) -> tuple[Resource, ...]:
     return ground(site, made, known)
 
 
-def rule_left(site: Site, name: str) -> Resource:
+def owned_rule(site: Site, name: str) -> Resource:
     """Return the firewall rule that an earlier deployment of the name may have."""
     return compute.firewall_rule(site, name)
 
@@ -65,8 +64,8 @@ def owned(site: Site, name: str, chip: Resource) -> tuple[Resource, ...]:
     async def where() -> str:
         return bucket or cache.bucket_of(site, None)
 
-    right, carried = cache.left(site, name, where)
-    return (carried, secrets.key_left(site, name), rule_left(site, name), right, chip)
+    right, carried = cache.owned(site, name, where)
+    return (carried, secrets.owned_key(site, name), owned_rule(site, name), right, chip)
 
 
 def chip_at(site: Site, made: Blueprint, place: Place, *, others: int = 0) -> Resource:
@@ -270,13 +269,13 @@ def _questions(site: Site, made: Blueprint) -> Iterator[Question]:
     yield Question("That account has its roles", roles)
     yield Question(f"The network {made.network} is there", network)
     if made.opened and not made.anybody:
-        yield asked("It is known who may call", callers, OpsError)
+        yield question("It is known who may call", callers, OpsError)
     image = partial(setup.image_there, site, made.container.image)
-    yield asked("The container image is there", image, CloudRefused)
-    yield asked(f"The id {made.id} is free or yours", partial(_id, site, spec.name), NotOurs)
+    yield question("The container image is there", image, CloudRefused)
+    yield question(f"The id {made.id} is free or yours", partial(_id, site, spec.name), NotOurs)
     if made.opened:
-        rule = rule_left(site, spec.name)
-        yield asked(f"The name of {rule.title} is free or yours", partial(_free, rule), NotOurs)
+        rule = owned_rule(site, spec.name)
+        yield question(f"The name of {rule.title} is free or yours", partial(_free, rule), NotOurs)
     chips = "one chip" if made.chips == 1 else f"{made.chips} chips"
     way = "on demand" if made.provisioning == "on-demand" else f"as {made.provisioning}"
     yield Question(f"A place may give {chips} {way}", partial(_places, site, made))

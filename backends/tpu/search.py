@@ -257,7 +257,7 @@ _NOT_OF_THE_PLACE: Final = frozenset({VANISHED, errors.NotOurs.code, *tpu.NEVER_
 """What tells nothing of whether there are chips."""
 
 
-def held(
+def chips_at(
     site: tpu.Site, name: str, places: Mapping[tpu.Place, datetime | None], title: str = "its chip"
 ) -> Resource:
     """Return what a deployment has at some places, all of it together: one that stays saves none.
@@ -350,7 +350,7 @@ class _Step:
             if not waits:
                 self._keep(grounded=True)
         elif kept.replacing:
-            former = held(site, name, dict.fromkeys(kept.replacing, kept.late))
+            former = chips_at(site, name, dict.fromkeys(kept.replacing, kept.late))
             if (await remove([former], seconds=0)).gone:
                 self._keep(replacing=(), late=None)
         elif last is None or (last.outcome and last.returned):
@@ -359,7 +359,7 @@ class _Step:
             attempt = tpu.Attempt(place=place, since=self.now, returned=False)
             self._keep(attempts=(*kept.attempts, attempt))
         elif last.outcome:
-            own = held(site, name, {last.place: last.asked})
+            own = chips_at(site, name, {last.place: last.asked})
             if (await remove([own], seconds=0)).gone:
                 self._note(returned=True, asked=None)
         elif await self._is_to_be_asked_for(last):
@@ -471,10 +471,8 @@ class _Step:
 
     async def _refused(self, exc: errors.OpsError) -> None:
         """Write down who refused; where nothing can have been made, nothing is given back."""
-        words, nothing = (
-            exc.cause or exc.summary,
-            exc.code in {errors.NotOurs.code, *tpu.NEVER_AGAIN},
-        )
+        words = exc.cause or exc.summary
+        nothing = exc.code in {errors.NotOurs.code, *tpu.NEVER_AGAIN}
         await self._ended(exc.code, words, fix=exc.fix, returned=nothing)
 
     async def _timed_out(self) -> None:

@@ -121,12 +121,12 @@ class Look(NamedTuple):
         return self.kept.since if self.kept else self.chip.created_at if self.chip else self.now
 
     @property
-    def begun(self) -> datetime:
+    def started_at(self) -> datetime:
         """When its VM was there, or at least asked for."""
         return (self.chip.given_at if self.chip else None) or self.created_at
 
     @property
-    def asked(self) -> datetime:
+    def asked_at(self) -> datetime:
         """When the newest place was asked, or else the deployment wanted."""
         attempts = self.kept.attempts if self.kept else ()
         return attempts[-1].since if attempts else self.created_at
@@ -287,23 +287,23 @@ async def read_status(
     """Say what a deployment does now, of which at least one of the two is known."""
     seen = Look(site, kept, chip, now)
     if kept and kept.failure:
-        return seen.record(State.FAILED, seen.asked, failure=kept.failure)
+        return seen.record(State.FAILED, seen.asked_at, failure=kept.failure)
     if waits := _waits_for(kept, chip):
         said = [describe_search(kept, now) if kept else ""]
         if chip and not (kept and kept.deleting):
             said.append(chip.said)
         detail = "; ".join(part for part in said if part)
-        return seen.record(waits[0], seen.asked, phase=waits[1], detail=detail)
+        return seen.record(waits[0], seen.asked_at, phase=waits[1], detail=detail)
     if chip is None or chip.state.leftover:
         failure, at = await why_gone(seen)
         state = State.EXPIRED if failure.code == State.EXPIRED.name else State.FAILED
-        return seen.record(state, at or seen.begun, failure=failure, ended=at)
+        return seen.record(state, at or seen.started_at, failure=failure, ended=at)
     if chip.state is tpu.ChipState.STOPPED:
-        return seen.record(State.FAILED, seen.begun, failure=_STOPPED)
+        return seen.record(State.FAILED, seen.started_at, failure=_STOPPED)
     if chip.state is tpu.ChipState.RUNNING:
         return await _running(seen, chip)
     state, phase = _STATES[chip.state]
-    return seen.record(state, seen.begun, phase=phase, detail=chip.said)
+    return seen.record(state, seen.started_at, phase=phase, detail=chip.said)
 
 
 def _waits_for(kept: tpu.Search | None, chip: tpu.Chip | None) -> tuple[State, str] | None:
@@ -360,7 +360,7 @@ async def _running(seen: Look, chip: tpu.Chip) -> Deployment:
     last = told.last
     if last and last.phase in {FAILED, ENDED}:
         return _failed(seen, last, told)
-    since = last.at if last else seen.begun
+    since = last.at if last else seen.started_at
     ready = last is not None and last.phase == READY
     if seen.is_internal:
         if ready:
@@ -373,7 +373,7 @@ async def _running(seen: Look, chip: tpu.Chip) -> Deployment:
         if silence is None:
             return seen.record(State.READY, since)
         return seen.record(State.LOADING, since, phase=WARMING, failure=silence)
-    return seen.record(State.LOADING, seen.begun, phase=_phase(seen, told))
+    return seen.record(State.LOADING, seen.started_at, phase=_phase(seen, told))
 
 
 async def _read_log(seen: Look, chip: tpu.Chip) -> VmLog:
@@ -439,7 +439,7 @@ def _phase(seen: Look, told: VmLog) -> Phase:
         detail = f"{graphs} graphs so far; the total is not reported"
         return phase.model_copy(update={"detail": detail})
     if last is None:
-        silent = seen.now - seen.begun
+        silent = seen.now - seen.started_at
         if silent > _SILENT:
             note(
                 f"The VM of {seen.name} has run for {silent.total_seconds() / 60:.0f} min and"
@@ -447,7 +447,7 @@ def _phase(seen: Look, told: VmLog) -> Phase:
                 " roles/logging.logWriter (setup_target). Of an instance, `gcloud compute instances"
                 " get-serial-port-output` shows its console."
             )
-        return Phase(name=BOOTING, since=seen.begun)
+        return Phase(name=BOOTING, since=seen.started_at)
     is_command = last.phase in {ENGINE, READY} and not last.is_again
     detail = "" if is_command else last.message[:_MESSAGE]
     return Phase(name=SCRIPT.get(last.phase, last.phase), since=last.at, detail=detail)

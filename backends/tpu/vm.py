@@ -202,7 +202,7 @@ def blueprint(
     places = tuple(Place(zone, kind) for zone in zones for kind in kinds)
     usual = rules().wait.alone_seconds if len(places) == 1 else rules().wait.each_seconds
     network, subnetwork = network_of(spec)
-    project = site.clients.named
+    project = site.clients.project_id
     token = bool(site.settings.hf_token) if hf_token is None else hf_token
     if store is None:
         store = "" if may_carry(spec) else cache.store(site, spec)

@@ -99,10 +99,8 @@ async def _execute(world: World, sub: Subscription, job: Body) -> None:
 
 async def _replica(world: World, sub: Subscription, job: Body) -> int:
     """Run its container once; with which code it ended. What it says is in the log."""
-    configuration, container = (
-        job["properties"]["configuration"],
-        job["properties"]["template"]["containers"][0],
-    )
+    configuration = job["properties"]["configuration"]
+    container = job["properties"]["template"]["containers"][0]
     words = [*(container.get("command") or ()), *(container.get("args") or ())]
     say = partial(sub.write, "console", app=job["name"], environment=environment_of(job))
     if len(words) != 3 or words[:2] != ["python3", "-c"] or "python" not in container["image"]:

@@ -265,10 +265,8 @@ def add(
 def _behaviour(world: World, name: str, method: Method, api: str) -> Callable[..., Awaitable[Any]]:
     async def behave(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
         world.touch()
-        sent, project = (
-            dict(context.invocation_metadata() or ()),
-            world.project(project_of(request)),
-        )
+        sent = dict(context.invocation_metadata() or ())
+        project = world.project(project_of(request))
         named = re.search(r'"([^"]+)"', str(plain(request)))
         resource = named[1] if named else f"projects/{project.id}"
         try:

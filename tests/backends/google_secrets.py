@@ -15,4 +15,4 @@ async def keep_key(site: GoogleSite, deployment: str) -> bool:
 
 async def remove_secret(site: GoogleSite, name: str) -> bool:
     """Delete a secret; whether there was one of ours to delete."""
-    return bool((await remove([secrets.left(site, name)], seconds=5)).removed)
+    return bool((await remove([secrets.owned(site, name)], seconds=5)).removed)

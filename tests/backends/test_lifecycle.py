@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from backends.base import World
-from backends.lease import Lease, revised
+from backends.lease import Lease, revised_lease
 from backends.lifecycle import Resource, Status, advance, leftovers, look
 from core.errors import CloudRefused, CloudUnavailable, DeploymentNotFound, NotOurs, OpsError
 from core.records import BY_PURGE, DeploymentSpec, ModelShape, Plan, State
@@ -323,6 +323,6 @@ def test_what_several_replicas_have_cost_together_counts_against_a_new_limit() -
     two = one.model_copy(update={"max_replicas": 2})
     now = int(time.time())
     before = Lease(ends=now + 3600, keeper="cloud", paid_until=now + 3600)
-    held = revised(before, two, one, usd_per_hour=1.0)
+    held = revised_lease(before, two, one, usd_per_hour=1.0)
     assert held
     assert held.paid_until == pytest.approx(now + 2 * 3600, abs=60)

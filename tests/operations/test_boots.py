@@ -9,7 +9,7 @@ import pytest
 from backends.base import BootBudget
 from core.journal import Journal
 from core.settings import Settings
-from operations.boots import Booted, chart, kept, last_words, span
+from operations.boots import Booted, boots_of, chart, last_words, span
 from operations.explain import Case, boot_check
 from operations.runtime import Stage
 from planner.model import read_model
@@ -61,9 +61,9 @@ def test_only_its_own_boots_are_a_deployments(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "journal.db")
     keep(journal, 1, COLD, name="other")
     mine = keep(journal, 2, WARM)
-    assert kept(journal, SEEN) == (mine,)
+    assert boots_of(journal, SEEN) == (mine,)
     later = SEEN.model_copy(update={"created_at": datetime.now(UTC)})
-    assert kept(journal, later) == ()
+    assert boots_of(journal, later) == ()
 
 
 def test_after_two_boots_a_plan_is_by_the_deployments_own(tmp_path: Path) -> None:

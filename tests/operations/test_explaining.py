@@ -13,13 +13,13 @@ from operations.explain import (
     BootCheck,
     Case,
     boot_check,
-    changed,
-    compared,
+    compare_cases,
     flag_rows,
+    other_flags,
     plain,
     practices,
-    rest,
     trade_offs,
+    with_changed_flags,
 )
 from planner.boot import boot
 from planner.flags import Flags
@@ -165,7 +165,7 @@ PAIRS: Final = {
 def test_idling_is_compared_in_the_words_of_each_alone(pair: str) -> None:
     """What may sleep is billed for a while after its last request, on either side."""
     one, other = PAIRS[pair]
-    differs = compared(one, other, "two")
+    differs = compare_cases(one, other, "two")
     assert differs.differences
     assert f"idle: {alone(one)} -> {alone(other)}" in differs.together
 
@@ -196,7 +196,7 @@ SPEC: Final = DeploymentSpec(name="one", model="acme/m", max_model_len=4096)
 )
 def test_a_flag_is_read_however_it_is_written(words: list[str], said: dict[str, Any]) -> None:
     """With a blank, an equals sign, several in one word, in vLLM's form or ours."""
-    after = changed(SPEC, words)
+    after = with_changed_flags(SPEC, words)
     assert {name: getattr(after, name) for name in said} == said
 
 
@@ -205,8 +205,8 @@ def test_a_flag_that_is_given_again_takes_the_place_of_the_old_one() -> None:
     spec = SPEC.model_copy(
         update={"engine_args": ("--limit-mm-per-prompt", '{"image": 1}', "--block-size=16")}
     )
-    after = changed(spec, ['--limit-mm-per-prompt={"image": 2}'])
-    assert rest(after) == ("--block-size 16", '--limit-mm-per-prompt {"image": 2}')
+    after = with_changed_flags(spec, ['--limit-mm-per-prompt={"image": 2}'])
+    assert other_flags(after) == ("--block-size 16", '--limit-mm-per-prompt {"image": 2}')
 
 
 def test_a_plain_spec_has_no_flag_in_two_places() -> None:
@@ -225,7 +225,7 @@ def test_a_plain_spec_has_no_flag_in_two_places() -> None:
 )
 def test_a_flag_and_its_json_in_one_string_are_two_words(words: list[str]) -> None:
     """A command line has them apart, as whatever guards a flag expects; the JSON stays whole."""
-    found = changed(SPEC, words).engine_args
+    found = with_changed_flags(SPEC, words).engine_args
     assert found == ("--block-size", "16", "--limit-mm-per-prompt", '{"image": 2}')
 
 
@@ -245,7 +245,7 @@ def test_a_flag_and_its_json_in_one_string_are_two_words(words: list[str]) -> No
 def test_what_is_no_flag_or_a_key_is_refused(words: list[str]) -> None:
     """In our words, with what to give instead; the key is not told."""
     with pytest.raises(InvalidArgument) as refused:
-        changed(SPEC, words)
+        with_changed_flags(SPEC, words)
     assert refused.value.fix
     assert "SECRET" not in f"{refused.value.summary}{refused.value.fix}"
 
@@ -258,6 +258,6 @@ def test_what_ends_or_warms_a_deployment_is_a_difference() -> None:
     rows = {row.flag: row.does for row in flag_rows(other)}
     assert rows.keys() >= wanted.keys()
     assert "45 h a week, $45 a week" in rows["schedule"]
-    found = compared(one, other, "another", beside=frozenset(wanted))
+    found = compare_cases(one, other, "another", beside=frozenset(wanted))
     assert {row.flag for row in found.differences} == set(wanted)
     assert found.restarts == "deploy_vllm changes that, and the engine goes on."

@@ -58,7 +58,7 @@ class Building:
 async def test_what_ends_between_two_looks_takes_its_next_step_all_the_same() -> None:
     """Nobody else would take it: whoever follows it gives up what is not found."""
     before = _told(State.CREATING, "building image")
-    seen = await deployments.looked(cast("Backend", Building()), before)
+    seen = await deployments.look_again(cast("Backend", Building()), before)
     assert seen.state is State.LOADING
 
 

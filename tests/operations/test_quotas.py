@@ -11,7 +11,7 @@ from backends.tpu.backend import TpuBackend
 from core.errors import PermissionDenied, Unsupported
 from core.records import Target
 from core.settings import Settings
-from operations.capacity import QuotaRow, Quotas, check, row_of
+from operations.capacity import QuotaRow, Quotas, read_quotas, row_of
 from operations.runtime import Runtime
 
 TARGET = Target(
@@ -116,12 +116,12 @@ async def test_one_target_that_cannot_be_read_does_not_hide_the_others(
         monkeypatch.setattr(backend, "quotas", quotas)
     settings = Settings(vllm_devops_state_dir=tmp_path, google_cloud_project="p")
     rt = Runtime(settings, frozenset())
-    found = await check(rt, None)
+    found = await read_quotas(rt, None)
     first, second, *_ = found.quotas
     assert (first.replicas, second.replicas) == (3, None)
     assert "Google does not let you. Ask its owner." in found.warnings()[0]
     with pytest.raises(PermissionDenied):
-        await check(rt, second.target)
+        await read_quotas(rt, second.target)
 
 
 @pytest.mark.anyio
@@ -129,5 +129,5 @@ async def test_where_no_target_can_be_read_it_is_an_error(tmp_path: Path) -> Non
     """With the fix that belongs to it: here no project is named."""
     rt = Runtime(Settings(vllm_devops_state_dir=tmp_path), frozenset())
     with pytest.raises(Unsupported) as caught:
-        await check(rt, None)
+        await read_quotas(rt, None)
     assert "GOOGLE_CLOUD_PROJECT" in caught.value.fix

@@ -277,7 +277,7 @@ async def others_are_refused(agent: Agent, cloud: Cloud, rows: dict[str, Any]) -
     """Ask for one of each kind by its whole name, whether it is others' or lives."""
     async with run_sites.opened(cloud.controls.plane, cloud.project) as site:
         backend = run_sites.backend_of(site)
-        every = [one for row in await leftovers._look(site) for one in row.things]
+        every = [one for row in await leftovers._look_at_all(site) for one in row.things]
         assert len(every) == len(rows) + sum(OTHERS.values()) + LIVING
         for one in {(one.kind, one.ours): one for one in every if one.id not in rows}.values():
             with pytest.raises(InvalidArgument if one.ours else NotOurs):

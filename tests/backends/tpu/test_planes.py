@@ -234,7 +234,7 @@ async def test_a_delete_without_an_answer_is_looked_at(
         asked = site.planes[kind]
         await asked.create(request(blueprint(site)))
         await becomes(asked, ChipState.RUNNING)
-        chip = search.held(site, "gemma", {Place(ZONE, kind): None})
+        chip = search.chips_at(site, "gemma", {Place(ZONE, kind): None})
         controls.set(project, faults=[fault(DELETES[kind])])
         with pytest.raises(CloudUnavailable):
             await remove([chip], seconds=0)

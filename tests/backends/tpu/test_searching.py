@@ -219,7 +219,7 @@ async def test_what_a_stranger_has_put_there_meanwhile_is_not_given_back(tmp_pat
     cloud = Cloud()
     site = site_on(cloud, tmp_path)
     cloud.plant(A, vm_id("gemma"), owner="somebody")
-    assert (await remove([search.held(site, "gemma", {A: None})], seconds=0)).gone
+    assert (await remove([search.chips_at(site, "gemma", {A: None})], seconds=0)).gone
     assert cloud.rows[A].deleted is None
 
 
