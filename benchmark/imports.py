@@ -474,6 +474,9 @@ def _time(column: str) -> tuple[str, str, float] | None:
 _WRITER: Final = "written_by"
 """Our own column: which of several programs with one form wrote it."""
 _GROUPED: Final = re.compile(r"\s*-?[1-9]\d{0,2}(,\d{3})+(\.\d+)?\s*")
+_PERCENT: Final = re.compile(r"(\s*-?\d+(?:[.,]\d+)?)\s*%\s*")
+_BEFORE_HEAD: Final = 8
+"""Lines of a title or a comment that may stand above a table."""
 _DECIMAL_COMMA: Final = re.compile(r"\s*-?\d+,\d+\s*")
 
 
@@ -484,6 +487,14 @@ def from_csv(text: str) -> list[Row] | None:
         csv.Error: A field is too long to be one.
     """
     lines = text.splitlines()
+    for above in range(min(_BEFORE_HEAD, len(lines))):
+        if (rows := _table(lines[above:])) is not None:
+            return rows
+    return None
+
+
+def _table(lines: Sequence[str]) -> list[Row] | None:
+    """Give the rows below a head; None where the first line is none."""
     delimiter = max(",;\t", key="".join(lines[:1]).count)
     reader = csv.reader(lines, delimiter=delimiter)
     head = [_normal(name) for name in next(reader, [])]
@@ -509,6 +520,8 @@ def _without_commas(text: str, delimiter: str) -> str:
     Raises:
         InvalidArgument: It may be the one or the other.
     """
+    if percent := _PERCENT.fullmatch(text):
+        text = percent[1]
     grouped = _GROUPED.fullmatch(text)
     if delimiter == ",":
         return text.replace(",", "") if grouped else text
@@ -577,7 +590,8 @@ def _flat(value: Json, prefix: str = "", depth: int = 0) -> dict[str, Any]:
 
 
 def _normal(name: object) -> str:
-    return re.sub(r"[^a-z0-9]+", "_", str(name)[:80].strip().lower()).strip("_")
+    words = str(name)[:80].lower().replace("%", " pct ")
+    return re.sub(r"[^a-z0-9]+", "_", words).strip("_")
 
 
 _LATE: Final = 0.1
@@ -752,6 +766,8 @@ _READ: Final = frozenset(column for columns in _COLUMNS.values() for column in c
 _WORDED: Final = frozenset(
     each for name in ("model", "api", "date", "status") for each in _COLUMNS[name]
 )
+_NAMED: Final = 3
+"""Models that a note lists."""
 _SHOWN: Final = 8
 """Columns that a note lists."""
 
@@ -843,7 +859,7 @@ def read_table(rows: Sequence[Row], claims: Claims) -> Read:
         model=next((row.model for row in placed if row.model), None),
         created_at=_when(placed[0].text("date")) if placed else None,
         articles=articles,
-        notes=tuple(_notes(rows, placed, tool, tokens)),
+        notes=(*_models(placed), *_notes(rows, placed, tool, tokens)),
     )
 
 
@@ -917,6 +933,16 @@ def _when(text: str) -> datetime | None:
         except ValueError:
             continue
     return None
+
+
+def _models(placed: Sequence[Row]) -> Iterator[str]:
+    """Say that a file is of several models, where it is."""
+    models = dict.fromkeys(row.model for row in placed if row.model)
+    if len(models) > 1:
+        yield (
+            f"It has results of {len(models)} models ({', '.join([*models][:_NAMED])}), and all are"
+            " kept as the first's: give a file for each."
+        )
 
 
 def _notes(rows: Sequence[Row], placed: Sequence[Row], tool: str, tokens: float) -> Iterator[str]:

@@ -258,8 +258,8 @@ class Logs(Located):
 
     def summary(self) -> str:
         if self.kinds is None:
-            last = "the last " * self.truncated
-            newest = f"the newest {len(self.lines)} of {last}{self.total} lines of {self.name}"
+            known = "at least " * self.truncated  # nobody asked for more
+            newest = f"the newest {len(self.lines)} of {known}{self.total} lines of {self.name}"
             if self.errors:
                 why = shortened(self.errors[0], _BRIEF_LINE)
                 return f"{self.name} failed with: {why} … Then {newest}, newest last."

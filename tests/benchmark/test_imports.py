@@ -566,6 +566,25 @@ def test_a_table_is_read_as_its_program_writes_it(
         assert cell.ttft is not None
 
 
+def test_a_sheet_has_a_title_units_in_words_and_successes_in_percent(tmp_path: Path) -> None:
+    """Three of a hundred failed: a column that nobody read told of none."""
+    text = (
+        "# run of Tuesday\nmean values\n\nConcurrent users,Input len,Success %,req/s,"
+        "TTFT (milliseconds),Latency (minutes)\n100,512,97%,4,120,0.5\n200,512,100%,6,250,0.6\n"
+    )
+    one, two = import_file(written(tmp_path, text), claims=Claims()).cells
+    assert (one.counts.sent, one.counts.succeeded, two.counts.succeeded) == (100, 97, 200)
+    assert (one.ttft and one.ttft.mean) == pytest.approx(0.12)
+    assert (one.e2el and one.e2el.mean) == pytest.approx(30)
+
+
+def test_results_of_several_models_in_one_file_are_said_to_be_so(tmp_path: Path) -> None:
+    """A run is of one model: figures of another would be compared as its own."""
+    text = "concurrency,ttft_ms,req_per_s,model\n8,120,3.5,a/b\n16,150,5,c/d\n"
+    notes = import_file(written(tmp_path, text), claims=Claims()).notes
+    assert any("results of 2 models (a/b, c/d)" in note for note in notes)
+
+
 def test_what_a_table_does_not_say_plainly_is_said_beside_it(tmp_path: Path) -> None:
     """Which unit was supposed, what was not read, and that nobody counted the requests."""
     text = (

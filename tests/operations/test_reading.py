@@ -22,7 +22,10 @@ async def test_logs_are_the_newest_last(agent: Agent, state_dir: Path) -> None:
     reply = await agent.call("get_logs", lines=3)
     assert reply.data["lines"] == ["line 77", "line 78", "line 79"]
     assert (reply.data["total"], reply.data["truncated"]) == (80, True)
+    assert "newest 3 of at least 80 lines" in reply.structured["summary"]
     assert len((await agent.call("get_logs")).data["lines"]) == 50
+    whole = await agent.call("get_logs", lines=80)
+    assert "newest 80 of 80 lines" in whole.structured["summary"]
 
 
 async def test_logs_can_be_searched(agent: Agent, state_dir: Path) -> None:
