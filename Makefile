@@ -84,7 +84,7 @@ conformance: $(TOOLS) ## Run the official MCP conformance suite and the strict i
 clients: $(TOOLS) ## Connect real MCP clients, without keys, and see them list and call (downloads them; minutes)
 	@$(PY) -m tests.clients
 
-bench-client: $(TOOLS) ## Measure the load generator beside others (downloads them; minutes)
+bench-client: $(TOOLS) ## Measure the load generator beside others (downloads them; 8 minutes)
 	@$(PY) -m tests.measure_client
 
 bench-cluster: $(TOOLS) $(RAY) ## Measure what Ray costs the load, and what ten killed nodes leave (minutes)
