@@ -12,7 +12,7 @@ SETTING := $(if $(filter vllm ollama,$(value ENGINE)),,ENGINE) READ_ONLY REHEARS
            VLLM_TARGET VLLM_BASE_URL VLLM_API_KEY VLLM_EXECUTABLE VLLM_DEVOPS_STATE_DIR \
            GOOGLE_% AZURE_% REGISTRY_% ANALYST_% MCP_%
 APART   := vllm or browser or sweep or gcloud or cluster
-STEER   := DEMO_OPEN ROOM YES JSON CLIENT URL TOOL PYTHON SHELL MAKE%
+STEER   := DEMO_OPEN ROOM PART YES JSON CLIENT URL TOOL PYTHON SHELL MAKE%
 
 given     := $(foreach v,$(.VARIABLES),$(if $(findstring command line,$(origin $(v))),$(v)))
 arguments := $(filter-out $(SETTING) $(STEER),$(given))
@@ -96,17 +96,13 @@ find: $(STAMP) ## Say why what wrote a log ended, without a deployment (LOG="FIL
 bench-logs: $(TOOLS) ## Measure the reduction of a million lines beside others (downloads drain3; minutes)
 	@$(PY) -m tests.measure_logs
 
-measure: $(TOOLS) ## Measure the budgets: start-up, calls, plans, answers; the load generator's truth (minutes)
-	@$(PY) -m tests.measure
-	@$(PY) -m tests.measure_planner
-	@$(PY) -m tests.measure_truth
-	@$(PY) -m tests.measure_results
-	@$(PY) -m tests.measure_merge
-	@$(PY) -m tests.measure_house --frames
-	@$(PY) -m tests.measure_diagnosis
-	@$(PY) -m tests.measure_boots
-	@$(PY) -m tests.measure_compile_cache
-	@$(PY) -m pytest -qs tests/questions/test_first_line.py
+PARTS := budgets planner truth results merge house diagnosis boots compile_cache first_line
+measure: $(TOOLS) measure-how-long $(addprefix measure-,$(or $(PART),$(PARTS))) ## Measure budgets, plans, answers, truth (PART: one; all: half an hour)
+measure-how-long: ; @echo 'all parts take 20 to 35 minutes on two cores; PART=diagnosis runs one of: $(PARTS)'
+measure-budgets: ; @$(PY) -m tests.measure
+measure-house: ; @$(PY) -m tests.measure_house --frames
+measure-first_line: ; @$(PY) -m pytest -qs tests/questions/test_first_line.py
+measure-%: ; @$(PY) -m tests.measure_$*
 
 lint: $(TOOLS) ## Check style, types, layers and shell scripts
 	$(PY) -m ruff check

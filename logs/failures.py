@@ -36,9 +36,10 @@ USERS: Final = re.compile(
     r"Received request |Request \S+ details: prompt|Generated response "
     r"|Dumping (?:input|scheduler) |Error with model "
     r"|\"(?:GET|POST|PUT|HEAD|DELETE|PATCH|OPTIONS) /"
+    r"(?!(?<=\"POST /)[\w/.-]{1,60} HTTP/[\d.]+\" 5\d\d\b)"
 )
 """Lines that repeat what a user wrote: request logger, access log, dumps of batches, and the name
-of a model that is not served."""
+of a model that is not served. What a server could not answer is its own, on a path of words."""
 RETRIED: Final = re.compile(
     r"(?i)(?<!not )\bretrying\b|\bretry \d+ ?(?:/|of) ?\d+|\bretry\(total=[1-9]"
     r"|\b(?:attempt|try) \d+ ?(?:/|of) ?\d+|\bwill (?:be )?retr|thrown while requesting"

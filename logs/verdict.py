@@ -208,6 +208,8 @@ class _Boot:
         """The first line that says so after a cause was told."""
         self.ignored: str | None = None
         """The process that wrote last of what Python does not mind, and goes on with it."""
+        self.foreign: int | None = None
+        """Where pydantic told last what is wrong, if that is with no class of vLLM's."""
         self.spares = 0
         self.block: list[_Line] = []
         """The statement that is being written: its first line, and those that go on with it."""
@@ -217,7 +219,7 @@ class _Boot:
         """The last lines of calm without a level, before it ended."""
         self.doubtful: deque[_Line] = deque(maxlen=3)
         """The last lines that sound bad and name no level: they count right before an end."""
-        self.said: deque[str] = deque(maxlen=2)
+        self.said: deque[str] = deque(maxlen=3)
         """The last lines that are no frame, whatever their level."""
         self.frames: list[str] = []
         """The newest lines of a traceback's code: what an exception without words is of."""
@@ -234,6 +236,13 @@ class _Boot:
         """The newest line that sounds like an end; it counts where the log ends with it."""
         words = (one for one in reversed(self.bare) if _sounds(one, _SAYS["last_words"]))
         return next((one for one in words if one.number + 2 >= self.number), None)
+
+    @property
+    def refusal(self) -> _Known | None:
+        """What an exception told of one request, beside the end."""
+        refused, place = self.refused or (None, 0)
+        near = self.ended is not None and abs(place - self.ended[1]) <= _TIDYING
+        return refused if near else None
 
     def outlive(self) -> None:
         """Forget what it went on after."""
@@ -329,7 +338,7 @@ class _Boot:
         if (is_speech or is_native) and self.ended is None:
             self.bare.append(line)
             bad = _SAYS["bad_news"] if line.platform else _SAYS["bad_words"]
-            if bad.search(line.text):
+            if bad.search(line.text) and not _is_old_news(line.text):
                 self.doubtful.append(line)
             unsure = self.unsure[0] if self.unsure and not self.dying else None
             if unsure and RETRIED.search(unsure.match.string) and unsure.number < line.number:
@@ -370,6 +379,13 @@ class _Boot:
             return True
         return False
 
+    def is_of_another_program(self, line: _Line) -> bool:
+        """Whether pydantic says on a line what is wrong with a class that is none of vLLM's."""
+        if _SAYS["validates"].search(line.text):
+            self.foreign = line.number if _is_of_another_class(line.text) else None
+        near = self.foreign is not None and line.number - self.foreign <= _TIDYING
+        return near and bool(_SAYS["validated"].search(line.text))
+
     def is_of_a_caller(self, text: str) -> bool:
         """Whether a caller went away, of whom only what serves can tell."""
         gone = (self.started and _SAYS["callers"].search(text)) or _SAYS["gone"].search(text)
@@ -406,14 +422,24 @@ def _grave(line: _Line, *, level: Severity = "warning") -> _Grave:
 def _sounds(line: _Line, words: re.Pattern[str]) -> bool:
     """Whether a line says something bad, and no try or what is said of each start."""
     wanted = _SAYS["bad_news"] if line.platform else words
-    is_news = not RETRIED.search(line.text) and not _SAYS["no_news"].search(line.text)
-    return line.is_bare and is_news and bool(wanted.search(line.text))
+    return line.is_bare and not _is_old_news(line.text) and bool(wanted.search(line.text))
+
+
+def _is_of_another_class(text: str) -> bool:
+    """Whether pydantic says that something is wrong with a class that is none of vLLM's."""
+    found = _SAYS["validates"].search(text)
+    return bool(found and not _SAYS["own_class"].fullmatch(found[1]))
+
+
+def _is_old_news(text: str) -> bool:
+    """Whether a line is of a try that was made again, or of what each healthy start says."""
+    return bool(RETRIED.search(text) or _SAYS["no_news"].search(text))
 
 
 def _is_news(line: _Line) -> bool:
     """Whether a line of error may end something: a platform tells of every probe that fails."""
     text = line.text
-    if RETRIED.search(text) or _SAYS["no_news"].search(text) or _SAYS["native"].match(text):
+    if _is_old_news(text) or _SAYS["native"].match(text):
         return False
     return (
         not line.is_bare or line.raised or not line.platform or bool(_SAYS["bad_news"].search(text))
@@ -471,6 +497,8 @@ class Judge:
         if USERS.search(text):
             boot.started = boot.started or bool(_SAYS["lives"].search(text))
             boot.live(text)
+            if not boot.dying and _SAYS["turned_away"].search(text):
+                boot.said.append(text)
             return
         by = platform or (
             self._writer if self._mixed and not _SAYS["of_engine"].match(text) else ""
@@ -516,8 +544,10 @@ class Judge:
 
     def _known_of(self, line: _Line, statement: Sequence[_Line]) -> _Known | None:
         """Find what a line says, alone or with those before it; of two the weightier."""
-        found = self._knows(line)
         boot, head, words = self._boot, statement[0], line.words.strip()
+        if boot.is_of_another_program(line):
+            return None
+        found = self._knows(line)
         framed = boot.frames and boot.number <= boot.framed + _NEXT
         if found is None and framed and line.raised and _SAYS["bare"].fullmatch(words):
             # What an exception without words is of shows in the code that raised it.
@@ -556,6 +586,8 @@ class Judge:
             return verdict
         if verdict.failure.code not in {UNKNOWN_CAUSE, REQUESTS} and verdict.rank != "end":
             return verdict
+        if any(_is_of_another_class(one) for one in verdict.failure.evidence):
+            return verdict
         lines = [one for one in verdict.failure.evidence if not self._is_told(one)]
         like = closest(lines, SPEAKERS[self._writer])
         return self._of_example(like, verdict) if like else verdict
@@ -571,7 +603,9 @@ class Judge:
             unsure, at = boot.unsure or (None, 0)
             if unsure and boot.spoken - at <= _UNSURE_LINES and _may_end(unsure.match.string):
                 return self._of_known(unsure, boot)
-            unknown = [_grave(one) for one in reversed(boot.doubtful)]
+            # What an exception told of a request says more than a line that only sounds bad.
+            doubtful = () if boot.refusal else reversed(boot.doubtful)
+            unknown = [_grave(one) for one in doubtful]
         if known and known.rank == "warning" and (known.is_quiet or (unknown and boot.ended)):
             known = None
         last = boot.last_words
@@ -597,10 +631,9 @@ class Judge:
 
     def _of_request(self, verdict: Verdict, boot: _Boot) -> Verdict:
         """Give the request that ended more than itself, where an exception tells of one beside."""
-        refused, place = boot.refused or (None, 0)
-        if refused is None or boot.ended is None or abs(place - boot.ended[1]) > _TIDYING:
+        if boot.refusal is None:
             return verdict
-        told_of = self._of_known(refused, boot)
+        told_of = self._of_known(boot.refusal, boot)
         seen = (*told_of.failure.evidence, verdict.line)
         failure = told_of.failure.model_copy(update={"evidence": tuple(dict.fromkeys(seen))})
         return told_of.model_copy(update={"rank": "cause", "failure": failure})
@@ -608,7 +641,7 @@ class Judge:
     def _is_told(self, line: str) -> bool:
         """Whether a line is no news: an entry names it, it was tried again, or all is well."""
         grave = gravity(line)
-        if RETRIED.search(line) or _SAYS["no_news"].search(line):
+        if _is_old_news(line):
             return True
         known = known_by(self._table, line, grave, platform=self._writer, unsure=True)
         return known is not None or (grave.is_spoken and grave.severity == "info")
@@ -636,7 +669,7 @@ class Judge:
         failure = told(advised(known.row.entry, self._writer), known.match, graves)
         line = quoted(known.match.string.strip(), 400)
         if not graves and (known.rank == "end" or known.row.entry.code == REQUESTS):
-            seen = dict.fromkeys((line, *_last_said(boot)))
+            seen = dict.fromkeys((line, *(one for one in _last_said(boot) if one not in line)))
             failure = failure.model_copy(update={"evidence": tuple(seen)})
         return Verdict(
             failure=failure,

@@ -129,8 +129,9 @@ async def require_on_hub(
 ) -> None:
     """Refuse what is known not to be on the Hub where a cloud would fetch it from there.
 
-    With `ask` the Hub has the last word: it may have come since. This machine may have its files
-    in the Hub's cache.
+    With `ask` the Hub has the last word: it may have come since. Of a model that nobody knows here,
+    what it answers is noted: it shows a private one only to whoever may read it. This machine may
+    have its files in the Hub's cache.
 
     Raises:
         ModelNotFound: It is not there, as far as is known.
@@ -141,6 +142,11 @@ async def require_on_hub(
 
     why = not_on_hub(model) if of_hub else None
     if why is None:
+        unknown = of_hub and all(one.model != model for one in entries())
+        if ask and unknown and target.backend != "local":
+            answer = await on_hub(settings, model)
+            if answer.passed is False:
+                note(f"{answer.detail} {answer.fix}")
         return
     if target.backend == "local":
         note(f"{why} It is served here only if its files are in the Hub's cache of this machine.")

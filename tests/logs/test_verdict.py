@@ -469,6 +469,64 @@ def test_a_line_that_sounds_bad_counts_some_lines_later_as_well() -> None:
     assert verdict.line == "cannot find the flux"
 
 
+def test_a_server_whose_newest_answer_is_its_own_failure_is_told_until_it_answers_again() -> None:
+    """The access log says so alone; what a caller did wrong is no failure of the server."""
+    broke = SERVED.replace("200 OK", "500 Internal Server Error")
+    verdict = judged([BEGUN, UP, SERVED, broke])
+    assert verdict is not None
+    assert (verdict.failure.code, verdict.rank) == ("REQUESTS_FAIL", "warning")
+    assert "/v1/completions was answered with 500" in verdict.failure.cause
+    assert judged([BEGUN, UP, broke, SERVED]) is None
+    assert judged([BEGUN, UP, SERVED, SERVED.replace("200 OK", "401 Unauthorized")]) is None
+    odd = broke.replace("/v1/completions", "/v1/completions?q=my%20words")
+    assert judged([BEGUN, UP, odd]) is None
+
+
+def test_an_end_without_a_cause_shows_the_request_that_was_turned_away_before_it() -> None:
+    """It may be what the caller saw."""
+    refused = SERVED.replace("200 OK", "400 Bad Request")
+    verdict = judged([BEGUN, LOADED, refused, *DEAD])
+    assert verdict is not None
+    assert any('"POST /v1/completions HTTP/1.1" 400' in one for one in verdict.failure.evidence)
+
+
+RECEIPT = "pydantic_core._pydantic_core.ValidationError: 1 validation error for Receipt"
+WRONG = "  Input should be a valid integer [type=int_parsing, input_value='x', input_type=str]"
+
+
+@pytest.mark.parametrize(
+    ("writer", "lines", "code"),
+    [
+        ("engine", [RECEIPT, "total", WRONG], "BAD_ENGINE_ARGUMENT"),
+        ("engine", ["ValueError: Token is invalid"], "HUB_TOKEN_REFUSED"),
+        ("engine", ["jwt.exceptions.ExpiredSignatureError: Token is expired"], "HUB_TOKEN_REFUSED"),
+        ("engine", ["ERROR: Invalid token"], "HUB_TOKEN_REFUSED"),
+        ("aca", ['{"title":"One or more validation errors occurred."}'], "TEMPLATE_INVALID"),
+        ("aca", ["An error occurred (InvalidParameterValue) when calling it"], "TEMPLATE_INVALID"),
+        (
+            "aca",
+            ["System.Text.Json.JsonException: The JSON value could not be converted to System.Int"],
+            "TEMPLATE_INVALID",
+        ),
+    ],
+)
+def test_what_a_neighbours_program_refuses_is_none_of_ours(
+    writer: Writer, lines: Sequence[str], code: str
+) -> None:
+    """A sidecar or a client writes into the same log, in the words of its own libraries."""
+    judge = Judge(writer, mixed=True)
+    judge.feed(lines)
+    verdict = judge.verdict()
+    assert verdict is None or verdict.failure.code != code
+
+
+def test_what_pydantic_refuses_of_vllms_own_classes_is_told() -> None:
+    """Its words are the same."""
+    verdict = judged([RECEIPT.replace("Receipt", "LoRAConfig"), "max_lora_rank", WRONG])
+    assert verdict is not None
+    assert verdict.failure.code == "BAD_ENGINE_ARGUMENT"
+
+
 @pytest.mark.parametrize("serving", [[], [BEGUN, UP, LOADED, LOADED]])
 @pytest.mark.parametrize("form", ['{"error":{%s}}', '{"object":"error",%s}'])
 def test_the_answer_to_a_failed_request_is_told_of_one_that_serves(

@@ -27,7 +27,10 @@ from backends.common.models import (
     whole_size,
 )
 from core.errors import ApiDisabled, CloudRefused, NotConfigured
+from core.reply import collecting_notes
 from core.settings import GooglePlane
+from operations.models import require_on_hub
+from tests.backends.cloud_run import planned
 from tests.backends.cloud_run.shelf import below, model, store
 from tests.backends.cloud_run.sites import opened
 from tests.google_plane import Controls
@@ -221,3 +224,19 @@ def test_the_hub_says_whether_a_model_can_be_fetched(
     assert words in f"{verdict.detail} {verdict.fix}"
     assert STRANGER.get_secret_value() not in repr(verdict)
     assert ask_hub("open/model", None, "http://127.0.0.1:9").passed is None
+
+
+@anyio
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [("nobody/none", "no model nobody/none"), ("gated/model", "gated"), ("open/model", "")],
+)
+async def test_a_name_that_the_hub_does_not_show_is_said_before_anything_is_paid(
+    hub: str, monkeypatch: pytest.MonkeyPatch, model: str, said: str
+) -> None:
+    """No refusal: a private model is shown only to whoever may read it."""
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", hub)
+    opened = planned.site()
+    with collecting_notes() as notes:
+        await require_on_hub(opened.settings, opened.target, planned.spec(model))
+    assert [said in one for one in notes] == [True] * bool(said)
