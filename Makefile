@@ -98,7 +98,7 @@ bench-logs: $(TOOLS) ## Measure the reduction of a million lines beside others (
 
 PARTS := budgets planner truth results merge house diagnosis boots compile_cache first_line
 measure: $(TOOLS) measure-how-long $(addprefix measure-,$(or $(PART),$(PARTS))) ## Measure budgets, plans, answers, truth (PART: one; all: half an hour)
-measure-how-long: ; @echo 'all parts take 20 to 35 minutes on two cores; PART=diagnosis runs one of: $(PARTS)'
+measure-how-long: ; @echo 'all parts take 20 to 45 minutes on two cores, most of it without a word; PART=diagnosis runs one of: $(PARTS)'
 measure-budgets: ; @$(PY) -m tests.measure
 measure-house: ; @$(PY) -m tests.measure_house --frames
 measure-first_line: ; @$(PY) -m pytest -qs tests/questions/test_first_line.py
