@@ -370,7 +370,7 @@ async def _begin(call: Call) -> Response:
     return Response(status_code=202, headers=location(operation))
 
 
-async def _turn(world: World, sub: Subscription, operation: Operation, app: Body) -> None:
+async def _start_or_stop(world: World, sub: Subscription, operation: Operation, app: Body) -> None:
     """Let a stopped app scale by itself, and boot what was never ready; or end all its replicas."""
     starts, stopped = operation.work == "start", is_stopped(app)
     app["properties"]["runningStatus"] = "Running" if starts else "Stopped"
@@ -456,7 +456,7 @@ KINDS: Final = (
             "listSecrets": _list_secrets,
             "getAuthtoken": _get_token,
         },
-        work={"put": _written, "start": _turn, "stop": _turn},
+        work={"put": _written, "start": _start_or_stop, "stop": _start_or_stop},
         ended=fleet.remove,
     ),
     kind_of(

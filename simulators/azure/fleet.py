@@ -27,7 +27,7 @@ _GONE: Final = """<!DOCTYPE html>
 """The title and the sentence are Azure's."""
 
 
-def _told(revision: Body, rows: list[Replica], *, on: bool) -> dict[str, Any]:
+def _running_state(revision: Body, rows: list[Replica], *, on: bool) -> dict[str, Any]:
     """Return what a revision says of its living replicas; `on` is that it may have some."""
 
     def told(state: str, health: str, details: str = "") -> dict[str, Any]:
@@ -173,7 +173,7 @@ class Fleet(Host):
             while True:
                 self._check()
                 if found := self.free():
-                    found.took()
+                    found.begin_request()
                     return found
                 await anyio.sleep(0.02)
         finally:
@@ -195,7 +195,7 @@ class Fleet(Host):
                 self._prove(app, revision)
                 self._scale(revision)
             on = properties["active"] and not is_stopped(app)
-            told = _told(revision, self._sub.living(self.app_id, revision["name"]), on=on)
+            told = _running_state(revision, self._sub.living(self.app_id, revision["name"]), on=on)
             news |= any(properties.get(key) != value for key, value in told.items())
             properties |= told
         if news:

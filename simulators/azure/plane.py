@@ -33,7 +33,7 @@ from simulators.azure.logs import Lines
 from simulators.azure.state import CATALOG, Knobs, Subscription, World
 from simulators.common import certificates, registry
 from simulators.common.doors import loopback, start_web
-from simulators.common.lifetime import Recorder, controls, live
+from simulators.common.lifetime import Recorder, controls, stay_up
 
 _TOLD_LINES: Final = 500
 _PORTS: Final = "ports.json"
@@ -62,7 +62,7 @@ async def _drop(world: World, sub: Subscription) -> None:
     await fleet.forget(world, sub)
 
 
-def _seen(sub: Subscription) -> dict[str, Any]:
+def _summary(sub: Subscription) -> dict[str, Any]:
     """Tell what there is; no secret's value."""
     return {
         "id": sub.id,
@@ -113,7 +113,7 @@ def plain_app(world: World) -> Starlette:
     """Return what is served without: the controls, streams of apps, and Docker Hub's manifests."""
     more = {("POST", "/token"): _token, ("PUT", "/log"): _plant}
     routes: list[BaseRoute] = [
-        *controls(world, world.subscription, _seen, prepare=_prepare, drop=_drop, more=more),
+        *controls(world, world.subscription, _summary, prepare=_prepare, drop=_drop, more=more),
         *logs.http_routes(world),
         *jobs.http_routes(world),
         *registry.routes(lambda: world.urls.http, world.touch, registry.hub_digest_of),
@@ -146,7 +146,7 @@ async def serve(
         for part in (storage, arm, fleet):
             part.resume(world)
         tasks.start_soon(jobs.keep_time, world)
-        await live(world, world.urls, idle_exit_seconds)
+        await stay_up(world, world.urls, idle_exit_seconds)
 
 
 def _listeners(folder: Path) -> list[Any]:

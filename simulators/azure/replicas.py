@@ -332,12 +332,12 @@ class Running:
         self._told_to_end.set()
         self.process.end(at_once=at_once)
 
-    def took(self) -> None:
+    def begin_request(self) -> None:
         """Count a request that is sent to it."""
         self.requests += 1
         self.active_since = time.monotonic()
 
-    def gave(self) -> None:
+    def end_request(self) -> None:
         """Count a request that is answered."""
         self.requests -= 1
         self.active_since = time.monotonic()

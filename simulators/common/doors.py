@@ -132,7 +132,7 @@ class Host(ABC):
 
     @abstractmethod
     async def instance(self) -> Any:
-        """Wait for one with room, which counts the request; `gave` is told when it is answered."""
+        """Wait for one with room, which counts the request until `end_request` is called."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -153,7 +153,7 @@ class Host(ABC):
                     path = await guard.admit(request, url) if guard else None
                     await pass_on(request, body, url, answer, path=path, but=self.but)
                 finally:
-                    found.gave()
+                    found.end_request()
                     self._world.touch()
         except TurnedAway as turned:
             await turned.response(scope, receive, send)

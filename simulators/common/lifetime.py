@@ -64,7 +64,7 @@ def main(cloud: str, packages: Sequence[str], recorder: Recorder | None = None) 
     anyio.run(plane.serve, asked.folder, asked.idle_exit, recorder)
 
 
-async def live(world: World[Any], plane: Record, idle_exit_seconds: float | None) -> None:
+async def stay_up(world: World[Any], plane: Record, idle_exit_seconds: float | None) -> None:
     """Write the addresses, all at once; be there until SIGTERM, or nobody calls for so long."""
     part = world.folder / f".{FILE}.part"
     part.write_text(plane.model_dump_json(), encoding="utf-8")

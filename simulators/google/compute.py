@@ -159,7 +159,7 @@ def _route(
             call.need(permission)
         if zone and zone not in _zone_names(project):
             raise invalid(f"Invalid value for field 'zone': '{zone}'. Unknown zone.")
-        return JSONResponse(_shown(call, await answers(call)))
+        return JSONResponse(_view(call, await answers(call)))
 
     where = f"/compute/v1/projects/{{project}}/{path}"
     return rest(world, verb, where, name, admitted, _CODES)
@@ -171,7 +171,7 @@ def _readable(world: World, path: str, service: str) -> list[BaseRoute]:
 
     def rows(call: Call, parent: str) -> list[Resource]:
         found = _TABLES[kind](call.project).items()
-        here = [_shown(call, one) for path, one in found if path.startswith(f"{parent}/{kind}/")]
+        here = [_view(call, one) for path, one in found if path.startswith(f"{parent}/{kind}/")]
         return _filtered(call.query.get("filter", ""), here)
 
     async def get(call: Call) -> Resource:
@@ -209,9 +209,9 @@ def _filtered(said: str, rows: list[Resource]) -> list[Resource]:
     return [row for row in rows if pattern.fullmatch(str(row.get(term[1], "")))]
 
 
-def _shown(call: Call, resource: Resource) -> Resource:
+def _view(call: Call, resource: Resource) -> Resource:
     """Return a resource as it is told: an instance with what its VM has."""
-    return _Instance.told(call, resource) if "machineType" in resource else resource
+    return _Instance.view(call, resource) if "machineType" in resource else resource
 
 
 def _zone_names(project: Project) -> Sequence[str]:
@@ -298,7 +298,7 @@ class _Instance(Machine):
     plane, table = "compute", "vms"
 
     @staticmethod
-    def told(call: Call, kept: Mapping[str, Any]) -> Resource:
+    def view(call: Call, kept: Mapping[str, Any]) -> Resource:
         path = str(kept["selfLink"]).removeprefix(LINK)
         running = _Instance(call.world, call.project, path).vm
         interface, ends = dict(kept["networkInterfaces"][0]), _ends_at(call.project, kept)
@@ -666,17 +666,17 @@ _RULE_SECONDS: Final = 0.1
 
 async def _insert_rule(call: Call) -> Resource:
     body = call.read("Firewall")
-    return _changed(call, "insert", call.free("firewalls", body.get("name")), body)
+    return _change_rule(call, "insert", call.free("firewalls", body.get("name")), body)
 
 
 async def _patch_rule(call: Call) -> Resource:
     rule = {**call.find("firewalls"), **call.read("Firewall")}
-    return _changed(call, "patch", f"{call.parent}/firewalls/{call.name}", rule)
+    return _change_rule(call, "patch", f"{call.parent}/firewalls/{call.name}", rule)
 
 
 async def _delete_rule(call: Call) -> Resource:
     call.find("firewalls")
-    return _changed(call, "delete", f"{call.parent}/firewalls/{call.name}", None)
+    return _change_rule(call, "delete", f"{call.parent}/firewalls/{call.name}", None)
 
 
 _USUAL_RULE: Final[Resource] = {
@@ -687,7 +687,7 @@ _USUAL_RULE: Final[Resource] = {
 }
 
 
-def _changed(call: Call, kind: str, path: str, rule: Resource | None) -> Resource:
+def _change_rule(call: Call, kind: str, path: str, rule: Resource | None) -> Resource:
     """Keep a rule, or none, and begin the operation that says so a moment later."""
     rules, network = call.project.firewalls, f"{LINK}{call.parent}/networks/default"
     if rule is None:

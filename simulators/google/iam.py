@@ -23,7 +23,7 @@ _MEMBER: Final = re.compile(r"^(user|serviceAccount|group|domain|principal|princ
 _ROLE: Final = re.compile(r"^(projects/[^/]+/|organizations/[^/]+/)?roles/[A-Za-z0-9_.]+$")
 
 
-def told(kept: Policy, version: int) -> Policy:
+def as_answer(kept: Policy, version: int) -> Policy:
     """Return a policy as it is answered; conditions are told to those who ask for version 3."""
     found = Policy()
     found.CopyFrom(kept)
@@ -38,7 +38,7 @@ def told(kept: Policy, version: int) -> Policy:
     return found
 
 
-def replaced(kept: Policy, wanted: Policy, project: Project) -> Policy:
+def checked_policy(kept: Policy, wanted: Policy, project: Project) -> Policy:
     """Return what is to be kept after one SetIamPolicy.
 
     Raises:

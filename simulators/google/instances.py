@@ -162,13 +162,13 @@ class Engine:
         """Tell it to end, politely unless at once; `ended` says when it has."""
         self.process.end(at_once=at_once)
 
-    def took(self) -> None:
+    def begin_request(self) -> None:
         """Count a request that is sent to it."""
         self.requests += 1
         if self.requests == 1:
             self._row.busy.append((time.time(), None))
 
-    def gave(self) -> None:
+    def end_request(self) -> None:
         """Count a request that is answered."""
         self.requests -= 1
         self.idle_since = self._project.now
@@ -400,7 +400,7 @@ class Fleet(Host):
             room = [one for one in self._of(revision) if one.is_ready and one.requests < most]
             if room:
                 engine = min(room, key=lambda one: one.requests)
-                engine.took()
+                engine.begin_request()
                 return engine
             if self.failed_starts > failed:
                 raise TurnedAway(_page(503, "Server Error", _MALFORMED))

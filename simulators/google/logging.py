@@ -376,7 +376,7 @@ async def _list(
     size = min(request.page_size or _USUAL_ENTRIES, _MOST_ENTRIES)
     found = list(itertools.islice(rows, size + 1))
     token = "after-{!r}-{}".format(*_key_of(found[size - 1])) if len(found) > size else ""
-    told = [_told(project, entry) for entry in found[:size]]
+    told = [_as_entry(project, entry) for entry in found[:size]]
     kind = ListLogEntriesResponse
     answer: ListLogEntriesResponse = kind.wrap(kind.pb()(entries=told, next_page_token=token))
     return answer
@@ -392,7 +392,7 @@ def _found(
     return filter(fits, merge(*both, key=_key_of, reverse=newest))
 
 
-def _told(project: Project, entry: Entry) -> Any:
+def _as_entry(project: Project, entry: Entry) -> Any:
     seconds, left = divmod(_micros(entry.timestamp), _MICRO)
     at = Timestamp(seconds=seconds, nanos=left * 1000)
     said: dict[str, Any] = {"text_payload": entry.text}

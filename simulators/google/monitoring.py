@@ -64,7 +64,7 @@ async def _list(
     rows = _summed([row for row in every if row.samples and fits(row)], request, end)
     page, token = page_of(rows, request.page_size, request.page_token, most=_MOST_SERIES)
     return ListTimeSeriesResponse(
-        time_series=[_told(metric, row) for row in page],
+        time_series=[_as_series(metric, row) for row in page],
         next_page_token=token,
         unit="s" if metric == _BILLED else "1",
     )
@@ -134,7 +134,7 @@ def _summed(rows: Sequence[_Row], request: ListTimeSeriesRequest, end: float) ->
     return [_Row({}, "", [(end - period, end, value)])] if rows else []
 
 
-def _told(metric: str, row: _Row) -> TimeSeries:
+def _as_series(metric: str, row: _Row) -> TimeSeries:
     whole = metric == _INSTANCES
     kind: Any = "int64_value" if whole else "double_value"
     return TimeSeries(

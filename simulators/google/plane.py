@@ -17,7 +17,7 @@ from starlette.types import ASGIApp
 
 from core.settings import GooglePlane
 from simulators.common.doors import loopback, start_web
-from simulators.common.lifetime import Answer, Recorder, controls, live
+from simulators.common.lifetime import Answer, Recorder, controls, stay_up
 from simulators.google import (
     compute,
     iam,
@@ -49,12 +49,12 @@ def control_routes(world: World) -> Sequence[BaseRoute]:
     """Serve what a test or a rehearsal may set, see and do."""
     more: dict[tuple[str, str], Answer] = {
         ("PUT", "/log"): _say,
-        ("PUT", "/clock"): scheduler.turn,
+        ("PUT", "/clock"): scheduler.set_clock,
         ("GET", "/login"): iam.login,
         ("POST", "/gcloud"): iam.gcloud,
         ("DELETE", "/tpus/{plane}/{zone}/{id}"): _preempt,
     }
-    return controls(world, world.project, seen, prepare=_prepare, drop=_drop, more=more)
+    return controls(world, world.project, summary, prepare=_prepare, drop=_drop, more=more)
 
 
 def _prepare(world: World, project: Project, knobs: Knobs) -> None:
@@ -135,7 +135,7 @@ def _make_accounts(project: Project, *emails: str) -> None:
         )
 
 
-def seen(project: Project) -> dict[str, Any]:
+def summary(project: Project) -> dict[str, Any]:
     """Tell what there is; no secret's value."""
     living = [one for one in project.instances if one.ended is None]
     return {
@@ -163,7 +163,7 @@ def seen(project: Project) -> dict[str, Any]:
             name.rpartition("/")[2]: [] if one.deleted else sorted(one.included_permissions)
             for name, one in sorted(project.roles.items())
         },
-        **scheduler.seen(project),
+        **scheduler.summary(project),
         "images": dict(project.images),
         "builds": sorted(project.builds),
         "tpus": {key: row.model_dump(mode="json") for key, row in sorted(project.tpus.items())},
@@ -231,4 +231,4 @@ async def serve(
             pid=os.getpid(),
             programs=str(iam.programs(world)),
         )
-        await live(world, addresses, idle_exit_seconds)
+        await stay_up(world, addresses, idle_exit_seconds)

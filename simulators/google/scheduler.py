@@ -97,17 +97,17 @@ def resume(world: World) -> None:
     world.tasks.start_soon(watch)
 
 
-async def turn(world: World, project: Project, request: Request) -> dict[str, Any]:
+async def set_clock(world: World, project: Project, request: Request) -> dict[str, Any]:
     """Set how many seconds a project's clock is ahead, and run at once what is due by then."""
     project.ahead = float((await request.json())["ahead"])
     async with anyio.create_task_group() as tasks:
         for row in _due(project):
             tasks.start_soon(_attempt, world, project, row)
     world.keep(project)
-    return {"now": project.now, **seen(project)}
+    return {"now": project.now, **summary(project)}
 
 
-def seen(project: Project) -> dict[str, Any]:
+def summary(project: Project) -> dict[str, Any]:
     """Return each job by its id: when it is due, and how its last attempt went."""
     return {
         "jobs": {

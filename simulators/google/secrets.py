@@ -37,7 +37,7 @@ class _Secrets(Kind):
     def key(self, _project: Project, name: str) -> str:
         return name.rpartition("/")[2]
 
-    def told(self, _project: Project, row: Secret) -> Any:
+    def as_message(self, _project: Project, row: Secret) -> Any:
         return row.message
 
     async def begin(self, _world: World, project: Project, request: Any, made: Any) -> Any:
@@ -83,7 +83,7 @@ class _Versions(Kind):
                 return secret, one
         raise missing(full)
 
-    def told(self, _project: Project, row: tuple[str, Version]) -> SecretVersion:
+    def as_message(self, _project: Project, row: tuple[str, Version]) -> SecretVersion:
         secret, found = row
         return SecretVersion(
             name=f"{secret}/versions/{found.number}",
@@ -98,7 +98,7 @@ class _Versions(Kind):
             raise invalid("The data checksum does not match: the data was corrupted on its way.")
         data = base64.b64encode(payload.data).decode("ascii")
         secret.versions.append(Version(number=len(secret.versions) + 1, data=data))
-        return self.told(project, (secret.message.name, secret.versions[-1]))
+        return self.as_message(project, (secret.message.name, secret.versions[-1]))
 
     async def access(
         self, _world: World, project: Project, request: Any
@@ -106,7 +106,7 @@ class _Versions(Kind):
         row = self.find(project, request.name)
         data = base64.b64decode(row[1].data)
         return AccessSecretVersionResponse(
-            name=self.told(project, row).name,
+            name=self.as_message(project, row).name,
             payload=SecretPayload(data=data, data_crc32c=crc32c(data)),
         )
 

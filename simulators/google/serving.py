@@ -176,7 +176,7 @@ CODES: Final = {
 """Source: the comments of google/rpc/code.proto."""
 
 
-def _told(refused: Refused, codes: Mapping[str, int]) -> Response:
+def _refusal_body(refused: Refused, codes: Mapping[str, int]) -> Response:
     """Return a refusal as Google's JSON APIs tell it."""
     code = codes.get(refused.status, 500)
     body: dict[str, Any] = {"code": code, "message": refused.message, "status": refused.status}
@@ -208,7 +208,7 @@ def rest(
                     if verb != "GET":
                         world.keep(project)
         except Refused as refused:
-            return _told(refused, codes)
+            return _refusal_body(refused, codes)
         return reply
 
     return Route(path, handle, methods=[verb])

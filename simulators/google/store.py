@@ -144,7 +144,7 @@ class Kind:
         """Return by what a resource of a (normal) full name is kept."""
         return name
 
-    def told(self, _project: Project, row: Any) -> Any:
+    def as_message(self, _project: Project, row: Any) -> Any:
         """Return a row as its message."""
         return row
 
@@ -169,7 +169,7 @@ class Kind:
 
     async def get(self, _world: World, project: Project, request: Any) -> Any:
         """Answer Get."""
-        return self.told(project, self.find(project, request.name))
+        return self.as_message(project, self.find(project, request.name))
 
     async def list(self, _world: World, project: Project, request: Any) -> Any:
         """Answer List: those below a parent that a filter lets through, in pages."""
@@ -191,7 +191,7 @@ class Kind:
     def listed(self, project: Project, parent: str) -> Iterable[Any]:
         """Return the messages of all below a parent, in which `-` stands for any."""
         below = re.compile(re.escape(f"{parent}/{self.collection}/").replace("/\\-/", "/[^/]+/"))
-        told = (self.told(project, row) for row in self.rows(project).values())
+        told = (self.as_message(project, row) for row in self.rows(project).values())
         return (one for one in told if below.match(one.name))
 
     async def create(self, world: World, project: Project, request: Any) -> Any:
@@ -225,12 +225,12 @@ class Kind:
     async def delete(self, world: World, project: Project, request: Any) -> Any:
         """Answer Delete."""
         row = self.find(project, request.name)
-        self.check_etag(self.told(project, row), getattr(request, "etag", ""))
+        self.check_etag(self.as_message(project, row), getattr(request, "etag", ""))
         return await self.end(world, project, request, row)
 
     async def end(self, _world: World, project: Project, _request: Any, row: Any) -> Any:
         """Forget one; gives the answer."""
-        self.forget(project, self.told(project, row).name)
+        self.forget(project, self.as_message(project, row).name)
         return Empty()
 
     def forget(self, project: Project, name: str) -> None:
@@ -268,23 +268,25 @@ class Kind:
         project.policies[name] = policy
 
     def _name_of(self, project: Project, resource: str) -> str:
-        return str(self.told(project, self.find(project, resource)).name)
+        return str(self.as_message(project, self.find(project, resource)).name)
 
     async def get_policy(
         self, _world: World, project: Project, request: GetIamPolicyRequest
     ) -> Policy:
         """Answer GetIamPolicy."""
         version = request.options.requested_policy_version
-        return iam.told(self.policy(project, self._name_of(project, request.resource)), version)
+        return iam.as_answer(
+            self.policy(project, self._name_of(project, request.resource)), version
+        )
 
     async def set_policy(
         self, _world: World, project: Project, request: SetIamPolicyRequest
     ) -> Policy:
         """Answer SetIamPolicy."""
         name = self._name_of(project, request.resource)
-        fresh = iam.replaced(self.policy(project, name), request.policy, project)
+        fresh = iam.checked_policy(self.policy(project, name), request.policy, project)
         self.keep_policy(project, name, fresh)
-        return iam.told(fresh, 3)
+        return iam.as_answer(fresh, 3)
 
     async def permissions(
         self, _world: World, project: Project, request: TestIamPermissionsRequest

@@ -373,7 +373,7 @@ class _AcceleratorTypes(_Kind):
 class _Nodes(_Kind):
     noun, collection, permission, table = "Node", "nodes", "tpu.nodes", "nodes"
 
-    def told(self, project: Project, row: Node) -> Node:
+    def as_message(self, project: Project, row: Node) -> Node:
         shown, running = Node(row), _Node(self.world, project, row.name).vm
         if running:
             endpoint = NetworkEndpoint(ip_address=running.internal_ip, port=_PORT)

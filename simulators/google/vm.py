@@ -10,7 +10,7 @@ import socket
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 import anyio
@@ -364,14 +364,12 @@ def lets_in(project: Project, spec: VmSpec, *, caller: str, port: int) -> bool:
         and rule["network"].rpartition("/")[2] == spec.network
         and (tags & {*rule["targetTags"]} if rule.get("targetTags") else True)
         and any(address in ipaddress.ip_network(one) for one in rule["sourceRanges"])
-        and any(_opens(one, str(port)) for one in rule["allowed"])
+        and any(
+            one.get("IPProtocol", "").lower() in {"tcp", "6", "all"}
+            and str(port) in one.get("ports", (str(port),))
+            for one in rule["allowed"]
+        )
         for rule in project.firewalls.values()
-    )
-
-
-def _opens(allowed: Mapping[str, Any], port: str) -> bool:
-    return allowed.get("IPProtocol", "").lower() in {"tcp", "6", "all"} and (
-        port in allowed.get("ports", (port,))
     )
 
 
