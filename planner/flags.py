@@ -378,7 +378,7 @@ def check_words(words: Sequence[str]) -> None:
         flag = found.replace("_", "-")
         if ours := next((name for name in _OURS if name.startswith(flag)), None):
             raise InvalidArgument(
-                f"engine_args may not hold {flag}: {_OURS[ours]}.", fix=f"Leave {flag} out."
+                f"engine_args may not hold {flag}: {_OURS[ours]}.", fix="Leave it out."
             )
     for word in words:
         given = re.split(r"[=.]", word, maxsplit=1)[0].replace("_", "-")

@@ -50,6 +50,7 @@ async def test_what_may_not_be_said_is_refused_everywhere(served: Agent, words: 
     replies = [await ask(served, words) for ask in asked]
     replies.append(await served.call("list_operations"))
     assert [reply.code for reply in replies[:3]] == ["INVALID_ARGUMENT"] * 3
+    assert not [reply for reply in replies[:3] if "redacted" in reply.structured["fix"]]
     assert not [reply for reply in replies if _KEY in reply.text + str(reply.structured)]
 
 
