@@ -36,6 +36,7 @@ from core.records import (
     Record,
     State,
     lease_words,
+    moment,
     schedule_words,
     valid,
 )
@@ -204,17 +205,20 @@ def to_deploy(wish: Wish, wanted: Plan, doubts: tuple[str, ...] = ()) -> Preview
     replicas = (0 if spec.schedule else spec.min_replicas, spec.max_replicas)
     ends = bool(spec.ttl_minutes or spec.max_usd)
     costs = _bill(wish.backend, replicas, price, highest, ends=ends)
-    costs += _limit(wish.backend, spec, highest or price)
+    beside = wish.backend.beside_engine if isinstance(wish.backend, KeepsEngine) else ()
+    flags = ("min_replicas", "max_replicas", *beside)
+    same = {flag: getattr(spec, flag) for flag in flags}
+    runs_on = before is not None and before.model_copy(update=same) == spec
+    if runs_on and present and before and (ends_then := _end(present, before, spec)):
+        costs += f", {ends_then}"
+    else:
+        costs += _limit(wish.backend, spec, highest or price)
     if warm := schedule_words(spec, price, highest):
         costs += f"; {warm}"
     changes = tuple(differences(before, spec)) if before else ()
     what = f"Deploy {spec.model} as {spec.name} on {target.name} ({costs})"
     if present and replaces and changes:
         what = f"Change {spec.name} on {target.name} ({costs}), which is {present.state}"
-        beside = wish.backend.beside_engine if isinstance(wish.backend, KeepsEngine) else ()
-        flags = ("min_replicas", "max_replicas", *beside)
-        same = {flag: getattr(spec, flag) for flag in flags}
-        runs_on = before and before.model_copy(update=same) == spec
         what += "" if runs_on else f": {_anew(wish.backend, held=present.replicas > 0)}"
     elif present and replaces:
         what += f", in place of the one there ({present.state}, revision {present.revision})"
@@ -337,6 +341,15 @@ def _limit(backend: Backend, spec: DeploymentSpec, price: float | None) -> str:
     if time := lease_words(spec, price):
         return f", {'deleted' if ends else 'stopped'} after {time}"
     return ", with no end of its own" if ends and spec.ttl_minutes == 0 else ""
+
+
+def _end(present: Deployment, before: DeploymentSpec, spec: DeploymentSpec) -> str:
+    """Say when one that runs on ends as it does already; nothing where its time changes."""
+    limits = [(one.ttl_minutes, one.max_usd) for one in (before, spec)]
+    counts = spec.max_usd is not None and before.max_replicas != spec.max_replicas
+    if limits[0] != limits[1] or counts or present.state.ended or not present.expires_at:
+        return ""
+    return f"stopped at {moment(present.expires_at)} as before"
 
 
 def _bill(

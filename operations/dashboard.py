@@ -45,6 +45,8 @@ LONG_BOOT: Final = timedelta(minutes=30)
 graphs (2026-08)."""
 _WORDS: Final = 200
 """Characters of what a failure may say: a row is looked at, not read."""
+_FIRST: Final = 100
+"""The same in the first line of an answer, which names the call that tells all of it."""
 _NAME: Final = 80
 """Characters of what somebody else has named."""
 _MOST_ROWS: Final = 12
@@ -161,7 +163,7 @@ _HELPS: Final[dict[Health, tuple[str, ...]]] = {
 """What helps, the best first; of what is billed though broken, what ends the bill as well."""
 _BRIEF: Final = {
     *("name", "target", "health", "model", "usd_per_hour_now", "overdue_since"),
-    *("requests_running", "requests_waiting", "failure_code", "missing"),
+    *("requests_running", "requests_waiting", "failure_code", "cause", "fix", "missing"),
 }
 """What an answer has of a row that was not asked for in full."""
 
@@ -310,13 +312,12 @@ class SystemStatus(Answer):
         number, total = self.totals["need_attention"], self.totals["deployments"]
         if number:
             row = self.deployments[0]
-            cause = f": {row.cause}" if row.cause else "."
-            fix = f" {row.fix}" if row.fix else ""
+            cause = f": {one_line(row.cause, _FIRST)}" if row.cause else "."
             helps = f" Next: {', '.join(row.tools)}." if row.tools else ""
             needs = "needs" if number == 1 else "need"
             yield (
                 f"{number} of {total} {needs} attention, first {row.name} on"
-                f" {row.target}, {row.health}{cause}{fix}{helps}"
+                f" {row.target}, {row.health}{cause}{helps}"
             )
         elif total:
             states = self.totals["by_health"].items()

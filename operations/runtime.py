@@ -156,8 +156,8 @@ class Stage:
         if target not in self.targets:
             near = did_you_mean(target, self.targets)
             raise TargetNotFound(
-                f"There is no target '{target}'. {near}".rstrip(),
-                fix=near or f"Targets: {', '.join(self.targets)}.",
+                f"There is no target '{target}'.",
+                fix=near.rstrip() or f"Targets: {', '.join(self.targets)}.",
                 next_steps=(NextStep("list_targets"),),
             )
         if target not in self._open:

@@ -264,7 +264,7 @@ def _read_only(name: str, *, writes: bool) -> ReadOnly:
         instead = f"To look, call {_LOOKING_INSTEAD[name]}. "
     return ReadOnly(
         f"{name} {does}, and this server was started to look only.",
-        fix=f"{instead}Start it without READ_ONLY to change anything.",
+        fix=f"{instead}Start the server without READ_ONLY to change anything.",
     )
 
 

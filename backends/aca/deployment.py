@@ -393,6 +393,7 @@ async def refuse_scale(site: Site, name: str, minimum: int, maximum: int) -> Con
     if maximum < 1 or _scales(app, minimum, maximum):
         return app
     refuse_replicas(maximum)
+    leases.rescaled_tags(app, maximum)
     for row in await replicas.read_quotas(site):
         if row.limit is not None and maximum > row.limit:
             raise errors.QuotaExceeded(

@@ -258,7 +258,7 @@ def strictly(what: str) -> Iterator[None]:
         with translated(what):
             yield
     except ResourceNotFoundError as exc:
-        said = f"Azure does not find what is needed: {what}."
+        said = f"Azure does not find what it takes to {what}."
         raise CloudRefused(said, cause=exc.message, fix=SETUP) from exc
 
 
@@ -288,7 +288,7 @@ def classed(code: str, words: str, what: str, *, status: int = 0) -> OpsError:
     if kind is PermissionDenied and _NETWORK.search(words):
         kind, fix = CloudRefused, _NETWORK_FIX
     said = code or (str(status) if status else "no code")
-    return kind(f"Azure refused: {what} ({said}).", cause=words, fix=fix)
+    return kind(f"Azure refused to {what} ({said}).", cause=words, fix=fix)
 
 
 def is_policy(exc: OpsError) -> bool:

@@ -514,7 +514,7 @@ async def _failed(seen: Look, heard: BootWords | None = None) -> Deployment:
     why = read_failure(said, heard.events if heard else (), [line.text for line in lines])
     if kept and why.code == DEFAULT and kept.code != "CLOUD_REFUSED":
         why = kept
-    if newest is not None and newest.number:
+    if newest is not None and newest.number and why.code != _QUOTA:  # which has no host, nor a bill
         note(f"Azure starts a replica of {newest.name} again and again, each of which bills.")
     return seen.record(State.FAILED, failure=why)
 

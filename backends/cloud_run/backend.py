@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -367,7 +367,8 @@ class CloudRunBackend(GoogleBackend):
 
     async def refuse_deploy(self, spec: DeploymentSpec) -> Sequence[str]:
         """Refuse a name that another service has, and a service that its owner could not call."""
-        await run.refuse_foreign(self.site, spec.name)
+        if await run.refuse_foreign(self.site, spec.name) is None and spec.engine == "vllm":
+            await secrets.refuse_elsewhere(self.site, spec.name)
         await access.refuse_uncallable(self.site, spec)
         if spec.lease == "cloud":
             await self._keeper(spec)
@@ -378,10 +379,23 @@ class CloudRunBackend(GoogleBackend):
     async def refuse_start(self, name: str) -> None:
         await run.get_service(self.site, name)
 
-    async def refuse_scale(self, name: str, minimum: int, _maximum: int) -> None:
-        """Refuse a service that is not there; Google alone knows how many instances it gives."""
-        if spec := run.read_spec(await run.get_service(self.site, name)):
-            run.refuse_idle(spec.model_copy(update={"min_replicas": minimum}))
+    async def refuse_scale(self, name: str, minimum: int, maximum: int) -> None:
+        """Refuse what is not there, or more than its max_usd pays; Google alone knows the rest."""
+        service = await run.get_service(self.site, name)
+        spec = run.read_spec(service)
+        if spec and maximum:
+            count = {"min_replicas": minimum, "max_replicas": maximum}
+            run.refuse_idle(spec.model_copy(update=count))
+            self._rescaled(service, spec, count)
+
+    def _rescaled(
+        self, service: Service, spec: DeploymentSpec, count: Mapping[str, int]
+    ) -> Lease | None:
+        """Return its lease with other replicas; a start begins it. Raises as `rescaled` does."""
+        if run.is_stopped(service):
+            return self._renewed_lease(service, spec.model_copy(update=count))
+        held = leases.read(service.labels)
+        return held and held.rescaled(spec.max_replicas, count["max_replicas"])
 
     async def go_on(self, name: str) -> None:
         """Take the next step; one whose account may not read its key yet gets another revision."""
@@ -459,11 +473,9 @@ class CloudRunBackend(GoogleBackend):
             return await self.stop(name)
         service = await run.get_service(self.site, name)
         spec, held = run.read_spec(service), leases.read(service.labels)
-        if spec and run.is_stopped(service):
+        if spec:
             count = {"min_replicas": min_replicas, "max_replicas": max_replicas}
-            held = self._renewed_lease(service, spec.model_copy(update=count))
-        elif spec and held:
-            held = held.rescaled(spec.max_replicas, max_replicas)
+            held = self._rescaled(service, spec, count)
         change = run.scale_change(name, min_replicas, max_replicas, held)
         if spec:
             spec = spec.model_copy(update={"min_replicas": min_replicas})

@@ -376,15 +376,16 @@ async def _serving(seen: Snapshot) -> Deployment:
         if silence:
             lines = await seen.newest_boot()
             phase = phase_of(lines) if lines else WARMING
-            return seen.record(State.LOADING, sure, waits_for=phase, failure=silence)
-        site.answered.add(revision)
-        site.woken[seen.name] = datetime.now(UTC)
+            return seen.record(State.LOADING, _up_since(seen), waits_for=phase, failure=silence)
+        if revision not in site.answered:  # nor has another look been answered meanwhile
+            site.answered.add(revision)
+            site.woken[seen.name] = datetime.now(UTC)
     until = None
     asked = site.woken.get(seen.name)
     if asked and not kept and seen.now - asked < _INSTANCE_KEPT:
         until = (asked + IDLE).replace(microsecond=0)  # our own question keeps its instance
     running = max(1, seen.reading.count if seen.reading else 0)
-    return seen.record(State.READY, sure, replicas=running, until=until)
+    return seen.record(State.READY, _up_since(seen), replicas=running, until=until)
 
 
 def _min_instances(service: Service) -> int:
@@ -393,12 +394,16 @@ def _min_instances(service: Service) -> int:
     return max(service.scaling.min_instance_count, service.template.scaling.min_instance_count)
 
 
+def _up_since(seen: Snapshot) -> datetime:
+    """Return when its revision became ready, or was woken from here: no reading moves it."""
+    moments = (ready_at(seen.service, seen.revision), seen.site.woken.get(seen.name))
+    return max(moment for moment in moments if moment)
+
+
 def _surely_awake(seen: Snapshot) -> datetime:
     """Return the last moment at which an instance was surely there."""
-    moments = [ready_at(seen.service, seen.revision), seen.site.woken.get(seen.name)]
-    if seen.reading and seen.reading.count:
-        moments.append(seen.reading.at)
-    return max(moment for moment in moments if moment)
+    read = seen.reading
+    return max(_up_since(seen), read.at) if read and read.count else _up_since(seen)
 
 
 def _nothing_runs(seen: Snapshot, sure: datetime) -> bool:

@@ -289,6 +289,7 @@ class GoogleClients:
         """Return the one client of its kind, opened when first asked for."""
         found: C | None = self._open.get(kind.__name__)
         if found is None:
+            _named = self.project  # without one a login is of no use
             plane, credentials = await self.plane(), await self.credentials()
             make: Any = kind
             found = (

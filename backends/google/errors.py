@@ -178,14 +178,14 @@ def error_of(exc: GoogleAPICallError, what: str) -> errors.OpsError:
         )
     if _NO_BUILD.search(words):
         return errors.BuildMachineRefused(
-            f"Google refused: {what} ({status}).", cause=words, fix=_BUILD_FIX
+            f"Google refused to {what} ({status}).", cause=words, fix=_BUILD_FIX
         )
     kind, fix = _BY_STATUS.get(status, (errors.CloudError, "Read the cause; it is Google's own."))
     if kind is errors.CloudRefused and _QUOTA.search(words):
         kind, fix = _BY_STATUS["RESOURCE_EXHAUSTED"]
     if kind is errors.QuotaExceeded:
         fix = _quota_fix(words) or fix
-    return kind(f"Google refused: {what} ({status}).", cause=words, fix=fix)
+    return kind(f"Google refused to {what} ({status}).", cause=words, fix=fix)
 
 
 def _quota_fix(words: str) -> str:
@@ -258,7 +258,7 @@ def denied(words: str, what: str) -> errors.OpsError:
         )
     if _DISABLED.search(words):
         return errors.ApiDisabled(
-            f"The project has not enabled what is needed, which setup_target does: {what}.",
+            f"The project has not enabled what it takes to {what}; setup_target does it.",
             cause=words,
             fix=f"Call setup_target (make setup), which enables it.{_elsewhere(words)}",
         )
@@ -322,7 +322,7 @@ def strictly(what: str) -> Iterator[None]:
             yield
     except NotFound as exc:
         raise errors.CloudRefused(
-            f"Google does not find what is needed: {what}.",
+            f"Google does not find what it takes to {what}.",
             cause=words_of(exc),
             fix="Call setup_target (make setup) if it is something of the project's.",
         ) from exc

@@ -2,6 +2,7 @@
 
 import secrets as random
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
@@ -25,7 +26,14 @@ from backends.google.clients import (
 from backends.google.errors import find, reading, strictly, translated, writing
 from backends.google.iam import binding
 from backends.lifecycle import Resource, Status, advance, look, unless_foreign
-from core.errors import ConcurrentChange, InvalidArgument, NotFound
+from core.errors import (
+    CloudError,
+    ConcurrentChange,
+    InvalidArgument,
+    NextStep,
+    NotFound,
+    NotOurs,
+)
 from core.records import DeploymentSpec
 
 _ACCESSOR: Final = "roles/secretmanager.secretAccessor"
@@ -58,6 +66,28 @@ def key(site: GoogleSite, deployment: str) -> tuple[Resource, Resource]:
     )
     made = _resource(site, name, labels, None, title=f"its key (secret {name})", command=command)
     return replace(made, name="key"), replace(reader(site, name), name="grant", after=("key",))
+
+
+async def refuse_elsewhere(site: GoogleSite, deployment: str) -> None:
+    """Refuse a name whose key is there already, for a deployment in another region or nobody's.
+
+    Raises:
+        NotOurs: It is.
+    """
+    name, found = site.key_secret(deployment), None
+    with suppress(CloudError):  # the deployment itself tells it
+        found = await _secret(site, name)
+    said = found.labels if found else {}
+    there = said.get(REGION_LABEL, site.home)
+    if found and (said.get("managed-by"), there) != (MANAGED_BY, site.home):
+        ours = said.get("managed-by") == MANAGED_BY
+        raise NotOurs(
+            f"{deployment} is deployed in {there} already, and its key {name} is the project's."
+            if ours
+            else f"The secret {name} was not made here: it is left alone.",
+            fix="Take another name, or delete it where it was made.",
+            next_steps=(NextStep("list_deployments"),),
+        )
 
 
 def owned_key(site: GoogleSite, deployment: str) -> Resource:
