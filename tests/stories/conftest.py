@@ -65,6 +65,20 @@ def cloud(bare_cloud: Cloud) -> Cloud:
     return bare_cloud
 
 
+@pytest.fixture
+def every_cloud(plane: GooglePlane, azure: AzurePlane, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give a look at every cloud the worker's own: else each test starts the other cloud anew."""
+
+    async def google(_self: Rehearsal) -> GooglePlane:
+        return plane
+
+    async def microsoft(_self: Rehearsal) -> AzurePlane:
+        return azure
+
+    monkeypatch.setattr(Rehearsal, "google", google)
+    monkeypatch.setattr(Rehearsal, "azure", microsoft)
+
+
 class Azure(NamedTuple):
     """One subscription, and whoever wants to work in it."""
 

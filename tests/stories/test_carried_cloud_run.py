@@ -239,6 +239,7 @@ async def test_what_a_bucket_keeps_is_said_to_remain(place: Place) -> None:
     assert own in await place.names()
 
 
+@pytest.mark.usefixtures("every_cloud")
 async def test_a_server_that_dies_after_the_grant_leaves_no_right_behind(
     cloud: Cloud, tmp_path: Path
 ) -> None:

@@ -18,7 +18,7 @@ from tests.stories.troubles import asked, bare_trouble, becomes, deploys, refuse
 
 __all__ = ["bare_trouble", "trouble"]
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("every_cloud")]
 
 OURS: Final = {"managed-by": "vllm-devops-agent"}
 AGO: Final = 3600.0

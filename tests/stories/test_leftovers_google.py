@@ -27,7 +27,7 @@ from tests.conversation import Agent, Reply, agent_of
 from tests.stories.conftest import Cloud
 from tests.stories.life import MODEL, Life
 
-pytestmark = [pytest.mark.anyio, pytest.mark.life]
+pytestmark = [pytest.mark.anyio, pytest.mark.life, pytest.mark.usefixtures("every_cloud")]
 
 TARGET: Final = "cloud-run-l4"
 HERE: Final = "us-east5-b"

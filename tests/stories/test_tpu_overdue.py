@@ -16,7 +16,7 @@ from tests.stories.chips import HERE, left
 from tests.stories.conftest import Cloud
 from tests.stories.life import MODEL, Life
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("every_cloud")]
 
 ONE: Final = {"target": "tpu-v6e-1", "name": "one"}
 WISH: Final = {"model": MODEL, "max_model_len": 4096, "zones": [HERE], "control_plane": "queued"}
