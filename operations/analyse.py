@@ -483,8 +483,6 @@ TOTAL_SECONDS: Final = 900.0
 _AT_ONCE: Final = 4
 """More would take the accelerator from those whom the model serves."""
 _REMEMBERED: Final = 20
-
-
 _HELD: Final[WeakKeyDictionary[Runtime, dict[str, Analysis]]] = WeakKeyDictionary()
 """The newest by server, under way or done: several may live in one process, as they do in tests."""
 
@@ -522,8 +520,9 @@ def _begin(
         return None
     name = f"analysis-{secrets.token_hex(4)}"
     held[name] = analysis.model_copy(update={"operation": name, "state": "running"})
-    while len(held) > _REMEMBERED:
-        del held[next(iter(held))]
+    done = [one for one, found in held.items() if found.state == "done"]
+    for one in done[: max(0, len(held) - _REMEMBERED)]:
+        del held[one]
 
     async def read() -> None:
         found = held[name].model_copy(update={"state": "done", "silence": "The reading broke."})

@@ -91,6 +91,21 @@ async def test_few_are_read_at_once(opened: Open, monkeypatch: pytest.MonkeyPatc
     assert second.data["findings"] == first.data["findings"]
 
 
+async def test_what_a_model_still_reads_is_not_forgotten_for_newer_ones(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would go on, counted by nobody, and its words could be asked for no more."""
+    monkeypatch.setattr(analyse, "_REMEMBERED", 1)
+    asked = {"minutes": 43_200, "wait_s": 0}
+    async with opened(Stranger(silent=True), TOO_SMALL) as agent:
+        first = await agent.call("analyze_cloud_logging", **asked)
+        await agent.call("analyze_cloud_logging", **asked)
+        again = await agent.call(
+            "analyze_cloud_logging", operation=first.data["operation"], wait_s=0
+        )
+    assert again.data["state"] == "running", again
+
+
 async def test_a_target_that_hangs_ends_the_call_in_time(
     opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
