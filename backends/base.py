@@ -183,6 +183,14 @@ class Extends(Protocol):
 
 
 @runtime_checkable
+class ExtendsSome(Protocol):
+    """Can give only some of its deployments more time, or less."""
+
+    async def can_extend(self, name: str) -> bool:
+        """Return whether this is one of them."""
+
+
+@runtime_checkable
 class Stops(Protocol):
     """Can stop billing without forgetting the deployment."""
 

@@ -12,8 +12,8 @@ from core.reply import note
 EXPIRES: Final = "vllm-devops-expires"
 """A label or tag: its value is in seconds since 1970."""
 PAID: Final = "vllm-devops-paid-until"
-_KEEPER: Final = "vllm-devops-lease"
-LABELS: Final = (EXPIRES, _KEEPER, PAID)
+KEEPER: Final = "vllm-devops-lease"
+LABELS: Final = (EXPIRES, KEEPER, PAID)
 LIMITS: Final = frozenset({"ttl_minutes", "max_usd", "max_idle_minutes", "lease"})
 """Of a spec: what changes nothing of an engine that runs."""
 Keeper = Literal["cloud", "server"]
@@ -32,7 +32,7 @@ class Lease(Record):
     @property
     def labels(self) -> dict[str, str]:
         """Return what a service or an app is marked with."""
-        said = {EXPIRES: self.ends, _KEEPER: self.keeper, PAID: self.paid_until}
+        said = {EXPIRES: self.ends, KEEPER: self.keeper, PAID: self.paid_until}
         return {name: str(one) for name, one in said.items() if one}
 
     def rescaled(self, before: int, after: int) -> "Lease":
@@ -116,5 +116,5 @@ def read(labels: Mapping[str, str]) -> Lease | None:
     ends, paid = labels.get(EXPIRES, ""), labels.get(PAID, "")
     if not ends.isdecimal():
         return None
-    keeper: Keeper = "cloud" if labels.get(_KEEPER) == "cloud" else "server"
+    keeper: Keeper = "cloud" if labels.get(KEEPER) == "cloud" else "server"
     return Lease(ends=int(ends), keeper=keeper, paid_until=int(paid) if paid.isdecimal() else None)

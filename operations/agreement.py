@@ -10,6 +10,7 @@ from backends.base import (
     Backend,
     Ends,
     Extends,
+    ExtendsSome,
     KeepsEngine,
     Leaves,
     Purges,
@@ -106,7 +107,10 @@ async def refuse_scale(found: Found, change: Rescaling) -> None:
         InvalidArgument: More at least than at most, or more than there can be.
         Unsupported: The target has no replicas, or cannot give more time.
     """
-    if change.ttl_minutes and not isinstance(found.backend, Extends):
+    can = isinstance(found.backend, Extends)
+    if change.ttl_minutes and isinstance(found.backend, ExtendsSome):
+        can = await found.backend.can_extend(found.name)
+    if change.ttl_minutes and not can:
         minutes = {"ttl_minutes": change.ttl_minutes}
         here = {"target": found.deployment.target, "name": found.name, **minutes}
         raise Unsupported(

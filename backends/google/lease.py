@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -40,21 +40,23 @@ MAY: Final = ("run.services.get", "run.services.update")
 ACTS_AS: Final = "roles/iam.serviceAccountUser"
 """On the account that deployments run as, alone: an update of a service is documented to need it
 (docs.cloud.google.com/run/docs/securing/service-identity, 2026-11)."""
+TPU_ACCOUNT_ID: Final = "vllm-devops-tpu-lease"
+"""Of the account that leases of Cloud TPU's queue delete requests as."""
+TPU_ROLE_ID: Final = "vllmDevopsTpuLease"
+TPU_JOB: Final = "vllm-tpu-lease-"
+"""How their jobs are called, before the deployment's name."""
 JOB_USD: Final = 0.10
 """A month for each job; three are free for each billing account; source:
 cloud.google.com/scheduler/pricing (2026-11-29)."""
 _API: Final = "cloudscheduler.googleapis.com"
-_RETRIES: Final = 5
+RETRIES: Final = 5
+UTC_ZONE: Final = "Etc/UTC"
 _FIELDS: Final = ("description", "schedule", "time_zone", "retry_config", "http_target")
-_MARK: Final = f"managed-by {MANAGED_BY}"
+MARK: Final = f"managed-by {MANAGED_BY}"
 """A job has no labels: its description begins so."""
-_AHEAD_SECONDS: Final = 20
+AHEAD_SECONDS: Final = 20
 """A job that is to run at once is set to run in so long at least."""
-_PERMISSIONS: Final = (
-    *(f"cloudscheduler.jobs.{verb}" for verb in ("create", "get", "update", "delete")),
-    "run.services.getIamPolicy",
-    "run.services.setIamPolicy",
-)
+JOBS: Final = tuple(f"cloudscheduler.jobs.{verb}" for verb in ("create", "get", "update", "delete"))
 """Of whoever deploys, beside acting as the lease's account."""
 
 
@@ -80,22 +82,28 @@ def _path(site: GoogleSite, name: str) -> str:
 
 def job(site: GoogleSite, name: str, ends: int | None) -> Resource:
     """Return the job that sets a service to no instance; a plan does not know yet when."""
-    wanted = _wanted(site, name, ends)
+    return kept(site, _wanted(site, name, ends))
+
+
+def kept(site: GoogleSite, wanted: Job) -> Resource:
+    """Return a job that ends a deployment, as it is wanted."""
+    find_it = partial(find_job, site, wanted.name)
 
     async def put() -> None:
-        await put_job(site, wanted, await _find(site, name))
+        await put_job(site, wanted, await find_it())
 
+    _projects, _project, _locations, region, _jobs, job = wanted.name.split("/")
     return Resource(
         name="lease",
-        title=f"the job {job_id(name)} in {site.clients.region}, which ends it",
+        title=f"the job {job} in {region}, which ends it",
         body=as_sent(wanted),
-        get=partial(_find, site, name),
+        get=find_it,
         put=put,
-        delete=partial(delete_job, site, _path(site, name)),
+        delete=partial(delete_job, site, wanted.name),
         status=lambda found: Status.READY if not lacks_of(found, wanted) else Status.STALE,
         is_ours=is_ours,
         usd_per_month=JOB_USD,
-        command=command_of(site, wanted),
+        command=command_of(wanted),
     )
 
 
@@ -107,7 +115,8 @@ async def put_job(site: GoogleSite, wanted: Job, found: Job | None) -> None:
             await client.delete_job(name=wanted.name, **writing())
             found = None
         if found is None:
-            await client.create_job(parent=parent_of(site), job=wanted, **writing())
+            parent = wanted.name.rpartition("/jobs/")[0]
+            await client.create_job(parent=parent, job=wanted, **writing())
         else:
             mask = FieldMask(paths=_FIELDS)
             await client.update_job(job=wanted, update_mask=mask, **writing())
@@ -125,9 +134,8 @@ def lacks_of(found: Job | None, wanted: Job, *, when_too: bool = True) -> str:
     return ""
 
 
-def command_of(site: GoogleSite, wanted: Job) -> str:
-    url = f"https://{_API}/v1/{parent_of(site)}/jobs"
-    return rest_command(url, as_sent(wanted))
+def command_of(wanted: Job) -> str:
+    return rest_command(f"https://{_API}/v1/{wanted.name.rpartition('/')[0]}", as_sent(wanted))
 
 
 def owned_job(
@@ -137,17 +145,22 @@ def owned_job(
 
     `leased` says whether there may be one.
     """
+    return owned(job(site, name, None), leased)
+
+
+def owned(made: Resource, leased: Callable[[], Awaitable[bool]] | None = None) -> Resource:
+    """Return a job as a deletion sees it, as `owned_job` does."""
 
     async def get() -> Any | None:
         if leased and not await leased():
             return None
         try:
-            return await _find(site, name)
+            return await made.get()
         except (errors.PermissionDenied, errors.CloudRefused) as exc:
-            note(f"Whether the job {job_id(name)} is left is not known: {exc.summary}")
+            note(f"Whether {made.title.partition(',')[0]} is left is not known: {exc.summary}")
             return None
 
-    return unless_foreign(replace(job(site, name, None), get=get))
+    return unless_foreign(replace(made, get=get))
 
 
 def no_job(site: GoogleSite, name: str) -> Resource:
@@ -198,7 +211,7 @@ async def lacks(
         found = await _find(site, name)
     except errors.ApiDisabled:
         found = None
-    ahead = ends > time.time() + _AHEAD_SECONDS
+    ahead = ends > time.time() + AHEAD_SECONDS
     if lacking := lacks_of(found, _wanted(site, name, ends), when_too=ahead):
         return lacking
     assert found is not None
@@ -236,7 +249,14 @@ async def missing(site: GoogleSite, name: str, *more: str) -> tuple[str, ...]:
 
     `more` are permissions beside those that a lease takes.
     """
-    needed = (*_PERMISSIONS, *more)
+    needed = (*JOBS, "run.services.getIamPolicy", "run.services.setIamPolicy", *more)
+    return await lacking(site, _path(site, name), needed, account(site), shared(site))
+
+
+async def lacking(
+    site: GoogleSite, path: str, needed: Sequence[str], email: str, once: Sequence[Resource]
+) -> tuple[str, ...]:
+    """Return what is missing before a job of that path can call Google as an account."""
 
     async def seen(one: Resource) -> str:
         try:
@@ -246,27 +266,27 @@ async def missing(site: GoogleSite, name: str, *more: str) -> tuple[str, ...]:
 
     async def scheduler() -> str:
         try:
-            await _find(site, name)
+            await find_job(site, path)
         except errors.ApiDisabled:
             return f"the API {_API}"
         except errors.PermissionDenied:
             return ""  # which is among the permissions that are asked for
         except errors.CloudRefused as exc:
-            return f"Cloud Scheduler in {site.clients.region} ({exc.cause or exc.summary})"
+            return f"Cloud Scheduler in {path.split('/')[3]} ({exc.cause or exc.summary})"
         return ""
 
     async def permissions() -> str:
-        lacking = list[str]()
+        unheld = list[str]()
         # What nobody tells is found out by asking for the thing itself.
         with suppress(errors.ApiDisabled, errors.PermissionDenied):
-            lacking = await setup.permissions_lacked(site, needed)
-        return f"your permission {', '.join(lacking)}" if lacking else ""
+            unheld = await setup.permissions_lacked(site, needed)
+        return f"your permission {', '.join(unheld)}" if unheld else ""
 
     async def acting() -> str:
-        lacking = await setup.may_act(site, account(site)) is False
-        return f"your permission {setup.ACT_AS} on {account(site)}" if lacking else ""
+        refused = await setup.may_act(site, email) is False
+        return f"your permission {setup.ACT_AS} on {email}" if refused else ""
 
-    looks: list[Callable[[], Awaitable[str]]] = [partial(seen, one) for one in shared(site)]
+    looks: list[Callable[[], Awaitable[str]]] = [partial(seen, one) for one in once]
     found = await side_by_side([scheduler, permissions, acting, *looks])
     return tuple(one for one in found if one)
 
@@ -275,30 +295,35 @@ def shared(site: GoogleSite) -> tuple[Resource, ...]:
     """Return what leases of a project need once: an account, its role, and as whom it may act."""
     return (
         setup.account(site, ACCOUNT_ID, "vLLM leases", "leases end deployments"),
-        _role(site),
+        role(site, ROLE_ID, "end a deployment", _DOES, MAY),
         _acts_as(site),
     )
 
 
-def _role(site: GoogleSite) -> Resource:
-    name, parent = role_name(site), f"projects/{site.clients.project_id}"
+_DOES: Final = "See a service of Cloud Run and set it to no instance."
+
+
+def role(site: GoogleSite, role_id: str, title: str, does: str, may: Sequence[str]) -> Resource:
+    """Return a role of the project's own."""
+    parent = f"projects/{site.clients.project_id}"
+    name = f"{parent}/roles/{role_id}"
     wanted = Role(
-        title="vllm-devops-agent: end a deployment",
-        description="See a service of Cloud Run and set it to no instance.",
-        included_permissions=list(MAY),
+        title=f"{MANAGED_BY}: {title}",
+        description=does,
+        included_permissions=list(may),
         stage=Role.RoleLaunchStage.GA,
     )
 
     async def get() -> Role | None:
         client = await site.clients.iam()
         looked = client.get_role(request={"name": name}, **reading())
-        return await find(f"look for the role {ROLE_ID}", looked)
+        return await find(f"look for the role {role_id}", looked)
 
     async def put() -> None:
         client, found = await site.clients.iam(), await get()
-        with strictly(f"make the role {ROLE_ID}"):
+        with strictly(f"make the role {role_id}"):
             if found is None:
-                made = CreateRoleRequest(parent=parent, role_id=ROLE_ID, role=wanted)
+                made = CreateRoleRequest(parent=parent, role_id=role_id, role=wanted)
                 await client.create_role(made, **writing())
                 return
             if found.deleted:
@@ -309,18 +334,18 @@ def _role(site: GoogleSite) -> Resource:
             )
 
     def status(found: Role) -> Status:
-        same = not found.deleted and set(found.included_permissions) == set(MAY)
+        same = not found.deleted and set(found.included_permissions) == set(may)
         return Status.READY if same else Status.STALE
 
     return Resource(
-        name=ROLE_ID,
-        title=f"the project's role {ROLE_ID}: {' and '.join(MAY)}",
+        name=role_id,
+        title=f"the project's role {role_id}: {' and '.join(may)}",
         get=get,
         put=setup.known_everywhere(put),
         status=status,
         scope="shared",
-        command=f"gcloud iam roles create {ROLE_ID} --project={site.clients.project_id} --stage=GA"
-        f' --title="{wanted.title}" --permissions={",".join(MAY)}',
+        command=f"gcloud iam roles create {role_id} --project={site.clients.project_id} --stage=GA"
+        f' --title="{wanted.title}" --permissions={",".join(may)}',
     )
 
 
@@ -344,9 +369,13 @@ def _acts_as(site: GoogleSite) -> Resource:
 
 
 async def _find(site: GoogleSite, name: str) -> Job | None:
+    return await find_job(site, _path(site, name))
+
+
+async def find_job(site: GoogleSite, path: str) -> Job | None:
     client = await site.clients.scheduler()
-    looked = client.get_job(name=_path(site, name), **reading())
-    return await find(f"look for the job {job_id(name)}", looked)
+    looked = client.get_job(name=path, **reading())
+    return await find(f"look for the job {path.rpartition('/')[2]}", looked)
 
 
 async def delete_job(site: GoogleSite, path: str) -> None:
@@ -356,7 +385,7 @@ async def delete_job(site: GoogleSite, path: str) -> None:
 
 
 def is_ours(found: Any) -> bool:
-    return str(found.description).startswith(_MARK)
+    return str(found.description).startswith(MARK)
 
 
 def _way(job: Job) -> tuple[Any, ...]:
@@ -367,13 +396,12 @@ def _way(job: Job) -> tuple[Any, ...]:
 
 
 def _wanted(site: GoogleSite, name: str, ends: int | None) -> Job:
-    at = f"at {datetime.fromtimestamp(ends, UTC):%FT%TZ}" if ends else "when its time is over"
     return job_of(
         site,
         name,
         job_id(name),
-        f"ends {name} ({site.target.name}) {at}",
-        schedule=cron(ends) if ends else "MINUTE HOUR DAY MONTH *",
+        says_when(site, name, ends),
+        schedule=cron(ends),
         scaling={"scalingMode": "MANUAL", "manualInstanceCount": 0},
     )
 
@@ -386,17 +414,17 @@ def job_of(
     *,
     schedule: str,
     scaling: Mapping[str, Any],
-    time_zone: str = "Etc/UTC",
+    time_zone: str = UTC_ZONE,
 ) -> Job:
     """Return the job that sets some fields of a service's scaling, and leaves the others."""
     service = f"{parent_of(site)}/services/{name}"
     mask = ",".join(f"scaling.{one}" for one in scaling)
     return Job(
         name=f"{parent_of(site)}/jobs/{job}",
-        description=f"{_MARK}: {does}",
+        description=f"{MARK}: {does}",
         schedule=schedule,
         time_zone=time_zone,
-        retry_config=RetryConfig(retry_count=_RETRIES),
+        retry_config=RetryConfig(retry_count=RETRIES),
         http_target=HttpTarget(
             uri=f"https://run.googleapis.com/v2/{service}?updateMask={mask}",
             http_method=HttpMethod.PATCH,
@@ -407,10 +435,19 @@ def job_of(
     )
 
 
-def cron(ends: int) -> str:
+def says_when(site: GoogleSite, name: str, ends: int | None) -> str:
+    """Return what a job's description says that it does, and when."""
+    at = f"at {datetime.fromtimestamp(ends, UTC):%FT%TZ}" if ends else "when its time is over"
+    return f"ends {name} ({site.target.name}) {at}"
+
+
+def cron(ends: int | None) -> str:
     """Return the first whole minute that is not before a moment; what is over ends at once.
 
-    It comes again each year: the job is deleted with its deployment, and harmless else.
+    It comes again each year: the job is deleted with its deployment, and harmless else. None is a
+    plan's, which does not know yet.
     """
-    at = -(-max(ends, int(time.time()) + _AHEAD_SECONDS) // 60) * 60
+    if ends is None:
+        return "MINUTE HOUR DAY MONTH *"
+    at = -(-max(ends, int(time.time()) + AHEAD_SECONDS) // 60) * 60
     return f"{datetime.fromtimestamp(at, UTC):%-M %-H %-d %-m} *"

@@ -51,7 +51,7 @@ _AT_ONCE: Final = 16
 _TARGETS: Final = ROOT / "backends" / "targets.toml"
 _TPU: Final = "tpu"
 """Where the key of a deployment on TPUs says that it is: in whichever zone has a chip."""
-_ACCOUNTS: Final = frozenset({RUNTIME_ID, BUILDER_ID, lease.ACCOUNT_ID})
+_ACCOUNTS: Final = frozenset({RUNTIME_ID, BUILDER_ID, lease.ACCOUNT_ID, lease.TPU_ACCOUNT_ID})
 _RULE: Final = re.compile(rf"managed-by={MANAGED_BY} deployment=(\S+) ")
 _BUILT: Final = re.compile(r"[0-9a-f]{12}")
 """A tag that a deployment's build gave its image: its spec's fingerprint."""
@@ -368,10 +368,12 @@ async def _jobs(site: GoogleSite, parent: str) -> AsyncIterator[Thing]:
     client, region = await site.clients.scheduler(), parent.rpartition("/")[2]
     async for one in await client.list_jobs(parent=parent, **reading()):
         job = one.name.rpartition("/")[2]
-        name = schedule.deployment_of(job) or job.removeprefix(lease.job_id(""))
-        named = job == lease.job_id(name) or schedule.deployment_of(job)
-        ours = lease.is_ours(one) and bool(named)
-        yield Thing(_JOB, one.name, parent, ours, name, region, usd=lease.JOB_USD)
+        name, home = schedule.deployment_of(job), region
+        for prefix, place in ((lease.job_id(""), region), (lease.TPU_JOB, _TPU)):
+            if job.startswith(prefix):
+                name, home = job.removeprefix(prefix), place
+        ours = lease.is_ours(one) and bool(name)
+        yield Thing(_JOB, one.name, parent, ours, name or job, home, usd=lease.JOB_USD)
 
 
 async def _secrets(site: GoogleSite, parent: str) -> AsyncIterator[Thing]:
@@ -520,9 +522,9 @@ async def _accounts(site: GoogleSite, parent: str) -> AsyncIterator[Thing]:
 
 
 async def _roles(site: GoogleSite, parent: str) -> AsyncIterator[Thing]:
-    client = await site.clients.iam()
+    client, own = await site.clients.iam(), {lease.ROLE_ID, lease.TPU_ROLE_ID}
     async for one in await client.list_roles(request={"parent": parent}, **reading()):
-        ours = one.name == lease.role_name(site) and one.title.startswith(MANAGED_BY)
+        ours = one.name.rpartition("/")[2] in own and one.title.startswith(MANAGED_BY)
         yield Thing("role", one.name, parent, ours)
 
 

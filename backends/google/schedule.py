@@ -85,7 +85,7 @@ def resource(site: GoogleSite, spec: DeploymentSpec) -> Resource:
         status=status,
         is_ours=_are_ours,
         usd_per_month=len(wanted) * lease.JOB_USD,
-        command="\n".join(lease.command_of(site, job) for job in wanted.values()),
+        command="\n".join(lease.command_of(job) for job in wanted.values()),
     )
 
 

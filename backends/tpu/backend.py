@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import ClassVar, Final
 
@@ -23,8 +23,9 @@ from backends.google import cache, secrets
 from backends.google.backend import GoogleBackend
 from backends.google.clients import SPEC_LABEL
 from backends.google.setup import pinned
+from backends.lease import Keeper
 from backends.lifecycle import CACHE, PendingStore, Removal, Resource, remove, unless_foreign
-from backends.tpu import logs, plan, search, status, zones
+from backends.tpu import lease, logs, plan, search, status, zones
 from backends.tpu import site as tpu
 from backends.tpu.compute import ComputePlane
 from backends.tpu.queued_resources import QueuedPlane
@@ -128,8 +129,17 @@ class TpuBackend(GoogleBackend):
             token, tokens = await secrets.hub_token(site, wanted.spec)
             store = await cache.usable(site, wanted.spec)
             made = blueprint(site, wanted.spec, wanted.model, hf_token=token, store=store)
-            if not await self._is_under_way(wanted.model, made, before, there):
+            keeper: Keeper = "server"
+            if lease.is_meant(site, made):
+                keeper, lacking = await lease.keeper(site, made.spec)
+                if lacking:
+                    note(lacking)
+            if await self._is_under_way(wanted.model, made, before, there):
+                await self._hold(name, made, keeper)
+            else:
                 kept = await self._begin(wanted.model, made, before, there)
+                kept = kept.model_copy(update={"keeper": keeper})
+                self.pending.keep(kept)
                 try:
                     below = (*tokens, *await plan.asked_ground(site, made))
                     kept = await search.carry_on(site, kept, below, seconds=self.apply_seconds)
@@ -140,9 +150,58 @@ class TpuBackend(GoogleBackend):
         return await self.describe(name)
 
     async def refuse_deploy(self, spec: DeploymentSpec) -> Sequence[str]:
-        """Refuse a name under which something else stands."""
+        """Refuse a name under which something else stands, and an end that Google cannot keep."""
         await self._there(spec.name)
+        flex = self.site.provisioning == "flex-start"
+        if spec.lease == "cloud" and spec.control_plane != "compute" and not flex:
+            await lease.keeper(self.site, spec)
         return ()
+
+    async def can_extend(self, name: str) -> bool:
+        """Return whether it is of the queue; others' VMs were made with their end."""
+        chip = await search.chip_of(self.site, name)
+        return chip is not None and lease.is_kept(self.site, chip.place)
+
+    async def extend(self, name: str, *, ttl_minutes: int) -> Deployment:
+        """Let what the queue gave end so long from now.
+
+        Raises:
+            Unsupported: Google cannot end it.
+            InvalidArgument: It has no chip yet, or its max_usd is used up.
+        """
+        async with self.pending.locked(name):
+            chip = await search.chip_of(self.site, name)
+            if chip is None or chip.state is not tpu.ChipState.RUNNING:
+                raise errors.InvalidArgument(
+                    f"{name} has no chip: its time begins with one.", fix="Call status_vllm."
+                )
+            kept = self.pending.get(name)
+            spec = kept.spec if kept else search.spec_in(chip)
+            ends = await lease.extend(self.site, chip, spec, ttl_minutes)
+            if kept:
+                self.pending.keep(kept.model_copy(update={"lease_ends": ends, "keeper": "cloud"}))
+        return await self.describe(name)
+
+    async def _hold(self, name: str, made: tpu.Blueprint, keeper: Keeper) -> None:
+        """Make a lease of what stands whole, where Google is to keep it."""
+        kept = self.pending.get(name)
+        if kept is None or keeper == "server" or not made.run_seconds or not kept.stands:
+            return
+        if kept.keeper != "cloud":
+            self.pending.keep(kept := kept.model_copy(update={"keeper": keeper}))
+        chip = await search.chip_of(self.site, name)
+        if chip is None or not lease.is_kept(self.site, chip.place):
+            return
+        held = await lease.read(self.site, chip)
+        if held is None or held.lacks:
+            end = (chip.given_at or self.site.now()) + timedelta(seconds=made.run_seconds)
+            if held and held.ends and held.ends > self.site.now():
+                end = held.ends
+            ends = await lease.make(self.site, name, chip.place.zone, end)
+        else:
+            assert held.ends
+            ends = int(held.ends.timestamp())
+        self.pending.keep(kept.model_copy(update={"lease_ends": ends}))
 
     async def refuse_start(self, name: str) -> None:
         """Refuse always: a TPU that was stopped cannot be counted on to start."""

@@ -13,12 +13,13 @@ from backends.compile_cache import without_cache
 from backends.container import as_yaml
 from backends.google import cache, secrets, setup
 from backends.google.clients import HF_SECRET, RUNTIME_ID, rest_command, written
+from backends.google.lease import JOB_USD
 from backends.lifecycle import Resource, Status, look, steps
-from backends.tpu import compute, search, vm, zones
+from backends.tpu import compute, lease, search, vm, zones
 from backends.tpu.site import Blueprint, Place, Request, Site
 from backends.tpu.vm import blueprint, rules
 from core.errors import CloudRefused, InvalidArgument, NotFound, NotOurs, OpsError
-from core.records import DeploymentSpec, ModelShape, Plan, Preflight
+from core.records import DeploymentSpec, ModelShape, Plan, Preflight, usd
 from planner.memory import foresee
 from planner.model import read_model
 from planner.places import accelerator
@@ -65,7 +66,8 @@ def owned(site: Site, name: str, chip: Resource) -> tuple[Resource, ...]:
         return bucket or cache.bucket_of(site, None)
 
     right, carried = cache.owned(site, name, where)
-    return (carried, secrets.owned_key(site, name), owned_rule(site, name), right, chip)
+    key, rule, job = secrets.owned_key(site, name), owned_rule(site, name), lease.owned(site, name)
+    return (carried, key, rule, right, job, chip)
 
 
 def chip_at(site: Site, made: Blueprint, place: Place, *, others: int = 0) -> Resource:
@@ -94,12 +96,6 @@ def make_plan(site: Site, spec: DeploymentSpec, model: ModelShape) -> Plan:
         InvalidArgument: The platform or the model cannot take the spec.
     """
     made = blueprint(site, spec, model)
-    queued = any(place.plane == "queued" for place in made.places)
-    if spec.lease == "cloud" and queued and made.provisioning != "flex-start":
-        raise InvalidArgument(
-            "The queue of Cloud TPU ends no VM but of flex-start: lease=cloud cannot be kept.",
-            fix="Give control_plane=compute: Compute Engine ends it by itself.",
-        )
     if spec.lease and made.run_seconds is None:
         raise InvalidArgument(
             f"Nothing ends it (ttl_minutes=0): lease={spec.lease} cannot be kept.",
@@ -111,11 +107,16 @@ def make_plan(site: Site, spec: DeploymentSpec, model: ModelShape) -> Plan:
         chip_at(site, made, place, others=0 if number else len(made.places) - 1)
         for number, place in enumerate(first)
     ]
+    jobs = [
+        lease.job(site, spec.name, place.zone, None)
+        for place in made.places
+        if lease.is_meant(site, made) and lease.is_kept(site, place)
+    ]
     return Plan(
         spec=made.spec,
         target=site.target,
         model=model,
-        steps=steps((*ground(site, made), *chips)),
+        steps=steps((*ground(site, made), *jobs[:1], *chips)),
         usd_per_hour=costs.usd_per_hour,
         usd_per_hour_highest=costs.usd_per_hour_highest,
         memory=foresee(
@@ -126,6 +127,19 @@ def make_plan(site: Site, spec: DeploymentSpec, model: ModelShape) -> Plan:
         ),
         warnings=tuple(_warnings(made, costs)),
     )
+
+
+_QUEUE: Final = "The queue of Cloud TPU ends no VM but of flex-start: one that it gives is deleted"
+_ENDER: Final = (
+    f"{_QUEUE} by a job of Cloud Scheduler, whether a server runs or not ({usd(JOB_USD)} a month"
+    " until it is destroyed); where this login may not have that, the answer says so and a server"
+    " ends it. No permission exists for one TPU alone: the account of that job may delete every"
+    " one of the project, and do nothing else; control_plane=compute needs no such account."
+)
+_SERVER: Final = (
+    f"{_QUEUE} by this server when its time is over, so only while this server runs: leave lease"
+    " out and Google ends it."
+)
 
 
 def _warnings(made: Blueprint, costs: Price) -> Iterator[str]:
@@ -153,12 +167,7 @@ def _warnings(made: Blueprint, costs: Price) -> Iterator[str]:
         paid = f", after ${hours * hourly:,.2f} at most" if hourly is not None else ""
         yield f"It is deleted {hours:.1f} h after its start{paid}; ttl_minutes says otherwise."
         if made.provisioning != "flex-start" and queued:
-            yield (
-                "The queue of Cloud TPU ends no VM but of flex-start: one that it gives is deleted"
-                " by this server when its time is over, so only while this server runs. No"
-                " permission exists for one TPU alone, so a job that deletes it could delete every"
-                " one of the project: control_plane=compute has Google end it by itself."
-            )
+            yield _ENDER if made.spec.lease != "server" else _SERVER
     if made.provisioning == "spot":
         yield "Spot: Google may take the chip at any time; nothing brings it back by itself."
     if not made.opened:
@@ -237,6 +246,7 @@ def shared(site: Site) -> tuple[Resource, ...]:
         setup.account(site),
         setup.roles(site, RUNTIME_ID, wanted.roles),
         *setup.tokens(site),
+        *lease.shared(site),
     )
 
 
@@ -245,6 +255,7 @@ def _questions(site: Site, made: Blueprint) -> Iterator[Question]:
     spec, planes = made.spec, {place.plane for place in made.places}
     of_it = {"every", *planes, *({"opened"} if made.opened else ())}
     of_it |= {"external"} if made.external_ip and "compute" in planes else set()
+    of_it |= {"lease"} if spec.lease == "cloud" and lease.is_meant(site, made) else set()
 
     async def roles() -> Answer:
         wanted = setup.needs("tpu").roles
@@ -276,9 +287,19 @@ def _questions(site: Site, made: Blueprint) -> Iterator[Question]:
     if made.opened:
         rule = owned_rule(site, spec.name)
         yield question(f"The name of {rule.title} is free or yours", partial(_free, rule), NotOurs)
+    if lease.is_meant(site, made):
+        yield Question("Google ends it when its time is over", partial(_ends, site, spec))
     chips = "one chip" if made.chips == 1 else f"{made.chips} chips"
     way = "on demand" if made.provisioning == "on-demand" else f"as {made.provisioning}"
     yield Question(f"A place may give {chips} {way}", partial(_places, site, made))
+
+
+async def _ends(site: Site, spec: DeploymentSpec) -> Answer:
+    _keeper, lacking = await lease.keeper(site, spec, dry=True)
+    if not lacking:
+        return Answer(passed=True, detail="A job of Cloud Scheduler deletes what the queue gives.")
+    forced = spec.lease == "cloud"
+    return Answer(passed=False if forced else None, detail=lacking, fix=setup.SET_UP)
 
 
 async def _id(site: Site, name: str) -> str:

@@ -18,10 +18,10 @@ from pydantic import ValidationError
 from backends.base import QueuedResource
 from backends.common.concurrency import side_by_side
 from backends.google.clients import SPEC_LABEL
-from backends.lease import EXPIRES
+from backends.lease import EXPIRES, KEEPER
 from backends.lifecycle import UNSURE, PendingStore, Resource, Status, advance, not_found, remove
+from backends.tpu import lease, zones
 from backends.tpu import site as tpu
-from backends.tpu import zones
 from backends.tpu.vm import startup_script
 from core import errors
 from core.records import NAME_PATTERN, DeploymentSpec, Failure
@@ -395,12 +395,48 @@ class _Step:
         if not attempt.taken:
             self._note(taken=True, asked=None)
         if chip.state in _HAVE or (chip.state in _HAD and chip.given_at):
+            await self._renew(attempt.place, chip.given_at)
             return await self._placed(tpu.GIVEN)
         if chip.state.leftover:
             return await self._failed(attempt, chip)
         if self.now >= self._deadline(attempt, chip):
             return await self._timed_out()
-        return None
+        return await self._renew(attempt.place)
+
+    async def _lease(self, place: tpu.Place) -> None:
+        """Let Google end what a place may give, before it is asked for that.
+
+        Until it is given a chip its end is renewed: whoever dies leaves none that runs for longer
+        than it may.
+        """
+        kept, name = self.kept, self.kept.spec.name
+        seconds = kept.blueprint.run_seconds
+        if seconds and kept.keeper == "cloud" and lease.is_kept(self.site, place):
+            end = self.now + timedelta(seconds=seconds)
+            self._keep(lease_ends=await lease.make(self.site, name, place.zone, end))
+        elif kept.lease_ends or (kept.keeper == "server" and place.plane == "queued"):
+            # That of an earlier one would end what nothing is to end.
+            await remove([lease.owned(self.site, name)], seconds=_GROUND_SECONDS)
+            self._keep(lease_ends=None)
+
+    async def _renew(self, place: tpu.Place, given_at: datetime | None = None) -> None:
+        """Let it end its time after it was given a chip, or from now on; an end that stays is less.
+
+        What refuses that is noted.
+        """
+        kept, seconds = self.kept, self.kept.blueprint.run_seconds
+        ends = kept.lease_ends
+        if not (ends and seconds and lease.is_kept(self.site, place)):
+            return
+        if given_at is None and not lease.is_to_be_renewed(ends, seconds, self.now):
+            return
+        end = (given_at or self.now) + timedelta(seconds=seconds)
+        try:
+            made = await lease.make(self.site, kept.spec.name, place.zone, end)
+        except errors.CloudError as exc:
+            note(f"{kept.spec.name} may end before its time. {exc.summary} {exc.cause}".strip())
+        else:
+            self._keep(lease_ends=made)
 
     def _deadline(self, attempt: tpu.Attempt, chip: tpu.Chip | None) -> datetime:
         until = attempt.since + timedelta(seconds=self.kept.blueprint.wait_seconds) + _GRACE
@@ -412,9 +448,12 @@ class _Step:
 
         A label says when it ends, for servers that know no better.
         """
+        await self._lease(place)
         self._note(asked=self.now)
         made, plane = self.kept.blueprint, self.site.planes[place.plane]
         labels = dict(made.labels)
+        if self.kept.lease_ends:
+            labels[KEEPER] = "cloud"
         if made.run_seconds:
             latest = self.now + timedelta(seconds=made.wait_seconds + made.run_seconds)
             labels[EXPIRES] = str(int(latest.timestamp()))

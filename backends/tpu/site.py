@@ -25,6 +25,7 @@ from backends.google.clients import (
     client_of,
 )
 from backends.google.errors import find, strictly
+from backends.lease import Keeper
 from backends.lifecycle import Pending, PendingStore
 from core import errors
 from core.records import DeploymentSpec, Record, Target
@@ -395,6 +396,11 @@ class Search(Pending):
     """There was a VM of that name, whose key its callers know: it outlives a search for another."""
     grounded: bool = False
     """What every place needs is there."""
+    keeper: Keeper | None = None
+    """Who ends what the queue gives, where nothing else does; None is a server, as in earlier
+    versions."""
+    lease_ends: int | None = None
+    """When a job of the cloud's ends it, in seconds since 1970; None where there is none yet."""
     attempts: tuple[Attempt, ...] = ()
     """Oldest first; the last one may be under way."""
     placed: Place | None = None

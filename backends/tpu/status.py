@@ -17,7 +17,7 @@ from backends.google import secrets
 from backends.google.clients import SPEC_LABEL
 from backends.google.logs import quoted
 from backends.lease import EXPIRES
-from backends.tpu import compute, logs
+from backends.tpu import compute, lease, logs
 from backends.tpu import site as tpu
 from backends.tpu.logs import (
     BOOTING,
@@ -104,6 +104,8 @@ class Look(NamedTuple):
     kept: tpu.Search | None
     chip: tpu.Chip | None
     now: datetime
+    held: lease.Held | None = None
+    """Its lease, where a job of the cloud's is to end it."""
 
     @property
     def name(self) -> str:
@@ -153,11 +155,14 @@ class Look(NamedTuple):
     def expires_at(self) -> datetime | None:
         """When it ends, by whichever comes first: Google's hand, our label, or its time to run.
 
-        The label was written when the chip was asked for, and allows for the wait.
+        A job of the cloud's says it by itself. The label was written when the chip was asked for,
+        and allows for the wait.
         """
         kept, chip = self.kept, self.chip
         if chip is None:
             return None
+        if self.held and self.held.ends:
+            return self.held.ends
         label = chip.labels.get(EXPIRES, "")
         said = datetime.fromtimestamp(int(label), UTC) if label.isdigit() and int(label) else None
         seconds = kept.blueprint.run_seconds if kept else None
@@ -167,8 +172,11 @@ class Look(NamedTuple):
     @property
     def _lease(self) -> Literal["cloud", "server"] | None:
         """Who ends it: Compute Engine, and the queue for flex-start, do so by themselves."""
-        by_google = self.site.provisioning == "flex-start" or (self.chip and self.chip.ends_at)
-        return ("cloud" if by_google else "server") if self.expires_at else None
+        if self.expires_at is None:
+            return None
+        by_job = self.held is not None and not self.held.lacks
+        by_itself = self.site.provisioning == "flex-start" or (self.chip and self.chip.ends_at)
+        return "cloud" if by_job or by_itself else "server"
 
     def record(
         self,
@@ -212,6 +220,7 @@ class Look(NamedTuple):
             created_at=self.created_at,
             expires_at=self.expires_at,
             lease=self._lease,
+            lease_lacks=self.held.lacks if self.held else "",
             usd_per_hour=hourly,
             usd_so_far=usd,
             failure=failure,
@@ -255,7 +264,11 @@ async def describe(site: tpu.Site, name: str) -> Deployment:
         NotOurs: A VM of its id was not made here.
         CloudError: A control plane cannot be asked.
     """
-    chip = await chip_of(site, name)
+    try:
+        chip = await chip_of(site, name)
+    except errors.DeploymentNotFound as missing:
+        missing.fix += await lease.left_of(site, name)
+        raise
     return await read_status(site, site.records.get(name), chip, now=datetime.now(UTC))
 
 
@@ -285,7 +298,11 @@ async def read_status(
     site: tpu.Site, kept: tpu.Search | None, chip: tpu.Chip | None, *, now: datetime
 ) -> Deployment:
     """Say what a deployment does now, of which at least one of the two is known."""
-    seen = Look(site, kept, chip, now)
+    held = None
+    if chip and chip.ours and not chip.state.leftover and lease.is_kept(site, chip.place):
+        look = partial(lease.read, site, chip)
+        held = await or_note(look, None)
+    seen = Look(site, kept, chip, now, held)
     if kept and kept.failure:
         return seen.record(State.FAILED, seen.asked_at, failure=kept.failure)
     if waits := _waits_for(kept, chip):
@@ -339,6 +356,10 @@ async def why_gone(seen: Look) -> tuple[Failure, datetime | None]:
             code = "REQUEST_FAILED" if chip.state is tpu.ChipState.FAILED else by
         if ends and ends <= seen.now:
             code = "EXPIRED"
+    if code == "DELETED_ELSEWHERE" and kept and kept.lease_ends:
+        over = datetime.fromtimestamp(kept.lease_ends, UTC)
+        if over <= seen.now:  # by the job that was made for that
+            code, ends, words = "EXPIRED", over, ""
     cause, fix = _GONE[code]
     if chip is not None:  # an instance that was stopped keeps its disk
         bills = "bills its disk until then, though no chip"

@@ -109,14 +109,22 @@ def prepare(project: Project) -> None:
 def prepare_lease(project: Project) -> None:
     """Leave a project with all that a lease of the cloud needs, as a set-up target's has it."""
     project.apis |= projects.LEASE_APIS
-    _make_accounts(project, project.lease_account)
-    name = f"projects/{project.id}/roles/vllmDevopsLease"
-    project.roles[name] = Role(
-        name=name,
-        title="vllm-devops-agent: end a deployment",
-        included_permissions=["run.services.get", "run.services.update"],
-        stage=Role.RoleLaunchStage.GA,
-        etag=b"prepared",
+    _make_accounts(project, project.lease_account, project.tpu_lease_account)
+    may = {
+        "vllmDevopsLease": ("end a deployment", ["run.services.get", "run.services.update"]),
+        "vllmDevopsTpuLease": ("end a TPU of the queue", ["tpu.nodes.delete"]),
+    }
+    for role, (does, permissions) in may.items():
+        name = f"projects/{project.id}/roles/{role}"
+        project.roles[name] = Role(
+            name=name,
+            title=f"vllm-devops-agent: {does}",
+            included_permissions=permissions,
+            stage=Role.RoleLaunchStage.GA,
+            etag=b"prepared",
+        )
+    project.policy.bindings.append(
+        Binding(role=name, members=[f"serviceAccount:{project.tpu_lease_account}"])
     )
     act = Binding(
         role="roles/iam.serviceAccountUser", members=[f"serviceAccount:{project.lease_account}"]

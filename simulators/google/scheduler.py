@@ -161,7 +161,8 @@ async def _attempt(world: World, project: Project, job: Any) -> None:
     failed = bool(job.status.code) and project.jobs.get(job.name) is job
     if failed and tried < job.retry_config.retry_count:
         project.job_retries[job.name] = tried + 1
-        again = project.now + _BACKOFF_SECONDS * 2**tried
+        pause = job.retry_config.min_backoff_duration.total_seconds() or _BACKOFF_SECONDS
+        again = project.now + pause * 2**tried
         job.schedule_time = moment(min(again, job.schedule_time.timestamp()))
     world.keep(project)
 

@@ -310,6 +310,11 @@ class Project(Customer):
         """E-mail of the account that ends our deployments when their time is over."""
         return f"vllm-devops-lease@{self.id}.iam.gserviceaccount.com"
 
+    @property
+    def tpu_lease_account(self) -> str:
+        """The same of the queue of Cloud TPU."""
+        return self.lease_account.replace("-lease@", "-tpu-lease@")
+
     def append(self, severity: str, text: str, source: Mapping[str, Any]) -> None:
         """Write one log entry, now; a source is what all entries of its log have alike."""
         number = int(self.log[-1].insert_id, 16) + 1 if self.log else 1

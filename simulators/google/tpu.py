@@ -13,6 +13,7 @@ from google.cloud.tpu_v2.types import (
     AcceleratorType,
     AccessConfig,
     CreateQueuedResourceRequest,
+    DeleteQueuedResourceRequest,
     NetworkEndpoint,
     Node,
     OperationMetadata,
@@ -490,7 +491,7 @@ def preempt(world: World, project: Project, zone: str, tpu_id: str) -> bool:
 
 
 def routes(world: World) -> Sequence[BaseRoute]:
-    """Serve the one method of v2alpha1 that is asked."""
+    """Serve the one method of v2alpha1 that is asked, and the one of v2 that jobs call."""
     kind = _QueuedResources(world)
 
     async def admitted(project: Project, request: Request) -> Response:
@@ -505,9 +506,21 @@ def routes(world: World) -> Sequence[BaseRoute]:
         operation = kind.queue(world, project, made, model, run_seconds)
         return JSONResponse({"name": operation.name})
 
-    path = "/v2alpha1/projects/{project}/locations/{zone}/queuedResources"
+    async def deleted(project: Project, request: Request) -> Response:
+        here = request.url.path.removeprefix("/v2/")
+        serving.admit(project, API, "tpu.nodes.delete", here)
+        force = request.query_params.get("force") == "true"
+        wanted = DeleteQueuedResourceRequest(name=here, force=force)
+        operation = await kind.delete(world, project, wanted)
+        return JSONResponse({"name": operation.name})
+
+    path = "projects/{project}/locations/{zone}/queuedResources"
     name = "google.cloud.tpu.v2alpha1.Tpu/CreateQueuedResource"
-    return [serving.rest(world, "POST", path, name, admitted)]
+    gone = "tpu.projects.locations.queuedResources.delete"
+    return [
+        serving.rest(world, "POST", f"/v2alpha1/{path}", name, admitted),
+        serving.rest(world, "DELETE", f"/v2/{path}/{{id}}", gone, deleted),
+    ]
 
 
 def _read(sent: bytes) -> tuple[QueuedResource, str, float]:

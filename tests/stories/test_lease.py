@@ -1,5 +1,7 @@
 """Google ends a deployment of Cloud Run by itself: no server, and nobody, has to be there."""
 
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -7,7 +9,7 @@ from typing import Any, Final
 import grpc.aio
 import httpx2
 import pytest
-from google.api_core.exceptions import GoogleAPICallError
+from google.api_core.exceptions import FailedPrecondition, GoogleAPICallError
 from google.cloud.artifactregistry_v1 import ArtifactRegistryAsyncClient
 from google.cloud.devtools.cloudbuild_v1 import CloudBuildAsyncClient
 from google.cloud.iam_admin_v1 import IAMAsyncClient
@@ -312,53 +314,97 @@ def beyond_a_lease(project: str) -> list[tuple[Any, str, dict[str, Any]]]:
     ]
 
 
-async def test_what_ends_it_may_do_nothing_else(cloud: Cloud) -> None:
-    """The lease's account sees and scales that one service; every other call is refused."""
-    async with agent_here(cloud) as agent:
-        await deployed(agent, ttl_minutes=30)
-        await deployed(agent, name="two")
-    email, plane = (
-        f"vllm-devops-lease@{cloud.project}.iam.gserviceaccount.com",
-        cloud.controls.plane,
-    )
-    alone, went_through = [(AS, email)], list[str]()
-    async with grpc.aio.insecure_channel(plane.grpc) as channel:
+@asynccontextmanager
+async def acting_as(cloud: Cloud, email: str) -> AsyncIterator[Any]:
+    """Give what makes a call of the SDK's as an account."""
+    async with grpc.aio.insecure_channel(cloud.controls.plane.grpc) as channel:
 
         async def call(kind: Any, method: str, request: dict[str, Any]) -> Any:
             client = kind(transport=kind.get_transport_class("grpc_asyncio")(channel=channel))
-            return await getattr(client, method)(request=request, metadata=alone, timeout=HANGS)
+            return await getattr(client, method)(
+                request=request, metadata=[(AS, email)], timeout=HANGS
+            )
 
-        for kind, method, request in beyond_a_lease(cloud.project):
+        yield call
+
+
+async def went_through(
+    cloud: Cloud, email: str, calls: Sequence[tuple[Any, str, dict[str, Any]]]
+) -> list[str]:
+    """Make these calls, and some of REST, as an account; name those that were not refused."""
+    through, plane = list[str](), cloud.controls.plane
+    async with acting_as(cloud, email) as call:
+        for kind, method, request in calls:
             try:
                 await call(kind, method, request)
             except GoogleAPICallError as exc:
                 if exc.reason != "IAM_PERMISSION_DENIED":
-                    went_through.append(f"{method}: {exc}")
+                    through.append(f"{method}: {exc}")
             else:
-                went_through.append(f"{method} {request}")
-        own = {"name": f"projects/{cloud.project}/locations/us-east4/services/one"}
-        service = await call(ServicesAsyncClient, "get_service", own)
-        service.scaling = {"scaling_mode": "MANUAL", "manual_instance_count": 0}
-        await call(ServicesAsyncClient, "update_service", {"service": service})
+                through.append(f"{method} {request}")
     vms = f"{plane.http}/compute/v1/projects/{cloud.project}/zones/us-east4-a/instances"
+    bucket = f"{plane.storage}/storage/v1/b/kept-{cloud.project}"
     rest = {
         ("GET", vms),
         ("POST", vms),
         ("DELETE", f"{vms}/one"),
         ("GET", f"{plane.storage}/storage/v1/b?project={cloud.project}"),
-        ("GET", f"{plane.storage}/storage/v1/b/kept/o"),
-        ("GET", f"{plane.storage}/storage/v1/b/kept"),
-        ("DELETE", f"{plane.storage}/storage/v1/b/kept"),
+        ("GET", f"{bucket}/o"),
+        ("GET", bucket),
+        ("DELETE", bucket),
     }
     async with httpx2.AsyncClient(trust_env=False) as web:
-        kept = {"name": "kept"}
+        kept = {"name": f"kept-{cloud.project}"}
         made = await web.post(f"{plane.storage}/storage/v1/b?project={cloud.project}", json=kept)
         assert made.status_code == 200, made.text
         for verb, url in rest:
             reply = await web.request(verb, url, headers={AS: email})
             if reply.status_code != 403:
-                went_through.append(f"{verb} {url}: {reply.status_code} {reply.text}")
-    assert went_through == []
+                through.append(f"{verb} {url}: {reply.status_code} {reply.text}")
+    return through
+
+
+async def test_what_ends_it_may_do_nothing_else(cloud: Cloud) -> None:
+    """The lease's account sees and scales that one service; every other call is refused."""
+    async with agent_here(cloud) as agent:
+        await deployed(agent, ttl_minutes=30)
+        await deployed(agent, name="two")
+    email = f"vllm-devops-lease@{cloud.project}.iam.gserviceaccount.com"
+    assert await went_through(cloud, email, beyond_a_lease(cloud.project)) == []
+    async with acting_as(cloud, email) as call:
+        own = {"name": f"projects/{cloud.project}/locations/us-east4/services/one"}
+        service = await call(ServicesAsyncClient, "get_service", own)
+        service.scaling = {"scaling_mode": "MANUAL", "manual_instance_count": 0}
+        await call(ServicesAsyncClient, "update_service", {"service": service})
+
+
+async def test_what_ends_a_chip_of_the_queue_may_do_nothing_else(cloud: Cloud) -> None:
+    """That account deletes TPUs, which it cannot even see; every other call is refused."""
+    cloud.set(tpu_clock=600)
+    async with agent_here(cloud) as agent:
+        await deployed(agent)
+        chip = {"target": "tpu-v6e-1", "zones": ["us-east5-b"], "control_plane": "queued"}
+        await deployed(agent, **chip, name="chip")
+        await until(lambda: "READY" in seen(cloud)["nodes"].values())
+    email = f"vllm-devops-tpu-lease@{cloud.project}.iam.gserviceaccount.com"
+    zone = f"projects/{cloud.project}/locations/us-east5-b"
+    request = {"name": f"{zone}/queuedResources/vllm-devops-chip"}
+    service = {"name": f"projects/{cloud.project}/locations/us-east4/services/one"}
+    tries = [one for one in beyond_a_lease(cloud.project) if one[1] != "delete_node"]
+    tries += [
+        (ServicesAsyncClient, "get_service", service),
+        (ServicesAsyncClient, "update_service", {"service": service}),
+        (TpuAsyncClient, "get_queued_resource", request),
+        (TpuAsyncClient, "list_queued_resources", {"parent": zone}),
+        (TpuAsyncClient, "create_queued_resource", {"parent": zone, "queued_resource": {}}),
+        (TpuAsyncClient, "get_node", {"name": f"{zone}/nodes/vllm-devops-chip"}),
+    ]
+    assert await went_through(cloud, email, tries) == []
+    async with acting_as(cloud, email) as call:
+        with pytest.raises(FailedPrecondition):
+            await call(TpuAsyncClient, "delete_queued_resource", request)  # without force
+        await call(TpuAsyncClient, "delete_queued_resource", {**request, "force": True})
+    await until(lambda: not seen(cloud)["nodes"])
 
 
 async def test_what_has_no_end_has_nobody_who_ends_it(cloud: Cloud) -> None:

@@ -21,7 +21,7 @@ GOOGLE: Final[tuple[tuple[str, dict[str, Any]], ...]] = (
     ("cloud-run-l4", {"model": "gemma3:4b", "engine": "ollama"}),
     ("cloud-run-l4", {**VLLM, "schedule": "Mon-Fri 08:55-18:00 Europe/Berlin"}),
     ("tpu-v6e-1", {**_CHIP, "control_plane": "compute"}),
-    ("tpu-v6e-1", {**_CHIP, "control_plane": "queued"}),
+    ("tpu-v6e-1", {**_CHIP, "control_plane": "queued", "lease": "cloud"}),
     ("tpu-v6e-1-flex", {**_CHIP, "control_plane": "queued"}),
 )
 RARELY: Final = frozenset(

@@ -47,10 +47,10 @@ async def ready(agent: Agent) -> Reply:
     return await Life(agent, SPOT["target"], at="https://127.77.").becomes("ready")
 
 
-async def deployed(cloud: Cloud) -> None:
+async def deployed(cloud: Cloud, **more: Any) -> None:
     """Have one that is ready, of which nobody was asked."""
     async with agent_of(cloud.settings) as agent:
-        made = await agent.call("deploy_vllm", **SPOT, **WISH)
+        made = await agent.call("deploy_vllm", **SPOT, **{**WISH, **more})
         assert not made.failed, made
         await ready(agent)
 
@@ -124,7 +124,7 @@ async def test_a_token_to_deploy_is_good_once_and_for_that_time_limit_alone(
 
 async def test_whoever_changes_a_flag_is_asked_whether_the_chip_may_go(hurried: Cloud) -> None:
     """Another may not be had; a call that only ends it sooner says so too, and can be made."""
-    await deployed(hurried)
+    await deployed(hurried, control_plane="compute")
     told = settings(hurried, "ask")
     async with agent_of(told, human=lambda _question: "decline") as agent:
         sooner = await agent.call("update_vllm_scaling", **SPOT, ttl_minutes=30)

@@ -1,8 +1,8 @@
-"""kill -9 on the way to a lease of Cloud Run: another machine says what is there, and it ends."""
+"""kill -9 on the way to a lease of Google's: another machine says what is there, and it ends."""
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import anyio
 import pytest
@@ -89,6 +89,58 @@ async def test_whoever_is_killed_leaves_nothing_that_bills_unsaid(
 
 
 MAKING: Final = "google.cloud.scheduler.v1.CloudScheduler/CreateJob"
+RENEWING: Final = "google.cloud.scheduler.v1.CloudScheduler/UpdateJob"
+ASKING: Final = "google.cloud.tpu.v2.Tpu/CreateQueuedResource"
+CHIP: Final[dict[str, Any]] = {
+    **leasing.WISH,
+    "target": "tpu-v6e-1",
+    "zones": ["us-east5-b"],
+    "control_plane": "queued",
+    "ttl_minutes": 60,
+}
+CHIP_STEPS: Final[dict[str, tuple[str, str, bool]]] = {
+    "before its job": (MAKING, "hang", False),
+    "after its job": (ASKING, "hang", False),
+    "after its request": (ASKING, "hang-after", True),
+    "before its time begins with its chip": (RENEWING, "hang", True),
+    "after its time has begun with its chip": (RENEWING, "hang-after", True),
+}
+"""Where the server is killed: in which call, and whether there is a chip, or may be one."""
+
+
+@pytest.mark.parametrize("step", CHIP_STEPS)
+async def test_whoever_is_killed_leaves_no_chip_of_the_queue_without_its_end(
+    state_dir: Path, tmp_path: Path, clouds: Controls, step: str
+) -> None:
+    """No machine has to look: what was asked for goes by its job."""
+    method, when, asked = CHIP_STEPS[step]
+    fault = {"method": method, "when": when}
+    waits = {"tpu_zones": {"us-east5-b": {"wait_seconds": 1200}}}  # two seconds of a real clock
+    quick = {"boot_seconds": 0.1, "tpu_clock": 600, **waits}
+    clouds.set(PROJECT, prepared=True, faults=[fault], **quick)
+    wish = {key: value for key, value in CHIP.items() if key != "min_replicas"}
+    async with server(state_dir, **CLOUDS) as first, anyio.create_task_group() as tasks:
+        tasks.start_soon(deploy_if_alive, first, wish)
+        await until(lambda: method in clouds.get(PROJECT)["calls"])
+        await first.kill()
+    clouds.set(PROJECT, faults=[])
+    seen = clouds.get(PROJECT)
+    assert bool(seen["queued_resources"]) == asked
+    assert bool(seen["jobs"]) == (method != MAKING)
+    turned = clouds.clock(PROJECT, 62 * 60)["jobs"]
+    if asked:
+        assert turned[JOB]["status"] == "OK", turned
+    await until(lambda: not clouds.get(PROJECT)["tpus"])
+    async with agent_of(leasing.elsewhere(tmp_path, google_cloud_project=PROJECT)) as agent:
+        one = {"target": CHIP["target"], "name": "one"}
+        found = await agent.call("status_vllm", **one)
+        assert found.code == "DEPLOYMENT_NOT_FOUND"
+        assert (f"Its job {JOB} is left" in found.text) == bool(seen["jobs"])
+        assert (await agent.call("destroy_vllm", **one)).data["gone"]
+    assert clouds.get(PROJECT)["jobs"] == {}
+
+
+JOB: Final = "vllm-tpu-lease-one"
 HALFWAY: Final[dict[str, tuple[str, str]]] = {
     "between its jobs": (MAKING, "hang-after"),
     "before its service": ("google.cloud.run.v2.Services/CreateService", "hang"),

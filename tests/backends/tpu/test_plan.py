@@ -150,11 +150,12 @@ def test_the_memory_is_foreseen_for_all_chips_and_the_image() -> None:
 def test_the_steps_are_key_grant_firewall_and_both_requests() -> None:
     """In the order in which they are made; the search goes on from there."""
     said = [one.what for one in planned(EIGHT, zones=("us-east5-a", "us-east5-b")).steps]
-    assert len(said) == 5
+    assert len(said) == 6
     assert "your addresses alone" in said[2]
+    assert said[3] == "Make the job vllm-tpu-lease-gemma in us-central1, which ends it"
     wish = "Make a VM with v6e-8 (on-demand), asked for of "
-    assert said[3].startswith(f"{wish}Compute Engine in us-east5-a, then at 3 more places")
-    assert said[4] == f"{wish}the queue of Cloud TPU in us-east5-a"
+    assert said[4].startswith(f"{wish}Compute Engine in us-east5-a, then at 3 more places")
+    assert said[5] == f"{wish}the queue of Cloud TPU in us-east5-a"
     alone = planned(EIGHT, zones=("us-east5-a",), control_plane="queued").steps[-1]
     assert alone.what.startswith(f"{wish}the queue")
     assert "more places" not in alone.what
@@ -247,8 +248,10 @@ WARNED: Final = (
            FLEX, (FLEX, {"zones": ("us-east5-a",)})),
     # T41: it holds quota until it is deleted, and nobody sees it who does not look.
     Warned("leftover", otherwise=(ONE, {"control_plane": "compute"})),
-    # T46: on the queue only flex-start has an end; ours needs a server that runs.
-    Warned("only while this server runs", otherwise=(FLEX, {})),
+    # T46: on the queue only flex-start has an end; ours needs a job, or a server that runs.
+    Warned("only while this server runs", {"lease": "server"}, otherwise=(ONE, {})),
+    Warned("may delete every one of the project", otherwise=(FLEX, {})),
+    Warned("$0.10 a month", otherwise=(ONE, {"control_plane": "compute"})),
     Warned("$11.88 at most"),
     Warned("Nothing ends it", {"ttl_minutes": 0}, otherwise=(ONE, {})),
     Warned("Spot:", target=f"{ONE}-spot", otherwise=(ONE, {})),

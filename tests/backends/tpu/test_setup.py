@@ -30,13 +30,17 @@ def changes(controls: Controls, project: str) -> list[str]:
 async def test_the_account_of_the_vms_gets_its_roles_and_no_secret_of_the_project(
     plane: GooglePlane, bare_project: str, controls: Controls
 ) -> None:
-    """What a VM may read is granted on each secret alone."""
+    """What a VM may read is granted on each secret alone; who ends one may delete it."""
     async with opened(plane, bare_project, hf_token=TOKEN) as site:
         await set_up(shared(site), seconds=30)
     there = controls.get(bare_project)
     account = f"vllm-devops-runtime@{bare_project}.iam.gserviceaccount.com"
-    assert there["accounts"] == [account]
+    ender = f"vllm-devops-tpu-lease@{bare_project}.iam.gserviceaccount.com"
+    role = "vllmDevopsTpuLease"
+    assert there["accounts"] == [account, ender]
+    assert there["roles"] == {role: ["tpu.nodes.delete"]}
     assert there["bindings"] == {
+        f"projects/{bare_project}/roles/{role}": [f"serviceAccount:{ender}"],
         "roles/logging.logWriter": [f"serviceAccount:{account}"],
         "roles/artifactregistry.reader": [f"serviceAccount:{account}"],
     }

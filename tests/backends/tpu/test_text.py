@@ -30,7 +30,10 @@ def test_a_plans_commands_send_each_body_to_its_api_and_hold_no_key(target: str)
     """What is pasted ends up in a shell's history; the key goes from a pipe into the secret."""
     site = offline(target, hf_token="hf_x", google_allowed_addresses=("203.0.113.7/32",))
     steps = planned(site).steps
-    key, grant, rule, instance, queued = [step.command for step in steps]
+    before, ends, after = steps[:3], steps[3:-2], steps[-2:]
+    key, grant, rule, instance, queued = [step.command for step in (*before, *after)]
+    jobs = "https://cloudscheduler.googleapis.com/v1/projects/proj/locations/us-central1/jobs'"
+    assert [step.command.endswith(jobs) for step in ends] == [True] * (not target.endswith("flex"))
     assert key.startswith("openssl rand -hex 32 | tr -d '\\n' | gcloud secrets create ")
     assert key.endswith("--data-file=-")
     assert shlex.split(grant)[3] == "vllm-devops-tpu-gemma-api-key"
