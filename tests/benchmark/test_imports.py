@@ -573,7 +573,8 @@ def test_a_sheet_has_a_title_units_in_words_and_successes_in_percent(tmp_path: P
         "TTFT (milliseconds),Latency (minutes)\n100,512,97%,4,120,0.5\n200,512,100%,6,250,0.6\n"
     )
     one, two = import_file(written(tmp_path, text), claims=Claims()).cells
-    assert one.counts and two.counts
+    assert one.counts
+    assert two.counts
     assert (one.counts.sent, one.counts.succeeded, two.counts.succeeded) == (100, 97, 200)
     assert (one.ttft and one.ttft.mean) == pytest.approx(0.12)
     assert (one.e2el and one.e2el.mean) == pytest.approx(30)
