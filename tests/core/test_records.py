@@ -100,7 +100,7 @@ def test_every_state_has_a_sentence_and_a_next_step(state: State) -> None:
     assert seen.summary().startswith(f"one on local is {state}")
     tools = [step.tool for step in seen.next_steps()]
     assert tools
-    assert (tools == ["status_vllm"]) is (not state.settled or state is State.ASLEEP)
+    assert (tools == ["status_vllm"]) is (not state.settled)
     assert all(step.arguments["name"] == "one" for step in seen.next_steps())
 
 
