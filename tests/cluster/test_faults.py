@@ -123,7 +123,7 @@ def harm(_cluster: Raylets, engine: str, tmp_path_factory: pytest.TempPathFactor
     sweep = Sweep(runs, raylets, *words)
     until(lambda: len(started("ray::Node")) == 2, "two nodes to join")
     raylets.do("kill 2")
-    # A node is there after seconds, which a cell has not to spare: one that joins, and one in reserve.
+    # A node takes seconds to be there, as a cell does: one that joins, and one in reserve.
     with ThreadPoolExecutor(1) as aside:
         aside.map(raylets.do, ("add", "add"))
         until(lambda: sweep.doing() in {"warming up", "measuring"}, "the first cell")
