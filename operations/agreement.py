@@ -300,7 +300,7 @@ def to_scale(found: Found, change: Rescaling) -> Preview | None:
     price, asked = one.usd_per_hour, f"{low}-{high}/{minutes}"
     until = f" for {minutes} minutes from now" if minutes else ""
     if change.replicas:
-        awake = f", of which {low} {f'are warm {one.schedule}' if one.schedule else 'never sleep'}"
+        awake = f", of which {low} {f'are warm {one.schedule}' if one.schedule else _awake(low)}"
         is_bounded = bool(one.schedule or one.expires_at or minutes)
         awake = f"{awake}{_a_month(low, price, ends=is_bounded)}" if sleeps_no_more else ""
         what = f"Run {low} to {high} replicas of {one.name} on {one.target}{until}"
@@ -370,9 +370,13 @@ def _bill(
     if high > 1 and most != 0:
         said += f" each, up to {high} replicas" + (f" at {_price(most * high)}" if most else "")
     if low and isinstance(backend, Wakes):
-        said += f", of which {low} never sleep" if high > 1 else ", which never sleeps"
+        said += f", of which {low} {_awake(low)}" if high > 1 else ", which never sleeps"
         said += _a_month(low, price, ends=ends)
     return said
+
+
+def _awake(replicas: int) -> str:
+    return "never sleeps" if replicas == 1 else "never sleep"
 
 
 def _a_month(replicas: int, price: float | None, *, ends: bool) -> str:

@@ -55,7 +55,7 @@ T = TypeVar("T")
 async def with_backend_checks(
     runtime: Runtime, foreseen: DeploymentPlan, *, check: bool, source: Mapping[str, object]
 ) -> DeploymentPlan:
-    """Add what the target's backend says of the same plan, and with `read_quotas` its platform too.
+    """Add what the target's backend says of the same plan, and with `check` its platform too.
 
     `source` is where weights, image and chips come from, as `deploy_vllm` takes them.
 
@@ -66,7 +66,7 @@ async def with_backend_checks(
         if check:
             raise Unsupported(
                 f"{foreseen.target} can be planned for, not deployed to.",
-                fix=f"Leave `read_quotas` out, or give one of {', '.join(runtime.stage.targets)}.",
+                fix=f"Leave `check` out, or give one of {', '.join(runtime.stage.targets)}.",
             )
         return foreseen
     if not (foreseen.fits or check):

@@ -82,7 +82,7 @@ async def refuse_elsewhere(site: GoogleSite, deployment: str) -> None:
     if found and (said.get("managed-by"), there) != (MANAGED_BY, site.home):
         ours = said.get("managed-by") == MANAGED_BY
         raise NotOurs(
-            f"{deployment} is deployed in {there} already, and its key {name} is the project's."
+            f"{deployment} is or was deployed in {there}: its key {name} is there already."
             if ours
             else f"The secret {name} was not made here: it is left alone.",
             fix="Take another name, or delete it where it was made.",

@@ -94,7 +94,7 @@ WAYS: Final[dict[str, Way]] = {
         ONE,
         ["start run/one"],
         is_(State.STOPPED, min_replicas=1, max_replicas=2),
-        "($2.50 an hour each, up to 2 replicas at $5.00 an hour, of which 1 never sleep:"
+        "($2.50 an hour each, up to 2 replicas at $5.00 an hour, of which 1 never sleeps:"
         " $1,825 a month)",
     ),
     "destroy several": Way(
@@ -116,7 +116,7 @@ WAYS: Final[dict[str, Way]] = {
         {**ONE, "min_replicas": 1, "max_replicas": 1},
         ["scale 1-1 run/one"],
         is_(State.READY),
-        "of which 1 never sleep: $1,825 a month",
+        "of which 1 never sleeps: $1,825 a month",
     ),
     "measure": Way(
         "run_benchmark", {**ONE, "wait_s": 0}, ["measure run/one"], is_(State.READY), "at most"

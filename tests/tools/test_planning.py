@@ -174,6 +174,17 @@ async def test_what_cannot_be_is_refused_with_a_fix(
     assert word in reply.structured["summary"] + reply.structured["fix"]
 
 
+async def test_a_place_that_nothing_is_deployed_to_is_planned_for_and_not_checked(
+    agent: Agent,
+) -> None:
+    """The fix names the argument that asked for it."""
+    asked = {"model": "e2b", "target": "h100"}
+    assert (await agent.call("plan_deployment", **asked)).structured["ok"]
+    refused = await agent.call("plan_deployment", **asked, check=True)
+    assert refused.code == "UNSUPPORTED"
+    assert refused.structured["fix"].startswith("Leave `check` out")
+
+
 async def test_flags_that_are_the_only_fault_are_set_right(agent: Agent) -> None:
     """A T4 has no fp8 cache: the same length without it is what fits."""
     reply = await plan(agent, "e2b", "aca-t4", max_model_len=8192, kv_cache_dtype="fp8")
