@@ -139,10 +139,24 @@ class Driver:
             await self._leave(self._placed)
 
     async def _hire(self, workers: int) -> None:
-        """Place so many workers, evenly; wait for nodes that are busy or not there yet."""
+        """Place so many workers, evenly; a node that is lost meanwhile has another in its place."""
         deadline = time.monotonic() + self.wanted["patience_seconds"]
-        nodes = self.wanted["nodes"]
         self._declined.clear()
+        while True:
+            await self._gather_nodes(deadline)
+            there = len(self._placed)
+            cores = sum(one.cores for one in self._placed)
+            wanted = max(there, min(workers, cores))
+            for place, one in enumerate(self._placed):
+                one.workers = list(range(place, wanted, there))
+            await self._all(self._placed, "start", seconds=_CALL_SECONDS)
+            if len(self._placed) == there:
+                break
+        self.say(hired=[{"node": one.name, "workers": one.workers} for one in self._placed])
+
+    async def _gather_nodes(self, deadline: float) -> None:
+        """Have as many nodes as are wanted; wait for those that are busy or not there yet."""
+        nodes = self.wanted["nodes"]
         waiting = False
         while True:
             async with _alone():
@@ -168,12 +182,6 @@ class Driver:
                 self.say(waiting=f"Waiting {most} for nodes of the cluster: {found}.")
             await asyncio.sleep(1)
         self._placed.sort(key=lambda one: (one.name, one.node_id))
-        cores = sum(one.cores for one in self._placed)
-        workers = max(len(self._placed), min(workers, cores))
-        for place, one in enumerate(self._placed):
-            one.workers = list(range(place, workers, len(self._placed)))
-        await self._all(self._placed, "start", seconds=_CALL_SECONDS)
-        self.say(hired=[{"node": one.name, "workers": one.workers} for one in self._placed])
 
     async def _free(self) -> list[dict[str, Any]]:
         """Give the nodes that nobody uses, those of the most cores first.

@@ -16,7 +16,7 @@ from benchmark.records import Arrivals, Cluster, Load, Measured
 from benchmark.workload import bodies
 from core.errors import ClusterError
 from tests import our_client
-from tests.cluster.conftest import Raylets, of_three, ours, until
+from tests.cluster.conftest import Raylets, of_three, ours, started, until
 from tests.our_client import ALPHABET, CONTEXT, WORDS
 from tests.truth.claims import Errors, compare
 from tests.truth.serving import MODEL, Mock, serving
@@ -133,6 +133,21 @@ async def test_a_second_run_gets_the_nodes_that_the_first_one_left(
             with pytest.raises(ClusterError, match="1 nodes of the cluster are free, 2 wanted"):
                 await second.hire(2)
     until(lambda: not ours(), "nodes to be empty")
+
+
+async def test_a_node_that_dies_as_its_workers_start_has_another_in_its_place(
+    raylets: Raylets, tmp_path: Path
+) -> None:
+    """A cell would else be measured by fewer nodes than were asked for, and nobody told."""
+    most = len(raylets.nodes) - 1
+    wanted = Cluster(address="auto", nodes=most)
+    async with serving(tmp_path) as mock, a_crew(mock.base_url, tmp_path, wanted) as crew:
+        await crew.hire(WORKERS)
+        started("ray::Node")[0].kill()
+        await crew.hire(WORKERS)
+        cell = await measured_by(crew, a_job(mock.base_url, tmp_path, Load(concurrency=6)))
+    assert cell.failed is None
+    assert [node.lost for node in cell.nodes] == [None] * most
 
 
 async def test_a_cluster_is_reached_by_its_clients_port(
