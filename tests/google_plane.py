@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import httpx2
 
@@ -10,6 +10,9 @@ from core.settings import GooglePlane
 from tests import planes
 from tests.planes import NO_TLS, plane
 from tests.soon import HANGS
+
+_CHANGES: Final = ("Create", "Set", "Enable", "Add", "Update", "Delete")
+"""How methods begin that change something."""
 
 
 class Controls(planes.Controls[GooglePlane]):
@@ -50,6 +53,11 @@ class Controls(planes.Controls[GooglePlane]):
     def preempt(self, project: str, plane: str, zone: str, tpu_id: str) -> None:
         """Take a chip back, as Google does; it is an error if there is none."""
         self.ask("DELETE", f"{project}/tpus/{plane}/{zone}/{tpu_id}")
+
+    def changes(self, project: str) -> list[str]:
+        """Return the calls that changed something in a project, so far."""
+        names = ((one, one.rpartition("/")[2]) for one in self.get(project)["calls"])
+        return [one for one, name in names if name.removeprefix("Batch").startswith(_CHANGES)]
 
     def address(self) -> str:
         """Give where callers are seen to be."""

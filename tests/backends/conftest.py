@@ -28,3 +28,9 @@ def project(controls: Controls, bare_project: str) -> str:
     """A project as `set_up` leaves it."""
     controls.set(bare_project, prepared=True)
     return bare_project
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look that Google does not answer is not repeated for seconds."""
+    monkeypatch.setattr("backends.google.errors.patient", lambda: None)

@@ -1,5 +1,6 @@
 """One deployment, led through its life by an agent."""
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import anyio
@@ -66,3 +67,18 @@ class Life:
         gone = await self.call("destroy_vllm")
         assert gone.data["gone"]
         assert (await self.agent.call("list_deployments")).data["deployments"] == []
+
+
+async def both_deploy(one: Agent, other: Agent, wish: Mapping[str, Any]) -> None:
+    """Let two agents deploy the same at once: one of them does, the other may be told to wait."""
+    replies: list[Reply] = []
+
+    async def deploy(agent: Agent) -> None:
+        replies.append(await agent.call("deploy_vllm", **wish))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(deploy, one)
+        tasks.start_soon(deploy, other)
+    assert not all(reply.failed for reply in replies), replies
+    for reply in replies:
+        assert not reply.failed or (reply.structured["retryable"] and reply.structured["fix"])

@@ -52,6 +52,12 @@ def noise(count: int = LINES, *, lasts: float = LASTS_SECONDS, seed: int = 1) ->
         yield at, stamped(make(dice), at)
 
 
+def age_of(reply: Reply) -> float:
+    """Give the seconds since a deployment was made: what is older is not its own."""
+    made = datetime.fromisoformat(reply.data["created_at"])
+    return (datetime.now(UTC) - made).total_seconds() - 0.05
+
+
 def seen_of(writer: Writer, *ranks: str) -> Sequence[Seen]:
     """Give the seen lines of the entries of these ranks; each entry has one at least."""
     assert set(ranks) <= set(RANKS)

@@ -6,9 +6,10 @@ from typing import Final
 import anyio
 import pytest
 
-from tests.conversation import Agent, Reply, agent_of
+from tests.conversation import agent_of
 from tests.soon import soon
 from tests.stories.conftest import Azure
+from tests.stories.life import both_deploy
 from tests.stories.troubles import (
     ONE,
     PUT,
@@ -96,18 +97,8 @@ async def test_two_that_deploy_at_once_make_one_deployment(
     settings = trouble.settings
     if where == "two machines":
         settings = settings.model_copy(update={"vllm_devops_state_dir": tmp_path / "other"})
-    replies: list[Reply] = []
     async with agent_of(trouble.settings) as one, agent_of(settings) as other:
-
-        async def deploy(agent: Agent) -> None:
-            replies.append(await agent.call("deploy_vllm", **WISH))
-
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(deploy, one)
-            tasks.start_soon(deploy, other)
-        assert not all(reply.failed for reply in replies), replies
-        for reply in replies:
-            assert not reply.failed or (reply.structured["retryable"] and reply.structured["fix"])
+        await both_deploy(one, other, WISH)
         assert (await settled(other)).state == "ready"
         assert not (await other.call("query_vllm", **ONE, prompt="Hello", max_tokens=2)).failed
         assert len(orphans(trouble)) == 3, "An app, its replica and its key."

@@ -3,7 +3,6 @@
 import base64
 import json
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,7 +14,7 @@ from backends.aca.site import HF_SECRET, SCOPE, Site, key_secret
 from core.settings import AzurePlane
 from tests.backends.aca.deployed import app_of_name
 from tests.backends.aca.sites import opened
-from tests.conversation import Reply, agent_of
+from tests.conversation import agent_of
 from tests.stories import test_cloud_run_secrets as elsewhere
 from tests.stories.conftest import Azure
 from tests.stories.troubles import ONE, trouble
@@ -34,28 +33,12 @@ _PACKED: Final = re.compile(r"[A-Za-z0-9+/]{80,}")
 """What may be a text in base64, such as the SDK's token to go on with a change."""
 
 
-def _here(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Say of a call's arguments that they mean Azure."""
-    return {key: ONE["target"] if key == "target" else said for key, said in arguments.items()}
-
-
 CALLS: Final = {
-    **{tool: _here(arguments) for tool, arguments in elsewhere.CALLS.items()},
+    **elsewhere.calls_on(ONE["target"]),
     "list_bucket_models": {"target": ONE["target"]},
 }
 LIFE: Final = elsewhere.LIFE
 """After each part it is watched until it has settled."""
-
-
-class Listener(elsewhere.Listener):
-    """Remembers every word of every answer."""
-
-    async def does(self, tool: str) -> Reply:
-        takes = TOOLS[tool].parameters
-        meant = {key: value for key, value in ONE.items() if key in takes}
-        if tool in {"list_deployments", "list_targets", "list_models"} or "target" in CALLS[tool]:
-            meant = {}
-        return await self.call(tool, **{**meant, **CALLS[tool]})
 
 
 async def known(azure: Azure) -> tuple[dict[str, str], str]:
@@ -106,11 +89,11 @@ async def test_no_secret_is_found_anywhere(
     written: dict[str, str] = {}
     logged, app = set[str](), ""
     async with agent_of(trouble.settings) as plain:
-        agent = Listener(plain.client)
+        agent = elsewhere.Listener(plain.client, ONE, CALLS)
         for part in LIFE:
             for tool in part:
                 await agent.does(tool)
-            await agent.settled(target=ONE["target"])
+            await agent.settled("one", target=ONE["target"])
             if not secrets:
                 secrets, app = await known(trouble)
             logged |= set(trouble.get()["log"])
@@ -129,7 +112,7 @@ async def test_no_secret_is_found_anywhere(
     assert key_secret("one") in app
 
 
-def _all_known(secrets: dict[str, str], agent: Listener) -> None:
+def _all_known(secrets: dict[str, str], agent: elsewhere.Listener) -> None:
     assert set(CALLS) == set(TOOLS) - set(OLD) == {*agent.answered, *_fails()}
     assert secrets["hub token"] == HUB_TOKEN
     assert any(what.startswith("stream") for what in secrets), secrets.keys()

@@ -6,25 +6,16 @@ import anyio
 import pytest
 
 from tests.backends.cloud_run.sites import foreign_service, opened
-from tests.conversation import SETTLED, Agent, Reply, agent_of
-from tests.soon import HANGS, soon
+from tests.conversation import Agent, agent_of
+from tests.soon import soon
 from tests.stories.conftest import Cloud
+from tests.stories.life import both_deploy
 
 pytestmark = pytest.mark.anyio
 
 ONE: Final = {"target": "cloud-run-l4", "name": "one"}
 WISH: Final = {**ONE, "model": "google/gemma-4-E2B-it", "max_model_len": 4096}
 CREATE: Final = "google.cloud.run.v2.Services/CreateService"
-
-
-async def settled(agent: Agent) -> Reply:
-    """Watch it until its state stays."""
-    with anyio.fail_after(HANGS):
-        while True:
-            reply = await agent.call("status_vllm", **ONE, wait_s=10)
-            assert not reply.failed, reply
-            if reply.state in SETTLED:
-                return reply
 
 
 async def destroyed(agent: Agent, cloud: Cloud) -> None:
@@ -36,19 +27,9 @@ async def destroyed(agent: Agent, cloud: Cloud) -> None:
 
 async def test_two_that_deploy_at_once_make_one_deployment(cloud: Cloud) -> None:
     """Both are told of it, or one that the other was first; there is one service with one key."""
-    replies: list[Reply] = []
     async with agent_of(cloud.settings) as one, agent_of(cloud.settings) as other:
-
-        async def deploy(agent: Agent) -> None:
-            replies.append(await agent.call("deploy_vllm", **WISH))
-
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(deploy, one)
-            tasks.start_soon(deploy, other)
-        assert not all(reply.failed for reply in replies), replies
-        for reply in replies:
-            assert not reply.failed or (reply.structured["retryable"] and reply.structured["fix"])
-        assert (await settled(other)).state == "ready"
+        await both_deploy(one, other, WISH)
+        assert (await other.settled(**ONE)).state == "ready"
         assert not (await other.call("query_vllm", **ONE, prompt="Hello", max_tokens=2)).failed
         seen = cloud.set()
         assert seen["services"] == ["one"]
@@ -75,7 +56,7 @@ async def test_where_a_server_dies_another_goes_on(cloud: Cloud, when: str, then
         if then == "deploy_vllm":
             deployed = await agent.call(then, **WISH)
             assert not deployed.failed, deployed
-            assert (await settled(agent)).state == "ready"
+            assert (await agent.settled(**ONE)).state == "ready"
             assert cloud.set()["services"] == ["one"]
         await destroyed(agent, cloud)
 
@@ -109,7 +90,7 @@ async def test_a_revision_whose_probe_fails_says_why(cloud: Cloud) -> None:
     cloud.set(rollout="probe-fails", probe_scale=0.002)
     async with agent_of(cloud.settings) as agent:
         assert not (await agent.call("deploy_vllm", **WISH)).failed
-        failed = await settled(agent)
+        failed = await agent.settled(**ONE)
         assert failed.state == "failed", failed
         why = failed.data["failure"]
         assert why["code"] == "STARTUP_PROBE_FAILED"

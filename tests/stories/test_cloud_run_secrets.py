@@ -2,9 +2,9 @@
 
 import json
 import re
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-import anyio
 import pytest
 from fastmcp import Client
 
@@ -13,8 +13,7 @@ from backends.cloud_run.service import get_service
 from backends.google import secrets
 from backends.google.clients import HF_SECRET
 from tests.backends.cloud_run.sites import opened
-from tests.conversation import SETTLED, Agent, Reply, agent_of
-from tests.soon import HANGS
+from tests.conversation import Agent, Reply, agent_of
 from tests.stories.conftest import Cloud
 from tests.tools.calls import CHANGING, CLOUD, KEEPING, LOOKING, MEASURING, OF_TPUS, OLD
 from tools.surface import TOOLS
@@ -55,11 +54,25 @@ class Known(NamedTuple):
     service: str
 
 
-class Listener(Agent):
-    """Remembers every word of every answer."""
+def calls_on(target: str) -> dict[str, dict[str, Any]]:
+    """Return the arguments of each tool, where they name a target: this one."""
+    return {
+        tool: {key: target if key == "target" else said for key, said in arguments.items()}
+        for tool, arguments in CALLS.items()
+    }
 
-    def __init__(self, client: Client[Any]) -> None:
+
+class Listener(Agent):
+    """Remembers every word of every answer about one deployment."""
+
+    def __init__(
+        self,
+        client: Client[Any],
+        one: Mapping[str, str] = ONE,
+        calls: Mapping[str, Mapping[str, Any]] = CALLS,
+    ) -> None:
         super().__init__(client, [])
+        self._one, self._calls = one, calls
         self.words: list[str] = []
         self.answered: set[str] = set()
 
@@ -72,18 +85,11 @@ class Listener(Agent):
     async def does(self, tool: str) -> Reply:
         """Call a tool for the deployment, as far as it is about one."""
         takes = TOOLS[tool].parameters
-        meant = {key: value for key, value in ONE.items() if key in takes}
-        if tool in {"list_deployments", "list_targets", "list_models"} or "target" in CALLS[tool]:
+        said = self._calls[tool]
+        meant = {key: value for key, value in self._one.items() if key in takes}
+        if tool in {"list_deployments", "list_targets", "list_models"} or "target" in said:
             meant = {}
-        return await self.call(tool, **{**meant, **CALLS[tool]})
-
-    async def settled(self, name: str = "one", *, target: str = ONE["target"]) -> Reply:
-        """Watch it until its state stays, or it is gone."""
-        with anyio.fail_after(HANGS):
-            while True:
-                reply = await self.call("status_vllm", target=target, name=name, wait_s=10)
-                if reply.failed or reply.state in SETTLED:
-                    return reply
+        return await self.call(tool, **{**meant, **said})
 
 
 async def known(cloud: Cloud) -> Known:
@@ -116,7 +122,7 @@ async def test_no_secret_is_found_anywhere(
         for part in LIFE:
             for tool in part:
                 await agent.does(tool)
-            await agent.settled()
+            await agent.settled("one", target=ONE["target"])
             told = told or await known(cloud)
             logged |= set(cloud.set()["log"])
     assert told is not None

@@ -7,12 +7,13 @@ from typing import Any, Final
 
 import pytest
 
-from tests.conversation import Reply, agent_of
+from tests.conversation import agent_of
 from tests.logs.failures import Seen
 from tests.stories.conftest import Azure
 from tests.stories.noise import (
     LINES,
     Said,
+    age_of,
     noise,
     platform_noise,
     remarked,
@@ -30,12 +31,6 @@ OTHERS: Final = seen_of("aca", "result", "warning")
 EACH: Final = 6
 """Of the causes one of so many: `tests/logs` asks all of them. Ten seconds each."""
 _EVENT: Final = re.compile(r"([A-Z]\w*[a-z]\w*): (.*)")
-
-
-def lasts(reply: Reply) -> float:
-    """Give the seconds since a deployment was made: what is older is not its own."""
-    made = datetime.fromisoformat(reply.data["created_at"])
-    return (datetime.now(UTC) - made).total_seconds() - 0.05
 
 
 def says(azure: Azure, lines: Sequence[Said], **more: Any) -> None:
@@ -56,7 +51,7 @@ async def test_a_cause_that_azure_tells_is_recognized_in_a_noisy_log(trouble: Az
         await deploys(agent)
         failed = await becomes(agent, "failed")
         trouble.set(probe_scale=1.0)  # it starts again and again, from now on slowly
-        lines, text = list(noise(lasts=lasts(failed))), ""
+        lines, text = list(noise(lasts=age_of(failed))), ""
         assert len(lines) == LINES
         says(trouble, lines)
         for seen in CAUSES[::EACH]:
@@ -76,9 +71,9 @@ async def test_what_azure_told_of_one_that_is_well_now_is_only_remarked(trouble:
     async with agent_of(trouble.settings) as agent:
         await deploys(agent)
         ready = await becomes(agent, "ready")
-        lines = list(noise(lasts=lasts(ready)))
+        lines = list(noise(lasts=age_of(ready)))
         says(trouble, lines)
-        says(trouble, list(platform_noise("aca", 500, lasts=lasts(ready))), table="system")
+        says(trouble, list(platform_noise("aca", 500, lasts=age_of(ready))), table="system")
         assert remarked(await agent.call("diagnose", **ONE)) == set()
         codes = list(dict.fromkeys(one.code for one in OTHERS))[:8]  # so many are remarked at most
         for seen in OTHERS:

@@ -1,7 +1,6 @@
 """What Cloud Run says of a failure, among thousands of lines that say nothing."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Any, Final
 
 import anyio
@@ -13,6 +12,7 @@ from tests.stories.conftest import Cloud
 from tests.stories.noise import (
     LINES,
     Said,
+    age_of,
     noise,
     platform_noise,
     remarked,
@@ -44,12 +44,6 @@ async def deployed(agent: Agent, state: str) -> Reply:
     return reply
 
 
-def lasts(reply: Reply) -> float:
-    """Give the seconds since a deployment was made: what is older is not its own."""
-    made = datetime.fromisoformat(reply.data["created_at"])
-    return (datetime.now(UTC) - made).total_seconds() - 0.05
-
-
 def says(cloud: Cloud, lines: Sequence[Said], **more: Any) -> None:
     cloud.controls.say(cloud.project, lines, service=ONE["name"], **more)
 
@@ -61,7 +55,7 @@ async def test_a_cause_that_google_or_an_engine_tells_is_recognized_in_a_noisy_l
     cloud.set(rollout="probe-fails", probe_scale=0.0005)
     async with agent_of(cloud.settings) as agent:
         failed = await deployed(agent, "failed")
-        lines, text = list(noise(lasts=lasts(failed))), ""
+        lines, text = list(noise(lasts=age_of(failed))), ""
         assert len(lines) == LINES
         says(cloud, lines)
         at = lines[-1][0]
@@ -79,9 +73,9 @@ async def test_what_google_told_of_one_that_is_well_now_is_only_remarked(cloud: 
     """Without such lines nothing is remarked of all the others; with them each is, once."""
     async with agent_of(cloud.settings) as agent:
         ready = await deployed(agent, "ready")
-        lines = list(noise(lasts=lasts(ready)))
+        lines = list(noise(lasts=age_of(ready)))
         says(cloud, lines)
-        says(cloud, list(platform_noise("cloud_run", 500, lasts=lasts(ready))), platform=True)
+        says(cloud, list(platform_noise("cloud_run", 500, lasts=age_of(ready))), platform=True)
         assert remarked(await agent.call("diagnose", **ONE)) == set()
         codes = list(dict.fromkeys(one.code for one in OTHERS))[:8]  # so many are remarked at most
         said = [(lines[LINES // 2][0], one.line) for one in OTHERS if one.code in codes]

@@ -15,6 +15,7 @@ from tests.stories.life import MODEL, Life
 from tests.stories.noise import (
     LINES,
     Said,
+    age_of,
     noise,
     platform_noise,
     remarked,
@@ -51,12 +52,6 @@ async def deployed(agent: Agent, state: str) -> Reply:
     return await life.becomes(state)
 
 
-def lasts(reply: Reply) -> float:
-    """Give the seconds since it was made: what is older is not its own."""
-    made = datetime.fromisoformat(reply.data["created_at"])
-    return (datetime.now(UTC) - made).total_seconds() - 0.05
-
-
 def says(cloud: Cloud, lines: Sequence[Said], **more: Any) -> None:
     cloud.controls.say(cloud.project, lines, vm="one", **more)
 
@@ -78,7 +73,7 @@ async def test_a_cause_on_a_chip_is_recognized_in_a_noisy_log(agent: Agent, clou
     ends = {"SIMULATED_ENGINE_FAIL": "exit-in:loading"}
     cloud.set(engine_environment={"SIMULATED_ENGINE_TIME_SCALE": "0", **ends})
     failed = await deployed(agent, "failed")
-    lines, text = list(noise(lasts=lasts(failed))), ""
+    lines, text = list(noise(lasts=age_of(failed))), ""
     assert len(lines) == LINES
     says(cloud, lines)
     for seen in EVERY[::EACH]:
@@ -93,9 +88,9 @@ async def test_what_was_told_of_one_that_is_well_now_is_only_remarked(
 ) -> None:
     """Without such lines nothing is remarked of all the others; with them each is, once."""
     ready = await deployed(agent, "ready")
-    lines = list(noise(lasts=lasts(ready)))
+    lines = list(noise(lasts=age_of(ready)))
     says(cloud, lines)
-    quiet = list(platform_noise("tpu", 300, lasts=lasts(ready)))
+    quiet = list(platform_noise("tpu", 300, lasts=age_of(ready)))
     says(cloud, quiet, platform=True, severity="WARNING")
     assert remarked(await agent.call("diagnose", **ONE)) == set()
     for seen in OTHERS:

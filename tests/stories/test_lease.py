@@ -164,12 +164,15 @@ async def test_without_an_end_there_is_no_lease(cloud: Cloud) -> None:
     assert seen(cloud)["jobs"] == {}
 
 
-LACKING: Final[dict[str, tuple[dict[str, Any], str]]] = {
+NO_JOBS: Final[dict[str, tuple[dict[str, Any], str]]] = {
     "nothing was set up for it": ({}, "cloudscheduler.googleapis.com"),
     "jobs may not be made": (
         {"denied_permissions": ["cloudscheduler.jobs.create"]},
         "cloudscheduler.jobs.create",
     ),
+}
+LACKING: Final = {
+    **NO_JOBS,
     "services may not be granted": (
         {"denied_permissions": ["run.services.setIamPolicy"]},
         "run.services.setIamPolicy",

@@ -14,6 +14,7 @@ from tests.conversation import Agent, Reply, agent_of
 from tests.soon import until
 from tests.stories.conftest import Cloud
 from tests.stories.test_lease import (
+    NO_JOBS,
     ONE,
     TARGET,
     WISH,
@@ -163,12 +164,8 @@ async def test_a_destroyed_one_leaves_no_job(cloud: Cloud) -> None:
     assert seen(cloud)["jobs"] == {}
 
 
-LACKING: Final[dict[str, tuple[dict[str, Any], str]]] = {
-    "nothing was set up for it": ({}, "cloudscheduler.googleapis.com"),
-    "jobs may not be made": (
-        {"denied_permissions": ["cloudscheduler.jobs.create"]},
-        "cloudscheduler.jobs.create",
-    ),
+LACKING: Final = {
+    **NO_JOBS,
     "jobs may not be listed": (
         {"denied_permissions": ["cloudscheduler.jobs.list"]},
         "cloudscheduler.jobs.list",

@@ -26,13 +26,8 @@ KINDS: Final = {"key", "hub", "private key"}
 QUEUE: Final = ("get_zones_with_available_quota", "list_queued_resources")
 
 
-def _here(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Say of a call's arguments that they mean a TPU."""
-    return {key: ONE["target"] if key == "target" else said for key, said in arguments.items()}
-
-
 CALLS: Final = {
-    **{tool: _here(arguments) for tool, arguments in elsewhere.CALLS.items()},
+    **elsewhere.calls_on(ONE["target"]),
     "estimate_cost": {"target": ONE["target"], "model": "12b"},  # its QAT form is for GPUs
 }
 LIFE: Final = elsewhere.LIFE
@@ -40,14 +35,7 @@ LIFE: Final = elsewhere.LIFE
 
 
 class Listener(elsewhere.Listener):
-    """Remembers every word of every answer."""
-
-    async def does(self, tool: str) -> Reply:
-        takes = TOOLS[tool].parameters
-        meant = {key: value for key, value in ONE.items() if key in takes}
-        if tool in {"list_deployments", "list_targets", "list_models"} or "target" in CALLS[tool]:
-            meant = {}
-        return await self.call(tool, **{**meant, **CALLS[tool]})
+    """Watches what goes wrong, too."""
 
     async def becomes(self, state: str, one: Mapping[str, str]) -> Reply:
         """Watch it until it is in a state."""
@@ -66,7 +54,7 @@ class Listener(elsewhere.Listener):
         for tool in (*LOOKING, *QUEUE, "check_gpu_quotas"):
             takes = TOOLS[tool].parameters
             meant = {key: value for key, value in SPOT.items() if key in takes}
-            said = {**meant, **_here(CALLS[tool]), **({"check": True} if "check" in takes else {})}
+            said = {**meant, **CALLS[tool], **({"check": True} if "check" in takes else {})}
             await self.call(tool, **said)
 
 
@@ -85,7 +73,7 @@ async def test_no_secret_is_found_anywhere(
     cloud.set(tpu_clock=600)
     leaks = Leaks(cloud)
     async with agent_of(cloud.settings) as plain:
-        agent = Listener(plain.client)
+        agent = Listener(plain.client, ONE, CALLS)
         for part in LIFE:
             for tool in part:
                 if tool == "deploy_vllm":
@@ -93,7 +81,7 @@ async def test_no_secret_is_found_anywhere(
                     await agent.call(tool, **ONE, **CALLS[tool], **chosen)
                 else:
                     await agent.does(tool)
-            await agent.settled(target=ONE["target"])
+            await agent.settled("one", target=ONE["target"])
             await leaks.look()
     assert set(CALLS) == set(TOOLS) - set(OLD)
     assert set(CALLS) - agent.answered == _fails()
@@ -116,7 +104,7 @@ async def test_no_secret_is_found_anywhere_when_all_goes_wrong(
     cloud.set(tpu_clock=600, tpu_zones=zones)
     leaks, words = Leaks(cloud), list[str]()
     async with looks_only(cloud, words) as looker, agent_of(cloud.settings) as plain:
-        agent = Listener(plain.client)
+        agent = Listener(plain.client, ONE, CALLS)
         await _all_goes_wrong(cloud, (agent, looker), leaks, control_plane)
         words += agent.words
     assert left(cloud) == ["secrets: hf-token"]
@@ -155,7 +143,7 @@ async def _all_goes_wrong(
 async def looks_only(cloud: Cloud, words: list[str]) -> AsyncIterator["Listener"]:
     """Have a server beside it that may only look; what it says is added in the end."""
     async with agent_of(cloud.settings.model_copy(update={"read_only": True})) as plain:
-        looker = Listener(plain.client)
+        looker = Listener(plain.client, ONE, CALLS)
         yield looker
         words += looker.words
 

@@ -7,7 +7,7 @@ from azure.mgmt.appcontainers.aio import ContainerAppsAPIClient
 from backends.aca import checks
 from backends.aca.plan import make_plan
 from backends.aca.site import Site
-from core.records import Check, DeploymentSpec, Plan, Preflight
+from core.records import DeploymentSpec, Plan, Preflight
 from tests.backends.aca.planned import SMALL
 from tests.backends.aca.planted import Anybody, Arm
 
@@ -27,20 +27,6 @@ def planned(site: Site, **said: Any) -> Plan:
 async def checked(site: Site, **said: Any) -> Preflight:
     """Check a plan of a deployment named gemma."""
     return await checks.check(site, planned(site, **said))
-
-
-def row(preflight: Preflight, words: str) -> Check:
-    """Give the one row whose question holds these words."""
-    (found,) = [one for one in preflight.checks if words in one.what]
-    return found
-
-
-def the_only_failure(preflight: Preflight) -> Check:
-    """Give it; what is unknown says why, what fails says what to do."""
-    assert all(one.detail for one in preflight.checks)
-    (failed,) = preflight.failed
-    assert failed.fix
-    return failed
 
 
 def planted_apps(site: Site) -> Arm:

@@ -22,10 +22,9 @@ from tests.backends.aca.preflights import (
     checked,
     environment,
     planted_apps,
-    row,
-    the_only_failure,
 )
 from tests.backends.aca.sites import fault, opened
+from tests.backends.preflights import row, the_only_failure
 
 pytestmark = pytest.mark.anyio
 

@@ -11,15 +11,16 @@ from backends.cloud_run.site import Site
 from backends.google import secrets, setup
 from backends.lifecycle import advance
 from core.errors import CloudRefused, PermissionDenied, QuotaExceeded
-from core.records import Check, Preflight
+from core.records import Preflight
 from core.settings import GooglePlane
 from tests.backends.cloud_run.planned import L4, RTX, planned, typed
 from tests.backends.cloud_run.planned import site as offline
 from tests.backends.cloud_run.shelf import TWO, below, model, store
 from tests.backends.cloud_run.sites import backend_of, deployed, fault, opened
+from tests.backends.preflights import row, the_only_failure
 from tests.google_plane import Controls
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("impatient")]
 
 WHOLE: Final = "Google would take this service"
 OLLAMA: Final[Mapping[str, Any]] = {"engine": "ollama", "model": "gemma3:4b"}
@@ -35,29 +36,9 @@ READS: Final = (
 FORBIDDEN: Final = "Violates constraint constraints/run.allowedIngress."
 
 
-@pytest.fixture(autouse=True)
-def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A look that Google does not answer is not repeated for seconds."""
-    monkeypatch.setattr("backends.google.errors.patient", lambda: None)
-
-
 async def checked(site: Site, **said: Any) -> Preflight:
     """Check a plan of a deployment named gemma."""
     return await checks.preflight(site, planned(site, **said))
-
-
-def row(preflight: Preflight, words: str) -> Check:
-    """Give the one row whose question holds these words."""
-    (found,) = [one for one in preflight.checks if words in one.what]
-    return found
-
-
-def the_only_failure(preflight: Preflight) -> Check:
-    """Give it; what is unknown says why, what fails says what to do."""
-    assert all(one.detail for one in preflight.checks)
-    (failed,) = preflight.failed
-    assert failed.fix
-    return failed
 
 
 async def without_builder(site: Site) -> None:

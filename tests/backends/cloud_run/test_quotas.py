@@ -13,13 +13,7 @@ from tests.backends.cloud_run.planned import site as offline
 from tests.backends.cloud_run.sites import fault, opened
 from tests.google_plane import Controls
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(autouse=True)
-def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A look that Google does not answer is not repeated for seconds."""
-    monkeypatch.setattr("backends.google.errors.patient", lambda: None)
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("impatient")]
 
 
 @pytest.mark.parametrize(

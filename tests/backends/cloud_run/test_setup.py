@@ -22,7 +22,7 @@ from tests.backends.cloud_run.sites import fault, opened
 from tests.backends.google_secrets import keep_key, remove_secret
 from tests.google_plane import Controls
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("impatient")]
 
 TOKEN = "hf_secretword"
 ACCESSOR = "roles/secretmanager.secretAccessor"
@@ -34,19 +34,6 @@ STEPS = (
     "ArtifactRegistry/SetIamPolicy",
     "SecretManagerService/CreateSecret",
 )
-CHANGES = ("Create", "Set", "Enable", "Add", "Update", "Delete")
-
-
-@pytest.fixture(autouse=True)
-def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A look that Google does not answer is not repeated for seconds."""
-    monkeypatch.setattr("backends.google.errors.patient", lambda: None)
-
-
-def changes(controls: Controls, project: str) -> list[str]:
-    """Return the calls that change something, so far."""
-    names = ((one, one.rpartition("/")[2]) for one in controls.get(project)["calls"])
-    return [one for one, name in names if name.removeprefix("Batch").startswith(CHANGES)]
 
 
 def account(project: str) -> str:
@@ -74,12 +61,12 @@ async def test_a_bare_project_is_looked_at_set_up_once_and_never_again(
     async with opened(plane, bare_project, hf_token=TOKEN) as site:
         found = await setup(shared(site))
         assert len(found.missing) == len(found.steps) == 11
-        assert changes(controls, bare_project) == []
+        assert controls.changes(bare_project) == []
         made = await set_up(shared(site), seconds=30)
         assert made.missing == ()
-        before = changes(controls, bare_project)
+        before = controls.changes(bare_project)
         assert await setup(shared(site)) == made == await set_up(shared(site), seconds=30)
-        assert changes(controls, bare_project) == before
+        assert controls.changes(bare_project) == before
         place = f"{site.clients.parent}/repositories/vllm-devops"
     assert TOKEN not in repr(made)
     for step in made.steps:
@@ -103,7 +90,7 @@ async def test_a_bare_project_is_looked_at_set_up_once_and_never_again(
 
 async def test_a_prepared_project_needs_nothing(site: Site, controls: Controls) -> None:
     assert (await set_up(shared(site), seconds=30)).missing == ()
-    assert changes(controls, site.clients.project) == []
+    assert controls.changes(site.clients.project) == []
 
 
 async def test_roles_of_others_and_their_conditions_stay(
@@ -156,7 +143,7 @@ async def test_a_step_that_was_done_though_the_answer_was_lost_is_not_done_twice
     controls.set(bare_project, faults=[fault(method, "UNAVAILABLE", when="after")])
     async with opened(plane, bare_project) as site:
         assert (await set_up(shared(site), seconds=30)).missing == ()
-    calls = changes(controls, bare_project)
+    calls = controls.changes(bare_project)
     often = {"ArtifactRegistry": 1, "IAM": 3}.get(method.partition("/")[0], 2)  # once an account
     assert len([one for one in calls if one.endswith(method)]) == often
 

@@ -8,40 +8,21 @@ import pytest
 
 from backends.tpu import plan, zones
 from backends.tpu.site import Place, Site
-from core.records import Check, Preflight
+from core.records import Preflight
 from core.settings import GooglePlane
+from tests.backends.preflights import row, the_only_failure
 from tests.backends.tpu.planned import planned
 from tests.backends.tpu.planted import NO_CHIP, ZONE, foreign, ours, rule_of_others
 from tests.backends.tpu.sites import fault, offline, opened
 from tests.google_plane import Controls
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("impatient")]
 ME: Final[dict[str, Any]] = {"google_allowed_addresses": ("203.0.113.7",)}
 
 
 async def checked(site: Site, **said: Any) -> Preflight:
     """Check a plan of a deployment named gemma."""
     return await plan.preflight(site, planned(site, **said))
-
-
-def row(preflight: Preflight, words: str) -> Check:
-    """Give the one row whose question holds these words."""
-    (found,) = [one for one in preflight.checks if words in one.what]
-    return found
-
-
-def the_only_failure(preflight: Preflight) -> Check:
-    """Give it; what is unknown says why, what fails says what to do."""
-    assert all(one.detail for one in preflight.checks)
-    (failed,) = preflight.failed
-    assert failed.fix
-    return failed
-
-
-@pytest.fixture(autouse=True)
-def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A look that Google does not answer is not repeated for seconds."""
-    monkeypatch.setattr("backends.google.errors.patient", lambda: None)
 
 
 async def test_whoever_is_not_known_is_told_so_in_one_row() -> None:

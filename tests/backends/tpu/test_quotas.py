@@ -127,13 +127,7 @@ def test_what_is_in_use_is_not_known_where_a_request_does_not_tell_its_way(
     assert row.used == used
 
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(autouse=True)
-def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A look that Google does not answer is not repeated for seconds."""
-    monkeypatch.setattr("backends.google.errors.patient", lambda: None)
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("impatient")]
 
 
 async def test_the_control_plane_with_more_room_goes_first(

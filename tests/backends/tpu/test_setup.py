@@ -9,22 +9,9 @@ from core.settings import GooglePlane
 from tests.backends.tpu.sites import opened
 from tests.google_plane import Controls
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("impatient")]
 
 TOKEN = "hf_secretword"
-CHANGES = ("Create", "Set", "Enable", "Add", "Update", "Delete")
-
-
-@pytest.fixture(autouse=True)
-def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A look that Google does not answer is not repeated for seconds."""
-    monkeypatch.setattr("backends.google.errors.patient", lambda: None)
-
-
-def changes(controls: Controls, project: str) -> list[str]:
-    """Calls that change something, so far."""
-    names = ((one, one.rpartition("/")[2]) for one in controls.get(project)["calls"])
-    return [one for one, name in names if name.removeprefix("Batch").startswith(CHANGES)]
 
 
 async def test_the_account_of_the_vms_gets_its_roles_and_no_secret_of_the_project(
@@ -55,7 +42,7 @@ async def test_a_project_that_was_set_up_for_cloud_run_needs_nothing(
     """The account and its roles are the same ones."""
     async with opened(plane, project) as site:
         assert (await set_up(shared(site), seconds=30)).missing == ()
-    assert changes(controls, project) == []
+    assert controls.changes(project) == []
 
 
 def test_the_apis_of_both_control_planes_are_switched_on() -> None:

@@ -21,16 +21,10 @@ from tests.backends.tpu.searches import at, site_on
 from tests.backends.tpu.sites import fault, opened
 from tests.google_plane import Controls
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("impatient")]
 B, A, EU = "us-east5-b", "us-east5-a", "europe-west4-a"
 ONE, FLEX = "tpu-v6e-1", "tpu-v6e-1-flex"
 EMPTY: Final = {"accelerators": ()}
-
-
-@pytest.fixture(autouse=True)
-def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A look that Google does not answer is not repeated for seconds."""
-    monkeypatch.setattr("backends.google.errors.patient", lambda: None)
 
 
 def named(rows: Sequence[Zone], zone: str) -> Zone:
