@@ -23,7 +23,7 @@ from backends.aca.app import (
 )
 from backends.aca.site import KEY, SPEC_TAG, Site, key_secret
 from backends.lease import EXPIRES
-from core.errors import CloudRefused, NotOurs
+from core.errors import CloudRefused
 from core.reply import collecting_notes
 from core.settings import AzurePlane
 from tests.azure_plane import Controls
@@ -96,23 +96,6 @@ async def test_what_is_stopped_is_started(azure: AzurePlane, subscription: str) 
         assert not await stopped(site)
 
 
-async def test_an_app_of_somebody_else_is_left_alone(
-    azure: AzurePlane, subscription: str, controls: Controls
-) -> None:
-    """Neither is it changed nor is a key made for it; another target's neither."""
-    async with (
-        opened(azure, subscription) as site,
-        opened(azure, subscription, target="aca-t4") as other,
-    ):
-        await foreign_app(site, "stranger")
-        await make(other, "theirs")
-        before = _written(controls, site)
-        for name in ("stranger", "theirs"):
-            with pytest.raises(NotOurs):
-                await make(site, name)
-        assert _written(controls, site) == before
-
-
 async def test_an_app_whose_creation_failed_is_made_anew(
     azure: AzurePlane, subscription: str, controls: Controls
 ) -> None:
@@ -152,17 +135,6 @@ async def test_an_image_that_there_is_not_is_refused_before_the_app_is_made(
             await make(site, image="vllm/vllm-openai:nonsense")
         assert not await secrets.exists(site, key_secret("gemma"))
     assert PUT not in controls.get(subscription)["calls"]
-
-
-def _written(controls: Controls, site: Site) -> list[str]:
-    subscription = site.ground.subscription
-    calls = controls.get(subscription)["calls"]
-    ends = ("/stop", "/start")
-    return [
-        call
-        for call in calls
-        if (call.startswith(("P", "DELETE")) and call[:4] != "POST") or call.endswith(ends)
-    ]
 
 
 THEIRS = "/subscriptions/s/resourceGroups/g/providers/Microsoft.ManagedIdentity/x/theirs"

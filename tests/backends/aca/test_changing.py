@@ -129,7 +129,7 @@ async def test_what_is_started_again_has_its_time_anew(
     assert told.expires_at == datetime.fromtimestamp(int(later) + 300, UTC)
 
 
-async def test_what_is_not_there_or_not_ours_is_not_changed(
+async def test_what_is_not_there_or_not_ours_is_neither_changed_nor_replaced_nor_deleted(
     azure: AzurePlane, subscription: str, controls: Controls
 ) -> None:
     """Neither a name that there is not, nor a stranger, nor another target's."""
@@ -150,7 +150,16 @@ async def test_what_is_not_there_or_not_ours_is_not_changed(
                     await work(site, name)
             with pytest.raises(kind):
                 await deployment.scale(site, name, 0, 2)
+        for name in ("stranger", "theirs"):
+            with pytest.raises(NotOurs):
+                await make(site, name)
+        with pytest.raises(NotOurs):
+            await delete(site, "stranger")
         assert _written(controls, subscription) == before
+        assert (await delete(site, "theirs")).gone  # which is no error: here there is none
+        assert await app.find_app(site, "stranger")
+        assert await app.find_app(site, "theirs")
+        assert await secrets.exists(site, key_secret("theirs"))
 
 
 async def test_a_stop_that_takes_long_is_no_error(
@@ -225,22 +234,6 @@ async def test_what_stays_is_named_with_its_price_and_how_to_remove_it(
     (token,) = [one.what for one in gone.stays if "hf-token" in one.what]
     assert "your" not in token  # it may be somebody else's
     assert all(one.how_to_remove for one in gone.stays)
-
-
-async def test_an_app_of_somebody_else_is_not_deleted(azure: AzurePlane, subscription: str) -> None:
-    """Nor is another target's, which is no error: here there is none."""
-    async with (
-        opened(azure, subscription) as site,
-        opened(azure, subscription, target="aca-t4") as other,
-    ):
-        await foreign_app(site, "stranger")
-        await make(other, "theirs")
-        with pytest.raises(NotOurs):
-            await delete(site, "stranger")
-        assert (await delete(site, "theirs")).gone
-        assert await app.find_app(site, "stranger")
-        assert await app.find_app(site, "theirs")
-        assert await secrets.exists(site, key_secret("theirs"))
 
 
 async def test_in_a_bare_subscription_everything_is_gone(
