@@ -383,11 +383,15 @@ class EngineProcess:
 
     async def _save(self, carrying: Carrying, store: Store) -> None:
         """Save what it compiled, once it has answered."""
+        await self.first_answer()
+        await carrying.after(store)
+
+    async def first_answer(self) -> None:
+        """Wait until it answers; whoever waits beside it ends with it."""
         answered = False
         while not answered:
             await anyio.sleep(_RHYTHM_SECONDS)
             answered = await self.answers("/health", 1)
-        await carrying.after(store)
 
     async def answers(self, path: str, timeout_seconds: float, *, any_status: bool = False) -> bool:
         """Ask it as a probe does."""

@@ -210,9 +210,9 @@ class Engine:
         await anyio.sleep(probe.initial_delay_seconds * knobs.probe_scale)
         if knobs.rollout == "never":
             return
-        if knobs.rollout == "probe-fails":
+        if knobs.rollout == "probe-fails":  # of an engine that is up, as its log says
             reachable = False
-            await anyio.sleep(knobs.boot_seconds)
+            await self.process.first_answer()
         for attempt in range(1, (probe.failure_threshold or 3) + 1):
             if reachable and await self.process.answers(
                 path.rstrip("/") or ("/health" if program.ollama else "/"),
