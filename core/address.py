@@ -1,10 +1,18 @@
 """Where an engine is reached, http(s)://HOST:PORT or unix:PATH, and the headers that open it."""
 
+import socket
 from typing import Final
 
 _UNIX: Final = "unix:"
 HTTP: Final = "http://localhost"
 """What is asked for through a socket: a host has to be named, and nobody looks it up."""
+
+
+def free_port() -> int:
+    """Return a port of 127.0.0.1 that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def unix_url(path: str) -> str:

@@ -8,7 +8,6 @@ is killed is not among them. It ends, with all nodes, when stdin does or says `e
 import json
 import os
 import signal
-import socket
 import sys
 import tempfile
 from contextlib import suppress
@@ -16,6 +15,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import psutil
+
+from core.address import free_port
 
 _MIB: Final = 2**20
 SPARED: Final = {
@@ -59,9 +60,7 @@ class _Raylets:
     def __init__(self, nodes: int, cores: int) -> None:
         from ray.cluster_utils import Cluster  # noqa: PLC0415  after its token is in the environment
 
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.client_port: int = free.getsockname()[1]
+        self.client_port: Final = free_port()
         self._each = {"num_cpus": cores, "object_store_memory": 80 * _MIB}
         head = {
             **self._each,

@@ -11,9 +11,9 @@ import anyio
 import pytest
 
 from backends import container
+from core.address import free_port
 from core.environment import inherited_environment
 from simulators.common.doors import UNVERIFIED_TLS
-from simulators.common.programs import free_port
 from tests.soon import HANGS
 
 SPELLINGS: Final = (

@@ -43,13 +43,12 @@ from backends.local.process import (
     Folder,
     Made,
     claim,
-    free_port,
     is_running,
     launch,
     with_cache,
 )
 from backends.local.status import Looker
-from core.address import KEY_HEADER
+from core.address import KEY_HEADER, free_port
 from core.errors import CommandNotFound, HostError
 from core.records import (
     NAME_PATTERN,

@@ -27,13 +27,6 @@ from core.records import DeploymentSpec, Record
 from core.waiting import wait_until
 
 
-def free_port() -> int:
-    """Give a port of 127.0.0.1 that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def claim(port: int) -> None:
     """Raise `PortInUse` if an engine could not listen on a port now."""
     with socket.socket() as probe:

@@ -8,7 +8,6 @@ import os
 import posixpath
 import re
 import signal
-import socket
 import sys
 import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -24,6 +23,7 @@ import httpx2
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
+from core.address import free_port
 from core.environment import inherited_environment
 from simulators.common.carrying import Carrying, Store, store_in
 from simulators.common.doors import NO_TLS, TurnedAway
@@ -125,14 +125,6 @@ def environment(knobs: Knobs, accelerator: str, given: Mapping[str, str]) -> dic
     boot = {"SIMULATED_ENGINE_BOOT_SECONDS": str(knobs.boot_seconds)}
     card = {"SIMULATED_ENGINE_ACCELERATOR": accelerator} if accelerator else {}
     return {**inherited_environment(), **boot, **card, **given, **knobs.engine_environment}
-
-
-def free_port() -> int:
-    """Return a port of this machine that nobody listens on."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
 
 
 _DIRECTIVE: Final = re.compile(r"(?:^|[;{}])\s*(\w+)")

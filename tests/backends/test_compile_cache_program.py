@@ -22,7 +22,7 @@ from anyio.streams.text import TextReceiveStream
 from backends import compile_cache_program as program
 from backends.compile_cache import CompileCache, carried
 from backends.container import Container
-from backends.local.process import free_port
+from core.address import free_port
 from core.environment import inherited_environment
 from tests.backends.stored import TOKEN, Ill, Stored, stored
 from tests.soon import HANGS

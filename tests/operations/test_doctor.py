@@ -15,7 +15,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from backends.local.process import free_port
+from core.address import free_port
 from core.endpoint import trusted
 from core.environment import ROOT
 from core.errors import InvalidArgument

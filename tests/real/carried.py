@@ -12,7 +12,7 @@ from anyio.streams.text import TextReceiveStream
 
 from backends.compile_cache import carried, compile_cache
 from backends.container import LOOPBACK, Container, vllm_arguments
-from backends.local.process import free_port
+from core.address import free_port
 from core.environment import inherited_environment
 from core.records import DeploymentSpec
 from logs.boot import BootLog, read_boot

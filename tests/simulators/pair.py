@@ -1,7 +1,6 @@
 """A real vLLM and the simulated engine, started with the same flags."""
 
 import contextlib
-import socket
 import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,6 +11,8 @@ import anyio
 import httpx2
 import pytest
 
+from core.address import free_port
+
 REAL_ENGINE = Path(__file__).parents[2] / ".vllm"
 MODEL = REAL_ENGINE / "tiny-gemma-4"
 REAL: Final = (str(REAL_ENGINE / "bin" / "vllm"), "serve")
@@ -21,13 +22,6 @@ FLAGS: Final = (
     *("--max-model-len", "2048", "--enforce-eager", "--kv-cache-memory-bytes", "64M"),
     *("--max-num-seqs", "64", "--block-size", "128"),
 )
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @dataclass
@@ -71,7 +65,7 @@ def environment() -> Iterator[None]:
 
 @contextlib.asynccontextmanager
 async def running(*command: str, flags: Sequence[str] = ()) -> AsyncIterator[Running]:
-    port = _free_port()
+    port = free_port()
     argv = [*command, str(MODEL), "--port", str(port), *FLAGS, *flags]
     log: list[str] = []
 

@@ -8,7 +8,8 @@ import pytest
 
 from backends.local import devices
 from backends.local.identity import Seen
-from backends.local.process import claim, free_port
+from backends.local.process import claim
+from core.address import free_port
 from core.errors import PortInUse
 
 pytestmark = pytest.mark.anyio
