@@ -24,6 +24,9 @@ from core.records import (
 
 NAME: Final = "endpoint"
 """Of the target and of the one deployment on it."""
+_BEFORE: Final = datetime.fromtimestamp(0, UTC)
+"""When it was made is not known, only that it is the same each time that it is looked at: a yes is
+about what was shown, and what was asked of it before counts."""
 
 
 class EndpointBackend:
@@ -105,6 +108,7 @@ class EndpointBackend:
                 "model": first.root or first.id,
                 "served_model_name": first.id,
                 "since": self._answered_at,
+                "replicas": 1,  # at least: what they cost is not known, and not nothing
             }
         )
 
@@ -122,7 +126,7 @@ class EndpointBackend:
             engine=engine,
             url=self._base_url,
             revision="not ours",
-            created_at=now,
+            created_at=_BEFORE,
             failure=failure,
         )
 

@@ -46,7 +46,15 @@ from benchmark.records import (
 )
 from benchmark.server import Seen, Watch, look, read_look
 from core.endpoint import Endpoint
-from core.errors import Busy, DiskFull, EndpointError, OpsError, Unauthorized, WaitedTooLong
+from core.errors import (
+    Busy,
+    DiskFull,
+    EndpointError,
+    InvalidArgument,
+    OpsError,
+    Unauthorized,
+    WaitedTooLong,
+)
 from core.records import Access
 from core.waiting import wait_until
 
@@ -59,20 +67,23 @@ class Foreseen(NamedTuple):
 
 
 class Accounts:
-    """Of one run; what earlier processes spent on its cells counts as well.
+    """Of one run; what earlier processes spent on it counts as well, as far as they told.
 
-    Times are seconds on `clock`. Looks, pauses and reports are paid for like cells.
+    Times are seconds on `clock`. Looks, pauses, reports and cells that were lost are paid for like
+    those that were measured.
     """
 
     def __init__(
         self,
         manifest: Manifest,
         done: Sequence[CellResult],
+        told: Progress | None = None,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._manifest = manifest
-        self._before = sum(cell.wall_seconds or 0.0 for cell in done)
+        spent = sum(cell.wall_seconds or 0.0 for cell in done)
+        self._before = max(spent, told.elapsed_seconds if told else 0.0)
         self._clock: Final = clock
         self._began = clock()
 
@@ -494,7 +505,7 @@ class _Sweep:
         self._show = show
         self._say = say
         self._cells = list(folder.cells())
-        self._accounts = Accounts(manifest, self._cells)
+        self._accounts = Accounts(manifest, self._cells, folder.progress())
         self._ending = Ending(folder, self._accounts.over_budget)
         self._cell: CellSpec | None = None
         self._cell_began = 0.0
@@ -547,6 +558,8 @@ class _Sweep:
             else:
                 seen = seen or await self._seen()
                 await self._measure(step, seen)
+                if any(map(_may_be_another, self._cells[-1:])):
+                    seen = None
         return End(RunState.DONE)
 
     async def _measure(self, spec: CellSpec, seen: Seen) -> None:
@@ -651,18 +664,33 @@ class _Sweep:
         return enough and counts is not None and counts.succeeded >= rule.min_requests
 
     async def _seen(self) -> Seen:
-        """Look at what is measured, when a run begins or goes on: it must be the same model."""
+        """Look at what is measured: it must be what it was, and may have been started anew."""
         patience = min(self._patience, _START_PATIENCE_SECONDS)
         deadline = anyio.current_time() + patience
+        before = self._manifest.subject
         while True:
             try:
                 async with opened(self._folder, self._manifest.base_url) as endpoint:
-                    return await look(endpoint, self._manifest.subject.model)
+                    seen = await look(endpoint, before.model)
+                break
             except EndpointError as exc:
                 if not exc.retryable or anyio.current_time() >= deadline:
                     raise
                 self._wait_for(exc, patience)
             await anyio.sleep(_LOOK_SECONDS)
+        for name in ("max_model_len", "vllm_version"):
+            was, now = getattr(before, name), getattr(seen.subject, name)
+            if None not in {was, now} and was != now:
+                raise InvalidArgument(
+                    f"The endpoint is not what was measured so far: {name} is {now}, was {was}.",
+                    fix="Begin a new run; what was measured is kept.",
+                )
+        began = seen.subject.process_start_time
+        if began != before.process_start_time:
+            subject = before.model_copy(update={"process_start_time": began})
+            self._manifest = self._manifest.model_copy(update={"subject": subject})
+            self._folder.create(self._manifest)
+        return seen
 
     async def _until_it_answers(self) -> None:
         """Wait for an endpoint that restarts, or for a credential that is renewed."""
@@ -727,6 +755,12 @@ class _Sweep:
         with suppress(DiskFull):
             self._folder.tell(progress)
         return progress
+
+
+def _may_be_another(cell: CellResult) -> bool:
+    """Whether the engine may have been started anew in a cell: the next ones are judged by that."""
+    changed = any(verdict.code is Code.SERVER_CHANGED for verdict in cell.verdicts)
+    return changed or cell.state is CellState.FAILED
 
 
 def _failed(error: OpsError) -> End:

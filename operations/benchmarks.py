@@ -164,13 +164,14 @@ class BenchmarkRun(Answer):
             "usd_so_far": self.usd_so_far or None,
             "cells": f"{self.cells_done}{self._total()} decided, {measured}",
         }
+        codes = ", ".join(f"{code} {n}" for code, n in self.said_of_cells.items())
         if self.state is RunState.RUNNING:
-            return {**known, "best": self.best}
+            return {**known, "best": self.best, "codes": codes}
         page = "report.html"
         return {
             **known,
             "price": self.price,
-            "codes": ", ".join(f"{code} {n}" for code, n in self.said_of_cells.items()),
+            "codes": codes,
             "key_decisions": self.key_decisions[:_DECISIONS_SHORT],
             "action_items": self.action_items[:_ACTIONS_SHORT],
             "page": f"{self.folder}/{page}" if page in self.files else None,
@@ -178,7 +179,7 @@ class BenchmarkRun(Answer):
 
     def warnings(self) -> tuple[str, ...]:
         said = {
-            f"{self.spoiled_cells} cells must not be used: see said_of_cells.": self.spoiled_cells,
+            f"{self.spoiled_cells} cells must not be used: codes say why.": self.spoiled_cells,
             f"{self.failed_cells} cells failed: the report says why.": self.failed_cells,
             SIMULATED: self.simulated,
         }

@@ -20,6 +20,7 @@ from benchmark.records import (
     Provenance,
     RunPlan,
     RunState,
+    Subject,
     figure,
     seconds,
     usd,
@@ -29,7 +30,7 @@ from benchmark.server import Seen
 from core.environment import ROOT, inherited_environment
 from core.errors import Busy, InvalidArgument, NextStep, NotFound, Unsupported, WaitedTooLong
 from core.processes import detach
-from core.records import Access, Deployment, Record
+from core.records import Access, Deployment, DeploymentSpec, Record, listed, valid
 from core.redaction import redact
 from core.waiting import wait_until
 from operations import boots
@@ -366,7 +367,7 @@ def spent_minutes(folder: RunFolder, plan: RunPlan) -> float:
     from benchmark.run import Accounts
 
     manifest = folder.manifest().model_copy(update={"plan": plan})
-    accounts = Accounts(manifest, folder.cells())
+    accounts = Accounts(manifest, folder.cells(), folder.progress())
     if said := accounts.over_budget():
         raise InvalidArgument(
             said, fix="Give a greater max_minutes or max_cost_usd together with resume."
@@ -401,7 +402,7 @@ async def provenance(runtime: Runtime, found: Found) -> Provenance:
         accelerator=accelerator,
         accelerator_count=count,
         usd_per_hour=usd_per_hour(deployment),
-        price_source=f"the price of the target {deployment.target}",
+        price_source=f"the price of the target {deployment.target}{_each(deployment)}",
         boots=tuple(
             BootTimes(at=one.warm_at, seconds=one.seconds)
             for one in boots.boots_of(runtime.stage.journal, deployment)[-_BOOTS:]
@@ -410,10 +411,19 @@ async def provenance(runtime: Runtime, found: Found) -> Provenance:
 
 
 def usd_per_hour(deployment: Deployment) -> float | None:
-    """Give the price of all its replicas together."""
+    """Give the price of all its replicas together: of all that a load may start."""
     if deployment.usd_per_hour is None:
         return None
-    return deployment.usd_per_hour * max(1, deployment.replicas)
+    return deployment.usd_per_hour * _most_replicas(deployment)
+
+
+def _most_replicas(deployment: Deployment) -> int:
+    return max(1, deployment.replicas, deployment.max_replicas or 1)
+
+
+def _each(deployment: Deployment) -> str:
+    most = _most_replicas(deployment)
+    return f", of all {most} replicas that there may be" if most > 1 else ""
 
 
 _LIMITS: Final = ("ttft", "tpot", "e2el")
@@ -453,7 +463,7 @@ async def wish_to_resume(runtime: Runtime, run: str, said: Mapping[str, Any]) ->
 
     Raises:
         NotFound: There is no such run.
-        InvalidArgument: Its plan would be another one, or its budget is used up.
+        InvalidArgument: Its plan or its deployment would be another one, or its budget is used up.
         NotReady: The deployment does not answer.
         Busy: It is being measured already.
     """
@@ -466,13 +476,47 @@ async def wish_to_resume(runtime: Runtime, run: str, said: Mapping[str, Any]) ->
             f"{run} goes on as it was begun." if others else f"{run} was not measured from here.",
             fix=f"With resume, leave out {', '.join(others)}." if others else "Begin a new one.",
         )
+    if state_of(folder).state is RunState.DONE:
+        raise InvalidArgument(
+            f"{run} is done: nothing of it is left to be measured.",
+            fix="Leave out `resume` to measure anew.",
+            next_steps=(NextStep("get_benchmark", {"run": run}),),
+        )
     known = manifest.provenance
     found = await find(runtime.stage, known.target, known.deployment)
     require_ready(found)
     require_idle(runtime, found)
+    await _require_unchanged(run, known, found)
     plan = with_end(manifest.plan.model_copy(update=budget), found.deployment)
     spent_minutes(folder, plan)  # or its budget is used up
     return Wish(found, plan, folder)
+
+
+_OF_ITS_TIME: Final = frozenset(
+    {"ttl_minutes", "max_usd", "max_idle_minutes", "lease", "schedule", "min_replicas", "port"}
+)
+"""What says how long a deployment runs or where it listens, and not how fast."""
+
+
+async def _require_unchanged(run: str, known: Provenance, found: Found) -> None:
+    """Refuse to go on where cells of two deployments would stand in one table.
+
+    Raises:
+        InvalidArgument: What is deployed under that name was changed.
+    """
+    backend = found.backend
+    now = await backend.spec(found.name) if isinstance(backend, RemembersSpec) else None
+    if now is None or known.deployment_spec is None:
+        return
+    before = valid(DeploymentSpec, known.deployment_spec)
+    fields = set(DeploymentSpec.model_fields) - _OF_ITS_TIME
+    changed = sorted(name for name in fields if getattr(before, name) != getattr(now, name))
+    if changed:
+        raise InvalidArgument(
+            f"{found.name} is not what {run} measured: {listed(changed)} changed.",
+            fix="Begin a new run, or set that back before you go on with this one.",
+            next_steps=(NextStep("get_benchmark", {"run": run}),),
+        )
 
 
 def plan_of(said: Mapping[str, Any]) -> RunPlan:
@@ -500,6 +544,7 @@ def to_measure(wanted: Wish) -> Preview | None:
     spent = spent_minutes(wanted.folder, plan) if wanted.folder else 0.0
     minutes = most_minutes(plan, price) - spent
     cost = "price not known" if price is None else f"${price * minutes / 60:.2f} at most"
+    cost += _each(one)
     run = wanted.folder.path.name if wanted.folder else ""
     what = f"Measure {one.name} on {one.target} for up to {minutes:.0f} minutes ({cost})"
     what += f", going on with {run}" if run else f", profile {plan.profile}"
@@ -533,6 +578,7 @@ async def begin(runtime: Runtime, wanted: Wish) -> RunFolder:
             from benchmark import profiles
 
             seen = await _look(runtime, wanted.found)
+            _require_room(wanted.plan, seen.subject)
             simulated = seen.subject.simulated or wanted.found.deployment.simulated
             folder = profiles.make(
                 folder_of_runs(runtime),
@@ -557,6 +603,23 @@ async def _look(runtime: Runtime, found: Found) -> Seen:
             f"{found.name} did not say within {_LOOK_SECONDS:.0f} s what it serves.",
             fix="See with verify_model_health whether it answers, then try again.",
         ) from exc
+
+
+def _require_room(plan: RunPlan, subject: Subject) -> None:
+    """Refuse a plan of which no request is short enough for the engine.
+
+    Raises:
+        InvalidArgument: Each would be skipped.
+    """
+    from benchmark.run import grid_specs, too_long
+
+    if all(too_long(plan, subject, spec) for spec in grid_specs(plan)):
+        tokens, longest = plan.workload.output_tokens, subject.max_model_len or 0
+        raise InvalidArgument(
+            f"No cell can be measured: {min(plan.contexts):,} prompt tokens and {tokens:,} output"
+            f" tokens are more than max_model_len {longest:,}.",
+            fix=f"Give contexts of {max(1, longest - tokens):,} at most, or fewer output_tokens.",
+        )
 
 
 async def _launch(folder: RunFolder, access: Access) -> None:

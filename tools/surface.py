@@ -16,7 +16,7 @@ from mcp.types import InputRequiredResult, ToolAnnotations
 from pydantic import Field
 from pydantic.json_schema import SkipJsonSchema
 
-from core.errors import NextStep, OpsError
+from core.errors import ApiDisabled, NextStep, OpsError
 from core.records import Answer
 from core.reply import Json, Listed, collecting_notes, failure, few, markdown, outgoing, success
 from core.settings import REHEARSAL, Toolset
@@ -171,7 +171,7 @@ def ops_tool(
                     except HumanNeeded as needed:
                         return needed.result
                     except OpsError as exc:
-                        _offer_choices(exc, fn.__name__)
+                        _offer_steps(exc, fn.__name__)
                         return result(failure(exc, notes, offered(rt)), rt)
                     else:
                         return result(envelope, rt)
@@ -188,12 +188,18 @@ def ops_tool(
     return make
 
 
-def _offer_choices(exc: OpsError, tool: str) -> None:
-    """Let `next` of an error that lists choices be the same call, once with each of them."""
+def _offer_steps(exc: OpsError, tool: str) -> None:
+    """Let `next` of an error that lists choices be the same call, once with each of them.
+
+    Where an API is off it is the tool that enables it, unless that is what was called.
+    """
     again = {name: value for name, value in GIVEN.get().items() if name != "confirm"}
     choices = exc.data.get("choices", ())
     if choices:
         exc.next_steps = tuple(NextStep(tool, {**again, **choice}) for choice in choices[:5])
+    if isinstance(exc, ApiDisabled) and not exc.next_steps and tool != "setup_target":
+        where = {"target": again["target"]} if "target" in again else {}
+        exc.next_steps = (NextStep("setup_target", where),)
 
 
 def _as_tool(

@@ -38,6 +38,9 @@ class Door:
         self.at_work: list[int] | None = None
         """What /metrics says of running requests, look by look; None: there is no such page."""
         self.last_at_work: int | None = None
+        self.max_model_len = 2048
+        self.started: float | None = None
+        """When the engine's process began, as /metrics says; None: it does not say."""
 
     async def answer(self, stream: SocketStream) -> None:
         async with stream:
@@ -53,11 +56,14 @@ class Door:
 
     def _reply(self, head: str) -> bytes:
         self.requests += 1
-        body = json.dumps({"data": [{"id": self.model, "max_model_len": 2048}]})
+        body = json.dumps({"data": [{"id": self.model, "max_model_len": self.max_model_len}]})
         status = "200 OK" if " /v1/models " in head else "404 Not Found"
         if self.at_work is not None and " /metrics " in head:
             self.last_at_work = self.at_work.pop(0) if self.at_work else 0
             status, body = "200 OK", f"vllm:num_requests_running {self.last_at_work}\n"
+        if self.started is not None and " /metrics " in head:
+            said = "vllm:num_requests_running 0\nprocess_start_time_seconds"
+            status, body = "200 OK", f"{said} {self.started}\n"
         late = self.unauthorized and " /v1/models " in head
         if late or (self.key and f"Bearer {self.key}\r\n" not in head):
             status = "401 Unauthorized"

@@ -310,6 +310,47 @@ async def test_an_endpoint_that_comes_back_costs_one_cell(tmp_path: Path, door: 
     assert list(states.values()).count(CellState.MEASURED) == 3
 
 
+def of_another_engine(folder: RunFolder) -> list[str]:
+    """Name the cells that an engine's new start spoils."""
+    changed = Code.SERVER_CHANGED
+    return [cell.id for cell in folder.cells() if changed in {one.code for one in cell.verdicts}]
+
+
+async def test_an_engine_that_is_started_anew_spoils_the_cell_in_which_it_was(
+    tmp_path: Path, door: Door
+) -> None:
+    """All cells after it were spoiled as well, and paid for; so was all of a run that went on."""
+    door.started = 1_000.0
+    folder = a_run(tmp_path, door.url)
+
+    async def restart(job: Job) -> None:
+        if job.cell == "8x8":
+            door.started = 2_000.0
+        if job.cell == "512x8":
+            raise RuntimeError("killed")
+
+    with pytest.RaisesGroup(RuntimeError):
+        await measured(folder, Workers(restart))
+    assert (ids(folder), of_another_engine(folder)) == (ALL[:3], ["8x8"])
+    door.started = 3_000.0
+    assert (await measured(folder, Workers())).state is RunState.DONE
+    assert (ids(folder), of_another_engine(folder)) == (ALL, ["8x8"])
+    assert folder.manifest().subject.process_start_time == 3_000
+
+
+async def test_another_context_length_does_not_go_on_in_the_same_table(
+    tmp_path: Path, door: Door
+) -> None:
+    folder = a_run(tmp_path, door.url)
+    folder.add(a_cell(8, 1))
+    door.max_model_len = 4096
+    end = await measured(folder, workers := Workers())
+    assert end.error
+    assert (end.state, end.error.code) == (RunState.FAILED, "INVALID_ARGUMENT")
+    assert "max_model_len is 4096, was 2048" in end.error.summary
+    assert (workers.jobs, ids(folder)) == ([], ["8x1"])
+
+
 async def test_another_model_is_not_measured_under_the_same_name(
     tmp_path: Path, door: Door
 ) -> None:
@@ -402,6 +443,16 @@ def manifest(**plan: object) -> Manifest:
     made = a_manifest(usd_per_hour=36.0)
     wanted = RunPlan.model_validate({**made.plan.model_dump(), **plan})
     return made.model_copy(update={"plan": wanted})
+
+
+async def test_the_time_of_a_cell_that_was_lost_counts(tmp_path: Path, door: Door) -> None:
+    """A process that was killed 25 s after its only cell of 4 s had been paid for all the same."""
+    folder = a_run(tmp_path, door.url, a_plan(max_cost_usd=30.0), usd_per_hour=3600.0)
+    folder.add(a_cell(8, 1, wall_seconds=4.0))
+    folder.tell(state_of(folder).model_copy(update={"elapsed_seconds": 29.0}))
+    end = await measured(folder, workers := Workers())
+    assert (end.state, workers.jobs) == (RunState.STOPPED, [])
+    assert (state_of(folder).usd_so_far or 0) >= 29
 
 
 def test_what_earlier_processes_spent_is_added() -> None:

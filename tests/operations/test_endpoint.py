@@ -45,6 +45,9 @@ async def test_it_is_the_default_of_looking_and_asking(simulate: Simulate, state
         assert (await agent.call("get_metrics")).data["metrics"]["requests_running"] == 0
         details = await agent.call("get_model_details")
         assert details.data["served_model_name"] == "tiny"
+        listed = await agent.call("list_deployments")
+        assert listed.structured["summary"].endswith("and 1 whose price is not known.")
+        assert "last asked from here" in (await agent.call("status_vllm")).structured["summary"]
 
 
 async def test_its_url_may_be_written_in_any_way(simulate: Simulate, state_dir: Path) -> None:

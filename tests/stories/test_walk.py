@@ -92,3 +92,16 @@ async def test_following_next_leads_from_nothing_to_nothing(
         billed = ("/containerapps/", "/storageaccounts/")  # the rest below an app costs nothing
         there = [one.lower() for one in cloud.get()["resources"]]
         assert [one for one in there if any(kind in one for kind in billed)] == []
+
+
+@pytest.mark.parametrize("target", ["cloud-run-l4", "tpu-v6e-1"])
+async def test_where_an_api_is_off_the_next_step_enables_it(bare_cloud: Cloud, target: str) -> None:
+    """Of each tool, in a project in which nothing was ever made; it named none."""
+    async with _new_user(bare_cloud.settings, lambda _question: "accept") as agent:
+        for tool in ("list_deployments", "status_vllm", "get_logs", "verify_model_health"):
+            reply = await agent.call(tool, target=target)
+            assert reply.code == "API_DISABLED", reply
+            (step,) = reply.structured["next"]
+            assert step == {"tool": "setup_target", "arguments": {"target": target}}
+        await agent.call(step["tool"], **step["arguments"])
+        assert not (await agent.call("list_deployments", target=target)).failed

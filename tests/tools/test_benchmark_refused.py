@@ -63,6 +63,21 @@ async def test_a_budget_without_a_price_is_refused(simulate: Simulate, state_dir
         assert "for up to 3 minutes (price not known)" in asked.data["what"]
 
 
+async def test_a_plan_without_a_request_that_is_short_enough_is_refused(
+    simulate: Simulate, state_dir: Path
+) -> None:
+    """It was a run without a cell, done and agreed to."""
+    async with (
+        simulate("--max-model-len", "64") as engine,
+        engine.on_a_port() as url,
+        agent_at(url, state_dir) as agent,
+    ):
+        reply = await agent.call("run_benchmark", contexts=[64, 512], output_tokens=16)
+    assert reply.code == "INVALID_ARGUMENT", reply
+    assert "contexts of 48 at most" in reply.structured["fix"]
+    assert not list((state_dir / "real" / "benchmarks").glob("*/*"))
+
+
 async def test_a_password_in_an_address_reaches_no_manifest(
     simulate: Simulate, state_dir: Path
 ) -> None:

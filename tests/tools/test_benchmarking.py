@@ -157,14 +157,19 @@ async def test_what_costs_is_asked_for_and_stops_when_asked_to(
 async def test_an_endpoint_of_ones_own_is_measured_and_its_key_stays_unsaid(
     simulate: Simulate, state_dir: Path
 ) -> None:
-    """Not in an answer, not on a command line, not in a file once the run is over."""
+    """Not in an answer, not on a command line, not in a file once the run is over.
+
+    A yes to a price that is not known is good for one run: it was asked for again and again.
+    """
     key = "sentinel-key-of-the-owner"
     async with (
         simulate("--api-key", key) as engine,
         engine.on_a_port() as url,
-        agent_at(url, state_dir, key) as agent,
+        agent_at(url, state_dir, key, confirm="token") as agent,
     ):
-        begun = await agent.call("run_benchmark", **GRID, wait_s=0)
+        asked = await agent.call("run_benchmark", **GRID, wait_s=0)
+        (step,) = asked.structured["next"]
+        begun = await agent.call(step["tool"], **step["arguments"])
         words = [" ".join(process.cmdline()) for process in sweeps_of(state_dir)]
         done = await agent.call("get_benchmark", wait_s=40)
     assert words
