@@ -5,6 +5,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -25,8 +26,8 @@ from benchmark.records import (
     usd,
 )
 from benchmark.tables import METRICS, at, environment, matrix, table
-from core.errors import InvalidArgument, NextStep
-from core.records import Answer, Record, listed
+from core.errors import InvalidArgument, NextStep, OpsError
+from core.records import Answer, DeploymentSpec, Record, listed, valid
 from planner.places import places
 
 _SHORT_ROWS: Final = 3
@@ -36,7 +37,15 @@ _TELLS: Final = 0.05
 """Where nothing is known of the spread, a smaller difference decides nothing."""
 _METHOD: Final = ("api", "output_tokens", "fixed_output", "prefix_share", "dataset")
 """Of the workload; the seed may differ, prompts of one length are alike."""
-_NAMED_BY: Final = ("model", "precision", "KV cache", "accelerator", "target", "cloud")
+_NAMED_BY: Final = (
+    "model",
+    "precision",
+    "KV cache",
+    "accelerator",
+    "target",
+    "cloud",
+    "other flags",
+)
 """Axes that a person would call a run by, if they tell it from the others."""
 _NOT_KNOWN: Final = "not known"
 ARTICLE_WARNING: Final = (
@@ -231,6 +240,11 @@ class Comparison(Answer):
                 f"{side.name}: {side.run_id}, {side.cells_used} cells, {side.cells_spoiled} spoiled"
                 for side in self.runs[:_SHORT_LIST]
             ],
+            "differs": "; ".join(
+                f"{axis}: {' | '.join(side.axes[axis] for side in self.runs[:_SHORT_LIST])}"
+                for axis in self.axes
+                if not all(side.axes[axis] in side.name for side in self.runs)
+            ),
             f"$ per {PRICED}": {
                 side.name: {f"{row.context:,} tokens": row.usd_per_million_tokens for row in best}
                 for side in self.runs[:_SHORT_LIST]
@@ -371,10 +385,33 @@ def axes(manifest: Manifest) -> dict[str, str]:
         "accelerator": f"{count} x {accelerator}" if count else accelerator,
         "tensor parallel": flags.tensor_parallel_size if owner.deployment_spec else None,
         "max_model_len": manifest.subject.max_model_len,
+        "other flags": _other_flags(owner.deployment_spec),
         "vLLM": manifest.subject.vllm_version,
         "$/h": owner.usd_per_hour,
     }
     return {name: _NOT_KNOWN if value is None else str(value) for name, value in said.items()}
+
+
+_OTHER_FLAGS: Final = frozenset(
+    {"gpu_memory_utilization", "kv_cache_memory_bytes", "max_num_seqs", "max_num_batched_tokens"}
+    | {"dtype", "cpu_offload_gb", "enforce_eager", "engine_args", "engine", "image", "env"}
+    | {"cpu", "memory_gib", "max_replicas", "weights"}
+)
+"""Of a deployment: what may change its speed and has no axis of its own."""
+
+
+def _other_flags(spec: Mapping[str, Any] | None) -> str | None:
+    if spec is None:
+        return None
+    with suppress(OpsError):
+        made = valid(DeploymentSpec, spec)
+        said = made.model_dump(mode="json", include=set(_OTHER_FLAGS), exclude_defaults=True)
+        words = (
+            f"{name} {' '.join(value) if isinstance(value, list) else value}"
+            for name, value in sorted(said.items())
+        )
+        return ", ".join(words) or "defaults"
+    return None
 
 
 def chips(manifest: Manifest) -> int | None:

@@ -4,6 +4,7 @@ import math
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path, PurePath
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
@@ -28,9 +29,17 @@ from benchmark.records import (
 from benchmark.run import state_of
 from benchmark.server import Seen
 from core.environment import ROOT, inherited_environment
-from core.errors import Busy, InvalidArgument, NextStep, NotFound, Unsupported, WaitedTooLong
+from core.errors import (
+    Busy,
+    InvalidArgument,
+    NextStep,
+    NotFound,
+    OpsError,
+    Unsupported,
+    WaitedTooLong,
+)
 from core.processes import detach
-from core.records import Access, Deployment, DeploymentSpec, Record, listed, valid
+from core.records import Access, Deployment, DeploymentSpec, Record, listed, moment, valid
 from core.redaction import redact
 from core.waiting import wait_until
 from operations import boots
@@ -362,13 +371,14 @@ def spent_minutes(folder: RunFolder, plan: RunPlan) -> float:
     """Give the minutes that a run has taken so far.
 
     Raises:
-        InvalidArgument: That was its whole budget.
+        InvalidArgument: That was its whole budget, or leaves too little for one more cell.
     """
     from benchmark.run import Accounts
 
     manifest = folder.manifest().model_copy(update={"plan": plan})
-    accounts = Accounts(manifest, folder.cells(), folder.progress())
-    if said := accounts.over_budget():
+    cells = folder.cells()
+    accounts = Accounts(manifest, cells, folder.progress())
+    if said := accounts.over_budget() or accounts.over_budget(accounts.next_cell_seconds(cells)):
         raise InvalidArgument(
             said, fix="Give a greater max_minutes or max_cost_usd together with resume."
         )
@@ -414,7 +424,7 @@ def usd_per_hour(deployment: Deployment) -> float | None:
     """Give the price of all its replicas together: of all that a load may start."""
     if deployment.usd_per_hour is None:
         return None
-    return deployment.usd_per_hour * _most_replicas(deployment)
+    return round(deployment.usd_per_hour * _most_replicas(deployment), 4)
 
 
 def _most_replicas(deployment: Deployment) -> int:
@@ -506,9 +516,11 @@ async def _require_unchanged(run: str, known: Provenance, found: Found) -> None:
     """
     backend = found.backend
     now = await backend.spec(found.name) if isinstance(backend, RemembersSpec) else None
-    if now is None or known.deployment_spec is None:
+    before = None
+    with suppress(OpsError):  # an older server's may have another form
+        before = valid(DeploymentSpec, known.deployment_spec or {})
+    if now is None or before is None:
         return
-    before = valid(DeploymentSpec, known.deployment_spec)
     fields = set(DeploymentSpec.model_fields) - _OF_ITS_TIME
     changed = sorted(name for name in fields if getattr(before, name) != getattr(now, name))
     if changed:
@@ -549,6 +561,8 @@ def to_measure(wanted: Wish) -> Preview | None:
     what = f"Measure {one.name} on {one.target} for up to {minutes:.0f} minutes ({cost})"
     what += f", going on with {run}" if run else f", profile {plan.profile}"
     what += f", from the Ray cluster {plan.cluster.address}" if plan.cluster else ""
+    if one.expires_at and one.expires_at < datetime.now(UTC) + timedelta(minutes=minutes):
+        what += f"; its own time is over before, at {moment(one.expires_at)}"
     asked = f"{run}\n{plan.model_dump_json()}"
     return preview("run_benchmark", one.target, one.name, what, price, one, asked)
 

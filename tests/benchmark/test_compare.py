@@ -326,6 +326,16 @@ def test_flags_of_the_deployment_are_axes() -> None:
     assert axes(fp8)["precision"] == axes(fp8)["KV cache"] == "fp8"
     assert axes(fp8)["tensor parallel"] == "2"
     assert names([Loaded(plain, ()), Loaded(fp8, ())]) == ("bfloat16", "fp8")
+    eager = a_manifest("eager", deployment_spec=spec | {"enforce_eager": True, "max_num_seqs": 8})
+    cells = {"cells": [a_cell(8, 1, request_throughput=1.0)]}
+    made = compare([Loaded(plain, **cells), Loaded(eager, **cells)])
+    told = ["defaults", "enforce_eager True, max_num_seqs 8"]
+    assert ([side.name for side in made.runs], made.facts()["differs"]) == (told, "")
+    newer = eager.model_copy(
+        update={"subject": eager.subject.model_copy(update={"vllm_version": "1"})}
+    )
+    made = compare([Loaded(eager, **cells), Loaded(newer, **cells)])
+    assert made.facts()["differs"] == f"vLLM: {eager.subject.vllm_version} | 1"
     strange = a_manifest("strange", accelerator="Unheard Of")
     assert axes(strange)["precision"] == "not known"
 

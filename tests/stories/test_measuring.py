@@ -20,7 +20,9 @@ async def test_a_load_that_may_start_more_replicas_is_asked_about_at_the_price_o
     """Of three, the price of the one that ran was named, and a budget was three times overrun."""
     asking = cloud.settings.model_copy(update={"confirm": "ask"})
     async with agent_of(asking, human=lambda _question: "accept") as agent:
-        await agent.call("deploy_vllm", **ONE, model=MODEL, max_model_len=4096, max_replicas=3)
+        await agent.call(
+            "deploy_vllm", **ONE, model=MODEL, max_model_len=4096, max_replicas=3, ttl_minutes=7
+        )
         ready = await agent.settled("one", target="cloud-run-l4")
         assert (ready.state, ready.data["replicas"]) == ("ready", 1)
         run = await agent.call("run_benchmark", **ONE, **SMALL, wait_s=40)
@@ -29,6 +31,7 @@ async def test_a_load_that_may_start_more_replicas_is_asked_about_at_the_price_o
         assert "at most, of all 3 replicas that there may be)" in agent.asked[-1]
         long = {**SMALL, "contexts": [8, 16], "concurrencies": [1, 2], "cell_seconds": 60}
         begun = await agent.call("run_benchmark", **ONE, **long, wait_s=0)
+        assert "; its own time is over before, at " in agent.asked[-1]
         stopped = await agent.call("stop_benchmark", run=begun.data["run"])
         assert stopped.state == "stopped", stopped
         (step,) = stopped.structured["next"]

@@ -97,7 +97,12 @@ async def test_a_used_up_budget_is_told_instead_of_gone_on_with(
     plan = run.manifest().plan.model_copy(update={"max_minutes": 0.5})
     run.create(run.manifest().model_copy(update={"plan": plan}))
     reply = await served.call("run_benchmark", resume=run.path.name)
+    spent = sum(cell.wall_seconds or 0 for cell in run.cells()) / 60
+    plan = plan.model_copy(update={"max_minutes": spent + 0.01})
+    run.create(run.manifest().model_copy(update={"plan": plan}))
+    little = await served.call("run_benchmark", resume=run.path.name)
     run.manifest_file.unlink()
-    assert reply.code == "INVALID_ARGUMENT"
+    assert reply.code == little.code == "INVALID_ARGUMENT"
     assert "0.5 minutes is used up" in reply.structured["summary"]
+    assert "would be used up" in little.structured["summary"], "by one more cell"
     assert "max_minutes" in reply.structured["fix"]
