@@ -1,6 +1,7 @@
 """Where to run a model, with which flags and why, and why not elsewhere; places side by side."""
 
 import functools
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -548,11 +549,11 @@ class Comparison(Answer):
     goal: Goal
     rows: tuple[Row, ...]
     cheapest: str | None
-    """By the hour: model on place, of those that somebody rents out."""
+    """By the hour: model on place, of those that somebody rents out; of equals by the token."""
     best_value: str | None
     """Of the same by the token, under the goal's load."""
     fastest: str | None
-    """For each user."""
+    """For each user; of equals by the hour."""
 
     def summary(self) -> str:
         """Say which is best at what."""
@@ -562,13 +563,20 @@ class Comparison(Answer):
         users = self.goal.users
         whom = "one user" if users == 1 else f"each of {users} users"
         best = (
-            (self.cheapest, "cheapest by the hour"),
-            (self.best_value, "cheapest by the token"),
-            (self.fastest, f"fastest for {whom}"),
+            (self.cheapest, "cheapest by the hour", _by_the_hour, "cost the same by the hour"),
+            (self.best_value, "cheapest by the token", _by_the_token, "cost the same by the token"),
+            (self.fastest, f"fastest for {whom}", _by_speed, f"are equally fast for {whom}"),
         )
-        names = dict.fromkeys(name for name, _ in best if name)
-        roles = (" and ".join(what for each, what in best if each == name) for name in names)
-        said = [f"{name} is {what}" for name, what in zip(names, roles, strict=True)]
+        roles: dict[str, list[str]] = {}
+        shared = []
+        for name, role, of, alike in best:
+            if (equal := _equal(self.rows, of)) > 1:
+                shared.append(
+                    f"{'they' if equal == len(self.rows) else f'{equal} of them'} {alike}"
+                )
+            elif name:
+                roles.setdefault(name, []).append(role)
+        said = [f"{name} is {' and '.join(each)}" for name, each in roles.items()] + shared
         if self.fastest is None:
             said.append("which is fastest nobody can say: their speeds are extrapolated")
         return "; ".join(said) + "."
@@ -607,16 +615,12 @@ def judged(goal: Goal, rows: Sequence[Row]) -> Comparison:
 
     A speed above all that was measured makes nobody the best.
     """
-    fitting = [row for row in rows if row.fits and not row.unserved]
-    rented = [row for row in fitting if row.usd_per_hour]
-    known = [row for row in fitting if row.beyond is None]
-    per_token = [row for row in known if row.usd_per_hour]
     return Comparison(
         goal=goal,
         rows=tuple(rows),
-        cheapest=_best(rented, lambda row: row.usd_per_hour),
-        best_value=_best(per_token, lambda row: _middle(row.usd_per_million_tokens)),
-        fastest=_best(known, lambda row: -(_middle(row.tokens_per_second_per_user) or 0)),
+        cheapest=_best(rows, _by_the_hour, _by_the_token),
+        best_value=_best(rows, _by_the_token, _by_the_hour),
+        fastest=_best(rows, _by_speed, _by_the_hour),
     )
 
 
@@ -653,12 +657,39 @@ def _row(shape: ModelShape, site: Place, found: Offer | Refusal) -> Row:
     )
 
 
-def _best(rows: Sequence[Row], of: Callable[[Row], float | None]) -> str | None:
-    known = [(value, row) for row in rows if (value := of(row)) is not None]
+_Criterion = Callable[[Row], float | None]
+"""What of a row is the better the less it is; None of a row that cannot be the best."""
+
+
+def _by_the_hour(row: Row) -> float | None:
+    return (row.usd_per_hour or None) if row.fits and not row.unserved else None
+
+
+def _by_the_token(row: Row) -> float | None:
+    rented = _by_the_hour(row) and row.beyond is None
+    return _middle(row.usd_per_million_tokens) if rented else None
+
+
+def _by_speed(row: Row) -> float | None:
+    """Return it below zero: the least is the best."""
+    known = row.fits and not row.unserved and row.beyond is None
+    return -(_middle(row.tokens_per_second_per_user) or 0) if known else None
+
+
+def _best(rows: Sequence[Row], of: _Criterion, then: _Criterion) -> str | None:
+    known = [row for row in rows if of(row) is not None]
     if not known:
         return None
-    _, row = min(known, key=lambda pair: pair[0])
+    row = min(
+        known, key=lambda row: [math.inf if (v := by(row)) is None else v for by in (of, then)]
+    )
     return f"{row.model} on {row.place}"
+
+
+def _equal(rows: Sequence[Row], of: _Criterion) -> int:
+    """Return how many share the best of it."""
+    known = [value for row in rows if (value := of(row)) is not None]
+    return known.count(min(known, default=0.0))
 
 
 def _middle(band: Band | None) -> float | None:

@@ -35,6 +35,17 @@ def test_price_and_performance_across_clouds() -> None:
     assert found.cheapest == "google/gemma-4-12B-it-qat-w4a16-ct on gke-l4"
     speeds = {each.tokens_per_second_per_user for each in found.rows}
     assert len(speeds) == 1
+    assert "they are equally fast for each of 4 users" in found.summary()
+    assert "fastest" not in found.summary()
+
+
+def test_two_models_on_one_card_cost_the_same_by_the_hour() -> None:
+    """Neither is the cheapest by the hour; by the token one is, and it is named for both."""
+    found = compare(["31b qat", "12b qat"], ["aca-a100", "tpu-v6e-8"], Goal())
+    assert row(found, "31B", "aca-a100").usd_per_hour == row(found, "12B", "aca-a100").usd_per_hour
+    assert "cheapest by the hour" not in found.summary()
+    assert "2 of them cost the same by the hour" in found.summary()
+    assert found.cheapest == "google/gemma-4-12B-it-qat-w4a16-ct on aca-a100"
 
 
 def test_the_fastest_the_cheapest_and_the_best_value_may_differ() -> None:
