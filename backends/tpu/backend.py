@@ -175,7 +175,7 @@ class TpuBackend(GoogleBackend):
                 raise errors.InvalidArgument(
                     f"{name} has no chip: its time begins with one.", fix="Call status_vllm."
                 )
-            kept = self.pending.get(name)
+            kept = search.record_of(self.site, name, chip)
             spec = kept.spec if kept else search.spec_in(chip)
             ends = await lease.extend(self.site, chip, spec, ttl_minutes)
             if kept:

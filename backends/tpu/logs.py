@@ -10,7 +10,7 @@ from google.cloud.logging_v2.types import LogEntry
 from backends.base import LogQuery
 from backends.google.clients import when
 from backends.google.logs import all_lines, any_of, between, quoted, read_entries, text_of
-from backends.tpu.search import chip_of
+from backends.tpu.search import chip_of, record_of
 from backends.tpu.site import Chip, Site
 from backends.tpu.vm import LOG
 from logs.read import Line, pieces
@@ -148,7 +148,7 @@ async def certificate(site: Site, chip: Chip) -> str | None:
 
 def _since(site: Site, name: str, chip: Chip | None) -> datetime | None:
     """Return when it was asked for; its log outlives its VM, but not its name's next use."""
-    kept = site.records.get(name)
+    kept = record_of(site, name, chip)
     return kept.since if kept else chip.created_at if chip else None
 
 

@@ -219,7 +219,7 @@ async def config_of(site: Site, name: str) -> DeploymentConfig:
 async def _as_made(site: Site, name: str) -> tuple[Blueprint, Place]:
     """Return what this machine remembers of it, else what its VM's metadata says."""
     chip = await search.chip_of(site, name)
-    kept = site.records.get(name)
+    kept = search.record_of(site, name, chip)
     if kept:
         current = kept.current.place if kept.current else kept.blueprint.places[0]
         return kept.blueprint, chip.place if chip else kept.placed or current

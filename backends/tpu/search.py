@@ -16,7 +16,7 @@ import anyio
 from pydantic import ValidationError
 
 from backends.base import QueuedResource
-from backends.common.concurrency import side_by_side
+from backends.common.concurrency import or_note, side_by_side
 from backends.google.clients import SPEC_LABEL
 from backends.lease import EXPIRES, KEEPER
 from backends.lifecycle import UNSURE, PendingStore, Resource, Status, advance, not_found, remove
@@ -46,13 +46,16 @@ async def chip_of(site: tpu.Site, name: str) -> tpu.Chip | None:
         NotOurs: A VM of its id was not made here.
         CloudError: A control plane cannot be asked.
     """
-    kept = site.records.get(name)
+    kept, found = site.records.get(name), None
     if kept and kept.stands:
         zone, plane = kept.stands
         found = await site.planes[plane].get(zone, tpu.vm_id(name))
-        return found if found and found.deployment == name else None
+        found = found if found and found.deployment == name else None
+    if kept and (not _is_over(kept) or (found and found.state.alive)):
+        return found
     if kept:
-        return None
+        every = await or_note(site.chips, ())
+        return best_chip([one for one in every if is_ours(site, name, one)], kept) or found
     elsewhere = ""
     if re.fullmatch(NAME_PATTERN, name):
         chips = await site.chips()
@@ -71,19 +74,39 @@ async def chip_of(site: tpu.Site, name: str) -> tpu.Chip | None:
 
 
 def best_chip(chips: Sequence[tpu.Chip], kept: tpu.Search | None) -> tpu.Chip | None:
-    """Return that where it was placed, else the one that lives, else the newest."""
-    if kept:
-        return next((chip for chip in chips if chip.place == kept.stands), None)
-    return max(chips, key=lambda chip: (chip.state in _LIVES, chip.created_at), default=None)
+    """Return that where it was placed, else the one that lives, else the newest.
+
+    Of what is remembered and has none that lives, another machine may have one by now.
+    """
+    best = max(chips, key=lambda chip: (chip.state in _LIVES, chip.created_at), default=None)
+    placed = next((chip for chip in chips if kept and chip.place == kept.stands), None)
+    if kept is None or (best and best.state.alive and _is_over(kept) and not _lives(placed)):
+        return best
+    return placed
+
+
+def record_of(site: tpu.Site, name: str, chip: tpu.Chip | None) -> tpu.Search | None:
+    """Return what is remembered here of it; None where another machine has deployed it anew."""
+    kept = site.records.get(name)
+    if kept is None or chip is None or not chip.state.alive or not _is_over(kept):
+        return kept
+    asked = (kept.stands, kept.blueprint.labels[SPEC_LABEL])
+    return kept if asked == (chip.place, chip.labels.get(SPEC_LABEL)) else None
+
+
+def _is_over(kept: tpu.Search) -> bool:
+    return kept.at_rest and not kept.deleting
+
+
+def _lives(chip: tpu.Chip | None) -> bool:
+    return chip is not None and chip.state.alive
 
 
 async def spec_of(site: tpu.Site, name: str) -> DeploymentSpec | None:
     """Return what was asked for, None where nothing says it any more."""
-    kept = site.records.get(name)
-    if kept:
-        return kept.spec
     chip = await chip_of(site, name)
-    return spec_in(chip) if chip else None
+    kept = record_of(site, name, chip)
+    return kept.spec if kept else spec_in(chip) if chip else None
 
 
 def spec_in(chip: tpu.Chip) -> DeploymentSpec | None:

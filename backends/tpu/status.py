@@ -30,7 +30,7 @@ from backends.tpu.logs import (
     ScriptLine,
     VmLog,
 )
-from backends.tpu.search import best_chip, chip_of, describe_search, spec_in
+from backends.tpu.search import best_chip, chip_of, describe_search, record_of, spec_in
 from backends.tpu.vm import LOG, rules
 from core import errors
 from core.address import KEY_HEADER
@@ -158,15 +158,15 @@ class Look(NamedTuple):
         A job of the cloud's says it by itself. The label was written when the chip was asked for,
         and allows for the wait.
         """
-        kept, chip = self.kept, self.chip
+        chip, spec = self.chip, self.spec
         if chip is None:
             return None
         if self.held and self.held.ends:
             return self.held.ends
         label = chip.labels.get(EXPIRES, "")
         said = datetime.fromtimestamp(int(label), UTC) if label.isdigit() and int(label) else None
-        seconds = kept.blueprint.run_seconds if kept else None
-        over = chip.given_at + timedelta(seconds=seconds) if seconds and chip.given_at else None
+        minutes = spec.ttl_minutes if spec else None
+        over = chip.given_at + timedelta(minutes=minutes) if minutes and chip.given_at else None
         return min((moment for moment in (chip.ends_at, said, over) if moment), default=None)
 
     @property
@@ -269,7 +269,7 @@ async def describe(site: tpu.Site, name: str) -> Deployment:
     except errors.DeploymentNotFound as missing:
         missing.fix += await lease.left_of(site, name)
         raise
-    return await read_status(site, site.records.get(name), chip, now=datetime.now(UTC))
+    return await read_status(site, record_of(site, name, chip), chip, now=datetime.now(UTC))
 
 
 async def list_deployments(site: tpu.Site) -> Sequence[Deployment]:
@@ -279,8 +279,8 @@ async def list_deployments(site: tpu.Site) -> Sequence[Deployment]:
     names = sorted({*known, *(chip.deployment for chip in here)} - {""})
 
     async def look(name: str) -> Deployment:
-        kept = known.get(name)
-        chip = best_chip([chip for chip in here if chip.deployment == name], kept)
+        chip = best_chip([chip for chip in here if chip.deployment == name], known.get(name))
+        kept = record_of(site, name, chip)
         try:
             return await read_status(site, kept, chip, now=datetime.now(UTC))
         except errors.NotAuthenticated:
@@ -483,7 +483,7 @@ async def access_to(site: tpu.Site, name: str) -> Access:
         CloudError: Google refused.
     """
     chip = await chip_of(site, name)
-    seen = Look(site, site.records.get(name), chip, datetime.now(UTC))
+    seen = Look(site, record_of(site, name, chip), chip, datetime.now(UTC))
     if chip is None or chip.state is not tpu.ChipState.RUNNING:
         _not_yet(seen, "has no VM that runs")
     at, known = site.certificates.get(seen.key, (0.0, None))

@@ -129,6 +129,45 @@ async def test_more_time_moves_its_job_and_no_more_than_its_money(
     assert any(one.startswith("nodes") for one in left(cloud))
 
 
+async def test_what_another_machine_has_deployed_anew_is_told_by_both(
+    cloud: Cloud, tmp_path: Path
+) -> None:
+    """Its model, its end and its bill; the former one is no failure, and hides nothing."""
+    one = {"target": "tpu-v6e-1-spot", "name": "one"}
+    async with agent_of(cloud.settings) as agent, elsewhere(cloud, tmp_path) as other:
+        life = Life(agent, one["target"], at="https://127.77.")
+        await life.call("deploy_vllm", **WISH, control_plane="compute", ttl_minutes=60)
+        await life.becomes("ready")
+        new = {**QUEUED, "max_model_len": 8192, "ttl_minutes": 180}
+        theirs = Life(other, one["target"], at="https://127.77.")
+        await theirs.call("deploy_vllm", **new)
+        there = await theirs.becomes("ready")
+        here = await agent.call("status_vllm", **one)
+        assert here.data["state"] == "ready", here
+        assert here.data["expires_at"] == there.data["expires_at"]
+        listed = await agent.call("list_deployments")
+        assert "1 deployment runs: one" in listed.text
+        told = await agent.call("explain_deployment", **one)
+        assert "8,192" in told.text
+        assert (await agent.call("destroy_vllm", **one)).data["gone"]
+    assert left(cloud) == []
+
+
+async def test_any_machine_tells_the_same_end_of_what_a_server_ends(
+    cloud: Cloud, tmp_path: Path
+) -> None:
+    """From the chip on: how long it may have waited for that is no time to run."""
+    cloud.set(tpu_clock=600)
+    async with agent_of(cloud.settings) as agent, elsewhere(cloud, tmp_path) as other:
+        life = Life(agent, "tpu-v6e-1", at="https://127.77.")
+        wait = {"lease": "server", "ttl_minutes": 60, "zone_wait_minutes": 600}
+        await life.call("deploy_vllm", **QUEUED, **wait)
+        ready = await life.becomes("ready")
+        there = await other.call("status_vllm", target="tpu-v6e-1", name="one")
+        assert there.data["expires_at"] == ready.data["expires_at"]
+        assert hours_left(there) <= 1
+
+
 @pytest.mark.parametrize("lacking", LACKING)
 async def test_where_the_login_may_not_a_server_ends_it_and_that_is_said(
     bare_cloud: Cloud, lacking: str

@@ -66,11 +66,12 @@ class Stage:
     def chip(self, state: ChipState = ChipState.RUNNING, **said: Any) -> Chip:
         """Put a VM of ours there, given two minutes ago; another place or any field can be said."""
         spec = said.pop("spec", None) or self.spec()
+        made = blueprint(self.site, spec, catalog_shape(MODEL))
         labels = {
             "managed-by": MANAGED_BY,
             TARGET_LABEL: self.site.target.name,
             DEPLOYMENT_LABEL: spec.name,
-            SPEC_LABEL: spec.fingerprint,
+            SPEC_LABEL: made.labels[SPEC_LABEL],
             **said.pop("labels", {}),
         }
         waits = state in {ChipState.WAITING, ChipState.PROVISIONING}

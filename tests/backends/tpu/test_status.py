@@ -223,7 +223,8 @@ async def test_when_it_ends_is_told_by_whichever_comes_first(stage: Stage) -> No
     assert deployment.expires_at
     assert abs(deployment.expires_at - label) < timedelta(seconds=1)
     stage.kept(attempt(), placed=HERE, spec=stage.spec(ttl_minutes=30))
-    chip = stage.chip(labels={"vllm-devops-expires": f"{later.timestamp():.0f}"})
+    labels = {"vllm-devops-expires": f"{later.timestamp():.0f}"}
+    chip = stage.chip(labels=labels, spec=stage.spec(ttl_minutes=30))
     assert chip.given_at
     assert (await told(stage))[0].expires_at == chip.given_at + timedelta(minutes=30)
 
