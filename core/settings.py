@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
-from pydantic import Field, SecretStr, ValidationError, field_validator
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic import BeforeValidator, Field, SecretStr, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from core.environment import ROOT
 from core.errors import InvalidArgument
@@ -18,6 +18,13 @@ Toolset = Literal[
     "plan", "deploy", "models", "observe", "ask", "benchmark", "diagnose", "quota", "tpu",
     "help", "compat", "all",
 ]  # fmt: skip
+
+
+def _split(said: Any) -> Any:
+    return tuple(filter(None, map(str.strip, said.split(",")))) if isinstance(said, str) else said
+
+
+_COMMAS: Final = BeforeValidator(_split)
 
 
 class Settings(BaseSettings):
@@ -62,7 +69,7 @@ class Settings(BaseSettings):
     """The region of Cloud Run, such as us-central1."""
     google_cloud_zone: str | None = None
     """The zone of Cloud TPU, such as us-east5-b."""
-    google_allowed_addresses: Annotated[tuple[str, ...], NoDecode] = ()
+    google_allowed_addresses: Annotated[tuple[str, ...], _COMMAS] = ()
     """Who may call a deployment on Cloud TPU: addresses or CIDR ranges, separated by commas;
     default the address that this machine is seen with."""
     google_api_key: SecretStr | None = None
@@ -77,7 +84,7 @@ class Settings(BaseSettings):
     """The Azure region, such as westus3."""
     azure_containerapps_environment: str | None = None
     """The managed environment that apps run in; default one of our own."""
-    azure_allowed_addresses: Annotated[tuple[str, ...], NoDecode] = ()
+    azure_allowed_addresses: Annotated[tuple[str, ...], _COMMAS] = ()
     """Who may call a deployment on Azure: addresses or CIDR ranges, separated by commas; default
     the address that this machine is seen with."""
     azure_keyvault_name: str | None = None
@@ -103,7 +110,7 @@ class Settings(BaseSettings):
     """Below 1 the server gives up so much sooner; for tests and rehearsals."""
     read_only: bool = False
     """On: tools may plan and read, never create, change or delete."""
-    toolsets: Annotated[tuple[Toolset, ...], NoDecode] = ()
+    toolsets: Annotated[tuple[Toolset, ...], _COMMAS] = ()
     """Groups of tools to add to the default ones, separated by commas; `all` is everything."""
     confirm: Literal["ask", "token", "deny", "never"] = "ask"
     """Who agrees to destructive and paid work: the human where the client can ask, else a
@@ -111,23 +118,17 @@ class Settings(BaseSettings):
     mcp_bearer_token: SecretStr | None = None
     """Only for `server.py --http`: what clients must send as `Authorization: Bearer`; needed where
     others than this machine can reach it."""
-    mcp_allowed_hosts: Annotated[tuple[str, ...], NoDecode] = ()
+    mcp_allowed_hosts: Annotated[tuple[str, ...], _COMMAS] = ()
     """Only for `server.py --http`: the names that clients may call it by, separated by commas."""
     vllm_devops_state_dir: Path | None = None
     """Where journal and deployments are kept; default the user's state folder."""
 
-    @field_validator(
-        "toolsets",
-        "azure_allowed_addresses",
-        "google_allowed_addresses",
-        "mcp_allowed_hosts",
-        mode="before",
-    )
     @classmethod
-    def _split(cls, value: object) -> object:
-        if isinstance(value, str):
-            return tuple(part.strip() for part in value.split(",") if part.strip())
-        return value
+    def settings_customise_sources(cls, *_: Any, **sources: Any) -> Any:
+        """Read each field by its name: to look for what one is put together of took 4 of 5 ms."""
+        places = (sources[f"{place}_settings"].env_vars for place in ("env", "dotenv"))
+        said = [{k: word for k in cls.model_fields if (word := one.get(k))} for one in places]
+        return sources["init_settings"], *(functools.partial(dict, one) for one in said)
 
     @property
     def secrets(self) -> tuple[str, ...]:
