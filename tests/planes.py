@@ -19,7 +19,6 @@ from tests.soon import HANGS
 
 P = TypeVar("P", AzurePlane, GooglePlane)
 
-_LONGEST_START_SECONDS: Final = 60.0
 _LEAST_BYTES: Final = 2 * 2**30
 NO_TLS: Final = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 """To load the authorities' certificates, which nobody asks here, takes 70 ms each time."""
@@ -52,7 +51,7 @@ async def _start(argv: Sequence[str], folder: Path) -> anyio.abc.Process:
     process = await anyio.open_process(
         list(argv), stdin=-3, stdout=None, stderr=None, cwd=ROOT, env=inherited_environment()
     )
-    with anyio.fail_after(_LONGEST_START_SECONDS):
+    with anyio.fail_after(HANGS):
         while not announced.exists():
             assert process.returncode is None, "The simulated cloud did not start."
             await anyio.sleep(0.01)
@@ -62,7 +61,7 @@ async def _start(argv: Sequence[str], folder: Path) -> anyio.abc.Process:
 async def _end(process: anyio.abc.Process) -> None:
     if process.returncode is None:
         process.terminate()
-    with anyio.fail_after(_LONGEST_START_SECONDS):
+    with anyio.fail_after(HANGS):
         await process.aclose()
 
 
