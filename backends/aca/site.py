@@ -405,15 +405,14 @@ _UNASKED: Final = "/register?api-version=2016-02-01"
 """How the SDK's own registration ends; ours is asked for with a newer version."""
 
 
+logging.getLogger("azure.mgmt.core.policies").setLevel(logging.ERROR)  # it announces registrations
+
+
 class NoRegistration(SansIOHTTPPolicy[Any, Any]):
     """Refuses the call by which the SDK answers Azure's "not registered", before it is sent.
 
     It would change a subscription that is only looked at, and then wait without an end.
     """
-
-    def __init__(self) -> None:
-        # It announces what is refused here.
-        logging.getLogger("azure.mgmt.core.policies").setLevel(logging.ERROR)
 
     def on_request(self, request: PipelineRequest[Any]) -> None:
         """Let everything pass but that.
