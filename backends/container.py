@@ -161,8 +161,7 @@ class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[mi
 
 
 def _write(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    style = "|" if "\n" in text else None
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, "|" if "\n" in text else None)
 
 
 _Dumper.add_representer(str, _write)

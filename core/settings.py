@@ -1,6 +1,7 @@
 """The environment, read once into one frozen record, and a person's own values of constants."""
 
 import functools
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -35,7 +36,6 @@ class Settings(BaseSettings):
         env_file=ROOT / ".env",
         env_ignore_empty=True,
         extra="ignore",
-        use_attribute_docstrings=True,
     )
 
     vllm_target: str | None = None
@@ -134,8 +134,14 @@ class Settings(BaseSettings):
     def secrets(self) -> tuple[str, ...]:
         """Every secret value that must never be seen in an answer."""
         given = (value.get_secret_value() for _, value in self if isinstance(value, SecretStr))
-        urls = (self.vllm_base_url, self.analyst_base_url)
-        return tuple(secret for secret in (*given, *map(_password, urls)) if secret)
+        urls = map(_password, (self.vllm_base_url, self.analyst_base_url))
+        return tuple(filter(None, (*given, *urls)))
+
+
+def meanings() -> dict[str, str]:
+    """Return the sentence under each field; pydantic would parse this source at each start."""
+    rows = re.findall(r'(?ms)^ +(\w+): [^\n]*\n +"""(.*?)"""', Path(__file__).read_text("utf-8"))
+    return {name: " ".join(said.split()) for name, said in rows if name in Settings.model_fields}
 
 
 def _password(url: str | None) -> str | None:
@@ -223,8 +229,6 @@ def _merged(room: str, shipped: Path, kind: type[Record], file: Path | None, _st
     own = tables.get(room, {})
     if not isinstance(own, dict):
         return _Read(plain, problem=f"{room} is no table")
-    if not own:
-        return _Read(plain)
     try:
         rules = kind.model_validate(_with(rows, own))
     except ValidationError as exc:

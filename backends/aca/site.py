@@ -403,8 +403,6 @@ class RehearsedCredential(_Credential):
 
 _UNASKED: Final = "/register?api-version=2016-02-01"
 """How the SDK's own registration ends; ours is asked for with a newer version."""
-
-
 logging.getLogger("azure.mgmt.core.policies").setLevel(logging.ERROR)  # it announces registrations
 
 
