@@ -18,6 +18,11 @@ FILE: Final = Path(__file__).with_name("prices.toml")
 HOURS_PER_MONTH: Final = 730.0
 _DISAGREE: Final = 1.05
 """Quotes further apart than this are said to disagree."""
+_DISKS: Final = ("pd-standard", "pd-balanced", "pd-ssd", "hyperdisk-balanced")
+_CLASSES: Final = {"STANDARD": 0, "NEARLINE": 1, "COLDLINE": 2, "ARCHIVE": 3}
+_DUAL: Final = 1.1
+"""As much dearer is each region of a pair that the owner chose; source:
+cloud.google.com/storage/pricing, us-central1 0.022 a month beside 0.020 (2026-11-30)."""
 
 Unit = Literal["gpu-second", "vcpu-second", "gib-second", "chip-hour", "hour"]
 
@@ -160,6 +165,45 @@ def price(
         disagree=len(quotes) > len(known)
         or max(known, default=0) > _DISAGREE * min(known, default=0),
     )
+
+
+def disk_usd_per_month(
+    kind: str, gib: float, zone: str, *, iops: int = 0, mib_per_s: int = 0
+) -> float | None:
+    """Return what a disk of Google's costs, None where nobody has priced its kind and region.
+
+    `iops` and `mib_per_s` are what it is provisioned with; what comes with it costs nothing.
+
+    >>> disk_usd_per_month("hyperdisk-balanced", 100, "us-central1-b", iops=4000, mib_per_s=240)
+    17.0
+    """
+    prices, more = read_toml(FILE), read_toml(FILE)["hyperdisk"]
+    rates = prices["disks"].get(zone.rpartition("-")[0])
+    if kind not in _DISKS or rates is None:
+        return None
+    usd: float = gib * (each := rates[_DISKS.index(kind)])
+    if kind == _DISKS[-1]:
+        dearer = each / prices["disks"]["us-central1"][-1]
+        usd += dearer * max(0, iops - more["free_iops"]) * more["iops_usd"]
+        usd += dearer * max(0, mib_per_s - more["free_mib_per_s"]) * more["mib_per_s_usd"]
+    return round(usd, 4)
+
+
+def bucket_usd_per_month(gib: float, kept_as: str, where: Collection[str]) -> float:
+    """Return what lies in a bucket of Google's costs; where that is not known, the most it may.
+
+    `kept_as` is a storage class, `where` the bucket's location, or both of a dual-region's own.
+
+    >>> bucket_usd_per_month(100, "STANDARD", ["EUROPE-WEST4"])
+    2.0
+    >>> bucket_usd_per_month(100, "STANDARD", ["US-EAST1", "US-WEST1"])
+    4.4
+    """
+    known, row = read_toml(FILE)["buckets"], _CLASSES.get(kept_as, 0)
+    rates = [known[one.lower()][row] for one in where if one.lower() in known]
+    if not rates or len(rates) < len(where):
+        rates = [max(each[row] for each in known.values())]
+    return float(round(gib * sum(rates) * (_DUAL if len(rates) > 1 else 1), 6))
 
 
 def load_cost(

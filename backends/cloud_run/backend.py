@@ -35,7 +35,7 @@ from backends.common.preflight import always_on, by_schedule, price_doubts, tagg
 from backends.compile_cache import without_cache
 from backends.google import cache, lease, schedule, secrets
 from backends.google.backend import GoogleBackend
-from backends.google.buckets import GB_USD, looking_into
+from backends.google.buckets import looking_into, read_location, usd_per_month
 from backends.google.clients import HF_SECRET, SPEC_LABEL, as_sent, rest_command
 from backends.google.errors import strictly, writing
 from backends.google.leftovers import size_of
@@ -79,7 +79,11 @@ class CloudRunBackend(GoogleBackend):
     """One accelerator in one region of one project."""
 
     site: Site
-    beside_engine: ClassVar[frozenset[str]] = leases.LIMITS | {"schedule"}
+    beside_engine: ClassVar[frozenset[str]] = leases.LIMITS | {
+        "schedule",
+        "min_replicas",
+        "max_replicas",
+    }
     waits_in: ClassVar[frozenset[str]] = frozenset({BUILDING, status.SPREADING, status.PREPARING})
 
     def __init__(self, target: Target, world: World) -> None:
@@ -304,21 +308,24 @@ class CloudRunBackend(GoogleBackend):
         bucket, under = storage.parse_bucket(self.site, weights)
 
         async def get() -> list[float]:
-            """Return the folder's size in GB, nothing where it cannot be told."""
+            """Return the folder's size in GB and its price, nothing where it cannot be told."""
             try:
                 with (
                     anyio.move_on_after(_SIZE_SECONDS),
                     looking_into(bucket, "add up its files"),
                 ):
                     files = await storage.list_objects(self.site, bucket, under)
-                    return [sum(file.size_bytes for file in files.values()) / 1e9]
+                    size = sum(file.size_bytes for file in files.values())
+                    there = (await self.site.clients.storage()).bucket(bucket)
+                    await read_location(there)
+                    return [size / 1e9, usd_per_month(there, size)]
             except OpsError as exc:
                 note(f"How large {weights} is, is not known: {exc.summary}")
             return []
 
         def bill(found: list[float]) -> tuple[str, float]:
             known = f"{found[0]:.1f} GB" if found else "its size is not known"
-            return f"the weights in {weights} ({known})", round(sum(found) * GB_USD["STANDARD"], 2)
+            return f"the weights in {weights} ({known})", round(sum(found[1:]), 2)
 
         return Resource(
             name="weights",
@@ -366,9 +373,12 @@ class CloudRunBackend(GoogleBackend):
         return await checks.preflight(self.site, plan)
 
     async def refuse_deploy(self, spec: DeploymentSpec) -> Sequence[str]:
-        """Refuse a name that another service has, and a service that its owner could not call."""
-        if await run.refuse_foreign(self.site, spec.name) is None and spec.engine == "vllm":
+        """Refuse a name that another service has, what its owner could not call, and no quota."""
+        is_new = await run.refuse_foreign(self.site, spec.name) is None
+        if is_new and spec.engine == "vllm":
             await secrets.refuse_elsewhere(self.site, spec.name)
+        if is_new:
+            await checks.refuse_without_quota(self.site)
         await access.refuse_uncallable(self.site, spec)
         if spec.lease == "cloud":
             await self._keeper(spec)
@@ -612,7 +622,7 @@ def _is_outdated(now: Service, spec: DeploymentSpec) -> bool:
         )
         return True
     said = run.read_spec(now)
-    beside = {"min_replicas", "max_replicas", *CloudRunBackend.beside_engine}
+    beside = set(CloudRunBackend.beside_engine)
     return now.labels.get(SPEC_LABEL) != spec.fingerprint and (
         said is None or said.model_dump(exclude=beside) != spec.model_dump(exclude=beside)
     )
@@ -635,12 +645,12 @@ def _lease_warnings(spec: DeploymentSpec, time: str) -> Iterator[str]:
         )
     if time and spec.lease == "server":
         yield (
-            f"It is stopped after {time} by a server on this machine, and by none while no server"
+            f"It is stopped {time}, by a server on this machine, and by none while no server"
             " runs: leave lease out and Google ends it."
         )
     elif time:
         yield (
-            f"It is stopped after {time} by a job of Cloud Scheduler, whether a server runs or not"
+            f"It is stopped {time}, by a job of Cloud Scheduler, whether a server runs or not"
             f" ({usd(lease.JOB_USD)} a month until it is destroyed); where this login may not have"
             " that, the answer says so and a server ends it."
         )

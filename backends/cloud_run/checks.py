@@ -122,6 +122,24 @@ async def read_quotas(site: Site) -> tuple[Quota, ...]:
     return (ours.model_copy(update={"in_use": in_use, "detail": detail}), other)
 
 
+async def refuse_without_quota(site: Site) -> None:
+    """Refuse a service where no instance of it may have a GPU.
+
+    Raises:
+        QuotaExceeded: Google has said that it may have none.
+    """
+    for ours in (await read_quotas(site))[:1]:
+        if ours.limit == 0:
+            target = site.target.name
+            raise errors.QuotaExceeded(
+                f"No GPU of {target} may run in {ours.region}: its quota is 0.",
+                cause=f"{ours.quota} is 0. {ours.detail}".strip(),
+                fix="Ask for more in the Google Cloud console, IAM and admin, Quotas. Or set"
+                " GOOGLE_CLOUD_LOCATION to a region that has some, or take another target.",
+                next_steps=(errors.NextStep("check_gpu_quotas", {"target": target}),),
+            )
+
+
 async def read_limit(site: Site, quota: str, size: int) -> tuple[float | None, str]:
     """Return a quota in units of so much, None where it cannot be read, and why it is not told."""
     found, region = await setup.read_quota(site, "run.googleapis.com", quota), site.clients.region

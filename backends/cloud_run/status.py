@@ -15,7 +15,7 @@ from backends import lease as leases
 from backends.base import BootBudget, LogQuery
 from backends.cloud_run import access
 from backends.cloud_run import service as run
-from backends.cloud_run.container import gpu_of, place_of, rules, weights_of
+from backends.cloud_run.container import place_of, rules, weights_of
 from backends.cloud_run.site import SPEC_ANNOTATION, Site
 from backends.common.concurrency import or_note, side_by_side
 from backends.common.engine import why_silent
@@ -319,7 +319,7 @@ def before_service(site: Site, pending: Pending) -> Deployment:
         labels={SPEC_LABEL: spec.fingerprint},
         annotations={SPEC_ANNOTATION: spec.model_dump_json(exclude_defaults=True)},
         create_time=since,
-        template={"containers": [{"image": spec.image or gpu_of(site.target).image}]},
+        template=run.service_of(run.blueprint(site, spec, pending.model)).template,
     )
     seen = Snapshot(site, service, None, (), None, datetime.now(UTC))
     if pending.is_over:

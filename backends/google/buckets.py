@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 import anyio
 from google.api_core.exceptions import NotFound, PreconditionFailed
 from google.api_core.iam import Policy
+from google.cloud.storage import Bucket
 
 from backends.common.concurrency import in_time
 from backends.google.clients import GoogleSite, runtime_account
@@ -16,14 +17,12 @@ from backends.google.errors import translated
 from backends.google.iam import VERSION
 from backends.lifecycle import Resource
 from core import errors
+from planner.price import bucket_usd_per_month
 
 T = TypeVar("T")
 HOW: Final[dict[str, Any]] = {"timeout": 10.0, "retry": None}
 """The limits of one call, in seconds."""
 DEADLINE: Final = 28.0
-GB_USD: Final = {"STANDARD": 0.02, "NEARLINE": 0.01, "COLDLINE": 0.004, "ARCHIVE": 0.0012}
-"""Each month by storage class, in us-central1; source: cloud.google.com/storage/pricing, as copies
-of 2026-11 show it."""
 _ATTEMPTS: Final = 3
 
 
@@ -44,6 +43,18 @@ def looking_into(bucket: str, what: str, *, seconds: float = DEADLINE) -> Iterat
             cause=exc.message,
             fix=f"Correct its name, or make it: gcloud storage buckets create gs://{bucket}.",
         ) from exc
+
+
+def usd_per_month(bucket: Bucket, size: int, kept_as: str | None = None) -> float:
+    """Return what bytes in a bucket cost where it is; the most they may where that was not read."""
+    where = bucket.data_locations or [bucket.location or ""]
+    return bucket_usd_per_month(size / 2**30, kept_as or bucket.storage_class or "", where)
+
+
+async def read_location(bucket: Bucket) -> None:
+    """Read where a bucket is; who may read what is in it need not be allowed to see that."""
+    with suppress(errors.PermissionDenied), looking_into(str(bucket.name), "see where it is"):
+        await in_thread(partial(bucket.reload, **HOW))
 
 
 def member(site: GoogleSite) -> str:

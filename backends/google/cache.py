@@ -12,13 +12,14 @@ from google.cloud.storage import Blob
 
 from backends.compile_cache import FOLDER, GIB, may_carry
 from backends.google import buckets
-from backends.google.buckets import GB_USD, HOW, in_thread, looking_into
+from backends.google.buckets import HOW, in_thread, looking_into
 from backends.google.clients import RUNTIME_ID, GoogleSite
 from backends.google.iam import unless_refused
 from backends.lifecycle import CACHE, Resource
 from core import errors
 from core.records import DeploymentSpec, usd
 from core.reply import note
+from planner.price import bucket_usd_per_month
 
 ROLE: Final = "roles/storage.objectUser"
 """Reads, writes, replaces and deletes objects; a listing, which is of a whole bucket, no condition
@@ -27,6 +28,7 @@ _LIST_SECONDS: Final = 12.0
 _FILE: Final = re.compile(rf"({FOLDER}/[^/]+/[^/]+/)[0-9a-f]{{16}}(\.aside)?\.tar")
 """What the program in the container writes; nothing else is ever removed."""
 _RIGHT: Final = re.compile(rf'resource\.name\.startsWith\(".+/objects/({FOLDER}/[^/"]+/[^/"]+/)"\)')
+_STORE: Final = re.compile(rf"gs://[a-z0-9._-]+/{FOLDER}/[a-z0-9-]+/[a-z0-9-]+")
 _MAY: Final = "storage.buckets.setIamPolicy"
 _FIELDS: Final = (
     "items(name,size,storageClass,retentionExpirationTime,temporaryHold,eventBasedHold),"
@@ -34,6 +36,15 @@ _FIELDS: Final = (
 )
 Where = Callable[[], Awaitable[str]]
 """Returns the bucket; empty where there is none."""
+
+
+def stores_in(words: str) -> frozenset[str]:
+    """Return the stores that what makes a container names.
+
+    >>> sorted(stores_in('{"store":"gs://b/vllm-devops-cache/one/us-east4","key":"0"}'))
+    ['gs://b/vllm-devops-cache/one/us-east4']
+    """
+    return frozenset(_STORE.findall(words))
 
 
 def bucket_of(site: GoogleSite, spec: DeploymentSpec | None) -> str:
@@ -83,8 +94,10 @@ def plan_words(spec: DeploymentSpec, where: str, what: str, bucket: str) -> str:
 
 
 def price_words() -> str:
-    """Return what it costs, as a plan foresees it."""
-    return f"{usd(GIB * 2**30 / 1e9 * GB_USD['STANDARD'])} a month for about {GIB:g} GiB"
+    """Return what it costs, as a plan foresees it, which does not ask where the bucket is."""
+    least = bucket_usd_per_month(GIB, "STANDARD", ["us-central1"])
+    most = bucket_usd_per_month(GIB, "STANDARD", ())
+    return f"{usd(least)} to {usd(most)} a month for about {GIB:g} GiB, by where the bucket is"
 
 
 async def refusal(site: GoogleSite, spec: DeploymentSpec) -> str:
@@ -168,18 +181,16 @@ def owned(site: GoogleSite, name: str, where: Where) -> tuple[Resource, Resource
 
 
 def bill(found: Sequence[Blob], under: str) -> tuple[str, float]:
-    """Return what files are and cost each month, by their own storage class."""
+    """Return what files are and cost each month."""
     gb = sum(int(one.size or 0) for one in found) / 1e9
     words = f"the compile cache {under} in {found[0].bucket.name} ({gb:.2g} GB)"
     return words, round(month_usd(found), 4)
 
 
 def month_usd(found: Sequence[Blob]) -> float:
-    """Return the dollars a month of files."""
-    known: Mapping[str, float] = GB_USD
+    """Return the dollars a month of files, by their storage class and where their bucket is."""
     return sum(
-        int(one.size or 0) / 1e9 * known.get(one.storage_class or "", GB_USD["STANDARD"])
-        for one in found
+        buckets.usd_per_month(one.bucket, int(one.size or 0), one.storage_class) for one in found
     )
 
 
@@ -204,6 +215,8 @@ async def _listed(site: GoogleSite, bucket: str, under: str) -> Mapping[str, Seq
     for one in every:
         if match := _FILE.fullmatch(one.name):
             found[match[1]].append(one)
+    if found:
+        await buckets.read_location(there)
     return found
 
 
@@ -249,10 +262,10 @@ async def remove(site: GoogleSite, bucket: str, under: str) -> None:
     await _take_right(site, bucket, under)
 
 
-async def all_in(site: GoogleSite, bucket: str) -> Mapping[str, float]:
-    """Return the dollars a month of each cache in a bucket, by its folder.
+async def all_in(site: GoogleSite, bucket: str) -> Mapping[str, Sequence[Blob]]:
+    """Return the files of each cache in a bucket, by its folder.
 
-    One of which there is but the right of our account costs nothing.
+    One of which there is but the right of our account has none.
 
     Raises:
         CloudError: The bucket cannot be listed.
@@ -263,4 +276,4 @@ async def all_in(site: GoogleSite, bucket: str) -> Mapping[str, float]:
             right = _RIGHT.fullmatch((one.get("condition") or {}).get("expression", ""))
             if right and buckets.member(site) in one["members"] and one["role"] == ROLE:
                 found.setdefault(right[1], [])
-    return {under: round(month_usd(those), 4) for under, those in found.items()}
+    return found

@@ -11,6 +11,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
+from contextlib import suppress
 from functools import partial
 from math import ceil
 from typing import Any, Final, NamedTuple
@@ -34,6 +35,7 @@ from backends.google.clients import (
     TARGET_LABEL,
     GoogleSite,
     account_of,
+    as_sent,
 )
 from backends.google.errors import find, reading, strictly, writing
 from backends.google.secrets import REGION_LABEL, SECRET_USD
@@ -41,7 +43,7 @@ from backends.lifecycle import Resource, Status, remove
 from core import errors
 from core.environment import ROOT, read_toml
 from planner.places import Size, places
-from planner.price import HOURS_PER_MONTH, price
+from planner.price import HOURS_PER_MONTH, disk_usd_per_month, price
 
 _SECONDS: Final = 22.0
 """For everything of one API; all are asked side by side."""
@@ -85,6 +87,10 @@ class Thing(NamedTuple):
     """Each month."""
     why: str = ""
     """Why it is left, where it says so itself."""
+    stores: frozenset[str] | None = None
+    """Of a deployment: where it carries what it compiles; None where it does not say that."""
+    empty: bool = True
+    """Of a compile cache: no file lies there, or not yet."""
 
     @property
     def where(self) -> str:
@@ -222,16 +228,28 @@ async def _look_at(site: GoogleSite, source: Source) -> Seen:
     return Seen(source, sorted(things), frozenset(unseen), sentences)
 
 
+def _stores(things: Sequence[Thing]) -> Mapping[tuple[str, str], Collection[str]]:
+    """Return where each deployment that is there carries what it compiles, if it says so."""
+    found: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+    for one in things:
+        if one.lives and one.stores:
+            found[one.home, one.deployment] |= one.stores
+    return found
+
+
 def _judge(seen: Sequence[Seen], kept: Collection[str]) -> Leftovers:
     things = [one for row in seen for one in row.things]
     unseen = frozenset[str]().union(*(row.unseen for row in seen))
     living = {(one.home, one.deployment) for one in things if one.lives}
     # What is on its way has its key already, or its image.
     used = any(one.ours and (one.lives or one.deployment in kept) for one in things)
-    unsure = 0
+    carried, unsure = _stores(things), 0
 
     def reason(one: Thing) -> str | None:
         """Return why it is left; empty where it is not, None where that is not known."""
+        used_by_it = carried.get((one.home, one.deployment))
+        if one.kind == _CACHE and used_by_it and one.id.rstrip("/") not in used_by_it:
+            return "" if one.empty else "its deployment carries what it compiles elsewhere by now"
         if one.going or one.deployment in kept or one.why or one.lives:
             return "" if one.going or one.deployment in kept else one.why
         if not one.deployment:
@@ -269,6 +287,7 @@ def _judge(seen: Sequence[Seen], kept: Collection[str]) -> Leftovers:
 
 _SERVICE: Final = "Cloud Run service"
 _JOB: Final = "Cloud Scheduler job"
+_CACHE: Final = "compile cache"
 _SECRET: Final = "secret"  # noqa: S105  what it is called
 
 
@@ -324,6 +343,7 @@ def _service(site: GoogleSite, parent: str, service: Service) -> Thing:
         going=bool(service.delete_time),
         usd=usd,
         why=why,
+        stores=cache.stores_in(str(as_sent(service))),
     )
 
 
@@ -406,11 +426,27 @@ async def _tpus(site: GoogleSite, parent: str) -> AsyncIterator[Thing | str]:
         labels = (node or spec.node).labels if spec else {}
         over = state in _OVER or (node is not None and node.state.name in _TAKEN)
         why = f"it is {state}: it has no chip any more, and holds quota" if over else ""
-        yield _chip("queued resource", one.name, parent, labels, why, state)
+        paid = node and _node_usd(node)
+        said = str(spec.node.metadata) if spec else ""
+        yield _chip("queued resource", one.name, parent, labels, why, state, paid or 0.0, said)
     for one in nodes.values():
         state = one.state.name
         why = f"it is {state}: its chip was taken back" if state in _TAKEN else ""
-        yield _chip("TPU node", one.name, parent, one.labels, why, state)
+        usd, said = _node_usd(one), str(one.metadata)
+        yield _chip("TPU node", one.name, parent, one.labels, why, state, usd, said)
+
+
+def _node_usd(node: Any) -> float | None:
+    how = node.scheduling_config
+    model = "SPOT" if how.spot or how.preemptible else "STANDARD"
+    return _chips_usd(node.accelerator_type, model, _zone_and_id(node.name)[0])
+
+
+def _chips_usd(accelerator: str, model: str, zone: str) -> float | None:
+    """Return the dollars a month of a VM with chips such as v6e-1, given in some way."""
+    place = places().get(f"tpu-{accelerator}{_WAYS.get(model, '')}")
+    hourly = price(place, zones=[zone]).usd_per_hour if place else None
+    return None if hourly is None else round(hourly * HOURS_PER_MONTH, 2)
 
 
 def _zone_and_id(name: str) -> tuple[str, str]:
@@ -419,7 +455,14 @@ def _zone_and_id(name: str) -> tuple[str, str]:
 
 
 def _chip(
-    kind: str, name: str, parent: str, labels: Mapping[str, str], over: str, state: str
+    kind: str,
+    name: str,
+    parent: str,
+    labels: Mapping[str, str],
+    over: str,
+    state: str,
+    usd: float | None,
+    metadata: str,
 ) -> Thing:
     """Read what has a chip, or may get one; `over`: why it never will again.
 
@@ -439,21 +482,36 @@ def _chip(
         _TPU,
         lives=not over,
         going=state in {"DELETING", "DEPROVISIONING"},
-        usd=0.0 if over and kind != _INSTANCE else None,
+        usd=0.0 if over and kind != _INSTANCE else usd,
         why=over or ("" if known else f"no target named {target!r} looks for it"),
+        stores=cache.stores_in(metadata),
     )
 
 
 _INSTANCE: Final = "instance"
+_WAYS: Final = {"SPOT": "-spot", "FLEX_START": "-flex"}
+"""How targets of chips that are given so end."""
 
 
 async def _instances(site: GoogleSite, parent: str) -> AsyncIterator[Thing | str]:
-    every = await site.clients.in_all_zones("instances")
+    every, disks = await site.clients.in_all_zones("instances"), list[Mapping[str, Any]]()
+    ended = [one for one in every.found if one["status"] in _ENDED]
+    if any(_is_labeled(one.get("labels", {})) for one in ended):
+        with suppress(errors.PermissionDenied):  # their price is not known then
+            disks += (await site.clients.in_all_zones("disks")).found
     for one in every.found:
         state, why = one["status"], ""
         if state in _ENDED:
             why = f"it is {state}: one with a TPU cannot be started again, and its disk bills"
-        yield _chip(_INSTANCE, _path(one), parent, one.get("labels", {}), why, state)
+            own = [disk_usd(disk) for disk in disks if one["selfLink"] in disk.get("users", ())]
+            known = [usd for usd in own if usd is not None]
+            usd = round(sum(known), 2) if known and len(known) == len(own) else None
+        else:
+            machine, zone = (one[key].rpartition("/")[2] for key in ("machineType", "zone"))
+            chips = re.sub(r"ct6e-standard-([0-9]+)t", r"v6e-\1", machine)
+            usd = _chips_usd(chips, one.get("scheduling", {}).get("provisioningModel", ""), zone)
+        labels, said = one.get("labels", {}), str(one.get("metadata", ""))
+        yield _chip(_INSTANCE, _path(one), parent, labels, why, state, usd, said)
     for place in every.unread:
         yield place
 
@@ -468,7 +526,16 @@ async def _disks(site: GoogleSite, parent: str) -> AsyncIterator[Thing | str]:
         whose = labels.get(DEPLOYMENT_LABEL, "")
         ours = _is_labeled(labels) and bool(whose)
         if not (ours and used):
-            yield Thing("disk", _path(one), parent, ours, whose, _TPU, usd=None)
+            yield Thing("disk", _path(one), parent, ours, whose, _TPU, usd=disk_usd(one))
+
+
+def disk_usd(one: Mapping[str, Any]) -> float | None:
+    """Return the dollars a month of a disk, by type, size, what it is provisioned with and zone."""
+    kind, zone = (str(one.get(key, "")).rpartition("/")[2] for key in ("type", "zone"))
+    more = {"iops": "provisionedIops", "mib_per_s": "provisionedThroughput"}
+    provisioned = {name: int(one.get(key) or 0) for name, key in more.items()}
+    found = disk_usd_per_month(kind, float(one.get("sizeGb") or 0), zone, **provisioned)
+    return None if found is None else round(found, 2)
 
 
 def _path(one: Mapping[str, Any]) -> str:
@@ -535,10 +602,11 @@ async def _buckets(site: GoogleSite) -> Sequence[str]:
 
 async def _caches(site: GoogleSite, bucket: str) -> AsyncIterator[Thing]:
     """List compile caches: files, or the right to them, of a deployment in a bucket."""
-    for under, usd in (await cache.all_in(site, bucket)).items():
+    for under, files in (await cache.all_in(site, bucket)).items():
         _, name, home = under.rstrip("/").split("/")
-        path = f"gs://{bucket}/{under}"
-        yield Thing("compile cache", path, bucket, ours=True, deployment=name, home=home, usd=usd)
+        path, usd = f"gs://{bucket}/{under}", round(cache.month_usd(files), 4)
+        of: dict[str, Any] = {"ours": True, "deployment": name, "home": home}
+        yield Thing(_CACHE, path, bucket, **of, usd=usd, empty=not files)
 
 
 _SOURCES: Final = (

@@ -165,7 +165,10 @@ def _warnings(made: Blueprint, costs: Price) -> Iterator[str]:
     else:
         hours, hourly = made.run_seconds / 3600, costs.usd_per_hour_highest
         paid = f", after ${hours * hourly:,.2f} at most" if hourly is not None else ""
-        yield f"It is deleted {hours:.1f} h after its start{paid}; ttl_minutes says otherwise."
+        yield (
+            f"It is deleted {hours:.1f} h after it has its chip, boot included{paid};"
+            " ttl_minutes says otherwise."
+        )
         if made.provisioning != "flex-start" and queued:
             yield _ENDER if made.spec.lease != "server" else _SERVER
     if made.provisioning == "spot":

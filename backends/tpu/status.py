@@ -89,11 +89,14 @@ _STOPPED: Final = Failure(
 )
 
 
-def usd_per_hour(site: tpu.Site, chip: tpu.Chip | None = None) -> float | None:
-    """Return the price of one VM of the target, where it is; None where nobody has said."""
+def usd_per_hour(
+    site: tpu.Site, chip: tpu.Chip | None = None, kept: tpu.Search | None = None
+) -> float | None:
+    """Return the price of one VM of the target, where it is or is asked for; None if unknown."""
     if site.target.usd_per_hour is not None:
         return site.target.usd_per_hour
-    hourly = price(site.offered, zones=[chip.place.zone] if chip else ()).usd_per_hour
+    places = [chip.place] if chip else kept.blueprint.places if kept else ()
+    hourly = price(site.offered, zones=[place.zone for place in places]).usd_per_hour
     return None if hourly is None else round(hourly, 4)
 
 
@@ -196,7 +199,7 @@ class Look(NamedTuple):
         asked = spec.image if spec else None
         image = self.kept.blueprint.container.image if self.kept else asked
         version = version_of(image) or "(version not known)"
-        hourly, usd = usd_per_hour(site, chip), None
+        hourly, usd = usd_per_hour(site, chip, self.kept), None
         if chip and chip.given_at and until and hourly is not None:
             usd = round(max(0.0, (until - chip.given_at).total_seconds()) / 3600 * hourly, 4)
         if isinstance(phase, str):

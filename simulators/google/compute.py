@@ -125,6 +125,7 @@ def _disks(project: Project) -> Mapping[str, Resource]:
             "selfLink": LINK + disk,
             "labels": one["disks"][0]["initializeParams"]["labels"],
             "sizeGb": one["disks"][0]["initializeParams"]["diskSizeGb"],
+            "type": one["disks"][0]["initializeParams"].get("diskType", ""),
             "users": [one["selfLink"]],
         }
     return found
@@ -497,7 +498,8 @@ async def _insert_disk(call: Call) -> Resource:
     body = call.read("Disk")
     path = call.free("disks", body.get("name"))
     own = {"zone": LINK + call.parent, "selfLink": LINK + path, "status": "READY"}
-    call.project.disks[path] = {"sizeGb": _USUAL_DISK_GB, **body, **own}
+    usual = {"sizeGb": _USUAL_DISK_GB, "type": f"{LINK}{call.parent}/diskTypes/pd-standard"}
+    call.project.disks[path] = {**usual, **body, **own}
     return _ended(call.project, "insert", path)
 
 

@@ -17,8 +17,8 @@ from tests.planner.shapes import catalogued
         ("cloud-run-l4", Size(vcpu=8, ram_gib=32), 1.421),
         ("aca-t4", None, 1.61),
         ("aca-a100", None, 6.35),
-        ("tpu-v6e-1", None, 2.70),
-        ("tpu-v6e-4-flex", None, 5.40),
+        ("tpu-v6e-1", None, 2.7219),
+        ("tpu-v6e-4-flex", None, 5.4219),
         ("local", None, 0.0),
     ],
 )
@@ -40,12 +40,12 @@ def test_sources_that_disagree_are_all_shown() -> None:
 @pytest.mark.parametrize(
     ("where", "zones", "low", "high"),
     [
-        ("tpu-v6e-1", (), 2.70, 2.97),
-        ("tpu-v6e-4", ("europe-west4-a",), 4 * 2.97, 4 * 2.97),
-        ("tpu-v6e-1-spot", ("europe-west4-a", "us-east5-b"), 1.4033, 1.78),
-        ("tpu-v6e-1-spot", ("europe-west4-a",), 1.78, 1.78),
-        ("tpu-v6e-1-spot", ("us-east5-a", "us-east5-b"), 1.4033, 1.4033),
-        ("tpu-v6e-1", ("us-east5-b",), 2.70, 2.97),
+        ("tpu-v6e-1", (), 2.7219, 2.993),
+        ("tpu-v6e-4", ("europe-west4-a",), 11.903, 11.903),
+        ("tpu-v6e-1-spot", ("europe-west4-a", "us-east5-b"), 1.4252, 1.803),
+        ("tpu-v6e-1-spot", ("europe-west4-a",), 1.803, 1.803),
+        ("tpu-v6e-1-spot", ("us-east5-a", "us-east5-b"), 1.4252, 1.4252),
+        ("tpu-v6e-1", ("us-east5-b",), 2.7219, 2.993),
     ],
 )
 def test_a_price_is_that_of_the_region_or_a_range(

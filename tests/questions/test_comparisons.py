@@ -183,6 +183,7 @@ async def test_choosing_begins_without_a_model(asked: Asked, words: str) -> None
     assert {"E2B", "12B", "31B"} <= options.keys()
     assert options["31B"]["target"] != "tpu-v6e-1"
     tpus = [one for one in places().values() if one.deployable_by == "tpu"]
-    assert options["E2B"]["$/h"] == min(price(one).usd_per_hour or 0 for one in tpus)
+    cheapest = min(price(one).usd_per_hour or 0 for one in tpus)
+    assert options["E2B"]["$/h"] == pytest.approx(cheapest)
     for quality in ("small", "medium", "large"):
         assert re.search(rf"{quality}: \S+ on tpu-", reply.structured["summary"])

@@ -84,7 +84,7 @@ async def test_a_month_at_a_duty_cycle_has_a_price(asked: Asked, words: str) -> 
         stays = await question.call("estimate_cost", target="tpu-v6e-1", hours_per_month=73)
     hourly = sleeps.data["bill"]["usd_per_hour"]
     assert sleeps.data["bill"]["usd_per_month"] == pytest.approx(hourly * 73, abs=0.01)
-    assert stays.data["bill"]["usd_per_month"] == pytest.approx(2.70 * 73, abs=0.01)
+    assert stays.data["bill"]["usd_per_month"] == pytest.approx(2.7219 * 73, abs=0.01)
     assert "10 % of a month" in sleeps.data["duty"]
     assert "sleeps for nothing" in sleeps.data["duty"]
     assert "only if it is deleted" in stays.data["duty"]

@@ -78,8 +78,8 @@ class Place(NamedTuple):
 
 
 @asynccontextmanager
-async def placed(cloud: Cloud, **settings: Any) -> AsyncIterator[Place]:
-    bucket = f"{cloud.project}-weights"
+async def placed(cloud: Cloud, *, folder: str = "weights", **settings: Any) -> AsyncIterator[Place]:
+    bucket = f"{cloud.project}-{folder}"
     async with sites.opened(cloud.controls.plane, cloud.project) as site:
         await store(site, bucket, OTHERS)
     own = cloud.settings.model_copy(update={"bucket_name": bucket, **settings})
@@ -125,6 +125,46 @@ async def test_a_second_boot_loads_what_the_first_compiled(place: Place) -> None
     assert await place.bindings() == before
 
 
+async def test_what_was_carried_in_another_bucket_is_left_over(place: Place) -> None:
+    """Its deployment lives, and carries elsewhere by now: what is there is of no use any more."""
+    await place.life.begins(max_model_len=4096)
+    await place.saved()
+    async with placed(place.cloud, folder="moved") as moved:
+        assert (await moved.life.call("status_vllm")).state == "ready"
+        await moved.life.call("deploy_vllm", model=MODEL, max_model_len=2048)
+        await moved.life.becomes("ready")
+        await moved.saved()
+        look: dict[str, Any] = {"leftovers": True, "target": TARGET}
+        found = await moved.life.agent.call("get_system_status", **look)
+        own = [row for row in found.data["leftovers"] if row["deployment"] == "one"]
+        assert [row["id"] for row in own] == [f"gs://{place.bucket}/{FOLDER}"], found
+        assert "carries what it compiles elsewhere" in own[0]["why"]
+        gone = await moved.life.agent.call("destroy_vllm", target=TARGET, leftover=own[0]["id"])
+        assert gone.data["gone"], gone
+        assert await place.names() == OTHERS.keys()
+        assert len(await moved.names() - OTHERS.keys()) == 1
+        assert (await moved.life.call("verify_model_health")).data["healthy"]
+        await moved.life.call("destroy_vllm")
+
+
+async def _prices_are_those_of_the_location(place: Place) -> None:
+    """Of a region, of many and of a pair; a file of 64 MiB makes the difference."""
+    large = f"{FOLDER}{'f' * 16}.tar"
+    await place.on_bucket(lambda there: there.blob(large).upload_from_string(b"x" * 2**26))
+    sizes = await place.on_bucket(lambda there: [b.size for b in there.list_blobs(prefix=FOLDER)])
+    for where, usd in (("EUROPE-WEST4", 0.02), ("US-EAST4", 0.023), ("EU", 0.026), ("NAM4", 0.044)):
+
+        def move(there: Bucket, where: str = where) -> None:
+            there._patch_property("location", where)
+            there.patch()
+
+        await place.on_bucket(move)
+        left = await place.life.agent.call("get_system_status", leftovers=True, target=TARGET)
+        (one,) = [row for row in left.data["leftovers"] if row["id"].endswith(FOLDER)]
+        assert one["usd_per_month"] == pytest.approx(sum(sizes) / 2**30 * usd, abs=6e-5), where
+    await place.on_bucket(lambda there: there.blob(large).delete())
+
+
 def compiled(status: Reply) -> float:
     """Return how long the last boot compiled, in seconds."""
     words = status.data["last_boot"]
@@ -143,6 +183,7 @@ async def test_the_cache_stays_where_it_is_told_to_and_is_then_left_over(place: 
     found = await place.life.agent.call("get_system_status", leftovers=True, target=TARGET)
     caches = [one for one in found.data["leftovers"] if one["kind"] == "compile cache"]
     assert [one["deployment"] for one in caches] == ["one", "one-more"], found
+    await _prices_are_those_of_the_location(place)
     one = await place.life.agent.call("destroy_vllm", target=TARGET, leftover=caches[0]["id"])
     assert one.data["gone"], one
     assert await place.names() == OTHERS.keys()

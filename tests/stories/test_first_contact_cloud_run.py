@@ -85,6 +85,9 @@ async def test_a_quota_of_0_that_was_asked_for_is_a_refusal(agent: Agent, cloud:
     assert outcome(await checked(agent, L4), "The quota allows")[0] == "fail"
     told = await agent.brief("check_gpu_quotas", target=L4)
     assert "no replicas more may run" in told.structured["summary"]
+    async with agent_of(cloud.settings.model_copy(update={"confirm": "token"})) as asks:
+        refused = await asks.brief("deploy_vllm", model=MODEL, target=L4)
+    assert (refused.code, cloud.is_empty()) == ("QUOTA_EXCEEDED", True), refused
 
 
 @pytest.mark.parametrize(("grant_seconds", "state"), [(1.0, "ready"), (999.0, "failed")])

@@ -35,6 +35,13 @@ FULL: Final = "us-east5-a"
 """A zone without chips."""
 REGIONS: Final = ("us-east4", "us-central1", "us-west1", "europe-north1")
 ENDS: Final = 2_000_000_000
+DISKS: Final = {
+    "pd-standard": 4.0,
+    "pd-balanced": 10.0,
+    "pd-ssd": 17.0,
+    "hyperdisk-balanced": 8.0 + 1000 * 0.005 + 100 * 0.04,
+}
+"""What 100 GiB of each cost a month in us-east5; the last with more than comes with it."""
 
 
 async def left(agent: Agent) -> Reply:
@@ -121,7 +128,10 @@ async def on_tpus(site: Site) -> None:
         labels = {**made.labels, DEPLOYMENT_LABEL: name}
         disk = {"name": made.id, "sizeGb": "100", "labels": labels}
         if number:
-            await asked(site, f"zones/{HERE}/disks", json=disk)
+            kind = f"zones/{HERE}/diskTypes/{[*DISKS][number - 1]}"
+            fast = {"provisionedIops": "4000", "provisionedThroughput": "240"}
+            more = fast if kind.endswith("hyperdisk-balanced") else {}
+            await asked(site, f"zones/{HERE}/disks", json={**disk, "type": kind, **more})
 
 
 async def asked(site: Site, path: str, **more: Any) -> None:
@@ -259,6 +269,14 @@ async def test_forty_of_ours_are_found_beside_forty_of_others(cloud: Cloud) -> N
         assert far["usd_per_month"] > 300
         job_usd = {r["usd_per_month"] for r in rows.values() if r["kind"] == "Cloud Scheduler job"}
         assert job_usd == {0.1}
+        of_kind: dict[str, list[float]] = {}
+        for row in rows.values():
+            of_kind.setdefault(row["kind"], []).append(row["usd_per_month"])
+        assert sorted(of_kind["disk"]) == sorted(DISKS.values())
+        assert of_kind["instance"] == [200 * 0.08]  # of one that was stopped its disk alone bills
+        assert of_kind["TPU node"] == [round(2.7219 * 730, 2)]
+        assert found.data["price_not_known"] == 0
+        assert found.data["usd_per_month"] == round(sum(map(sum, of_kind.values())), 2)
         await others_are_refused(agent, cloud, rows)
         assert seen(cloud) == before
         await every_one_goes(agent, cloud, found)

@@ -143,14 +143,14 @@ async def test_a_price_is_that_of_the_region_or_both_that_are_known(
     cloud.set(tpu_clock=6000)
     target, europe = "tpu-v6e-1-spot", "europe-west4-a"
     planned = await agent.brief("plan_deployment", model=MODEL, target=target)
-    assert "$1.40 to $1.78 an hour" in planned.structured["summary"], planned
+    assert "$1.43 to $1.80 an hour" in planned.structured["summary"], planned
     wish: dict[str, Any] = {"target": target, "name": "one", "model": MODEL}
     async with agent_of(cloud.settings.model_copy(update={"confirm": "token"})) as asks:
-        for zones, words in (([], "($1.40 to $1.78 an hour"), ([europe], "($1.78 an hour")):
+        for zones, words in (([], "($1.43 to $1.80 an hour"), ([europe], "($1.80 an hour")):
             said = await asks.brief("deploy_vllm", **wish, zones=zones)
             assert words in said.text, said
     ready = await _ready(agent, target, control_plane="compute", zones=[europe])
-    assert ready["usd_per_hour"] == 1.78
+    assert ready["usd_per_hour"] == 1.803
 
 
 async def test_a_boot_disk_is_as_large_as_it_is_asked_for(agent: Agent, cloud: Cloud) -> None:

@@ -71,7 +71,7 @@ async def test_every_next_step_of_advice_works(settings: Settings) -> None:
             "E2B QAT on cloud-run-l4, $1.05 an hour: 5 cents",
         ),
         ({"model": "12b qat", "usd_per_hour": 1}, "$1.42 an hour: 42 cents over $1 an hour"),
-        ({"model": "12b", "usd_per_hour": 1}, "12B on tpu-v6e-1-flex, $1.35 an hour: 35 cents"),
+        ({"model": "12b", "usd_per_hour": 1}, "12B on tpu-v6e-1-flex, $1.37 an hour: 37 cents"),
         ({"usd_per_hour": 1}, "small: E2B QAT on cloud-run-l4 ($1.05 an hour), 5 cents over $1"),
         ({"model": "12b qat", "usd_per_month": 500}, "$537 over $500 a month"),
         (
@@ -307,4 +307,4 @@ async def test_a_price_says_which_host_it_is_of(agent: Agent) -> None:
     listed = await brief(agent, "list_targets")
     assert ", from $1.05/h, " in listed.data[L4]
     assert ", from $6.35/h, " in listed.data["aca-a100"]
-    assert ", from $2.70/h, " in listed.data["tpu-v6e-1"]
+    assert ", from $2.72/h, " in listed.data["tpu-v6e-1"]

@@ -1,5 +1,6 @@
 """A plan for Cloud Run: pure, with its price, and without the traps that others stepped into."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -7,7 +8,9 @@ from google.cloud import run_v2
 
 from backends.cloud_run import container
 from backends.cloud_run.container import rules, weights_of
+from backends.cloud_run.status import before_service
 from backends.container import hub_environment
+from backends.lifecycle import Pending
 from core.errors import InvalidArgument
 from core.records import ModelShape, Target
 from planner.places import Size
@@ -88,8 +91,13 @@ def test_a_plan_needs_neither_project_nor_login() -> None:
 
 
 def test_the_price_is_of_the_size_that_is_planned() -> None:
-    """A larger instance costs more; one that always runs is planned with its monthly price."""
+    """A larger instance costs more, also while it is prepared and no service is there yet."""
     small, large = planned(model=QAT_12B, weights=BUCKET), planned(model=E4B)
+    for plan in (small, large):
+        way = Pending(spec=plan.spec, model=plan.model, where="", since=datetime.now(UTC))
+        assert before_service(site(google_cloud_project="mine"), way).usd_per_hour == pytest.approx(
+            plan.usd_per_hour, abs=1e-4
+        )
     assert small.usd_per_hour == pytest.approx(1.0465, abs=0.001)
     assert large.usd_per_hour == pytest.approx(1.4209, abs=0.001)
     assert any("price" in warning for warning in planned(RTX).warnings)

@@ -163,10 +163,10 @@ CASES: Final = (
          more={"since": minutes(1)}),
     # From the chip to the moment at which it was taken.
     Case(id="cost", **leftover(ChipState.SUSPENDED, given_at=minutes(120)), code="PREEMPTED",
-         ended=Ended("PREEMPTED", minutes(60), ""), more={"usd_so_far": 2.7}),
+         ended=Ended("PREEMPTED", minutes(60), ""), more={"usd_so_far": 2.7219}),
     Case(id="script failed", **BOOTS, state=State.FAILED, code="BOOT_FAILED",
          script=(("booting", "", 100), ("failed", "v9 cannot be pulled: manifest unknown", 50)),
-         words=("manifest unknown", "bills", "$2.70 an hour")),
+         words=("manifest unknown", "bills", "$2.72 an hour")),
     Case(id="engine died", **BOOTS, state=State.FAILED, code="TPU_HBM_EXCEEDED",
          script=(("starting engine", "", 100),
                  ("ended", "The engine ended with exit code 1.", 50)),
