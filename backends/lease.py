@@ -13,7 +13,8 @@ EXPIRES: Final = "vllm-devops-expires"
 """A label or tag: its value is in seconds since 1970."""
 PAID: Final = "vllm-devops-paid-until"
 KEEPER: Final = "vllm-devops-lease"
-LABELS: Final = (EXPIRES, KEEPER, PAID)
+TIMED: Final = "vllm-devops-timed-until"
+LABELS: Final = (EXPIRES, KEEPER, PAID, TIMED)
 LIMITS: Final = frozenset({"ttl_minutes", "max_usd", "max_idle_minutes", "lease"})
 """Of a spec: what changes nothing of an engine that runs."""
 Keeper = Literal["cloud", "server"]
@@ -28,11 +29,15 @@ class Lease(Record):
     """None where its cloud shows that otherwise."""
     paid_until: int | None = None
     """When its max_usd would be used up; None where there is none."""
+    timed_until: int | None = None
+    """When its ttl is over, though its money may be used up before; None where there is none."""
 
     @property
     def labels(self) -> dict[str, str]:
         """Return what a service or an app is marked with."""
         said = {EXPIRES: self.ends, KEEPER: self.keeper, PAID: self.paid_until}
+        if self.paid_until:
+            said[TIMED] = self.timed_until
         return {name: str(one) for name, one in said.items() if one}
 
     def rescaled(self, before: int, after: int) -> "Lease":
@@ -46,7 +51,9 @@ class Lease(Record):
         now = int(time.time())
         paid = now + (self.paid_until - now) * max(1, before) // max(1, after)
         _refuse_used_up(paid, now)
-        return self.model_copy(update={"paid_until": paid, "ends": min(self.ends, paid)})
+        return self.model_copy(
+            update={"paid_until": paid, "ends": min(paid, self.timed_until or paid)}
+        )
 
 
 def _refuse_used_up(paid: int, now: int) -> None:
@@ -65,10 +72,14 @@ def new_lease(
         InvalidArgument: Its max_usd cannot be kept.
     """
     minutes, paid = lease_minutes(spec, usd_per_hour), paid_minutes(spec, usd_per_hour)
-    now = int(time.time())
-    until = None if paid is None else now + paid * 60
-    return (
-        None if minutes is None else Lease(ends=now + minutes * 60, keeper=keeper, paid_until=until)
+    if minutes is None:
+        return None
+    now, ttl = int(time.time()), spec.ttl_minutes
+    return Lease(
+        ends=now + minutes * 60,
+        keeper=keeper,
+        paid_until=None if paid is None else now + paid * 60,
+        timed_until=now + ttl * 60 if ttl else None,
     )
 
 
@@ -108,13 +119,16 @@ def extended_lease(before: Lease | None, minutes: int, keeper: Keeper | None = N
         if paid < ends:
             at = datetime.fromtimestamp(paid, UTC)
             note(f"It ends at {at:%F %H:%M} UTC, when it may have cost its max_usd.")
-    return Lease(ends=min(ends, paid or ends), keeper=keeper, paid_until=paid)
+    return Lease(ends=min(ends, paid or ends), keeper=keeper, paid_until=paid, timed_until=ends)
 
 
 def read(labels: Mapping[str, str]) -> Lease | None:
     """Read labels or tags; a service that an earlier version made has no keeper but a server."""
-    ends, paid = labels.get(EXPIRES, ""), labels.get(PAID, "")
-    if not ends.isdecimal():
+    said = [labels.get(one, "") for one in (EXPIRES, PAID, TIMED)]
+    ends, paid, timed = (int(one) if one.isdecimal() else None for one in said)
+    if ends is None:
         return None
+    if timed is None and ends != paid:  # it ends by time alone, or an earlier version marked it
+        timed = ends
     keeper: Keeper = "cloud" if labels.get(KEEPER) == "cloud" else "server"
-    return Lease(ends=int(ends), keeper=keeper, paid_until=int(paid) if paid.isdecimal() else None)
+    return Lease(ends=ends, keeper=keeper, paid_until=paid, timed_until=timed)

@@ -846,17 +846,22 @@ def paid_minutes(spec: DeploymentSpec, usd_per_hour: float | None) -> int | None
     return minutes
 
 
-def lease_words(spec: DeploymentSpec, usd_per_hour: float | None) -> str:
-    """Say after how long it ends, and that money says so where it does; nothing where it does not.
+def lease_words(
+    spec: DeploymentSpec, usd_per_hour: float | None, begins: str = "it is deployed"
+) -> str:
+    """Say how long after what it ends, and that money says so; nothing where it does not end.
 
     >>> one = DeploymentSpec(name="a", model="b", ttl_minutes=90, max_usd=2)
-    >>> lease_words(one, 1.0), lease_words(one, 4.0)
-    ('90 minutes', '30 minutes, when it may have cost $2')
+    >>> lease_words(one, 1.0)
+    '90 minutes after it is deployed, boot included'
+    >>> lease_words(one, 4.0)
+    '30 minutes after it is deployed, boot included, when it may have cost $2'
     """
     minutes = lease_minutes(spec, usd_per_hour)
     if minutes is None:
         return ""
     time = f"{minutes} minutes" if minutes % 60 else f"{minutes // 60} h"
+    time += f" after {begins}, boot included"
     money = spec.max_usd is not None and minutes == paid_minutes(spec, usd_per_hour)
     return f"{time}, when it may have cost {usd(spec.max_usd)}" if money and spec.max_usd else time
 

@@ -209,10 +209,13 @@ def to_deploy(wish: Wish, wanted: Plan, doubts: tuple[str, ...] = ()) -> Preview
     replicas = (0 if spec.schedule else spec.min_replicas, spec.max_replicas)
     ends = bool(spec.ttl_minutes or spec.max_usd)
     costs = _bill(wish.backend, replicas, price, highest, ends=ends)
-    beside = wish.backend.beside_engine if isinstance(wish.backend, KeepsEngine) else ()
-    flags = ("min_replicas", "max_replicas", *beside)
-    same = {flag: getattr(spec, flag) for flag in flags}
-    runs_on = before is not None and before.model_copy(update=same) == spec
+    replicated = frozenset({"min_replicas", "max_replicas"})
+    beside = wish.backend.beside_engine if isinstance(wish.backend, KeepsEngine) else replicated
+    runs_on, stays = (
+        before is not None
+        and before.model_copy(update={flag: getattr(spec, flag) for flag in flags}) == spec
+        for flags in (beside | replicated, beside)
+    )
     if runs_on and present and before and (ends_then := _end(present, before, spec)):
         costs += f", {ends_then}"
     else:
@@ -223,7 +226,7 @@ def to_deploy(wish: Wish, wanted: Plan, doubts: tuple[str, ...] = ()) -> Preview
     what = f"Deploy {spec.model} as {spec.name} on {target.name} ({costs})"
     if present and replaces and changes:
         what = f"Change {spec.name} on {target.name} ({costs}), which is {present.state}"
-        what += "" if runs_on else f": {_anew(wish.backend, held=present.replicas > 0)}"
+        what += "" if stays else f": {_anew(wish.backend, held=present.replicas > 0)}"
     elif present and replaces:
         what += f", in place of the one there ({present.state}, revision {present.revision})"
     if forced and wanted.memory:
@@ -234,7 +237,7 @@ def to_deploy(wish: Wish, wanted: Plan, doubts: tuple[str, ...] = ()) -> Preview
 
 
 def _anew(backend: Backend, *, held: bool = True) -> str:
-    """Say what a change takes that is more than its replicas; `held`: it has a chip, if any."""
+    """Say what a change takes that its engine does not outlive; `held`: it has a chip, if any."""
     if not isinstance(backend, Ends):
         return "its engine starts anew"
     first = "its chip is given back first, and " if held else ""
@@ -342,8 +345,9 @@ def preview(
 def _limit(backend: Backend, spec: DeploymentSpec, price: float | None) -> str:
     """Say what ends the bill; nothing is said where it depends on the use."""
     ends = isinstance(backend, Ends)
-    if time := lease_words(spec, price):
-        return f", {'deleted' if ends else 'stopped'} after {time}"
+    begins = {"begins": "it has its chip"} if ends else {}
+    if time := lease_words(spec, price, **begins):
+        return f", {'deleted' if ends else 'stopped'} {time}"
     return ", with no end of its own" if ends and spec.ttl_minutes == 0 else ""
 
 

@@ -3,19 +3,23 @@
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
+from functools import partial
 from statistics import median
 from typing import Final
 
 from pydantic import AwareDatetime
 
 from backends.base import Backend, KnowsEngine
-from core.errors import OpsError
+from core.errors import OpsError, WaitedTooLong
 from core.journal import Journal, readable
 from core.records import Deployment, Record, spent_words
+from core.waiting import wait_until
 from logs.boot_phases import HOST, PULL, SPLIT
 from planner.boot import Span
 
 _KIND: Final = "boot"
+_LATE_SECONDS: Final = 900.0
+_AGAIN_SECONDS: Final = 10.0
 _SLACK: Final = timedelta(minutes=1)
 """Between our clock and a platform's."""
 OWN: Final = "its own "
@@ -53,17 +57,17 @@ async def keep(
     now: Deployment,
     since: datetime,
     waited: Mapping[str, float],
-) -> None:
+) -> bool:
     """Keep what a boot took that was followed since then, if the engine's log tells it whole.
 
-    `waited` are the seconds before there was an engine.
+    `waited` are the seconds before there was an engine. False: the log may tell it later.
     """
     if not isinstance(backend, KnowsEngine):
-        return
+        return True
     with suppress(OpsError):
         facts = await backend.engine_facts(now.name)
         if not facts.boot or facts.warm_at is None or facts.warm_at < since - _SLACK:
-            return  # of an earlier boot
+            return False  # of an earlier boot
         took = {**waited, **facts.boot}
         booted = Booted(
             target=now.target,
@@ -75,6 +79,25 @@ async def keep(
         )
         key = f"{now.target}/{now.name}/{facts.warm_at:%F %T}"
         journal.keep_pair(_KIND, key, booted.model_dump_json())
+        return True
+    return False
+
+
+def reading_of(target: str, name: str) -> str:
+    """Name the work that waits for the log of a boot: until then an earlier one is the last."""
+    return f"boot of {name} on {target}"
+
+
+async def keep_late(journal: Journal, backend: Backend, now: Deployment, since: datetime) -> None:
+    """Keep what a wake took, whose log may come minutes after it answered."""
+    with suppress(WaitedTooLong):
+        await wait_until(
+            partial(keep, journal, backend, now, since, {}),
+            bool,
+            waiting_for="its log",
+            every=_AGAIN_SECONDS,
+            timeout=_LATE_SECONDS,
+        )
 
 
 def boots_of(journal: Journal, deployment: Deployment) -> tuple[Booted, ...]:

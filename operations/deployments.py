@@ -388,6 +388,8 @@ async def find_to_destroy(
 def with_usual(runtime: Runtime, deployment: Deployment) -> Deployment:
     """Add how long its phase usually takes here, when it was last used and what its boot took."""
     seen = boots.boots_of(runtime.stage.journal, deployment)
+    if runtime.background.does(boots.reading_of(deployment.target, deployment.name)):
+        seen = ()  # what is known ended before it was woken
     known = {"last_used": last_use(runtime, deployment), "last_boot": boots.last_words(seen)}
     deployment = deployment.model_copy(update=known)
     phase = deployment.phase

@@ -428,8 +428,9 @@ async def awake(runtime: Runtime, found: Found, *, wake: bool) -> Found:
         try:
             with anyio.move_on_after(_LONGEST_BOOT_SECONDS):
                 await backend.wake(found.name)
-                keep = partial(boots.keep, runtime.stage.journal, backend, found.deployment)
-                runtime.background.start(f"boot of {found}", lambda: keep(began, {}))
+                work = boots.reading_of(backend.target.name, found.name)
+                keep = partial(boots.keep_late, runtime.stage.journal, backend, found.deployment)
+                runtime.background.start(work, lambda: keep(began))
         except OpsError as exc:
             failed.append(exc)
 

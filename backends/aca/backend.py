@@ -78,6 +78,7 @@ def _owned(site: Site, name: str) -> tuple[Resource, ...]:
 class AcaBackend(Lifecycle):
     """One accelerator in one region of one subscription."""
 
+    beside_engine: ClassVar[frozenset[str]] = deployment.LIMITS
     waits_in: ClassVar[frozenset[str]] = PHASES
     apply_seconds = 4.0
     """Most of what is under way takes seconds, an environment minutes."""

@@ -31,7 +31,7 @@ from backends.aca.site import (
     strictly,
     tags_in,
 )
-from backends.lease import extended_lease, read
+from backends.lease import LABELS, extended_lease, read
 from backends.lifecycle import UNSURE, Resource, Status
 from core import errors
 from core.records import DeploymentSpec, ModelShape
@@ -42,6 +42,9 @@ _UNREAD: Final = re.compile(
     r"managed identity.*secret|secret.*managed identity", re.IGNORECASE | re.DOTALL
 )
 """What Azure says while the identity of the app may not read its secrets (yet)."""
+LIMITS: Final = frozenset({"ttl_minutes", "max_usd", "lease"})
+"""Of a spec: what is said by an app's tags. How long it idles, and its schedule, are in its
+template, of which Azure makes a new revision for each change."""
 _OLDER_PROBES: Final = "ContainerAppProbeFailureThresholdOutOfRange"
 APP_FIX: Final = (
     "If it forbids apps that the internet reaches, give access=internal; else change what the cause"
@@ -89,8 +92,8 @@ class WantedApp:
         if not apps.is_guarded(app, made.container.secrets) or await failed(site, app):
             return "replace"
         if apps.fingerprint_in(app) != spec.fingerprint:
-            said, count = spec_in(app.tags), {"min_replicas", "max_replicas"}
-            same = said and said.model_dump(exclude=count) == spec.model_dump(exclude=count)
+            said, beside = spec_in(app.tags), {"min_replicas", "max_replicas", *LIMITS}
+            same = said and said.model_dump(exclude=beside) == spec.model_dump(exclude=beside)
             return "scale" if same else "replace"
         if is_stopped(app) or await _deactivated(site, app):
             return "start"
@@ -102,6 +105,7 @@ class WantedApp:
         found = await self.get()
         if found and found.change != "replace":
             if found.change == "scale":
+                await limit(site, spec)
                 await scale(site, spec.name, spec.min_replicas, spec.max_replicas)
             elif found.change == "start":
                 await start(site, spec.name)
@@ -356,14 +360,27 @@ async def scale(site: Site, name: str, minimum: int, maximum: int) -> None:
     return await start(site, name)
 
 
+async def limit(site: Site, spec: DeploymentSpec) -> None:
+    """Let an app end as a spec with other limits says, by its tags alone: its engine runs on."""
+    app = await get_app(site, spec.name)
+    said = spec_in(app.tags)
+    limits = {flag: getattr(spec, flag) for flag in LIMITS}
+    if said is None or (wanted := said.model_copy(update=limits)) == said:
+        return
+    tags = dict.fromkeys(LABELS, "")
+    if not is_stopped(app):  # a start begins it anew
+        tags |= leases.revised_tags(site, app, said, wanted)
+    await _tag(site, spec.name, tags | apps.tags_of(site.target.name, wanted))
+
+
 async def extend(site: Site, name: str, ttl_minutes: int) -> None:
     """Let an app end so long from now: its tag first, and then the job. Raises as `scale` does.
 
-    One that was deployed without an end has as long from each start: it would else be over already.
+    It has as long from each later start as well: it would else be over at once, or sooner.
     """
     app = await get_app(site, name)
     tags, spec = extended_lease(read(tags_in(app.tags)), ttl_minutes).labels, spec_in(app.tags)
-    if spec and leases.minutes_of(site, spec) is None:
+    if spec:
         said = spec.model_copy(update={"ttl_minutes": ttl_minutes})
         tags |= apps.tags_of(site.target.name, said)
     await _tag(site, name, tags)

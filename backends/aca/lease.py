@@ -138,7 +138,22 @@ def minutes_of(site: Site, spec: DeploymentSpec) -> int | None:
 def ends_tags(site: Site, spec: DeploymentSpec, ends: int | None = None) -> dict[str, str]:
     """Return the tags of an app that is made or started now: its end, and that of its money."""
     held = leases.new_lease(spec, highest_usd_per_hour(site, size_of(site.target, spec)))
-    return held.model_copy(update={"ends": ends or held.ends}).labels if held else {}
+    if held and ends:  # where its money ends it, that moves with it
+        paid = ends if held.paid_until == held.ends else held.paid_until
+        held = held.model_copy(update={"ends": ends, "paid_until": paid})
+    return held.labels if held else {}
+
+
+def revised_tags(
+    site: Site, app: ContainerApp, said: DeploymentSpec, spec: DeploymentSpec
+) -> dict[str, str]:
+    """Return the tags of its end with other limits. Raises as `revised_lease` does."""
+    before = leases.read(tags_in(app.tags))
+    hourly = highest_usd_per_hour(site, size_of(site.target, spec))
+    if (said.ttl_minutes, said.max_usd) == (spec.ttl_minutes, spec.max_usd):
+        return before.labels if before else {}
+    held = leases.revised_lease(before, said, spec, hourly)
+    return held.model_copy(update={"keeper": None}).labels if held else {}
 
 
 def rescaled_tags(app: ContainerApp, maximum: int) -> dict[str, str]:
@@ -377,6 +392,28 @@ def owned(site: Site, name: str) -> tuple[Resource, Resource]:
         status=presence,
     )
     return _if_seen(job), _if_seen(ground.stopping_grant(site, name, job_name(name)))
+
+
+def no_job(site: Site, name: str) -> Resource:
+    """Return that there is no such job any more, for an app that Azure ends no more."""
+    gone, _grant = owned(site, name)
+
+    async def get() -> Any:
+        return await gone.get() or ()
+
+    def status(found: Any) -> Status:
+        going = not found or presence(found) is Status.DELETING
+        return Status.READY if going else Status.STALE
+
+    return Resource(
+        name="lease",
+        title=f"no job {job_name(name)} any more",
+        get=get,
+        put=gone.delete,
+        status=status,
+        after=("app",),
+        phase=LEASING,
+    )
 
 
 def _if_seen(one: Resource) -> Resource:

@@ -22,7 +22,7 @@ from backends.compile_cache import GIB, may_carry, without_cache
 from backends.container import as_yaml
 from backends.lifecycle import Resource, steps
 from core.errors import NotFound
-from core.records import DeploymentSpec, ModelShape, Plan, usd
+from core.records import DeploymentSpec, ModelShape, Plan, lease_words, usd
 from planner.memory import foresee
 from planner.model import read_model
 from planner.places import accelerator
@@ -108,7 +108,7 @@ def wanted(
         command=f"{create} <<'{_END}'\n{_as_yaml(spec.name, body)}{_END}",
     )
     if ends is None:
-        return (*before, app)
+        return (*before, app, *((lease.no_job(site, spec.name),) if is_there else ()))
     right, job, grant = ends.resources(*names)
     return (*before, right, job, app, grant)
 
@@ -163,6 +163,7 @@ def _warnings(site: Site, made: Blueprint, costs: Price) -> Iterator[str]:
         yield from _asleep(made, costs)
     yield from by_schedule(spec, costs, idle_minutes=made.cooldown_seconds / 60)
     yield from price_doubts(costs)
+    yield from _end(spec, costs)
     yield from tagged(made.container.image)
     server = apps.registry_of_azure(made.container.image)
     if server and not (made.account and made.account.server == server):
@@ -177,6 +178,14 @@ def _warnings(site: Site, made: Blueprint, costs: Price) -> Iterator[str]:
         low, high = container.rules().share.usd_per_month
         cost = f"${low:.0f} to ${high:.0f} a month, also while nothing runs"
         yield f"The share {made.mount.share} costs {cost}; destroy_vllm leaves it."
+
+
+def _end(spec: DeploymentSpec, costs: Price) -> Iterator[str]:
+    if time := lease_words(spec, costs.usd_per_hour_highest):
+        who = "by a job of Azure's, or where this login may not have that, by a server that runs"
+        if spec.lease == "server":
+            who = "by a server on this machine, and by none while no server runs"
+        yield f"It is stopped {time}, {who}."
 
 
 def _carrying(made: Blueprint) -> str:

@@ -80,7 +80,8 @@ def failure_in(words: str, reason: str = "") -> Failure | None:
     'QUOTA_EXCEEDED'
     """
     if wording := wording_for("aca", words):
-        return Failure(code=wording.code, cause=words, fix=wording.fix)
+        own = wording.next if wording.code == _QUOTA else ()  # the same again fails again
+        return Failure(code=wording.code, cause=words, fix=wording.fix, next=own)
     if reason in _REASONS:
         code, fix = _REASONS[reason]
         return Failure(code=code, cause=words, fix=fix)

@@ -65,8 +65,11 @@ async def test_a_quota_that_is_used_up_is_told_by_azures_own_words(trouble: Azur
         assert why["code"] == "QUOTA_EXCEEDED"
         assert "GPUs exceeded" in why["cause"]
         assert "check_gpu_quotas" in why["fix"]
-        quotas = await agent.call("check_gpu_quotas")
-        assert not quotas.failed
+        told = await asked(agent, "diagnose")
+        steps = told.structured["next"]
+        assert {one["tool"] for one in steps} == {"check_gpu_quotas", "recommend_deployment"}, told
+        for one in steps:  # the same again would fail again
+            assert not (await agent.call(one["tool"], **one["arguments"])).failed
         await destroyed(agent, trouble)
 
 

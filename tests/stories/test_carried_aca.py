@@ -16,6 +16,7 @@ from tests.stories.troubles import (
     destroyed,
     orphans,
     refused,
+    seen,
     trouble,
 )
 
@@ -23,6 +24,7 @@ __all__ = ["trouble"]
 
 pytestmark = pytest.mark.anyio
 
+SLOW: Final = {"SIMULATED_ENGINE_BOOT_PHASES": '{"loading": 1.5, "compiling": 2.5}'}
 SHARED: Final = {"weights": "hub:share"}
 PLANNED: Final = {key: one for key, one in WISH.items() if key != "name"}
 FOLDER: Final = "vllm-devops-cache/one"
@@ -67,6 +69,7 @@ async def test_a_woken_replica_loads_what_the_first_boot_compiled(trouble: Azure
     async with agent_of(trouble.settings) as agent:
         plan = await agent.call("plan_deployment", **{**PLANNED, **SHARED})
         assert "/weights/vllm-devops-cache/" in str(plan.structured["warnings"]), plan
+        trouble.set(engine_environment={"SIMULATED_ENGINE_TIME_SCALE": "0", **SLOW})
         await deploys(agent, **SHARED)
         await becomes(agent, "ready")
         assert [one.split()[0] for one in await says(agent, "saved")] == ["none", "saved"]
@@ -74,7 +77,15 @@ async def test_a_woken_replica_loads_what_the_first_boot_compiled(trouble: Azure
         await becomes(agent, "stopped")
         await asked(agent, "start_vllm")
         await becomes(agent, "asleep")
+        cold = (await becomes(agent, "asleep")).data["last_boot"]
+        late = {"method": "GET logstream", "status": 503, "code": "ServiceUnavailable", "times": 3}
+        trouble.set(faults=[late])
         await asked(agent, "query_gemma4", prompt="Hello", max_tokens=4, wake=True)
+        woken = await asked(agent, "status_vllm")
+        assert woken.data.get("last_boot") != cold, woken  # its own log comes late
+        trouble.set(faults=[])
+        warm = await seen(agent, lambda reply: "last_boot" in reply.data)
+        assert warm.data["last_boot"] != cold
         await says(agent, "carried")
         await loads(agent)
         await deploys(agent, **SHARED, max_model_len=2048)

@@ -96,6 +96,13 @@ async def test_money_bounds_the_time_of_all_replicas(cloud: Cloud) -> None:
         assert job["due"] < datetime.fromisoformat(grown.data["expires_at"]).timestamp() + 61
         longer = await agent.call("update_vllm_scaling", **ONE, ttl_minutes=6000)
         assert ends_in(longer) == pytest.approx(one / 2, abs=2)
+        fewer = await agent.call("update_vllm_scaling", **ONE, min_replicas=0, max_replicas=1)
+        assert ends_in(fewer) == pytest.approx(one, abs=2)
+        soon = await agent.call("update_vllm_scaling", **ONE, ttl_minutes=40)
+        for most in (5, 1):
+            soon = await agent.call("update_vllm_scaling", **ONE, min_replicas=0, max_replicas=most)
+        assert ends_in(soon) == pytest.approx(min(40, one), abs=2)  # its time is over then
+        assert soon.data["lease"] == "cloud"
         assert "max_usd" in longer.text
 
 

@@ -28,7 +28,7 @@ REMOVING: Final[tuple[tuple[str, dict[str, Any]], ...]] = (
     ("manage_queued_resource", {"action": "delete", "name": VM, "zone": HERE}),
     ("destroy_queued_resource", {"name": VM}),
 )
-PRICE: Final = re.compile(r"\$\d+\.\d\d an hour, deleted after 4 h")
+PRICE: Final = re.compile(r"\$\d+\.\d\d an hour, deleted 4 h after it has its chip, boot included")
 STANDS: Final = f"queued resource {VM} ACTIVE; node {VM} READY; zone {HERE}"
 
 
