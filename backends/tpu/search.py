@@ -54,7 +54,7 @@ async def chip_of(site: tpu.Site, name: str) -> tpu.Chip | None:
     if kept and (not _is_over(kept) or (found and found.state.alive)):
         return found
     if kept:
-        every = await or_note(site.chips, ())
+        every: Sequence[tpu.Chip] = await or_note(site.chips, ())
         return best_chip([one for one in every if is_ours(site, name, one)], kept) or found
     elsewhere = ""
     if re.fullmatch(NAME_PATTERN, name):
