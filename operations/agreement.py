@@ -58,6 +58,9 @@ async def refuse_deploy(backend: Backend, wanted: Plan) -> tuple[str, ...]:
     doubts: tuple[str, ...] = ()
     if isinstance(backend, RefusesEarly):
         doubts = tuple(await backend.refuse_deploy(wanted.spec))
+    if wanted.memory is None and wanted.model.unknown:
+        why = wanted.model.unknown[0].rstrip(". ")
+        doubts = (*doubts, f"whether it fits is not known: {why}")
     for doubt in doubts:
         note(f"{doubt}.")
     return doubts
@@ -306,7 +309,8 @@ def to_scale(found: Found, change: Rescaling) -> Preview | None:
         awake = f", of which {low} {f'are warm {one.schedule}' if one.schedule else _awake(low)}"
         is_bounded = bool(one.schedule or one.expires_at or minutes)
         awake = f"{awake}{_a_month(low, price, ends=is_bounded)}" if sleeps_no_more else ""
-        what = f"Run {low} to {high} replicas of {one.name} on {one.target}{until}"
+        again = ", which starts it again" if one.state is State.STOPPED else ""
+        what = f"Run {low} to {high} replicas of {one.name} on {one.target}{until}{again}"
         what += f" ({_price(price)} each{awake})"
     else:
         what = f"Let {one.name} on {one.target} run{until} ({_price(price)} each replica)"
@@ -465,6 +469,8 @@ async def wish(
     if before is None or corrected:
         if present and not model and present.model != "not known":
             model = present.model
+        if not model and isinstance(backend, RefusesEarly):  # a taken name is said first
+            await backend.refuse_deploy(DeploymentSpec(name=name, model="unknown"))
         spec = specify(backend.target, name, model, runtime, **given)
         return Wish(backend, spec, present, before)
     wanted = full_model_name(backend.target, model or before.model, runtime)

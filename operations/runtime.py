@@ -18,6 +18,7 @@ import platformdirs
 from pydantic import SecretStr, ValidationError
 
 from backends.base import Backend, Closes, World
+from backends.common.concurrency import on_disk
 from backends.endpoint import NAME as ENDPOINT
 from backends.registry import BACKENDS
 from core import PRODUCT
@@ -276,7 +277,8 @@ class _Cloud(Generic[P]):
         return plane if is_ours else None
 
     def _start(self) -> None:
-        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with on_disk(self._folder):
+            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         argv: tuple[str, ...] = (
             sys.executable,
             "-m",

@@ -204,16 +204,20 @@ class Targets(Answer):
 
     def summary(self) -> str:
         ready = [row.name for row in self.targets if not row.missing]
-        words = f"{len(self.targets)} targets, {len(ready)} set up: {', '.join(ready)}."
-        missing = grouped((row.missing, row.name) for row in self.targets if row.missing)
-        lacking = [f"{len(names)} more: {todo}" for todo, names in missing.items()]
-        return " ".join((words, *lacking))
+        words = f"{len(self.targets)} targets, {len(ready)} configured: {', '.join(ready)}"
+        lacks = [(_lacking(row), row.name) for row in self.targets if row.missing]
+        said = (f"{len(names)} {todo}" for todo, names in grouped(lacks).items())
+        return "; ".join((words, *said)) + "."
 
     def facts(self) -> Mapping[str, Any]:
         return {row.name: _line(row) for row in self.targets} | {"default": self.default}
 
     def warnings(self) -> tuple[str, ...]:
         return (SIMULATED,) if any(row.simulated for row in self.targets) else ()
+
+
+def _lacking(row: TargetRow) -> str:
+    return f"need {row.needs.upper()}" if row.needs else f"({row.name}): {row.missing}".rstrip(".")
 
 
 def _line(row: TargetRow) -> str:
@@ -225,7 +229,7 @@ def _line(row: TargetRow) -> str:
         "no bill" if row.usd_per_hour == 0 else costs,
         sleeps if row.usd_per_hour else None,
         row.region,
-        "not set up" if row.missing else None,
+        "not configured" if row.missing else None,
     )
     return ", ".join(word for word in words if word) or row.description
 

@@ -354,7 +354,7 @@ def read_model(model: str) -> ModelShape:
     return ModelShape(
         model=model,
         unknown=(
-            f"{model} is not in the catalog and was not looked up on the Hub. " + near_names(model),
+            f"{near_names(model)}{model} is not in the catalog and was not looked up on the Hub.",
         ),
     )
 

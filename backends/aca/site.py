@@ -231,6 +231,8 @@ _LIBRARY: Final[tuple[tuple[type[AzureError], type[CloudError], str, str], ...]]
     (AzureError, CloudError, "Azure's library failed", "Read the cause."),
 )
 """What its library raises beside answers."""
+_BY_AZ: Final = re.compile(r"AzureCliCredential: [^\n]+")
+"""Of the dozen ways in that DefaultAzureCredential has tried, a person's (2026-11)."""
 
 
 @contextmanager
@@ -248,7 +250,8 @@ def translated(what: str) -> Iterator[None]:
             words = str(getattr(exc.error, "message", None) or exc.message)
             raise classed(code_of(exc), words, what, status=exc.status_code or 0) from exc
         _, kind, said, fix = next(row for row in _LIBRARY if isinstance(exc, row[0]))
-        raise kind(f"{said}: {what}.", cause=exc.message, fix=fix) from exc
+        way = _BY_AZ.search(exc.message)
+        raise kind(f"{said}: {what}.", cause=way[0] if way else exc.message, fix=fix) from exc
 
 
 @contextmanager

@@ -80,7 +80,8 @@ def best_chip(chips: Sequence[tpu.Chip], kept: tpu.Search | None) -> tpu.Chip | 
     """
     best = max(chips, key=lambda chip: (chip.state in _LIVES, chip.created_at), default=None)
     placed = next((chip for chip in chips if kept and chip.place == kept.stands), None)
-    if kept is None or (best and best.state.alive and _is_over(kept) and not _lives(placed)):
+    lives = placed is not None and placed.state.alive
+    if kept is None or (best and best.state.alive and _is_over(kept) and not lives):
         return best
     return placed
 
@@ -96,10 +97,6 @@ def record_of(site: tpu.Site, name: str, chip: tpu.Chip | None) -> tpu.Search | 
 
 def _is_over(kept: tpu.Search) -> bool:
     return kept.at_rest and not kept.deleting
-
-
-def _lives(chip: tpu.Chip | None) -> bool:
-    return chip is not None and chip.state.alive
 
 
 async def spec_of(site: tpu.Site, name: str) -> DeploymentSpec | None:
@@ -577,6 +574,9 @@ _OWN: Final = frozenset(
 """What is not for lack of chips: the same search again ends so as well."""
 _WORDS: Final = 300
 """Of Google's, of one place."""
+_SHORT: Final = 40
+_ZONE: Final = re.compile(r"[a-z]+-[a-z]+\d+(-[a-z])?")
+"""A zone, or a region: what refusals in the same words differ by."""
 
 
 def describe_search(kept: tpu.Search, now: datetime) -> str:
@@ -599,10 +599,14 @@ def describe_search(kept: tpu.Search, now: datetime) -> str:
 
 def history(kept: tpu.Search) -> tuple[str, ...]:
     """Say of every place that gave no chip, in order, what stood against it and in whose words."""
-    lines = []
+    lines, said = [], set[tuple[str, str]]()
     for one in kept.attempts:
         if one.outcome not in {"", tpu.GIVEN}:
             words = one.detail if len(one.detail) <= _WORDS else f"{one.detail[:_WORDS]} […]"
+            same = (one.outcome, _ZONE.sub("", words))
+            if len(words) > _SHORT and same in said:
+                words = "In the same words."
+            said.add(same)
             left = "" if one.returned else " It is not seen to be given back."
             lines.append(f"{one.place}: {one.outcome}. {words}{left}".rstrip())
     return tuple(lines)

@@ -197,6 +197,27 @@ async def test_without_a_login_nobody_is_asked_for_a_price(
     assert agent.asked == []
 
 
+async def test_a_person_reads_that_an_unknown_model_was_not_planned(
+    monkeypatch: pytest.MonkeyPatch, state_dir: Path
+) -> None:
+    """With the names it is near to: a plan refuses it, a deployment would bill."""
+    every_cloud(monkeypatch, "http://127.0.0.1:9")
+    async with agent_of(paid(state_dir).model_copy(update={"rehearsal": True})) as agent:
+        reply = await agent.call("deploy_vllm", target="cloud-run-l4", name="new", model="gema-12b")
+    (doubt,) = reply.data["doubts"]
+    assert doubt.startswith("whether it fits is not known: Did you mean 'gemma-4-12b'")
+
+
+async def test_whoever_scales_what_is_stopped_reads_that_it_starts(
+    monkeypatch: pytest.MonkeyPatch, state_dir: Path
+) -> None:
+    kept = every_cloud(monkeypatch, "http://127.0.0.1:9")
+    kept.put("cloud-run-l4", State.STOPPED)
+    async with agent_of(paid(state_dir)) as agent:
+        reply = await agent.call("update_vllm_scaling", name="one", min_replicas=0, max_replicas=2)
+    assert "which starts it again" in reply.data["what"]
+
+
 def test_a_yes_is_bound_to_what_was_shown() -> None:
     """To the subject as it was, its price and what was asked for: each change asks anew."""
     one = deployment(usd_per_hour=2.0)

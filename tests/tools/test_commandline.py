@@ -65,7 +65,7 @@ def test_words_become_what_the_parameter_takes(
 def test_a_tools_text_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     """A person reads Markdown; the exit status is 0 when it went well."""
     assert call("list_targets") == 0
-    assert capsys.readouterr().out.startswith("**14 targets, 1 set up: local. ")
+    assert capsys.readouterr().out.startswith("**14 targets, 1 configured: local; ")
 
 
 def test_json_is_the_structured_half(capsys: pytest.CaptureFixture[str]) -> None:
@@ -80,6 +80,19 @@ def test_a_failure_is_exit_status_one(capsys: pytest.CaptureFixture[str]) -> Non
     """A script notices, and the person reads code and fix."""
     assert call("status_vllm", "name=nobody") == 1
     assert "**DEPLOYMENT_NOT_FOUND**" in capsys.readouterr().out
+
+
+def test_a_state_folder_that_cannot_be_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A rehearsal keeps its clouds there: that it cannot is no fault of the server."""
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("VLLM_DEVOPS_STATE_DIR", str(tmp_path / "file"))
+    monkeypatch.setenv("REHEARSAL", "1")
+    assert call("status_vllm", "target=cloud-run-l4", "name=x") == 1
+    told = capsys.readouterr().out
+    assert told.startswith("**HOST_ERROR**")
+    assert "VLLM_DEVOPS_STATE_DIR" in told
 
 
 @pytest.mark.parametrize(

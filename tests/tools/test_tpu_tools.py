@@ -161,6 +161,18 @@ async def test_leftovers_go_first_with_the_call_that_removes_them(
     assert [row["id"] for row in left.data["resources"]] == ["theirs"]
 
 
+async def test_a_taken_name_is_said_before_a_model_is_asked_for(
+    agent: Agent, site: AbstractAsyncContextManager[Site]
+) -> None:
+    """Of another target: whichever model is given then, it would be refused."""
+    async with site as other:
+        await ours(other)
+    taken = await agent.call("deploy_vllm", target="tpu-v6e-4", name="gemma")
+    assert (taken.code, "tpu-v6e-1" in taken.text) == ("NOT_OURS", True)
+    free = await agent.call("deploy_vllm", target="tpu-v6e-4", name="free")
+    assert free.code == "INVALID_ARGUMENT"
+
+
 async def test_what_others_made_is_shown_and_never_deleted(
     agent: Agent, site: AbstractAsyncContextManager[Site]
 ) -> None:

@@ -150,6 +150,19 @@ async def test_one_place_after_the_other_is_asked(tmp_path: Path, name: str) -> 
     assert cloud.calls == calls
 
 
+async def test_what_every_zone_says_in_the_same_words_is_told_once(tmp_path: Path) -> None:
+    """Each place has its line, and what one says otherwise stands there."""
+    said = "The zone {} does not have enough resources available to fulfil the request."
+    words = {A: said.format("us-east5-a"), B: said.format("us-east5-a"), C: "Later."}
+    scripts = {one: Script(refuse=NoCapacity("", cause=why, fix="")) for one, why in words.items()}
+    again = {D: Script(refuse=NoCapacity("", cause=said.format("us-east5-b"), fix=""))}
+    _, kept = await searched(tmp_path, {**scripts, **again}, (A, B, C, D))
+    lines = search.history(kept)
+    assert [line.count("enough resources") for line in lines] == [1, 0, 0, 0]
+    assert lines[2].endswith("NO_CAPACITY. Later.")
+    assert lines[3].endswith("us-east5-b (queued resource): NO_CAPACITY. In the same words.")
+
+
 async def test_what_the_operation_refuses_in_a_moment_is_known_at_once(tmp_path: Path) -> None:
     """Google took the call, and says in the operation alone that it gives none."""
     refusal = NoCapacity("", cause="No more.", fix="Wait.")
