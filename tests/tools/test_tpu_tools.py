@@ -3,6 +3,7 @@
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,6 +16,7 @@ from tests.backends.tpu.planted import NO_CHIP, ZONE, foreign, ours, until
 from tests.backends.tpu.sites import MODEL, opened
 from tests.conversation import Agent, Reply, agent_of
 from tests.google_plane import Controls
+from tests.soon import soon
 from tests.tools.world import assert_envelope, assert_same_facts
 
 pytestmark = pytest.mark.anyio
@@ -222,7 +224,13 @@ async def test_a_request_is_made_described_and_deleted_by_one_tool(
     made = await agreed(agent, "manage_queued_resource", **wish)
     assert not made.failed, made
     assert (made.data["name"], made.data["target"]) == ("gemma", TARGET)
-    (row,) = (await agent.call("list_queued_resources")).data["resources"]
+    # On a busy machine the call may end before the chip is asked for.
+    listed = await soon(
+        partial(agent.call, "list_queued_resources"),
+        lambda reply: reply.data["resources"],
+        waiting_for="its request",
+    )
+    (row,) = listed.data["resources"]
     assert (row["id"], row["zone"], row["control_plane"]) == (OURS, ZONE, "queued resource")
     for name in (OURS, "gemma"):
         shown = await agent.call("manage_queued_resource", action="describe", name=name)
