@@ -34,7 +34,12 @@ RARELY: Final = frozenset(
 )
 """What no usual life takes, though a deployment may."""
 WITHOUT_HARM: Final = frozenset(
-    {"cloudscheduler.jobs.get", "cloudscheduler.jobs.list", "microsoft.app/jobs/read"}
+    {
+        "cloudquotas.quotas.get",  # what cannot be read refuses nobody
+        "cloudscheduler.jobs.get",
+        "cloudscheduler.jobs.list",
+        "microsoft.app/jobs/read",
+    }
 )
 """Where no service is, a job that a dead server left is looked for; who may not is told so."""
 NOT_ASKED: Final = frozenset(

@@ -170,7 +170,10 @@ async def make_to_end(site: Site, name: str) -> None:
 async def make_and_stop(site: Site, name: str) -> None:
     await make_to_end(site, name)
     await deployment.stop(site, name)
-    await deployment.extend(site, name, 9)  # else a start in the same second moves no end
+    await deployment.extend(site, name, 9)
+    said = spec_in((await get_app(site, name)).tags)
+    assert said  # with another time than that of its job, which a start has to move then
+    await deployment.limit(site, said.model_copy(update={"ttl_minutes": 5}))
 
 
 async def keep_token(site: Site, _name: str) -> None:
