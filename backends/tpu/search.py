@@ -53,9 +53,10 @@ async def chip_of(site: tpu.Site, name: str) -> tpu.Chip | None:
         found = found if found and found.deployment == name else None
     if kept and (not _is_over(kept) or (found and found.state.alive)):
         return found
-    if kept:
+    if kept:  # a list may be seconds old: where it stood was looked at just now
         every: Sequence[tpu.Chip] = await or_note(site.chips, ())
-        return best_chip([one for one in every if is_ours(site, name, one)], kept) or found
+        others = [chip for chip in every if is_ours(site, name, chip) and chip.place != kept.stands]
+        return best_chip([*others, *([found] if found else [])], kept) or found
     elsewhere = ""
     if re.fullmatch(NAME_PATTERN, name):
         chips = await site.chips()
