@@ -126,10 +126,10 @@ async def refuse_without_quota(site: Site) -> None:
     """Refuse a service where no instance of it may have a GPU.
 
     Raises:
-        QuotaExceeded: Google has said that it may have none.
+        QuotaExceeded: Google has said of this region that it may have none.
     """
     for ours in (await read_quotas(site))[:1]:
-        if ours.limit == 0:
+        if ours.limit == 0 and await read_limit(site, ours.quota, 1) == (0, ""):
             target = site.target.name
             raise errors.QuotaExceeded(
                 f"No GPU of {target} may run in {ours.region}: its quota is 0.",
