@@ -55,7 +55,12 @@ async def chip_of(site: tpu.Site, name: str) -> tpu.Chip | None:
         return found
     if kept:  # a list may be seconds old: where it stood was looked at just now
         every: Sequence[tpu.Chip] = await or_note(site.chips, ())
-        others = [chip for chip in every if is_ours(site, name, chip) and chip.place != kept.stands]
+        ours = [chip for chip in every if is_ours(site, name, chip)]
+        if any(
+            chip.place == kept.stands and (not found or chip.state != found.state) for chip in ours
+        ):
+            site.inventory.forget()  # whoever lists after this look must not hear less than it
+        others = [chip for chip in ours if chip.place != kept.stands]
         return best_chip([*others, *([found] if found else [])], kept) or found
     elsewhere = ""
     if re.fullmatch(NAME_PATTERN, name):
