@@ -582,8 +582,11 @@ class RefusesEarly(Protocol):
     Each of these changes nothing, and raises what the change itself would.
     """
 
+    async def refuse_name(self, name: str) -> None:
+        """Refuse a name that somebody else's resource has, or what another target stands on."""
+
     async def refuse_deploy(self, spec: DeploymentSpec) -> Sequence[str]:
-        """Refuse a name that somebody else's resource has, or a cloud that lets nobody in.
+        """Refuse the same, and a cloud that lets nobody in.
 
         What may yet stand against it, and is not sure, comes back: whoever is asked reads it.
         """

@@ -1,7 +1,6 @@
 """The environment, read once into one frozen record, and a person's own values of constants."""
 
 import functools
-import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -36,6 +35,8 @@ class Settings(BaseSettings):
         env_file=ROOT / ".env",
         env_ignore_empty=True,
         extra="ignore",
+        use_attribute_docstrings=True,
+        enable_decoding=False,
     )
 
     vllm_target: str | None = None
@@ -123,25 +124,12 @@ class Settings(BaseSettings):
     vllm_devops_state_dir: Path | None = None
     """Where journal and deployments are kept; default the user's state folder."""
 
-    @classmethod
-    def settings_customise_sources(cls, *_: Any, **sources: Any) -> Any:
-        """Read each field by its name: to look for what one is put together of took 4 of 5 ms."""
-        places = (sources[f"{place}_settings"].env_vars for place in ("env", "dotenv"))
-        said = [{k: word for k in cls.model_fields if (word := one.get(k))} for one in places]
-        return sources["init_settings"], *(functools.partial(dict, one) for one in said)
-
     @property
     def secrets(self) -> tuple[str, ...]:
         """Every secret value that must never be seen in an answer."""
         given = (value.get_secret_value() for _, value in self if isinstance(value, SecretStr))
         urls = map(_password, (self.vllm_base_url, self.analyst_base_url))
         return tuple(filter(None, (*given, *urls)))
-
-
-def meanings() -> dict[str, str]:
-    """Return the sentence under each field; pydantic would parse this source at each start."""
-    rows = re.findall(r'(?ms)^ +(\w+): [^\n]*\n +"""(.*?)"""', Path(__file__).read_text("utf-8"))
-    return {name: " ".join(said.split()) for name, said in rows if name in Settings.model_fields}
 
 
 def _password(url: str | None) -> str | None:

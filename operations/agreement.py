@@ -470,7 +470,7 @@ async def wish(
         if present and not model and present.model != "not known":
             model = present.model
         if not model and isinstance(backend, RefusesEarly):  # a taken name is said first
-            await backend.refuse_deploy(DeploymentSpec(name=name, model="unknown"))
+            await backend.refuse_name(name)
         spec = specify(backend.target, name, model, runtime, **given)
         return Wish(backend, spec, present, before)
     wanted = full_model_name(backend.target, model or before.model, runtime)

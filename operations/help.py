@@ -17,7 +17,7 @@ from core.environment import ROOT, read_toml
 from core.errors import NextStep, NotFound, OpsError
 from core.records import Answer, Record, listed
 from core.redaction import redact
-from core.settings import meanings
+from core.settings import Settings
 from logs.failures import WRITERS, catalogue
 from operations.case import ills
 from operations.measurement import folders
@@ -280,13 +280,13 @@ def _arguments(tools: Mapping[str, ToolText]) -> Iterator[Entry]:
 
 
 def _settings(runtime: Runtime) -> Iterator[Entry]:
-    for name, says in meanings().items():
+    for name, field in Settings.model_fields.items():
         value = getattr(runtime.settings, name)
         shown = "set" if isinstance(value, SecretStr) else str(value)
         yield Entry(
             name=name.upper(),
             kind="setting",
-            says=says,
+            says=" ".join((field.description or "").split()),
             value="not set" if value in {None, ()} else shown,
         )
 

@@ -19,7 +19,7 @@ from pydantic.fields import FieldInfo
 
 import first_contact
 from core.environment import ROOT
-from core.settings import Settings, Toolset, meanings
+from core.settings import Settings, Toolset
 from operations.runtime import Stage
 from planner.flags import Flags
 from planner.places import Place, accelerator, place
@@ -312,9 +312,8 @@ def _flag(name: str) -> str:
 
 def settings_table() -> str:
     """Return every setting with its values, default and meaning."""
-    said = meanings()
     rows = [
-        f"| `{name.upper()}` | {_values(field)} | {said[name]} |"
+        f"| `{name.upper()}` | {_values(field)} | {' '.join((field.description or '').split())} |"
         for name, field in Settings.model_fields.items()
     ]
     return "\n".join(["| setting | default | what it means |", "|---|---|---|", *rows])

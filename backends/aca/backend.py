@@ -151,6 +151,9 @@ class AcaBackend(Lifecycle):
     async def check(self, wanted: Plan) -> Preflight:
         return await checks.check(self.site, wanted)
 
+    async def refuse_name(self, name: str) -> None:
+        await deployment.find_own_app(self.site, name)
+
     async def refuse_deploy(self, spec: DeploymentSpec) -> Sequence[str]:
         """Refuse a name that another app has, and a new app where there may be no such GPU."""
         if await deployment.find_own_app(self.site, spec.name):

@@ -372,6 +372,9 @@ class CloudRunBackend(GoogleBackend):
     async def check(self, plan: Plan) -> Preflight:
         return await checks.preflight(self.site, plan)
 
+    async def refuse_name(self, name: str) -> None:
+        await run.refuse_foreign(self.site, name)
+
     async def refuse_deploy(self, spec: DeploymentSpec) -> Sequence[str]:
         """Refuse a name that another service has, what its owner could not call, and no quota."""
         is_new = await run.refuse_foreign(self.site, spec.name) is None

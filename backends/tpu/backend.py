@@ -149,9 +149,12 @@ class TpuBackend(GoogleBackend):
                 self._raise_refusal(name)
         return await self.describe(name)
 
+    async def refuse_name(self, name: str) -> None:
+        await self._there(name)
+
     async def refuse_deploy(self, spec: DeploymentSpec) -> Sequence[str]:
         """Refuse a name under which something else stands, and an end that Google cannot keep."""
-        await self._there(spec.name)
+        await self.refuse_name(spec.name)
         flex = self.site.provisioning == "flex-start"
         if spec.lease == "cloud" and spec.control_plane != "compute" and not flex:
             await lease.keeper(self.site, spec)
