@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import functools
 import gc
+import itertools
 import os
 import re
 import signal
@@ -61,8 +62,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 @pytest.hookimpl(tryfirst=True)  # before those are left out that nobody asked for
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the folders in which every test is a whole life, or a death in the middle of one."""
-    for item in items:
-        if _LIVES & set(item.path.parents):
+    for path, of_one in itertools.groupby(items, lambda item: item.path):
+        for item in of_one if _LIVES & set(path.parents) else ():
             item.add_marker(pytest.mark.life)
 
 
