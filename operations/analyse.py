@@ -15,7 +15,7 @@ import anyio
 from pydantic import BaseModel, Field, StrictStr, ValidationError
 from pydantic_core import from_json
 
-from backends.base import KnowsEngine, LogQuery, Predicts
+from backends.base import LogQuery
 from backends.common.concurrency import in_time
 from core import waiting
 from core.endpoint import Endpoint
@@ -28,7 +28,7 @@ from logs.reduce import Reduced, Reducer, mask, times
 from operations.ask import first_choice, message_of
 from operations.case import FIND_SECONDS, Diagnosis, calls
 from operations.diagnose import diagnose
-from operations.readings import Located, ReadSoFar, compare, read_log
+from operations.readings import Located, ReadSoFar, read_log
 from operations.resolve import Found, find
 from operations.runtime import Runtime
 
@@ -81,8 +81,6 @@ class Analysis(Located):
     """What a walk over the layers came to."""
     findings: tuple[Recognized, ...] = ()
     """Of the catalogue of known failures, the cause first."""
-    memory: tuple[str, ...] = ()
-    """Of the accelerator, as the engine's log tells, beside what was planned."""
     rows: tuple[str, ...] = ()
     """Lines of the log with their ids, each for all of its kind; text of strangers."""
     words: Words | None = None
@@ -107,7 +105,6 @@ class Analysis(Located):
             "fix": self.findings[0].fix if self.findings else None,
             "findings": [f"{one.code}, {one.count} times" for one in self.findings[:3]],
             "diagnosis": [shortened(one, 240) for one in self.diagnosis[:2]],
-            "memory": self.memory[:3],
             "rows": [shortened(one, 200) for one in self.rows[:4]],
             "words": [shortened(one.text, 300) for one in claims[:3]],
             "operation": self.operation,
@@ -220,29 +217,6 @@ def _looked_at(done: ReadSoFar, reduced: Reduced) -> tuple[str, ...]:
         of = ", ".join(f"{name} {count}" for name, count in sorted(reduced.masked.items()))
         said.append(f"Personal data and secrets were masked: {of}.")
     return (*said, *((done.left_out,) if done.left_out else ()))
-
-
-async def _accelerator_memory(found: Found) -> tuple[str, ...]:
-    """Give each part as the log has it and as it was foreseen, in GiB of one accelerator."""
-    backend = found.backend
-    try:
-        known = await backend.engine_facts(found.name) if isinstance(backend, KnowsEngine) else None
-        foreseen = await backend.predicted(found.name) if isinstance(backend, Predicts) else None
-    except OpsError as exc:
-        return (f"The memory is not known: {exc.summary}",)
-    told = {name: value for name, value in (known.memory if known else {}).items() if value}
-    if not told:
-        rows = ["Its log says nothing of memory, or its boot is no longer there."]
-    elif foreseen is None:
-        rows = [f"{name}: {value:g}" for name, value in told.items()]
-    else:
-        parts = compare(foreseen.memory, told)
-        rows = [str(part) for part in parts if part.measured is not None]
-    if foreseen is None:
-        return tuple(rows)
-    plan = foreseen.memory
-    said = "fits" if plan.fits else f"does not fit: {' '.join(plan.reasons)}"
-    return (*rows, f"The plan for {plan.count} of {plan.accelerator}: {said}")
 
 
 MOST_CLAIMS: Final = 5
@@ -617,14 +591,7 @@ async def analyse(
         return await _remedy(runtime, found, asked)
     seen = await _read(runtime, found, asked, tool)
     base = _analysis(tool, found, seen)
-    if tool == "analyze_cloud_logging":
-        return await _worded(runtime, found, base, seen, asked)
-    memory: tuple[str, ...] = ("The memory is not known: its platform did not answer in time.",)
-    with anyio.move_on_after(min(10, asked.left)):
-        memory = await _accelerator_memory(found)
-    quiet = tuple(_quiet(runtime, one, 400) for one in memory)
-    base = base.model_copy(update={"memory": quiet})
-    return await _worded(runtime, found, base, seen, asked, more=quiet)
+    return await _worded(runtime, found, base, seen, asked)
 
 
 async def _remedy(runtime: Runtime, found: Found, asked: Asked) -> Analysis:

@@ -14,7 +14,6 @@ from backends.base import (
     BootBudget,
     EndsSlowBoots,
     KeepsEngine,
-    KnowsEngine,
     Predicts,
     RemembersSpec,
 )
@@ -33,7 +32,6 @@ from core.records import (
     valid,
 )
 from core.reply import note
-from logs.boot import PHASES, WARMING, WEIGHTS
 from operations.boots import OWN, boots_of, span
 from operations.forecast import PLANNED, dollars, precision
 from operations.planning import check_startable
@@ -100,9 +98,6 @@ class BootCheck(Record):
     """Of what the probe sees: expected, and from the fastest to the slowest."""
     cold_start_seconds: str | None
     """With host and image, until the first answer."""
-    measured_seconds: float | None
-    """The sum of the phases' medians of earlier boots here; None until one was seen to end."""
-    measured: dict[str, float]
     long_enough: Verdict
     verdict: str
     notes: tuple[str, ...]
@@ -151,8 +146,6 @@ class Explanation(Located):
     trade_offs: tuple[TradeOff, ...]
     boot: BootCheck
     practices: tuple[Practice, ...]
-    measured_capacity: str | None = None
-    """Of the KV cache, as the engine's log says it."""
     comparison: Comparison | None = None
     new: Mapping[str, Any] = Field(default={}, exclude=True)
     """The flags that were asked about, as deploy_vllm takes them."""
@@ -183,7 +176,7 @@ class Explanation(Located):
             }
             kept = against.model_dump(include={"together", "fits", "why_not", "restarts"})
             return here | {"changes": changes, **kept}
-        times = {"long_enough", "budget_seconds", "predicted_seconds", "measured_seconds"}
+        times = {"long_enough", "budget_seconds", "predicted_seconds"}
         return here | {
             "differs": {
                 row.flag: f"{row.value}: {row.does}".removesuffix(": ")
@@ -194,7 +187,6 @@ class Explanation(Located):
             "trade_offs": {one.change: "; ".join(one.moves) for one in self.trade_offs[:_FEW]},
             "boot": self.boot.model_dump(include=times),
             "could_be_better": self._better[:_FEW],
-            "capacity": self.measured_capacity,
         }
 
     def warnings(self) -> tuple[str, ...]:
@@ -499,8 +491,6 @@ def _written_value(value: object) -> str:
 
 _HOST: Final = "host and image"
 """The phase that is over before a probe begins to count."""
-_WHOLE: Final = frozenset({WEIGHTS, WARMING})
-"""Both were seen to end only where a boot was: the longest phase, and the last before ready."""
 
 
 def _weights_seconds(foreseen: Boot) -> Span:
@@ -532,9 +522,6 @@ def boot_check(case: Case, budget: BootBudget, journal: Journal, seen: Deploymen
     own = boots_of(journal, seen)
     inside = span(own, inside=True) or inside
     whole = span(own, inside=False) or (foreseen.seconds if foreseen else None)
-    medians = {one: journal.usual_seconds(seen.target, seen.engine, one) for one in PHASES}
-    measured = {one: round(took, 1) for one, took in medians.items() if took is not None}
-    summed = round(sum(measured.values()), 1) if measured.keys() >= _WHOLE else None
     answer = _enough(budget.seconds, inside)
     return BootCheck(
         budget_seconds=budget.seconds,
@@ -542,10 +529,8 @@ def boot_check(case: Case, budget: BootBudget, journal: Journal, seen: Deploymen
         longest_seconds=budget.longest_seconds,
         predicted_seconds=str(inside) if inside else None,
         cold_start_seconds=str(whole) if whole else None,
-        measured_seconds=summed,
-        measured=measured,
         long_enough=answer,
-        verdict=_verdict(answer, budget, inside, summed),
+        verdict=_verdict(answer, budget, inside),
         notes=(*_idle_booting(budget, foreseen, inside), *budget.notes),
     )
 
@@ -569,17 +554,15 @@ def _enough(budget: int | None, span: Span | None) -> Verdict:
     return within(span, budget) if span else "not known"
 
 
-def _verdict(answer: Verdict, budget: BootBudget, span: Span | None, measured: float | None) -> str:
+def _verdict(answer: Verdict, budget: BootBudget, span: Span | None) -> str:
     """Say the answer with the seconds that it rests on."""
     first = "with the first boot's download " if budget.fetches_first else ""
-    foreseen = f"{first}{span} s are predicted" if span else "how long it takes is not known"
+    took = f"{first}{span} s are predicted" if span else "how long it takes is not known"
     if span and span.source.startswith(OWN):
-        foreseen, measured = f"{span.source} took {span} s", None
-    seen = f"; earlier boots here took about {measured:,.0f} s" if measured is not None else ""
+        took = f"{span.source} took {span} s"
     if budget.seconds is None:
-        return f"No health check ends a slow boot there; {foreseen}{seen}."
-    allowed = f"The startup probe allows {budget.seconds:,} s"
-    return f"{allowed}, {foreseen}{seen}; long enough: {answer}."
+        return f"No health check ends a slow boot there; {took}."
+    return f"The startup probe allows {budget.seconds:,} s, {took}; long enough: {answer}."
 
 
 def moves(before: Case, after: Case) -> tuple[str, ...]:
@@ -796,7 +779,6 @@ async def _read(runtime: Runtime, found: Found) -> _Seen:
         trade_offs=tuple(trade_offs(case)),
         boot=check,
         practices=tuple(practices(case)),
-        measured_capacity=await _measured(found),
     )
     return _Seen(case, explanation, asked)
 
@@ -852,22 +834,6 @@ async def _version(found: Found) -> str | None:
     except OpsError:
         return None  # its model cannot be read any more
     return known.flags.vllm_version if known else None
-
-
-async def _measured(found: Found) -> str | None:
-    """Say what the log of its boot tells of the KV cache; nothing is asked of the engine."""
-    if not isinstance(found.backend, KnowsEngine):
-        return None
-    try:
-        memory = (await found.backend.engine_facts(found.name)).memory
-    except OpsError as exc:
-        note(f"Its log could not be read: {exc.summary}")
-        return None
-    tokens, requests = memory.get("kv_cache_tokens"), memory.get("max_concurrency")
-    if tokens is None:
-        return None
-    at_once = f", {requests:g} requests of full length" if requests is not None else ""
-    return f"{tokens:,} tokens{at_once}"
 
 
 def _with_flags(backend: Backend, seen: _Seen, words: Sequence[str]) -> Explanation:

@@ -15,7 +15,7 @@ from core.records import Record, State, moment, random_weights
 from operations import forecast
 from operations.ask import Probe, probe, require_ready
 from operations.deployments import to_restart
-from operations.readings import Located, compare
+from operations.readings import Located
 from operations.resolve import Found, last_use
 from operations.runtime import Runtime
 from planner.memory import plan_memory
@@ -332,8 +332,6 @@ class ModelDetails(Located):
     """Of one accelerator, as it is sold: all that is in it, and what is left."""
     predicted_memory: forecast.MemoryTable | None = None
     """As the planner foresees it, where model and accelerator are known."""
-    beside_plan: tuple[str, ...] = ()
-    """Each figure of the log that was foreseen too: inside or outside of what was foreseen."""
     capacity: Capacity
     hardware: Hardware | None
 
@@ -396,7 +394,6 @@ async def model_details(runtime: Runtime, found: Found) -> ModelDetails:
         metrics = MetricsPage(await endpoint.metrics_text()).engine()
         version = await endpoint.version()
     cache, used = metrics.cache, metrics.kv_cache_usage
-    parts = compare(predicted.memory, facts.memory) if predicted else ()
     # A log was read that would say so if the model set defaults of its own.
     tells_all = facts.version is not None and not deployment.simulated
     return ModelDetails(
@@ -412,7 +409,6 @@ async def model_details(runtime: Runtime, found: Found) -> ModelDetails:
         takes=await _takes(deployment.model, predicted),
         sampling=facts.sampling if facts.sampling or tells_all else None,
         predicted_memory=forecast.memory_table(predicted.memory) if predicted else None,
-        beside_plan=tuple(str(part) for part in parts if part.measured is not None),
         capacity=Capacity(
             used_percent=None if used is None else round(100 * used, 1),
             kv_cache_tokens=cache.kv_cache_size_tokens,

@@ -5,14 +5,14 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import anyio
 
 from backends.base import DeploymentConfig, HasLogs, LogQuery, WritesConfig
 from core.address import socket_of
 from core.errors import OpsError, Unsupported
-from core.records import Access, Answer, Gib, MemoryPlan, Record, State
+from core.records import Access, Answer, Record, State
 from core.redaction import printable, shortened
 from core.reply import note
 from logs.read import Line, body_of
@@ -83,101 +83,6 @@ async def read_log(
     if limit.cancelled_caught:
         left_out = f"Older lines: {seconds:.0f} s were over."
     return ReadSoFar(lines=lines, complete=not left_out, left_out=left_out)
-
-
-Unit = Literal["GiB", "tokens", "requests"]
-Verdict = Literal["inside", "below", "above", "not in the log"]
-Measured = Mapping[str, float | int | None]
-"""As `logs.boot.BootMemory` names it."""
-
-_PRINTED_GIB: Final = 0.005
-"""The log prints two decimals."""
-_BLOCKS: Final = 0.005
-"""Share by which tokens and requests may differ: a cache is divided into whole blocks."""
-_GRAPHS: Final = "CUDA graphs"
-_OUTSIDE: Final = frozenset({"libraries", "fused all-reduce"})
-_PROFILED: Final = frozenset({"activations", "sampler", "vision encoder", "experts' workspace"})
-_WORK: Final = _PROFILED | _OUTSIDE | {_GRAPHS}
-
-
-class Component(Record):
-    """One part of the memory, predicted and real."""
-
-    name: str
-    unit: Unit
-    low: float
-    expected: float
-    high: float
-    measured: float | None = None
-    """As the engine's log says it; of one accelerator."""
-    verdict: Verdict
-    """Where what was measured lies, of what was foreseen."""
-
-    def __str__(self) -> str:
-        form = ",.2f" if self.unit == "GiB" else ",.0f" if self.unit == "tokens" else ",.1f"
-        foreseen = f"{self.low:{form}}-{self.high:{form}} {self.unit}"
-        if self.measured is None:
-            return f"{self.name} not in the log, predicted {foreseen}"
-        return f"{self.name} {self.measured:{form}}, predicted {foreseen}: {self.verdict}"
-
-
-def compare(plan: MemoryPlan, measured: Measured) -> tuple[Component, ...]:
-    """Put what was measured beside what was foreseen for it, of one accelerator."""
-    chips = plan.count if plan.kv_is_shared else 1
-    work = [part.gib for part in plan.parts if part.name in _PROFILED]
-    outside = [part.gib for part in plan.parts if part.name in _OUTSIDE]
-    graphs = [part.gib for part in plan.parts if part.name == _GRAPHS]
-    ends = plan.kv_low, plan.kv_expected, plan.kv_high
-    cache = Gib(**{name: gib / chips for name, gib in plan.kv_cache_gib})
-    tokens, requests = (
-        Gib(**dict(zip(("low", "expected", "high"), figures, strict=True)))
-        for figures in ([one.kv_tokens for one in ends], [one.max_concurrency for one in ends])
-    )
-    doubt = sum(part.gib.high - part.gib.expected for part in plan.parts if part.name not in _WORK)
-    if plan.kv_is_shared:  # on TPUs the doubts of the cache are those of the weights
-        doubt = (plan.kv_cache_gib.high - plan.kv_cache_gib.expected) / plan.count
-    gib = plan.weights_gib
-    weights = Gib(low=gib - doubt, expected=gib, high=gib + doubt)
-    # Concurrency only for requests as long as were planned.
-    same_length = measured.get("max_concurrency_tokens") in {None, plan.max_model_len}
-    at_once = "max_concurrency" if same_length else ""
-    rows: list[tuple[str, Unit, Sequence[Gib], str]] = [
-        ("weights", "GiB", (weights,), "weights_gib"),
-        ("peak activation", "GiB", work, "peak_activation_gib"),
-        (_GRAPHS, "GiB", graphs, "graphs_gib"),
-        ("outside PyTorch", "GiB", outside, "non_torch_gib"),
-        ("KV cache", "GiB", (cache,), "kv_cache_gib"),
-        ("KV cache tokens", "tokens", (tokens,), "kv_cache_tokens"),
-        ("full-length requests at once", "requests", (requests,), at_once),
-    ]
-    return tuple(
-        _component(name, unit, foreseen, measured.get(key))
-        for name, unit, foreseen, key in rows
-        if foreseen
-    )
-
-
-def _component(name: str, unit: Unit, foreseen: Sequence[Gib], measured: float | None) -> Component:
-    low, expected, high = (
-        sum(getattr(gib, end) for gib in foreseen) for end in ("low", "expected", "high")
-    )
-    slack = _PRINTED_GIB if unit == "GiB" else _BLOCKS * expected
-    verdict: Verdict = "inside"
-    if measured is None:
-        verdict = "not in the log"
-    elif measured < low - slack:
-        verdict = "below"
-    elif measured > high + slack:
-        verdict = "above"
-    return Component(
-        name=name,
-        unit=unit,
-        low=round(low, 3),
-        expected=round(expected, 3),
-        high=round(high, 3),
-        measured=measured,
-        verdict=verdict,
-    )
 
 
 def curl(name: str, access: Access, path: str, *, body: str = "") -> str:

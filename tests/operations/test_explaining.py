@@ -86,20 +86,6 @@ def test_an_autoscaler_that_is_less_patient_than_the_probe_is_told(tmp_path: Pat
     assert note.endswith("Long enough: no.")
 
 
-def test_measured_phases_of_earlier_boots_are_added_up(tmp_path: Path) -> None:
-    """As the journal has them for this target and engine, and only where one was seen to end."""
-    journal, seen = Journal(tmp_path / "journal.db"), deployment()
-    journal.record_phase(seen.target, seen.engine, "loading weights", 60.0)
-    assert checked(tmp_path, seconds=1800).measured_seconds is None
-    for phase, took in (("loading weights", 80.0), ("warming", 9.0)):
-        journal.record_phase(seen.target, seen.engine, phase, took)
-    journal.record_phase("elsewhere", seen.engine, "warming", 1000.0)
-    found = checked(tmp_path, seconds=1800)
-    assert found.measured == {"loading weights": 70.0, "warming": 9.0}
-    assert found.measured_seconds == 79.0
-    assert "took about 79 s" in found.verdict
-
-
 def case(where: str, least: int = 1, stays: int | None = None, usd: float | None = 0.8) -> Case:
     """Give a deployment of E2B with so many replicas at least."""
     spec = DeploymentSpec(name="one", model=MODEL, min_replicas=least)

@@ -25,7 +25,6 @@ async def test_this_machine_is_explained(served: Agent) -> None:
     assert rows["--max-model-len"]["value"] == f"{details.data['max_model_len']:,}"
     assert rows["--reasoning-parser"]["value"] == "gemma4"
     assert reply.data["boot"]["long_enough"] == "nothing ends it"
-    assert "tokens" in reply.data["measured_capacity"]
     assert "your own" in rows["min_replicas"]["does"]
 
 
