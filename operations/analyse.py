@@ -82,7 +82,7 @@ class Analysis(Located):
     findings: tuple[Recognized, ...] = ()
     """Of the catalogue of known failures, the cause first."""
     rows: tuple[str, ...] = ()
-    """Lines of the log with their ids, each for all of its kind; text of strangers."""
+    """Findings, then kinds of lines by weight, each with its id, L1, L2 …; text of strangers."""
     words: Words | None = None
     silence: str | None = None
     """Why no model has said anything."""
@@ -140,18 +140,7 @@ _OF_ACCELERATORS: Final = re.compile(
 driver ("NVRM: Xid"), read 2026-11."""
 
 
-class _Seen(NamedTuple):
-    """What a log came to."""
-
-    looked_at: tuple[str, ...]
-    findings: tuple[Recognized, ...] = ()
-    rows: Mapping[str, str] = {}
-    """By id, L1, L2 …: findings first, then kinds of lines by weight."""
-    steps: tuple[NextStep, ...] = ()
-    """That the findings call for."""
-
-
-async def _read(runtime: Runtime, found: Found, asked: "Asked", tool: Tool) -> _Seen:
+async def _read(runtime: Runtime, found: Found, asked: "Asked", tool: Tool) -> Analysis:
     """Read a log; only lines of the tool's subject are counted, failures are looked for in all.
 
     Raises:
@@ -183,7 +172,11 @@ async def _read(runtime: Runtime, found: Found, asked: "Asked", tool: Tool) -> _
         for one in failures
     ]
     texts += [str(one) for one in reduced.templates]
-    return _Seen(
+    steps = calls([step for one in failures for step in one.failure.next], found.deployment)
+    return Analysis(
+        target=found.deployment.target,
+        name=found.name,
+        tool=tool,
         looked_at=_looked_at(done, reduced),
         findings=tuple(
             Recognized(
@@ -197,8 +190,8 @@ async def _read(runtime: Runtime, found: Found, asked: "Asked", tool: Tool) -> _
             )
             for number, one in enumerate(failures, 1)
         ),
-        rows={f"L{number}": _quiet(runtime, text) for number, text in enumerate(texts, 1)},
-        steps=calls([step for one in failures for step in one.failure.next], found.deployment),
+        rows=tuple(f"L{number} {_quiet(runtime, text)}" for number, text in enumerate(texts, 1)),
+        steps=_harmless(steps),
     )
 
 
@@ -537,6 +530,7 @@ _READ_SECONDS: Final = 18.0
 _DIAGNOSIS_SECONDS: Final = 30.0
 _UNHEALTHY: Final = frozenset({"container", "engine boot", "health", "model answers"})
 """Layers that a model stands on: where one is unhealthy, it is not asked."""
+_REMEDY: Final = "suggest_sre_remediation"
 _HARM: Final = ("destroy", "delete", "stop", "manage")
 _TASKS: Final[Mapping[Tool, str]] = {
     "analyze_cloud_logging": "Say what goes wrong in these logs, the root cause first.",
@@ -587,38 +581,36 @@ async def analyse(
     limit = waiting.limit(FIND_SECONDS)
     with in_time(target or "A target", "find the deployment", limit, fix=again):
         found = await find(runtime.stage, target, name)
-    if tool == "suggest_sre_remediation":
+    if tool == _REMEDY:
         return await _remedy(runtime, found, asked)
-    seen = await _read(runtime, found, asked, tool)
-    base = _analysis(tool, found, seen)
-    return await _worded(runtime, found, base, seen, asked)
+    return await _worded(runtime, found, await _read(runtime, found, asked, tool), asked)
 
 
 async def _remedy(runtime: Runtime, found: Found, asked: Asked) -> Analysis:
     """Walk over the layers and read the log at the same time, then name what to do."""
     walked: list[Diagnosis] = []
-    seen = _Seen(("The log was not read in time.",))
+    here: Any = {"target": found.deployment.target, "name": found.name, "tool": _REMEDY}
+    base = Analysis(**here, looked_at=("The log was not read in time.",))
 
     async def walk() -> None:
         with contextlib.suppress(OpsError):  # the log may still tell
             walked.append(await diagnose(runtime, found.deployment.target, found.name))
 
     async def look() -> None:
-        nonlocal seen
+        nonlocal base
         try:
-            seen = await _read(runtime, found, asked, "suggest_sre_remediation")
+            base = await _read(runtime, found, asked, _REMEDY)
         except OpsError as exc:
-            seen = _Seen((f"The log was not read: {exc.summary}",))
+            base = Analysis(**here, looked_at=(f"The log was not read: {exc.summary}",))
 
     with anyio.move_on_after(min(_DIAGNOSIS_SECONDS, asked.left)):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(walk)
             tasks.start_soon(look)
-    base = _analysis("suggest_sre_remediation", found, seen)
     if not walked:
         why = f"The walk over the layers had not ended after {_DIAGNOSIS_SECONDS:.0f} s."
         base = base.model_copy(update={"diagnosis": (why,)})
-        return await _worded(runtime, found, base, seen, asked)
+        return await _worded(runtime, found, base, asked)
     one = walked[0]
     said = [one.summary(), *([f"Fix: {one.fix}"] if one.fix else [])]
     said += [f"{row.layer}: {row.verdict}. {row.detail}" for row in one.looked_at]
@@ -629,19 +621,7 @@ async def _remedy(runtime: Runtime, found: Found, asked: Asked) -> Analysis:
     fact = "A walk over all layers found none that is unhealthy." if one.healthy else wrong
     unhealthy = f"{found.name} is unhealthy at the layer '{one.layer}'"
     mute = unhealthy if one.layer in _UNHEALTHY else ""
-    return await _worded(runtime, found, base, seen, asked, more=(fact,), unhealthy=mute)
-
-
-def _analysis(tool: Tool, found: Found, seen: _Seen) -> Analysis:
-    return Analysis(
-        target=found.deployment.target,
-        name=found.name,
-        tool=tool,
-        looked_at=seen.looked_at,
-        findings=seen.findings,
-        rows=tuple(f"{name} {text}" for name, text in seen.rows.items()),
-        steps=_harmless(seen.steps),
-    )
+    return await _worded(runtime, found, base, asked, more=(fact,), unhealthy=mute)
 
 
 def _harmless(steps: Sequence[NextStep]) -> tuple[NextStep, ...]:
@@ -653,7 +633,6 @@ async def _worded(
     runtime: Runtime,
     found: Found,
     base: Analysis,
-    seen: _Seen,
     asked: Asked,
     *,
     more: Sequence[str] = (),
@@ -664,9 +643,9 @@ async def _worded(
     What is known is ours to say: states, codes and counts, and no word of a log.
     """
     those, why_not = candidates(runtime, found, unhealthy)
-    if not those or not seen.rows:
+    if not those or not base.rows:
         nothing = "There is no line for a model to read."
-        return base.model_copy(update={"silence": why_not if seen.rows else nothing})
+        return base.model_copy(update={"silence": why_not if base.rows else nothing})
     one = found.deployment
     question = Question(
         task=_TASKS[base.tool],
@@ -675,7 +654,7 @@ async def _worded(
             *(f"{row.row} is the known failure {row.code}." for row in base.findings),
             *more,
         ),
-        rows=seen.rows,
+        rows=dict(row.split(" ", 1) for row in base.rows),
         unmentionable=frozenset(runtime.listed) - {step.tool for step in base.steps},
     )
     operation = _begin(runtime, base, question, those)
