@@ -35,11 +35,10 @@ from core.errors import (
     OpsError,
     Unsupported,
 )
-from core.records import NAME_PATTERN, Answer, Deleted, Deployment, Plan, State, Target, listed
+from core.records import NAME_PATTERN, Answer, Deleted, Plan, State, Target, listed
 from core.reply import note
 from operations import agreement, deployments
 from operations.agreement import Preview, preview
-from operations.deployments import with_usual
 from operations.forecast import grouped
 from operations.leftovers import LeftoverRemoved
 from operations.models import require_on_hub
@@ -478,28 +477,22 @@ class Queue(Answer):
 
 
 class Described(Queue):
-    """One request, or the VM that came of it, and the deployment that stands on it."""
+    """One request, or the VM that came of it; `status_vllm` tells of what stands on it."""
 
     name: str
-    deployment: Deployment | None = None
 
     def summary(self) -> str:
-        said = [self.deployment.summary()] if self.deployment else []
+        said = []
         for row in self.resources:
             whose = f", of {row.deployment} on {row.target}" if row.deployment else ""
             whose = whose if row.ours else ", not made here"
             said.append(f"{row.id} in {row.zone} is {row.state}{whose}.")
         return " ".join(said)
 
-    def facts(self) -> Mapping[str, Any]:
-        return {**super().facts(), **(self.deployment.facts() if self.deployment else {})}
-
-    def warnings(self) -> tuple[str, ...]:
-        return (*super().warnings(), *(self.deployment.warnings() if self.deployment else ()))
-
     def next_steps(self) -> tuple[NextStep, ...]:
-        more = self.deployment.next_steps() if self.deployment else ()
-        return super().next_steps() or more
+        there = {row.deployment: row.target for row in self.resources if row.deployment}
+        looks = (NextStep("status_vllm", {"target": there[one], "name": one}) for one in there)
+        return super().next_steps() or tuple(looks)
 
 
 async def list_queue(runtime: Runtime, target: str | None, zone: str | None) -> Queue:
@@ -527,19 +520,15 @@ async def list_queue(runtime: Runtime, target: str | None, zone: str | None) -> 
 async def describe_request(
     runtime: Runtime, name: str, target: str | None, zone: str | None
 ) -> Described:
-    """Give every request of an id, ours or not, with the deployment that stands on it.
+    """Give every request of an id, or of a deployment, ours or not.
 
     Raises:
-        NotFound: There is none, and no deployment of that name either.
+        NotFound: There is none.
     """
     rows = await _find_requests(runtime, name, target, zone)
-    leftovers_last = sorted(rows, key=lambda row: row.leftover)
-    ours = next((row for row in leftovers_last if row.deployment), None)
-    found = await _deployment_on(runtime, ours, name, target)
-    if not rows and found is None:
+    if not rows:
         raise _nothing(name, zone)
-    told = with_usual(runtime, found.deployment) if found else None
-    return Described(name=name, resources=tuple(rows), deployment=told)
+    return Described(name=name, resources=tuple(rows))
 
 
 async def _find_requests(

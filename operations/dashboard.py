@@ -5,12 +5,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import anyio
 
 from backends.base import HasHost, HostState, Usage
-from backends.common.concurrency import in_time
+from backends.common.concurrency import ask_each, in_time
 from core.errors import NextStep, OpsError
 from core.metrics import EngineMetrics, MetricsPage
 from core.records import SIMULATED, Answer, Deployment, Phase, Record, State
@@ -32,12 +33,8 @@ from operations.runtime import Runtime
 
 ENDPOINT_SECONDS: Final = 5.0
 """For an engine's metrics; a healthy one gives them in milliseconds."""
-ALL_SECONDS: Final = 30.0
-"""For everything together: a third of a client's patience of 45 s is left for the answer."""
-_FIND_SECONDS: Final = 30.0
-"""For the one that is named to be found; to look closer takes `ENDPOINT_SECONDS` more."""
-_AT_ONCE: Final = 32
-"""Engines that are asked at the same time."""
+_FIND_SECONDS: Final = 25.0
+"""For the one that is named to be found; to look closer takes thrice `ENDPOINT_SECONDS` more."""
 FULL: Final = 0.85
 """Share of KV blocks in use from which requests are about to wait or to be preempted."""
 LONG_BOOT: Final = timedelta(minutes=30)
@@ -51,8 +48,6 @@ _NAME: Final = 80
 """Characters of what somebody else has named."""
 _MOST_ROWS: Final = 12
 """Told in full: 700 characters each, 1,500 at most."""
-_MOST_SHORT: Final = 100
-"""Of those that are left, told in a few words each; together less than a reply may hold."""
 _MOST_STEPS: Final = 3
 
 
@@ -64,30 +59,15 @@ class Figures(NamedTuple):
     missing: str = ""
 
 
-class _View:
-    """What was seen closer, as far as the time sufficed."""
-
-    def __init__(self) -> None:
-        self.figures: Final[dict[str, Figures]] = {}
-        self.hosts: Final[dict[str, HostState]] = {}
-
-    async def look(self, runtime: Runtime, sight: Sight) -> None:
-        limit = anyio.CapacityLimiter(_AT_ONCE)
-
-        async def see(found: Found) -> None:
-            async with limit:
-                self.figures[str(found)] = await _read_figures(runtime, found)
-
-        async def see_host(target: str, backend: HasHost) -> None:
+async def _hosts(runtime: Runtime, sight: Sight) -> dict[str, HostState]:
+    """Return the hosts that say in time how they are, by target."""
+    seen: dict[str, HostState] = {}
+    for target in sight.targets:
+        backend = runtime.stage.backend(target)
+        if isinstance(backend, HasHost) and target not in sight.failed:
             with anyio.move_on_after(ENDPOINT_SECONDS), suppress(OpsError):
-                self.hosts[target] = await backend.host()
-
-        async with anyio.create_task_group() as group:
-            for target in set(sight.targets) - sight.failed.keys():
-                if isinstance(backend := runtime.stage.backend(target), HasHost):
-                    group.start_soon(see_host, target, backend)
-            for one in sight.found:
-                group.start_soon(see, one)
+                seen[target] = await backend.host()
+    return seen
 
 
 async def _read_figures(runtime: Runtime, found: Found) -> Figures:
@@ -251,8 +231,6 @@ class SystemStatus(Answer):
     """What needs attention first; well ones last."""
     others: tuple[str, ...] = ()
     """The rest, in the same order, in a few words each."""
-    left_out: int = 0
-    """Of the rest, told only in the totals."""
     totals: dict[str, Any]
     """Counts, dollars, and of how many neither is known."""
     hosts: dict[str, HostState]
@@ -331,7 +309,7 @@ async def system_status(runtime: Runtime, target: str | None, name: str | None) 
         DeploymentNotFound: There is none of that name.
         OpsError: The one target that was named cannot be looked at.
     """
-    stage, ends = runtime.stage, anyio.current_time() + ALL_SECONDS
+    stage = runtime.stage
     note_what_is_not_known(stage)
     spare: list[PaidRemainder] = []
     if name is None:
@@ -341,26 +319,27 @@ async def system_status(runtime: Runtime, target: str | None, name: str | None) 
         with in_time(target or "A target", f"describe {name}", _FIND_SECONDS, fix=again):
             found = await find(stage, target, name)
         sight = sight_of(stage, (found.deployment.target,), (found,), {})
-        ends = anyio.current_time() + ALL_SECONDS
-    view = _View()
-    with anyio.move_on_after(ends - anyio.current_time()) as limit:
-        await view.look(runtime, sight)
-    return _told(runtime, sight, view, spare, in_time=not limit.cancelled_caught)
+    hosts = await _hosts(runtime, sight)
+    read = {str(one): partial(_read_figures, runtime, one) for one in sight.found}
+    figures, _ = await ask_each(read)
+    return _told(runtime, sight, figures, hosts, spare)
 
 
 def _told(
-    runtime: Runtime, sight: Sight, view: _View, spare: Sequence[PaidRemainder], *, in_time: bool
+    runtime: Runtime,
+    sight: Sight,
+    figures: Mapping[str, Figures],
+    hosts: dict[str, HostState],
+    spare: Sequence[PaidRemainder],
 ) -> SystemStatus:
     now, stage = datetime.now(UTC), runtime.stage
     drawn = {str(one): chart(boots_of(stage.journal, one.deployment)) for one in sight.found}
-    unseen = Figures(missing=f"It was not looked at closer within {ALL_SECONDS:.0f} s.")
     there, rows, maybe_asleep = list[Deployment](), list[Row](), list[str]()
     for one in sight.found:
         found = Found(one.backend, with_usual(runtime, one.deployment))
-        figures = view.figures.get(str(one), unseen)
         there.append(found.deployment)
-        rows.append(row_of(found, figures, runtime.listed.__contains__, now))
-        if figures.load and not one.backend.target.min_replicas:
+        rows.append(row_of(found, figures[str(one)], runtime.listed.__contains__, now))
+        if figures[str(one)].load and not one.backend.target.min_replicas:
             maybe_asleep.append(one.name)
     # The worst first, of these the dearest.
     rows.sort(
@@ -370,14 +349,13 @@ def _told(
         )
     )
     rest = rows[_MOST_ROWS:]
-    others = tuple(f"{row.name} on {row.target}: {row.health}" for row in rest[:_MOST_SHORT])
+    others = tuple(f"{row.name} on {row.target}: {row.health}" for row in rest)
     return SystemStatus(
         running=running_words(there, sight.hides),
         leftovers=with_use(stage, spare, there),
         not_set_up=not_set_up(stage) if sight.targets == stage.usable else "",
         deployments=tuple(rows[:_MOST_ROWS]),
         others=others,
-        left_out=len(rest) - len(others),
         totals={
             "deployments": len(rows),
             "need_attention": sum(row.health.ill for row in rows),
@@ -387,11 +365,11 @@ def _told(
             "price_not_known": sum(row.usd_per_hour_now is None for row in rows),
             "cost_not_known": sum(row.usd_so_far is None for row in rows),
         },
-        hosts={one: view.hosts[one] for one in sight.targets if one in view.hosts},
+        hosts=hosts,
         boots={one: bars for one, bars in drawn.items() if bars},
         boots_legend=LEGEND if any(drawn.values()) else "",
         not_seen=sight.not_looked_at,
         asked_though_it_may_sleep=tuple(maybe_asleep)[:_MOST_ROWS],
-        complete=in_time and sight.complete and not any(row.missing for row in rows),
+        complete=sight.complete and not any(row.missing for row in rows),
         simulated=any(one.simulated for one in there),
     )

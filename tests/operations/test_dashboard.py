@@ -161,21 +161,10 @@ async def test_a_target_that_hangs_hides_no_other(
     assert set(reply.data["not_seen"]) <= set(reply.structured["warnings"])
 
 
-@pytest.mark.usefixtures("hastened")
-async def test_the_end_of_all_looks_comes_before_a_clients(
-    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert resolve.EACH_SECONDS + dashboard.ENDPOINT_SECONDS < dashboard.ALL_SECONDS
-    assert dashboard.ALL_SECONDS < 45
-    assert dashboard._FIND_SECONDS + dashboard.ENDPOINT_SECONDS * 2 < 45
-    monkeypatch.setattr(dashboard, "ALL_SECONDS", 0)
-    there = (shown("one", state=State.ASLEEP, replicas=0),)
-    world_of(monkeypatch, tmp_path, there, fog=Hangs, sky=Shows)
-    reply = await status_of(settings)
-    (row,) = rows_of(reply).values()
-    assert "was not looked at closer" in row["missing"]
-    assert "fog not looked at: no answer in time" in " ".join(reply.data["not_seen"])
-    assert reply.data["complete"] is False
+def test_the_end_of_all_looks_comes_before_a_clients() -> None:
+    """The list or the one, then hosts, then usage and metrics."""
+    assert resolve.EACH_SECONDS + dashboard.ENDPOINT_SECONDS * 3 < 45
+    assert dashboard._FIND_SECONDS + dashboard.ENDPOINT_SECONDS * 3 < 45
 
 
 async def test_an_engine_that_hangs_is_a_row_without_load(

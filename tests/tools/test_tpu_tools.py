@@ -235,8 +235,10 @@ async def test_a_request_is_made_described_and_deleted_by_one_tool(
     for name in (OURS, "gemma"):
         shown = await agent.call("manage_queued_resource", action="describe", name=name)
         assert_same_facts(shown)
-        assert shown.data["deployment"]["name"] == "gemma"
         assert shown.data["resources"][0]["id"] == OURS
+        (step,) = shown.structured["next"]
+        status = await agent.call(step["tool"], **step["arguments"])
+        assert (status.data["name"], status.data["target"]) == ("gemma", TARGET)
     again = await agent.call("manage_queued_resource", **wish)
     assert again.structured["ok"], again  # it stands, so that nobody is asked
     deleted = await agreed(agent, "manage_queued_resource", action="delete", name=OURS)
