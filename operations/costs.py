@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from pydantic import Field
 
@@ -22,7 +22,7 @@ from operations.forecast import (
     spoken,
 )
 from operations.measurement import SIMULATED_RUN, Evidence, Measurement, measured, read_evidence
-from operations.resolve import NOT_LOOKED, Remembered, remembered
+from operations.resolve import NOT_LOOKED, remembered
 from operations.runtime import Runtime
 from operations.targets import goes_to, limited_to, place_named, widened
 from planner.advise import Comparison, Goal, Offer, Row, candidates, compare, consider, judged
@@ -102,8 +102,6 @@ class CostEstimate(Answer):
     measured: Measurement | None
     """The same as a run measured it, in its valid cell nearest to the load."""
     warned: tuple[str, ...] = Field(exclude=True)
-    look: NextStep | None = Field(exclude=True)
-    """At the deployment that it was taken from: nobody did."""
 
     def summary(self) -> str:
         hour, month = self.bill.usd_per_hour, self.bill.usd_per_month
@@ -147,8 +145,7 @@ class CostEstimate(Answer):
 
     def next_steps(self) -> tuple[NextStep, ...]:
         arguments = {"model": self.model} if self.model else {"quality": "medium"}
-        look = (self.look,) if self.look else ()
-        return (*look, NextStep("recommend_deployment", arguments))
+        return (NextStep("recommend_deployment", arguments),)
 
     def _range(self, amount: float) -> str:
         """Say an amount for every hour, as far as the sources of its price are apart."""
@@ -198,17 +195,6 @@ class CostEstimate(Answer):
         )
 
 
-class _Subject(NamedTuple):
-    """What a call is about."""
-
-    where: Place
-    model: str | None
-    chosen: str | None = None
-    """What they come from, if that is not the call."""
-    look: NextStep | None = None
-    """At the deployment that was taken for it."""
-
-
 def cost(
     runtime: Runtime,
     target: str | None,
@@ -227,9 +213,9 @@ def cost(
     """
     hours = valid(Hours, {name: one for name, one in asked_hours.items() if one is not None})
     runs = read_evidence(runtime)
-    meant = _choose_subject(runtime, target, model, runs)
-    where = limited_to(meant.where, region)
-    wanted = _goal(goal, meant.model, where, hours)
+    where, meant, chosen = _choose_subject(runtime, target, model)
+    where = limited_to(where, region)
+    wanted = _goal(goal, meant, where, hours)
     found = _find_offer(wanted, where, guessed=model is None)
     if found is None and (hours.requests_per_day or hours.tokens_per_day):
         raise InvalidArgument(
@@ -253,7 +239,7 @@ def cost(
     return CostEstimate(
         target=where.name,
         model=found.model if found else None,
-        chosen=meant.chosen,
+        chosen=chosen,
         region=there,
         host=_host(size) if size and len(where.sizes) > 1 else None,
         larger_hosts=tuple((host, usd) for host, usd in priced if usd is not None),
@@ -264,7 +250,6 @@ def cost(
         volume=taken,
         measured=seen,
         warned=warned,
-        look=meant.look,
     )
 
 
@@ -328,39 +313,25 @@ def _duty(where: Place, wanted: Goal) -> str:
 
 
 def _choose_subject(
-    runtime: Runtime, target: str | None, model: str | None, runs: tuple[Evidence, ...]
-) -> _Subject:
-    """Return place and model: of the call, else of the only deployment, else of the newest run."""
-    there = remembered(runtime.stage.journal)
-    if named := target or runtime.settings.vllm_target:
-        where = place_named(runtime, named)
-        known = next((one for one in there if one.target == where.name and not model), None)
-        return _of_deployment(where, known) if known else _Subject(where, model)
-    known_ones = [one for one in there if one.target in places()]
-    if len(known_ones) > 1:
-        steps = (NextStep("estimate_cost", {"target": one.target}) for one in known_ones[:3])
-        raise Ambiguous(
-            f"Which target? {', '.join(map(str, known_ones))}: {NOT_LOOKED}.",
-            fix="Give `target`.",
-            next_steps=tuple(steps),
-        )
-    for one in known_ones:
-        meant = _of_deployment(place_named(runtime, one.target), one)
-        return meant._replace(model=model or meant.model)
-    for run in runs:
-        if run.place:
-            chosen = f"the run {run.run}: the journal has nothing deployed from here"
-            return _Subject(place_named(runtime, run.place.name), model or run.model, chosen)
-    raise Ambiguous(
-        "Which target? The journal has nothing deployed from here, and no run was measured at a"
-        " place that is known.",
-        fix="Give `target`, such as cloud-run-l4, and `model`.",
-        next_steps=(NextStep("list_targets"),),
-    )
-
-
-def _of_deployment(where: Place, known: Remembered) -> _Subject:
-    return _Subject(where, known.model, f"{known}: {NOT_LOOKED}", known.look)
+    runtime: Runtime, target: str | None, model: str | None
+) -> tuple[Place, str | None, str | None]:
+    """Return place, model and whence, if not all of the call: else of the only deployment."""
+    there, named = remembered(runtime.stage.journal), target or runtime.settings.vllm_target
+    if not named:
+        there = tuple(one for one in there if one.target in places())
+        if len(there) != 1:
+            known = ", ".join(map(str, there)) or "nothing was deployed from here"
+            steps = (NextStep("estimate_cost", {"target": one.target}) for one in there[:3])
+            raise Ambiguous(
+                f"Which target? {known}: {NOT_LOOKED}.",
+                fix="Give `target`, such as cloud-run-l4, and `model`.",
+                next_steps=tuple(steps) or (NextStep("list_targets"),),
+            )
+    where = place_named(runtime, named or there[0].target)
+    meant = next((one for one in there if one.target == where.name), None)
+    if meant is None or (named and model):
+        return where, model, None
+    return where, model or meant.model, f"{meant}: {NOT_LOOKED}"
 
 
 def _find_offer(wanted: Goal, where: Place, *, guessed: bool) -> Offer | None:

@@ -174,20 +174,6 @@ def cache_precisions(device: Accelerator) -> Iterator[tuple[str, str]]:
         yield each.kv_cache_dtype, f"{able}, {each.bits} bits{planned}: {each.why}"
 
 
-def cache_types(device: Accelerator) -> str:
-    """Say which types of the KV cache there are on an accelerator, in one line.
-
-    >>> from planner.places import accelerator
-    >>> cache_types(accelerator("v6e"))
-    'auto'
-    """
-    known = [] if device.kind == "cpu" else kv_precisions(device)
-    planned = [each.kv_cache_dtype for each in known if each.possible and each.planned]
-    others = [each.kv_cache_dtype for each in known if each.possible and not each.planned]
-    rest = f"; not planned with: {', '.join(others)}" if others else ""
-    return f"{', '.join(planned)}{rest}"
-
-
 _GUESSED: Final = (
     "Speeds and token costs are wide bands: nobody has measured such a model on such hardware."
 )

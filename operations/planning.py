@@ -23,7 +23,6 @@ from operations.forecast import (
     arguments,
     at_place,
     cache_precisions,
-    cache_types,
     check_cache_type,
     context_of,
     each_gib,
@@ -427,8 +426,6 @@ class DeploymentPlan(Answer):
     """Nobody gave max_model_len, and the model's own would leave room for too few users."""
     short: str = Field(exclude=True)
     """Place, price, speed and users in a sentence, where it fits and that is known."""
-    cache_types: str = Field(exclude=True)
-    """Types of the KV cache that there are on this accelerator."""
     nearer: Mapping[str, Any] | None = Field(exclude=True)
     """Flags of the nearest plan that fits."""
 
@@ -456,7 +453,11 @@ class DeploymentPlan(Answer):
             "context": self._context(),
             "each_gib": ", ".join(f"{name} {gib:g}" for name, gib in self.each_gib.items()),
             "kv_cache_gib": f"{size}: {self.memory.kv_tokens:,} tokens",
-            "kv_cache_dtypes": self.cache_types,
+            "kv_cache_dtypes": {
+                kind: says.partition(":")[0]
+                for kind, says in self.kv_precisions.items()
+                if says.startswith("yes")
+            },
             "first_token_seconds": seen and seen.ttft_seconds,
             "loader": seen and seen.loader,
             "boot_seconds": seen and seen.boot_seconds,
@@ -633,7 +634,6 @@ def plan_for(
         short=_in_short(where, offer) if offer else "",
         weights_load=not used.cpu_offload_gb and loads(ground, memory),
         length_chosen=chosen is not None,
-        cache_types=cache_types(device),
     )
 
 

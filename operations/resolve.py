@@ -484,12 +484,6 @@ class Remembered(NamedTuple):
     """Empty where the call did not name it."""
     stopped: bool = False
 
-    @property
-    def look(self) -> NextStep:
-        """The call that says how it is now."""
-        named = {"name": self.name} if self.name else {}
-        return NextStep("status_vllm", {"target": self.target, **named})
-
     def __str__(self) -> str:
         stopped = " and stopped since" if self.stopped else ""
         return f"{self.model} was deployed on {self.target}{stopped}"

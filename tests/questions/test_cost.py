@@ -25,16 +25,14 @@ USD_PER_HOUR: Final = 1.4209
 async def test_a_measured_cost_stands_beside_the_foreseen_one(
     asked: Asked, settings: Settings, state_dir: Path, words: str
 ) -> None:
-    """Nothing has to be named where one run is kept; each figure says whence it is.
+    """Of a run that is kept; each figure says whence it is.
 
     The nearest cell to 8 users and 1,024 tokens is 8 users and 512 tokens: 400 tokens/s of 64 in
     an answer are 6.25 requests/s.
     """
     measured(state_dir, RUN, model=E4B, target=L4, accelerator="L4", usd_per_hour=USD_PER_HOUR)
     async with asked(settings) as ask:
-        reply = await ask(words).call("estimate_cost", users=8)
-    assert (reply.data["target"], reply.data["model"]) == (L4, E4B)
-    assert RUN in reply.data["chosen"]
+        reply = await ask(words).call("estimate_cost", target=L4, model="e4b", users=8)
     seen, per_second = reply.data["measured"], USD_PER_HOUR / 3600
     assert (seen["run"], seen["cell"]) == (RUN, "512x8")
     assert seen["usd_per_1000_requests"] == pytest.approx(per_second * 1000 / 6.25, abs=1e-4)
