@@ -48,8 +48,6 @@ from planner.places import Place, accelerator, place, places
 
 _MOST_USERS: Final = 512
 """Users of one replica, beyond which nobody asks."""
-_REPLICAS: Final = {"aca": 1000, "tpu": 1, "local": 1}
-"""Of one deployment, by backend; elsewhere only a quota limits them."""
 _QAT: Final = "int4 weights (QAT)"
 _MONEY: Final[dict[str, Any]] = {"usd_per_hour": None, "usd_per_month": None}
 _SPEED: Final[dict[str, Any]] = {"tokens_per_second_per_user": None}
@@ -86,11 +84,10 @@ class Sized(NamedTuple):
         if self.replicas == 1:
             return None
         where = place(self.offer.place)
-        deployments = math.ceil(self.replicas / _REPLICAS.get(where.deployable_by, self.replicas))
-        many = f", in {deployments} deployments under names of their own" if deployments > 1 else ""
+        each = ", each a deployment of its own," if where.deployable_by == "tpu" else ""
         return (
-            f"{self.replicas} replicas on {where.name} need a quota of"
-            f" {self.replicas * where.count} accelerators{many};"
+            f"{self.replicas} replicas on {where.name}{each} need a quota of"
+            f" {self.replicas * where.count} accelerators;"
             " new projects and subscriptions have a quota of few or none."
         )
 
@@ -292,8 +289,6 @@ class Option(Foreseen):
     replicas: int = 1
     replicas_doubt: str | None = None
     """What so many need that one does not."""
-    users_at_the_speed: int | None = None
-    """That one replica answers at the speed asked for."""
     misses: str | None = None
     """What of the goal it does not meet."""
     region: str | None = None
@@ -328,8 +323,6 @@ class Recommendation(Answer):
     less on demand, where something does."""
     more_offers: int
     """That are not shown."""
-    more_refused: int
-    """Reasons that are not shown."""
     asked_region: str | None = Field(exclude=True)
 
     def summary(self) -> str:
@@ -388,13 +381,11 @@ def recommend(
     if not asked.names_model:
         offers = list(_first(found, lambda each: quality_of(each.offer.model)).values())
         of_models = list(_first(found, lambda each: each.offer.model).values())
-    why_not = _together(refusals)
     return Recommendation(
         said=_summary(runtime, asked, found, near, refusals),
         offers=tuple(_option(runtime, asked, each) for each in offers),
         models=tuple(_option(runtime, asked, each).row() for each in of_models),
-        refused=why_not[:_REFUSED],
-        more_refused=max(0, len(why_not) - _REFUSED),
+        refused=_together(refusals)[:_REFUSED],
         instead=tuple(_option(runtime, asked, each) for each in near),
         more_offers=len(found) - len(offers),
         asked_region=region,
@@ -458,9 +449,6 @@ def _option(runtime: Runtime, asked: _Asked, each: Sized) -> Option:
         **dict(foreseen(each.offer)),
         replicas=each.replicas,
         replicas_doubt=each.doubt,
-        users_at_the_speed=each.offer.load.concurrency
-        if asked.goal.tokens_per_second_per_user
-        else None,
         misses=each.misses or None,
         region=_region_of(runtime, asked, each),
     )

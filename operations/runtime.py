@@ -121,7 +121,11 @@ class Stage:
         use(state)
         scale_waits(pauses=settings.pause_scale, limits=settings.patience_scale)
         self.folder: Final[Path] = state / ("rehearsal" if settings.rehearsal else "real")
-        self._rehearsal = Rehearsal(self.folder, read_only=settings.read_only)
+        read_only = settings.read_only
+        self._google = _Cloud(
+            "google", "Google Cloud", GooglePlane, self.folder, read_only=read_only
+        )
+        self._azure = _Cloud("azure", "Azure", AzurePlane, self.folder, read_only=read_only)
         self.journal: Final = Journal(self.folder / "journal.db", read_only=settings.read_only)
         self._open: dict[str, Backend] = {}
 
@@ -170,8 +174,7 @@ class Stage:
                 simulated_memory_gib=self._simulated_memory_gib,
             )
             if self.settings.rehearsal:
-                clouds = self._rehearsal
-                world = world._replace(google=clouds.google, azure=clouds.azure)
+                world = world._replace(google=self.google, azure=self.azure)
             self._open[target] = BACKENDS[row.backend]()(row, world)
         return self._open[target]
 
@@ -186,9 +189,22 @@ class Stage:
             return None
         return knobs.device_memory_gib, knobs.free_gib
 
+    async def google(self) -> GooglePlane:
+        """Give the simulated Google Cloud; start it if it does not run.
+
+        Raises:
+            ReadOnly: It does not run, and this server may not start anything.
+            WaitedTooLong: It did not say that it is ready.
+        """
+        return await self._google.plane()
+
+    async def azure(self) -> AzurePlane:
+        """Give the simulated Azure. Raises as `google` does."""
+        return await self._azure.plane()
+
     def forget_rehearsal(self) -> bool:
         """End the simulated clouds and everything in them; whether there were any."""
-        return self._rehearsal.clean()
+        return any([self._google.clean(), self._azure.clean()])
 
     async def aclose(self) -> None:
         """Close what backends hold open."""
@@ -203,31 +219,6 @@ _IDLE_EXIT_SECONDS: Final = 2 * 3600
 
 
 P = TypeVar("P", GooglePlane, AzurePlane)
-
-
-class Rehearsal:
-    """The clouds of one stage, which keep what they must remember below one folder."""
-
-    def __init__(self, folder: Path, *, read_only: bool) -> None:
-        self._google = _Cloud("google", "Google Cloud", GooglePlane, folder, read_only=read_only)
-        self._azure = _Cloud("azure", "Azure", AzurePlane, folder, read_only=read_only)
-
-    async def google(self) -> GooglePlane:
-        """Give the simulated Google Cloud; start it if it does not run.
-
-        Raises:
-            ReadOnly: It does not run, and this server may not start anything.
-            WaitedTooLong: It did not say that it is ready.
-        """
-        return await self._google.plane()
-
-    async def azure(self) -> AzurePlane:
-        """Give the simulated Azure. Raises as `google` does."""
-        return await self._azure.plane()
-
-    def clean(self) -> bool:
-        """End them and forget what they held; whether there was anything."""
-        return any([self._google.clean(), self._azure.clean()])
 
 
 class _Cloud(Generic[P]):

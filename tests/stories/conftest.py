@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from core.settings import AzurePlane, GooglePlane, Settings
-from operations.runtime import Rehearsal
+from operations.runtime import Stage
 from tests.azure_plane import Controls as AzureControls
 from tests.google_plane import Controls
 
@@ -36,10 +36,10 @@ def bare_cloud(
 ) -> Iterator[Cloud]:
     """A project in which nothing was ever made, and whose engines do not dawdle."""
 
-    async def google(_self: Rehearsal) -> GooglePlane:
+    async def google(_self: Stage) -> GooglePlane:
         return plane
 
-    monkeypatch.setattr(Rehearsal, "google", google)
+    monkeypatch.setattr(Stage, "google", google)
     settings = Settings(
         rehearsal=True,
         google_cloud_project=f"p-{uuid.uuid4().hex[:12]}",
@@ -69,14 +69,14 @@ def cloud(bare_cloud: Cloud) -> Cloud:
 def every_cloud(plane: GooglePlane, azure: AzurePlane, monkeypatch: pytest.MonkeyPatch) -> None:
     """Give a look at every cloud the worker's own: else each test starts the other cloud anew."""
 
-    async def google(_self: Rehearsal) -> GooglePlane:
+    async def google(_self: Stage) -> GooglePlane:
         return plane
 
-    async def microsoft(_self: Rehearsal) -> AzurePlane:
+    async def microsoft(_self: Stage) -> AzurePlane:
         return azure
 
-    monkeypatch.setattr(Rehearsal, "google", google)
-    monkeypatch.setattr(Rehearsal, "azure", microsoft)
+    monkeypatch.setattr(Stage, "google", google)
+    monkeypatch.setattr(Stage, "azure", microsoft)
 
 
 class Azure(NamedTuple):
@@ -101,10 +101,10 @@ def bare_azure(
 ) -> Iterator[Azure]:
     """A subscription in which nothing was ever made, and whose engines do not dawdle."""
 
-    async def plane(_self: Rehearsal) -> AzurePlane:
+    async def plane(_self: Stage) -> AzurePlane:
         return azure
 
-    monkeypatch.setattr(Rehearsal, "azure", plane)
+    monkeypatch.setattr(Stage, "azure", plane)
     settings = Settings(
         rehearsal=True,
         azure_subscription_id=str(uuid.uuid4()),

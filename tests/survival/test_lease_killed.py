@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from core.settings import GooglePlane
-from operations.runtime import Rehearsal
+from operations.runtime import Stage
 from tests.conversation import agent_of
 from tests.google_plane import Controls, google_plane
 from tests.soon import until
@@ -48,10 +48,10 @@ def clouds(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Control
     folder.mkdir(parents=True)
     with google_plane(folder) as plane:
 
-        async def google(_self: Rehearsal) -> GooglePlane:
+        async def google(_self: Stage) -> GooglePlane:
             return plane
 
-        monkeypatch.setattr(Rehearsal, "google", google)
+        monkeypatch.setattr(Stage, "google", google)
         yield Controls(plane)
 
 

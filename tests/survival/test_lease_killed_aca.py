@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from core.settings import AzurePlane, Settings
-from operations.runtime import Rehearsal, Stage
+from operations.runtime import Stage
 from tests.azure_plane import Controls
 from tests.conversation import agent_of
 from tests.soon import until
@@ -42,10 +42,10 @@ def clouds(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
     def controls() -> Controls:
         return Controls(AzurePlane.model_validate_json(file.read_bytes()))
 
-    async def azure(_self: Rehearsal) -> AzurePlane:
+    async def azure(_self: Stage) -> AzurePlane:
         return controls().plane
 
-    monkeypatch.setattr(Rehearsal, "azure", azure)
+    monkeypatch.setattr(Stage, "azure", azure)
     yield controls
     Stage(Settings(vllm_devops_state_dir=state_dir, rehearsal=True)).forget_rehearsal()
 

@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 from core.settings import AzurePlane, Settings
-from operations.runtime import Rehearsal
+from operations.runtime import Stage
 from tests.azure_plane import Controls
 from tests.backends.aca.sites import opened, store
 from tests.backends.shelf import TWO, below, model
@@ -25,10 +25,10 @@ TOKEN: Final = "hf_" + "t" * 34
 def controls(azure: AzurePlane, monkeypatch: pytest.MonkeyPatch) -> Controls:
     """Of the one Azure that every test of this module goes to, each with its own subscription."""
 
-    async def plane(_self: Rehearsal) -> AzurePlane:
+    async def plane(_self: Stage) -> AzurePlane:
         return azure
 
-    monkeypatch.setattr(Rehearsal, "azure", plane)
+    monkeypatch.setattr(Stage, "azure", plane)
     return Controls(azure)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from backends.tpu.site import ChipState, Site
 from core.settings import GooglePlane, Settings
-from operations.runtime import Rehearsal
+from operations.runtime import Stage
 from tests.backends.tpu.planted import NO_CHIP, ZONE, foreign, ours, until
 from tests.backends.tpu.sites import MODEL, opened
 from tests.conversation import Agent, Reply, agent_of
@@ -31,10 +31,10 @@ _CHANGES: Final = 4
 def controls(plane: GooglePlane, monkeypatch: pytest.MonkeyPatch) -> Controls:
     """Of the one cloud that every test goes to, each with a project of its own."""
 
-    async def google(_self: Rehearsal) -> GooglePlane:
+    async def google(_self: Stage) -> GooglePlane:
         return plane
 
-    monkeypatch.setattr(Rehearsal, "google", google)
+    monkeypatch.setattr(Stage, "google", google)
     return Controls(plane)
 
 

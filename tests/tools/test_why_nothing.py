@@ -30,7 +30,7 @@ async def why(agent: Agent, **goal: Any) -> str:
         (
             {"model": "12b", "targets": ["tpu-v6e-4"], "users": 5000},
             r"^5000 users: (\d+) replicas, up to \d+ users each",
-            r"^{0} replicas on tpu-v6e-4 need a quota of \d+ accelerators, in {0} deployments",
+            r"^{0} replicas on tpu-v6e-4, each a deployment of its own, need a quota of \d+ accel",
         ),
         (
             {"users": 100_000},
