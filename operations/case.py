@@ -275,14 +275,6 @@ _NOT_YET: Final[Mapping[State, str]] = {
 }
 
 
-class Fault(NamedTuple):
-    """What the platform, or the log, says is wrong before anything was asked."""
-
-    layer: Layer
-    failure: Failure
-    evidence: tuple[Evidence, ...] = ()
-
-
 class Looked(NamedTuple):
     """What one layer came to."""
 
@@ -296,6 +288,9 @@ class Looked(NamedTuple):
     """Of a healthy one, what there is to do all the same."""
 
 
+Fault = tuple[Layer, Looked]
+
+
 class Case:
     """What each layer is given."""
 
@@ -307,6 +302,7 @@ class Case:
         self.found: Final = found
         self.now: Final = datetime.now(UTC)
         self.fault: Fault | None = None
+        """What the platform, or the log, says is wrong before anything was asked."""
         self.seen: EngineMetrics | None = None
         """The newest look at the metrics."""
         self.unheard: Failure | None = None

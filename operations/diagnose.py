@@ -277,7 +277,7 @@ async def fault_of(case: Case) -> Fault | None:
     quoted = failure.evidence[-_LAST_LINES:] if vague else failure.evidence[:1]
     seen = (*lines(quoted), condition(f"{now.state}: {failure.code}", now.since))
     if not vague:
-        return Fault(layer, failure, seen)
+        return layer, failed(failure, *seen)
     return await _by_the_log(case, failure, layer, seen)
 
 
@@ -305,12 +305,13 @@ async def _by_the_log(
     own = None if failure.code == "KILLED" else found.unknown(case.writer or "engine")
     told = found.cause or own or found.end
     if told is None and failure.code == UNKNOWN_CAUSE:
-        return Fault(_where(layer, served=found.served), failure, seen)
+        return _where(layer, served=found.served), failed(failure, *seen)
     if told is None:
         unknown = f"{failure.cause} No line of its log is one that the catalogue of failures knows."
         left_out = f" {found.said}" if found.said else ""
         update = {"cause": f"{unknown}{_before(found)}{left_out}"}
-        return Fault(_where(layer, served=found.served), failure.model_copy(update=update), seen)
+        changed = failure.model_copy(update=update)
+        return _where(layer, served=found.served), failed(changed, *seen)
     cloud = case.writer is not None
     blamed = layer_of(told.failure.code, case.deployment, cloud=cloud) or layer
     where = _where(blamed, served=found.served)
@@ -319,7 +320,7 @@ async def _by_the_log(
     cause += _before(found) if told is not found.cause else ""
     why = told.failure.model_copy(update={"cause": cause})
     evidence = Evidence(kind="line", text=told.line[:400], at=told.last)
-    return Fault(where, why, (evidence, *seen))
+    return where, failed(why, evidence, *seen)
 
 
 def _before(found: BootLog) -> str:
@@ -354,7 +355,8 @@ async def container(case: Case) -> Looked:
     if host.health == "ok":
         return healthy(seen)
     # What runs well needs no room now, and a reason that is known is the better one.
-    vague = case.fault is None or is_vague(case.fault.failure.code)
+    known = case.fault[1].failure if case.fault else None
+    vague = known is None or is_vague(known.code)
     if host.health == "short of disk" and vague and now.state is not State.READY:
         return _disk_full(case, host)
     code = "HOST_SHORT_OF_DISK" if host.health == "short of disk" else "HOST_SHORT_OF_MEMORY"
@@ -772,8 +774,8 @@ async def _silent(case: Case, seen: dict[Layer, Looked]) -> dict[Layer, Looked] 
 
 async def _at(row: Row, case: Case) -> Looked:
     """Look at one layer in its share of the time."""
-    if case.fault and case.fault.layer == row.layer:
-        return failed(case.fault.failure, *case.fault.evidence)
+    if case.fault and case.fault[0] == row.layer:
+        return case.fault[1]
     seconds = min(row.seconds, case.left)
     if seconds < _NO_TIME_SECONDS:
         return skipped("Not looked at: the time was over.")

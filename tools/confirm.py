@@ -33,7 +33,7 @@ from operations import agreement, resolve
 from operations.agreement import Preview
 from operations.resolve import Found
 from operations.runtime import Runtime
-from tools.gate import a_humans_time
+from tools.gate import ENDS_COST, a_humans_time
 from tools.surface import AGREED, GIVEN, HumanAgreed, HumanNeeded
 
 _EVERY_SECONDS: Final = 5.0
@@ -65,9 +65,6 @@ _INPUT_REQUIRED_SINCE: Final = "2026-07-28"
 _UNASKED: Final = frozenset((INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS))
 """Errors of a client that refuses the question itself, so that no human has seen it. INTERNAL_ERROR
 is none: the SDKs of Python and TypeScript send it for whatever a handler raises, a no as well."""
-_ENDS_COST: Final = frozenset({"destroy_vllm", "stop_vllm"})
-"""The tools whose token is held in memory where the journal cannot be used: else what bills
-stays. `tools.gate` lets it go ahead unwritten then."""
 
 _SCHEMA: Final = {
     "type": "object",
@@ -185,7 +182,7 @@ def _minted(rt: Runtime, preview: Preview) -> str:
     try:
         return rt.stage.journal.mint(preview.bound_to)
     except (Busy, HostError) as exc:
-        if preview.tool not in _ENDS_COST:
+        if preview.tool not in ENDS_COST:
             raise
         note(
             f"{exc.summary} {exc.fix} Until then the token is in this server's memory and ends"

@@ -123,10 +123,10 @@ def a_humans_time() -> Iterator[None]:
 _log: Final = logging.getLogger(__name__)
 _SECRET: Final = frozenset({"confirm", "token"})
 """Arguments that are never written down."""
-_ENDS_COST: Final = frozenset(
+ENDS_COST: Final = frozenset(
     {"stop_vllm", "stop_benchmark", "destroy_vllm", "destroy_queued_resource", "stop_azure_vm"}
 )
-"""Done though it cannot be written down; `tools.confirm` says where tokens are kept then."""
+"""Done though it cannot be written down, with a token in memory: else what bills stays."""
 
 _LOOKING_INSTEAD: Final = {"manage_queued_resource": "describe_queued_resource"}
 """Of tools that write, those that look as well: which one does that alone."""
@@ -208,7 +208,7 @@ def _journalled(
     try:
         number = journal.begin(caller(context.fastmcp_context), tool, arguments)
     except OpsError as exc:
-        if tool not in _ENDS_COST:
+        if tool not in ENDS_COST:
             raise
         _log.warning("%s is not in the journal: %s", tool, exc.summary)
         yield
