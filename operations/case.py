@@ -39,8 +39,8 @@ Layer = Literal[
     "container",
     "engine boot",
     "health",
-    "model answers",
     "metrics",
+    "model answers",
     "recent logs",
     "cost",
 ]
@@ -305,8 +305,6 @@ class Case:
         """What the platform, or the log, says is wrong before anything was asked."""
         self.seen: EngineMetrics | None = None
         """The newest look at the metrics."""
-        self.unheard: Failure | None = None
-        """Of a model that said no token while requests waited."""
         self._ends = ends
         self._spec: list[DeploymentSpec | None] = []
 

@@ -437,8 +437,6 @@ async def model(case: Case) -> Looked:
     async with case.endpoint(timeout=_ANSWER_SECONDS) as endpoint:
         try:
             return await _one_token(case, endpoint)
-        except Unreachable as exc:
-            return await _silence(case, endpoint, exc)
         except EndpointError as exc:
             failure = await _refused(case, endpoint, exc)
             return failed(failure, condition(f"{exc.summary} {exc.cause}".strip(), case.now))
@@ -457,20 +455,12 @@ async def _one_token(case: Case, endpoint: Endpoint) -> Looked:
     return healthy(f"{name} said one token in {seconds:.2f} s.")
 
 
-async def _silence(case: Case, endpoint: Endpoint, exc: Unreachable) -> Looked:
-    """Where requests wait, that is why; the metrics say so."""
-    with suppress(OpsError):
-        case.seen = MetricsPage(await endpoint.metrics_text()).engine()
-    waiting = case.seen.requests_waiting if case.seen else None
-    if waiting:
-        case.unheard = ill("MODEL_BUSY", case, seconds=_ANSWER_SECONDS, waiting=waiting)
-        return skipped(case.unheard.cause)
-    said = condition(f"{exc.summary} {exc.cause}", case.now)
-    return failed(ill("MODEL_SILENT", case, seconds=_ANSWER_SECONDS), said)
-
-
 async def _refused(case: Case, endpoint: Endpoint, exc: EndpointError) -> Failure:
     words = f"{exc.summary} {exc.cause}".strip()
+    if isinstance(exc, Unreachable):
+        waiting = case.seen.requests_waiting if case.seen else 0
+        waits = f", while {waiting} requests wait" if waiting else ""
+        return ill("MODEL_SILENT", case, seconds=_ANSWER_SECONDS, waits=waits)
     if isinstance(exc, Unauthorized):
         return Failure(code=exc.code, cause=words, fix=exc.fix)
     if isinstance(exc, ModelNotServed):
@@ -709,7 +699,6 @@ class Row(NamedTuple):
     """At most; less where less is left."""
 
 
-_MODEL: Final = Row("model answers", model, 20)
 WALK: Final = (
     Row("settings and login", settings, 8),
     Row("cloud resource", resource, 8),
@@ -717,8 +706,8 @@ WALK: Final = (
     Row("container", container, 5),
     Row("engine boot", boot, 15),
     Row("health", health, 22),
-    _MODEL,
     Row("metrics", metrics, 38),
+    Row("model answers", model, 20),
     Row("recent logs", recent_logs, 12),
     Row("cost", cost, 2),
 )
@@ -755,21 +744,7 @@ async def walk(case: Case) -> dict[Layer, Looked]:
         seen[row.layer] = await _at(row, case)
         if seen[row.layer].verdict == "failed":
             return seen
-        if row.layer == "metrics" and case.unheard and (silent := await _silent(case, seen)):
-            return silent
     return _unproved(case.deployment, seen)
-
-
-async def _silent(case: Case, seen: dict[Layer, Looked]) -> dict[Layer, Looked] | None:
-    """Ask once more where the load does not explain that the model was silent; None is healthy."""
-    again = await _at(_MODEL, case)
-    if again.verdict == "skipped" and case.unheard:
-        again = failed(case.unheard)
-    if again.verdict == "healthy":
-        seen[_MODEL.layer] = again
-        return None
-    before = {row.layer: seen[row.layer] for row in WALK[: LAYERS.index(_MODEL.layer)]}
-    return {**before, _MODEL.layer: again}
 
 
 async def _at(row: Row, case: Case) -> Looked:

@@ -116,7 +116,7 @@ async def test_a_model_that_is_silent_for_its_queue_is_saturated(
     async with listening(engine.app) as url:
         seen = await diagnosed(Somewhere(url), deployment(), tmp_path)
     assert (seen.layer, seen.code) == ("metrics", "KV_CACHE_TOO_SMALL_FOR_LOAD")
-    assert verdicts(seen)["model answers"] == "skipped"
+    assert "model answers" not in verdicts(seen)
 
 
 @pytest.mark.usefixtures("hastened")
