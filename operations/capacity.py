@@ -562,8 +562,8 @@ def _nothing(name: str, zone: str | None) -> NotFound:
     """Nothing is called so."""
     where = f" in {zone[:40]}" if zone else ""
     return NotFound(
-        f"There is no queued resource, TPU or deployment named {name[:80]!r}{where}.",
-        fix="Call list_queued_resources for what there is.",
+        f"There is no queued resource or TPU named {name[:80]!r}{where}.",
+        fix="Call list_queued_resources for what there is; list_deployments has deployments.",
         next_steps=LIST,
     )
 

@@ -95,7 +95,7 @@ OLD_LOOKING: Final[dict[str, dict[str, Any]]] = {
     "status_azure_vm": {},
     "query_queued_gemma4": {"prompt": "Hello", "max_tokens": 8},
     "query_queued_gemma4_with_stats": {"prompt": "Hello", "max_tokens": 8},
-    "describe_queued_resource": {"name": "one"},
+    "describe_queued_resource": {"name": "vllm-devops-leftover"},
     "estimate_deployment_cost": {"target": "cloud-run-l4", "model": "12b qat"},
 }
 OLD_CHANGING: Final[dict[str, dict[str, Any]]] = {
