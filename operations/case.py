@@ -28,7 +28,7 @@ from core.metrics import EngineMetrics
 from core.records import SIMULATED, Answer, Deployment, DeploymentSpec, Failure, Record, State
 from core.redaction import shortened
 from logs.failures import WRITERS, Finding, Writer, catalogue
-from operations.deployments import to_restart
+from operations.deployments import to_restart, with_usual
 from operations.resolve import Found, find
 from operations.runtime import Runtime
 
@@ -298,7 +298,7 @@ class Case:
         """Begin; `ends` is on anyio's clock, in seconds."""
         self.runtime: Final = runtime
         self.backend: Final = found.backend
-        self.deployment: Final[Deployment] = found.deployment
+        self.deployment: Final[Deployment] = with_usual(runtime, found.deployment)
         self.found: Final = found
         self.now: Final = datetime.now(UTC)
         self.fault: Fault | None = None

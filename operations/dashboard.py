@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from enum import StrEnum
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -37,9 +37,6 @@ _FIND_SECONDS: Final = 25.0
 """For the one that is named to be found; to look closer takes thrice `ENDPOINT_SECONDS` more."""
 FULL: Final = 0.85
 """Share of KV blocks in use from which requests are about to wait or to be preempted."""
-LONG_BOOT: Final = timedelta(minutes=30)
-"""Of a phase whose usual length nobody knows; the slowest boot that was seen took 15 min: a TPU's
-graphs (2026-08)."""
 _WORDS: Final = 200
 """Characters of what a failure may say: a row is looked at, not read."""
 _FIRST: Final = 100
@@ -217,8 +214,8 @@ def _is_slow(one: Deployment, now: datetime) -> bool:
     """Whether its phase takes long; one that only waits in a queue costs nothing and may."""
     if one.phase is None or one.state is State.QUEUED:
         return False
-    longest = longest_seconds(one.phase.usual_seconds) or LONG_BOOT.total_seconds()
-    return (now - one.phase.since).total_seconds() > longest
+    longest = longest_seconds(one)
+    return longest is not None and (now - one.phase.since).total_seconds() > longest
 
 
 class SystemStatus(Answer):

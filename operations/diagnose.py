@@ -18,7 +18,6 @@ from logs.boot import BEGINS
 from logs.failures import LINE_CHARACTERS, Finder, Finding, Writer, asked_words
 from logs.read import Line
 from logs.verdict import UNKNOWN_CAUSE, Judge
-from operations import boots
 from operations.case import (
     LAYERS,
     MOST_EVIDENCE,
@@ -55,7 +54,6 @@ from operations.deployments import (
     longest_seconds,
     phase_of,
     to_end,
-    with_usual,
 )
 from operations.readings import read_log
 from operations.resolve import Found
@@ -111,13 +109,6 @@ def _disk_full(case: Case, host: HostState, *seen: Evidence) -> Looked:
 _WATCH: Final = NextStep("status_vllm", {"wait_s": 30})
 _UNWATCHED_SECONDS: Final = 300.0
 """A step of a deployment that nobody takes for so long has stopped; a look takes seconds."""
-_STANDING_LONG_SECONDS: Final[Mapping[State, float]] = {
-    State.CREATING: 45 * 60.0,
-    State.STOPPING: 15 * 60.0,
-    State.DELETING: 30 * 60.0,
-}
-"""Where nothing is known of earlier ones: generous, for an alarm that is wrong is not heard again.
-A queue has no usual time."""
 
 
 async def settings(case: Case) -> Looked:
@@ -134,12 +125,11 @@ async def resource(case: Case) -> Looked:
         return healthy(f"It is there. {known}".strip())
     if stopped := _steps_stopped(case):
         return stopped
-    longest, usually = longest_of(case)
-    longest = longest or _STANDING_LONG_SECONDS.get(now.state)
+    longest = longest_seconds(now)
     if longest is not None and case.for_seconds > longest:
-        return _too_long(case, usually)
+        return _too_long(case)
     what = phase_of(now) or now.state
-    goes_on = f"It is {now.state}, {what}, for {lasting(case.for_seconds)}.{_usually(usually)}"
+    goes_on = f"It is {now.state}, {what}, for {lasting(case.for_seconds)}.{_usually(now)}"
     return healthy(f"{goes_on} {known}".strip(), steps=(_WATCH,))
 
 
@@ -150,13 +140,6 @@ async def revision(case: Case) -> Looked:
         return skipped(f"Not looked at: {case.silent}.")
     stands = now.instance or "no instance of its own"
     return healthy(f"Revision {now.revision} of {now.served_model_name}, on {stands}.")
-
-
-def longest_of(case: Case) -> tuple[float | None, float | None]:
-    """Give the seconds after which its phase takes too long, and those that it usually takes."""
-    phase = with_usual(case.runtime, case.deployment).phase
-    seconds = phase.usual_seconds if phase else None
-    return longest_seconds(seconds), seconds
 
 
 def _steps_stopped(case: Case) -> Looked | None:
@@ -171,7 +154,7 @@ def _steps_stopped(case: Case) -> Looked | None:
     return failed(failure, condition(f"{now.state}: {phase_of(now)}", case.since))
 
 
-def _too_long(case: Case, usually: float | None) -> Looked:
+def _too_long(case: Case) -> Looked:
     now = case.deployment
     stopping = now.state is State.STOPPING and can_stop(case.backend)
     failure = ill(
@@ -180,19 +163,20 @@ def _too_long(case: Case, usually: float | None) -> Looked:
         what=phase_of(now) or str(now.state),
         since=f"{case.since:%F %H:%M} UTC",
         lasts=lasting(case.for_seconds),
-        usually=_usually(usually),
+        usually=_usually(now),
         end="stop_vllm again" if stopping else "destroy_vllm, then deploy_vllm elsewhere",
     )
     ends = NextStep("stop_vllm" if stopping else "destroy_vllm")
     seen = [number(f"for {case.for_seconds:.0f} s", case.since)]
-    if usually is not None:
-        seen.append(number(f"usually {usually:.0f} s"))
+    if now.phase and now.phase.usual_seconds is not None:
+        seen.append(number(f"usually {now.phase.usual_seconds:.0f} s"))
     if now.phase and now.phase.detail:
         seen.append(condition(now.phase.detail, case.now))
     return failed(failure.model_copy(update={"next": (*failure.next, ends)}), *seen)
 
 
-def _usually(seconds: float | None) -> str:
+def _usually(now: Deployment) -> str:
+    seconds = now.phase.usual_seconds if now.phase else None
     return "" if seconds is None else f" Here that usually takes {lasting(seconds)}."
 
 
@@ -334,8 +318,6 @@ def _where(layer: Layer, *, served: bool) -> Layer:
     return "container" if served and layer == "engine boot" else layer
 
 
-_BOOTING_LONG_SECONDS: Final = 45 * 60.0
-"""Of one phase where no boot was seen before: 62 GB from the Hub at 30 MB/s take 35 minutes."""
 _WAITING: Final = frozenset(
     (State.QUEUED, State.CREATING, State.ASLEEP, State.STOPPED, State.STOPPING, State.DELETING)
 )
@@ -369,12 +351,11 @@ async def boot(case: Case) -> Looked:
     if now.state in _WAITING:
         return skipped(f"Not looked at: {case.silent}.")
     if now.state is not State.LOADING or case.silent is None:
-        last = boots.last_words(boots.boots_of(case.runtime.stage.journal, now))
-        return healthy(f"Its engine has started{f'; {last}' if last else ''}.")
-    longest, usually = longest_of(case)
-    if case.for_seconds > (longest or _BOOTING_LONG_SECONDS):
-        return await _slow_booting(case, usually)
-    said = f"{_progress(case)}.{_usually(usually)} Wait for it."
+        return healthy(f"Its engine has started{f'; {now.last_boot}' if now.last_boot else ''}.")
+    longest = longest_seconds(now)
+    if longest is not None and case.for_seconds > longest:
+        return await _slow_booting(case)
+    said = f"{_progress(case)}.{_usually(now)} Wait for it."
     return healthy(said, steps=(_WATCH,))
 
 
@@ -387,10 +368,11 @@ def _progress(case: Case) -> str:
     return f"Still {phase.name}{percent}, for {lasting(case.for_seconds)}{spent}"
 
 
-async def _slow_booting(case: Case, usually: float | None) -> Looked:
+async def _slow_booting(case: Case) -> Looked:
     """Say that it takes longer than it should, and what its log knows of it."""
     found = await search(case)
     known = found.cause
+    usually = case.deployment.phase.usual_seconds if case.deployment.phase else None
     often = "no boot was seen here before" if usually is None else f"usually {lasting(usually)}"
     cause = f"{_progress(case)}, {often}."
     seen = (number(f"in this phase for {case.for_seconds:.0f} s", case.since), condition(often))
