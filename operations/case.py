@@ -25,7 +25,7 @@ from core.errors import (
     WaitedTooLong,
 )
 from core.metrics import EngineMetrics
-from core.records import SIMULATED, Answer, Deployment, DeploymentSpec, Failure, Record, State
+from core.records import Answer, Deployment, DeploymentSpec, Failure, Record, State
 from core.redaction import shortened
 from logs.failures import WRITERS, Finding, Writer, catalogue
 from operations.deployments import to_restart, with_usual
@@ -110,9 +110,6 @@ class Diagnosis(Answer):
     usd_per_hour: float | None = None
     """Of one running replica."""
     usd_so_far: float | None = None
-    simulated: bool = False
-    overdue_since: datetime | None = None
-    """When its ttl ended, of one that runs on."""
 
     def summary(self) -> str:
         where = f"{self.name} on {self.target}" if self.name else self.target
@@ -136,11 +133,6 @@ class Diagnosis(Answer):
             "usd_per_hour": self.usd_per_hour,
             "usd_so_far": self.usd_so_far,
         }
-
-    def warnings(self) -> tuple[str, ...]:
-        since = self.overdue_since
-        late = f"{self.name} is overdue since {since:%F %H:%M} UTC." if since else None
-        return tuple(words for words in (SIMULATED if self.simulated else None, late) if words)
 
     def next_steps(self) -> tuple[NextStep, ...]:
         return self.next

@@ -609,7 +609,8 @@ _USED_PER_HOUR: Final = 1.0
 async def cost(case: Case) -> Looked:
     """Say what it costs; ill are a time that is over, and hours that nobody used."""
     now = case.deployment
-    if now.expires_at and is_overdue(case):
+    runs = not (now.state.ended or now.state in {State.STOPPING, State.DELETING})
+    if runs and now.expires_at and now.expires_at < case.now:
         ends = to_end(case.backend)
         ended = f"{now.expires_at:%F %H:%M} UTC"
         failure = ill("OVERDUE", ended=ended, price=_price(now), end=ends.words)
@@ -626,13 +627,6 @@ def still_bills(now: Deployment) -> tuple[Remark, ...]:
         f"It does not serve and is billed on: {_price(now)} Call destroy_vllm if it is not mended."
     )
     return (Remark(code="BILLED_ALL_THE_SAME", text=text),)
-
-
-def is_overdue(case: Case) -> bool:
-    """Whether its ttl is over and it is not stopped."""
-    now = case.deployment
-    runs = not (now.state.ended or now.state in {State.STOPPING, State.DELETING})
-    return runs and now.expires_at is not None and now.expires_at < case.now
 
 
 def _idle(case: Case) -> Looked | None:
@@ -781,8 +775,6 @@ async def _diagnosis(case: Case, seen: dict[Layer, Looked]) -> Diagnosis:
         next=calls(steps, now, spec),
         usd_per_hour=now.usd_per_hour,
         usd_so_far=now.usd_so_far,
-        simulated=now.simulated,
-        overdue_since=now.expires_at if is_overdue(case) else None,
     )
 
 

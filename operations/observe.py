@@ -41,7 +41,6 @@ class HealthReport(Located):
     answer: str | None = None
     latency_seconds: float | None = None
     start: Literal["cold", "warm"] | None = None
-    simulated: bool = False
     awake_until: datetime | None = None
     """About; when it falls asleep if nobody asks."""
     probes: tuple[Probe, ...] = ()
@@ -90,7 +89,6 @@ async def health(runtime: Runtime, found: Found, *, deep: bool = False) -> Healt
     here = {
         "target": deployment.target,
         "name": found.name,
-        "simulated": deployment.simulated,
         "state": deployment.state,
         "awake_until": deployment.awake_until,
     }
