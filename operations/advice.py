@@ -321,8 +321,6 @@ class Recommendation(Answer):
     instead: tuple[Option, ...]
     """What comes nearest, where nothing does all that is asked for; and int4 weights that cost
     less on demand, where something does."""
-    more_offers: int
-    """That are not shown."""
     asked_region: str | None = Field(exclude=True)
 
     def summary(self) -> str:
@@ -387,7 +385,6 @@ def recommend(
         models=tuple(_option(runtime, asked, each).row() for each in of_models),
         refused=_together(refusals)[:_REFUSED],
         instead=tuple(_option(runtime, asked, each) for each in near),
-        more_offers=len(found) - len(offers),
         asked_region=region,
     )
 

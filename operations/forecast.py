@@ -179,8 +179,6 @@ _GUESSED: Final = (
 )
 _EXAMPLE_GIB: Final = 4.0
 """An offload that is spoken of where none is needed."""
-_WIDE: Final = 0.75
-"""A low estimate below this share of the expected one is said to be far from it."""
 PLANNED: Final = tuple(one for one in Flags.model_fields if one in DeploymentSpec.model_fields)
 """Fields of a deployment of which the planner can say what each does."""
 _TEXT_ONLY: Final = "--language-model-only"
@@ -277,16 +275,6 @@ def guesses(offers: Collection[Foreseen]) -> Iterator[str]:
         yield f"{_GUESSED} They end above all that was measured: {beyond}."
     elif any(offer.guessed for offer in offers):
         yield _GUESSED
-
-
-def uncertain(memory: MemoryTable) -> Iterator[str]:
-    """Warn where the KV cache may be much smaller than expected."""
-    low, expected = memory.kv_cache_gib["low"], memory.kv_cache_gib["expected"]
-    if low < _WIDE * expected:
-        yield (
-            f"KV cache: {low:.2f} GiB at worst, {expected:.2f} expected; whether it fits is"
-            " judged on the worst."
-        )
 
 
 def load_words(load: Load) -> str:

@@ -159,7 +159,6 @@ class MetricsReport(Located):
     latencies_since: datetime | None = None
     """The engine's start."""
     rates: Rates | None = None
-    capacity_means: str | None = None
     last_used: str | None = None
     """As far as it is known."""
     awake_until: datetime | None = None
@@ -208,7 +207,8 @@ class MetricsReport(Located):
             },
             "latencies_since": self.latencies_since,
             "awake_until": self.awake_until,
-            "capacity": self.capacity_means,
+            "kv_cache_tokens": seen.cache.kv_cache_size_tokens,
+            "full_length_requests": seen.cache.kv_cache_max_concurrency,
             "not_reported": ", ".join(self.missing),
         }
 
@@ -249,19 +249,11 @@ async def metrics(runtime: Runtime, found: Found, raw: str | None) -> MetricsRep
         await anyio.sleep(waiting.pause(RATE_WINDOW_SECONDS))
         second, seconds = MetricsPage(await endpoint.metrics_text()), time.monotonic() - began
     before, seen = first.engine(), second.engine()
-    tokens, requests = seen.cache.kv_cache_size_tokens, seen.cache.kv_cache_max_concurrency
-    means = None
-    if tokens is not None and requests is not None:
-        means = (
-            f"The KV cache holds {tokens} tokens: {requests:.2f} requests of full length at once;"
-            " what is beyond waits."
-        )
     return MetricsReport(
         **here,
         metrics=seen,
         latencies_since=seen.started_at,
         rates=_rates(before, seen, seconds),
-        capacity_means=means,
         last_used=last_use(runtime, deployment),
         awake_until=deployment.awake_until,
         missing=tuple(name for name, value in seen if value is None),

@@ -33,7 +33,6 @@ from operations.forecast import (
     memory_table,
     precision,
     priced,
-    uncertain,
     what_offloading_costs,
     why_not_offload,
 )
@@ -470,7 +469,7 @@ class DeploymentPlan(Answer):
 
     def warnings(self) -> tuple[str, ...]:
         seen = (self.foreseen,) if self.foreseen else ()
-        return (*self.notes, *uncertain(self.memory), *guesses(seen))
+        return (*self.notes, *guesses(seen))
 
     def next_steps(self) -> tuple[NextStep, ...]:
         named = {"target": self.target, "model": self.model}
