@@ -130,14 +130,8 @@ _HELPS: Final[dict[Health, tuple[str, ...]]] = {
     Health.UNKNOWN: ("diagnose", "get_logs", "status_vllm"),
     Health.SLOW: ("diagnose", "get_logs"),
     Health.DARK: ("diagnose", "get_metrics"),
-    Health.BOOTING: ("status_vllm",),
-    Health.ENDING: ("status_vllm",),
-    Health.READY: ("query_gemma4",),
-    Health.ASLEEP: ("query_gemma4",),
-    Health.EXPIRED: ("destroy_vllm", "status_vllm"),
-    Health.STOPPED: ("start_vllm", "destroy_vllm", "status_vllm"),
 }
-"""What helps, the best first; of what is billed though broken, what ends the bill as well."""
+"""What helps who is ill, the best first; where it is billed though broken, what ends that too."""
 _BRIEF: Final = {
     *("name", "target", "health", "model", "usd_per_hour_now", "overdue_since"),
     *("requests_running", "requests_waiting", "failure_code", "cause", "fix", "missing"),
@@ -177,7 +171,9 @@ def row_of(found: Found, figures: Figures, listed: Callable[[str], bool], now: d
     one, failure, ends = found.deployment, found.deployment.failure, found.deployment.expires_at
     late = ends if ends and ends < now and not one.state.ended else None
     health = _health(one, figures.load, late=late is not None, now=now)
-    helps = (tool for tool in _HELPS[health] if tool != "stop_vllm" or can_stop(found.backend))
+    usual = tuple(step.tool for step in one.next_steps())
+    tools = _HELPS.get(health, usual)
+    helps = (tool for tool in tools if tool != "stop_vllm" or can_stop(found.backend))
     load = {"requests_running", "requests_waiting", "kv_cache_usage"}
     same = ("name", "target", "state", "phase", "usd_per_hour_now", "usd_so_far")
     return Row(

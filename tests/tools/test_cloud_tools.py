@@ -12,7 +12,7 @@ from google.auth.credentials import AnonymousCredentials
 from google.cloud.storage import Client
 
 from core.settings import AzurePlane, GooglePlane, Settings
-from operations.runtime import Rehearsal
+from operations.runtime import Stage
 from tests.conversation import Agent, agent_of
 from tests.google_plane import Controls
 from tests.tools.world import assert_envelope, assert_same_facts
@@ -27,10 +27,10 @@ TOKEN: Final = "hf_" + "t" * 34
 def controls(plane: GooglePlane, monkeypatch: pytest.MonkeyPatch) -> Controls:
     """Of the one cloud that every test goes to, each with a project of its own."""
 
-    async def google(_self: Rehearsal) -> GooglePlane:
+    async def google(_self: Stage) -> GooglePlane:
         return plane
 
-    monkeypatch.setattr(Rehearsal, "google", google)
+    monkeypatch.setattr(Stage, "google", google)
     return Controls(plane)
 
 
@@ -38,10 +38,10 @@ def controls(plane: GooglePlane, monkeypatch: pytest.MonkeyPatch) -> Controls:
 def simulated_azure(azure: AzurePlane, monkeypatch: pytest.MonkeyPatch) -> None:
     """The one Azure likewise, for what asks every cloud."""
 
-    async def found(_self: Rehearsal) -> AzurePlane:
+    async def found(_self: Stage) -> AzurePlane:
         return azure
 
-    monkeypatch.setattr(Rehearsal, "azure", found)
+    monkeypatch.setattr(Stage, "azure", found)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 from backends.tpu.site import ChipState, Site
 from core.journal import Journal
 from core.settings import GooglePlane, Settings
-from operations.runtime import Rehearsal
+from operations.runtime import Stage
 from tests.backends.tpu.planted import ours, until
 from tests.backends.tpu.sites import opened
 from tests.conversation import agent_of
@@ -29,10 +29,10 @@ TOMORROW: Final = datetime.now(UTC).replace(microsecond=0) + timedelta(days=1)
 async def there(plane: GooglePlane, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Site]:
     """Somebody else's machine, which has made one."""
 
-    async def google(_self: Rehearsal) -> GooglePlane:
+    async def google(_self: Stage) -> GooglePlane:
         return plane
 
-    monkeypatch.setattr(Rehearsal, "google", google)
+    monkeypatch.setattr(Stage, "google", google)
     project = f"p-{uuid.uuid4().hex[:12]}"
     Controls(plane).set(project, prepared=True, tpu_clock=600)
     machine: AbstractAsyncContextManager[Site] = opened(plane, project)
