@@ -79,11 +79,6 @@ def note(warning: str) -> None:
         gathered.append(warning)
 
 
-def notes_so_far() -> tuple[str, ...]:
-    """Return the warnings that the answer has which is being made."""
-    return tuple(_notes.get() or ())
-
-
 def take_back(warnings: Iterable[str]) -> None:
     """Drop warnings of what has changed since they were noted; what still holds is told anew."""
     gathered = _notes.get()

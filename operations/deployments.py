@@ -295,16 +295,13 @@ async def status(runtime: Runtime, found: Found, *, wait_s: float, tell: Tell) -
 async def stop(found: Found) -> Deployment:
     """End every replica and keep the deployment."""
     with _in_time(found.backend, f"stop {found.name}"):
-        stopped = await _stops(found).stop(found.name)
-    take_back(found.notes)
-    return stopped
+        return await _stops(found).stop(found.name)
 
 
 async def start(runtime: Runtime, found: Found) -> Deployment:
     """Start a stopped one again."""
     with _in_time(found.backend, f"start {found.name}"):
         started = await _stops(found).start(found.name)
-    take_back(found.notes)
     return _follow_new(runtime, found.backend, started)
 
 
@@ -332,7 +329,6 @@ async def scale(runtime: Runtime, found: Found, change: Rescaling) -> Deployment
             deployment = await backend.scale(name, min_replicas=low, max_replicas=high)
         if change.ttl_minutes and isinstance(backend, Extends):
             deployment = await backend.extend(name, ttl_minutes=change.ttl_minutes)
-    take_back(found.notes)
     return _follow_new(runtime, backend, deployment)
 
 
@@ -347,7 +343,6 @@ async def destroy(
     with _in_time(found.backend, f"delete {found.name}"):
         deleted = await found.backend.delete(found.name, keep_cache=keep_cache)
         if deleted.gone:
-            take_back(found.notes)
             return await _purged(found.backend, deleted) if purge else deleted
     asked = {"purge": purge, "keep_cache": keep_cache}
     return deleted.model_copy(update={"again": {flag: True for flag in asked if asked[flag]}})

@@ -2,8 +2,8 @@
 
 import logging
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from functools import partial
 from typing import Final, NamedTuple, TypeVar
@@ -29,7 +29,7 @@ from core.errors import (
 )
 from core.journal import Journal, Operation, readable, utc_now
 from core.records import NAME_PATTERN, Deployment, Record, State, Target, moment
-from core.reply import note, notes_so_far
+from core.reply import collecting_notes, note
 from operations import boots
 from operations.runtime import Runtime, Stage
 
@@ -60,8 +60,6 @@ class Found(NamedTuple):
 
     backend: Backend
     deployment: Deployment
-    notes: tuple[str, ...] = ()
-    """What was noted of it while it was looked for: true until it is changed."""
 
     def __str__(self) -> str:
         return f"{self.name} on {self.deployment.target}"
@@ -195,6 +193,8 @@ async def find(
 ) -> Found:
     """Return the deployment that is meant; `to_change` it, never the owner's own endpoint.
 
+    What is noted of one that is to be changed is true until then alone, and is not told.
+
     Raises:
         InvalidArgument: The name cannot be one.
         TargetNotFound: The target is not configured.
@@ -215,19 +215,21 @@ async def find(
             fix="Change it where it was made, or name a deployment of list_deployments.",
             next_steps=(NextStep("list_deployments"),),
         )
-    before = notes_so_far()
+    quiet = collecting_notes() if to_change else nullcontext()
     if target and name:
         backend = stage.backend(target)
-        with in_time(target, f"look at {name}", _ALONE_SECONDS, fix=_AGAIN):
-            return _with_warnings(Found(backend, await backend.describe(name)), before)
-    sight = await look_around(stage, target)
-    found, before = sight.found, (*before, *sight.not_looked_at)
+        with quiet, in_time(target, f"look at {name}", _ALONE_SECONDS, fix=_AGAIN):
+            return _with_warnings(Found(backend, await backend.describe(name)))
+    with quiet:
+        sight = await look_around(stage, target)
+    found = sight.found
     if sight.complete or any(name in {None, one.name} for one in found):
         sight.note_what_was_not()  # else the error says it
     if to_change:
         found = tuple(one for one in found if one.deployment.target != ENDPOINT)
         _require_no_other(sight, found, name)
-    return _the_only(stage, found, target, name, sight, before=before)
+    with collecting_notes() if to_change else nullcontext():
+        return _the_only(stage, found, target, name, sight)
 
 
 async def find_among(stage: Stage, targets: Sequence[str], name: str | None) -> Found:
@@ -280,23 +282,19 @@ def _the_only(
     target: str | None,
     name: str | None,
     sight: Sight | None = None,
-    *,
-    before: Collection[str] = (),
 ) -> Found:
     fitting = [one for one in found if name in {None, one.name}]
     if len(fitting) == 1:
-        return _with_warnings(fitting[0], before)
+        return _with_warnings(fitting[0])
     if not fitting:
         raise _not_found(stage, found, target, name, sight)
     raise _ambiguous([(one.deployment.target, one.name) for one in fitting])
 
 
-def _with_warnings(found: Found, before: Collection[str]) -> Found:
-    """Note its warnings; of what was noted since `before`, what names it is of it."""
+def _with_warnings(found: Found) -> Found:
     for warning in found.deployment.warnings():
         note(warning)
-    new = (one for one in notes_so_far() if one not in before)
-    return found._replace(notes=tuple(one for one in new if found.name in one))
+    return found
 
 
 def _require_no_other(sight: Sight, found: tuple[Found, ...], name: str | None) -> None:
