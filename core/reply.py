@@ -79,14 +79,6 @@ def note(warning: str) -> None:
         gathered.append(warning)
 
 
-def take_back(warnings: Iterable[str]) -> None:
-    """Drop warnings of what has changed since they were noted; what still holds is told anew."""
-    gathered = _notes.get()
-    if gathered is not None:
-        gone = set(warnings)
-        gathered[:] = [one for one in gathered if one not in gone]
-
-
 def success(answer: Answer, notes: list[str], listed: Listed) -> Json:
     """Make the envelope of an answer; `listed` says which tools this profile has."""
     whole = answer.model_dump(mode="json", exclude_none=True)

@@ -35,7 +35,7 @@ from core.records import (
     Target,
     valid,
 )
-from core.reply import note, take_back
+from core.reply import note
 from logs.boot import PHASES
 from logs.boot_phases import HOST, PULL
 from operations import boots
@@ -253,18 +253,18 @@ async def plan(
 
 async def deploy(runtime: Runtime, backend: Backend, wanted: Plan) -> Deployment:
     """Start, or go on with, what the plan says; what is true now."""
-    for warning in wanted.warnings:
-        note(warning)
     spec = wanted.spec
     with _in_time(backend, f"deploy {spec.name}"):
         try:
-            return _follow_new(runtime, backend, await backend.apply(wanted))
+            deployment = await backend.apply(wanted)
         except (PermissionDenied, QuotaExceeded) as exc:  # a check names all that is missing
             asked = {"target": wanted.target.name, "model": spec.model, "check": True}
             length = {"max_model_len": spec.max_model_len} if spec.max_model_len else {}
-            take_back(wanted.warnings)  # of what is not made
             exc.next_steps = exc.next_steps or (NextStep("plan_deployment", {**asked, **length}),)
             raise
+    for warning in wanted.warnings:
+        note(warning)
+    return _follow_new(runtime, backend, deployment)
 
 
 def _follow_new(runtime: Runtime, backend: Backend, deployment: Deployment) -> Deployment:
