@@ -22,7 +22,7 @@ from operations import deployments
 from operations.agreement import Preview, preview
 from operations.deployments import can_stop, resume, with_usual
 from operations.resolve import EACH_SECONDS, Found, Sight, contain_fault, look_around
-from operations.runtime import Runtime, Stage, outcomes
+from operations.runtime import Runtime, Stage
 
 _NAME: Final = 60
 """Characters of a model's name there."""
@@ -416,24 +416,23 @@ async def _look(stage: Stage, heard: Heard, tell: Tell) -> None:
     """End every one that is due; what fails with one of them keeps none of the others."""
     if not stage.journal.exists:
         return
+
+    async def end(one: Expiry) -> None:
+        with contain_fault(one.target):
+            await _end(stage, one, heard, tell)
+
     due = [one for one in stage.journal.expiries() if one.at <= utc_now()]
-    ended = await outcomes([_end(stage, one, heard, tell) for one in due])
-    for one, exc in zip(due, ended, strict=True):
-        if isinstance(exc, OpsError):
-            raise exc
-        if exc:
-            _log.error("%s on %s failed", one.name, one.target, exc_info=exc)
-            tell(
-                f"{one.name} on {one.target} may be overdue and could not be stopped:"
-                f" {type(exc).__name__}, a bug of this server."
-            )
+    _, failed = await ask_each({one: partial(end, one) for one in due})
+    for exc in failed.values():
+        raise exc
 
 
 async def _end(stage: Stage, expiry: Expiry, heard: Heard, tell: Tell) -> None:
     """End one; what is `heard` of it already is not told again while it goes on being deleted."""
     where = f"{expiry.name} on {expiry.target}"
     try:
-        said, over = await _end_now(stage, expiry)
+        with contain_fault(expiry.target):
+            said, over = await _end_now(stage, expiry)
     except DeploymentNotFound:
         said, over = "it is gone." if expiry in heard else "", True
     except OpsError as exc:

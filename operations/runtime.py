@@ -7,7 +7,7 @@ import shlex
 import shutil
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import aclosing, asynccontextmanager
 from functools import cached_property
 from pathlib import Path
@@ -101,11 +101,6 @@ class Background:
         self._tasks.pop(work, None)
         if not task.cancelled() and (exc := task.exception()):
             _log.error("%s failed", work, exc_info=exc)
-
-
-async def outcomes(work: Iterable[Awaitable[None]]) -> list[BaseException | None]:
-    """Return what each piece of work failed with, done side by side: no fault ends another."""
-    return await asyncio.gather(*work, return_exceptions=True)
 
 
 _TARGETS: Final = ROOT / "backends" / "targets.toml"
