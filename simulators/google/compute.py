@@ -18,8 +18,8 @@ from starlette.routing import BaseRoute
 
 from simulators.google import chips, vm
 from simulators.google.chips import Machine, zones_of
-from simulators.google.serving import CODES, Refused, admit, check_billed, invalid, rest
-from simulators.google.state import Life, Project, World
+from simulators.google.serving import CODES, Refused, admit, check_billed, refusal, rest
+from simulators.google.state import REFUSALS, Life, Project, World
 
 Resource = dict[str, Any]
 API: Final = "compute.googleapis.com"
@@ -34,13 +34,9 @@ of 2026-08."""
 _MODELS: Final = {"STANDARD": "on-demand", "SPOT": "spot", "FLEX_START": "flex-start"}
 
 
-def _wrong(field: str, value: Any, words: str) -> Refused:
+def _wrong(field: str, value: Any, why: str) -> Refused:
     said = value if isinstance(value, str) else json.dumps(value)
-    return invalid(f"Invalid value for field 'resource.{field}': '{said}'. {words}")
-
-
-def _not_ready(path: str) -> Refused:
-    return invalid(f"The resource '{path}' is not ready")
+    return refusal("compute-field", field=f"resource.{field}", value=said, why=why)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +60,7 @@ class Call:
     def need(self, permission: str) -> None:
         """Refuse a caller who lacks a permission."""
         if self.project.denies(permission):
-            words = f"Required '{permission}' permission for '{self.parent}'"
-            raise Refused("PERMISSION_DENIED", words)
+            raise refusal("compute-permission", permission=permission, parent=self.parent)
 
     def read(self, schema: str) -> Resource:
         """Return the body as the SDK's message has it; refuses unknown fields and other types."""
@@ -74,7 +69,7 @@ class Call:
         try:
             json_format.ParseDict(self.body, message)
         except (json_format.ParseError, TypeError) as exc:
-            raise invalid(f"Invalid JSON payload received. {exc}") from exc
+            raise refusal("payload", why=exc) from exc
         said: Resource = json_format.MessageToDict(message)
         return said
 
@@ -84,7 +79,7 @@ class Call:
             raise _wrong("name", name or "", f"Must be a match of regex '{_NAME}'")
         path = f"{self.parent}/{kind}/{name}"
         if path in _TABLES[kind](self.project):
-            raise Refused("ALREADY_EXISTS", f"The resource '{path}' already exists")
+            raise refusal("compute-taken", path=path)
         return path
 
     def find(self, kind: str) -> Resource:
@@ -92,7 +87,7 @@ class Call:
         path = f"{self.parent}/{kind}/{self.name}"
         found = _TABLES[kind](self.project).get(path)
         if found is None:
-            raise Refused("NOT_FOUND", f"The resource '{path}' was not found")
+            raise refusal("compute-missing", path=path)
         return found
 
 
@@ -159,7 +154,7 @@ def _route(
         for permission in needed or (name,):
             call.need(permission)
         if zone and zone not in _zone_names(project):
-            raise invalid(f"Invalid value for field 'zone': '{zone}'. Unknown zone.")
+            raise refusal("compute-field", field="zone", value=zone, why="Unknown zone.")
         return JSONResponse(_view(call, await answers(call)))
 
     where = f"/compute/v1/projects/{{project}}/{path}"
@@ -205,7 +200,7 @@ def _filtered(said: str, rows: list[Resource]) -> list[Resource]:
         return rows
     term = re.fullmatch(r"(\w+) (=|eq) \"([^\"]*)\"", said)
     if term is None:
-        raise invalid(f"Invalid value for field 'filter': '{said}'.")
+        raise refusal("compute-filter", words=said)
     pattern = re.compile(term[3] if term[2] == "eq" else re.escape(term[3]))
     return [row for row in rows if pattern.fullmatch(str(row.get(term[1], "")))]
 
@@ -242,15 +237,15 @@ def _begin(project: Project, kind: str, path: str, *, user: str = "") -> Resourc
     return operation
 
 
-def _end(operation: Resource, failure: tuple[int, str, str] | None = None) -> None:
+def _end(operation: Resource, failure: str = "", **words: Any) -> None:
     """End an operation; its error has a status of HTTP, and Compute Engine's code and words."""
     if operation["status"] == "DONE":
         return
     operation.update(status="DONE", endTime=_moment())
     if failure:
-        status, code, message = failure
+        status, code, message = REFUSALS[failure]
         operation.update(
-            error={"errors": [{"code": code, "message": message}]},
+            error={"errors": [{"code": code, "message": message.format(**words)}]},
             httpErrorStatusCode=status,
             httpErrorMessage=code,
         )
@@ -332,9 +327,11 @@ class _Instance(Machine):
         self.kept["status"] = status
         self.turned()
 
-    def finish(self, failure: tuple[int, str, str] | None = None) -> None:
+    def finish(self, failure: str = "", **more: Any) -> None:
+        """End its operations, well or by one of `refusals.toml`."""
+        words = {"project": self.project.id, "zone": self.zone, "kind": self.kind, **more}
         for path in self.life.operations:
-            _end(self.project.compute_operations[path], failure)
+            _end(self.project.compute_operations[path], failure, **words)
         self.life.operations = []
         self.world.keep(self.project)
 
@@ -344,8 +341,7 @@ class _Instance(Machine):
         return operation
 
     def leave(self, kind: str, *, user: str = "system") -> Resource:
-        words = f"Instance '{self.short}' creation failed: it was ended while it was created."
-        self.finish((400, "UNSUPPORTED_OPERATION", words))  # Google's own words are not known
+        self.finish("operation-ended", name=self.short)
         operation = self.begin(kind, user=user)
         self.become("STOPPING")
         self.end_vm()
@@ -363,44 +359,24 @@ class _Instance(Machine):
         return step is not None and step() is not False
 
     def _wait(self) -> None:
-        failure = self._refusal()
-        if failure:
-            self.finish(failure)
-            self.forget()
-        elif self.row and chips.take(self.project, self.row):
-            self.become("PROVISIONING")
-        elif self.after(self.life.patience):  # only where there was none: a clock may be fast
-            self.finish(self._stock_out())
-            self.forget()
-
-    def _refusal(self) -> tuple[int, str, str] | None:
-        """Return why it may have no chips; None where it may."""
         project, zone, model = self.project, self.zone, self.model
         known = zones_of(project).get(zone)
         if known is None or model not in known.accepts:
-            said = self.kept["scheduling"]["provisioningModel"]
-            words = (
-                f'{said} provisioning model is not supported for machine type "{self.kind}" in'
-                f' location "{zone}"'
-            )
-            return 400, "UNSUPPORTED_OPERATION", words
-        if not self.row and not self._ask() and model != "flex-start":
+            self._fail("operation-model", model=self.kept["scheduling"]["provisioningModel"])
+        elif not self.row and not self._ask() and model != "flex-start":
             pool, region = chips.pool_of("compute", model), zone.rpartition("-")[0]
             preemptible = pool.endswith("preemptible")
             metric = "PREEMPTIBLE_TPU_V6E" if preemptible else "TPUS_PER_TPU_FAMILY"
             limit = float(chips.limit_of(project, pool, zone))
-            words = f"Quota '{metric}' exceeded.  Limit: {limit} in region {region}."
-            return 403, "QUOTA_EXCEEDED", words
-        return None
+            self._fail("operation-quota", metric=metric, limit=limit, region=region)
+        elif self.row and chips.take(project, self.row):
+            self.become("PROVISIONING")
+        elif self.after(self.life.patience):  # only where there was none: a clock may be fast
+            self._fail("operation-stock-out")
 
-    def _stock_out(self) -> tuple[int, str, str]:
-        words = (
-            f"The zone 'projects/{self.project.id}/zones/{self.zone}' does not have enough"
-            " resources available to fulfill the request.  '(resource type:compute)'. A"
-            f" {self.kind} VM instance is currently unavailable in the {self.zone} zone"
-            " (state:STOCKOUT, sub-state:STOCKOUT)."
-        )
-        return 503, "ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS", words
+    def _fail(self, failure: str, **words: Any) -> None:
+        self.finish(failure, **words)
+        self.forget()
 
     def _ask(self) -> bool:
         """Be counted against a quota; flex-start uses the standard one where the other is used up.
@@ -476,7 +452,7 @@ def _instance_of(call: Call) -> _Instance:
 async def _delete(call: Call) -> Resource:
     instance = _instance_of(call)
     if instance.kept["status"] == "STOPPING":
-        raise _not_ready(instance.name)
+        raise refusal("compute-busy", path=instance.name)
     return instance.leave("delete", user=call.project.caller)
 
 
@@ -484,7 +460,7 @@ async def _stop(call: Call) -> Resource:
     """Stop an instance that runs; one with a TPU cannot be started again, and keeps its disk."""
     instance = _instance_of(call)
     if instance.kept["status"] != "RUNNING":
-        raise _not_ready(instance.name)
+        raise refusal("compute-busy", path=instance.name)
     operation = instance.begin("stop")
     instance.end_vm()
     if row := instance.row:
@@ -508,7 +484,7 @@ async def _delete_disk(call: Call) -> Resource:
     path = str(disk["selfLink"]).removeprefix(LINK)
     if users := disk.get("users"):
         where = users[0].removeprefix(LINK)
-        raise invalid(f"The disk resource '{path}' is already being used by '{where}'")
+        raise refusal("compute-disk-used", path=path, user=where)
     del call.project.disks[path]
     return _ended(call.project, "delete", path)
 
@@ -584,18 +560,14 @@ def _made(call: Call) -> Resource:
 def _of_machine(
     call: Call, body: Resource, disk: Resource, interface: Resource
 ) -> Iterator[Refused]:
-    """Yield what machine, disk and network cannot be; one with TPUs takes hyperdisks alone.
-
-    Source: field notes of 2026-08.
-    """
+    """Yield what machine, disk and network cannot be; one with TPUs takes hyperdisks alone."""
     link = body.get("machineType", "")
     machine, disk_type = _last(link), _last(disk.get("diskType", ""))
     if f"{call.parent}/machineTypes/{machine}" not in _types(call.project):
         words = f"Machine type with name '{machine}' does not exist in zone '{call.zone}'."
         yield _wrong("machineType", link, words)
     if disk_type.startswith("pd-"):
-        words = f"[{disk_type}, {machine}] features are not compatible for creating instance."
-        yield invalid(words)
+        yield refusal("compute-disk-type", disk=disk_type, machine=machine)
     if _last(interface["network"]) != "default":
         yield _wrong("networkInterfaces[0].network", interface["network"], _NO_NETWORK)
 
@@ -603,12 +575,7 @@ def _of_machine(
 def _check_external(call: Call, name: str) -> None:
     """Refuse an external address that the organisation or the caller's permissions do not give."""
     if "compute.vmExternalIpAccess" in call.project.knobs.constraints:
-        raise Refused(
-            "FAILED_PRECONDITION",
-            "Constraint constraints/compute.vmExternalIpAccess violated for project"
-            f" {call.project.number}. Add instance {name} to the constraint to use external IP"
-            " with it.",
-        )
+        raise refusal("compute.vmExternalIpAccess", number=call.project.number, name=name)
     call.need("compute.subnetworks.useExternalIp")
 
 
@@ -621,15 +588,9 @@ def _account(one: Resource, call: Call) -> Resource:
     usual = f"{project.number}-compute@developer.gserviceaccount.com"
     email = usual if one.get("email", "") in {"", "default"} else one["email"]
     if email != usual and email not in project.accounts:
-        path = f"projects/{project.id}/serviceAccounts/{email}"
-        words = f"The resource '{path}' of type 'serviceAccount' was not found."
-        raise Refused("NOT_FOUND", words)
+        raise refusal("compute-no-account", project=project.id, email=email)
     if project.denies("iam.serviceAccounts.actAs", f"projects/-/serviceAccounts/{email}"):
-        raise invalid(
-            f"The user does not have access to service account '{email}'.  User:"
-            f" '{project.caller}'.  Ask a project owner to grant you the iam.serviceAccountUser"
-            " role on the service account"
-        )
+        raise refusal("compute-account", email=email, caller=project.caller)
     return {"email": email, "scopes": one.get("scopes", [])}
 
 
@@ -643,7 +604,7 @@ def _of_scheduling(body: Resource, said: Resource) -> Iterator[Refused]:
     flex = said["provisioningModel"] == "FLEX_START"
     moves = said.get("onHostMaintenance", "MIGRATE")
     if moves != "TERMINATE" and said["provisioningModel"] != "SPOT":
-        yield invalid("Instances with guest accelerators do not support live migration.")
+        yield refusal("compute-moves")
     shortest, longest = _RUN_SECONDS[flex]
     if "maxRunDuration" in said and not shortest <= _seconds(said["maxRunDuration"]) <= longest:
         words = f"Must be between {shortest} and {longest} seconds."

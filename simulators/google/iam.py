@@ -16,7 +16,7 @@ from starlette.routing import BaseRoute
 
 from simulators.google import serving
 from simulators.google.grants import EVERYBODY
-from simulators.google.serving import Refused, invalid
+from simulators.google.serving import refusal
 from simulators.google.state import GCLOUD_CLIENT, Project, World
 
 _MEMBER: Final = re.compile(r"^(user|serviceAccount|group|domain|principal|principalSet):\S+$")
@@ -46,11 +46,7 @@ def checked_policy(kept: Policy, wanted: Policy, project: Project) -> Policy:
             project must be there) or the version cannot be.
     """
     if wanted.etag and wanted.etag != _etag(kept):
-        raise Refused(
-            "ABORTED",
-            "There were concurrent policy changes. Please retry the whole read-modify-write with"
-            " exponential backoff.",
-        )
+        raise refusal("policy-etag")
     fresh = Policy(version=wanted.version)
     for binding in wanted.bindings:
         _check(binding, wanted.version, project)
@@ -62,16 +58,16 @@ def checked_policy(kept: Policy, wanted: Policy, project: Project) -> Policy:
 
 def _check(binding: Binding, version: int, project: Project) -> None:
     if not _ROLE.match(binding.role) or "_withcond_" in binding.role:
-        raise invalid(f"Role {binding.role} is not supported for this resource.")
+        raise refusal("policy-role", role=binding.role)
     if binding.HasField("condition") and version != 3:
-        raise invalid("Policies with conditions must have version 3.")
+        raise refusal("policy-version")
     for member in binding.members:
         if member not in EVERYBODY and not _MEMBER.match(member):
-            raise invalid(f"Invalid member {member}.")
+            raise refusal("policy-member", member=member)
         kind, _, email = member.partition(":")
         ours = kind == "serviceAccount" and email.endswith(f"@{project.id}.iam.gserviceaccount.com")
         if ours and email not in {*project.accounts, project.caller}:
-            raise invalid(f"Service account {email} does not exist.")
+            raise refusal("policy-account", email=email)
 
 
 def _check_own(role: str, project: Project, kept: Policy) -> None:
@@ -80,7 +76,7 @@ def _check_own(role: str, project: Project, kept: Policy) -> None:
     if role.startswith("roles/") or (own and not own.deleted):
         return
     if not own or role not in {one.role for one in kept.bindings}:
-        raise invalid(f"Role ({role}) does not exist in the resource's hierarchy.")
+        raise refusal("policy-own-role", role=role)
 
 
 def _etag(kept: Policy) -> bytes:
@@ -110,7 +106,7 @@ def metadata_routes(world: World) -> Sequence[BaseRoute]:
         email = request.path_params["email"]
         serving.admit(project, api, "iam.serviceAccounts.getOpenIdToken", email)
         if email not in {*project.accounts, project.caller}:
-            raise Refused("NOT_FOUND", f"Not found; Gaia id not found for email {email}")
+            raise refusal("no-gaia", email=email)
         token = world.id_token(project, (await request.json())["audience"], email)
         return JSONResponse({"token": token})
 

@@ -26,9 +26,9 @@ from simulators.common import registry
 from simulators.common.world import take_fault
 from simulators.google import serving
 from simulators.google.logging import Fits, matcher
-from simulators.google.serving import Refused, check_acting, invalid
+from simulators.google.serving import check_acting, refusal
 from simulators.google.state import Project, World
-from simulators.google.store import Kind, missing, moment, serve
+from simulators.google.store import Kind, moment, serve
 
 _IMAGE_BYTES: Final = 4_800_000_000
 """What every image here weighs: Ollama's with a model of 4 billion parameters at 4 bits."""
@@ -131,7 +131,7 @@ class _Images(Kind):
     async def delete(self, _world: World, project: Project, request: Any) -> Operation:
         found = re.fullmatch(r"(.*/repositories/[^/]+)/packages/([^/]+)", request.name)
         if not found:
-            raise invalid(f"Invalid package: {request.name}.")
+            raise refusal("package", name=request.name)
         repository = _REPOSITORIES.find(project, found[1]).name
         gone = [
             image
@@ -140,7 +140,7 @@ class _Images(Kind):
             and image.rpartition(":")[0].split("/", 3)[3] == unquote(found[2])
         ]
         if not gone:
-            raise missing(request.name)
+            raise refusal("missing", name=request.name)
         for image in gone:
             project.images.pop(image)
         return _over(project, request.name, Empty())
@@ -155,12 +155,6 @@ def _over(project: Project, about: str, answer: Any) -> Operation:
 _MOST_DISK_GB: Final = 4000
 """Source: the comments of google/devtools/cloudbuild/v1/cloudbuild.proto."""
 _OWN_ACCOUNT_LOGGING: Final = {"CLOUD_LOGGING_ONLY", "NONE", "GCS_ONLY"}
-_NO_LOG: Final = (
-    "if 'build.service_account' is specified, the build must either (a) specify"
-    " 'build.logs_bucket', (b) use the REGIONAL_USER_OWNED_BUCKET build.options."
-    "default_logs_bucket_behavior option, or (c) use either CLOUD_LOGGING_ONLY / NONE logging"
-    " options"
-)
 _UPLOAD: Final = "artifactregistry.repositories.uploadArtifacts"
 _STATUS: Final[Any] = Build.Status  # mypy takes its members for numbers
 
@@ -169,18 +163,13 @@ def _check(project: Project, asked: Build, location: str) -> None:
     """Refuse what cannot be."""
     options, account = asked.options, _account(asked)
     if not 0 <= options.disk_size_gb <= _MOST_DISK_GB:
-        raise invalid(f"build.options.disk_size_gb must be at most {_MOST_DISK_GB}")
+        raise refusal("build-disk", most=_MOST_DISK_GB)
     if account and options.logging.name not in _OWN_ACCOUNT_LOGGING:
-        raise invalid(_NO_LOG)
+        raise refusal("build-log")
     if location != "global" and options.machine_type.name in project.knobs.refused_builders:
-        raise Refused(  # source of the words: google-github-actions/deploy-cloudrun issue 480
-            "FAILED_PRECONDITION",
-            "due to quota restrictions, Cloud Build cannot run builds of this machine type in this"
-            " region, see https://cloud.google.com/build/docs/locations"
-            "#restricted_regions_for_some_projects",
-        )
+        raise refusal("build-machine")
     if account and account not in {*project.accounts, project.caller}:
-        raise Refused("NOT_FOUND", f"service account {account} was not found")
+        raise refusal("build-account", account=account)
     check_acting(project, account)
 
 
@@ -242,8 +231,8 @@ def _fail(project: Project, build: Build, detail: str, status: Any) -> None:
     build.status, build.finish_time, build.status_detail = status, moment(), detail
     build.failure_info = Build.FailureInfo(detail=detail)
     _write(project, build, "ERROR", f"ERROR: {detail}")
-    words = f"Build failed; check build logs for details ({detail})"
-    serving.finished(project.operations[_operation_name(build)], Refused("UNKNOWN", words))
+    failed = refusal("build-failed", why=detail)
+    serving.finished(project.operations[_operation_name(build)], failed)
 
 
 def _write(project: Project, build: Build, severity: str, text: str) -> None:
@@ -288,7 +277,7 @@ class _Builds(Kind):
     def fitting(self, words: str) -> Fits[Build]:
         def test(field: str, how: str, values: tuple[str, ...]) -> Fits[Build]:
             if field != "tags" or how not in {"=", ":"}:
-                raise invalid(f"Invalid filter: field {field!r} is not supported")
+                raise refusal("build-filter", field=field)
             return lambda build: values[0] in build.tags
 
         return matcher(words, test)
@@ -296,9 +285,9 @@ class _Builds(Kind):
     async def update(self, _world: World, project: Project, request: Any) -> Any:
         build = project.builds.get(request.id)
         if build is None:
-            raise Refused("NOT_FOUND", f"build {request.id} not found")
+            raise refusal("no-build", id=request.id)
         if not _goes_on(build):
-            raise Refused("FAILED_PRECONDITION", f"build {build.id} has already finished")
+            raise refusal("build-over", id=build.id)
         _fail(project, build, "build cancelled", _STATUS.CANCELLED)
         return build
 

@@ -117,20 +117,12 @@ def check_image(world: World, project: Project, image: str) -> None:
     """
     _region, ours, rest = image.partition("-docker.pkg.dev/")
     if ours and rest.partition("/")[0] != project.id:
-        agent = f"service-{project.number}@serverless-robot-prod.iam.gserviceaccount.com"
-        raise run_rules.RolloutFailed(
-            "PERMISSION_DENIED",
-            f"Google Cloud Run Service Agent {agent} must have permission to read the image,"
-            f" {image}. Ensure that the provided container image URL is correct and that the above"
-            " account has permission to access the image.",
-            common=Condition.CommonReason.CONTAINER_IMAGE_UNAUTHORIZED,
-        )
+        denied = Condition.CommonReason.CONTAINER_IMAGE_UNAUTHORIZED
+        words = {"number": project.number, "image": image}
+        raise run_rules.rollout_failed("rollout-image-access", denied, **words)
     if project.knobs.rollout == "image-missing" or not exists(world, rest if ours else image):
-        raise run_rules.RolloutFailed(
-            "NOT_FOUND",
-            f"Image '{image}' not found.",
-            common=Condition.CommonReason.CONTAINER_MISSING,
-        )
+        missing = Condition.CommonReason.CONTAINER_MISSING
+        raise run_rules.rollout_failed("rollout-image", missing, image=image)
 
 
 class Engine:

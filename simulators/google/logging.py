@@ -19,7 +19,7 @@ from google.protobuf.struct_pb2 import Struct
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from core.records import Record
-from simulators.google.serving import Method, Refused, add, invalid
+from simulators.google.serving import Method, Refused, add, refusal
 from simulators.google.state import Entry, Project, World
 
 E = TypeVar("E")
@@ -53,7 +53,7 @@ _Terms = deque[re.Match[str]]
 
 def bad_filter(words: str) -> Refused:
     """Say that a filter cannot be read, or asks what is not known here."""
-    return invalid(f"Unparseable filter: {words}")
+    return refusal("log-filter", why=words)
 
 
 def matcher(words: str, test: Test[E]) -> Fits[E]:
@@ -364,10 +364,10 @@ async def _list(
 ) -> ListLogEntriesResponse:
     """Answer as Google: a search that takes long gives empty pages, and goes on at the next."""
     if len(request.filter) > _FILTER_CHARACTERS:
-        raise invalid(f"The filter is longer than {_FILTER_CHARACTERS} characters.")
+        raise refusal("log-filter-length", most=_FILTER_CHARACTERS)
     begin = _TOKENS.fullmatch(request.page_token or "searched-0")
     if not begin:
-        raise invalid("The page token is not valid.")
+        raise refusal("log-token")
     newest = _ORDERS[request.order_by]
     after = (float(begin["at"]), begin["id"]) if begin["at"] else None
     rows = _found(world, project, request.filter, after, newest=newest)

@@ -19,7 +19,7 @@ from google.cloud.monitoring_v3.types import (
 )
 
 from simulators.google.logging import Fits, matcher
-from simulators.google.serving import Method, Refused, add, invalid, page_of
+from simulators.google.serving import Method, add, page_of, refusal
 from simulators.google.state import Project, World
 from simulators.google.store import moment
 
@@ -82,19 +82,15 @@ def _filter(words: str) -> tuple[str, Fits[_Row]]:
         if how == "=" and (field, value) == ("resource.type", _RESOURCE):
             return lambda _row: True
         if how != "=" or label not in _LABELS:
-            raise invalid(f"Field filter had an invalid value: {field} {how}")
+            raise refusal("metric-filter", why=f"{field} {how}")
         return lambda row: row.labels[label] == value
 
     fits = matcher(words, test)
     if len(named) != 1:
-        raise invalid("Field filter had an invalid value: exactly one metric.type must be given.")
+        raise refusal("metric-filter", why="exactly one metric.type must be given.")
     (metric,) = named
     if metric not in {_INSTANCES, _BILLED}:
-        raise Refused(
-            "NOT_FOUND",
-            f'Cannot find metric(s) that match type = "{metric}". If a metric was created'
-            " recently, it could take up to 10 minutes to become available.",
-        )
+        raise refusal("no-metric", metric=metric)
     return metric, fits
 
 
@@ -129,7 +125,7 @@ def _summed(rows: Sequence[_Row], request: ListTimeSeriesRequest, end: float) ->
         return rows
     period = type(how).pb(how).alignment_period.seconds
     if asked != ("ALIGN_SUM", "REDUCE_SUM") or period < _SAMPLE_SECONDS:
-        raise invalid(f"{' with '.join(asked)} of {period} s is not supported here.")
+        raise refusal("alignment", how=" with ".join(asked), period=period)
     value = sum(sample[2] for row in rows for sample in row.samples)
     return [_Row({}, "", [(end - period, end, value)])] if rows else []
 

@@ -31,7 +31,7 @@ from google.iam.v1.policy_pb2 import Policy
 from google.longrunning.operations_pb2 import Operation
 
 from simulators.google import chips, serving
-from simulators.google.serving import ALWAYS_ENABLED, Method, Refused, add, page_of
+from simulators.google.serving import ALWAYS_ENABLED, Method, add, page_of, refusal
 from simulators.google.state import Project, World
 from simulators.google.store import Kind, merged, serve
 
@@ -115,9 +115,8 @@ class _Roles(Kind):
 
     async def create(self, world: World, project: Project, request: Any) -> Any:
         kept = project.roles.get(f"projects/{project.id}/roles/{request.role_id}")
-        if kept and kept.deleted:  # as quoted in DataBiosphere/azul#4390
-            words = f"You can't create a role_id ({request.role_id}) which has been marked for"
-            raise Refused("FAILED_PRECONDITION", f"{words} deletion.")
+        if kept and kept.deleted:
+            raise refusal("role-deleted", role=request.role_id)
         return await super().create(world, project, request)
 
     async def begin(self, _world: World, project: Project, _request: Any, made: Any) -> Any:
@@ -218,13 +217,7 @@ class _Apis(Kind):
 def _check_known(wanted: Collection[str]) -> None:
     unknown = ",".join(sorted(set(wanted) - APIS - LEASE_APIS))
     if unknown:
-        raise Refused(
-            "PERMISSION_DENIED",
-            f"Not found or permission denied for service(s): {unknown}.",
-            reason="SERVICE_CONFIG_NOT_FOUND_OR_PERMISSION_DENIED",
-            domain="serviceusage.googleapis.com",
-            metadata={"services": unknown},
-        )
+        raise refusal("unknown-api", unknown=unknown)
 
 
 _RUN: Final = "run.googleapis.com"

@@ -25,14 +25,15 @@ from starlette.routing import BaseRoute
 from simulators.google import run_rules
 from simulators.google.instances import Fleet, check_image, read_secret, running
 from simulators.google.projects import regions_in
+from simulators.google.run_rules import rollout_failed
 from simulators.google.serving import (
     Refused,
     admit,
     check_acting,
     finished,
-    invalid,
     new_name,
     opened,
+    refusal,
     rest,
     validated,
 )
@@ -60,7 +61,7 @@ class _OfRun(Kind):
     def normal(self, project: Project, pattern: str, name: str) -> str:
         """Return a name with the project's id; all regions at once cannot be asked for."""
         if "/locations/-" in name:
-            raise invalid(f"Location in '{name}' is not found or access is unauthorized.")
+            raise refusal("run-location", name=name)
         return super().normal(project, pattern, name)
 
 
@@ -89,7 +90,7 @@ class _Services(_OfRun):
         self.check_etag(kept, made.etag)
         take_over(kept, made, "name", "etag")
         if kept.delete_time:
-            raise Refused("FAILED_PRECONDITION", f"Resource '{made.name}' is being deleted.")
+            raise refusal("run-deleting", name=made.name)
         _check(project, "Update", made, validate_only=request.validate_only)
         if request.validate_only:
             return validated(made)
@@ -177,22 +178,13 @@ def _check(project: Project, verb: str, service: Service, *, validate_only: bool
     _, _, _, location, _, service_id = service.name.split("/")
     run_rules.check(project, verb, location, service_id, service, validate_only=validate_only)
     run_rules.fill_in(service, project.number)
-    violated = {  # Google's wording by public reports of 2026
-        "run.allowedIngress": (
-            service.ingress == IngressTraffic.INGRESS_TRAFFIC_ALL,
-            'annotation "run.googleapis.com/ingress" set to the default value all.',
-        ),
-        "run.managed.requireInvokerIam": (
-            service.invoker_iam_disabled,
-            'annotation "run.googleapis.com/invoker-iam-disabled" set to true.',
-        ),
+    violated = {
+        "run.allowedIngress": service.ingress == IngressTraffic.INGRESS_TRAFFIC_ALL,
+        "run.managed.requireInvokerIam": service.invoker_iam_disabled,
     }
-    for name, (is_violated, words) in violated.items():
+    for name, is_violated in violated.items():
         if is_violated and name in project.knobs.constraints:
-            raise Refused(
-                "FAILED_PRECONDITION",
-                f"Constraint constraints/{name} violated for attempting {verb}Service with {words}",
-            )
+            raise refusal(name, verb=verb)
     check_acting(project, service.template.service_account)
 
 
@@ -257,8 +249,7 @@ async def _roll_out(
             run_rules.serve(service, revision)
         else:
             revision.reconciling = False
-            words = f"The deployment of revision '{short}' was ended by a newer change."
-            answer = Refused("ABORTED", words)
+            answer = refusal("rollout-superseded", revision=short)
     except run_rules.RolloutFailed as failure:
         told = f"Revision '{short}' is not ready and cannot serve traffic. {failure.message}"
         failure.message = told
@@ -306,14 +297,10 @@ def _check_before(world: World, project: Project, revision: Revision) -> None:
             problems.append(f"{where}.name: {words}")
     if problems:
         denied = Condition.CommonReason.SECRETS_ACCESS_CHECK_FAILED
-        raise run_rules.RolloutFailed("PERMISSION_DENIED", "\n".join(problems), common=denied)
+        raise rollout_failed("rollout-secrets", denied, problems="\n".join(problems))
     if project.knobs.rollout == "no-capacity":
-        raise run_rules.RolloutFailed(
-            "RESOURCE_EXHAUSTED",
-            "The system was not able to provision an instance: the region has no capacity for the"
-            f" GPU type {revision.node_selector.accelerator} at the moment.",
-            revision=_REASON.MIN_INSTANCES_NOT_PROVISIONED,
-        )
+        wanted, none = revision.node_selector.accelerator, _REASON.MIN_INSTANCES_NOT_PROVISIONED
+        raise rollout_failed("rollout-capacity", none, accelerator=wanted)
 
 
 def _secret_problem(project: Project, revision: Revision, reference: SecretKeySelector) -> str:
@@ -351,15 +338,8 @@ async def _bring_up(fleet: Fleet, service: Service, revision: Revision) -> bool:
             return True
         if engine.ended.is_set():
             port = run_rules.port_of(run_rules.ingress_of(revision))
-            raise run_rules.RolloutFailed(
-                "FAILED_PRECONDITION",
-                "The user-provided container failed to start and listen on the port defined"
-                f" provided by the PORT={port} environment variable within the allocated timeout."
-                " This can happen when the container port is misconfigured or if the timeout is too"
-                " short. The health check timeout can be extended. Logs for this revision might"
-                " contain more information.",
-                revision=_REASON.HEALTH_CHECK_CONTAINER_ERROR,
-            )
+            unhealthy = _REASON.HEALTH_CHECK_CONTAINER_ERROR
+            raise rollout_failed("rollout-start", unhealthy, port=port)
         await anyio.sleep(_RHYTHM_SECONDS)
     if superseded():
         engine.stop()

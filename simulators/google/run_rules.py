@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from google.api.launch_stage_pb2 import LaunchStage
 from google.cloud.run_v2.types import (
@@ -25,7 +25,7 @@ from google.cloud.run_v2.types import (
 from google.protobuf.duration_pb2 import Duration
 
 from simulators.google import projects
-from simulators.google.serving import Refused, invalid
+from simulators.google.serving import Refused, refusal
 from simulators.google.state import Project
 from simulators.google.store import moment
 
@@ -170,11 +170,8 @@ _SERVICE_ID: Final = re.compile(r"[a-z](?:[a-z0-9-]{0,47}[a-z0-9])?")
 _STARTUP_SECONDS: Final = 1800
 """Of failureThreshold times periodSeconds with a GPU; 240 without one."""
 _EARLY: Final = {LaunchStage.Value(name) for name in ("ALPHA", "BETA")}
-"""Source of the refusal: docs.cloud.google.com/run/docs/troubleshooting, "The feature is not
-supported in the declared launch stage" (2026-11-23)."""
 _GIB_PER_CPU: Final = 4
 """Source: docs.cloud.google.com/run/docs/configuring/services/memory-limits, up to 8 CPUs."""
-_QUOTA_HELP: Final = "\n\nTo request quota: g.co/cloudrun/gpu-quota"
 _Problems = Iterator[tuple[str, str]]
 """Fields below the service, and what is wrong with each."""
 
@@ -212,12 +209,8 @@ def check(
         allowed = projects.limit(project, quota, location) or 0
         asked = most_instances(service) * each
         if asked > allowed:
-            raise invalid(
-                f"scaling.max_instance_count: Max instances must be set to {allowed // each:.0f} or"
-                f" fewer to set the requested total {what}.\nConsider running your workload in a"
-                " region with greater capacity, or requesting an increase in quota for this"
-                f" region.\n\nQuota violated:\n{quota} requested: {asked:.0f} allowed: {allowed}"
-            )
+            figures = {"fitting": allowed // each, "asked": asked, "allowed": allowed}
+            raise refusal("run-total", what=what, quota=quota, **figures)
 
 
 def grant_first(project: Project, location: str, service: Service) -> None:
@@ -319,32 +312,21 @@ def _check_gpu_quota(
         words = f"GPU type {accelerator} is not supported in region {location}."
         raise _violations("Create", [(where, words)])
     if accelerator in project.knobs.beta_gpus and service.launch_stage not in _EARLY:
-        raise Refused(
-            "FAILED_PRECONDITION",
-            f"The feature 'GPU type {accelerator}' is not supported in the declared launch stage.",
-        )
+        raise refusal("run-launch-stage", accelerator=accelerator)
     limit = projects.limit(project, rule.quota, location)
     granted = (limit or 0) // projects.RUN_QUOTAS[rule.quota].factor
     if limit is None and (not validate_only or project.knobs.validates_first_grant):
         granted = projects.FIRST_GRANT
     if not lone or not granted:
-        raise invalid(
-            "template.scaling.max_instance_count: You do not have quota for using GPUs"
-            f" {'without' if lone else 'with'} zonal redundancy. Learn more about GPU zonal"
-            f" redundancy: g.co/cloudrun/gpu-redundancy-help{_QUOTA_HELP}"
-        )
+        raise refusal("run-no-gpus", how="without" if lone else "with")
     asked = most_instances(service) or MAX_DEFAULT
     if asked > granted:
-        raise invalid(
-            f"scaling.max_instance_count: Max instances must be set to {granted} or fewer in order"
-            f" to set GPU requirements.{_QUOTA_HELP}\n\nQuota violated:\n{rule.quota}"
-            f" requested: {asked} allowed: {granted}"
-        )
+        raise refusal("run-gpus", granted=granted, quota=rule.quota, asked=asked)
 
 
 def _violations(verb: str, problems: list[tuple[str, str]]) -> Refused:
     rows = (f"Violation in {verb}ServiceRequest.{name}: {words}" for name, words in problems)
-    return invalid("\n".join(rows))
+    return Refused("INVALID_ARGUMENT", "\n".join(rows))
 
 
 _STATE = Condition.State
@@ -357,20 +339,24 @@ _OF_SERVICE: Final = ("RoutesReady", "ConfigurationsReady")
 class RolloutFailed(Refused):
     """A revision will never serve."""
 
-    common: int | None = None
-    """Condition.CommonReason; without it the revision has a reason of its own."""
-    revision: int | None = None
+    because: int
+    """Condition.CommonReason, or a RevisionReason of its own."""
 
     def condition(self, kind: str) -> Condition:
         """Return the same as a condition."""
         (told,) = _conditions((kind,), _STATE.CONDITION_FAILED, self.message)
         told.severity = Condition.Severity(Condition.Severity.ERROR)
-        if self.revision is not None:
-            told.revision_reason = Condition.RevisionReason(self.revision)
+        if isinstance(self.because, Condition.RevisionReason):
+            told.revision_reason = self.because
         else:
-            reason = self.common or Condition.CommonReason.REVISION_FAILED
-            told.reason = Condition.CommonReason(reason)
+            told.reason = Condition.CommonReason(self.because)
         return told
+
+
+def rollout_failed(name: str, because: int, /, **words: Any) -> RolloutFailed:
+    """Return that a revision never serves, as `refusals.toml` says it."""
+    refused = refusal(name, **words)
+    return RolloutFailed(refused.status, refused.message, because=because)
 
 
 def reconcile(service: Service) -> None:
@@ -405,7 +391,8 @@ def serve(service: Service, revision: Revision) -> None:
 
 def fail(service: Service, revision: Revision, failure: RolloutFailed) -> None:
     """The revision will not come up; what served before still does."""
-    broken = "ContainerReady" if failure.common is not None else "ContainerHealthy"
+    of_all = isinstance(failure.because, Condition.CommonReason)
+    broken = "ContainerReady" if of_all else "ContainerHealthy"
     pending = _conditions(_OF_REVISION, _STATE.CONDITION_PENDING)
     revision.reconciling = service.reconciling = False
     revision.conditions = [

@@ -14,9 +14,9 @@ from starlette.requests import Request
 from simulators.common.cron import due_next
 from simulators.common.doors import NO_TLS
 from simulators.google.grants import AS
-from simulators.google.serving import CODES, check_acting, invalid
+from simulators.google.serving import CODES, check_acting, refusal
 from simulators.google.state import Project, World
-from simulators.google.store import Kind, malformed, merged, moment, serve, take_over, taken
+from simulators.google.store import Kind, merged, moment, serve, take_over
 
 _MOST_RETRIES: Final = 5
 _DEADLINE_SECONDS: Final = 180
@@ -41,9 +41,9 @@ class _Jobs(Kind):
         parent = self.normal(project, self.parent, request.parent)
         name = self.full(project, request.job.name)
         if not re.fullmatch(rf"{re.escape(parent)}/jobs/[A-Za-z0-9_-]{{1,500}}", name):
-            raise malformed(name)
+            raise refusal("name", name=name)
         if name in project.jobs:
-            raise taken(name)
+            raise refusal("taken", name=name)
         return self._keep(project, self.message(request.job, name=name), None)
 
     async def update(self, _world: World, project: Project, request: Any) -> Any:
@@ -128,10 +128,10 @@ def _check(project: Project, job: Any) -> None:
     email = job.http_target.oauth_token.service_account_email
     if email:
         if not email.endswith(f"@{project.id}.iam.gserviceaccount.com"):
-            raise invalid(f"Service account {email} must be in the same project as the job.")
+            raise refusal("job-account", email=email)
         check_acting(project, email)
     if not 0 <= job.retry_config.retry_count <= _MOST_RETRIES:
-        raise invalid(f"RetryConfig.retry_count must be between 0 and {_MOST_RETRIES}.")
+        raise refusal("job-retries", most=_MOST_RETRIES)
     job.time_zone = job.time_zone or "UTC"
 
 
@@ -142,7 +142,7 @@ def _plan(project: Project, job: Any) -> None:
     except ValueError:
         due = None
     if due is None:
-        raise invalid("Schedule or time zone is invalid.")
+        raise refusal("job-schedule")
     job.schedule_time = moment(due)
     project.job_retries.pop(job.name, None)
 

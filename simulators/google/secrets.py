@@ -14,9 +14,9 @@ from google.cloud.secretmanager_v1.types import (
 from google.iam.v1.policy_pb2 import Policy
 from google_crc32c import value as crc32c
 
-from simulators.google.serving import Refused, invalid, not_permitted
+from simulators.google.serving import refusal
 from simulators.google.state import Project, Secret, Version, World
-from simulators.google.store import Kind, missing, serve
+from simulators.google.store import Kind, serve
 
 _MAX_BYTES: Final = 65_536
 """Of one payload. Source: docs.cloud.google.com/secret-manager/quotas, read 2026-11."""
@@ -43,14 +43,13 @@ class _Secrets(Kind):
     async def begin(self, _world: World, project: Project, request: Any, made: Any) -> Any:
         for label in made.labels.items():
             if not all(_LABEL.fullmatch(word) for word in label):
-                raise invalid(f"The label [{': '.join(label)}] does not match the expected format.")
+                raise refusal("label", label=": ".join(label))
         project.secrets[request.secret_id] = Secret(message=made)
         return made
 
     def check_etag(self, kept: Any, asked: str) -> None:
         if asked and asked != kept.etag:
-            words = "The etag provided does not match the current etag."
-            raise Refused("FAILED_PRECONDITION", words)
+            raise refusal("secret-etag")
 
     def policy(self, project: Project, name: str) -> Policy:
         found: Policy = self.find(project, name).policy
@@ -81,7 +80,7 @@ class _Versions(Kind):
         for one in reversed(versions):
             if number in {"latest", str(one.number)}:
                 return secret, one
-        raise missing(full)
+        raise refusal("missing", name=full)
 
     def as_message(self, _project: Project, row: tuple[str, Version]) -> SecretVersion:
         secret, found = row
@@ -93,9 +92,9 @@ class _Versions(Kind):
     async def add(self, _world: World, project: Project, request: Any) -> Any:
         secret, payload = _SECRETS.find(project, request.parent), request.payload
         if not 0 < len(payload.data) <= _MAX_BYTES:
-            raise invalid(f"Secret Payload must be 1 to {_MAX_BYTES} bytes.")
+            raise refusal("secret-size", most=_MAX_BYTES)
         if "data_crc32c" in payload and payload.data_crc32c != crc32c(payload.data):
-            raise invalid("The data checksum does not match: the data was corrupted on its way.")
+            raise refusal("secret-checksum")
         data = base64.b64encode(payload.data).decode("ascii")
         secret.versions.append(Version(number=len(secret.versions) + 1, data=data))
         return self.as_message(project, (secret.message.name, secret.versions[-1]))
@@ -132,5 +131,5 @@ def value_for(project: Project, secret_id: str, version: str, email: str) -> str
     spread = time.time() - secret.policy_since >= project.knobs.grant_seconds
     own = secret.policy if spread else secret.former_policy
     if not project.grants(email, _ACCESS, own, project.policy):
-        raise not_permitted(_ACCESS, name)
+        raise refusal("not-permitted", permission=_ACCESS, resource=name)
     return base64.b64decode(found.data).decode()

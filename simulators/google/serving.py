@@ -19,7 +19,7 @@ from starlette.routing import Route
 
 from simulators.common.world import meeting_faults
 from simulators.google.grants import AS, acting_as
-from simulators.google.state import Fault, Project, World
+from simulators.google.state import REFUSALS, Fault, Project, World
 
 
 @dataclass(eq=False)
@@ -47,20 +47,13 @@ class Refused(Exception):
         return (info,) if self.reason else ()
 
 
-def invalid(message: str) -> Refused:
-    """Something in the request cannot be."""
-    return Refused("INVALID_ARGUMENT", message)
-
-
-def not_permitted(permission: str, resource: str) -> Refused:
-    """The caller lacks a permission."""
-    return Refused(
-        "PERMISSION_DENIED",
-        f"Permission '{permission}' denied on resource '{resource}' (or it may not exist).",
-        reason="IAM_PERMISSION_DENIED",
-        domain="iam.googleapis.com",
-        metadata={"permission": permission, "resource": resource},
-    )
+def refusal(name: str, /, **words: Any) -> Refused:
+    """Return one of `refusals.toml`, with its words filled in."""
+    status, message, *more = REFUSALS[name]
+    reason, details = more or ("", {})
+    told = {key: text.format(**words) for key, text in details.items()}
+    domain = told.pop("domain", "googleapis.com")
+    return Refused(status, message.format(**words), reason, domain, told)
 
 
 def check_acting(project: Project, account: str) -> None:
@@ -69,7 +62,7 @@ def check_acting(project: Project, account: str) -> None:
     ours = account.endswith(f"@{project.id}.iam.gserviceaccount.com")
     resource = f"projects/-/serviceAccounts/{account or 'default'}"
     if project.denies(act, resource) or (ours and account not in project.accounts):
-        raise not_permitted(act, resource)
+        raise refusal("not-permitted", permission=act, resource=resource)
 
 
 _PROJECTS: Final = tuple(
@@ -88,7 +81,6 @@ _CLIENT_BASED: Final = frozenset(
     f"{name}.googleapis.com" for name in ("cloudquotas", "cloudresourcemanager", "serviceusage")
 )
 """APIs that count a call for the project of the credentials, not for the one that it is about."""
-_GCLOUDS_OWN: Final = "764086051850"
 USE: Final = "serviceusage.services.use"
 
 
@@ -103,9 +95,9 @@ def project_of(request: Any) -> str:
 def admit(project: Project, api: str, permission: str, resource: str) -> None:
     """Refuse a call to an API that is off, or by a caller who may not."""
     if api and api not in project.apis | ALWAYS_ENABLED:
-        raise disabled(project, api)
+        raise refusal("api-off", api=api, number=project.number)
     if project.denies(permission, resource):
-        raise not_permitted(permission, resource)
+        raise refusal("not-permitted", permission=permission, resource=resource)
 
 
 def _of_fault(fault: Fault) -> Refused:
@@ -114,50 +106,18 @@ def _of_fault(fault: Fault) -> Refused:
 
 
 def check_billed(world: World, project: Project, api: str, billed: str) -> None:
-    """Refuse a call of a person that no project pays for, or one that may not or cannot.
-
-    Source: docs.cloud.google.com/docs/authentication/adc-troubleshooting/user-creds and
-    github.com/golang/oauth2/issues/702 (2024-02), which quotes the refusal.
-    """
+    """Refuse a call of a person that no project pays for, or one that may not or cannot."""
     if project.knobs.identity_kind != "user" or not api or project.account:
         return
     if not billed:
         if api in _CLIENT_BASED:
-            raise Refused(
-                "PERMISSION_DENIED",
-                "Your application is authenticating by using local Application Default"
-                f" Credentials. The {api} API requires a quota project, which is not set by"
-                " default. To learn how to set your quota project, see"
-                " https://cloud.google.com/docs/authentication/adc-troubleshooting/user-creds .",
-                reason="SERVICE_DISABLED",
-                metadata={"service": api, "consumer": f"projects/{_GCLOUDS_OWN}"},
-            )
+            raise refusal("no-quota-project", api=api)
         return
     paying = world.project(billed)
     if paying.denies(USE):
-        raise Refused(
-            "PERMISSION_DENIED",
-            f"Caller does not have required permission to use project {billed}. Grant the caller"
-            f" the roles/serviceusage.serviceUsageConsumer role, or a custom role with the {USE}"
-            " permission, and then retry.",
-            reason="USER_PROJECT_DENIED",
-            metadata={"service": api, "consumer": f"projects/{billed}"},
-        )
+        raise refusal("quota-project", api=api, billed=billed, permission=USE)
     if api not in paying.apis | ALWAYS_ENABLED:
-        raise disabled(paying, api)
-
-
-def disabled(project: Project, api: str) -> Refused:
-    """Say that an API is not enabled, as Google does."""
-    address = f"https://console.developers.google.com/apis/api/{api}/overview?project="
-    return Refused(
-        "PERMISSION_DENIED",
-        f"{api} has not been used in project {project.number} before or it is disabled. Enable it"
-        f" by visiting {address}{project.number} then retry. If you enabled this API recently,"
-        " wait a few minutes for the action to propagate to our systems and retry.",
-        reason="SERVICE_DISABLED",
-        metadata={"service": api, "consumer": f"projects/{project.number}"},
-    )
+        raise refusal("api-off", api=api, number=paying.number)
 
 
 CODES: Final = {
@@ -356,11 +316,11 @@ def mount(server: grpc.aio.Server, world: World) -> None:
 async def _get(_world: World, project: Project, request: GetOperationRequest) -> Operation:
     found: Operation | None = project.operations.get(request.name)
     if found is None:
-        raise Refused("NOT_FOUND", f"Operation '{request.name}' was not found.")
+        raise refusal("no-operation", name=request.name)
     kind = found.metadata.type_url
     permission = next((one for api, one in _PERMISSIONS.items() if f".{api}." in kind), "")
     if project.denies(permission):
-        raise not_permitted(permission, request.name)
+        raise refusal("not-permitted", permission=permission, resource=request.name)
     return found
 
 

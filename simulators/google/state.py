@@ -3,9 +3,11 @@
 import base64
 import importlib
 import time
+import tomllib
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 from google.iam.v1.policy_pb2 import Policy
@@ -16,6 +18,9 @@ from simulators.common import world
 from simulators.common.world import MOST_KEPT, Customer, Kept
 from simulators.google.grants import acting, granted
 
+REFUSALS: Final[dict[str, Any]] = tomllib.loads(
+    Path(__file__).with_name("refusals.toml").read_text("utf-8")
+)
 _TYPE: Final = "type"
 _DATA: Final = "data"
 

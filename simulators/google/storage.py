@@ -24,7 +24,7 @@ from google.protobuf.json_format import ParseDict
 from simulators.common.carrying import Missing, Store
 from simulators.common.doors import NO_TLS
 from simulators.google.grants import AS, acting_as
-from simulators.google.serving import Refused, invalid, not_permitted
+from simulators.google.serving import Refused, refusal
 from simulators.google.state import Project, World
 from simulators.google.store import Kind, serve
 
@@ -121,10 +121,11 @@ class _Door(RequestHandler):  # type: ignore[misc]  # without types
         missing = name and permission == "storage.objects.get" and not self._has(bucket, name)
         with acting_as(self.headers.get(AS, "")):
             if self._lacks(project, permission, bucket, resource):
-                raise not_permitted(permission, resource)
+                raise refusal("not-permitted", permission=permission, resource=resource)
             # Who may not list learns of no name that there is none of it.
             if missing and self._lacks(project, "storage.objects.list", bucket, bucket or ""):
-                raise not_permitted("storage.objects.list", f"projects/_/buckets/{bucket}")
+                where = f"projects/_/buckets/{bucket}"
+                raise refusal("not-permitted", permission="storage.objects.list", resource=where)
 
     def _lacks(self, project: Project, permission: str, bucket: str | None, resource: str) -> bool:
         if not project.account:
@@ -163,8 +164,7 @@ class _Door(RequestHandler):  # type: ignore[misc]  # without types
         kept = self.storage.objects.get(bucket, {}).get(name, {})
         until = kept.get("retentionExpirationTime")
         if until and datetime.fromisoformat(until) > datetime.now(UTC):
-            words = f"Object '{bucket}/{name}' is subject to bucket's retention policy"
-            raise Refused("PERMISSION_DENIED", f"{words} and cannot be deleted until {until}")
+            raise refusal("retained", bucket=bucket, name=name, until=until)
 
     def _check_generation(self, bucket: str, rest: str, query: Mapping[str, str]) -> None:
         wanted = query.get("ifGenerationMatch")
@@ -173,7 +173,7 @@ class _Door(RequestHandler):  # type: ignore[misc]  # without types
         name = query.get("name", "") if rest == "/o" else unquote(rest[3:])
         now = self.storage.objects.get(bucket, {}).get(name, {}).get("generation", "0")
         if wanted != now:
-            raise Refused("FAILED_PRECONDITION", "At least one of the pre-conditions does not hold")
+            raise refusal("generation")
 
     def _retain(self) -> None:
         """Say of each object how long its bucket keeps it."""
@@ -188,12 +188,12 @@ class _Door(RequestHandler):  # type: ignore[misc]  # without types
         policy = json.loads(data)
         kept = self.storage.get_bucket_iam_policy(bucket) or {}
         if policy.get("etag") not in {None, kept.get("etag", _FIRST_ETAG)}:
-            raise Refused("FAILED_PRECONDITION", "The policy was changed since it was read.")
+            raise refusal("bucket-policy")
         uniform = self.storage.buckets.get(bucket, {}).get("iamConfiguration", {})
         if any(one.get("condition") for one in policy.get("bindings", [])) and not (
             policy.get("version") == 3 and uniform["uniformBucketLevelAccess"]["enabled"]
         ):
-            raise invalid("Conditions take version 3 and uniform bucket-level access.")
+            raise refusal("bucket-condition")
         policy["etag"] = hashlib.sha256(data).hexdigest()[:12]
         written = json.dumps(policy).encode()
         self.headers.replace_header("Content-Length", str(len(written)))

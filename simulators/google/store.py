@@ -27,7 +27,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from simulators.google import iam
 from simulators.google.logging import Fits
-from simulators.google.serving import Method, Refused, add, invalid, page_of
+from simulators.google.serving import Method, add, page_of, refusal
 from simulators.google.state import Project, World
 
 _BEHAVIOUR: Final = re.compile(
@@ -61,21 +61,6 @@ def merged(kept: Any, asked: Any, mask: FieldMask) -> Any:
     paths = FieldMask(paths=mask.paths or fields_set)
     paths.MergeMessage(pb(asked), pb(made), True, True)  # noqa: FBT003  its own order
     return made
-
-
-def malformed(name: str) -> Refused:
-    """Refuse what is no full name."""
-    return invalid(f"Invalid resource name: {name}.")
-
-
-def missing(name: str) -> Refused:
-    """Refuse the full name of what is not there."""
-    return Refused("NOT_FOUND", f"Resource '{name}' was not found.")
-
-
-def taken(name: str) -> Refused:
-    """Refuse the full name of what is there already."""
-    return Refused("ALREADY_EXISTS", f"Resource '{name}' already exists.")
 
 
 class Kind:
@@ -151,7 +136,7 @@ class Kind:
     def normal(self, project: Project, pattern: str, name: str) -> str:
         """Return a name, which must have a form, with the project as it is always named."""
         if not re.fullmatch(re.escape(pattern).replace(r"\*", "[^/]+"), name):
-            raise malformed(name)
+            raise refusal("name", name=name)
         named = project.number if self.by_number else project.id
         return re.sub(r"^projects/[^/]+", f"projects/{named}", name)
 
@@ -164,7 +149,7 @@ class Kind:
         full = self.full(project, name)
         row = self.rows(project).get(self.key(project, full))
         if row is None:
-            raise missing(full)
+            raise refusal("missing", name=full)
         return row
 
     async def get(self, _world: World, project: Project, request: Any) -> Any:
@@ -185,7 +170,7 @@ class Kind:
     def fitting(self, words: str) -> Fits[Any]:
         """Return whether one fits a filter of a list; most know none."""
         if words:
-            raise invalid(f"Invalid filter: {words!r} is not supported")
+            raise refusal("list-filter", words=words)
         return lambda _row: True
 
     def listed(self, project: Project, parent: str) -> Iterable[Any]:
@@ -206,13 +191,13 @@ class Kind:
         )
         given = getattr(request, named)
         if not re.fullmatch(self.identifier, given):
-            raise invalid(f"{named} {given!r} does not match the expected format.")
+            raise refusal("identifier", field=named, given=given)
         self.check_required(request)
         asked = getattr(request, held)
         self.check_required(asked)
         full = f"{parent}/{self.collection}/{given}"
         if self.key(project, full) in self.rows(project):
-            raise taken(full)
+            raise refusal("taken", name=full)
         made = self.message(asked)
         take_over(None, made)
         stamp(made, full, project)
@@ -241,11 +226,8 @@ class Kind:
     def check_etag(self, kept: Any, asked: str) -> None:
         """Refuse a change by whoever has read an older state."""
         if asked and asked != kept.etag:
-            raise Refused(
-                "ABORTED",
-                f"Conflict for resource '{kept.name.rpartition('/')[2]}': version '{asked}' was"
-                f" specified but current version is '{kept.etag}'.",
-            )
+            name = kept.name.rpartition("/")[2]
+            raise refusal("etag", name=name, asked=asked, there=kept.etag)
 
     def check_required(self, message: Any) -> None:
         """Refuse a message without a field that has to be there."""
@@ -256,7 +238,7 @@ class Kind:
                 field.message_type is not None or field.type == FieldDescriptor.TYPE_STRING
             )
             if textual and name not in {one.name for one, _ in pb.ListFields()}:
-                raise invalid(f"{type(message).__name__}.{name} must be provided.")
+                raise refusal("required", message=type(message).__name__, field=name)
 
     def policy(self, project: Project, name: str) -> Policy:
         """Return the policy of one that is there."""

@@ -29,9 +29,9 @@ from starlette.routing import BaseRoute
 
 from simulators.google import chips, serving, vm
 from simulators.google.chips import Machine, zones_of
-from simulators.google.serving import Refused, check_acting, invalid
+from simulators.google.serving import Refused, check_acting, refusal
 from simulators.google.state import Life, Project, Tpu, World
-from simulators.google.store import Kind, serve, taken
+from simulators.google.store import Kind, serve
 
 API: Final = "tpu.googleapis.com"
 _VERSIONS: Final = ("tpu-ubuntu2204-base", "v2-alpha-tpuv5-lite", "v2-alpha-tpuv6e")
@@ -50,14 +50,6 @@ _By: Final[Any] = QueuedResourceState.StateInitiator
 _NEEDS_FORCE: Final[frozenset[Any]] = frozenset(
     {_Queued.PROVISIONING, _Queued.ACTIVE, _Queued.SUSPENDING}
 )
-
-
-def _bad(told: str) -> Refused:
-    return invalid(f"Cloud TPU received a bad request. {told}")
-
-
-def _precondition(told: str) -> Refused:
-    return Refused("FAILED_PRECONDITION", f"Cloud TPU received a bad request. {told}")
 
 
 def _now() -> Any:
@@ -216,12 +208,8 @@ class _QueuedResource(_Queue):
         zone = zones_of(self.project).get(self.zone)
         if self.held.provisioning == "flex-start" and zone and "flex-start" not in zone.accepts:
             if self.after(_REFUSAL_SECONDS):
-                self.finish(
-                    invalid(
-                        "FLEX_START provisioning model is not supported for accelerator type"
-                        f' "{self.asked.node.accelerator_type}" in location "{self.zone}"'
-                    )
-                )
+                wanted = self.asked.node.accelerator_type
+                self.finish(refusal("tpu-flex", kind=wanted, zone=self.zone))
                 self.forget()
         elif self.after(_ADMISSION_SECONDS):
             self.become(_Queued.WAITING_FOR_RESOURCES)
@@ -233,19 +221,15 @@ class _QueuedResource(_Queue):
         failure = None
         if chips.take(self.project, self.held) and self.node.name in self.project.nodes:
             self.held.given = None
-            words = f"already_exists: node '{self.node.short}' already exists"
-            failure = Refused("ALREADY_EXISTS", words)
+            failure = refusal("tpu-node-taken", node=self.node.short)
         elif self.held.given:
             self.node.make(self.asked.node, queued=self.name)
             self.node.kept.scheduling_config.spot = self.held.provisioning == "spot"
             self.become(_Queued.PROVISIONING)
-        elif (  # Google's wording is not known
-            "valid_until_duration" in policy and age > policy.valid_until_duration.total_seconds()
+        elif "valid_until_duration" in policy and (
+            age > policy.valid_until_duration.total_seconds()
         ):
-            words = (
-                "The queued resource could not be provisioned within its valid until constraint."
-            )
-            failure = Refused("DEADLINE_EXCEEDED", words)
+            failure = refusal("tpu-expired")
         if failure:
             self.become(_Queued.FAILED, error=failure)
 
@@ -289,22 +273,15 @@ def _check_node(project: Project, zone: str, node_id: str, node: Node) -> None:
     """Refuse what a node cannot be."""
     known, accelerator = zones_of(project).get(zone), node.accelerator_type
     if known is None:
-        raise _bad(f'The requested zone "{zone}" is not supported.')
+        raise refusal("tpu-zone", zone=zone)
     if not re.fullmatch(_ID, node_id):
-        raise _bad(f'Invalid node id "{node_id}".')
+        raise refusal("tpu-node-id", id=node_id)
     if accelerator not in known.accelerators:
-        said = accelerator or "unspecified"
-        raise _bad(
-            f'The requested accelerator configuration for accelerator type, "{said}", could not be'
-            f' found in the zonal accelerator configurations for "{zone}".; the accelerator {said}'
-            f" was not found in zone {zone}"
-        )
+        raise refusal("tpu-accelerator", kind=accelerator or "unspecified", zone=zone)
     if node.runtime_version not in _VERSIONS:
-        raise _bad(f'The requested runtime version "{node.runtime_version}" is not found.')
-    network = _network_of(node)
-    if network != "default":
-        path = f"projects/{project.id}/global/networks/{network}"
-        raise _bad(f"The resource '{path}' was not found")
+        raise refusal("tpu-version", version=node.runtime_version)
+    if (network := _network_of(node)) != "default":
+        raise refusal("tpu-network", project=project.id, network=network)
     check_acting(project, node.service_account.email)
 
 
@@ -314,14 +291,14 @@ def _provisioning(asked: QueuedResource, model: str, run_seconds: float) -> str:
     A run duration without flex-start is refused: whether Google takes it is not known.
     """
     spot = "spot" in asked
-    if spot and model in {"STANDARD", "FLEX_START"}:  # public reports of 2026-02 to 2026-08
-        raise invalid(f"{model} provisioning model is incompatible with spot requests")
+    if spot and model in {"STANDARD", "FLEX_START"}:
+        raise refusal("tpu-spot", model=model)
     if model == "FLEX_START":
         if not 0 < run_seconds <= _LONGEST_FLEX_SECONDS:
-            raise _bad("FLEX_START requires run_duration.max_run_duration of at most 7 days.")
+            raise refusal("tpu-flex-run")
         return "flex-start"
     if run_seconds:
-        raise _bad("run_duration is only supported for FLEX_START.")
+        raise refusal("tpu-run")
     return "spot" if spot or model == "SPOT" else "on-demand"
 
 
@@ -331,11 +308,8 @@ def _ask(project: Project, zone: str, row_id: str, node: Node, provisioning: str
     if row is None:
         pool = chips.pool_of("queued", provisioning)
         quota = "TPUV6EPreemptible" if pool.endswith("preemptible") else "TPUV6E"
-        raise Refused(
-            "RESOURCE_EXHAUSTED",
-            f"Quota limit '{quota}PerProjectPerZoneForTPUAPI' has been exceeded. Limit:"
-            f" {chips.limit_of(project, pool, zone)} in zone {zone}.",
-        )
+        limit = chips.limit_of(project, pool, zone)
+        raise refusal("tpu-quota", quota=quota, limit=limit, zone=zone)
     return row
 
 
@@ -353,8 +327,7 @@ class _Kind(Kind):
         found = super().normal(project, pattern, name)
         zone = found.split("/")[3]
         if zone != "-" and zone not in zones_of(project):
-            words = f"Location {zone} is not found or access is unauthorized."
-            raise Refused("PERMISSION_DENIED", words)
+            raise refusal("tpu-location", zone=zone)
         return found
 
 
@@ -388,7 +361,7 @@ class _Nodes(_Kind):
         _check_node(project, zone, short, request.node)
         made = _Node(world, project, _full(project, zone, "nodes", short))
         if made.name in project.nodes:
-            raise taken(made.name)
+            raise refusal("taken", name=made.name)
         _ask(project, zone, f"nodes/{short}", request.node, "on-demand")
         made.make(request.node)
         made.watch()
@@ -398,7 +371,7 @@ class _Nodes(_Kind):
         """Delete a node; who queued it is SUSPENDED then."""
         node = _Node(world, project, self.find(project, request.name).name)
         if node.kept.state == _States.DELETING:
-            raise _precondition("delete is not supported while in state DELETING.")
+            raise refusal("tpu-deleting")
         if not node.kept.queued_resource:
             node.become(_States.DELETING)
             node.end_vm()
@@ -433,12 +406,12 @@ class _QueuedResources(_Kind):
         asked.name, asked.create_time = name, _now()
         asked.state = QueuedResourceState(state=_Queued.CREATING)
         if len(asked.tpu.node_spec) != 1:
-            raise _bad("Exactly one node_spec must be specified.")
+            raise refusal("tpu-specs")
         (spec,) = asked.tpu.node_spec
         _check_node(project, zone, spec.node_id, spec.node)
         provisioning = _provisioning(asked, model, run_seconds)
         if name in project.queued_resources:
-            raise taken(name)
+            raise refusal("taken", name=name)
         _ask(project, zone, short, spec.node, provisioning).run_seconds = run_seconds
         project.queued_resources[name] = asked
         project.lives[name] = Life(since=time.time())
@@ -451,12 +424,9 @@ class _QueuedResources(_Kind):
         queued = _QueuedResource(world, project, self.find(project, request.name).name)
         state = queued.state
         if state == _Queued.DELETING:
-            raise _precondition("delete is not supported while in state DELETING.")
+            raise refusal("tpu-deleting")
         if state in _NEEDS_FORCE and not request.force:
-            raise _precondition(
-                f"Queued resource in state {state.name} cannot be deleted: delete its nodes first,"
-                " or set force."
-            )
+            raise refusal("tpu-force", state=state.name)
         if state == _Queued.CREATING:
             queued.finish(queued.kept)
         queued.leave(_Queued.DELETING, _By.USER)
@@ -535,5 +505,5 @@ def _read(sent: bytes) -> tuple[QueuedResource, str, float]:
     try:
         json_format.ParseDict(body, QueuedResource.pb(resource))
     except json_format.ParseError as exc:
-        raise invalid(f"Invalid JSON payload received. {exc}") from exc
+        raise refusal("payload", why=exc) from exc
     return resource, model, float(runs.get("maxRunDuration", "0s").removesuffix("s"))
