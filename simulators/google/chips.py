@@ -8,32 +8,15 @@ from typing import Any, ClassVar, Final
 import anyio
 
 from simulators.google import vm
-from simulators.google.state import Life, Project, Tpu, TpuZone, World
+from simulators.google.state import CATALOG, Life, Project, Tpu, TpuZone, World
 
-ZONES: Final[Mapping[str, TpuZone]] = {
-    "us-east5-b": TpuZone(),
-    "us-east5-a": TpuZone(),
-    "europe-west4-a": TpuZone(),
-    "us-east1-d": TpuZone(accepts=("on-demand", "spot")),
-    "us-central1-b": TpuZone(accepts=("on-demand", "spot")),
-    "southamerica-west1-a": TpuZone(),
-    "us-south1-a": TpuZone(accelerators=()),
-}
-"""Where no knob says otherwise; flex-start where it was accepted by public reports of 2026-08. One
-has chips that Google's documentation of TPU zones does not name; Google's API does."""
-_USUAL: Final[Mapping[str, int]] = {
-    "tpu": 16,
-    "tpu-preemptible": 16,
-    "compute": 32,
-    "compute-preemptible": 1536,
-}
-"""Chips that a project may have, by pool; source: readings of Cloud Quotas in public reports."""
+_ZONES: Final = {name: TpuZone(**said) for name, said in CATALOG["tpu_zones"].items()}
 _RHYTHM_SECONDS: Final = 0.03
 
 
 def zones_of(project: Project) -> Mapping[str, TpuZone]:
     """Return what each zone that has, or may have, TPUs is like."""
-    return project.knobs.tpu_zones or ZONES
+    return project.knobs.tpu_zones or _ZONES
 
 
 def pool_of(plane: str, provisioning: str) -> str:
@@ -44,11 +27,9 @@ def pool_of(plane: str, provisioning: str) -> str:
 
 def limit_of(project: Project, pool: str, zone: str) -> int:
     """Return how many chips a pool allows in a zone or its region."""
-    said, region = project.knobs.tpu_quotas, zone.rpartition("-")[0]
-    for key in (f"{pool}@{zone}", f"{pool}@{region}", pool):
-        if key in said:
-            return said[key]
-    return _USUAL[pool]
+    said: dict[str, int] = {**CATALOG["tpu_pools"], **project.knobs.tpu_quotas}
+    keys = (f"{pool}@{zone}", f"{pool}@{zone.rpartition('-')[0]}", pool)
+    return next(said[key] for key in keys if key in said)
 
 
 def ask(

@@ -19,7 +19,7 @@ from starlette.routing import BaseRoute
 from simulators.google import chips, vm
 from simulators.google.chips import Machine, zones_of
 from simulators.google.serving import CODES, Refused, admit, check_billed, refusal, rest
-from simulators.google.state import REFUSALS, Life, Project, World
+from simulators.google.state import CATALOG, REFUSALS, Life, Project, World
 
 Resource = dict[str, Any]
 API: Final = "compute.googleapis.com"
@@ -27,10 +27,9 @@ LINK: Final = "https://www.googleapis.com/compute/v1/"
 """How links begin."""
 _CODES: Final = {**CODES, "FAILED_PRECONDITION": 412}
 _OTHERS: Final = ("us-central1-a", "us-west1-a", "europe-west1-b", "asia-east1-a")
-"""Some of the zones without TPUs; which have them is said in `chips.ZONES` alone."""
-_CHIPS: Final = {"ct6e-standard-1t": 1, "ct6e-standard-4t": 4, "ct6e-standard-8t": 8}
-"""Of TPU v6e in each machine type. Source: accelerator-optimized machines, quoted in public reports
-of 2026-08."""
+"""Some of the zones without TPUs; which have them is said in the catalogue alone."""
+_CHIPS: Final[dict[str, int]] = CATALOG["tpu_machines"]
+"""Of TPU v6e in each machine type."""
 _MODELS: Final = {"STANDARD": "on-demand", "SPOT": "spot", "FLEX_START": "flex-start"}
 
 

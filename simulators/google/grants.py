@@ -4,34 +4,15 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from pathlib import Path
 from typing import Any, Final
 
 from google.iam.v1.policy_pb2 import Policy
 
-PERMISSIONS: Final[Mapping[str, frozenset[str]]] = {
-    "roles/secretmanager.secretAccessor": frozenset({"secretmanager.versions.access"}),
-    "roles/run.invoker": frozenset({"run.routes.invoke"}),
-    "roles/run.servicesInvoker": frozenset({"run.routes.invoke"}),
-    "roles/artifactregistry.reader": frozenset({"artifactregistry.repositories.downloadArtifacts"}),
-    "roles/artifactregistry.writer": frozenset(
-        {
-            "artifactregistry.repositories.downloadArtifacts",
-            "artifactregistry.repositories.uploadArtifacts",
-        }
-    ),
-    "roles/storage.objectViewer": frozenset({"storage.objects.get", "storage.objects.list"}),
-    "roles/storage.objectUser": frozenset(
-        f"storage.objects.{verb}" for verb in ("get", "list", "create", "delete", "update")
-    ),
-    "roles/logging.logWriter": frozenset({"logging.logEntries.create"}),
-    "roles/iam.serviceAccountUser": frozenset(
-        {"iam.serviceAccounts.actAs", "iam.serviceAccounts.get", "iam.serviceAccounts.list"}
-    ),
-}
-"""What the roles that are granted here allow, as far as it is asked for.
+from core.environment import read_toml
 
-Source: docs.cloud.google.com/iam/docs/roles-permissions, read 2026-11.
-"""
+_ROLES: Final = read_toml(Path(__file__).with_name("catalog.toml"))["roles"]
+"""What those that are granted here allow, as far as it is asked for."""
 EVERYBODY: Final = frozenset({"allUsers", "allAuthenticatedUsers"})
 AS: Final = "x-rehearsal-as"
 """Header, or metadata of gRPC: the e-mail of the account that makes this one call."""
@@ -74,7 +55,7 @@ def granted(
     def allowed(role: str) -> bool:
         own = roles.get(role)
         included = () if own is None or own.deleted else own.included_permissions
-        return permission in PERMISSIONS.get(role, included)
+        return permission in _ROLES.get(role, included)
 
     return any(
         _holds(binding.condition.expression, resource)

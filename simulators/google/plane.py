@@ -35,8 +35,9 @@ from simulators.google import (
 )
 from simulators.google.logging import Saying
 from simulators.google.run_rules import least_instances
-from simulators.google.state import Knobs, Project, World
+from simulators.google.state import CATALOG, Knobs, Project, World
 
+_PREPARED: Final = CATALOG["prepared"]
 _TOLD_LINES: Final = 500
 _PREEMPTS: Final[Mapping[str, Callable[[World, Project, str, str], bool]]] = {
     "queued": tpu.preempt,
@@ -85,56 +86,50 @@ async def _preempt(world: World, project: Project, request: Request) -> dict[str
 
 
 def prepare(project: Project) -> None:
-    """Leave a project as a set-up target's is."""
+    """Leave a project as a set-up target's is, and as `catalog.toml` has it."""
     project.apis |= projects.APIS
-    _make_accounts(project, project.runtime_account, project.builder_account)
-    runtime, builder = (
-        f"serviceAccount:{email}" for email in (project.runtime_account, project.builder_account)
-    )
-    for role, members in {
-        "roles/logging.logWriter": [runtime, builder],
-        "roles/monitoring.metricWriter": [runtime],
-        "roles/artifactregistry.reader": [runtime],
-    }.items():
-        project.policy.bindings.append(Binding(role=role, members=members))
-    pusher = Binding(role="roles/artifactregistry.writer", members=[builder])
-    for region in projects.L4:
+    _make_accounts(project, _PREPARED["accounts"])
+    project.policy.bindings.extend(_granted(project, _PREPARED["project"]))
+    for region in CATALOG["regions"]["l4"]:
         name = f"projects/{project.id}/locations/{region}/repositories/vllm-devops"
         project.repositories[name] = Repository(
             name=name, format_=Repository.Format.DOCKER, labels={"managed-by": "vllm-devops-agent"}
         )
-        project.policies[name] = Policy(bindings=[pusher])
+        project.policies[name] = Policy(bindings=_granted(project, _PREPARED["repository"]))
 
 
 def prepare_lease(project: Project) -> None:
     """Leave a project with all that a lease of the cloud needs, as a set-up target's has it."""
+    lease = _PREPARED["lease"]
     project.apis |= projects.LEASE_APIS
-    _make_accounts(project, project.lease_account, project.tpu_lease_account)
-    may = {
-        "vllmDevopsLease": ("end a deployment", ["run.services.get", "run.services.update"]),
-        "vllmDevopsTpuLease": ("end a TPU of the queue", ["tpu.nodes.delete"]),
-    }
-    for role, (does, permissions) in may.items():
+    _make_accounts(project, lease["accounts"])
+    for role, said in lease["roles"].items():
         name = f"projects/{project.id}/roles/{role}"
         project.roles[name] = Role(
             name=name,
-            title=f"vllm-devops-agent: {does}",
-            included_permissions=permissions,
+            title=f"vllm-devops-agent: {said['title']}",
+            included_permissions=said["permissions"],
             stage=Role.RoleLaunchStage.GA,
             etag=b"prepared",
         )
-    project.policy.bindings.append(
-        Binding(role=name, members=[f"serviceAccount:{project.tpu_lease_account}"])
-    )
-    act = Binding(
-        role="roles/iam.serviceAccountUser", members=[f"serviceAccount:{project.lease_account}"]
-    )
-    runtime = project.accounts[project.runtime_account].name
-    project.policies[runtime] = Policy(bindings=[act])
+    project.policy.bindings.extend(_granted(project, lease["project"]))
+    runtime = project.accounts[project.own_account("runtime")].name
+    project.policies[runtime] = Policy(bindings=_granted(project, lease["runtime"]))
 
 
-def _make_accounts(project: Project, *emails: str) -> None:
-    for email in emails:
+def _granted(project: Project, roles: Mapping[str, Sequence[str]]) -> list[Binding]:
+    """Return who of our accounts has which role."""
+    return [
+        Binding(
+            role=role.format(id=project.id),
+            members=[f"serviceAccount:{project.own_account(one)}" for one in accounts],
+        )
+        for role, accounts in roles.items()
+    ]
+
+
+def _make_accounts(project: Project, names: Sequence[str]) -> None:
+    for email in map(project.own_account, names):
         project.accounts[email] = ServiceAccount(
             name=f"projects/{project.id}/serviceAccounts/{email}",
             email=email,

@@ -2,7 +2,7 @@
 
 import uuid
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import Any, ClassVar, Final
 
 import anyio
 import grpc.aio
@@ -30,23 +30,17 @@ from google.cloud.service_usage_v1.types import (
 from google.iam.v1.policy_pb2 import Policy
 from google.longrunning.operations_pb2 import Operation
 
+from core.records import Record
 from simulators.google import chips, serving
 from simulators.google.serving import ALWAYS_ENABLED, Method, add, page_of, refusal
-from simulators.google.state import Project, World
+from simulators.google.state import CATALOG, Project, World
 from simulators.google.store import Kind, merged, serve
 
 _ENABLING_SECONDS: Final = 0.2
 """In reality about ten."""
-APIS: Final = frozenset(
-    f"{name}.googleapis.com"
-    for name in (
-        *("run", "secretmanager", "artifactregistry", "cloudbuild", "logging", "monitoring"),
-        *("cloudquotas", "iam", "iamcredentials", "cloudresourcemanager", "serviceusage"),
-        *("storage", "aiplatform", "compute", "tpu"),
-    )
-)
+APIS: Final = frozenset(f"{name}.googleapis.com" for name in CATALOG["apis"])
 """What a prepared project has enabled."""
-LEASE_APIS: Final = frozenset({"cloudscheduler.googleapis.com"})
+LEASE_APIS: Final = frozenset(f"{name}.googleapis.com" for name in CATALOG["lease_apis"])
 """What it has beside them where leases of the cloud are prepared; others do not exist here."""
 
 
@@ -64,7 +58,7 @@ def mount(server: grpc.aio.Server, world: World) -> None:
 
 def regions_in(asked: int, token: str) -> tuple[list[str], str]:
     """Return a page of regions and the token of the next; Google's own size is not documented."""
-    return page_of(REGIONS, asked, token, most=100, usual=8)
+    return page_of(CATALOG["regions"]["all"], asked, token, most=100, usual=8)
 
 
 async def _locations(
@@ -220,65 +214,32 @@ def _check_known(wanted: Collection[str]) -> None:
         raise refusal("unknown-api", unknown=unknown)
 
 
-_RUN: Final = "run.googleapis.com"
-_TPU: Final = "tpu.googleapis.com"
-_COMPUTE: Final = "compute.googleapis.com"
-L4: Final = ("us-central1", "us-east4", "europe-west1", "europe-west4", "asia-southeast1")
-RTX: Final = ("us-central1", "europe-west4", "asia-southeast1")
-_ALL: Final = (*L4, "us-east1", "us-west1", "europe-north1", "asia-south1", "asia-northeast1")
-REGIONS: Final = (
-    *(*_ALL, "us-west4", "us-south1", "europe-west2", "europe-west3", "europe-west9"),
-    *("northamerica-northeast1", "southamerica-east1", "asia-east1", "australia-southeast1"),
-)
-"""In which services, jobs and repositories may be: some of the real ones."""
-GIB: Final = 2**30
 FIRST_GRANT: Final = 3
 """GPUs without zonal redundancy that a project's first deployment in a region is given. Source:
 Google's page on GPUs of Cloud Run, as quoted in public notes of 2025 and 2026."""
 
 
-class Quota(NamedTuple):
+class Quota(Record):
     """One quota, with a limit for each place that it is counted by."""
 
-    service: str
+    service: str = "run"
+    """Its API."""
     knob: str
     """Name in the project's `quotas`, or of TPUs in its `tpu_quotas`."""
-    usual: int | None
+    usual: int | None = None
     """In the knob's unit, of a place of which nothing else is said; None is nothing before the
     first deployment there."""
     factor: int = 1
     """Of the API's unit in one of the knob's."""
-    places: tuple[str, ...] = ()
-    """Regions; none are those where TPUs are, or their zones."""
+    places: str = ""
+    """Which regions; none are those where TPUs are, or their zones."""
     where: str = "region"
-    family: Mapping[str, str] = {}
+    family: dict[str, str] = {}
     """Further dimensions of a row of its own."""
 
 
-RUN_QUOTAS: Final[Mapping[str, Quota]] = {
-    "NvidiaL4GpuAllocNoZonalRedundancyPerProjectRegion": Quota(_RUN, "l4", None, 1, L4),
-    "NvidiaL4GpuAllocPerProjectRegion": Quota(_RUN, "l4-zonal", 0, 1, L4),
-    "NvidiaRtxPro6000GpuAllocNoZonalRedundancyPerProjectRegion": Quota(
-        _RUN, "rtx-pro-6000", None, 1000, RTX
-    ),
-    "NvidiaRtxPro6000GpuAllocPerProjectRegion": Quota(_RUN, "rtx-pro-6000-zonal", 0, 1000, RTX),
-    "CpuAllocPerProjectRegion": Quota(_RUN, "cpu", 200, 1000, _ALL),
-    "MemAllocPerProjectRegion": Quota(_RUN, "memory_gib", 400, GIB, _ALL),
-}
-"""Units and ids: readings of Cloud Quotas and refusals of 2026 by Google; a project that is new to
-billing has 20 vCPU and 40 GiB in place of 200 and 400."""
-_TPU_QUOTAS: Final[Mapping[str, Quota]] = {
-    "TPUV6EPerProjectPerZoneForTPUAPI": Quota(_TPU, "tpu", 16, where="zone"),
-    "TPUV6EPerProjectPerRegionForTPUAPI": Quota(_TPU, "tpu", 16),
-    "TPUV6EPreemptiblePerProjectPerZoneForTPUAPI": Quota(_TPU, "tpu-preemptible", 16, where="zone"),
-    "TPUV6EPreemptiblePerProjectPerRegionForTPUAPI": Quota(_TPU, "tpu-preemptible", 16),
-    "TPUS-PER-TPU-FAMILY-per-project-region": Quota(
-        _COMPUTE, "compute", 0, family={"tpu_family": "CT6E"}
-    ),
-    "PREEMPTIBLE-TPU-V6E-per-project-region": Quota(_COMPUTE, "compute-preemptible", 1536),
-}
-"""Ids, dimensions and defaults: readings of Cloud Quotas in public reports of 2026. A region
-without an entry has 0 of a family on demand and 1536 preemptible ones."""
+RUN_QUOTAS: Final = {name: Quota(**said) for name, said in CATALOG["run_quotas"].items()}
+_TPU_QUOTAS: Final = {name: Quota(**said) for name, said in CATALOG["tpu_quotas"].items()}
 
 
 def limit(project: Project, quota_id: str, region: str) -> int | None:
@@ -323,7 +284,7 @@ class _Preferences(Kind):
                 value = project.knobs.quotas[known.knob] * known.factor
                 yield QuotaPreference(
                     name=f"{parent}/quotaPreferences/{known.knob}",
-                    service=_RUN,
+                    service=f"{known.service}.googleapis.com",
                     quota_id=quota_id,
                     quota_config=QuotaConfig(preferred_value=value, granted_value=value),
                 )
@@ -342,7 +303,8 @@ def _of_tpus(project: Project, quota_id: str, known: Quota) -> QuotaInfo:
 
 def _of_run(project: Project, quota_id: str, known: Quota) -> QuotaInfo | None:
     unused = project.knobs.unused_quota
-    values = {region: limit(project, quota_id, region) for region in known.places}
+    regions = CATALOG["regions"][known.places]
+    values = {region: limit(project, quota_id, region) for region in regions}
     shown = {
         region: value or 0
         for region, value in values.items()
@@ -363,11 +325,12 @@ def _info(
         if value != usual
     ]
     rest = [place for place, value in limits.items() if value == usual]
-    parent = f"projects/{project.number}/locations/global/services/{known.service}"
+    api = f"{known.service}.googleapis.com"
+    parent = f"projects/{project.number}/locations/global/services/{api}"
     return QuotaInfo(
         name=f"{parent}/quotaInfos/{quota_id}",
         quota_id=quota_id,
-        service=known.service,
+        service=api,
         container_type=QuotaInfo.ContainerType.PROJECT,
         dimensions=[known.where, *known.family],
         dimensions_infos=[

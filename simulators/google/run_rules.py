@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from google.api.launch_stage_pb2 import LaunchStage
 from google.cloud.run_v2.types import (
@@ -24,9 +24,10 @@ from google.cloud.run_v2.types import (
 )
 from google.protobuf.duration_pb2 import Duration
 
+from core.records import Record
 from simulators.google import projects
 from simulators.google.serving import Refused, refusal
-from simulators.google.state import Project
+from simulators.google.state import CATALOG, Project
 from simulators.google.store import moment
 
 MAX_DEFAULT: Final = 100
@@ -36,7 +37,7 @@ _UNITS: Final = {"Ki": 2**-20, "Mi": 2**-10, "Gi": 1.0, "M": 1e6 / 2**30, "G": 1
 _LATEST: Final = TrafficTargetAllocationType.TRAFFIC_TARGET_ALLOCATION_TYPE_LATEST
 
 
-class Gpu(NamedTuple):
+class Gpu(Record):
     """What an instance with one accelerator of a kind may have."""
 
     short: str
@@ -44,29 +45,12 @@ class Gpu(NamedTuple):
     cpus: tuple[float, float]
     memory: tuple[float, float]
     """GiB."""
-    regions: frozenset[str]
+    regions: tuple[str, ...]
     quota: str
     """Of those without zonal redundancy."""
 
 
-GPUS: Final = {
-    "nvidia-l4": Gpu(
-        short="l4",
-        cpus=(4, 8),
-        memory=(16, 32),
-        regions=frozenset({*projects.L4, "asia-south1"}),
-        quota="NvidiaL4GpuAllocNoZonalRedundancyPerProjectRegion",
-    ),
-    "nvidia-rtx-pro-6000": Gpu(
-        short="rtx-pro-6000",
-        cpus=(20, math.inf),
-        memory=(80, math.inf),
-        regions=frozenset({*projects.RTX, "asia-south2"}),
-        quota="NvidiaRtxPro6000GpuAllocNoZonalRedundancyPerProjectRegion",
-    ),
-}
-"""source: docs.cloud.google.com/run/docs/configuring/workerpools/gpu, stored copy of 2026-11-20;
-it gives no upper bounds for the RTX"""
+GPUS: Final = {name: Gpu(**said) for name, said in CATALOG["gpus"].items()}
 
 
 def engine_of(template: RevisionTemplate | Revision) -> Container:
@@ -203,7 +187,7 @@ def check(
     processors, memory = _size(*service.template.containers)
     totals = {
         "CpuAllocPerProjectRegion": (processors * 1000, "CPU"),
-        "MemAllocPerProjectRegion": (memory * projects.GIB, "memory"),
+        "MemAllocPerProjectRegion": (memory * 2**30, "memory"),
     }
     for quota, (each, what) in totals.items():
         allowed = projects.limit(project, quota, location) or 0

@@ -3,7 +3,6 @@
 import base64
 import importlib
 import time
-import tomllib
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -13,14 +12,14 @@ from typing import Annotated, Any, Final, Literal
 from google.iam.v1.policy_pb2 import Policy
 from pydantic import Field, PlainSerializer, PlainValidator
 
+from core.environment import read_toml
 from core.records import Record
 from simulators.common import world
 from simulators.common.world import MOST_KEPT, Customer, Kept
 from simulators.google.grants import acting, granted
 
-REFUSALS: Final[dict[str, Any]] = tomllib.loads(
-    Path(__file__).with_name("refusals.toml").read_text("utf-8")
-)
+CATALOG: Final = read_toml(Path(__file__).with_name("catalog.toml"))
+REFUSALS: Final = read_toml(Path(__file__).with_name("refusals.toml"))
 _TYPE: Final = "type"
 _DATA: Final = "data"
 
@@ -122,7 +121,7 @@ class Knobs(world.Knobs):
     vertex_models: tuple[dict[str, Any], ...] = ()
     """Vertex AI's registry."""
     tpu_zones: dict[str, TpuZone] = {}
-    """All that have, or may have, TPUs; empty is `chips.ZONES`."""
+    """All that have, or may have, TPUs; empty is what the catalogue has."""
     tpu_quotas: dict[str, int] = {}
     """Chips by pool: tpu, tpu-preemptible, compute, compute-preemptible; of one zone or region
     alone as POOL@WHERE."""
@@ -300,25 +299,9 @@ class Project(Customer):
         """E-mail of whoever calls."""
         return self.account or self.knobs.identity or f"operator@{self.id}.iam.gserviceaccount.com"
 
-    @property
-    def runtime_account(self) -> str:
-        """E-mail of the account that our deployments run as."""
-        return f"vllm-devops-runtime@{self.id}.iam.gserviceaccount.com"
-
-    @property
-    def builder_account(self) -> str:
-        """E-mail of the account that our images are built as."""
-        return f"vllm-devops-builder@{self.id}.iam.gserviceaccount.com"
-
-    @property
-    def lease_account(self) -> str:
-        """E-mail of the account that ends our deployments when their time is over."""
-        return f"vllm-devops-lease@{self.id}.iam.gserviceaccount.com"
-
-    @property
-    def tpu_lease_account(self) -> str:
-        """The same of the queue of Cloud TPU."""
-        return self.lease_account.replace("-lease@", "-tpu-lease@")
+    def own_account(self, role: str) -> str:
+        """Return the e-mail of one of our accounts: runtime, builder, lease, tpu-lease."""
+        return f"vllm-devops-{role}@{self.id}.iam.gserviceaccount.com"
 
     def append(self, severity: str, text: str, source: Mapping[str, Any]) -> None:
         """Write one log entry, now; a source is what all entries of its log have alike."""

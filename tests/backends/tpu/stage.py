@@ -207,7 +207,7 @@ async def staged(folder: Path, target: str = "tpu-v6e-1", **said: Any) -> AsyncI
 
 def keep(project: Project, name: str, value: str) -> None:
     """Keep a secret that its VMs may read."""
-    member = f"serviceAccount:{project.runtime_account}"
+    member = f"serviceAccount:{project.own_account('runtime')}"
     binding = Binding(role="roles/secretmanager.secretAccessor", members=[member])
     project.secrets[name] = Secret(
         message=SecretMessage(name=f"projects/{project.number}/secrets/{name}"),
