@@ -19,7 +19,7 @@ from google.protobuf.struct_pb2 import Struct
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from core.records import Record
-from simulators.google.serving import Method, Refused, add, refusal
+from simulators.google.serving import Method, add, refusal
 from simulators.google.state import Entry, Project, World
 
 E = TypeVar("E")
@@ -51,11 +51,6 @@ _TERM: Final = re.compile(
 _Terms = deque[re.Match[str]]
 
 
-def bad_filter(words: str) -> Refused:
-    """Say that a filter cannot be read, or asks what is not known here."""
-    return refusal("log-filter", why=words)
-
-
 def matcher(words: str, test: Test[E]) -> Fits[E]:
     """Make one function of a filter.
 
@@ -63,13 +58,13 @@ def matcher(words: str, test: Test[E]) -> Fits[E]:
         Refused: It cannot be read, or `test` does not know what it asks.
     """
     if stray := _TERM.sub("", words).strip():
-        raise bad_filter(f"unexpected {stray[:20]!r}")
+        raise refusal("log-filter", why=f"unexpected {stray[:20]!r}")
     left = deque(_TERM.finditer(words))
     if not left:
         return lambda _entry: True
     fits = _all_of(left, test)
     if left:
-        raise bad_filter(f"unexpected {left[0][0]!r}")
+        raise refusal("log-filter", why=f"unexpected {left[0][0]!r}")
     return fits
 
 
@@ -94,7 +89,7 @@ def _any_of(left: _Terms, test: Test[E]) -> Fits[E]:
             enough.append(_all_of(left, test))
             _next(left)  # the other parenthesis: nothing else ends what is inside
         elif term["sign"]:
-            raise bad_filter(f"unexpected {term[0]!r}")
+            raise refusal("log-filter", why=f"unexpected {term[0]!r}")
         elif term["function"]:
             enough.append(test(term["function"], FUNCTION, (_unquoted(term["given"]),)))
         elif term["text"] or term["how"] == ":":
@@ -110,7 +105,7 @@ def _any_of(left: _Terms, test: Test[E]) -> Fits[E]:
 
 def _next(left: _Terms) -> re.Match[str]:
     if not left:
-        raise bad_filter("it ends too early")
+        raise refusal("log-filter", why="it ends too early")
     return left.popleft()
 
 
@@ -122,7 +117,7 @@ def _unquoted(text: str) -> str:
 def _compared(how: str, wanted: Any, actual: Callable[[E], Any]) -> Fits[E]:
     """Return whether what an entry has stands so to what is wanted; what it has not never does."""
     if how not in _ORDERED:
-        raise bad_filter(f"operator {how!r} cannot be used here")
+        raise refusal("log-filter", why=f"operator {how!r} cannot be used here")
     compare = _ORDERED[how]
 
     def fits(entry: E) -> bool:
@@ -158,11 +153,11 @@ def _test(field: str, how: str, values: tuple[str, ...]) -> Fits[Entry]:
         return _compared(how, _moment(value), lambda entry: _micros(entry.timestamp))
     if field == "severity":
         if value.upper() not in SEVERITIES:
-            raise bad_filter(f"{value!r} is not a severity")
+            raise refusal("log-filter", why=f"{value!r} is not a severity")
         return _compared(how, SEVERITIES[value.upper()], lambda row: SEVERITIES[row.severity])
     if how == FUNCTION:
         if field != "log_id":
-            raise bad_filter(f"unknown function {field!r}")
+            raise refusal("log-filter", why=f"unknown function {field!r}")
         return lambda entry: entry.log_name == value
     text, words = _text(field), tuple(word.lower() for word in values)
 
@@ -193,7 +188,7 @@ def _text(field: str) -> Text:
     first, _, rest = field.partition(".")
     if first == "jsonPayload" and rest:
         return lambda entry: _inside(entry.json_payload, rest.split("."))
-    raise bad_filter(f"Field not found: {field!r}.")
+    raise refusal("log-filter", why=f"Field not found: {field!r}.")
 
 
 def _inside(payload: Any, names: Sequence[str]) -> str | None:
@@ -215,9 +210,9 @@ def _moment(text: str) -> int:
     try:
         read = datetime.fromisoformat(text)
     except ValueError as exc:
-        raise bad_filter(f"{text!r} is not a timestamp") from exc
+        raise refusal("log-filter", why=f"{text!r} is not a timestamp") from exc
     if read.tzinfo is None:
-        raise bad_filter(f"{text!r} has no time zone")
+        raise refusal("log-filter", why=f"{text!r} has no time zone")
     return _micros(read.timestamp())
 
 
