@@ -1,7 +1,7 @@
 """Why the last boot of a log ended: what the catalogue knows, else the log's own words."""
 
 import re
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -10,24 +10,18 @@ from core.errors import NextStep
 from core.records import Failure, Record
 from core.redaction import quoted, redact
 from logs.boot import BEGINS
-from logs.examples import Likeness, closest
 from logs.failures import (
     LINE_CHARACTERS,
-    NOT_SAID,
     RETRIED,
-    SPEAKERS,
     USERS,
     Rank,
     Row,
     Writer,
     advised,
-    filled,
     fits,
     known_by,
-    rows,
     table,
     told,
-    worded,
 )
 from logs.read import (
     Gravity,
@@ -458,14 +452,12 @@ class Judge:
         *,
         mixed: bool = False,
         without: Collection[str] = (),
-        by_example: bool = True,
     ) -> None:
         """Know whose log it is, and whether lines of its engine and platform are told apart.
 
         In a mixed one, a line without level and process may be either's. Codes of the catalogue
-        that it is to do without count as unknown. What no entry knows may be named by an example.
+        that it is to do without count as unknown.
         """
-        self._by_example: Final = by_example
         self._mixed: Final = mixed and writer not in {"engine", "ollama"}
         self._writer: Final[Writer] = writer
         self._table: Final = table(writer).without(without) if without else table(writer)
@@ -581,16 +573,8 @@ class Judge:
             boot = self._before
         verdict = self._verdict(boot)
         if verdict and verdict.rank == "end":
-            verdict = self._of_request(verdict, boot)
-        if verdict is None or not self._by_example:
-            return verdict
-        if verdict.failure.code not in {UNKNOWN_CAUSE, REQUESTS} and verdict.rank != "end":
-            return verdict
-        if any(_is_of_another_class(one) for one in verdict.failure.evidence):
-            return verdict
-        lines = [one for one in verdict.failure.evidence if not self._is_told(one)]
-        like = closest(lines, SPEAKERS[self._writer])
-        return self._of_example(like, verdict) if like else verdict
+            return self._of_request(verdict, boot)
+        return verdict
 
     def errors(self) -> tuple[str, ...]:
         """Return the lines of error of the last boot, what says most first."""
@@ -638,32 +622,6 @@ class Judge:
         failure = told_of.failure.model_copy(update={"evidence": tuple(dict.fromkeys(seen))})
         return told_of.model_copy(update={"rank": "cause", "failure": failure})
 
-    def _is_told(self, line: str) -> bool:
-        """Whether a line is no news: an entry names it, it was tried again, or all is well."""
-        grave = gravity(line)
-        if _is_old_news(line):
-            return True
-        known = known_by(self._table, line, grave, platform=self._writer, unsure=True)
-        return known is not None or (grave.is_spoken and grave.severity == "info")
-
-    def _of_example(self, like: Likeness, verdict: Verdict) -> Verdict:
-        own = [row for row in rows(self._writer) if row.entry.code == like.example.kind]
-        if not own:
-            return verdict
-        row = min(own, key=lambda one: _remoteness(one, like))
-        entry = advised(row.entry, self._writer)
-        words = search_words(like.line)
-        fix = f"{worded(entry.fix, defaultdict(str))} If that is not it, search"
-        failure = Failure(
-            code=entry.code,
-            cause=f"In words most like those of {entry.code}: {quoted(like.line, 300)}",
-            fix=f"{fix} {_tracker(like.line, self._writer)} for: {words}.",
-            next=tuple(filled(step, defaultdict(str)) for step in entry.next),
-            evidence=tuple(dict.fromkeys((like.line, *verdict.failure.evidence))),
-        )
-        more = {"failure": failure, "writer": row.writer, "rank": "cause", "search": words}
-        return verdict.model_copy(update=more)
-
     def _of_known(self, known: _Known, boot: _Boot) -> Verdict:
         graves = [one.text for one in _near(boot)] if known.rank != "warning" else []
         failure = told(advised(known.row.entry, self._writer), known.match, graves)
@@ -707,18 +665,6 @@ def _tracker(line: str, writer: Writer) -> str:
     """Say where failures like a line's are reported."""
     others = (place for words, place in _ELSEWHERE if words.search(line))
     return next(others, f"the issues of github.com/{_TRACKERS[writer]}")
-
-
-def _remoteness(row: Row, like: Likeness) -> tuple[bool, bool, int]:
-    """Tell how little an entry is of a line that is like an example of its code.
-
-    Its fix may want figures that the line has not, its pattern not fit the example, and few of its
-    hints stand in either.
-    """
-    seen = f"{like.example.text} {like.line}".lower()
-    lacks = NOT_SAID in worded(row.entry.fix, defaultdict(str))
-    held = sum(word in seen for word in row.entry.hints)
-    return lacks, not row.wanted.search(like.example.text), -held
 
 
 def judged(lines: Iterable[str], writer: Writer = "engine") -> Verdict | None:

@@ -2,10 +2,9 @@
 
 `tests/data/public` holds failures as people posted them: one to three decisive lines each, their
 source, and the cause that the report's resolution tells, judged before anything was run. The newest
-draw is held back from whoever writes the catalogue; of it only numbers are printed. With
-`--examples` the open lines are written to `logs/failures/examples.tsv`. Each case's lines
-stand in a log made for it: a boot, lines that only sound bad, frames of a traceback before them,
-and after them what a dying engine or its platform writes whatever it died of.
+draw is held back from whoever writes the catalogue; of it only numbers are printed. Each
+case's lines stand in a log made for it: a boot, lines that only sound bad, frames of a traceback
+before them, and after them what a dying engine or its platform writes whatever it died of.
 """
 
 import random
@@ -17,8 +16,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from logs.examples import FILE as EXAMPLES
-from logs.examples import NO_KIND, Example, says_enough, wording, words_of
 from logs.failures import (
     SPEAKERS,
     WRITERS,
@@ -177,11 +174,9 @@ def judged(
     lines: Iterable[str],
     writer: Writer,
     without: Collection[str] = (),
-    *,
-    by_example: bool = True,
 ) -> Verdict | None:
     """Judge a log as `python -m logs find --writer` does, or as if some codes were not known."""
-    judge = Judge(writer, mixed=True, without=without, by_example=by_example)
+    judge = Judge(writer, mixed=True, without=without)
     judge.feed(lines)
     return judge.verdict()
 
@@ -199,8 +194,7 @@ def measured(
     every = [case for case in cases(part) if case.ours and writer in {None, case.writer}][::step]
     for case in every:
         own = {code for code in _codes(case.writer) if case.allows(code)} if blind else set()
-        # An open failure is an example itself: it is judged by the catalogue alone.
-        verdict = judged(log_of(case), case.writer, own, by_example=part == "held")
+        verdict = judged(log_of(case), case.writer, own)
         code = verdict.failure.code if verdict else "nothing"
         is_quoted = bool(verdict and _is_quoted(case, verdict))
         is_right = case.is_told_by(code)
@@ -268,29 +262,8 @@ def _healthy(writer: Writer) -> tuple[str, ...]:
     return tuple(line for line in lines if not line.startswith("#"))
 
 
-def examples() -> str:
-    """Return what `logs/failures/examples.tsv` holds: each open line, like words once."""
-    rows = [
-        Example(case.writer, case.kind if case.is_nameable and case.ours else NO_KIND, text)
-        for case in (*cases("open"), *cases("open", "healthy"))
-        for text in map(wording, filter(says_enough, case.lines))
-    ]
-    known = {code for writer in WRITERS for code in _codes(writer)}
-    well = {frozenset(words_of(wording(text))) for one in WRITERS for text in _healthy(one)}
-    kept: dict[tuple[str, frozenset[str]], str] = {}
-    for writer, kind, text in rows:
-        key = writer, frozenset(words_of(text))
-        is_of_some = _SAME.get(kind, kind) in known and key[1] not in well
-        named = kind if is_of_some else NO_KIND  # what is well says it too
-        kept.setdefault(key, f"{writer}\t{_SAME.get(named, named)}\t{text}")
-    return "".join(f"{row}\n" for row in sorted(kept.values()))
-
-
 def main(arguments: Sequence[str]) -> None:
     """Print the figures of the open part and, with numbers only, of what is held back."""
-    if "--examples" in arguments:
-        EXAMPLES.write_text(examples(), "utf-8")
-        return
     parts = ("open",) if "--open" in arguments or not cases("held") else ("open", "held")
     for part in parts:
         _print(f"diagnosis, {part}: {measured(part)}")
