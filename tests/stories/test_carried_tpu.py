@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -71,6 +71,38 @@ async def test_a_chip_that_is_taken_away_leaves_what_it_compiled_to_the_next_zon
         assert gone.data["gone"], gone
         assert any("compile cache" in one for one in gone.data["removed"]), gone
     assert await paths(cloud, bucket) == ["gemma/config.json"]
+    assert left(cloud) == []
+
+
+async def test_what_was_carried_in_another_bucket_is_left_over(cloud: Cloud) -> None:
+    """A chip lives, and its deployment carries in another bucket now: the first one's is named."""
+    first, second = f"{cloud.project}-first", f"{cloud.project}-second"
+    async with sites.opened(cloud.controls.plane, cloud.project) as site:
+        for bucket in (first, second):
+            await store(site, bucket, {"gemma/config.json": b"{}"})
+    places: dict[str, Any] = {"max_model_len": 4096, "zones": [HERE], "control_plane": "queued"}
+    async with agent_of(cloud.settings.model_copy(update={"bucket_name": first})) as agent:
+        life = Life(agent, SPOT, at="https://127.77.")
+        await life.call("deploy_vllm", model=MODEL, **places)
+        await life.becomes("ready")
+        await says(life, "saved")
+    async with agent_of(cloud.settings.model_copy(update={"bucket_name": second})) as agent:
+        life = Life(agent, SPOT, at="https://127.77.")
+        await life.call("deploy_vllm", model=MODEL, **(places | {"max_model_len": 2048}))
+        await life.becomes("ready")
+        await says(life, "saved")
+        look: dict[str, Any] = {"leftovers": True, "target": SPOT}
+        found = await agent.call("get_system_status", **look)
+        (row,) = [row for row in found.data["leftovers"] if row["deployment"] == "one"]
+        assert row["id"].startswith(f"gs://{first}/"), found
+        gone = await agent.call("destroy_vllm", target=SPOT, leftover=row["id"])
+        assert gone.data["gone"], gone
+        assert await paths(cloud, first) == ["gemma/config.json"]
+        assert len(await paths(cloud, second)) > 1
+        again = await agent.call("get_system_status", **look)
+        assert not [row for row in again.data["leftovers"] if row["deployment"] == "one"], again
+        await life.ends()
+    assert await paths(cloud, second) == ["gemma/config.json"]
     assert left(cloud) == []
 
 
