@@ -16,7 +16,7 @@ async def soon(
     done: Callable[[T], Any] = bool,
     *,
     waiting_for: str = "that answer",
-    every: float = 0.02,
+    every: float = 0.05,
 ) -> T:
     """Look until it is done; give what was seen then."""
     return await wait_until(look, done, waiting_for=waiting_for, every=every, timeout=HANGS)

@@ -46,7 +46,7 @@ def bare_cloud(
         vllm_devops_state_dir=state_dir,
         toolsets=("all",),
         confirm="never",
-        pause_scale=0.05,
+        pause_scale=0.2,
     )
     cloud = Cloud(Controls(plane), str(settings.google_cloud_project), settings)
     cloud.set(
@@ -111,7 +111,7 @@ def bare_azure(
         vllm_devops_state_dir=state_dir,
         toolsets=("all",),
         confirm="never",
-        pause_scale=0.05,
+        pause_scale=0.2,
     )
     cloud = Azure(AzureControls(azure), str(settings.azure_subscription_id), settings)
     cloud.set(boot_seconds=0.1, engine_environment={"SIMULATED_ENGINE_TIME_SCALE": "0"})

@@ -11,7 +11,7 @@ from google.cloud.scheduler_v1 import CloudSchedulerAsyncClient
 
 from core.schedule import parse
 from tests.conversation import Agent, Reply, agent_of
-from tests.soon import until
+from tests.soon import soon, until
 from tests.stories.conftest import Cloud
 from tests.stories.test_lease import (
     NO_JOBS,
@@ -84,8 +84,7 @@ async def test_it_is_warm_in_the_morning_and_asleep_at_night(cloud: Cloud, tmp_p
 
 
 async def until_ready(agent: Agent) -> None:
-    while (await status(agent)).state != "ready":
-        pass
+    await soon(lambda: status(agent), lambda reply: reply.state == "ready", every=0.1)
 
 
 async def test_a_week_costs_what_the_plan_says(cloud: Cloud) -> None:

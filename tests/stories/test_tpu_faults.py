@@ -9,7 +9,7 @@ import pytest
 from backends.tpu.backend import TpuBackend
 from server import main
 from tests.conversation import Agent, Reply, agent_of
-from tests.soon import HANGS
+from tests.soon import HANGS, soon
 from tests.stories.chips import HERE, left, planted_by_others, watched
 from tests.stories.conftest import Cloud
 from tests.stories.life import MODEL, Life
@@ -38,11 +38,7 @@ async def served(agent: Agent, target: str, **more: Any) -> Life:
 
 async def until(life: Life, fits: Callable[[Reply], bool]) -> Reply:
     """Look until what is told fits."""
-    with anyio.fail_after(HANGS):
-        while True:
-            reply = await life.call("status_vllm", wait_s=1)
-            if fits(reply):
-                return reply
+    return await soon(lambda: life.call("status_vllm", wait_s=1), fits, every=0.1)
 
 
 def failed_with(code: str) -> Callable[[Reply], bool]:

@@ -2,13 +2,13 @@
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, Final
 
-import anyio
 import pytest
 
 from tests.conversation import Reply, agent_of
-from tests.soon import HANGS
+from tests.soon import soon
 from tests.stories import test_cloud_run_secrets as elsewhere
 from tests.stories.chips import HERE, left
 from tests.stories.conftest import Cloud
@@ -45,9 +45,8 @@ class Listener(elsewhere.Listener):
 
     async def loses(self, one: Mapping[str, str]) -> None:
         """Watch it until it is told that its chip was taken."""
-        with anyio.fail_after(HANGS):
-            while (await self.call("status_vllm", **one, wait_s=1)).state != "failed":
-                pass
+        look = partial(self.call, "status_vllm", **one, wait_s=1)
+        await soon(look, lambda reply: reply.state == "failed", every=0.1)
 
     async def sees_all(self) -> None:
         """Call whatever only looks, whether it can answer or not."""

@@ -4,14 +4,13 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, Final
 
-import anyio
 import pytest
 
 from backends.aca import status
 from backends.aca.backend import AcaBackend
 from tests.backends.aca.deployed import impatient
 from tests.conversation import SETTLED, Agent, Reply
-from tests.soon import HANGS, soon
+from tests.soon import soon
 from tests.stories.conftest import Azure
 
 ONE: Final = {"target": "aca-a100", "name": "one"}
@@ -77,11 +76,7 @@ async def settled(agent: Agent) -> Reply:
 
 async def seen(agent: Agent, fits: Callable[[Reply], bool]) -> Reply:
     """Look until what is told fits."""
-    with anyio.fail_after(HANGS):
-        while True:
-            reply = await asked(agent, "status_vllm", wait_s=1)
-            if fits(reply):
-                return reply
+    return await soon(lambda: asked(agent, "status_vllm", wait_s=1), fits, every=0.1)
 
 
 async def becomes(agent: Agent, state: str) -> Reply:
