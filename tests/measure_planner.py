@@ -80,15 +80,18 @@ class Figures(NamedTuple):
 
 
 @functools.cache
-def shapes() -> dict[str, ModelShape]:
-    """Return the models of the rows, by the rows' names for them."""
-    configs = tomllib.loads((_PUBLIC / "shapes.toml").read_text("utf-8"))
-    own = {name: shape_of(name, config) for name, config in configs.items()}
-    for name, alias in _CATALOGUED.items():
-        entry = catalog.find(alias)
-        assert entry
-        own[name] = catalog_shape(entry.model)
-    return own
+def _configs() -> dict[str, Any]:
+    return tomllib.loads((_PUBLIC / "shapes.toml").read_text("utf-8"))
+
+
+@functools.cache
+def shape(name: str) -> ModelShape:
+    """Return a model of the rows, by the rows' name for it."""
+    if name not in _CATALOGUED:
+        return shape_of(name, _configs()[name])
+    entry = catalog.find(_CATALOGUED[name])
+    assert entry
+    return catalog_shape(entry.model)
 
 
 def public_rows(part: Literal["open", "held"]) -> Iterator[PublicRow]:
@@ -96,7 +99,7 @@ def public_rows(part: Literal["open", "held"]) -> Iterator[PublicRow]:
     data = tomllib.loads((_PUBLIC / f"plans-{part}.toml").read_text("utf-8"))
     for row in data["row"]:
         card = accelerator(row["card"]).model_copy(update={"memory_gib": row["visible_gib"]})
-        model, flags = shapes()[row["model"]], Flags(**row["flags"])
+        model, flags = shape(row["model"]), Flags(**row["flags"])
         size = int(row["kv_gib"] * 2**30) if "kv_gib" in row else None
         with_bytes = flags.model_copy(update={"kv_cache_memory_bytes": size})
         yield PublicRow(

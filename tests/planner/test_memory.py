@@ -13,7 +13,7 @@ from planner.layouts import Ground
 from planner.memory import foresee, pinned_cache, plan_memory
 from planner.model import read_model, shape_of
 from planner.places import accelerator, accelerators, place
-from tests.measure_planner import public_rows, shapes
+from tests.measure_planner import public_rows, shape
 from tests.planner.shapes import (
     AWQ,
     FP8_BLOCK,
@@ -29,7 +29,7 @@ GEMMA3_4B = shape_of("gemma-3-4b", gemma3(34, 2560, 8, 4, 10240))
 GEMMA3_4B_INT4 = shape_of(
     "gemma-3-4b", {**gemma3(34, 2560, 8, 4, 10240), "quantization_config": AWQ}
 )
-GPT_OSS = shapes()["gpt-oss-20b"]
+GPT_OSS = shape("gpt-oss-20b")
 BEFORE_GRAPHS = {"vllm_version": "0.19.0", "max_model_len": 8192}
 
 
