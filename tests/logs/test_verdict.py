@@ -388,10 +388,13 @@ def test_a_line_that_was_broken_is_told_whole_and_nothing_is_glued_on_to_it() ->
 def test_what_is_held_does_not_grow_with_the_lines() -> None:
     """A thousand kinds of words of error at most, whatever is written."""
     judge = Judge()
-    judge.feed(f"RuntimeError: {'x' * (number % 150)} {number}" for number in range(1_200))
+    kinds = (f"{'x' * (number % 40)} {'y' * (number // 40)} {number}" for number in range(1_200))
+    judge.feed(f"RuntimeError: {kind}" for kind in kinds)
     verdict = judge.verdict()
     assert verdict
     assert len(verdict.failure.evidence) <= 6
+    told = [int(line.split()[-1]) for line in (verdict.line, *verdict.failure.evidence)]
+    assert max(told) == 999
 
 
 WORK = "(EngineCore pid=7) INFO 11-20 12:00:01 [loggers.py:1] Engine 000: Running: 1 reqs"
