@@ -2,14 +2,13 @@
 
 import re
 from collections.abc import AsyncIterator
-from functools import partial
 from typing import Any, Final
 
 import anyio
 import pytest
 
 from tests.conversation import SETTLED, Agent, agent_of
-from tests.soon import HANGS, soon
+from tests.soon import HANGS
 from tests.stories.conftest import Azure
 from tests.stories.life import MODEL, Life
 
@@ -82,8 +81,9 @@ async def test_a_question_wakes_what_sleeps_only_if_it_says_so(
     bare_azure.set(prepared=True, cooldown_scale=0.002)
     life = Life(agent, "aca-a100")
     await life.begins(max_model_len=4096)
-    look = partial(life.call, "status_vllm")
-    await soon(look, lambda reply: reply.state == "asleep", every=0.1)
+    with anyio.fail_after(HANGS):
+        while (await life.call("status_vllm", wait_s=5)).state != "asleep":
+            continue
     refused = await agent.call("query_gemma4", target=life.target, name=life.name, prompt="Hello")
     assert refused.code == "ASLEEP"
     usual = r"t usually takes [\d,]+ s \(.* by the plan\) and costs about \$[\d.]+"
