@@ -78,7 +78,7 @@ async def test_a_life_with_vllm(agent: Agent, bare_azure: Azure, target: str) ->
 async def test_a_question_wakes_what_sleeps_only_if_it_says_so(
     agent: Agent, bare_azure: Azure
 ) -> None:
-    bare_azure.set(prepared=True, cooldown_scale=0.002)
+    bare_azure.set(prepared=True, cooldown_scale=0.01)
     life = Life(agent, "aca-a100")
     await life.begins(max_model_len=4096)
     with anyio.fail_after(HANGS):
