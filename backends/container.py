@@ -1,19 +1,20 @@
 """The container of a model: vLLM's command, environment and probes, and the proxy before it."""
 
+import math
 import re
 import shlex
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import yaml
 
 from core.errors import InvalidArgument
-from core.records import DeploymentSpec, ModelShape, Record
+from core.records import DeploymentSpec, ModelShape, Record, Target
 from planner.boot import Boot
 from planner.flags import Flags, check_words, positions, resolve
 from planner.memory import pinned_cache, plan_memory
-from planner.places import Place, accelerator
+from planner.places import Place, accelerator, places
 
 _VALUED: Final = {
     "max_model_len": "--max-model-len",
@@ -240,6 +241,91 @@ class Probe(Record):
     def budget_seconds(self) -> int:
         """How long a replica may take."""
         return self.initial_delay_seconds + self.period_seconds * self.failures
+
+
+class GuardRules(Record):
+    """The proxy before an engine, and what it takes of its replica."""
+
+    image: str
+    vcpu: float
+    ram_gib: int
+
+
+class StartupRules(Record):
+    """How a boot is watched."""
+
+    period_seconds: int
+    timeout_seconds: int
+    margin_seconds: int
+    """On top of the slowest boot that is foreseen."""
+    least_seconds: int
+
+
+class RunningRules(Record):
+    """How a server is watched that has started."""
+
+    period_seconds: int
+    timeout_seconds: int
+    failures: int
+
+
+class Gpu(Record):
+    """One kind of accelerator, and the image that is made for its hosts' driver."""
+
+    image: str
+    vllm: str
+    max_num_seqs: int
+    """That vLLM takes where nobody says."""
+
+
+G = TypeVar("G", bound=Gpu)
+
+
+def gpu_in(known: Mapping[str, G], target: Target, cloud: str) -> G:
+    """Return the rules of a target's accelerator.
+
+    Raises:
+        InvalidArgument: The cloud has no such accelerator that is known here.
+    """
+    if target.accelerator not in known:
+        what = target.accelerator or "target without a GPU"
+        raise InvalidArgument(
+            f"No {what} of {cloud} is known here.",
+            fix=f"Give the target an accelerator of {', '.join(known)}.",
+        )
+    return known[target.accelerator]
+
+
+def place_in(target: Target) -> Place:
+    """Return what the planner knows of the replicas of a target, whose accelerator is known."""
+    wanted = str(target.accelerator).removeprefix("nvidia-")
+    rows = (one for one in places().values() if one.deployable_by == target.backend)
+    return next(one for one in rows if one.accelerator == wanted)
+
+
+def startup_probe(
+    chosen: StartupRules,
+    boot_seconds: float,
+    *,
+    path: str,
+    port: int,
+    most_seconds: int,
+    most_failures: int,
+) -> Probe:
+    """Return one that gives a boot its time; the period grows where no more failures are taken.
+
+    `boot_seconds` is of the slowest that is foreseen.
+    """
+    wanted = max(chosen.least_seconds, boot_seconds + chosen.margin_seconds)
+    budget = min(wanted, most_seconds)
+    period = max(chosen.period_seconds, math.ceil(budget / most_failures))
+    return Probe(
+        path=path,
+        port=port,
+        period_seconds=period,
+        timeout_seconds=chosen.timeout_seconds,
+        failures=math.ceil(budget / period),
+    )
 
 
 def vllm_arguments(

@@ -329,6 +329,70 @@ def unless_foreign(resource: Resource) -> Resource:
     return replace(resource, get=get)
 
 
+def unless_unseen(
+    resource: Resource, maybe: Callable[[], Awaitable[bool]] | None = None
+) -> Resource:
+    """Return the same as a deletion sees it; what nobody may look at is noted, and let be.
+
+    `maybe` says whether there may be one.
+    """
+
+    async def get() -> Any | None:
+        try:
+            return await resource.get() if maybe is None or await maybe() else None
+        except (errors.PermissionDenied, errors.CloudRefused) as exc:
+            note(f"Whether {resource.title} is left is not known: {exc.summary}")
+            return None
+
+    return unless_foreign(replace(resource, get=get))
+
+
+def absence(of: Resource, **said: Any) -> Resource:
+    """Return that there is no such thing any more; `said` is more of it."""
+
+    async def get() -> Any:
+        return await of.get() or ()
+
+    def status(found: Any) -> Status:
+        going = not found or of.status(found) is Status.DELETING
+        return Status.READY if going else Status.STALE
+
+    title = f"the end of {of.title}"
+    return Resource(name=of.name, title=title, get=get, put=of.delete, status=status, **said)
+
+
+def unless_refused(
+    *made: Resource, told: Callable[[errors.OpsError], Awaitable[None]]
+) -> tuple[Resource, ...]:
+    """Return the same, without which a deployment goes on.
+
+    Where one of them is refused, or is not ours, that is told, and all are let be.
+    """
+    refused = list[errors.OpsError]()
+
+    async def unless(work: Callable[[], Awaitable[Any]]) -> Any:
+        try:
+            return refused[0] if refused else await work()
+        except (errors.CloudRefused, errors.PermissionDenied, errors.NotOurs) as exc:
+            if not refused:
+                refused.append(exc)
+                await told(exc)
+            return exc
+
+    def same(one: Resource) -> Resource:
+        async def seen() -> Any:
+            return (await look(one)).found
+
+        def status(found: Any) -> Status:
+            return Status.READY if isinstance(found, errors.OpsError) else one.status(found)
+
+        assert one.put
+        put = partial(unless, one.put)
+        return replace(one, get=partial(unless, seen), put=put, status=status, is_ours=None)
+
+    return tuple(map(same, made))
+
+
 async def leftovers(resources: Iterable[Resource]) -> tuple[Remainder, ...]:
     """Name what is there, with what it costs; what cannot be looked at is noted."""
     every = list(resources)

@@ -303,7 +303,7 @@ def blueprint(
         container=engine,
         guard=proxy,
         size=size,
-        startup=startup_probe(slowest.inside, path=proxy.health, port=proxy.port),
+        startup=startup_probe(target, slowest.inside),
         # Its time counts while a replica still boots; it cannot be shortened once a boot is over,
         # as every change of it is a new revision, which boots.
         cooldown_seconds=idle or math.ceil(max(chosen.scaling.cooldown_seconds, slowest.whole)),

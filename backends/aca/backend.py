@@ -22,7 +22,7 @@ from backends.aca import (
     status,
     storage,
 )
-from backends.aca.container import gpu_of, place_of, rules, weights_of
+from backends.aca.container import gpu_of, place_of, weights_of
 from backends.aca.leftovers import find_leftovers, remove_leftover
 from backends.aca.site import PHASES, SHARE, Site, is_ours, is_policy, not_configured
 from backends.base import (
@@ -264,7 +264,7 @@ class AcaBackend(Lifecycle):
         return BootBudget(
             seconds=seconds,
             probe=probe,
-            longest_seconds=rules().startup_probe.most_seconds,
+            longest_seconds=place_of(self.target).startup_seconds_max,
             weights_from=weights.boot_source if weights else "hub",
             fetches_first=weights.persistent if weights else False,
             idle_seconds=cooldown,

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
+from backends import container
 from backends.aca.site import SHARE
 from backends.container import HubCache, Probe, flag_value, inside, size_known
 from core import settings
@@ -15,7 +16,7 @@ from core.records import DeploymentSpec, ModelShape, Record, Target
 from planner.boot import boot, file_bytes, stored_bytes
 from planner.flags import Flags
 from planner.model import is_path
-from planner.places import Accelerator, Place, Size, places
+from planner.places import Accelerator, Place, Size
 
 _FILE: Final = Path(__file__).with_name("rules.toml")
 
@@ -34,27 +35,6 @@ class Limits(Record):
     """Where a region's service is older."""
     head_bytes: int
     """Of one token's longest head, for which 64 KiB of shared memory are enough."""
-
-
-class Guard(Record):
-    image: str
-    vcpu: float
-    ram_gib: int
-
-
-class StartupProbe(Record):
-    period_seconds: int
-    timeout_seconds: int
-    margin_seconds: int
-    """On top of the slowest boot that is foreseen."""
-    least_seconds: int
-    most_seconds: int
-
-
-class RunningProbe(Record):
-    period_seconds: int
-    timeout_seconds: int
-    failures: int
 
 
 class Scaling(Record):
@@ -78,28 +58,22 @@ class LeaseRules(Record):
     image: str
 
 
-class Gpu(Record):
-    """One kind of accelerator: its workload profile, the pair it comes with, and the image."""
+class Gpu(container.Gpu):
+    """One kind of accelerator: its workload profile, and the image."""
 
     profile: str
     """As it is called in an environment of ours."""
     profile_type: str
     quota: str
     """What the names of its quotas contain."""
-    vcpu: int
-    ram_gib: int
-    image: str
-    vllm: str
-    max_num_seqs: int
-    """That vLLM takes where nobody says."""
 
 
 class Rules(Record):
     limits: Limits
-    guard: Guard
-    startup_probe: StartupProbe
-    readiness_probe: RunningProbe
-    liveness_probe: RunningProbe
+    guard: container.GuardRules
+    startup_probe: container.StartupRules
+    readiness_probe: container.RunningRules
+    liveness_probe: container.RunningRules
     scaling: Scaling
     lease: LeaseRules
     share: Share
@@ -112,29 +86,14 @@ def rules() -> Rules:
 
 
 def gpu_of(target: Target) -> Gpu:
-    """Return the rules of a target's accelerator.
-
-    Raises:
-        InvalidArgument: Container Apps have no such accelerator that is known here.
-    """
-    known = rules().gpus
-    if target.accelerator not in known:
-        what = target.accelerator or "target without a GPU"
-        raise InvalidArgument(
-            f"Container Apps have no {what} that is known here.",
-            fix=f"Give the target an accelerator of {', '.join(known)}.",
-        )
-    return known[target.accelerator]
+    """Return the rules of a target's accelerator. Raises what `gpu_in` does."""
+    return container.gpu_in(rules().gpus, target, "Container Apps")
 
 
 def place_of(target: Target) -> Place:
-    """Return what the planner knows of a target's replicas. Raises what `gpu_of` does."""
+    """Return what the planner knows of a target's replicas. Raises what `gpu_in` does."""
     gpu_of(target)
-    return next(
-        place
-        for place in places().values()
-        if place.deployable_by == "aca" and place.accelerator == target.accelerator
-    )
+    return container.place_in(target)
 
 
 def size_of(target: Target, spec: DeploymentSpec) -> Size:
@@ -143,13 +102,13 @@ def size_of(target: Target, spec: DeploymentSpec) -> Size:
     Raises:
         InvalidArgument: Its nodes have less, or are not known here.
     """
-    gpu = gpu_of(target)
-    vcpu, ram_gib = spec.cpu or gpu.vcpu, spec.memory_gib or gpu.ram_gib
-    most = vcpu > gpu.vcpu or ram_gib > gpu.ram_gib
+    gpu, (node,) = gpu_of(target), place_of(target).sizes
+    vcpu, ram_gib = spec.cpu or node.vcpu, spec.memory_gib or node.ram_gib
+    most = vcpu > node.vcpu or ram_gib > node.ram_gib
     if most or vcpu % 1 or ram_gib % 1 or ram_gib <= rules().guard.ram_gib:
         raise InvalidArgument(
-            f"{gpu.profile_type} gives a replica whole vCPUs and GiB, at most {gpu.vcpu} and"
-            f" {gpu.ram_gib}: not {vcpu:g} and {ram_gib:g}.",
+            f"{gpu.profile_type} gives a replica whole vCPUs and GiB, at most {node.vcpu} and"
+            f" {node.ram_gib}: not {vcpu:g} and {ram_gib:g}.",
             fix="Give cpu and memory_gib within that, or leave them out.",
         )
     return Size(vcpu=int(vcpu), ram_gib=int(ram_gib))
@@ -166,11 +125,12 @@ def refuse_replicas(maximum: int) -> None:
 
 
 def place_doubts(target: Target, spec: DeploymentSpec, region: str) -> Iterator[str]:
-    listed, gpu, size = place_of(target).regions, gpu_of(target), size_of(target, spec)
+    place, gpu, size = place_of(target), gpu_of(target), size_of(target, spec)
+    listed = place.regions
     if region not in listed:
         others = f"set AZURE_LOCATION to one of {', '.join(listed)}"
         yield f"{region} is not on Microsoft's page of 2025 of regions with this GPU: {others}."
-    if (size.vcpu, size.ram_gib) != (gpu.vcpu, gpu.ram_gib):
+    if size not in place.sizes:
         asked = f"{size.vcpu} vCPU and {size.ram_gib} GiB, less than a whole {gpu.profile_type}"
         fix = "leave cpu and memory_gib out"
         yield f"{asked}, may be refused (ContainerAppInvalidResourceTotal): {fix}."
@@ -324,24 +284,17 @@ def _folder(location: str) -> Weights:
     return Weights(kind="files", model=model, env=_OFFLINE, mount=mount, boot_source=FILES)
 
 
-def startup_probe(
-    boot_seconds: float, *, path: str, port: int, failures: int | None = None
-) -> Probe:
-    """Return one that gives a boot its time; the period grows where no more `failures` are taken.
-
-    `boot_seconds` is of the slowest that is foreseen.
-    """
-    chosen, limits = rules().startup_probe, rules().limits
-    most = failures or limits.startup_failures
-    wanted = max(chosen.least_seconds, boot_seconds + chosen.margin_seconds)
-    budget = min(wanted, chosen.most_seconds, most * limits.period_seconds)
-    period = max(chosen.period_seconds, math.ceil(budget / most))
-    return Probe(
-        path=path,
-        port=port,
-        period_seconds=period,
-        timeout_seconds=chosen.timeout_seconds,
-        failures=math.ceil(budget / period),
+def startup_probe(target: Target, boot_seconds: float, failures: int | None = None) -> Probe:
+    """Return one that gives a boot its time, with no more `failures` than a service takes."""
+    limits, most = rules().limits, place_of(target).startup_seconds_max or 0
+    taken = failures or limits.startup_failures
+    return container.startup_probe(
+        rules().startup_probe,
+        boot_seconds,
+        path="/health",
+        port=container.GUARD_PORT,
+        most_seconds=min(most, taken * limits.period_seconds),
+        most_failures=taken,
     )
 
 
@@ -359,7 +312,7 @@ def slowest_boot(
     spec: DeploymentSpec, model: ModelShape, place: Place, weights: Weights
 ) -> SlowestBoot:
     """Foresee the boot of a replica; the first one may have to download, then read."""
-    most = rules().startup_probe.most_seconds
+    most = place.startup_seconds_max or 0
     if not size_known(model):
         doubt = f"How long the boot takes is not known; the startup probe gives up after {most} s."
         return SlowestBoot(most, most, (doubt,))

@@ -134,7 +134,7 @@ class WantedApp:
                         await watch(site, spec.name, change)
                         self.is_put = sent = True
                     except errors.OpsError as exc:
-                        if older := _with_older_probe(made, exc):
+                        if older := _with_older_probe(site, made, exc):
                             made = older
                         else:
                             self.is_put, sent = await self._is_taken(exc, suffix), True
@@ -186,12 +186,12 @@ class WantedApp:
         return True
 
 
-def _with_older_probe(made: Blueprint, exc: errors.OpsError) -> Blueprint | None:
+def _with_older_probe(site: Site, made: Blueprint, exc: errors.OpsError) -> Blueprint | None:
     """Return the same with a startup probe that an older service takes, None if it took that."""
     probe, most = made.startup, rules().limits.older_startup_failures
     if _OLDER_PROBES not in f"{exc.summary} {exc.cause}" or probe.failures <= most:
         return None
-    older = startup_probe(made.boot_seconds, path=probe.path, port=probe.port, failures=most)
+    older = startup_probe(site.target, made.boot_seconds, most)
     said = (
         f"This region's Container Apps refuse {probe.failures} failures of a startup probe:"
         f" {made.spec.name} was sent {older.failures} failures."

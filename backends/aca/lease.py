@@ -42,7 +42,7 @@ from backends.aca.site import (
 from backends.common.concurrency import or_note
 from backends.common.preflight import Answer
 from backends.lease import EXPIRES
-from backends.lifecycle import Resource, Status, advance, look, unless_foreign
+from backends.lifecycle import Resource, Status, absence, advance, unless_refused, unless_unseen
 from core import errors
 from core.journal import utc_now
 from core.records import NAME_PATTERN, DeploymentSpec, lease_minutes, moment
@@ -61,8 +61,6 @@ _SOON_SECONDS: Final = 120
 _FOLLOW_SECONDS: Final = 4.0
 _LATE_SECONDS: Final = 300
 """By then a job has started."""
-_REFUSALS: Final = (errors.CloudRefused, errors.PermissionDenied, errors.NotOurs)
-"""Without a lease of Azure's a deployment goes on after these."""
 PROGRAM: Final = """\
 import json, os, sys, time, urllib.error, urllib.request
 
@@ -293,7 +291,9 @@ class Lease:
             ground.stopping_grant(site, name, job_name(name), principal),
             after=("app", job.name, right.name),
         )
-        return tuple(self._unless_refused(one) for one in (right, job, grant))
+        forced = self.spec.lease == "cloud" and not self.follows
+        own, others = ((right, job), (grant,)) if forced else ((), (right, job, grant))
+        return (*own, *unless_refused(*others, told=self._give_up))
 
     async def _see_job(self) -> _Seen | None:
         found = await JOBS.find(self.site, _job_id(self.site, self.spec.name))
@@ -320,32 +320,7 @@ class Lease:
         what = f"make the job {job_name(name)}"
         await JOBS.send(site, JOBS.put, what, _job_id(site, name), job_of(site, name, ends, image))
 
-    def _unless_refused(self, one: Resource) -> Resource:
-        """Return the same, without which a deployment goes on unless `lease` is "cloud"."""
-        put = one.put
-        assert put
-        if self.spec.lease == "cloud" and not self.follows and one.name != "lease grant":
-            return one
-
-        async def get() -> Any:
-            try:
-                return self.lacks or (await look(one)).found
-            except _REFUSALS as exc:
-                return await self._give_up(exc)
-
-        async def try_put() -> None:
-            try:
-                if self.lacks is None:
-                    await put()
-            except _REFUSALS as exc:
-                await self._give_up(exc)
-
-        def status(found: Any) -> Status:
-            return Status.READY if isinstance(found, errors.OpsError) else one.status(found)
-
-        return replace(one, get=get, put=try_put, status=status, is_ours=None)
-
-    async def _give_up(self, exc: errors.OpsError) -> errors.OpsError:
+    async def _give_up(self, exc: errors.OpsError) -> None:
         """Remember why; the status of the deployment says that Azure does not end it."""
         self.lacks, lacking = exc, ""
         if isinstance(exc, errors.PermissionDenied):
@@ -354,7 +329,6 @@ class Lease:
         why = f"you lack {lacking}" if lacking else f"{exc.summary} {exc.cause}".strip(" .")
         self.site.unleased[self.spec.name] = why
         note(f"That Azure ends {self.spec.name}: {exc.fix}")
-        return exc
 
 
 async def refuse(site: Site) -> None:
@@ -383,48 +357,21 @@ async def question(site: Site, spec: DeploymentSpec) -> Answer | str:
 
 
 def owned(site: Site, name: str) -> tuple[Resource, Resource]:
-    """Return job and grant of a deployment as what goes with it; what may not be seen is noted."""
+    """Return job and grant of a deployment as what goes with it."""
     job = Resource(
         name="lease",
-        title=f"the job {job_name(name)} of its lease",
+        title=f"its job {job_name(name)}",
         get=partial(find_job, site, name),
         delete=partial(_delete_job, site, name),
         status=presence,
     )
-    return _if_seen(job), _if_seen(ground.stopping_grant(site, name, job_name(name)))
+    grant = ground.stopping_grant(site, name, job_name(name))
+    return unless_unseen(job), replace(unless_unseen(grant), put=None)
 
 
 def no_job(site: Site, name: str) -> Resource:
     """Return that there is no such job any more, for an app that Azure ends no more."""
-    gone, _grant = owned(site, name)
-
-    async def get() -> Any:
-        return await gone.get() or ()
-
-    def status(found: Any) -> Status:
-        going = not found or presence(found) is Status.DELETING
-        return Status.READY if going else Status.STALE
-
-    return Resource(
-        name="lease",
-        title=f"no job {job_name(name)} any more",
-        get=get,
-        put=gone.delete,
-        status=status,
-        after=("app",),
-        phase=LEASING,
-    )
-
-
-def _if_seen(one: Resource) -> Resource:
-    async def get() -> Any:
-        try:
-            return await one.get()
-        except errors.PermissionDenied as exc:
-            note(f"Whether {one.title} is left may not be seen. {exc.summary}")
-            return None
-
-    return unless_foreign(replace(one, get=get, put=None))
+    return absence(owned(site, name)[0], after=("app",), phase=LEASING)
 
 
 async def _delete_job(site: Site, name: str) -> None:

@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -41,7 +41,16 @@ from backends.google.errors import strictly, writing
 from backends.google.leftovers import size_of
 from backends.google.setup import SET_UP, pinned
 from backends.lease import Lease
-from backends.lifecycle import Pending, PendingStore, Resource, Status, advance, not_found, steps
+from backends.lifecycle import (
+    Pending,
+    PendingStore,
+    Resource,
+    Status,
+    absence,
+    advance,
+    not_found,
+    steps,
+)
 from core.errors import (
     CloudError,
     ConcurrentChange,
@@ -206,7 +215,7 @@ class CloudRunBackend(GoogleBackend):
         name = spec.name
         if held is None or held.keeper == "server":
             was = before is not None and before.keeper == "cloud"
-            return ((lease.no_job(self.site, name),) if was else ()), was
+            return ((absence(self._owned_job(name)),) if was else ()), was
         first = before is None or before.keeper == "server" or held.ends <= before.ends
         forced = spec.lease == "cloud" or bool(spec.schedule)
         return self._lease_resources(name, held.ends, forced=forced), first
@@ -284,10 +293,15 @@ class CloudRunBackend(GoogleBackend):
             secrets.owned_key(self.site, name),
             unfinished_build(self.site, name),
             schedule.owned(self.site, name, scheduled),
-            lease.owned_job(self.site, name, leased),
+            self._owned_job(name, leased),
             right,
             service,
         )
+
+    def _owned_job(
+        self, name: str, leased: Callable[[], Awaitable[bool]] | None = None
+    ) -> Resource:
+        return lease.owned(lease.job(self.site, name, None), leased)
 
     async def _delete_service(self, name: str) -> None:
         client = await self.site.clients.run()
@@ -555,7 +569,7 @@ class CloudRunBackend(GoogleBackend):
         return run.read_spec(await run.get_service(self.site, name))
 
     async def boot_budget(self, name: str, _model: ModelShape) -> BootBudget:
-        return status.boot_budget(await run.get_service(self.site, name))
+        return status.boot_budget(self.site, await run.get_service(self.site, name))
 
     async def engine_facts(self, name: str) -> EngineFacts:
         """Return what the serving revision's first boot tells, or the one that was woken here."""

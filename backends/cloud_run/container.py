@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from backends import container as vllm
-from backends.container import HubCache, Probe
+from backends.container import HubCache
 from core import settings
 from core.errors import InvalidArgument
 from core.records import DeploymentSpec, ModelShape, Record, Target
@@ -14,7 +14,7 @@ from planner.advise import host_gib
 from planner.boot import boot, file_bytes, loader, outbound_limit
 from planner.flags import Flags
 from planner.model import is_path
-from planner.places import Place, Size, places
+from planner.places import Place, Size
 
 _FILE: Final = Path(__file__).with_name("rules.toml")
 _REGION: Final = re.compile(r"[a-z]+-[a-z]+[0-9]{1,2}")
@@ -30,25 +30,6 @@ class Limits(Record):
     service_name: str
     timeout_seconds: int
     concurrency: int
-    startup_seconds: int
-
-
-class StartupProbe(Record):
-    """How a boot is watched."""
-
-    period_seconds: int
-    timeout_seconds: int
-    margin_seconds: int
-    """On top of the slowest boot that is foreseen."""
-    least_seconds: int
-
-
-class LivenessProbe(Record):
-    """How a server is watched that has started."""
-
-    period_seconds: int
-    timeout_seconds: int
-    failures: int
 
 
 class Bucket(Record):
@@ -58,14 +39,9 @@ class Bucket(Record):
     mount_options: tuple[str, ...]
 
 
-class Gpu(Record):
-    """One kind of accelerator, and the image that is made for its hosts' driver."""
+class Gpu(vllm.Gpu):
+    """What instances with one kind of accelerator may have."""
 
-    image: str
-    vllm: str
-    cuda: str
-    driver: str
-    driver_cuda_major: int
     least_vcpu: int
     least_ram_gib: int
     vcpu_step: int = 1
@@ -74,16 +50,12 @@ class Gpu(Record):
     most_ram_gib: int | None = None
     guarded: tuple[Size, ...]
     """What the engine may have where the guard runs beside it, smallest first."""
-    max_num_seqs: int
-    """That vLLM takes where nobody says."""
 
 
-class Guard(Record):
+class Guard(vllm.GuardRules):
     """The proxy that stands before a public engine."""
 
-    image: str
     vcpu: int
-    ram_gib: int
 
     @property
     def size(self) -> Size:
@@ -119,8 +91,8 @@ class Rules(Record):
     """`rules.toml`."""
 
     limits: Limits
-    startup_probe: StartupProbe
-    liveness_probe: LivenessProbe
+    startup_probe: vllm.StartupRules
+    liveness_probe: vllm.RunningRules
     guard: Guard
     bucket: Bucket
     hub: HubCache
@@ -133,24 +105,13 @@ def rules() -> Rules:
 
 
 def gpu_of(target: Target) -> Gpu:
-    known = rules().gpus
-    if target.accelerator not in known:
-        raise InvalidArgument(
-            f"Cloud Run has no {target.accelerator or 'target without a GPU'} that is known here.",
-            fix=f"Give the target an accelerator of {', '.join(known)}.",
-        )
-    return known[target.accelerator]
+    return vllm.gpu_in(rules().gpus, target, "Cloud Run")
 
 
 def place_of(target: Target) -> Place:
     """Return what the planner knows of a target's instances."""
     gpu_of(target)
-    return next(
-        place
-        for place in places().values()
-        if place.deployable_by == "cloud_run"
-        and f"nvidia-{place.accelerator}" == target.accelerator
-    )
+    return vllm.place_in(target)
 
 
 def refuse_name(name: str) -> None:
@@ -213,19 +174,6 @@ def region_doubt(target: Target, region: str) -> str | None:
     return (
         f"{region} is not on Google's page of 2026-11-20 of regions with {target.accelerator}; the"
         f" check asks Google itself. {fix}"
-    )
-
-
-def startup_probe(slowest_boot_seconds: float, *, path: str, port: int) -> Probe:
-    """Return a probe that lets a boot take what it may need, as far as Cloud Run lets it."""
-    chosen, most = rules().startup_probe, rules().limits.startup_seconds
-    wanted = max(chosen.least_seconds, slowest_boot_seconds + chosen.margin_seconds)
-    return Probe(
-        path=path,
-        port=port,
-        period_seconds=chosen.period_seconds,
-        timeout_seconds=chosen.timeout_seconds,
-        failures=min(math.ceil(wanted / chosen.period_seconds), most // chosen.period_seconds),
     )
 
 
@@ -373,7 +321,7 @@ def _boot(
     spec: DeploymentSpec, model: ModelShape, place: Place, weights: Weights, doubts: list[str]
 ) -> float:
     """Return how long the slowest boot takes, in seconds; doubts whether it may."""
-    longest, gib = rules().limits.startup_seconds, 0.0
+    longest, gib = place.startup_seconds_max or 0, 0.0
     slowest: float = longest
     if vllm.size_known(model):
         foreseen = boot(model, place, Flags.of(spec), weights_from=weights.boot_source)

@@ -20,10 +20,10 @@ from backends.cloud_run.build import ollama_serving
 from backends.cloud_run.container import (
     Serving,
     gpu_of,
+    place_of,
     refuse_name,
     region_doubt,
     rules,
-    startup_probe,
     vllm_serving,
 )
 from backends.cloud_run.site import SPEC_ANNOTATION, Site
@@ -44,7 +44,7 @@ from backends.lease import LABELS, Lease
 from backends.lease import read as read_lease
 from backends.lifecycle import UNSURE, Status, not_found
 from core import errors
-from core.records import NAME_PATTERN, DeploymentSpec, ModelShape, Record
+from core.records import NAME_PATTERN, DeploymentSpec, ModelShape, Record, Target
 from core.reply import note
 from core.waiting import wait_until
 from planner.places import Size
@@ -143,11 +143,24 @@ def blueprint(
         labels={"managed-by": MANAGED_BY, TARGET_LABEL: target.name, SPEC_LABEL: spec.fingerprint},
         spec=spec,
         gpu=target.accelerator or "",
-        startup=startup_probe(serving.boot_seconds, path=made.health, port=made.port),
+        startup=_startup(target, serving),
         # A server is given up only after minutes of silence.
         liveness=Probe(path=made.health, port=made.port, **rules().liveness_probe.model_dump()),
         network=_network(spec, serving),
         store=store,
+    )
+
+
+def _startup(target: Target, serving: Serving) -> Probe:
+    chosen, made = rules().startup_probe, serving.container
+    most = place_of(target).startup_seconds_max or 0
+    return vllm.startup_probe(
+        chosen,
+        serving.boot_seconds,
+        path=made.health,
+        port=made.port,
+        most_seconds=most,
+        most_failures=most // chosen.period_seconds,
     )
 
 

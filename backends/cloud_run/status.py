@@ -15,7 +15,7 @@ from backends import lease as leases
 from backends.base import BootBudget, LogQuery
 from backends.cloud_run import access
 from backends.cloud_run import service as run
-from backends.cloud_run.container import place_of, rules, weights_of
+from backends.cloud_run.container import place_of, weights_of
 from backends.cloud_run.site import SPEC_ANNOTATION, Site
 from backends.common.concurrency import or_note, side_by_side
 from backends.common.engine import why_silent
@@ -497,7 +497,7 @@ async def usd_so_far(site: Site, service: Service, now: datetime) -> float | Non
     return round(seconds / 3600 * hourly, 4)
 
 
-def boot_budget(service: Service) -> BootBudget:
+def boot_budget(site: Site, service: Service) -> BootBudget:
     spec = run.read_spec(service)
     engine = run.engine_in(service)
     held = service.template.timeout.seconds
@@ -510,7 +510,7 @@ def boot_budget(service: Service) -> BootBudget:
     return BootBudget(
         seconds=seconds,
         probe=probe,
-        longest_seconds=rules().limits.startup_seconds,
+        longest_seconds=place_of(site.target).startup_seconds_max,
         weights_from=weights_of(spec).boot_source if spec and spec.engine == "vllm" else "hub",
         stays_seconds=int(IDLE.total_seconds()),
         notes=(

@@ -15,7 +15,7 @@ from backends.google import buckets
 from backends.google.buckets import HOW, in_thread, looking_into
 from backends.google.clients import RUNTIME_ID, GoogleSite
 from backends.google.iam import unless_refused
-from backends.lifecycle import CACHE, Resource
+from backends.lifecycle import CACHE, Resource, unless_unseen
 from core import errors
 from core.records import DeploymentSpec, usd
 from core.reply import note
@@ -146,17 +146,13 @@ def owned(site: GoogleSite, name: str, where: Where) -> tuple[Resource, Resource
     """Return cache and right as a deletion sees them; what nobody may see is not deleted."""
     under = folder(site, name)
 
-    async def seen(look: Callable[[str], Awaitable[Any | None]]) -> Any | None:
-        if not (bucket := await where()):
-            return None
-        try:
-            return await look(bucket)
-        except (errors.PermissionDenied, errors.CloudRefused) as exc:
-            note(f"Whether a compile cache is left in {bucket} is not known: {exc.summary}")
-            return None
+    async def granted() -> Any | None:
+        bucket = await where()
+        return await _binding(site, bucket, under).get() if bucket else None
 
-    async def granted(bucket: str) -> Any | None:
-        return await _binding(site, bucket, under).get()
+    async def held() -> Sequence[Blob] | None:
+        bucket = await where()
+        return await files(site, bucket, under) if bucket else None
 
     async def take_right() -> None:
         await _take_right(site, await where(), under)
@@ -167,17 +163,18 @@ def owned(site: GoogleSite, name: str, where: Where) -> tuple[Resource, Resource
     right = Resource(
         name="cache grant",
         title=f"the right of {RUNTIME_ID} to its compile cache",
-        get=partial(seen, granted),
+        get=granted,
         delete=take_right,
     )
-    return right, Resource(
+    kept = Resource(
         name=CACHE,
         title=f"its compile cache ({under} in its bucket)",
-        get=partial(seen, lambda bucket: files(site, bucket, under)),
+        get=held,
         delete=delete,
         bill=lambda found: bill(found, under),
         how_to_remove="destroy_vllm, or its id from get_system_status(leftovers=true)",
     )
+    return unless_unseen(right), unless_unseen(kept)
 
 
 def bill(found: Sequence[Blob], under: str) -> tuple[str, float]:

@@ -1,14 +1,14 @@
 """Roles on a thing of Google's, granted without touching others' bindings."""
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import Any, Final
 
 from google.iam.v1.policy_pb2 import Policy
 
+from backends import lifecycle
 from backends.google.errors import find, reading, strictly, writing
 from backends.lifecycle import Resource
-from core.errors import CloudRefused, ConcurrentChange, OpsError, PermissionDenied
+from core.errors import ConcurrentChange, OpsError
 from core.reply import note
 
 VERSION: Final = 3
@@ -77,24 +77,11 @@ def binding(
 
 def unless_refused(made: Resource, lacking: str) -> Resource:
     """Return the same, without which a deployment goes on: a refusal is noted, after `lacking`."""
-    failed = list[OpsError]()
 
-    async def get() -> Any | None:
-        try:
-            return failed[0] if failed else await made.get()
-        except PermissionDenied as exc:
-            note(f"{lacking}: {exc.summary}")
-            return exc
+    async def told(exc: OpsError) -> None:
+        note(f"{lacking}: {exc.summary} {exc.cause}".strip())
 
-    async def put() -> None:
-        assert made.put is not None
-        try:
-            await made.put()
-        except (CloudRefused, PermissionDenied) as exc:
-            failed.append(exc)
-            note(f"{lacking}: {exc.summary} {exc.cause}".strip())
-
-    return replace(made, get=get, put=put)
+    return lifecycle.unless_refused(made, told=told)[0]
 
 
 def add_member(policy: Policy, roles: Iterable[str], member: str) -> None:

@@ -28,9 +28,8 @@ from backends.google.clients import (
 )
 from backends.google.errors import find, reading, strictly, writing
 from backends.google.iam import binding, unless_refused
-from backends.lifecycle import Resource, Status, look, unless_foreign
+from backends.lifecycle import Resource, Status, look, unless_unseen
 from core import errors
-from core.reply import note
 
 ACCOUNT_ID: Final = "vllm-devops-lease"
 """Of the account that leases end deployments as."""
@@ -138,45 +137,9 @@ def command_of(wanted: Job) -> str:
     return rest_command(f"https://{_API}/v1/{wanted.name.rpartition('/')[0]}", as_sent(wanted))
 
 
-def owned_job(
-    site: GoogleSite, name: str, leased: Callable[[], Awaitable[bool]] | None = None
-) -> Resource:
-    """Return the job as a deletion sees it; where nobody may look, there is none to delete.
-
-    `leased` says whether there may be one.
-    """
-    return owned(job(site, name, None), leased)
-
-
 def owned(made: Resource, leased: Callable[[], Awaitable[bool]] | None = None) -> Resource:
-    """Return a job as a deletion sees it, as `owned_job` does."""
-
-    async def get() -> Any | None:
-        if leased and not await leased():
-            return None
-        try:
-            return await made.get()
-        except (errors.PermissionDenied, errors.CloudRefused) as exc:
-            note(f"Whether {made.title.partition(',')[0]} is left is not known: {exc.summary}")
-            return None
-
-    return unless_foreign(replace(made, get=get))
-
-
-def no_job(site: GoogleSite, name: str) -> Resource:
-    """Return that there is no such job any more, for a deployment that nothing ends now."""
-    gone = owned_job(site, name)
-
-    async def get() -> Any:
-        return await gone.get() or ()
-
-    return Resource(
-        name="lease",
-        title=f"no job {job_id(name)} any more",
-        get=get,
-        put=gone.delete,
-        status=lambda found: Status.STALE if found else Status.READY,
-    )
+    """Return a job as a deletion sees it; `leased` says whether there may be one."""
+    return unless_unseen(replace(made, title=made.title.partition(",")[0]), leased)
 
 
 def grant(

@@ -11,10 +11,9 @@ from google.cloud.scheduler_v1 import Job
 from backends.google import lease
 from backends.google.clients import GoogleSite, as_sent
 from backends.google.errors import reading, strictly
-from backends.lifecycle import Resource, Status, unless_foreign
+from backends.lifecycle import Resource, Status, unless_unseen
 from core import errors
 from core.records import DeploymentSpec
-from core.reply import note
 
 LIST: Final = "cloudscheduler.jobs.list"
 """Of whoever deploys, beside what a lease takes: who else may have made a job is not known."""
@@ -93,13 +92,7 @@ def owned(site: GoogleSite, name: str, scheduled: Callable[[], Awaitable[bool]])
     """Return the jobs as a deletion sees them; `scheduled` says whether there may be any."""
 
     async def get() -> Mapping[str, Job] | None:
-        if not await scheduled():
-            return None
-        try:
-            return await _find(site, name) or None
-        except (errors.PermissionDenied, errors.CloudRefused) as exc:
-            note(f"Whether jobs of the schedule of {name} are left is not known: {exc.summary}")
-            return None
+        return await _find(site, name) or None
 
     jobs = f"{' and '.join(f'{one}{name}-N' for one in PREFIXES)} in {site.clients.region}"
     gone = Resource(
@@ -109,7 +102,7 @@ def owned(site: GoogleSite, name: str, scheduled: Callable[[], Awaitable[bool]])
         delete=partial(_delete, site, name),
         is_ours=_are_ours,
     )
-    return unless_foreign(gone)
+    return unless_unseen(gone, scheduled)
 
 
 async def are_left(site: GoogleSite, name: str) -> bool:

@@ -217,16 +217,15 @@ def test_what_no_service_can_be_called_is_refused(name: str) -> None:
 
 @targets
 def test_every_size_that_the_planner_offers_is_one_that_cloud_run_gives(target: str) -> None:
-    """Two tables of one thing must not drift apart; an image is built for its hosts' driver."""
+    """Two tables of one thing must not drift apart."""
     named = site(target).target
     place, gpu = container.place_of(named), container.gpu_of(named)
     for size in place.sizes:
         container.refuse_size(gpu, place, size, Size(vcpu=0, ram_gib=0))
-    assert (place.name, place.startup_seconds_max) == (target, rules().limits.startup_seconds)
-    assert int(gpu.cuda.split(".")[0]) <= gpu.driver_cuda_major
-    assert ("-cu129" in gpu.image) == (gpu.cuda == "12.9")
-    if target == RTX:
-        assert tuple(map(int, gpu.cuda.split("."))) >= (12, 8)  # Blackwell
+    assert place.name == target
+    assert ("-cu129" in gpu.image) == (
+        target != RTX
+    )  # Blackwell needs CUDA 12.8 and has driver 580
     assert _container(typed(target)).image == gpu.image
     assert _container(typed(target, image="me/mine@sha256:0")).image == "me/mine@sha256:0"
 
