@@ -157,6 +157,28 @@ def refuse_foreign_fields(spec: DeploymentSpec, cloud: str) -> None:
         )
 
 
+def refuse_unkept(spec: DeploymentSpec) -> None:
+    """Refuse what replicas that come and go with requests cannot keep.
+
+    Raises:
+        InvalidArgument: A port, an end without a time, or sleep of what never sleeps is asked for.
+    """
+    if spec.port is not None:
+        raise InvalidArgument(
+            "It answers on its own address, always on port 443.", fix="Leave port out."
+        )
+    if spec.lease and not (spec.ttl_minutes or spec.max_usd):
+        raise InvalidArgument(
+            f"lease={spec.lease} ends a deployment when its time is over, and it has none.",
+            fix="Give ttl_minutes or max_usd, or no lease: reset=['lease'] where it has one.",
+        )
+    if spec.max_idle_minutes and spec.min_replicas:
+        raise InvalidArgument(
+            f"min_replicas {spec.min_replicas} never sleeps, so max_idle_minutes cannot be kept.",
+            fix="Give min_replicas=0, or leave max_idle_minutes out.",
+        )
+
+
 class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]  # 14 x as fast
     """With block style for long text."""
 
@@ -287,13 +309,13 @@ def gpu_in(known: Mapping[str, G], target: Target, cloud: str) -> G:
     Raises:
         InvalidArgument: The cloud has no such accelerator that is known here.
     """
-    if target.accelerator not in known:
-        what = target.accelerator or "target without a GPU"
+    found = known.get(target.accelerator or "")
+    if found is None:
         raise InvalidArgument(
-            f"No {what} of {cloud} is known here.",
+            f"No {target.accelerator or 'target without a GPU'} of {cloud} is known here.",
             fix=f"Give the target an accelerator of {', '.join(known)}.",
         )
-    return known[target.accelerator]
+    return found
 
 
 def place_in(target: Target) -> Place:

@@ -414,6 +414,12 @@ async def leftovers(resources: Iterable[Resource]) -> tuple[Remainder, ...]:
     return tuple(one for one in found if one is not None)
 
 
+async def what_is_left(*owned: Resource) -> str:
+    """Say what is left of a deployment that is not there; nothing where nothing is seen."""
+    left = await leftovers(owned)
+    return "".join(f" {_sentence(one.what)} is left: destroy_vllm removes it." for one in left)
+
+
 def steps(wanted: Sequence[Resource]) -> tuple[PlannedStep, ...]:
     """Return what a plan shows: each resource's body, and the command of a person."""
     return tuple(
@@ -472,6 +478,30 @@ def not_found(name: str, target: Target, where: str = "") -> errors.DeploymentNo
         fix="Call list_deployments for those that there are.",
         next_steps=(errors.NextStep("list_deployments"),),
     )
+
+
+def not_ready(name: str, target: Target, why: str) -> errors.NotReady:
+    """Return the error of a deployment that has no address yet."""
+    return errors.NotReady(
+        why,
+        fix="Call status_vllm until it has one; destroy_vllm takes it away.",
+        next_steps=(errors.NextStep("status_vllm", {"target": target.name, "name": name}),),
+    )
+
+
+def spec_lost(name: str, command: str) -> errors.NotFound:
+    """Return the error of a deployment of which nobody knows any more what was asked for."""
+    return errors.NotFound(
+        f"What was asked for when {name} was made cannot be read any more.",
+        fix=f"Read it as it is: `{command}`.",
+    )
+
+
+def deployment_of(target: Target, spec: DeploymentSpec | None, **said: Any) -> Deployment:
+    """Return the record of a deployment; what it was asked to serve is known by its `spec`."""
+    known = spec.model if spec else "not known", spec.served_model_name if spec else "not known"
+    model, served = known
+    return Deployment(target=target.name, model=model, served_model_name=served, **said)
 
 
 class Pending(Record):

@@ -65,10 +65,11 @@ from backends.container import (
     refuse_foreign_fields,
     refuse_length,
     refuse_spread,
+    refuse_unkept,
     requests_at_once,
     vllm_arguments,
 )
-from backends.lifecycle import not_found
+from backends.lifecycle import not_found, not_ready
 from core import errors
 from core.address import KEY_HEADER
 from core.records import NAME_PATTERN, Access, DeploymentSpec, ModelShape, Record
@@ -336,11 +337,6 @@ def _refuse(spec: DeploymentSpec, model: ModelShape) -> None:
             "Leave engine out, which is vLLM, or take target cloud-run-l4.",
         ),
         (
-            spec.port is not None,
-            "A container app answers on its own address, always on port 443.",
-            "Leave port out.",
-        ),
-        (
             spec.network is not None,
             "The network of a container app is that of its environment, chosen when that is made.",
             (
@@ -348,19 +344,10 @@ def _refuse(spec: DeploymentSpec, model: ModelShape) -> None:
                 " AZURE_CONTAINERAPPS_ENVIRONMENT (access=internal keeps an app inside of it)."
             ),
         ),
-        (
-            spec.max_idle_minutes and spec.min_replicas,
-            "What always runs is never idle: max_idle_minutes needs min_replicas=0.",
-            "Give min_replicas=0, or ttl_minutes in place of max_idle_minutes.",
-        ),
-        (
-            spec.lease and not (spec.ttl_minutes or spec.max_usd),
-            "There is no time at which a lease would end it.",
-            "Give ttl_minutes or max_usd, or leave lease out.",
-        ),
     ):
         if refused:
             raise errors.InvalidArgument(why, fix=fix)
+    refuse_unkept(spec)
     refuse_spread(spec, "A replica of a container app")
     refuse_replicas(spec.max_replicas)
     refuse_length(spec, model)
@@ -711,7 +698,7 @@ async def get_app(site: Site, name: str) -> ContainerApp:
     app = await find_app(site, name)
     waiting = site.pending.get(name)
     if app is None and waiting:
-        raise _not_ready(site, name, f"{name} has no app yet ({waiting.phase}).")
+        raise not_ready(name, site.target, f"{name} has no app yet ({waiting.phase}).")
     return own_app(site, name, app)
 
 
@@ -749,14 +736,6 @@ def is_this_targets(site: Site, app: ContainerApp) -> bool:
     return is_ours(app) and target_in(app) == site.target.name
 
 
-def _not_ready(site: Site, name: str, said: str) -> errors.NotReady:
-    return errors.NotReady(
-        said,
-        fix="Call status_vllm until it has one; destroy_vllm takes it away.",
-        next_steps=(errors.NextStep("status_vllm", {"target": site.target.name, "name": name}),),
-    )
-
-
 def created_at(app: ContainerApp, otherwise: datetime) -> datetime:
     """Return when an app was made, or what it is given where Azure does not say it."""
     made = app.system_data.created_at if app.system_data else None
@@ -791,7 +770,7 @@ async def access_of(site: Site, app: ContainerApp) -> Access:
     """
     name, url = str(app.name), url_of(site, app)
     if url is None:
-        raise _not_ready(site, name, f"{name} has no address yet.")
+        raise not_ready(name, site.target, f"{name} has no address yet.")
     keyed = any(one.secret_ref == KEY for each in containers_of(app) for one in each.env or ())
     return Access(
         base_url=url,

@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final, Literal, NamedTuple
 
-import stamina
 from azure.mgmt.appcontainers.models import ContainerApp
 
 from backends.aca import app as apps
@@ -25,12 +24,12 @@ from backends.aca.site import (
     is_going,
     is_ours,
     is_policy,
-    patience,
     patiently,
     presence,
     strictly,
     tags_in,
 )
+from backends.common.registry import with_digests
 from backends.lease import LABELS, extended_lease, read
 from backends.lifecycle import UNSURE, Resource, Status
 from core import errors
@@ -123,36 +122,29 @@ class WantedApp:
         # A revision that failed is made anew although nothing differs.
         again = now is not None and apps.fingerprint_in(now) == spec.fingerprint
         suffix = apps.new_suffix() if again else None
-        sent = False
-        while not sent:
-            busy = patience(BUSY_SECONDS, AGAIN_SECONDS)
-            async for attempt in stamina.retry_context(on=errors.ConcurrentChange, **busy):
-                with attempt:
-                    what, body = await self._body(made, addresses, suffix)
-                    try:
-                        change = await begin(site, spec.name, "create_or_update", what, body)
-                        await watch(site, spec.name, change)
-                        self.is_put = sent = True
-                    except errors.OpsError as exc:
-                        if older := _with_older_probe(site, made, exc):
-                            made = older
-                        else:
-                            self.is_put, sent = await self._is_taken(exc, suffix), True
+        send = partial(self._send, made, addresses, suffix)
+        self.is_put = await patiently(send, BUSY_SECONDS, AGAIN_SECONDS)
         if found and is_stopped(found.app) and self.is_put:
             await start(site, spec.name)
+
+    async def _send(self, made: Blueprint, addresses: tuple[str, ...], suffix: str | None) -> bool:
+        """Begin to create or replace it; whether Azure took it."""
+        what, body = await self._body(made, addresses, suffix)
+        try:
+            change = await begin(self.site, self.spec.name, "create_or_update", what, body)
+            await watch(self.site, self.spec.name, change)
+        except errors.OpsError as exc:
+            if older := _with_older_probe(self.site, made, exc):
+                return await self._send(older, addresses, suffix)
+            return await self._is_taken(exc, suffix)
+        return True
 
     async def _pinned(self) -> Blueprint:
         """Return its values with the images by their digests, as far as registries tell them."""
         site, spec = self.site, self.spec
         token = spec.from_hub and await secrets.exists(site, HF_SECRET)
         made = apps.blueprint(site, spec, self.model, hf_token=token)
-        pinned = {}
-        for name, one in (("container", made.container), ("guard", made.guard)):
-            image = await apps.pinned(site, one.image)
-            if image is None:
-                note(f"{one.image} is not pinned: its registry cannot be asked.")
-            pinned[name] = one.model_copy(update={"image": image or one.image})
-        return made.model_copy(update=pinned)
+        return await with_digests(made, ("container", "guard"), partial(apps.pinned, site))
 
     async def _body(
         self, made: Blueprint, addresses: tuple[str, ...], suffix: str | None

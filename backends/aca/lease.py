@@ -20,8 +20,8 @@ from azure.mgmt.appcontainers.models import ContainerApp, Job
 from backends import lease as leases
 from backends.aca import app as apps
 from backends.aca import ground
-from backends.aca.container import rules, size_of
-from backends.aca.replicas import highest_usd_per_hour, word
+from backends.aca.container import place_of, rules, size_of
+from backends.aca.replicas import word
 from backends.aca.site import (
     CONSUMPTION,
     DEPLOYMENT_TAG,
@@ -40,9 +40,10 @@ from backends.aca.site import (
     tags_in,
 )
 from backends.common.concurrency import or_note
+from backends.common.engine import highest_usd_per_hour
 from backends.common.preflight import Answer
 from backends.lease import EXPIRES
-from backends.lifecycle import Resource, Status, absence, advance, unless_refused, unless_unseen
+from backends.lifecycle import Resource, Status, advance, unless_refused, unless_unseen
 from core import errors
 from core.journal import utc_now
 from core.records import NAME_PATTERN, DeploymentSpec, lease_minutes, moment
@@ -130,12 +131,16 @@ def cron_of(ends: int) -> str:
 
 
 def minutes_of(site: Site, spec: DeploymentSpec) -> int | None:
-    return lease_minutes(spec, highest_usd_per_hour(site, size_of(site.target, spec)))
+    return lease_minutes(spec, _hourly(site, spec))
+
+
+def _hourly(site: Site, spec: DeploymentSpec) -> float | None:
+    return highest_usd_per_hour(site.target, place_of(site.target), size_of(site.target, spec))
 
 
 def ends_tags(site: Site, spec: DeploymentSpec, ends: int | None = None) -> dict[str, str]:
     """Return the tags of an app that is made or started now: its end, and that of its money."""
-    held = leases.new_lease(spec, highest_usd_per_hour(site, size_of(site.target, spec)))
+    held = leases.new_lease(spec, _hourly(site, spec))
     if held and ends:  # where its money ends it, that moves with it
         paid = ends if held.paid_until == held.ends else held.paid_until
         held = held.model_copy(update={"ends": ends, "paid_until": paid})
@@ -147,10 +152,9 @@ def revised_tags(
 ) -> dict[str, str]:
     """Return the tags of its end with other limits. Raises as `revised_lease` does."""
     before = leases.read(tags_in(app.tags))
-    hourly = highest_usd_per_hour(site, size_of(site.target, spec))
     if (said.ttl_minutes, said.max_usd) == (spec.ttl_minutes, spec.max_usd):
         return before.labels if before else {}
-    held = leases.revised_lease(before, said, spec, hourly)
+    held = leases.revised_lease(before, said, spec, _hourly(site, spec))
     return held.model_copy(update={"keeper": None}).labels if held else {}
 
 
@@ -369,11 +373,6 @@ def owned(site: Site, name: str) -> tuple[Resource, Resource]:
     return unless_unseen(job), replace(unless_unseen(grant), put=None)
 
 
-def no_job(site: Site, name: str) -> Resource:
-    """Return that there is no such job any more, for an app that Azure ends no more."""
-    return absence(owned(site, name)[0], after=("app",), phase=LEASING)
-
-
 async def _delete_job(site: Site, name: str) -> None:
     if await find_job(site, name):
         what = f"delete the job {job_name(name)}"
@@ -462,13 +461,3 @@ async def _run_lacks(site: Site, job: str, ends: int) -> str:
     words = ", ".join(dict.fromkeys(filter(None, said)))
     how = f"its job {job} began at {last.start_time:%F %H:%M} UTC and is {word(last.status)}"
     return f"{how} ({words})" if words else how
-
-
-async def left_of(site: Site, name: str) -> str:
-    """Say what is left of a lease whose app is not there; nothing where nothing is."""
-    called = job_name(name)
-    try:
-        job = await find_job(site, name)
-    except errors.OpsError as exc:
-        return f" Whether its job {called} is left is not known: {exc.summary}"
-    return f" Its job {called} is left: destroy_vllm removes it." if job else ""

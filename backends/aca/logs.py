@@ -300,7 +300,10 @@ async def log_pages(site: Site, name: str, query: LogQuery) -> AsyncGenerator[Se
     app = await _app(site, name)
     if app is None:
         return
-    console, events = await _read_streams(site, app, platform=query.platform)
+    held = await replicas.read_revisions(site, str(app.name))
+    running = [replica for one in held for replica in one.replicas]
+    console, told = await listen(site, app, running, events=query.platform)
+    events = [event.line for event in told]
     async with aclosing(_pages(site, app, query, console, events)) as every:
         async for page in every:
             if lines := _asked_for(query, page):
@@ -325,15 +328,6 @@ def _asked_for(query: LogQuery, lines: Iterable[Line]) -> Sequence[Line]:
         and (query.until is None or line.at <= query.until)
         and (not texts or any(map(line.text.lower().__contains__, texts)))
     ]
-
-
-async def _read_streams(
-    site: Site, app: ContainerApp, *, platform: bool = True
-) -> tuple[Sequence[Line], Sequence[Line]]:
-    held = await replicas.read_revisions(site, str(app.name))
-    running = [replica for one in held for replica in one.replicas]
-    console, events = await listen(site, app, running, events=platform)
-    return console, [event.line for event in events]
 
 
 async def _pages(

@@ -8,20 +8,18 @@ from typing import Final
 from urllib.parse import urlsplit
 
 import anyio
-from azure.mgmt.appcontainers.models import ContainerApp
 
 from backends import container as backends_container
 from backends.aca import app as apps
 from backends.aca import container, deployment, ground, lease, secrets, storage
 from backends.aca.app import Blueprint, blueprint, get_app
 from backends.aca.container import gpu_of, place_of
-from backends.aca.site import HF_SECRET, SHARE, Site, as_sent, here
+from backends.aca.site import HF_SECRET, LEASING, SHARE, Site, as_sent, here
 from backends.base import DeploymentConfig
 from backends.common.preflight import ECHO, always_on, by_schedule, price_doubts, tagged
 from backends.compile_cache import GIB, may_carry, without_cache
 from backends.container import as_yaml
-from backends.lifecycle import Resource, steps
-from core.errors import NotFound
+from backends.lifecycle import Resource, absence, spec_lost, steps
 from core.records import DeploymentSpec, ModelShape, Plan, lease_words, usd
 from planner.memory import foresee
 from planner.model import read_model
@@ -108,7 +106,15 @@ def wanted(
         command=f"{create} <<'{_END}'\n{_as_yaml(spec.name, body)}{_END}",
     )
     if ends is None:
-        return (*before, app, *((lease.no_job(site, spec.name),) if is_there else ()))
+        return (
+            *before,
+            app,
+            *(
+                (absence(lease.owned(site, spec.name)[0], after=("app",), phase=LEASING),)
+                if is_there
+                else ()
+            ),
+        )
     right, job, grant = ends.resources(*names)
     return (*before, right, job, app, grant)
 
@@ -218,15 +224,15 @@ async def config(site: Site, name: str) -> DeploymentConfig:
     spec = apps.spec_as_running(app)
     if spec is None:
         show = ("az", "containerapp", "show", "--name", name, *here(site.ground))
-        raise NotFound(
-            f"What was asked for when {name} was made cannot be read any more.",
-            fix=f"Read the app itself: `{shlex.join((*show, '--output', 'yaml'))}`.",
-        )
+        raise spec_lost(name, shlex.join((*show, "--output", "yaml")))
     model = await anyio.to_thread.run_sync(read_model, spec.model)
     held = (app.configuration.secrets if app.configuration else None) or ()
     reads_hub = HF_SECRET in {secret.name for secret in held}
     drawn = blueprint(site, spec, model, hf_token=reads_hub, carry=apps.carries(app))
-    made = _as_running(drawn, app)
+    ran = zip(("container", "guard"), apps.images_of(app), strict=False)
+    made = drawn.model_copy(
+        update={part: getattr(drawn, part).model_copy(update={"image": one}) for part, one in ran}
+    )
     let_in, mount = apps.allowed(app) or NOBODY, made.mount
     every = wanted(site, spec, model, _EVER, made=made, allowed=let_in)
     how = ":ro" if mount and mount.read_only else ""
@@ -237,10 +243,3 @@ async def config(site: Site, name: str) -> DeploymentConfig:
         yaml=_as_yaml(name, app_body(site, made, let_in, await site.clients.secrets_url())),
         notes=_NOTES,
     )
-
-
-def _as_running(made: Blueprint, app: ContainerApp) -> Blueprint:
-    containers = {"container": made.container, "guard": made.guard}
-    running = zip(containers.items(), apps.images_of(app), strict=False)
-    changed = {name: one.model_copy(update={"image": image}) for (name, one), image in running}
-    return made.model_copy(update=changed)

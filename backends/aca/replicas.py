@@ -30,12 +30,12 @@ from backends.aca.site import (
     translated,
 )
 from backends.base import Quota
+from backends.common import engine
 from backends.common.concurrency import on_disk, side_by_side, write_whole
 from core.errors import ApiDisabled, CloudError, NextStep, QuotaExceeded
 from core.records import NAME_PATTERN, Failure, Record
 from core.reply import note
 from planner.places import Size
-from planner.price import price
 
 REFUSAL_SECONDS: Final = 10.0
 """Azure refuses soon what it refuses at all; what is still under way then goes on."""
@@ -365,20 +365,7 @@ _GRAINS: Final = (
 
 
 def usd_per_hour(site: Site, app: ContainerApp) -> float | None:
-    return usd_per_hour_of(site, size_of(app))
-
-
-def usd_per_hour_of(site: Site, size: Size | None) -> float | None:
-    if site.target.usd_per_hour is not None:
-        return site.target.usd_per_hour
-    hourly = price(place_of(site.target), size).usd_per_hour
-    return None if hourly is None else round(hourly, 4)
-
-
-def highest_usd_per_hour(site: Site, size: Size | None) -> float | None:
-    """Return the most that a replica may cost, by any source: what a max_usd is kept by."""
-    own = site.target.usd_per_hour
-    return price(place_of(site.target), size).usd_per_hour_highest if own is None else own
+    return engine.usd_per_hour(site.target, place_of(site.target), size_of(app))
 
 
 def size_of(app: ContainerApp) -> Size | None:

@@ -11,12 +11,13 @@ from azure.mgmt.appcontainers.models import ContainerApp
 from backends.aca import app as apps
 from backends.aca import lease, logs, replicas
 from backends.aca.app import created_at, find_app, get_app, is_this_targets, own_app, spec_in
+from backends.aca.container import place_of
 from backends.aca.logs import Event
 from backends.aca.replicas import ReplicaState, RevisionReplicas, count_replicas, word
 from backends.aca.site import LEASING, PREPARING, Site
 from backends.common.concurrency import or_note, side_by_side
-from backends.common.engine import ask_models, why_silent
-from backends.lifecycle import Pending
+from backends.common.engine import ask_models, usd_per_hour, why_silent
+from backends.lifecycle import Pending, deployment_of, what_is_left
 from core import errors
 from core.records import Deployment, DeploymentSpec, Failure, Phase, State
 from core.reply import note
@@ -319,14 +320,8 @@ class Look(NamedTuple):
 def _record(
     site: Site, spec: DeploymentSpec | None, *, image: str | None, **said: Any
 ) -> Deployment:
-    return Deployment(
-        target=site.target.name,
-        model=spec.model if spec else "not known",
-        served_model_name=spec.served_model_name if spec else "not known",
-        engine=apps.label(site, image),
-        simulated=site.rehearsed,
-        **said,
-    )
+    label = apps.label(site, image)
+    return deployment_of(site.target, spec, engine=label, simulated=site.rehearsed, **said)
 
 
 def status_while_waiting(site: Site, waiting: Pending, app: ContainerApp | None) -> Deployment:
@@ -347,7 +342,7 @@ def status_while_waiting(site: Site, waiting: Pending, app: ContainerApp | None)
         phase=None if waiting.is_over else phase,
         revision=spec.fingerprint,
         created_at=waiting.since,
-        usd_per_hour=replicas.usd_per_hour_of(site, made.size),
+        usd_per_hour=usd_per_hour(site.target, place_of(site.target), made.size),
         failure=waiting.failure,
     )
 
@@ -531,7 +526,7 @@ async def describe(site: Site, name: str) -> Deployment:
     try:
         return await _status_of(site, name, app, site.pending.get(name))
     except errors.DeploymentNotFound as exc:
-        exc.fix += await lease.left_of(site, name) if app is None else ""
+        exc.fix += await what_is_left(lease.owned(site, name)[0]) if app is None else ""
         raise
 
 

@@ -9,7 +9,7 @@ from backends.cloud_run.site import ANYWHERE, Site
 from backends.common.engine import ask_models
 from backends.google import iam, secrets
 from backends.google.clients import key_secret
-from backends.lifecycle import Resource
+from backends.lifecycle import Resource, not_ready
 from core import errors
 from core.address import IDENTITY_HEADER, KEY_HEADER
 from core.records import Access, DeploymentSpec
@@ -39,13 +39,7 @@ async def access(site: Site, name: str) -> Access:
     service, key = await get_service(site, name), key_secret(name)
     url, public = service.uri.rstrip("/"), service.invoker_iam_disabled
     if not url:
-        raise errors.NotReady(
-            f"{name} has no address yet.",
-            fix="Call status_vllm until it has one.",
-            next_steps=(
-                errors.NextStep("status_vllm", {"target": site.target.name, "name": name}),
-            ),
-        )
+        raise not_ready(name, site.target, f"{name} has no address yet.")
     keyed = any(  # whether its engine asks for a key, as its own template says
         variable.value_source.secret_key_ref.secret.rsplit("/", 1)[-1] == key
         for container in service.template.containers

@@ -30,7 +30,7 @@ from backends.cloud_run import service as run
 from backends.cloud_run.build import BUILDING, image_of_build, remaining_image, unfinished_build
 from backends.cloud_run.container import gpu_of, place_of
 from backends.cloud_run.site import Clients, IdentityTokens, Site
-from backends.common.engine import facts_of, hardware_of, predict
+from backends.common.engine import facts_of, hardware_of, highest_usd_per_hour, predict
 from backends.common.preflight import always_on, by_schedule, price_doubts, tagged
 from backends.compile_cache import without_cache
 from backends.google import cache, lease, schedule, secrets
@@ -49,14 +49,15 @@ from backends.lifecycle import (
     absence,
     advance,
     not_found,
+    spec_lost,
     steps,
+    what_is_left,
 )
 from core.errors import (
     CloudError,
     ConcurrentChange,
     InvalidArgument,
     NotConfigured,
-    NotFound,
     OpsError,
 )
 from core.records import (
@@ -202,7 +203,7 @@ class CloudRunBackend(GoogleBackend):
 
     def _hourly(self, drawn: run.Blueprint) -> float | None:
         """Return the most that an instance may cost an hour, by any source."""
-        return status.highest_usd_per_hour(self.site, drawn.instance)
+        return highest_usd_per_hour(self.target, place_of(self.target), drawn.instance)
 
     def _lease_steps(
         self, spec: DeploymentSpec, held: Lease | None, before: Lease | None
@@ -460,9 +461,8 @@ class CloudRunBackend(GoogleBackend):
         if pending:
             return status.before_service(self.site, pending)
         missing = not_found(name, self.target)
-        missing.fix += await lease.left_of(self.site, name)
-        if await schedule.are_left(self.site, name):
-            missing.fix += " Jobs of its schedule are left: destroy_vllm removes them."
+        jobs = self._owned_job(name), schedule.owned(self.site, name)
+        missing.fix += await what_is_left(*jobs)
         raise missing
 
     async def list(self) -> Sequence[Deployment]:
@@ -503,9 +503,10 @@ class CloudRunBackend(GoogleBackend):
         if spec:
             count = {"min_replicas": min_replicas, "max_replicas": max_replicas}
             held = self._rescaled(service, spec, count)
-        change = run.scale_change(name, min_replicas, max_replicas, held)
-        if spec:
-            spec = spec.model_copy(update={"min_replicas": min_replicas})
+            spec = spec.model_copy(update=count)
+        least = spec.least_replicas if spec else min_replicas
+        what = f"let {name} have {min_replicas} to {max_replicas} instances"
+        change = run.limits_change(what, held, (least, max_replicas), spec)
         return await self._apply_change(name, change, held, spec)
 
     async def extend(self, name: str, *, ttl_minutes: int) -> Deployment:
@@ -520,13 +521,15 @@ class CloudRunBackend(GoogleBackend):
         if spec and keeper == "server":
             keeper = await self._keeper(spec)
         held = leases.extended_lease(before, ttl_minutes, keeper)
-        return await self._apply_change(name, run.lease_change(name, held, ttl_minutes), held)
+        spec = spec and spec.model_copy(update={"ttl_minutes": ttl_minutes})
+        change = run.limits_change(f"let {name} end at another time", held, None, spec)
+        return await self._apply_change(name, change, held)
 
     def _renewed_lease(self, service: Service, spec: DeploymentSpec) -> Lease | None:
         """Return the lease of one that is started again, kept as before."""
         before = leases.read(service.labels)
         keeper = before.keeper if before else "server"
-        hourly = status.highest_usd_per_hour(self.site, size_of(service))
+        hourly = highest_usd_per_hour(self.target, place_of(self.target), size_of(service))
         return leases.new_lease(spec, hourly, keeper)
 
     async def stop(self, name: str) -> Deployment:
@@ -536,9 +539,14 @@ class CloudRunBackend(GoogleBackend):
     async def start(self, name: str) -> Deployment:
         service = await run.get_service(self.site, name)
         spec, held = run.read_spec(service), leases.read(service.labels)
-        if spec and run.is_stopped(service):
+        count: tuple[int, int] | None = None
+        if run.is_stopped(service):
+            count = 0, service.template.scaling.max_instance_count
+        if spec and count:
             held = self._renewed_lease(service, spec)
-        return await self._apply_change(name, run.start_change(name, held), held, spec)
+            count = spec.least_replicas, spec.max_replicas
+        change = run.limits_change(f"start {name}", held, count, spec)
+        return await self._apply_change(name, change, held, spec)
 
     async def _apply_change(
         self,
@@ -598,10 +606,7 @@ class CloudRunBackend(GoogleBackend):
         service = await run.get_service(self.site, name)
         spec = run.read_spec(service)
         if spec is None:
-            raise NotFound(
-                f"What was asked for when {name} was made cannot be read any more.",
-                fix=f"Read the service: `gcloud run services describe {name} --format=yaml`.",
-            )
+            raise spec_lost(name, f"gcloud run services describe {name} --format=yaml")
         rows = [variable for row in service.template.containers for variable in row.env]
         hub = any(variable.name == "HF_TOKEN" for variable in rows)
         model = await anyio.to_thread.run_sync(read_model, spec.model)
@@ -647,11 +652,11 @@ def _is_outdated(now: Service, spec: DeploymentSpec) -> bool:
 
 def _change(now: Service, spec: DeploymentSpec, held: Lease | None) -> run.Change | None:
     """Return what is enough to make a service what is wanted, None where it is so already."""
-    if now.labels.get(SPEC_LABEL) != spec.fingerprint:
-        return run.scale_change(spec.name, spec.min_replicas, spec.max_replicas, held, spec)
-    if run.is_stopped(now):
-        return run.start_change(spec.name, held)
-    return run.lease_change(spec.name, held) if held and held != leases.read(now.labels) else None
+    same = now.labels.get(SPEC_LABEL) == spec.fingerprint and held == leases.read(now.labels)
+    if same and not run.is_stopped(now):
+        return None
+    what = f"let {spec.name} have {spec.min_replicas} to {spec.max_replicas} instances"
+    return run.limits_change(what, held, (spec.least_replicas, spec.max_replicas), spec)
 
 
 def _lease_warnings(spec: DeploymentSpec, time: str) -> Iterator[str]:

@@ -29,7 +29,6 @@ from backends.google.clients import (
     RUNTIME_ID,
     account_of,
     pairs,
-    runtime_account,
 )
 from backends.google.errors import (
     CPU_QUOTA,
@@ -199,14 +198,20 @@ def _questions(site: Site, plan: Plan) -> Iterator[Question]:
     if spec.engine == "ollama" and not spec.image:
         baked = True
         yield from setup.check_account(site, BUILDER_ID, "build")
-        yield Question("It may push what it builds and write its log", partial(_builder, site))
+        may_push = (
+            _pusher(site),
+            setup.roles(site, BUILDER_ID, setup.needs("cloud_run").builder_roles),
+        )
+        yield setup.is_there("It may push what it builds and write its log", *may_push)
     if spec.access != "public":
         refusals = (errors.NotAuthenticated, errors.PermissionDenied, errors.ApiDisabled)
         yield question("You can call what you deploy", partial(access.mintable, site), *refusals)
     if spec.weights and spec.weights.startswith("gs://"):
         bucket, folder = storage.parse_bucket(site, spec.weights)
         yield Question(f"{spec.weights} holds a whole model", partial(_whole, site, bucket, folder))
-        yield Question(f"Instances may read {bucket}", partial(_readable, site, bucket))
+        grant = reader(site, bucket)
+        fix = f"Set BUCKET_NAME={bucket} and call setup_target, or: {grant.command}"
+        yield setup.is_there(f"Instances may read {bucket}", grant, fix=fix)
     yield Question(f"{region} has {site.target.accelerator or ''}", partial(_region, site))
     yield Question(f"The quota allows {spec.max_replicas} at once", partial(_quota, site, plan))
     yield Question("The project may use that many vCPU", partial(_size, site, plan, CPU_QUOTA))
@@ -221,20 +226,6 @@ def _questions(site: Site, plan: Plan) -> Iterator[Question]:
         f"The name {spec.name} is free or yours", partial(_name, site, plan), errors.NotOurs
     )
     yield Question(_WHOLE, partial(_dry_run, site, plan))
-
-
-async def _builder(site: Site) -> Answer:
-    wanted = setup.needs("cloud_run")
-    found = {
-        wanted.repository_roles: _pusher(site),
-        wanted.builder_roles: setup.roles(site, BUILDER_ID, wanted.builder_roles),
-    }
-    there = {roles: await grant.get() for roles, grant in found.items()}
-    missing = [role.name for roles in found if not there[roles] for role in roles]
-    if missing:
-        detail = f"Missing: {', '.join(missing)}."
-        return Answer(passed=False, detail=detail, fix=setup.SET_UP)
-    return Answer(passed=True, detail="It has its roles, the one to push on the repository alone.")
 
 
 async def _lease(site: Site, spec: DeploymentSpec) -> Answer:
@@ -347,17 +338,6 @@ async def _whole(site: Site, bucket: str, folder: str) -> Answer:
     copy = "Copy what is missing once more: gcloud storage rsync FOLDER gs://BUCKET/FOLDER."
     fix = copy if verdict.complete is False else ""
     return Answer(passed=verdict.complete, detail=verdict.detail, fix=fix)
-
-
-async def _readable(site: Site, bucket: str) -> Answer:
-    grant = reader(site, bucket)
-    if await grant.get() is not None:
-        return Answer(passed=True, detail=f"By {_READER} on the bucket.")
-    return Answer(
-        passed=False,
-        detail=f"{runtime_account(site.clients.project)} has no {_READER} on {bucket}.",
-        fix=f"Set BUCKET_NAME={bucket} and call setup_target, or: {grant.command}",
-    )
 
 
 def shared(site: Site) -> tuple[Resource, ...]:

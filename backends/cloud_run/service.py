@@ -27,6 +27,7 @@ from backends.cloud_run.container import (
     vllm_serving,
 )
 from backends.cloud_run.site import SPEC_ANNOTATION, Site
+from backends.common.registry import with_digests
 from backends.compile_cache import carried, compile_cache, may_carry
 from backends.container import Probe
 from backends.google import cache
@@ -178,6 +179,7 @@ def _network(spec: DeploymentSpec, serving: Serving) -> Network | None:
 
 def _refuse(spec: DeploymentSpec, model: ModelShape) -> None:
     refuse_name(spec.name)
+    vllm.refuse_unkept(spec)
     vllm.refuse_spread(spec, "An instance of Cloud Run")
     vllm.refuse_length(spec, model)
     vllm.refuse_foreign_fields(spec, "Cloud Run")
@@ -185,15 +187,6 @@ def _refuse(spec: DeploymentSpec, model: ModelShape) -> None:
         raise errors.InvalidArgument(
             "Nothing is built here: build_machine is for the image of engine=ollama.",
             fix="Leave build_machine out.",
-        )
-    if spec.port is not None:
-        raise errors.InvalidArgument(
-            "Cloud Run answers on its own address, always on port 443.", fix="Leave port out."
-        )
-    if spec.lease and not (spec.ttl_minutes or spec.max_usd):
-        raise errors.InvalidArgument(
-            f"lease={spec.lease} ends a deployment when its time is over, and it has none.",
-            fix="Give ttl_minutes or max_usd, or no lease: reset=['lease'] where it has one.",
         )
     refuse_idle(spec)
     if spec.access == "internal":
@@ -205,12 +198,8 @@ def _refuse(spec: DeploymentSpec, model: ModelShape) -> None:
 
 def refuse_idle(spec: DeploymentSpec) -> None:
     """Refuse another sleep than Cloud Run's own, about 15 minutes after the last request."""
+    vllm.refuse_unkept(spec)
     minutes = spec.max_idle_minutes
-    if minutes and spec.min_replicas:
-        raise errors.InvalidArgument(
-            f"min_replicas {spec.min_replicas} never sleeps, so max_idle_minutes cannot be kept.",
-            fix="Give min_replicas=0, or leave max_idle_minutes out.",
-        )
     if minutes and minutes < IDLE_MINUTES:
         raise errors.InvalidArgument(
             f"Cloud Run keeps an instance about {IDLE_MINUTES} minutes after its last request.",
@@ -492,33 +481,31 @@ class Change(NamedTuple):
     """Whether it is so by now."""
 
 
-def scale_change(
-    name: str,
-    minimum: int,
-    maximum: int,
-    lease: Lease | None = None,
-    spec: DeploymentSpec | None = None,
+def limits_change(
+    what: str, lease: Lease | None, count: tuple[int, int] | None, spec: DeploymentSpec | None
 ) -> Change:
-    """Return what lets Google run that many instances, also of one that is stopped.
+    """Return what gives a service another end and, unless it is None, another count of instances.
 
     A `spec` is kept in place of the one that it has, of which it changes nothing else than limits.
     """
 
     def edit(service: Service) -> None:
-        said, revision = spec or read_spec(service), service.template.scaling
         _put_lease(service, lease)
-        service.scaling = _scaling(_least(said, minimum), maximum)
-        if 0 < revision.max_instance_count < maximum:
-            note("A new revision boots: the one that runs was made for fewer instances.")
-            revision.max_instance_count = maximum
-        _put_spec(service, said, min_replicas=minimum, max_replicas=maximum)
+        if spec:
+            service.annotations[SPEC_ANNOTATION] = spec.model_dump_json(exclude_defaults=True)
+            service.labels[SPEC_LABEL] = spec.fingerprint
+        if count:
+            service.scaling, revision = _scaling(*count), service.template.scaling
+            if 0 < revision.max_instance_count < count[1]:
+                note("A new revision boots: the one that runs was made for fewer instances.")
+                revision.max_instance_count = count[1]
 
     def holds(service: Service) -> bool:
-        count = (service.scaling.min_instance_count, service.scaling.max_instance_count)
-        kept = not is_stopped(service) and read_lease(service.labels) == lease
-        return kept and count == (_least(read_spec(service), minimum), maximum)
+        now = service.scaling.min_instance_count, service.scaling.max_instance_count
+        counted = count is None or (not is_stopped(service) and now == count)
+        return counted and read_lease(service.labels) == lease
 
-    return Change(f"let {name} have {minimum} to {maximum} instances", edit, holds)
+    return Change(what, edit, holds)
 
 
 def stop_change(name: str) -> Change:
@@ -534,52 +521,10 @@ def stop_change(name: str) -> Change:
     return Change(f"stop {name}", edit, is_stopped)
 
 
-def start_change(name: str, lease: Lease | None = None) -> Change:
-    """Return what lets it scale by itself again, as its spec says; its time begins anew.
-
-    What was stopped for its age would else never be over again.
-    """
-
-    def edit(service: Service) -> None:
-        if is_stopped(service):
-            spec, made_for = read_spec(service), service.template.scaling.max_instance_count
-            count = (spec.least_replicas, spec.max_replicas) if spec else (0, made_for)
-            service.scaling = _scaling(*count)
-            _put_lease(service, lease)
-
-    return Change(f"start {name}", edit, lambda service: not is_stopped(service))
-
-
-def lease_change(name: str, lease: Lease, ttl_minutes: int | None = None) -> Change:
-    """Return what lets its time end then; a new ttl is kept for its next start too."""
-
-    def edit(service: Service) -> None:
-        _put_lease(service, lease)
-        if ttl_minutes:
-            _put_spec(service, read_spec(service), ttl_minutes=ttl_minutes)
-
-    def holds(service: Service) -> bool:
-        return read_lease(service.labels) == lease
-
-    return Change(f"let {name} end at another time", edit, holds)
-
-
-def _least(spec: DeploymentSpec | None, minimum: int) -> int:
-    """Return how many never sleep just now, of a spec with another minimum."""
-    return spec.model_copy(update={"min_replicas": minimum}).least_replicas if spec else minimum
-
-
 def _put_lease(service: Service, lease: Lease | None) -> None:
     for key in LABELS:
         service.labels.pop(key, None)
     service.labels.update(lease.labels if lease else {})
-
-
-def _put_spec(service: Service, spec: DeploymentSpec | None, **changed: int) -> None:
-    if spec:
-        said = spec.model_copy(update=changed)
-        service.annotations[SPEC_ANNOTATION] = said.model_dump_json(exclude_defaults=True)
-        service.labels[SPEC_LABEL] = said.fingerprint
 
 
 def _replacement(name: str, wanted: Service, former: Service) -> Change:
@@ -747,11 +692,6 @@ class Rollout:
             self._operation = await write_service(site, wanted, self._what, name=name)
 
     async def _wanted(self) -> Service:
-        pins = dict[str, vllm.Container]()
-        for field in ("container", "guard"):
-            if made := getattr(self._drawn, field):
-                image = await pinned(self._site, made.image)
-                if image is None and field == "container":
-                    note(f"{made.image} is not pinned: its registry cannot be asked.")
-                pins[field] = made.model_copy(update={"image": image or made.image})
-        return service_of(self._drawn.model_copy(update=pins), lease=self._lease)
+        pin = partial(pinned, self._site)
+        drawn = await with_digests(self._drawn, ("container", "guard"), pin)
+        return service_of(drawn, lease=self._lease)

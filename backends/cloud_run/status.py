@@ -17,6 +17,7 @@ from backends.cloud_run import access
 from backends.cloud_run import service as run
 from backends.cloud_run.container import place_of, weights_of
 from backends.cloud_run.site import SPEC_ANNOTATION, Site
+from backends.common import engine
 from backends.common.concurrency import or_note, side_by_side
 from backends.common.engine import why_silent
 from backends.google import lease, logs, schedule
@@ -24,7 +25,7 @@ from backends.google.clients import SPEC_LABEL, when
 from backends.google.errors import find, reading, translated
 from backends.google.leftovers import size_of
 from backends.google.logs import any_of, between, quoted
-from backends.lifecycle import Pending
+from backends.lifecycle import Pending, deployment_of
 from core.environment import read_toml
 from core.records import Deployment, Failure, Phase, Record, State
 from core.reply import note
@@ -32,8 +33,6 @@ from logs.boot import WARMING, phase_of
 from logs.failures import meaning as wording_for
 from logs.read import Line
 from logs.verdict import evidence, recognize
-from planner.places import Size
-from planner.price import price
 
 _FILE: Final = Path(__file__).with_name("conditions.toml")
 _FAILED: Final = Condition.State.CONDITION_FAILED
@@ -223,14 +222,13 @@ class Snapshot(NamedTuple):
         unseen = "whether its {} and its grant are there cannot be seen"
         count = self.reading.count if self.reading else 0
         phase = Phase(name=waits_for, since=since) if isinstance(waits_for, str) else waits_for
-        return Deployment(
+        return deployment_of(
+            site.target,
+            spec,
             name=self.name,
-            target=site.target.name,
             state=state,
             since=since,
             phase=phase,
-            model=spec.model if spec else "not known",
-            served_model_name=spec.served_model_name if spec else "not known",
             engine=label_of(site, service, spec.engine if spec else "vllm"),
             simulated=site.rehearsed,
             url=service.uri or None,
@@ -466,17 +464,7 @@ async def _read_series(
 
 
 def usd_per_hour(site: Site, service: Service) -> float | None:
-    """Return the price of one running instance, None where nobody has said."""
-    if site.target.usd_per_hour is not None:
-        return site.target.usd_per_hour
-    hourly = price(place_of(site.target), size_of(service)).usd_per_hour
-    return None if hourly is None else round(hourly, 4)
-
-
-def highest_usd_per_hour(site: Site, size: Size | None) -> float | None:
-    """Return the most that an instance may cost, by any source: what a max_usd is kept by."""
-    own = site.target.usd_per_hour
-    return price(place_of(site.target), size).usd_per_hour_highest if own is None else own
+    return engine.usd_per_hour(site.target, place_of(site.target), size_of(service))
 
 
 async def usd_so_far(site: Site, service: Service, now: datetime) -> float | None:

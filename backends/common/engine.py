@@ -7,12 +7,13 @@ import anyio
 from backends.base import EngineFacts, Hardware, Prediction
 from core.endpoint import LOOK_SECONDS, Endpoint
 from core.errors import CloudError, EndpointError
-from core.records import Access, DeploymentSpec, Failure
+from core.records import Access, DeploymentSpec, Failure, Target
 from logs.boot import BootLog
 from planner.flags import Flags
 from planner.memory import foresee
 from planner.model import read_model
 from planner.places import Accelerator, Place, Size, accelerator
+from planner.price import price
 
 
 async def why_silent(access: Callable[[], Awaitable[Access]], who: str) -> Failure | None:
@@ -69,6 +70,20 @@ def hardware_of(place: Place, seen: Size | None = None) -> Hardware:
         disk=place.disk,
         network=place.network,
     )
+
+
+def usd_per_hour(target: Target, place: Place, size: Size | None) -> float | None:
+    """Return the price of a replica while it runs, None where nobody has said."""
+    if target.usd_per_hour is not None:
+        return target.usd_per_hour
+    hourly = price(place, size).usd_per_hour
+    return None if hourly is None else round(hourly, 4)
+
+
+def highest_usd_per_hour(target: Target, place: Place, size: Size | None) -> float | None:
+    """Return the most that a replica may cost, by any source: what a max_usd is kept by."""
+    own = target.usd_per_hour
+    return price(place, size).usd_per_hour_highest if own is None else own
 
 
 async def predict(

@@ -1,9 +1,9 @@
 """What an image's tag means now, as its registry says."""
 
 import re
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from math import inf
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 import anyio
@@ -11,6 +11,10 @@ import httpx2
 
 from core.endpoint import trusted
 from core.errors import CloudRefused
+from core.records import Record
+from core.reply import note
+
+R = TypeVar("R", bound=Record)
 
 _ACCEPTED: Final = (
     "application/vnd.oci.image.index.v1+json, "
@@ -93,6 +97,23 @@ async def pinned(
     found = f"{wanted.name}@{digest}"
     _pins[asked] = (anyio.current_time(), found)
     return found
+
+
+async def with_digests(
+    made: R, parts: Sequence[str], pin: Callable[[str], Awaitable[str | None]]
+) -> R:
+    """Return the same with the images of these containers by their digests, as far as told.
+
+    Raises what `pinned` does.
+    """
+    pins = dict[str, Any]()
+    for part in parts:
+        if one := getattr(made, part):
+            image = await pin(one.image)
+            if image is None:
+                note(f"{one.image} is not pinned: its registry cannot be asked.")
+            pins[part] = one.model_copy(update={"image": image or one.image})
+    return made.model_copy(update=pins)
 
 
 async def ask_registry(

@@ -198,15 +198,6 @@ def refused(found: Job, since: float = 0) -> str:
     return f"its job {found.name.rpartition('/')[2]} ran and was refused: {said}"
 
 
-async def left_of(site: GoogleSite, name: str) -> str:
-    """Say that a job is left whose service is not there; nothing where none is seen."""
-    with suppress(errors.OpsError):
-        found = await _find(site, name)
-        if found is not None and is_ours(found):
-            return f" Its job {job_id(name)} is left: destroy_vllm removes it."
-    return ""
-
-
 async def missing(site: GoogleSite, name: str, *more: str) -> tuple[str, ...]:
     """Return what is missing before the cloud can end a deployment; what cannot be seen is.
 

@@ -88,7 +88,9 @@ def resource(site: GoogleSite, spec: DeploymentSpec) -> Resource:
     )
 
 
-def owned(site: GoogleSite, name: str, scheduled: Callable[[], Awaitable[bool]]) -> Resource:
+def owned(
+    site: GoogleSite, name: str, scheduled: Callable[[], Awaitable[bool]] | None = None
+) -> Resource:
     """Return the jobs as a deletion sees them; `scheduled` says whether there may be any."""
 
     async def get() -> Mapping[str, Job] | None:
@@ -97,7 +99,7 @@ def owned(site: GoogleSite, name: str, scheduled: Callable[[], Awaitable[bool]])
     jobs = f"{' and '.join(f'{one}{name}-N' for one in PREFIXES)} in {site.clients.region}"
     gone = Resource(
         name="schedule",
-        title=f"the jobs {jobs}, which keep its schedule",
+        title=f"its schedule (the jobs {jobs})",
         get=get,
         delete=partial(_delete, site, name),
         is_ours=_are_ours,

@@ -23,7 +23,7 @@ from backends.google import secrets
 from backends.google.clients import HF_SECRET, MANAGED_BY, RUNTIME_ID, GoogleSite, account_of
 from backends.google.errors import find, reading, strictly, translated, why_unread, writing
 from backends.google.iam import binding
-from backends.lifecycle import Resource
+from backends.lifecycle import Resource, Status, look_at_all
 from core import errors
 from core.records import Check, DeploymentSpec, Preflight, Record
 from core.waiting import wait_until
@@ -114,6 +114,20 @@ def questions_of_every(
     yield from models.hub_questions(site.settings, spec)
 
 
+def is_there(what: str, *resources: Resource, fix: str = SET_UP) -> Question:
+    """Ask whether everything is there of what set-up makes."""
+
+    async def ask() -> Answer:
+        seen = await look_at_all(resources)
+        left = [one for one in resources if seen[one.name].status is not Status.READY]
+        if not left:
+            return Answer(passed=True, detail="It is.")
+        detail = f"Missing: {'; '.join(one.title for one in left)}."
+        return Answer(passed=False, detail=detail, fix=fix)
+
+    return Question(what, ask)
+
+
 async def _reachable(site: GoogleSite) -> Answer:
     project, client = site.clients.project, await site.clients.projects()
     fix = f"Correct GOOGLE_CLOUD_PROJECT, or ask for access: gcloud projects describe {project}."
@@ -172,11 +186,6 @@ def check_account(site: GoogleSite, account_id: str, what: str = "deploy") -> It
     """Ask for an account, and whether whoever asks may do `what` as it."""
     email = account_of(site.clients.project, account_id)
 
-    async def ask() -> Answer:
-        if await _account_there(site, email):
-            return Answer(passed=True, detail="It is there and not disabled.")
-        return Answer(passed=False, detail="It is missing or disabled.", fix=SET_UP)
-
     async def ask_to_act() -> Answer:
         may = await may_act(site, email)
         if may is None:
@@ -191,7 +200,7 @@ def check_account(site: GoogleSite, account_id: str, what: str = "deploy") -> It
             " --role=roles/iam.serviceAccountUser",
         )
 
-    yield Question(f"The account {email} is there", ask)
+    yield is_there(f"The account {email} is there", account(site, account_id))
     yield Question(f"You may {what} as that account", ask_to_act)
 
 
@@ -263,8 +272,11 @@ def account(
     """Return a service account, as which `what`: that of every deployment, if nobody says."""
     project, email = site.clients.project, account_of(site.clients.project, account_id)
 
-    async def get() -> bool | None:
-        return await _account_there(site, email) or None
+    async def get() -> ServiceAccount | None:
+        client = await site.clients.iam()
+        looked = client.get_service_account(name=_account_path(site, email), **reading())
+        found = await find(f"look for the account {email}", looked)
+        return None if found is None or found.disabled else found
 
     async def put() -> None:
         client = await site.clients.iam()
@@ -283,13 +295,6 @@ def account(
         command=f"gcloud iam service-accounts create {account_id} --project={project}"
         f' --display-name="{shown}"',
     )
-
-
-async def _account_there(site: GoogleSite, email: str) -> bool:
-    client = await site.clients.iam()
-    looked = client.get_service_account(name=_account_path(site, email), **reading())
-    found = await find(f"look for the account {email}", looked)
-    return found is not None and not found.disabled
 
 
 def _account_path(site: GoogleSite, email: str) -> str:

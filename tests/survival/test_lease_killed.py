@@ -167,7 +167,7 @@ async def test_whoever_is_killed_while_a_schedule_is_made_leaves_no_orphan(
     async with agent_of(leasing.elsewhere(tmp_path, google_cloud_project=PROJECT)) as agent:
         found = await agent.call("status_vllm", **ONE)
         is_there = step == "before its grant"
-        says = "Its schedule is not kept" if is_there else "Jobs of its schedule are left"
+        says = "Its schedule is not kept" if is_there else "Its schedule (the jobs"
         assert says in found.text, found
         how = {"schedule": schedule} if schedule or not is_there else {"reset": ["schedule"]}
         made = await agent.call("deploy_vllm", **{**wish, **how})
