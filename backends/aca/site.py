@@ -44,6 +44,7 @@ from azure.storage.fileshare.aio import ShareServiceClient
 from pydantic import ValidationError
 
 from backends.base import World
+from backends.common.refusals import refused
 from backends.lifecycle import Pending, PendingStore, Resource, Status
 from core.errors import (
     ApiDisabled,
@@ -55,8 +56,6 @@ from core.errors import (
     NotAuthenticated,
     NotConfigured,
     OpsError,
-    PermissionDenied,
-    QuotaExceeded,
 )
 from core.records import Record, Target
 from core.settings import AzurePlane, Settings
@@ -174,56 +173,9 @@ _LOGIN: Final = "Run `az login`, or set AZURE_CLIENT_ID, AZURE_TENANT_ID and AZU
 _AGAIN: Final = "Call the same tool again in a minute."
 _LOOK: Final = "Look with status_vllm, then call again."
 SETUP: Final = "Call setup_target (make setup), which makes what the target needs."
-_QUOTA_FIX: Final = "Call check_gpu_quotas; ask for more quota, or remove what uses it."
-_CHANGE: Final = "Change what the cause names."
-_ASK: Final = "Ask the subscription's owner for the role that the cause names."
 NEW_ENVIRONMENT: Final = (
     "Set AZURE_CONTAINERAPPS_ENVIRONMENT to a new name, and an environment is made for it"
 )
-_POLICY: Final = (
-    "A policy of the subscription forbids it: ask its owner for an exemption, or name by setting"
-    " (AZURE_KEYVAULT_NAME, AZURE_STORAGE_ACCOUNT, AZURE_CONTAINERAPPS_ENVIRONMENT) what is there."
-)
-_NETWORK_FIX: Final = (
-    "Let this machine's address in (az keyvault network-rule add --name VAULT --ip-address"
-    " ADDRESS), or set AZURE_KEYVAULT_NAME to another vault."
-)
-_CODES: Final[tuple[tuple[str, type[CloudError], str], ...]] = (
-    ("^MissingSubscriptionRegistration$|^SubscriptionNotRegistered$", ApiDisabled, SETUP),
-    ("^RequestDisallowedByPolicy", CloudRefused, _POLICY),
-    ("^ContainerAppInvalidResourceTotal$", CloudRefused,
-     "Leave cpu and memory_gib out, which takes the whole node."),
-    ("^WorkloadProfile", CloudRefused, f"{NEW_ENVIRONMENT} that has the profile from the start."),
-    ("^(Vault|StorageAccount)Already(Exists|Taken)$", CloudRefused,
-     "The name is taken: set AZURE_KEYVAULT_NAME or AZURE_STORAGE_ACCOUNT to another."),
-    ("^ScopeLocked$", CloudRefused,
-     "Somebody has locked it (az lock list): ask them, or choose another resource group."),
-    ("DisabledSubscription$|^SubscriptionDisabled", CloudRefused,
-     "The subscription is disabled: ask its owner to put its payment right."),
-    ("AuthorizationFailed|^Forbidden|LinkedAuthorizationFailed", PermissionDenied, _ASK),
-    ("ExpiredAuthenticationToken|InvalidAuthenticationToken", NotAuthenticated, _LOGIN),
-    ("OperationInProgress|^Conflict$|AnotherOperation|^OperationNotAllowed$|PreconditionFailed",
-     ConcurrentChange, _LOOK),
-    ("Quota|MaxNumberOf|MaximumAllowed|LimitExceeded", QuotaExceeded, _QUOTA_FIX),
-    ("TooManyRequests|SubscriptionRequestsThrottled", CloudUnavailable, _AGAIN),
-    ("^Internal|ServerBusy|ServiceUnavailable|^GatewayTimeout", CloudUnavailable, _AGAIN),
-)  # fmt: skip
-"""Codes in the body say more than the status: a failed operation comes with status 200."""
-_STATUSES: Final[dict[int, tuple[type[CloudError], str]]] = {
-    401: (NotAuthenticated, _LOGIN),
-    403: (PermissionDenied, _ASK),
-    408: (CloudTimeout, _LOOK),
-    409: (ConcurrentChange, _LOOK),
-    412: (ConcurrentChange, _LOOK),
-    429: (CloudUnavailable, _AGAIN),
-}
-_NETWORK: Final = re.compile(
-    r"client address is not authorized|public network access is disabled", re.IGNORECASE
-)
-"""A vault's words where its own network rules, and no role, keep somebody out."""
-_OVER_QUOTA: Final = re.compile(r"\bquota\b|maximum allowed cores", re.IGNORECASE)
-
-
 _LIBRARY: Final[tuple[tuple[type[AzureError], type[CloudError], str, str], ...]] = (
     (ClientAuthenticationError, NotAuthenticated, "Azure does not know who asks", _LOGIN),
     (ServiceRequestError, CloudUnavailable, "Azure is not to be reached", _AGAIN),
@@ -279,15 +231,8 @@ def code_of(exc: HttpResponseError) -> str:
 
 def classed(code: str, words: str, what: str, *, status: int = 0) -> OpsError:
     """Class what Azure says; `code` is its own, `words` its sentence."""
-    known = ((kind, fix) for form, kind, fix in _CODES if re.search(form, code, re.IGNORECASE))
-    unknown = (CloudUnavailable, _AGAIN) if status >= 500 else (CloudRefused, _CHANGE)
-    kind, fix = next(known, _STATUSES.get(status, unknown))
-    if kind in {CloudRefused, ConcurrentChange} and _OVER_QUOTA.search(words):
-        kind, fix = QuotaExceeded, _QUOTA_FIX
-    if kind is PermissionDenied and _NETWORK.search(words):
-        kind, fix = CloudRefused, _NETWORK_FIX
-    said = code or (str(status) if status else "no code")
-    return kind(f"Azure refused to {what} ({said}).", cause=words, fix=fix)
+    said = f"{code} {status or ''}".strip() or "no code"
+    return refused("aca", said, words, what)
 
 
 def is_policy(exc: OpsError) -> bool:

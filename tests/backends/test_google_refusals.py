@@ -2,7 +2,7 @@
 
 import pytest
 
-from backends.google.errors import denied
+from backends.common.refusals import refused
 
 _OFF = "{} has not been used in project {} before or it is disabled. Enable it by visiting …"
 _NONE = (
@@ -29,6 +29,6 @@ def test_a_project_that_cannot_be_billed_is_no_reason_to_set_up_again(
     words: str, code: str, fix: str, set_up: str
 ) -> None:
     """Setting up enables APIs in the project of the settings, which may be another one."""
-    error = denied(words, "ask")
+    error = refused("google", "PERMISSION_DENIED", words, "ask")
     assert (error.code, fix in error.fix) == (code, True), error.fix
     assert ("setup_target" in error.fix) is (set_up == "yes")

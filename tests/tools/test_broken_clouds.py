@@ -1,13 +1,15 @@
 """Clouds that cannot be looked at, and what is on the others all the same."""
 
 from collections.abc import Callable
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
-from backends.google.errors import denied, unknown_caller
+from backends.common.refusals import refused
+from backends.google.errors import unknown_caller
 from backends.registry import BACKENDS
 from core.errors import CloudTimeout
 from core.records import BY_PURGE, Remainder, State
@@ -22,6 +24,7 @@ from tests.tools.recorded_cloud import RecordedCloud, RecordedQueue
 
 pytestmark = pytest.mark.anyio
 
+denied: Final = partial(refused, "google", "PERMISSION_DENIED")
 CLOUDS: Final = {"run": "Cloud Run", "app": "Container Apps", "chip": "Cloud TPU"}
 BREAKS: Final[dict[str, Callable[[], Exception | None]]] = {
     "no login": lambda: unknown_caller("Reauthentication is needed.", "Log in."),
