@@ -37,16 +37,13 @@ from backends.aca.site import (
     OURS,
     READING,
     REGISTERING,
-    TAGS,
-    TEXT,
     WRITING,
     Ground,
     Kind,
     Site,
     as_sent,
-    create_unless_there,
+    command,
     every,
-    here,
     is_ours,
     or_none,
     parts,
@@ -54,7 +51,6 @@ from backends.aca.site import (
     resource,
     strictly,
     translated,
-    unless,
 )
 from backends.common.concurrency import side_by_side
 from backends.common.preflight import Answer, read_needs
@@ -150,7 +146,6 @@ def providers(site: Site, *, share: bool) -> Resource:
 def group(site: Site) -> Resource:
     """Return the resource group; whose it is does not matter."""
     ground, name = site.ground, site.ground.resource_group
-    named = ("--name", name, "--subscription", ground.subscription)
     return resource(
         site,
         GROUPS,
@@ -160,11 +155,8 @@ def group(site: Site) -> Resource:
         name="group",
         delete=None,
         after=("providers",),
-        command=create_unless_there("group", named, "--location", ground.region, *TAGS),
+        command=command(site, "group"),
     )
-
-
-_LOGS: Final = ("monitor", "log-analytics", "workspace")
 
 
 async def find_workspace(site: Site) -> Any:
@@ -197,8 +189,6 @@ def workspace(site: Site) -> Resource:
             )
         return found
 
-    named = ("--workspace-name", ground.workspace, *here(ground))
-    made = create_unless_there(" ".join(_LOGS), named, "--location", ground.region, *TAGS)
     theirs: dict[str, Any] = {"put": None, "delete": None, "command": ""}
     return resource(
         site,
@@ -210,7 +200,7 @@ def workspace(site: Site) -> Resource:
         get=get,
         after=("group",),
         status=lambda found: provisioned(found) if isinstance(found, Workspace) else Status.READY,
-        **(theirs if guid else {"command": made}),
+        **(theirs if guid else {"command": command(site, "workspace")}),
     )
 
 
@@ -321,16 +311,9 @@ def environment(site: Site) -> Resource:
 
 
 def _environment_command(site: Site, guid: str | None) -> str:
-    ground, gpu = site.ground, gpu_of(site.target)
-    kind, named = ("containerapp", "env"), ("--name", ground.environment, *here(ground))
-    of_logs = (*here(ground), "--workspace-name", ground.workspace, "--query", "customerId", *TEXT)
-    said = shlex.quote(guid) if guid else f'"$({shlex.join(("az", *_LOGS, "show", *of_logs))})"'
-    flags = ("--location", ground.region, *TAGS, "--enable-workload-profiles", "true")
-    made = shlex.join(("az", *kind, "create", *named, *flags))
-    one, profile = (*named, "--workload-profile-name", gpu.profile), (*kind, "workload-profile")
-    added = shlex.join(("az", *profile, "add", *one, "--workload-profile-type", gpu.profile_type))
-    first = unless((*kind, "show", *named), f"{made} --logs-workspace-id {said}")
-    return f"{first}\n{unless((*profile, 'show', *one), added)}"
+    gpu, name = gpu_of(site.target), "environment-with-logs" if guid else "environment"
+    profile = command(site, "profile", profile=gpu.profile, kind=gpu.profile_type)
+    return f"{command(site, name, guid=guid)}\n{profile}"
 
 
 async def _put_environment(site: Site) -> None:
@@ -414,8 +397,6 @@ class Grant(NamedTuple):
 
 
 _NAMES: Final = uuid.UUID("5b1f3c4a-5a4e-4d0e-9d63-9a0f6a1f0c11")
-ME: Final = "$(az ad signed-in-user show --query id --output tsv)"
-"""The object id of whoever is logged in, for a shell; it knows people, not service principals."""
 
 
 async def find_identity(site: Site) -> Any:
@@ -424,7 +405,6 @@ async def find_identity(site: Site) -> Any:
 
 def identity(site: Site) -> Resource:
     ground = site.ground
-    named = ("--name", ground.identity, *here(ground))
     return resource(
         site,
         IDENTITIES,
@@ -433,7 +413,7 @@ def identity(site: Site) -> Resource:
         Identity(location=ground.region, tags=dict(OURS)),
         name="identity",
         after=("group",),
-        command=create_unless_there("identity", named, "--location", ground.region, *TAGS),
+        command=command(site, "identity"),
     )
 
 
@@ -481,8 +461,6 @@ def grant(
         if who := await principal():
             await _assign(site, role, scope, who, kind)
 
-    show = ("az", "identity", "show", "--name", ground.identity, *here(ground))
-    who = f"$({shlex.join((*show, '--query', 'principalId', *TEXT))})" if of_apps else ME
     word = "PRINCIPAL_OF_THE_IDENTITY" if of_apps else "YOUR_OBJECT_ID"
     return Resource(
         name=f"{to} {role.id}",
@@ -493,7 +471,7 @@ def grant(
         after=(after, "identity"),
         scope="shared",
         phase=EFFECT,
-        command=grant_command(role.title, scope, who, kind=kind or "User"),
+        command=command(site, f"role-of-{to}", role=role.title, scope=scope),
     )
 
 
@@ -606,8 +584,6 @@ def stopping_grant(
 ) -> Resource:
     """Return a job's role of stopping one app, as `principal`; None is of anybody."""
     scope, role, kind = site.ground.app_id(app), _stopping(site.ground), "ServicePrincipal"
-    show = ("az", "containerapp", "job", "show", "--name", job, *here(site.ground))
-    who = f"$({shlex.join((*show, '--query', 'identity.principalId', *TEXT))})"
 
     async def get() -> Any:
         who = await principal() if principal else None
@@ -630,7 +606,7 @@ def stopping_grant(
         put=put,
         delete=delete,
         phase=LEASING,
-        command=grant_command(role.title, scope, who, kind=kind),
+        command=command(site, "role-of-a-job", role=role.title, scope=scope, job=job),
     )
 
 
@@ -651,15 +627,13 @@ async def lacking_for_lease(site: Site) -> str:
 async def ask_for_lease(site: Site) -> str:
     return (
         "Let the subscription's owner call setup_target (make setup) and run"
-        f" `{lease_command(site.ground, await site.clients.caller())}`; then deploy_vllm again."
+        f" `{lease_command(site, await site.clients.caller())}`; then deploy_vllm again."
         " Or give lease=server."
     )
 
 
-def lease_command(ground: Ground, who: str) -> str:
-    named = ("--role", "Role Based Access Control Administrator", "--assignee", who)
-    on = ("--scope", ground.group_id, "--subscription", ground.subscription)
-    return shlex.join(("az", "role", "assignment", "create", *named, *on))
+def lease_command(site: Site, who: str) -> str:
+    return command(site, "role-for-leases", who=who, scope=site.ground.group_id)
 
 
 async def _read_permissions(site: Site) -> Sequence[Any] | None:
@@ -671,13 +645,6 @@ async def _read_permissions(site: Site) -> Sequence[Any] | None:
         return [one async for one in pages]
 
     return await or_none("see what you may do", granted())
-
-
-def grant_command(title: str, scope: str, who: str, *, kind: str = "User") -> str:
-    """Write how a person gives a role to `who`, which a shell reads."""
-    made = ("az", "role", "assignment", "create", "--role", title, "--scope", scope)
-    more = ("--assignee-principal-type", kind, "--subscription", scope.split("/")[2])
-    return f'{shlex.join((*made, *more))} --assignee-object-id "{who}"'
 
 
 def missing(roles: Sequence[Any], wanted: Iterable[str]) -> list[str]:

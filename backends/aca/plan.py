@@ -1,6 +1,5 @@
 """What a deployment would be: its resources, its price, its memory, and all of it as commands."""
 
-import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -14,7 +13,7 @@ from backends.aca import app as apps
 from backends.aca import container, deployment, ground, lease, secrets, storage
 from backends.aca.app import Blueprint, blueprint, get_app
 from backends.aca.container import gpu_of, place_of
-from backends.aca.site import HF_SECRET, LEASING, SHARE, Site, as_sent, here
+from backends.aca.site import HF_SECRET, LEASING, SHARE, Site, as_sent, command
 from backends.base import DeploymentConfig
 from backends.common.preflight import ECHO, always_on, by_schedule, price_doubts, tagged
 from backends.compile_cache import GIB, may_carry, without_cache
@@ -80,8 +79,7 @@ def wanted(
     names = tuple(one.name for one in below)
     before = (*below, *(replace(one, after=names) for one in kept))
     body = app_body(site, made, allowed)
-    named = ("--name", spec.name, *here(site.ground))
-    create = shlex.join(("az", "containerapp", "create", *named, "--yaml", "/dev/stdin"))
+    create = command(site, "app", name=spec.name)
     minutes, names = lease.minutes_of(site, spec), tuple(one.name for one in before)
 
     async def app_ends() -> int | None:
@@ -223,8 +221,7 @@ async def config(site: Site, name: str) -> DeploymentConfig:
     app = await get_app(site, name)
     spec = apps.spec_as_running(app)
     if spec is None:
-        show = ("az", "containerapp", "show", "--name", name, *here(site.ground))
-        raise spec_lost(name, shlex.join((*show, "--output", "yaml")))
+        raise spec_lost(name, command(site, "app-show", name=name))
     model = await anyio.to_thread.run_sync(read_model, spec.model)
     held = (app.configuration.secrets if app.configuration else None) or ()
     reads_hub = HF_SECRET in {secret.name for secret in held}

@@ -1,7 +1,6 @@
 """Key Vault: the vault itself, the engine's keys, and the tokens that apps read."""
 
 import secrets as random
-import shlex
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -25,13 +24,10 @@ from backends.aca.site import (
     READING,
     REGISTRY_SECRET,
     SETUP,
-    TAGS,
-    TEXT,
     WRITING,
     Kind,
     Site,
-    create_unless_there,
-    here,
+    command,
     is_ours,
     key_secret,
     or_none,
@@ -41,12 +37,10 @@ from backends.aca.site import (
     resource,
     strictly,
     translated,
-    unless,
 )
 from backends.base import KeptSecret
 from backends.common.concurrency import in_time
 from backends.common.preflight import Answer
-from backends.container import as_assignments
 from backends.lifecycle import UNSURE, Resource, Status
 from core import errors
 from core.reply import note
@@ -82,7 +76,6 @@ EFFECT_TIME: Final = timedelta(minutes=15)
 
 def base(site: Site) -> Iterator[Resource]:
     """Return the identity of apps, the vault, who may read and keep its secrets, and its answer."""
-    listed = ("az", "keyvault", "secret", "list", "--vault-name", site.ground.vault)
     yield identity(site)
     yield _vault(site)
     yield grant(site, READS_SECRETS, site.ground.vault_id, to="apps", after="vault")
@@ -94,7 +87,7 @@ def base(site: Site) -> Iterator[Resource]:
         status=lambda found: Status.READY if found else Status.PENDING,
         scope="shared",
         phase=EFFECT,
-        command=shlex.join((*listed, "--subscription", site.ground.subscription)),
+        command=command(site, "vault-answer"),
     )
 
 
@@ -126,8 +119,6 @@ def _vault_of(site: Site, tenant_id: str, *, recover: bool = False) -> Any:
 
 def _vault(site: Site) -> Resource:
     ground = site.ground
-    named = ("--name", ground.vault, *here(ground))
-    kept = ("--enable-rbac-authorization", "true", "--retention-days", str(DELETED_DAYS))
     return resource(
         site,
         VAULTS,
@@ -138,7 +129,7 @@ def _vault(site: Site) -> Resource:
         put=partial(_put_vault, site),
         after=("identity",),
         status=_vault_status,
-        command=create_unless_there("keyvault", named, "--location", ground.region, *kept, *TAGS),
+        command=command(site, "vault", days=DELETED_DAYS),
     )
 
 
@@ -155,11 +146,10 @@ async def _put_vault(site: Site) -> None:
 
 def refuse_policies(site: Site, found: Any) -> None:
     if _vault_status(found) is Status.STALE:
-        update = ("az", "keyvault", "update", "--name", site.ground.vault, *here(site.ground))
-        command = shlex.join((*update, "--enable-rbac-authorization", "true"))
+        by_roles = command(site, "vault-by-roles")
         raise errors.CloudRefused(
             f"The vault {site.ground.vault} goes by access policies, not by roles.",
-            fix=f"`{command}`, which ends its policies. Or: Set AZURE_KEYVAULT_NAME to another"
+            fix=f"`{by_roles}`, which ends its policies. Or: Set AZURE_KEYVAULT_NAME to another"
             " name.",
         )
 
@@ -219,7 +209,6 @@ async def _check_answer(site: Site) -> Answer | str:
 _SETTLES_SECONDS: Final = 8.0
 """A vault takes a few seconds to delete or to recover a secret; its name is taken meanwhile."""
 _LOOK_SECONDS: Final = 1.0
-_KEPT: Final = ("keyvault", "secret")
 UNSEEN: Final = object()
 """A secret that nobody may look at; a deletion tells what stands against it, in its turn."""
 
@@ -247,7 +236,7 @@ def key(site: Site, deployment: str, since: datetime | None = None) -> Resource:
         site,
         name,
         put,
-        r"openssl rand -hex 32 | tr -d '\n'",
+        command(site, "key", name=name, deployment=deployment, owner=site.ground.owner),
         tags=tags,
         title=f"its key (secret {name})",
         is_ours=lambda found: found is UNSEEN or _is_ours(site, found),
@@ -300,10 +289,10 @@ def _of_the_settings(site: Site, name: str, said: SecretStr | None, *, renew: bo
         site,
         name,
         partial(keep, site, name, value),
-        f'printf %s "${variable}"',
+        command(site, "token", name=name, variable=variable),
         title=f"the secret {name} with your {variable} in the vault {site.ground.vault}",
         status=lambda found: Status.STALE if renew and found.value != wanted else Status.READY,
-        how_to_remove=shlex.join(("az", *_KEPT, "delete", *_name_flags(site, name))),
+        how_to_remove=command(site, "secret-delete", name=name),
     )
 
 
@@ -316,7 +305,7 @@ def _resource(
     tags: dict[str, str] | None = None,
     **more: Any,
 ) -> Resource:
-    """Return a secret; `made` writes its value in a shell, through a pipe and into no argument."""
+    """Return a secret; `made` is how a person makes it."""
 
     async def get() -> Any:
         try:
@@ -324,8 +313,6 @@ def _resource(
         except (NoVault, errors.PermissionDenied):
             return None  # the vault's own answer tells what is waited for
 
-    given = ("--file", "/dev/stdin", "--encoding", "utf-8", "--output", "none", *TAGS)
-    kept = (*_KEPT, "set", *_name_flags(site, name), *given, *as_assignments(tags or {}))
     address = f"https://{site.ground.vault}.vault.azure.net/secrets/{name}"
     said: dict[str, Any] = {"scope": "shared", **more}
     return Resource(
@@ -335,9 +322,7 @@ def _resource(
         put=put,
         after=("answer",),
         phase=EFFECT,
-        command=unless(
-            (*_KEPT, "show", *_name_flags(site, name)), f"{made} | {shlex.join(('az', *kept))}"
-        ),
+        command=made,
         **said,
     )
 
@@ -389,7 +374,7 @@ async def read(site: Site, name: str) -> SecretStr:
 
 
 def read_command(site: Site, name: str) -> str:
-    return shlex.join(("az", *_KEPT, "show", *_name_flags(site, name), "--query", "value", *TEXT))
+    return command(site, "secret-read", name=name)
 
 
 async def exists(site: Site, name: str) -> bool:
@@ -471,8 +456,3 @@ async def _find_secret(site: Site, name: str) -> KeyVaultSecret | None:
 def _is_ours(site: Site, secret: KeyVaultSecret) -> bool:
     tags, owner = secret.properties.tags or {}, site.ground.owner
     return tags.get("managed-by") == MANAGED_BY and tags.get(GROUP_TAG, owner) == owner
-
-
-def _name_flags(site: Site, name: str) -> tuple[str, ...]:
-    ground = site.ground
-    return "--vault-name", ground.vault, "--name", name, "--subscription", ground.subscription

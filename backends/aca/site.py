@@ -46,6 +46,7 @@ from pydantic import ValidationError
 from backends.base import World
 from backends.common.refusals import refused
 from backends.lifecycle import Pending, PendingStore, Resource, Status
+from core.environment import read_toml
 from core.errors import (
     ApiDisabled,
     CloudError,
@@ -669,24 +670,15 @@ def resource(site: Site, kind: Kind, title: str, id_: str, wanted: Any, **said: 
     return Resource(**{**given, **said})
 
 
-TAGS: Final = ("--tags", f"{MANAGED_TAG}={MANAGED_BY}")
-TEXT: Final = ("--output", "tsv")
+_COMMANDS: Final = Path(__file__).with_name("commands.toml")
 
 
-def here(ground: Ground) -> tuple[str, ...]:
-    """Return the flags of the group; whoever pastes may have chosen another subscription."""
-    return "--resource-group", ground.resource_group, "--subscription", ground.subscription
-
-
-def unless(show: tuple[str, ...], made: str) -> str:
-    """Do `made` where `show` finds nothing.
-
-    `az … create` puts a whole new body: an environment of somebody's would lose its other profiles,
-    a group its tags, and a share that was enlarged its size.
-    """
-    return f"{shlex.join(('az', *show, '--output', 'none'))} 2>/dev/null || {made}"
-
-
-def create_unless_there(kind: str, named: tuple[str, ...], *flags: str) -> str:
-    words = tuple(kind.split())
-    return unless((*words, "show", *named), shlex.join(("az", *words, "create", *named, *flags)))
+def command(site: Site, which: str, /, **more: object) -> str:
+    """Return how a person makes something there by az, as `commands.toml` says it."""
+    said, row = {**site.ground.model_dump(), **more}, read_toml(_COMMANDS)[which]
+    known = {field: shlex.quote(str(one)) for field, one in said.items()}
+    known["ours"] = f"--tags {MANAGED_TAG}={MANAGED_BY}"
+    here = "--resource-group {resource_group} --subscription {subscription}"
+    known["here"] = here.format_map(known)
+    shown, made = (row.get(one, "").format_map(known) for one in ("show", "make"))
+    return f"{shown} --output none 2>/dev/null || {made}" if shown else str(made)

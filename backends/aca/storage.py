@@ -18,17 +18,14 @@ from azure.mgmt.storage.aio import StorageManagementClient
 from azure.storage.fileshare.aio import ShareClient
 
 from backends.aca.container import Mount, rules
-from backends.aca.ground import ME, Grant, grant, grant_command
+from backends.aca.ground import Grant, grant
 from backends.aca.site import (
     OURS,
     READING,
     SHARE,
-    TAGS,
-    TEXT,
     Kind,
     Site,
-    create_unless_there,
-    here,
+    command,
     is_policy,
     not_configured,
     parts,
@@ -133,10 +130,6 @@ def account(site: Site) -> Resource:
             exc.fix = SHARE_FIX if is_policy(exc) else exc.fix
             raise
 
-    named = ("--name", ground.storage_account, *here(ground))
-    kind = ("--kind", "FileStorage", "--sku", sku, "--https-only", "true")
-    safe = ("--min-tls-version", "TLS1_2", "--allow-blob-public-access", "false")
-    flags = ("--location", ground.region, *kind, *safe, "--allow-shared-key-access", "true", *TAGS)
     return resource(
         site,
         ACCOUNTS,
@@ -147,7 +140,7 @@ def account(site: Site) -> Resource:
         put=put,
         after=("group",),
         status=provisioned,
-        command=create_unless_there("storage account", named, *flags),
+        command=command(site, "account", sku=sku),
     )
 
 
@@ -204,11 +197,8 @@ def share_of(site: Site, share: str = SHARE) -> Resource:
 
 
 def _share_command(site: Site, share: str) -> str:
-    chosen, ground = rules().share, site.ground
-    named = ("--name", share, *here(ground), "--storage-account", ground.storage_account)
-    size = ("--quota", str(chosen.quota_gib), "--enabled-protocols", "SMB")
-    fast = ("--provisioned-bandwidth-mibps", str(chosen.mib_per_second))
-    return create_unless_there("storage share-rm", named, *size, *fast)
+    size = {"gib": rules().share.quota_gib, "mib_per_second": rules().share.mib_per_second}
+    return command(site, "share", share=share, **size)
 
 
 async def account_key(site: Site) -> str:
@@ -238,12 +228,6 @@ def _link(site: Site, wanted: Mount) -> Resource:
         key = await account_key(site)
         await _LINKS.send(site, _LINKS.put, f"link {wanted.share}", id_, body(key))
 
-    account = ("--account-name", ground.storage_account, *here(ground))
-    keys = ("az", "storage", "account", "keys", "list", *account, "--query", "[0].value", *TEXT)
-    made = ("az", "containerapp", "env", "storage", "set", "--name", ground.environment)
-    named = ("--storage-name", wanted.link, "--azure-file-account-name", ground.storage_account)
-    files = ("--azure-file-share-name", wanted.share, "--azure-file-account-key", "@-")
-    linked = (*made, *here(ground), *named, *files, "--access-mode", wanted.mode)
     return Resource(
         name=f"link {wanted.link}",
         title=f"the environment's link {wanted.link} to the share {wanted.share} ({wanted.mode})",
@@ -253,7 +237,7 @@ def _link(site: Site, wanted: Mount) -> Resource:
         after=("share", "environment"),
         status=lambda found: Status.READY if _leads(site, wanted, found) else Status.STALE,
         scope="shared",
-        command=f"{shlex.join(keys)} | {shlex.join(linked)}",
+        command=command(site, "link", link=wanted.link, share=wanted.share, mode=wanted.mode),
     )
 
 
@@ -275,12 +259,11 @@ async def refuse_link_elsewhere(site: Site, wanted: Mount) -> None:
     found, ground = await _linked(site, wanted), site.ground
     if found is None or _leads(site, wanted, found):
         return
-    removed = ("az", "containerapp", "env", "storage", "remove", "--name", ground.environment)
-    command = shlex.join((*removed, *here(ground), "--storage-name", wanted.link))
     raise errors.CloudRefused(
         f"The link {wanted.link} of {ground.environment} leads to {found.share_name} of"
         f" {found.account_name} ({found.access_mode}).",
-        fix=f"Set AZURE_STORAGE_ACCOUNT to that account, or take the link away: {command}",
+        fix=f"Set AZURE_STORAGE_ACCOUNT to that account, or take the link away:"
+        f" {command(site, 'link-remove', link=wanted.link)}",
     )
 
 
@@ -302,9 +285,8 @@ def has_room(site: Site, share: Any, wanted: int) -> Answer:
     )
     if used + wanted <= gib * 2**30:
         return Answer(passed=True, detail=f"{said}.")
-    named = ("--name", SHARE, *here(site.ground), "--storage-account", site.ground.storage_account)
-    quota = ("--quota", str(math.ceil((used + wanted) / 2**30 * 1.1)))
-    larger = shlex.join(("az", "storage", "share-rm", "update", *named, *quota))
+    more = math.ceil((used + wanted) / 2**30 * 1.1)
+    larger = command(site, "share-larger", share=SHARE, gib=more)
     fix = (
         f"`{larger}`, which costs more a month; or remove models from it, among them what"
         " weights=hub keeps there in folders models--…."
@@ -349,7 +331,7 @@ async def _looking_into(site: Site, place: "Place") -> AsyncIterator[None]:
         raise
     except errors.PermissionDenied as exc:
         needed = READS_SHARES.title
-        given = grant_command(needed, site.ground.storage_id, ME)
+        given = command(site, "role-of-you", role=needed, scope=site.ground.storage_id)
         exc.fix = f"Ask for '{needed}' on the storage account: {given}; it counts after minutes."
         raise
 

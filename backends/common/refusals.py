@@ -10,7 +10,11 @@ from core.environment import read_toml
 from core.records import Record
 
 _BACKENDS: Final = Path(__file__).parent.parent
-_KINDS: Final = {one.code: one for one in (errors.CloudError, *errors.CloudError.__subclasses__())}
+_CLASSES: Final[list[type[errors.CloudError]]] = [
+    errors.CloudError,
+    *errors.CloudError.__subclasses__(),
+]
+_KINDS: Final = {one.code: one for one in _CLASSES}
 
 
 class Refusal(Record):

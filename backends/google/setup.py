@@ -23,7 +23,7 @@ from backends.google import secrets
 from backends.google.clients import HF_SECRET, MANAGED_BY, RUNTIME_ID, GoogleSite, account_of
 from backends.google.errors import find, reading, strictly, translated, why_unread, writing
 from backends.google.iam import binding
-from backends.lifecycle import Resource, Status, look_at_all
+from backends.lifecycle import Resource
 from core import errors
 from core.records import Check, DeploymentSpec, Preflight, Record
 from core.waiting import wait_until
@@ -118,8 +118,7 @@ def is_there(what: str, *resources: Resource, fix: str = SET_UP) -> Question:
     """Ask whether everything is there of what set-up makes."""
 
     async def ask() -> Answer:
-        seen = await look_at_all(resources)
-        left = [one for one in resources if seen[one.name].status is not Status.READY]
+        left = [one for one in resources if await one.get() is None]
         if not left:
             return Answer(passed=True, detail="It is.")
         detail = f"Missing: {'; '.join(one.title for one in left)}."

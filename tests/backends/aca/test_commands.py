@@ -220,7 +220,7 @@ def _printed(target: str) -> Iterator[str]:
     yield from (one.command for one in secrets.base(opened))
     yield secrets.read_command(opened, "k")
     yield secrets.hub_token(opened).how_to_remove
-    yield ground.lease_command(opened.ground, "me")
+    yield ground.lease_command(opened, "me")
 
 
 @targets
