@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final, Literal, NamedTuple
 
+import stamina
 from azure.mgmt.appcontainers.models import ContainerApp
 
 from backends.aca import app as apps
@@ -24,6 +25,7 @@ from backends.aca.site import (
     is_going,
     is_ours,
     is_policy,
+    patience,
     patiently,
     presence,
     strictly,
@@ -122,22 +124,23 @@ class WantedApp:
         # A revision that failed is made anew although nothing differs.
         again = now is not None and apps.fingerprint_in(now) == spec.fingerprint
         suffix = apps.new_suffix() if again else None
-        send = partial(self._send, made, addresses, suffix)
-        self.is_put = await patiently(send, BUSY_SECONDS, AGAIN_SECONDS)
+        sent = False
+        while not sent:
+            busy = patience(BUSY_SECONDS, AGAIN_SECONDS)
+            async for attempt in stamina.retry_context(on=errors.ConcurrentChange, **busy):
+                with attempt:
+                    what, body = await self._body(made, addresses, suffix)
+                    try:
+                        change = await begin(site, spec.name, "create_or_update", what, body)
+                        await watch(site, spec.name, change)
+                        self.is_put = sent = True
+                    except errors.OpsError as exc:
+                        if older := _with_older_probe(site, made, exc):
+                            made = older
+                        else:
+                            self.is_put, sent = await self._is_taken(exc, suffix), True
         if found and is_stopped(found.app) and self.is_put:
             await start(site, spec.name)
-
-    async def _send(self, made: Blueprint, addresses: tuple[str, ...], suffix: str | None) -> bool:
-        """Begin to create or replace it; whether Azure took it."""
-        what, body = await self._body(made, addresses, suffix)
-        try:
-            change = await begin(self.site, self.spec.name, "create_or_update", what, body)
-            await watch(self.site, self.spec.name, change)
-        except errors.OpsError as exc:
-            if older := _with_older_probe(self.site, made, exc):
-                return await self._send(older, addresses, suffix)
-            return await self._is_taken(exc, suffix)
-        return True
 
     async def _pinned(self) -> Blueprint:
         """Return its values with the images by their digests, as far as registries tell them."""

@@ -218,11 +218,15 @@ def strictly(what: str) -> Iterator[None]:
         raise CloudRefused(said, cause=exc.message, fix=SETUP) from exc
 
 
+def patience(seconds: float, every: float) -> dict[str, Any]:
+    """Return how long, and how often, something is tried again."""
+    more = {"wait_initial": every, "wait_max": every, "wait_jitter": 0}
+    return {"attempts": None, "timeout": seconds, **more}
+
+
 async def patiently(work: Callable[[], Awaitable[T]], seconds: float, every: float) -> T:
     """Try for so many seconds, as long as something else is being changed."""
-    often: dict[str, Any] = {"wait_initial": every, "wait_max": every, "wait_jitter": 0}
-    again = stamina.AsyncRetryingCaller(attempts=None, timeout=seconds, **often)
-    return await again(ConcurrentChange, work)
+    return await stamina.AsyncRetryingCaller(**patience(seconds, every))(ConcurrentChange, work)
 
 
 def code_of(exc: HttpResponseError) -> str:
