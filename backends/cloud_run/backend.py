@@ -500,13 +500,13 @@ class CloudRunBackend(GoogleBackend):
             return await self.stop(name)
         service = await run.get_service(self.site, name)
         spec, held = run.read_spec(service), leases.read(service.labels)
+        count = {"min_replicas": min_replicas, "max_replicas": max_replicas}
         if spec:
-            count = {"min_replicas": min_replicas, "max_replicas": max_replicas}
             held = self._rescaled(service, spec, count)
             spec = spec.model_copy(update=count)
         least = spec.least_replicas if spec else min_replicas
         what = f"let {name} have {min_replicas} to {max_replicas} instances"
-        change = run.limits_change(what, held, (least, max_replicas), spec)
+        change = run.limits_change(what, held, (least, max_replicas), changed=count)
         return await self._apply_change(name, change, held, spec)
 
     async def extend(self, name: str, *, ttl_minutes: int) -> Deployment:
@@ -521,8 +521,8 @@ class CloudRunBackend(GoogleBackend):
         if spec and keeper == "server":
             keeper = await self._keeper(spec)
         held = leases.extended_lease(before, ttl_minutes, keeper)
-        spec = spec and spec.model_copy(update={"ttl_minutes": ttl_minutes})
-        change = run.limits_change(f"let {name} end at another time", held, None, spec)
+        what, said = f"let {name} end at another time", {"ttl_minutes": ttl_minutes}
+        change = run.limits_change(what, held, None, changed=said)
         return await self._apply_change(name, change, held)
 
     def _renewed_lease(self, service: Service, spec: DeploymentSpec) -> Lease | None:
@@ -545,7 +545,7 @@ class CloudRunBackend(GoogleBackend):
         if spec and count:
             held = self._renewed_lease(service, spec)
             count = spec.least_replicas, spec.max_replicas
-        change = run.limits_change(f"start {name}", held, count, spec)
+        change = run.limits_change(f"start {name}", held, count)
         return await self._apply_change(name, change, held, spec)
 
     async def _apply_change(

@@ -482,18 +482,24 @@ class Change(NamedTuple):
 
 
 def limits_change(
-    what: str, lease: Lease | None, count: tuple[int, int] | None, spec: DeploymentSpec | None
+    what: str,
+    lease: Lease | None,
+    count: tuple[int, int] | None,
+    spec: DeploymentSpec | None = None,
+    changed: Mapping[str, int] | None = None,
 ) -> Change:
     """Return what gives a service another end and, unless it is None, another count of instances.
 
-    A `spec` is kept in place of the one that it has, of which it changes nothing else than limits.
+    A `spec` is kept in place of the one that it has, of which it changes nothing else than limits;
+    `changed` is what alone is changed of it.
     """
 
     def edit(service: Service) -> None:
         _put_lease(service, lease)
-        if spec:
-            service.annotations[SPEC_ANNOTATION] = spec.model_dump_json(exclude_defaults=True)
-            service.labels[SPEC_LABEL] = spec.fingerprint
+        if said := spec or read_spec(service):
+            said = said.model_copy(update=changed)
+            service.annotations[SPEC_ANNOTATION] = said.model_dump_json(exclude_defaults=True)
+            service.labels[SPEC_LABEL] = said.fingerprint
         if count:
             service.scaling, revision = _scaling(*count), service.template.scaling
             if 0 < revision.max_instance_count < count[1]:
