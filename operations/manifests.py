@@ -257,6 +257,10 @@ _LOOK: Final = "15s"
 """Between two scrapes, and between two looks at the rules: `for: 30s` needs several."""
 _CREDENTIAL: Final = "/etc/prometheus/vllm.credential"
 _CERTIFICATE: Final = "/etc/prometheus/vllm.pem"
+_MATCHER: Final = re.compile(
+    r'\s*([a-zA-Z_]\w*)\s*(=~|!~|!=|=)\s*("(?:[^"\\\n]|\\[\\"nt])*")\s*(?:(,)|$)', re.ASCII
+)
+"""One label matcher, as Prometheus writes it, and whether another one follows."""
 _NOWHERE: Final = "HOST:PORT"
 
 
@@ -304,14 +308,14 @@ async def alert_rules(
     """Write the rules, of one deployment where one is named, else of all that a job scrapes.
 
     Raises:
+        InvalidArgument: The selector is none.
         OpsError: The deployment that is named cannot be found.
     """
     found = await find(runtime.stage, target, name) if target or name else None
     labels = {"job": _JOB}  # that our own scrape configuration sets
     if found:
         labels |= {"target": found.deployment.target, "deployment": found.name}
-    own = ",".join(f'{label}="{value}"' for label, value in labels.items())
-    wanted = selector.strip().removeprefix("{").removesuffix("}") if selector else own
+    wanted = _checked(selector) if selector else ",".join(f'{k}="{v}"' for k, v in labels.items())
     access = await _access(runtime, found) if found else None
     rows = [_rule(row, wanted, ttft_seconds, found) for row in read_toml(_FILE)["alert"]]
     group = {"name": _JOB, "interval": _LOOK, "rules": rows}
@@ -352,6 +356,25 @@ def _rule(
             "runbook": f"Call {first} {whose}{more}.",
         },
     }
+
+
+def _checked(selector: str) -> str:
+    """Read label matchers one by one, so that nothing else gets into an expression."""
+    rest, matchers = selector.strip().removeprefix("{").removesuffix("}"), []
+    while match := _MATCHER.match(rest):
+        label, how, value, more = match.groups()
+        try:
+            re.compile(value[1:-1] if "~" in how else "")
+        except re.error:
+            break
+        matchers.append(f"{label}{how}{value}")
+        if not more:
+            return ",".join(matchers)
+        rest = rest[match.end() :]
+    raise InvalidArgument(
+        f"{selector!r} is not a list of label matchers.",
+        fix='Give it as Prometheus writes it: job="vllm",instance=~"gpu.*"',
+    )
 
 
 async def _access(runtime: Runtime, found: Found) -> Access | None:

@@ -14,6 +14,7 @@ from pydantic import SecretStr
 
 from core.address import IDENTITY_HEADER, KEY_HEADER
 from core.environment import ROOT
+from core.errors import InvalidArgument
 from core.records import Access
 from core.settings import Settings
 from operations import manifests
@@ -97,7 +98,7 @@ async def test_the_threshold_of_the_first_token_is_what_was_asked_for(runtime: R
     ("given", "used"),
     [
         ('{job="a"}', 'job="a"'),
-        (' job="a",pod=~"gpu-.*" ', 'job="a",pod=~"gpu-.*"'),
+        (' job = "a" , pod=~"gpu-.*" ', 'job="a",pod=~"gpu-.*"'),
         (r'job="a \"quoted\" \\ one"', r'job="a \"quoted\" \\ one"'),
         ('job="} or vector(1)"', 'job="} or vector(1)"'),
     ],
@@ -110,6 +111,28 @@ async def test_a_selector_is_what_prometheus_calls_one(
     for row in await rows(runtime, selector=given):
         assert used in row["expr"]
         promql_parser.parse(row["expr"])
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "vllm",
+        'job="a"} or vector(1) or up{job="a"',
+        'job="a" or job="b"',
+        'job="a",',
+        "job='a'",
+        'job="a\nb"',
+        'job="a\\"',
+        '1="a"',
+        'job="a" pod="b"',
+        'job=~"("',
+    ],
+)
+async def test_what_is_no_selector_is_refused(runtime: Runtime, given: str) -> None:
+    """Nothing else gets into an expression, nor what Prometheus would not read."""
+    with pytest.raises(InvalidArgument) as refused:
+        await made(runtime, selector=given)
+    assert "job=" in refused.value.fix
 
 
 def test_a_scrape_shows_what_the_platform_wants_to_see_and_holds_no_secret() -> None:
