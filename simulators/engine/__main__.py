@@ -47,12 +47,16 @@ class _Server(uvicorn.Server):
 
 
 def _bind(flags: Namespace) -> socket.socket:
-    """Take the port before the boot, as vLLM does; nobody listens on it yet."""
-    # With the protocol named asyncio writes at once; else Nagle holds each stream for 40 ms.
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    """Take the port or the socket before the boot, as vLLM does; nobody listens on it yet."""
+    if flags.uds:
+        listener, where = socket.socket(socket.AF_UNIX), flags.uds
+    else:
+        # With the protocol named asyncio writes at once; else Nagle holds each stream for 40 ms.
+        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        where = (flags.host or "0.0.0.0", flags.port)  # noqa: S104  vLLM's default
     try:
-        listener.bind((flags.host or "0.0.0.0", flags.port))  # noqa: S104  vLLM's default
+        listener.bind(where)
     except OSError as error:
         listener.close()
         said = f"OSError: [Errno {error.errno}] {os.strerror(error.errno or 0)}"
@@ -120,14 +124,15 @@ def assemble(
 async def _serve(flags: Namespace, knobs: Knobs, failure: Failure) -> None:
     log("APIServer", "api_utils.py:347", f"version {VERSION}\nmodel   {flags.model}")
     log("APIServer", "api_utils.py:286", f"non-default args: {non_default(flags)}")
-    if flags.ssl_keyfile or flags.ssl_certfile or flags.uds:
-        raise BootError("TLS and Unix sockets are not simulated.", traceback=False)
+    if flags.ssl_keyfile or flags.ssl_certfile:
+        raise BootError("TLS is not simulated.", traceback=False)
     with _bind(flags) as listener:
         room = room_of(flags, knobs)
         kv = await Boot(room, flags, failure).run()
         _tell_sampling(Path(flags.model))
         app, engine = assemble(flags, room, kv, failure)
-        said = "http://{}:{}".format(*listener.getsockname())
+        where = "unix:{0}" if flags.uds else "http://{0[0]}:{0[1]}"
+        said = where.format(listener.getsockname())
         log("APIServer", "entry.py:140", f"Starting vLLM server on {said}")
         config = uvicorn.Config(app, timeout_graceful_shutdown=1, lifespan="on")
         # uvicorn raises the signal again when it has stopped; vLLM leaves with status 0.
