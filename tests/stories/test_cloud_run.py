@@ -16,7 +16,7 @@ from planner.places import accelerator
 from planner.speed import decode
 from tests.conversation import Agent, agent_of
 from tests.google_plane import Controls
-from tests.soon import HANGS
+from tests.soon import HANGS, soon
 from tests.stories.conftest import Cloud
 from tests.stories.life import MODEL, Life
 
@@ -40,8 +40,13 @@ async def alone(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
         vllm_devops_state_dir=state_dir, rehearsal=True, toolsets=("all",), pause_scale=0.006
     )
     async with agent_of(settings, human=lambda _question: "accept") as agent:
-        await agent.call("list_deployments")  # starts the cloud
         file = state_dir / "rehearsal" / "google" / "plane.json"
+
+        async def look() -> bool:
+            await agent.call("list_deployments")  # starts the cloud, and waits for it not for long
+            return file.exists()
+
+        await soon(look, waiting_for="the simulated cloud")
         plane = GooglePlane.model_validate_json(file.read_bytes())
         Controls(plane).set("rehearsal", boot_seconds=0.1)
         yield agent
