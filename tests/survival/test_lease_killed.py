@@ -33,7 +33,7 @@ STEPS: Final[dict[str, tuple[str, str, str]]] = {
     "after its job": (
         "google.cloud.run.v2.Services/CreateService",
         "hang",
-        "Its job vllm-lease-one is left",
+        "The job vllm-lease-one in us-east4 is left",
     ),
     "after its service": (GRANTING, "hang", NOTHING_ENDS),
     "after its grant": (GRANTING, "hang-after", ""),
