@@ -64,15 +64,13 @@ async def test_what_its_context_does_not_hold_of_its_log_is_left_out_and_said(
 
 
 async def test_the_facts_of_its_memory_are_those_of_its_log(life: Served) -> None:
-    """Whatever the model says of them."""
-    reply = await whole(life, "analyze_gpu_logs")
-    log = await life.call("get_logs", target="local", name=NAME, lines=500)
-    text = "\n".join(log.data["lines"])
-    (said,) = (one for one in reply.data["memory"] if one.startswith("KV cache tokens"))
-    tokens = said.split()[3].rstrip(",")
-    assert f" KV cache size: {tokens} tokens" in text
-    assert said == f"KV cache tokens {tokens}, predicted {tokens}-{tokens} tokens: inside"
-    assert reply.data["state"] == "done"
+    """And what was foreseen of its KV cache to the token."""
+    here = {"target": "local", "name": NAME}
+    details = await life.call("get_model_details", **here)
+    log = await life.call("get_logs", **here, lines=500)
+    tokens = details.data["memory"]["kv_cache_tokens"]
+    assert f" KV cache size: {tokens:,} tokens" in "\n".join(log.data["lines"])
+    assert details.data["predicted_memory"]["kv_tokens"] == tokens
 
 
 async def test_a_remedy_for_what_is_well_comes_before_the_words(life: Served) -> None:
