@@ -68,17 +68,11 @@ def tokens_arrived(samples: Samples, *, begin: float, end: float) -> float:
     tokens = known_tokens(samples)
     inside = (samples.first_token >= begin) & (samples.last_token < end)
     touching = ~inside & (samples.first_token < end) & ~(samples.last_token < begin)
-    return float(tokens[inside].sum()) + _arrived_partly(
-        samples.rows(touching), tokens[touching], begin=begin, end=end
-    )
-
-
-def _arrived_partly(samples: Samples, tokens: Floats, *, begin: float, end: float) -> float:
-    cuts = np.cumsum(samples.gap_counts)[:-1]
-    total = 0.0
-    for row, gaps in enumerate(np.split(samples.gaps, cuts) if len(samples) else ()):
-        times = samples.first_token[row] + np.cumsum(np.append(0.0, gaps))
-        total += tokens[row] * float(within(times, begin=begin, end=end).mean())
+    total, partly = float(tokens[inside].sum()), samples.rows(touching)
+    cuts = np.cumsum(partly.gap_counts)[:-1]
+    for row, gaps in enumerate(np.split(partly.gaps, cuts) if len(partly) else ()):
+        times = partly.first_token[row] + np.cumsum(np.append(0.0, gaps))
+        total += tokens[touching][row] * float(within(times, begin=begin, end=end).mean())
     return total
 
 
@@ -111,42 +105,36 @@ def enough(rule: StopRule) -> Callable[[Sequence[Slice]], bool]:
             return True
         if seconds < rule.min_seconds or sum(s.requests for s in slices) < rule.min_requests:
             return False
-        return _narrow(slices, rule.relative_half_width)
+        widths = relative_half_widths(slices).values()
+        return all(width is not None and width <= rule.relative_half_width for width in widths)
 
     return ask
 
 
-def _narrow(slices: Sequence[Slice], limit: float) -> bool:
-    widths = (relative_half_width(slices), e2el_relative_half_width(slices))
-    return all(width is not None and width <= limit for width in widths)
+def relative_half_widths(slices: Sequence[Slice]) -> dict[str, float | None]:
+    """Give half the 95 % intervals of output throughput and mean E2EL, over their means.
 
-
-def relative_half_width(slices: Sequence[Slice]) -> float | None:
-    """Give half the 95 % interval of output throughput, over its mean.
-
-    None where it cannot be known: a batch without a token, and so fewer slices than batches.
+    None where it cannot be known: a batch without a token, or one during which no request ended,
+    and so fewer slices than batches.
     """
-    tokens = np.array([s.output_tokens for s in slices], dtype=np.float64)
-    return _half_width(tokens, np.array([s.seconds for s in slices], dtype=np.float64))
-
-
-def e2el_relative_half_width(slices: Sequence[Slice]) -> float | None:
-    """Give the same of mean E2EL; None too where no request ended during a batch."""
-    seconds = np.array([s.e2el_sum for s in slices], dtype=np.float64)
-    return _half_width(seconds, np.array([s.requests for s in slices], dtype=np.float64))
+    columns = np.array(slices, dtype=np.float64).reshape(-1, len(Slice._fields)).T
+    of = dict(zip(Slice._fields, columns, strict=True))
+    return {
+        "relative_half_width": _half_width(of["output_tokens"], of["seconds"]),
+        "e2el_relative_half_width": _half_width(of["e2el_sum"], of["requests"]),
+    }
 
 
 def _half_width(above: Floats, below: Floats) -> float | None:
     if not _batches(above, BATCHES).all():
         return None
-    return max(_by_batches(above, below, count) for count in STUDENT_T)
-
-
-def _by_batches(above: Floats, below: Floats, count: int) -> float:
-    above, below = _batches(above, count), _batches(below, count)
-    residuals = above - above.sum() / below.sum() * below
-    error = np.sqrt(np.square(residuals).sum() / (count - 1) / count)
-    return float(STUDENT_T[count] * error / above.mean())
+    widths = []
+    for count, quantile in STUDENT_T.items():
+        over, under = _batches(above, count), _batches(below, count)
+        residuals = over - over.sum() / under.sum() * under
+        error = np.sqrt(np.square(residuals).sum() / (count - 1) / count)
+        widths.append(float(quantile * error / over.mean()))
+    return max(widths)
 
 
 def _batches(values: Floats, count: int) -> Floats:
@@ -171,7 +159,10 @@ def compute(
     sums over the parts of the samples, of which one is looked at at a time.
     """
     begin, end = _own_window(spec, measured)
-    windows = (_Window.of(spec, part, measured, begin, end) for part in measured.parts())
+    once = spec.load.arrivals is Arrivals.ONCE
+    windows = (
+        _Window(part, begin, end, _measured(part, measured), once) for part in measured.parts()
+    )
     sums = reduce(_plus, (_sums(window, plan.limits, measured.nodes) for window in windows))
     counts = Counts(**{name: sums[name] for name in Counts.model_fields})
     failure = measured.failed or _failure(counts)
@@ -186,11 +177,17 @@ def compute(
     }
     if failure:
         return CellResult.model_validate({**seen, "state": CellState.FAILED, "reason": failure})
-    rates = _rates(sums, spec, end - begin)
+    usual = sums["prompt_tokens"] / sums["prompts"] if sums["prompts"] else float(spec.context)
+    arrived = sums["arrived_tokens"] + sums["arrived_untold"] * usual
+    rates = {
+        "request_throughput": sums["ended"] / (end - begin),
+        "input_token_throughput": arrived / (end - begin),
+        "output_token_throughput": sums["output_tokens"] / (end - begin),
+    }
     figures: Figures = {
         "window_seconds": end - begin,
         "concurrency_mean": sums["in_flight"] if end > begin else None,
-        **_widths(spec, measured),
+        **({} if once else relative_half_widths(measured.slices)),  # a drain has no steady state
         **{name: sums[name].distribution() for name in SPREADS},
         "tokens_per_event": sums["event_tokens"] / sums["events"] if sums["events"] else None,
         "reasoning_tokens": sums["reasoning_tokens"] if sums["reasoned"] else None,
@@ -238,13 +235,6 @@ class _Window(NamedTuple):
     measured: Mask
     once: bool
     """One burst: all that is measured is in it, from its begin to its last end."""
-
-    @classmethod
-    def of(
-        cls, spec: CellSpec, samples: Samples, measured: Measured, begin: float, end: float
-    ) -> "_Window":
-        once = spec.load.arrivals is Arrivals.ONCE
-        return cls(samples, begin, end, _measured(samples, measured), once)
 
     def tokens(self) -> float:
         if self.once:
@@ -364,16 +354,6 @@ def tpot_seconds(samples: Samples) -> Floats:
     return np.asarray(decode / (samples.output_tokens[rows] - 1), dtype=np.float64)
 
 
-def _rates(sums: Figures, spec: CellSpec, length: float) -> Figures:
-    usual = sums["prompt_tokens"] / sums["prompts"] if sums["prompts"] else float(spec.context)
-    arrived = sums["arrived_tokens"] + sums["arrived_untold"] * usual
-    return {
-        "request_throughput": sums["ended"] / length,
-        "input_token_throughput": arrived / length,
-        "output_token_throughput": sums["output_tokens"] / length,
-    }
-
-
 def _meets(samples: Samples, limits: Limits) -> Mask:
     """Say which requests are within all limits; one token alone has no TPOT and meets it."""
     good = np.ones(len(samples), dtype=np.bool_)
@@ -387,32 +367,17 @@ def _meets(samples: Samples, limits: Limits) -> Mask:
     return good
 
 
-def _widths(spec: CellSpec, measured: Measured) -> Figures:
-    """Give none for one burst: its drain has no steady state."""
-    if spec.load.arrivals is Arrivals.ONCE:
-        return {}
-    return {
-        "relative_half_width": relative_half_width(measured.slices),
-        "e2el_relative_half_width": e2el_relative_half_width(measured.slices),
-    }
-
-
 def prices(rates: Mapping[str, float | None], usd_per_hour: float | None) -> dict[str, float]:
     """Give the prices, in $, of what an hour makes at the rates of a cell; none without a price."""
-    if usd_per_hour is None:
-        return {}
     given, output = rates["input_token_throughput"], rates["output_token_throughput"]
+    both = None if output is None or given is None else output + given
     each = {
         "usd_per_1000_requests": (1e3, rates["request_throughput"]),
         "usd_per_million_output_tokens": (1e6, output),
-        "usd_per_million_tokens": (
-            1e6,
-            None if output is None or given is None else output + given,
-        ),
+        "usd_per_million_tokens": (1e6, both),
     }
-    return {
-        name: number * usd_per_hour / 3600 / rate for name, (number, rate) in each.items() if rate
-    }
+    told = {} if usd_per_hour is None else each
+    return {n: many * (usd_per_hour or 0) / 3600 / rate for n, (many, rate) in told.items() if rate}
 
 
 _FILE: Final = Path(__file__).with_name("validity.toml")
@@ -445,20 +410,15 @@ class Case(NamedTuple):
     """What is known of a cell when it is judged."""
 
     cell: CellResult
-    measured: Measured | None
-    rows: Samples | None
-    """Measured requests that were answered whole; None where only figures are known."""
+    counts: Counts
+    server: ServerView
+    """Of an engine that says nothing, an empty one."""
+    measured: Measured
+    rows: Samples
+    """Measured requests that were answered whole."""
     plan: RunPlan
     subject: Subject
     before: Sequence[CellResult]
-
-    @property
-    def total(self) -> int:
-        return self.cell.counts.measured if self.cell.counts else 0
-
-    @property
-    def errors(self) -> dict[str, int]:
-        return self.cell.counts.errors if self.cell.counts else {}
 
 
 _DECIDING: Final = tuple(
@@ -483,20 +443,17 @@ def _over(
 
 
 def prefix_cached(case: Case) -> str | None:
-    limit = case.plan.workload.prefix_share + limit_of("hit_share")
-    hits = case.cell.server.prefix_cache_hit_rate if case.cell.server else None
-    cached, rows = None, case.rows
-    if rows is not None:
-        told = (rows.cached_tokens != UNKNOWN) & (rows.prompt_tokens > 0)
-        prompts = int(rows.prompt_tokens[told].sum())
-        cached = float(rows.cached_tokens[told].sum()) / prompts if prompts else None
+    limit, rows = case.plan.workload.prefix_share + limit_of("hit_share"), case.rows
+    told = (rows.cached_tokens != UNKNOWN) & (rows.prompt_tokens > 0)
+    cached = _ratio(rows.cached_tokens[told], rows.prompt_tokens[told])
     by_usage = "{} of prompt tokens cached by usage"
+    hits = case.server.prefix_cache_hit_rate
     return _over(hits, limit, "hit rate {}") or _over(cached, limit, by_usage)
 
 
 def client_saturated(case: Case) -> str | None:
-    share = case.cell.client.cpu_share if case.cell.client else None
-    full = _over(share, limit_of("cpu_share"), f"CPU {{}} of a core{_on(case.cell, 'cpu_share')}")
+    share, where = case.measured.client.cpu_share, _on(case.cell, "cpu_share")
+    full = _over(share, limit_of("cpu_share"), f"CPU {{}} of a core{where}")
     return full or _moved(case.cell, _DECIDING)
 
 
@@ -544,8 +501,8 @@ def _value(cell: CellResult, name: str) -> float | None:
 
 
 def kv_queued(case: Case) -> str | None:
-    server = case.cell.server
-    if server is None or not server.requests_waiting_mean or server.kv_cache_usage_max is None:
+    server = case.server
+    if not server.requests_waiting_mean or server.kv_cache_usage_max is None:
         return None
     free = 1 - server.kv_cache_usage_max
     size = case.subject.cache.kv_cache_size_tokens if case.subject.cache else None
@@ -559,8 +516,7 @@ def kv_queued(case: Case) -> str | None:
 def server_changed(case: Case) -> str | None:
     seen = [case.subject.process_start_time]
     seen += [c.server.process_start_time for c in (*case.before, case.cell) if c.server]
-    known = [start for start in seen if start is not None]
-    now = case.cell.server.process_start_time if case.cell.server else None
+    known, now = [start for start in seen if start is not None], case.server.process_start_time
     if now is None or abs(now - known[0]) <= limit_of("start_tolerance_seconds"):
         return None
     apart, side = seconds(abs(now - known[0])), "after" if now > known[0] else "before"
@@ -568,19 +524,13 @@ def server_changed(case: Case) -> str | None:
 
 
 def clock_stepped(case: Case) -> str | None:
-    step = abs(case.cell.client.clock_step_seconds) if case.cell.client else None
-    on = _on(case.cell, "clock_step_seconds")
+    step, on = abs(case.measured.client.clock_step_seconds), _on(case.cell, "clock_step_seconds")
     return _over(step, limit_of("step_seconds"), f"clock stepped {{}}{on}", seconds)
 
 
 def node_lost(case: Case) -> str | None:
     gone = [f"{node.node}: {node.lost}" for node in case.cell.nodes if node.lost]
     return f"{len(gone)} of {len(case.cell.nodes)} nodes, {listed(gone, most=2)}" if gone else None
-
-
-def node_uneven(case: Case) -> str | None:
-    far = farthest(case.cell)
-    return far[1] if far else None
 
 
 def farthest(cell: CellResult) -> tuple[str, str] | None:
@@ -644,10 +594,9 @@ def clock_unsure(case: Case) -> str | None:
 
 
 def other_load(case: Case) -> str | None:
-    server = case.cell.server
-    if server is None or not server.other_requests or case.cell.counts is None:
-        return None
-    share = server.other_requests / (server.requests_finished or case.cell.counts.sent or 1)
+    share = (case.server.other_requests or 0) / (
+        case.server.requests_finished or case.counts.sent or 1
+    )
     return _over(share, limit_of("other_share"), "{} of the engine's requests were not ours")
 
 
@@ -658,11 +607,9 @@ _OWN_CODE: Final = frozenset({"timeout", "throttled"})
 def cold(case: Case) -> str | None:
     if case.cell.spec.load.arrivals is Arrivals.ONCE:
         return None  # a burst has no steady state to settle in; its method has its own code
-    if case.measured is not None and not case.measured.settled:
+    if not case.measured.settled:
         most = case.plan.stop.warmup_max_seconds
         return f"latency had not settled after {seconds(most)} of warm-up"
-    if case.rows is None:
-        return None
     begun = case.rows.intended
     figures = {
         "TTFT": (begun, case.rows.first_token - begun),
@@ -689,45 +636,39 @@ def _slower_first(name: str, begun: Floats, times: Floats) -> str | None:
 
 
 def short_output(case: Case) -> str | None:
-    wanted = case.plan.workload.output_tokens
-    if case.rows is None or not case.plan.workload.fixed_output:
+    wanted, tokens = case.plan.workload.output_tokens, case.rows.output_tokens
+    short = int(((tokens != UNKNOWN) & (tokens < wanted)).sum())
+    if not short or not case.plan.workload.fixed_output:
         return None
-    tokens = case.rows.output_tokens
-    short = (tokens != UNKNOWN) & (tokens < wanted)
-    if not short.any():
-        return None
-    return f"{int(short.sum())} of {len(tokens)} answers had fewer than {wanted} tokens"
+    return f"{short} of {len(tokens)} answers had fewer than {wanted} tokens"
 
 
 def prompt_cut(case: Case) -> str | None:
     """Say where the endpoint read much less than was sent, as one with a shorter context does."""
     sent, workload = case.cell.spec.context, case.plan.workload
-    if case.rows is None or not sent or workload.dataset:
-        return None
     told = case.rows.prompt_tokens[case.rows.prompt_tokens != UNKNOWN]
-    if not len(told):
+    if not len(told) or not sent or workload.dataset:
         return None
     limit = limit_of("unread_share" if workload.api == "completion" else "unread_share_of_chats")
     read = float(told.mean())
-    return _over(
-        1 - read / sent, limit, f"{figure(read)} prompt tokens of {sent:,} read: {{}} less"
-    )
+    words = f"{figure(read)} prompt tokens of {sent:,} read: {{}} less"
+    return _over(1 - read / sent, limit, words)
 
 
 def length_capped(case: Case) -> str | None:
-    if refused := case.errors.get("too_long"):
-        return f"{refused} of {case.total} requests refused as too long"
+    if refused := case.counts.errors.get("too_long"):
+        return f"{refused} of {case.counts.measured} requests refused as too long"
     most = case.plan.workload.output_tokens
-    if case.plan.workload.fixed_output or most == 1 or case.rows is None or not len(case.rows):
+    if case.plan.workload.fixed_output or most == 1 or not len(case.rows):
         return None
     share = float((case.rows.finish == Finish.LENGTH).mean())
     return _over(share, limit_of("capped_share"), f"{{}} of answers ended at {most} tokens")
 
 
 def timeouts(case: Case) -> str | None:
-    if late := case.errors.get("timeout"):
-        return f"{late} of {case.total} requests timed out"
-    if case.measured is None or node_lost(case):  # which cuts what is on its way
+    if late := case.counts.errors.get("timeout"):
+        return f"{late} of {case.counts.measured} requests timed out"
+    if node_lost(case):  # which cuts what is on its way
         return None
     run, begun, cut = case.measured, 0, 0
     for part in run.parts():
@@ -740,21 +681,21 @@ def timeouts(case: Case) -> str | None:
 
 
 def throttled(case: Case) -> str | None:
-    refused = case.errors.get("throttled")
-    return f"{refused} of {case.total} requests got 429 or 503" if refused else None
+    refused = case.counts.errors.get("throttled")
+    return f"{refused} of {case.counts.measured} requests got 429 or 503" if refused else None
 
 
 def errors(case: Case) -> str | None:
-    others = {name: number for name, number in case.errors.items() if name not in _OWN_CODE}
-    limit = limit_of("failed_share")
-    if not others or sum(others.values()) <= limit * case.total:
+    others = {name: n for name, n in case.counts.errors.items() if name not in _OWN_CODE}
+    total, limit = case.counts.measured, limit_of("failed_share")
+    if not others or sum(others.values()) <= limit * total:
         return None
     words = ", ".join(f"{number} {name}" for name, number in others.items())
-    return f"{words} of {case.total} requests, limit {percent(limit)}"
+    return f"{words} of {total} requests, limit {percent(limit)}"
 
 
 def too_few(case: Case) -> str | None:
-    got, wanted = case.cell.counts.succeeded if case.cell.counts else 0, case.plan.stop.min_requests
+    got, wanted = case.counts.succeeded, case.plan.stop.min_requests
     if got >= wanted:
         return None
     slowest = ", ".join(unsupported(got))
@@ -778,7 +719,7 @@ def wide(case: Case) -> str | None:
         "throughput": case.cell.relative_half_width,
         "mean E2EL": case.cell.e2el_relative_half_width,
     }
-    if case.measured is not None and None in widths.values():
+    if None in widths.values():
         return f"no interval can be given from {len(case.measured.slices)} slices"
     said = [f"{name} ± {percent(w)}" for name, w in widths.items() if w is not None and w > limit]
     return f"{', '.join(said)}, wanted ± {percent(limit)}" if said else None
@@ -790,38 +731,26 @@ Rule = Callable[[Case], str | None]
 def judged(
     cell: CellResult,
     *,
-    measured: Measured | None,
+    measured: Measured,
     plan: RunPlan,
     subject: Subject,
     before: Sequence[CellResult],
 ) -> CellResult:
-    """Give the cell with its verdicts; those that it has already stay.
+    """Give the cell, as `compute` has made it, with its verdicts.
 
-    A failed cell is asked only what may explain it, a skipped one nothing. What only single
-    requests tell is not asked without `measured`. `before` says which engine answered first where
-    `subject` does not know.
+    A failed cell is asked only what may explain it. `before` says which engine answered first
+    where `subject` does not know.
     """
-    if cell.state is CellState.SKIPPED:
-        return cell
-    rows = None if measured is None else measured_rows(measured)
-    case = Case(cell, measured, rows, plan, subject, before)
+    assert cell.counts
+    server, rows = cell.server or ServerView(looks=0), measured_rows(measured)
+    case = Case(cell, cell.counts, server, measured, rows, plan, subject, before)
     asked = RULES if cell.state is CellState.MEASURED else _OF_FAILED
     found = {code: because for code, rule in asked.items() if (because := rule(case))}
-    kept = tuple(v for v in cell.verdicts if v.code not in found)
-    new = tuple(Verdict(code=code, because=because) for code, because in found.items())
-    return cell.model_copy(update={"verdicts": kept + new})
+    verdicts = tuple(Verdict(code=code, because=because) for code, because in found.items())
+    return cell.model_copy(update={"verdicts": verdicts})
 
 
-def _article_method(case: Case) -> str | None:
-    if case.plan.profile != "article":
-        return None
-    return "one burst and its drain, no steady state: not a serving rate"
-
-
-def _simulated(case: Case) -> str | None:
-    return "no model runs; the figures are a simulation" if case.subject.simulated else None
-
-
+_ARTICLE: Final = "one burst and its drain, no steady state: not a serving rate"
 _OF_FAILED: Final[dict[Code, Rule]] = {
     Code.CLIENT_SATURATED: client_saturated,
     Code.LENGTH_CAPPED: length_capped,
@@ -832,8 +761,10 @@ _OF_FAILED: Final[dict[Code, Rule]] = {
     Code.THROTTLED: throttled,
     Code.ERRORS: errors,
     Code.OTHER_LOAD: other_load,
-    Code.ARTICLE_METHOD: _article_method,
-    Code.SIMULATED: _simulated,
+    Code.ARTICLE_METHOD: lambda case: _ARTICLE if case.plan.profile == "article" else None,
+    Code.SIMULATED: lambda case: (
+        "no model runs; the figures are a simulation" if case.subject.simulated else None
+    ),
 }
 RULES: Final[dict[Code, Rule]] = {
     Code.PREFIX_CACHED: prefix_cached,
@@ -844,7 +775,7 @@ RULES: Final[dict[Code, Rule]] = {
     Code.TOO_FEW_SAMPLES: too_few,
     Code.WIDE_INTERVAL: wide,
     Code.CLIENT_NOISE: client_noise,
-    Code.NODE_UNEVEN: node_uneven,
+    Code.NODE_UNEVEN: lambda case: (farthest(case.cell) or (None, None))[1],
     Code.CLOCK_UNSURE: clock_unsure,
     **_OF_FAILED,
 }

@@ -73,10 +73,10 @@ class Run:
             self.spec, self.measured, server=self.server, plan=self.plan, usd_per_hour=3.6
         )
 
-    def judged(self) -> CellResult:
-        return judged(
-            self.cell(), measured=self.measured, plan=self.plan, subject=self.subject, before=()
-        )
+    def judged(self, *before: CellResult) -> CellResult:
+        plan, subject = self.plan, self.subject
+        cell = self.cell()
+        return judged(cell, measured=self.measured, plan=plan, subject=subject, before=before)
 
 
 @dataclass(frozen=True, kw_only=True)

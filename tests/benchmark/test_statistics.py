@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -11,13 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from benchmark import figures
-from benchmark.figures import (
-    BATCHES,
-    e2el_relative_half_width,
-    enough,
-    relative_half_width,
-    within,
-)
+from benchmark.figures import BATCHES, enough, relative_half_widths, within
 from benchmark.histogram import PERCENTILES, RELATIVE_ERROR, Values
 from benchmark.records import Slice, StopRule
 from benchmark.samples import Floats, Outcome, Samples
@@ -208,6 +203,14 @@ def slices(
     )
 
 
+def of_throughput(window: Sequence[Slice]) -> float | None:
+    return relative_half_widths(window)["relative_half_width"]
+
+
+def of_e2el(window: Sequence[Slice]) -> float | None:
+    return relative_half_widths(window)["e2el_relative_half_width"]
+
+
 def correlated(rng: np.random.Generator, memory: float, length: int) -> list[int]:
     """An autoregressive process around 1,000 tokens a slice."""
     noise = rng.normal(0, 100, length + 50)
@@ -227,7 +230,7 @@ def test_the_interval_covers_the_truth_about_as_often_as_it_says(
     for _ in range(400):
         window = slices(correlated(rng, memory, 80))
         rate = sum(s.output_tokens for s in window) / sum(s.seconds for s in window)
-        half = (relative_half_width(window) or math.inf) * rate
+        half = (of_throughput(window) or math.inf) * rate
         covered += abs(rate - 4000) <= half
     assert least <= covered / 400 <= 0.995
 
@@ -243,7 +246,7 @@ def test_it_covers_the_truth_too_where_the_cell_ends_as_soon_as_it_is_narrow(
         ends = (window[:n] for n in range(12, 80, 4) if enough(RULE)(window[:n]))
         seen = next(ends, window)
         rate = sum(s.output_tokens for s in seen) / sum(s.seconds for s in seen)
-        covered += abs(rate - 4000) <= (relative_half_width(seen) or math.inf) * rate
+        covered += abs(rate - 4000) <= (of_throughput(seen) or math.inf) * rate
     assert covered / 80 >= 0.88
 
 
@@ -258,7 +261,7 @@ def test_the_interval_of_mean_e2el_covers_it_though_requests_come_unevenly() -> 
             for i, (n, s) in enumerate(zip(counts, sums, strict=True))
         )
         mean = sums.sum() / counts.sum()
-        covered += abs(mean - 2.0) <= (e2el_relative_half_width(window) or math.inf) * mean
+        covered += abs(mean - 2.0) <= (of_e2el(window) or math.inf) * mean
     assert 0.93 <= covered / 300 <= 0.995
 
 
@@ -272,14 +275,14 @@ def test_the_interval_of_mean_e2el_covers_it_though_requests_come_unevenly() -> 
     ],
 )
 def test_the_interval_by_hand(tokens: list[int], width: float) -> None:
-    assert relative_half_width(slices(tokens)) == pytest.approx(width, 1e-4)
-    assert e2el_relative_half_width(slices(tokens)) == 0.0
+    assert of_throughput(slices(tokens)) == pytest.approx(width, 1e-4)
+    assert of_e2el(slices(tokens)) == 0.0
 
 
 @given(st.lists(st.integers(1, 5000), min_size=BATCHES, max_size=200), st.integers(2, 50))
 def test_the_interval_does_not_depend_on_units(tokens: list[int], times: int) -> None:
-    larger = relative_half_width(slices([n * times for n in tokens]))
-    assert larger == pytest.approx(relative_half_width(slices(tokens)), abs=1e-9)
+    larger = of_throughput(slices([n * times for n in tokens]))
+    assert larger == pytest.approx(of_throughput(slices(tokens)), abs=1e-9)
 
 
 def test_slices_of_unequal_length_at_one_rate_are_no_scatter() -> None:
@@ -287,19 +290,19 @@ def test_slices_of_unequal_length_at_one_rate_are_no_scatter() -> None:
     window = tuple(
         s._replace(seconds=n / 1000) for s, n in zip(slices(tokens), tokens, strict=True)
     )
-    assert relative_half_width(window) == pytest.approx(0, abs=1e-9)
+    assert of_throughput(window) == pytest.approx(0, abs=1e-9)
 
 
 @pytest.mark.parametrize("tokens", [[], [100] * (BATCHES - 1), [100] * 70 + [0] * 10])
 def test_no_interval_is_claimed_where_none_can_be_known(tokens: list[int]) -> None:
-    assert relative_half_width(slices(tokens)) is None
+    assert of_throughput(slices(tokens)) is None
 
 
 def test_no_interval_of_e2el_is_claimed_while_waves_of_requests_end_seldom() -> None:
     window = [s._replace(requests=0, e2el_sum=0.0) for s in slices([100] * 40)]
     window[20] = window[20]._replace(requests=64, e2el_sum=64.0)
-    assert relative_half_width(window) == 0.0
-    assert e2el_relative_half_width(window) is None
+    assert of_throughput(window) == 0.0
+    assert of_e2el(window) is None
     assert not enough(RULE)(window)
 
 
