@@ -241,15 +241,7 @@ def _manifest(path: Path, read: Read, claims: Claims) -> Manifest:
             ),
             price_source=None if claims.usd_per_hour is None else "said at the import",
         ),
-        # Nobody wrote down what machine it was.
-        host=Host(
-            system=_UNKNOWN,
-            cpu=_UNKNOWN,
-            cores=0,
-            memory_gib=0.0,
-            python=_UNKNOWN,
-            versions={"tool": read.tool},
-        ),
+        host=Host(versions={"tool": read.tool}),
     )
 
 
@@ -447,6 +439,9 @@ class Row:
         return None
 
 
+_NO_WORDS: Final = frozenset({"quantiles", "percentiles", "successful"})
+
+
 def _time(column: str) -> tuple[str, str, float] | None:
     """Read a column's name as one of the times: what, which point of it, and its unit.
 
@@ -459,7 +454,7 @@ def _time(column: str) -> tuple[str, str, float] | None:
         return None
     for prefix in _PREFIXES:
         column = column.removeprefix(prefix)
-    words = [word for word in column.split("_") if word not in {"quantiles", "percentiles"}]
+    words = [word for word in column.split("_") if word not in _NO_WORDS]
     points = [word for word in words if word in _POINTS]
     units = [word for word in words if word in _UNITS]
     rest = "_".join(word for word in words if word not in _POINTS and word not in _UNITS)
@@ -618,30 +613,26 @@ def _is_guidellm(document: Json) -> bool:
 
 def _guidellm_row(benchmark: Json, report: Json) -> Row:
     """Give a benchmark as a row; without the prompt length of a success it has no load."""
-    fields = {name: _nested(benchmark, *path.split()) for name, path in _FILE["guidellm"].items()}
-    count = _nested(benchmark, "metrics", "request_latency", "successful", "count")
-    fields["completed"] = whole(fields["completed"]) or whole(count) or 0
-    fields["failed"] = whole(fields["failed"]) or 0
-    for ours, theirs in _FILE["guidellm_times"].items():
-        found = _nested(benchmark, "metrics", theirs, "successful")
-        for point, named in _POINTS.items():
-            if point in {"mean", "max", "median"}:
-                fields[f"{point}_{ours}"] = _nested(found, point)
-            elif point == named:
-                fields[f"{point}_{ours}"] = _nested(found, "percentiles", point)
-    kinds = (_setting(benchmark, f"request_{name}", report) for name in ("type", "format"))
+    about = {name: value for name, value in benchmark.items() if name != "requests"}
+    fields = _flat({"metrics": about["metrics"], "duration": about.get("duration")})
+    counts = ("request_totals_successful", "request_latency_successful_count")
+    well = (whole(fields.get(f"metrics_{name}")) for name in counts)
+    fields["completed"] = next((count for count in well if count), 0)
+    fields["failed"] = whole(fields.get("metrics_request_totals_errored")) or 0
+    settings = [benchmark.get("config"), benchmark.get("args"), report.get("args")]
+    kinds = (*_every(settings, "request_type"), *_every(settings, "request_format"))
     fields["endpoint_type"] = str(next((kind for kind in kinds if kind), "chat"))
-    fields["model"] = _setting(benchmark, "model", report)
+    fields["model"] = next(_every(settings, "model"), None)
     began = number(benchmark.get("start_time"))
     if began and 0 < began < datetime(9999, 1, 1, tzinfo=UTC).timestamp():
         fields["date"] = f"{datetime.fromtimestamp(began, UTC):%Y%m%d-%H%M%S}"
-    about = {name: value for name, value in benchmark.items() if name != "requests"}
-    strategy = _strategy(benchmark, fields) if number(fields["mean_input_tokens"]) else None
-    return Row(fields, detail=about, guidellm=True, strategy=strategy)
+    row = Row(fields, detail=about, guidellm=True)
+    if row.number("mean_context"):
+        row.strategy = _strategy(next(_every(settings[:2], "strategy"), None), row)
+    return row
 
 
-def _strategy(benchmark: Json, fields: Json) -> Load:
-    strategy = _setting(benchmark, "strategy")
+def _strategy(strategy: Any, row: Row) -> Load:
     kind = str(_nested(strategy, "type_") or _nested(strategy, "kind"))
     streams, rate = whole(_nested(strategy, "streams")), number(_nested(strategy, "rate"))
     if kind == "synchronous":
@@ -652,7 +643,7 @@ def _strategy(benchmark: Json, fields: Json) -> Load:
         return Load(arrivals=_OPEN[kind], requests_per_second=rate)
     if kind == "throughput":
         most = whole(_nested(strategy, "max_concurrency"))
-        return Load(concurrency=most or max(1, round(number(fields["concurrency"]) or 1)))
+        return Load(concurrency=most or max(1, round(row.number("in_flight") or 1)))
     raise InvalidArgument(
         f"A benchmark in the file has the strategy {one_line(kind, 40)}, which is not read here.",
         fix="Import synchronous, concurrent, throughput, constant or poisson benchmarks.",
@@ -722,14 +713,6 @@ def _only(config: Any, name: str) -> float | None:
     return found.pop() if len(found) == 1 else None
 
 
-def _setting(benchmark: Json, name: str, report: Json | None = None) -> Any:
-    """Look where versions keep a setting: in the benchmark's config, its args, the report's."""
-    config = _nested(benchmark, "config")
-    places = (config, benchmark.get("args"), _nested(report, "args"), _nested(config, "backend"))
-    found = (_nested(place, name) for place in places)
-    return next((each for each in found if each is not None), None)
-
-
 def _warnings(detail: Json) -> Iterator[str]:
     """Give what a tool itself says against a cell, as words or, of guidellm, in its figures."""
     for name in ("warning", "warnings"):
@@ -738,7 +721,7 @@ def _warnings(detail: Json) -> Iterator[str]:
             words = _nested(each, "message") or each
             if isinstance(words, str) and words.strip():
                 yield f"the tool's own warning: {one_line(words, _WORDS)}"
-    if _says(detail, "is_over_saturated"):
+    if any(each is True for each in _every(detail, "is_over_saturated")):
         yield "guidellm: over-saturated, requests came faster than they were answered"
     late, took = (
         number(_nested(detail, "scheduler_metrics", name))
@@ -749,16 +732,6 @@ def _warnings(detail: Json) -> Iterator[str]:
             f"guidellm's own workers started requests {seconds(late)} late on average, "
             f"{percent(late / took)} of a request: the client is a bottleneck"
         )
-
-
-def _says(value: Any, name: str, depth: int = 0) -> bool:
-    """Whether something of that name is true, wherever a version keeps it."""
-    if depth > _DEEPEST or not isinstance(value, Mapping | list):
-        return False
-    if isinstance(value, Mapping) and value.get(name) is True:
-        return True
-    inner = value.values() if isinstance(value, Mapping) else value
-    return any(_says(each, name, depth + 1) for each in inner)
 
 
 _TABLE: Final = "a table of results"

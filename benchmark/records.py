@@ -507,13 +507,13 @@ class Provenance(Record):
 
 
 class Host(Record):
-    """The client's machine and program."""
+    """The client's machine and program; nobody wrote down what machine an import is from."""
 
-    system: str
-    cpu: str
-    cores: int
-    memory_gib: float
-    python: str
+    system: str = "not known"
+    cpu: str = "not known"
+    cores: int = 0
+    memory_gib: float = 0.0
+    python: str = "not known"
     versions: dict[str, str]
     """Of this program and of the libraries that measure."""
 
