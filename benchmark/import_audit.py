@@ -3,6 +3,7 @@
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import combinations, pairwise, product
 from statistics import median
 from typing import Final, NamedTuple
@@ -78,8 +79,8 @@ class Figures(NamedTuple):
     """Whether rates are counts over the duration, not of a steady part of it."""
     recounted: bool = False
     """Whether the tool counts tokens anew from each piece of text, which may double them."""
-    warnings: Sequence[str] = ()
-    """What the tool itself said against the cell."""
+    said: Sequence[Verdict] = ()
+    """What the tool itself, and how the file was read, say of the cell."""
 
 
 def number(value: object) -> float | None:
@@ -120,7 +121,7 @@ def make_cell(spec: CellSpec, figures: Figures, claims: Claims) -> CellResult:
 
     What cannot be, such as a negative rate, is left out and said.
     """
-    said = [Verdict(code=Code.TOOL_WARNING, because=words) for words in figures.warnings]
+    said = [*figures.said]
     if against := list(contradictions(spec, figures)):
         said.append(Verdict(code=Code.CONTRADICTORY, because="; ".join(against[:3])))
     succeeded, total = figures.succeeded, figures.succeeded + figures.failed
@@ -148,23 +149,21 @@ def make_cell(spec: CellSpec, figures: Figures, claims: Claims) -> CellResult:
         "input_token_throughput": given,
         "output_token_throughput": _not_below(figures.output_tokens_per_second),
     }
-    times = {
-        name: each
-        for name, each in figures.times.items()
-        if each and not any(getattr(each, point) < 0 for point in POINTS)
+    made = {
+        **seen,
+        "state": CellState.MEASURED,
+        "window_seconds": wall,
+        **{n: one for n, one in figures.times.items() if one and not _negative(one)},
+        "concurrency_mean": _not_below(figures.concurrency_mean),
+        "goodput": _not_below(figures.goodput),
+        **rates,
+        **prices(rates, claims.usd_per_hour),
     }
-    return CellResult.model_validate(
-        {
-            **seen,
-            "state": CellState.MEASURED,
-            "window_seconds": wall,
-            **times,
-            "concurrency_mean": _not_below(figures.concurrency_mean),
-            "goodput": _not_below(figures.goodput),
-            **rates,
-            **prices(rates, claims.usd_per_hour),
-        }
-    )
+    return CellResult.model_validate(made)
+
+
+def _negative(spread: Distribution) -> list[str]:
+    return [point for point in POINTS if getattr(spread, point) < 0]
 
 
 def _not_below(value: float | None) -> float | None:
@@ -198,7 +197,7 @@ def contradictions(spec: CellSpec, figures: Figures) -> Iterator[str]:
             yield f"{name} is {figure(value)}"
     times = {name: each for name, each in figures.times.items() if each is not None}
     for name, each in times.items():
-        if below := [point for point in POINTS if getattr(each, point) < 0]:
+        if below := _negative(each):
             yield f"{name.upper()} {below[0]} is {seconds(getattr(each, below[0]))}"
     yield from _counted(figures)
     for name, each in times.items():
@@ -319,8 +318,9 @@ def audit(
     said: dict[int, list[Verdict]] = defaultdict(list)
     for place, cell in enumerate(cells):
         for code, rule in _OF_A_CELL.items():
-            if because := rule(grid, cell):
-                said[place].append(Verdict(code=code, because=because))
+            with suppress(OpsError):  # what the planner cannot reckon is not judged
+                if because := rule(grid, cell):
+                    said[place].append(Verdict(code=code, because=because))
     for of_grid in (_failures, _client, _copied, _copied_inside, _computed):
         for place, code, because in of_grid(grid):
             said[place].append(Verdict(code=code, because=because))
@@ -366,12 +366,8 @@ FEWEST: Final = 30
 
 
 def _burst(_grid: Grid, cell: CellResult) -> str | None:
-    if not _is_burst(cell):
-        return None
-    return (
-        f"one burst of {cell.spec.load.concurrency} requests and its drain: no steady state, so "
-        "no serving rate"
-    )
+    said = f"one burst of {cell.spec.load.concurrency} requests and its drain: no steady state"
+    return f"{said}, so no serving rate" if _is_burst(cell) else None
 
 
 def _too_few(_grid: Grid, cell: CellResult) -> str | None:
@@ -421,10 +417,7 @@ def _impossible(grid: Grid, cell: CellResult) -> str | None:
             f"{figure(rate or 0)} requests/s of {seconds(took or 0)} each are {figure(flying)} in "
             f"flight, {load.concurrency} were sent"
         )
-    try:
-        return _too_fast(grid.ground, cell) if grid.ground else None
-    except OpsError:
-        return None
+    return _too_fast(grid.ground, cell) if grid.ground else None
 
 
 def _too_fast(ground: Known, cell: CellResult) -> str | None:
@@ -474,11 +467,8 @@ def _cold(grid: Grid, cell: CellResult) -> str | None:
     requests, output = cell.request_throughput, cell.output_token_throughput
     known = output / requests if requests and output else 1.0
     tokens = max(known, grid.claims.output_tokens or 1, cell.spec.output_tokens or 1)
-    try:
-        read = prefill(*ground, prompt_tokens=context).seconds.high
-        step = decode(*ground, concurrency=users, context=context)
-    except OpsError:
-        return None
+    read = prefill(*ground, prompt_tokens=context).seconds.high
+    step = decode(*ground, concurrency=users, context=context)
     honest = users * read + max(0.0, tokens - 1) / step.tokens_per_second_per_user.low
     pace = max(
         _SLOWEST,
@@ -593,25 +583,22 @@ def _pinned(cell: CellResult) -> str | None:
 
 
 def _late(fate: _Fate, patience: float) -> str | None:
-    cell, sent = fate.cell, fate.cell.spec.load.concurrency
-    if not sent or not _is_burst(cell):
+    sent, rate = fate.cell.spec.load.concurrency, fate.cell.request_throughput or 0.0
+    if not sent or not _is_burst(fate.cell):
         return None
-    if cell.state is CellState.FAILED:
-        ended = f"all {sent} failed after {seconds(fate.waited)}"
-        waited = fate.waited >= patience * (1 - _AGREE)
-        return f"{ended}; the time-out is {seconds(patience)}" if waited else None
-    foreseen = min(1.0, patience * (cell.request_throughput or 0.0) / sent)
+    waited, limit = seconds(fate.waited), seconds(patience)
+    if fate.cell.state is CellState.FAILED:
+        late = fate.waited >= patience * (1 - _AGREE)
+        return f"all {sent} failed after {waited}; the time-out is {limit}" if late else None
+    foreseen = min(1.0, patience * rate / sent)
     if abs(foreseen - fate.share) <= _OFF:
         return (
-            f"{percent(fate.share)} succeeded; at {figure(cell.request_throughput or 0)} requests/s"
-            f" {percent(foreseen)} of {sent} end within a time-out of {seconds(patience)}"
+            f"{percent(fate.share)} succeeded; at {figure(rate)} requests/s {percent(foreseen)} of "
+            f"{sent} end within a time-out of {limit}"
         )
-    if fate.waited < patience * (1 - _EXACT):
-        return None
-    return (
-        f"{percent(1 - fate.share)} failed in a burst that lasted {seconds(fate.waited)}, longer "
-        f"than the client's time-out of {seconds(patience)}"
-    )
+    lost = f"{percent(1 - fate.share)} failed in a burst that lasted {waited}"
+    late = fate.waited >= patience * (1 - _EXACT)
+    return f"{lost}, longer than the client's time-out of {limit}" if late else None
 
 
 def _capped(fates: Sequence[_Fate], claims: Claims, patience: float | None) -> dict[int, str]:
@@ -655,11 +642,9 @@ def client_ceiling(concurrency: int) -> float:
     [244, 244, 171, 64, 39]
     """
     lower, middle, upper = _CLIENT_CEILING
-    if concurrency <= lower[0]:
-        return lower[1]
     low, high = (lower, middle) if concurrency <= middle[0] else (middle, upper)
     slope = math.log(high[1] / low[1]) / math.log(high[0] / low[0])
-    return float(low[1] * (concurrency / low[0]) ** slope)
+    return float(low[1] * (max(concurrency, low[0]) / low[0]) ** slope)
 
 
 def _client(grid: Grid) -> Found:

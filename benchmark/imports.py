@@ -867,6 +867,13 @@ def _cell(row: Row, claims: Claims, meaning: _Meaning) -> CellResult:
         given = total - output
     # sglang says beside the greatest concurrency what it was on average.
     has_mean = row.guidellm or row.fields.get("max_concurrency")
+    said = [Verdict(code=Code.TOOL_WARNING, because=words) for words in _warnings(row.detail)]
+    if not (row.counted or meaning.articles) and 0 < succeeded < FEWEST:
+        unsaid = "the file does not say of how many requests its figures are"
+        said.append(Verdict(code=Code.TOO_FEW_SAMPLES, because=unsaid))
+    if meaning.articles and spec.load.arrivals is not Arrivals.ONCE:
+        counted = f"{succeeded + failed} requests of one prompt, counted once with ramp and drain"
+        said.append(Verdict(code=Code.ARTICLE_METHOD, because=f"{counted}: no steady state"))
     figures = Figures(
         succeeded=succeeded,
         failed=failed,
@@ -877,26 +884,15 @@ def _cell(row: Row, claims: Claims, meaning: _Meaning) -> CellResult:
         output_tokens_per_second=output,
         input_tokens_per_second=given,
         total_tokens_per_second=total,
-        input_tokens=row.number("input_tokens"),
-        output_tokens=row.number("output_tokens"),
         answer_tokens=row.number("answer"),
         concurrency_mean=row.number("in_flight") if has_mean else None,
-        goodput=row.number("goodput"),
         times={name: spread(succeeded, points) for name, points in row.times.items() if succeeded},
         whole_run=not row.guidellm,
         recounted=row.is_of_inference_perf,
-        warnings=tuple(_warnings(row.detail)),
+        said=said,
+        **{name: row.number(name) for name in ("input_tokens", "output_tokens", "goodput")},
     )
-    cell = make_cell(spec, figures, claims)
-    if not (row.counted or meaning.articles) and 0 < succeeded < FEWEST:
-        unsaid = "the file does not say of how many requests its figures are"
-        few = Verdict(code=Code.TOO_FEW_SAMPLES, because=unsaid)
-        return cell.model_copy(update={"verdicts": (*cell.verdicts, few)})
-    if not meaning.articles or spec.load.arrivals is Arrivals.ONCE:
-        return cell
-    counted = f"{succeeded + failed} requests of one prompt, counted once with ramp and drain"
-    said = Verdict(code=Code.ARTICLE_METHOD, because=f"{counted}: no steady state")
-    return cell.model_copy(update={"verdicts": (*cell.verdicts, said)})
+    return make_cell(spec, figures, claims)
 
 
 def _when(text: str) -> datetime | None:
