@@ -157,6 +157,14 @@ def find_accelerator(name: str | None) -> Accelerator | None:
     return max(meant, key=lambda each: len(words(each.name)), default=None)
 
 
+NOT_SPEED: Final = frozenset(
+    {"ttl_minutes", "max_usd", "max_idle_minutes", "lease", "schedule", "min_replicas", "port"}
+    | {"compile_cache", "launch_stage", "build_machine", "boot_disk_gb", "zone_wait_minutes"}
+    | {"control_plane"}
+)
+"""What says how long a deployment runs, how it is made and where it listens, and not how fast."""
+
+
 def flags_of(manifest: Manifest) -> Flags:
     """Give the engine's flags as they were deployed, vLLM's defaults where nobody says."""
     if said := manifest.provenance.deployment_spec:

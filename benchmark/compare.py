@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
-from benchmark.advice import find_accelerator, flags_of, known, rows
+from benchmark.advice import NOT_SPEED, find_accelerator, flags_of, known, rows
 from benchmark.folder import RunFolder, replace
 from benchmark.records import (
     LATENCIES,
@@ -392,20 +392,16 @@ def axes(manifest: Manifest) -> dict[str, str]:
     return {name: _NOT_KNOWN if value is None else str(value) for name, value in said.items()}
 
 
-_OTHER_FLAGS: Final = frozenset(
-    {"gpu_memory_utilization", "kv_cache_memory_bytes", "max_num_seqs", "max_num_batched_tokens"}
-    | {"dtype", "cpu_offload_gb", "enforce_eager", "engine_args", "engine", "image", "env"}
-    | {"cpu", "memory_gib", "max_replicas", "weights"}
+_OWN_AXES: Final = frozenset(
+    {"name", "model", "max_model_len", "kv_cache_dtype", "tensor_parallel_size", "quantization"}
 )
-"""Of a deployment: what may change its speed and has no axis of its own."""
 
 
 def _other_flags(spec: Mapping[str, Any] | None) -> str | None:
-    if spec is None:
-        return None
+    """Say what else of a deployment may change its speed; None where nobody knows."""
     with suppress(OpsError):
-        made = valid(DeploymentSpec, spec)
-        said = made.model_dump(mode="json", include=set(_OTHER_FLAGS), exclude_defaults=True)
+        made = valid(DeploymentSpec, spec or {})
+        said = made.model_dump(mode="json", exclude={*NOT_SPEED, *_OWN_AXES}, exclude_defaults=True)
         words = (
             f"{name} {' '.join(value) if isinstance(value, list) else value}"
             for name, value in sorted(said.items())

@@ -19,7 +19,7 @@ import tempfile
 import time
 import uuid
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -136,7 +136,11 @@ class Driver:
                     self.say(refused=exc.words)
         finally:
             renewing.cancel()
-            await self._leave(self._placed)
+            while self._placed:
+                one = self._placed.pop()
+                if one.listening is not None:
+                    one.listening.cancel()
+                await one.end()
 
     async def _hire(self, workers: int) -> None:
         """Place so many workers, evenly; a node that is lost meanwhile has another in its place."""
@@ -149,7 +153,7 @@ class Driver:
             wanted = max(there, min(workers, cores))
             for place, one in enumerate(self._placed):
                 one.workers = list(range(place, wanted, there))
-            await self._all(self._placed, "start", seconds=_CALL_SECONDS)
+            await self._each(lambda one: one.call("start", one.workers, seconds=_CALL_SECONDS))
             if len(self._placed) == there:
                 break
         self.say(hired=[{"node": one.name, "workers": one.workers} for one in self._placed])
@@ -245,45 +249,24 @@ class Driver:
         held = ray.put(files)
         for one in self._placed:
             one.bound = one.round_trip = float("inf")
-        await asyncio.gather(*(self._quietly(one, one.set_clock()) for one in self._placed))
-        await asyncio.gather(
-            *(
-                self._quietly(one, one.call("prepare", job, one.workers, held))
-                for one in tuple(self._placed)
-            )
-        )
+        await self._each(Placed.set_clock)
+        await self._each(lambda one: one.call("prepare", job, one.workers, held))
 
     async def _order(self, workers: list[int], order: dict[str, Any]) -> None:
         """Give an order whose times are ours to nodes that have their own."""
-        named = set(workers)
-        times = ("at", "begin", "end")
-        await asyncio.gather(
-            *(
-                self._quietly(
-                    one,
-                    one.call(
-                        "tell",
-                        [n for n in one.workers if n in named],
-                        {**order, **{name: order[name] + one.offset for name in times}},
-                    ),
-                )
-                for one in self._placed
-            )
-        )
+
+        async def tell(one: Placed) -> None:
+            times = {name: order[name] + one.offset for name in ("at", "begin", "end")}
+            await one.call("tell", [n for n in one.workers if n in set(workers)], order | times)
+
+        await self._each(tell)
 
     async def _clocks(self) -> None:
         """Bound the clocks once more after a cell, so that what they drifted is in the bound."""
-        await asyncio.gather(*(self._quietly(one, one.set_clock()) for one in self._placed))
-        self.say(
-            clocks=[
-                {
-                    "node": one.name,
-                    "round_trip_seconds": one.round_trip,
-                    "clock_bound_seconds": one.bound,
-                }
-                for one in self._placed
-            ]
-        )
+        await self._each(Placed.set_clock)
+        told = ((one.name, one.round_trip, one.bound) for one in self._placed)
+        fields = ("node", "round_trip_seconds", "clock_bound_seconds")
+        self.say(clocks=[dict(zip(fields, one, strict=True)) for one in told])
 
     async def _listen(self, one: Placed) -> None:
         try:
@@ -327,19 +310,18 @@ class Driver:
         self.say(lost=one.name, workers=one.workers, why=why)
         ray.kill(one.actor)
 
-    async def _quietly(self, one: Placed, doing: Awaitable[Any]) -> None:
-        """Do it; a node that cannot any more is lost."""
-        try:
-            await doing
-        except (TimeoutError, ray.exceptions.RayError) as exc:
-            if one.listening is not None:
-                one.listening.cancel()
-            self._lose(one, _why(exc))
+    async def _each(self, do: Callable[[Placed], Awaitable[Any]]) -> None:
+        """Do it on all nodes at once; one that cannot any more is lost."""
 
-    async def _all(self, nodes: Sequence[Placed], name: str, *, seconds: float) -> None:
-        await asyncio.gather(
-            *(self._quietly(one, one.call(name, one.workers, seconds=seconds)) for one in nodes)
-        )
+        async def quietly(one: Placed) -> None:
+            try:
+                await do(one)
+            except (TimeoutError, ray.exceptions.RayError) as exc:
+                if one.listening is not None:
+                    one.listening.cancel()
+                self._lose(one, _why(exc))
+
+        await asyncio.gather(*map(quietly, tuple(self._placed)))
 
     async def _renew(self) -> None:
         """Hand a key on that was renewed; say every second that somebody is there."""
@@ -350,17 +332,7 @@ class Driver:
                 continue
             self._key = (self._key[0], _age(self._key[0]))
             held = ray.put({"credential_file": _content(str(self._key[0]))})
-            await asyncio.gather(
-                *(self._quietly(one, one.call("renew", held)) for one in tuple(self._placed))
-            )
-
-    async def _leave(self, nodes: Sequence[Placed]) -> None:
-        """End actors, their workers first."""
-        for one in tuple(nodes):
-            self._placed.remove(one)
-            if one.listening is not None:
-                one.listening.cancel()
-            await one.end()
+            await self._each(lambda one: one.call("renew", held))  # noqa: B023  awaited here
 
 
 @asynccontextmanager

@@ -44,7 +44,7 @@ from benchmark.records import (
     percent,
     usd,
 )
-from benchmark.server import Seen, Watch, look, read_look
+from benchmark.server import Seen, Watch, look, read_look, view_of
 from core.endpoint import Endpoint
 from core.errors import (
     Busy,
@@ -572,7 +572,8 @@ class _Sweep:
         cell = figures.compute(
             spec,
             measured,
-            server=watch.view(
+            server=view_of(
+                watch.looks,
                 begin=measured.window_begin,
                 end=measured.window_end,
                 sent=sum(map(len, measured.parts())),

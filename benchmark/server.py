@@ -3,7 +3,7 @@
 import math
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing, suppress
 from itertools import pairwise
 from types import TracebackType
@@ -36,9 +36,9 @@ _COUNTERS: Final = {
     "vllm:gpu_prefix_cache_hits_total": "prefix_hits",  # its older name
     "vllm:prompt_tokens_cached_total": "cached",
     "vllm:num_preemptions_total": "preemptions",
-    "vllm:prompt_tokens_total": "prompt",
-    "vllm:generation_tokens_total": "generation",
-    "vllm:request_success_total": "finished",
+    "vllm:prompt_tokens_total": "prompt_tokens",
+    "vllm:generation_tokens_total": "generation_tokens",
+    "vllm:request_success_total": "requests_finished",
 }
 _HISTOGRAMS: Final = {
     "vllm:time_to_first_token_seconds": "ttft",
@@ -77,9 +77,11 @@ def read_look(text: str, at: float) -> Look | None:
     growing: dict[str, float] = defaultdict(float)
     buckets: dict[float, float] = defaultdict(float)
     start: float | None = None
-    for name, line in _named(text):
-        value = _value(line)
-        if value is None:
+    for line in text.split("\n"):
+        if not line.startswith(("vllm:", START)):
+            continue
+        name = line.partition("{")[0].partition(" ")[0]
+        if name not in _WANTED or (value := _value(line)) is None:
             continue
         if name in GAUGES:
             gauges[GAUGES[name]].append(value)
@@ -87,22 +89,18 @@ def read_look(text: str, at: float) -> Look | None:
             growing[_GROWING[name]] += value
         elif name == START:
             start = value
-        elif (bound := _bound(line)) is not None:
-            buckets[bound] += value
+        else:
+            said = line.partition('le="')[2].partition('"')[0]
+            bound = math.inf if said == "+Inf" else _number(said)
+            if bound is not None:
+                buckets[bound] += value
     if not gauges and not growing:
         return None
-    return Look(at, _together(gauges), dict(growing), dict(buckets), start)
+    together = {name: max(v) if name == KV_USE else sum(v) for name, v in gauges.items()}
+    return Look(at, together, dict(growing), dict(buckets), start)
 
 
 _WANTED: Final = frozenset({*GAUGES, *_GROWING, START, _BUCKET})
-
-
-def _named(text: str) -> Iterator[tuple[str, str]]:
-    for line in text.split("\n"):
-        if line.startswith(("vllm:", START)):
-            name = line.partition("{")[0].partition(" ")[0]
-            if name in _WANTED:
-                yield name, line
 
 
 def _value(line: str) -> float | None:
@@ -112,21 +110,10 @@ def _value(line: str) -> float | None:
     return _number(words[0]) if words else None
 
 
-def _bound(line: str) -> float | None:
-    said = line.partition('le="')[2].partition('"')[0]
-    return math.inf if said == "+Inf" else _number(said)
-
-
 def _number(text: str) -> float | None:
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return value if math.isfinite(value) else None
-
-
-def _together(gauges: Mapping[str, list[float]]) -> dict[str, float]:
-    return {name: max(v) if name == KV_USE else sum(v) for name, v in gauges.items()}
+    with suppress(ValueError):
+        return value if math.isfinite(value := float(text)) else None
+    return None
 
 
 EVERY_SECONDS: Final = 0.5
@@ -148,7 +135,7 @@ class Watch:
     def __init__(self, endpoint: Endpoint, *, every_seconds: float = EVERY_SECONDS) -> None:
         self._endpoint = endpoint
         self._every_seconds = every_seconds
-        self._looks: list[Look] = []
+        self.looks: list[Look] = []
         self._tasks: TaskGroup
 
     async def __aenter__(self) -> Self:
@@ -171,12 +158,6 @@ class Watch:
         if kind is None:
             await self._look_at_edge()
 
-    def view(self, *, begin: float, end: float, sent: int) -> ServerView | None:
-        """Say what the looks tell of a window, on the monotonic clock, of a cell that has `sent` so
-        many requests; None where none told anything.
-        """
-        return view_of(self._looks, begin=begin, end=end, sent=sent)
-
     async def _look_on(self) -> None:
         took = 0.0
         while True:
@@ -197,14 +178,15 @@ class Watch:
             return
         look = read_look(text, (before + time.perf_counter()) / 2)
         if look is not None:
-            self._looks.append(look)
+            self.looks.append(look)
 
 
 def view_of(looks: Sequence[Look], *, begin: float, end: float, sent: int) -> ServerView | None:
     """Say what some looks, in the order of time, tell of a window.
 
-    Gauges are those of the looks inside. What grows is the difference between the looks nearest
-    to both ends, and None where the engine was another one in between.
+    Times are on the monotonic clock, and the cell has `sent` so many requests. Gauges are those of
+    the looks inside. What grows is the difference between the looks nearest to both ends, and None
+    where the engine was another one in between. None where no look told anything.
     """
     if not looks:
         return None
@@ -221,9 +203,10 @@ def view_of(looks: Sequence[Look], *, begin: float, end: float, sent: int) -> Se
     figures: dict[str, Any] = {
         "kv_cache_usage_max": max(gauges[KV_USE], default=None),
         # An engine without the cache looks nothing up.
-        "prefix_cache_hit_rate": _ratio(grown, "cached", "prompt") if hits is None else hits,
+        "prefix_cache_hit_rate": _ratio(grown, "cached", "prompt_tokens") if hits is None else hits,
         "ttft_p50": _ttft_p50(looks[first], looks[last]) if grown else None,
         "process_start_time": looks[last].start,
+        **{name: round(grown[name]) for name in _COUNTS if name in grown},
     }
     for name in ("running", "waiting"):
         seen = gauges[name]
@@ -231,19 +214,12 @@ def view_of(looks: Sequence[Look], *, begin: float, end: float, sent: int) -> Se
         figures[f"requests_{name}_max"] = max(seen, default=None)
     for name in ("ttft", "itl", "queue", "prefill", "e2el"):
         figures[f"{name}_mean"] = _ratio(grown, f"{name}_sum", f"{name}_count")
-    for field, name in _COUNTS.items():
-        figures[field] = round(grown[name]) if name in grown else None
-    if "finished" in whole:  # of the whole watch, because `sent` is that of the whole cell
-        figures["other_requests"] = max(0, round(whole["finished"]) - sent)
+    if "requests_finished" in whole:  # of the whole watch: `sent` is that of the whole cell
+        figures["other_requests"] = max(0, round(whole["requests_finished"]) - sent)
     return ServerView.model_validate({"looks": len(inside), **figures})
 
 
-_COUNTS: Final = {
-    "preemptions": "preemptions",
-    "prompt_tokens": "prompt",
-    "generation_tokens": "generation",
-    "requests_finished": "finished",
-}
+_COUNTS: Final = ("preemptions", "prompt_tokens", "generation_tokens", "requests_finished")
 
 
 def _nearest(looks: Sequence[Look], at: float) -> int:

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import anyio
 
 from backends.base import Predicts, RemembersSpec
-from benchmark.advice import find_accelerator
+from benchmark.advice import NOT_SPEED, find_accelerator
 from benchmark.folder import RunFolder, beginning
 from benchmark.records import (
     BootTimes,
@@ -502,12 +502,6 @@ async def wish_to_resume(runtime: Runtime, run: str, said: Mapping[str, Any]) ->
     return Wish(found, plan, folder)
 
 
-_OF_ITS_TIME: Final = frozenset(
-    {"ttl_minutes", "max_usd", "max_idle_minutes", "lease", "schedule", "min_replicas", "port"}
-)
-"""What says how long a deployment runs or where it listens, and not how fast."""
-
-
 async def _require_unchanged(run: str, known: Provenance, found: Found) -> None:
     """Refuse to go on where cells of two deployments would stand in one table.
 
@@ -521,7 +515,7 @@ async def _require_unchanged(run: str, known: Provenance, found: Found) -> None:
         before = valid(DeploymentSpec, known.deployment_spec or {})
     if now is None or before is None:
         return
-    fields = set(DeploymentSpec.model_fields) - _OF_ITS_TIME
+    fields = set(DeploymentSpec.model_fields) - NOT_SPEED
     changed = sorted(name for name in fields if getattr(before, name) != getattr(now, name))
     if changed:
         raise InvalidArgument(

@@ -76,7 +76,12 @@ def test_gauges_are_those_of_the_looks_inside() -> None:
 
 def test_counters_are_differences_between_the_looks_nearest_to_both_ends() -> None:
     """Warm-up and drain are left out."""
-    values: dict[str, Any] = {"prompt": 100, "generation": 200, "finished": 10, "preemptions": 1}
+    values: dict[str, Any] = {
+        "prompt_tokens": 100,
+        "generation_tokens": 200,
+        "requests_finished": 10,
+        "preemptions": 1,
+    }
     looks = [
         a_look(at, **{name: value * factor for name, value in values.items()})
         for at, factor in ((-5, 0), (-0.2, 1), (0.3, 2), (9.7, 5), (10.2, 6), (12, 9))
@@ -102,11 +107,11 @@ def test_histograms_give_means_and_the_median_of_the_window() -> None:
 @pytest.mark.parametrize(
     ("values", "rate"),
     [
-        ({"prefix_hits": 30, "prefix_queries": 40, "cached": 1, "prompt": 100}, 0.75),
-        ({"prefix_hits": 0, "prefix_queries": 0, "cached": 20, "prompt": 100}, 0.2),
-        ({"prefix_hits": 0, "prefix_queries": 40, "cached": 20, "prompt": 100}, 0.0),
-        ({"cached": 0, "prompt": 100}, 0.0),
-        ({"prompt": 100}, None),
+        ({"prefix_hits": 30, "prefix_queries": 40, "cached": 1, "prompt_tokens": 100}, 0.75),
+        ({"prefix_hits": 0, "prefix_queries": 0, "cached": 20, "prompt_tokens": 100}, 0.2),
+        ({"prefix_hits": 0, "prefix_queries": 40, "cached": 20, "prompt_tokens": 100}, 0.0),
+        ({"cached": 0, "prompt_tokens": 100}, 0.0),
+        ({"prompt_tokens": 100}, None),
         ({"prefix_hits": 0, "prefix_queries": 0}, None),
     ],
 )
@@ -122,8 +127,8 @@ def test_what_we_cannot_have_caused_is_somebody_elses(
     finished: int, sent: int, others: int
 ) -> None:
     """Counted over the whole watch, as what we sent is."""
-    looks = [a_look(at, finished=value) for at, value in ((-9, 5), (0, 9), (10, 20))]
-    looks.append(a_look(15, finished=5 + finished))
+    looks = [a_look(at, requests_finished=value) for at, value in ((-9, 5), (0, 9), (10, 20))]
+    looks.append(a_look(15, requests_finished=5 + finished))
     assert seen(*looks, sent=sent).other_requests == others
 
 
@@ -131,9 +136,11 @@ def test_what_we_cannot_have_caused_is_somebody_elses(
 def test_a_restart_takes_all_differences_away(new_start: float | None) -> None:
     """Even where the new engine has counted more than the old one; the gauges stay."""
     looks = [
-        a_look(0, prompt=100, finished=10, running=1, ttft=[1]),
-        a_look(5, prompt=3, finished=0, running=2, start=new_start),
-        a_look(10, prompt=500, finished=90, running=3, ttft=[1, 1, 1], start=new_start),
+        a_look(0, prompt_tokens=100, requests_finished=10, running=1, ttft=[1]),
+        a_look(5, prompt_tokens=3, requests_finished=0, running=2, start=new_start),
+        a_look(
+            10, prompt_tokens=500, requests_finished=90, running=3, ttft=[1, 1, 1], start=new_start
+        ),
     ]
     view = seen(*looks)
     assert set(differences(view).values()) == {None}
@@ -142,22 +149,31 @@ def test_a_restart_takes_all_differences_away(new_start: float | None) -> None:
 
 def test_a_window_shorter_than_a_slow_look_has_the_differences_around_it() -> None:
     """Both its ends are nearest to the same look."""
-    looks = [a_look(0, prompt=10), a_look(9.5, prompt=30), a_look(30, prompt=90)]
+    looks = [
+        a_look(0, prompt_tokens=10),
+        a_look(9.5, prompt_tokens=30),
+        a_look(30, prompt_tokens=90),
+    ]
     assert seen(*looks[:2], begin=9, end=9.2).prompt_tokens == 20
     assert seen(*looks, begin=9, end=10).prompt_tokens == 80
 
 
 def test_what_an_engine_does_not_say_is_not_known() -> None:
     """Names drift between versions; differences take two looks, of one engine."""
-    view = seen(a_look(-1, running=1, prompt=5), a_look(11, running=1, prompt=9))
+    view = seen(a_look(-1, running=1, prompt_tokens=5), a_look(11, running=1, prompt_tokens=9))
     assert (view.looks, view.requests_running_mean, view.kv_cache_usage_max) == (0, None, None)
     assert (view.preemptions, view.other_requests, view.process_start_time) == (None, None, 7.0)
-    another = [a_look(0, prompt=100, finished=1), a_look(10, prompt=900, finished=9, start=8.0)]
-    for looks in ([a_look(5, prompt=3, finished=1)], another):
+    another = [
+        a_look(0, prompt_tokens=100, requests_finished=1),
+        a_look(10, prompt_tokens=900, requests_finished=9, start=8.0),
+    ]
+    for looks in ([a_look(5, prompt_tokens=3, requests_finished=1)], another):
         assert set(differences(seen(*looks)).values()) == {None}
 
 
-names = st.sampled_from(["prompt", "finished", "prefix_hits", "prefix_queries", "itl_sum"])
+names = st.sampled_from(
+    ["prompt_tokens", "requests_finished", "prefix_hits", "prefix_queries", "itl_sum"]
+)
 a_page = st.tuples(
     st.dictionaries(names, st.floats(0, 1e12)),
     st.lists(st.floats(0, 1), max_size=4),
@@ -209,8 +225,8 @@ def test_a_real_page_is_read_as_the_reference_parser_reads_it() -> None:
         "kv_use": engine.kv_cache_usage,
     }
     assert look.growing["prefix_hits"] / look.growing["prefix_queries"] == 0.25
-    assert look.growing["prompt"] == engine.prompt_tokens
-    assert look.growing["finished"] == sum((engine.requests_finished or {}).values())
+    assert look.growing["prompt_tokens"] == engine.prompt_tokens
+    assert look.growing["requests_finished"] == sum((engine.requests_finished or {}).values())
     ttft = engine.latencies["time_to_first_token_seconds"]
     assert ttft is not None
     assert look.ttft_buckets[float("inf")] == look.growing["ttft_count"] == ttft.count
@@ -259,7 +275,7 @@ async def test_a_watch_looks_before_while_and_after() -> None:
             begin = time.perf_counter()
             await page.looked.wait()
             end = time.perf_counter()
-        view = watch.view(begin=begin, end=end, sent=0)
+        view = view_of(watch.looks, begin=begin, end=end, sent=0)
     assert view is not None
     assert view.looks >= 1
     assert view.requests_running_max == 1
@@ -272,7 +288,7 @@ async def test_a_cell_shorter_than_the_rhythm_has_two_looks() -> None:
     async with aclosing(endpoint_of(page)) as endpoint:
         async with Watch(endpoint) as watch:
             pass
-        view = watch.view(begin=0, end=time.perf_counter(), sent=1)
+        view = view_of(watch.looks, begin=0, end=time.perf_counter(), sent=1)
     assert view is not None
     assert page.looks == view.looks == 2
     assert (view.requests_finished, view.other_requests) == (1, 0)
@@ -294,7 +310,7 @@ async def test_metrics_that_fail_disturb_nothing(answer: Any) -> None:
     async with aclosing(endpoint_of(answer)) as endpoint:
         async with Watch(endpoint, every_seconds=0.001) as watch:
             await anyio.lowlevel.checkpoint()
-        assert watch.view(begin=0, end=time.perf_counter(), sent=1) is None
+        assert view_of(watch.looks, begin=0, end=time.perf_counter(), sent=1) is None
 
 
 async def test_whatever_ends_the_block_nothing_looks_on() -> None:
@@ -330,7 +346,7 @@ async def test_an_engine_at_work_is_seen(simulate: Simulate) -> None:
                 begin = time.perf_counter()
                 for _ in range(3):
                     await endpoint.post("/v1/completions", asked)
-            view = watch.view(begin=begin, end=time.perf_counter(), sent=2)
+            view = view_of(watch.looks, begin=begin, end=time.perf_counter(), sent=2)
     assert view is not None
     assert (view.prompt_tokens, view.generation_tokens) == (720, 12)
     assert (view.requests_finished, view.other_requests) == (3, 1)
