@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, NullFormatter
 
 from benchmark.advice import rows
 from benchmark.records import Arrivals, CellResult, CellState, Manifest, Worth
-from benchmark.tables import METRICS, Metric, by_arrivals, throughput
+from benchmark.tables import METRICS, Metric, by_arrivals, known_of, throughput
 
 _COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Okabe and Ito's, told apart by colour-blind people, without the yellow that is too pale on white;
@@ -71,7 +70,7 @@ def png(manifest: Manifest, cells: Sequence[CellResult]) -> bytes:
 
     Where requests came in several ways, the one with the most cells is drawn.
     """
-    figure = _figure(_INCHES)
+    figure = Figure(figsize=_INCHES, layout="constrained")
     figure.suptitle(title(manifest), fontsize=14, parse_math=False)
     kinds = by_arrivals(cell for cell in cells if cell.state is CellState.MEASURED)
     arrivals, most = max(kinds.items(), key=lambda kind: len(kind[1]), default=(None, ()))
@@ -90,16 +89,12 @@ def png(manifest: Manifest, cells: Sequence[CellResult]) -> bytes:
         _legend(figure, made)
     else:
         figure.text(0.5, 0.5, "No cell was measured.", ha="center", fontsize=16)
-    return _drawn(figure, dpi=100)
+    return _drawn(figure, 100)
 
 
 def panels(manifest: Manifest, cells: Sequence[CellResult]) -> list[tuple[Metric, Metric | None]]:
     """Choose the figures that are known, each with its tail; E2EL stands in for TTFT or TPOT."""
-
-    def known(key: str) -> Metric | None:
-        metric = METRICS.get(key)
-        return metric if metric and any(metric.shown(cell) for cell in cells) else None
-
+    known = {metric.key: metric for metric in known_of(METRICS.values(), cells)}
     wanted = (
         (throughput(manifest, cells).key, ""),
         ("ttft_p50", "ttft_p99"),
@@ -107,8 +102,8 @@ def panels(manifest: Manifest, cells: Sequence[CellResult]) -> list[tuple[Metric
         ("e2el_p50", "e2el_p95"),
         ("e2el_mean", "e2el_p95"),
     )
-    found = [(middle, known(high)) for key, high in wanted if (middle := known(key))]
-    return found[:3] if known("e2el_p50") else found
+    found = [(known[key], known.get(high)) for key, high in wanted if key in known]
+    return found[:3] if "e2el_p50" in known else found
 
 
 def title(manifest: Manifest) -> str:
@@ -145,12 +140,9 @@ def draw(called: Sequence[str], used: Sequence[Sequence[CellResult]]) -> bytes:
     if len(contexts) > _MOST_COLUMNS:
         contexts = [contexts[0], contexts[len(contexts) // 2], contexts[-1]]
     every = [cell for cells in used for cell in cells]
-    known = [
-        metric
-        for metric in (METRICS["requests"], METRICS["e2el_mean"])
-        if any(metric.shown(cell) for cell in every)
-    ]
-    figure = _figure((4.2 * len(contexts) + 0.8, 0.8 + 3.0 * len(known)))
+    known = known_of((METRICS["requests"], METRICS["e2el_mean"]), every)
+    size = (4.2 * len(contexts) + 0.8, 0.8 + 3.0 * len(known))
+    figure = Figure(figsize=size, layout="constrained")
     axes: Any = figure.subplots(len(known), len(contexts), squeeze=False, sharex="col")
     for column, context in enumerate(contexts):
         for row, metric in enumerate(known):
@@ -164,18 +156,11 @@ def draw(called: Sequence[str], used: Sequence[Sequence[CellResult]]) -> bytes:
         axes[-1][column].set_xlabel("load (requests in flight, or per second)")
     handles, labels = axes[0][0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=min(4, len(called)))
-    return _drawn(figure, dpi=120)
+    return _drawn(figure, 120)
 
 
-def _figure(inches: tuple[float, float]) -> Figure:
-    figure = Figure(figsize=inches, layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
-
-
-def _drawn(figure: Figure, *, dpi: int) -> bytes:
-    image = io.BytesIO()
-    figure.savefig(image, format="png", dpi=dpi)
+def _drawn(figure: Figure, dpi: int) -> bytes:
+    figure.savefig(image := io.BytesIO(), format="png", dpi=dpi)
     return image.getvalue()
 
 

@@ -29,6 +29,7 @@ from benchmark.figures import farthest, limit_of
 from benchmark.folder import RunFolder, replace
 from benchmark.records import (
     LATENCIES,
+    MARKS,
     OPEN_LOOPS,
     POINTS,
     SPREADS,
@@ -57,6 +58,7 @@ from benchmark.tables import (
     escaped,
     in_cell,
     known,
+    known_of,
     legend,
     matrix,
     numbers,
@@ -87,18 +89,14 @@ class CodeRow(NamedTuple):
 
 def code_rows(cells: Sequence[CellResult]) -> tuple[CodeRow, ...]:
     found: dict[Code, list[tuple[str, str]]] = {code: [] for code in Code}
-    marks = set()
     for cell in cells:
         for verdict in cell.verdicts:
             found[verdict.code].append((cell.id, verdict.because))
-            if not verdict.spoils:
-                marks.add(verdict.code)
+    effects = dict.fromkeys(MARKS, "marks") | {Code.ARTICLE_METHOD: Worth.RELATIVE.value}
     made = [
         CodeRow(
             code,
-            Worth.RELATIVE.value
-            if code is Code.ARTICLE_METHOD
-            else ("marks" if code in marks else "spoils"),
+            effects.get(code, "spoils"),
             tuple(dict.fromkeys(cell for cell, _ in said)),
             f"{said[-1][1]} ({said[-1][0]})",
         )
@@ -112,22 +110,17 @@ def answer(manifest: Manifest, said: Headline) -> tuple[tuple[str, str], ...]:
     """Return what a reader wants first, by name: what was found, on what and for how much."""
     ground = manifest.provenance
     hourly = f"${ground.usd_per_hour:g} per hour" if ground.usd_per_hour is not None else ""
+    count = f"{ground.accelerator_count} x " if ground.accelerator_count else ""
     named = (
         ("Latency there", said.latency),
         ("Recommended load", said.recommended),
         ("How far to trust it", said.trust[0].upper() + said.trust[1:]),
         ("Model", manifest.subject.model),
-        ("Accelerator", _accelerator(manifest) or _NOT_KNOWN),
+        ("Accelerator", f"{count}{ground.accelerator}" if ground.accelerator else _NOT_KNOWN),
         ("Target", ground.target or _NOT_KNOWN),
         ("Price", ", ".join(part for part in (hourly, said.price) if part) or _NOT_KNOWN),
     )
     return tuple((name, words) for name, words in named if words)
-
-
-def _accelerator(manifest: Manifest) -> str:
-    ground = manifest.provenance
-    count = f"{ground.accelerator_count} x " if ground.accelerator_count else ""
-    return f"{count}{ground.accelerator}" if ground.accelerator else ""
 
 
 def facts(manifest: Manifest) -> Words:
@@ -190,7 +183,7 @@ class NodeMap(NamedTuple):
 
 
 def node_map(cells: Sequence[CellResult]) -> NodeMap:
-    names = _nodes(cells)
+    names = tuple(dict.fromkeys(node.node for cell in cells for node in cell.nodes))
     rows = []
     for cell in (cell for cell in cells if cell.nodes):
         by_name = {node.node: node for node in cell.nodes}
@@ -211,10 +204,6 @@ def node_map(cells: Sequence[CellResult]) -> NodeMap:
     return NodeMap(names, tuple(rows))
 
 
-def _nodes(cells: Iterable[CellResult]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(node.node for cell in cells for node in cell.nodes))
-
-
 def node_table(cells: Sequence[CellResult]) -> tuple[list[str], list[list[str]]]:
     """Give a heading and a line for each node: sums and worst figures of the run.
 
@@ -227,7 +216,7 @@ def node_table(cells: Sequence[CellResult]) -> tuple[list[str], list[list[str]]]
         default=None,
     )
     lines = []
-    for name in _nodes(noded):
+    for name in dict.fromkeys(node.node for cell in noded for node in cell.nodes):
         where = [(cell, node) for cell in noded for node in cell.nodes if node.node == name]
         seen = [node for _, node in where]
         health = [node.client for node in seen if node.client]
@@ -336,7 +325,7 @@ def _server(cells: Sequence[CellResult]) -> Words:
     """Give headings and tables of what /metrics said in the cells' windows."""
     if worst := _worst(_SERVER_WORST, cells):
         yield "Over the run", worst
-    for metric in _known(_SERVER, cells):
+    for metric in known_of(_SERVER, cells):
         yield metric.title, matrix(cells, metric.shown)
 
 
@@ -431,7 +420,7 @@ def _node_words(cells: Sequence[CellResult]) -> Words:
 
 def _tables(arrivals: Arrivals, cells: Sequence[CellResult]) -> Words:
     """Give headings, which may be empty, and tables: of open loops one, with a line for a rate."""
-    shown = [each for each in _known(METRICS.values(), cells) if each.key not in _NOT_SHOWN]
+    shown = [each for each in known_of(METRICS.values(), cells) if each.key not in _NOT_SHOWN]
     if arrivals not in OPEN_LOOPS:
         yield from ((metric.heading, matrix(cells, metric.shown)) for metric in shown)
         return
@@ -468,23 +457,18 @@ MAX_CHARACTERS: Final = 7_500
 
 
 def main_tables(cells: Sequence[CellResult], room: int = MAX_CHARACTERS) -> str:
-    filled = ""
-    for part in _main_tables(cells):
+    parts, filled = [], ""
+    measured = any(cell.state is CellState.MEASURED for cell in cells)
+    for group in by_arrivals(cells if measured else ()).values():
+        parts += [legend(group)] if legend(group) else []
+        for metric in (METRICS[key] for key in ("output", "ttft_p50", "tpot_p50")):
+            made = matrix(group, metric.shown, corner="Prompt tokens \\ load")
+            parts.append(f"{metric.heading}, by prompt tokens and load:\n\n{made}")
+    for part in parts:
         if len(filled) + len(part) > room:
             return f"{filled}\n\nMore tables are in benchmark_report.md."[: room + 60].strip()
         filled = f"{filled}\n\n{part}"
     return filled.strip()
-
-
-def _main_tables(cells: Sequence[CellResult]) -> Iterator[str]:
-    if not any(cell.state is CellState.MEASURED for cell in cells):
-        return
-    for group in by_arrivals(cells).values():
-        if said := legend(group):
-            yield said
-        for metric in (METRICS[key] for key in ("output", "ttft_p50", "tpot_p50")):
-            made = matrix(group, metric.shown, corner="Prompt tokens \\ load")
-            yield f"{metric.heading}, by prompt tokens and load:\n\n{made}"
 
 
 def actions(manifest: Manifest, cells: Sequence[CellResult]) -> tuple[str, ...]:
@@ -712,26 +696,18 @@ def _metrics(manifest: Manifest, cells: Sequence[CellResult]) -> list[Metric]:
 
     Where an answer is one token, tokens are requests; the mean E2EL stands in for a median.
     """
-    found = _known(METRICS.values(), cells)
+    found = known_of(METRICS.values(), cells)
     twice = {"e2el_mean"} if METRICS["e2el_p50"] in found else set()
     if throughput(manifest, cells).key == "requests":
         twice.add("output")
     return [metric for metric in found if metric.key not in twice]
 
 
-def _known(metrics: Iterable[Metric], cells: Sequence[CellResult]) -> list[Metric]:
-    return [each for each in metrics if any(each.shown(cell) is not None for cell in cells)]
-
-
 def _data(manifest: Manifest, cells: Sequence[CellResult]) -> Json:
     metrics = [
-        {
-            "key": metric.key,
-            "title": metric.title,
-            "unit": metric.unit,
-            "better": "more" if metric.more_is_better else "less",
-        }
-        for metric in _metrics(manifest, cells)
+        {"key": each.key, "title": each.title, "unit": each.unit}
+        | {"better": "more" if each.more_is_better else "less"}
+        for each in _metrics(manifest, cells)
     ]
     last = {cell.id: cell for cell in cells}
     return {
@@ -758,9 +734,7 @@ def _cell(cell: CellResult) -> Json:
         "kind": cell.worth.value,
         "width": cell.relative_half_width,
         "bounds": cell.client.error_bounds if cell.client else {},
-        "verdicts": [
-            {"code": v.code.value, "because": v.because, "spoils": v.spoils} for v in cell.verdicts
-        ],
+        "verdicts": [{**v.model_dump(mode="json"), "spoils": v.spoils} for v in cell.verdicts],
         "values": {key: value for key, value in shown if value is not None},
         "points": {
             name: {point: known(getattr(spread, point)) for point in POINTS}

@@ -91,6 +91,11 @@ METRICS: Final[Mapping[str, Metric]] = {
 """By key, in the order in which a report shows them."""
 
 
+def known_of(metrics: Iterable[Metric], cells: Sequence[CellResult]) -> list[Metric]:
+    """Give the figures that some cell has."""
+    return [each for each in metrics if any(each.shown(cell) is not None for cell in cells)]
+
+
 def throughput(manifest: Manifest, cells: Iterable[CellResult]) -> Metric:
     """Return the rate that a run is about: tokens, or requests where an answer is one token."""
     tokens = any(METRICS["output"].shown(cell) for cell in cells)
