@@ -1,7 +1,7 @@
 """Cells and samples made up by a known law, for tests of what is computed from them."""
 
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from benchmark.records import (
 from benchmark.samples import Finish, Floats, Outcome, Samples
 from core.metrics import CacheConfig
 
+T = TypeVar("T")
 WHEN = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
 
@@ -233,3 +234,9 @@ def some_samples(
         gap_counts=whole + (tokens - 1),
         gaps=np.full(requests * (tokens - 1), gap, dtype=np.float32),
     )
+
+
+def known(value: T | None) -> T:
+    """What must be there."""
+    assert value is not None
+    return value

@@ -20,7 +20,7 @@ from core.environment import ROOT
 from core.processes import run
 from tests.benchmark import faulty
 from tests.benchmark.driven import a_job
-from tests.benchmark.made import some_samples
+from tests.benchmark.made import known, some_samples
 from tests.soon import HANGS
 
 pytestmark = pytest.mark.anyio
@@ -86,8 +86,7 @@ async def test_a_worker_that_dies_fails_its_cell_and_not_the_next(tmp_path: Path
 async def test_workers_end_when_the_fleet_is_gone() -> None:
     """The end of stdin is the end, also in the middle of nothing."""
     async with await anyio.open_process([sys.executable, "-m", "benchmark.worker"]) as process:
-        assert process.stdin
-        await process.stdin.aclose()
+        await known(process.stdin).aclose()
         with anyio.fail_after(HANGS):
             assert await process.wait() == 0
 

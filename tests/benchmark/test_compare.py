@@ -22,7 +22,7 @@ from benchmark.folder import RunFolder
 from benchmark.records import Arrivals, CellResult, CellSpec, Code, Load, Manifest
 from core.errors import DiskFull, InvalidArgument, NotFound
 from tests.benchmark.comparable import by_article, changed, faster, four_chips, one_chip
-from tests.benchmark.made import a_cell, a_grid, a_manifest, spread, with_verdict
+from tests.benchmark.made import a_cell, a_grid, a_manifest, known, spread, with_verdict
 
 
 def one_and_four(
@@ -101,18 +101,13 @@ def test_throughput_latency_and_price_are_ratios_over_the_first_run() -> None:
     made = one_and_four(by=lambda _: 3.0)
     for each in made.cells:
         assert each.throughput.value == pytest.approx(3.0)
-        assert each.e2el is not None
-        assert each.e2el.value == pytest.approx(1 / 3)
-        assert each.e2el.significant
-        assert each.ttft is not None
-        assert each.ttft.significant is None
-        assert each.usd_per_million_tokens is not None
-        assert each.usd_per_million_tokens.value == pytest.approx(4 / 3)
-        price = each.usd_per_million_tokens
+        assert known(each.e2el).value == pytest.approx(1 / 3)
+        assert known(each.e2el).significant
+        assert known(each.ttft).significant is None
+        price = known(each.usd_per_million_tokens)
+        assert price.value == pytest.approx(4 / 3)
         assert price.significant
-        assert price.low is not None
-        assert price.high is not None
-        assert price.low < price.value < price.high
+        assert known(price.low) < price.value < known(price.high)
 
 
 def test_a_price_stands_beside_the_run_that_it_is_of() -> None:
@@ -136,8 +131,7 @@ def test_half_widths_that_overlap_are_no_difference() -> None:
         (1.2, (None, 0.02), None),
     ):
         found = ratio(1.0, other, *widths)
-        assert found
-        assert found.significant is sure
+        assert known(found).significant is sure
     assert ratio(1.0, 0.0, 0.02, 0.02) is None
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from benchmark.advice import findings, waiting_share
 from benchmark.records import CellResult, CellState, Code, Finding, Limits, Manifest, ServerView
 from benchmark.report import actions
-from tests.benchmark.made import a_cell, a_grid, a_manifest, spread, with_verdict
+from tests.benchmark.made import a_cell, a_grid, a_manifest, known, spread, with_verdict
 
 SPEC = {"name": "gemma", "model": "google/gemma-4-E4B-it"}
 
@@ -256,8 +256,7 @@ def test_sequences_are_raised_no_further_than_what_waits_or_fits() -> None:
     found = saying(findings(a_manifest(), a_grid()), "--max-num-seqs")
     assert "from 32 to 128" in found.text
     half = a_cell(8, 128)
-    assert half.server is not None
-    server = half.server.model_copy(update={"kv_cache_usage_max": 0.6})
+    server = known(half.server).model_copy(update={"kv_cache_usage_max": 0.6})
     fuller = (a_cell(8, 32), half.model_copy(update={"server": server}))
     assert "from 32 to 48" in saying(findings(a_manifest(), fuller), "--max-num-seqs").text
 
@@ -293,8 +292,7 @@ def test_workers_are_advised_only_where_they_can_help(
     made = a_manifest()
     made = made.model_copy(update={"host": made.host.model_copy(update={"cores": cores})})
     cell = with_verdict(a_cell(), Code.CLIENT_SATURATED)
-    assert cell.client is not None
-    client = cell.client.model_copy(update={"cpu_share": cpu_share})
+    client = known(cell.client).model_copy(update={"cpu_share": cpu_share})
     (said,) = actions(made, [cell.model_copy(update={"client": client})])
     assert advised in said
     assert ("workers=" in said) is (cores > 1 and cpu_share > 0.9)

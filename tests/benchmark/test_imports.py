@@ -23,6 +23,7 @@ from benchmark.records import CellState, Code, RunState, Worth
 from benchmark.report import write_all
 from core.errors import InvalidArgument
 from tests.benchmark.importing import A100, ARTICLE, HEAD, HERE, cells_of, codes, guidellm, written
+from tests.benchmark.made import known
 
 
 def test_an_articles_grid_is_read_row_by_row() -> None:
@@ -69,8 +70,7 @@ def test_success_is_read_as_a_share_or_in_percent(tmp_path: Path, rows: tuple[st
     cells = cells_of(written(tmp_path, text))
     for name, succeeded in (("8x64-once", 32), ("8x32-once", 32)):
         counts = cells[name].counts
-        assert counts is not None
-        assert counts.succeeded == succeeded
+        assert known(counts).succeeded == succeeded
 
 
 def test_columns_may_stand_anywhere_and_rows_may_be_broken(tmp_path: Path) -> None:
@@ -164,8 +164,7 @@ def test_an_import_is_a_run_like_any_other(tmp_path: Path) -> None:
         c.model_dump_json() for c in imported.cells
     ]
     progress = folder.progress()
-    assert progress is not None
-    assert progress.state is RunState.DONE
+    assert known(progress).state is RunState.DONE
     write_all(folder)
     assert "nan" not in folder.csv_file.read_text(encoding="utf-8").lower()
     assert "NaN" not in folder.page_file.read_text(encoding="utf-8")
@@ -228,13 +227,11 @@ def test_a_vllm_result_is_one_closed_loop_cell() -> None:
     assert cell.request_throughput == 5.5
     assert cell.output_token_throughput == pytest.approx(352)
     assert cell.input_token_throughput == pytest.approx(5.5 * 512)
-    assert cell.ttft is not None
-    assert cell.tpot is not None
-    assert cell.ttft.mean == pytest.approx(0.053)
-    assert cell.ttft.p50 == pytest.approx(0.053 * 0.97)
-    assert cell.ttft.p99 == pytest.approx(0.053 * 1.6)
-    assert math.isnan(cell.ttft.p90)
-    assert cell.tpot.mean == pytest.approx(0.021)
+    assert known(cell.ttft).mean == pytest.approx(0.053)
+    assert known(cell.ttft).p50 == pytest.approx(0.053 * 0.97)
+    assert known(cell.ttft).p99 == pytest.approx(0.053 * 1.6)
+    assert math.isnan(known(cell.ttft).p90)
+    assert known(cell.tpot).mean == pytest.approx(0.021)
     assert cell.e2el is None
     assert cell.valid
 

@@ -21,7 +21,7 @@ from benchmark.worker import Order
 from core.environment import ROOT, inherited_environment
 from tests.benchmark import faulty
 from tests.benchmark.driven import a_job, paced
-from tests.benchmark.made import some_samples
+from tests.benchmark.made import known, some_samples
 
 KEY = "sk-in-memory-alone"
 
@@ -115,8 +115,7 @@ async def test_what_a_killed_node_has_left_goes_with_the_next_one(
         [sys.executable, "-c", "from benchmark.node import Node; Node(); print(); input()"],
         env={**inherited_environment(), "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)},
     ) as killed:
-        assert killed.stdout
-        await killed.stdout.receive()
+        await known(killed.stdout).receive()
         killed.kill()
     assert len(there_in(tmp_path) - others) == 1
     Node().close()

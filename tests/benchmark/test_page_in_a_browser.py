@@ -13,7 +13,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.select import Select
 
 from benchmark.records import Arrivals, CellResult, CellState, Code, Load
-from tests.benchmark.made import a_cell, a_manifest, on_nodes, spread, with_verdict
+from tests.benchmark.made import a_cell, a_manifest, known, on_nodes, spread, with_verdict
 from tests.benchmark.paged import (
     EVIL,
     FLAGS,
@@ -138,8 +138,7 @@ def test_what_is_relative_only_is_shown_and_grey(browser: webdriver.Chrome, tmp_
 def test_what_the_client_may_have_moved_stands_below_the_figure(opened: Open) -> None:
     """To every figure its own bound."""
     cell = a_cell(8, 1)
-    assert cell.client is not None
-    client = cell.client.model_copy(update={"error_bounds": {"ttft_p50": 0.0004}})
+    client = known(cell.client).model_copy(update={"error_bounds": {"ttft_p50": 0.0004}})
     browser = opened([cell.model_copy(update={"client": client})])
     rows = [row.text for row in browser.find_elements(By.CSS_SELECTOR, "#percentiles tr")]
     assert rows[2] == "± client 0.4 ms"

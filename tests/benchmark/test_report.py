@@ -32,7 +32,7 @@ from benchmark.records import (
 )
 from benchmark.samples import Samples
 from core.errors import DiskFull, NotFound
-from tests.benchmark.made import a_cell, a_grid, a_manifest, on_nodes, spread, with_verdict
+from tests.benchmark.made import a_cell, a_grid, a_manifest, known, on_nodes, spread, with_verdict
 
 ARTICLES = [
     *("context_size", "concurrency", "success_rate", "avg_latency", "p95_latency"),
@@ -250,8 +250,7 @@ def test_open_loops_have_a_table_by_rate() -> None:
 def test_by_how_much_the_client_may_have_moved_a_figure_stands_in_the_report() -> None:
     """The worst cell's bound, beside how well the client was."""
     sound = a_cell(512, 1)
-    assert sound.client
-    client = sound.client.model_copy(update={"error_bounds": {"ttft_p50": 0.0123}})
+    client = known(sound.client).model_copy(update={"error_bounds": {"ttft_p50": 0.0123}})
     shown = report_of([sound, a_cell(512, 8, client=client)])
     line = next(line for line in shown.splitlines() if "May have moved TTFT p50 by" in line)
     assert "12.3 ms" in line

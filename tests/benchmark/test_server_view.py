@@ -16,6 +16,7 @@ from benchmark.server import Look, Watch, read_look, view_of
 from core.endpoint import Endpoint
 from core.metrics import MetricsPage
 from core.records import Access
+from tests.benchmark.made import known
 from tests.logs.conftest import DATA
 from tests.simulators.conftest import Simulate
 from tests.simulators.conftest import simulate as simulate  # noqa: PLC0414  a fixture
@@ -239,8 +240,7 @@ def test_a_page_is_read_whatever_it_holds() -> None:
         assert read_look(text, 0.0) is None
     text = 'vllm:num_requests_running{model_name="a} 9 {le=\\"1\\" b"} 4.0 1700000000\n'
     look = read_look(text + "vllm:num_requests_waiting 2\nvllm:kv_cache_usage_perc NaN\n", 0.0)
-    assert look is not None
-    assert look.gauges == {"running": 4, "waiting": 2}
+    assert known(look).gauges == {"running": 4, "waiting": 2}
 
 
 class Page:
@@ -276,10 +276,9 @@ async def test_a_watch_looks_before_while_and_after() -> None:
             await page.looked.wait()
             end = time.perf_counter()
         view = view_of(watch.looks, begin=begin, end=end, sent=0)
-    assert view is not None
-    assert view.looks >= 1
-    assert view.requests_running_max == 1
-    assert view.other_requests == page.looks - 1 >= 3
+    assert known(view).looks >= 1
+    assert known(view).requests_running_max == 1
+    assert known(view).other_requests == page.looks - 1 >= 3
 
 
 async def test_a_cell_shorter_than_the_rhythm_has_two_looks() -> None:

@@ -16,7 +16,7 @@ from benchmark.figures import BATCHES, enough, relative_half_widths, within
 from benchmark.histogram import PERCENTILES, RELATIVE_ERROR, Values
 from benchmark.records import Slice, StopRule
 from benchmark.samples import Floats, Outcome, Samples
-from tests.benchmark.made import answered, some_samples
+from tests.benchmark.made import answered, known, some_samples
 
 NUMBERS = arrays(
     np.float64,
@@ -78,8 +78,7 @@ def test_percentiles_by_hand() -> None:
 def test_many_small_float32_gaps_keep_their_mean() -> None:
     """A sum in float32 would lose the last of ten million gaps; the mean is of float64."""
     found = Values(np.full(3_000_000, 0.01, dtype=np.float32)).distribution()
-    assert found is not None
-    assert found.mean == pytest.approx(np.float64(np.float32(0.01)), rel=1e-12)
+    assert known(found).mean == pytest.approx(np.float64(np.float32(0.01)), rel=1e-12)
 
 
 PARTS = st.lists(
@@ -118,10 +117,9 @@ def test_a_histogram_is_right_to_three_digits(parts: list[Floats]) -> None:
 def test_nothing_negative_or_longer_than_the_histogram_breaks_it() -> None:
     """No time is known below a nanosecond; what is less, as no gap at all, counts as one."""
     found = Values(np.array([-1.0, 0.0, 1e-12, 3.0], dtype=np.float32), 0).distribution()
-    assert found
-    assert found.p50 == pytest.approx(1e-9, rel=0.1)
-    assert found.max == 3.0
-    assert found.p99 == pytest.approx(3.0, rel=RELATIVE_ERROR)
+    assert known(found).p50 == pytest.approx(1e-9, rel=0.1)
+    assert known(found).max == 3.0
+    assert known(found).p99 == pytest.approx(3.0, rel=RELATIVE_ERROR)
 
 
 def test_a_window_holds_its_begin_and_not_its_end() -> None:

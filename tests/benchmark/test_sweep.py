@@ -11,10 +11,10 @@ from pydantic import SecretStr
 from benchmark.folder import RunFolder
 from benchmark.loads import Job
 from benchmark.profiles import make, plan_of
-from benchmark.records import CellState, Code, Manifest, RunPlan, RunState, Subject
+from benchmark.records import CellState, Code, Manifest, Provenance, RunPlan, RunState, Subject
 from benchmark.run import Accounts, conclude, state_of
 from core.errors import Busy, InvalidArgument, NotFound
-from tests.benchmark.made import a_cell, a_manifest
+from tests.benchmark.made import a_cell, a_manifest, known
 from tests.benchmark.sweeping import Door, Workers, a_plan, a_run, ids, measured
 from tests.benchmark.sweeping import door as door  # noqa: PLC0414  a fixture
 from tests.benchmark.sweeping import no_chart as no_chart  # noqa: PLC0414  the same
@@ -151,7 +151,8 @@ def test_runs_of_the_same_second_have_names_of_their_own(tmp_path: Path) -> None
     assert all(run.path.name == run.manifest().run_id for run in runs)
     assert "-quick-tiny" in runs[0].path.name
     subject = Subject(model="../../ets & Größe/..")
-    folder = make(tmp_path, base_url="http://127.0.0.1:1", plan=a_plan(), subject=subject)
+    url, owner = "http://127.0.0.1:1", Provenance()
+    folder = make(tmp_path, base_url=url, plan=a_plan(), subject=subject, provenance=owner)
     assert folder.path.parent == tmp_path
 
 
@@ -345,9 +346,8 @@ async def test_another_context_length_does_not_go_on_in_the_same_table(
     folder.add(a_cell(8, 1))
     door.max_model_len = 4096
     end = await measured(folder, workers := Workers())
-    assert end.error
-    assert (end.state, end.error.code) == (RunState.FAILED, "INVALID_ARGUMENT")
-    assert "max_model_len is 4096, was 2048" in end.error.summary
+    assert (end.state, known(end.error).code) == (RunState.FAILED, "INVALID_ARGUMENT")
+    assert "max_model_len is 4096, was 2048" in known(end.error).summary
     assert (workers.jobs, ids(folder)) == ([], ["8x1"])
 
 
@@ -359,8 +359,7 @@ async def test_another_model_is_not_measured_under_the_same_name(
     door.model = "other"
     end = await measured(folder, Workers())
     assert end.state is RunState.FAILED
-    assert end.error
-    assert end.error.code == "MODEL_NOT_SERVED"
+    assert known(end.error).code == "MODEL_NOT_SERVED"
     assert folder.cells() == ()
 
 
@@ -396,8 +395,7 @@ async def test_a_wrong_key_fails_the_run_at_once(tmp_path: Path, door: Door) -> 
     folder = a_run(tmp_path, door.url)
     door.key = "right"
     end = await measured(folder, Workers(), patience_seconds=60)
-    assert end.error
-    assert end.error.code == "UNAUTHORIZED"
+    assert known(end.error).code == "UNAUTHORIZED"
     assert door.requests == 1
     assert folder.credential() is None
 
@@ -414,8 +412,7 @@ async def test_a_full_disk_fails_the_run_and_leaves_no_half_cell(
 
     end = await measured(folder, Workers(fill))
     assert end.state is RunState.FAILED
-    assert end.error
-    assert end.error.code == "DISK_FULL"
+    assert known(end.error).code == "DISK_FULL"
     assert ids(folder) == ["8x1", "8x8"]
     assert folder.report_file.read_text() == "2 cells"
 
