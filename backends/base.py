@@ -5,7 +5,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
-from pydantic import AwareDatetime, SecretStr
+from pydantic import AwareDatetime, Field, SecretStr
 
 from core.records import (
     Access,
@@ -678,6 +678,8 @@ class QueuedResource(Record):
     """One request for accelerators, or the VM that came of it."""
 
     id: str
+    path: str = Field(default="", exclude=True)
+    """As its cloud names it, whole."""
     zone: str
     control_plane: str
     state: str
@@ -706,11 +708,5 @@ class HasQueue(Protocol):
     async def queued_resources(self) -> Sequence[QueuedResource]:
         """Give every one of the account, ours and others'."""
 
-    async def delete_leftover(self, zone: str, resource: str) -> bool:
-        """Delete one of ours that serves nothing any more; whether it was seen to be gone.
-
-        Raises:
-            NotOurs: It was not made here.
-            InvalidArgument: It is no leftover: a deployment stands on it.
-            NotFound: There is none of that id.
-        """
+    async def remove_leftover(self, resource: str, kept: Collection[str]) -> bool:
+        """Delete one of ours that serves nothing any more, as `FindsLeftovers` does."""

@@ -661,7 +661,7 @@ async def delete_request(runtime: Runtime, removal: Removal) -> Deleted | Leftov
     fix = "Look with list_queued_resources; the same call again is harmless."
     with in_time("Google", f"delete {resource}", _SECONDS, fix=fix):
         _any, queue = choose_target(runtime.stage, HasQueue, _LISTS, None, shared=True)
-        gone = await queue.delete_leftover(zone, resource)
+        gone = await queue.remove_leftover(removal.leftover.path, ())
     return LeftoverRemoved(id=resource, zone=zone, gone=gone, look=LIST)
 
 

@@ -57,11 +57,11 @@ _ACCOUNTS: Final = frozenset({RUNTIME_ID, BUILDER_ID, lease.ACCOUNT_ID, lease.TP
 _RULE: Final = re.compile(rf"managed-by={MANAGED_BY} deployment=(\S+) ")
 _BUILT: Final = re.compile(r"[0-9a-f]{12}")
 """A tag that a deployment's build gave its image: its spec's fingerprint."""
-_NO_NODE: Final = frozenset({"CREATING", "ACCEPTED", "WAITING_FOR_RESOURCES", "FAILED"})
-"""A request in these states has none; another's may have its id."""
+NO_NODE: Final = frozenset({"CREATING", "ACCEPTED", "WAITING_FOR_RESOURCES", "FAILED"})
+"""A request in these states never has one; another's may have its id."""
 _OVER: Final = frozenset({"FAILED", "SUSPENDED"})
-_TAKEN: Final = frozenset({"PREEMPTED", "TERMINATED"})
-"""Of a node. What requests and nodes are like then, `backends/tpu` says the same."""
+TAKEN: Final = frozenset({"PREEMPTED", "TERMINATED"})
+"""Of a node: its chip was taken back."""
 _ENDED: Final = frozenset({"TERMINATED", "STOPPED", "SUSPENDED"})
 """Of an instance, which cannot be started again where it has a TPU."""
 _LIST: Final = "Call get_system_status(leftovers=true) for what there is."
@@ -418,20 +418,20 @@ async def _tpus(site: GoogleSite, parent: str) -> AsyncIterator[Thing | str]:
     for one in requests:
         spec, state = next(iter(one.tpu.node_spec), None), one.state.state.name
         zone, short = _zone_and_id(one.name)
-        node = nodes.get((zone, spec.node_id)) if spec and state not in _NO_NODE else None
+        node = nodes.get((zone, spec.node_id)) if spec and state not in NO_NODE else None
         if node and node.queued_resource.rpartition("/")[2] in {"", short}:
             nodes.pop((zone, node.name.rpartition("/")[2]))
         else:
             node = None
         labels = (node or spec.node).labels if spec else {}
-        over = state in _OVER or (node is not None and node.state.name in _TAKEN)
+        over = state in _OVER or (node is not None and node.state.name in TAKEN)
         why = f"it is {state}: it has no chip any more, and holds quota" if over else ""
         paid = node and _node_usd(node)
         said = str(spec.node.metadata) if spec else ""
         yield _chip("queued resource", one.name, parent, labels, why, state, paid or 0.0, said)
     for one in nodes.values():
         state = one.state.name
-        why = f"it is {state}: its chip was taken back" if state in _TAKEN else ""
+        why = f"it is {state}: its chip was taken back" if state in TAKEN else ""
         usd, said = _node_usd(one), str(one.metadata)
         yield _chip("TPU node", one.name, parent, one.labels, why, state, usd, said)
 
@@ -511,7 +511,7 @@ async def _instances(site: GoogleSite, parent: str) -> AsyncIterator[Thing | str
             chips = re.sub(r"ct6e-standard-([0-9]+)t", r"v6e-\1", machine)
             usd = _chips_usd(chips, one.get("scheduling", {}).get("provisioningModel", ""), zone)
         labels, said = one.get("labels", {}), str(one.get("metadata", ""))
-        yield _chip(_INSTANCE, _path(one), parent, labels, why, state, usd, said)
+        yield _chip(_INSTANCE, path_of(one), parent, labels, why, state, usd, said)
     for place in every.unread:
         yield place
 
@@ -526,7 +526,7 @@ async def _disks(site: GoogleSite, parent: str) -> AsyncIterator[Thing | str]:
         whose = labels.get(DEPLOYMENT_LABEL, "")
         ours = _is_labeled(labels) and bool(whose)
         if not (ours and used):
-            yield Thing("disk", _path(one), parent, ours, whose, _TPU, usd=disk_usd(one))
+            yield Thing("disk", path_of(one), parent, ours, whose, _TPU, usd=disk_usd(one))
 
 
 def disk_usd(one: Mapping[str, Any]) -> float | None:
@@ -538,7 +538,7 @@ def disk_usd(one: Mapping[str, Any]) -> float | None:
     return None if found is None else round(found, 2)
 
 
-def _path(one: Mapping[str, Any]) -> str:
+def path_of(one: Mapping[str, Any]) -> str:
     return str(one["selfLink"]).rpartition("/v1/")[2]
 
 
@@ -548,7 +548,7 @@ async def _rules(site: GoogleSite, parent: str) -> AsyncIterator[Thing]:
             whose = _RULE.match(one.get("description", ""))
             ours = whose is not None and one["name"] == f"vllm-devops-{whose[1]}"
             name = whose[1] if whose and ours else ""
-            yield Thing("firewall rule", _path(one), parent, ours, name, _TPU)
+            yield Thing("firewall rule", path_of(one), parent, ours, name, _TPU)
 
 
 async def _registry(site: GoogleSite) -> Any:

@@ -1,7 +1,7 @@
 """Cloud TPU as a target: chips of one kind, in whichever zone has them."""
 
 import functools
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import ClassVar, Final
@@ -281,8 +281,13 @@ class TpuBackend(GoogleBackend):
     async def queued_resources(self) -> Sequence[QueuedResource]:
         return await search.list_queue(self.site)
 
-    async def delete_leftover(self, zone: str, resource: str) -> bool:
-        return await search.delete_leftover(self.site, zone, resource)
+    async def remove_leftover(self, resource: str, kept: Collection[str]) -> bool:
+        """Remove it while nobody here asks for a chip under the same name."""
+        name = resource.rpartition("/")[2].removeprefix(tpu.vm_id(""))
+        async with self.site.records.locked(name):
+            gone = await super().remove_leftover(resource, kept)
+        self.site.inventory.forget()
+        return gone
 
     async def _there(self, name: str) -> Sequence[tpu.Chip]:
         """Return what stands under a name.

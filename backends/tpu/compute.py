@@ -11,6 +11,7 @@ from backends.common.preflight import ECHO, caller_ranges, own_address
 from backends.container import PORT
 from backends.google.clients import COMPUTE, MANAGED_BY, rest_command
 from backends.google.errors import AGAIN, LATE, find, reading, strictly, translated, writing
+from backends.google.leftovers import path_of
 from backends.lifecycle import Resource, Status, unless_foreign
 from backends.tpu import site as tpu
 from core.errors import CloudRefused, OpsError, WaitedTooLong
@@ -163,6 +164,7 @@ def chip_of(instance: Json, zone: str) -> tpu.Chip:
     return tpu.Chip(
         place=tpu.Place(zone, "compute"),
         id=name,
+        path=path_of(instance),
         state=state,
         said=said,
         node=name,

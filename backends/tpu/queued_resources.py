@@ -10,6 +10,7 @@ from google.cloud.tpu_v2.types import Node, QueuedResource
 
 from backends.google.clients import MANAGED_BY, TARGET_LABEL, as_sent, when
 from backends.google.errors import find, reading, strictly, writing
+from backends.google.leftovers import NO_NODE, TAKEN
 from backends.tpu import site as tpu
 from core.errors import OpsError
 from planner.places import places
@@ -62,8 +63,6 @@ def _parent_of(request: tpu.Request) -> str:
     return f"projects/{request.made.project}/locations/{request.zone}"
 
 
-_WITHOUT_NODE: Final = frozenset({"CREATING", "ACCEPTED", "WAITING_FOR_RESOURCES", "FAILED"})
-"""A request in these states never has one; another's may have its id."""
 _STATES: Final[Mapping[str, tpu.ChipState]] = {
     "CREATING": tpu.ChipState.WAITING,
     "ACCEPTED": tpu.ChipState.WAITING,
@@ -89,7 +88,6 @@ _NODES: Final[Mapping[str, tpu.ChipState]] = {
 }
 """What a node's state says where its request is ACTIVE, or where it has none."""
 _BY: Final[Mapping[str, Literal["user", "service"]]] = {"USER": "user", "SERVICE": "service"}
-_PREEMPTED: Final = frozenset({"PREEMPTED", "TERMINATED"})
 
 
 def _last_of(name: str) -> str:
@@ -113,7 +111,7 @@ def _asked_node(resource: QueuedResource) -> tuple[str, Node | None]:
 
 def own_node(resource: QueuedResource, node: Node | None) -> Node | None:
     """Return a node if it was made for a request; names may say the project by its number."""
-    if node is None or said_of(resource) in _WITHOUT_NODE:
+    if node is None or said_of(resource) in NO_NODE:
         return None
     whose = _last_of(node.queued_resource)
     return node if whose in {"", _last_of(resource.name)} else None
@@ -127,12 +125,13 @@ def chip_of(resource: QueuedResource, node: Node | None) -> tpu.Chip:
     state = _STATES.get(said, tpu.ChipState.UNKNOWN)
     if said == "ACTIVE":  # without a node its chip is being taken back
         state = _NODES.get(node_said, tpu.ChipState.UNKNOWN) if node else tpu.ChipState.STOPPING
-    preempted = node_said in _PREEMPTED
+    preempted = node_said in TAKEN
     by_node = f"Its node is {node_said}." if preempted else node.health_description if node else ""
     told: Any = node or asked
     return tpu.Chip(
         place=tpu.Place(zone, "queued"),
         id=short,
+        path=str(resource.name),
         state=state,
         said=said,
         node=node_id,
@@ -154,6 +153,7 @@ def bare(node: Node) -> tpu.Chip:
     return tpu.Chip(
         place=tpu.Place(zone, "queued"),
         id=short,
+        path=str(node.name),
         state=_NODES.get(said, tpu.ChipState.UNKNOWN),
         said=said,
         node=short,
@@ -290,7 +290,7 @@ class QueuedPlane:
             orphan = await self._orphan(zone, chip_id)
             return bare(orphan) if orphan is not None else None
         (node_id, _asked), node = _asked_node(resource), None
-        if node_id and said_of(resource) not in _WITHOUT_NODE:
+        if node_id and said_of(resource) not in NO_NODE:
             node = await self._node(zone, node_id)
         return chip_of(resource, own_node(resource, node))
 

@@ -189,14 +189,10 @@ def other_target_of(site: tpu.Site, name: str) -> str:
     return ""
 
 
-_GONE_SECONDS: Final = 20.0
-_LIST: Final = (errors.NextStep("list_queued_resources"),)
-
-
 async def list_queue(site: tpu.Site) -> Sequence[QueuedResource]:
     """Return every one of both planes, ours and others'; leftovers of ours first, then ours."""
     chips = sorted(await site.chips(), key=lambda one: (not one.ours, not one.state.leftover))
-    same = ("id", "health", "accelerator", "external_ip", "ours", "why")
+    same = ("id", "path", "health", "accelerator", "external_ip", "ours", "why")
     return tuple(
         QueuedResource(
             zone=chip.place.zone,
@@ -212,57 +208,6 @@ async def list_queue(site: tpu.Site) -> Sequence[QueuedResource]:
         )
         for chip in chips
     )
-
-
-async def delete_leftover(site: tpu.Site, zone: str, resource: str) -> bool:
-    """Delete a request of ours that has no chip any more; whether it was seen to be gone.
-
-    Raises:
-        NotFound: There is none of that id in the zone.
-        NotOurs: It was not made here.
-        InvalidArgument: It is no leftover: a deployment stands on it, or waits for it.
-        CloudError: Google refuses, or does not answer.
-    """
-    site.inventory.forget()
-    named = [one for one in await site.chips() if (one.place.zone, one.id) == (zone, resource)]
-    if not named:
-        raise errors.NotFound(
-            f"Nothing named {resource[:80]} is in {zone[:40]}.",
-            fix="Call list_queued_resources for what there is.",
-            next_steps=_LIST,
-        )
-    chip = next((one for one in named if one.ours and one.state.leftover), named[0])
-    plane = site.planes[chip.place.plane]
-
-    leftover = Resource(
-        name="leftover",
-        title=resource,
-        get=partial(plane.get, zone, resource),
-        delete=partial(plane.delete, zone, resource),
-        status=lambda now: _status_of([now]),
-    )
-    _require_leftover(chip)
-    async with site.records.locked(chip.deployment or chip.id):
-        now = await plane.get(zone, resource)
-        if now is None:
-            return True
-        _require_leftover(now)
-        removal = await remove([leftover], seconds=_GONE_SECONDS)
-    site.inventory.forget()
-    return removal.gone
-
-
-def _require_leftover(chip: tpu.Chip) -> None:
-    if not chip.ours:
-        raise not_ours_error(chip, fix="Delete it where it was made.")
-    if not chip.state.leftover:
-        here = {"target": chip.target, "name": chip.deployment}
-        raise errors.InvalidArgument(
-            f"{chip.id} in {chip.place} is {chip.said}: no leftover.",
-            fix=f"Remove its deployment: destroy_vllm(target={chip.target!r},"
-            f" name={chip.deployment!r}).",
-            next_steps=(errors.NextStep("destroy_vllm", here),) if chip.deployment else _LIST,
-        )
 
 
 _LATE: Final = timedelta(seconds=30)

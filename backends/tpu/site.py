@@ -88,6 +88,8 @@ class Chip(Record):
     place: Place
     id: str
     """Of the queued resource or the instance."""
+    path: str = ""
+    """As Google names it, whole."""
     state: ChipState
     said: str
     """The plane's own word, such as WAITING_FOR_RESOURCES or RUNNING."""

@@ -247,9 +247,10 @@ class RecordedQueue(RecordedCloud):
         await self._asked()
         return tuple(self._kept.leftovers)
 
-    async def delete_leftover(self, zone: str, resource: str) -> bool:
+    async def remove_leftover(self, resource: str, kept: Collection[str]) -> bool:
         await self._asked()
-        self._write("delete leftover", resource)
+        assert (resource, kept) == (self._kept.leftovers[0].path, ())
+        self._write("remove leftover", resource)
         self._kept.leftovers.clear()
         return True
 

@@ -63,6 +63,7 @@ class Kept:
         """Let a request be there that will never serve."""
         values: dict[str, Any] = {
             "id": "vllm-devops-leftover",
+            "path": "queue/vllm-devops-leftover",
             "zone": "us-east5-b",
             "control_plane": "queued",
             "state": "FAILED",

@@ -141,7 +141,7 @@ WAYS: Final[dict[str, Way]] = {
     "delete a leftover": Way(
         "manage_queued_resource",
         {**LEFTOVER, "action": "delete"},
-        ["delete leftover"],
+        ["remove leftover"],
         Kept.leftover,
         "vllm-devops-leftover",
     ),

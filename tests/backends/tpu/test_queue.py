@@ -4,12 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from backends.google import leftovers
 from backends.tpu import search
 from backends.tpu.site import ChipState, Site
 from core.errors import InvalidArgument, NotOurs
 from core.settings import GooglePlane
 from tests.backends.tpu.planted import NO_CHIP, ZONE, foreign, ours, until
-from tests.backends.tpu.sites import opened
+from tests.backends.tpu.sites import on, opened
 from tests.google_plane import Controls
 
 pytestmark = pytest.mark.anyio
@@ -27,6 +28,10 @@ def stocked_out(controls: Controls, project: str) -> str:
 async def ids(site: Site) -> list[str]:
     site.inventory.forget()
     return [row.id for row in await search.list_queue(site)]
+
+
+async def paths(site: Site) -> list[str]:
+    return [row.path for row in await search.list_queue(site)]
 
 
 async def test_everything_is_shown_whoever_made_it_and_by_whichever_control_plane(
@@ -54,8 +59,9 @@ async def test_a_leftover_that_another_target_made_is_ours_as_well(
     async with opened(plane, stocked_out, folder=tmp_path) as site:
         await ours(site)
         await until(site, OURS, ChipState.FAILED)
+        (path,) = await paths(site)
     async with opened(plane, stocked_out, "tpu-v6e-8-spot", folder=tmp_path) as site:
-        assert await search.delete_leftover(site, ZONE, OURS) is True
+        assert await on(site).remove_leftover(path, ()) is True
         assert await ids(site) == []
 
 
@@ -65,21 +71,20 @@ async def test_a_leftover_of_others_is_never_touched(plane: GooglePlane, stocked
         await foreign(site, OURS)
         await until(site, OURS, ChipState.FAILED)
         with pytest.raises(NotOurs):
-            await search.delete_leftover(site, ZONE, OURS)
+            await on(site).remove_leftover((await paths(site))[0], ())
         assert await ids(site) == [OURS]
 
 
 async def test_what_is_no_leftover_is_not_deleted_as_one(
     plane: GooglePlane, project: str, controls: Controls
 ) -> None:
-    """A deployment stands on it, or waits for it: the fix names how that is removed."""
+    """A deployment stands on it, or waits for it."""
     controls.set(project, tpu_clock=6000)
     async with opened(plane, project) as site:
         await ours(site, seconds=7200)
         await until(site, OURS, ChipState.RUNNING)
-        with pytest.raises(InvalidArgument) as refused:
-            await search.delete_leftover(site, ZONE, OURS)
-        assert "destroy_vllm(target='tpu-v6e-1', name='gemma')" in refused.value.fix
+        with pytest.raises(InvalidArgument, match="no leftover"):
+            await on(site).remove_leftover((await paths(site))[0], ())
         assert await ids(site) == [OURS]
 
 
@@ -87,11 +92,11 @@ async def test_a_deletion_that_takes_long_is_not_taken_for_done(
     plane: GooglePlane, stocked_out: str, controls: Controls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is asked for once; the next look may find it gone."""
-    monkeypatch.setattr(search, "_GONE_SECONDS", 0.4)
+    monkeypatch.setattr(leftovers, "_REMOVE_SECONDS", 0.4)
     controls.set(stocked_out, tpu_delete_seconds=60_000)
     async with opened(plane, stocked_out) as site:
         await ours(site)
         await until(site, OURS, ChipState.FAILED)
-        assert await search.delete_leftover(site, ZONE, OURS) is False
+        assert await on(site).remove_leftover((await paths(site))[0], ()) is False
         (row,) = await search.list_queue(site)
     assert row.state == "DELETING"
