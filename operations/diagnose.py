@@ -249,7 +249,7 @@ class BootLog:
 async def fault_of(case: Case) -> Fault | None:
     """Give what is wrong as far as it can be known without asking the server; None is nothing."""
     now = case.deployment
-    if now.state not in _ENDED:
+    if now.state not in _ENDED and not (now.state is State.ASLEEP and now.failure):
         return None
     failure = now.failure or ill("NO_REASON", target=now.target, state=now.state)
     cloud = case.writer is not None

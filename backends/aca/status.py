@@ -42,6 +42,10 @@ _STEPS: Final = {
 """What a replica does after an event."""
 _NO_HOST: Final = "AssigningReplicaFailed"
 _CUT_OFF: Final = "KEDAScaleTargetDeactivated"
+_WOKEN: Final = "KEDAScaleTargetActivated"
+_TO_NONE: Final = "ScaledToZero"
+_NOT_ACTIVATED: Final = "ActivationFailed"
+"""Of a revision, also where it was scaled to none as it booted (a public deployment of 2026)."""
 DEFAULT: Final = "ROLLOUT_FAILED"
 _QUOTA: Final = "QUOTA_EXCEEDED"
 _LATE: Final = "PROGRESS_DEADLINE"
@@ -69,6 +73,7 @@ _REASONS: Final = {
     ),
 }
 """Of the system log, those that are failures by themselves."""
+_BOOT_ENDED: Final = frozenset(code for code, _fix in _REASONS.values())
 _READ_IT: Final = (
     "Read the cause; it is Azure's own. Correct what it names and call deploy_vllm again."
 )
@@ -423,10 +428,29 @@ async def _empty(seen: Look, newest: RevisionReplicas) -> Deployment:
         )
         return seen.record(State.UNKNOWN, failure=failure)
     if not was_ready:
-        heard = await read_boot(seen.site, seen.app, newest)
-        if any(event.reason == _CUT_OFF for event in heard.events):
+        heard, scaling = await read_boot(seen.site, seen.app, newest), {_CUT_OFF, _WOKEN, *_STEPS}
+        steps = [event.reason for event in heard.events if event.reason in scaling]
+        if steps[-1:] == [_CUT_OFF]:
             return await _failed(seen, heard)
+        if newest.state == _TO_NONE and _sleeps(seen):
+            note(f"{seen.name} has never been ready: a question boots it, which may take long.")
+            return seen.record(State.ASLEEP)
     return seen.record(State.CREATING, newest.created, phase=QUEUED)
+
+
+def _sleeps(seen: Look) -> bool:
+    """Whether nothing runs of an app, which a question starts, as Azure only scaled it to none."""
+    newest, app = seen.newest, seen.app
+    return (
+        newest is not None
+        and newest.active
+        and not newest.min_replicas
+        and not count_replicas(seen.revisions)
+        and not newest.error
+        and (newest.state == _NOT_ACTIVATED or not newest.broken)
+        and word(app.provisioning_state) not in GIVEN_UP
+        and app.latest_ready_revision_name in {None, "", newest.name}
+    )
 
 
 async def _serving(seen: Look, newest: RevisionReplicas) -> Deployment:
@@ -512,6 +536,9 @@ async def _failed(seen: Look, heard: BootWords | None = None) -> Deployment:
         why = kept
     if newest is not None and newest.number and why.code != _QUOTA:  # which has no host, nor a bill
         note(f"Azure starts a replica of {newest.name} again and again, each of which bills.")
+    if why.code in _BOOT_ENDED and _sleeps(seen):
+        note(f"Nothing runs of {seen.name}; a question boots it anew, and may be in vain again.")
+        return seen.record(State.ASLEEP, failure=why)
     return seen.record(State.FAILED, failure=why)
 
 
@@ -597,11 +624,12 @@ async def wake(site: Site, name: str) -> None:
 
     Raises:
         EndpointError: It did not come, and will not.
-        NotReady: It has failed, was stopped, or its time is over.
+        NotReady: It has failed, was stopped, or scaled to none again, or its time is over.
         DeploymentNotFound: There is no such app.
     """
     app = await get_app(site, name)
     opened, deadline = await apps.access_of(site, app), anyio.current_time() + budget_seconds(app)
+    booted = False
     while True:
         left = deadline - anyio.current_time()
         timeout = max(_PAUSE_SECONDS, min(left, LONGEST_REQUEST_SECONDS))
@@ -613,7 +641,8 @@ async def wake(site: Site, name: str) -> None:
                 raise
             now = await describe(site, name)
             over = {State.FAILED, State.STOPPED, State.STOPPING, State.DELETING}
-            if left <= 0 or now.state in over:
+            booted = booted or now.replicas > 0
+            if left <= 0 or now.state in over or (booted and now.state is State.ASLEEP):
                 raise _not_awake(now) from exc
         await anyio.sleep(_PAUSE_SECONDS)
     if app.latest_ready_revision_name:

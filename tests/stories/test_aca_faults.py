@@ -55,6 +55,30 @@ async def test_a_gpu_host_that_never_comes_is_told_with_its_age_and_its_cost(
         await destroyed(agent, trouble)
 
 
+async def test_what_azure_scaled_to_none_before_it_was_ready_sleeps_and_can_be_woken(
+    trouble: Azure,
+) -> None:
+    """Nothing runs or bills, and a question starts it: it has not failed; why is told all the same.
+
+    Azure itself says "ActivationFailed" then.
+    """
+    trouble.set(cooldown_scale=0.002, boot_seconds=3600)
+    async with agent_of(trouble.settings) as agent:
+        await deploys(agent)
+        told = await becomes(agent, "asleep")
+        assert told.data["replicas"] == 0
+        assert told.data["failure"]["code"] == "BOOT_CUT_OFF", told
+        assert "min_replicas=1" in told.data["failure"]["fix"]
+        why = await asked(agent, "diagnose")
+        assert (why.data["code"], why.data["healthy"]) == ("BOOT_CUT_OFF", False), why
+        trouble.set(cooldown_scale=1.0, boot_seconds=0.1)
+        woken = await asked(agent, "query_gemma4", prompt="Hello", max_tokens=4, wake=True)
+        assert woken.data["completion_tokens"] == 4
+        ready = await becomes(agent, "ready")
+        assert not ready.data.get("failure")
+        await destroyed(agent, trouble)
+
+
 async def test_a_quota_that_is_used_up_is_told_by_azures_own_words(trouble: Azure) -> None:
     """A replica waits for the quota, not for a host; nothing is billed by then."""
     trouble.set(quotas={"a100": 0})
