@@ -3,11 +3,11 @@
 import importlib
 import json
 import tomllib
+import uuid
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import anyio
 import grpc.aio
@@ -20,10 +20,10 @@ from starlette.types import ASGIApp
 
 from simulators.google import plane
 from simulators.google.state import World
+from tests.event_loop import BACKEND
 from tests.soon import HANGS
 
 pytestmark = pytest.mark.anyio
-PROJECT: Final = "p-refused"
 TYPES: Final = {
     "google.cloud.run.v2": "google.cloud.run_v2",
     "google.cloud.secretmanager.v1": "google.cloud.secretmanager_v1",
@@ -55,44 +55,70 @@ def rows() -> Iterator[Any]:
             yield pytest.param(section, *row, id=f"{number}-{method}-{place}")
 
 
+class Told(NamedTuple):
+    """How a call ended."""
+
+    code: str
+    words: str
+
+
+class Cloud(NamedTuple):
+    """What is served to all rows of this file, of which each has a project of its own."""
+
+    world: World
+    web: ASGIApp
+    channel: grpc.aio.Channel
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> tuple[str, dict[str, Any]]:
+    return BACKEND
+
+
+@pytest.fixture(scope="module")
+async def cloud(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cloud]:
+    """Serve everything that is asked by gRPC inside the tests."""
+    async with anyio.create_task_group() as tasks:
+        world = World(folder=tmp_path_factory.mktemp("refusing"), tasks=tasks)
+        server = grpc.aio.server()
+        plane.mount(server, world)
+        port = server.add_insecure_port("127.0.0.1:0")
+        await server.start()
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+            yield Cloud(world, plane.web(world), channel)
+        await server.stop(None)
+        tasks.cancel_scope.cancel()
+
+
 @pytest.mark.parametrize(("section", "change", "status", "words"), list(rows()))
 async def test_a_request_is_refused_as_google_refuses_it(
-    tmp_path: Path, section: dict[str, Any], change: dict[str, Any], status: str, words: str
+    cloud: Cloud, section: dict[str, Any], change: dict[str, Any], status: str, words: str
 ) -> None:
     """With its code, and with words that name what is wrong; what it is made of is taken."""
     change = dict(change)
     knobs = {**section.get("knobs", {}), **change.pop("knobs", {})}
     apis, twice = change.pop("apis", None), change.pop("twice", False)
     call = change.pop("call", section["call"])
-    async with cloud(tmp_path) as (world, channel):
-        by_http = partial(answer_by_http, plane.web(world))
-        ask = by_http if call.startswith("POST") else partial(answer, channel)
-        project = world.project(PROJECT)
-        plane.prepare(project)
-        plane.prepare_lease(project)
-        service = section["call"].rpartition("/")[0]
-        for method, request in section.get("before", ()):
-            assert (await ask(f"{service}/{method}", json.loads(request))).code == "OK"
-        project.knobs = project.knobs.model_copy(
-            update=type(project.knobs).model_validate(knobs).model_dump(include=set(knobs))
-        )
-        project.apis = project.apis if apis is None else set(apis)
-        asked = changed(json.loads(section["request"]), change)
-        if twice:
-            assert (await ask(call, asked)).code == "OK"
-        told = await ask(call, asked)
+    project = cloud.world.project(f"p-{uuid.uuid4().hex[:12]}")
+    plane.prepare(project)
+    plane.prepare_lease(project)
+    ask = partial(answer_by_http if call.startswith("POST") else answer, cloud, project.id)
+    service = section["call"].rpartition("/")[0]
+    for method, request in section.get("before", ()):
+        assert (await ask(f"{service}/{method}", json.loads(request))).code == "OK"
+    project.knobs = project.knobs.model_copy(
+        update=type(project.knobs).model_validate(knobs).model_dump(include=set(knobs))
+    )
+    project.apis = project.apis if apis is None else set(apis)
+    asked = changed(json.loads(section["request"]), change)
+    if twice:
+        assert (await ask(call, asked)).code == "OK"
+    told = await ask(call, asked)
     assert told.code == status, told.words
     assert words in told.words
 
 
-class Told:
-    """How a call ended."""
-
-    def __init__(self, code: str, words: str) -> None:
-        self.code, self.words = code, words
-
-
-async def answer(channel: grpc.aio.Channel, call: str, request: dict[str, Any]) -> Told:
+async def answer(cloud: Cloud, project: str, call: str, request: dict[str, Any]) -> Told:
     """Make a call of its service by its full name."""
     service, _, method = call.partition("/")
     package = service.rpartition(".")[0]
@@ -101,20 +127,20 @@ async def answer(channel: grpc.aio.Channel, call: str, request: dict[str, Any]) 
     )
     if kind is None:
         kind = getattr(importlib.import_module(f"{TYPES[package]}.types"), f"{method}Request").pb()
-    text = json.dumps(request).replace("PROJECT", PROJECT)
+    text = json.dumps(request).replace("PROJECT", project)
     message = json_format.Parse(text, kind())
     try:
-        await channel.unary_unary(f"/{call}")(message.SerializeToString(), timeout=HANGS)
+        await cloud.channel.unary_unary(f"/{call}")(message.SerializeToString(), timeout=HANGS)
     except grpc.aio.AioRpcError as exc:
         return Told(exc.code().name, exc.details() or "")
     return Told("OK", "")
 
 
-async def answer_by_http(app: ASGIApp, call: str, request: dict[str, Any]) -> Told:
+async def answer_by_http(cloud: Cloud, project: str, call: str, request: dict[str, Any]) -> Told:
     """Make a call such as POST /path."""
-    text = json.dumps(request).replace("PROJECT", PROJECT)
-    path = call.removeprefix("POST ").replace("PROJECT", PROJECT)
-    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app)) as client:
+    text = json.dumps(request).replace("PROJECT", project)
+    path = call.removeprefix("POST ").replace("PROJECT", project)
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(cloud.web)) as client:
         reply = await client.post(f"http://compute{path}", content=text)
     return Told("OK" if reply.is_success else str(reply.status_code), reply.text)
 
@@ -128,18 +154,3 @@ def changed(request: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
             place = place[int(part) if isinstance(place, list) else part]
         place[int(last) if isinstance(place, list) else last] = value
     return request
-
-
-@asynccontextmanager
-async def cloud(folder: Path) -> AsyncIterator[tuple[World, grpc.aio.Channel]]:
-    """Serve everything that is asked by gRPC inside the test."""
-    async with anyio.create_task_group() as tasks:
-        world = World(folder=folder, tasks=tasks)
-        server = grpc.aio.server()
-        plane.mount(server, world)
-        port = server.add_insecure_port("127.0.0.1:0")
-        await server.start()
-        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-            yield world, channel
-        await server.stop(None)
-        tasks.cancel_scope.cancel()
