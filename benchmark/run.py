@@ -724,6 +724,7 @@ class _Sweep:
 
     def _heard(self, doing: str) -> None:
         self._doing = doing
+        self._tell(RunState.RUNNING)
 
     def _now(self, spec: CellSpec | None, doing: str | None) -> None:
         self._cell, self._doing = spec, doing

@@ -367,6 +367,11 @@ def percentile(ordered: Sequence[float], percent: float) -> float | None:
     return round(ordered[max(0, int(rank) - 1)], 6)
 
 
+_OURS: Final = frozenset(
+    {"model", "prompt", "messages", "max_tokens", "temperature", "stream", "stream_options"}
+)
+
+
 def parse_extra(text: str | None) -> Mapping[str, Any]:
     """Read more fields of a request from JSON text."""
     if not text:
@@ -379,6 +384,11 @@ def parse_extra(text: str | None) -> Mapping[str, Any]:
         ) from exc
     if not isinstance(extra, dict):
         raise InvalidArgument("`extra` is no object.", fix='Give one such as {"top_p": 0.9}.')
+    if taken := sorted(extra.keys() & _OURS):
+        raise InvalidArgument(
+            f"`extra` cannot set {', '.join(taken)}: this call sets that itself.",
+            fix="Leave it out; prompt, messages, max_tokens and temperature are arguments.",
+        )
     return extra
 
 

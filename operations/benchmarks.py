@@ -239,9 +239,11 @@ class BenchmarkRuns(Answer):
         return {"runs": rows, "older": older or None}
 
     def next_steps(self) -> tuple[NextStep, ...]:
-        if not self.runs:
-            return (NextStep("run_benchmark"),)
-        return (NextStep("get_benchmark", {"run": self.runs[0].run}),)
+        if any(row.state is RunState.RUNNING for row in self.runs[:1]):
+            return (NextStep("get_benchmark", {"run": self.runs[0].run}),)
+        done = [row.run for row in self.runs if row.state is RunState.DONE]
+        compare = NextStep("compare_benchmarks", {"benchmarks": done[1::-1]})
+        return (compare if len(done) > 1 else NextStep("run_benchmark"),)
 
 
 async def watch(

@@ -269,7 +269,6 @@ def does_not_fit(plan: Plan, memory: MemoryPlan) -> DoesNotFit:
         offloaded = why_not_offload(ground, memory, of_weights(goal.wish, said))
     fix = f"Deploy it {near[0][0]}" if near else "Call recommend_deployment for targets that fit"
     model, where = plan.spec.model, plan.target.name
-    named = {"target": where, "model": model}
     return DoesNotFit(
         f"{model} does not fit on {where}: {' '.join(memory.reasons)}",
         fix=f"{fix}; force=true tries all the same.",
@@ -277,14 +276,9 @@ def does_not_fit(plan: Plan, memory: MemoryPlan) -> DoesNotFit:
             "memory": memory_table(memory).model_dump(mode="json", exclude_none=True),
             "nearest": [words for words, _ in near],
             "offload": offloaded,
+            "choices": [arguments(flags) for _, flags in near[:1]],
         },
-        next_steps=(
-            *(
-                NextStep("plan_deployment", {**named, **arguments(flags)})
-                for _, flags in near[: where in places()]
-            ),
-            NextStep("recommend_deployment", {"model": model}),
-        ),
+        next_steps=(NextStep("recommend_deployment", {"model": model}),),
     )
 
 

@@ -180,9 +180,9 @@ def contain_fault(target: str) -> Iterator[None]:
     except OpsError:
         raise
     except Exception as exc:
-        _log.exception("%s could not be read.", target)
+        _log.exception("%s failed.", target)
         raise TargetFault(
-            f"{target} could not be read for a reason that this server does not know.",
+            f"{target} failed for a reason that this server does not know.",
             fix="This is a bug of the server: its standard error has the traceback; report it.",
             cause=type(exc).__name__,
         ) from exc

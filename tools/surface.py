@@ -189,14 +189,16 @@ def ops_tool(
 
 
 def _offer_steps(exc: OpsError, tool: str) -> None:
-    """Let `next` of an error that lists choices be the same call, once with each of them.
+    """Let `next` of an error that lists choices be the same call first, once with each of them.
 
     Where an API is off it is the tool that enables it, unless that is what was called.
     """
     again = {name: value for name, value in GIVEN.get().items() if name != "confirm"}
-    choices = exc.data.get("choices", ())
-    if choices:
-        exc.next_steps = tuple(NextStep(tool, {**again, **choice}) for choice in choices[:5])
+    choices = [
+        one for one in exc.data.get("choices", ()) if one.keys() <= TOOLS[tool].parameters.keys()
+    ]
+    same = (NextStep(tool, {**again, **choice}) for choice in choices[:5])
+    exc.next_steps = (*same, *exc.next_steps)
     if isinstance(exc, ApiDisabled) and not exc.next_steps and tool != "setup_target":
         where = {"target": again["target"]} if "target" in again else {}
         exc.next_steps = (NextStep("setup_target", where),)

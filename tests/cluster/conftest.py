@@ -123,8 +123,8 @@ def ours() -> list[psutil.Process]:
     return started("benchmark.worker", "benchmark.ray_driver", "ray::Node")
 
 
-def until(true: Callable[[], Any], what: str, seconds: float = 60) -> Any:
-    """Wait for something to be true, and give it."""
+def until(true: Callable[[], Any], what: str, seconds: float = 180) -> Any:
+    """Wait for something to be true, and give it: Ray has limits of its own of 30 and 60 s."""
     deadline = time.monotonic() + seconds
     while not (value := true()):
         assert time.monotonic() < deadline, f"waited {seconds} s for {what}"

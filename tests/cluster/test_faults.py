@@ -88,6 +88,22 @@ class Sweep:
     def is_measuring(self) -> bool:
         return self.doing() == "measuring"
 
+    def measures_cell(self, number: int) -> None:
+        """Wait for the window of a cell; a run that is past it, or over, is not waited for."""
+
+        def is_there() -> bool:
+            over = self.process.poll() is not None
+            progress = self.folder.progress() if any(self._runs.glob("*/progress.json")) else None
+            cells = self.folder.cells() if progress else ()
+            if over or len(cells) >= number:
+                log = self.folder.log_file.read_text(encoding="utf-8") if progress else ""
+                pytest.fail(f"The window of cell {number} was not seen: {progress!r} {log}")
+            # For an instant a cell that is kept is still told as the one that is measured.
+            is_next = progress is not None and progress.cell not in {cell.id for cell in cells}
+            return len(cells) == number - 1 and is_next and self.is_measuring()
+
+        until(is_there, f"the window of cell {number}")
+
     def ended(self) -> tuple[CellResult, ...]:
         self.out, self.err = self.process.communicate(timeout=120)
         return self.folder.cells()
@@ -125,18 +141,20 @@ def harm(_cluster: Raylets, engine: str, tmp_path_factory: pytest.TempPathFactor
     raylets.do("kill 2")
     # A node takes seconds to be there, as a cell does: one that joins, and one in reserve.
     with ThreadPoolExecutor(1) as aside:
-        aside.map(raylets.do, ("add", "add"))
+        adding = [aside.submit(raylets.do, "add") for _ in range(2)]
         until(lambda: sweep.doing() in {"warming up", "measuring"}, "the first cell")
         joining = sweep.folder.log_file.read_text(encoding="utf-8")
         scratch = fill_the_disk(sweep)
-        until(lambda: len(sweep.folder.cells()) == 1 and sweep.is_measuring(), "the second cell")
+        sweep.measures_cell(2)
         for process in ours():
             assert KEY not in " ".join(process.cmdline())
             if "ray_driver" not in " ".join(process.cmdline()):
                 assert KEY not in str(process.environ())
-        until(lambda: len(sweep.folder.cells()) == 2 and sweep.is_measuring(), "the third cell")
+        for one in adding:
+            one.result()
+        sweep.measures_cell(3)
     is_lost("kill", raylets, sweep)
-    until(lambda: len(sweep.folder.cells()) == 3 and sweep.is_measuring(), "the fourth cell")
+    sweep.measures_cell(4)
     is_lost("freeze", raylets, sweep)
     raylets.do("thaw 2")
     cells = sweep.ended()
@@ -223,8 +241,8 @@ def test_a_driver_that_is_killed_leaves_nothing_and_the_run_goes_on(
 ) -> None:
     """Until Ctrl-C ends its next cell, and leaves the nodes."""
     words = a_run(engine, f"--nodes={len(left.nodes)}")
-    sweep = Sweep(tmp_path, left, *words, "--cell-seconds=3", "--concurrencies=4,6")
-    until(sweep.is_measuring, "the window")
+    sweep = Sweep(tmp_path, left, *words, "--cell-seconds=3", "--concurrencies=4,6,8")
+    sweep.measures_cell(1)
     for process in psutil.Process(sweep.process.pid).children(recursive=True):
         process.kill()
     sweep.process.kill()
@@ -232,7 +250,7 @@ def test_a_driver_that_is_killed_leaves_nothing_and_the_run_goes_on(
     assert state_of(sweep.folder).state is RunState.INTERRUPTED
     until(lambda: not ours(), "nodes to be empty")
     sweep.resume()
-    until(lambda: len(sweep.folder.cells()) == 1 and sweep.is_measuring(), "the second cell")
+    sweep.measures_cell(2)
     sweep.process.send_signal(signal.SIGINT)
     cell = sweep.ended()[0]
     assert len(cell.nodes) == len(left.nodes)
@@ -257,7 +275,7 @@ def test_the_head_of_an_open_cluster_that_was_asked_for_dies_and_ends_the_run_in
     """It is another cluster than the other tests': there is none without a head."""
     words = a_run(engine, "--nodes=2", "--insecure-cluster")
     sweep = Sweep(tmp_path, open_cluster, *words)
-    until(sweep.is_measuring, "the window")
+    sweep.measures_cell(1)
     open_cluster.do("kill 0")
     cells = sweep.ended()
     assert not any(cell.valid for cell in cells)

@@ -65,16 +65,14 @@ async def test_31b_qat_on_an_l4_is_refused_and_nothing_is_started(
 
 
 async def test_a_length_that_does_not_fit_is_refused_with_one_that_does(on_l4: Agent) -> None:
-    """What the error offers is deployed without another word."""
+    """What the error offers is the same call with what fits, and is deployed under its name."""
     reply = await deploy(on_l4, "26b qat", kv_cache_dtype="fp8", max_model_len=262_144)
     assert reply.code == "DOES_NOT_FIT"
     assert reply.data["nearest"][0] in reply.structured["fix"]
     step = reply.structured["next"][0]
-    assert step["tool"] == "plan_deployment"
-    planned = await on_l4.call(step["tool"], **step["arguments"])
-    (last,) = planned.structured["next"]
-    assert last["tool"] == "deploy_vllm"
-    assert (await on_l4.call(last["tool"], **last["arguments"])).state == "loading"
+    assert step["tool"] == "deploy_vllm"
+    again = await on_l4.call(step["tool"], **step["arguments"])
+    assert (again.state, again.data["name"]) == ("loading", "one")
 
 
 async def test_forced_asks_a_human_and_tells_them_that_it_does_not_fit(l4: Settings) -> None:

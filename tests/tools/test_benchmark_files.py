@@ -93,7 +93,11 @@ async def test_an_articles_grid_is_imported_and_audited(agent: Agent, tmp_path: 
     copy.write_bytes(ARTICLE.read_bytes())
     copied = await agent.call("import_benchmark", file=str(copy), **claims)
     assert copied.data["said_of_cells"]["DUPLICATED_GRID"] > 0
-    assert (await agent.call("list_benchmarks")).structured["summary"].startswith("2 benchmark")
+    listed = await agent.call("list_benchmarks")
+    assert listed.structured["summary"].startswith("2 benchmark")
+    (step,) = listed.structured["next"]
+    assert step["tool"] == "compare_benchmarks"
+    assert step["arguments"]["benchmarks"] == [first.data["run"], copied.data["run"]]
 
 
 @pytest.mark.parametrize(
