@@ -165,7 +165,8 @@ _WORDS: Final = {Worth.SPOILED: "SPOILED", Worth.RELATIVE: "relative only"}
 
 
 def line(cell: CellResult) -> str:
-    codes = "; ".join(f"{v.code} ({v.because})" for v in cell.verdicts)
+    first = sorted(cell.verdicts, key=lambda verdict: not verdict.spoils)
+    codes = "; ".join(f"{'' if v.spoils else 'mark '}{v.code} ({v.because})" for v in first)
     if cell.state is CellState.SKIPPED:
         return f"{cell.id}: skipped. {cell.reason}"
     if cell.state is CellState.FAILED:

@@ -129,12 +129,14 @@ def test_stop_asks_only_a_run_that_is_measured(
 
 
 def test_a_cell_is_one_line() -> None:
-    """With what is worth knowing of it."""
+    """With what is worth knowing of it, what spoils it first."""
     cold = with_verdict(a_cell(512, 8, goodput_share=0.97), Code.COLD, "twice as slow")
     assert line(cold) == (
         "512x8: 400 tok/s; TTFT p50 43.3 ms; TPOT p50 19 ms; "
         "97.0% within the limits; SPOILED: COLD (twice as slow)"
     )
+    both = with_verdict(with_verdict(a_cell(512, 8), Code.KV_QUEUED, "often"), Code.COLD, "slow")
+    assert line(both).endswith("; SPOILED: COLD (slow); mark KV_QUEUED (often)")
     assert line(a_cell(512, 32, state=CellState.SKIPPED)) == "512x32: skipped. said"
 
 
