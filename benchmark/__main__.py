@@ -69,12 +69,19 @@ _BUDGET: Final[Options] = {"max-cost-usd": {"type": float}, "max-minutes": {"typ
 _PLAN: Final[Options] = {
     "contexts": {"type": _several(int), "metavar": "8,512", "help": "prompt tokens"},
     "concurrencies": {"type": _several(int), "metavar": "1,8", "help": "users at once"},
-    "requests-per-second": {"type": _several(float), "metavar": "2,4", "help": "an open loop"},
+    "requests-per-second": {
+        "type": _several(float),
+        "metavar": "2,4",
+        "help": "open loop instead",
+    },
     "arrivals": {"choices": OPEN_LOOPS, "help": "how requests come at a rate (poisson)"},
     "output-tokens": {"type": int},
     "dataset": {"help": "a JSONL or ShareGPT file of prompts"},
     "api": {"choices": ("completion", "chat")},
-    "prefix-share": {"type": float, "help": "how much of every prompt is the same, 0 to 1 (0)"},
+    "prefix-share": {
+        "type": float,
+        "help": "how much of every prompt is the same, 0 to 1 (0)",
+    },
     "seed": {"type": int},
     "cell-seconds": {"type": float, "help": "the longest window of a cell"},
     "workers": {"type": int, "help": "processes that put the load on"},
@@ -86,7 +93,9 @@ _GROUND: Final[Options] = {
     "accelerator-count": {"type": int},
     "usd-per-hour": {"type": float, "help": "of all replicas together"},
 }
-_FOLDER: Final[Options] = {"folder": {"type": Path, "help": "where runs are kept (your state)"}}
+_FOLDER: Final[Options] = {
+    "folder": {"type": Path, "help": "where runs are kept (the user's state)"}
+}
 _RUN: Final[Options] = {
     "url": {"required": True, "help": "such as http://127.0.0.1:8000"},
     "model": {"help": "left out: the first one that is served"},

@@ -9,7 +9,6 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from benchmark.records import (
-    LATENCIES,
     PRICED,
     Arrivals,
     CellResult,
@@ -224,6 +223,10 @@ def has(cell: CellResult, code: Code) -> bool:
     return any(verdict.code is code for verdict in cell.verdicts)
 
 
+def _because(cell: CellResult, code: Code) -> str:
+    return next(verdict.because for verdict in cell.verdicts if verdict.code is code)
+
+
 def listed_firsts(cells: Sequence[CellResult]) -> str:
     """Name the smallest load of each prompt length, lengths of the same load together."""
     firsts: dict[int, str] = {}
@@ -288,14 +291,15 @@ def _limit(limit: Limit) -> Finding:
     cell = limit.cells[-1]
     head, where = _LIMITS[limit.cause], listed_firsts(limit.cells)
     text = f"{head} from {where} on: at {cell.id} {_seen(limit.cause, cell)}."
-    return _finding("limit", text, limit.cells)
+    return Finding(kind="limit", text=text, cells=_ids(limit.cells))
 
 
 def _seen(cause: Cause, cell: CellResult) -> str:
+    if cause is Cause.CLIENT:
+        return _because(cell, Code.CLIENT_SATURATED)
     server = cell.server
-    if cause is Cause.CLIENT or server is None:
-        code = Code.CLIENT_SATURATED if cause is Cause.CLIENT else Code.KV_QUEUED
-        return next(verdict.because for verdict in cell.verdicts if verdict.code is code)
+    if server is None:
+        return _because(cell, Code.KV_QUEUED)
     running, waiting = server.requests_running_mean or 0, server.requests_waiting_mean or 0
     used = percent(server.kv_cache_usage_max or 0)
     if cause is Cause.KV:
@@ -328,8 +332,14 @@ def _meets(cell: CellResult, limits: Limits, share: float) -> bool:
     """Judge by p95 where requests were not counted one by one."""
     if cell.goodput_share is not None:
         return cell.goodput_share >= share
-    asked = ((getattr(limits, f"{name}_seconds"), getattr(cell, name)) for name in LATENCIES)
-    return all(spread and spread.p95 <= limit for limit, spread in asked if limit is not None)
+    asked = (
+        (limits.ttft_seconds, cell.ttft),
+        (limits.tpot_seconds, cell.tpot),
+        (limits.e2el_seconds, cell.e2el),
+    )
+    return all(
+        spread is not None and spread.p95 <= limit for limit, spread in asked if limit is not None
+    )
 
 
 def _operating(manifest: Manifest, valid: Sequence[Row]) -> Iterator[Finding]:
@@ -360,7 +370,7 @@ def _operating(manifest: Manifest, valid: Sequence[Row]) -> Iterator[Finding]:
 
 def _speed(cell: CellResult) -> str:
     rate = f"{figure(cell.request_throughput or 0)} requests/s"
-    times = (getattr(cell, name) for name in LATENCIES)
+    times = (cell.ttft, cell.tpot, cell.e2el)
     ttft, tpot, e2el = (math.nan if each is None else each.mean for each in times)
     if not math.isnan(ttft + tpot):
         return f"{rate}, TTFT {seconds(ttft)}, TPOT {seconds(tpot)} on average"
@@ -385,9 +395,6 @@ class Headline(NamedTuple):
         latency = f", {self.latency}" if self.latency else ""
         run = f" {self.recommended}." if self.recommended else ""
         return f"{self.best}{latency}.{run} Trust: {self.trust}."
-
-
-_NONE_KEEPS: Final = "No measured load keeps the limits"
 
 
 def headline(manifest: Manifest, cells: Sequence[CellResult]) -> Headline:
@@ -415,10 +422,11 @@ def headline(manifest: Manifest, cells: Sequence[CellResult]) -> Headline:
     run_at = None
     if cell.valid:
         chosen = recommended(manifest, row)
-        parts = (rate(chosen), _latency(chosen)) if chosen and chosen is not cell else ()
-        more = ", ".join(part for part in parts if part)
-        run_at = f"Run at {chosen.spec.load.words}" if chosen else _NONE_KEEPS
-        run_at += f": {more}" if more else ""
+        run_at = "No measured load keeps the limits"
+        if chosen:
+            run_at = f"Run at {chosen.spec.load.words}"
+        if chosen and chosen is not cell:
+            run_at += f": {', '.join(part for part in (rate(chosen), _latency(chosen)) if part)}"
     return Headline(
         best=f"{head}{interval} with {cell.spec.load.words} at {cell.spec.prompt_words}",
         latency=_latency(cell),
@@ -601,5 +609,8 @@ def _distrust(measured: Sequence[CellResult]) -> Iterator[Finding]:
 
 
 def _finding(kind: str, text: str, cells: Iterable[CellResult]) -> Finding:
-    ids = tuple(cell.id for cell in cells)
-    return Finding.model_validate({"kind": kind, "text": text, "cells": ids})
+    return Finding.model_validate({"kind": kind, "text": text, "cells": _ids(cells)})
+
+
+def _ids(cells: Iterable[CellResult]) -> tuple[str, ...]:
+    return tuple(cell.id for cell in cells)

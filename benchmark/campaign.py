@@ -207,12 +207,13 @@ def _with_doors(campaign: Campaign) -> Campaign:
 
 def _member(one: Combination, words: str, door: Door | None, longest: int) -> Member:
     why, hourly = _planned(one, words, longest)
-    if why or door is None:
-        state: Literal["refused", "missing"] = "refused" if why else "missing"
-        return Member(combination=one, state=state, why=why or "the file gives it none")
-    priced = None if hourly is None else hourly * door.replicas
+    if why:
+        return Member(combination=one, state="refused", why=why)
+    if door is None:
+        return Member(combination=one, state="missing", why="the file gives it none")
+    hourly = None if hourly is None else hourly * door.replicas
     said = door.usd_per_hour
-    return Member(combination=one, usd_per_hour=priced if said is None else said)
+    return Member(combination=one, usd_per_hour=hourly if said is None else said)
 
 
 def _planned(one: Combination, words: str, longest: int) -> tuple[str | None, float | None]:
@@ -501,9 +502,11 @@ def _outcome(member: Member, runs: Path) -> _Outcome:
 
 
 def _how(standing: Standing) -> str:
-    if (at := standing.plan.cluster) is None:
+    if (cluster := standing.plan.cluster) is None:
         return "without a cluster, runs follow one another on this machine."
-    return f"runs are side by side, each on {at.nodes} of the cluster {at.address}'s nodes."
+    return (
+        f"runs are side by side, each on {cluster.nodes} of the cluster {cluster.address}'s nodes."
+    )
 
 
 def report(standing: Standing, runs: Path, reason: str | None = None) -> str:

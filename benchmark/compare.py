@@ -3,11 +3,10 @@
 import itertools
 import math
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from statistics import geometric_mean
 from typing import Any, Final, NamedTuple, TypeVar
 
 from benchmark.advice import NOT_SPEED, find_accelerator, flags_of, known, rows
@@ -39,7 +38,13 @@ _TELLS: Final = 0.05
 _METHOD: Final = ("api", "output_tokens", "fixed_output", "prefix_share", "dataset")
 """Of the workload; the seed may differ, prompts of one length are alike."""
 _NAMED_BY: Final = (
-    *("model", "precision", "KV cache", "accelerator", "target", "cloud", "other flags"),
+    "model",
+    "precision",
+    "KV cache",
+    "accelerator",
+    "target",
+    "cloud",
+    "other flags",
 )
 """Axes that a person would call a run by, if they tell it from the others."""
 _NOT_KNOWN: Final = "not known"
@@ -48,8 +53,6 @@ ARTICLE_WARNING: Final = (
     "serving under a steady load."
 )
 T = TypeVar("T")
-_mean: Final = geometric_mean
-"""Of ratios."""
 
 
 class RowBest(Record):
@@ -338,17 +341,20 @@ def _check_method(runs: Sequence[Loaded]) -> None:
             "A comparison needs two runs or more.", fix="Call list_benchmarks for their ids."
         )
     methods = [_method(run) for run in runs]
-    said = {
-        name: [f"{m[name]} in {run.manifest.run_id}" for m, run in zip(methods, runs, strict=True)]
-        for name in methods[0]
-        if len({each[name] for each in methods}) > 1
-    }
-    if said:
-        words = "; ".join(f"{name} is {', '.join(each)}" for name, each in said.items())
+    differing = [name for name in methods[0] if len({each[name] for each in methods}) > 1]
+    if differing:
+        words = "; ".join(
+            f"{name} is "
+            + ", ".join(
+                f"{method[name]} in {run.manifest.run_id}"
+                for method, run in zip(methods, runs, strict=True)
+            )
+            for name in differing
+        )
         raise InvalidArgument(
             f"These runs do not measure the same: {words}.",
             fix="Run the same workload and method on both, then compare.",
-            data={"differs": [*said]},
+            data={"differs": differing},
         )
 
 
@@ -449,11 +455,10 @@ def compare(runs: Sequence[Loaded], called: Sequence[str] = ()) -> Comparison:
         for each in _ratios(name, runs[0].usable, run.usable)
     )
     if not ratios:
-        codes = [listed([f"{code} {n}" for code, n in run.spoiled_by.items()]) for run in runs]
         why = [
             f"{run.manifest.run_id}: {len(run.usable)} usable of {len(run.cells)}"
-            + (f" ({each})" if each else "")
-            for run, each in zip(runs, codes, strict=True)
+            + (f" ({_counted(run.spoiled_by)})" if run.spoiled_by else "")
+            for run in runs
         ]
         raise InvalidArgument(
             "These runs have no usable cell in common.",
@@ -549,16 +554,25 @@ def _scaling(
         times = count / base if base and count and count != base else None
         for load in sorted({each.load for each in mine}, key=lambda load: load.size):
             values = [each.throughput.value for each in mine if each.load == load]
-            factor, share = _mean(values), _mean(values) / times if times else None
+            factor = _mean(values)
             yield Scaling(
-                run=name, load=load.words, factor=factor, lengths=len(values), efficiency=share
+                run=name,
+                load=load.words,
+                factor=factor,
+                lengths=len(values),
+                efficiency=factor / times if times else None,
             )
 
 
+def _mean(values: Sequence[float]) -> float:
+    """Of ratios, so geometric."""
+    return math.exp(sum(map(math.log, values)) / len(values))
+
+
 def _crossovers(base: str, ratios: Sequence[CellRatio]) -> Iterator[Crossover]:
-    kinds: dict[tuple[str, int, Arrivals], list[CellRatio]] = defaultdict(list)
+    kinds: dict[tuple[str, int, Arrivals], list[CellRatio]] = {}
     for each in ratios:
-        kinds[each.run, each.context, each.load.arrivals].append(each)
+        kinds.setdefault((each.run, each.context, each.load.arrivals), []).append(each)
     for kind in kinds.values():
         row = sorted((each for each in kind if each.decided), key=lambda each: each.load.size)
         for below, above in itertools.pairwise(row):
@@ -654,6 +668,10 @@ def _told(made: Comparison, side: Side) -> str:
         f"{figure(least.throughput.value)} at {least.cell} to {figure(most.throughput.value)} at "
         f"{most.cell}; {''.join(f'{each}, ' for each in latencies)}geometric means; {sure}."
     )
+
+
+def _counted(codes: Mapping[str, int]) -> str:
+    return listed([f"{code} {count}" for code, count in codes.items()])
 
 
 _RATIOS: Final[Mapping[str, str]] = {

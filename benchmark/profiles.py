@@ -38,13 +38,23 @@ from core.records import Record, valid
 PROFILES: Final[tuple[Profile, ...]] = get_args(Profile)
 _BYTES_PER_TOKEN: Final = 4
 """Of English text; only to name the row of a dataset, whose prompts are as long as they are."""
-_WORK: Final = ("output_tokens", "dataset", "seed", "prefix_share", "api")
-_ARTICLE_KEEPS: Final = {*_WORK, "requests_per_second", "cell_seconds"} - {"seed"}
+_ARTICLE_KEEPS: Final = (
+    "requests_per_second",
+    "output_tokens",
+    "dataset",
+    "cell_seconds",
+    "prefix_share",
+    "api",
+)
 """What would make it another method than the articles'."""
+_WORK: Final = ("output_tokens", "dataset", "seed", "prefix_share", "api")
 _RUN: Final = ("workers", "max_cost_usd", "max_minutes")
+_CLUSTER: Final = ("cluster", "nodes", "insecure_cluster")
 _KNOWN: Final = frozenset(
     {"contexts", "concurrencies", "requests_per_second", "arrivals", "cell_seconds", "limits"}
-    | {*_WORK, *_RUN, "cluster", "nodes", "insecure_cluster"}
+    | set(_WORK)
+    | set(_RUN)
+    | set(_CLUSTER)
 )
 
 
@@ -114,7 +124,7 @@ def _check_names(profile: str, asked: Mapping[str, Any]) -> None:
         raise InvalidArgument(
             f"A plan has no {', '.join(unknown)}.", fix=f"It has {', '.join(sorted(_KNOWN))}."
         )
-    changed = [name for name in asked if name in _ARTICLE_KEEPS]
+    changed = [name for name in _ARTICLE_KEEPS if name in asked]
     if profile == "article" and changed:
         raise InvalidArgument(
             f"The articles' method has its own {', '.join(changed)}.",
@@ -166,8 +176,9 @@ def _cluster(asked: Mapping[str, Any]) -> dict[str, Any] | None:
     address = asked.get("cluster")
     if address is None:
         if asked.get("nodes") or asked.get("insecure_cluster"):
-            fix = "Give cluster: auto, or ray://HOST:10001."
-            raise InvalidArgument("Only a cluster has nodes.", fix=fix)
+            raise InvalidArgument(
+                "Only a cluster has nodes.", fix="Give cluster: auto, or ray://HOST:10001."
+            )
         return None
     url = urlsplit(address)
     named = url.scheme == "ray" and url.hostname and not (url.path or url.query or url.username)
@@ -190,9 +201,13 @@ def _stop(named: _Named, asked: Mapping[str, Any]) -> StopRule:
         return named.stop
     if not (longest > 0 and math.isfinite(longest)):
         raise InvalidArgument(f"cell_seconds cannot be {longest}.", fix="Give a number above 0.")
-    bounded = ("min_seconds", "warmup_max_seconds")
-    shorter = {name: min(getattr(named.stop, name), longest) for name in bounded}
-    return named.stop.model_copy(update={"max_seconds": float(longest), **shorter})
+    return named.stop.model_copy(
+        update={
+            "max_seconds": float(longest),
+            "min_seconds": min(named.stop.min_seconds, longest),
+            "warmup_max_seconds": min(named.stop.warmup_max_seconds, longest),
+        }
+    )
 
 
 def _check_values(plan: RunPlan) -> None:
@@ -239,8 +254,16 @@ def cores() -> int:
     return psutil.cpu_count() or 1
 
 
+_NO_PROVENANCE: Final = Provenance()
+
+
 def make(
-    runs: Path, *, base_url: str, plan: RunPlan, subject: Subject, provenance: Provenance
+    runs: Path,
+    *,
+    base_url: str,
+    plan: RunPlan,
+    subject: Subject,
+    provenance: Provenance = _NO_PROVENANCE,
 ) -> RunFolder:
     """Make a new run's folder below `runs`, with its manifest; nothing is measured yet.
 

@@ -16,7 +16,7 @@ from anyio.abc import Process
 
 from benchmark.folder import RunFolder
 from benchmark.profiles import make, plan_of
-from benchmark.records import CellState, Provenance, RunState, Subject
+from benchmark.records import CellState, RunState, Subject
 from benchmark.run import state_of
 from core.environment import inherited_environment
 from tests.benchmark.sweeping import ids
@@ -40,7 +40,7 @@ async def folder(simulate: Simulate, state_dir: Path) -> AsyncIterator[RunFolder
     plan = plan.model_copy(update={"stop": stop, "workers": 2})
     async with simulate(step_ms=2) as engine, engine.on_a_port() as url:
         subject = Subject(model="tiny", max_model_len=2048)
-        yield make(state_dir, base_url=url, plan=plan, subject=subject, provenance=Provenance())
+        yield make(state_dir, base_url=url, plan=plan, subject=subject)
 
 
 async def begun(folder: RunFolder) -> Process:
