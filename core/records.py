@@ -655,6 +655,8 @@ class Deployment(Answer):
                 return (again, NextStep("destroy_vllm", here))
             case State.STOPPED:
                 return (NextStep("start_vllm", here), NextStep("destroy_vllm", here))
+            case State.ASLEEP if self.failure:  # it was scaled to none before it ever answered
+                return tuple(NextStep(tool, here) for tool in ("diagnose", "get_logs"))
             case State.ASLEEP:  # it stays so until somebody asks, however long one waits
                 return (NextStep("verify_model_health", {**here, "wake": True}), *whole)
             case _:

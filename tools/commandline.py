@@ -162,6 +162,7 @@ def _failed(told: Mapping[str, Any]) -> bool:
         blind
         or data.get("gone") is False
         or data.get("state") in {"failed", "unknown"}
+        or (data.get("state") == "asleep" and bool(data.get("failure")))
         or any(isinstance(row, Mapping) and row.get("trouble") for row in rows)
     )
 

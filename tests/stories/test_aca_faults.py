@@ -69,6 +69,7 @@ async def test_what_azure_scaled_to_none_before_it_was_ready_sleeps_and_can_be_w
         assert told.data["replicas"] == 0
         assert told.data["failure"]["code"] == "BOOT_CUT_OFF", told
         assert "min_replicas=1" in told.data["failure"]["fix"]
+        assert [step["tool"] for step in told.structured["next"]] == ["diagnose", "get_logs"]
         why = await asked(agent, "diagnose")
         assert (why.data["code"], why.data["healthy"]) == ("BOOT_CUT_OFF", False), why
         trouble.set(cooldown_scale=1.0, boot_seconds=0.1)

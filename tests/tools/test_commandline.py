@@ -146,6 +146,21 @@ def test_waiting_for_a_boot_that_fails_is_exit_status_one(
     assert "DISK_FULL" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("data", "status"),
+    [
+        ({"state": "asleep"}, 0),
+        ({"state": "asleep", "failure": {"code": "BOOT_CUT_OFF"}}, 1),
+        ({"state": "ready", "failure": None}, 0),
+    ],
+)
+def test_what_sleeps_because_its_boot_was_cut_off_is_exit_status_one(
+    data: dict[str, Any], status: int
+) -> None:
+    """`make deploy` in a script would go on as if it had ever answered."""
+    assert commandline._failed({"ok": True, "data": data}) == status
+
+
 def test_without_a_terminal_the_token_is_printed(
     state_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
