@@ -83,7 +83,7 @@ def new_lease(
     )
 
 
-def revised_lease(
+def _revised_lease(
     before: Lease | None, said: DeploymentSpec, spec: DeploymentSpec, usd_per_hour: float | None
 ) -> Lease | None:
     """Return the lease of one that runs on with other limits, whose time begins anew.
@@ -104,6 +104,28 @@ def revised_lease(
     paid = held.paid_until - ran // max(1, spec.max_replicas)
     _refuse_used_up(paid, now)
     return held.model_copy(update={"paid_until": paid, "ends": min(held.ends, paid)})
+
+
+def wanted_lease(
+    before: Lease | None,
+    said: DeploymentSpec | None,
+    spec: DeploymentSpec,
+    usd_per_hour: float | None,
+    *,
+    anew: bool = False,
+) -> Lease | None:
+    """Return the lease of one that is to be as a spec says; `anew`: its time begins now.
+
+    `before` and `said` are how it ends, and what was asked for, as it is now.
+
+    Raises:
+        InvalidArgument: Its max_usd cannot be kept, or is used up.
+    """
+    if anew:
+        return new_lease(spec, usd_per_hour, "server")
+    if said and (said.ttl_minutes, said.max_usd) != (spec.ttl_minutes, spec.max_usd):
+        return _revised_lease(before, said, spec, usd_per_hour)
+    return before.rescaled(said.max_replicas, spec.max_replicas) if before and said else before
 
 
 def extended_lease(before: Lease | None, minutes: int, keeper: Keeper | None = None) -> Lease:

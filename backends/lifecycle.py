@@ -670,7 +670,13 @@ class Lifecycle(ABC):
                     self.pending.forget(spec.name)
                 raise
             self._keep_waiting(asked, waits)
-        return await self.describe(spec.name)
+        now = await self.describe(spec.name)
+        if waits is None and now.revision != spec.fingerprint:
+            note(
+                f"Somebody else deployed {spec.name} otherwise at the same time, and that is what"
+                " holds: look with status_vllm, then deploy_vllm again if it is not what you want."
+            )
+        return now
 
     async def go_on(self, name: str) -> None:
         """Take the steps of a pending deployment whose time has come; else do nothing.

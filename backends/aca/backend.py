@@ -100,8 +100,8 @@ class AcaBackend(Lifecycle):
         asked = self.pending.get(spec.name)
         known = asked is not None and asked.phase
         is_there = await deployment.find_own_app(self.site, spec.name) is not None
-        if not known and spec.lease == "cloud":
-            await lease.refuse(self.site)
+        if not known:
+            await lease.refuse(self.site, spec)
         if not known and not is_there:
             if spec.access == "private":
                 await apps.callers(self.site)

@@ -1,6 +1,6 @@
 """What Azure says of a plan before anything is made: one row for each question."""
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -24,17 +24,15 @@ from backends.aca.site import (
 )
 from backends.common import models
 from backends.common.concurrency import in_time
-from backends.common.preflight import Answer, ask_all, question, refusal
+from backends.common.preflight import Answer, Question, ask_all, refusal, unasked
 from backends.lifecycle import Status, look_at_all
 from core import errors
-from core.records import Check, DeploymentSpec, ModelShape, Plan, Preflight
+from core.records import DeploymentSpec, ModelShape, Plan, Preflight
 from planner.places import place
 
 _LOGIN_SECONDS: Final = 10.0
 _ANSWERS_SECONDS: Final = 18.0
 _REFUSALS: Final = (errors.CloudRefused, errors.InvalidArgument, errors.NotOurs)
-Ask = Callable[[], Awaitable[Answer | str]]
-"""Returns what is well; raises, as the deployment itself would, why it cannot be."""
 
 
 async def check(site: Site, plan: Plan) -> Preflight:
@@ -46,32 +44,13 @@ async def check(site: Site, plan: Plan) -> Preflight:
         _subscription = site.clients.subscription  # or that none is named
         with in_time("Your login", "get a token", _LOGIN_SECONDS, fix="Call the same tool again."):
             await site.clients.caller()
-    except errors.OpsError as exc:  # one row then says more than ten
-        unknown = isinstance(exc, (errors.CloudUnavailable, errors.CloudTimeout))
-        row = Check(
-            what="Azure knows who asks",
-            outcome="unknown" if unknown else "fail",
-            detail=f"{exc.summary} {exc.cause}".strip(),
-            fix=exc.fix,
-        )
-        return Preflight(checks=(row,))
-    own = [question(what, ask, *_REFUSALS) for what, ask in _questions(site, plan)]
-    asked = (*own, *models.hub_questions(site.settings, plan.spec))
+    except errors.OpsError as exc:
+        return unasked("Azure", exc)
+    asked = (*_questions(site, plan), *models.hub_questions(site.settings, plan.spec))
     return Preflight(checks=tuple(await ask_all(asked, _ANSWERS_SECONDS)))
 
 
-async def _unless_refused(ask: Ask) -> Answer | str:
-    """Leave unknown what Azure refuses to tell: that forbids no deployment."""
-    try:
-        return await ask()
-    except PolicyRefusal:
-        raise
-    except errors.CloudRefused as exc:
-        why = f"It could not be looked at. {exc.summary} {exc.cause}".strip()
-        return Answer(passed=None, detail=why, fix=exc.fix)
-
-
-def _questions(site: Site, plan: Plan) -> Iterator[tuple[str, Ask]]:
+def _questions(site: Site, plan: Plan) -> Iterator[Question]:
     spec, where, kind = plan.spec, site.ground, gpu_of(site.target).profile_type
     mount = weights_of(spec, plan.model, place_of(site.target)).mount
     names = ground.provider_names(share=mount is not None)
@@ -88,32 +67,35 @@ def _questions(site: Site, plan: Plan) -> Iterator[tuple[str, Ask]]:
     async def is_to_make() -> bool:
         return bool(await left())
 
+    sure = partial(Question, refusals=_REFUSALS)
     may_deploy = partial(ground.may_deploy, site, share=mount is not None, is_to_make=is_to_make)
-    yield f"The subscription {where.subscription} is there", partial(_reachable, site)
+    yield sure(f"The subscription {where.subscription} is there", partial(_reachable, site))
     may_register = partial(ground.may_register, site, names)
-    yield "Its providers are registered", partial(_unless_refused, may_register)
-    yield "You may do what a deployment takes", partial(_unless_refused, may_deploy)
-    yield "What it stands on is there", to_be_made
-    yield f"{where.region} offers {kind}", partial(_offered, site, kind)
-    yield f"The quotas allow {spec.max_replicas} at once", partial(_quota, site, spec.max_replicas)
+    yield Question("Its providers are registered", may_register)
+    yield Question("You may do what a deployment takes", may_deploy)
+    yield sure("What it stands on is there", to_be_made)
+    yield sure(f"{where.region} offers {kind}", partial(_offered, site, kind))
+    yield sure(
+        f"The quotas allow {spec.max_replicas} at once", partial(_quota, site, spec.max_replicas)
+    )
     fits = partial(_environment, site)
-    yield f"The environment {where.environment} has or takes {kind}", fits
-    yield secrets.question(site)
+    yield sure(f"The environment {where.environment} has or takes {kind}", fits)
+    yield sure(*secrets.question(site))
     if mount:
         can_be_used = partial(storage.check_share, site, plan.model, mount)
-        yield f"The share {mount.share} of {where.storage_account} can be used", can_be_used
+        yield sure(f"The share {mount.share} of {where.storage_account} can be used", can_be_used)
     if spec.access == "private":
-        yield "It is known who may call", partial(_callers, site)
+        yield sure("It is known who may call", partial(_callers, site))
     if spec.weights and spec.weights.startswith("files://"):
-        yield f"{spec.weights} holds a whole model", partial(_whole, site, spec)
-    yield "The container image is there", partial(_image, site, plan)
+        yield sure(f"{spec.weights} holds a whole model", partial(_whole, site, spec))
+    yield sure("The container image is there", partial(_image, site, plan))
     if spec.from_hub:
-        yield "Replicas get the Hub's token if one is needed", partial(_token, site)
+        yield sure("Replicas get the Hub's token if one is needed", partial(_token, site))
     if spec.lease != "server" and lease.minutes_of(site, spec):
         can_end = partial(lease.question, site, spec)
-        yield "Azure can end it when its time is over", partial(_unless_refused, can_end)
-    yield "No policy forbids it", partial(_unless_refused, partial(_policies, site, plan))
-    yield f"The name {spec.name} is free or yours", partial(_name, site, spec.name)
+        yield Question("Azure can end it when its time is over", can_end)
+    yield Question("No policy forbids it", partial(_policies, site, plan), (PolicyRefusal,))
+    yield sure(f"The name {spec.name} is free or yours", partial(_name, site, spec.name))
 
 
 async def _reachable(site: Site) -> Answer | str:

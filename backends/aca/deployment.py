@@ -339,11 +339,11 @@ async def scale(site: Site, name: str, minimum: int, maximum: int) -> None:
         def rescaled(now: ContainerApp) -> ContainerApp:
             template, spec = apps.copy_template(now), spec_in(now.tags)
             assert template.scale
-            tags = leases.rescaled_tags(now, maximum)
+            tags = dict[str, str]()
             if spec:
                 said = spec.model_copy(update={"min_replicas": minimum, "max_replicas": maximum})
                 template.scale = apps.with_times(template.scale, said)
-                tags |= apps.tags_of(site.target.name, said)
+                tags = leases.limited_tags(site, now, said) | apps.tags_of(site.target.name, said)
             else:
                 template.scale.min_replicas, template.scale.max_replicas = minimum, maximum
             return apps.patch_of(now, tags=tags, template=template)
@@ -364,7 +364,7 @@ async def limit(site: Site, spec: DeploymentSpec) -> None:
         return
     tags = dict.fromkeys(LABELS, "")
     if not is_stopped(app):  # a start begins it anew
-        tags |= leases.revised_tags(site, app, said, wanted)
+        tags |= leases.limited_tags(site, app, wanted)
     await _tag(site, spec.name, tags | apps.tags_of(site.target.name, wanted))
 
 
@@ -374,12 +374,16 @@ async def extend(site: Site, name: str, ttl_minutes: int) -> None:
     It has as long from each later start as well: it would else be over at once, or sooner.
     """
     app = await get_app(site, name)
-    tags, spec = extended_lease(read(tags_in(app.tags)), ttl_minutes).labels, spec_in(app.tags)
+    stopped, spec = is_stopped(app), spec_in(app.tags)
+    tags = {} if stopped else extended_lease(read(tags_in(app.tags)), ttl_minutes).labels
     if spec:
         said = spec.model_copy(update={"ttl_minutes": ttl_minutes})
         tags |= apps.tags_of(site.target.name, said)
     await _tag(site, name, tags)
-    await leases.follow(site, name)
+    if stopped:
+        note(f"{name} is stopped: nothing runs of it, and its time begins with start_vllm.")
+    else:
+        await leases.follow(site, name)
 
 
 async def _tag(site: Site, name: str, tags: dict[str, str]) -> None:
@@ -405,7 +409,8 @@ async def refuse_scale(site: Site, name: str, minimum: int, maximum: int) -> Con
     if maximum < 1 or _scales(app, minimum, maximum):
         return app
     refuse_replicas(maximum)
-    leases.rescaled_tags(app, maximum)
+    if spec := spec_in(app.tags):
+        leases.limited_tags(site, app, spec.model_copy(update={"max_replicas": maximum}))
     for row in await replicas.read_quotas(site):
         if row.limit is not None and maximum > row.limit:
             raise errors.QuotaExceeded(
@@ -442,8 +447,8 @@ async def start(site: Site, name: str) -> None:
     if is_stopped(app):
         spec = spec_in(app.tags)
         tags = leases.ends_tags(site, spec) if spec else {}
-        if spec and spec.lease == "cloud":
-            await leases.refuse(site)
+        if spec:
+            await leases.refuse(site, spec)
         if tags:  # first: whoever ends what is overdue would end it at once
             await _tag(site, name, tags)
             await leases.follow(site, name)

@@ -610,25 +610,24 @@ def stopping_grant(
     )
 
 
-async def lacking_for_lease(site: Site) -> str:
+async def lacking_for_lease(site: Site) -> Sequence[str]:
     """Name what you lack of what a lease in the cloud takes; nothing where that is not known."""
     try:
         granted = await _read_permissions(site)
     except PermissionDenied:
-        return ""
+        return ()
     if granted is None and not (granted := await _read_subscription_permissions(site)):
-        return ""
+        return ()
     there = (await look(stopping_right(site))).status is Status.READY
     wanted = {"lease"} if there else {"lease", "lease right"}
     rows = [one for one in read_needs("aca")["permissions"] if one["needed_by"] in wanted]
-    return ", ".join(name for one in rows for name in missing(granted, one["names"]))
+    return [name for one in rows for name in missing(granted, one["names"])]
 
 
 async def ask_for_lease(site: Site) -> str:
     return (
         "Let the subscription's owner call setup_target (make setup) and run"
         f" `{lease_command(site, await site.clients.caller())}`; then deploy_vllm again."
-        " Or give lease=server."
     )
 
 

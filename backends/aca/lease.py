@@ -41,6 +41,7 @@ from backends.aca.site import (
 )
 from backends.common.concurrency import or_note
 from backends.common.engine import highest_usd_per_hour
+from backends.common.keeper import Means, answer_of, decide_keeper
 from backends.common.preflight import Answer
 from backends.lease import EXPIRES
 from backends.lifecycle import Resource, Status, advance, unless_refused, unless_unseen
@@ -147,21 +148,11 @@ def ends_tags(site: Site, spec: DeploymentSpec, ends: int | None = None) -> dict
     return held.labels if held else {}
 
 
-def revised_tags(
-    site: Site, app: ContainerApp, said: DeploymentSpec, spec: DeploymentSpec
-) -> dict[str, str]:
-    """Return the tags of its end with other limits. Raises as `revised_lease` does."""
-    before = leases.read(tags_in(app.tags))
-    if (said.ttl_minutes, said.max_usd) == (spec.ttl_minutes, spec.max_usd):
-        return before.labels if before else {}
-    held = leases.revised_lease(before, said, spec, _hourly(site, spec))
+def limited_tags(site: Site, app: ContainerApp, spec: DeploymentSpec) -> dict[str, str]:
+    """Return the tags of its end with other limits or replicas. Raises as `wanted_lease` does."""
+    before, said = leases.read(tags_in(app.tags)), apps.spec_in(app.tags)
+    held = leases.wanted_lease(before, said, spec, _hourly(site, spec))
     return held.model_copy(update={"keeper": None}).labels if held else {}
-
-
-def rescaled_tags(app: ContainerApp, maximum: int) -> dict[str, str]:
-    """Return the tags of its end with another number of replicas. Raises as `rescaled` does."""
-    held, spec = leases.read(tags_in(app.tags)), apps.spec_in(app.tags)
-    return held.rescaled(spec.max_replicas, maximum).labels if held and spec else {}
 
 
 def job_of(site: Site, name: str, ends: int, image: str | None = None) -> Job:
@@ -328,36 +319,33 @@ class Lease:
         """Remember why; the status of the deployment says that Azure does not end it."""
         self.lacks, lacking = exc, ""
         if isinstance(exc, errors.PermissionDenied):
-            lacking = await or_note(partial(ground.lacking_for_lease, self.site), "")
+            lacking = ", ".join(await or_note(partial(ground.lacking_for_lease, self.site), ()))
             exc.fix = await ground.ask_for_lease(self.site)
         why = f"you lack {lacking}" if lacking else f"{exc.summary} {exc.cause}".strip(" .")
         self.site.unleased[self.spec.name] = why
         note(f"That Azure ends {self.spec.name}: {exc.fix}")
 
 
-async def refuse(site: Site) -> None:
+async def means(site: Site) -> Means:
+    """Return what the lease of a deployment takes of whoever makes it, and how to get it."""
+    lacking = await ground.lacking_for_lease(site)
+    fix = await ground.ask_for_lease(site) if lacking else ""
+    return Means("Azure", lacking, fix, errors.PermissionDenied, "Or give lease=server.")
+
+
+async def refuse(site: Site, spec: DeploymentSpec) -> None:
     """Refuse a lease that has to be Azure's where the login may not make it.
 
     Raises:
         PermissionDenied: Something is missing; nothing was made.
     """
-    if lacking := await ground.lacking_for_lease(site):
-        raise errors.PermissionDenied(
-            "You may not let Azure end a deployment, and lease=cloud asks for that.",
-            cause=f"Missing: {lacking}.",
-            fix=await ground.ask_for_lease(site),
-        )
+    if spec.lease == "cloud":
+        decide_keeper(spec, await means(site))
 
 
 async def question(site: Site, spec: DeploymentSpec) -> Answer | str:
-    lacking = await ground.lacking_for_lease(site)
-    if not lacking:
-        return f"A job {job_name(spec.name)} will stop it, with no right but that."
-    detail = f"Missing: {lacking}."
-    if spec.lease == "cloud":
-        return Answer(passed=False, detail=detail, fix=await ground.ask_for_lease(site))
-    detail += " A server on this machine ends it instead, while it runs."
-    return Answer(passed=None, detail=detail, fix=await ground.ask_for_lease(site))
+    well = f"A job {job_name(spec.name)} will stop it, with no right but that."
+    return answer_of(spec, await means(site), well)
 
 
 def owned(site: Site, name: str) -> tuple[Resource, Resource]:

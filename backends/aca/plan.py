@@ -15,6 +15,7 @@ from backends.aca.app import Blueprint, blueprint, get_app
 from backends.aca.container import gpu_of, place_of
 from backends.aca.site import HF_SECRET, LEASING, SHARE, Site, as_sent, command
 from backends.base import DeploymentConfig
+from backends.common.keeper import plan_words
 from backends.common.preflight import ECHO, always_on, by_schedule, price_doubts, tagged
 from backends.compile_cache import GIB, may_carry, without_cache
 from backends.container import as_yaml
@@ -167,7 +168,8 @@ def _warnings(site: Site, made: Blueprint, costs: Price) -> Iterator[str]:
         yield from _asleep(made, costs)
     yield from by_schedule(spec, costs, idle_minutes=made.cooldown_seconds / 60)
     yield from price_doubts(costs)
-    yield from _end(spec, costs)
+    time = lease_words(spec, costs.usd_per_hour_highest)
+    yield from plan_words(spec, time, "Azure", "a job of Azure's")
     yield from tagged(made.container.image)
     server = apps.registry_of_azure(made.container.image)
     if server and not (made.account and made.account.server == server):
@@ -182,14 +184,6 @@ def _warnings(site: Site, made: Blueprint, costs: Price) -> Iterator[str]:
         low, high = container.rules().share.usd_per_month
         cost = f"${low:.0f} to ${high:.0f} a month, also while nothing runs"
         yield f"The share {made.mount.share} costs {cost}; destroy_vllm leaves it."
-
-
-def _end(spec: DeploymentSpec, costs: Price) -> Iterator[str]:
-    if time := lease_words(spec, costs.usd_per_hour_highest):
-        who = "by a job of Azure's, or where this login may not have that, by a server that runs"
-        if spec.lease == "server":
-            who = "by a server on this machine, and by none while no server runs"
-        yield f"It is stopped {time}, {who}."
 
 
 def _carrying(made: Blueprint) -> str:

@@ -31,6 +31,7 @@ from backends.cloud_run.build import BUILDING, image_of_build, remaining_image, 
 from backends.cloud_run.container import gpu_of, place_of
 from backends.cloud_run.site import Clients, IdentityTokens, Site
 from backends.common.engine import facts_of, hardware_of, highest_usd_per_hour, predict
+from backends.common.keeper import decide_keeper, plan_words
 from backends.common.preflight import always_on, by_schedule, price_doubts, tagged
 from backends.compile_cache import without_cache
 from backends.google import cache, lease, schedule, secrets
@@ -72,7 +73,6 @@ from core.records import (
     Preflight,
     Target,
     lease_words,
-    usd,
 )
 from core.reply import note
 from logs.boot import boot_of
@@ -174,32 +174,18 @@ class CloudRunBackend(GoogleBackend):
         """
         spec, before = drawn.spec, leases.read(now.labels) if now else None
         said = run.read_spec(now) if now else None
-        if now is None or anew or run.is_stopped(now):
-            held = leases.new_lease(spec, self._hourly(drawn), "server")
-        elif said and (said.ttl_minutes, said.max_usd) != (spec.ttl_minutes, spec.max_usd):
-            held = leases.revised_lease(before, said, spec, self._hourly(drawn))
-        elif before and said:
-            held = before.rescaled(said.max_replicas, spec.max_replicas)
-        else:
-            held = before
-        if held is None or spec.lease == "server":
-            return held and held.model_copy(update={"keeper": "server"})
-        if before and before.keeper == "cloud" and not anew:
+        begins = now is None or anew or run.is_stopped(now)
+        held = leases.wanted_lease(before, said, spec, self._hourly(drawn), anew=begins)
+        if held is None:
+            return None
+        if spec.lease != "server" and before and before.keeper == "cloud" and not anew:
             return held.model_copy(update={"keeper": "cloud"})
         return held.model_copy(update={"keeper": await self._keeper(spec)})
 
     async def _keeper(self, spec: DeploymentSpec) -> leases.Keeper:
         if spec.lease == "server":
             return "server"
-        if not (lacking := await lease.missing(self.site, spec.name)):
-            return "cloud"
-        why = f"Google cannot end {spec.name} by itself; missing: {'; '.join(lacking)}."
-        if spec.lease == "cloud":
-            raise NotConfigured(
-                f"{why} Nothing was made.", fix=f"{SET_UP} Or leave lease out: a server ends it."
-            )
-        note(f"{why} A server on this machine ends it, while one runs. {SET_UP}")
-        return "server"
+        return decide_keeper(spec, await lease.means(self.site, spec.name))
 
     def _hourly(self, drawn: run.Blueprint) -> float | None:
         """Return the most that an instance may cost an hour, by any source."""
@@ -665,17 +651,8 @@ def _lease_warnings(spec: DeploymentSpec, time: str) -> Iterator[str]:
             f"Cloud Run takes an instance away about {run.IDLE_MINUTES} minutes after its last"
             " request, whatever max_idle_minutes says."
         )
-    if time and spec.lease == "server":
-        yield (
-            f"It is stopped {time}, by a server on this machine, and by none while no server"
-            " runs: leave lease out and Google ends it."
-        )
-    elif time:
-        yield (
-            f"It is stopped {time}, by a job of Cloud Scheduler, whether a server runs or not"
-            f" ({usd(lease.JOB_USD)} a month until it is destroyed); where this login may not have"
-            " that, the answer says so and a server ends it."
-        )
+    job = "a job of Cloud Scheduler"
+    yield from plan_words(spec, time, "Google", job, usd_per_month=lease.JOB_USD)
 
 
 def _cache_warnings(drawn: run.Blueprint) -> Iterator[str]:

@@ -20,8 +20,9 @@ from backends.cloud_run.service import (
 )
 from backends.cloud_run.site import Site
 from backends.common.concurrency import side_by_side
+from backends.common.keeper import answer_of
 from backends.common.models import folders, judge_whole
-from backends.common.preflight import Answer, Question, question, refusal
+from backends.common.preflight import Answer, Question, refusal
 from backends.google import buckets, lease, schedule, setup
 from backends.google.clients import (
     BUILDER_ID,
@@ -205,7 +206,7 @@ def _questions(site: Site, plan: Plan) -> Iterator[Question]:
         yield setup.is_there("It may push what it builds and write its log", *may_push)
     if spec.access != "public":
         refusals = (errors.NotAuthenticated, errors.PermissionDenied, errors.ApiDisabled)
-        yield question("You can call what you deploy", partial(access.mintable, site), *refusals)
+        yield Question("You can call what you deploy", partial(access.mintable, site), refusals)
     if spec.weights and spec.weights.startswith("gs://"):
         bucket, folder = storage.parse_bucket(site, spec.weights)
         yield Question(f"{spec.weights} holds a whole model", partial(_whole, site, bucket, folder))
@@ -221,28 +222,23 @@ def _questions(site: Site, plan: Plan) -> Iterator[Question]:
     if spec.schedule:
         yield Question("Google keeps its schedule", partial(_schedule, site, spec))
     image = partial(_image, site, plan, baked=baked)
-    yield question("The container image is there", image, errors.CloudRefused)
-    yield question(
-        f"The name {spec.name} is free or yours", partial(_name, site, plan), errors.NotOurs
+    yield Question("The container image is there", image, (errors.CloudRefused,))
+    yield Question(
+        f"The name {spec.name} is free or yours", partial(_name, site, plan), (errors.NotOurs,)
     )
     yield Question(_WHOLE, partial(_dry_run, site, plan))
 
 
-async def _lease(site: Site, spec: DeploymentSpec) -> Answer:
-    if not (lacking := await lease.missing(site, spec.name)):
-        return Answer(passed=True, detail="A job may be made, and may end this service alone.")
-    server = "" if spec.lease == "cloud" else " A server on this machine ends it, while one runs."
-    return Answer(
-        passed=False if spec.lease == "cloud" else None,
-        detail=f"Missing: {'; '.join(lacking)}.{server}",
-        fix=setup.SET_UP,
-    )
+async def _lease(site: Site, spec: DeploymentSpec) -> Answer | str:
+    well = "A job may be made, and may end this service alone."
+    return answer_of(spec, await lease.means(site, spec.name), well)
 
 
-async def _schedule(site: Site, spec: DeploymentSpec) -> Answer:
+async def _schedule(site: Site, spec: DeploymentSpec) -> Answer | str:
     lacking = await lease.missing(site, spec.name, schedule.LIST)
-    detail = f"Missing: {'; '.join(lacking)}." if lacking else "Its jobs may be made."
-    return Answer(passed=not lacking, detail=detail, fix=setup.SET_UP if lacking else "")
+    if not lacking:
+        return "Its jobs may be made."
+    return Answer(passed=False, detail=f"Missing: {'; '.join(lacking)}.", fix=setup.SET_UP)
 
 
 async def _region(site: Site) -> Answer:
@@ -250,7 +246,7 @@ async def _region(site: Site) -> Answer:
     return Answer(passed=None if doubt else True, detail=doubt or "By Google's list of regions.")
 
 
-async def _size(site: Site, plan: Plan, quota: str) -> Answer:
+async def _size(site: Site, plan: Plan, quota: str) -> Answer | str:
     """Compare vCPU or memory with what the project may have of it in the region."""
     size, unit = blueprint(site, plan.spec, plan.model).instance, UNITS[quota]
     limit, why = await read_limit(site, quota, unit.size)
@@ -264,7 +260,7 @@ async def _size(site: Site, plan: Plan, quota: str) -> Answer:
     return await _judged(site, plan, limit, each, said)
 
 
-async def _quota(site: Site, plan: Plan) -> Answer:
+async def _quota(site: Site, plan: Plan) -> Answer | str:
     rows = await read_quotas(site)
     if not rows:
         return Answer(passed=None, detail=f"No quota of {site.target.accelerator} is known here.")
@@ -277,7 +273,7 @@ async def _quota(site: Site, plan: Plan) -> Answer:
     return await _judged(site, plan, ours.limit, 1, said)
 
 
-async def _judged(site: Site, plan: Plan, limit: float, each: float, said: str) -> Answer:
+async def _judged(site: Site, plan: Plan, limit: float, each: float, said: str) -> Answer | str:
     """Compare a limit with what the most instances take, and with what changing them takes."""
     total = plan.spec.max_replicas * each
     more = (
@@ -291,7 +287,7 @@ async def _judged(site: Site, plan: Plan, limit: float, each: float, said: str) 
     if limit == total and await find_service(site, plan.spec.name):
         fix = f"Delete the service first (destroy_vllm), or raise the quota: {more}"
         return Answer(passed=None, detail=f"{said} {_EXACT}", fix=fix)
-    return Answer(passed=True, detail=said)
+    return said
 
 
 async def _image(site: Site, plan: Plan, *, baked: bool) -> str:
@@ -309,7 +305,7 @@ async def _name(site: Site, plan: Plan) -> str:
     return ours if found else "Nothing of that name is there."
 
 
-async def _dry_run(site: Site, plan: Plan) -> Answer:
+async def _dry_run(site: Site, plan: Plan) -> Answer | str:
     """Let Google judge the service as it would be sent, without making it."""
     kept, name = await setup.token_kept(site), plan.spec.name
     wanted, new = service_of(blueprint(site, plan.spec, plan.model, hf_token=kept)), name
@@ -325,7 +321,7 @@ async def _dry_run(site: Site, plan: Plan) -> Answer:
         return refusal(exc)
     except (errors.CloudRefused, errors.PermissionDenied) as exc:
         return refusal(exc)
-    return Answer(passed=True, detail="It was validated and not made.")
+    return "It was validated and not made."
 
 
 async def _whole(site: Site, bucket: str, folder: str) -> Answer:

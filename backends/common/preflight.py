@@ -11,8 +11,8 @@ import anyio
 import httpx2
 
 from core.endpoint import trusted
-from core.errors import CloudUnavailable, InvalidArgument, OpsError
-from core.records import Check, DeploymentSpec, schedule_words, usd
+from core.errors import CloudTimeout, CloudUnavailable, InvalidArgument, OpsError
+from core.records import Check, DeploymentSpec, Preflight, schedule_words, usd
 from planner.price import HOURS_PER_MONTH, Price
 
 _BACKENDS: Final = Path(__file__).parent.parent
@@ -49,7 +49,22 @@ class Question(NamedTuple):
     """Something that must be so for a deployment to work."""
 
     what: str
-    ask: Callable[[], Awaitable[Answer]]
+    ask: Callable[[], Awaitable[Answer | str]]
+    """Returns what is well, in words alone, or an answer."""
+    refusals: tuple[type[OpsError], ...] = ()
+    """These are an answer as well: no."""
+
+
+def unasked(cloud: str, exc: OpsError) -> Preflight:
+    """Say that nobody can be asked, in one row, which says more than ten."""
+    unknown = isinstance(exc, (CloudUnavailable, CloudTimeout))
+    row = {
+        "what": f"{cloud} knows who asks",
+        "outcome": "unknown" if unknown else "fail",
+        "detail": f"{exc.summary} {exc.cause}".strip(),
+        "fix": exc.fix,
+    }
+    return Preflight(checks=(Check.model_validate(row),))
 
 
 async def ask_all(questions: Sequence[Question], seconds: float) -> list[Check]:
@@ -78,25 +93,13 @@ def refusal(exc: OpsError) -> Answer:
     return Answer(passed=False, detail=f"{exc.summary} {exc.cause}".strip(), fix=exc.fix)
 
 
-def question(
-    what: str, ask: Callable[[], Awaitable[Answer | str]], *refusals: type[OpsError]
-) -> Question:
-    """Ask what is answered in words where it is well; these refusals are an answer as well."""
-
-    async def answer() -> Answer:
-        try:
-            said = await ask()
-        except refusals as exc:
-            return refusal(exc)
-        return Answer(passed=True, detail=said) if isinstance(said, str) else said
-
-    return Question(what, answer)
-
-
 async def ask_one(question: Question) -> Check:
     """Ask; whoever cannot answer leaves it unknown, with the reason."""
     try:
-        passed, detail, fix = await question.ask()
+        said = await question.ask()
+        passed, detail, fix = (True, said, "") if isinstance(said, str) else said
+    except question.refusals as exc:
+        passed, detail, fix = refusal(exc)
     except OpsError as exc:
         why = f"{exc.summary} {exc.cause}".strip()
         passed, detail, fix = None, f"It could not be looked at. {why}", exc.fix

@@ -15,6 +15,7 @@ from google.cloud.scheduler_v1 import HttpMethod, HttpTarget, Job, OAuthToken, R
 from google.protobuf.field_mask_pb2 import FieldMask
 
 from backends.common.concurrency import side_by_side
+from backends.common.keeper import Means
 from backends.google import setup
 from backends.google.clients import (
     MANAGED_BY,
@@ -205,6 +206,11 @@ async def missing(site: GoogleSite, name: str, *more: str) -> tuple[str, ...]:
     """
     needed = (*JOBS, "run.services.getIamPolicy", "run.services.setIamPolicy", *more)
     return await lacking(site, _path(site, name), needed, account(site), shared(site))
+
+
+async def means(site: GoogleSite, name: str) -> Means:
+    """Return what ending a service takes, and how to get it."""
+    return Means("Google", await missing(site, name), setup.SET_UP, errors.NotConfigured)
 
 
 async def lacking(

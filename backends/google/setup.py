@@ -17,7 +17,7 @@ from google.cloud.secretmanager_v1 import SecretVersion
 from google.cloud.service_usage_v1 import State
 
 from backends.common import models, registry
-from backends.common.preflight import Answer, Question, ask_all, read_needs
+from backends.common.preflight import Answer, Question, ask_all, read_needs, unasked
 from backends.common.registry import reference
 from backends.google import secrets
 from backends.google.clients import HF_SECRET, MANAGED_BY, RUNTIME_ID, GoogleSite, account_of
@@ -25,7 +25,7 @@ from backends.google.errors import find, reading, strictly, translated, why_unre
 from backends.google.iam import binding
 from backends.lifecycle import Resource
 from core import errors
-from core.records import Check, DeploymentSpec, Preflight, Record
+from core.records import DeploymentSpec, Preflight, Record
 from core.waiting import wait_until
 
 SET_UP: Final = "Call setup_target (make setup)."
@@ -85,16 +85,13 @@ def needs(backend: str) -> Needs:
 async def preflight(site: GoogleSite, questions: Callable[[], Iterable[Question]]) -> Preflight:
     """Ask everything side by side; changes nothing.
 
-    What cannot be told is unknown and says why; it is never taken for a pass. Where nobody can be
-    asked, one row says so instead of ten.
+    What cannot be told is unknown and says why; it is never taken for a pass.
     """
     try:
         _project = site.clients.project
         await site.clients.credentials()
     except errors.CloudError as exc:
-        what = "Google knows who asks"
-        unable = Check(what=what, outcome="fail", detail=exc.summary, fix=exc.fix)
-        return Preflight(checks=(unable,))
+        return unasked("Google", exc)
     return Preflight(checks=tuple(await ask_all(tuple(questions()), DEADLINE)))
 
 
@@ -117,17 +114,17 @@ def questions_of_every(
 def is_there(what: str, *resources: Resource, fix: str = SET_UP) -> Question:
     """Ask whether everything is there of what set-up makes."""
 
-    async def ask() -> Answer:
+    async def ask() -> Answer | str:
         left = [one for one in resources if await one.get() is None]
         if not left:
-            return Answer(passed=True, detail="It is.")
+            return "It is."
         detail = f"Missing: {'; '.join(one.title for one in left)}."
         return Answer(passed=False, detail=detail, fix=fix)
 
     return Question(what, ask)
 
 
-async def _reachable(site: GoogleSite) -> Answer:
+async def _reachable(site: GoogleSite) -> Answer | str:
     project, client = site.clients.project, await site.clients.projects()
     fix = f"Correct GOOGLE_CLOUD_PROJECT, or ask for access: gcloud projects describe {project}."
     try:
@@ -139,22 +136,22 @@ async def _reachable(site: GoogleSite) -> Answer:
         return Answer(passed=False, detail="It does not exist, or not for you.", fix=fix)
     if found.state != Project.State.ACTIVE:
         return Answer(passed=False, detail=f"It is {found.state.name}.", fix=fix)
-    return Answer(passed=True, detail=f"{found.name}.")
+    return f"{found.name}."
 
 
-async def _enabled(site: GoogleSite, names: Sequence[str]) -> Answer:
+async def _enabled(site: GoogleSite, names: Sequence[str]) -> Answer | str:
     if off := await _apis_off(site, names):
         command = f"gcloud services enable {' '.join(off)} --project={site.clients.project}"
         detail = f"Not enabled: {', '.join(off)}."
         return Answer(passed=False, detail=detail, fix=f"{SET_UP} Or: {command}")
-    return Answer(passed=True, detail=f"All {len(names)} that it needs.")
+    return f"All {len(names)} that it needs."
 
 
-async def _allowed(site: GoogleSite, wanted: Sequence[Permissions]) -> Answer:
+async def _allowed(site: GoogleSite, wanted: Sequence[Permissions]) -> Answer | str:
     names = list(dict.fromkeys(name for one in wanted for name in one.names))
     missing = await permissions_lacked(site, names)
     if not missing:
-        return Answer(passed=True, detail=f"All {len(names)} permissions.")
+        return f"All {len(names)} permissions."
     holding = dict.fromkeys(one.role for one in wanted if set(one.names) & set(missing))
     fix = f"Ask the project's owner for {', '.join(holding)}."
     return Answer(passed=False, detail=f"Missing: {', '.join(missing)}.", fix=fix)
@@ -185,12 +182,12 @@ def check_account(site: GoogleSite, account_id: str, what: str = "deploy") -> It
     """Ask for an account, and whether whoever asks may do `what` as it."""
     email = account_of(site.clients.project, account_id)
 
-    async def ask_to_act() -> Answer:
+    async def ask_to_act() -> Answer | str:
         may = await may_act(site, email)
         if may is None:
             return Answer(passed=None, detail="There is no such account yet.", fix=SET_UP)
         if may:
-            return Answer(passed=True, detail=ACT_AS)
+            return ACT_AS
         return Answer(
             passed=False,
             detail=f"Missing: {ACT_AS}.",
@@ -203,18 +200,17 @@ def check_account(site: GoogleSite, account_id: str, what: str = "deploy") -> It
     yield Question(f"You may {what} as that account", ask_to_act)
 
 
-async def _token(site: GoogleSite) -> Answer:
+async def _token(site: GoogleSite) -> Answer | str:
     """Ask for the secret with the Hub's token, never for its value."""
     if await token_kept(site):
         if await secrets.reader(site, HF_SECRET).get() is not None:
-            detail = f"The secret {HF_SECRET} is kept, and they may read it."
-            return Answer(passed=True, detail=detail)
+            return f"The secret {HF_SECRET} is kept, and they may read it."
         detail = f"The account of the instances may not read the secret {HF_SECRET}."
         return Answer(passed=False, detail=detail, fix="Call save_hf_token, which grants it.")
     if site.settings.hf_token:
         detail = f"HF_TOKEN is set here, but the project keeps no secret {HF_SECRET}."
         return Answer(passed=False, detail=detail, fix=f"{SET_UP} Or call save_hf_token.")
-    return Answer(passed=True, detail="None is kept: enough for a model that is not gated.")
+    return "None is kept: enough for a model that is not gated."
 
 
 async def token_kept(site: GoogleSite) -> bool:

@@ -19,6 +19,7 @@ from backends.base import (
     Zone,
 )
 from backends.common.engine import facts_of, hardware_of, predict
+from backends.common.keeper import decide_keeper
 from backends.google import cache, secrets
 from backends.google.backend import GoogleBackend
 from backends.google.clients import SPEC_LABEL
@@ -131,9 +132,7 @@ class TpuBackend(GoogleBackend):
             made = blueprint(site, wanted.spec, wanted.model, hf_token=token, store=store)
             keeper: Keeper = "server"
             if lease.is_meant(site, made):
-                keeper, lacking = await lease.keeper(site, made.spec)
-                if lacking:
-                    note(lacking)
+                keeper = decide_keeper(made.spec, await lease.means(site, name))
             if await self._is_under_way(wanted.model, made, before, there):
                 await self._hold(name, made, keeper)
             else:
@@ -157,7 +156,7 @@ class TpuBackend(GoogleBackend):
         await self.refuse_name(spec.name)
         flex = self.site.provisioning == "flex-start"
         if spec.lease == "cloud" and spec.control_plane != "compute" and not flex:
-            await lease.keeper(self.site, spec)
+            decide_keeper(spec, await lease.means(self.site, spec.name))
         return ()
 
     async def can_extend(self, name: str) -> bool:

@@ -14,10 +14,11 @@ from typing import Final, NamedTuple
 
 from google.cloud.scheduler_v1 import HttpMethod, HttpTarget, Job, OAuthToken, RetryConfig
 
+from backends.common.keeper import Means
 from backends.google import lease, setup
 from backends.google.clients import account_of
 from backends.google.lease import TPU_ACCOUNT_ID, TPU_ROLE_ID
-from backends.lease import KEEPER, Keeper, Lease, extended_lease
+from backends.lease import KEEPER, Lease, extended_lease
 from backends.lifecycle import Resource, advance
 from backends.tpu import site as tpu
 from backends.tpu.queued_resources import TPU_API
@@ -98,22 +99,13 @@ def is_meant(site: tpu.Site, made: tpu.Blueprint) -> bool:
     return queued and made.run_seconds is not None and made.spec.lease != "server"
 
 
-async def keeper(site: tpu.Site, spec: DeploymentSpec, *, dry: bool = False) -> tuple[Keeper, str]:
-    """Return who ends what the queue gives, and what is missing where Google cannot.
-
-    Raises:
-        NotConfigured: Google is to end it, and cannot; not where it is only asked for (`dry`).
-    """
-    if not (lacking := await missing(site, spec.name)):
-        return "cloud", ""
-    why = f"Google cannot end {spec.name} by itself; missing: {'; '.join(lacking)}."
-    if spec.lease == "cloud" and not dry:
-        raise errors.NotConfigured(
-            f"{why} Nothing was made.",
-            fix=f"{setup.SET_UP} Or leave lease out: a server ends it; or give"
-            " control_plane=compute: Compute Engine ends it by itself.",
-        )
-    return "server", f"{why} A server on this machine ends it, while one runs. {setup.SET_UP}"
+async def means(site: tpu.Site, name: str) -> Means:
+    """Return what ending what the queue gives takes, and how to get it."""
+    other = (
+        "Or leave lease out: a server ends it; or give control_plane=compute: Compute Engine ends"
+        " it by itself."
+    )
+    return Means("Google", await missing(site, name), setup.SET_UP, errors.NotConfigured, other)
 
 
 async def missing(site: tpu.Site, name: str) -> tuple[str, ...]:

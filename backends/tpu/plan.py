@@ -8,7 +8,8 @@ from typing import Final
 import anyio
 
 from backends.base import DeploymentConfig
-from backends.common.preflight import Answer, Question, price_doubts, question, tagged
+from backends.common.keeper import answer_of
+from backends.common.preflight import Answer, Question, price_doubts, tagged
 from backends.compile_cache import without_cache
 from backends.container import as_yaml
 from backends.google import cache, secrets, setup
@@ -260,21 +261,21 @@ def _questions(site: Site, made: Blueprint) -> Iterator[Question]:
     of_it |= {"external"} if made.external_ip and "compute" in planes else set()
     of_it |= {"lease"} if spec.lease == "cloud" and lease.is_meant(site, made) else set()
 
-    async def roles() -> Answer:
+    async def roles() -> Answer | str:
         wanted = setup.needs("tpu").roles
         if await setup.roles(site, RUNTIME_ID, wanted).get() is not None:
-            return Answer(passed=True, detail=f"It may {' and '.join(one.why for one in wanted)}.")
+            return f"It may {' and '.join(one.why for one in wanted)}."
         names = ", ".join(one.name for one in wanted)
         detail = f"It has not all of {names}: docker would not start a container that cannot log."
         return Answer(passed=False, detail=detail, fix=setup.SET_UP)
 
-    async def network() -> Answer:
+    async def network() -> Answer | str:
         if not await compute.network_exists(site, made.network):
             fix = "Give network=NETWORK/SUBNETWORK, or make the default one: gcloud compute"
             fix = f"{fix} networks create default --project={site.clients.project}"
             return Answer(passed=False, detail="There is none of that name.", fix=fix)
         sub = f"; its subnetwork {made.subnetwork} must be in each zone's region"
-        return Answer(passed=True, detail=f"It is{sub if made.subnetwork else ''}.")
+        return f"It is{sub if made.subnetwork else ''}."
 
     async def callers() -> str:
         return f"{', '.join(await compute.callers(site))}; nobody else is let in."
@@ -283,13 +284,15 @@ def _questions(site: Site, made: Blueprint) -> Iterator[Question]:
     yield Question("That account has its roles", roles)
     yield Question(f"The network {made.network} is there", network)
     if made.opened and not made.anybody:
-        yield question("It is known who may call", callers, OpsError)
+        yield Question("It is known who may call", callers, (OpsError,))
     image = partial(setup.image_there, site, made.container.image)
-    yield question("The container image is there", image, CloudRefused)
-    yield question(f"The id {made.id} is free or yours", partial(_id, site, spec.name), NotOurs)
+    yield Question("The container image is there", image, (CloudRefused,))
+    yield Question(f"The id {made.id} is free or yours", partial(_id, site, spec.name), (NotOurs,))
     if made.opened:
         rule = owned_rule(site, spec.name)
-        yield question(f"The name of {rule.title} is free or yours", partial(_free, rule), NotOurs)
+        yield Question(
+            f"The name of {rule.title} is free or yours", partial(_free, rule), (NotOurs,)
+        )
     if lease.is_meant(site, made):
         yield Question("Google ends it when its time is over", partial(_ends, site, spec))
     chips = "one chip" if made.chips == 1 else f"{made.chips} chips"
@@ -297,12 +300,9 @@ def _questions(site: Site, made: Blueprint) -> Iterator[Question]:
     yield Question(f"A place may give {chips} {way}", partial(_places, site, made))
 
 
-async def _ends(site: Site, spec: DeploymentSpec) -> Answer:
-    _keeper, lacking = await lease.keeper(site, spec, dry=True)
-    if not lacking:
-        return Answer(passed=True, detail="A job of Cloud Scheduler deletes what the queue gives.")
-    forced = spec.lease == "cloud"
-    return Answer(passed=False if forced else None, detail=lacking, fix=setup.SET_UP)
+async def _ends(site: Site, spec: DeploymentSpec) -> Answer | str:
+    well = "A job of Cloud Scheduler deletes what the queue gives."
+    return answer_of(spec, await lease.means(site, spec.name), well)
 
 
 async def _id(site: Site, name: str) -> str:
@@ -321,7 +321,7 @@ _ELSEWHERE: Final = "Call get_zones_with_available_quota, and give zones."
 _CAPACITY: Final = "Whether a chip is free is known only by asking for one."
 
 
-async def _places(site: Site, made: Blueprint) -> Answer:
+async def _places(site: Site, made: Blueprint) -> Answer | str:
     """Say of every place what stands against it; one against which nothing does is enough."""
     counting = await zones.count_chips(site, without=made.spec.name)
     found = await zones.prospects_of(site, made.places, counting, seconds=15.0)
@@ -333,7 +333,7 @@ async def _places(site: Site, made: Blueprint) -> Answer:
     detail = " ".join(f"{words}: {', '.join(where)}." for words, where in groups.items())
     seen = [one.verdict[0] for one in found]
     if True in seen:
-        return Answer(passed=True, detail=f"{detail} {_CAPACITY}")
+        return f"{detail} {_CAPACITY}"
     more = f"https://console.cloud.google.com/iam-admin/quotas?project={site.clients.project}"
     quota = f"Leftovers hold quota (list_queued_resources); ask for more at {more}"
     fix = f"{_ELSEWHERE} {quota}"

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from backends.base import World
-from backends.lease import Lease, revised_lease
+from backends.lease import Lease, wanted_lease
 from backends.lifecycle import Resource, Status, advance, leftovers, look
 from core.errors import CloudRefused, CloudUnavailable, DeploymentNotFound, NotOurs, OpsError
 from core.records import BY_PURGE, DeploymentSpec, ModelShape, Plan, State
+from core.reply import collecting_notes
 from core.settings import Settings
 from tests.backends.nimbus import TARGET, NimbusBackend
 
@@ -87,6 +88,20 @@ async def test_a_server_that_died_leaves_what_the_next_one_goes_on_with(
     await alive.go_on(NAME)
     assert (await alive.describe(NAME)).state is State.READY
     assert kinds(alive) == ["network", "disk", "key", "machine"]
+
+
+async def test_who_deploys_is_told_that_what_somebody_else_asked_for_holds(
+    nimbus: NimbusBackend,
+) -> None:
+    """Two machines at the same time: the one that the cloud did not follow must not believe it."""
+    theirs = plan(nimbus, ttl_minutes=600).spec.model_dump_json(exclude_defaults=True)
+    await nimbus.cloud.put("machine", NAME, spec=theirs)
+    with collecting_notes() as notes:
+        await nimbus.apply(plan(nimbus, ttl_minutes=60))
+    assert [one for one in notes if "Somebody else deployed one otherwise" in one]
+    with collecting_notes() as notes:
+        await nimbus.apply(plan(nimbus, ttl_minutes=600))
+    assert not notes
 
 
 async def test_a_server_that_died_deleting_leaves_a_deletion_that_goes_on(
@@ -323,6 +338,6 @@ def test_what_several_replicas_have_cost_together_counts_against_a_new_limit() -
     two = one.model_copy(update={"max_replicas": 2})
     now = int(time.time())
     before = Lease(ends=now + 3600, keeper="cloud", paid_until=now + 3600)
-    held = revised_lease(before, two, one, usd_per_hour=1.0)
+    held = wanted_lease(before, two, one, usd_per_hour=1.0)
     assert held
     assert held.paid_until == pytest.approx(now + 2 * 3600, abs=60)

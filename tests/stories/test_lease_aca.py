@@ -195,10 +195,13 @@ async def test_an_end_that_was_given_later_begins_anew_with_each_start(trouble: 
         await asked(agent, "update_vllm_scaling", ttl_minutes=90)
         sooner = await asked(agent, "update_vllm_scaling", ttl_minutes=9)
         await asked(agent, "stop_vllm")
-        await seen(agent, lambda reply: reply.state == "stopped")
+        stopped = await seen(agent, lambda reply: reply.state == "stopped")
+        kept = await asked(agent, "update_vllm_scaling", ttl_minutes=14)
+        assert (kept.state, _ends(kept.data)) == ("stopped", _ends(stopped.data))
+        assert "one is stopped: nothing runs of it" in kept.text
         await asked(agent, "start_vllm")
         again = await becomes(agent, "ready")
-        assert 0 <= _ends(again.data) - _ends(sooner.data) < 8 * 60
+        assert 5 * 60 <= _ends(again.data) - _ends(sooner.data) < 13 * 60
         assert again.data["lease"] == "cloud", again
         await destroyed(agent, trouble)
 

@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from backends.common import concurrency
 from backends.google import leftovers
 from backends.tpu import search
 from backends.tpu.site import ChipState, Site
-from core.errors import InvalidArgument, NotOurs
+from core.errors import Busy, InvalidArgument, NotOurs
 from core.settings import GooglePlane
 from tests.backends.tpu.planted import NO_CHIP, ZONE, foreign, ours, until
 from tests.backends.tpu.sites import on, opened
@@ -48,6 +49,9 @@ async def test_everything_is_shown_whoever_made_it_and_by_whichever_control_plan
     assert rows[OURS].target == "tpu-v6e-1"
     assert (rows[OURS].control_plane, rows[OURS].zone) == ("queued resource", ZONE)
     assert rows["vllm-devops-other"].control_plane == "Compute Engine"
+    assert rows[OURS].path == f"projects/{project}/locations/{ZONE}/queuedResources/{OURS}"
+    other = f"projects/{project}/zones/{ZONE}/instances/vllm-devops-other"
+    assert rows["vllm-devops-other"].path == other
     assert not rows["theirs"].ours
     assert rows["theirs"].deployment == ""
 
@@ -63,6 +67,20 @@ async def test_a_leftover_that_another_target_made_is_ours_as_well(
     async with opened(plane, stocked_out, "tpu-v6e-8-spot", folder=tmp_path) as site:
         assert await on(site).remove_leftover(path, ()) is True
         assert await ids(site) == []
+
+
+async def test_a_leftover_stays_while_somebody_here_asks_for_its_name(
+    plane: GooglePlane, stocked_out: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under its id there might be a new request a moment later."""
+    monkeypatch.setattr(concurrency, "LOCK_SECONDS", 0.2)
+    async with opened(plane, stocked_out) as site:
+        await ours(site)
+        await until(site, OURS, ChipState.FAILED)
+        async with site.records.locked("gemma"):
+            with pytest.raises(Busy):
+                await on(site).remove_leftover((await paths(site))[0], ())
+        assert await ids(site) == [OURS]
 
 
 async def test_a_leftover_of_others_is_never_touched(plane: GooglePlane, stocked_out: str) -> None:
