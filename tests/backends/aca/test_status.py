@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import anyio
 import pytest
 
 from backends.aca import app, logs, replicas, status
@@ -26,6 +27,7 @@ from core.records import Deployment, Failure, State
 from core.reply import collecting_notes
 from planner.model import catalog_shape
 from tests.backends.aca.planted import FORMER, NEWEST, SPEC, Planted, ago, planting
+from tests.soon import until
 
 pytestmark = pytest.mark.anyio
 WAITING: Final[dict[str, Any]] = {"ready": False, "started": False, "runningState": "Waiting"}
@@ -250,6 +252,9 @@ ROWS: Final = (
     Row("the same, beside a revision that was ready",
         ends(("ContainerStarted", "", 200), ("KEDAScaleTargetDeactivated", DEACTIVATED, 100)),
         FAILED, "BOOT_CUT_OFF", app={"latestReadyRevisionName": FORMER}),
+    Row("the same, as Azure gave its creation up",
+        ends(("ContainerStarted", "", 200), ("KEDAScaleTargetDeactivated", DEACTIVATED, 100)),
+        FAILED, "BOOT_CUT_OFF", app=BROKEN),
     Row("the same, which is woken",
         ends(("KEDAScaleTargetDeactivated", DEACTIVATED, 100),
              ("KEDAScaleTargetActivated", DEACTIVATED, 5)), CREATING, "queued"),
@@ -548,6 +553,24 @@ async def test_one_that_fails_to_boot_is_not_asked_for_ever(waking: Planted) -> 
         await status.wake(waking.site, "gemma")
     assert "manifest unknown" in caught.value.summary
     assert "`image`" in caught.value.fix
+
+
+async def test_one_that_was_scaled_to_none_as_it_woke_is_not_asked_for_ever(
+    waking: Planted,
+) -> None:
+    """Each question would start a boot that is paid for, and in vain."""
+    waking.healthy = False
+    waking.replica(**BOOTING)
+
+    async def cut_off() -> None:
+        await until(lambda: waking.asked > 1)
+        waking.replicas.clear()
+        waking.revisions[0]["properties"]["replicas"] = 0
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(cut_off)
+        with pytest.raises(NotReady, match="gemma on aca-a100 is asleep"):
+            await status.wake(waking.site, "gemma")
 
 
 async def test_when_its_time_is_over_what_it_waits_for_is_named(
