@@ -234,6 +234,7 @@ def rows(writer: Writer) -> tuple[Row, ...]:
         for by in SPEAKERS[writer]
         for number, entry in enumerate(catalogue(by))
         if by == writer or writer != "ollama" or entry.code in _of_machine()
+        if entry.code not in _read(writer).get("never", ())
     )
 
 

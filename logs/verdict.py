@@ -218,6 +218,8 @@ class _Boot:
         self.frames: list[str] = []
         """The newest lines of a traceback's code: what an exception without words is of."""
         self.framed = 0
+        self.part = ""
+        """The newest file of a traceback that is of a part which the catalogue knows."""
         self.raised: list[str] = []
         """Those before the first line that says that it ended."""
 
@@ -279,8 +281,10 @@ class _Boot:
     def frame(self, words: str) -> None:
         """Hold the newest line of a traceback's code, and the newest that raises."""
         if words.startswith("Traceback ("):
-            self.frames = []
+            self.frames, self.part = [], ""
         elif words.strip("^~ "):
+            part = _SAYS["part"].match(words)
+            self.part = part[1] if part else self.part
             is_next = self.number <= self.framed + _NEXT
             self.frames = [*(self.frames[-1:] if is_next else []), words]
             self.framed = self.number
@@ -539,11 +543,14 @@ class Judge:
         boot, head, words = self._boot, statement[0], line.words.strip()
         if boot.is_of_another_program(line):
             return None
-        found = self._knows(line)
-        framed = boot.frames and boot.number <= boot.framed + _NEXT
-        if found is None and framed and line.raised and _SAYS["bare"].fullmatch(words):
+        found = None
+        framed = line.raised and boot.frames and boot.number <= boot.framed + _NEXT
+        if framed and boot.part:
+            found = self._knows(line._replace(text=f"raised in {boot.part}: {words}"))
+        found = found or self._knows(line)
+        if found is None and framed and _SAYS["bare"].fullmatch(words):
             # What an exception without words is of shows in the code that raised it.
-            return self._knows(line._replace(text=f"{words} {' '.join(boot.frames)}"))
+            found = self._knows(line._replace(text=f"{words} {' '.join(boot.frames)}"))
         if len(statement) > 1:
             whole = " ".join(one.words.strip() for one in statement)[:LINE_CHARACTERS]
             more = self._knows(head._replace(text=whole, words=whole, grave=Gravity("error")))

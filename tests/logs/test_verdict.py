@@ -28,6 +28,8 @@ FRAMES = [
     '(EngineCore pid=2) ERROR 11-20 11:32:09 [core.py:7]   File "/opt/core.py", line 9, in run',
     "(EngineCore pid=2) ERROR 11-20 11:32:09 [core.py:7]     raise RuntimeError(words)",
 ]
+IN_KERNEL = FRAMES[1].replace("/opt/core", "/opt/tpu_inference/tpu_inference/kernels/gmm")
+ODD_VALUE = "(EngineCore pid=2) ERROR 11-20 11:32:09 [core.py:7] ValueError: the flux is 7 of 9"
 DEAD = [
     "(APIServer pid=1) Traceback (most recent call last):",
     "(APIServer pid=1) RuntimeError: Engine core initialization failed. See root cause above.",
@@ -136,6 +138,10 @@ LOGS: dict[str, tuple[Sequence[str], str | None]] = {
                                             UNKNOWN_CAUSE),
     "an exception without words": ([BEGUN, *FRAMES[:1], FROM, "(EngineCore pid=2) AssertionError",
                                     *DEAD], "KV_PAGE_SIZES"),
+    "odd words of a TPU's kernel": ([BEGUN, *FRAMES[:2], IN_KERNEL, FRAMES[2], ODD_VALUE, *DEAD],
+                                    "TPU_MODEL_UNSUPPORTED"),
+    "odd words of a TPU's kernel, and of another traceback": (
+        [BEGUN, *FRAMES[:1], IN_KERNEL, *FRAMES, ODD_VALUE, *DEAD], UNKNOWN_CAUSE),
     "what a library calls an error at each start": (
         ["E0000 00:00:17.1 7 cuda_dnn.cc:8] Unable to register cuDNN factory: once is enough"],
         None,
