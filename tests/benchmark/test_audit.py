@@ -213,12 +213,6 @@ def test_a_real_second_measurement_is_no_copy(faster: float) -> None:
     assert codes(audit(clean(), A100, others=[Run("again", other)])) == set()
 
 
-def test_every_burst_is_marked_as_one() -> None:
-    """One burst and its drain has no steady state; a closed loop is none."""
-    assert all(Code.ARTICLE_METHOD in {v.code for v in c.verdicts} for c in audit(clean(), A100))
-    assert codes(audit([closed(8, 5.0)], A100)) == set()
-
-
 def test_few_answers_of_other_tools_are_too_few() -> None:
     """30 are wanted, as of our own cells."""
     cells = []

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmark.advice import findings, waiting_share
+from benchmark.advice import findings
 from benchmark.records import CellResult, CellState, Code, Finding, Limits, Manifest, ServerView
 from benchmark.report import actions
 from tests.benchmark.made import a_cell, a_grid, a_manifest, known, spread, with_verdict
@@ -208,13 +208,6 @@ def test_every_finding_is_a_sentence_about_cells_that_may_speak(
         assert all(name in by_id for name in each.cells)
         if each.kind != "distrust" and "client itself" not in each.text:
             assert all(by_id[name].valid for name in each.cells)
-
-
-@given(st.floats(0, 1e4), st.floats(0, 1e4))
-def test_a_waiting_share_is_a_share(running: float, waiting: float) -> None:
-    """Whatever the engine says of itself."""
-    server = ServerView(looks=1, requests_running_mean=running, requests_waiting_mean=waiting)
-    assert 0 <= waiting_share(server) <= 1
 
 
 def test_a_full_cache_asks_for_fp8_where_the_accelerator_can() -> None:

@@ -16,7 +16,7 @@ from benchmark import imports
 from benchmark.advice import findings
 from benchmark.compare import compare, load
 from benchmark.folder import RunFolder
-from benchmark.import_audit import Claims, Run, number, whole
+from benchmark.import_audit import Claims, number, whole
 from benchmark.imports import import_file, save_import
 from benchmark.profiles import plan_of
 from benchmark.records import CellState, Code, RunState, Worth
@@ -183,25 +183,6 @@ def test_two_imports_are_compared(tmp_path: Path) -> None:
     assert made.axes == ("accelerator",)
     assert [side.name for side in made.runs] == ["a100-80", "h100"]
     assert [each.throughput.value for each in made.cells] == [1.0, 1.0, 1.0]
-
-
-def test_an_import_that_its_hardware_cannot_have_done_is_marked() -> None:
-    """12B in bf16 is 24 GB: an L4 reads it 12 times a second, not 50."""
-    cells = cells_of(HERE / "vllm_bench_appended.json", accelerator="L4")
-    assert codes(cells["512x1"]) == {Code.IMPOSSIBLE_SPEED, Code.PREFIX_CACHED}  # TTFT 46 ms
-    assert Code.PREFIX_CACHED in codes(cells["512x32"])
-
-
-def test_a_second_name_for_one_grid_is_recognised(tmp_path: Path) -> None:
-    """The same file, said to be another model."""
-    first = import_file(ARTICLE, claims=A100)
-    other = Run("gemma-4-12B QAT", first.cells)
-    copied = import_file(ARTICLE, claims=Claims(model="E4B"), others=[other])
-    assert Code.DUPLICATED_GRID in codes(copied.cells[0])
-    itself = other._replace(run_id=copied.manifest.run_id)
-    assert Code.DUPLICATED_GRID not in codes(
-        import_file(ARTICLE, claims=A100, others=[itself]).cells[0]
-    )
 
 
 @given(st.one_of(st.text(max_size=20), st.floats(), st.integers(), st.none(), st.booleans()))

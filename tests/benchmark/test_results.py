@@ -1,6 +1,6 @@
 """A cell's figures follow vLLM's definitions, whoever measured them and however they were split."""
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -214,24 +214,6 @@ def test_a_failed_cell_keeps_its_counts_and_has_no_figure(reason: str | None) ->
         CellState.FAILED,
         "No request that began in the window ended.",
     )
-
-
-@settings(deadline=None)
-@given(seed=st.integers(0, 2**32 - 1), workers=st.integers(1, 5))
-def test_merged_workers_give_the_numbers_of_one(seed: int, workers: int) -> None:
-    """Counts and percentiles to the bit; means to the order of summation."""
-    whole = scattered(seed)
-    of = np.random.default_rng(seed).integers(0, workers, len(whole))
-    parts = merged([whole.rows(of == worker) for worker in range(workers)])
-    limits = Limits(ttft_seconds=0.3, tpot_seconds=0.2)
-    one, many = (
-        cell(s, begin=100.0, end=108.0, limits=limits, usd_per_hour=2) for s in (whole, parts)
-    )
-    assert flat(many.model_dump()) == pytest.approx(flat(one.model_dump()), rel=1e-9)
-    assert one.counts == many.counts
-    assert one.ttft is None or (many.ttft and one.ttft.p99 == many.ttft.p99)
-    assert sorted(parts.request) == sorted(whole.request)
-    assert all(len(getattr(parts, f.name)) == len(getattr(whole, f.name)) for f in fields(whole))
 
 
 def test_samples_that_lie_on_disk_give_the_same_cell(tmp_path: Path) -> None:

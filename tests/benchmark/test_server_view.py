@@ -200,21 +200,6 @@ def test_no_difference_is_ever_negative(
     assert all(value is None or value >= 0 for value in differences(view).values())
 
 
-@given(steps=st.lists(st.integers(0, 50), min_size=3, max_size=12), cuts=st.data())
-def test_windows_side_by_side_add_up(steps: list[int], cuts: st.DataObject) -> None:
-    """Nothing is counted twice and nothing is lost, where each is longer than a look."""
-    total = 0
-    looks = []
-    for at, step in enumerate(steps):
-        total += step
-        looks.append(a_look(at, generation=total))
-    middle = cuts.draw(st.floats(0.6, len(steps) - 1.6))
-    edges = ((0, middle), (middle, len(steps) - 1), (0, len(steps) - 1))
-    views = [seen(*looks, begin=begin, end=end) for begin, end in edges]
-    one, other, both = (view.generation_tokens or 0 for view in views)
-    assert one + other == both
-
-
 def test_a_real_page_is_read_as_the_reference_parser_reads_it() -> None:
     """All engines together; of KV use, the fullest."""
     text = (DATA / "metrics.txt").read_text(encoding="utf-8")

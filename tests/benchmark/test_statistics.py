@@ -1,6 +1,5 @@
 """Percentiles are values that were measured, and what a window holds is counted event by event."""
 
-import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -66,15 +65,6 @@ def test_percentiles_are_numpys_inverted_cdf(values: Floats) -> None:
     assert found.count == len(values)
 
 
-def test_percentiles_by_hand() -> None:
-    """Each is one of the values; nothing has no distribution."""
-    found = Values(np.arange(1.0, 101.0)).distribution()
-    assert found is not None
-    assert (found.p50, found.p90, found.p95, found.p99, found.max) == (50, 90, 95, 99, 100)
-    assert Values(np.array([3.0, 1.0, 2.0])).percentiles(50) == [2.0]
-    assert Values(np.array([])).distribution() is None
-
-
 def test_many_small_float32_gaps_keep_their_mean() -> None:
     """A sum in float32 would lose the last of ten million gaps; the mean is of float64."""
     found = Values(np.full(3_000_000, 0.01, dtype=np.float32)).distribution()
@@ -136,14 +126,6 @@ def test_tokens_of_a_window_are_those_of_its_events(seed: int, begin: float, len
     wanted = 2 * int(within(events, begin=begin, end=end).sum())
     found = figures.tokens_arrived(samples, begin=begin, end=end)
     assert found == pytest.approx(wanted, abs=1e-6)
-
-
-@given(st.integers(0, 2**32 - 1), st.lists(st.floats(90, 125), min_size=1, max_size=6))
-def test_windows_side_by_side_hold_every_token_once(seed: int, cuts: list[float]) -> None:
-    samples = scattered(seed)
-    edges = [0.0, *sorted(cuts), 1e6]
-    parts = [figures.tokens_arrived(samples, begin=a, end=b) for a, b in itertools.pairwise(edges)]
-    assert sum(parts) == pytest.approx(float(2 * samples.events.sum()))
 
 
 def test_requests_without_a_token_bring_none() -> None:
@@ -275,12 +257,6 @@ def test_the_interval_of_mean_e2el_covers_it_though_requests_come_unevenly() -> 
 def test_the_interval_by_hand(tokens: list[int], width: float) -> None:
     assert of_throughput(slices(tokens)) == pytest.approx(width, 1e-4)
     assert of_e2el(slices(tokens)) == 0.0
-
-
-@given(st.lists(st.integers(1, 5000), min_size=BATCHES, max_size=200), st.integers(2, 50))
-def test_the_interval_does_not_depend_on_units(tokens: list[int], times: int) -> None:
-    larger = of_throughput(slices([n * times for n in tokens]))
-    assert larger == pytest.approx(of_throughput(slices(tokens)), abs=1e-9)
 
 
 def test_slices_of_unequal_length_at_one_rate_are_no_scatter() -> None:

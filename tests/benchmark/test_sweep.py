@@ -452,16 +452,6 @@ async def test_the_time_of_a_cell_that_was_lost_counts(tmp_path: Path, door: Doo
     assert (state_of(folder).usd_so_far or 0) >= 29
 
 
-def test_what_earlier_processes_spent_is_added() -> None:
-    """By the seconds that their cells took."""
-    clock = Clock()
-    done = [a_cell(8, 1, wall_seconds=40.0), a_cell(8, 8, wall_seconds=50.0)]
-    accounts = Accounts(manifest(), done, clock=clock)
-    clock.now += 10
-    assert accounts.elapsed_seconds == 100
-    assert accounts.usd_so_far == pytest.approx(1.0)
-
-
 def test_a_budget_is_over_when_it_is_reached() -> None:
     """Or foreseen to be."""
     clock = Clock()
