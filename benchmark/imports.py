@@ -4,10 +4,13 @@ Each form becomes rows of columns, and one table says which column means what.
 """
 
 import csv
+import itertools
 import json
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property, partial
 from pathlib import Path
@@ -279,27 +282,24 @@ _MOST_OF: Final = 0.8
 _SKIPPED: Final = re.compile(r"skip|infeasible|not.?run", re.IGNORECASE)
 
 
+@dataclass(kw_only=True, eq=False)
 class Row:
-    """One row, with the object that it was in the file."""
+    """One row."""
 
-    def __init__(
-        self,
-        fields: Mapping[str, Any],
-        model: str | None = None,
-        detail: Json | None = None,
-        *,
-        guidellm: bool = False,
-        strategy: Load | None = None,
-    ) -> None:
-        self.fields = fields
-        """By normalised name; nested keys are joined."""
-        self.detail = detail or {}
-        self.guidellm = guidellm
-        """Whether it is a benchmark of guidellm's, which says its load as a strategy alone."""
-        self.strategy = strategy
-        named = (fields.get(name) for name in _COLUMNS["model"])
-        said = next((each for each in named if isinstance(each, str) and each), None)
-        self.model = one_line(said, _WORDS) if said else model
+    fields: Mapping[str, Any] = field(kw_only=False)
+    """By normalised name; nested keys are joined."""
+    above: str | None = None
+    """The model that stands above it."""
+    detail: Json = field(default_factory=dict)
+    """The object that it was in the file."""
+    guidellm: bool = False
+    """Whether it is a benchmark of guidellm's, which says its load as a strategy alone."""
+    strategy: Load | None = None
+
+    @property
+    def model(self) -> str | None:
+        said = self.first("model", lambda each: each if isinstance(each, str) and each else None)
+        return one_line(said, _WORDS) if said else self.above
 
     def first(self, name: str, read: Callable[[Any], T | None]) -> T | None:
         """Give the best column that says this, read; None where none does."""
@@ -431,12 +431,9 @@ class Row:
 
     def wall_seconds(self) -> float | None:
         units = {"": 1.0, **{f"_{unit}": by for unit, by in _UNITS.items()}}
-        for name in _COLUMNS["wall"]:
-            for unit, scale in units.items():
-                found = number(self.fields.get(f"{name}{unit}"))
-                if found is not None:
-                    return found * scale
-        return None
+        every = itertools.product(_COLUMNS["wall"], units.items())
+        found = ((number(self.fields.get(f"{name}{unit}")), by) for name, (unit, by) in every)
+        return next((value * by for value, by in found if value is not None), None)
 
 
 _NO_WORDS: Final = frozenset({"quantiles", "percentiles", "successful"})
@@ -482,10 +479,8 @@ def from_csv(text: str) -> list[Row] | None:
         csv.Error: A field is too long to be one.
     """
     lines = text.splitlines()
-    for above in range(min(_BEFORE_HEAD, len(lines))):
-        if (rows := _table(lines[above:])) is not None:
-            return rows
-    return None
+    tables = (_table(lines[above:]) for above in range(min(_BEFORE_HEAD, len(lines))))
+    return next((rows for rows in tables if rows is not None), None)
 
 
 def _table(lines: Sequence[str]) -> list[Row] | None:
@@ -563,7 +558,7 @@ def _rows(value: Any, model: str | None, depth: int) -> Iterator[Row]:
         for each in value:
             yield from _rows(each, model, depth + 1)
     elif isinstance(value, Mapping):
-        row = Row(_flat(value), model, value)
+        row = Row(_flat(value), above=model, detail=value)
         if row.is_result:
             yield row
             return
@@ -897,10 +892,8 @@ def _cell(row: Row, claims: Claims, meaning: _Meaning) -> CellResult:
 
 def _when(text: str) -> datetime | None:
     for form in ("%Y%m%d-%H%M%S", "%Y-%m-%dT%H:%M:%S.%f", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d"):
-        try:
+        with suppress(ValueError):
             return datetime.strptime(text, form).replace(tzinfo=UTC)
-        except ValueError:
-            continue
     return None
 
 

@@ -163,10 +163,6 @@ def numbers(cells: Sequence[CellResult]) -> dict[Code, int]:
     return {code: number for number, code in enumerate((c for c in Code if c in used), start=1)}
 
 
-def _raised(number: int) -> str:
-    return str(number).translate(_SUPERSCRIPTS)
-
-
 def legend(cells: Sequence[CellResult]) -> str:
     """Say what the footnotes of tables of these cells mean; nothing where there are none."""
     worths, every = {cell.worth for cell in cells}, ", ".join(run_wide(cells))
@@ -178,7 +174,8 @@ def legend(cells: Sequence[CellResult]) -> str:
         ),
         (every, f"Every cell: {every}."),
     )
-    notes = ", ".join(f"{_raised(number)} {code}" for code, number in numbers(cells).items())
+    notes = ", ".join(f"{number} {code}" for code, number in numbers(cells).items())
+    notes = notes.translate(_SUPERSCRIPTS)
     return " ".join((*(words for holds, words in parts if holds), notes)).strip()
 
 
@@ -209,7 +206,8 @@ def in_cell(cell: CellResult | None, value: Value, *, notes: Mapping[Code, int])
     """Show one figure with what must be known of it."""
     if cell is None:
         return ""
-    marks = ",".join(_raised(notes[code]) for code in _codes(cell) if code in notes)
+    told = ",".join(str(notes[code]) for code in _codes(cell) if code in notes)
+    marks = told.translate(_SUPERSCRIPTS)
     if cell.state is CellState.MEASURED:
         number = known(value(cell))
         form = "-" if number is None else _FORMS.get(cell.worth, "{}")

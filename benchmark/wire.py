@@ -353,10 +353,6 @@ def token_event(payload: bytes) -> dict[str, Any] | None:
     return event if made else None
 
 
-def is_chat(event: dict[str, Any]) -> bool:
-    return "delta" in event["choices"][0]
-
-
 def thinks(text: bytes) -> bool:
     return b'"reasoning":"' in text or b'"reasoning_content":"' in text
 
@@ -471,11 +467,6 @@ def refusal(status: int, words: bytes) -> Outcome:
     if status == 400 and _LENGTH_WORDS.search(words):
         return Outcome.TOO_LONG
     return _BY_STATUS.get(status) or _BY_HUNDRED.get(status // 100, Outcome.GARBAGE)
-
-
-def retry_after_seconds(head: bytes) -> float | None:
-    found = _RETRY_AFTER.search(head)
-    return float(found[1]) if found else None
 
 
 def _shows(choice: dict[str, Any]) -> bool:
@@ -690,7 +681,7 @@ class Connection(asyncio.Protocol):
             self._first_payload, self._first_event = payload, event
             self.times = [now] * (count + 1)
             self._streaming = True
-            if is_chat(event):
+            if "delta" in event["choices"][0]:
                 self._thinking = thinks(payload)
                 self._think(text)
 
@@ -709,7 +700,8 @@ class Connection(asyncio.Protocol):
 
     def _ending(self, *, complete: bool) -> Ending:
         if self._status != 200:
-            self.retry_after = retry_after_seconds(self._head)
+            found = _RETRY_AFTER.search(self._head)
+            self.retry_after = float(found[1]) if found else None
             return Ending(refusal(self._status, self._words), 0)
         return whole_ending(
             [event_of(one) for one in self._tail],

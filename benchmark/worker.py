@@ -319,7 +319,9 @@ class Pulse:
         stamps = samples.last_token[inside]
         answer = _nearest(stamps - samples.intended[inside], 50)
         # What began in the window is stamped after it too, as long as the last of it streams.
-        rings = self._between(begin, float(np.nanmax(stamps, initial=end)))
+        over = float(np.nanmax(stamps, initial=end))
+        # A stall across that end is known by the first ring after it.
+        rings = [one for one in self._rings if begin < one.at <= over + one.late]
         # That is no more time to be exact in: of a window W and answers of length A, as many
         # stamps as come in max(W, A) at full load are spread over W + A.
         most = STALLED_SHARE * max(end - begin, answer)
@@ -336,10 +338,6 @@ class Pulse:
             memory_mib=max(one.memory_bytes for one in looks) / 2**20,
             clock_step_seconds=step_seconds([one.clocks for one in looks]),
         )
-
-    def _between(self, begin: float, end: float) -> list[_Ring]:
-        """Give the rings of that time; a stall across its end is known by the first one after."""
-        return [one for one in self._rings if begin < one.at <= end + one.late]
 
 
 def _exceeded(delays: Sequence[tuple[float, float]], seconds: float) -> float:

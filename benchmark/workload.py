@@ -455,9 +455,13 @@ class _Parts:
         random = np.random.default_rng(self._seed)
         self.shared: Rows = random.integers(alphabet_size, size=shared)
         self.tails: Rows = random.integers(alphabet_size, size=(TAILS, self.tail_tokens))
-        self._digits = _digits(self.head_tokens, alphabet_size)
+        fitting = (n for n in range(1, self.head_tokens + 1) if alphabet_size**n <= _COUNTED)
+        self._digits = max(fitting, default=0)
+        """How many of the head's tokens count the requests."""
         self._period = int(alphabet_size**self._digits)
-        self._step = _coprime(int(random.integers(self._period)), self._period)
+        self._step = int(random.integers(self._period))
+        while gcd(self._step, self._period) != 1:  # else it would not come past every number
+            self._step += 1
         self._start = int(random.integers(self._period))
 
     def heads(self, batch: int) -> Rows:
@@ -490,19 +494,6 @@ class _Batches(Generic[T]):
 def _opening(workload: "Asked", model: str, output_tokens: int) -> bytes:
     asked = options(workload, model=model, output_tokens=output_tokens)
     return orjson.dumps(asked)[:-1] + b","
-
-
-def _digits(tokens: int, alphabet_size: int) -> int:
-    """How many of so many tokens count the requests."""
-    fitting = (n for n in range(1, tokens + 1) if alphabet_size**n <= _COUNTED)
-    return min(max(fitting, default=0), HEAD_TOKENS)
-
-
-def _coprime(step: int, period: int) -> int:
-    """Make a step that comes past every number of the period."""
-    while gcd(step, period) != 1:
-        step += 1
-    return step
 
 
 def _cells(token_ids: Sequence[int]) -> Bytes:
