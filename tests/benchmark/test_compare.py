@@ -325,6 +325,9 @@ def test_flags_of_the_deployment_are_axes() -> None:
     made = compare([Loaded(plain, **cells), Loaded(eager, **cells)])
     told = ["defaults", "enforce_eager True, max_num_seqs 8"]
     assert ([side.name for side in made.runs], made.facts()["differs"]) == (told, "")
+    # What says how it is made is no axis; where it stands is one, as it is for a run that goes on.
+    apart = a_manifest("apart", deployment_spec=spec | {"boot_disk_gb": 200, "network": "own"})
+    assert axes(apart)["other flags"] == "network own"
     newer = eager.model_copy(
         update={"subject": eager.subject.model_copy(update={"vllm_version": "1"})}
     )

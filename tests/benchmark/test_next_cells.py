@@ -209,14 +209,6 @@ def test_the_capacity_in_requests_per_second_is_found(capacity: float, first: fl
     assert capacity <= best * 1.0501 or capacity < first / 128
 
 
-@given(capacity=st.integers(0, 5000), killed_at=st.integers(0, 30))
-def test_a_killed_search_goes_on_where_it_was(capacity: int, killed_at: int) -> None:
-    """It is a function of the cells alone."""
-    wanted = capacity_of(users(4))
-    whole = search(wanted, within(capacity))
-    assert search(wanted, within(capacity), whole[:killed_at]) == whole
-
-
 @given(st.lists(st.booleans(), min_size=40, max_size=40))
 def test_a_search_ends_even_where_luck_decides(luck: list[bool]) -> None:
     """Cells that contradict each other never keep it going."""
