@@ -3,7 +3,7 @@
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 from time import perf_counter
 from types import TracebackType
-from typing import Final, NamedTuple, Self
+from typing import Final, Self
 
 import anyio
 from anyio.abc import Process
@@ -35,11 +35,8 @@ _ALONE: Final = {"OPENBLAS_NUM_THREADS": "1"}
 """A worker has a core to itself, and no matrices: NumPy starts faster without threads for them."""
 
 
-class Said(NamedTuple):
-    """A report and who made it; None when that worker is gone."""
-
-    worker: int
-    report: Report | None
+Said = tuple[int, Report | None]
+"""Who made a report; None when that worker is gone."""
 
 
 class Fleet:
@@ -94,13 +91,11 @@ class Fleet:
                 await self._start(number)
         run = CellRun(job, workers=self._count, enough=enough, tell=tell)
         await self._send(run.prepare())
-        async for said in self._reports:
-            orders = (
-                run.died(said.worker, last_words(self._log_file))
-                if said.report is None
-                else run.hear(said.worker, said.report, stop=stop)
-            )
-            await self._send(orders)
+        async for number, report in self._reports:
+            if report is None:
+                await self._send(run.died(number, last_words(self._log_file)))
+            else:
+                await self._send(run.hear(number, report, stop=stop))
             if run.over:
                 break
         return run.measured()
@@ -122,21 +117,19 @@ class Fleet:
         try:
             while True:
                 line = await lines.receive_until(b"\n", _MOST_LINE_BYTES)
-                await self._say.send(Said(number, worker.report(line)))
+                await self._say.send((number, worker.report(line)))
         except (anyio.EndOfStream, anyio.IncompleteRead, anyio.ClosedResourceError):
             self._processes.pop(number, None)
             await ended(process, _END_SECONDS)
-            await self._say.send(Said(number, None))
+            await self._say.send((number, None))
 
     async def _send(self, orders: dict[int, Order]) -> None:
         for number, order in orders.items():
             process = self._processes.get(number)
-            if process is None or process.stdin is None:
-                continue
-            try:
-                await process.stdin.send(worker.line(order))
-            except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-                continue  # `_listen` tells of its end
+            if process and process.stdin:
+                # `_listen` tells of its end.
+                with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+                    await process.stdin.send(worker.line(order))
 
 
 def last_words(log_file: Path) -> str:

@@ -87,10 +87,9 @@ def unfit(there: Mapping[str, str | None], here: Mapping[str, str | None]) -> li
 
 
 def _version(name: str) -> str | None:
-    try:
+    with suppress(PackageNotFoundError):
         return version(name)
-    except PackageNotFoundError:
-        return None
+    return None
 
 
 class Node:
@@ -158,13 +157,10 @@ class Node:
         line = json.dumps({"job": None, **order}).encode() + b"\n"
         for number in workers:
             process = self._processes.get(number)
-            if process is None or process.stdin is None:
-                continue
-            try:
-                process.stdin.write(line)
-                process.stdin.flush()
-            except (OSError, ValueError):
-                continue  # its end is told by whoever reads it
+            if process and process.stdin:
+                with suppress(OSError, ValueError):  # its end is told by whoever reads it
+                    process.stdin.write(line)
+                    process.stdin.flush()
 
     def hear(self, seconds: float) -> list[Said]:
         """Give what was said since, after waiting for it at most so long.

@@ -59,13 +59,6 @@ from core.records import Access
 from core.waiting import wait_until
 
 
-class Foreseen(NamedTuple):
-    """What is left, as far as cells so far can tell; None where one depends on the other."""
-
-    cells_total: int | None
-    eta_seconds: float | None
-
-
 class Accounts:
     """Of one run; what earlier processes spent on it counts as well, as far as they told.
 
@@ -107,18 +100,22 @@ class Accounts:
         """Guess how long the next cell takes: as its neighbour, else the least it can."""
         return next(_walls(reversed(done)), self._manifest.plan.stop.min_seconds)
 
-    def foresee(self, done: Sequence[CellResult], *, in_cell_seconds: float) -> Foreseen:
-        """Foresee the end, `in_cell_seconds` into the present cell."""
+    def foresee(
+        self, done: Sequence[CellResult], *, in_cell_seconds: float
+    ) -> tuple[int | None, float | None]:
+        """Give how many cells there are and the seconds left, `in_cell_seconds` into the present
+        one; None where one depends on the other.
+        """
         plan, subject, stop = self._manifest.plan, self._manifest.subject, self._manifest.plan.stop
         if plan.profile == "find-capacity":
-            return Foreseen(None, None)
+            return None, None
         specs = list(grid_specs(plan))
         decided = {cell.spec for cell in done}
         left = [s for s in specs if s not in decided and not too_long(plan, subject, s)]
         measured = list(_walls(done))
         guess = (stop.min_seconds + stop.max_seconds + stop.warmup_max_seconds) / 2
         each = sum(measured) / len(measured) if measured else guess
-        return Foreseen(len(specs), max(0.0, len(left) * each - min(in_cell_seconds, each)))
+        return len(specs), max(0.0, len(left) * each - min(in_cell_seconds, each))
 
     def _usd(self, seconds: float) -> float | None:
         price = self._manifest.provenance.usd_per_hour
@@ -739,17 +736,17 @@ class _Sweep:
     def _tell(self, state: RunState, reason: str | None = None) -> Progress:
         elapsed = self._accounts.elapsed_seconds
         in_cell = elapsed - self._cell_began if self._cell else 0.0
-        foreseen = self._accounts.foresee(self._cells, in_cell_seconds=in_cell)
+        total, eta = self._accounts.foresee(self._cells, in_cell_seconds=in_cell)
         running = state is RunState.RUNNING
         progress = Progress(
             state=state,
             reason=reason,
             cells_done=len(self._cells),
-            cells_total=foreseen.cells_total,
+            cells_total=total,
             cell=self._cell.id if self._cell else None,
             doing=self._doing if running else None,
             elapsed_seconds=elapsed,
-            eta_seconds=foreseen.eta_seconds if running else None,
+            eta_seconds=eta if running else None,
             usd_so_far=self._accounts.usd_so_far,
             updated_at=datetime.now(UTC),
         )

@@ -480,7 +480,7 @@ def test_what_is_not_known_yet_is_guessed_by_the_plan() -> None:
     nothing; and the next cell takes as long as its neighbour that was not skipped.
     """
     accounts, stop = Accounts(manifest(), [], clock=Clock()), manifest().plan.stop
-    eta = accounts.foresee([], in_cell_seconds=0.0).eta_seconds
+    _, eta = accounts.foresee([], in_cell_seconds=0.0)
     assert eta
     assert 12 * stop.min_seconds < eta < 12 * (stop.max_seconds + stop.warmup_max_seconds)
     search = Accounts(manifest(profile="find-capacity"), [], clock=Clock())
