@@ -122,8 +122,9 @@ class Job:
     token_ids: Sequence[int]
     """What prompts are made of."""
     words: Sequence[str] = ()
-    """What a chat's prompts are made of."""
+    """What a chat's prompts are made of: texts of one token each, wherever they stand."""
     template_tokens: int = 0
+    """Of a chat's `context`, which its template takes."""
     min_requests: int
     max_seconds: float
     warmup_max_seconds: float
@@ -195,14 +196,7 @@ class Wire:
     """Makes the bytes of the request with a number; the credential is the newest there is."""
 
     def __init__(self, job: Job) -> None:
-        self._body: Callable[[int], bytes] = bodies(
-            job,
-            context=job.context,
-            model=job.model,
-            token_ids=job.token_ids,
-            words=job.words,
-            template_tokens=job.template_tokens,
-        )
+        self._body: Callable[[int], bytes] = bodies(job)
         self._front = _front(job)
         self._credential = _Credential(job.credential_file)
         self._heads: dict[int, bytes] = {}

@@ -14,7 +14,6 @@ from typing import (
     Literal,
     NamedTuple,
     TextIO,
-    TypeAlias,
     TypeVar,
 )
 
@@ -26,26 +25,7 @@ from core.errors import EndpointError, InvalidArgument
 
 if TYPE_CHECKING:
     from benchmark.loads import Job
-    from benchmark.records import Workload
     from core.endpoint import Endpoint
-
-    Asked: TypeAlias = Workload | Job
-    """The record, or a worker's share of it, which has the same fields without pydantic."""
-
-
-def options(workload: "Asked", *, model: str, output_tokens: int) -> dict[str, Any]:
-    """Give the fields of a streamed request whose usage is told at its end.
-
-    A chat asks for the usage with every event, because only so reasoning tokens are told apart as
-    they come.
-    """
-    usage = {"include_usage": True}
-    if workload.api == "chat":
-        usage["continuous_usage_stats"] = True
-    asked = {"model": model, "stream": True, "stream_options": usage, "max_tokens": output_tokens}
-    if workload.fixed_output:
-        asked |= {"min_tokens": output_tokens, "ignore_eos": True, "temperature": 0}
-    return asked
 
 
 TEXT: Final = (
@@ -310,26 +290,26 @@ _READERS: Final[Mapping[str, Callable[[Any, str], tuple[_Kind, Any]]]] = {
 }
 
 
-def _of_dataset(workload: "Asked", model: str) -> Callable[[int], bytes]:
+def _of_dataset(job: "Job") -> Callable[[int], bytes]:
     """Ask the prompts in an order that the seed mixes; after the last one it begins again, and
     the engine's prefix cache may know what it is asked.
     """
-    entries = read(Path(workload.dataset or ""))
-    prompts = [_asked(entry, workload) for entry in entries]
-    random = np.random.default_rng(workload.seed % 2**64)
+    entries = read(Path(job.dataset or ""))
+    prompts = [_asked(entry, job.api) for entry in entries]
+    random = np.random.default_rng(job.seed % 2**64)
     order: list[int] = random.permutation(len(entries)).tolist()
-    front = cache(partial(_opening, workload, model))
+    front = cache(partial(_opening, job))
 
     def body(number: int) -> bytes:
         place = order[number % len(order)]
-        return front(entries[place].output_tokens or workload.output_tokens) + prompts[place]
+        return front(entries[place].output_tokens or job.output_tokens) + prompts[place]
 
     return body
 
 
-def _asked(entry: Entry, workload: "Asked") -> bytes:
+def _asked(entry: Entry, api: str) -> bytes:
     """The prompt's field, and the end of the body."""
-    if workload.api == "completion":
+    if api == "completion":
         if entry.kind == "messages":
             raise _wrong(entry.place, "is a chat, which the completion API does not take")
         return b'"prompt":' + entry.prompt + b"}"
@@ -353,44 +333,26 @@ _COUNTED: Final = 2**31
 """The counter stays below it, so that its mixing stays within 64 bits."""
 
 
-def bodies(
-    workload: "Asked",
-    *,
-    context: int,
-    model: str,
-    token_ids: Sequence[int],
-    words: Sequence[str] = (),
-    template_tokens: int = 0,
-) -> Bodies:
+def bodies(job: "Job") -> Bodies:
     """Give the function from a request's number to its JSON body.
 
-    `context` is the prompt's length in tokens, of which a chat's template takes
-    `template_tokens`; `words` are texts that are one token each, wherever they stand: only chats
-    are made of them. A body takes below 1 µs where prompts are short and one copy of its bytes
-    where they are long. Numbers may come in any order; near ones are the fastest.
+    A body takes below 1 µs where prompts are short and one copy of its bytes where they are long.
+    Numbers may come in any order; near ones are the fastest.
 
     Raises:
         InvalidArgument: The prompt cannot be made: a chat shorter than its template, an alphabet
             too small, a dataset that cannot be read.
     """
-    if workload.dataset is not None:
-        return _of_dataset(workload, model)
-    if workload.api == "chat":
-        return _chats(workload, context, model, words=words, template_tokens=template_tokens)
-    return _completions(workload, context, model, token_ids=token_ids)
+    if job.dataset is not None:
+        return _of_dataset(job)
+    return _chats(job) if job.api == "chat" else _completions(job)
 
 
-def _completions(
-    workload: "Asked", context: int, model: str, *, token_ids: Sequence[int]
-) -> Bodies:
-    parts = _Parts(workload, context, len(token_ids))
-    cells = _cells(token_ids)
+def _completions(job: "Job") -> Bodies:
+    parts = _Parts(job, job.context, len(job.token_ids))
+    cells = _cells(job.token_ids)
     width = cells.shape[1] * parts.head_tokens
-    front = (
-        _opening(workload, model, workload.output_tokens)
-        + b'"prompt":['
-        + cells[parts.shared].tobytes()
-    )
+    front = _opening(job, job.output_tokens) + b'"prompt":[' + cells[parts.shared].tobytes()
     # A cell ends with a comma, which the last token must not have.
     ends = [cells[tail].tobytes()[:-1] + b"]}" for tail in parts.tails]
     if not parts.head_tokens:
@@ -408,25 +370,19 @@ def _completions(
     return body
 
 
-def _chats(
-    workload: "Asked", context: int, model: str, *, words: Sequence[str], template_tokens: int
-) -> Bodies:
-    left = context - template_tokens
+def _chats(job: "Job") -> Bodies:
+    left, words = job.context - job.template_tokens, job.words
     if left < 1 or not words:
         raise InvalidArgument(
-            f"A chat of {context} prompt tokens cannot be made: its template takes "
-            f"{template_tokens}.",
+            f"A chat of {job.context} prompt tokens cannot be made: its template takes "
+            f"{job.template_tokens}.",
             fix="Ask for longer contexts, for the completion API, or for prompts from a dataset.",
         )
-    parts = _Parts(workload, left, len(words))
+    parts = _Parts(job, left, len(words))
     texts = [orjson.dumps(word)[1:-1] for word in words]
     # Templates trim a message, so the first word is told apart: it counts as the template's.
     first = orjson.dumps(words[0].strip())[1:-1]
-    front = (
-        _opening(workload, model, workload.output_tokens)
-        + b'"messages":[{"role":"user","content":"'
-        + first
-    )
+    front = _opening(job, job.output_tokens) + b'"messages":[{"role":"user","content":"' + first
     front += _spell(texts, parts.shared.tolist())
     closings = [_spell(texts, tail.tolist()) + b'"}]}' for tail in parts.tails]
     heads = _Batches(lambda batch: [_spell(texts, row) for row in parts.heads(batch).tolist()])
@@ -441,17 +397,17 @@ def _chats(
 class _Parts:
     """Which tokens stand where, as places in the alphabet."""
 
-    def __init__(self, workload: "Asked", context: int, alphabet_size: int) -> None:
+    def __init__(self, job: "Job", context: int, alphabet_size: int) -> None:
         if alphabet_size < 2:
             raise InvalidArgument(
                 f"Prompts cannot be made of {alphabet_size} kinds of tokens.",
                 fix="Give at least 2 token ids; 64 make every prompt of 5 tokens unique.",
             )
-        shared = floor(workload.prefix_share * context + 1e-9)
+        shared = floor(job.prefix_share * context + 1e-9)
         self.head_tokens = min(HEAD_TOKENS, context - shared)
         self.tail_tokens = context - shared - self.head_tokens
         self._size = alphabet_size
-        self._seed = (workload.seed % 2**64, context)
+        self._seed = (job.seed % 2**64, context)
         random = np.random.default_rng(self._seed)
         self.shared: Rows = random.integers(alphabet_size, size=shared)
         self.tails: Rows = random.integers(alphabet_size, size=(TAILS, self.tail_tokens))
@@ -491,8 +447,19 @@ class _Batches(Generic[T]):
         return found
 
 
-def _opening(workload: "Asked", model: str, output_tokens: int) -> bytes:
-    asked = options(workload, model=model, output_tokens=output_tokens)
+def _opening(job: "Job", output_tokens: int) -> bytes:
+    """Give the fields of a streamed request whose usage is told at its end.
+
+    A chat asks for the usage with every event, because only so reasoning tokens are told apart as
+    they come.
+    """
+    usage = {"include_usage": True}
+    if job.api == "chat":
+        usage["continuous_usage_stats"] = True
+    asked: dict[str, Any] = {"model": job.model, "stream": True, "stream_options": usage}
+    asked["max_tokens"] = output_tokens
+    if job.fixed_output:
+        asked |= {"min_tokens": output_tokens, "ignore_eos": True, "temperature": 0}
     return orjson.dumps(asked)[:-1] + b","
 
 

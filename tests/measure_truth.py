@@ -23,9 +23,9 @@ from benchmark.figures import limit_of
 from benchmark.records import Code, Load, Measured
 from benchmark.workload import bodies
 from tests.benchmark.test_truth import codes
-from tests.our_client import ALPHABET, CONTEXT, WORDS, a_job, measured
+from tests.our_client import a_job, measured
 from tests.truth.claims import Errors, compare, figures
-from tests.truth.serving import MODEL, serving
+from tests.truth.serving import serving
 from tests.watched import cores
 
 WINDOWS: Final = 216
@@ -105,7 +105,7 @@ async def window(scene: Scene, folder: Path, core: int) -> Window:
             )
             told = await measured(job, folder / "client.log")
             truth = await mock.truth()
-    body = bodies(job, context=CONTEXT, model=MODEL, token_ids=ALPHABET, words=WORDS)
+    body = bodies(job)
     return judge(
         scene, told, compare(told, truth, body), codes(Load(concurrency=job.concurrency), told)
     )

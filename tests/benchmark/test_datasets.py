@@ -13,6 +13,7 @@ from benchmark import workload
 from benchmark.records import Workload
 from benchmark.workload import bodies, read
 from core.errors import InvalidArgument
+from tests.benchmark.driven import a_job
 
 SHARED: list[dict[str, Any]] = [
     {"id": str(i), "conversations": [{"from": "human", "value": f"ask {i}"}, {"from": "gpt"}]}
@@ -27,9 +28,7 @@ def written(folder: Path, *values: Any, name: str = "set.jsonl") -> Path:
 
 
 def asked(path: Path, **workload: Any) -> Callable[[int], Any]:
-    body = bodies(
-        Workload(dataset=str(path), **workload), context=8, model="m", token_ids=range(99)
-    )
+    body = bodies(a_job("", path, workload=Workload(dataset=str(path), **workload)))
     return lambda number: json.loads(body(number))
 
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,14 +12,16 @@ from hypothesis import strategies as st
 from benchmark.records import Workload
 from benchmark.workload import HEAD_TOKENS, bodies
 from core.errors import InvalidArgument
+from tests.benchmark.driven import a_job
 
 IDS = tuple(range(7, 250_000, 3001))
 WORDS = tuple(f" {first}{second}" for first in "abcdefghij" for second in 'klmnopqr"é')
 
 
 def made(context: int, *, ids: tuple[int, ...] = IDS, **workload: Any) -> Callable[[int], bytes]:
-    asked = Workload(**workload)
-    return bodies(asked, context=context, model="m", token_ids=ids, words=WORDS, template_tokens=9)
+    made: dict[str, Any] = {"context": context, "model": "m", "token_ids": ids, "words": WORDS}
+    job = a_job("", Path(), workload=Workload(**workload), template_tokens=9, **made)
+    return bodies(job)
 
 
 def prompt(body: bytes) -> list[int]:
@@ -140,11 +143,7 @@ def test_chats_share_their_prefix_too_and_are_no_shorter_than_their_template() -
 @pytest.mark.parametrize("api", ["completion", "chat"])
 def test_an_alphabet_of_one_letter_is_refused(api: str) -> None:
     """Every prompt would be the same."""
+    asked = Workload.model_validate({"api": api})
+    job = a_job("", Path(), workload=asked, context=30, token_ids=(5,), words=(" a",))
     with pytest.raises(InvalidArgument, match="1 kinds"):
-        bodies(
-            Workload.model_validate({"api": api}),
-            context=30,
-            model="m",
-            token_ids=(5,),
-            words=(" a",),
-        )
+        bodies(job)

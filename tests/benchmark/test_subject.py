@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from contextlib import aclosing
+from pathlib import Path
 from typing import Any, Final
 
 import httpx2
@@ -15,6 +16,7 @@ from benchmark.workload import FALLBACK_IDS, FALLBACK_TEMPLATE_TOKENS, bodies
 from core.endpoint import Endpoint
 from core.errors import BadReply, ModelNotServed
 from core.records import Access
+from tests.benchmark.driven import a_job
 from tests.simulators.conftest import Simulate
 from tests.simulators.conftest import simulate as simulate  # noqa: PLC0414  a fixture
 from tests.simulators.conftest import tiny_model as tiny_model  # noqa: PLC0414  the same
@@ -103,16 +105,10 @@ async def test_prompts_are_as_long_as_their_context_by_the_engines_own_count(
         transport = httpx2.ASGITransport(engine.app)
         async with aclosing(Endpoint(access, transport=transport)) as endpoint:
             seen = await look(endpoint, None)
-            asked = json.loads(
-                bodies(
-                    Workload.model_validate({"api": api, "output_tokens": 1}),
-                    context=context,
-                    model=seen.subject.model,
-                    token_ids=seen.token_ids,
-                    words=seen.words,
-                    template_tokens=seen.template_tokens,
-                )(7)
-            )
+            said = seen._asdict() | {"context": context, "model": seen.subject.model}
+            work = Workload.model_validate({"api": api, "output_tokens": 1})
+            del said["subject"], said["notes"]
+            asked = json.loads(bodies(a_job("", Path(), workload=work, **said))(7))
             path = "/v1/chat/completions" if api == "chat" else "/v1/completions"
             reply = await endpoint.post(path, asked | {"stream": False, "stream_options": None})
     assert seen.notes == ()

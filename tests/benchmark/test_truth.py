@@ -8,7 +8,7 @@ import pytest
 from benchmark.figures import compute, judged
 from benchmark.records import CellSpec, ClientView, Code, Load, Measured, RunPlan, Subject
 from benchmark.workload import bodies
-from tests.our_client import ALPHABET, CONTEXT, WORDS, a_job, measured
+from tests.our_client import CONTEXT, a_job, measured
 from tests.truth.claims import Errors, compare
 from tests.truth.serving import MODEL, serving
 
@@ -56,7 +56,7 @@ async def claims(
         job = a_job(mock.base_url, concurrency, folder, seconds=1.0, api=api)
         told = await measured(job, folder / "client.log")
         truth = await mock.truth()
-    body = bodies(job, context=CONTEXT, model=MODEL, token_ids=ALPHABET, words=WORDS)
+    body = bodies(job)
     return compare(told, truth, body), told.client, codes(Load(concurrency=job.concurrency), told)
 
 

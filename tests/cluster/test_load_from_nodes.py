@@ -17,9 +17,8 @@ from benchmark.workload import bodies
 from core.errors import ClusterError
 from tests import our_client
 from tests.cluster.conftest import Raylets, of_three, ours, started, until
-from tests.our_client import ALPHABET, CONTEXT, WORDS
 from tests.truth.claims import Errors, compare
-from tests.truth.serving import MODEL, Mock, serving
+from tests.truth.serving import Mock, serving
 
 pytestmark = [pytest.mark.anyio, pytest.mark.cluster]
 WORKERS = 3
@@ -51,7 +50,7 @@ def a_job(url: str, folder: Path, load: Load) -> Job:
 
 
 async def true(measured: Measured, mock: Mock, job: Job) -> Errors:
-    body = bodies(job, context=CONTEXT, model=MODEL, token_ids=ALPHABET, words=WORDS)
+    body = bodies(job)
     return compare(measured, await mock.truth(), body)
 
 
