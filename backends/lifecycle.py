@@ -480,6 +480,20 @@ def not_found(name: str, target: Target, where: str = "") -> errors.DeploymentNo
     )
 
 
+def no_leftover(
+    named: str, where: str, *, ours: bool | None, not_seen: Sequence[str]
+) -> errors.OpsError:
+    """Return why something is not removed as a leftover; `ours` is None where it is not there."""
+    fix, said = "Call get_system_status(leftovers=true) for what there is.", named[:300]
+    if ours is None:
+        words = f"Nothing named {said} is in {where}."
+        return errors.NotFound(words, cause=" ".join(not_seen), fix=fix)
+    if not ours:
+        return errors.NotOurs(f"{said} was not made here: it is left alone.", fix=fix)
+    words = f"{said} is no leftover: a deployment stands on it, or may."
+    return errors.InvalidArgument(words, fix=fix)
+
+
 def not_ready(name: str, target: Target, why: str) -> errors.NotReady:
     """Return the error of a deployment that has no address yet."""
     return errors.NotReady(

@@ -587,14 +587,6 @@ def copy_template(app: ContainerApp) -> Template:
     return template
 
 
-def letting_in(app: ContainerApp, addresses: tuple[str, ...]) -> Ingress:
-    ingress = ingress_in(app)
-    assert ingress
-    copied = Ingress(ingress.as_dict(exclude_readonly=True))
-    copied.ip_security_restrictions = restrictions_of(addresses)
-    return copied
-
-
 def new_suffix() -> str:
     """Name a revision anew: one that keeps the name of another is refused, or is the other."""
     return f"r{time.time_ns() // 1_000_000:x}"

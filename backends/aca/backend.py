@@ -193,7 +193,9 @@ class AcaBackend(Lifecycle):
             return ()
         users = await ground.apps_on(site)
         inside = [str(app.name) for app in users if ground.is_in(app, site)]
-        if needed := sorted({*self._waiting_in_group(), *inside}):
+        here = f"{site.ground.group_id}/"
+        waiting = {one.spec.name for one in site.waiting() if one.where.startswith(here)}
+        if needed := sorted({*waiting, *inside}):
             note(
                 f"The environment {site.ground.environment} is kept with all else:"
                 f" {', '.join(needed)} needs it."
@@ -205,10 +207,6 @@ class AcaBackend(Lifecycle):
             note(f"What the group shares is kept: {names} in another environment needs it.")
             kept = [one for one in kept if one.name in {"workspace", "environment"}]
         return await purge(kept, seconds=_PURGE_SECONDS)
-
-    def _waiting_in_group(self) -> set[str]:
-        here = f"{self.site.ground.group_id}/"
-        return {one.spec.name for one in self.site.waiting() if one.where.startswith(here)}
 
     async def paid_leftovers(self) -> Sequence[Remainder]:
         """Return the share of weights, which is billed whether it is read or not."""

@@ -24,7 +24,7 @@ from backends.aca.site import (
 )
 from backends.common import models
 from backends.common.concurrency import in_time
-from backends.common.preflight import Answer, Question, ask_all, refusal, unasked
+from backends.common.preflight import Answer, Question, ask_all, unasked
 from backends.lifecycle import Status, look_at_all
 from core import errors
 from core.records import DeploymentSpec, ModelShape, Plan, Preflight
@@ -85,7 +85,8 @@ def _questions(site: Site, plan: Plan) -> Iterator[Question]:
         can_be_used = partial(storage.check_share, site, plan.model, mount)
         yield sure(f"The share {mount.share} of {where.storage_account} can be used", can_be_used)
     if spec.access == "private":
-        yield sure("It is known who may call", partial(_callers, site))
+        unknown = (*_REFUSALS, errors.CloudUnavailable)
+        yield Question("It is known who may call", partial(_callers, site), unknown)
     if spec.weights and spec.weights.startswith("files://"):
         yield sure(f"{spec.weights} holds a whole model", partial(_whole, site, spec))
     yield sure("The container image is there", partial(_image, site, plan))
@@ -169,12 +170,8 @@ async def _environment(site: Site) -> Answer | str:
     return Answer(passed=None, detail=detail, fix=f"If it does: {NEW_ENVIRONMENT}.")
 
 
-async def _callers(site: Site) -> Answer | str:
-    try:
-        known = await apps.callers(site)
-    except errors.CloudUnavailable as exc:
-        return refusal(exc)
-    return f"{', '.join(known)}; nobody else is let in."
+async def _callers(site: Site) -> str:
+    return f"{', '.join(await apps.callers(site))}; nobody else is let in."
 
 
 async def _image(site: Site, plan: Plan) -> Answer | str:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Final, Literal, NamedTuple
 
 import stamina
-from azure.mgmt.appcontainers.models import ContainerApp
+from azure.mgmt.appcontainers.models import ContainerApp, Ingress
 
 from backends.aca import app as apps
 from backends.aca import lease as leases
@@ -531,7 +531,11 @@ async def settle_callers(site: Site, name: str) -> None:
         return
 
     def edit(now: ContainerApp) -> ContainerApp:
-        return apps.patch_of(now, ingress=apps.letting_in(now, wanted))
+        there = apps.ingress_in(now)
+        assert there
+        ingress = Ingress(there.as_dict(exclude_readonly=True))
+        ingress.ip_security_restrictions = apps.restrictions_of(wanted)
+        return apps.patch_of(now, ingress=ingress)
 
     def holds(now: ContainerApp) -> bool:
         return set(apps.allowed(now)) == set(wanted)

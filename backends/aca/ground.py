@@ -288,8 +288,10 @@ def _environment_of(site: Site, guid: str, key: str | None = None) -> ManagedEnv
 
 def environment(site: Site) -> Resource:
     """Return the managed environment with the target's profile; without replicas it is free."""
-    ground, kind = site.ground, gpu_of(site.target).profile_type
+    ground, gpu, kind = site.ground, gpu_of(site.target), gpu_of(site.target).profile_type
     guid = site.settings.azure_log_analytics_workspace_id
+    made = command(site, "environment-with-logs" if guid else "environment", guid=guid)
+    widened = command(site, "profile", profile=gpu.profile, kind=kind)
     return resource(
         site,
         ENVIRONMENTS,
@@ -306,14 +308,8 @@ def environment(site: Site) -> Resource:
             fix="Put right what the cause names, then call the same tool again: it is made anew.",
         ),
         phase=ENVIRONMENT,
-        command=_environment_command(site, guid),
+        command=f"{made}\n{widened}",
     )
-
-
-def _environment_command(site: Site, guid: str | None) -> str:
-    gpu, name = gpu_of(site.target), "environment-with-logs" if guid else "environment"
-    profile = command(site, "profile", profile=gpu.profile, kind=gpu.profile_type)
-    return f"{command(site, name, guid=guid)}\n{profile}"
 
 
 async def _put_environment(site: Site) -> None:

@@ -340,7 +340,7 @@ async def refuse(site: Site, spec: DeploymentSpec) -> None:
         PermissionDenied: Something is missing; nothing was made.
     """
     if spec.lease == "cloud":
-        decide_keeper(spec, await means(site))
+        await decide_keeper(spec, partial(means, site))
 
 
 async def question(site: Site, spec: DeploymentSpec) -> Answer | str:

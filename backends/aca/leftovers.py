@@ -36,7 +36,7 @@ from backends.aca.site import (
 from backends.aca.storage import ACCOUNTS, FILE_SHARES
 from backends.base import Leftover, Leftovers
 from backends.common.concurrency import in_time, side_by_side
-from backends.lifecycle import CACHE, Resource, remove
+from backends.lifecycle import CACHE, Resource, no_leftover, remove
 from core import errors
 from planner.price import HOURS_PER_MONTH
 
@@ -453,17 +453,8 @@ async def remove_leftover(
     await look.all()
     if row := look.rows.get(resource.lower()):
         return (await remove(row[1], seconds=_REMOVE_SECONDS)).gone
-    said, fix = resource[:300], "Call get_system_status(leftovers=true) for those that there are."
     ours = look.ids.get(resource.lower())
-    if ours is None:
-        cause = " ".join(look.not_seen)
-        what = f"There is no {said} to be seen in the subscription."
-        raise errors.NotFound(what, cause=cause, fix=fix)
-    if not ours:
-        raise errors.NotOurs(f"{said} was not made here: it is left alone.", fix=fix)
-    raise errors.InvalidArgument(
-        f"{said} is no leftover: a deployment needs it, or it is not known that none does.", fix=fix
-    )
+    raise no_leftover(resource, "the subscription", ours=ours, not_seen=look.not_seen)
 
 
 def _resource(site: Site, kind: Kind, one: Any) -> Resource:

@@ -394,11 +394,8 @@ def _name_the_others(seen: Look) -> None:
     for one in seen.revisions:
         if one is seen.newest or not one.number:
             continue
-        cost = (
-            ""
-            if seen.usd_per_hour is None
-            else f", at ${one.number * seen.usd_per_hour:.2f} an hour"
-        )
+        hourly = seen.usd_per_hour
+        cost = "" if hourly is None else f", at ${one.number * hourly:.2f} an hour"
         serves = one.name == seen.app.latest_ready_revision_name
         what = "still serves and holds" if serves else "holds"
         note(f"The former revision {one.name} {what} {one.number} replica(s){cost}.")

@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mappi
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import ClassVar, Final
 
 import anyio
@@ -180,12 +181,8 @@ class CloudRunBackend(GoogleBackend):
             return None
         if spec.lease != "server" and before and before.keeper == "cloud" and not anew:
             return held.model_copy(update={"keeper": "cloud"})
-        return held.model_copy(update={"keeper": await self._keeper(spec)})
-
-    async def _keeper(self, spec: DeploymentSpec) -> leases.Keeper:
-        if spec.lease == "server":
-            return "server"
-        return decide_keeper(spec, await lease.means(self.site, spec.name))
+        keeper = await decide_keeper(spec, partial(lease.means, self.site, spec.name))
+        return held.model_copy(update={"keeper": keeper})
 
     def _hourly(self, drawn: run.Blueprint) -> float | None:
         """Return the most that an instance may cost an hour, by any source."""
@@ -385,7 +382,7 @@ class CloudRunBackend(GoogleBackend):
             await checks.refuse_without_quota(self.site)
         await access.refuse_uncallable(self.site, spec)
         if spec.lease == "cloud":
-            await self._keeper(spec)
+            await decide_keeper(spec, partial(lease.means, self.site, spec.name))
         if spec.schedule:
             await self._require_jobs(spec)
         return ()
@@ -505,7 +502,7 @@ class CloudRunBackend(GoogleBackend):
             )
         keeper = before.keeper if before else "server"
         if spec and keeper == "server":
-            keeper = await self._keeper(spec)
+            keeper = await decide_keeper(spec, partial(lease.means, self.site, name))
         held = leases.extended_lease(before, ttl_minutes, keeper)
         what, said = f"let {name} end at another time", {"ttl_minutes": ttl_minutes}
         change = run.limits_change(what, held, None, changed=said)

@@ -22,7 +22,7 @@ from backends.cloud_run.site import Site
 from backends.common.concurrency import side_by_side
 from backends.common.keeper import answer_of
 from backends.common.models import folders, judge_whole
-from backends.common.preflight import Answer, Question, refusal
+from backends.common.preflight import Answer, Question
 from backends.google import buckets, lease, schedule, setup
 from backends.google.clients import (
     BUILDER_ID,
@@ -209,7 +209,8 @@ def _questions(site: Site, plan: Plan) -> Iterator[Question]:
         yield Question("You can call what you deploy", partial(access.mintable, site), refusals)
     if spec.weights and spec.weights.startswith("gs://"):
         bucket, folder = storage.parse_bucket(site, spec.weights)
-        yield Question(f"{spec.weights} holds a whole model", partial(_whole, site, bucket, folder))
+        whole = partial(_whole, site, bucket, folder)
+        yield Question(f"{spec.weights} holds a whole model", whole, (errors.CloudRefused,))
         grant = reader(site, bucket)
         fix = f"Set BUCKET_NAME={bucket} and call setup_target, or: {grant.command}"
         yield setup.is_there(f"Instances may read {bucket}", grant, fix=fix)
@@ -226,7 +227,8 @@ def _questions(site: Site, plan: Plan) -> Iterator[Question]:
     yield Question(
         f"The name {spec.name} is free or yours", partial(_name, site, plan), (errors.NotOurs,)
     )
-    yield Question(_WHOLE, partial(_dry_run, site, plan))
+    judged = (errors.CloudRefused, errors.PermissionDenied, errors.QuotaExceeded)
+    yield Question(_WHOLE, partial(_dry_run, site, plan), judged)
 
 
 async def _lease(site: Site, spec: DeploymentSpec) -> Answer | str:
@@ -318,19 +320,14 @@ async def _dry_run(site: Site, plan: Plan) -> Answer | str:
         if granted and NO_GPU_QUOTA in exc.cause:
             why = f"It was not made, so nothing was granted for it yet: {exc.cause}"
             return Answer(passed=None, detail=why)
-        return refusal(exc)
-    except (errors.CloudRefused, errors.PermissionDenied) as exc:
-        return refusal(exc)
+        raise
     return "It was validated and not made."
 
 
 async def _whole(site: Site, bucket: str, folder: str) -> Answer:
-    try:
-        with buckets.looking_into(bucket, f"look into gs://{bucket}/{folder}"):
-            found = await storage.list_objects(site, bucket, folder)
-            verdict = await judge_whole(folders(found).get(folder, {}))
-    except errors.CloudRefused as exc:
-        return refusal(exc)
+    with buckets.looking_into(bucket, f"look into gs://{bucket}/{folder}"):
+        found = await storage.list_objects(site, bucket, folder)
+        verdict = await judge_whole(folders(found).get(folder, {}))
     copy = "Copy what is missing once more: gcloud storage rsync FOLDER gs://BUCKET/FOLDER."
     fix = copy if verdict.complete is False else ""
     return Answer(passed=verdict.complete, detail=verdict.detail, fix=fix)

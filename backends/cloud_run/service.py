@@ -495,7 +495,9 @@ def limits_change(
     """
 
     def edit(service: Service) -> None:
-        _put_lease(service, lease)
+        for key in LABELS:
+            service.labels.pop(key, None)
+        service.labels.update(lease.labels if lease else {})
         if said := spec or read_spec(service):
             said = said.model_copy(update=changed)
             service.annotations[SPEC_ANNOTATION] = said.model_dump_json(exclude_defaults=True)
@@ -525,12 +527,6 @@ def stop_change(name: str) -> Change:
         )
 
     return Change(f"stop {name}", edit, is_stopped)
-
-
-def _put_lease(service: Service, lease: Lease | None) -> None:
-    for key in LABELS:
-        service.labels.pop(key, None)
-    service.labels.update(lease.labels if lease else {})
 
 
 def _replacement(name: str, wanted: Service, former: Service) -> Change:

@@ -364,7 +364,9 @@ async def _failed_status(seen: Snapshot) -> Deployment:
 async def _serving(seen: Snapshot) -> Deployment:
     """Ask the model, unless it has answered before, or sleeps: asking would wake it."""
     site, revision = seen.site, seen.service.latest_ready_revision
-    sure, kept = _surely_awake(seen), _min_instances(seen.service)
+    sure, kept, read = _up_since(seen), _min_instances(seen.service), seen.reading
+    if read and read.count:  # the last moment at which an instance was surely there
+        sure = max(sure, read.at)
     if _nothing_runs(seen, sure):
         site.answered.discard(revision)
         if not kept:
@@ -396,12 +398,6 @@ def _up_since(seen: Snapshot) -> datetime:
     """Return when its revision became ready, or was woken from here: no reading moves it."""
     moments = (ready_at(seen.service, seen.revision), seen.site.woken.get(seen.name))
     return max(moment for moment in moments if moment)
-
-
-def _surely_awake(seen: Snapshot) -> datetime:
-    """Return the last moment at which an instance was surely there."""
-    read = seen.reading
-    return max(_up_since(seen), read.at) if read and read.count else _up_since(seen)
 
 
 def _nothing_runs(seen: Snapshot, sure: datetime) -> bool:

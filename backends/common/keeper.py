@@ -1,6 +1,6 @@
 """Who ends a deployment when its time is over: its cloud by itself, or a server on this machine."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from backends.common.preflight import Answer
@@ -32,14 +32,17 @@ def _why(spec: DeploymentSpec, means: Means) -> str:
 _SERVER = "A server on this machine ends it, while one runs."
 
 
-def decide_keeper(spec: DeploymentSpec, means: Means) -> Keeper:
-    """Decide who ends it; that its cloud cannot is noted, with what to do.
+async def decide_keeper(spec: DeploymentSpec, look: Callable[[], Awaitable[Means]]) -> Keeper:
+    """Decide who ends it, by a look where that is needed; that its cloud cannot is noted.
 
     Raises:
         CloudError: Its cloud is to end it, and cannot.
     """
-    if spec.lease == "server" or not means.missing:
-        return spec.lease or "cloud"
+    if spec.lease == "server":
+        return "server"
+    means = await look()
+    if not means.missing:
+        return "cloud"
     if spec.lease == "cloud":
         summary = f"{_why(spec, means)} Nothing was made."
         raise means.refusal(summary, fix=f"{means.fix} {means.otherwise}")

@@ -39,7 +39,7 @@ from backends.google.clients import (
 )
 from backends.google.errors import find, reading, strictly, writing
 from backends.google.secrets import REGION_LABEL, SECRET_USD
-from backends.lifecycle import Resource, Status, remove
+from backends.lifecycle import Resource, Status, no_leftover, remove
 from core import errors
 from core.environment import ROOT, read_toml
 from planner.places import Size, places
@@ -137,16 +137,10 @@ async def remove_leftover(site: GoogleSite, named: str, kept: Collection[str]) -
     seen = await _look_at_all(site)
     found = {one.id: (row.source, one) for row in seen for one in row.things}
     judged = _judge(seen, kept)
-    if named not in found:
-        words = f"Nothing named {named[:200]} is in {site.clients.project}."
-        raise errors.NotFound(words, cause=" ".join(judged.not_seen), fix=_LIST)
-    source, thing = found[named]
-    if not thing.ours:
-        raise errors.NotOurs(f"{named} was not made here: it is left alone.", fix=_LIST)
     if named not in {one.id for one in judged.ours}:
-        raise errors.InvalidArgument(
-            f"{named} is no leftover: a deployment stands on it, or may.", fix=_LIST
-        )
+        ours = found[named][1].ours if named in found else None
+        raise no_leftover(named, site.clients.project, ours=ours, not_seen=judged.not_seen)
+    source, thing = found[named]
     own = [_resource(site, *found[one.id]) for one in _parts(thing, seen)]
     return (await remove([*own, _resource(site, source, thing)], seconds=_REMOVE_SECONDS)).gone
 
@@ -320,7 +314,12 @@ async def _services(site: GoogleSite, parent: str) -> AsyncIterator[Thing]:
 def _service(site: GoogleSite, parent: str, service: Service) -> Thing:
     """Read a service: one that no target looks for is left, with what its instances bill."""
     said, region, name = service.labels, parent.rpartition("/")[2], service.name.rpartition("/")[2]
-    ours, target, looked = _is_labeled(said), said.get(TARGET_LABEL, ""), _regions(site)
+    ours, target, own = _is_labeled(said), said.get(TARGET_LABEL, ""), site.settings
+    looked = {
+        name: own.google_cloud_location or row["region"]
+        for name, row in read_toml(_TARGETS).items()
+        if row["backend"] == "cloud_run"
+    }
     why, usd = "", None
     if ours and looked.get(target) != region:
         nobody = region not in looked.values()
@@ -345,13 +344,6 @@ def _service(site: GoogleSite, parent: str, service: Service) -> Thing:
         why=why,
         stores=cache.stores_in(str(as_sent(service))),
     )
-
-
-def _regions(site: GoogleSite) -> Mapping[str, str]:
-    """Return in which region each target of Cloud Run looks."""
-    own = site.settings.google_cloud_location
-    runs = {name: row for name, row in read_toml(_TARGETS).items() if row["backend"] == "cloud_run"}
-    return {name: own or row["region"] for name, row in runs.items()}
 
 
 def _is_labeled(labels: Mapping[str, str]) -> bool:

@@ -132,7 +132,7 @@ class TpuBackend(GoogleBackend):
             made = blueprint(site, wanted.spec, wanted.model, hf_token=token, store=store)
             keeper: Keeper = "server"
             if lease.is_meant(site, made):
-                keeper = decide_keeper(made.spec, await lease.means(site, name))
+                keeper = await decide_keeper(made.spec, functools.partial(lease.means, site, name))
             if await self._is_under_way(wanted.model, made, before, there):
                 await self._hold(name, made, keeper)
             else:
@@ -156,7 +156,7 @@ class TpuBackend(GoogleBackend):
         await self.refuse_name(spec.name)
         flex = self.site.provisioning == "flex-start"
         if spec.lease == "cloud" and spec.control_plane != "compute" and not flex:
-            decide_keeper(spec, await lease.means(self.site, spec.name))
+            await decide_keeper(spec, functools.partial(lease.means, self.site, spec.name))
         return ()
 
     async def can_extend(self, name: str) -> bool:

@@ -148,15 +148,6 @@ async def read(site: tpu.Site, chip: tpu.Chip) -> Held | None:
     return Held(ends, await _lacks(site, chip, found, int(ends.timestamp())))
 
 
-async def left_of(site: tpu.Site, name: str) -> str:
-    """Say that a job is left of what is not there any more; nothing where none is seen."""
-    with suppress(errors.OpsError):
-        found = await lease.find_job(site, path_of(site, name))
-        if found is not None and lease.is_ours(found):
-            return f" Its job {lease.TPU_JOB}{name} is left: destroy_vllm removes it."
-    return ""
-
-
 async def _lacks(site: tpu.Site, chip: tpu.Chip, found: Job, ends: int) -> str:
     wanted = _wanted(site, chip.deployment, chip.place.zone, ends)
     ahead = ends > time.time() + lease.AHEAD_SECONDS

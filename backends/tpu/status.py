@@ -17,6 +17,7 @@ from backends.google import secrets
 from backends.google.clients import SPEC_LABEL
 from backends.google.logs import quoted
 from backends.lease import EXPIRES
+from backends.lifecycle import deployment_of, what_is_left
 from backends.tpu import compute, lease, logs
 from backends.tpu import site as tpu
 from backends.tpu.logs import (
@@ -202,18 +203,16 @@ class Look(NamedTuple):
         hourly, usd = usd_per_hour(site, chip, self.kept), None
         if chip and chip.given_at and until and hourly is not None:
             usd = round(max(0.0, (until - chip.given_at).total_seconds()) / 3600 * hourly, 4)
-        if isinstance(phase, str):
-            named = Phase(name=phase, since=since, detail=detail) if phase else None
-        else:
-            named = phase
-        return Deployment(
+        named = phase or None
+        if isinstance(named, str):
+            named = Phase(name=named, since=since, detail=detail)
+        return deployment_of(
+            site.target,
+            spec,
             name=self.name,
-            target=site.target.name,
             state=state,
             since=since,
             phase=named,
-            model=spec.model if spec else "not known",
-            served_model_name=spec.served_model_name if spec else "not known",
             engine=f"{'simulated vLLM' if site.rehearsed else 'vLLM'} {version}",
             simulated=site.rehearsed,
             url=self.url,
@@ -270,7 +269,7 @@ async def describe(site: tpu.Site, name: str) -> Deployment:
     try:
         chip = await chip_of(site, name)
     except errors.DeploymentNotFound as missing:
-        missing.fix += await lease.left_of(site, name)
+        missing.fix += await what_is_left(lease.owned(site, name))
         raise
     return await read_status(site, record_of(site, name, chip), chip, now=datetime.now(UTC))
 
