@@ -1,5 +1,6 @@
 """The catalogue of failures."""
 
+import functools
 import re
 from collections.abc import Sequence
 from string import Formatter
@@ -33,6 +34,7 @@ def judged(lines: Sequence[str], writer: Writer) -> Verdict | None:
     return judge.verdict()
 
 
+@functools.cache
 def seen_by(writer: Writer) -> list[tuple[Seen, Pattern]]:
     """Give each line that was seen of a writer, and the entry that it fits."""
     lines = [(seen, meaning(writer, seen.line)) for seen in SEEN if seen.writer == writer]
