@@ -186,7 +186,7 @@ def measured(
 ) -> Figures:
     """Judge every case of one part, or of one writer of it, or every second or third.
 
-    Blind, as if nobody had ever seen a failure of its kind.
+    Blind, as if nobody had ever seen a failure of its kind; healthy logs are judged otherwise only.
     """
     counts = dict.fromkeys(("nameable", "named", "right", "wrong", "unknown", "quoted"), 0)
     missed: dict[str, list[str]] = defaultdict(list)
@@ -210,7 +210,8 @@ def measured(
         kinds[case.kind] = (old[0] + is_right, old[1] + 1)
         if not is_right and not (is_unknown and is_quoted and (blind or not case.is_nameable)):
             missed[case.kind].append(f"{case.id}: {code}")
-    healthy = [case for case in cases(part, "healthy") if writer in {None, case.writer}]
+    well = () if blind else cases(part, "healthy")
+    healthy = [case for case in well if writer in {None, case.writer}]
     told = ((case, judged(case.lines, case.writer)) for case in healthy)
     alarms = [case.id for case, one in told if one and one.failure.code not in case.also]
     missed["false alarm"] = alarms
