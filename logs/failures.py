@@ -12,7 +12,18 @@ from core.environment import read_toml
 from core.errors import NextStep
 from core.records import Failure, Record
 from core.redaction import quoted
-from logs.read import Gravity, Line, Severity, bare, body_of, branches, clean, gravity, is_exception
+from logs.read import (
+    Gravity,
+    Line,
+    Severity,
+    bare,
+    body_of,
+    branches,
+    clean,
+    gravity,
+    is_exception,
+    patterns,
+)
 
 Writer = Literal["engine", "cloud_run", "aca", "tpu", "ollama"]
 """Who writes the lines that a file of `failures/` knows: vLLM, one platform, or Ollama."""
@@ -32,25 +43,9 @@ LINE_CHARACTERS: Final = 2_000
 Rank = Literal["cause", "result", "end", "warning"]
 RANKS: Final[tuple[Rank, ...]] = get_args(Rank)
 """In the order in which they are told."""
-USERS: Final = re.compile(
-    r"Received request |Request \S+ details: prompt|Generated response "
-    r"|Dumping (?:input|scheduler) |Error with model "
-    r"|\"(?:GET|POST|PUT|HEAD|DELETE|PATCH|OPTIONS) /"
-    r"(?!(?<=\"POST /)[\w/.-]{1,60} HTTP/[\d.]+\" 5\d\d\b)"
-)
-"""Lines that repeat what a user wrote: request logger, access log, dumps of batches, and the name
-of a model that is not served. What a server could not answer is its own, on a path of words."""
-RETRIED: Final = re.compile(
-    r"(?i)(?<!not )\bretrying\b|\bretry \d+ ?(?:/|of) ?\d+|\bretry\(total=[1-9]"
-    r"|\b(?:attempt|try) \d+ ?(?:/|of) ?\d+|\bwill (?:be )?retr|thrown while requesting"
-    r"|^(?:.{0,200}\s)?error while downloading from|trying to resume|\breconnect(?:ing|ed)\b"
-    r"|^(?!.{0,80}pull image ).*(?:: |error=\"?)context canceled\b"
-    r"|error retrieving (?:safetensors|file list)"
-)
-"""What was tried again ended nothing; the last try raises, and says so in other words. Nor did what
-a caller gave up, or a first look at the Hub before the model's folder."""
-_PYTHON_WARNS: Final = re.compile(r"^\S{1,300}:\d{1,6}: \w*Warning: ")
-"""Written once as a module is loaded, and of no request."""
+_SAYS: Final = patterns("lines")
+USERS: Final = _SAYS["users"]
+RETRIED: Final = _SAYS["retried"]
 _OF_ANY: Final = (
     *("error", "exception", "fatal", "panic", "core dumped", "exit code", "traceback", "fail"),
     *("cannot", "could not", "unable", "denied", "refused", "killed", "terminated", "exceed"),
@@ -159,7 +154,7 @@ def fits(entry: Pattern, text: str, grave: Gravity) -> bool:
 
     Engines look for what need not be there and write of it, and try again what failed.
     """
-    spares = _PYTHON_WARNS if entry.rank == "warning" else RETRIED
+    spares = _SAYS["python_warns"] if entry.rank == "warning" else RETRIED
     return _is_as_grave(entry, grave) and not spares.search(text)
 
 

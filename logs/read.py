@@ -44,7 +44,9 @@ _SEVERITY_LEVELS: Final[dict[str, Severity]] = {
 
 
 @cache
-def patterns(part: Literal["read", "judge", "boot", "reduce"]) -> Mapping[str, re.Pattern[str]]:
+def patterns(
+    part: Literal["read", "judge", "boot", "reduce", "lines", "trackers"],
+) -> Mapping[str, re.Pattern[str]]:
     """Return the expressions of one table of `patterns.toml`, by name."""
     rows = read_toml(Path(__file__).with_name("patterns.toml"))
     names = "|".join(name for name in _SEVERITY_LEVELS if len(name) > 1)

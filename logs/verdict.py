@@ -48,17 +48,7 @@ _TRACKERS: Final[dict[Writer, str]] = {
     "ollama": "ollama/ollama",
 }
 """Where failures of that log's engine are reported."""
-_ELSEWHERE: Final = tuple(
-    (re.compile(words), place)
-    for words, place in (
-        (r"\(gcloud\.|\bgoogleapi: ", "issuetracker.google.com"),
-        (r"\bnvidia-c\w+|\bCDI\b", "the issues of github.com/NVIDIA/nvidia-container-toolkit"),
-        (r"(?i)error response from daemon|\bOCI runtime\b", "the issues of github.com/moby/moby"),
-        (r"\bContainerApp\w+", "the issues of github.com/microsoft/azure-container-apps"),
-        (r"(?i)\bprotobuf\b|\bprotoc\b", "the issues of github.com/protocolbuffers/protobuf"),
-    )
-)
-"""Where those of other programs are, whose words stand in such a log."""
+_ELSEWHERE: Final = patterns("trackers")
 _CHAINED: Final = "the above exception"
 _NEXT: Final = 2
 """Lines further on that are of the same words still."""
@@ -670,7 +660,7 @@ class Judge:
 
 def _tracker(line: str, writer: Writer) -> str:
     """Say where failures like a line's are reported."""
-    others = (place for words, place in _ELSEWHERE if words.search(line))
+    others = (place for place, words in _ELSEWHERE.items() if words.search(line))
     return next(others, f"the issues of github.com/{_TRACKERS[writer]}")
 
 
