@@ -27,7 +27,7 @@ from core.records import Deployment, Failure, State
 from core.reply import collecting_notes
 from planner.model import catalog_shape
 from tests.backends.aca.planted import FORMER, NEWEST, SPEC, Planted, ago, planting
-from tests.soon import until
+from tests.soon import HANGS, until
 
 pytestmark = pytest.mark.anyio
 WAITING: Final[dict[str, Any]] = {"ready": False, "started": False, "runningState": "Waiting"}
@@ -556,9 +556,10 @@ async def test_one_that_fails_to_boot_is_not_asked_for_ever(waking: Planted) -> 
 
 
 async def test_one_that_was_scaled_to_none_as_it_woke_is_not_asked_for_ever(
-    waking: Planted,
+    waking: Planted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each question would start a boot that is paid for, and in vain."""
+    monkeypatch.setattr(status, "budget_seconds", lambda _app: 2 * HANGS)
     waking.healthy = False
     waking.replica(**BOOTING)
 
@@ -569,7 +570,7 @@ async def test_one_that_was_scaled_to_none_as_it_woke_is_not_asked_for_ever(
 
     async with anyio.create_task_group() as group:
         group.start_soon(cut_off)
-        with pytest.raises(NotReady, match="gemma on aca-a100 is asleep"):
+        with anyio.fail_after(HANGS), pytest.raises(NotReady, match="gemma on aca-a100 is asleep"):
             await status.wake(waking.site, "gemma")
 
 
