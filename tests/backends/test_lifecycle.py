@@ -7,9 +7,17 @@ from pathlib import Path
 import pytest
 
 from backends.base import World
+from backends.common.keeper import Means, answer_of, decide_keeper
 from backends.lease import Lease, wanted_lease
 from backends.lifecycle import Resource, Status, advance, leftovers, look
-from core.errors import CloudRefused, CloudUnavailable, DeploymentNotFound, NotOurs, OpsError
+from core.errors import (
+    CloudRefused,
+    CloudUnavailable,
+    DeploymentNotFound,
+    NotConfigured,
+    NotOurs,
+    OpsError,
+)
 from core.records import BY_PURGE, DeploymentSpec, ModelShape, Plan, State
 from core.reply import collecting_notes
 from core.settings import Settings
@@ -330,6 +338,24 @@ async def test_nothing_is_put_before_what_it_stands_on_is_ready() -> None:
     assert (waits and waits.name, put) == ("key", ["key"])
     assert await advance((resource("key"), resource("service", "key")), seconds=2) is None
     assert put == ["key", "service"]
+
+
+async def test_a_lease_that_its_cloud_cannot_keep_fails_only_where_nobody_else_may() -> None:
+    """In a preflight and in the deployment alike; else a server keeps it, and that is said."""
+    means = Means("Nimbus", ("a right",), "Ask Nimbus.", NotConfigured)
+    free = DeploymentSpec(name="one", model="m", ttl_minutes=60)
+    forced = free.model_copy(update={"lease": "cloud"})
+
+    async def look() -> Means:
+        return means
+
+    answers = [answer_of(spec, means, "Well.") for spec in (forced, free)]
+    assert [isinstance(one, str) or one.passed for one in answers] == [False, None]
+    with pytest.raises(NotConfigured, match="Nothing was made"):
+        await decide_keeper(forced, look)
+    with collecting_notes() as notes:
+        assert await decide_keeper(free, look) == "server"
+    assert "A server on this machine ends it" in notes[0]
 
 
 def test_what_several_replicas_have_cost_together_counts_against_a_new_limit() -> None:
