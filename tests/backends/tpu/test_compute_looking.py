@@ -21,6 +21,7 @@ from tests.google_plane import Controls
 pytestmark = pytest.mark.anyio
 
 GEMMA = vm_id("gemma")
+LINK = f"https://www.googleapis.com/compute/v1/projects/p/zones/{ZONE}/instances/one"
 WEST = "europe-west4-a"
 
 
@@ -120,9 +121,11 @@ def test_an_operation_failed_whichever_of_its_fields_says_so(said: Any, words: s
 )
 def test_its_status_is_said_in_the_words_of_both_planes(said: str, state: ChipState) -> None:
     """A stopped one is a leftover: it never starts again."""
-    bare = {"name": "one", "status": said, "machineType": "x/machineTypes/ct6e-standard-4t-tpu"}
+    kind = "x/machineTypes/ct6e-standard-4t-tpu"
+    bare = {"name": "one", "status": said, "machineType": kind, "selfLink": LINK}
     chip = compute.chip_of(bare, ZONE)
     assert (chip.state, chip.accelerator, chip.chips) == (state, "v6e-4", 4)
+    assert chip.path == f"projects/p/zones/{ZONE}/instances/one"
     assert bool(chip.why) == state.leftover
 
 
@@ -156,7 +159,8 @@ async def test_a_zone_that_google_could_not_read_is_not_taken_for_an_empty_one()
 
 async def test_the_instances_of_every_page_are_told() -> None:
     """Google gives 500 at once."""
-    said = {"machineType": "machineTypes/ct6e-standard-1t", "zone": f"zones/{ZONE}"}
+    kind = "machineTypes/ct6e-standard-1t"
+    said = {"machineType": kind, "zone": f"zones/{ZONE}", "selfLink": LINK}
     pages = [
         {"items": {ZONE: {"instances": [{"name": name, "status": "RUNNING", **said}]}}}
         for name in ("one", "two")
