@@ -273,8 +273,10 @@ class _Boot:
         if words.startswith("Traceback ("):
             self.frames, self.part = [], ""
         elif words.strip("^~ "):
-            part = _SAYS["part"].match(words)
-            self.part = part[1] if part else self.part
+            if part := _SAYS["part"].match(words):
+                self.part = part[1]
+            elif _SAYS["common"].match(words):
+                self.part = ""
             is_next = self.number <= self.framed + _NEXT
             self.frames = [*(self.frames[-1:] if is_next else []), words]
             self.framed = self.number

@@ -29,6 +29,7 @@ FRAMES = [
     "(EngineCore pid=2) ERROR 11-20 11:32:09 [core.py:7]     raise RuntimeError(words)",
 ]
 IN_KERNEL = FRAMES[1].replace("/opt/core", "/opt/tpu_inference/tpu_inference/kernels/gmm")
+IN_VLLM = FRAMES[1].replace("/opt/core", "/opt/vllm/model_executor/models/registry")
 ODD_VALUE = "(EngineCore pid=2) ERROR 11-20 11:32:09 [core.py:7] ValueError: the flux is 7 of 9"
 DEAD = [
     "(APIServer pid=1) Traceback (most recent call last):",
@@ -142,6 +143,8 @@ LOGS: dict[str, tuple[Sequence[str], str | None]] = {
                                     "TPU_MODEL_UNSUPPORTED"),
     "odd words of a TPU's kernel, and of another traceback": (
         [BEGUN, *FRAMES[:1], IN_KERNEL, *FRAMES, ODD_VALUE, *DEAD], UNKNOWN_CAUSE),
+    "odd words of what a TPU's kernel calls in vLLM": (
+        [BEGUN, *FRAMES[:1], IN_KERNEL, IN_VLLM, FRAMES[2], ODD_VALUE, *DEAD], UNKNOWN_CAUSE),
     "what a library calls an error at each start": (
         ["E0000 00:00:17.1 7 cuda_dnn.cc:8] Unable to register cuDNN factory: once is enough"],
         None,
