@@ -100,7 +100,8 @@ async def test_a_job_ends_what_the_queue_gave_though_no_server_is_there(
         one = {"target": target, "name": "one"}
         gone = await agent.call("status_vllm", **one)
         assert gone.code == "DEPLOYMENT_NOT_FOUND"
-        assert f"Its job {JOB} is left" in gone.text
+        assert f"The job {JOB} in" in gone.text
+        assert "is left: destroy_vllm removes it." in gone.text
         rest = await agent.call("get_system_status", leftovers=True)
         assert JOB in rest.text
         assert (await agent.call("destroy_vllm", **one)).data["gone"]

@@ -135,7 +135,7 @@ async def test_whoever_is_killed_leaves_no_chip_of_the_queue_without_its_end(
         one = {"target": CHIP["target"], "name": "one"}
         found = await agent.call("status_vllm", **one)
         assert found.code == "DEPLOYMENT_NOT_FOUND"
-        assert (f"Its job {JOB} is left" in found.text) == bool(seen["jobs"])
+        assert (f"The job {JOB} in" in found.text) == bool(seen["jobs"])
         assert (await agent.call("destroy_vllm", **one)).data["gone"]
     assert clouds.get(PROJECT)["jobs"] == {}
 
