@@ -285,7 +285,9 @@ class Fleet(Host):
             return True
         full = len(mine) >= (run_rules.most_instances(self.service) or run_rules.MAX_DEFAULT)
         resting = time.monotonic() < self._rest_until
-        if revision is None or full or run_rules.is_manual(self.service) or resting:
+        if self.closed or revision is None or full or resting:  # closed: nobody would end it
+            return False
+        if run_rules.is_manual(self.service):
             return False
         self.start(revision, "AUTOSCALING")
         return True
