@@ -206,6 +206,7 @@ async def endpoint_info(runtime: Runtime, found: Found) -> EndpointInfo:
     question = {
         "model": deployment.served_model_name,
         "messages": [{"role": "user", "content": "What is Gemma?"}],
+        "max_tokens": 64,
     }
     return EndpointInfo(
         target=deployment.target,
