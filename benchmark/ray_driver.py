@@ -254,10 +254,11 @@ class Driver:
 
     async def _order(self, workers: list[int], order: dict[str, Any]) -> None:
         """Give an order whose times are ours to nodes that have their own."""
+        named = set(workers)
 
         async def tell(one: Placed) -> None:
             times = {name: order[name] + one.offset for name in ("at", "begin", "end")}
-            await one.call("tell", [n for n in one.workers if n in set(workers)], order | times)
+            await one.call("tell", [n for n in one.workers if n in named], order | times)
 
         await self._each(tell)
 
