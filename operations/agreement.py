@@ -42,28 +42,9 @@ from core.records import (
     valid,
 )
 from core.reply import note
-from operations.deployments import Layout, Rescaling, full_model_name, name_for, specify
+from operations.deployments import Layout, Rescaling, full_model_name, name_for, plan, specify
 from operations.resolve import Found, backend_for_new, everything, require_name
 from operations.runtime import Runtime
-
-
-async def refuse_deploy(backend: Backend, wanted: Plan) -> tuple[str, ...]:
-    """Raise what `apply` would, as far as a look tells; return what may stand against it.
-
-    Raises:
-        NotOurs: Somebody else's resource has that name.
-        NotConfigured, NotAuthenticated, ApiDisabled: The cloud lets nobody in.
-        QuotaExceeded: It gives nothing of this kind.
-    """
-    doubts: tuple[str, ...] = ()
-    if isinstance(backend, RefusesEarly):
-        doubts = tuple(await backend.refuse_deploy(wanted.spec))
-    if wanted.memory is None and wanted.model.unknown:
-        why = wanted.model.unknown[0].rstrip(". ")
-        doubts = (*doubts, f"whether it fits is not known: {why}")
-    for doubt in doubts:
-        note(f"{doubt}.")
-    return doubts
 
 
 async def refuse_start(found: Found) -> None:
@@ -138,6 +119,7 @@ _STARTED: Final = frozenset(
     (State.QUEUED, State.CREATING, State.LOADING, State.READY, State.ASLEEP)
 )
 """Whoever wants one of these to run has nothing more to agree to."""
+_REPLICAS: Final = frozenset({"min_replicas", "max_replicas"})
 _STANDS_ON: Final = ("queued resource", "node", "instance", "zone")
 """Of a deployment's resources those that are deleted, and where."""
 
@@ -193,7 +175,34 @@ class Wish(NamedTuple):
     """Of that one; None also where nothing tells any more how it was made."""
 
 
-def to_deploy(wish: Wish, wanted: Plan, doubts: tuple[str, ...] = ()) -> Preview | None:
+async def to_deploy(
+    runtime: Runtime, wish: Wish, *, layout: Layout | None = None, force: bool = False
+) -> tuple[Plan, Preview | None]:
+    """Plan what is wanted, refuse what `apply` would as far as a look tells, else ask.
+
+    Raises:
+        DoesNotFit: The memory does not suffice, and nothing forces it.
+        ModelNotFound: The Hub has no such model.
+        NotOurs: Somebody else's resource has that name.
+        NotConfigured, NotAuthenticated, ApiDisabled: The cloud lets nobody in.
+        QuotaExceeded: It gives nothing of this kind.
+    """
+    from operations.models import require_on_hub  # noqa: PLC0415  the planner loads slowly
+
+    wanted = await plan(wish.backend, wish.spec, layout=layout, force=force)
+    await require_on_hub(runtime.settings, wish.backend.target, wish.spec)
+    doubts: tuple[str, ...] = ()
+    if isinstance(wish.backend, RefusesEarly):
+        doubts = tuple(await wish.backend.refuse_deploy(wanted.spec))
+    if wanted.memory is None and wanted.model.unknown:
+        why = wanted.model.unknown[0].rstrip(". ")
+        doubts = (*doubts, f"whether it fits is not known: {why}")
+    for doubt in doubts:
+        note(f"{doubt}.")
+    return wanted, _ask_to_deploy(wish, wanted, doubts)
+
+
+def _ask_to_deploy(wish: Wish, wanted: Plan, doubts: tuple[str, ...]) -> Preview | None:
     """Ask where it is paid for, or replaces something that runs otherwise."""
     spec, target = wanted.spec, wanted.target
     present, before = wish.present, wish.before
@@ -209,27 +218,13 @@ def to_deploy(wish: Wish, wanted: Plan, doubts: tuple[str, ...] = ()) -> Preview
     if not replaces and not forced and (price == 0 or _serves(present) or unknown):
         return None
     highest = wanted.usd_per_hour_highest if price == wanted.usd_per_hour else None
-    replicas = (0 if spec.schedule else spec.min_replicas, spec.max_replicas)
-    ends = bool(spec.ttl_minutes or spec.max_usd)
-    costs = _bill(wish.backend, replicas, price, highest, ends=ends)
-    replicated = frozenset({"min_replicas", "max_replicas"})
-    beside = wish.backend.beside_engine if isinstance(wish.backend, KeepsEngine) else replicated
-    runs_on, stays = (
-        before is not None
-        and before.model_copy(update={flag: getattr(spec, flag) for flag in flags}) == spec
-        for flags in (beside | replicated, beside)
-    )
-    if runs_on and present and before and (ends_then := _end(present, before, spec)):
-        costs += f", {ends_then}"
-    else:
-        costs += _limit(wish.backend, spec, highest or price)
-    if warm := schedule_words(spec, price, highest):
-        costs += f"; {warm}"
-    changes = tuple(differences(before, spec)) if before else ()
+    costs = _costs(wish, spec, price, highest)
     what = f"Deploy {spec.model} as {spec.name} on {target.name} ({costs})"
+    changes = tuple(differences(before, spec)) if before else ()
     if present and replaces and changes:
         what = f"Change {spec.name} on {target.name} ({costs}), which is {present.state}"
-        what += "" if stays else f": {_anew(wish.backend, held=present.replicas > 0)}"
+        if not _same_but(before, spec, _beside_engine(wish.backend)):
+            what += f": {_anew(wish.backend, held=present.replicas > 0)}"
     elif present and replaces:
         what += f", in place of the one there ({present.state}, revision {present.revision})"
     if forced and wanted.memory:
@@ -237,6 +232,32 @@ def to_deploy(wish: Wish, wanted: Plan, doubts: tuple[str, ...] = ()) -> Preview
     keeps = tuple(unchanged(before, spec)) if before else ()
     about = ("deploy_vllm", target.name, spec.name, what, price, present, spec.fingerprint)
     return preview(*about, changes=changes, keeps=keeps, doubts=doubts)
+
+
+def _costs(wish: Wish, spec: DeploymentSpec, price: float | None, highest: float | None) -> str:
+    """Say what it costs, what ends the bill, and when a schedule keeps it warm."""
+    replicas = (0 if spec.schedule else spec.min_replicas, spec.max_replicas)
+    ends = bool(spec.ttl_minutes or spec.max_usd)
+    costs = _bill(wish.backend, replicas, price, highest, ends=ends)
+    as_before = ""
+    # Its end is counted from the start of an engine, which other replicas are not.
+    if _same_but(wish.before, spec, _beside_engine(wish.backend) | _REPLICAS):
+        as_before = _end(wish, spec)
+    costs += f", {as_before}" if as_before else _limit(wish.backend, spec, highest or price)
+    warm = schedule_words(spec, price, highest)
+    return f"{costs}; {warm}" if warm else costs
+
+
+def _beside_engine(backend: Backend) -> frozenset[str]:
+    """Give the flags that change without the engine starting anew."""
+    return backend.beside_engine if isinstance(backend, KeepsEngine) else _REPLICAS
+
+
+def _same_but(before: DeploymentSpec | None, spec: DeploymentSpec, flags: frozenset[str]) -> bool:
+    """Whether nothing else than these flags differs."""
+    if before is None:
+        return False
+    return before.model_copy(update={flag: getattr(spec, flag) for flag in flags}) == spec
 
 
 def _anew(backend: Backend, *, held: bool = True) -> str:
@@ -355,11 +376,14 @@ def _limit(backend: Backend, spec: DeploymentSpec, price: float | None) -> str:
     return ", with no end of its own" if ends and spec.ttl_minutes == 0 else ""
 
 
-def _end(present: Deployment, before: DeploymentSpec, spec: DeploymentSpec) -> str:
+def _end(wish: Wish, spec: DeploymentSpec) -> str:
     """Say when one that runs on ends as it does already; nothing where its time changes."""
-    limits = [(one.ttl_minutes, one.max_usd) for one in (before, spec)]
-    counts = spec.max_usd is not None and before.max_replicas != spec.max_replicas
-    if limits[0] != limits[1] or counts or present.state.ended or not present.expires_at:
+    present, before = wish.present, wish.before
+    if not present or not before or present.state.ended or not present.expires_at:
+        return ""
+    times = (before.ttl_minutes, before.max_usd) == (spec.ttl_minutes, spec.max_usd)
+    spends_faster = spec.max_usd is not None and before.max_replicas != spec.max_replicas
+    if not times or spends_faster:
         return ""
     return f"stopped at {moment(present.expires_at)} as before"
 

@@ -608,10 +608,7 @@ async def to_create(
     backend = runtime.stage.backend(only.name)
     flags: dict[str, Any] = {"control_plane": "queued"} | ({"zones": (zone,)} if zone else {})
     wish = await agreement.wish(runtime, backend, name.removeprefix(PREFIX), model, given=flags)
-    wanted = await deployments.plan(backend, wish.spec)
-    await require_on_hub(runtime.settings, backend.target, wish.spec)
-    doubts = await agreement.refuse_deploy(backend, wanted)
-    asked = agreement.to_deploy(wish, wanted, doubts)
+    wanted, asked = await agreement.to_deploy(runtime, wish)
     return backend, wanted, asked and _by_this_tool(asked, "create")
 
 

@@ -117,8 +117,6 @@ async def deploy_vllm(
         confirm: Token from the preview.
     """
     given = args_of(locals(), without=_NOT_FLAGS)
-    from operations import models
-
     backend = await agreement.backend_for(rt, target, name)
     if region:
         from operations import targets
@@ -129,10 +127,8 @@ async def deploy_vllm(
         wish = await agreement.wish(
             rt, backend, name, model, given=given, reset=reset or (), layout=layout
         )
-        wanted = await deployments.plan(backend, wish.spec, layout=layout, force=force)
-        await models.require_on_hub(rt.settings, backend.target, wish.spec)
-        doubts = await agreement.refuse_deploy(backend, wanted)
-        await agree(rt, agreement.to_deploy(wish, wanted, doubts), confirm)
+        wanted, asked = await agreement.to_deploy(rt, wish, layout=layout, force=force)
+        await agree(rt, asked, confirm)
         return await deployments.deploy(rt, backend, wanted)
 
 
