@@ -874,7 +874,8 @@ _SETTABLE: Final = frozenset(DeploymentSpec.model_fields) - {
 def with_changed_flags(spec: DeploymentSpec, words: Sequence[str]) -> DeploymentSpec:
     """Return the spec with flags added or replaced: --max-model-len=8192, or min_replicas=1.
 
-    >>> changed(DeploymentSpec(name="a", model="b"), ["--max-model-len 8k"]).max_model_len
+    >>> one = DeploymentSpec(name="a", model="b")
+    >>> with_changed_flags(one, ["--max-model-len 8k"]).max_model_len
     8000
 
     Raises:

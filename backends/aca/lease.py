@@ -112,7 +112,7 @@ def job_name(name: str) -> str:
     """Name the job of a deployment; one that is too long is cut, and told from others.
 
     >>> job_name("one"), job_name("a-name-of-an-app-of-32-letters-x")
-    ('lease-one', 'lease-a-name-of-an-app-of-30d8bd')
+    ('lease-one', 'lease-a-name-of-an-app-of-9e4218')
     """
     whole = f"lease-{name}"
     if len(whole) <= _MOST_NAME:
