@@ -776,6 +776,8 @@ def _is_called(words: str) -> bool:
 
 def _may_end(text: str) -> bool:
     """Whether a line that is no cause by itself is one where nothing else is."""
+    if _SAYS["tries_left"].search(text):
+        return False
     looked = RETRIED.search(text) or _SAYS["looked_for"].search(text)
     return bool(looked) or _line(text, 0, 0, "").code
 

@@ -52,6 +52,10 @@ READ = "(APIServer pid=1) anyio.EndOfStream"
 
 IGNORED = "(Worker pid=7) Exception ignored in: <function X.__del__ at 0x1>"
 FAREWELL = "(Worker pid=7) ImportError: sys.meta_path is None, Python is likely shutting down"
+MORE_TRIES = (
+    "WARNING:urllib3.connectionpool:Retrying (Retry(total=4)) after connection broken by"
+    " 'ReadTimeoutError(\"HTTPSConnectionPool(host='huggingface.co', port=443): Read timed out.\")'"
+)
 UNPLACED = (
     "Warning  FailedScheduling  41m  default-scheduler  0/8 nodes are available: 8 Insufficient"
     " nvidia.com/gpu. preemption: 0/8 nodes are available: 8 No preemption victims found."
@@ -110,6 +114,7 @@ LOGS: dict[str, tuple[Sequence[str], str | None]] = {
                                                None),
     "retries, and nothing else before the end": ([BEGUN, TRIED, *DEAD], "DNS_FAILED"),
     "retries long before an end": ([BEGUN, TRIED, *[LOADED] * 9, *DEAD], "ENGINE_CORE_DIED"),
+    "a try that has more before it, then an end": ([BEGUN, MORE_TRIES, *DEAD], "ENGINE_CORE_DIED"),
     "retries before a cause": ([BEGUN, TRIED, *FRAMES, ODD, *DEAD], UNKNOWN_CAUSE),
     "a stop that was asked for": ([BEGUN, UP, SERVED, STOPPED, ODD, *DEAD], None),
     "a stop of what was seen to serve": ([SERVED, STOPPED, ODD, *DEAD], None),
