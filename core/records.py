@@ -211,6 +211,9 @@ Word = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$")]
 """One word of a command line."""
 Variable = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*=[^\x00-\x1f]*$")]
 """NAME=value."""
+LONGEST_MINUTES: Final = 364 * 24 * 60
+"""Of a deployment's time: the jobs that end it are due on a day of the year, and a later end would
+come a year too soon."""
 _SECRET_NAME: Final = re.compile(r"KEY|TOKEN|SECRET|PASS|PWD|CREDENTIAL|AUTH", re.IGNORECASE)
 
 
@@ -239,12 +242,12 @@ class DeploymentSpec(Record):
     """On this machine only; left out, a free one."""
     min_replicas: int = Field(default=1, ge=0)
     max_replicas: int = Field(default=1, ge=1)
-    ttl_minutes: int | None = Field(default=None, ge=0)
+    ttl_minutes: int | None = Field(default=None, ge=0, le=LONGEST_MINUTES)
     """Stop it after so long, so that nobody pays for a forgotten one; 0 never, where the target
     would else."""
-    max_usd: float | None = Field(default=None, gt=0)
+    max_usd: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     """Of one run, from its start to its end: it ends before it may have cost more."""
-    max_idle_minutes: int | None = Field(default=None, ge=1)
+    max_idle_minutes: int | None = Field(default=None, ge=1, le=LONGEST_MINUTES)
     """Nothing of it runs any more so long after the last request, where its platform can sleep."""
     lease: Literal["cloud", "server"] | None = None
     """Who ends it when its time is over; left out, its cloud where the login may have it do so,
@@ -829,7 +832,8 @@ def lease_minutes(spec: DeploymentSpec, usd_per_hour: float | None) -> int | Non
 def paid_minutes(spec: DeploymentSpec, usd_per_hour: float | None) -> int | None:
     """Return the whole minutes that `max_usd` buys, all replicas running all the time.
 
-    None where nothing is billed, or no such limit was given. Raises what `lease_minutes` does.
+    What buys more than `LONGEST_MINUTES` buys so many. None where nothing is billed, or no such
+    limit was given. Raises what `lease_minutes` does.
     """
     if spec.max_usd is None or usd_per_hour == 0:
         return None
@@ -838,7 +842,8 @@ def paid_minutes(spec: DeploymentSpec, usd_per_hour: float | None) -> int | None
             "max_usd cannot be kept: nobody has said what it costs.",
             fix="Give ttl_minutes instead.",
         )
-    minutes = math.floor(60 * spec.max_usd / (usd_per_hour * max(1, spec.max_replicas)))
+    bought = 60 * spec.max_usd / (usd_per_hour * max(1, spec.max_replicas))
+    minutes = math.floor(min(bought, LONGEST_MINUTES))
     if minutes < 1:
         raise InvalidArgument(
             f"max_usd {spec.max_usd:g} buys less than a minute of {spec.max_replicas} replica(s)"
@@ -858,13 +863,16 @@ def lease_words(
     '90 minutes after it is deployed, boot included'
     >>> lease_words(one, 4.0)
     '30 minutes after it is deployed, boot included, when it may have cost $2'
+    >>> lease_words(DeploymentSpec(name="a", model="b", max_usd=20_000), 1.0)
+    '8736 h after it is deployed, boot included'
     """
     minutes = lease_minutes(spec, usd_per_hour)
     if minutes is None:
         return ""
     time = f"{minutes} minutes" if minutes % 60 else f"{minutes // 60} h"
     time += f" after {begins}, boot included"
-    money = spec.max_usd is not None and minutes == paid_minutes(spec, usd_per_hour)
+    paid = paid_minutes(spec, usd_per_hour)
+    money = spec.max_usd is not None and minutes == paid and minutes < LONGEST_MINUTES
     return f"{time}, when it may have cost {usd(spec.max_usd)}" if money and spec.max_usd else time
 
 

@@ -68,11 +68,13 @@ async def with_backend_checks(
                 fix=f"Leave `check` out, or give one of {', '.join(runtime.stage.targets)}.",
             )
         return foreseen
+    said = {name: value for name, value in source.items() if value}
+    both = {"arguments": foreseen.arguments, "nearer": foreseen.nearer}
+    update = {name: {**said, **flags} for name, flags in both.items() if flags is not None}
+    foreseen = foreseen.model_copy(update=update)
     if not (foreseen.fits or check):
         return foreseen
     backend = runtime.stage.backend(foreseen.target)
-    said = {name: value for name, value in source.items() if value}
-    foreseen = foreseen.model_copy(update={"arguments": {**foreseen.arguments, **said}})
     try:
         spec = deployments.specify(
             backend.target, None, foreseen.model, runtime, **foreseen.arguments

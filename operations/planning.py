@@ -56,6 +56,8 @@ from planner.flags import (
     parsers_for,
     positions,
     uncounted,
+    without,
+    words_beside,
 )
 from planner.layouts import (
     SHORTEST,
@@ -87,6 +89,8 @@ _OF_MEMORY: Final = (
     "max_model_len", "max_num_seqs", "max_num_batched_tokens", "gpu_memory_utilization",
 )  # fmt: skip
 """Flags that a memory plan has resolved, be they given or not."""
+_SIZES: Final = (*_OF_MEMORY, "kv_cache_dtype", "kv_cache_memory_bytes")
+"""Flags that a plan sets anew where it did not fit with what was given."""
 _SERVED: Final = re.compile(r"vLLM (\d+\.\d+(?:\.\d+)?)")
 """How backends name the engine that they start by themselves."""
 _SETUP: Final = "setup_target"
@@ -197,17 +201,20 @@ def nearest(
 
 
 def _nearer(
-    ground: Ground, goal: Goal, beside: Alternatives, said: Flags
+    ground: Ground, goal: Goal, beside: Alternatives, said: Flags, engine_args: Sequence[str]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield what fits and asks for less; where no request that long does, a short text, or int4."""
     model = ground.model.model
     found = list(nearest(ground, goal, said=said))
-    yield from ((words, arguments(flags)) for words, flags in found)
+    yield from ((words, _asking(flags, engine_args)) for words, flags in found)
     if found:
         return
     if flags := beside.flags.get("text only"):
         held = ground.plan(flags).max_model_len
-        yield f"text only, {held:,} tokens: {engine_line(model, flags)}", arguments(flags)
+        yield (
+            f"text only, {held:,} tokens: {engine_line(model, flags)}",
+            _asking(flags, engine_args),
+        )
     smaller = f"{model}{QUANTIZED}"
     if find(smaller) is None or ground.model.quantization:
         return
@@ -216,7 +223,7 @@ def _nearer(
     for words, each in (("", arrange(other, wish)), (" as text only", text_only(other, wish))):
         if each and each.enough:
             line = engine_line(smaller, each.flags)
-            flags_of = {"model": smaller, **arguments(each.flags)}
+            flags_of = {"model": smaller, **_asking(each.flags, engine_args)}
             yield f"its int4 weights (QAT){words}: {line}", flags_of
             return
 
@@ -276,10 +283,25 @@ def does_not_fit(plan: Plan, memory: MemoryPlan) -> DoesNotFit:
             "memory": memory_table(memory).model_dump(mode="json", exclude_none=True),
             "nearest": [words for words, _ in near],
             "offload": offloaded,
-            "choices": [arguments(flags) for _, flags in near[:1]],
+            "choices": [_choice(plan.spec, flags) for _, flags in near[:1]],
         },
         next_steps=(NextStep("recommend_deployment", {"model": model}),),
     )
+
+
+def _choice(spec: DeploymentSpec, flags: Flags) -> dict[str, Any]:
+    """Return what makes a call that did not fit ask for these flags, and keep all else of it."""
+    own = without(spec.engine_args)
+    found = _asking(flags, own)
+    reset = [name for name in _SIZES if name not in found and getattr(spec, name)]
+    if own and not found.get("engine_args"):
+        reset.append("engine_args")
+    return {**found, **({"reset": reset} if reset else {})}
+
+
+def _asking(flags: Flags, engine_args: Sequence[str]) -> dict[str, Any]:
+    """Return the arguments of these flags, with what of engine_args asks for no other sizes."""
+    return arguments(flags, tuple(words_beside(engine_args, flags, _SIZES)))
 
 
 def arranged(
@@ -587,7 +609,7 @@ def plan_for(
     own = cold_and_warm(journal, where.name, shape.model) if journal else {}
     offer = found if isinstance(found, Offer) else None
     beside = alternatives(ground, where, used, wanted=wish)
-    near = [*_nearer(ground, goal, beside, used)] if known and not memory.fits else []
+    near = [*_nearer(ground, goal, beside, used, engine_args)] if known and not memory.fits else []
     reasons = memory.reasons
     if isinstance(found, Refusal):
         reasons = (found.reason,)

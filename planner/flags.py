@@ -3,7 +3,7 @@
 import functools
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, Self, TypeVar, get_args
@@ -224,13 +224,37 @@ def unplanned_flags(words: Sequence[str]) -> list[str]:
 
 def other_words(words: Sequence[str]) -> Iterator[str]:
     """Yield the flags that `Flags` holds nothing of, each with its values."""
-    other = False
+    for group in _by_flag(words):
+        flag = group[0].partition("=")[0].replace("_", "-")
+        if flag not in _SWITCHES and flag not in _VALUED:
+            yield from group
+
+
+def words_beside(words: Sequence[str], chosen: Flags, names: Collection[str]) -> Iterator[str]:
+    """Yield the flags that give none of `names` another value than `chosen`, each with its values.
+
+    >>> words = ["--max-model-len", "9000", "--seed=3"]
+    >>> list(words_beside(words, Flags(max_model_len=8192), ["max_model_len"]))
+    ['--seed=3']
+    """
+    for group in _by_flag(words):
+        said = engine_flags(group)
+        if all(getattr(chosen, name) == said[name] for name in said.keys() & names):
+            yield from group
+
+
+def _by_flag(words: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """Yield each flag together with its values."""
+    group: tuple[str, ...] = ()
     for word in words:
         if word.startswith("-") and not word[1:2].isdigit():
-            flag = word.partition("=")[0].replace("_", "-")
-            other = flag not in _SWITCHES and flag not in _VALUED
-        if other:
-            yield word
+            if group:
+                yield group
+            group = (word,)
+        elif group:
+            group = (*group, word)
+    if group:
+        yield group
 
 
 _UNCOUNTED: Final = {

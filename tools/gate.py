@@ -302,6 +302,8 @@ def _invalid(tool: str, exc: ValidationError) -> InvalidArgument:
         name = str(row["loc"][0]) if row["loc"] else ""
         if row["type"] == "missing_argument":
             missing.append(name)
+        elif row["type"] == "none_required":
+            continue  # said beside what else it may be; none is what is left out
         elif row["type"] == "unexpected_keyword_argument":
             words.append(f"it has no argument '{name[:60]}'")
             advice += did_you_mean(name, known)

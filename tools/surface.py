@@ -53,7 +53,7 @@ Text = str | SkipJsonSchema[None]
 Whole = Annotated[int, Field(ge=1)] | SkipJsonSchema[None]
 Minutes = Annotated[int, Field(ge=1, le=43_200)]
 """A month at most."""
-Number = float | SkipJsonSchema[None]
+Number = Annotated[float, Field(allow_inf_nan=False)] | SkipJsonSchema[None]
 Words = list[str] | SkipJsonSchema[None]
 Wholes = list[Annotated[int, Field(ge=1)]] | SkipJsonSchema[None]
 Numbers = list[Annotated[float, Field(gt=0)]] | SkipJsonSchema[None]
@@ -197,8 +197,11 @@ def _offer_steps(exc: OpsError, tool: str) -> None:
     choices = [
         one for one in exc.data.get("choices", ()) if one.keys() <= TOOLS[tool].parameters.keys()
     ]
-    same = (NextStep(tool, {**again, **choice}) for choice in choices[:5])
-    exc.next_steps = (*same, *exc.next_steps)
+    for choice in reversed(choices[:5]):
+        reset = choice.get("reset", ())
+        kept = {name: value for name, value in again.items() if name not in reset}
+        more = {"reset": [*again.get("reset", ()), *reset]} if reset else {}
+        exc.next_steps = (NextStep(tool, {**kept, **choice, **more}), *exc.next_steps)
     if isinstance(exc, ApiDisabled) and not exc.next_steps and tool != "setup_target":
         where = {"target": again["target"]} if "target" in again else {}
         exc.next_steps = (NextStep("setup_target", where),)

@@ -30,7 +30,7 @@ from backends.tpu import lease, logs, plan, search, status, zones
 from backends.tpu import site as tpu
 from backends.tpu.compute import ComputePlane
 from backends.tpu.queued_resources import QueuedPlane
-from backends.tpu.vm import blueprint, rules
+from backends.tpu.vm import blueprint, places_of, rules
 from core import errors
 from core.records import Access, Deployment, DeploymentSpec, ModelShape, Plan, Preflight, Target
 from core.reply import note
@@ -152,12 +152,14 @@ class TpuBackend(GoogleBackend):
         await self._there(name)
 
     async def refuse_deploy(self, spec: DeploymentSpec) -> Sequence[str]:
-        """Refuse a name under which something else stands, and an end that Google cannot keep."""
-        await self.refuse_name(spec.name)
+        """Refuse a name that something else has, zones without such chips, an end nobody keeps."""
+        there = await self._there(spec.name)
         flex = self.site.provisioning == "flex-start"
         if spec.lease == "cloud" and spec.control_plane != "compute" and not flex:
             await decide_keeper(spec, functools.partial(lease.means, self.site, spec.name))
-        return ()
+        if any(one.state.alive for one in there):
+            return ()
+        return await zones.refuse_without_chips(self.site, places_of(self.site, spec))
 
     async def can_extend(self, name: str) -> bool:
         """Return whether it is of the queue; others' VMs were made with their end."""

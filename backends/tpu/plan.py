@@ -325,12 +325,7 @@ async def _places(site: Site, made: Blueprint) -> Answer | str:
     """Say of every place what stands against it; one against which nothing does is enough."""
     counting = await zones.count_chips(site, without=made.spec.name)
     found = await zones.prospects_of(site, made.places, counting, seconds=15.0)
-    groups: dict[str, list[str]] = {}  # what is the same of several places is said once
-    for one in found:
-        good, why = one.verdict
-        words = "Yes" if good else f"{'Not known' if good is None else 'No'}, {why}"
-        groups.setdefault(words, []).append(str(one.place))
-    detail = " ".join(f"{words}: {', '.join(where)}." for words, where in groups.items())
+    detail = zones.verdict_words(found)
     seen = [one.verdict[0] for one in found]
     if True in seen:
         return f"{detail} {_CAPACITY}"

@@ -163,6 +163,12 @@ def is_known_to_give(site: Site, place: Place) -> bool:
     return place.plane == "queued" and place.zone in rules().flex_seen.get(site.accelerator, ())
 
 
+def places_of(site: Site, spec: DeploymentSpec) -> tuple[Place, ...]:
+    """Return the places that a spec names, by each control plane that it allows."""
+    kinds = _PLANES[spec.control_plane]
+    return tuple(Place(zone, kind) for zone in _zones(site, spec) for kind in kinds)
+
+
 ENGINE_PORT: Final = 8001
 """Of the VM alone: what is asked from outside asks the proxy before it."""
 _PLANES: Final[dict[str, tuple[PlaneKind, ...]]] = {

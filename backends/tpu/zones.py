@@ -19,7 +19,7 @@ from backends.tpu import compute
 from backends.tpu import site as tpu
 from backends.tpu.vm import is_known_to_give
 from core.environment import read_toml
-from core.errors import CloudError, NoCapacity, ZoneRefused
+from core.errors import CloudError, NextStep, NoCapacity, ZoneRefused
 from core.records import Record
 
 NO_LIMIT: Final = float("inf")
@@ -28,6 +28,8 @@ _LOCK_SECONDS: Final = 2.0
 _POOLS_SECONDS: Final = 3.0
 _OFFERS_SECONDS: Final = 20.0
 """Hardware comes and goes in months."""
+_EARLY_SECONDS: Final = 5.0
+"""For what is looked at before a question is put."""
 _ORDER: Final = {True: 0, None: 1, False: 2}
 
 
@@ -324,6 +326,36 @@ async def prospects_of(
             seen.get(place),
         )
         for place in places
+    )
+
+
+def verdict_words(found: Sequence[Prospect]) -> str:
+    """Say what is seen of places; what is the same of several is said once."""
+    groups: dict[str, list[str]] = {}
+    for one in found:
+        good, why = one.verdict
+        words = "Yes" if good else f"{'Not known' if good is None else 'No'}, {why}"
+        groups.setdefault(words, []).append(str(one.place))
+    return " ".join(f"{words}: {', '.join(where)}." for words, where in groups.items())
+
+
+async def refuse_without_chips(site: tpu.Site, places: Sequence[tpu.Place]) -> Sequence[str]:
+    """Return what stands against all of some places; nothing where one of them may give chips.
+
+    Raises:
+        ZoneRefused: No chips of this kind stand in any of them.
+    """
+    found = await prospects_of(site, places, await count_chips(site), _EARLY_SECONDS)
+    if any(one.verdict[0] is not False for one in found):
+        return ()
+    if any(one.hardware[0] is not False for one in found):
+        return (f"no place gives chips as it looks now. {verdict_words(found)}".rstrip("."),)
+    where = ", ".join(dict.fromkeys(one.place.zone for one in found))
+    raise ZoneRefused(
+        f"There is no {site.accelerator} in {where}.",
+        cause=verdict_words(found),
+        fix=f"Give others in zones or GOOGLE_CLOUD_ZONE: {', '.join(site.offered.regions)}.",
+        next_steps=(NextStep("get_zones_with_available_quota", {"target": site.target.name}),),
     )
 
 

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -73,6 +73,40 @@ async def test_a_length_that_does_not_fit_is_refused_with_one_that_does(on_l4: A
     assert step["tool"] == "deploy_vllm"
     again = await on_l4.call(step["tool"], **step["arguments"])
     assert (again.state, again.data["name"]) == ("loading", "one")
+
+
+LIVES_ON: Final = {"engine_args": ["--seed", "3"]}
+TOO_MUCH: Final[tuple[dict[str, Any], ...]] = (
+    {"model": "31b qat", **LIVES_ON},
+    {"model": "12b qat", "kv_cache_memory_bytes": "40G", **LIVES_ON},
+    {"model": "12b qat", "engine_args": ["--gpu-memory-utilization=0.3", "--seed", "3"]},
+)
+
+
+@pytest.mark.parametrize("asked", TOO_MUCH)
+async def test_what_is_offered_keeps_the_callers_flags_but_what_did_not_fit(
+    on_l4: Agent, asked: dict[str, Any]
+) -> None:
+    """It was refused again, for the size that had been refused, or had lost the other flags."""
+    step = (await deploy(on_l4, **asked)).structured["next"][0]
+    again = await on_l4.call(step["tool"], **step["arguments"])
+    assert again.state == "loading", again
+    config = (await on_l4.call("get_vllm_deployment_config", name="one")).text
+    assert "--seed 3" in config
+    assert ("--language-model-only" in config) == asked["model"].startswith("31b")
+
+
+async def test_the_nearest_plan_keeps_what_ends_the_bill(on_l4: Agent) -> None:
+    """From the plan that does not fit to the call that deploys, by `next` alone."""
+    limits = {"ttl_minutes": 30, "max_usd": 5.0, "env": ["A=b"]}
+    asked = {"model": "31b qat", "target": "cloud-run-l4", **LIVES_ON, **limits}
+    reply = await on_l4.call("plan_deployment", **asked)
+    for tool in ("plan_deployment", "deploy_vllm"):
+        step = reply.structured["next"][0]
+        assert step["tool"] == tool
+        assert limits.items() <= step["arguments"].items()
+        assert step["arguments"]["engine_args"] == ["--seed", "3", "--language-model-only"]
+        reply = await on_l4.call("plan_deployment", **step["arguments"])
 
 
 async def test_forced_asks_a_human_and_tells_them_that_it_does_not_fit(l4: Settings) -> None:

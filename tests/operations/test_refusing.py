@@ -26,6 +26,8 @@ WRONG: Final[tuple[tuple[dict[str, Any], str], ...]] = (
     ({"cpu_offload_gb": -1}, "INVALID_ARGUMENT"),
     ({"port": 70_000}, "INVALID_ARGUMENT"),
     ({"ttl_minutes": -1}, "INVALID_ARGUMENT"),
+    ({"ttl_minutes": 99_999_999_999}, "INVALID_ARGUMENT"),
+    ({"max_idle_minutes": 99_999_999_999}, "INVALID_ARGUMENT"),
     ({"max_replicas": 2}, "INVALID_ARGUMENT"),
     ({"min_replicas": 2, "max_replicas": 2}, "INVALID_ARGUMENT"),
     ({"model": "/no/such/folder"}, "MODEL_NOT_FOUND"),
@@ -62,6 +64,13 @@ async def test_a_wish_that_cannot_be_is_refused_and_leaves_nothing(
     assert_envelope(reply)
     assert not (state_dir / "real" / "local" / "one").exists()
     assert processes_of(state_dir) == []
+
+
+async def test_a_value_that_cannot_be_is_refused_in_one_sentence(agent: Agent) -> None:
+    """That it may also be left out is no news to whoever gave it."""
+    told = (await deploy(agent, ttl_minutes=-5)).structured["summary"]
+    assert told.count("ttl_minutes") == 1
+    assert "None" not in told
 
 
 async def test_a_folder_that_holds_no_model_is_refused(agent: Agent, tmp_path: Path) -> None:

@@ -62,6 +62,29 @@ async def gone(agent: Agent, reply: Reply) -> None:
         reply = await agent.call("destroy_vllm", **SPOT, **yes)
 
 
+async def test_zones_without_such_chips_are_refused_before_anybody_is_asked(cloud: Cloud) -> None:
+    """A yes would have paid for nothing; where one of the zones has them the question is put."""
+    async with agent_of(settings(cloud, "ask"), human=lambda _question: "decline") as agent:
+        for tool, said in (
+            ("deploy_vllm", {**SPOT, **WISH, "zones": ["us-central1-a"]}),
+            ("manage_queued_resource", {**ASKED_FOR, "zone": "us-central1-a"}),
+        ):
+            refused = await agent.call(tool, **said)
+            assert (refused.code, agent.asked) == ("ZONE_REFUSED", []), tool
+            assert HERE in refused.structured["fix"]
+        both = {**SPOT, **WISH, "zones": ["us-central1-a", HERE]}
+        assert (await agent.call("deploy_vllm", **both)).code == "CANCELLED"
+    assert len(agent.asked) == 1
+
+
+async def test_what_stands_against_every_zone_is_in_the_question(cloud: Cloud) -> None:
+    """A quota of 0 is told as a doubt: only Google knows what it counts."""
+    cloud.set(tpu_quotas={"tpu-preemptible": 0, "compute-preemptible": 0})
+    async with agent_of(settings(cloud, "ask"), human=lambda _question: "decline") as agent:
+        assert (await agent.call("deploy_vllm", **SPOT, **WISH)).code == "CANCELLED"
+    assert "Not sure: no place gives chips as it looks now" in agent.asked[0]
+
+
 @pytest.mark.parametrize("says", ["decline", "cancel"])
 async def test_a_no_leaves_all_as_it_is(hurried: Cloud, mode: str, says: str) -> None:
     """Whichever tool asks: price and time limit are said, or what would be deleted."""

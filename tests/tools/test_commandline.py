@@ -82,6 +82,14 @@ def test_a_failure_is_exit_status_one(capsys: pytest.CaptureFixture[str]) -> Non
     assert "**DEPLOYMENT_NOT_FOUND**" in capsys.readouterr().out
 
 
+def test_an_endless_number_is_refused_by_name(capsys: pytest.CaptureFixture[str]) -> None:
+    """JSON has none: only a shell can say so. It was a fault of the server."""
+    assert call("deploy_vllm", "target=cloud-run-l4", "model=12b qat", "max_usd=inf") == 1
+    told = capsys.readouterr().out
+    assert told.startswith("**INVALID_ARGUMENT**")
+    assert "max_usd" in told
+
+
 def test_a_state_folder_that_cannot_be_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
