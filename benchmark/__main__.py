@@ -77,7 +77,7 @@ _PLAN: Final[Options] = {
     "arrivals": {"choices": OPEN_LOOPS, "help": "how requests come at a rate (poisson)"},
     "output-tokens": {"type": int},
     "dataset": {"help": "a JSONL or ShareGPT file of prompts"},
-    "api": {"choices": ("completion", "chat")},
+    "api": {"choices": ("completion", "chat"), "help": "(completion; chat for a dataset of chats)"},
     "prefix-share": {
         "type": float,
         "help": "how much of every prompt is the same, 0 to 1 (0)",

@@ -428,7 +428,8 @@ def headline(manifest: Manifest, cells: Sequence[CellResult]) -> Headline:
         if chosen and chosen is not cell:
             run_at += f": {', '.join(part for part in (rate(chosen), _latency(chosen)) if part)}"
     return Headline(
-        best=f"{head}{interval} with {cell.spec.load.words} at {cell.spec.prompt_words}",
+        best=f"{head}{interval} with {cell.spec.load.words} at {cell.spec.prompt_words}"
+        + manifest.plan.workload.shared_words,
         latency=_latency(cell),
         price=price,
         recommended=run_at,

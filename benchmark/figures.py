@@ -443,7 +443,8 @@ def _over(
 
 
 def prefix_cached(case: Case) -> str | None:
-    limit, rows = case.plan.workload.prefix_share + limit_of("hit_share"), case.rows
+    work, rows = case.plan.workload, case.rows
+    limit = work.prefix_share + limit_of("hit_share_of_datasets" if work.dataset else "hit_share")
     told = (rows.cached_tokens != UNKNOWN) & (rows.prompt_tokens > 0)
     cached = _ratio(rows.cached_tokens[told], rows.prompt_tokens[told])
     by_usage = "{} of prompt tokens cached by usage"

@@ -94,13 +94,16 @@ def plan_of(profile: Profile = "quick", **overrides: Any) -> RunPlan:
     named = _named()[profile]
     own = named.model_dump(include={"output_tokens", "fixed_output", "prefix_share"})
     work = own | {name: asked[name] for name in _WORK if name in asked}
-    if "dataset" in work:
-        work["dataset"] = str(Path(work["dataset"]).expanduser().resolve())
+    if "dataset" in asked:
+        contexts, read = _of_dataset(asked)
+        work |= read
+    else:
+        contexts = _ascending("contexts", asked.get("contexts", named.contexts))
     plan = valid(
         RunPlan,
         {
             "profile": profile,
-            "contexts": _contexts(named, asked),
+            "contexts": contexts,
             "loads": _loads(named, asked),
             "workload": valid(Workload, work).model_dump(),
             "stop": _stop(named, asked),
@@ -132,16 +135,25 @@ def _check_names(profile: str, asked: Mapping[str, Any]) -> None:
         )
 
 
-def _contexts(named: _Named, asked: Mapping[str, Any]) -> tuple[int, ...]:
-    if "dataset" not in asked:
-        return _ascending("contexts", asked.get("contexts", named.contexts))
-    if "contexts" in asked:
-        raise InvalidArgument(
-            "Prompts of a dataset are as long as they are.",
-            fix="Leave out the contexts, or the dataset.",
-        )
-    prompts = [len(entry.prompt) for entry in workload.read(Path(asked["dataset"]).expanduser())]
-    return (max(1, round(sum(prompts) / len(prompts) / _BYTES_PER_TOKEN)),)
+def _of_dataset(asked: Mapping[str, Any]) -> tuple[tuple[int], dict[str, Any]]:
+    """Give the row that a dataset is named by, and what its prompts decide of the workload."""
+    for name in ("contexts", "prefix_share"):
+        if name in asked:
+            raise InvalidArgument(
+                "Prompts of a dataset are as long as they are, and share what they share.",
+                fix=f"Leave out {name}, or the dataset.",
+            )
+    path = Path(asked["dataset"]).expanduser().resolve()
+    entries = workload.read(path)
+    chats = any(entry.kind == "messages" for entry in entries)
+    api = asked.get("api") or ("chat" if chats else "completion")
+    workload.require_askable(entries, api)
+    mean_bytes = sum(len(entry.prompt) for entry in entries) / len(entries)
+    return (max(1, round(mean_bytes / _BYTES_PER_TOKEN)),), {
+        "dataset": str(path),
+        "api": api,
+        "prefix_share": round(workload.shared(entries), 3),
+    }
 
 
 def _loads(named: _Named, asked: Mapping[str, Any]) -> list[dict[str, Any]]:

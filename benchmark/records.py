@@ -69,10 +69,20 @@ class Workload(Record):
     fixed_output: bool = True
     """With `ignore_eos` and `min_tokens`, so that every answer is exactly that long."""
     prefix_share: Share = 0.0
-    """How much of every prompt is the same for all; 1 is one prompt for all."""
+    """How much of every prompt is the same for all; 1 is one prompt for all. Of a dataset: how much
+    of its prompts begins as another of them does, counted in bytes."""
     dataset: str | None = None
     """A JSONL or ShareGPT file whose prompts are asked in turn, instead of made ones."""
     seed: int = 1
+
+    @property
+    def shared_words(self) -> str:
+        """What a prefix cache may know of the prompts, to follow their length; nothing below 1 %.
+
+        >>> Workload(prefix_share=0.9).shared_words, Workload().shared_words
+        (' (90 % shared)', '')
+        """
+        return f" ({percent(self.prefix_share)} shared)" if self.prefix_share >= 0.01 else ""
 
 
 class Arrivals(StrEnum):

@@ -2,8 +2,10 @@
 
 import json
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
+from itertools import pairwise, starmap
 from math import floor, gcd
 from pathlib import Path
 from typing import (
@@ -288,6 +290,32 @@ _READERS: Final[Mapping[str, Callable[[Any, str], tuple[_Kind, Any]]]] = {
     "messages": _messages,
     "conversations": _first_human,
 }
+
+
+def require_askable(entries: Sequence[Entry], api: str) -> None:
+    """Refuse prompts that an API does not take, before anything is paid for.
+
+    Raises:
+        InvalidArgument: The message names the first one.
+    """
+    for entry in entries:
+        _asked(entry, api)
+
+
+def shared(entries: Sequence[Entry]) -> float:
+    """Give the share of all prompts, in bytes, that begins as another one does.
+
+    So much an engine's prefix cache may know of prompts that are asked once each: a conversation's
+    earlier turns, and instructions that all of them begin with.
+    """
+    prompts = sorted(entry.prompt for entry in entries)
+    return sum(starmap(_common, pairwise(prompts))) / sum(map(len, prompts))
+
+
+def _common(one: bytes, other: bytes) -> int:
+    """Give how many bytes two prompts begin with alike."""
+    ends = range(min(len(one), len(other)))
+    return bisect_left(ends, x=True, key=lambda end: one[: end + 1] != other[: end + 1])
 
 
 def _of_dataset(job: "Job") -> Callable[[int], bytes]:

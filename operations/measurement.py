@@ -313,14 +313,17 @@ def _told(
     rate, users = cell.request_throughput or 0.0, _users(cell)
     out, tpot = cell.output_token_throughput, cell.tpot.mean if cell.tpot else None
     owner = run.manifest.provenance
-    tokens = cell.spec.context * rate + out if out else None
+    # The row of a dataset is named by the length that its prompts have by their bytes.
+    given = cell.input_token_throughput or cell.spec.context * rate
+    tokens = given + out if out else None
     each_second = None if hourly is None else hourly / 3600
-    answer = run.manifest.plan.workload.output_tokens
+    work = run.manifest.plan.workload
+    load = f"{figure(users)} in flight, {cell.spec.context:,} tokens in{work.shared_words}"
     return Measurement(
         run=run.run,
         cell=cell.id,
         where=owner.target,
-        load=f"{figure(users)} in flight, {cell.spec.context:,} tokens in, {answer:,} out",
+        load=f"{load}, {work.output_tokens:,} out",
         requests_per_second=round(rate, 4),
         output_tokens_per_second=_rounded(out),
         tokens_per_second_per_user=_rounded(1 / tpot if tpot else None),

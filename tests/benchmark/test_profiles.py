@@ -87,6 +87,24 @@ def test_a_dataset_names_its_row_by_the_mean_of_its_prompts(
     plan = plan_of(dataset="prompts.jsonl")
     assert plan.contexts == (20,)
     assert plan.workload.dataset == str(file.resolve())
+    assert plan.workload.api == "completion"
+    assert plan.workload.prefix_share == pytest.approx(0, abs=0.01)
+
+
+def test_a_dataset_of_conversations_is_asked_as_chats_and_says_what_they_share(
+    tmp_path: Path,
+) -> None:
+    """Turn by turn: of 1, 2 and 3 messages of the same length the cache may know 3 of 6."""
+    said = [{"role": "user", "content": letter * 2_000} for letter in "abc"]
+    file = tmp_path / "turns.jsonl"
+    file.write_text("\n".join(json.dumps({"messages": said[:turns]}) for turns in (3, 1, 2)))
+    work = plan_of(dataset=str(file)).workload
+    assert work.api == "chat"
+    assert work.prefix_share == pytest.approx(0.5, abs=0.01)
+    with pytest.raises(InvalidArgument, match="Line 1 .* is a chat"):
+        plan_of(dataset=str(file), api="completion")
+    with pytest.raises(InvalidArgument, match="share what they share"):
+        plan_of(dataset=str(file), prefix_share=0.9)
 
 
 @pytest.mark.parametrize(

@@ -320,6 +320,15 @@ def test_a_shared_prefix_that_was_asked_for_is_no_flaw_but_more_than_it_is() -> 
     assert codes(more) == {Code.PREFIX_CACHED}
 
 
+def test_what_a_datasets_prompts_share_is_its_workload_and_what_is_asked_again_is_not() -> None:
+    """Bytes are counted where the engine counts tokens, so its limit is a little wider."""
+    work = Workload(output_tokens=16, prefix_share=0.5, dataset="/turns.jsonl")
+    asked = planned(workload=work)
+    assert not codes(asked.with_server(prefix_cache_hit_rate=0.54).judged())
+    again = asked.with_server(prefix_cache_hit_rate=0.9).judged()
+    assert codes(again) == {Code.PREFIX_CACHED}
+
+
 def test_scatter_that_lasts_is_not_taken_for_a_cold_start() -> None:
     """The first third is slower at the median, but the last has its slow answers too."""
     samples, last = SOUND.measured.samples, BEGUN[-len(BEGUN) // 3 :: 5]

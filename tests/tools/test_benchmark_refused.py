@@ -1,5 +1,6 @@
 """What no benchmark is begun for, and what is said instead."""
 
+import json
 from pathlib import Path
 from typing import Any, Final
 
@@ -47,6 +48,20 @@ async def test_nonsense_is_refused_before_anything_is_made(
     assert reply.code == code, reply
     assert words in reply.text
     assert_envelope(reply)
+    assert sorted((served_dir / "real" / "benchmarks").iterdir()) == before
+
+
+async def test_a_dataset_that_no_api_takes_is_refused_before_anything_is_made(
+    served: Agent, served_dir: Path, tmp_path: Path
+) -> None:
+    """Chats and token ids in one file: it was begun, paid for, and measured no cell."""
+    file = tmp_path / "mixed.jsonl"
+    lines = ({"messages": [{"role": "user", "content": "Hi"}]}, {"prompt": [1, 2]})
+    file.write_text("\n".join(map(json.dumps, lines)))
+    before = sorted((served_dir / "real" / "benchmarks").iterdir())
+    reply = await served.call("run_benchmark", dataset=str(file), wait_s=0)
+    assert reply.code == "INVALID_ARGUMENT", reply
+    assert "Line 2" in reply.text
     assert sorted((served_dir / "real" / "benchmarks").iterdir()) == before
 
 

@@ -4,6 +4,7 @@ Seconds where a sweep runs: it is a process of its own, which loads NumPy, Arrow
 library, and measures for a while.
 """
 
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -104,6 +105,18 @@ def _assert_kept(done: Reply, state_dir: Path) -> None:
     assert manifest.subject.simulated
     key = (state_dir / "real" / "local" / "one" / "api-key").read_bytes()
     assert not [name for name, text in kept_below(folder.path).items() if key in text]
+
+
+async def test_a_dataset_of_chats_is_measured_as_chats(ready: Agent, tmp_path: Path) -> None:
+    file = tmp_path / "chats.jsonl"
+    asked = [{"role": "system", "content": "Be short. " * 30}, {"role": "user", "content": "Hi"}]
+    file.write_text("\n".join(json.dumps({"messages": asked, "id": n}) for n in range(3)))
+    grid = {name: value for name, value in GRID.items() if name != "contexts"}
+    done = await ready.call("run_benchmark", **grid, dataset=str(file), wait_s=40)
+    assert done.state == "done", done
+    cells = folder_of(done).cells()
+    assert [cell.state for cell in cells] == ["measured"] * 3, cells
+    assert all(cell.counts and not cell.counts.errors for cell in cells)
 
 
 async def test_a_killed_run_goes_on_with_the_cell_it_was_at(ready: Agent, state_dir: Path) -> None:

@@ -69,6 +69,20 @@ async def test_a_price_by_a_simulated_run_is_told_as_one(agent: Agent, state_dir
     assert any("no hardware was there" in each for each in warnings), warnings
 
 
+async def test_a_run_whose_prompts_were_shared_does_not_pose_as_one_that_computed_them(
+    agent: Agent, state_dir: Path
+) -> None:
+    folder = measured(state_dir, RUN, model=E4B, target=L4)
+    plan = folder.manifest().plan
+    work = plan.workload.model_copy(update={"prefix_share": 0.9})
+    plan = plan.model_copy(update={"workload": work})
+    folder.create(folder.manifest().model_copy(update={"plan": plan}))
+    report = await agent.call("get_benchmark")
+    assert "prompt tokens (90 % shared)" in report.structured["summary"]
+    price = await priced(agent, L4)
+    assert "512 tokens in (90 % shared)" in price.structured["summary"]
+
+
 @pytest.mark.parametrize("replicas", [1, 2])
 async def test_a_run_of_another_place_is_priced_at_the_place_asked_about(
     agent: Agent, state_dir: Path, replicas: int
