@@ -10,6 +10,7 @@ is not understood or a file that cannot be read.
 import argparse
 import json
 import sys
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from itertools import chain, islice
@@ -18,13 +19,15 @@ from typing import IO, Any, Final
 
 from core.redaction import printable, redact
 from logs.failures import WRITERS, Writer
-from logs.read import entry
+from logs.read import entry, shipped
 from logs.reduce import mask
 from logs.verdict import Judge, Verdict
 
 _LINE_BYTES: Final = 16 * 1024
 """Of a line; what it says of itself stands at its beginning."""
 _EXPORT_BYTES: Final = 256 * 1024 * 1024
+_SILENT_SECONDS: Final = 5.0
+"""Of reading, between two words of how far it is."""
 _NO_TEXT: Final = (
     b"\x1f\x8b", b"PK\x03\x04", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ", b"BZh", b"\xff\xfe", b"\xfe\xff"
 )  # fmt: skip
@@ -70,9 +73,12 @@ def find(name: str, writer: Writer | None = None) -> dict[str, Any]:
     with nullcontext(sys.stdin.buffer) if name == "-" else Path(name).open("rb") as file:
         lines, begin = _lines(file)
         writer = writer or _guessed(begin)
-        judge = Judge(writer, mixed=True)
+        judge, told = Judge(writer, mixed=True), time.monotonic()
         for number, text, platform in lines:
             judge.take(text, number, platform)
+            if time.monotonic() - told > _SILENT_SECONDS:
+                told = time.monotonic()
+                sys.stderr.write(f"{printable(name)}: {judge.lines:,} lines are read.\n")
     return {
         "file": printable(name),
         "writer": writer,
@@ -130,7 +136,23 @@ def _lines(file: IO[bytes]) -> tuple[Iterable[Written], str]:
         return _exported(raw), raw[:_BEGIN_BYTES].decode(errors="replace")
     lines = _written(first, file)
     begin = list(islice(lines, _BEGIN_LINES))
-    return chain(begin, lines), "\n".join(text for _, text, _ in begin)
+    stamps = [at for _, text, _ in begin if text[:1] == "{" and (at := shipped(text).at)]
+    lines = chain(begin, lines)
+    if stamps and stamps[0] > stamps[-1]:
+        lines = _backwards(lines)
+    return lines, "\n".join(text for _, text, _ in begin)
+
+
+def _backwards(lines: Iterable[Written]) -> Iterator[Written]:
+    """Give JSON lines that stand newest first in the order in which they were written."""
+    kept: list[Written] = []
+    size = 0
+    for line in lines:
+        kept.append(line)
+        size += len(line[1])
+        if size >= _EXPORT_BYTES:
+            raise ValueError("it is newest first and larger than 256 MiB; export the oldest first")
+    return reversed(kept)
 
 
 def _written(line: bytes, file: IO[bytes]) -> Iterator[Written]:
@@ -155,6 +177,8 @@ def _exported(raw: bytes) -> Iterator[Written]:
         raise ValueError("the export is nested too deeply") from exc
     found = [(one.at, number, one) for number, one in _entries(rows)]
     if all(at for at, _, _ in found):
+        if found and found[0][0] > found[-1][0]:
+            found.reverse()  # or what has one time would stay as it is
         found.sort(key=lambda row: row[0])
     for _, number, one in found:
         yield number, one.text, one.platform

@@ -101,7 +101,7 @@ def test_a_dataset_of_conversations_is_asked_as_chats_and_says_what_they_share(
     work = plan_of(dataset=str(file)).workload
     assert work.api == "chat"
     assert work.prefix_share == pytest.approx(0.5, abs=0.01)
-    with pytest.raises(InvalidArgument, match="Line 1 .* is a chat"):
+    with pytest.raises(InvalidArgument, match="which the completion API does not take"):
         plan_of(dataset=str(file), api="completion")
     with pytest.raises(InvalidArgument, match="share what they share"):
         plan_of(dataset=str(file), prefix_share=0.9)

@@ -27,6 +27,38 @@ def rows(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, list
     return status, [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
+@pytest.mark.parametrize("tied", [False, True])
+def test_the_newest_line_may_stand_first_in_any_export(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], *, tied: bool
+) -> None:
+    """What failed once serves since; many lines may have one time, as Log Analytics has them."""
+    said = [FULL, *(ROOT / "tests/data/boot-default.log").read_text().splitlines()]
+    seconds = [0.0 if tied else place / 4 for place in range(len(said) - 1)]
+    written = [
+        {"timestamp": f"2026-11-20T12:00:{at:05.2f}Z", "textPayload": line, "resource": {}}
+        for at, line in zip([*seconds, 59], said, strict=True)
+    ]
+    for name, entries in (("oldest", written), ("newest", written[::-1])):
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, entries)))
+        (tmp_path / f"{name}.json").write_text(json.dumps(entries))
+    status, found = rows(capsys, *map(str, tmp_path.iterdir()))
+    assert len(found) == 4
+    assert status == 0, [(row["file"], row["line"]) for row in found if row["code"]]
+
+
+def test_a_long_log_is_not_read_without_a_word(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On standard error, which no program takes for the answer."""
+    monkeypatch.setattr("logs.__main__._SILENT_SECONDS", 0.0)
+    log = tmp_path / "long.log"
+    log.write_text("fine\n" * 3)
+    assert main(["find", str(log)]) == 0
+    answer = capsys.readouterr()
+    assert f"{log}: 3 lines are read.\n" in answer.err
+    assert answer.out == f"{log}: nothing is wrong in 3 lines.\n"
+
+
 def test_each_file_is_judged_by_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Code, cause, fix, line, number and level of each; the status says that one failed."""
     logs = {
