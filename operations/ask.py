@@ -23,7 +23,7 @@ from core.errors import (
     Unauthorized,
     Unreachable,
 )
-from core.records import Answer, Record, State
+from core.records import Answer, Record, State, listed
 from core.redaction import NotJson, in_quotes, read_json
 from operations.resolve import Found, asleep
 from operations.runtime import Runtime
@@ -57,7 +57,7 @@ class Timing(Record):
     """Of one streamed answer, on this client's clock from the moment it was sent, in seconds."""
 
     ttft_seconds: float | None = None
-    """To the first token of content: not a role, not an empty chunk."""
+    """To the first token of content or of a call: not a role, not an empty chunk."""
     ttft_reasoning_seconds: float | None = None
     """To the first token of reasoning, where the model reasons aloud."""
     tpot_seconds: float | None = None
@@ -71,6 +71,17 @@ class Timing(Record):
     """Of this one request: no measure of what the deployment can serve."""
 
 
+class ToolCall(Record):
+    """A function that the model wants called."""
+
+    name: str
+    arguments: str
+    """As the model wrote them: JSON, if it kept to it."""
+
+    def __str__(self) -> str:
+        return f"{self.name}({in_quotes(self.arguments, _QUOTED)})"
+
+
 class ModelAnswer(Answer):
     """What the model said."""
 
@@ -80,6 +91,8 @@ class ModelAnswer(Answer):
     answer: str
     reasoning: str | None = None
     """Apart from the answer, where the engine parses it."""
+    tool_calls: tuple[ToolCall, ...] = ()
+    """Of functions that `extra` offered; nobody calls them here."""
     finish_reason: str | None = None
     """stop, length, or deadline when our own time was over."""
     truncated: bool = False
@@ -93,6 +106,8 @@ class ModelAnswer(Answer):
         tokens = "?" if self.completion_tokens is None else self.completion_tokens
         head = f"{self.model} answered with {tokens} tokens ({self.finish_reason})"
         timing = self.timing
+        if self.tool_calls:
+            return f"{head}: it calls {listed([str(call) for call in self.tool_calls])}."
         if self.reasoning and not self.answer:
             return f"{head}, all of them thoughts: there is no answer yet."
         if timing is None or timing.ttft_seconds is None:
@@ -103,14 +118,16 @@ class ModelAnswer(Answer):
         return f"{said}, all after {timing.e2el_seconds:.2f} s."
 
     def facts(self) -> Mapping[str, Any]:
-        kept = {"target", "name", "answer", "reasoning", "prompt_tokens", "completion_tokens"}
-        return self.model_dump(include=kept | {"cached_prompt_tokens", "timing"})
+        kept = {"target", "name", "answer", "reasoning", "tool_calls", "prompt_tokens"}
+        return self.model_dump(
+            include=kept | {"completion_tokens", "cached_prompt_tokens", "timing"}
+        )
 
     def warnings(self) -> tuple[str, ...]:
         if self.finish_reason == "deadline":
             return ("The answer was cut off where a call must end; ask for fewer tokens.",)
         if self.finish_reason == "length":
-            if self.reasoning and not self.answer:
+            if self.reasoning and not (self.answer or self.tool_calls):
                 return (_ONLY_THOUGHTS,)
             return ("The answer ends at max_tokens.",)
         if self.truncated:
@@ -174,6 +191,8 @@ class _Heard:
         self._sent = clock()
         self.content: list[str] = []
         self.reasoning: list[str] = []
+        self._called: dict[int, tuple[list[str], list[str]]] = {}
+        """Names and arguments of calls, in pieces, by the place of the call."""
         self._content_at: list[float] = []
         self._reasoning_at: list[float] = []
         self.finish_reason: str | None = None
@@ -193,15 +212,37 @@ class _Heard:
             )
             thought = delta.get("reasoning") or delta.get("reasoning_content")
             self._keep(self.reasoning, self._reasoning_at, thought, at)
+            calls = delta.get("tool_calls")
+            for call in map(_object, calls if isinstance(calls, list) else ()):
+                self._take_call(call, at)
             ended = choice.get("finish_reason")  # one word of the engine's
             if isinstance(ended, str) and re.fullmatch(r"\w{1,40}", ended):
                 self.finish_reason = ended
-            if len(self.content) + len(self.reasoning) > _MOST_PIECES:
+            if len(self._content_at) + len(self._reasoning_at) > _MOST_PIECES:
                 raise BrokenStream(
                     "The answer has no end.",
                     fix="Ask for fewer tokens; call verify_model_health for what it answers.",
                     cause=f"More than {_MOST_PIECES} pieces of text came.",
                 )
+
+    def _take_call(self, call: Mapping[str, Any], at: float) -> None:
+        place, said = call.get("index"), _object(call.get("function"))
+        names, arguments = self._called.setdefault(place if type(place) is int else 0, ([], []))
+        written = said.get("arguments")
+        self._keep(names, [] if written else self._content_at, said.get("name"), at)
+        self._keep(arguments, self._content_at, written, at)
+
+    @property
+    def came(self) -> bool:
+        """Whether any word, thought or call came."""
+        return bool(self._content_at or self._reasoning_at)
+
+    @property
+    def calls(self) -> tuple[ToolCall, ...]:
+        return tuple(
+            ToolCall(name="".join(names), arguments="".join(arguments)[:MAX_ANSWER_CHARACTERS])
+            for _, (names, arguments) in sorted(self._called.items())
+        )
 
     def timing(self) -> Timing:
         """Give the arithmetic of it."""
@@ -308,9 +349,8 @@ async def _listen(
             if said := "".join(gathered.content):
                 exc.data["answer_so_far"] = said[-MAX_ANSWER_CHARACTERS:]
             raise
-    came = bool(gathered.content or gathered.reasoning)
     if limit.cancelled_caught:
-        if not came:
+        if not gathered.came:
             raise TimedOut(
                 f"{model} answered nothing within {seconds:.0f} s.",
                 fix="Call verify_model_health for whether it answers at all, then ask again.",
@@ -318,7 +358,7 @@ async def _listen(
                 next_steps=(NextStep("verify_model_health", here),),
             )
         gathered.finish_reason = "deadline"
-    elif not came and gathered.finish_reason is None:
+    elif not gathered.came and gathered.finish_reason is None:
         raise BrokenStream(
             f"{model} ended its answer without a word of it.",
             fix="Call verify_model_health for whether it answers at all, then ask again.",
@@ -336,6 +376,7 @@ def _answer(found: Found, model: str, gathered: _Heard, *, timed: bool) -> Model
         model=model,
         answer=text[-MAX_ANSWER_CHARACTERS:],
         reasoning="".join(gathered.reasoning)[-MAX_ANSWER_CHARACTERS:] or None,
+        tool_calls=gathered.calls,
         finish_reason=gathered.finish_reason,
         truncated=len(text) > MAX_ANSWER_CHARACTERS,
         prompt_tokens=_count(gathered.usage, "prompt_tokens"),
@@ -368,8 +409,9 @@ def percentile(ordered: Sequence[float], percent: float) -> float | None:
 
 
 _OURS: Final = frozenset(
-    {"model", "prompt", "messages", "max_tokens", "temperature", "stream", "stream_options"}
+    {"model", "prompt", "messages", "max_tokens", "temperature", "stream", "stream_options", "n"}
 )
+"""Of `n` answers that come at once, the words would stand among one another."""
 
 
 def parse_extra(text: str | None) -> Mapping[str, Any]:

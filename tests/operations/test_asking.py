@@ -152,6 +152,32 @@ async def test_reasoning_stands_apart(field: str) -> None:
     assert (answer.reasoning, answer.answer) == ("I think", "Yes.")
 
 
+def calling(index: int, **function: str) -> dict[str, Any]:
+    return {"choices": [{"delta": {"tool_calls": [{"index": index, "function": function}]}}]}
+
+
+async def test_calls_of_tools_are_put_together_and_told_as_the_answer() -> None:
+    """A name, then its arguments in pieces; two calls may come at once, and no word beside them."""
+    events = [
+        ROLE,
+        calling(0, name="get_weather", arguments=""),
+        calling(0, arguments='{"city": '),
+        calling(1, name="now", arguments="{}"),
+        calling(0, arguments='"Paris"}'),
+        end("tool_calls"),
+        usage(12),
+    ]
+    answer = await heard_of(events)
+    assert [(call.name, call.arguments) for call in answer.tool_calls] == [
+        ("get_weather", '{"city": "Paris"}'),
+        ("now", "{}"),
+    ]
+    assert "get_weather(\"{'city': 'Paris'}\"), now(\"{}\")" in answer.summary()
+    assert "tool_calls" in answer.facts()
+    assert answer.timing
+    assert answer.timing.ttft_seconds == 2
+
+
 @pytest.mark.parametrize(
     "events",
     [
