@@ -744,18 +744,34 @@ def _is_figure(column: str) -> bool:
     return bool(_time(column)) or column in _READ - _WORDED
 
 
-def _not_plain(rows: Sequence[Row]) -> Iterator[str]:
-    """Say which columns of somebody's own table are not read, or by a unit that is not there."""
-    filled = {column: each for row in rows for column, each in row.fields.items() if each}
+def _filled(rows: Sequence[Row]) -> dict[str, object]:
+    return {column: each for row in rows for column, each in row.fields.items() if each}
+
+
+def _supposed(rows: Sequence[Row]) -> Iterator[str]:
+    """Say in one line by which units columns of somebody's own table are read that name none."""
+    filled = _filled(rows)
+    named = filled.keys() & {*_COLUMNS["requests"][:-1]}
     bare = {
-        column: "seconds"
-        for column in filled
-        if _time(column) and not _UNITS.keys() & {*column.split("_")}
+        "seconds": [
+            column
+            for column in filled
+            if _time(column) and not _UNITS.keys() & {*column.split("_")}
+        ],
+        "requests/s": [_BARE] if _BARE in filled and not named else [],
     }
-    if _BARE in filled and not filled.keys() & {*_COLUMNS["requests"][:-1]}:
-        bare[_BARE] = "requests/s"
-    for column, unit in bare.items():
-        yield f"`{column}` names no unit: it is taken as {unit}."
+    taken = [
+        f"{', '.join(f'`{column}`' for column in columns[:_SHOWN])} as {unit}"
+        for unit, columns in bare.items()
+        if columns
+    ]
+    if taken:
+        yield f"Columns that name no unit are taken so: {'; '.join(taken)}."
+
+
+def _not_plain(rows: Sequence[Row]) -> Iterator[str]:
+    """Say what of somebody's own table is not read."""
+    filled = _filled(rows)
     left = [name for name in filled if name not in _READ and not _time(name)]
     if left:
         more = f" and {len(left) - _SHOWN} more" if len(left) > _SHOWN else ""
@@ -827,7 +843,11 @@ def read_table(rows: Sequence[Row], claims: Claims) -> Read:
         model=next((row.model for row in placed if row.model), None),
         created_at=_when(placed[0].text("date")) if placed else None,
         articles=articles,
-        notes=(*_models(placed), *_notes(rows, placed, tool, tokens)),
+        notes=(
+            *(_supposed(placed) if tool == _TABLE else ()),  # a wrong unit spoils every figure
+            *_models(placed),
+            *_notes(rows, placed, tool, tokens),
+        ),
     )
 
 

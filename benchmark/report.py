@@ -481,6 +481,10 @@ def actions(manifest: Manifest, cells: Sequence[CellResult]) -> tuple[str, ...]:
         for code in (Code.CLIENT_SATURATED, *_REMEDIES)
     }
     remedies = {Code.CLIENT_SATURATED: _better_client(manifest, measured), **_REMEDIES}
+    look = "See with diagnose"
+    if manifest.imported_from:  # no tool of ours sees that engine
+        look = _THEIR_LOG
+        remedies[Code.ERRORS] = f"{look} why requests failed"
     failed = [cell for cell in cells if cell.state is CellState.FAILED]
     return (
         *(each.text for each in flag_findings(manifest, valid, limits)),
@@ -497,8 +501,8 @@ def actions(manifest: Manifest, cells: Sequence[CellResult]) -> tuple[str, ...]:
             if found
         ),
         *(
-            f"See with diagnose why {len(failed)} cells failed, first {each.id}: "
-            f"{each.reason or 'no reason is known'}."
+            f"{look} why {len(failed)} cell{'s' if len(failed) > 1 else ''} failed, first "
+            f"{each.id}: {(each.reason or 'no reason is known').rstrip('.')}."
             for each in failed[:1]
         ),
     )[:8]
@@ -543,6 +547,7 @@ _BEYOND_FLAGS: Final[Mapping[Cause, str]] = {
     Cause.COMPUTE: "Add a replica (update_vllm_scaling) or take a faster accelerator: arithmetic is"
     " the limit, and no flag moves it",
 }
+_THEIR_LOG: Final = "Ask whoever measured it for the engine's log, and let `make find LOG=FILE` say"
 _REMEDIES: Final = {
     Code(code): words
     for code, words in read_toml(Path(__file__).with_name("validity.toml"))["remedy"].items()

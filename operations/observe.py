@@ -329,11 +329,15 @@ class ModelDetails(Located):
         tokens = self.capacity.kv_cache_tokens
         room = f", KV cache for {tokens} tokens" if tokens else ""
         takes = f"takes {', '.join(self.takes)}; " if self.takes else ""
+        longest = "not known" if self.max_model_len is None else f"{self.max_model_len} tokens"
+        stored, cache = (
+            said or "not known" for said in (self.precision.weights, self.precision.kv_cache)
+        )
         each = ", ".join(f"{name} {gib:g}" for name, gib in self.each_gib.items() if name != "sold")
         goes = f" Each of {self.accelerators}: {each} GiB." if self.accelerators else ""
         return (
-            f"{self.served_model_name} on {self.engine}: {takes}context {self.max_model_len}"
-            f" tokens, weights {self.precision.weights}, KV cache {self.precision.kv_cache}{room}."
+            f"{self.served_model_name} on {self.engine}: {takes}context {longest}"
+            f", weights {stored}, KV cache {cache}{room}."
             f"{goes}"
         )
 

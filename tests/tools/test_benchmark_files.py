@@ -100,6 +100,22 @@ async def test_an_articles_grid_is_imported_and_audited(agent: Agent, tmp_path: 
     assert step["arguments"]["benchmarks"] == [first.data["run"], copied.data["run"]]
 
 
+async def test_an_import_with_errors_points_to_nothing_that_sees_ours_alone(
+    agent: Agent, tmp_path: Path
+) -> None:
+    """And says in a short answer by which units it was read, where its columns name none."""
+    file = tmp_path / "theirs.csv"
+    rows = ("concurrency,ttft,throughput,completed,failed", "8,0.2,3,40,10", "16,0.3,0,0,80")
+    file.write_text("\n".join(rows))
+    reply = await agent.call("import_benchmark", file=str(file), model="e4b", accelerator="L4")
+    requests, cell = (item for item in reply.data["action_items"] if "`make find LOG=" in item)
+    assert "why requests failed (ERRORS in 1 cell" in requests
+    assert "why 1 cell failed" in cell
+    assert "diagnose" not in reply.text
+    assert "get_logs" not in reply.text
+    assert "`ttft` as seconds; `throughput` as requests/s" in reply.text
+
+
 @pytest.mark.parametrize(
     "text", ["HF_TOKEN=hush-hush\n", '{"hush-hush": "hush-hush"}', "hush-hush,hush\n1,2\n"]
 )
@@ -165,7 +181,7 @@ FIRST_LINES: dict[str, tuple[dict[str, Any], str]] = {
         {"file": str(ARTICLE), **CLAIMS},
         (
             "google/gemma-4-12B-it: relative only, 67 requests/s with 64 at once at 1,024 prompt "
-            "tokens, E2EL 720 ms (mean). Trust: relative only, one burst each: "
+            "tokens (100 % shared), E2EL 720 ms (mean). Trust: relative only, one burst each: "
         ),
     ),
 }
