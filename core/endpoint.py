@@ -278,15 +278,19 @@ class Endpoint:
 
         Raises:
             BadReply: It is longer.
+            BrokenStream: It ended before its end.
         """
         most = _MOST_BYTES.get(path, MOST_JSON_BYTES)
         most = most if reply.is_success else _MOST_REFUSAL_BYTES
         pieces, size = [], 0
-        async for piece in reply.aiter_bytes():
-            pieces.append(piece)
-            size += len(piece)
-            if size > most:
-                break
+        try:
+            async for piece in reply.aiter_bytes():
+                pieces.append(piece)
+                size += len(piece)
+                if size > most:
+                    break
+        except (httpx2.RemoteProtocolError, httpx2.ReadError) as exc:
+            raise _broken_stream(str(exc) or type(exc).__name__) from exc
         body = b"".join(pieces)
         found = _Reply(str(reply.url), reply.status_code, body[:most], truncated=len(body) > most)
         if found.truncated and found.is_success:
@@ -375,7 +379,7 @@ def _served(row: Mapping[str, Any]) -> ServedModel:
 
 def _broken_stream(cause: str) -> BrokenStream:
     return BrokenStream(
-        "The engine's stream broke off before its end.",
+        "The engine's answer broke off before its end.",
         fix="Call get_logs for the engine's last lines, then ask again.",
         cause=cause,
     )

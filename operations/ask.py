@@ -44,7 +44,7 @@ _ONLY_THOUGHTS: Final = (
 )
 _SILENCE_SECONDS: Final = 38.0
 _SAYS_MORE: Final[dict[str, type[EndpointError]]] = {
-    kind.code: kind for kind in (Unreachable, Unauthorized, BadReply)
+    kind.code: kind for kind in (Unreachable, Unauthorized, BadReply, BrokenStream)
 }
 
 Clock = Callable[[], float]

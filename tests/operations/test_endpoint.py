@@ -45,6 +45,7 @@ async def test_it_is_the_default_of_looking_and_asking(simulate: Simulate, state
         assert (await agent.call("get_metrics")).data["metrics"]["requests_running"] == 0
         details = await agent.call("get_model_details")
         assert details.data["served_model_name"] == "tiny"
+        assert ", weights not known, KV cache auto, " in details.structured["summary"]
         listed = await agent.call("list_deployments")
         assert listed.structured["summary"].endswith("and 1 whose price is not known.")
         assert "last asked from here" in (await agent.call("status_vllm")).structured["summary"]
@@ -149,17 +150,21 @@ async def test_an_address_that_is_none_is_a_coded_error(url: str, state_dir: Pat
         assert status.data["failure"]["code"] == "ENDPOINT_UNREACHABLE"
 
 
-async def test_an_engine_that_answers_no_json_is_a_bad_reply(
-    simulate: Simulate, state_dir: Path
+@pytest.mark.parametrize(
+    ("fail", "code"), [("bad-json", "BAD_REPLY"), ("broken-stream", "BROKEN_STREAM")]
+)
+async def test_an_engine_that_answers_no_json_or_half_of_it_is_told_as_such(
+    fail: str, code: str, simulate: Simulate, state_dir: Path
 ) -> None:
     async with (
-        simulate(fail="bad-json") as engine,
+        simulate(fail=fail) as engine,
         engine.on_a_port() as url,
         agent_at(url, state_dir) as agent,
     ):
         status = await agent.call("status_vllm")
-        assert status.data["failure"]["code"] == "BAD_REPLY"
-        assert (await agent.call("query_gemma4", prompt="Hello")).code == "BAD_REPLY"
+        assert status.data["failure"]["code"] == code
+        assert "Nothing answers" not in status.text
+        assert (await agent.call("query_gemma4", prompt="Hello")).code == code
 
 
 async def test_a_stream_that_breaks_keeps_what_had_come(

@@ -112,7 +112,10 @@ async def test_an_engine_that_never_gets_ready_is_not_called_failed(
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize(("fail", "code"), [("unhealthy", "UNHEALTHY"), ("bad-json", "BAD_REPLY")])
+@pytest.mark.parametrize(
+    ("fail", "code"),
+    [("unhealthy", "UNHEALTHY"), ("bad-json", "BAD_REPLY"), ("broken-stream", "BROKEN_STREAM")],
+)
 async def test_an_open_port_is_not_yet_ready(
     fail: str, code: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

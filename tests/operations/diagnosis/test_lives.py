@@ -83,15 +83,17 @@ async def test_a_boot_without_end_is_wait_first_and_ill_later(
 async def test_an_engine_whose_server_says_no_is_told_as_such(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its process lives, /health says no; one that fails every request has another layer."""
+    """Its process lives, /health says no; one that fails every request, or breaks each answer off,
+    has another layer."""
     async with agent_of(settings) as agent:
-        for mode in ("unhealthy", "http-500"):
+        for mode in ("unhealthy", "http-500", "broken-stream"):
             monkeypatch.setenv("SIMULATED_ENGINE_FAIL", mode)
             await agent.call("deploy_vllm", model=UNPLANNED, name=mode)
             with_server = await _up(agent, mode)
             assert with_server.data["instance"]
         assert said(await agent.call("diagnose", name="unhealthy")) == ("health", "UNHEALTHY")
-        assert said(await agent.call("diagnose", name="http-500"))[0] == "model answers"
+        for mode in ("http-500", "broken-stream"):
+            assert said(await agent.call("diagnose", name=mode))[0] == "model answers"
 
 
 async def test_a_cloud_without_its_settings_is_told_as_such(agent: Agent) -> None:
