@@ -22,6 +22,7 @@ from core.errors import (
     NextStep,
     RequestRefused,
     Stopped,
+    Throttled,
     Unauthorized,
     Unreachable,
 )
@@ -436,6 +437,14 @@ _REFUSALS: Final = (
         ModelNotServed,
         "The endpoint does not serve that model.",
         "Call get_model_details for the id that it serves.",
+    ),
+    _Refusal(
+        (429,),
+        "",
+        Throttled,
+        "{url} lets no more requests through now (429).",
+        "Ask again in a minute, with fewer at once. If it stays so, call get_metrics: an engine or"
+        " a gateway at its limit says so, and Cloud Run where no instance is free.",
     ),
     _Refusal(range(400, 500), "--tool-call-parser", RequestRefused, _SAID, _NO_TOOLS),
     _Refusal(range(400, 500), "", RequestRefused, _SAID, "Change what its own words point to."),

@@ -188,6 +188,10 @@ class RequestRefused(EndpointError, code="REQUEST_REFUSED", retryable=False):
     """The engine says the request is wrong; its own words are in `cause`."""
 
 
+class Throttled(EndpointError, code="THROTTLED"):
+    """More requests came than are let through now; nothing is wrong with this one."""
+
+
 class ModelNotServed(EndpointError, code="MODEL_NOT_SERVED", retryable=False):
     """The endpoint serves other models than the one asked for."""
 

@@ -19,6 +19,7 @@ from core.errors import (
     NextStep,
     NotReady,
     RequestRefused,
+    Throttled,
     TimedOut,
     Unauthorized,
     Unreachable,
@@ -44,7 +45,7 @@ _ONLY_THOUGHTS: Final = (
 )
 _SILENCE_SECONDS: Final = 38.0
 _SAYS_MORE: Final[dict[str, type[EndpointError]]] = {
-    kind.code: kind for kind in (Unreachable, Unauthorized, BadReply, BrokenStream)
+    kind.code: kind for kind in (Unreachable, Unauthorized, BadReply, BrokenStream, Throttled)
 }
 
 Clock = Callable[[], float]

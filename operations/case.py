@@ -253,7 +253,7 @@ def _filled(step: NextStep, now: Deployment, spec: DeploymentSpec | None) -> Nex
 
 FIRST_ANSWER_SECONDS: Final = 120.0
 """For this long a server that is up may be silent: addresses and first requests need time."""
-_SILENT: Final = frozenset({"ENDPOINT_UNREACHABLE", "NOT_READY"})
+_SILENT: Final = frozenset({"ENDPOINT_UNREACHABLE", "NOT_READY", "THROTTLED"})
 _NOT_YET: Final[Mapping[State, str]] = {
     State.QUEUED: "it has no machine yet",
     State.CREATING: "it is still being made",

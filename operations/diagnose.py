@@ -10,7 +10,15 @@ import anyio
 
 from backends.base import Ends, GoesOn, HasHost, HasLogs, HostState, LogQuery, Scales, Stops
 from core.endpoint import Endpoint
-from core.errors import EndpointError, ModelNotServed, NextStep, OpsError, Unauthorized, Unreachable
+from core.errors import (
+    EndpointError,
+    ModelNotServed,
+    NextStep,
+    OpsError,
+    Throttled,
+    Unauthorized,
+    Unreachable,
+)
 from core.metrics import EngineMetrics, MetricsPage
 from core.records import Deployment, Failure, State, listed, spent_words
 from core.reply import note
@@ -454,6 +462,8 @@ async def _refused(case: Case, endpoint: Endpoint, exc: EndpointError) -> Failur
         fix = f"Ask for {served}, or deploy {wanted} anew with deploy_vllm."
         step = NextStep("get_model_details")
         return Failure(code=exc.code, cause=cause, fix=fix, next=(step, NextStep("deploy_vllm")))
+    if isinstance(exc, Throttled):  # it works as it should: to start it anew would help nobody
+        return Failure(code=exc.code, cause=words, fix=exc.fix, next=(NextStep("get_metrics"),))
     fix = exc.fix if exc.code != "ENDPOINT_ERROR" else again(case)
     return Failure(code=exc.code, cause=words, fix=fix, next=restarts(case))
 

@@ -18,6 +18,7 @@ from core.errors import (
     ModelNotServed,
     OpsError,
     RequestRefused,
+    Throttled,
     Unauthorized,
     Unreachable,
 )
@@ -185,6 +186,7 @@ async def test_one_token_is_asked_for_to_see_that_the_model_answers() -> None:
         ),
         (404, {"detail": "Not Found"}, RequestRefused, "Not Found"),
         (400, {"error": {"message": "too long", "param": "input_tokens"}}, RequestRefused, "long"),
+        (429, {"error": {"message": "Rate exceeded."}}, Throttled, "Rate exceeded."),
         (422, {"detail": [{"msg": "x"}]}, RequestRefused, "[{'msg': 'x'}]"),
         (400, {"error": {"code": 400}}, RequestRefused, "{'code': 400}"),
         (400, ["odd"], RequestRefused, "['odd']"),
@@ -203,7 +205,7 @@ async def test_a_refusal_is_told_in_the_engines_words(
     assert type(posted.value) is type(streamed.value) is error
     assert cause in posted.value.cause
     assert posted.value.cause == streamed.value.cause
-    assert posted.value.retryable is (status >= 500)
+    assert posted.value.retryable is (status >= 500 or status == 429)
 
 
 async def test_a_refusal_that_is_no_json_is_told_as_it_is() -> None:

@@ -38,6 +38,7 @@ WAYS: dict[str, tuple[Callable[[Engine], None], str, str]] = {
     "no choice": (_set(answer={"choices": ["!"]}), "model answers", "BAD_REPLY"),
     "no object": (_set(answer=["!"]), "model answers", "BAD_REPLY"),
     "other model": (_set(served="acme/other"), "model answers", "MODEL_NOT_SERVED"),
+    "too many": (_set(status=429, answer={"error": "no"}), "model answers", "THROTTLED"),
     "no key": (_set(status=401, answer={"error": "no"}), "model answers", "UNAUTHORIZED"),
 }
 
@@ -55,6 +56,8 @@ async def test_each_way_not_to_answer_has_its_layer_and_code(way: str, tmp_path:
     assert seen.fix
     if code == "ENDPOINT_ERROR":  # whose own fix knows no deployment
         assert seen.fix.startswith("Look at its log with get_logs; if it stays so")
+    if code == "THROTTLED":  # nothing is broken that a new start would mend
+        assert tools(seen) == ["get_metrics"]
     assert list(verdicts(seen).values()).count("failed") == 1
     assert seen.looked_at[-1].layer == layer
 
