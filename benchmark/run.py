@@ -311,11 +311,18 @@ def next_search_cell(
     return None
 
 
+_ONLY_WORSE: Final = frozenset({Code.TOO_FEW_SAMPLES, Code.COLD, Code.OTHER_LOAD})
+"""What leaves a cell's latencies no better than they are: limits that it keeps are kept."""
+
+
+def _keeps_limits(plan: RunPlan, cell: CellResult) -> bool:
+    return cell.goodput_share is not None and cell.goodput_share >= plan.attainment
+
+
 def bracket(plan: RunPlan, row: Sequence[CellResult]) -> Bracket:
     def holds(cell: CellResult) -> bool:
-        share = cell.goodput_share
-        spoiled = any(v.spoils and v.code is not Code.TOO_FEW_SAMPLES for v in cell.verdicts)
-        return not spoiled and share is not None and share >= plan.attainment
+        spoiled = any(v.spoils and v.code not in _ONLY_WORSE for v in cell.verdicts)
+        return not spoiled and _keeps_limits(plan, cell)
 
     tried = {cell.spec.load.size: holds(cell) for cell in row}
     fails = min((size for size, held in tried.items() if not held), default=None)
@@ -335,6 +342,10 @@ def _next_size(plan: RunPlan, row: Sequence[CellResult]) -> float | int | None:
             return None
         size = min(2 * (holds or 1.0), most)
     elif holds is None:
+        lowest = min(row, key=lambda cell: cell.spec.load.size)
+        few = any(verdict.code is Code.TOO_FEW_SAMPLES for verdict in lowest.verdicts)
+        if few and _keeps_limits(plan, lowest):
+            return None  # what spoils so low a load is not the load
         if fails <= (1.0 if by_users else first.size * _DEPTH):
             return None
         size = fails / 2

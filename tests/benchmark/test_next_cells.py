@@ -246,12 +246,25 @@ def test_it_doubles_then_halves_the_gap() -> None:
         (1.0, Code.CLIENT_SATURATED, False),
         (1.0, Code.KV_QUEUED, True),
         (1.0, Code.TOO_FEW_SAMPLES, True),  # a lower load would have fewer still
+        (1.0, Code.COLD, True),  # warm it is only faster
+        (0.94, Code.COLD, False),
+        (1.0, Code.PREFIX_CACHED, False),
     ],
 )
 def test_what_holds_a_load(share: float, code: Code | None, holds: bool) -> None:  # noqa: FBT001
-    """95 % of requests within the limits, in a cell that nothing spoils but its number of them."""
+    """95 % of requests within the limits, in a cell that nothing makes better than it is."""
     cell = held(users(8), share)
     cell = with_verdict(cell, code) if code else cell
     assert bracket(capacity_of(users(8)), [cell]) == ((8, None) if holds else (None, 8))
     failed = a_cell(512, 8, state=CellState.FAILED)
     assert bracket(capacity_of(users(8)), [failed]) == (None, 8)
+
+
+def test_a_load_too_low_for_its_samples_is_not_halved_for_what_is_not_its_doing() -> None:
+    """A client that is always late was halved down to one request in a minute, each cell paid."""
+    wanted = capacity_of(Load(arrivals=Arrivals.POISSON, requests_per_second=4.0))
+    late = with_verdict(held(wanted.loads[0], 1.0), Code.CLIENT_SATURATED)
+    assert next_search_cell(wanted, ENGINE, [late]) is not None
+    assert next_search_cell(wanted, ENGINE, [with_verdict(late, Code.TOO_FEW_SAMPLES)]) is None
+    slow = with_verdict(held(wanted.loads[0], 0.5), Code.TOO_FEW_SAMPLES)
+    assert next_search_cell(wanted, ENGINE, [slow]) is not None
