@@ -440,7 +440,8 @@ def _is_on(run: Evidence, words: str) -> bool:
 
 def _not_kept(runs: Sequence[Evidence], words: Sequence[str], missing: Sequence[str]) -> NotFound:
     there = "; ".join(
-        f"{run.run} ({run.model} on {run.manifest.provenance.target})" for run in runs[:6]
+        f"{run.run} ({run.model} on {run.manifest.provenance.target or 'no known target'})"
+        for run in runs[:6]
     )
     models = [each.partition(" on ")[0] for each in words]
     foresee = (NextStep("compare_targets", {"models": models}),) * all(map(catalog_find, models))

@@ -456,9 +456,20 @@ def read_config(path: Path) -> Any:
     except (OSError, ValueError) as exc:
         raise ModelNotFound(
             f"{path} is not a model's configuration.",
-            fix="Give the folder that holds config.json and the safetensors files.",
+            fix=_instead_of(path.parent),
             cause=str(exc),
         ) from exc
+
+
+def _instead_of(folder: Path) -> str:
+    if (folder / "adapter_config.json").is_file():
+        return (
+            "It is a LoRA adapter: give the model that it adapts, which its adapter_config.json"
+            f' names, and engine_args=["--enable-lora", "--lora-modules", "NAME={folder}"].'
+        )
+    if any(folder.glob("*.gguf")):
+        return "It holds a GGUF file, which is not planned: give the model that it was made from."
+    return "Give the folder that holds config.json and the safetensors files."
 
 
 def read_hub_model(

@@ -160,6 +160,19 @@ def test_a_file_is_no_folder(folder: Path) -> None:
         read_model(str(folder / "model.safetensors"))
 
 
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("adapter_config.json", "--enable-lora"), ("model-Q4_K_M.gguf", "GGUF"), ("x", "config.json")],
+)
+def test_what_a_folder_holds_instead_of_a_model_has_its_own_next_step(
+    folder: Path, name: str, words: str
+) -> None:
+    (folder / name).touch()
+    with pytest.raises(ModelNotFound) as caught:
+        read_model(str(folder))
+    assert words in caught.value.fix
+
+
 @pytest.mark.parametrize("text", [None, "", "{", '{"a": \udcff}', "\x00", "[" * 99999])
 def test_a_folder_without_a_readable_configuration_holds_no_model(
     folder: Path, text: str | None
