@@ -210,6 +210,8 @@ class _Boot:
         self.framed = 0
         self.part = ""
         """The newest file of a traceback that is of a part which the catalogue knows."""
+        self.is_lent = False
+        """Whether that is JAX's own, which any other file below it takes back."""
         self.raised: list[str] = []
         """Those before the first line that says that it ended."""
 
@@ -274,9 +276,11 @@ class _Boot:
             self.frames, self.part = [], ""
         elif words.strip("^~ "):
             if part := _SAYS["part"].match(words):
-                self.part = part[1]
-            elif _SAYS["common"].match(words):
+                self.part, self.is_lent = part[1], False
+            elif _SAYS["common"].match(words) or (self.is_lent and words.startswith('File "')):
                 self.part = ""
+            if not self.part and (library := _SAYS["library"].match(words)):
+                self.part, self.is_lent = library[1], True
             is_next = self.number <= self.framed + _NEXT
             self.frames = [*(self.frames[-1:] if is_next else []), words]
             self.framed = self.number

@@ -30,6 +30,7 @@ FRAMES = [
 ]
 IN_KERNEL = FRAMES[1].replace("/opt/core", "/opt/tpu_inference/tpu_inference/kernels/gmm")
 IN_VLLM = FRAMES[1].replace("/opt/core", "/opt/vllm/model_executor/models/registry")
+IN_JAX = FRAMES[1].replace("/opt/core", "/opt/jax/_src/lax/lax")
 ODD_VALUE = "(EngineCore pid=2) ERROR 11-20 11:32:09 [core.py:7] ValueError: the flux is 7 of 9"
 DEAD = [
     "(APIServer pid=1) Traceback (most recent call last):",
@@ -150,6 +151,10 @@ LOGS: dict[str, tuple[Sequence[str], str | None]] = {
         [BEGUN, *FRAMES[:1], IN_KERNEL, *FRAMES, ODD_VALUE, *DEAD], UNKNOWN_CAUSE),
     "odd words of what a TPU's kernel calls in vLLM": (
         [BEGUN, *FRAMES[:1], IN_KERNEL, IN_VLLM, FRAMES[2], ODD_VALUE, *DEAD], UNKNOWN_CAUSE),
+    "odd words of JAX, which a program of its own calls": (
+        [BEGUN, *FRAMES[:2], IN_JAX, FRAMES[2], ODD_VALUE, *DEAD], "TPU_MODEL_UNSUPPORTED"),
+    "odd words of a program that JAX calls": (
+        [BEGUN, *FRAMES[:1], IN_JAX, *FRAMES[1:], ODD_VALUE, *DEAD], UNKNOWN_CAUSE),
     "what a library calls an error at each start": (
         ["E0000 00:00:17.1 7 cuda_dnn.cc:8] Unable to register cuDNN factory: once is enough"],
         None,
