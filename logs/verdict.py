@@ -210,8 +210,6 @@ class _Boot:
         self.framed = 0
         self.part = ""
         """The newest file of a traceback that is of a part which the catalogue knows."""
-        self.is_lent = False
-        """Whether that is JAX's own, which any other file below it takes back."""
         self.raised: list[str] = []
         """Those before the first line that says that it ended."""
 
@@ -276,11 +274,9 @@ class _Boot:
             self.frames, self.part = [], ""
         elif words.strip("^~ "):
             if part := _SAYS["part"].match(words):
-                self.part, self.is_lent = part[1], False
-            elif _SAYS["common"].match(words) or (self.is_lent and words.startswith('File "')):
+                self.part = part[1]
+            elif _SAYS["common"].match(words):
                 self.part = ""
-            if not self.part and (library := _SAYS["library"].match(words)):
-                self.part, self.is_lent = library[1], True
             is_next = self.number <= self.framed + _NEXT
             self.frames = [*(self.frames[-1:] if is_next else []), words]
             self.framed = self.number
@@ -541,8 +537,9 @@ class Judge:
             return None
         found = None
         framed = line.raised and boot.frames and boot.number <= boot.framed + _NEXT
-        if framed and boot.part:
-            found = self._knows(line._replace(text=f"raised in {boot.part}: {words}"))
+        library = _SAYS["library"].findall(" ".join(boot.frames if framed else ()))
+        if part := framed and (boot.part or "".join(library[-1:])):
+            found = self._knows(line._replace(text=f"raised in {part}: {words}"))
         found = found or self._knows(line)
         if found is None and framed and _SAYS["bare"].fullmatch(words):
             # What an exception without words is of shows in the code that raised it.

@@ -21,7 +21,7 @@ from logs.failures import (
     meaning,
 )
 from logs.read import gravity
-from logs.verdict import Judge, Verdict, died_of, evidence, recognize
+from logs.verdict import UNKNOWN_CAUSE, Judge, Verdict, died_of, evidence, recognize
 from tests.logs.failures import SEEN, Seen
 
 ENDING = {"destroy_vllm", "stop_vllm", "destroy_queued_resource", "stop_azure_vm"}
@@ -121,6 +121,16 @@ def test_each_refusal_of_one_code_keeps_its_own_advice() -> None:
     told = [judged([line], "aca") for line in lines]
     assert [one.failure.code for one in told if one] == ["QUOTA_EXCEEDED"] * 2
     assert len({one.failure.fix for one in told if one}) == 2
+
+
+def test_no_engine_on_a_tpu_fails_of_what_only_cards_have() -> None:
+    """What is said of a card's kernels names one there, and on a TPU the line itself."""
+    line = "ValueError: FlashAttention only supports Ampere GPUs or newer."
+    told = [judged([line], writer) for writer in ("engine", "tpu")]
+    assert [one.failure.code for one in told if one] == [
+        "NO_KERNEL_FOR_ACCELERATOR",
+        UNKNOWN_CAUSE,
+    ]
 
 
 def test_causes_stand_before_what_comes_of_them() -> None:
