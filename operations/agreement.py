@@ -30,6 +30,7 @@ from core.errors import (
 )
 from core.records import (
     BY_PURGE,
+    LONGEST_MINUTES,
     Deleted,
     Deployment,
     DeploymentSpec,
@@ -67,8 +68,13 @@ def rescaling(
     """Return what is to change; of replicas, what is left out stays.
 
     Raises:
-        InvalidArgument: Nothing is, or what stays is not known.
+        InvalidArgument: Nothing is, its end is too far off, or what stays is not known.
     """
+    if ttl_minutes is not None and ttl_minutes > LONGEST_MINUTES:
+        raise InvalidArgument(
+            f"ttl_minutes {ttl_minutes} is more than 364 days.",
+            fix=f"Give at most {LONGEST_MINUTES}; the same call later gives more time.",
+        )
     if minimum is None and maximum is None:
         if ttl_minutes is None:
             raise InvalidArgument(

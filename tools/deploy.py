@@ -9,7 +9,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from backends.base import SetsUp
 from core.errors import CloudError, DeploymentNotFound, InvalidArgument
-from core.records import LONGEST_MINUTES, Answer, Deleted, Deployment
+from core.records import Answer, Deleted, Deployment
 from operations import agreement, capacity, deployments, inventory
 from operations.deployments import find_to_watch
 from operations.resolve import choose_target, find
@@ -166,7 +166,7 @@ async def update_vllm_scaling(
     max_replicas: Annotated[int, Field(ge=0)] | SkipJsonSchema[None] = None,
     target: Text = None,
     name: Text = None,
-    ttl_minutes: Annotated[int, Field(ge=1, le=LONGEST_MINUTES)] | SkipJsonSchema[None] = None,
+    ttl_minutes: Whole = None,
     confirm: Text = None,
     rt: Runtime = RT,
 ) -> Deployment:

@@ -218,6 +218,17 @@ async def test_whoever_scales_what_is_stopped_reads_that_it_starts(
     assert "which starts it again" in reply.data["what"]
 
 
+async def test_more_time_than_a_year_is_refused_before_anybody_is_asked(
+    monkeypatch: pytest.MonkeyPatch, state_dir: Path
+) -> None:
+    kept = every_cloud(monkeypatch, "http://127.0.0.1:9")
+    kept.put("cloud-run-l4", State.READY)
+    async with agent_of(paid(state_dir)) as agent:
+        reply = await agent.call("update_vllm_scaling", name="one", ttl_minutes=10**9)
+    assert reply.code == "INVALID_ARGUMENT"
+    assert "364 days" in reply.text
+
+
 def test_a_yes_is_bound_to_what_was_shown() -> None:
     """To the subject as it was, its price and what was asked for: each change asks anew."""
     one = deployment(usd_per_hour=2.0)
