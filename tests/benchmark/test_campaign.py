@@ -29,6 +29,7 @@ from tests.benchmark.comparable import faster, four_chips, one_chip
 from tests.benchmark.made import a_grid, with_verdict
 from tests.benchmark.sweeping import ids
 from tests.benchmark.test_sweep_processes import HERE, ended, until_alone
+from tests.processes import variables_of, words_of
 from tests.simulators.conftest import Simulate
 from tests.simulators.conftest import simulate as simulate  # noqa: PLC0414  a fixture
 from tests.simulators.conftest import tiny_model as tiny_model  # noqa: PLC0414  the same
@@ -273,7 +274,7 @@ async def test_a_campaign_ends_with_one_table_and_its_keys_are_nowhere(course: C
     await until(lambda: len(course.measured) == 2 and course.measured[1].is_measured_now())
     seen = ""
     for child in psutil.Process(process.pid).children(recursive=True):
-        seen += f"{child.cmdline()} {child.environ()}"
+        seen += words_of(child) + variables_of(child)
     status, text = await printed(process)
     assert status == 0, text
     assert "benchmark" in seen

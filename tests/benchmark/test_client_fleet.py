@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import anyio
-import psutil
 import pytest
 
 from benchmark import worker
@@ -21,6 +20,7 @@ from core.processes import run
 from tests.benchmark import faulty
 from tests.benchmark.driven import a_job
 from tests.benchmark.made import known, some_samples
+from tests.processes import load_workers
 from tests.soon import HANGS
 
 pytestmark = pytest.mark.anyio
@@ -44,15 +44,6 @@ async def _measure(fleet: Fleet, job: Job, seen: list[str]) -> Measured:
     return await fleet.measure(job, enough=lambda _: False, tell=seen.append, stop=lambda: False)
 
 
-def _workers() -> list[psutil.Process]:
-    children = psutil.Process().children(recursive=True)
-    return [
-        one
-        for one in children
-        if one.status() != psutil.STATUS_ZOMBIE and "benchmark.worker" in one.cmdline()
-    ]
-
-
 async def test_a_worker_that_dies_fails_its_cell_and_not_the_next(tmp_path: Path) -> None:
     """Its process is started anew; every worker ends with the fleet."""
     results: list[Measured] = []
@@ -69,11 +60,11 @@ async def test_a_worker_that_dies_fails_its_cell_and_not_the_next(tmp_path: Path
                 group.start_soon(run)
                 while "measuring" not in seen:
                     await anyio.lowlevel.checkpoint()
-                first = {one.pid for one in _workers()}
-                _workers()[0].send_signal(signal.SIGKILL)
+                first = {one.pid for one in load_workers()}
+                load_workers()[0].send_signal(signal.SIGKILL)
             results.append(await _measure(fleet, job, []))
-            assert len(first & {one.pid for one in _workers()}) == 1
-    assert not _workers()
+            assert len(first & {one.pid for one in load_workers()}) == 1
+    assert not load_workers()
     assert results[0].failed
     assert "died" in results[0].failed
     assert len(results[0].samples)

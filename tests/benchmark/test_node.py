@@ -10,7 +10,6 @@ from pathlib import Path
 
 import anyio
 import anyio.to_thread
-import psutil
 import pytest
 
 from benchmark import worker
@@ -22,6 +21,7 @@ from core.environment import ROOT, inherited_environment
 from tests.benchmark import faulty
 from tests.benchmark.driven import a_job, paced
 from tests.benchmark.made import known, some_samples
+from tests.processes import load_workers, variables_of, words_of
 
 KEY = "sk-in-memory-alone"
 
@@ -32,15 +32,6 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
     node = Node()
     yield node
     node.close()
-
-
-def children() -> list[psutil.Process]:
-    """Give the workers that live; other tests of this process have children too."""
-    return [
-        one
-        for one in psutil.Process().children()
-        if one.status() != psutil.STATUS_ZOMBIE and "benchmark.worker" in one.cmdline()
-    ]
 
 
 def kept_in(folder: Path) -> list[Path]:
@@ -83,24 +74,24 @@ async def test_a_node_plays_a_cell_with_a_key_that_is_in_no_file(
         assert run.measured().failed is None
         assert {b"Bearer " + KEY.encode() in head for head in server.heads} == {True}
     assert kept_in(tmp_path) == []
-    assert not any(KEY in " ".join(one.cmdline()) + str(one.environ()) for one in children())
+    assert not any(KEY in words_of(one) + variables_of(one) for one in load_workers())
 
 
 def test_a_worker_that_dies_is_told_with_its_last_words(node: Node) -> None:
     node.start([0, 1])
-    assert len(children()) == 2
-    children()[0].kill()
+    assert len(load_workers()) == 2
+    load_workers()[0].kill()
     (said,) = node.hear(10.0)
     assert (said.worker, said.line) == (0, None)
     node.start([0, 1])
-    assert len(children()) == 2
+    assert len(load_workers()) == 2
 
 
 def test_nothing_is_left_when_a_node_closes(node: Node, tmp_path: Path) -> None:
     node.start([0, 1, 2])
     node.tell([0], asdict(Order(do="cut")))
     node.close()
-    assert children() == []
+    assert load_workers() == []
     assert list(tmp_path.iterdir()) == []
 
 

@@ -20,6 +20,7 @@ from benchmark.records import CellState, RunState, Subject
 from benchmark.run import state_of
 from core.environment import inherited_environment
 from tests.benchmark.sweeping import ids
+from tests.processes import lives
 from tests.simulators.conftest import Simulate
 from tests.simulators.conftest import simulate as simulate  # noqa: PLC0414  a fixture
 from tests.simulators.conftest import tiny_model as tiny_model  # noqa: PLC0414  the same
@@ -64,14 +65,7 @@ async def ended(process: Process) -> int:
 
 async def until_alone(workers: list[psutil.Process]) -> None:
     """Workers end with their sweep."""
-    await until(lambda: not any(map(lives, workers)))
-
-
-def lives(process: psutil.Process) -> bool:
-    try:
-        return process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
+    await until(lambda: not any(lives(one.pid) for one in workers))
 
 
 async def test_a_run_killed_twice_has_the_same_cells(folder: RunFolder) -> None:

@@ -14,6 +14,7 @@ from backends.google import secrets
 from backends.google.clients import HF_SECRET
 from core.errors import NotFound
 from tests.backends.tpu.sites import opened
+from tests.processes import command_lines
 from tests.stories.conftest import Cloud
 from tests.stories.test_cloud_run_secrets import HUB_TOKEN
 
@@ -38,7 +39,7 @@ class Leaks:
         for kind, values in (await self._known()).items():
             self.secrets.setdefault(kind, set()).update(values)
         self._add("the cloud", _unpacked(json.dumps(self._kept_by_the_cloud())))
-        self._add("a command line", "\n".join(_command_lines()))
+        self._add("a command line", "\n".join(command_lines()))
         for path, text in _written(self._cloud.settings.vllm_devops_state_dir):
             self._add(path, text)
 
@@ -87,14 +88,6 @@ def _private_lines(folder: Path) -> Iterator[str]:
     """Give the lines of every private key that a VM has made for itself."""
     for file in (folder / "vms").rglob("key.pem"):
         yield from _PEM_LINE.findall(file.read_text(encoding="ascii"))
-
-
-def _command_lines() -> Iterator[str]:
-    for process in psutil.process_iter():
-        try:
-            yield " ".join(process.cmdline())
-        except psutil.Error:
-            continue
 
 
 def _written(folder: Path | None) -> Iterator[tuple[str, str]]:

@@ -11,8 +11,9 @@ import pytest
 
 from backends.local.identity import look
 from tests.conversation import Agent
+from tests.processes import lives
 from tests.soon import HANGS
-from tests.survival.world import facts, forge, kill, lives
+from tests.survival.world import facts, forge, kill
 
 pytestmark = pytest.mark.anyio
 

@@ -11,9 +11,10 @@ import pytest
 
 from core.settings import Settings
 from tests.conversation import Agent, Reply, agent_of
+from tests.processes import lives
 from tests.soon import soon, until
 from tests.survival.servers import MODEL
-from tests.survival.world import assert_nothing_left, engines, facts, kill, lives
+from tests.survival.world import assert_nothing_left, engines, facts, kill
 
 pytestmark = pytest.mark.anyio
 

@@ -16,6 +16,7 @@ from core.environment import ROOT
 from core.settings import Settings
 from tests.conftest import processes_of
 from tests.conversation import Agent, agent_of
+from tests.processes import lives
 from tests.soon import HANGS, soon, until
 from tests.survival.servers import MODEL, ServerDied, executed, server
 from tests.survival.world import (
@@ -25,7 +26,6 @@ from tests.survival.world import (
     folder_of,
     journal,
     kill,
-    lives,
 )
 
 pytestmark = pytest.mark.anyio

@@ -7,8 +7,9 @@ import anyio
 import pytest
 
 from tests.conversation import Reply
+from tests.processes import lives
 from tests.survival.servers import MODEL, Server, server
-from tests.survival.world import assert_nothing_left, engines, facts, journal, lives
+from tests.survival.world import assert_nothing_left, engines, facts, journal
 
 pytestmark = pytest.mark.anyio
 

@@ -6,8 +6,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from backends.local.process import claim
 from core.journal import Journal
 from tests.conftest import processes_of
@@ -42,13 +40,6 @@ def journal(state_dir: Path) -> list[tuple[str, str]]:
 def kill(pid: int, number: int = 9) -> None:
     with suppress(ProcessLookupError):
         os.kill(pid, number)
-
-
-def lives(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 def assert_nothing_left(state_dir: Path, *ports: int) -> None:

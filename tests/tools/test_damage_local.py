@@ -12,8 +12,9 @@ import pytest
 
 from core.settings import Settings
 from tests.conversation import Agent, agent_of
+from tests.processes import lives
 from tests.soon import HANGS
-from tests.survival.world import assert_nothing_left, facts, folder_of, lives
+from tests.survival.world import assert_nothing_left, facts, folder_of
 from tests.tools.asked import ONE
 from tests.tools.calls import CHANGING, LOOKING, MODEL
 from tests.tools.world import assert_envelope, plant, snapshot, still_engine

@@ -1,18 +1,17 @@
 """No secret leaves the server, whatever is called in whatever state."""
 
 import json
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import anyio
-import psutil
 import pytest
 from fastmcp import Client
 
 from core.settings import Settings
 from tests.conversation import Agent, agent_of
+from tests.processes import command_lines
 from tests.simulators.conftest import Simulate, simulate, tiny_model
 from tests.soon import soon
 from tests.tools.calls import CHANGING, EVERY, LOOKING, MODEL
@@ -59,14 +58,6 @@ class Listener(Agent):
         await self.call(secret)
 
 
-def command_lines() -> Iterator[str]:
-    for process in psutil.process_iter():
-        try:
-            yield " ".join(process.cmdline())
-        except psutil.Error:
-            continue
-
-
 @pytest.mark.life
 async def test_no_sentinel_is_found_anywhere(
     simulate: Simulate, state_dir: Path, capfd: pytest.CaptureFixture[str]
@@ -107,7 +98,7 @@ async def _live(agent: Listener, folder: Path) -> tuple[str, ...]:
     secrets = (OWNERS_KEY, HUB_TOKEN, (folder / "api-key").read_text())
     _write_into(folder / "engine.log", [f"using {secret} as told" for secret in secrets])
     await agent.look(**one)
-    agent.command_lines = list(command_lines())
+    agent.command_lines = command_lines()
     for tool in ("stop_vllm", "start_vllm"):
         await agent.call(tool, **one)
     for secret in secrets:

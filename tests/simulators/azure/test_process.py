@@ -11,7 +11,6 @@ from typing import Any
 
 import anyio
 import httpx2
-import psutil
 import pytest
 from azure.core.exceptions import ResourceExistsError, ServiceRequestError
 from azure.mgmt.appcontainers import models as M  # noqa: N812  as Microsoft writes it
@@ -20,6 +19,7 @@ from backends.aca.site import Clients
 from core.settings import AzurePlane
 from tests.azure_plane import Controls, azure_plane
 from tests.backends.aca.sites import opened
+from tests.processes import lives
 from tests.soon import HANGS, soon
 
 pytestmark = [pytest.mark.anyio, pytest.mark.life]
@@ -145,10 +145,6 @@ async def test_replicas_are_counted_in_each_minute(clients: Clients) -> None:
 
 async def _gone(*pids: int) -> None:
     async def left() -> list[int]:
-        return [one for one in pids if psutil.pid_exists(one) and _lives(one)]
+        return [one for one in pids if lives(one)]
 
     await soon(left, operator.not_, waiting_for="the end of the processes")
-
-
-def _lives(pid: int) -> bool:
-    return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
