@@ -31,6 +31,8 @@ class _ModelsOnly(ModuleType):
     """A package of an SDK without its clients, which take seconds to import."""
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # asked of every module by whoever looks for a source
+            raise AttributeError(name)
         try:
             return getattr(importlib.import_module(f"{self.__name__}.types"), name)
         except ModuleNotFoundError as exc:
@@ -56,10 +58,8 @@ def main(cloud: str, packages: Sequence[str], recorder: Recorder | None = None) 
     for package in packages:
         spec = importlib.util.find_spec(package)
         assert spec is not None
-        module = _ModelsOnly(package)
-        module.__spec__ = spec
-        module.__path__ = list(spec.submodule_search_locations or ())
-        sys.modules[package] = module
+        module = sys.modules[package] = _ModelsOnly(package)
+        module.__spec__, module.__path__ = spec, list(spec.submodule_search_locations or ())
     plane = importlib.import_module(f"simulators.{cloud}.plane")
     anyio.run(plane.serve, asked.folder, asked.idle_exit, recorder)
 
