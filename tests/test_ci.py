@@ -10,6 +10,8 @@ import pytest
 from core.environment import ROOT
 from core.processes import Output
 from tests.checkout import Checkout
+from tests.processes import lives
+from tests.soon import until
 
 pytestmark = pytest.mark.anyio
 
@@ -24,7 +26,8 @@ _TESTS: Final = (
     "test-cluster",
     "cluster-demo",
 )
-_RECIPES: Final = f"lint {' '.join((*_FIRST, *_TESTS))}:\n\t@echo did $@\n"
+_STEPS: Final = ("install", *_FIRST, "lint", *_TESTS)
+_RECIPES: Final = f"{' '.join(_STEPS)}:\n\t@echo did $@\n"
 _ENGINE: Final = '\t@(exec -a "vllm serve" sleep 30) >/dev/null 2>&1 &\n'
 
 
@@ -45,8 +48,8 @@ async def test_ci_runs_what_the_readme_says(checkout: Checkout) -> None:
     done = await _ci(checkout, _RECIPES)
     assert done.returncode == 0, done.stderr
     steps = [line.split() for line in done.stdout.splitlines() if line.startswith("== make ")]
-    assert list(dict.fromkeys(step[2] for step in steps)) == ["lint", *_FIRST, *_TESTS]
-    for step in ("lint", *_FIRST, *_TESTS):
+    assert list(dict.fromkeys(step[2] for step in steps)) == list(_STEPS)
+    for step in _STEPS:
         assert f"did {step}\n" in done.stdout
     screen = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()[:30]
     typed = {line.split()[1] for line in screen if line.startswith("    make ")}
@@ -54,11 +57,16 @@ async def test_ci_runs_what_the_readme_says(checkout: Checkout) -> None:
 
 
 async def test_ci_fails_when_a_command_of_the_first_screen_fails(checkout: Checkout) -> None:
-    """The commands after it are not run."""
-    done = await _ci(checkout, _RECIPES.replace(" deploy ", " ") + "deploy:\n\t@exit 1\n")
+    """The commands after it are not run, and lint does not go on."""
+    lint = "lint:\n\t@echo $$$$ >pid; exec sleep 100\n"
+    fails = "deploy:\n\t@until [ -s pid ]; do sleep 0.01; done; exit 1\n"
+    others = _RECIPES.replace(" deploy ", " ").replace(" lint ", " ")
+    done = await _ci(checkout, f"{others}{lint}{fails}")
     assert done.returncode not in {0, 127}
     assert "did mcp-config" in done.stdout
     assert "did status" not in done.stdout
+    pid = int((checkout.root / "pid").read_text())
+    await until(lambda: not lives(pid), "the end of lint")
 
 
 async def test_ci_fails_when_an_engine_is_left_behind(checkout: Checkout) -> None:
@@ -69,9 +77,11 @@ async def test_ci_fails_when_an_engine_is_left_behind(checkout: Checkout) -> Non
 
 
 async def test_ci_fails_when_a_step_fails(checkout: Checkout) -> None:
-    """The steps after it are not run."""
-    done = await _ci(checkout, "lint:\n\t@exit 1\n")
+    """The steps after it are not run; that of lint goes beside the first screen."""
+    done = await _ci(checkout, _RECIPES.replace(" lint ", " ") + "lint:\n\t@echo ill; exit 1\n")
     assert done.returncode not in {0, 127}
+    assert "did destroy\n" in done.stdout
+    assert "ill\n" in done.stdout
     assert "make test" not in done.stdout
 
 
