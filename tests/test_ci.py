@@ -27,7 +27,7 @@ _TESTS: Final = (
     "cluster-demo",
 )
 _STEPS: Final = ("install", *_FIRST, "lint", *_TESTS)
-_RECIPES: Final = f"{' '.join(_STEPS)}:\n\t@echo did $@\n"
+_RECIPES: Final = f"{' '.join(_STEPS)} .venv/.tools:\n\t@echo did $@\n"
 _ENGINE: Final = '\t@(exec -a "vllm serve" sleep 30) >/dev/null 2>&1 &\n'
 
 
