@@ -26,6 +26,7 @@ WRONG: Final[tuple[tuple[str, dict[str, Any], str, str], ...]] = (
     ("query_vllm", {"prompt": "Hello", "extra": "{"}, "extra", "object"),
     ("query_vllm", {"prompt": "Hello", "extra": "[]"}, "extra", "object"),
     ("query_vllm", {"prompt": "Hello", "extra": '{"model": "other"}'}, "model", "Leave it out"),
+    ("query_vllm", {"prompt": "Hello", "extra": '{"n": 2}'}, "n", "Leave it out"),
     ("get_logs", {"lines": 501}, "lines", "500"),
     ("run_benchmark", {"profile": "huge"}, "profile", "quick"),
     ("run_benchmark", {"contexts": [0]}, "contexts", "1"),
