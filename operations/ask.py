@@ -25,7 +25,7 @@ from core.errors import (
     Unreachable,
 )
 from core.records import Answer, Record, State, listed
-from core.redaction import NotJson, in_quotes, read_json
+from core.redaction import NotJson, in_quotes, one_line, read_json
 from operations.resolve import Found, asleep
 from operations.runtime import Runtime
 
@@ -38,6 +38,8 @@ _MOST_PIECES: Final = 100_000
 """Of an answer; the fastest engine makes 80,000 tokens in that time."""
 _MOST_TOKENS: Final = 10**9
 _QUOTED: Final = 160
+_NAMED: Final = 64
+"""Characters of a function's name, as OpenAI's API has them."""
 """Characters of an answer in the first line."""
 _ONLY_THOUGHTS: Final = (
     "max_tokens was spent on thoughts, which the engine keeps apart in `reasoning`: give more"
@@ -77,10 +79,10 @@ class ToolCall(Record):
 
     name: str
     arguments: str
-    """As the model wrote them: JSON, if it kept to it."""
+    """On one line: JSON, or the model's own words where it wrote none."""
 
     def __str__(self) -> str:
-        return f"{self.name}({in_quotes(self.arguments, _QUOTED)})"
+        return f"{in_quotes(self.name)} with {in_quotes(self.arguments, _QUOTED) or 'nothing'}"
 
 
 class ModelAnswer(Answer):
@@ -241,7 +243,7 @@ class _Heard:
     @property
     def calls(self) -> tuple[ToolCall, ...]:
         return tuple(
-            ToolCall(name="".join(names), arguments="".join(arguments)[:MAX_ANSWER_CHARACTERS])
+            ToolCall(name=one_line("".join(names), _NAMED), arguments=_as_json("".join(arguments)))
             for _, (names, arguments) in sorted(self._called.items())
         )
 
@@ -395,6 +397,15 @@ def _object(value: object) -> Mapping[str, Any]:
 def _count(usage: Mapping[str, Any], name: str) -> int | None:
     value = usage.get(name)
     return value if type(value) is int and 0 <= value < _MOST_TOKENS else None
+
+
+def _as_json(arguments: str) -> str:
+    """Write a call's arguments on one line, without a change of what they hold if they are JSON."""
+    try:
+        line = json.dumps(read_json(arguments.encode()), ensure_ascii=False)
+    except (NotJson, UnicodeEncodeError):
+        return one_line(arguments, MAX_ANSWER_CHARACTERS)
+    return line[:MAX_ANSWER_CHARACTERS]
 
 
 def percentile(ordered: Sequence[float], percent: float) -> float | None:
