@@ -43,6 +43,10 @@ async def test_a_question_about_one_that_runs_names_its_own_end_and_comes_after_
         assert f"stopped at {end[11:16]} UTC as before" in agent.asked[-1].replace(
             end[:10] + " ", ""
         )
+        # Two spend the rest of the money sooner.
+        await agent.call("deploy_vllm", **ONE, max_replicas=2)
+        assert "max_replicas: 1 -> 2" in agent.asked[-1]
+        assert "as before" not in agent.asked[-1]
 
 
 async def test_nothing_but_a_boot_moves_since_when_it_is_ready(cloud: Cloud) -> None:
