@@ -110,9 +110,9 @@ def _register(name: str, old: Old) -> None:
             arguments |= {"target": found.deployment.target, "name": found.name}
         return await fn(**arguments, **old.given)
 
-    _, args, told = (fn.__doc__ or "").partition("Args:")
+    _, args, told = (inspect.getdoc(fn) or "").partition("Args:")
     call.__name__ = name
-    call.__doc__ = f"{old.says}: {old.new} by an old name.\n\n    {args}{told}".rstrip()
+    call.__doc__ = f"{old.says}: {old.new} by an old name.\n\n{args}{told}".rstrip()
     signature = inspect.signature(fn)
     kept = [one for key, one in signature.parameters.items() if key not in gone]
     call.__signature__ = signature.replace(parameters=kept)  # type: ignore[attr-defined]  # inspect reads it
