@@ -52,9 +52,9 @@ async def test_a_boot_is_told_phase_by_phase(
 ) -> None:
     """Progress names the phases; a second boot knows how long each takes.
 
-    Two seconds: two boots.
+    Four seconds: two boots, long enough to be seen where a machine has much to do.
     """
-    monkeypatch.setenv("SIMULATED_ENGINE_BOOT_SECONDS", "0.5")
+    monkeypatch.setenv("SIMULATED_ENGINE_BOOT_SECONDS", "1.5")
     told: list[str] = []
 
     async def progress(_done: float, _total: float | None, message: str | None) -> None:
