@@ -21,7 +21,6 @@ from tests.stories.troubles import (
     PUT,
     WISH,
     asked,
-    bare_trouble,
     becomes,
     called,
     deploys,
@@ -32,7 +31,7 @@ from tests.stories.troubles import (
     trouble,
 )
 
-__all__ = ["bare_trouble", "trouble"]
+__all__ = ["trouble"]
 
 PUT_ENVIRONMENT: Final = "PUT Microsoft.App/managedEnvironments"
 
@@ -140,35 +139,36 @@ async def test_lines_that_log_analytics_gives_in_part_are_told_as_a_part(trouble
         await destroyed(agent, trouble)
 
 
-@pytest.mark.parametrize("method", [PUT, PUT_ENVIRONMENT])
+@pytest.mark.parametrize(
+    ("method", "slow", "environment"),
+    [(PUT, "operation_seconds", ""), (PUT_ENVIRONMENT, "environment_seconds", "newer")],
+)
 async def test_a_login_that_ends_while_azure_is_at_work_goes_on_with_the_next(
-    bare_trouble: Azure, method: str
+    trouble: Azure, method: str, slow: str, environment: str
 ) -> None:
     """What Azure took it goes on with; nothing is made twice, nothing is lost."""
-    bare_trouble.set(token_seconds=60, registration_seconds=0, environment_seconds=3600)
+    trouble.set(token_seconds=60, **{slow: 3600})
+    named = {"azure_containerapps_environment": environment} if environment else {}
     replies: list[Reply] = []
-    async with agent_of(bare_trouble.settings) as agent:
+    async with agent_of(trouble.settings.model_copy(update=named)) as agent:
 
         async def deploy() -> None:
             replies.append(await agent.call("deploy_vllm", **WISH))
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(deploy)
-            await called(bare_trouble, PUT_ENVIRONMENT)
-            if method == PUT:
-                bare_trouble.set(operation_seconds=3600, environment_seconds=0)
-                await called(bare_trouble, PUT)
-            bare_trouble.set(login="expired")
+            await called(trouble, method)
+            trouble.set(login="expired")
         assert replies[0].code == "NOT_AUTHENTICATED", replies[0]
         assert "az login" in replies[0].structured["fix"]
         await refused(agent, "status_vllm", "NOT_AUTHENTICATED")
         await refused(agent, "destroy_vllm", "NOT_AUTHENTICATED")
-        bare_trouble.set(login="ok", operation_seconds=0, environment_seconds=0)
+        trouble.set(login="ok", **{slow: 0})
         await deploys(agent)
         await becomes(agent, "ready")
-        assert bare_trouble.get()["calls"].count(method) == 1
+        assert trouble.get()["calls"].count(method) == 1
         await _answers(agent)
-        await destroyed(agent, bare_trouble)
+        await destroyed(agent, trouble)
 
 
 async def test_an_address_that_the_ingress_refuses_is_let_in_by_deploying_again(
