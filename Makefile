@@ -59,9 +59,8 @@ test test-lives test-engine test-browser: export PYTHONDONTWRITEBYTECODE :=
 test: $(TOOLS) ## Run the tests that need no real vLLM and no minutes (ROOM=tools: those of tests/tools)
 	$(PY) -m pytest -q -n 3 --dist worksteal -m "not ($(APART) or life)" $(if $(call on,ROOM),'tests/$(subst ','\'',$(value ROOM))')
 
-# Lives wait for engines and clouds: three of them at once left a third of two cores idle.
 test-lives: $(TOOLS) ## Tell whole lives of deployments, and let processes die in every phase (minutes)
-	$(PY) -m pytest -q -n 4 --dist worksteal -m "life and not ($(APART))"
+	$(PY) -m pytest -q -n 3 --dist worksteal -m "life and not ($(APART))"
 
 # The first deployment is planned for the memory that is free: nothing else boots meanwhile.
 test-engine: vllm $(TOOLS) ## Run the tests on a real vLLM
