@@ -246,7 +246,7 @@ def _costs(wish: Wish, spec: DeploymentSpec, price: float | None, highest: float
     ends = bool(spec.ttl_minutes or spec.max_usd)
     costs = _bill(wish.backend, replicas, price, highest, ends=ends)
     as_before = ""
-    # Its end is counted from the start of an engine, which other replicas are not.
+    # Other replicas start no engine anew, so what ends it stays due when it was.
     if _same_but(wish.before, spec, _beside_engine(wish.backend) | _REPLICAS):
         as_before = _end(wish, spec)
     costs += f", {as_before}" if as_before else _limit(wish.backend, spec, highest or price)
