@@ -246,7 +246,7 @@ def _costs(wish: Wish, spec: DeploymentSpec, price: float | None, highest: float
     ends = bool(spec.ttl_minutes or spec.max_usd)
     costs = _bill(wish.backend, replicas, price, highest, ends=ends)
     as_before = ""
-    # Other replicas start no engine anew, so what ends it stays due when it was.
+    # Other replicas leave its end as it is, also where they start its engine anew.
     if _same_but(wish.before, spec, _beside_engine(wish.backend) | _REPLICAS):
         as_before = _end(wish, spec)
     costs += f", {as_before}" if as_before else _limit(wish.backend, spec, highest or price)

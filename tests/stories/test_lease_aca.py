@@ -253,6 +253,9 @@ async def test_other_limits_leave_the_revision_as_it_is(trouble: Azure) -> None:
         assert "starts anew" not in limits.text
         idle = await agent.call("deploy_vllm", **WISH, max_idle_minutes=60)
         assert "its engine starts anew" in idle.text
+        more = await agent.call("deploy_vllm", **WISH, max_replicas=2)
+        assert "as before" in more.text
+        assert "its engine starts anew" in more.text
     async with agent_of(trouble.settings) as agent:
         await destroyed(agent, trouble)
 
