@@ -5,6 +5,7 @@ nodes after each command that it read from stdin: `add`, `kill N`, `freeze N`, `
 is killed is not among them. It ends, with all nodes, when stdin does or says `end`.
 """
 
+import ctypes
 import json
 import os
 import signal
@@ -19,6 +20,8 @@ import psutil
 from core.address import free_port
 
 _MIB: Final = 2**20
+_PR_SET_CHILD_SUBREAPER: Final = 36
+"""Of Linux' prctl(2): what loses its parent becomes a child of this process, not of the first."""
 SPARED: Final = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_prestart_worker_first_driver": "0",
@@ -60,6 +63,8 @@ class _Raylets:
     def __init__(self, nodes: int, cores: int) -> None:
         from ray.cluster_utils import Cluster  # noqa: PLC0415  after its token is in the environment
 
+        # The agents of a raylet that died live on for minutes, where the head is gone too.
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
         self.client_port: Final = free_port()
         self._each = {"num_cpus": cores, "object_store_memory": 80 * _MIB}
         head = {
@@ -90,10 +95,12 @@ class _Raylets:
             del self._nodes[place]
 
     def end(self) -> None:
-        for place in range(len(self._nodes)):
-            for process in self._processes(place):
+        """End all that was started from here, also what a node left that died by itself."""
+        while left := psutil.Process().children(recursive=True):
+            for process in left:
                 with suppress(psutil.NoSuchProcess):
                     process.kill()
+            psutil.wait_procs(left, 10)
 
     def _processes(self, place: int) -> list[psutil.Process]:
         """Give all of a node's processes: raylet, agents, actors, and what those started."""

@@ -51,6 +51,10 @@ class Raylets:
         self._process.stdin.flush()
         self.nodes = self._read()["nodes"]
 
+    def processes(self) -> list[psutil.Process]:
+        """Give what was started for its nodes, and lives."""
+        return psutil.Process(self._process.pid).children(recursive=True)
+
     def end(self) -> None:
         assert self._process.stdin
         assert self._process.stdout

@@ -287,6 +287,19 @@ def test_the_head_of_an_open_cluster_that_was_asked_for_dies_and_ends_the_run_in
     until(lambda: not ours(), "nodes to be empty")
 
 
+def test_a_cluster_ends_with_what_a_raylet_that_died_by_itself_has_left() -> None:
+    """Its agents try for minutes to tell a head that is gone; a raylet goes 60 s after its head."""
+    cluster = Raylets(1)
+    started = cluster.processes()
+    died = [one for one in started if one.name() in {"raylet", "gcs_server"}]
+    for one in died:
+        one.kill()
+    assert len(died) == 2
+    assert len(started) > len(died)
+    cluster.end()
+    assert [one for one in started if one.is_running()] == []
+
+
 @contextmanager
 def a_busy_head() -> Iterator[tuple[str, list[object]]]:
     """Answer as the client port of a head whose servers do not start (Ray 2.60, its proxier.py).
