@@ -346,12 +346,17 @@ def _again(ground: Ground, tightest: Arrangement, flags: Flags) -> Arrangement:
 
 
 def _miss(gives_up: str, before: Arrangement, after: Arrangement) -> NearMiss:
-    was, now = before.memory, after.memory
-    buys = (
-        f"{was.kv_low.max_concurrency:.2f} requests of {was.max_model_len:,} tokens at once "
-        f"become {now.kv_low.max_concurrency:.2f} of {now.max_model_len:,}"
-    )
+    buys = _held(after.memory)
+    if before.memory.kv_low.max_concurrency:
+        buys += f" instead of {_held(before.memory)}"
     return NearMiss(gives_up=gives_up, buys=buys, arrangement=after)
+
+
+def _held(memory: MemoryPlan) -> str:
+    """Say what the KV cache holds at once at the least."""
+    return (
+        f"{memory.kv_low.max_concurrency:.2f} requests of {memory.max_model_len:,} tokens at once"
+    )
 
 
 def _fewer(ground: Ground, flags: Flags) -> Flags | None:
