@@ -147,7 +147,7 @@ async def test_a_connection_closed_while_idle_is_no_error(tmp_path: Path) -> Non
         result = await measured(a_job(server.base_url, tmp_path))
     assert set(outcomes(result)) <= {Outcome.OK, Outcome.CUT}
     assert len(server.connections) >= len(result.samples) - 4
-    assert len(result.samples) > 20
+    assert len(result.samples) > 8
 
 
 async def test_answers_that_trickle_are_ended_in_time(tmp_path: Path) -> None:
