@@ -312,7 +312,7 @@ class Running:
             replica=self.row.name,
             environment=self.row.environment,
         )
-        self.process = EngineProcess()
+        self.process = EngineProcess(sub.knobs.grace_seconds)
         """Of its container; another one each time that is started."""
         self._why = ""
         self.requests = 0
@@ -397,7 +397,7 @@ class Running:
                 return
             self._say("ContainerBackOff", "Persistent Failure to start container")
             await self._back_off("CrashLoopBackOff")
-            self.process = EngineProcess()
+            self.process = EngineProcess(self._sub.knobs.grace_seconds)
 
     async def _back_off(self, details: str) -> None:
         self.row.restarts += 1

@@ -41,6 +41,8 @@ class Knobs(world.Knobs):
     """How long an environment takes to be made."""
     operation_seconds: float = Field(default=0.05, ge=0)
     """How long any other change takes."""
+    grace_seconds: float = Field(default=2.0, ge=0)
+    """How long a replica that is told to end may answer on; 30 s by Azure's own default."""
     patience_seconds: float | None = Field(default=None, ge=0)
     """How long the change of an app waits for its new revision to be ready; then it has failed,
     and the replica boots on. None: it is over before the boot."""

@@ -35,7 +35,6 @@ _LISTENS: Final = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
 _LISTENS.add_argument("--port", default="8000")
 _LISTENS.add_argument("--host", default="0.0.0.0")  # noqa: S104  vLLM's default
 _RHYTHM_SECONDS: Final = 0.03
-_GRACE_SECONDS: Final = 2.0
 """From SIGTERM to SIGKILL; ten or more in reality."""
 
 
@@ -324,7 +323,9 @@ Said = Callable[[str, str], None]
 class EngineProcess:
     """Comes up once and ends once; it may be told to end before it is there."""
 
-    def __init__(self) -> None:
+    def __init__(self, grace_seconds: float = 2.0) -> None:
+        self._grace_seconds: Final = grace_seconds
+        """From being told to end politely until it is killed."""
         self.url = ""
         self.guard: Guard | None = None
         """What stands before it."""
@@ -396,7 +397,7 @@ class EngineProcess:
     async def _end_when_told(self, child: Child) -> None:
         await self.told_to_end.wait()
         child.send(self._farewell)
-        await anyio.sleep(_GRACE_SECONDS)
+        await anyio.sleep(self._grace_seconds)
         child.send(signal.SIGKILL)
 
 

@@ -106,7 +106,7 @@ async def test_stopped_is_said_once_every_replica_has_ended(
 ) -> None:
     """Azure calls an app stopped while a replica of it still answers, and bills."""
     monkeypatch.setattr(replicas, "REFUSAL_SECONDS", 0.05)
-    trouble.set(engine_environment={"SIMULATED_ENGINE_TIME_SCALE": "8"})
+    trouble.set(engine_environment={"SIMULATED_ENGINE_TIME_SCALE": "8"}, grace_seconds=3600)
     async with agent_of(trouble.settings) as agent, anyio.create_task_group() as tasks:
         await deploys(agent)
         await becomes(agent, "ready")
