@@ -77,6 +77,7 @@ _LONGEST_ID: Final = 200
 _MOST_WORDS: Final = 6
 """Of a model's name: it stands in sentences, and what is longer is one itself."""
 _VERSION: Final = re.compile(r"[\w.+-]{1,60}", re.ASCII)
+_LOG: Final = "the engine's log (get_logs, if it was deployed from here)"
 _NO_TOOLS: Final = (
     "It runs without a tool-call parser: leave `tools` out, or deploy it again with engine_args"
     " --enable-auto-tool-choice --tool-call-parser NAME (gemma4 for Gemma 4)."
@@ -194,26 +195,51 @@ class Endpoint:
             EndpointError: It did not.
         """
         body = {"model": model, "prompt": [1], "max_tokens": 1}
-        await self.post("/v1/completions", body, timeout=20)
+        try:
+            await self.post("/v1/completions", body, timeout=20)
+        except RequestRefused as refused:
+            await self._embed(model, refused, timeout=20)
 
     async def answer(self, model: str, *, max_tokens: int, timeout: float) -> str:
         """Let the model say a few words after a greeting, and give them; `timeout` in seconds.
+
+        Of a model that makes embeddings alone, what it made is described in their place.
 
         Raises:
             BadReply: There is no text in what came.
         """
         body = {"model": model, "prompt": "Hello", "max_tokens": max_tokens, "temperature": 0}
-        reply = await self.post("/v1/completions", body, timeout=timeout)
+        try:
+            reply = await self.post("/v1/completions", body, timeout=timeout)
+        except RequestRefused as refused:
+            return await self._embed(model, refused, timeout=timeout)
         choices = reply.get("choices")
         first = choices[0] if isinstance(choices, list) and choices else None
         text = first.get("text") if isinstance(first, dict) else None
         if not isinstance(text, str):
             raise BadReply(
                 "It answers a completion with something that holds no text.",
-                fix="Check that the address is vLLM's own, and call get_logs.",
+                fix=f"Check that the address is vLLM's own, and look at {_LOG}.",
                 cause=in_quotes(reply, 200),
             )
         return text
+
+    async def _embed(self, model: str, refused: RequestRefused, *, timeout: float) -> str:
+        """Describe an embedding by a model that completes nothing; vLLM then has no such route.
+
+        Raises:
+            RequestRefused: It makes none either.
+        """
+        body = {"model": model, "input": "Hello"}
+        try:
+            rows = (await self.post("/v1/embeddings", body, timeout=timeout)).get("data")
+        except EndpointError:
+            raise refused from None
+        first = rows[0] if isinstance(rows, list) and rows else None
+        numbers = first.get("embedding") if isinstance(first, dict) else None
+        if not isinstance(numbers, list) or not numbers:
+            raise refused
+        return f"an embedding of {len(numbers)} numbers"
 
     async def post(
         self, path: str, body: Mapping[str, Any], *, timeout: float = 30
@@ -381,7 +407,7 @@ def _served(row: Mapping[str, Any]) -> ServedModel:
 def _broken_stream(cause: str) -> BrokenStream:
     return BrokenStream(
         "The engine's answer broke off before its end.",
-        fix="Call get_logs for the engine's last lines, then ask again.",
+        fix=f"Look at {_LOG}, then ask again.",
         cause=cause,
     )
 
@@ -447,13 +473,19 @@ _REFUSALS: Final = (
         " a gateway at its limit says so, and Cloud Run where no instance is free.",
     ),
     _Refusal(range(400, 500), "--tool-call-parser", RequestRefused, _SAID, _NO_TOOLS),
-    _Refusal(range(400, 500), "", RequestRefused, _SAID, "Change what its own words point to."),
+    _Refusal(
+        (*range(400, 500), 501),  # vLLM's NotImplementedError
+        "",
+        RequestRefused,
+        _SAID,
+        "Change what its own words point to.",
+    ),
     _Refusal(
         range(500, 1000),
         "",
         EndpointError,
         "{url} failed with status {status}.",
-        "Call get_logs for what the engine says of it.",
+        f"Look at {_LOG}.",
     ),
 )
 

@@ -556,10 +556,18 @@ class Deployment(Answer):
         return self.replicas > 0 or self.state in {State.CREATING, State.LOADING, State.READY}
 
     @property
+    def may_run(self) -> bool:
+        """Whether something of it runs and may bill, or could not be seen not to."""
+        return self.runs or self.usd_per_hour_now is None
+
+    @property
     def usd_per_hour_now(self) -> float | None:
-        """Return what all running replicas cost together; None where nobody has said."""
+        """Return what all running replicas cost together.
+
+        None where nobody has said, or where it could not be seen whether any run.
+        """
         if not self.replicas:
-            return 0.0
+            return None if self.state is State.UNKNOWN and self.usd_per_hour != 0 else 0.0
         return None if self.usd_per_hour is None else round(self.usd_per_hour * self.replicas, 4)
 
     def summary(self) -> str:

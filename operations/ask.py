@@ -47,7 +47,8 @@ _ONLY_THOUGHTS: Final = (
 )
 _SILENCE_SECONDS: Final = 38.0
 _SAYS_MORE: Final[dict[str, type[EndpointError]]] = {
-    kind.code: kind for kind in (Unreachable, Unauthorized, BadReply, BrokenStream, Throttled)
+    kind.code: kind
+    for kind in (Unreachable, Unauthorized, BadReply, BrokenStream, RequestRefused, Throttled)
 }
 
 Clock = Callable[[], float]

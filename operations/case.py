@@ -28,7 +28,7 @@ from core.metrics import EngineMetrics
 from core.records import Answer, Deployment, DeploymentSpec, Failure, Record, State
 from core.redaction import shortened
 from logs.failures import WRITERS, Finding, Writer, catalogue
-from operations.deployments import to_restart, with_usual
+from operations.deployments import after_its_log, to_restart, with_usual
 from operations.resolve import Found, find
 from operations.runtime import Runtime
 
@@ -216,9 +216,10 @@ _TAKES: Final[Mapping[str, str]] = {
     "update_vllm_scaling": "target name min_replicas max_replicas",
 }
 """What each that a failure names takes of a deployment; all others take target and name."""
-_CHANGES: Final = frozenset(
-    ("deploy_vllm", "destroy_vllm", "start_vllm", "stop_vllm", "update_vllm_scaling")
+_OF_OURS: Final = frozenset(
+    ("deploy_vllm", "destroy_vllm", "start_vllm", "stop_vllm", "update_vllm_scaling", "get_logs")
 )
+"""What can be done with a deployment from here, and with no endpoint of the owner's own."""
 OF_A_SPEC: Final = frozenset(("deploy_vllm", "update_vllm_scaling"))
 """What is called with what was asked for before."""
 _MOST: Final = 4
@@ -227,10 +228,10 @@ _MOST: Final = 4
 def calls(
     steps: Sequence[NextStep], now: Deployment, spec: DeploymentSpec | None = None
 ) -> tuple[NextStep, ...]:
-    """Fill target, name and model in; what is somebody else's is never to be changed."""
+    """Fill target, name and model in; what is somebody else's has neither changes nor a log."""
     once: dict[str, NextStep] = {}
     for step in steps:
-        if not (now.target == ENDPOINT and step.tool in _CHANGES):
+        if not (now.target == ENDPOINT and step.tool in _OF_OURS):
             once.setdefault(step.tool, _filled(step, now, spec))
     return tuple(once.values())[:_MOST]
 
@@ -362,7 +363,7 @@ def ill(code: str, case: "Case | None" = None, **said: Any) -> Failure:
     row, steps = ills()[code], dict[str, tuple[NextStep, ...]]()
     if case:
         remedy = to_restart(case.backend)
-        said |= {"anew": remedy.words, "again": again(case)}
+        said |= {"anew": remedy.words, "again": after_its_log(case.backend)}
         steps = {"anew": remedy.steps, "restarts": restarts(case)}
     found = (steps[one] if one in steps else (_step(one),) for one in row.get("next", ()))
     return Failure(
@@ -373,13 +374,8 @@ def ill(code: str, case: "Case | None" = None, **said: Any) -> Failure:
     )
 
 
-def again(case: "Case") -> str:
-    """Say what to do with a server that may mend by itself."""
-    return f"Look at its log with get_logs; if it stays so, {to_restart(case.backend).words}."
-
-
 def restarts(case: "Case") -> tuple[NextStep, ...]:
-    """Return the same as calls, log first; what is somebody else's has neither."""
+    """Return what `after_its_log` says as calls; what is somebody else's has none."""
     steps = to_restart(case.backend).steps
     return (NextStep("get_logs"), *steps) if steps else ()
 

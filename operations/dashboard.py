@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 import anyio
 
-from backends.base import HasHost, HostState, Usage
+from backends.base import HasHost, HasLogs, HostState, Usage
 from backends.common.concurrency import ask_each, in_time
 from core.errors import NextStep, OpsError
 from core.metrics import EngineMetrics, MetricsPage
@@ -155,7 +155,7 @@ class Row(Record):
     """Share of KV blocks in use, 0 to 1."""
     usage: Usage | None = None
     usd_per_hour_now: float | None
-    """Of all replicas that run; None where nobody has said."""
+    """Of all replicas that run; None where that, or their price, is not known."""
     usd_so_far: float | None
     failure_code: str | None = None
     cause: str | None = None
@@ -173,7 +173,8 @@ def row_of(found: Found, figures: Figures, listed: Callable[[str], bool], now: d
     health = _health(one, figures.load, late=late is not None, now=now)
     usual = tuple(step.tool for step in one.next_steps())
     tools = _HELPS.get(health, usual)
-    helps = (tool for tool in tools if tool != "stop_vllm" or can_stop(found.backend))
+    can = {"stop_vllm": can_stop(found.backend), "get_logs": isinstance(found.backend, HasLogs)}
+    helps = (tool for tool in tools if can.get(tool, True))
     load = {"requests_running", "requests_waiting", "kv_cache_usage"}
     same = ("name", "target", "state", "phase", "usd_per_hour_now", "usd_so_far")
     return Row(

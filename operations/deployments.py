@@ -9,7 +9,17 @@ from typing import Final, Literal, NamedTuple
 
 import anyio
 
-from backends.base import Backend, Ends, Extends, GoesOn, NamesEngine, Purges, Scales, Stops
+from backends.base import (
+    Backend,
+    Ends,
+    Extends,
+    GoesOn,
+    HasLogs,
+    NamesEngine,
+    Purges,
+    Scales,
+    Stops,
+)
 from backends.common.concurrency import in_time
 from core import settings, waiting
 from core.environment import ROOT
@@ -457,6 +467,12 @@ def to_restart(backend: Backend) -> Remedy:
         words = "destroy_vllm and deploy_vllm, for a TPU cannot be stopped"
         return _remedy(words, "destroy_vllm", "deploy_vllm")
     return _remedy("start it anew where it runs")
+
+
+def after_its_log(backend: Backend) -> str:
+    """Say what to do with a server that may mend by itself."""
+    log = "its log with get_logs" if isinstance(backend, HasLogs) else "its own log"
+    return f"Look at {log}; if it stays so, {to_restart(backend).words}."
 
 
 def to_end(backend: Backend) -> Remedy:

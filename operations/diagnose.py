@@ -38,7 +38,6 @@ from operations.case import (
     Looked,
     LookedAt,
     Remark,
-    again,
     ago,
     calls,
     condition,
@@ -57,6 +56,7 @@ from operations.case import (
     skipped,
 )
 from operations.deployments import (
+    after_its_log,
     can_stop,
     following,
     longest_seconds,
@@ -442,7 +442,7 @@ async def _one_token(case: Case, endpoint: Endpoint) -> Looked:
     spec = await case.spec()
     if spec and not spec.min_replicas:
         note(f"{case.found.name} was asked for one token, which keeps its replica a while longer.")
-    return healthy(f"{name} said one token in {seconds:.2f} s.")
+    return healthy(f"{name} answered in {seconds:.2f} s.")
 
 
 async def _refused(case: Case, endpoint: Endpoint, exc: EndpointError) -> Failure:
@@ -464,7 +464,7 @@ async def _refused(case: Case, endpoint: Endpoint, exc: EndpointError) -> Failur
         return Failure(code=exc.code, cause=cause, fix=fix, next=(step, NextStep("deploy_vllm")))
     if isinstance(exc, Throttled):  # it works as it should: to start it anew would help nobody
         return Failure(code=exc.code, cause=words, fix=exc.fix, next=(NextStep("get_metrics"),))
-    fix = exc.fix if exc.code != "ENDPOINT_ERROR" else again(case)
+    fix = exc.fix if exc.code != "ENDPOINT_ERROR" else after_its_log(case.backend)
     return Failure(code=exc.code, cause=words, fix=fix, next=restarts(case))
 
 

@@ -11,6 +11,7 @@ from pydantic import Field
 
 from backends.base import Ends, KeepsPaid, Stops
 from backends.common.concurrency import ask_each, in_time, side_by_side
+from backends.endpoint import NAME as ENDPOINT
 from backends.registry import TITLES
 from core import waiting
 from core.errors import DeploymentNotFound, InvalidArgument, NextStep, OpsError
@@ -174,9 +175,14 @@ def running_words(there: Sequence[Deployment], hidden: Sequence[str]) -> str:
             return f"Nothing found on what could be looked at; {' '.join(hidden)}"
         return "Nothing is deployed; $0 an hour."
     running = [one for one in there if one.runs]
-    rest = len(there) - len(running)
+    unseen = [f"{one.name} on {one.target}" for one in there if one.may_run and not one.runs]
+    rest = len(there) - len(running) - len(unseen)
     idle = f" {rest} more {'does' if rest == 1 else 'do'} not run." if rest else ""
+    if unseen:
+        idle = f" Whether {listed(unseen, most=_NAMED)} runs and bills is not known.{idle}"
     if not running:
+        if unseen:
+            return idle.lstrip()
         states = [f"{one.name} on {one.target} is {one.state}" for one in there]
         return f"Nothing runs, $0 an hour: {listed(states, most=_NAMED)}."
     named = [
@@ -289,8 +295,9 @@ class AllStopped(Answer):
         if not self.deployments:
             return self.nothing
         done = [one for one in self.deployments if not one.trouble]
-        saved = usd(sum(one.usd_per_hour or 0 for one in done))
-        named = f": {', '.join(map(str, done))}; {saved} an hour less." if done else "."
+        prices = [one.usd_per_hour for one in done if one.usd_per_hour is not None]
+        saved = f"; {usd(sum(prices))} an hour less" if len(prices) == len(done) else ""
+        named = f": {', '.join(map(str, done))}{saved}." if done else "."
         head = f"Stopped {len(done)} of {len(self.deployments)}{named}"
         return " ".join((head, *(str(one) for one in self.deployments if one.trouble)))
 
@@ -303,7 +310,7 @@ class AllStopped(Answer):
 
 
 async def to_stop(runtime: Runtime, target: str | None, name: str | None) -> Stopping:
-    """Look what runs, or waits for a machine that will bill, and which of it can be stopped.
+    """Look what runs or may run, or waits for a machine that will bill, and what can be stopped.
 
     Raises:
         InvalidArgument: A name is given as well.
@@ -318,8 +325,9 @@ async def to_stop(runtime: Runtime, target: str | None, name: str | None) -> Sto
     running = [
         one
         for one in sight.found
-        if (one.deployment.runs or one.deployment.state is State.QUEUED)
+        if (one.deployment.may_run or one.deployment.state is State.QUEUED)
         and one.deployment.state not in ending
+        and one.deployment.target != ENDPOINT
     ]
     stops = tuple(one for one in running if can_stop(one.backend))
     return Stopping(sight, stops, tuple(one for one in running if one not in stops))

@@ -8,13 +8,14 @@ from typing import Any, Final, Literal
 import anyio
 
 from backends.base import EngineFacts, Hardware, KnowsEngine, Prediction, Predicts
+from backends.endpoint import NAME as ENDPOINT
 from core import waiting
 from core.errors import EndpointError, NextStep, OpsError
 from core.metrics import CacheConfig, EngineMetrics, MetricsPage, Quantiles, Sample
 from core.records import Record, State, moment, random_weights
 from operations import forecast
 from operations.ask import Probe, probe, require_ready
-from operations.deployments import to_restart
+from operations.deployments import after_its_log
 from operations.readings import Located
 from operations.resolve import Found, last_use
 from operations.runtime import Runtime
@@ -74,7 +75,8 @@ class HealthReport(Located):
             return (NextStep("get_metrics", here),)
         if self.layer == "process" and self.state not in {State.FAILED, State.EXPIRED}:
             return (NextStep("status_vllm", here),)
-        return (NextStep("diagnose", here), NextStep("get_logs", here))
+        log = () if self.target == ENDPOINT else (NextStep("get_logs", here),)
+        return (NextStep("diagnose", here), *log)
 
 
 async def health(runtime: Runtime, found: Found, *, deep: bool = False) -> HealthReport:
@@ -108,8 +110,7 @@ async def health(runtime: Runtime, found: Found, *, deep: bool = False) -> Healt
                 text = await endpoint.answer(name, max_tokens=8, timeout=30)
                 seconds = time.perf_counter() - began
             else:
-                how = to_restart(found.backend).words
-                detail, fix = "/health says no.", f"Call get_logs; then {how}."
+                detail, fix = "/health says no.", after_its_log(found.backend)
         except EndpointError as exc:
             detail, fix = f"{exc.summary} {exc.cause}".strip(), exc.fix
         if detail:

@@ -6,7 +6,7 @@ from typing import Final
 import pytest
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Mount, Route
 from starlette.types import ASGIApp
 
@@ -165,6 +165,79 @@ async def test_an_engine_that_answers_no_json_or_half_of_it_is_told_as_such(
         assert status.data["failure"]["code"] == code
         assert "Nothing answers" not in status.text
         assert (await agent.call("query_gemma4", prompt="Hello")).code == code
+
+
+async def test_an_endpoint_that_makes_embeddings_alone_is_ready(state_dir: Path) -> None:
+    """vLLM has no route for completions then: the model has answered once it embeds."""
+    async with listening(_engine(embeds=True)) as url, agent_at(url, state_dir) as agent:
+        assert (await agent.call("status_vllm")).state == "ready"
+        health = await agent.call("verify_model_health")
+        assert (health.data["healthy"], health.data["answer"]) == (
+            True,
+            "an embedding of 2 numbers",
+        )
+        assert (await agent.call("diagnose")).data["healthy"] is True
+        asked = await agent.call("query_gemma4", prompt="Hello")
+        assert (asked.code, asked.structured["retryable"]) == ("REQUEST_REFUSED", False)
+
+
+@pytest.mark.parametrize(
+    ("status", "code"), [(404, "REQUEST_REFUSED"), (501, "REQUEST_REFUSED"), (500, "NOT_READY")]
+)
+async def test_what_refuses_to_answer_is_not_waited_for_and_has_no_log_here(
+    status: int, code: str, state_dir: Path
+) -> None:
+    """Each call that an answer offers can be made; a refusal is no matter of time."""
+    async with listening(_engine(status)) as url, agent_at(url, state_dir) as agent:
+        for tool in ("verify_model_health", "diagnose", "get_system_status", "status_vllm"):
+            told = await agent.call(tool)
+            assert not told.failed, told
+            for step in told.structured["next"]:
+                assert not (await agent.call(step["tool"], **step["arguments"])).failed, step
+            assert "get_logs" not in told.text.replace("(get_logs, if it was", ""), told
+        asked = await agent.call("query_gemma4", prompt="Hello")
+        assert (asked.code, asked.structured["retryable"]) == (code, status == 500)
+
+
+async def test_to_stop_all_never_means_an_endpoint_of_ones_own(
+    simulate: Simulate, state_dir: Path
+) -> None:
+    """Nobody is asked to stop it, and no call is offered that would remove it."""
+    async with (
+        simulate() as engine,
+        engine.on_a_port() as url,
+        agent_at(url, state_dir, confirm="never") as agent,
+    ):
+        stopped = await agent.call("stop_vllm", all=True)
+        assert not stopped.failed
+        assert stopped.data["deployments"] == []
+        assert [step["tool"] for step in stopped.structured["next"]] == ["list_deployments"]
+
+
+def _engine(refuses: int = 404, *, embeds: bool = False) -> Starlette:
+    """Completes nothing, and says why with a status; it may make embeddings."""
+
+    async def refused(_request: Request) -> Response:
+        return JSONResponse({"detail": "Not Found"}, status_code=refuses)
+
+    async def models(_request: Request) -> Response:
+        return JSONResponse({"data": [{"id": "tiny"}]})
+
+    async def embedding(request: Request) -> Response:
+        made = {"data": [{"embedding": [0.1, 0.2]}]}
+        return JSONResponse(made) if embeds else await refused(request)
+
+    async def healthy(_request: Request) -> Response:
+        return PlainTextResponse("")
+
+    return Starlette(
+        routes=[
+            Route("/v1/models", models),
+            Route("/health", healthy),
+            Route("/v1/embeddings", embedding, methods=["POST"]),
+            Route("/{path:path}", refused, methods=["GET", "POST"]),
+        ]
+    )
 
 
 async def test_a_stream_that_breaks_keeps_what_had_come(

@@ -55,7 +55,7 @@ async def test_each_way_not_to_answer_has_its_layer_and_code(way: str, tmp_path:
     assert seen.evidence
     assert seen.fix
     if code == "ENDPOINT_ERROR":  # whose own fix knows no deployment
-        assert seen.fix.startswith("Look at its log with get_logs; if it stays so")
+        assert seen.fix.startswith("Look at its own log; if it stays so")
     if code == "THROTTLED":  # nothing is broken that a new start would mend
         assert tools(seen) == ["get_metrics"]
     assert list(verdicts(seen).values()).count("failed") == 1

@@ -1,0 +1,32 @@
+"""What could not be looked at is never told as nothing that runs, and is stopped with the rest."""
+
+import pytest
+
+from tests.conversation import agent_of
+from tests.stories.conftest import Azure
+from tests.stories.troubles import APP, asked, bare_trouble, becomes, deploys, destroyed, trouble
+
+__all__ = ["bare_trouble", "trouble"]
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_an_app_whose_replicas_cannot_be_listed_is_not_told_as_free(trouble: Azure) -> None:
+    """Its A100 bills: neither a list nor a dashboard says $0, and to stop all means it too."""
+    async with agent_of(trouble.settings) as agent:
+        await deploys(agent)
+        await becomes(agent, "ready")
+        refusal = {"method": f"GET {APP}/revisions*", "status": 403, "code": "AuthorizationFailed"}
+        trouble.set(faults=[{**refusal, "times": -1}])
+        for tool in ("list_deployments", "get_system_status"):
+            told = await agent.call(tool, target="aca-a100")
+            said = told.structured["summary"]
+            assert said.startswith("Whether one on aca-a100 runs and bills is not known."), said
+            assert "$0" not in said
+            assert told.data["deployments"][0].get("usd_per_hour_now") is None, told
+        stopping = await agent.call("stop_vllm", target="aca-a100", all=True)
+        assert stopping.structured["summary"].startswith("Stopped 0 of 1. one on aca-a100 runs on")
+        trouble.set(faults=[])
+        await asked(agent, "stop_vllm", name=None, all=True)
+        await becomes(agent, "stopped")
+        await destroyed(agent, trouble)
