@@ -1,7 +1,7 @@
 """The times of a week at which a deployment is to be warm, as people write them."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Final, NamedTuple
@@ -40,14 +40,33 @@ class Schedule(NamedTuple):
     @property
     def windows(self) -> tuple[Window, ...]:
         """Return the times as crons, with as few of them as that takes."""
-        days: dict[tuple[int, int], list[int]] = {}
+        return self._windows(lambda _edge: False)
+
+    @property
+    def repeated_windows(self) -> tuple[Window, ...]:
+        """Return them for a cron that leaves out the hour that summer time skips.
+
+        What falls into that hour comes again an hour later, unless something else comes by then.
+        """
+        edges = {edge % _WEEK for span in self.spans for edge in span}
+
+        def again(edge: int) -> bool:
+            alone = all((edge + more) % _WEEK not in edges for more in range(1, 61))
+            return alone and _is_skipped(self.zone, edge % _DAY // 60)
+
+        return self._windows(again)
+
+    def _windows(self, again: Callable[[int], bool]) -> tuple[Window, ...]:
+        days: dict[tuple[int, int, bool, bool], list[int]] = {}
         for begin, end in self.spans:
-            days.setdefault((begin % _DAY, end - begin), []).append(begin // _DAY)
+            key = (begin % _DAY, end - begin, again(begin), again(end))
+            days.setdefault(key, []).append(begin // _DAY)
         return tuple(
             Window(
-                _cron(at, on), _cron((at + long) % _DAY, [one + (at + long) // _DAY for one in on])
+                _cron(at, on, again=first),
+                _cron((at + long) % _DAY, [one + (at + long) // _DAY for one in on], again=last),
             )
-            for (at, long), on in days.items()
+            for (at, long, first, last), on in days.items()
         )
 
     def is_on(self, at: datetime) -> bool:
@@ -150,8 +169,23 @@ def _joined(spans: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
     return tuple(found)
 
 
-def _cron(minute: int, days: Sequence[int]) -> str:
-    """Write a time of some days, where Monday is 0 and more than 6 is of the next week."""
+@lru_cache
+def _is_skipped(zone: str, hour: int) -> bool:
+    """Whether the clock on the wall leaves an hour out on some day of 2026; 23 is left out nowhere.
+
+    The year is fixed, so that a schedule is written alike whenever it is.
+    """
+    here = ZoneInfo(zone)
+    first = datetime(2026, 1, 1, hour, tzinfo=here)
+    days = (first + timedelta(days=ahead) for ahead in range(365))
+    return hour < 23 and any(one.astimezone(UTC).astimezone(here).hour != hour for one in days)
+
+
+def _cron(minute: int, days: Sequence[int], *, again: bool = False) -> str:
+    """Write a time of some days, where Monday is 0 and more than 6 is of the next week.
+
+    `again` is an hour later as well.
+    """
     on = sorted({(day + 1) % 7 for day in days})
     runs: list[list[int]] = []
     for day in on:
@@ -161,4 +195,5 @@ def _cron(minute: int, days: Sequence[int]) -> str:
             runs.append([day])
     said = ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
     hours, minutes = divmod(minute, 60)
-    return f"{minutes} {hours} * * {'*' if len(on) == 7 else said}"
+    later = f",{hours + 1}" if again else ""
+    return f"{minutes} {hours}{later} * * {'*' if len(on) == 7 else said}"

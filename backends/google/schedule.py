@@ -35,11 +35,13 @@ def jobs(site: GoogleSite, spec: DeploymentSpec) -> Mapping[str, Job]:
 
     Minimum instances have no effect on a service that is set to none by hand, which is how a lease
     and stop_vllm end it: the switch to manual scaling unsets them
-    (docs.cloud.google.com/run/docs/configuring/services/manual-scaling, 2026-11).
+    (docs.cloud.google.com/run/docs/configuring/services/manual-scaling, 2026-11). Cloud Scheduler
+    runs on wall clock time, where summer time skips an hour
+    (cloud.google.com/scheduler/docs/configuring/cron-job-schedules).
     """
     said, made = spec.times, list[Job]()
     for kind, least in zip(PREFIXES, (0, spec.warm_replicas), strict=True):
-        for place, window in enumerate(said.windows if said else (), 1):
+        for place, window in enumerate(said.repeated_windows if said else (), 1):
             job = lease.job_of(
                 site,
                 spec.name,

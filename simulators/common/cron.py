@@ -1,4 +1,4 @@
-"""When a schedule of unix-cron's five fields is due next."""
+"""When a schedule of unix-cron's five fields is due next; a time that there is not is left out."""
 
 import calendar
 import zoneinfo
@@ -45,7 +45,8 @@ def due_next(schedule: str, after: float, zone: str = "UTC") -> float | None:
             (hour, minute) for hour in sorted(hours) for minute in sorted(minutes)
         ):
             found = datetime(day.year, day.month, day.day, hour, minute, tzinfo=where).timestamp()
-            if found > after:
+            is_there = datetime.fromtimestamp(found, where).hour == hour  # summer time skips some
+            if found > after and is_there:
                 return found
     return None
 

@@ -94,6 +94,21 @@ def test_its_crons_begin_and_end_when_it_changes(
     assert (nexts["end"] < nexts["begin"]) == schedule.is_on(now)
 
 
+@pytest.mark.parametrize(
+    ("text", "begin", "end"),
+    [
+        ("Sat 22:00-02:30 Europe/Berlin", "0 22 * * 6", "30 2,3 * * 0"),
+        ("Sun 02:00-09:00 America/New_York", "0 2,3 * * 0", "0 9 * * 0"),
+        ("Sat 22:00-02:30 Asia/Kolkata", "0 22 * * 6", "30 2 * * 0"),
+        ("Sat 22:00-03:30 Europe/Berlin", "0 22 * * 6", "30 3 * * 0"),
+        # What comes within the hour sets it right, and must not be undone.
+        ("daily 22:00-02:30,03:00-09:00 Europe/Berlin", "0 22 * * *", "30 2 * * *"),
+    ],
+)
+def test_what_summer_time_skips_comes_again_an_hour_later(text: str, begin: str, end: str) -> None:
+    assert (begin, end) in parse(text).repeated_windows
+
+
 @given(st.text(max_size=60))
 def test_whatever_is_written_is_read_or_refused_with_an_example(text: str) -> None:
     refusal = ""

@@ -36,6 +36,13 @@ def test_a_schedule_is_read_in_its_time_zone() -> None:
     assert found == datetime.fromisoformat("2027-07-01T07:00:00+00:00").timestamp()
 
 
+def test_a_time_that_summer_time_skips_is_not_due() -> None:
+    """Berlin has no 02:30 on 28 March 2027: the next one is a week later."""
+    at = datetime.fromisoformat("2027-03-27T12:00:00+00:00").timestamp()
+    found = due_next("30 2 * * 0", at, "Europe/Berlin")
+    assert found == datetime.fromisoformat("2027-04-04T00:30:00+00:00").timestamp()
+
+
 WRONG: Final = (
     *("", "* * * *", "60 * * * *", "* 24 * * *", "* * 0 * *", "* * * 13 *", "* * * * 8"),
     *("5-1 * * * *", "*/0 * * * *", "*/-1 * * * *", "x * * * *", "*/ * * * *", ", * * * *"),

@@ -109,6 +109,21 @@ async def test_a_week_costs_what_the_plan_says(cloud: Cloud) -> None:
     assert hours * hourly == pytest.approx(float(found[2]), abs=0.01)
 
 
+async def test_an_end_that_summer_time_skips_comes_an_hour_later(cloud: Cloud) -> None:
+    """Cloud Scheduler has no 02:30 that night: its instances would be paid for until the next."""
+    said = "Sat 22:00-02:30 Europe/Berlin"
+    at = datetime(datetime.now(UTC).year + 1, 3, 31, 1, 30, tzinfo=UTC)
+    end = at - timedelta(days=(at.weekday() + 1) % 7)  # the last Sunday of March
+    async with agent_here(cloud) as agent:
+        await deployed(agent, schedule=said)
+    turned(cloud, end - timedelta(hours=12))
+    turned(cloud, end - timedelta(hours=4, minutes=30))
+    assert warm(cloud) == 1
+    assert parse(said).changes(end - timedelta(hours=4)) == end
+    turned(cloud, end)
+    assert warm(cloud) == 0
+
+
 @pytest.mark.parametrize("ended_by", ["its lease", "stop_vllm"])
 async def test_what_was_ended_is_not_woken_by_a_later_morning(
     cloud: Cloud, tmp_path: Path, ended_by: str
