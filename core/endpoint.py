@@ -184,6 +184,12 @@ class Endpoint:
             )
         return tuple(_served(row) for row in found[:_MOST_MODELS])
 
+    async def model_meant(self, name: str) -> str:
+        """Return a model's name; where that is not known, of whichever is served first."""
+        if name != "not known":
+            return name
+        return next((row.id for row in await self.models()), name)
+
     async def metrics_text(self) -> str:
         """Give the whole /metrics page."""
         return (await self._ask("GET", "/metrics")).text

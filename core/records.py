@@ -654,7 +654,8 @@ class Deployment(Answer):
         ends_later = self.expires_at is not None and self.expires_at > datetime.now(UTC)
         lacks = self.schedule_lacks or (self.lease_lacks and ends_later)
         there = self.state in {State.CREATING, State.LOADING, State.READY, State.ASLEEP}
-        whole = (NextStep("deploy_vllm", here),) if lacks and there else ()
+        known = self.model != "not known"  # else the call would have to say it
+        whole = (NextStep("deploy_vllm", here),) if lacks and there and known else ()
         match self.state:
             case State.READY:
                 return (*whole, NextStep("query_gemma4", {**here, "prompt": "What is Gemma?"}))

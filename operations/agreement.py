@@ -499,6 +499,8 @@ async def wish(
     if before is None or corrected:
         if present and not model and present.model != "not known":
             model = present.model
+        elif present and present.model == "not known":
+            _refuse_to_forget(present, model, given)
         if not model and isinstance(backend, RefusesEarly):  # a taken name is said first
             await backend.refuse_name(name)
         spec = specify(backend.target, name, model, runtime, **given)
@@ -518,6 +520,29 @@ async def wish(
         kept["engine_args"] = without(kept.get("engine_args", ()))
     spec = valid(DeploymentSpec, {**kept, **given, "name": name, "model": wanted})
     return Wish(backend, spec, present, before)
+
+
+def _refuse_to_forget(present: Deployment, model: str | None, given: Mapping[str, Any]) -> None:
+    """Refuse to leave out the end of a deployment whose wish cannot be read.
+
+    A server of another version may have written it.
+
+    Raises:
+        InvalidArgument: It ends, and the call does not say when.
+    """
+    unread = f"What was asked for {present.name} before cannot be read"
+    left = (present.expires_at or datetime.now(UTC)) - datetime.now(UTC)
+    minutes = min(LONGEST_MINUTES, int(left.total_seconds() // 60))
+    if not present.expires_at or minutes < 1 or {"ttl_minutes", "max_usd"} & given.keys():
+        note(f"{unread}: what this call leaves out gets its default.")
+        return
+    again = {"target": present.target, "name": present.name, "model": model, **given}
+    step = NextStep("deploy_vllm", {**again, "ttl_minutes": minutes})
+    raise InvalidArgument(
+        f"{unread}, and it would lose the end that it has: {moment(present.expires_at)}.",
+        fix=f"Give ttl_minutes: {minutes} is what is left, 0 is no end.",
+        next_steps=(step,) if model else (),
+    )
 
 
 def differences(before: DeploymentSpec, after: DeploymentSpec) -> Iterator[str]:

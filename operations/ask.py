@@ -290,8 +290,8 @@ async def ask(
         EndpointError: The engine refused, broke off or sent nonsense.
     """
     require_ready(found)
-    model = found.deployment.served_model_name
     async with runtime.endpoint(found.backend, found.name) as endpoint:
+        model = await endpoint.model_meant(found.deployment.served_model_name)
         gathered = _Heard(clock)
         here = {"target": found.deployment.target, "name": found.name}
         await _listen(endpoint, question, model, gathered, heard, here)

@@ -433,9 +433,7 @@ async def model(case: Case) -> Looked:
 
 
 async def _one_token(case: Case, endpoint: Endpoint) -> Looked:
-    name = case.deployment.served_model_name
-    if name == "not known":  # of somebody else's: whichever it serves first
-        name = next((row.id for row in await endpoint.models()), name)
+    name = await endpoint.model_meant(case.deployment.served_model_name)
     began = time.perf_counter()
     await endpoint.answer(name, max_tokens=1, timeout=_ANSWER_SECONDS)
     seconds = time.perf_counter() - began

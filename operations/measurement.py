@@ -608,7 +608,8 @@ async def _look(runtime: Runtime, found: Found) -> Seen:
     try:
         with anyio.fail_after(_LOOK_SECONDS):
             async with runtime.endpoint(found.backend, found.name) as endpoint:
-                return await server.look(endpoint, found.deployment.served_model_name)
+                name = await endpoint.model_meant(found.deployment.served_model_name)
+                return await server.look(endpoint, name)
     except TimeoutError as exc:
         raise WaitedTooLong(
             f"{found.name} did not say within {_LOOK_SECONDS:.0f} s what it serves.",

@@ -101,11 +101,11 @@ async def health(runtime: Runtime, found: Found, *, deep: bool = False) -> Healt
         words = deployment.summary()
         return HealthReport(**here, healthy=False, layer="process", detail=words, fix=fix)
     async with runtime.endpoint(found.backend, found.name) as endpoint:
-        name, layer = deployment.served_model_name, "server"
-        detail = fix = ""
+        layer, detail, fix = "server", "", ""
         try:
             if await endpoint.healthy():
                 layer = "model"
+                name = await endpoint.model_meant(deployment.served_model_name)
                 began = time.perf_counter()
                 text = await endpoint.answer(name, max_tokens=8, timeout=30)
                 seconds = time.perf_counter() - began
@@ -384,7 +384,7 @@ async def model_details(runtime: Runtime, found: Found) -> ModelDetails:
     if isinstance(backend, KnowsEngine):
         facts, hardware = await backend.engine_facts(found.name), await backend.hardware(found.name)
     async with runtime.endpoint(backend, found.name) as endpoint:
-        name = deployment.served_model_name
+        name = await endpoint.model_meant(deployment.served_model_name)
         served = next((row for row in await endpoint.models() if row.id == name), None)
         metrics = MetricsPage(await endpoint.metrics_text()).engine()
         version = await endpoint.version()
@@ -395,7 +395,7 @@ async def model_details(runtime: Runtime, found: Found) -> ModelDetails:
         target=deployment.target,
         name=found.name,
         model=deployment.model,
-        served_model_name=deployment.served_model_name,
+        served_model_name=name,
         max_model_len=served.max_model_len if served else None,
         engine=f"vLLM {version}" if version and not deployment.simulated else deployment.engine,
         precision=_precision(facts, cache, predicted),
