@@ -11,7 +11,8 @@ import anyio
 
 from backends.base import DeploymentConfig, HasLogs, LogQuery, WritesConfig
 from core.address import socket_of
-from core.errors import OpsError, Unsupported
+from core.endpoint import not_running
+from core.errors import NotReady, OpsError, Unsupported
 from core.records import Access, Answer, Record, State
 from core.redaction import printable, shortened
 from core.reply import note
@@ -201,8 +202,13 @@ class Config(Located):
 
 async def endpoint_info(runtime: Runtime, found: Found) -> EndpointInfo:
     """Say where it answers, how it is protected, how to try it and how it is made."""
-    access = runtime.remember_credential(await found.backend.access(found.name))
     deployment = found.deployment
+    try:
+        access = runtime.remember_credential(await found.backend.access(found.name))
+    except NotReady:
+        if error := not_running(deployment):  # then no wait gives it an address
+            raise error from None
+        raise
     question = {
         "model": deployment.served_model_name,
         "messages": [{"role": "user", "content": "What is Gemma?"}],

@@ -203,6 +203,7 @@ class Look(NamedTuple):
         hourly, usd = usd_per_hour(site, chip, self.kept), None
         if chip and chip.given_at and until and hourly is not None:
             usd = round(max(0.0, (until - chip.given_at).total_seconds()) / 3600 * hourly, 4)
+        gone = state is State.FAILED and chip is not None and chip.state.leftover
         named = phase or None
         if isinstance(named, str):
             named = Phase(name=named, since=since, detail=detail)
@@ -220,8 +221,8 @@ class Look(NamedTuple):
             instance=(chip.node or chip.id) if chip and runs else None,
             replicas=int(runs),
             created_at=self.created_at,
-            expires_at=self.expires_at,
-            lease=self._lease,
+            expires_at=None if gone else self.expires_at,
+            lease=None if gone else self._lease,
             lease_lacks=self.held.lacks if self.held else "",
             usd_per_hour=hourly,
             usd_so_far=usd,

@@ -59,6 +59,9 @@ async def test_a_chip_that_is_taken_during_a_benchmark_ends_it_and_is_told(
     lost = await until(life, failed_with("PREEMPTED"))
     assert lost.data["replicas"] == 0
     assert "deploy_vllm" in lost.data["failure"]["fix"]
+    assert not {"expires_at", "lease"} & lost.data.keys()  # nothing is there to end
+    asked = await agent.call("get_endpoint", target=SPOT, name="one")
+    assert (asked.code, asked.structured["retryable"]) == ("FAILED", False)
     with anyio.fail_after(HANGS):
         while True:
             told = await agent.call("get_benchmark", run=run.data["run"], wait_s=10)

@@ -5,7 +5,8 @@ from typing import Final
 import pytest
 from google.cloud.run_v2 import ServicesAsyncClient
 
-from backends.cloud_run.service import SPEC_ANNOTATION, get_service
+from backends.cloud_run.service import get_service
+from backends.cloud_run.site import SPEC_ANNOTATION
 from tests.backends.cloud_run.sites import opened
 from tests.conversation import agent_of
 from tests.stories.conftest import Cloud
