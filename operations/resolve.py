@@ -18,6 +18,7 @@ from backends.registry import TITLES
 from core import waiting
 from core.errors import (
     Ambiguous,
+    ApiDisabled,
     Asleep,
     DeploymentNotFound,
     InvalidArgument,
@@ -218,8 +219,14 @@ async def find(
     quiet = collecting_notes() if to_change else nullcontext()
     if target and name:
         backend = stage.backend(target)
-        with quiet, in_time(target, f"look at {name}", _ALONE_SECONDS, fix=_AGAIN):
-            return _with_warnings(Found(backend, await backend.describe(name)))
+        try:
+            with quiet, in_time(target, f"look at {name}", _ALONE_SECONDS, fix=_AGAIN):
+                return _with_warnings(Found(backend, await backend.describe(name)))
+        except ApiDisabled as exc:
+            if to_change:  # to set a project up is no way to stop or remove what is there
+                exc.fix = f"Where it was never on, nothing is deployed. Else: {exc.fix}"
+                exc.next_steps = (NextStep("list_deployments"),)
+            raise
     with quiet:
         sight = await look_around(stage, target)
     found = sight.found

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.conversation import agent_of
-from tests.stories.conftest import Azure
+from tests.stories.conftest import Azure, Cloud
 from tests.stories.troubles import APP, asked, bare_trouble, becomes, deploys, destroyed, trouble
 
 __all__ = ["bare_trouble", "trouble"]
@@ -30,3 +30,16 @@ async def test_an_app_whose_replicas_cannot_be_listed_is_not_told_as_free(troubl
         await asked(agent, "stop_vllm", name=None, all=True)
         await becomes(agent, "stopped")
         await destroyed(agent, trouble)
+
+
+@pytest.mark.parametrize("target", ["cloud-run-l4", "tpu-v6e-1"])
+@pytest.mark.parametrize("tool", ["stop_vllm", "destroy_vllm"])
+async def test_to_stop_or_remove_where_an_api_is_off_leads_to_no_set_up(
+    bare_cloud: Cloud, target: str, tool: str
+) -> None:
+    """Nothing is there: an agent that follows what is offered makes nothing in the project."""
+    async with agent_of(bare_cloud.settings) as agent:
+        reply = await agent.call(tool, target=target, name="one")
+        assert reply.code == "API_DISABLED"
+        assert reply.structured["next"] == [{"tool": "list_deployments", "arguments": {}}]
+        assert not (await agent.call("list_deployments")).failed
