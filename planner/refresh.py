@@ -68,6 +68,9 @@ async def refresh(
                 outcomes.append(Outcome(rate, None, exc.summary))
                 if isinstance(exc.__cause__, httpx2.TransportError):
                     silent[look.api] = exc
+            except (AttributeError, LookupError, TypeError, ValueError):
+                words = f"{_SOURCES[look.api]} answered with what is no list of prices; kept"
+                outcomes.append(Outcome(rate, None, words))
             else:
                 outcomes.append(_chosen(rate, found))
     _write(path, outcomes, dt.datetime.now(dt.UTC).date())
@@ -104,6 +107,7 @@ async def _azure(
         row
         for row in listed[look.region]
         if row["meterName"] == look.meter and row["retailPrice"] > 0
+        if row.get("currencyCode", "USD") == rate.currency
     ]
     return [_per(row["retailPrice"], row["unitOfMeasure"], rate) for row in mine]
 
@@ -164,6 +168,8 @@ def _matching(skus: Sequence[Json], rate: Rate, look: Lookup) -> list[float]:
         if here and meant and not any(word.lower() in said for word in look.without):
             expression = sku["pricingInfo"][-1]["pricingExpression"]
             price = expression["tieredRates"][-1]["unitPrice"]
+            if price.get("currencyCode", "USD") != rate.currency:
+                continue
             usd = int(price.get("units") or 0) + price.get("nanos", 0) / 1e9
             found.append(_per(usd, expression["usageUnit"], rate))
     return found

@@ -115,6 +115,38 @@ async def test_a_price_that_is_hard_to_believe_is_kept(file: Path) -> None:
     assert "hard to believe" in outcome.words
 
 
+def _priced(**more: Any) -> dict[str, Any]:
+    gpu = {"meterName": "Standard NC A100 v4 GPU Usage", "unitOfMeasure": "1 Second"}
+    return {"Items": [{**gpu, "retailPrice": 0.0006, **more}]}
+
+
+NONSENSE: dict[str, Any] = {
+    "a page of HTML": "<html>Welcome</html>",
+    "no rows": {"Items": None},
+    "rows without a price": {"Items": [{"meterName": "Standard NC A100 v4 GPU Usage"}]},
+    "rows that are none": {"Items": ["A100"]},
+    "a price in words": _priced(retailPrice="cheap"),
+    "a price of nothing": _priced(retailPrice=0),
+    "a price below nothing": _priced(retailPrice=-0.0006),
+    "a price beyond all": _priced(retailPrice=1e300),
+    "another currency": _priced(currencyCode="EUR"),
+}
+
+
+@pytest.mark.parametrize("said", NONSENSE)
+async def test_what_is_no_price_changes_none(file: Path, said: str) -> None:
+    """The file stays byte for byte, and the rate says why."""
+    before, body = content(file), NONSENSE[said]
+
+    def answer(_: httpx2.Request) -> httpx2.Response:
+        return httpx2.Response(200, json=body)
+
+    outcomes = await run(file, answer, KEY)
+    assert content(file) == before
+    assert outcomes["aca-a100-gpu"].words.endswith("kept")
+    assert outcomes["tpu-v6e"].words.endswith("kept")
+
+
 @pytest.mark.parametrize("status", [403, 500])
 async def test_nothing_changes_when_nothing_answers(file: Path, status: int) -> None:
     """The file stays byte for byte, and every rate says why."""
