@@ -47,6 +47,8 @@ _ARTICLE_KEEPS: Final = (
     "api",
 )
 """What would make it another method than the articles'."""
+_OF_PROMPTS: Final = ("contexts", "prefix_share")
+"""What a dataset decides by its prompts."""
 _WORK: Final = ("output_tokens", "dataset", "seed", "prefix_share", "api")
 _RUN: Final = ("workers", "max_cost_usd", "max_minutes")
 _CLUSTER: Final = ("cluster", "nodes", "insecure_cluster")
@@ -117,6 +119,30 @@ def plan_of(profile: Profile = "quick", **overrides: Any) -> RunPlan:
     return plan
 
 
+COMMAND_ONLY: Final = frozenset({"seed", "prefix_share", "api", "insecure_cluster"})
+"""What only the command takes; a run that a tool began has it of its dataset, or not at all."""
+
+
+def overrides_of(plan: RunPlan) -> dict[str, Any]:
+    """Give the overrides of which `plan_of` makes this plan of its profile, but for its limits."""
+    loads, work, cluster = plan.loads, plan.workload, plan.cluster
+    said: dict[str, Any] = {
+        "contexts": list(plan.contexts),
+        "concurrencies": sorted({load.concurrency for load in loads if load.concurrency}),
+        "requests_per_second": sorted({r for load in loads if (r := load.requests_per_second)}),
+        "arrivals": next((str(each.arrivals) for each in loads if each.requests_per_second), None),
+        "cell_seconds": plan.stop.max_seconds,
+        **work.model_dump(include=set(_WORK)),
+        **plan.model_dump(include=set(_RUN)),
+        "cluster": cluster and cluster.address,
+        "nodes": cluster and cluster.nodes,
+        "insecure_cluster": cluster and cluster.insecure,
+    }
+    decided: tuple[str, ...] = _ARTICLE_KEEPS if plan.profile == "article" else ()
+    decided += _OF_PROMPTS if work.dataset else ()
+    return {name: value for name, value in said.items() if value and name not in decided}
+
+
 def _check_names(profile: str, asked: Mapping[str, Any]) -> None:
     if profile not in PROFILES:
         raise InvalidArgument(
@@ -137,7 +163,7 @@ def _check_names(profile: str, asked: Mapping[str, Any]) -> None:
 
 def _of_dataset(asked: Mapping[str, Any]) -> tuple[tuple[int], dict[str, Any]]:
     """Give the row that a dataset is named by, and what its prompts decide of the workload."""
-    for name in ("contexts", "prefix_share"):
+    for name in _OF_PROMPTS:
         if name in asked:
             raise InvalidArgument(
                 "Prompts of a dataset are as long as they are, and share what they share.",

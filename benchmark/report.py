@@ -5,6 +5,7 @@ import csv
 import hashlib
 import io
 import json
+import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
@@ -27,6 +28,7 @@ from benchmark.advice import (
 )
 from benchmark.figures import farthest, limit_of
 from benchmark.folder import RunFolder, replace
+from benchmark.profiles import COMMAND_ONLY, overrides_of
 from benchmark.records import (
     LATENCIES,
     MARKS,
@@ -249,31 +251,33 @@ def _greatest(words: Callable[[float], str], values: Sequence[float]) -> str:
 
 
 def again(manifest: Manifest) -> str:
-    """Write the call that makes this run once more."""
+    """Write what measures the same again: a call, or a command where there is no deployment."""
     if manifest.imported_from:
         return f"import_benchmark(file=...)  # {manifest.base_url}"
     plan, ground = manifest.plan, manifest.provenance
-    loads = sorted(plan.loads, key=lambda load: load.order)
-    is_open = loads and loads[0].arrivals in OPEN_LOOPS
     limits = {name: getattr(plan.limits, f"{name}_seconds") for name in LATENCIES}
-    wanted: dict[str, object | None] = {
-        "profile": plan.profile,
-        "target": ground.target,
-        "name": ground.deployment,
-        "contexts": plan.contexts,
-        "concurrencies": [load.concurrency for load in loads if load.concurrency],
-        "requests_per_second": [r for load in loads if (r := load.requests_per_second)],
-        "arrivals": loads[0].arrivals if is_open else None,
-        "output_tokens": plan.workload.output_tokens,
-        "dataset": plan.workload.dataset,
-        "cell_seconds": plan.stop.max_seconds,
-        **plan.model_dump(include={"workers", "max_cost_usd", "max_minutes"}),
-        "cluster": plan.cluster and plan.cluster.address,
-        "nodes": plan.cluster and plan.cluster.nodes,
-        **{f"{name}_ms": limit and limit * 1000 for name, limit in limits.items()},
+    wanted = overrides_of(plan) | {
+        f"{name}_ms": round(limit * 1000, 6) for name, limit in limits.items() if limit
     }
-    words = (f"{name}={json.dumps(value)}" for name, value in wanted.items() if value)
+    if ground.deployment is None:
+        return _command(manifest, wanted)
+    where = {"profile": plan.profile, "target": ground.target, "name": ground.deployment}
+    own = {name: value for name, value in wanted.items() if name not in COMMAND_ONLY}
+    words = (f"{name}={json.dumps(value)}" for name, value in (where | own).items() if value)
     return f"run_benchmark({', '.join(words)})"
+
+
+def _command(manifest: Manifest, wanted: Mapping[str, Any]) -> str:
+    named = {"accelerator", "accelerator_count", "usd_per_hour"}
+    ground = manifest.provenance.model_dump(include=named, exclude_none=True)
+    where = {"url": manifest.base_url, "model": manifest.subject.model}
+    said = {**where, "profile": manifest.plan.profile, **wanted, **ground}
+    words = ["python", "-m", "benchmark", "run"]
+    for name, value in said.items():
+        words.append(f"--{name.replace('_', '-')}")
+        if value is not True:
+            words.append(",".join(map(str, value)) if isinstance(value, list) else str(value))
+    return shlex.join(words)
 
 
 class _Line(NamedTuple):

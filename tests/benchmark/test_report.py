@@ -1,10 +1,12 @@
 """Every run leaves a CSV, a report, a picture and a page that say the same."""
 
+import ast
 import csv
 import io
 import math
 import re
-from collections.abc import Sequence
+import shlex
+from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,8 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmark import report
+from benchmark.__main__ import parser, plan_from, provenance_from
 from benchmark.advice import findings
 from benchmark.folder import RunFolder
+from benchmark.profiles import plan_of
 from benchmark.records import (
     Arrivals,
     BootTimes,
@@ -27,11 +31,13 @@ from benchmark.records import (
     Limits,
     Load,
     Manifest,
+    RunPlan,
     ServerView,
     figure,
 )
 from benchmark.samples import Samples
 from core.errors import DiskFull, NotFound
+from operations import measurement
 from tests.benchmark.made import a_cell, a_grid, a_manifest, known, on_nodes, spread, with_verdict
 
 ARTICLES = [
@@ -140,10 +146,51 @@ def test_a_report_says_which_percentiles_a_histogram_found() -> None:
     assert "Percentiles are measured values, those of ITL a histogram's, within 0.0488 %" in text
 
 
+def plans(dataset: Path) -> Iterator[RunPlan]:
+    """One of each kind."""
+    dataset.write_text('{"messages": [{"role": "user", "content": "Why?"}]}\n', encoding="utf-8")
+    yield plan_of("standard", contexts=[8, 512], concurrencies=[1, 4], cell_seconds=2.5, workers=2)
+    yield plan_of("article", concurrencies=[1, 64])
+    yield plan_of("quick", dataset=str(dataset), output_tokens=16, max_minutes=5.0)
+    yield plan_of("find-capacity", limits={"ttft_seconds": 0.35, "tpot_seconds": 33.3 / 1000})
+    yield plan_of("quick", requests_per_second=[2.5, 1.0], arrivals="constant")
+    yield plan_of("quick", requests_per_second=[2.0], arrivals="bursts", concurrencies=[4, 8])
+
+
+OF_COMMANDS = ({"api": "chat", "prefix_share": 0.5, "seed": 7}, {"prefix_share": 1.0})
+
+
+def test_the_command_of_a_report_measures_the_same_again(tmp_path: Path) -> None:
+    """An endpoint without a deployment is named by its address, with all that its plan has."""
+    own = [plan_of("quick", **said) for said in OF_COMMANDS]
+    for plan in (*plans(tmp_path / "two chats.jsonl"), *own):
+        manifest = a_manifest().model_copy(update={"plan": plan})
+        words = shlex.split(report.again(manifest))
+        assert words[:4] == ["python", "-m", "benchmark", "run"]
+        read = parser().parse_args(words[3:])
+        assert plan_from(read) == plan
+        assert (read.url, read.model) == (manifest.base_url, manifest.subject.model)
+        ground = provenance_from(read)
+        assert (ground.accelerator, ground.accelerator_count, ground.usd_per_hour) == (
+            "A100 80GB", 1, 3.67,
+        )  # fmt: skip
+
+
+def test_the_call_of_a_report_measures_the_same_again(tmp_path: Path) -> None:
+    """It is made of what run_benchmark takes, and of nothing that it refuses."""
+    for plan in plans(tmp_path / "two chats.jsonl"):
+        manifest = a_manifest(deployment="e4b").model_copy(update={"plan": plan})
+        call = ast.parse(report.again(manifest), mode="eval").body
+        assert isinstance(call, ast.Call)
+        said = {str(word.arg): ast.literal_eval(word.value) for word in call.keywords}
+        assert (said.pop("target"), said.pop("name")) == ("aca-a100", "e4b")
+        assert measurement.plan_of(said) == plan
+
+
 def test_a_run_on_a_cluster_can_be_run_again() -> None:
     """Where the load came from is part of what was measured."""
     plan = a_manifest().plan.model_copy(update={"cluster": Cluster(address="auto", nodes=3)})
-    manifest = a_manifest().model_copy(update={"plan": plan})
+    manifest = a_manifest(deployment="e4b").model_copy(update={"plan": plan})
     assert 'cluster="auto", nodes=3' in report.again(manifest)
     full = with_verdict(on_nodes(a_cell(8, 1)), Code.CLIENT_SATURATED)
     lost = with_verdict(on_nodes(a_cell(8, 8), "gone"), Code.NODE_LOST)
