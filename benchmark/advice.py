@@ -403,7 +403,7 @@ def headline(manifest: Manifest, cells: Sequence[CellResult]) -> Headline:
     usable = valid or rows(cell for cell in cells if cell.worth is Worth.RELATIVE)
     row = max(usable, key=lambda row: row.throughput(row.best), default=None)
     if row is None:
-        return Headline(None, None, None, None, trust)
+        return Headline(_without_rate(cells), None, None, None, trust)
     one_token = manifest.plan.workload.output_tokens == 1
 
     def rate(cell: CellResult) -> str:
@@ -435,6 +435,21 @@ def headline(manifest: Manifest, cells: Sequence[CellResult]) -> Headline:
         recommended=run_at,
         trust=trust,
     )
+
+
+_NO_RATE: Final = "no throughput in requests/s is known"
+
+
+def _without_rate(cells: Sequence[CellResult]) -> str | None:
+    """Say what the smallest load has instead, of an import whose valid cells have no requests/s."""
+    valid = [cell for cell in cells if cell.valid]
+    if not valid:
+        return None
+    cell = min(valid, key=lambda each: (each.spec.load.size, each.spec.context))
+    tokens = cell.output_token_throughput
+    parts = (f"{figure(tokens)} output tokens/s" if tokens else None, _latency(cell))
+    said = ", ".join(part for part in parts if part)
+    return f"{said} with {cell.spec.load.words} at {cell.spec.prompt_words}; {_NO_RATE}"
 
 
 def _latency(cell: CellResult) -> str | None:
@@ -567,7 +582,8 @@ def findings(manifest: Manifest, cells: Sequence[CellResult]) -> tuple[Finding, 
     measured = [cell for cell in cells if cell.state is CellState.MEASURED]
     valid = rows(cell for cell in measured if cell.valid)
     if not valid:
-        text = f"Nothing can be decided: {_trust(manifest, cells)}."
+        why = f"{_NO_RATE}; " if any(cell.valid for cell in measured) else ""
+        text = f"Nothing can be decided: {why}{_trust(manifest, cells)}."
         return (_finding("distrust", text, measured or cells),)
     seen = known_limits(manifest, valid, measured)
     decisions = (

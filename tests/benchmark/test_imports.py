@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmark import imports
-from benchmark.advice import findings
+from benchmark.advice import findings, headline
 from benchmark.compare import compare, load
 from benchmark.folder import RunFolder
 from benchmark.import_audit import Claims, number, whole
@@ -643,3 +643,26 @@ def test_a_mean_that_is_not_known_is_in_no_sentence(tmp_path: Path) -> None:
     said = [finding.text for finding in findings(made.manifest, made.cells)]
     assert said
     assert not [text for text in said if "nan" in text]
+
+
+@pytest.mark.parametrize(
+    ("head", "row", "best"),
+    [
+        ("mean_ttft_ms,mean_tpot_ms", "80,20", "TTFT 80 ms and TPOT 20 ms (mean)"),
+        ("mean_ttft_ms,output_throughput", "80,200", "200 output tokens/s, TTFT 80 ms (mean)"),
+    ],
+)
+def test_valid_cells_without_requests_per_second_are_told_by_what_they_have(
+    tmp_path: Path, head: str, row: str, best: str
+) -> None:
+    """No figure could be used, it said, beside "1 of 2 cells are valid"."""
+    rows = f"4,512,{row},100,0\n8,512,{row},60,40\n"
+    file = written(tmp_path, f"concurrency,context_size,{head},completed,failed\n{rows}")
+    imported = import_file(file, claims=A100)
+    said = headline(imported.manifest, imported.cells)
+    assert said.sentence == (
+        f"{best} with 4 in flight at 512 prompt tokens; no throughput in requests/s is known. "
+        "Trust: 1 of 2 measured cells are valid."
+    )
+    (finding,) = findings(imported.manifest, imported.cells)
+    assert "no throughput in requests/s is known; 1 of 2" in finding.text
