@@ -367,6 +367,10 @@ def _method(run: Loaded) -> Mapping[str, Any]:
     }
 
 
+def comparable(one: Loaded, other: Loaded) -> bool:
+    return _method(one) == _method(other) and not one.usable.keys().isdisjoint(other.usable)
+
+
 def axes(manifest: Manifest) -> dict[str, str]:
     owner, flags, ground = manifest.provenance, flags_of(manifest), known(manifest)
     device, place = find_accelerator(owner.accelerator), places().get(owner.target or "")

@@ -12,6 +12,7 @@ from pydantic import SecretStr, ValidationError
 
 from benchmark.records import CellResult, Manifest, Progress
 from core.errors import Busy, DiskFull, NotFound
+from core.reply import note
 
 _PRIVATE: Final = 0o600
 
@@ -65,7 +66,7 @@ class RunFolder:
             NotFound: This is no run's folder.
         """
         try:
-            return Manifest.model_validate_json(self.manifest_file.read_text(encoding="utf-8"))
+            return Manifest.model_validate_json(self.manifest_file.read_bytes())
         except (OSError, ValidationError) as exc:
             raise NotFound(
                 f"{self.path.name} is no benchmark run.",
@@ -74,11 +75,21 @@ class RunFolder:
             ) from exc
 
     def cells(self) -> tuple[CellResult, ...]:
+        """Read the cells that were decided; a note says how many of them nobody can read."""
         try:
-            lines = self.cells_file.read_text(encoding="utf-8").split("\n")
+            lines = list(filter(None, self.cells_file.read_bytes().split(b"\n")[:-1]))
         except FileNotFoundError:
             return ()
-        return tuple(CellResult.model_validate_json(line) for line in lines[:-1] if line)
+        found = []
+        for line in lines:
+            with contextlib.suppress(ValidationError):
+                found.append(CellResult.model_validate_json(line))
+        if strange := len(lines) - len(found):
+            note(
+                f"{strange} of {len(lines)} cells of {self.path.name} are left out: their lines in"
+                f" {self.cells_file.name} are damaged, or of another version."
+            )
+        return tuple(found)
 
     def add(self, cell: CellResult) -> None:
         """Write one cell so that it survives a kill."""
@@ -89,10 +100,10 @@ class RunFolder:
             os.fsync(file.fileno())
 
     def progress(self) -> Progress | None:
-        try:
-            return Progress.model_validate_json(self.progress_file.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return None
+        """Read how far it is; None where nothing, or nothing that can be read, says so."""
+        with contextlib.suppress(FileNotFoundError, ValidationError):
+            return Progress.model_validate_json(self.progress_file.read_bytes())
+        return None
 
     def tell(self, progress: Progress) -> None:
         replace(self.progress_file, progress.model_dump_json())

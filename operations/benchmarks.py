@@ -1,5 +1,6 @@
 """Runs of a benchmark: found, read, reported and compared."""
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -11,7 +12,7 @@ import anyio
 from pydantic import Field
 
 from benchmark.advice import headline
-from benchmark.compare import chips, file_name, load, names, write_comparison
+from benchmark.compare import chips, comparable, file_name, load, names, write_comparison
 from benchmark.folder import RunFolder, replace
 from benchmark.records import CellState, Manifest, Progress, RunState, Worth
 from benchmark.run import state_of
@@ -190,9 +191,9 @@ class BenchmarkRun(Answer):
         match self.state:
             case RunState.RUNNING:
                 return (NextStep("get_benchmark", {"run": self.run, "wait_s": 40}),)
-            case RunState.INTERRUPTED | RunState.STOPPED:
+            case RunState.INTERRUPTED | RunState.STOPPED if self.name:
                 return (resume,)
-            case RunState.FAILED:
+            case RunState.FAILED if self.name:
                 where = {"target": self.target, "name": self.name}
                 look = NextStep("status_vllm", {k: v for k, v in where.items() if v})
                 return (look, resume)
@@ -222,6 +223,8 @@ class BenchmarkRuns(Answer):
     """Newest first."""
     left_out: int = 0
     folder: str
+    comparable: tuple[str, ...] = Field((), exclude=True)
+    """The two newest that are done and measured some cells alike, the older one first."""
 
     def summary(self) -> str:
         if not self.runs:
@@ -241,9 +244,8 @@ class BenchmarkRuns(Answer):
     def next_steps(self) -> tuple[NextStep, ...]:
         if any(row.state is RunState.RUNNING for row in self.runs[:1]):
             return (NextStep("get_benchmark", {"run": self.runs[0].run}),)
-        done = [row.run for row in self.runs if row.state is RunState.DONE]
-        compare = NextStep("compare_benchmarks", {"benchmarks": done[1::-1]})
-        return (compare if len(done) > 1 else NextStep("run_benchmark"),)
+        compare = NextStep("compare_benchmarks", {"benchmarks": list(self.comparable)})
+        return (compare if self.comparable else NextStep("run_benchmark"),)
 
 
 async def watch(
@@ -261,16 +263,24 @@ def list_all(runtime: Runtime) -> BenchmarkRuns:
     """Return every run, newest first."""
     known = folders(runtime)
     _forget_credentials(runtime, known)
-    rows = []
+    rows, done = [], []
     for folder in known[:_LISTED]:
         try:
-            manifest = folder.manifest()
-            best = headline(manifest, folder.cells()).best
-            rows.append(RunRow(**_about(folder, manifest, state_of(folder)), best=best))
+            run = load(folder)
+            best = headline(*run).best
+            rows.append(RunRow(**_about(folder, run.manifest, state_of(folder)), best=best))
         except NotFound as exc:
             note(exc.summary)
-    left_out = max(0, len(known) - _LISTED)
-    return BenchmarkRuns(runs=tuple(rows), left_out=left_out, folder=str(folder_of_runs(runtime)))
+        else:
+            done += [(folder.path.name, run)] * (rows[-1].state is RunState.DONE)
+    pairs = itertools.combinations(done, 2)
+    alike = next(((a, b) for (b, newer), (a, older) in pairs if comparable(older, newer)), ())
+    return BenchmarkRuns(
+        runs=tuple(rows),
+        left_out=max(0, len(known) - _LISTED),
+        folder=str(folder_of_runs(runtime)),
+        comparable=alike,
+    )
 
 
 async def stop(folder: RunFolder, tell: Tell) -> BenchmarkRun:

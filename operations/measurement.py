@@ -1,6 +1,7 @@
 """Runs of a benchmark: wished for, agreed to, begun, and what those that are kept here measured."""
 
 import math
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -484,10 +485,15 @@ async def wish_to_resume(runtime: Runtime, run: str, said: Mapping[str, Any]) ->
     manifest = folder.manifest()
     budget = {name: said[name] for name in _BUDGET if name in said}
     others = [name for name in said if name not in _BUDGET and said[name] != _NOT_SAID.get(name)]
-    if others or manifest.provenance.deployment is None:
+    if others:
         raise InvalidArgument(
-            f"{run} goes on as it was begun." if others else f"{run} was not measured from here.",
-            fix=f"With resume, leave out {', '.join(others)}." if others else "Begin a new one.",
+            f"{run} goes on as it was begun.", fix=f"With resume, leave out {', '.join(others)}."
+        )
+    if manifest.provenance.deployment is None:
+        command = f"`python -m benchmark resume {shlex.quote(str(folder.path))}` goes on with it."
+        raise InvalidArgument(
+            f"{run} was not measured by this tool.",
+            fix="Begin a new one." if manifest.imported_from else command,
         )
     if state_of(folder).state is RunState.DONE:
         raise InvalidArgument(

@@ -96,8 +96,7 @@ async def test_an_articles_grid_is_imported_and_audited(agent: Agent, tmp_path: 
     listed = await agent.call("list_benchmarks")
     assert listed.structured["summary"].startswith("2 benchmark")
     (step,) = listed.structured["next"]
-    assert step["tool"] == "compare_benchmarks"
-    assert step["arguments"]["benchmarks"] == [first.data["run"], copied.data["run"]]
+    assert step["tool"] == "run_benchmark", "a copy has no usable cell to compare"
 
 
 async def test_an_import_with_errors_points_to_nothing_that_sees_ours_alone(
@@ -137,6 +136,60 @@ async def test_a_damaged_run_hides_no_other(agent: Agent, state_dir: Path) -> No
     assert damaged.path.name in reply.structured["warnings"][0]
     assert (await agent.call("get_benchmark", run=whole.path.name)).state == "done"
     assert (await agent.call("get_benchmark", run=damaged.path.name)).code == "NOT_FOUND"
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "state", "cells"),
+    [
+        ("cells.jsonl", b'{"spec": {"context": 8}, "state": "weighed"}\n', "done", 0),
+        ("cells.jsonl", b"\xff\xfe\x00\n", "done", 0),
+        ("progress.json", b'{"state": "runn', "interrupted", 6),
+        ("manifest.json", b"\xff{}", None, None),
+    ],
+)
+async def test_what_cannot_be_read_of_a_run_is_left_out_and_said(
+    agent: Agent, state_dir: Path, file: str, text: bytes, state: str | None, cells: int | None
+) -> None:
+    """One such line made every answer that looks at runs an error of the server."""
+    damaged, whole = plant_runs(state_dir)
+    (damaged.path / file).write_bytes(text)
+    reply = await agent.call("list_benchmarks")
+    rows = {row["run"]: row["state"] for row in reply.data["runs"]}
+    assert (rows[whole.path.name], rows.get(damaged.path.name)) == ("done", state)
+    told = " ".join(reply.structured["warnings"])
+    assert (damaged.path.name in told) == (file != "progress.json")
+    one = await agent.call("get_benchmark", run=damaged.path.name)
+    assert one.failed == (state is None)
+    assert one.failed or one.data["measured_cells"] == cells
+    assert not (await agent.call("estimate_cost", model="e4b", target="cloud-run-l4")).failed
+
+
+async def test_a_list_offers_only_a_comparison_that_can_be_made(
+    agent: Agent, state_dir: Path
+) -> None:
+    """The two newest runs were offered whatever they had measured, and the call was refused."""
+    older, _, newest = *plant_runs(state_dir), plant_run(state_dir, "20261129-000000-quick-other")
+    manifest = newest.manifest()
+    chats = manifest.plan.workload.model_copy(update={"api": "chat"})
+    plan = manifest.plan.model_copy(update={"workload": chats})
+    newest.create(manifest.model_copy(update={"plan": plan}))
+    (step,) = (await agent.call("list_benchmarks")).structured["next"]
+    assert newest.path.name not in step["arguments"]["benchmarks"]
+    assert not (await agent.call(step["tool"], **step["arguments"])).failed
+    older.cells_file.unlink()
+    (step,) = (await agent.call("list_benchmarks")).structured["next"]
+    assert step["tool"] == "run_benchmark"
+
+
+async def test_a_run_of_an_endpoint_goes_on_by_its_own_command(
+    agent: Agent, state_dir: Path
+) -> None:
+    """A tool knows no key of it: the call that was offered was refused."""
+    folder = plant_run(state_dir, state=RunState.STOPPED, target=None, deployment=None)
+    seen = await agent.call("get_benchmark")
+    assert [step["tool"] for step in seen.structured["next"]] == ["list_benchmarks"]
+    reply = await agent.call("run_benchmark", resume=folder.path.name)
+    assert f"`python -m benchmark resume {folder.path}`" in reply.structured["fix"]
 
 
 async def test_a_whole_grid_is_told_in_two_thousand_tokens(agent: Agent, state_dir: Path) -> None:
