@@ -444,7 +444,11 @@ def _over(
 
 def prefix_cached(case: Case) -> str | None:
     work, rows = case.plan.workload, case.rows
-    limit = work.prefix_share + limit_of("hit_share_of_datasets" if work.dataset else "hit_share")
+    known = rows.prompt_tokens[rows.prompt_tokens > 0]
+    usual = float(known.mean()) if len(known) else max(1.0, case.cell.spec.context)
+    template = case.subject.template_tokens if work.api == "chat" else 0
+    alike = work.prefix_share + (1 - work.prefix_share) * min(1.0, template / usual)
+    limit = alike + limit_of("hit_share_of_datasets" if work.dataset else "hit_share")
     told = (rows.cached_tokens != UNKNOWN) & (rows.prompt_tokens > 0)
     cached = _ratio(rows.cached_tokens[told], rows.prompt_tokens[told])
     by_usage = "{} of prompt tokens cached by usage"

@@ -486,6 +486,8 @@ class Subject(Record):
     vllm_version: str | None = None
     cache: CacheConfig | None = None
     process_start_time: float | None = None
+    template_tokens: int = 0
+    """That its chat template adds to each chat, an estimate without /tokenize; 0 in older runs."""
     simulated: bool = False
 
 

@@ -658,7 +658,7 @@ class _Sweep:
             model=seen.subject.model,
             token_ids=seen.token_ids,
             words=seen.words,
-            template_tokens=seen.template_tokens,
+            template_tokens=seen.subject.template_tokens,
             ramp_seconds=ramp,
             # By the clock, in microseconds: no request of an earlier cell, of an attempt that was
             # killed or of another run has the number, so none of their prompts comes again.

@@ -282,8 +282,6 @@ class Seen(NamedTuple):
     """Ordinary ones, for prompts of the completion API."""
     words: tuple[str, ...] = ()
     """Texts of one token each, for prompts of the chat API."""
-    template_tokens: int = 0
-    """What a chat's prompt has beyond its words."""
     notes: tuple[str, ...] = ()
     """What could not be learned, in sentences."""
 
@@ -320,9 +318,13 @@ async def look(endpoint: Endpoint, model: str | None) -> Seen:
     with suppress(EndpointError):
         version = await endpoint.version()
     subject = Subject(
-        model=chosen.id, max_model_len=chosen.max_model_len, vllm_version=version, **about
+        model=chosen.id,
+        max_model_len=chosen.max_model_len,
+        vllm_version=version,
+        template_tokens=letters.template_tokens,
+        **about,
     )
-    return Seen(subject, *letters[:3], (*notes, *letters.notes))
+    return Seen(subject, letters.token_ids, letters.words, (*notes, *letters.notes))
 
 
 async def _page(endpoint: Endpoint) -> tuple[dict[str, Any], tuple[str, ...]]:

@@ -105,9 +105,13 @@ async def test_prompts_are_as_long_as_their_context_by_the_engines_own_count(
         transport = httpx2.ASGITransport(engine.app)
         async with aclosing(Endpoint(access, transport=transport)) as endpoint:
             seen = await look(endpoint, None)
-            said = seen._asdict() | {"context": context, "model": seen.subject.model}
+            said: dict[str, Any] = {
+                "token_ids": seen.token_ids,
+                "words": seen.words,
+                "context": context,
+            }
+            said |= seen.subject.model_dump(include={"model", "template_tokens"})
             work = Workload.model_validate({"api": api, "output_tokens": 1})
-            del said["subject"], said["notes"]
             asked = json.loads(bodies(a_job("", Path(), workload=work, **said))(7))
             path = "/v1/chat/completions" if api == "chat" else "/v1/completions"
             reply = await endpoint.post(path, asked | {"stream": False, "stream_options": None})
@@ -123,14 +127,14 @@ async def test_ordinary_words_become_the_alphabet_without_special_tokens() -> No
     assert 0 not in seen.token_ids
     assert " time" in seen.words
     assert all(word.startswith(" ") for word in seen.words)
-    assert (seen.template_tokens, seen.notes) == (7, ())
+    assert (seen.subject.template_tokens, seen.notes) == (7, ())
 
 
 async def test_a_tokenizer_of_letters_gives_chats_of_letters() -> None:
     """The words' own spaces would be tokens."""
     seen = await Engine(tokenize=tokenizer(list)).look("base")
     assert {len(word) for word in seen.words} == {1}
-    assert (seen.template_tokens, seen.notes) == (6, ())
+    assert (seen.subject.template_tokens, seen.notes) == (6, ())
 
 
 async def test_chats_whose_words_are_no_tokens_say_how_far_off_they_are() -> None:
@@ -153,7 +157,10 @@ async def test_chats_whose_words_are_no_tokens_say_how_far_off_they_are() -> Non
 async def test_without_a_tokenizer_a_range_of_ids_is_taken_and_said(tokenize: Any) -> None:
     """Another server than vLLM, or one whose gateway hides it."""
     seen = await Engine(tokenize=tokenize).look()
-    assert (seen.token_ids, seen.template_tokens) == (FALLBACK_IDS, FALLBACK_TEMPLATE_TOKENS)
+    assert (seen.token_ids, seen.subject.template_tokens) == (
+        FALLBACK_IDS,
+        FALLBACK_TEMPLATE_TOKENS,
+    )
     assert any("/tokenize" in note for note in seen.notes)
 
 
@@ -176,7 +183,7 @@ async def test_a_tokenizer_that_takes_no_chats_leaves_their_length_an_estimate()
     plain = tokenizer(by_word)
     seen = await Engine(tokenize=answer).look("base")
     assert len(seen.token_ids) > 64
-    assert seen.template_tokens == FALLBACK_TEMPLATE_TOKENS
+    assert seen.subject.template_tokens == FALLBACK_TEMPLATE_TOKENS
     assert any("estimate" in note for note in seen.notes)
 
 
@@ -200,7 +207,9 @@ async def test_a_model_is_chosen_by_name_or_the_first_and_what_is_not_served_is_
 async def test_what_an_engine_does_not_tell_is_not_known(answer: Any) -> None:
     """A server without version and metrics can be measured."""
     seen = await Engine(version=None if answer is None else "a page", metrics=answer).look()
-    assert seen.subject.model_dump(exclude={"model", "max_model_len", "simulated"}) == {
+    assert seen.subject.model_dump(
+        exclude={"model", "max_model_len", "simulated", "template_tokens"}
+    ) == {
         "vllm_version": None,
         "cache": None,
         "process_start_time": None,

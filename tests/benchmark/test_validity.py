@@ -320,6 +320,23 @@ def test_a_shared_prefix_that_was_asked_for_is_no_flaw_but_more_than_it_is() -> 
     assert codes(more) == {Code.PREFIX_CACHED}
 
 
+@pytest.mark.parametrize("dataset", [None, "/turns.jsonl"])
+def test_a_chats_template_is_in_the_cache_and_no_flaw(dataset: str | None) -> None:
+    """gpt-oss and Llama 3 put a system text before each chat: its tokens are cached in use too."""
+    work = Workload(output_tokens=16, prefix_share=0.5, dataset=dataset, api="chat")
+    asked = planned(workload=work)
+    subject = SOUND.subject.model_copy(update={"template_tokens": 128})  # a quarter of 512
+    with_template = asked.with_(subject=subject)
+    assert not codes(with_template.with_server(prefix_cache_hit_rate=0.625).judged())
+    for run in (
+        asked,
+        with_template.with_(
+            plan=planned(workload=work.model_copy(update={"api": "completion"})).plan
+        ),
+    ):
+        assert codes(run.with_server(prefix_cache_hit_rate=0.625).judged()) == {Code.PREFIX_CACHED}
+
+
 def test_what_a_datasets_prompts_share_is_its_workload_and_what_is_asked_again_is_not() -> None:
     """Bytes are counted where the engine counts tokens, so its limit is a little wider."""
     work = Workload(output_tokens=16, prefix_share=0.5, dataset="/turns.jsonl")
