@@ -340,7 +340,7 @@ def _check_method(runs: Sequence[Loaded]) -> None:
         raise InvalidArgument(
             "A comparison needs two runs or more.", fix="Call list_benchmarks for their ids."
         )
-    methods = [_method(run) for run in runs]
+    methods = _methods(runs)
     differing = [name for name in methods[0] if len({each[name] for each in methods}) > 1]
     if differing:
         words = "; ".join(
@@ -358,17 +358,24 @@ def _check_method(runs: Sequence[Loaded]) -> None:
         )
 
 
-def _method(run: Loaded) -> Mapping[str, Any]:
-    plan = run.manifest.plan
-    return {
-        **{name: getattr(plan.workload, name) for name in _METHOD},
-        "arrivals": " and ".join(sorted({load.arrivals.value for load in plan.loads})),
-        "article method": run.is_article,
-    }
+def _methods(runs: Sequence[Loaded]) -> list[Mapping[str, Any]]:
+    """Give what must be alike; a dataset goes by its path only where a run does not say more."""
+    plans = [run.manifest.plan for run in runs]
+    hashed = all(plan.dataset_sha256 for plan in plans if plan.workload.dataset)
+    return [
+        {
+            **{name: getattr(plan.workload, name) for name in _METHOD},
+            **({"dataset": plan.dataset_sha256} if hashed else {}),
+            "arrivals": " and ".join(sorted({load.arrivals.value for load in plan.loads})),
+            "article method": run.is_article,
+        }
+        for plan, run in zip(plans, runs, strict=True)
+    ]
 
 
 def comparable(one: Loaded, other: Loaded) -> bool:
-    return _method(one) == _method(other) and not one.usable.keys().isdisjoint(other.usable)
+    first, second = _methods([one, other])
+    return first == second and not one.usable.keys().isdisjoint(other.usable)
 
 
 def axes(manifest: Manifest) -> dict[str, str]:

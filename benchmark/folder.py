@@ -75,7 +75,10 @@ class RunFolder:
             ) from exc
 
     def cells(self) -> tuple[CellResult, ...]:
-        """Read the cells that were decided; a note says how many of them nobody can read."""
+        """Read the cells that were decided, of one that was measured again the last.
+
+        A note says how many of them nobody can read.
+        """
         try:
             lines = list(filter(None, self.cells_file.read_bytes().split(b"\n")[:-1]))
         except FileNotFoundError:
@@ -89,7 +92,7 @@ class RunFolder:
                 f"{strange} of {len(lines)} cells of {self.path.name} are left out: their lines in"
                 f" {self.cells_file.name} are damaged, or of another version."
             )
-        return tuple(found)
+        return tuple({cell.spec: cell for cell in found}.values())
 
     def add(self, cell: CellResult) -> None:
         """Write one cell so that it survives a kill."""

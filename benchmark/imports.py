@@ -261,7 +261,7 @@ def _not_said(read: Read, claims: Claims) -> Iterator[str]:
     if claims.usd_per_hour is None:
         yield "No price is said, so there is no $."
     if len({cell.id for cell in read.cells}) < len(read.cells):
-        yield "Some cells are in the file more than once; each is kept, the last counts in tables."
+        yield "Some cells are in the file more than once; the last counts."
 
 
 _FILE: Final = read_toml(Path(__file__).with_name("imports.toml"))

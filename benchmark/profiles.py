@@ -96,8 +96,9 @@ def plan_of(profile: Profile = "quick", **overrides: Any) -> RunPlan:
     named = _named()[profile]
     own = named.model_dump(include={"output_tokens", "fixed_output", "prefix_share"})
     work = own | {name: asked[name] for name in _WORK if name in asked}
+    digest: str | None = None
     if "dataset" in asked:
-        contexts, read = _of_dataset(asked)
+        contexts, digest, read = _of_dataset(asked)
         work |= read
     else:
         contexts = _ascending("contexts", asked.get("contexts", named.contexts))
@@ -108,6 +109,7 @@ def plan_of(profile: Profile = "quick", **overrides: Any) -> RunPlan:
             "contexts": contexts,
             "loads": _loads(named, asked),
             "workload": valid(Workload, work).model_dump(),
+            "dataset_sha256": digest,
             "stop": _stop(named, asked),
             "limits": valid(Limits, dict(asked.get("limits", {}))).model_dump(),
             "stop_saturated": named.stop_saturated,
@@ -161,8 +163,10 @@ def _check_names(profile: str, asked: Mapping[str, Any]) -> None:
         )
 
 
-def _of_dataset(asked: Mapping[str, Any]) -> tuple[tuple[int], dict[str, Any]]:
-    """Give the row that a dataset is named by, and what its prompts decide of the workload."""
+def _of_dataset(asked: Mapping[str, Any]) -> tuple[tuple[int], str, dict[str, Any]]:
+    """Give the row that a dataset is named by, what tells its prompts from others, and what they
+    decide of the workload.
+    """
     for name in _OF_PROMPTS:
         if name in asked:
             raise InvalidArgument(
@@ -175,11 +179,15 @@ def _of_dataset(asked: Mapping[str, Any]) -> tuple[tuple[int], dict[str, Any]]:
     api = asked.get("api") or ("chat" if chats else "completion")
     workload.require_askable(entries, api)
     mean_bytes = sum(len(entry.prompt) for entry in entries) / len(entries)
-    return (max(1, round(mean_bytes / _BYTES_PER_TOKEN)),), {
-        "dataset": str(path),
-        "api": api,
-        "prefix_share": round(workload.shared(entries), 3),
-    }
+    return (
+        (max(1, round(mean_bytes / _BYTES_PER_TOKEN)),),
+        workload.sha256(entries),
+        {
+            "dataset": str(path),
+            "api": api,
+            "prefix_share": round(workload.shared(entries), 3),
+        },
+    )
 
 
 def _loads(named: _Named, asked: Mapping[str, Any]) -> list[dict[str, Any]]:

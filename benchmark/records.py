@@ -552,6 +552,8 @@ class RunPlan(Record):
     loads: tuple[Load, ...]
     """Crossed with the contexts; find-capacity begins at the first one."""
     workload: Workload = Workload()
+    dataset_sha256: str | None = None
+    """Of the dataset's prompts, wherever the file is; older runs do not say."""
     stop: StopRule = StopRule()
     limits: Limits = Limits()
     attainment: Share = 0.95

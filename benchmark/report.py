@@ -795,7 +795,7 @@ def write_all(folder: RunFolder) -> None:
     from benchmark import chart
 
     manifest = folder.manifest()
-    cells = tuple({cell.spec: cell for cell in folder.cells()}.values())
+    cells = folder.cells()
     found = findings(manifest, cells)
     replace(folder.csv_file, csv_text(manifest, cells))
     replace(folder.report_file, text(manifest, cells, found))

@@ -1,5 +1,6 @@
 """What is asked: prompts of exact length, datasets, options."""
 
+import hashlib
 import json
 import re
 from bisect import bisect_left
@@ -300,6 +301,14 @@ def require_askable(entries: Sequence[Entry], api: str) -> None:
     """
     for entry in entries:
         _asked(entry, api)
+
+
+def sha256(entries: Sequence[Entry]) -> str:
+    """Give what tells the prompts of one dataset from those of another."""
+    said = hashlib.sha256()
+    for entry in entries:
+        said.update(b"%d %d " % (entry.output_tokens or 0, len(entry.prompt)) + entry.prompt)
+    return said.hexdigest()
 
 
 def shared(entries: Sequence[Entry]) -> float:

@@ -19,6 +19,7 @@ from benchmark.compare import (
     write_comparison,
 )
 from benchmark.folder import RunFolder
+from benchmark.profiles import plan_of
 from benchmark.records import Arrivals, CellResult, CellSpec, Code, Load, Manifest
 from core.errors import DiskFull, InvalidArgument, NotFound
 from tests.benchmark.comparable import by_article, changed, faster, four_chips, one_chip
@@ -52,6 +53,24 @@ def test_another_workload_or_method_is_refused_and_named(
         compare([Loaded(one_chip(), a_grid()), Loaded(other, a_grid())])
     assert f"{differs} is {words}" in refused.value.summary
     assert refused.value.data["differs"] == [differs]
+
+
+def test_a_dataset_is_known_by_its_prompts_wherever_it_is(tmp_path: Path) -> None:
+    """One path of two contents was taken for the same, one content at two paths was refused."""
+    runs = []
+    for folder, words in (("a", "Why?"), ("b", "Why?"), ("b", "How?")):
+        file = tmp_path / folder / "turns.jsonl"
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(f'{{"prompt": "{words}"}}\n', encoding="utf-8")
+        plan = plan_of(dataset=str(file))
+        runs.append(Loaded(one_chip().model_copy(update={"plan": plan}), a_grid()))
+    here, there, other = runs
+    assert compare([here, there])
+    with pytest.raises(InvalidArgument, match="dataset is"):
+        compare([there, other])
+    plan = other.manifest.plan.model_copy(update={"dataset_sha256": None})
+    older = other.manifest.model_copy(update={"plan": plan})
+    assert compare([there, Loaded(older, a_grid())]), "an older run's is known by its path"
 
 
 def test_another_seed_is_the_same_workload() -> None:

@@ -260,6 +260,28 @@ def test_what_holds_a_load(share: float, code: Code | None, holds: bool) -> None
     assert bracket(capacity_of(users(8)), [failed]) == (None, 8)
 
 
+@pytest.mark.parametrize("second", [Code.COLD, Code.KV_QUEUED])
+def test_a_load_that_missed_the_limits_cold_is_asked_once_more(second: Code) -> None:
+    """It counted as too much load, and the answer was half of what the engine serves warm."""
+    wanted, load = capacity_of(users(8)), users(8)
+    cold = with_verdict(held(load, 0.5), Code.COLD)
+    assert next_search_cell(wanted, ENGINE, [cold]) == cold.spec
+    warm = with_verdict(held(load, 1.0 if second is Code.KV_QUEUED else 0.5), second)
+    goes_on = users(16) if second is Code.KV_QUEUED else users(4)
+    assert next_search_cell(wanted, ENGINE, [cold, warm]) == CellSpec(context=512, load=goes_on)
+
+
+def test_of_rates_only_the_first_is_asked_once_more_where_it_was_cold() -> None:
+    """Latency that never settles is what too high a rate looks like: each would be paid twice."""
+    rates = [Load(arrivals=Arrivals.POISSON, requests_per_second=rate) for rate in (4.0, 8.0)]
+    wanted = capacity_of(rates[0])
+    first, fast = (with_verdict(held(rate, 0.5), Code.COLD) for rate in rates)
+    assert next_search_cell(wanted, ENGINE, [first]) == first.spec
+    step = next_search_cell(wanted, ENGINE, [held(rates[0], 1.0), fast])
+    assert isinstance(step, CellSpec)
+    assert step.load.size == 6.0
+
+
 def test_a_load_too_low_for_its_samples_is_not_halved_for_what_is_not_its_doing() -> None:
     """A client that is always late was halved down to one request in a minute, each cell paid."""
     wanted = capacity_of(Load(arrivals=Arrivals.POISSON, requests_per_second=4.0))

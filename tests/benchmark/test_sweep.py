@@ -294,6 +294,20 @@ async def test_an_endpoint_gone_for_good_fails_the_run_not_each_cell(
     assert ids(folder) == ALL
 
 
+async def test_a_run_does_not_go_on_with_other_prompts(tmp_path: Path, door: Door) -> None:
+    """Cells of two datasets would stand in one table; put back, the run goes on."""
+    file = tmp_path / "turns.jsonl"
+    file.write_text('{"prompt": "Why?"}\n', encoding="utf-8")
+    folder = a_run(tmp_path, door.url, plan_of(dataset=str(file), concurrencies=[1, 8]))
+    file.write_text('{"prompt": "How?"}\n', encoding="utf-8")
+    end = await measured(folder, Workers())
+    assert end.state is RunState.FAILED
+    assert "other prompts" in (end.reason or "")
+    assert not ids(folder)
+    file.write_text('{"prompt": "Why?"}\n', encoding="utf-8")
+    assert (await measured(folder, Workers())).state is RunState.DONE
+
+
 async def test_an_endpoint_that_comes_back_costs_one_cell(tmp_path: Path, door: Door) -> None:
     """The cell in which it was away has failed; the next ones are measured."""
     folder = a_run(tmp_path, door.url)

@@ -164,6 +164,17 @@ async def test_what_cannot_be_read_of_a_run_is_left_out_and_said(
     assert not (await agent.call("estimate_cost", model="e4b", target="cloud-run-l4")).failed
 
 
+async def test_a_cell_that_was_measured_again_counts_once(agent: Agent, state_dir: Path) -> None:
+    """The answer said 5 of 7 cells where the report had 6."""
+    folder = plant_run(state_dir)
+    cells = folder.cells()
+    folder.add(with_verdict(cells[0], Code.COLD))
+    seen = await agent.call("get_benchmark")
+    assert (seen.data["measured_cells"], seen.data["valid_cells"]) == (6, 5)
+    folder.add(cells[0])
+    assert (await agent.call("get_benchmark")).data["valid_cells"] == 6
+
+
 async def test_a_list_offers_only_a_comparison_that_can_be_made(
     agent: Agent, state_dir: Path
 ) -> None:
