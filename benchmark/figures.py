@@ -179,11 +179,13 @@ def compute(
         return CellResult.model_validate({**seen, "state": CellState.FAILED, "reason": failure})
     usual = sums["prompt_tokens"] / sums["prompts"] if sums["prompts"] else float(spec.context)
     arrived = sums["arrived_tokens"] + sums["arrived_untold"] * usual
-    rates = {
+    rates: dict[str, float | None] = {
         "request_throughput": sums["ended"] / (end - begin),
         "input_token_throughput": arrived / (end - begin),
         "output_token_throughput": sums["output_tokens"] / (end - begin),
     }
+    if not sums["counted"]:  # how many tokens an event carries is not known
+        rates["output_token_throughput"] = None
     figures: Figures = {
         "window_seconds": end - begin,
         "concurrency_mean": sums["in_flight"] if end > begin else None,
@@ -295,6 +297,7 @@ def _sums(window: _Window, limits: Limits, nodes: Sequence[NodeView]) -> Figures
         "reasoning_tokens": int(reasoning.sum()),
         "reasoned": len(reasoning),
         "ended": int((ok & ended).sum()),
+        "counted": int((samples.output_tokens != UNKNOWN).sum()),
         "prompts": int(told.sum()),
         "prompt_tokens": int(prompts[told].sum()),
         "arrived_tokens": int(prompts[arrived & told].sum()),

@@ -212,6 +212,8 @@ class Rows:
         self.failed = 0
         self.last_failure = ""
         """Its class, and the status of the answer if there was one."""
+        self.last_words = b""
+        """What the last answer says, as it came, if it is a refusal."""
         self.tokens = 0.0
         self.events = 0.0
         self.ttft_sum = 0.0
@@ -289,6 +291,8 @@ _LENGTH_WORDS: Final = re.compile(
     rb"|input_tokens|max_tokens|max_completion_tokens",
     re.IGNORECASE,
 )
+_UNKNOWN_FIELD: Final = re.compile(rb"unsupported|unrecogni[sz]ed|unknown param", re.IGNORECASE)
+"""Such as OpenAI's of a model that takes `max_completion_tokens` in place of `max_tokens`."""
 _RETRY_AFTER: Final = re.compile(rb"\r\nretry-after:[ \t]*([0-9]+(?:\.[0-9]+)?)\s", re.IGNORECASE)
 _SHOWN: Final = ("content", "reasoning", "reasoning_content", "tool_calls")
 _OTHER: Final = Finish.OTHER
@@ -464,7 +468,7 @@ def _last(
 
 
 def refusal(status: int, words: bytes) -> Outcome:
-    if status == 400 and _LENGTH_WORDS.search(words):
+    if status == 400 and _LENGTH_WORDS.search(words) and not _UNKNOWN_FIELD.search(words):
         return Outcome.TOO_LONG
     return _BY_STATUS.get(status) or _BY_HUNDRED.get(status // 100, Outcome.GARBAGE)
 
@@ -699,6 +703,7 @@ class Connection(asyncio.Protocol):
         self._over(now, self._ending(complete=True))
 
     def _ending(self, *, complete: bool) -> Ending:
+        self._rows.last_words = b"" if self._status == _WELL else self._words
         if self._status != 200:
             found = _RETRY_AFTER.search(self._head)
             self.retry_after = float(found[1]) if found else None

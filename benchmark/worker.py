@@ -23,6 +23,7 @@ from benchmark.loads import Alarm, Arriving, Closed, Job, Open, Wire, raise_file
 from benchmark.samples import Floats, Outcome, Samples
 from benchmark.wire import Rows
 from core.errors import OpsError
+from core.redaction import one_line, redact
 
 LATENCIES: Final = 256
 """Of one slice, at most, for telling whether latency has settled."""
@@ -383,6 +384,8 @@ def no_collection() -> Iterator[None]:
 
 
 _DRAIN_LOOK_SECONDS: Final = 0.02
+_WORDS: Final = 200
+"""Characters of what an endpoint says when it refuses."""
 REFRESH_SECONDS: Final = 1.0
 """How often the credential's file is looked at, at most."""
 
@@ -487,7 +490,9 @@ class Cell:
             c.busy and c.intended < now - self._job.slice_seconds for c in load.pool.connections
         ):
             return
-        last = load.last_words or f"{self._rows.last_failure} of {self._job.path}"
+        said = self._rows.last_words.decode(errors="replace")
+        words = f', which says "{redact(one_line(said, _WORDS))}"' if said else ""
+        last = load.last_words or f"{self._rows.last_failure} of {self._job.path}{words}"
         because = f"No request was answered for {waited:.1f} s ({last})."
         self._tell(Report(is_="dead", because=because))
 

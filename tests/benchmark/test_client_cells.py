@@ -117,14 +117,18 @@ async def test_nobody_there_is_said_soon(tmp_path: Path) -> None:
 async def test_an_endpoint_that_refuses_all_is_said_with_its_status(
     tmp_path: Path, status: str
 ) -> None:
-    """And with the path: an endpoint may have chats alone."""
-    head = f"HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n".encode()
-    async with faulty.faulty(lambda _: faulty.raw(head)) as server:
+    """And with the path, as an endpoint may have chats alone; with its own words, but no secret."""
+    key, words = "hf_" + "a" * 34, b"The model `e4b`\ndoes not exist: "
+    body = words + key.encode()
+    head = f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+    async with faulty.faulty(lambda _: faulty.raw(head + body)) as server:
         result = await measured(
             a_job(server.base_url, tmp_path, stop=ENDLESS, patience_seconds=0.5)
         )
     assert result.failed
-    assert f"HTTP {status[:3]} of /v1/completions" in result.failed
+    assert f"HTTP {status[:3]} of /v1/completions, which says" in result.failed
+    assert '"The model `e4b` does not exist: ' in result.failed
+    assert key not in result.failed
 
 
 async def test_a_server_that_asks_to_wait_is_obeyed(tmp_path: Path) -> None:

@@ -69,6 +69,10 @@ async def _ask(
 
 
 BAD_LENGTH = b'{"error":{"message":"maximum context length is 2048 tokens","param":"input_tokens"}}'
+UNKNOWN_FIELD = (
+    b'{"error":{"message":"Unsupported parameter: \'max_tokens\' is not supported with this model. '
+    b"Use 'max_completion_tokens' instead.\"}}"
+)
 
 CLASSES: dict[str, tuple[Behaviour, Outcome]] = {
     "whole": (faulty.well(), Outcome.OK),
@@ -88,6 +92,7 @@ CLASSES: dict[str, tuple[Behaviour, Outcome]] = {
     "no key": (faulty.status(401, b'{"error":"Unauthorized"}'), Outcome.UNAUTHORIZED),
     "forbidden": (faulty.status(403), Outcome.UNAUTHORIZED),
     "too long": (faulty.status(400, BAD_LENGTH), Outcome.TOO_LONG),
+    "unknown field": (faulty.status(400, UNKNOWN_FIELD), Outcome.REFUSED),
     "refused": (faulty.status(404, b'{"error":{"message":"no such model"}}'), Outcome.REFUSED),
     "too many": (faulty.status(429, b"", b"Retry-After: 3"), Outcome.THROTTLED),
     "overloaded": (faulty.status(503), Outcome.THROTTLED),

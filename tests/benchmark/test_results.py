@@ -22,7 +22,7 @@ from benchmark.records import (
     RunPlan,
     Slice,
 )
-from benchmark.samples import Outcome, Samples, merged, write
+from benchmark.samples import UNKNOWN, Outcome, Samples, merged, write
 from tests.benchmark.made import CLIENT, WHEN, known, measured_of, some_samples
 from tests.benchmark.simulated import Loop, played
 from tests.benchmark.test_statistics import scattered
@@ -69,6 +69,15 @@ def test_a_steady_stream_by_hand() -> None:
     assert found.reasoning_tokens == 0
     assert found.connect is None
     assert found.client == CLIENT
+
+
+def test_tokens_that_no_answer_counts_are_not_known() -> None:
+    """An event may carry several: events were told, and priced, as tokens."""
+    found = cell(changed(some_samples(), slice(None), output_tokens=UNKNOWN), usd_per_hour=3.6)
+    assert found.request_throughput == pytest.approx(10)
+    assert (found.output_token_throughput, found.tpot) == (None, None)
+    assert (found.usd_per_million_output_tokens, found.usd_per_million_tokens) == (None, None)
+    assert found.usd_per_1000_requests == pytest.approx(0.1)
 
 
 def test_latencies_begin_at_the_intended_start() -> None:
