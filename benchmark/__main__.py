@@ -216,6 +216,7 @@ def main(argv: Sequence[str]) -> int:
 def _run(words: Namespace) -> int:
     plan = plan_from(words)
     url = server.base_url_from(words.url)
+    _require_idle(_runs(words), url)
     key = Settings().vllm_api_key
     access = Access(base_url=url, api_key=key, protection="its key")
     seen = anyio.run(server.look_at, access, words.model)
@@ -231,6 +232,20 @@ def _run(words: Namespace) -> int:
     return _measure(folder, key)
 
 
+def _require_idle(runs: Path, url: str) -> None:
+    """Two runs at once would measure each other.
+
+    Raises:
+        Busy: Another run here measures that endpoint.
+    """
+    for folder in (RunFolder(file.parent) for file in runs.glob("*/manifest.json")):
+        if folder.is_measured_now() and folder.manifest().base_url == url:
+            raise Busy(
+                f"{url} is being measured by {folder.path.name}.",
+                fix="`show` says how far it is; `stop` ends it.",
+            )
+
+
 def _resume(words: Namespace) -> int:
     folder = _found(words)
     if folder.is_measured_now():
@@ -238,6 +253,7 @@ def _resume(words: Namespace) -> int:
             f"{folder.path.name} is being measured.",
             fix="`show` says how far it is; `stop` ends it.",
         )
+    _require_idle(folder.path.parent, folder.manifest().base_url)
     folder.stop_file.unlink(missing_ok=True)
     if words.led:
         return _measure(folder, _led(folder))

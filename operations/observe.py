@@ -10,9 +10,10 @@ import anyio
 from backends.base import EngineFacts, Hardware, KnowsEngine, Prediction, Predicts
 from backends.endpoint import NAME as ENDPOINT
 from core import waiting
-from core.errors import EndpointError, NextStep, OpsError
+from core.errors import EndpointError, NextStep, OpsError, RequestRefused
 from core.metrics import CacheConfig, EngineMetrics, MetricsPage, Quantiles, Sample
 from core.records import Record, State, moment, random_weights
+from core.reply import note
 from operations import forecast
 from operations.ask import Probe, probe, require_ready
 from operations.deployments import after_its_log
@@ -386,8 +387,12 @@ async def model_details(runtime: Runtime, found: Found) -> ModelDetails:
     async with runtime.endpoint(backend, found.name) as endpoint:
         name = await endpoint.model_meant(deployment.served_model_name)
         served = next((row for row in await endpoint.models() if row.id == name), None)
-        metrics = MetricsPage(await endpoint.metrics_text()).engine()
-        version = await endpoint.version()
+        try:
+            page = await endpoint.metrics_text()
+        except RequestRefused:  # of an engine that is not vLLM, or behind a gateway
+            note("It has no /metrics: what its KV cache holds is not known.")
+            page = ""
+        metrics, version = MetricsPage(page).engine(), await endpoint.version()
     cache, used = metrics.cache, metrics.kv_cache_usage
     # A log was read that would say so if the model set defaults of its own.
     tells_all = facts.version is not None and not deployment.simulated

@@ -100,6 +100,17 @@ def test_an_error_is_told_in_its_own_words_and_nothing_is_made(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_an_endpoint_that_is_being_measured_is_not_measured_beside(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two runs of one endpoint halved each other, and both were valid."""
+    busy, _ = (a_kept_run(tmp_path, name) for name in ("busy", "other"))
+    with busy.locked():
+        for said in (["run", "--url", f"{busy.manifest().base_url}/v1"], ["resume", "other"]):
+            assert program.main([*said, f"--folder={tmp_path}"]) == 1
+            assert "is being measured by busy" in capsys.readouterr().err
+
+
 def test_a_run_is_shown_by_its_id_or_its_folder(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

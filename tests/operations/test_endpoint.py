@@ -31,6 +31,19 @@ async def page(_request: Request) -> Response:
 HTML: Final = Starlette(routes=[Route("/{path:path}", page, methods=["GET", "POST"])])
 
 
+async def test_details_of_a_model_need_no_metrics(simulate: Simulate, state_dir: Path) -> None:
+    """Of another engine, or behind a gateway, the call was refused with "404" and no more."""
+    async with simulate() as engine:
+        paths = [
+            Route("/metrics", lambda _request: PlainTextResponse("no", 404)),
+            Mount("/", engine.app),
+        ]
+        async with listening(Starlette(routes=paths)) as url, agent_at(url, state_dir) as agent:
+            details = await agent.call("get_model_details")
+    assert details.data["served_model_name"] == "tiny"
+    assert any("no /metrics" in warning for warning in details.structured["warnings"])
+
+
 async def test_it_is_the_default_of_looking_and_asking(simulate: Simulate, state_dir: Path) -> None:
     """Status, query, health, metrics and details mean it."""
     async with (
