@@ -87,6 +87,8 @@ class Pattern(Record):
     that one advises."""
     last: bool = False
     """It knows a cloud's answer by its form, after all other entries; no exception is one."""
+    of_engine: bool = False
+    """It stands in a platform's file, and its engine's words mean it there alone."""
     levels: tuple[Severity, ...] = ()
     """Of the lines that name their level, those that mean it: only error where none is given, and
     any for a warning. A line without a level may always mean it."""
@@ -220,14 +222,10 @@ def table(writer: Writer) -> Table:
 def rows(writer: Writer) -> tuple[Row, ...]:
     """Return the entries that lines of one writer's log are judged by, in the order for a line."""
     return tuple(
-        Row(
-            (RANKS.index(entry.rank), by in _PLATFORMS, number + 10_000 * (by != writer)),
-            by,
-            entry,
-            by in _PLATFORMS,
-        )
+        Row((RANKS.index(entry.rank), theirs, number + 10_000 * (by != writer)), by, entry, theirs)
         for by in SPEAKERS[writer]
         for number, entry in enumerate(catalogue(by))
+        for theirs in [by in _PLATFORMS and not entry.of_engine]
         if by == writer or writer != "ollama" or entry.code in _of_machine()
         if entry.code not in _read(writer).get("never", ())
     )

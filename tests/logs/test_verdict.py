@@ -346,6 +346,19 @@ def test_a_platforms_log_holds_its_engines_lines_too() -> None:
         assert (verdict.failure.code if verdict else None) == code
 
 
+@pytest.mark.parametrize(("writer", "code"), [("tpu", "VERSION_MISMATCH"), ("engine", None)])
+def test_words_of_an_engine_may_mean_more_on_its_platform(writer: Writer, code: str | None) -> None:
+    """On a TPU the engine is of two packages, and a signature that differs is one of two dates."""
+    said = (
+        "ERROR 11-20 11:32:09 [core.py:7] TypeError: Backend.__init__() got an unexpected keyword"
+    )
+    judge = Judge(writer, mixed=True)
+    judge.feed([BEGUN, f"(EngineCore pid=2) {said} argument 'q_lora_rank'", *DEAD])
+    verdict = judge.verdict()
+    told = verdict.failure.code if verdict else None
+    assert told == code if code else told != "VERSION_MISMATCH"
+
+
 def test_search_words_name_nobody() -> None:
     """Numbers, paths, addresses and what is quoted are of this one case; a status tells much."""
     line = "ValueError: Layer 'a.b' of /home/ann/m7/x.bin: 12 != 14 at 0xdeadbeef, see https://h/x"
