@@ -222,10 +222,11 @@ def table(writer: Writer) -> Table:
 def rows(writer: Writer) -> tuple[Row, ...]:
     """Return the entries that lines of one writer's log are judged by, in the order for a line."""
     return tuple(
-        Row((RANKS.index(entry.rank), theirs, number + 10_000 * (by != writer)), by, entry, theirs)
+        Row((RANKS.index(entry.rank), theirs, number + 10_000 * late), by, entry, theirs)
         for by in SPEAKERS[writer]
         for number, entry in enumerate(catalogue(by))
         for theirs in [by in _PLATFORMS and not entry.of_engine]
+        for late in [2 if entry.of_engine else by != writer]
         if by == writer or writer != "ollama" or entry.code in _of_machine()
         if entry.code not in _read(writer).get("never", ())
     )
