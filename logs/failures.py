@@ -221,15 +221,18 @@ def table(writer: Writer) -> Table:
 @cache
 def rows(writer: Writer) -> tuple[Row, ...]:
     """Return the entries that lines of one writer's log are judged by, in the order for a line."""
-    return tuple(
-        Row((RANKS.index(entry.rank), theirs, number + 10_000 * late), by, entry, theirs)
-        for by in SPEAKERS[writer]
-        for number, entry in enumerate(catalogue(by))
-        for theirs in [by in _PLATFORMS and not entry.of_engine]
-        for late in [2 if entry.of_engine else by != writer]
-        if by == writer or writer != "ollama" or entry.code in _of_machine()
-        if entry.code not in _read(writer).get("never", ())
-    )
+    never, found = _read(writer).get("never", ()), []
+    for by in SPEAKERS[writer]:
+        for number, entry in enumerate(catalogue(by)):
+            is_meant = by == writer or writer != "ollama" or entry.code in _of_machine()
+            if entry.code in never or not is_meant:
+                continue
+            of_platform = by in _PLATFORMS and not entry.of_engine
+            # An engine's own words for a platform say less than those for all.
+            late = 2 if entry.of_engine else int(by != writer)
+            place = (RANKS.index(entry.rank), of_platform, number + 10_000 * late)
+            found.append(Row(place, by, entry, of_platform))
+    return tuple(found)
 
 
 @cache
