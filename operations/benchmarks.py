@@ -268,11 +268,13 @@ def list_all(runtime: Runtime) -> BenchmarkRuns:
         try:
             run = load(folder)
             best = headline(*run).best
-            rows.append(RunRow(**_about(folder, run.manifest, state_of(folder)), best=best))
+            row = RunRow(**_about(folder, run.manifest, state_of(folder)), best=best)
         except NotFound as exc:
             note(exc.summary)
-        else:
-            done += [(folder.path.name, run)] * (rows[-1].state is RunState.DONE)
+            continue
+        rows.append(row)
+        if row.state is RunState.DONE:
+            done.append((row.run, run))
     pairs = itertools.combinations(done, 2)
     alike = next(((a, b) for (b, newer), (a, older) in pairs if comparable(older, newer)), ())
     return BenchmarkRuns(
