@@ -67,6 +67,7 @@ class _Raylets:
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
         self.client_port: Final = free_port()
         self._each = {"num_cpus": cores, "object_store_memory": 80 * _MIB}
+        self._added = 0
         head = {
             **self._each,
             "include_dashboard": False,
@@ -85,7 +86,10 @@ class _Raylets:
 
     def do(self, command: str, place: int) -> None:
         if command == "add":
-            self._nodes.append(self._cluster.add_node(**self._each))
+            self._added += 1
+            # Each unpacks a run's code anew as it comes: no other node may read it there meanwhile.
+            own = {"runtime_env_dir_name": f"runtime_resources_{self._added}"}
+            self._nodes.append(self._cluster.add_node(**self._each, **own))
             return
         kind = {"kill": signal.SIGKILL, "freeze": signal.SIGSTOP, "thaw": signal.SIGCONT}[command]
         for process in self._processes(place):
