@@ -2,7 +2,7 @@
 
 from typing import Final
 
-VERSION: Final = "0.25.0"
+VERSION: Final = "0.26.0"
 """Of this server; `CHANGELOG.md` tells what each one brought."""
 
 PRODUCT: Final = "vllm-devops-agent"
