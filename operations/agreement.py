@@ -226,9 +226,12 @@ def _ask_to_deploy(wish: Wish, wanted: Plan, doubts: tuple[str, ...]) -> Preview
     highest = wanted.usd_per_hour_highest if price == wanted.usd_per_hour else None
     costs = _costs(wish, spec, price, highest)
     what = f"Deploy {spec.model} as {spec.name} on {target.name} ({costs})"
+    what += ", with public access" * (spec.access == "public")
     changes = tuple(differences(before, spec)) if before else ()
     if present and replaces and changes:
         what = f"Change {spec.name} on {target.name} ({costs}), which is {present.state}"
+        if before and before.access != spec.access:
+            what += f", from {before.access} to {spec.access} access"
         if not _same_but(before, spec, _beside_engine(wish.backend)):
             what += f": {_anew(wish.backend, held=present.replicas > 0)}"
     elif present and replaces:

@@ -116,8 +116,10 @@ class Diagnosis(Answer):
         if not self.healthy:
             return f"{where} is unhealthy ({self.layer}): {self.cause}"
         seen = ", ".join(row.layer for row in self.looked_at if row.verdict == "healthy")
-        state = f" {self.cause}" if self.cause else ""
-        return f"Nothing wrong with {where}.{state} Looked at: {seen or 'nothing'}."
+        well = f"Nothing wrong with {where}."
+        if self.cause:  # it does not answer, and is not at fault
+            well = f"{where}: {self.cause[0].lower()}{self.cause[1:]}"
+        return f"{well} Looked at: {seen or 'nothing'}."
 
     def facts(self) -> Mapping[str, Any]:
         skipped = [

@@ -791,7 +791,8 @@ def _state(now: Deployment, seen: dict[Layer, Looked]) -> str | None:
     if now.state is State.READY:
         return None
     if now.state in {State.ASLEEP, State.STOPPED}:
-        return f"It is {now.state} since {now.since:%F %H:%M} UTC, by design."
+        then = "a question wakes it" if now.state is State.ASLEEP else "start_vllm starts it"
+        return f"It is {now.state} since {now.since:%F %H:%M} UTC, by design: {then}."
     busy = (one.detail for one in seen.values() if one.next)
     return next(busy, f"It is {now.state}.")
 

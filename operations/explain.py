@@ -155,7 +155,7 @@ class Explanation(Located):
         head = f"{self.name} on {self.target}{now}"
         if self.comparison:
             return f"{head} against {self.comparison.compared_with}: {self.comparison.summary()}"
-        trade = "".join(f" {one.change}: {one.moves[0]}." for one in self.trade_offs[:1])
+        trade = "".join(f" Trade-off: {one.change}: {one.moves[0]}." for one in self.trade_offs[:1])
         sets = self._flags(differs=True) or "nothing"
         best = "".join(f" Recommended: {one}." for one in self._better[:1])
         return f"{head} sets {sets}.{trade} {self.boot.verdict}{best}"

@@ -10,7 +10,7 @@ from typing import Any, Final
 import anyio
 
 from backends.base import DeploymentConfig, HasLogs, LogQuery, WritesConfig
-from core.address import socket_of
+from core.address import IDENTITY_HEADER, KEY_HEADER, socket_of
 from core.endpoint import not_running
 from core.errors import NotReady, OpsError, Unsupported
 from core.records import Access, Answer, Record, State
@@ -103,6 +103,39 @@ def curl(name: str, access: Access, path: str, *, body: str = "") -> str:
     return f"{access.certificate_command} > {file} && curl -sS --cacert {file}{asked}"
 
 
+def openai_client(name: str, access: Access, model: str) -> str | None:
+    """Write the same question in Python, with the openai package; None through a unix socket.
+
+    The shell gives it key and certificate by the variables that the package reads.
+    """
+    if access.socket:
+        return None
+    commands = dict(access.header_commands)
+    key = commands.pop(KEY_HEADER, None)
+    sets = [f"OPENAI_BASE_URL={shlex.quote(f'{access.http_url}/v1')}"]
+    sets.append(f'OPENAI_API_KEY="$({key})"' if key else "OPENAI_API_KEY=none")
+    if access.certificate_command:
+        sets.append(f"SSL_CERT_FILE={name}.pem")
+    imports, headers = "", ""
+    if identity := commands.get(IDENTITY_HEADER):
+        sets.append(f'IDENTITY_TOKEN="$({identity})"')
+        imports = "import os\n"
+        headers = (
+            f'default_headers={{"{IDENTITY_HEADER}": "Bearer " + os.environ["IDENTITY_TOKEN"]}}'
+        )
+    fetched = f"{access.certificate_command} > {name}.pem\n" if access.certificate_command else ""
+    return f"""{fetched}export {" ".join(sets)}
+python3 - <<'END'
+{imports}from openai import OpenAI
+
+client = OpenAI({headers})
+messages = [{{"role": "user", "content": "{_TRIAL}"}}]
+answer = client.chat.completions.create(model={model!r}, messages=messages, max_tokens=64)
+print(answer.choices[0].message.content)
+END"""
+
+
+_TRIAL: Final = "What is Gemma?"
 _MOST_READ: Final = 2_000_000
 """Lines of one call; its time is over before, unless the log lies on this machine."""
 _MOST_ROWS: Final = 40
@@ -130,6 +163,8 @@ class EndpointInfo(Located):
     """PEM, of a server that signs for itself: clients must trust it, and may trust it alone."""
     ask: str
     """The same with a question to the model."""
+    python: str | None = None
+    """That question by the openai package, as a shell runs it; None through a unix socket."""
     config: DeploymentConfig | None = None
     """What runs as shell commands, as docker run and as YAML for git; None if made elsewhere."""
 
@@ -141,7 +176,8 @@ class EndpointInfo(Located):
 
     def facts(self) -> Mapping[str, Any]:
         kept = {"target", "name", "url", "openai_base_url", "served_model_name", "protection"}
-        more = "its configuration as YAML for git" if self.config else None
+        parts = ("a Python example" * bool(self.python), "its YAML for git" * bool(self.config))
+        more = " and ".join(filter(None, parts)) or None
         return {**self.model_dump(include=kept), "curl": self.curl, "in full": more}
 
 
@@ -211,7 +247,7 @@ async def endpoint_info(runtime: Runtime, found: Found) -> EndpointInfo:
         raise
     question = {
         "model": deployment.served_model_name,
-        "messages": [{"role": "user", "content": "What is Gemma?"}],
+        "messages": [{"role": "user", "content": _TRIAL}],
         "max_tokens": 64,
     }
     return EndpointInfo(
@@ -226,6 +262,7 @@ async def endpoint_info(runtime: Runtime, found: Found) -> EndpointInfo:
         curl=curl(found.name, access, "/v1/models"),
         certificate=access.certificate,
         ask=curl(found.name, access, "/v1/chat/completions", body=json.dumps(question)),
+        python=openai_client(found.name, access, deployment.served_model_name),
         config=await written_config(found),
     )
 

@@ -8,7 +8,7 @@ from pydantic import SecretStr
 from core.address import IDENTITY_HEADER, KEY_HEADER
 from core.records import Access
 from core.redaction import redact
-from operations.readings import curl
+from operations.readings import curl, openai_client
 
 ACCESS = Access(
     base_url="https://203.0.113.9:8000",
@@ -33,6 +33,15 @@ def test_curl_is_told_which_certificate_to_trust() -> None:
 @pytest.mark.parametrize("switch", ["-k", "--insecure"])
 def test_nothing_is_ever_said_to_go_unverified(switch: str) -> None:
     assert switch not in shlex.split(curl("gemma", ACCESS, "/v1/models"))
+
+
+def test_python_is_told_too() -> None:
+    """By the variable that its TLS reads; no masking of secrets breaks what is printed."""
+    text = openai_client("gemma", ACCESS, "google/gemma-4-E2B-it")
+    assert text
+    assert redact(text, frozenset()) == text
+    assert f"{ACCESS.certificate_command} > gemma.pem" in text.splitlines()[0]
+    assert "SSL_CERT_FILE=gemma.pem" in text.splitlines()[1]
 
 
 def test_an_ordinary_endpoint_is_asked_as_before() -> None:

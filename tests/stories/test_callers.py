@@ -1,5 +1,6 @@
 """Whoever deploys on Google can also call it, and their calls are billed to the project."""
 
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -120,7 +121,10 @@ async def _row(agent: Agent) -> dict[str, str]:
 
 
 async def _works_as_printed(endpoint: Reply, plane: GooglePlane, cloud: Cloud) -> None:
-    """Run the printed line of curl on a machine with the simulated gcloud."""
-    path = f"{Path(plane.programs) / cloud.project}:/usr/bin:/bin"
+    """Run what is printed, for curl and for Python, on a machine with the simulated gcloud."""
+    programs = (Path(plane.programs) / cloud.project, Path(sys.executable).parent)
+    path = ":".join((*map(str, programs), "/usr/bin", "/bin"))
     said = await processes.run(("/bin/sh", "-c", endpoint.data["curl"]), env={"PATH": path})
     assert MODEL in said.stdout, said
+    answered = await processes.run(("/bin/sh", "-c", endpoint.data["python"]), env={"PATH": path})
+    assert answered.stdout.strip(), answered

@@ -66,7 +66,7 @@ WAYS: Final[dict[str, Way]] = {
         {**ONE, "access": "public"},
         ["apply run/one"],
         is_(State.READY),
-        "access: private -> public",
+        "which is ready, from private to public access",
     ),
     "deploy what does not fit": Way(
         "deploy_vllm",

@@ -1,6 +1,7 @@
 """No secret leaves the server, whatever is called in whatever state."""
 
 import json
+import sys
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -175,3 +176,6 @@ async def test_a_printed_question_asks_the_model_for_whoever_reads_it(
     assert "docker run" in data["config"]["docker_run"]
     done = await anyio.run_process(["sh", "-c", data["ask"]])
     assert json.loads(done.stdout)["choices"][0]["message"]["content"].strip()
+    path = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin"}  # whose python3 has openai
+    said = await anyio.run_process(["sh", "-c", data["python"]], env=path)
+    assert said.stdout.decode().strip()

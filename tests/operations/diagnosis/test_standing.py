@@ -76,7 +76,7 @@ async def test_a_boot_that_goes_on_is_not_ill(tmp_path: Path) -> None:
     now = deployment(State.LOADING, phase=_phase("loading weights", 1, 61))
     seen = await diagnosed(Somewhere(), now, tmp_path)
     assert seen.healthy
-    assert "Still loading weights 61 %" in seen.summary()
+    assert "still loading weights 61 %" in seen.summary()
     assert tools(seen) == ["status_vllm"]
     assert verdicts(seen)["health"] == "skipped"
 
@@ -196,10 +196,14 @@ async def test_a_failed_one_that_bills_on_says_so(tmp_path: Path) -> None:
 async def test_what_rests_is_well_and_is_not_asked(
     state: State, first: str, tmp_path: Path
 ) -> None:
-    """By design: what to call is said, and nothing wakes it."""
+    """By design: what to call is said, and nothing wakes it.
+
+    Whose client was refused wants to read that first, not that nothing is wrong.
+    """
     engine = Engine()
     async with listening(engine.app) as url:
         seen = await diagnosed(Somewhere(url), deployment(state), tmp_path)
     assert seen.healthy
+    assert seen.summary().startswith(f"one on somewhere: it is {state} since ")
     assert tools(seen)[0] == first
     assert engine.asked == 0
