@@ -173,7 +173,7 @@ class _Boot:
     """What was seen of one boot."""
 
     def __init__(self) -> None:
-        self.started = self.told_to_stop = self.dying = self.of_engine = False
+        self.started = self.told_to_stop = self.wound_up = self.dying = self.of_engine = False
         self.number = self.calm = self.lives = self.after = self.spoken = self.place = 0
         """Of its lines: the newest; those of calm, of answers, of work since, of words, and all
         that are no frames."""
@@ -395,9 +395,7 @@ def _goes_on_with(line: _Line, block: Sequence[_Line]) -> bool:
         return False
     if len(block) >= _MOST_JOINED or line.number > last.number + _NEXT or _CHAINED in line.text:
         return False
-    if not line.is_bare or line.raised or line.grave.is_detail:
-        return False
-    if line.code and not head.raised:
+    if not line.is_bare or line.raised or line.grave.is_detail or (line.code and not head.raised):
         return False
     by = process_of(line.text)
     return by in {"", process_of(head.text)} and not _SAYS["statement"].match(line.words)
@@ -509,6 +507,9 @@ class Judge:
         if boot.told_to_stop:
             return not platform
         if boot.is_ignored(text) or (not platform and boot.is_of_a_caller(text)):
+            return True
+        boot.wound_up |= bool(_SAYS["wound_up"].search(text))
+        if boot.wound_up and _SAYS["missed"].search(text):
             return True
         calm = boot.known is None or boot.known.rank == "warning"
         if boot.started and calm and not boot.graves and _SAYS["told_to_stop"].search(text):
