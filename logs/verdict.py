@@ -573,9 +573,7 @@ class Judge:
         if not boot.tells and (self._before.tells or not (last and _is_called(last.words))):
             boot = self._before
         verdict = self._verdict(boot)
-        if verdict and verdict.rank == "end":
-            return self._of_request(verdict, boot)
-        return verdict
+        return self._of_request(verdict, boot) if verdict and verdict.rank == "end" else verdict
 
     def errors(self) -> tuple[str, ...]:
         """Return the lines of error of the last boot, what says most first."""
