@@ -513,6 +513,8 @@ class Provenance(Record):
     accelerator_count: int | None = None
     usd_per_hour: float | None = None
     """Of all replicas together."""
+    usd_per_hour_highest: float | None = None
+    """By the dearest source, where they disagree: a budget is kept by it."""
     price_source: str | None = None
     boots: tuple[BootTimes, ...] = ()
     """The newest that were followed, the last one last."""

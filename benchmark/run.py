@@ -87,14 +87,18 @@ class Accounts:
 
     @property
     def usd_so_far(self) -> float | None:
-        """None where no price is known."""
-        return self._usd(self.elapsed_seconds)
+        """By the first source; None where no price is known."""
+        price = self._manifest.provenance.usd_per_hour
+        return None if price is None else price * self.elapsed_seconds / 3600
 
     def over_budget(self, more_seconds: float = 0.0) -> str | None:
         """Say which budget is used up, or would be by so much more; None while there is room."""
         plan, seconds = self._manifest.plan, self.elapsed_seconds + more_seconds
         would = "would be" if more_seconds else "is"
-        spent = used_up(plan.max_minutes, seconds, plan.max_cost_usd, self._usd(seconds))
+        known = self._manifest.provenance
+        hourly = known.usd_per_hour_highest or known.usd_per_hour
+        cost = None if hourly is None else hourly * seconds / 3600
+        spent = used_up(plan.max_minutes, seconds, plan.max_cost_usd, cost)
         return spent and f"The budget of {spent} {would} used up."
 
     def next_cell_seconds(self, done: Sequence[CellResult]) -> float:
@@ -117,10 +121,6 @@ class Accounts:
         guess = (stop.min_seconds + stop.max_seconds + stop.warmup_max_seconds) / 2
         each = sum(measured) / len(measured) if measured else guess
         return len(specs), max(0.0, len(left) * each - min(in_cell_seconds, each))
-
-    def _usd(self, seconds: float) -> float | None:
-        price = self._manifest.provenance.usd_per_hour
-        return None if price is None else price * seconds / 3600
 
 
 def used_up(

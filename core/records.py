@@ -603,10 +603,15 @@ class Deployment(Answer):
         """Say what its schedule does next."""
         if self.schedule is None:
             return ""
-        now, times = datetime.now(UTC), parse(self.schedule)
+        now, times, ends = datetime.now(UTC), parse(self.schedule), self.expires_at
+        changes = times.changes(now)
+        if ends and ends <= changes and not times.is_on(now):
+            when = f"is over at {moment(ends)}, before its schedule ({self.schedule}) wakes it at"
+            return f"; its time {when} {moment(changes)}"
         keeps = "is to keep" if self.state is State.ASLEEP else "keeps"
         does = f"{keeps} it warm until" if times.is_on(now) else "wakes it at"
-        return f"; its schedule ({self.schedule}) {does} {moment(times.changes(now))}"
+        then = min(changes, ends) if ends else changes
+        return f"; its schedule ({self.schedule}) {does} {moment(then)}"
 
     @property
     def _running(self) -> str:

@@ -104,7 +104,8 @@ class Settings(BaseSettings):
     analyst_model: str | None = None
     """The model to ask there; default the first that it serves."""
     rehearsal: bool = False
-    """On: every cloud is a simulated one on this machine; nothing real is touched or paid."""
+    """On: every cloud is simulated on this machine, and its own engine too unless ENGINE=real:
+    nothing real is touched or paid."""
     pause_scale: float = Field(default=1.0, gt=0, le=1)
     """Below 1 the server looks again so much sooner; for tests and rehearsals."""
     patience_scale: float = Field(default=1.0, gt=0, le=1)

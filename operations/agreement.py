@@ -6,6 +6,8 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
+import anyio
+
 from backends.base import (
     Backend,
     Ends,
@@ -194,12 +196,15 @@ async def to_deploy(
         QuotaExceeded: It gives nothing of this kind.
     """
     from operations.models import require_on_hub  # noqa: PLC0415  the planner loads slowly
+    from operations.planning import may_end_unanswered  # noqa: PLC0415
 
     wanted = await plan(wish.backend, wish.spec, layout=layout, force=force)
     await require_on_hub(runtime.settings, wish.backend.target, wish.spec)
     doubts: tuple[str, ...] = ()
     if isinstance(wish.backend, RefusesEarly):
         doubts = tuple(await wish.backend.refuse_deploy(wanted.spec))
+    if late := await anyio.to_thread.run_sync(may_end_unanswered, wanted):
+        doubts = (*doubts, late)
     if wanted.memory is None and wanted.model.unknown:
         why = wanted.model.unknown[0].rstrip(". ")
         doubts = (*doubts, f"whether it fits is not known: {why}")
@@ -254,7 +259,8 @@ def _costs(wish: Wish, spec: DeploymentSpec, price: float | None, highest: float
         as_before = _end(wish, spec)
     costs += f", {as_before}" if as_before else _limit(wish.backend, spec, highest or price)
     warm = schedule_words(spec, price, highest)
-    return f"{costs}; {warm}" if warm else costs
+    until = "until then " if ends else ""
+    return f"{costs}; {until}{warm}" if warm else costs
 
 
 def _beside_engine(backend: Backend) -> frozenset[str]:

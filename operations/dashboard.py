@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 import anyio
+from pydantic import Field
 
 from backends.base import HasHost, HasLogs, HostState, Usage
 from backends.common.concurrency import ask_each, in_time
@@ -20,7 +21,6 @@ from operations.boots import LEGEND, boots_of, chart
 from operations.deployments import can_stop, longest_seconds, with_usual
 from operations.inventory import (
     PaidRemainder,
-    first_steps,
     leftover_words,
     look_with_leftovers,
     not_set_up,
@@ -28,7 +28,7 @@ from operations.inventory import (
     running_words,
     with_use,
 )
-from operations.resolve import Found, Sight, find, sight_of
+from operations.resolve import Found, Sight, find, first_step, sight_of
 from operations.runtime import Runtime
 
 ENDPOINT_SECONDS: Final = 5.0
@@ -239,6 +239,8 @@ class SystemStatus(Answer):
     complete: bool
     """All that may be deployed was looked at; else `not_seen` and each row's `missing` say what
     was not."""
+    first: NextStep = Field(exclude=True)
+    """What to do where nothing was found."""
     simulated: bool
     leftovers: tuple[PaidRemainder, ...] = ()
     not_set_up: str = ""
@@ -276,7 +278,7 @@ class SystemStatus(Answer):
         ends = tuple(one.step() for one in self.leftovers if not one.in_use)
         if self.totals["deployments"] or ends:
             return (*steps, *ends)
-        return first_steps(complete=self.complete)
+        return (self.first,)
 
     def _attention(self) -> Iterator[str]:
         if self.leftovers:
@@ -344,6 +346,7 @@ def _told(
     )
     rest = rows[_MOST_ROWS:]
     others = tuple(f"{row.name} on {row.target}: {row.health}" for row in rest)
+    complete = sight.complete and not any(row.missing for row in rows)
     return SystemStatus(
         running=running_words(there, sight.hides),
         leftovers=with_use(stage, spare, there),
@@ -364,6 +367,7 @@ def _told(
         boots_legend=LEGEND if any(drawn.values()) else "",
         not_seen=sight.not_looked_at,
         asked_though_it_may_sleep=tuple(maybe_asleep)[:_MOST_ROWS],
-        complete=sight.complete and not any(row.missing for row in rows),
+        complete=complete,
+        first=first_step(stage, complete=complete),
         simulated=any(one.simulated for one in there),
     )

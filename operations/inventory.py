@@ -22,7 +22,7 @@ from core.settings import Settings
 from operations import deployments
 from operations.agreement import Preview, preview
 from operations.deployments import can_stop, resume, with_usual
-from operations.resolve import EACH_SECONDS, Found, Sight, contain_fault, look_around
+from operations.resolve import EACH_SECONDS, Found, Sight, contain_fault, first_step, look_around
 from operations.runtime import Runtime, Stage
 
 _NAME: Final = 60
@@ -54,6 +54,8 @@ class Deployments(Answer):
     not_set_up: str = ""
     complete: bool = True
     """Nothing can be deployed on what was not looked at."""
+    first: NextStep = Field(exclude=True)
+    """What to do where nothing was found."""
 
     def summary(self) -> str:
         more = f" {leftover_words(self.leftovers)}" if self.leftovers else ""
@@ -74,7 +76,7 @@ class Deployments(Answer):
 
     def next_steps(self) -> tuple[NextStep, ...]:
         ends = tuple(one.step() for one in self.leftovers if not one.in_use)
-        return ends if self.deployments or ends else first_steps(complete=self.complete)
+        return ends if self.deployments or ends else (self.first,)
 
 
 async def list_deployments(runtime: Runtime, target: str | None) -> Deployments:
@@ -94,6 +96,7 @@ async def list_deployments(runtime: Runtime, target: str | None) -> Deployments:
         not_looked_at=sight.not_looked_at,
         not_set_up="" if target else not_set_up(stage),
         complete=sight.complete,
+        first=first_step(stage, complete=sight.complete),
     )
 
 
@@ -158,11 +161,6 @@ def not_set_up(stage: Stage) -> str:
             lacking.setdefault(row.needs, {})[TITLES.get(row.backend, name)] = None
     said = (f"{', '.join(clouds)} (set {needs.upper()})" for needs, clouds in lacking.items())
     return "; ".join(said)
-
-
-def first_steps(*, complete: bool) -> tuple[NextStep, ...]:
-    """Return what to do where nothing was found."""
-    return (NextStep("deploy_vllm" if complete else "list_targets"),)
 
 
 def running_words(there: Sequence[Deployment], hidden: Sequence[str]) -> str:

@@ -50,7 +50,7 @@ from operations.resolve import Found, find
 from operations.runtime import Runtime
 from planner.catalog import find as find_model
 from planner.places import Place, places
-from planner.price import Load
+from planner.price import Load, price
 
 _REPORTS: Final = frozenset(
     {"benchmark_report.md", "benchmark_results.csv", "benchmark_chart.png", "report.html"}
@@ -358,12 +358,12 @@ def with_end(plan: RunPlan, deployment: Deployment) -> RunPlan:
     Raises:
         InvalidArgument: It must stop at a cost, and nobody knows the price.
     """
-    price = usd_per_hour(deployment)
-    if plan.max_cost_usd is not None and price is None:
+    hourly = usd_per_hour(deployment)
+    if plan.max_cost_usd is not None and hourly is None:
         raise InvalidArgument(
             "A run cannot stop at a cost where no price is known.", fix="Give max_minutes instead."
         )
-    if price == 0 or plan.max_minutes is not None or plan.max_cost_usd is not None:
+    if hourly == 0 or plan.max_minutes is not None or plan.max_cost_usd is not None:
         return plan
     each = _SEARCHED_CELLS if plan.profile == "find-capacity" else len(plan.loads)
     cell_seconds = plan.stop.warmup_max_seconds + 2 * plan.stop.max_seconds
@@ -416,6 +416,7 @@ async def provenance(runtime: Runtime, found: Found) -> Provenance:
         accelerator=accelerator,
         accelerator_count=count,
         usd_per_hour=usd_per_hour(deployment),
+        usd_per_hour_highest=_highest_usd_per_hour(deployment),
         price_source=f"the price of the target {deployment.target}{_each(deployment)}",
         boots=tuple(
             BootTimes(at=one.warm_at, seconds=one.seconds)
@@ -429,6 +430,18 @@ def usd_per_hour(deployment: Deployment) -> float | None:
     if deployment.usd_per_hour is None:
         return None
     return round(deployment.usd_per_hour * _most_replicas(deployment), 4)
+
+
+def _highest_usd_per_hour(deployment: Deployment) -> float | None:
+    """Give that price by the dearest source of the host that costs so much."""
+    total, each = usd_per_hour(deployment), deployment.usd_per_hour
+    place = places().get(deployment.target)
+    if not total or not each or place is None:
+        return total
+    known = [price(place, size) for size in place.sizes or (None,)]
+    same = (one for one in known if one.usd_per_hour and abs(one.usd_per_hour - each) < 0.001)
+    highest = next((one.usd_per_hour_highest for one in same), None)
+    return total if highest is None else round(highest * _most_replicas(deployment), 4)
 
 
 def _most_replicas(deployment: Deployment) -> int:
@@ -553,12 +566,13 @@ def plan_of(said: Mapping[str, Any]) -> RunPlan:
 
 def to_measure(wanted: Wish) -> Preview | None:
     """Ask where the time of measuring is paid for, or nobody knows whether it is."""
-    one, plan, price = wanted.found.deployment, wanted.plan, usd_per_hour(wanted.found.deployment)
-    if price == 0:
+    one, plan = wanted.found.deployment, wanted.plan
+    hourly = _highest_usd_per_hour(one)
+    if hourly == 0:
         return None
     spent = spent_minutes(wanted.folder, plan) if wanted.folder else 0.0
-    minutes = most_minutes(plan, price) - spent
-    cost = "price not known" if price is None else f"${price * minutes / 60:.2f} at most"
+    minutes = most_minutes(plan, hourly) - spent
+    cost = "price not known" if hourly is None else f"${hourly * minutes / 60:.2f} at most"
     cost += _each(one)
     run = wanted.folder.path.name if wanted.folder else ""
     what = f"Measure {one.name} on {one.target} for up to {minutes:.0f} minutes ({cost})"
@@ -567,7 +581,7 @@ def to_measure(wanted: Wish) -> Preview | None:
     if one.expires_at and one.expires_at < datetime.now(UTC) + timedelta(minutes=minutes):
         what += f"; its own time is over before, at {moment(one.expires_at)}"
     asked = f"{run}\n{plan.model_dump_json()}"
-    return preview("run_benchmark", one.target, one.name, what, price, one, asked)
+    return preview("run_benchmark", one.target, one.name, what, hourly, one, asked)
 
 
 _LOOK_SECONDS: Final = 12.0

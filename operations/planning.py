@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final, NamedTuple, get_args
 
 from pydantic import Field
@@ -10,7 +11,16 @@ from backends.base import Backend, NamesEngine, Predicts
 from backends.registry import BACKENDS
 from core.errors import DoesNotFit, InvalidArgument, NextStep, Unsupported
 from core.journal import Journal
-from core.records import Answer, Check, DeploymentSpec, MemoryPlan, ModelShape, Plan, valid
+from core.records import (
+    Answer,
+    Check,
+    DeploymentSpec,
+    MemoryPlan,
+    ModelShape,
+    Plan,
+    lease_minutes,
+    valid,
+)
 from core.redaction import one_line
 from core.reply import note
 from operations.boots import cold_and_warm
@@ -36,6 +46,7 @@ from operations.forecast import (
     what_offloading_costs,
     why_not_offload,
 )
+from operations.targets import read_from
 from planner.advise import (
     Goal,
     Offer,
@@ -46,7 +57,7 @@ from planner.advise import (
     make_offer,
     spare_gib,
 )
-from planner.boot import boot
+from planner.boot import boot, source_of
 from planner.catalog import QUANTIZED, find
 from planner.flags import (
     Flags,
@@ -675,3 +686,18 @@ def _offer(ground: Ground, where: Place, goal: Goal, made: Arrangement) -> Offer
     if ground.accelerator.bandwidth_gb_per_s is None:
         return None
     return make_offer(ground.model, where, made, goal, backends=BACKENDS)
+
+
+def may_end_unanswered(plan: Plan) -> str:
+    """Say that a deployment's time may be over before it ever answers; empty where it is not so."""
+    spec, place = plan.spec, places().get(plan.target.name)
+    if place is None:
+        return ""
+    there = read_from(place, spec.weights)
+    source = source_of(plan.model, there)
+    with suppress(InvalidArgument):
+        minutes = lease_minutes(spec, plan.usd_per_hour_highest or plan.usd_per_hour)
+        took = boot(plan.model, there, Flags.of(spec), weights_from=source).seconds
+        if minutes is not None and took.high > 60 * minutes:
+            return f"its time may be over before it answers: its boot is expected to take {took} s"
+    return ""

@@ -258,8 +258,7 @@ def backend_for_new(stage: Stage, target: str | None) -> Backend:
     Raises:
         Ambiguous: None was named and several could be meant.
     """
-    wanted = target or stage.settings.vllm_target
-    names = [wanted] if wanted else [name for name in stage.usable if name != ENDPOINT]
+    names = [target] if target else _for_new(stage)
     if len(names) == 1:
         return stage.backend(names[0])
     raise Ambiguous(
@@ -267,6 +266,19 @@ def backend_for_new(stage: Stage, target: str | None) -> Backend:
         fix="Give `target`, or set VLLM_TARGET.",
         next_steps=(NextStep("list_targets"),),
     )
+
+
+def first_step(stage: Stage, *, complete: bool = True) -> NextStep:
+    """Return the call that begins where nothing was found: a choice where there is one."""
+    if not complete:
+        return NextStep("list_targets")
+    return NextStep("deploy_vllm" if len(_for_new(stage)) == 1 else "recommend_deployment")
+
+
+def _for_new(stage: Stage) -> list[str]:
+    """Name the targets of which something new may go to any."""
+    wanted = stage.settings.vllm_target
+    return [wanted] if wanted else [name for name in stage.usable if name != ENDPOINT]
 
 
 def require_name(name: str | None) -> None:
@@ -345,7 +357,7 @@ def _not_found(
             next_steps=(NextStep("list_deployments"),),
         )
     where = f" on {target}" if target else ""
-    steps: tuple[NextStep, ...] = (NextStep("deploy_vllm"), NextStep("list_targets"))
+    steps: tuple[NextStep, ...] = (first_step(stage), NextStep("list_targets"))
     fix = "Call deploy_vllm to start a model, or set VLLM_BASE_URL for one that runs already."
     if found:
         steps = (NextStep("list_deployments"),)

@@ -169,7 +169,9 @@ class Stage:
                 simulated_memory_gib=self._simulated_memory_gib,
             )
             if self.settings.rehearsal:
-                world = world._replace(google=self.google, azure=self.azure)
+                auto = self.settings.engine == "auto"  # nothing is downloaded that nobody asked for
+                settings = self.settings.model_copy(update={"engine": "simulated"} if auto else {})
+                world = world._replace(google=self.google, azure=self.azure, settings=settings)
             self._open[target] = BACKENDS[row.backend]()(row, world)
         return self._open[target]
 

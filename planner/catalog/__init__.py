@@ -44,13 +44,15 @@ def find(name: str) -> Entry | None:
     'google/gemma-4-12B-it-qat-w4a16-ct'
     >>> find("Gemma4 26AB").model
     'google/gemma-4-26B-A4B-it'
+    >>> find("gemma 12b").model
+    'google/gemma-4-12B-it'
     """
     owner, _, rest = name.strip().lower().rpartition("/")
     if owner not in {"", "google"}:
         return None
     words = {word for word in re.split(r"[\s_-]+", rest) if word}
-    if "gemma" in words and not words & _FOURTH:
-        return None  # gemma-2b and gemma-7b are models of the first generation.
+    if {"gemma", "2b"} <= words and not words & _FOURTH:
+        return None  # gemma-2b is a model of the first generation.
     sizes = _catalog()["sizes"].keys() & words
     marks = frozenset(_catalog()["quantized"]["words"])
     if len(sizes) != 1 or words - sizes - marks - _SILENT - _NOT:

@@ -475,6 +475,12 @@ def test_a_budget_is_over_when_it_is_reached() -> None:
     assert accounts.over_budget(2.0) == "The budget of $1.00 would be used up."
     clock.now += 1
     assert accounts.over_budget() == "The budget of $1.00 is used up."
+    dear = manifest(max_cost_usd=1.0)
+    dearest = {"usd_per_hour_highest": 2 * (dear.provenance.usd_per_hour or 0)}
+    known = dear.provenance.model_copy(update=dearest)
+    doubted = Accounts(dear.model_copy(update={"provenance": known}), [], clock=(later := Clock()))
+    later.now += 51  # by one source half a dollar is spent, by another all of it
+    assert doubted.over_budget() == "The budget of $1.00 is used up."
     unknown = Accounts(a_manifest(usd_per_hour=None), [], clock=Clock())  # that is not 0
     assert (unknown.usd_so_far, unknown.over_budget()) == (None, None)
 

@@ -16,6 +16,7 @@ from core.records import (
     Phase,
     State,
     expiry,
+    moment,
 )
 from tests.logs.conftest import NOW
 
@@ -186,3 +187,15 @@ def test_a_schedule_says_what_it_does_next(state: State, ahead: int, does: str) 
     first = datetime.now(UTC) + timedelta(days=ahead)
     said = f"{first:%a},{first + timedelta(days=1):%a} 00:00-24:00"
     assert f"; its schedule ({said}) {does} " in deployment(state, schedule=said).summary()
+
+
+@pytest.mark.parametrize(
+    ("ahead", "does"), [(0, "keeps it warm until {end}"), (3, "its time is over at {end}, before ")]
+)
+def test_a_schedule_says_nothing_for_after_its_end(ahead: int, does: str) -> None:
+    """What its lease has stopped by then no schedule wakes or keeps warm."""
+    now = datetime.now(UTC)
+    end, first = now + timedelta(hours=1), now + timedelta(days=ahead)
+    said = f"{first:%a},{first + timedelta(days=1):%a} 00:00-24:00"
+    seen = deployment(State.READY, schedule=said, expires_at=end).summary()
+    assert does.format(end=moment(end)) in seen

@@ -74,6 +74,21 @@ async def test_money_ends_it_as_time_does(trouble: Azure) -> None:
         await destroyed(agent, trouble)
 
 
+async def test_a_yes_to_money_that_one_boot_may_use_up_is_asked_with_that_doubt(
+    trouble: Azure,
+) -> None:
+    """$5 buy 33 minutes at the dearest price, and a boot may take 35; a schedule ends with it."""
+    async with agent_of(trouble.settings.model_copy(update={"confirm": "token"})) as agent:
+        wish = {"target": "aca-a100", "name": "one", "model": "12b qat", "max_usd": 5}
+        asked = await agent.call("deploy_vllm", **wish, schedule="Mon-Fri 08:00-18:00")
+        assert asked.code == "CONFIRMATION_REQUIRED", asked
+        (doubt,) = asked.data["doubts"]
+        assert doubt.startswith("its time may be over before it answers")
+        assert "; until then warm Mon-Fri 08:00-18:00" in asked.data["what"]
+        enough = await agent.call("deploy_vllm", **{**wish, "max_usd": 20})
+        assert not enough.data["doubts"]
+
+
 @pytest.mark.parametrize(
     ("method", "left", "says"),
     [
