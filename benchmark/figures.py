@@ -645,7 +645,8 @@ def _slower_first(name: str, begun: Floats, times: Floats) -> str | None:
 
 def short_output(case: Case) -> str | None:
     wanted, tokens = case.plan.workload.output_tokens, case.rows.output_tokens
-    short = int(((tokens != UNKNOWN) & (tokens < wanted)).sum())
+    stopped = (tokens == UNKNOWN) & (case.rows.finish == Finish.STOP)
+    short = int((stopped | ((tokens != UNKNOWN) & (tokens < wanted))).sum())
     if not short or not case.plan.workload.fixed_output:
         return None
     return f"{short} of {len(tokens)} answers had fewer than {wanted} tokens"

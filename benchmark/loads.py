@@ -125,6 +125,8 @@ class Job:
     """What a chat's prompts are made of: texts of one token each, wherever they stand."""
     template_tokens: int = 0
     """Of a chat's `context`, which its template takes."""
+    refuses: Sequence[str] = ()
+    """Fields of a request that the endpoint does not take."""
     min_requests: int
     max_seconds: float
     warmup_max_seconds: float

@@ -65,7 +65,7 @@ class Workload(Record):
 
     api: Literal["completion", "chat"] = "completion"
     output_tokens: Positive = 64
-    """Asked for with `max_tokens`."""
+    """Asked for with `max_tokens`, unless `Subject.refuses` names it."""
     fixed_output: bool = True
     """With `ignore_eos` and `min_tokens`, so that every answer is exactly that long."""
     prefix_share: Share = 0.0
@@ -488,6 +488,9 @@ class Subject(Record):
     process_start_time: float | None = None
     template_tokens: int = 0
     """That its chat template adds to each chat, an estimate without /tokenize; 0 in older runs."""
+    refuses: tuple[str, ...] | None = None
+    """Fields of a request that it does not take, as it said before the first cell: `max_tokens` is
+    then asked for as `max_completion_tokens`, others are left out. None: not known."""
     simulated: bool = False
 
 

@@ -22,6 +22,7 @@ import anyio
 from pydantic import SecretStr
 
 from benchmark import cluster, figures, profiles, report, samples
+from benchmark.advice import Row
 from benchmark.client import Fleet
 from benchmark.folder import RunFolder
 from benchmark.loads import Job
@@ -45,7 +46,7 @@ from benchmark.records import (
     usd,
 )
 from benchmark.server import Seen, Watch, look, read_look, view_of
-from benchmark.workload import read, sha256
+from benchmark.workload import read, refused_fields, sha256
 from core.endpoint import Endpoint
 from core.errors import (
     Busy,
@@ -242,26 +243,27 @@ def too_long(plan: RunPlan, subject: Subject, spec: CellSpec) -> CellResult | No
 def _saturated(plan: RunPlan, done: Sequence[CellResult], spec: CellSpec) -> CellResult | None:
     if not plan.stop_saturated or spec.load.arrivals is not Arrivals.CLOSED:
         return None
-    row = [
+    measured = [
         cell
         for cell in done
         if cell.spec.context == spec.context
         and cell.spec.load.arrivals is spec.load.arrivals
         and cell.state is not CellState.SKIPPED
     ][-1 - _STEPS :]
-    tokens = [cell.output_token_throughput or 0.0 for cell in row]
+    row = Row(spec.context, spec.load.arrivals, tuple(measured))
+    rates = [row.throughput(cell) for cell in row.cells]
     # The throughput of a spoiled cell, such as a slow client's, is not the engine's.
-    if len(row) <= _STEPS or not all(tokens) or not all(cell.valid for cell in row):
+    if len(rates) <= _STEPS or not all(rates) or not all(cell.valid for cell in row.cells):
         return None
-    base, last = row[0], row[-1]
+    base, last = row.cells[0], row.cells[-1]
     grown, size = last.spec.load.size / base.spec.load.size, spec.load.size
-    best = max(tokens[1:])
-    if grown < _GROWTH or size <= last.spec.load.size or best > (1 + GAIN) * tokens[0]:
+    best = max(rates[1:])
+    if grown < _GROWTH or size <= last.spec.load.size or best > (1 + GAIN) * rates[0]:
         return None
     because = (
-        f"output throughput grew by {percent(max(0.0, best / tokens[0] - 1))} from "
+        f"throughput grew by {percent(max(0.0, best / rates[0] - 1))} from "
         f"{base.spec.load.label} to {last.spec.load.label} users, limit {percent(GAIN)}; "
-        f"{last.id} stands for it with {figure(tokens[-1])} tokens/s"
+        f"{last.id} stands for it with {figure(rates[-1])} {row.unit}"
     )
     return _skipped(spec, Code.SATURATED_ROW, because)
 
@@ -591,8 +593,9 @@ class _Sweep:
         self._now(spec, "beginning")
         self._folder.renew_parts()
         await self._until_it_answers()
+        job = await self._in_its_terms(self._job(spec, seen))
         plan, subject = self._manifest.plan, self._manifest.subject
-        measured, watch = await self._watched(self._job(spec, seen), spec.load)
+        measured, watch = await self._watched(job, spec.load)
         cell = figures.compute(
             spec,
             measured,
@@ -712,10 +715,25 @@ class _Sweep:
                 )
         began = seen.subject.process_start_time
         if began != before.process_start_time:
-            subject = before.model_copy(update={"process_start_time": began})
-            self._manifest = self._manifest.model_copy(update={"subject": subject})
-            self._folder.create(self._manifest)
+            self._note(process_start_time=began)
         return seen
+
+    async def _in_its_terms(self, job: Job) -> Job:
+        """Leave out what the endpoint does not take, which it is asked once in a run."""
+        if self._manifest.subject.refuses is None:
+            async with opened(self._folder, self._manifest.base_url) as endpoint:
+                refuses = await refused_fields(endpoint, job)
+            if refuses:
+                self._say(f"The endpoint refuses {', '.join(refuses)}; it is asked without.")
+            if refuses is not None:
+                self._note(refuses=refuses)
+        return replace(job, refuses=self._manifest.subject.refuses or ())
+
+    def _note(self, **learned: object) -> None:
+        """Keep in the manifest what was learned of the endpoint."""
+        subject = self._manifest.subject.model_copy(update=learned)
+        self._manifest = self._manifest.model_copy(update={"subject": subject})
+        self._folder.create(self._manifest)
 
     async def _until_it_answers(self) -> None:
         """Wait for an endpoint that restarts, or for a credential that is renewed."""

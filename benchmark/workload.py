@@ -5,6 +5,7 @@ import json
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache, partial
 from itertools import pairwise, starmap
 from math import floor, gcd
@@ -24,7 +25,7 @@ import numpy as np
 import orjson
 from numpy import typing as npt
 
-from core.errors import EndpointError, InvalidArgument
+from core.errors import EndpointError, InvalidArgument, OpsError, RequestRefused
 
 if TYPE_CHECKING:
     from benchmark.loads import Job
@@ -485,19 +486,50 @@ class _Batches(Generic[T]):
 
 
 def _opening(job: "Job", output_tokens: int) -> bytes:
-    """Give the fields of a streamed request whose usage is told at its end.
+    """Give the fields of a streamed request whose usage is told at its end, as far as it may be.
 
     A chat asks for the usage with every event, because only so reasoning tokens are told apart as
     they come.
     """
     usage = {"include_usage": True}
-    if job.api == "chat":
-        usage["continuous_usage_stats"] = True
+    if job.api == "chat" and EACH_USAGE not in job.refuses:
+        usage[EACH_USAGE] = True
     asked: dict[str, Any] = {"model": job.model, "stream": True, "stream_options": usage}
     asked["max_tokens"] = output_tokens
     if job.fixed_output:
         asked |= {"min_tokens": output_tokens, "ignore_eos": True, "temperature": 0}
-    return orjson.dumps(asked)[:-1] + b","
+    if BOUND in job.refuses:
+        asked["max_completion_tokens"] = output_tokens
+    kept = {name: value for name, value in asked.items() if name not in job.refuses}
+    return orjson.dumps(kept)[:-1] + b","
+
+
+EACH_USAGE: Final = "continuous_usage_stats"
+BOUND: Final = "max_tokens"
+_REFUSABLE: Final = (EACH_USAGE, "stream_options", BOUND, "min_tokens", "ignore_eos", "temperature")
+"""Fields that an endpoint other than vLLM may not take; the first is within the second."""
+
+
+async def refused_fields(endpoint: "Endpoint", job: "Job") -> tuple[str, ...] | None:
+    """Ask for one token and learn from refusals which fields the endpoint does not take.
+
+    None where that is not known, for instance because the endpoint is at its limit.
+    """
+    refuses: tuple[str, ...] = ()
+    while True:
+        asked = replace(job, output_tokens=1, refuses=refuses)
+        try:
+            body = orjson.loads(bodies(asked)(job.first_request))
+            async with endpoint.stream(job.path, body):
+                return refuses
+        except RequestRefused as exc:
+            words = exc.cause
+        except OpsError:  # the cell says it better
+            return None
+        named = (name for name in _REFUSABLE if name in words and name not in refuses)
+        if (name := next(named, None)) is None:
+            return None
+        refuses = (*refuses, name)
 
 
 def _cells(token_ids: Sequence[int]) -> Bytes:

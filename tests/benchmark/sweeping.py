@@ -9,6 +9,7 @@ from typing import Any
 import anyio
 import pytest
 from anyio.abc import SocketAttribute, SocketStream
+from anyio.streams.buffered import BufferedByteReceiveStream
 
 from benchmark import report
 from benchmark.folder import RunFolder, replace
@@ -23,7 +24,7 @@ WALL_SECONDS = 14.0
 
 
 class Door:
-    """Serves /v1/models and nothing else, while it is open."""
+    """Serves /v1/models while it is open, and refuses questions."""
 
     def __init__(self) -> None:
         self.url = ""
@@ -32,6 +33,9 @@ class Door:
         self.closed = False
         self.refusals = 0
         """How many connections are still broken."""
+        self.refuses: Sequence[str] | None = None
+        """Which fields of a question; None: it takes no questions at all."""
+        self.questions = 0
         self.unauthorized = 0
         """How many requests are still told that the key is wrong."""
         self.requests = 0
@@ -43,21 +47,29 @@ class Door:
         """When the engine's process began, as /metrics says; None: it does not say."""
 
     async def answer(self, stream: SocketStream) -> None:
+        reader = BufferedByteReceiveStream(stream)
         async with stream:
             while not self.closed:
                 try:
-                    head = await stream.receive()
-                except (anyio.EndOfStream, anyio.BrokenResourceError):
+                    head = (await reader.receive_until(b"\r\n\r\n", 2**16)).decode()
+                    length = head.lower().partition("content-length: ")[2].partition("\r")[0]
+                    asked = await reader.receive_exactly(int(length)) if length else b""
+                except (anyio.EndOfStream, anyio.IncompleteRead, anyio.BrokenResourceError):
                     return
                 if self.refusals:
                     self.refusals -= 1
                     return
-                await stream.send(self._reply(head.decode()))
+                await stream.send(self._reply(f"{head}\r\n\r\n", asked.decode()))
 
-    def _reply(self, head: str) -> bytes:
+    def _reply(self, head: str, asked: str) -> bytes:
         self.requests += 1
         body = json.dumps({"data": [{"id": self.model, "max_model_len": self.max_model_len}]})
         status = "200 OK" if " /v1/models " in head else "404 Not Found"
+        if self.refuses is not None and "/completions " in head:
+            named = next((name for name in self.refuses if f'"{name}"' in asked), None)
+            status = "400 Bad Request" if named else "200 OK"
+            body = json.dumps({"error": {"message": f"Unsupported parameter: {named!r}."}})
+            self.questions += 1
         if self.at_work is not None and " /metrics " in head:
             self.last_at_work = self.at_work.pop(0) if self.at_work else 0
             status, body = "200 OK", f"vllm:num_requests_running {self.last_at_work}\n"

@@ -43,6 +43,17 @@ def flat_above(users: int, *, gain: float = 0.0) -> Measure:
     return measured
 
 
+def untold(spec: CellSpec) -> CellResult:
+    """Four users are its limit, and it tells no usage."""
+    rate = 2.0 * min(spec.load.concurrency or 0, 4)
+    return a_cell(
+        spec.context,
+        spec.load.concurrency or 0,
+        output_token_throughput=None,
+        request_throughput=rate,
+    )
+
+
 def slow_at_eight(spec: CellSpec) -> CellResult:
     cell = flat_above(2)(spec)
     return with_verdict(cell, Code.CLIENT_SATURATED) if spec.load.concurrency == 8 else cell
@@ -80,6 +91,9 @@ GRIDS: dict[str, tuple[RunPlan, Measure, list[str]]] = {
     "each once": (plan((8, 8), (1, 1)), flat_above(9), ["8x1"]),
     "a saturated row two doublings further": (
         plan(), flat_above(4), ["8x1", "8x2", "8x4", "8x8", "8x16"],
+    ),
+    "by its requests where tokens are not told": (
+        plan(), untold, ["8x1", "8x2", "8x4", "8x8", "8x16"],
     ),
     "each row for itself": (
         plan((8, 512), (1, 2, 4, 8)), flat_above(1),
@@ -124,7 +138,7 @@ def test_what_is_skipped_says_why() -> None:
     assert [cells[0].state, len(saturated)] == [CellState.MEASURED, 6]
     for cell, code, said in (
         (cells[1], Code.LENGTH_CAPPED, "2,048 prompt tokens and 64 output tokens are more than"),
-        (saturated[5], Code.SATURATED_ROW, "8x16 stands for it with 200 tokens/s"),
+        (saturated[5], Code.SATURATED_ROW, "8x16 stands for it with 200 output tokens/s"),
     ):
         assert [v.code for v in cell.verdicts] == [code]
         assert cell.reason

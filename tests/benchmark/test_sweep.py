@@ -3,6 +3,7 @@
 import os
 import signal
 from pathlib import Path
+from typing import Final
 
 import anyio
 import pytest
@@ -13,6 +14,7 @@ from benchmark.loads import Job
 from benchmark.profiles import make, plan_of
 from benchmark.records import CellState, Code, Manifest, Provenance, RunPlan, RunState, Subject
 from benchmark.run import Accounts, conclude, state_of
+from benchmark.workload import bodies
 from core.errors import Busy, InvalidArgument, NotFound
 from tests.benchmark.made import a_cell, a_manifest, known
 from tests.benchmark.sweeping import Door, Workers, a_plan, a_run, ids, measured
@@ -71,6 +73,53 @@ async def test_no_prompt_comes_again_in_another_cell_or_attempt(tmp_path: Path, 
     assert firsts == sorted(firsts)
     codes = {v.code for cell in folder.cells() for v in cell.verdicts}
     assert Code.TOO_FEW_SAMPLES in codes
+
+
+OPENAI: Final = ("max_tokens", "min_tokens", "ignore_eos")
+
+
+@pytest.mark.parametrize(
+    ("refuses", "sent", "left_out"),
+    [
+        ((), {"max_tokens", "min_tokens", "stream_options"}, {"max_completion_tokens"}),
+        (OPENAI, {"max_completion_tokens", "stream_options"}, set(OPENAI)),
+        (("continuous_usage_stats",), {"stream_options"}, {"continuous_usage_stats"}),
+        (("stream_options",), {"max_tokens"}, {"stream_options"}),
+    ],
+)
+async def test_an_endpoint_is_measured_without_the_fields_that_it_refuses(
+    tmp_path: Path, door: Door, refuses: tuple[str, ...], sent: set[str], left_out: set[str]
+) -> None:
+    """It is asked before the first cell alone, and the run that goes on remembers it."""
+    door.refuses = refuses
+    folder = a_run(tmp_path, door.url, a_plan(api="chat", contexts=[64, 512]))
+
+    async def stop(_job: Job) -> None:
+        folder.stop_file.touch()
+
+    workers = Workers(stop)
+    await measured(folder, workers)
+    folder.stop_file.unlink()
+    workers.act = None
+    await measured(folder, workers)
+    assert len(folder.cells()) == len(workers.jobs) == 4
+    assert door.questions == 1 + len(refuses)
+    assert folder.manifest().subject.refuses == refuses
+    for job in workers.jobs:
+        body = bodies(job)(job.first_request).decode()
+        assert all(f'"{name}"' in body for name in sent)
+        assert not any(f'"{name}"' in body for name in left_out)
+
+
+async def test_what_is_refused_for_another_reason_is_left_to_the_cells(
+    tmp_path: Path, door: Door
+) -> None:
+    """They say it with the endpoint's own words, and the next cell asks again."""
+    folder, workers = a_run(tmp_path, door.url), Workers()
+    door.refuses = ("prompt",)
+    await measured(folder, workers)
+    assert folder.manifest().subject.refuses is None
+    assert (door.questions, len(workers.jobs)) == (4, 4)
 
 
 async def test_workers_are_kept_while_their_number_suits(tmp_path: Path, door: Door) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from benchmark.figures import RULES, judged, limits, unsupported
 from benchmark.records import Arrivals, CellResult, CellState, Code, Load, StopRule, Workload
-from benchmark.samples import Finish, Outcome
+from benchmark.samples import UNKNOWN, Finish, Outcome
 from tests.benchmark.made import known
 from tests.benchmark.simulated import Loop, Run, played
 
@@ -104,6 +104,11 @@ FLAWS: dict[str, tuple[Code, float, float, Callable[[float], Run]]] = {
     "slow prefill at first": (Code.COLD, 1.8, 50, lambda x: slow_at_first(x, decode_too=False)),
     "slow decode at first": (Code.COLD, 1.8, 50, lambda x: slow_at_first(x, decode_too=True)),
     "short": (Code.SHORT_OUTPUT, 0, 1, lambda x: column("output_tokens", first_of(x), 15)),
+    "short by its end, where no usage is told": (
+        Code.SHORT_OUTPUT, 0, 1,
+        lambda x: column("output_tokens", slice(None), UNKNOWN)
+        .with_samples(finish=column("finish", first_of(x), Finish.STOP).measured.samples.finish),
+    ),
     "prompts cut": (
         Code.PROMPT_CUT, 0.11, 1, lambda x: column("prompt_tokens", slice(None), int(512 * (1 - x)))
     ),
