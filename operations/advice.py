@@ -10,7 +10,7 @@ from pydantic import Field
 
 from backends.registry import BACKENDS
 from core.errors import NextStep
-from core.records import Answer, ModelShape, valid
+from core.records import Answer, ModelShape, listed, valid
 from core.redaction import one_line
 from operations.forecast import (
     Foreseen,
@@ -380,7 +380,7 @@ def recommend(
         offers = list(_first(found, lambda each: quality_of(each.offer.model)).values())
         of_models = list(_first(found, lambda each: each.offer.model).values())
     return Recommendation(
-        said=_summary(runtime, asked, found, near, refusals),
+        said=_summary(runtime, asked, found, near, refusals, compared=len(targets) > 1),
         offers=tuple(_option(runtime, asked, each) for each in offers),
         models=tuple(_option(runtime, asked, each).row() for each in of_models),
         refused=_together(refusals)[:_REFUSED],
@@ -466,7 +466,10 @@ def _summary(
     offers: Sequence[Sized],
     near: Sequence[Sized],
     refusals: Sequence[Refusal],
+    *,
+    compared: bool,
 ) -> str:
+    """Say the best, and where several targets are to be `compared` what the others cost."""
     if not offers:
         return _none(asked, near, refusals)
     best = offers[0]
@@ -480,6 +483,9 @@ def _summary(
         words += f" In {region}."
     if not best.offer.deployable:
         words += " This server does not deploy there."
+    others = [*_first(offers, lambda each: each.offer.place).values()][1:]
+    if compared and others:
+        words += f" Elsewhere: {listed([str(each) for each in others])}."
     return f"{words} With {near[0].misses}: {near[0]}." if near else words
 
 

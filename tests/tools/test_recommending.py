@@ -163,6 +163,17 @@ async def test_users_at_a_speed_and_the_replicas_for_them(
     assert said in reply.structured["summary"]
 
 
+async def test_several_targets_that_are_named_are_told_with_their_prices(agent: Agent) -> None:
+    """Somebody asks how much more the other costs; nobody asks of what was not named."""
+    both = {"model": "26b qat", "targets": [L4, "aca-a100"]}
+    said = (await brief(agent, "recommend_deployment", **both)).structured["summary"]
+    assert said.startswith("26B-A4B QAT on cloud-run-l4, $1.42 an hour")
+    assert said.endswith("Elsewhere: 26B-A4B QAT on aca-a100 ($6.35 an hour).")
+    for targets in ([L4], None):
+        reply = await brief(agent, "recommend_deployment", model="26b qat", targets=targets)
+        assert "Elsewhere" not in reply.structured["summary"]
+
+
 async def test_an_hour_of_all_replicas_is_what_a_row_says(agent: Agent) -> None:
     goal = {"model": "12b qat", "users": 20, "tokens_per_second_per_user": 15, "targets": [L4]}
     (row,) = (await brief(agent, "recommend_deployment", **goal)).data["options"]
