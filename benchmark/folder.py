@@ -75,7 +75,11 @@ class RunFolder:
             ) from exc
 
     def cells(self) -> tuple[CellResult, ...]:
-        """Read the cells that were decided, of one that was measured again the last.
+        """Read the cells that were decided, of one that was measured again the last."""
+        return tuple({cell.spec: cell for cell in self.every_cell()}.values())
+
+    def every_cell(self) -> tuple[CellResult, ...]:
+        """Read all of them in order, those that were measured again as well.
 
         A note says how many of them nobody can read.
         """
@@ -92,7 +96,7 @@ class RunFolder:
                 f"{strange} of {len(lines)} cells of {self.path.name} are left out: their lines in"
                 f" {self.cells_file.name} are damaged, or of another version."
             )
-        return tuple({cell.spec: cell for cell in found}.values())
+        return tuple(found)
 
     def add(self, cell: CellResult) -> None:
         """Write one cell so that it survives a kill."""

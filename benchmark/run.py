@@ -529,7 +529,7 @@ class _Sweep:
         self._patience = patience_seconds
         self._show = show
         self._say = say
-        self._cells = list(folder.cells())
+        self._cells = list(folder.every_cell())
         self._accounts = Accounts(manifest, self._cells, folder.progress())
         self._ending = Ending(folder, self._accounts.over_budget)
         self._cell: CellSpec | None = None

@@ -16,7 +16,7 @@ from benchmark.records import CellState, Code, Manifest, Provenance, RunPlan, Ru
 from benchmark.run import Accounts, conclude, state_of
 from benchmark.workload import bodies
 from core.errors import Busy, InvalidArgument, NotFound
-from tests.benchmark.made import a_cell, a_manifest, known
+from tests.benchmark.made import a_cell, a_manifest, known, with_verdict
 from tests.benchmark.sweeping import Door, Workers, a_plan, a_run, ids, measured
 from tests.benchmark.sweeping import door as door  # noqa: PLC0414  a fixture
 from tests.benchmark.sweeping import no_chart as no_chart  # noqa: PLC0414  the same
@@ -412,6 +412,24 @@ async def test_another_context_length_does_not_go_on_in_the_same_table(
     assert (end.state, known(end.error).code) == (RunState.FAILED, "INVALID_ARGUMENT")
     assert "max_model_len is 4096, was 2048" in known(end.error).summary
     assert (workers.jobs, ids(folder)) == ([], ["8x1"])
+
+
+async def test_a_search_that_goes_on_asks_a_cold_load_no_third_time(
+    tmp_path: Path, door: Door
+) -> None:
+    """It was asked again before the run was interrupted, and counts as too much."""
+    plan = plan_of(profile="find-capacity", contexts=[8], concurrencies=[8], limits={"ttft_seconds": 0.1})
+    folder = a_run(tmp_path, door.url, plan)
+    cold = with_verdict(a_cell(8, 8, goodput_share=0.5), Code.COLD)
+    folder.add(cold)
+    folder.add(cold)
+
+    async def stop(_job: Job) -> None:
+        folder.stop_file.touch()
+
+    workers = Workers(stop)
+    await measured(folder, workers)
+    assert [job.cell for job in workers.jobs] == ["8x4"]
 
 
 async def test_another_model_is_not_measured_under_the_same_name(
