@@ -418,7 +418,9 @@ async def test_a_search_that_goes_on_asks_a_cold_load_no_third_time(
     tmp_path: Path, door: Door
 ) -> None:
     """It was asked again before the run was interrupted, and counts as too much."""
-    plan = plan_of(profile="find-capacity", contexts=[8], concurrencies=[8], limits={"ttft_seconds": 0.1})
+    plan = plan_of(
+        profile="find-capacity", contexts=[8], concurrencies=[8], limits={"ttft_seconds": 0.1}
+    )
     folder = a_run(tmp_path, door.url, plan)
     cold = with_verdict(a_cell(8, 8, goodput_share=0.5), Code.COLD)
     folder.add(cold)
