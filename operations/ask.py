@@ -147,6 +147,8 @@ class ModelAnswer(Answer):
 class Question(Record):
     """One request, in OpenAI's terms."""
 
+    model: str | None = None
+    """Of several that are served; None: the deployment's own."""
     prompt: str | None = None
     messages: tuple[Mapping[str, Any], ...] = ()
     system: str | None = None
@@ -291,7 +293,8 @@ async def ask(
     """
     require_ready(found)
     async with runtime.endpoint(found.backend, found.name) as endpoint:
-        model = await endpoint.model_meant(found.deployment.served_model_name)
+        named = question.model or found.deployment.served_model_name
+        model = await endpoint.model_meant(named)
         gathered = _Heard(clock)
         here = {"target": found.deployment.target, "name": found.name}
         await _listen(endpoint, question, model, gathered, heard, here)
@@ -422,7 +425,7 @@ def percentile(ordered: Sequence[float], percent: float) -> float | None:
 
 
 _OURS: Final = frozenset(
-    {"model", "prompt", "messages", "max_tokens", "temperature", "stream", "stream_options", "n"}
+    {"model", "prompt", "messages", "max_tokens", "stream", "stream_options", "n"}
 )
 """Of `n` answers that come at once, the words would stand among one another."""
 
@@ -442,7 +445,7 @@ def parse_extra(text: str | None) -> Mapping[str, Any]:
     if taken := sorted(extra.keys() & _OURS):
         raise InvalidArgument(
             f"`extra` cannot set {', '.join(taken)}: this call sets that itself.",
-            fix="Leave it out; prompt, messages, max_tokens and temperature are arguments.",
+            fix="Leave it out; model, prompt, messages and max_tokens are arguments.",
         )
     return extra
 

@@ -93,6 +93,7 @@ async def query_vllm(
     prompt: Text = None,
     messages: list[dict[str, Any]] | SkipJsonSchema[None] = None,
     mode: Literal["chat", "completion"] = "chat",
+    model: Text = None,
     extra: Text = None,
     max_tokens: Tokens = 512,
     target: Text = None,
@@ -106,10 +107,12 @@ async def query_vllm(
 
     Args:
         messages: A conversation, before prompt.
+        model: One of several that are served, such as a LoRA adapter.
         extra: JSON object of further request fields, such as {"top_p": 0.9}.
         wake: Start a paid GPU if it sleeps.
     """
     question = Question(
+        model=model,
         prompt=prompt,
         messages=tuple(messages or ()),
         mode=mode,

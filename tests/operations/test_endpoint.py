@@ -1,5 +1,6 @@
 """An endpoint of the owner's own: VLLM_BASE_URL."""
 
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -62,6 +63,24 @@ async def test_it_is_the_default_of_looking_and_asking(simulate: Simulate, state
         listed = await agent.call("list_deployments")
         assert listed.structured["summary"].endswith("and 1 whose price is not known.")
         assert "last asked from here" in (await agent.call("status_vllm")).structured["summary"]
+
+
+async def test_one_of_several_models_is_asked_by_its_name(
+    simulate: Simulate, state_dir: Path
+) -> None:
+    """An adapter or an alias; without a name the first is meant, and another is refused."""
+    async with (
+        simulate("--served-model-name", "base", "adapter") as engine,
+        engine.on_a_port() as url,
+        agent_at(url, state_dir) as agent,
+    ):
+        cold = '{"temperature": 0}'
+        ask = partial(agent.call, "query_vllm", prompt="Hello", extra=cold, max_tokens=4)
+        assert (await ask()).data["model"] == "base"
+        assert (await ask(model="adapter")).data["model"] == "adapter"
+        refused = await ask(model="nobody")
+        assert refused.code == "MODEL_NOT_SERVED"
+        assert "nobody" in refused.structured["cause"]
 
 
 async def test_its_url_may_be_written_in_any_way(simulate: Simulate, state_dir: Path) -> None:
