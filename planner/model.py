@@ -124,8 +124,11 @@ def folder_of(model: str) -> Path:
         folder = Path(model).expanduser().resolve()
         if folder.is_dir() and is_unicode(str(folder)):
             return folder
+        is_file = folder.is_file()
     except (OSError, RuntimeError, ValueError) as exc:  # Nobody's home, a loop, a NUL, too long.
-        cause = shown(str(exc))
+        cause, is_file = shown(str(exc)), False
+    if is_file:
+        raise ModelNotFound(f"{shown(model)} is no folder.", fix=_instead_of(folder.parent))
     raise ModelNotFound(
         f"There is no folder {shown(model)}.",
         fix="Check the path, or give a Hub id such as google/gemma-4-E4B-it.",
@@ -468,7 +471,7 @@ def _instead_of(folder: Path) -> str:
             f' names, and engine_args=["--enable-lora", "--lora-modules", "NAME={folder}"].'
         )
     if any(folder.glob("*.gguf")):
-        return "It holds a GGUF file, which is not planned: give the model that it was made from."
+        return "A GGUF file is not planned: give the model that it was made from."
     return "Give the folder that holds config.json and the safetensors files."
 
 

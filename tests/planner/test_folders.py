@@ -153,11 +153,15 @@ def test_a_folder_whose_name_is_no_text_is_refused(tmp_path: Path) -> None:
         read_model(write(made, LLAMA_8B))
 
 
-def test_a_file_is_no_folder(folder: Path) -> None:
-    """Weights named instead of their folder."""
-    (folder / "model.safetensors").touch()
-    with pytest.raises(ModelNotFound):
-        read_model(str(folder / "model.safetensors"))
+@pytest.mark.parametrize(
+    ("name", "words"), [("model.safetensors", "config.json"), ("model-Q4_K_M.gguf", "made from")]
+)
+def test_a_file_is_no_folder(folder: Path, name: str, words: str) -> None:
+    """Weights named instead of their folder: "There is no folder" sent people to check the path."""
+    (folder / name).touch()
+    with pytest.raises(ModelNotFound, match="is no folder") as caught:
+        read_model(str(folder / name))
+    assert words in caught.value.fix
 
 
 @pytest.mark.parametrize(
