@@ -570,6 +570,11 @@ class Deployment(Answer):
             return None if self.state is State.UNKNOWN and self.usd_per_hour != 0 else 0.0
         return None if self.usd_per_hour is None else round(self.usd_per_hour * self.replicas, 4)
 
+    @property
+    def has_log(self) -> bool:
+        """Whether anything can have written one: what was given no machine has none."""
+        return self.failure is None or self.failure.code != "NO_CAPACITY"
+
     def summary(self) -> str:
         """Say state, and what is waited for or wrong."""
         head = f"{self.name} on {self.target} is {self.state}"
@@ -665,8 +670,10 @@ class Deployment(Answer):
             case State.READY:
                 return (*whole, NextStep("query_gemma4", {**here, "prompt": "What is Gemma?"}))
             case State.FAILED:
-                helping = ("diagnose", "get_logs", "destroy_vllm")
-                return tuple(NextStep(tool, here) for tool in helping)
+                log = ("get_logs",) if self.has_log else ()
+                return tuple(NextStep(tool, here) for tool in ("diagnose", *log, "destroy_vllm"))
+            case State.UNKNOWN if self.failure:  # looking again sees no more
+                return (NextStep("diagnose", here),)
             case State.EXPIRED:
                 again = NextStep("deploy_vllm", {**here, "model": self.model})
                 return (again, NextStep("destroy_vllm", here))

@@ -300,12 +300,14 @@ def to_destroy(found: Found, *, purge: bool, keep_cache: bool = False) -> Previe
     what = f"Delete {one.name} on {one.target} ({known})"
     what += " with everything that it leaves behind" if purge else "; stored weights stay"
     bound = f"{purge}{keep_cache or ''}"
-    shown = {}
+    shown = dict[str, tuple[str, ...]]()
     if isinstance(backend, Leaves):
         leaving = backend.leaving(one.name, keep_cache=keep_cache)
         shown = {"deletes": leaving.deletes, "stays": (*leaving.purged, *leaving.stays)}
         if purge and isinstance(backend, Purges):
             shown = {"deletes": (*leaving.deletes, *leaving.purged), "stays": leaving.stays}
+    if one.state is State.UNKNOWN and one.failure:
+        shown["doubts"] = (f"what runs of it: {one.failure.cause}",)
     return preview("destroy_vllm", one.target, one.name, what, price, one, bound, **shown)
 
 

@@ -173,7 +173,8 @@ def row_of(found: Found, figures: Figures, listed: Callable[[str], bool], now: d
     health = _health(one, figures.load, late=late is not None, now=now)
     usual = tuple(step.tool for step in one.next_steps())
     tools = _HELPS.get(health, usual)
-    can = {"stop_vllm": can_stop(found.backend), "get_logs": isinstance(found.backend, HasLogs)}
+    has_log = isinstance(found.backend, HasLogs) and one.has_log
+    can = {"stop_vllm": can_stop(found.backend), "get_logs": has_log}
     helps = (tool for tool in tools if can.get(tool, True))
     load = {"requests_running", "requests_waiting", "kv_cache_usage"}
     same = ("name", "target", "state", "phase", "usd_per_hour_now", "usd_so_far")

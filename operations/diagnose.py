@@ -62,6 +62,7 @@ from operations.deployments import (
     longest_seconds,
     phase_of,
     to_end,
+    to_restart,
 )
 from operations.readings import read_log
 from operations.resolve import Found
@@ -450,7 +451,10 @@ async def _refused(case: Case, endpoint: Endpoint, exc: EndpointError) -> Failur
         waits = f", while {waiting} requests wait" if waiting else ""
         return ill("MODEL_SILENT", case, seconds=_ANSWER_SECONDS, waits=waits)
     if isinstance(exc, Unauthorized):
-        return Failure(code=exc.code, cause=words, fix=exc.fix)
+        remedy, fix = to_restart(case.backend), exc.fix
+        if remedy.steps:
+            fix = f"Its engine began with another key than is kept now: {remedy.words} mend it."
+        return Failure(code=exc.code, cause=words, fix=fix, next=remedy.steps)
     if isinstance(exc, ModelNotServed):
         served, wanted = "another model", case.deployment.served_model_name
         with suppress(EndpointError):
@@ -799,7 +803,8 @@ def _state(now: Deployment, seen: dict[Layer, Looked]) -> str | None:
 
 def _otherwise(case: Case) -> Sequence[NextStep]:
     """Name what helps with a failure that names no tool."""
-    log = (NextStep("get_logs"),) if isinstance(case.backend, HasLogs) else ()
+    has_log = isinstance(case.backend, HasLogs) and case.deployment.has_log
+    log = (NextStep("get_logs"),) if has_log else ()
     failed = case.deployment.state in {State.FAILED, State.EXPIRED}
     return (*log, NextStep("deploy_vllm" if failed else "status_vllm"))
 

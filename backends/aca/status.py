@@ -561,7 +561,20 @@ async def _status_of(
     ours = app is None or is_this_targets(site, app)
     if waiting and ours and (app is None or waiting.deleting or waiting.phase != LEASING):
         return status_while_waiting(site, waiting, app)
-    return await read_status(site, own_app(site, name, app))
+    app = own_app(site, name, app)
+    try:
+        return await read_status(site, app)
+    except errors.PermissionDenied as exc:  # it bills all the same, and can be removed
+        return _unseen(site, app, exc)
+
+
+def _unseen(site: Site, app: ContainerApp, exc: errors.CloudError) -> Deployment:
+    """Say of an app that is there why nobody can see what it does."""
+    why = f"{exc.summary} {exc.cause}".strip()
+    note(f"{app.name}: {why}")
+    seen = Look(site, app, (), None, datetime.now(UTC))
+    failure = Failure(code=exc.code, cause=why, fix=exc.fix)
+    return seen.record(State.UNKNOWN, seen.now, failure=failure)
 
 
 async def list_deployments(site: Site) -> Sequence[Deployment]:
@@ -581,11 +594,7 @@ async def list_deployments(site: Site) -> Sequence[Deployment]:
         except errors.NotAuthenticated:
             raise
         except errors.CloudError as exc:  # one that cannot be looked at must not hide the others
-            why = f"{exc.summary} {exc.cause}".strip()
-            note(f"{name}: {why}")
-            seen = Look(site, there[name], (), None, datetime.now(UTC))
-            failure = Failure(code=exc.code, cause=why, fix=exc.fix)
-            return seen.record(State.UNKNOWN, seen.now, failure=failure)
+            return _unseen(site, there[name], exc)
 
     return await side_by_side([partial(look, name) for name in sorted({*waiting, *there})])
 

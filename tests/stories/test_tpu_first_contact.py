@@ -103,6 +103,7 @@ async def test_an_empty_search_names_the_tool_that_lists_other_zones(
     await agent.call("deploy_vllm", target=target, name="one", model=MODEL, **chosen)
     failed = await agent.settled("one", target=target)
     assert (failed.state, failed.data["failure"]["code"]) == ("failed", "NO_CAPACITY"), failed
+    assert "get_logs" not in {step["tool"] for step in failed.structured["next"]}
     assert "get_zones_with_available_quota" in failed.data["failure"]["fix"]
     assert "us-south1-a" not in failed.text
     again = await agent.call(

@@ -4,7 +4,16 @@ import pytest
 
 from tests.conversation import agent_of
 from tests.stories.conftest import Azure, Cloud
-from tests.stories.troubles import APP, asked, bare_trouble, becomes, deploys, destroyed, trouble
+from tests.stories.troubles import (
+    APP,
+    ONE,
+    asked,
+    bare_trouble,
+    becomes,
+    deploys,
+    destroyed,
+    trouble,
+)
 
 __all__ = ["bare_trouble", "trouble"]
 
@@ -30,6 +39,28 @@ async def test_an_app_whose_replicas_cannot_be_listed_is_not_told_as_free(troubl
         await asked(agent, "stop_vllm", name=None, all=True)
         await becomes(agent, "stopped")
         await destroyed(agent, trouble)
+
+
+async def test_an_app_whose_replicas_nobody_may_list_can_be_removed(trouble: Azure) -> None:
+    """What may bill goes; before that the question says what was not seen."""
+    settings = trouble.settings.model_copy(update={"confirm": "token"})
+    async with agent_of(trouble.settings) as agent:
+        await deploys(agent)
+        await becomes(agent, "ready")
+    denied = {"method": f"GET {APP}/revisions*", "status": 403, "code": "AuthorizationFailed"}
+    trouble.set(faults=[{**denied, "times": -1}])
+    async with agent_of(settings) as agent:
+        told = await asked(agent, "status_vllm")
+        assert told.state == "unknown"
+        assert told.data["failure"]["code"] == "PERMISSION_DENIED"
+        assert [step["tool"] for step in told.structured["next"]] == ["diagnose"]
+        question = await agent.call("destroy_vllm", **ONE)
+        assert question.code == "CONFIRMATION_REQUIRED"
+        (doubt,) = question.data["doubts"]
+        assert "list the revisions of one" in doubt
+        (again,) = question.structured["next"]
+        gone = await agent.call(again["tool"], **again["arguments"])
+        assert gone.data["gone"] is True, gone
 
 
 @pytest.mark.parametrize("target", ["cloud-run-l4", "tpu-v6e-1"])

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from core.records import Failure, State
+from core.records import Deployment, Failure, State
 from operations import diagnose
 from tests.operations.diagnosis.made import (
     Engine,
@@ -28,6 +28,30 @@ def _set(**values: Any) -> Callable[[Engine], None]:
             setattr(engine, name, value)
 
     return do
+
+
+class Stoppable(Somewhere):
+    """It can be begun anew."""
+
+    async def stop(self, name: str) -> Deployment:
+        """Say that it is there."""
+        return deployment()
+
+    async def start(self, name: str) -> Deployment:
+        """Say that it is there."""
+        return deployment()
+
+
+async def test_a_key_that_was_replaced_leads_to_a_new_start(tmp_path: Path) -> None:
+    """Its engine reads the key as it begins; its log would not say so."""
+    engine = Engine()
+    engine.status, engine.answer = 401, {"error": "no"}
+    async with listening(engine.app) as url:
+        seen = await diagnosed(Stoppable(url), deployment(), tmp_path)
+    assert seen.code == "UNAUTHORIZED"
+    assert seen.fix
+    assert "another key than is kept now" in seen.fix
+    assert tools(seen) == ["stop_vllm", "start_vllm"]
 
 
 WAYS: dict[str, tuple[Callable[[Engine], None], str, str]] = {
