@@ -13,7 +13,7 @@ from core import waiting
 from core.errors import NextStep, NotFound, OpsError
 from core.records import Answer, State, usd
 from operations.agreement import Preview, preview
-from operations.resolve import choose_target, contain_fault, look_around, targets_with
+from operations.resolve import Sight, choose_target, contain_fault, look_around, targets_with
 from operations.runtime import Runtime, Stage
 
 _LOOK_SECONDS: Final = 25.0
@@ -34,9 +34,13 @@ class Found(Leftover):
     """A leftover, and a target of its account."""
 
     target: str
+    of: str | None = Field(default=None, exclude=True)
+    """The target where its deployment still is, though it serves no more."""
 
     def step(self) -> NextStep:
-        """Return the call that removes it."""
+        """Return the call that removes it: with its deployment where that is still there."""
+        if self.of:
+            return NextStep("destroy_vllm", {"target": self.of, "name": self.deployment})
         return NextStep("destroy_vllm", {"target": self.target, "leftover": self.id})
 
 
@@ -84,7 +88,8 @@ class LeftoversFound(Answer):
         return self.not_seen
 
     def next_steps(self) -> tuple[NextStep, ...]:
-        return tuple(one.step() for one in self.leftovers[:_MOST_STEPS])
+        steps = {str(one.step()): one.step() for one in self.leftovers}
+        return tuple(steps.values())[:_MOST_STEPS]
 
 
 class LeftoverRemoved(Answer):
@@ -121,7 +126,8 @@ async def _look_at_accounts(stage: Stage, target: str | None) -> _View:
     for name, one in targets_with(stage, FindsLeftovers).items():
         if target in {None, name}:
             accounts.setdefault(one.account, name)
-    kept, seconds = await _deployed_names(stage), waiting.limit(_LOOK_SECONDS)
+    sight, seconds = await look_around(stage, None), waiting.limit(_LOOK_SECONDS)
+    kept = _deployed_names(sight)
 
     async def look(account: str, name: str) -> Leftovers:
         backend = stage.backend(name)
@@ -132,8 +138,13 @@ async def _look_at_accounts(stage: Stage, target: str | None) -> _View:
     seen, failed = await ask_each({each: partial(look, each, accounts[each]) for each in accounts})
     if target and failed:
         raise next(iter(failed.values()))
+    dead = {
+        (one.backend.account, one.name): one.deployment.target
+        for one in sight.found
+        if one.deployment.state in _DEAD and isinstance(one.backend, FindsLeftovers)
+    }
     rows = [
-        Found(target=accounts[account], **one.model_dump())
+        Found(target=accounts[account], of=dead.get((account, one.deployment)), **one.model_dump())
         for account, there in seen.items()
         for one in there.ours
     ]
@@ -200,14 +211,14 @@ async def remove(runtime: Runtime, target: str, resource: str) -> LeftoverRemove
     backend = runtime.stage.backend(target)
     assert isinstance(backend, FindsLeftovers)
     with in_time(target, f"delete {resource[:80]}", _REMOVE_SECONDS, fix=_AGAIN):
-        gone = await backend.remove_leftover(resource, await _deployed_names(runtime.stage))
+        kept = _deployed_names(await look_around(runtime.stage, None))
+        gone = await backend.remove_leftover(resource, kept)
     return LeftoverRemoved(id=resource, gone=gone)
 
 
-async def _deployed_names(stage: Stage) -> frozenset[str]:
+def _deployed_names(sight: Sight) -> frozenset[str]:
     """Name what is deployed or on its way, as far as it is seen from here.
 
     What was made for a deployment that failed for good is left over all the same.
     """
-    sight = await look_around(stage, None)
     return frozenset(one.name for one in sight.found if one.deployment.state not in _DEAD)

@@ -155,9 +155,16 @@ def _parts(thing: Thing, seen: Sequence[Seen]) -> Iterator[Thing]:
 
 
 def _resource(site: GoogleSite, source: Source, thing: Thing) -> Resource:
+    parent = thing.parent.replace("/locations/-", f"/locations/{thing.where}")
+
     async def get() -> Thing | None:
         with strictly(f"look at {thing.id}"):
-            now = [one async for one in source.listed(site, thing.parent)]
+            now = [one async for one in source.listed(site, parent)]
+        if thing.where in now:
+            raise errors.CloudUnavailable(
+                f"Whether {thing.id} is gone was not seen: Google cannot reach {thing.where}.",
+                fix=f"Ask again in a minute. {_LIST}",
+            )
         found = next((one for one in now if isinstance(one, Thing) and one.id == thing.id), None)
         if found and found.lives and not (found.going or thing.lives):
             raise errors.InvalidArgument(f"{thing.id} is in use by now.", fix=_LIST)

@@ -211,6 +211,28 @@ async def test_a_leftover_is_found_and_deleted_when_it_is_asked_for(
     assert left(cloud) == []
 
 
+async def test_what_a_lost_chip_left_is_removed_with_its_deployment(
+    agent: Agent, cloud: Cloud
+) -> None:
+    """One call for all of it; a part by its id is looked for where its id says, and goes too."""
+    life = await served(agent, SPOT, control_plane="queued")
+    cloud.controls.preempt(cloud.project, "queued", HERE, VM)
+    await until(life, failed_with("PREEMPTED"))
+    found = await agent.call("get_system_status", leftovers=True, target=SPOT)
+    kinds = [row["kind"] for row in found.data["leftovers"]]
+    assert {"queued resource", "secret"} <= set(kinds), found
+    step: Any = {"tool": "destroy_vllm", "arguments": {"target": SPOT, "name": "one"}}
+    offered = found.structured["next"]
+    own = {row["id"] for row in found.data["leftovers"] if row["deployment"] == "one"}
+    assert step in offered
+    assert not own & {one["arguments"].get("leftover") for one in offered}, offered
+    part = next(row for row in found.data["leftovers"] if row["kind"] == "queued resource")
+    gone = await agent.call("destroy_vllm", target=SPOT, leftover=part["id"])
+    assert gone.data["gone"] is True, gone
+    await life.call("destroy_vllm")
+    assert left(cloud) == []
+
+
 async def test_what_set_up_has_enabled_is_seen_at_once(bare_cloud: Cloud) -> None:
     """What could not be read a moment before is read anew."""
     async with agent_of(bare_cloud.settings) as agent:
