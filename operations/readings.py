@@ -3,16 +3,17 @@
 import json
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import anyio
+from pydantic import Field
 
 from backends.base import DeploymentConfig, HasLogs, LogQuery, WritesConfig
 from core.address import IDENTITY_HEADER, KEY_HEADER, socket_of
 from core.endpoint import not_running
-from core.errors import NotReady, OpsError, Unsupported
+from core.errors import EndpointError, NotReady, OpsError, Unsupported
 from core.records import Access, Answer, Record, State
 from core.redaction import printable, shortened
 from core.reply import note
@@ -197,15 +198,18 @@ class Logs(Located):
     lines_left_out: int = 0
     """Of kinds that are not among the rows."""
     truncated: bool
+    nothing: str = Field(default="", exclude=True)
+    """What is said where there is no line."""
 
     def summary(self) -> str:
         if self.kinds is None:
             known = "at least " * self.truncated  # nobody asked for more
-            newest = f"the newest {len(self.lines)} of {known}{self.total} lines of {self.name}"
+            lines = f"the newest {len(self.lines)} of {known}{self.total} lines of {self.name}"
+            newest = f"{lines}, newest last." if self.lines else self.nothing
             if self.errors:
                 why = shortened(self.errors[0], _BRIEF_LINE)
-                return f"{self.name} failed with: {why} … Then {newest}, newest last."
-            return f"{newest[0].upper()}{newest[1:]}, newest last."
+                return f"{self.name} failed with: {why} … Then {newest}"
+            return f"{newest[0].upper()}{newest[1:]}"
         left = f", {self.lines_left_out} lines of other kinds" if self.lines_left_out else ""
         return (
             f"{self.total} lines of {self.name} are of {self.kinds} kinds: the {len(self.rows)}"
@@ -245,8 +249,13 @@ async def endpoint_info(runtime: Runtime, found: Found) -> EndpointInfo:
         if error := not_running(deployment):  # then no wait gives it an address
             raise error from None
         raise
+    served = deployment.served_model_name
+    if deployment.state is State.READY:
+        with suppress(EndpointError):
+            async with runtime.endpoint(found.backend, found.name) as endpoint:
+                served = await endpoint.model_meant(served)
     question = {
-        "model": deployment.served_model_name,
+        "model": served,
         "messages": [{"role": "user", "content": _TRIAL}],
         "max_tokens": 64,
     }
@@ -255,14 +264,14 @@ async def endpoint_info(runtime: Runtime, found: Found) -> EndpointInfo:
         name=found.name,
         url=access.base_url,
         openai_base_url=f"{access.http_url}/v1",
-        served_model_name=deployment.served_model_name,
+        served_model_name=served,
         protection=access.protection,
         answers=deployment.state is State.READY,
         state=deployment.state,
         curl=curl(found.name, access, "/v1/models"),
         certificate=access.certificate,
         ask=curl(found.name, access, "/v1/chat/completions", body=json.dumps(question)),
-        python=openai_client(found.name, access, deployment.served_model_name),
+        python=openai_client(found.name, access, served),
         config=await written_config(found),
     )
 
@@ -303,12 +312,15 @@ async def logs(
     pages: list[Sequence[Line]] = []
     read = await read_log(found, query, [pages.append], most_lines=wanted, whole_pages=True)
     texts = [str(line) for page in reversed(pages) for line in page]
+    holds = f" with {contains!r}" if contains else ""
+    time = f" of the last {minutes} minutes" if minutes else ""
     return Logs(
         **here,
         errors=() if contains or minutes else _errors(found),
         lines=tuple(map(_shown, texts[-wanted:])),
         total=len(texts),
         truncated=not read.complete,
+        nothing=f"no line{holds}{time} is in the log of {found.name}.",
     )
 
 

@@ -23,6 +23,9 @@ async def test_logs_are_the_newest_last(agent: Agent, state_dir: Path) -> None:
     assert reply.data["lines"] == ["line 77", "line 78", "line 79"]
     assert (reply.data["total"], reply.data["truncated"]) == (80, True)
     assert "newest 3 of at least 80 lines" in reply.structured["summary"]
+    none = await agent.call("get_logs", contains="no-such-word", minutes=5)
+    said = none.structured["summary"]
+    assert said.startswith("No line with 'no-such-word' of the last 5 minutes is in the log of ")
     assert len((await agent.call("get_logs")).data["lines"]) == 50
     whole = await agent.call("get_logs", lines=80)
     assert "newest 80 of 80 lines" in whole.structured["summary"]

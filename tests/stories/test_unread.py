@@ -32,6 +32,9 @@ async def test_it_is_asked_for_what_it_serves_and_loses_no_end_unsaid(cloud: Clo
             assert (await agent.call(tool, **ONE)).data["healthy"] is True
         details = await agent.call("get_model_details", **ONE)
         assert details.data["served_model_name"] == WISH["model"]
+        where = await agent.call("get_endpoint", **ONE)
+        assert where.structured["summary"].endswith(f" answers, as {WISH['model']}.")
+        assert WISH["model"] in where.data["ask"]
         refused = await agent.call("deploy_vllm", **WISH)
         assert refused.code == "INVALID_ARGUMENT"
         assert "would lose the end that it has" in refused.structured["summary"]
