@@ -71,7 +71,7 @@ class RunFolder:
             raise NotFound(
                 f"{self.path.name} is no benchmark run.",
                 fix="Call list_benchmarks for those that there are.",
-                cause=str(exc)[:300],
+                cause=_why_unread(self.manifest_file, exc)[:300],
             ) from exc
 
     def cells(self) -> tuple[CellResult, ...]:
@@ -236,6 +236,17 @@ def replace(path: Path, content: str | bytes, *, mode: int = 0o644) -> None:
             file.flush()
             os.fsync(file.fileno())
         beside.replace(path)
+
+
+def _why_unread(file: Path, exc: OSError | ValidationError) -> str:
+    """Say in one line what is wrong with a file that a run keeps."""
+    if isinstance(exc, OSError):
+        return f"{file.name}: {exc.strerror or exc}."
+    first, *more = exc.errors(include_url=False)
+    where = ".".join(map(str, first["loc"]))
+    what = f"{where}: {first['msg']}" if where else first["msg"]
+    others = f", and {len(more)} more" if more else ""
+    return f"{file.name} is damaged, or of another version: {what}{others}."
 
 
 def _drop_torn_line(handle: int) -> None:

@@ -160,6 +160,8 @@ def ops_tool(
         async def call(*args: P.args, **kwargs: P.kwargs) -> Any:
             rt = kwargs["rt"]
             assert isinstance(rt, Runtime)
+            given = GIVEN.get()  # a shell gives numbers as text: a next step has what was read
+            GIVEN.set({**given, **{k: v for k, v in kwargs.items() if k in given and _plain(v)}})
             before = AGREED.set("")
             try:
                 while True:  # after a yes anew: while a human thinks, the world may change
@@ -186,6 +188,11 @@ def ops_tool(
         return call
 
     return make
+
+
+def _plain(value: object) -> bool:
+    """Whether it is a number, yes or no, or a list of such."""
+    return isinstance(value, int | float) or (isinstance(value, list) and all(map(_plain, value)))
 
 
 def _offer_steps(exc: OpsError, tool: str) -> None:

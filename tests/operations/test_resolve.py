@@ -84,6 +84,13 @@ async def test_a_name_alone_is_enough(agent: Agent, state_dir: Path) -> None:
     assert (await agent.call("status_vllm", name="two")).data["name"] == "two"
 
 
+async def test_a_shells_numbers_are_numbers_in_the_next_step(agent: Agent, state_dir: Path) -> None:
+    plant(state_dir, "one")
+    plant(state_dir, "two")
+    reply = await agent.call("get_logs", lines="5")
+    assert [step["arguments"].get("lines") for step in reply.structured["next"][:2]] == [5, 5]
+
+
 async def test_a_target_alone_is_enough_for_its_only_one(
     two_places: Agent, state_dir: Path
 ) -> None:

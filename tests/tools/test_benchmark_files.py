@@ -135,7 +135,11 @@ async def test_a_damaged_run_hides_no_other(agent: Agent, state_dir: Path) -> No
     assert [row["run"] for row in reply.data["runs"]] == [whole.path.name]
     assert damaged.path.name in reply.structured["warnings"][0]
     assert (await agent.call("get_benchmark", run=whole.path.name)).state == "done"
-    assert (await agent.call("get_benchmark", run=damaged.path.name)).code == "NOT_FOUND"
+    refused = await agent.call("get_benchmark", run=damaged.path.name)
+    assert refused.code == "NOT_FOUND"
+    cause = refused.structured["cause"]
+    assert cause.startswith("manifest.json is damaged, or of another version: Invalid JSON"), cause
+    assert "\n" not in cause
 
 
 @pytest.mark.parametrize(
