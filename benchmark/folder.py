@@ -12,6 +12,7 @@ from pydantic import SecretStr, ValidationError
 
 from benchmark.records import CellResult, Manifest, Progress
 from core.errors import Busy, DiskFull, NotFound
+from core.records import wrong
 from core.reply import note
 
 _PRIVATE: Final = 0o600
@@ -242,11 +243,7 @@ def _why_unread(file: Path, exc: OSError | ValidationError) -> str:
     """Say in one line what is wrong with a file that a run keeps."""
     if isinstance(exc, OSError):
         return f"{file.name}: {exc.strerror or exc}."
-    first, *more = exc.errors(include_url=False)
-    where = ".".join(map(str, first["loc"]))
-    what = f"{where}: {first['msg']}" if where else first["msg"]
-    others = f", and {len(more)} more" if more else ""
-    return f"{file.name} is damaged, or of another version: {what}{others}."
+    return f"{file.name} is damaged, or of another version: {wrong(exc)}."
 
 
 def _drop_torn_line(handle: int) -> None:

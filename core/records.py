@@ -366,9 +366,13 @@ def valid(kind: type[R], values: Mapping[str, Any]) -> R:
     try:
         return kind.model_validate(values)
     except ValidationError as exc:
-        rows = exc.errors(include_url=False)
-        words = "; ".join(f"{'.'.join(map(str, row['loc']))}: {_said(row)}" for row in rows)
-        raise InvalidArgument(f"That cannot be: {words}.", fix="Correct the value.") from exc
+        raise InvalidArgument(f"That cannot be: {wrong(exc)}.", fix="Correct the value.") from exc
+
+
+def wrong(exc: ValidationError) -> str:
+    """Say in one line what is wrong with each value, with where it stands."""
+    rows = exc.errors(include_url=False)
+    return "; ".join(f"{'.'.join(map(str, row['loc']))}: {_said(row)}".lstrip(": ") for row in rows)
 
 
 def named(kind: type[R], rows: Mapping[str, Mapping[str, Any]]) -> dict[str, R]:

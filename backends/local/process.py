@@ -23,7 +23,7 @@ from core.environment import ROOT, inherited_environment
 from core.errors import HostError, PortInUse, WaitedTooLong
 from core.journal import obstacle
 from core.processes import detach, reap
-from core.records import DeploymentSpec, Record
+from core.records import DeploymentSpec, Record, wrong
 from core.waiting import wait_until
 
 
@@ -363,7 +363,7 @@ class Folder:
         try:
             return None if text is None else record.model_validate_json(text)
         except ValidationError as exc:
-            raise self.damaged(name, str(exc).splitlines()[0]) from exc
+            raise self.damaged(name, f"{wrong(exc)}.") from exc
 
     def _text(self, name: str) -> str | None:
         """Return the text of a file, None if there is none."""
