@@ -4,7 +4,7 @@ No deployment is needed, and nothing is asked of any cloud. Each file is judged 
 standard input. Plain text, JSON lines and exports of Cloud Logging or Log Analytics are read.
 
 Exit status: 0 where nothing is wrong in any file, 1 where something is in one, 2 for a call that
-is not understood or a file that cannot be read.
+is not understood or a file that cannot be read or holds no text.
 """
 
 import argparse
@@ -33,6 +33,11 @@ _NO_TEXT: Final = (
 )  # fmt: skip
 """How gzip, zip, zstd, xz, bzip2 and UTF-16 begin."""
 _BEGIN_LINES: Final = 2_000
+_LOOKED_AT: Final = 200
+"""Characters of a line by which text is told from bytes."""
+_ODD_SHARE: Final = 0.1
+"""Of lines that may be text by chance."""
+_EMPTY: Final = "it holds no line of text, so it does not show whether anything is wrong"
 _BEGIN_BYTES: Final = 256 * 1024
 """Of a log's beginning, by which its writer is known."""
 _SIGNS: Final[tuple[tuple[Writer, tuple[str, ...]], ...]] = (
@@ -68,7 +73,7 @@ def find(name: str, writer: Writer | None = None) -> dict[str, Any]:
 
     Raises:
         OSError: The file cannot be read.
-        ValueError: It is an export that is no JSON, or too large; or no plain text.
+        ValueError: It is an export that is no JSON, or too large; or holds no line of text.
     """
     with nullcontext(sys.stdin.buffer) if name == "-" else Path(name).open("rb") as file:
         lines, begin = _lines(file)
@@ -79,6 +84,8 @@ def find(name: str, writer: Writer | None = None) -> dict[str, Any]:
             if time.monotonic() - told > _SILENT_SECONDS:
                 told = time.monotonic()
                 sys.stderr.write(f"{printable(name)}: {judge.lines:,} lines are read.\n")
+    if not judge.lines:
+        raise ValueError(_EMPTY)
     return {
         "file": printable(name),
         "writer": writer,
@@ -111,8 +118,7 @@ def _safe(text: str) -> str:
 
 def _text(row: dict[str, Any]) -> str:
     if row["code"] is None:
-        told = f"nothing is wrong in {row['lines']} lines" if row["lines"] else "the log is empty"
-        return f"{row['file']}: {told}."
+        return f"{row['file']}: nothing is wrong in {row['lines']} lines."
     lines = [
         f"{row['file']}: {row['code']}: {row['cause']}",
         f"  Fix: {row['fix']}",
@@ -136,11 +142,20 @@ def _lines(file: IO[bytes]) -> tuple[Iterable[Written], str]:
         return _exported(raw), raw[:_BEGIN_BYTES].decode(errors="replace")
     lines = _written(first, file)
     begin = list(islice(lines, _BEGIN_LINES))
+    if sum(_is_text(text) for _, text, _ in begin) <= _ODD_SHARE * len(begin):
+        raise ValueError(_EMPTY)
     stamps = [at for _, text, _ in begin if text[:1] == "{" and (at := shipped(text).at)]
     lines = chain(begin, lines)
     if stamps and stamps[0] > stamps[-1]:
         lines = _backwards(lines)
     return lines, "\n".join(text for _, text, _ in begin)
+
+
+def _is_text(line: str) -> bool:
+    """Whether a line has letters, and hardly a sign that no text has."""
+    begin = line[:_LOOKED_AT]
+    odd = sum(not (one.isprintable() or one in "\t\x1b") or one == "\ufffd" for one in begin)
+    return 10 * odd <= len(begin) and any(map(str.isalpha, begin))
 
 
 def _backwards(lines: Iterable[Written]) -> Iterator[Written]:

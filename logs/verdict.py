@@ -72,6 +72,14 @@ _UNSURE_LINES: Final = 4
 """Lines before an end that nothing else explains, in which what was tried again is its cause."""
 _LAST_LINES: Final = 12
 _SEARCHED_WORDS: Final = 10
+_FEW_WAIT: Final = 10
+"""Requests that a moment's burst may leave waiting."""
+_NEARLY_FULL: Final = 90.0
+"""Percent of the KV cache."""
+_STILL: Final = 3
+"""The newest statistics, one each 10 s, that must all say so; all where there are fewer."""
+_CACHE_FULL: Final = "KV_CACHE_FULL"
+_REFUSED: Final = ("CALLER_REFUSED", REQUESTS)
 
 
 class Verdict(Record):
@@ -169,6 +177,52 @@ class _Grave:
     """The next line, of an exception that goes on."""
 
 
+class _Traffic:
+    """What an engine's own statistics and its access log say of the requests it was sent."""
+
+    def __init__(self) -> None:
+        self.answered = self.refused = self.misnamed = 0
+        self.preempted = False
+        self.newest: dict[tuple[str, ...], tuple[str, int]] = {}
+        """By the codes that may tell of it: a line, and its number."""
+        self.loads: deque[bool] = deque(maxlen=_STILL)
+        """Whether it was overloaded, at the newest statistics."""
+
+    def take(self, text: str, number: int) -> None:
+        """Take the next line."""
+        if load := _SAYS["statistics"].search(text):
+            running, waiting, full = int(load[1]), int(load[2]), float(load[3])
+            strained = full >= _NEARLY_FULL or self.preempted
+            self.loads.append(waiting >= max(_FEW_WAIT, running) and strained)
+            self.newest["REQUESTS_WAIT",] = text, number
+            self.preempted = False
+        elif _SAYS["preempted"].search(text):
+            self.preempted = True
+        elif asked := _SAYS["asked"].search(text):
+            if asked[1].startswith("2"):
+                self.answered += 1
+            elif not _SAYS["probed"].search(text):
+                self.refused += 1
+                self.newest[_REFUSED] = text, number
+        elif _SAYS["misnamed"].search(text):
+            self.misnamed += 1
+            self.newest["MODEL_NAME_NOT_SERVED",] = text, number
+
+    def trouble(self) -> tuple[tuple[str, ...], str, int] | None:
+        """Return the codes that may tell of what is wrong, and its line and number.
+
+        Who misses now and then is answered more often; lines of access stand beside those of
+        names that are not served, or are left out.
+        """
+        codes: tuple[str, ...] = ()
+        if max(self.refused, self.misnamed) > self.answered:
+            is_name = self.misnamed and 2 * self.misnamed >= self.refused
+            codes = ("MODEL_NAME_NOT_SERVED",) if is_name else _REFUSED
+        elif self.loads and all(self.loads):
+            codes = ("REQUESTS_WAIT",)
+        return (codes, *self.newest[codes]) if codes else None
+
+
 class _Boot:
     """What was seen of one boot."""
 
@@ -177,6 +231,7 @@ class _Boot:
         self.number = self.calm = self.lives = self.after = self.spoken = self.place = 0
         """Of its lines: the newest; those of calm, of answers, of work since, of words, and all
         that are no frames."""
+        self.traffic = _Traffic()
         self.known: _Known | None = None
         self.before_wait: _Known | None = None
         """What was known before a wait for a node took its place."""
@@ -480,6 +535,7 @@ class Judge:
             self._boot = _Boot()
         boot = self._boot
         boot.number = number
+        boot.traffic.take(text, number)
         if USERS.search(text):
             boot.started = boot.started or bool(_SAYS["lives"].search(text))
             boot.live(text)
@@ -573,7 +629,24 @@ class Judge:
         if not boot.tells and (self._before.tells or not (last and _is_called(last.words))):
             boot = self._before
         verdict = self._verdict(boot)
+        if verdict is None or verdict.failure.code == _CACHE_FULL:
+            verdict = self._of_traffic(self._boot) or verdict
         return self._of_request(verdict, boot) if verdict and verdict.rank == "end" else verdict
+
+    def _of_traffic(self, boot: _Boot) -> Verdict | None:
+        """Tell what is wrong with the requests of an engine that is well itself."""
+        if (trouble := boot.traffic.trouble()) is None:
+            return None
+        codes, text, number = trouble
+        found = (
+            (row, match)
+            for row in self._table.likely(text)
+            if row.entry.code in codes and (match := row.wanted.search(text))
+        )
+        for row, match in found:
+            known = _Known(row, match, number, 0, "warning", is_spoken=False, is_quiet=False)
+            return self._of_known(known, boot)
+        return None
 
     def errors(self) -> tuple[str, ...]:
         """Return the lines of error of the last boot, what says most first."""

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -157,7 +158,7 @@ def test_no_file_is_too_odd(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     for name, text in odd.items():
         (tmp_path / name).write_text(text)
     status, found = rows(capsys, *(str(tmp_path / name) for name in odd))
-    assert (status, [row["code"] for row in found]) == (2, ["DISK_FULL", None])
+    assert (status, [row["code"] for row in found]) == (2, ["DISK_FULL"])
 
 
 @pytest.mark.anyio
@@ -174,11 +175,124 @@ async def test_make_says_the_same_in_words(tmp_path: Path) -> None:
 def test_what_is_no_plain_text_is_not_taken_for_a_healthy_log(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], data: bytes
 ) -> None:
-    """It says what to do; an empty log is called empty."""
-    odd, empty = tmp_path / "x.log.gz", tmp_path / "empty.log"
+    """It says what to do."""
+    odd = tmp_path / "x.log.gz"
     odd.write_bytes(data)
-    empty.touch()
-    assert main(["find", str(odd), str(empty)]) == 2
+    assert main(["find", str(odd)]) == 2
+    assert "unpack it" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("data", [b"", b"\n \n", b"[]", random.Random(7).randbytes(200_000)])
+def test_what_holds_no_line_of_text_is_judged_neither_well_nor_ill(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], data: bytes
+) -> None:
+    """A log that failed to be written must not be taken for that of a healthy engine."""
+    (tmp_path / "odd.log").write_bytes(data)
+    assert main(["find", str(tmp_path / "odd.log")]) == 2
     said = capsys.readouterr()
-    assert "unpack it" in said.err
-    assert said.out == f"{empty}: the log is empty.\n"
+    assert (said.out, "no line of text" in said.err) == ("", True)
+
+
+UP = "INFO:     Application startup complete."
+PREEMPTED = (
+    "WARNING 12-01 10:00:00 [scheduler.py:1] Sequence group 7 is preempted by"
+    " PreemptionMode.RECOMPUTE mode because there is not enough KV cache space."
+)
+
+
+def load(running: int, waiting: int, full: float) -> str:
+    return (
+        "(APIServer pid=1) INFO 12-01 10:00:00 [loggers.py:273] Engine 000: Avg prompt throughput:"
+        f" 9.0 tokens/s, Avg generation throughput: 900.0 tokens/s, Running: {running} reqs,"
+        f" Waiting: {waiting} reqs, GPU KV cache usage: {full}%, Prefix cache hit rate: 0.0%"
+    )
+
+
+def told(tmp_path: Path, capsys: pytest.CaptureFixture[str], *lines: str) -> tuple[int, Any]:
+    log = tmp_path / "engine.log"
+    log.write_text("".join(f"{line}\n" for line in (UP, *lines)))
+    status, (row,) = rows(capsys, str(log))
+    return status, row
+
+
+BUSY, CALM = load(18, 201, 99.8), load(3, 0, 8.0)
+
+
+@pytest.mark.parametrize(
+    "lines", [[BUSY] * 5, [BUSY], [CALM, *[PREEMPTED, load(18, 43, 80.0)] * 3]]
+)
+def test_an_overloaded_engine_is_not_called_healthy(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], lines: list[str]
+) -> None:
+    """Its newest statistics say so: most wait, and the KV cache is full or requests put back."""
+    status, row = told(tmp_path, capsys, *lines)
+    assert (status, row["code"], row["level"]) == (1, "REQUESTS_WAIT", "warning")
+    assert row["line"] in lines[-1]
+    assert row["cause"] == f"{201 if BUSY in lines else 43} requests waited while 18 ran."
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [BUSY, BUSY, BUSY, CALM],
+        [CALM, CALM, BUSY, BUSY],
+        [load(3, 5, 99.0)] * 4,
+        [load(200, 40, 99.0)] * 4,
+        [load(18, 201, 40.0)] * 4,
+    ],
+)
+def test_a_short_burst_is_no_overload(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], lines: list[str]
+) -> None:
+    """Nor are a few that wait, a full cache whose requests run, or one that has room."""
+    assert told(tmp_path, capsys, *lines)[0] == 0
+
+
+def answer(request: str, status: str) -> str:
+    return f'(APIServer pid=1) INFO:     127.0.0.1:46686 - "{request} HTTP/1.1" {status}'
+
+
+MISNAMED = (
+    "ERROR 08-13 16:59:20 [serving_chat.py:140] Error with model object='error' message='The model"
+    " `other/model` does not exist.' type='NotFoundError' param=None code=404"
+)
+CHAT = "POST /v1/chat/completions"
+
+
+@pytest.mark.parametrize(
+    ("lines", "code"),
+    [
+        ([answer("POST /generate", "404 Not Found")], "REQUESTS_FAIL"),
+        ([answer("POST /v1/audio/transcriptions", "400 Bad Request")], "REQUESTS_FAIL"),
+        ([answer("GET /v1/chat/completions", "401 Unauthorized")], "CALLER_REFUSED"),
+        ([MISNAMED], "MODEL_NAME_NOT_SERVED"),
+        ([MISNAMED, answer(CHAT, "404 Not Found")], "MODEL_NAME_NOT_SERVED"),
+        ([answer(CHAT, "200 OK"), *[answer(CHAT, "404 Not Found")] * 2], "REQUESTS_FAIL"),
+    ],
+)
+def test_requests_that_are_refused_are_told_where_nothing_graver_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], lines: list[str], code: str
+) -> None:
+    """Only the access log, or the name that was asked for, shows it."""
+    status, row = told(tmp_path, capsys, *lines)
+    assert (status, row["code"], row["level"]) == (1, code, "warning")
+    assert row["line"] in lines
+    assert row["fix"]
+    assert told(tmp_path, capsys, *lines, FULL)[1]["code"] == "DISK_FULL"
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [answer(f"GET {path}", "404 Not Found") for path in ("/", "/robots.txt", "/.env", "/v1/x")],
+        [answer("GET /v1/models", "401 Unauthorized"), answer("GET /v1", "404 Not Found")],
+        [answer("GET /v1/chat/completions", "405 Method Not Allowed")],
+        [answer(CHAT, "400 Bad Request"), answer(CHAT, "200 OK"), answer(CHAT, "200 OK")],
+        [MISNAMED, answer(CHAT, "404 Not Found"), *[answer(CHAT, "200 OK")] * 2],
+    ],
+)
+def test_a_scanner_or_one_odd_request_among_many_is_no_failure(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], lines: list[str]
+) -> None:
+    """Every server that can be reached is asked for what it does not have."""
+    assert told(tmp_path, capsys, *lines)[0] == 0
