@@ -144,6 +144,14 @@ async def test_help_explains_every_tool_with_every_parameter(settings: Settings)
             assert (name, silent) == (name, [])
 
 
+@pytest.mark.parametrize("asked", ["paste a log", "log file", "log of another vLLM"])
+async def test_help_names_what_judges_a_log_of_no_deployment(agent: Agent, asked: str) -> None:
+    """Whoever has only a log is led to the command that reads it."""
+    row = (await agent.call("get_help", topic=asked)).data["entries"][0]
+    assert "make find LOG=FILE" in row["says"]
+    assert "python -m logs find FILE" in row["says"]
+
+
 async def test_help_explains_every_setting(agent: Agent) -> None:
     """Each variable of the environment has a sentence, whether it is set or not."""
     for name in Settings.model_fields:
