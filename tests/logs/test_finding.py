@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logs.failures import WRITERS, Finder, Writer
+from logs.failures import USERS, WRITERS, Finder, Writer
 from logs.read import Line
 from tests.logs.conftest import NOW
 from tests.logs.failures import PLATFORM, SEEN, found, healthy, lines_of
@@ -37,10 +37,12 @@ def codes(finder: Finder) -> list[str]:
 
 @pytest.mark.parametrize("writer", WRITERS)
 def test_a_failure_is_found_among_lines_that_are_none(writer: Writer) -> None:
-    """Whatever its page, and once; the cause has the figures of the line."""
+    """Whatever its page, and once; the cause has the figures of the line. One request that was
+    refused is none: a judge weighs them against those that were answered.
+    """
     platform = "" if writer == "engine" else PLATFORM
     quiet, missed = noise(1), []
-    for seen in (one for one in SEEN if one.writer == writer):
+    for seen in (one for one in SEEN if one.writer == writer and not USERS.search(one.line)):
         lines = [Line(NOW + timedelta(seconds=at), next(quiet)) for at in range(5)]
         lines[3] = Line(lines[3].at, seen.line, platform)
         finder = Finder(writer)
