@@ -14,11 +14,8 @@ MOST: Final = 200
 """Calls of one answer."""
 _READ: Final = 5_000
 """Calls that are looked through: years of one person's work."""
-_FEW: Final = 10
-"""Calls of a short answer."""
 _MOST_SAID: Final = 300
-_FINE: Final = frozenset({"ok", "asked"})
-_OPEN: Final = frozenset({"CONFIRMATION_REQUIRED", "CONFIRMATION_STALE"})
+_OPEN: Final = frozenset({"asked", "CONFIRMATION_REQUIRED", "CONFIRMATION_STALE"})
 """Nothing was done, and nothing failed: a yes was wanted."""
 _NOT_ENDED: Final = "not ended: its server died, or it still runs"
 
@@ -36,7 +33,7 @@ class Change(Record):
     arguments: str
     """As they were sent, without secrets."""
     result: str
-    """ok, an error's code, asked, broken off, or that it has not ended."""
+    """ok, an error's code, broken off, or that it has not ended."""
     seconds: float | None = None
     said: str = ""
     """What was answered."""
@@ -61,9 +58,9 @@ class Changes(Answer):
         shown = {"at", "tool", "about", "client", "result"}
         rows = [
             {**one.model_dump(include=shown), "at": f"{one.at:%F %H:%M:%S} UTC"}
-            for one in self.changes[-_FEW:]
+            for one in self.changes
         ]
-        return {"changes": rows, "left_out": self.left_out + len(self.changes) - len(rows)}
+        return {"changes": rows, "left_out": self.left_out}
 
     def warnings(self) -> tuple[str, ...]:
         if any(one.result == _NOT_ENDED for one in self.changes):
@@ -92,9 +89,9 @@ def list_changes(
     tool: str | None = None,
     minutes: int | None = None,
     failures: bool = False,
-    limit: int = 30,
+    limit: int = 10,
 ) -> Changes:
-    """Give the newest calls that fit, newest last.
+    """Give the newest calls that fit, newest last; what only asked for a yes changed nothing.
 
     Raises:
         InvalidArgument: The name cannot be one.
@@ -108,8 +105,8 @@ def list_changes(
     for one in runtime.stage.journal.operations(_READ, since=since):
         said = (one.arguments.get(key) for key in ("target", "name"))  # whatever was sent as such
         about = {*one.about.split("/"), *(word for word in said if isinstance(word, str))}
-        well = failures and one.result in _FINE | _OPEN
-        if wanted <= about and tool in {None, one.tool} and not well:
+        unwanted = one.result in _OPEN or (failures and one.result == "ok")
+        if wanted <= about and tool in {None, one.tool} and not unwanted:
             found.append(one)
     if target and not found:
         runtime.stage.backend(target)

@@ -39,7 +39,7 @@ async def list_operations(
     tool_name: Text = None,
     minutes: Minutes | SkipJsonSchema[None] = None,
     failures: bool = False,
-    limit: Annotated[int, Field(ge=1, le=journal.MOST)] = 30,
+    limit: Annotated[int, Field(ge=1, le=journal.MOST)] = 10,
     rt: Runtime = RT,
 ) -> journal.Changes:
     """List who deployed, changed, stopped or deleted what, and when: this server's audit journal.

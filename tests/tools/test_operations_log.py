@@ -73,6 +73,17 @@ async def test_it_is_read_newest_last_and_counts_what_it_leaves_out(asking: Sett
         assert len((await agent.call("list_operations", minutes=5)).data["changes"]) == 4
 
 
+async def test_as_many_are_shown_as_were_asked_for(asking: Settings) -> None:
+    """Ten where nobody says how many."""
+    async with agent_of(asking) as agent:
+        for _ in range(14):
+            await agent.call("stop_vllm", **ONE)
+        for asked, shown in (({}, 10), ({"limit": 12}, 12), ({"limit": 30}, 14)):
+            reply = await agent.call("list_operations", **asked)
+            assert len(reply.data["changes"]) == shown
+            assert reply.data.get("left_out", 0) == 14 - shown
+
+
 async def test_what_has_not_ended_is_told_as_such(asking: Settings, state_dir: Path) -> None:
     """A server that died in the middle cannot say how it went."""
     Journal(state_dir / "real" / "journal.db").begin("cline 1.0", "deploy_vllm", ONE)
@@ -85,7 +96,7 @@ async def test_what_has_not_ended_is_told_as_such(asking: Settings, state_dir: P
 
 
 async def test_a_token_is_not_told(asking: Settings) -> None:
-    """Neither one that was good nor one that was not; a preview is no failure."""
+    """Neither one that was good nor one that was not; a preview is neither change nor failure."""
     said = asking.model_copy(update={"confirm": "token"})
     async with agent_of(said) as agent:
         shown = await agent.call("destroy_vllm", **ONE)
@@ -95,7 +106,8 @@ async def test_a_token_is_not_told(asking: Settings) -> None:
         failed = await agent.call("list_operations", failures=True)
     assert failed.data["changes"] == []
     assert token not in f"{reply.text}{reply.structured}"
-    assert [row["result"] for row in reply.data["changes"]] == ["CONFIRMATION_REQUIRED", "ok"]
+    assert [row["result"] for row in reply.data["changes"]] == ["ok"]
+    assert "It is the last of" not in reply.structured["summary"]
 
 
 async def test_it_is_read_by_a_server_that_only_looks(asking: Settings) -> None:
