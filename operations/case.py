@@ -1,5 +1,6 @@
 """One deployment while it is being diagnosed: what is known of it, and what is to be called."""
 
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from datetime import UTC, datetime, timedelta
@@ -227,14 +228,26 @@ OF_A_SPEC: Final = frozenset(("deploy_vllm", "update_vllm_scaling"))
 _MOST: Final = 4
 
 
+_FLAG: Final = re.compile(r"--[a-zA-Z][\w-]*")
+
+
 def calls(
-    steps: Sequence[NextStep], now: Deployment, spec: DeploymentSpec | None = None
+    steps: Sequence[NextStep],
+    now: Deployment,
+    spec: DeploymentSpec | None = None,
+    failure: Failure | None = None,
 ) -> tuple[NextStep, ...]:
     """Fill target, name and model in; what is somebody else's has neither changes nor a log."""
     once: dict[str, NextStep] = {}
+    refused = failure if failure and failure.code == "BAD_ENGINE_ARGUMENT" else None
     for step in steps:
-        if not (now.target == ENDPOINT and step.tool in _OF_OURS):
-            once.setdefault(step.tool, _filled(step, now, spec))
+        if now.target == ENDPOINT and step.tool in _OF_OURS:
+            continue
+        made: NextStep | None = _filled(step, now, spec)
+        if refused and spec and step == NextStep("deploy_vllm"):
+            made = _without_flags(_filled(step, now, spec), refused.cause)
+        if made:
+            once.setdefault(step.tool, made)
     return tuple(once.values())[:_MOST]
 
 
@@ -252,6 +265,24 @@ def _filled(step: NextStep, now: Deployment, spec: DeploymentSpec | None) -> Nex
         given |= spec.model_dump(exclude_defaults=True, exclude={"name", "model"})
     filled = {**given, **step.arguments}
     return NextStep(step.tool, {k: said for k, said in filled.items() if said != ""})
+
+
+def _without_flags(step: NextStep, refusal: str) -> NextStep | None:
+    """Leave out the flags that the engine names, else all of `engine_args`; None without either."""
+    given, named = dict(step.arguments), set(_FLAG.findall(refusal))
+    reset = [name for name in given if f"--{name.replace('_', '-')}" in named]
+    words, left, dropped = given.get("engine_args", ()), [], False
+    for word in words:
+        if _FLAG.match(word):
+            dropped = word.partition("=")[0] in named
+        if not dropped:
+            left.append(word)
+    if words and not reset:
+        if 0 < len(left) < len(words):
+            return NextStep(step.tool, {**given, "engine_args": tuple(left)})
+        reset = ["engine_args"]
+    kept = {name: said for name, said in given.items() if name not in reset}
+    return NextStep(step.tool, {**kept, "reset": tuple(reset)}) if reset else None
 
 
 FIRST_ANSWER_SECONDS: Final = 120.0

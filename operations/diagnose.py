@@ -784,7 +784,7 @@ async def _diagnosis(case: Case, seen: dict[Layer, Looked]) -> Diagnosis:
             LookedAt(layer=layer, verdict=one.verdict, detail=one.detail)
             for layer, one in seen.items()
         ),
-        next=calls(steps, now, spec),
+        next=calls(steps, now, spec, failure),
         usd_per_hour=now.usd_per_hour,
         usd_so_far=now.usd_so_far,
     )

@@ -134,13 +134,16 @@ async def test_an_open_port_is_not_yet_ready(
 async def test_after_a_failure_the_corrected_wish_goes_through(
     settings: Settings, tmp_path: Path
 ) -> None:
-    """The same name, the flag left out: ready, and the old log is not the new one's."""
+    """By the call that diagnose offers, without the flag: ready, and the log is the new one's."""
     model = str(write_tiny_model(tmp_path / "tiny"))
     async with agent_of(settings) as agent:
         wish = {"name": "one", "model": model}
         await agent.call("deploy_vllm", **wish, engine_args=["--no-such-flag"])
         assert (await agent.settled("one")).state == "failed"
-        await agent.call("deploy_vllm", **wish)
+        (offered,) = (await agent.call("diagnose", name="one")).structured["next"]
+        assert offered["tool"] == "deploy_vllm"
+        assert "--no-such-flag" not in offered["arguments"].get("engine_args", [])
+        await agent.call(offered["tool"], **offered["arguments"])
         ready = await agent.settled("one")
         assert (ready.state, ready.data["served_model_name"]) == ("ready", "tiny")
         found = await agent.call("get_logs", contains="no-such-flag")

@@ -5,7 +5,7 @@ import inspect
 import pytest
 
 from core.errors import NextStep
-from core.records import DeploymentSpec
+from core.records import DeploymentSpec, Failure
 from logs.failures import WRITERS, catalogue
 from operations.case import calls, ills
 from operations.diagnose import WALK, WHOLE_SECONDS
@@ -52,6 +52,33 @@ def test_a_new_deployment_is_asked_for_with_all_that_the_old_one_had() -> None:
     (made,) = calls((step,), deployment(), SPEC)
     asked = {"model": "acme/m", "dtype": "float16", "engine_args": ("--x",)}
     assert made.arguments == {"target": "somewhere", "name": "one", **asked}
+
+
+@pytest.mark.parametrize(
+    ("refused", "words", "asked"),
+    [
+        ("unrecognized arguments: --x", ("--x",), {"reset": ("engine_args",)}),
+        ("unrecognized arguments: --x 5", ("--y=1", "--x", "5"), {"engine_args": ("--y=1",)}),
+        ("unrecognized arguments: true", ("--y", "true"), {"reset": ("engine_args",)}),
+        ("argument --dtype: invalid choice", ("--x",), {"reset": ("dtype",)}),
+        ("unrecognized arguments: --ours", (), None),
+    ],
+)
+def test_what_failed_by_a_flag_is_not_offered_again_with_it(
+    refused: str, words: tuple[str, ...], asked: dict[str, tuple[str, ...]] | None
+) -> None:
+    """The other flags stay; of a flag that nobody gave, no call is offered."""
+    failure = Failure(code="BAD_ENGINE_ARGUMENT", cause=f"vLLM refuses: {refused}", fix="…")
+    spec = SPEC.model_copy(update={"engine_args": words})
+    made = calls((NextStep("deploy_vllm"),), deployment(), spec, failure)
+    if asked is None:
+        assert made == ()
+        return
+    (step,) = made
+    every = {"dtype": "half", "engine_args": words}
+    kept = {name: said for name, said in every.items() if name not in asked.get("reset", ())}
+    where = {"target": "somewhere", "name": "one", "model": "acme/m"}
+    assert step.arguments == {**where, **kept, **asked}
 
 
 @pytest.mark.anyio
