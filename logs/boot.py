@@ -154,9 +154,10 @@ class BootLog(Record):
     def now(self, at: datetime) -> Phase:
         """Return the phase that it is in, begun at that time where its log does not say when."""
         name, since = WARMING if self.started else self.phase, self.since or at
+        carried = self.compile_cache
         told = {
             "percent": self.percent,
-            "detail": self.counted or self.compile_cache,
+            "detail": self.counted or (f"compile cache: {carried}" if carried else ""),
             "spent": self.spent,
         }
         return Phase(name=name, since=since, **told)

@@ -52,6 +52,10 @@ _CHIPS: Final = re.compile(r"\b(v\d+[ep]?)[ _]?-?(\d+)\b")
 _FILE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,118}\.md")
 
 
+def _cells(number: int) -> str:
+    return f"{number} cell" + "s" * (number != 1)
+
+
 async def _keep_fresh(runtime: Runtime, folder: RunFolder) -> None:
     """Renew the credential of a run while it is measured and this server lives."""
     known = folder.manifest().provenance
@@ -180,8 +184,8 @@ class BenchmarkRun(Answer):
 
     def warnings(self) -> tuple[str, ...]:
         said = {
-            f"{self.spoiled_cells} cells must not be used: codes say why.": self.spoiled_cells,
-            f"{self.failed_cells} cells failed: the report says why.": self.failed_cells,
+            f"{_cells(self.spoiled_cells)} must not be used: codes say why.": self.spoiled_cells,
+            f"{_cells(self.failed_cells)} failed: the report says why.": self.failed_cells,
             SIMULATED: self.simulated,
         }
         return tuple(words for words, true in said.items() if true)

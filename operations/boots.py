@@ -115,7 +115,8 @@ def last_words(boots: Sequence[Booted]) -> str | None:
     """Say what the newest took."""
     if not boots:
         return None
-    return f"its last boot took {boots[-1].total:,.0f} s: {spent_words(boots[-1].seconds)}"
+    spent = spent_words(boots[-1].seconds)
+    return f"its last boot took {boots[-1].total:,.0f} s" + (f": {spent}" if spent else "")
 
 
 def span(boots: Sequence[Booted], *, inside: bool) -> Span | None:

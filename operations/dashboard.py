@@ -296,7 +296,9 @@ class SystemStatus(Answer):
             )
         elif total:
             states = self.totals["by_health"].items()
-            yield f"All healthy: {', '.join(f'{count} {health}' for health, count in states)}."
+            said = ", ".join(f"{count} {health}" for health, count in states)
+            ready = set(self.totals["by_health"]) == {Health.READY}
+            yield f"All healthy: {said}." if ready else f"{said}."
 
 
 async def system_status(runtime: Runtime, target: str | None, name: str | None) -> SystemStatus:

@@ -575,7 +575,8 @@ def to_measure(wanted: Wish) -> Preview | None:
     cost = "price not known" if hourly is None else f"${hourly * minutes / 60:.2f} at most"
     cost += _each(one)
     run = wanted.folder.path.name if wanted.folder else ""
-    what = f"Measure {one.name} on {one.target} for up to {minutes:.0f} minutes ({cost})"
+    most = "1 minute" if round(minutes) == 1 else f"{minutes:.0f} minutes"
+    what = f"Measure {one.name} on {one.target} for up to {most} ({cost})"
     what += f", going on with {run}" if run else f", profile {plan.profile}"
     what += f", from the Ray cluster {plan.cluster.address}" if plan.cluster else ""
     if one.expires_at and one.expires_at < datetime.now(UTC) + timedelta(minutes=minutes):

@@ -220,7 +220,8 @@ def _three(row: Quantiles | None) -> str:
     if row is None:
         return "not known"
     pairs = (row.p50, row.p50_at_most), (row.p95, row.p95_at_most), (row.p99, row.p99_at_most)
-    return "/".join(_duration(value, bound) for value, bound in pairs)
+    said = [_duration(value, bound) for value, bound in pairs]
+    return "/".join(said) if len(set(said)) > 1 else f"all {said[0]}"
 
 
 def _duration(value: float | None, at_most: float | None) -> str:

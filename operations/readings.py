@@ -170,10 +170,11 @@ class EndpointInfo(Located):
     """What runs as shell commands, as docker run and as YAML for git; None if made elsewhere."""
 
     def summary(self) -> str:
-        answers = "answers" if self.answers else f"does not answer: it is {self.state}"
         path = socket_of(self.url)
         where = f"{self.openai_base_url} (through {path})" if path else self.openai_base_url
-        return f"{where} {answers}, as {self.served_model_name}."
+        if self.answers:
+            return f"{where} answers, as {self.served_model_name}."
+        return f"{where} does not answer, as {self.name} is {self.state}."
 
     def facts(self) -> Mapping[str, Any]:
         kept = {"target", "name", "url", "openai_base_url", "served_model_name", "protection"}

@@ -50,7 +50,9 @@ def test_what_became_of_the_carried_cache_is_told_while_it_boots() -> None:
     """The newest word counts: an engine that ended with it starts again in the same log."""
     carried, aside = "carried k, 118 MiB in 1.2 s", "put aside k: the engine ended with 1"
     lines = [f"compile-cache: {carried}", *GPU_BOOT.splitlines()[:3]]
-    assert phase_of([Line(text=one, at=NOW) for one in lines]).detail == carried
+    assert phase_of([Line(text=one, at=NOW) for one in lines]).detail == (
+        f"compile cache: {carried}"
+    )
     lines += [f"compile-cache: {aside}", *GPU_BOOT.splitlines()]
     assert read_boot(lines, now=NOW).compile_cache == aside
     assert read_boot([*lines, "compile-cache: saved k"], now=NOW).compile_cache == aside

@@ -56,6 +56,11 @@ def last_of(boots: list[Booted]) -> str:
     return (last_words(boots) or "").partition(": ")[2]
 
 
+def test_a_boot_too_short_for_phases_is_told_by_its_time_alone(tmp_path: Path) -> None:
+    quick = keep(Journal(tmp_path / "journal.db"), 0, {"start": 0.9, "warm-up": 0.8})
+    assert last_words([quick]) == "its last boot took 2 s"
+
+
 def test_only_its_own_boots_are_a_deployments(tmp_path: Path) -> None:
     """Not those of another name, nor of an earlier deployment that had the same."""
     journal = Journal(tmp_path / "journal.db")

@@ -106,6 +106,16 @@ async def test_a_full_engine_is_told_with_its_load(
     assert (row["requests_waiting"], row["kv_cache_usage"]) == tuple(load.values())
 
 
+@pytest.mark.parametrize("state", ["stopped", "loading", "asleep"])
+async def test_what_does_not_serve_is_not_called_healthy(
+    state: str, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world_of(monkeypatch, tmp_path, (shown("one", state=State(state), replicas=0),), sky=Shows)
+    summary = (await status_of(settings)).structured["summary"]
+    assert summary.endswith(f" 1 {'booting' if state == 'loading' else state}.")
+    assert "healthy" not in summary
+
+
 async def test_the_money_is_added_up(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

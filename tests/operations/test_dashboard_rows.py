@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from core.metrics import CacheConfig, EngineMetrics
+from core.metrics import CacheConfig, EngineMetrics, Quantiles
 from core.records import Phase, State
 from operations.dashboard import Figures, Health, row_of
+from operations.observe import MetricsReport
 from operations.resolve import Found
 from tests.operations.shown import NOW, Shows, shown
 
@@ -131,6 +132,16 @@ def test_a_stop_is_advised_only_where_it_can_be_counted_on(
         Found(there, deployment), Figures(), (listed | {"status_vllm"}).__contains__, NOW
     )
     assert not {"stop_vllm", "destroy_vllm"} & {*reads.tools}
+
+
+def test_latencies_that_are_all_below_one_bound_are_told_once() -> None:
+    bound = dict.fromkeys(("p50_at_most", "p95_at_most", "p99_at_most"), 0.01)
+    apart = {**bound, "p99": 0.02}
+    seen = {"time_per_output_token_seconds": Quantiles(count=9, **bound)}
+    seen |= {"time_to_first_token_seconds": Quantiles(count=9, **apart)}
+    metrics = EngineMetrics(latencies=seen, cache=CacheConfig())
+    said = MetricsReport(target="sky", name="one", metrics=metrics).summary()
+    assert "TTFT under 10 ms/under 10 ms/20 ms, TPOT all under 10 ms." in said
 
 
 _IDLE = EngineMetrics(latencies={}, cache=CacheConfig())

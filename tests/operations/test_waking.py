@@ -61,7 +61,11 @@ async def test_nothing_that_looks_or_asks_wakes_it(sleeper: Agent) -> None:
         assert reply.code == "ASLEEP", (tool, reply)
         assert "wake=true" in reply.structured["fix"]
     for tool in ("get_endpoint", "get_logs", "status_vllm", "get_system_status"):
-        assert not (await sleeper.call(tool, **WHERE)).failed, tool
+        told = await sleeper.call(tool, **WHERE)
+        assert not told.failed, tool
+        if tool == "get_endpoint":
+            says = f"does not answer, as {WHERE['name']} is asleep."
+            assert told.structured["summary"].endswith(says)
     assert (await sleeper.call("status_vllm", **WHERE)).state == "asleep"
 
 

@@ -76,6 +76,8 @@ async def test_a_budget_without_a_price_is_refused(simulate: Simulate, state_dir
         assert (reply.code, "max_minutes" in reply.structured["fix"]) == ("INVALID_ARGUMENT", True)
         asked = await agent.call("run_benchmark", max_minutes=3)
         assert "for up to 3 minutes (price not known)" in asked.data["what"]
+        asked = await agent.call("run_benchmark", max_minutes=1)
+        assert "for up to 1 minute (price not known)" in asked.data["what"]
 
 
 async def test_a_plan_without_a_request_that_is_short_enough_is_refused(
