@@ -1,5 +1,6 @@
 """What README and docs promise."""
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -88,6 +89,12 @@ def test_ci_runs_the_commands_of_the_first_screen() -> None:
     assert commands
     for command in [*commands, "demo ENGINE=simulated"]:
         assert re.search(rf"\bmake {command}\b", run), command
+
+
+def test_the_clients_list_as_many_tools_as_the_server() -> None:
+    listed = json.loads((ROOT / "tests/golden/tools.default.json").read_text(encoding="utf-8"))
+    rows = [row.split("|") for row in part("clients").splitlines()[2:]]
+    assert {int(row[5]) for row in rows} == {len(listed)}
 
 
 def test_every_code_of_a_benchmark_is_explained() -> None:
