@@ -24,6 +24,13 @@ async def _rehearse(folder: Path, *arguments: str) -> Output:
     return await run(program, cwd=ROOT, env=env, timeout=_LONGEST_SECONDS)
 
 
+async def test_a_target_that_is_not_there_ends_it_at_once(tmp_path: Path) -> None:
+    told = await _rehearse(tmp_path, "foo")
+    assert told.returncode == 1
+    assert told.stdout.count("TARGET_NOT_FOUND") == 1
+    assert "deploy_vllm(" not in told.stdout
+
+
 @pytest.mark.parametrize("target", ["cloud-run-l4", "aca-a100", "tpu-v6e-1"])
 async def test_a_rehearsal_goes_from_nothing_to_nothing(target: str, tmp_path: Path) -> None:
     """Without colours where nobody has a terminal, and with what it cost to read."""
