@@ -29,7 +29,7 @@ tool  = @$(PY) server.py call $(1) --make $@ $(words) $(if $(call on,JSON),--jso
 
 .PHONY: help demo test test-engine lint run install vllm mcp-config clean deploy status endpoint \
         metrics query logs destroy targets list health stats stop start call broken prices plan advise measure \
-        benchmark benchmarks campaign bench-client ray cluster-demo test-cluster bench-cluster test-lives test-browser test-sweep test-gcloud \
+        benchmark benchmarks compare campaign bench-client ray cluster-demo test-cluster bench-cluster test-lives test-browser test-sweep test-gcloud \
         setup quotas zones rehearse rehearse-clean first-contact diagnose alerts bench-logs \
         http doctor conformance clients find leftovers
 
@@ -168,6 +168,8 @@ campaign: $(STAMP) ## Measure models x targets x flags, a run each (FILE=places.
 	@$(PY) -m benchmark campaign '$(subst ','\'',$(value FILE))' $(foreach v,CLUSTER NODES MAX_COST_USD MAX_MINUTES,$(if $(call on,$(v)),--$(subst _,-,$(call lower,$(v))) '$(subst ','\'',$(value $(v)))'))
 benchmarks: $(STAMP) ## List the benchmark runs that are kept
 	$(call tool,list_benchmarks)
+compare: $(STAMP) ## Compare benchmark runs (BENCHMARKS=ID,ID…: the first is the reference)
+	$(call tool,compare_benchmarks)
 logs: $(STAMP) ## Show the engine's last lines (CONTAINS, MINUTES, REDUCE=true: their kinds)
 	$(call tool,get_logs)
 stop: $(STAMP) ## Stop a deployment, so that it costs no more

@@ -471,9 +471,14 @@ def compare(runs: Sequence[Loaded], called: Sequence[str] = ()) -> Comparison:
             + (f" ({_counted(run.spoiled_by)})" if run.spoiled_by else "")
             for run in runs
         ]
+        empty = [run.manifest.run_id for run in runs if not run.usable]
+        fix = "Measure the same contexts and loads on both, then compare."
+        if empty:
+            whose = f"No cell of {listed(empty)} can be used"
+            fix = f"{whose}: get_benchmark says why, and what to do before it is measured again."
         raise InvalidArgument(
             "These runs have no usable cell in common.",
-            fix="Measure the same contexts and loads on both, then compare.",
+            fix=fix,
             cause="; ".join(why),
         )
     sides = tuple(map(_side, called, runs))

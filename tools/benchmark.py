@@ -132,7 +132,9 @@ async def compare_benchmarks(
     """
     from operations.benchmarks import compare
 
-    return await compare(rt, benchmarks or (), file)
+    # `make` gives one word for all of them; no id of a run holds a comma.
+    meant = [part.strip() for each in benchmarks or () for part in each.split(",")]
+    return await compare(rt, [word for word in meant if word], file)
 
 
 @ops_tool("benchmark", CREATES)

@@ -86,6 +86,7 @@ def test_one_run_or_none_in_common_is_refused() -> None:
     with pytest.raises(InvalidArgument) as refused:
         compare([Loaded(one_chip(), a_grid()), Loaded(four_chips(), cold)])
     assert refused.value.cause == "one: 12 usable of 12; four: 0 usable of 12 (COLD 12)"
+    assert "No cell of four can be used: get_benchmark says why" in refused.value.fix
     with pytest.raises(InvalidArgument, match="no usable cell in common"):
         compare([Loaded(one_chip(), a_grid(contexts=(8,))), Loaded(four_chips(), a_grid((16,)))])
 
