@@ -328,6 +328,14 @@ def recommended(manifest: Manifest, row: Row) -> CellResult | None:
     return max(within, key=row.throughput, default=None)
 
 
+_UNCERTAIN: Final = "Too uncertain to recommend a load"
+
+
+def _uncertain(cell: CellResult) -> bool:
+    """Whether zero lies within the interval of its throughput."""
+    return (cell.relative_half_width or 0.0) >= 1
+
+
 def _meets(cell: CellResult, limits: Limits, share: float) -> bool:
     """Judge by p95 where requests were not counted one by one."""
     if cell.goodput_share is not None:
@@ -348,7 +356,8 @@ def _operating(manifest: Manifest, valid: Sequence[Row]) -> Iterator[Finding]:
     several = [row for row in valid if len(row.cells) > 1]
     chosen = valid if limits != Limits() else several or valid
     best = [(row, recommended(manifest, row)) for row in chosen]
-    met = [(row, cell) for row, cell in best if cell and (cell.e2el or limits != Limits())]
+    told = [(row, cell) for row, cell in best if cell and (cell.e2el or limits != Limits())]
+    met = [(row, cell) for row, cell in told if not _uncertain(cell)]
     where = "; ".join(
         f"{cell.spec.load.words} at {cell.spec.prompt_words} ({_speed(cell)})"
         for _, cell in met[:4]
@@ -358,6 +367,10 @@ def _operating(manifest: Manifest, valid: Sequence[Row]) -> Iterator[Finding]:
         head = "No limits of latency were given; throughput per latency is best with"
     if met:
         yield _finding("operating_point", f"{head} {where}.", [cell for _, cell in met])
+    if unsure := [(row, cell) for row, cell in told if _uncertain(cell)]:
+        lengths = listed([row.label for row, _ in unsure], most=6)
+        text = f"{_UNCERTAIN} at {lengths} prompt tokens: zero is within the interval."
+        yield _finding("operating_point", text, [cell for _, cell in unsure])
     if missed := [row for row, cell in best if cell is None]:
         lengths = listed([row.label for row in missed], most=6)
         yield _finding(
@@ -423,10 +436,13 @@ def headline(manifest: Manifest, cells: Sequence[CellResult]) -> Headline:
     if cell.valid:
         chosen = recommended(manifest, row)
         run_at = "No measured load keeps the limits"
-        if chosen:
+        if chosen and _uncertain(chosen):
+            run_at = f"{_UNCERTAIN}: measure with a greater cell_seconds"
+        elif chosen:
             run_at = f"Run at {chosen.spec.load.words}"
-        if chosen and chosen is not cell:
-            run_at += f": {', '.join(part for part in (rate(chosen), _latency(chosen)) if part)}"
+            if chosen is not cell:
+                parts = (part for part in (rate(chosen), _latency(chosen)) if part)
+                run_at += f": {', '.join(parts)}"
     return Headline(
         best=f"{head}{interval} with {cell.spec.load.words} at {cell.spec.prompt_words}"
         + manifest.plan.workload.shared_words,
@@ -584,6 +600,7 @@ def findings(manifest: Manifest, cells: Sequence[CellResult]) -> tuple[Finding, 
     if not valid:
         why = f"{_NO_RATE}; " if any(cell.valid for cell in measured) else ""
         text = f"Nothing can be decided: {why}{_trust(manifest, cells)}."
+        text += _limits_not_judged(manifest, measured)
         return (_finding("distrust", text, measured or cells),)
     seen = known_limits(manifest, valid, measured)
     decisions = (
@@ -596,6 +613,17 @@ def findings(manifest: Manifest, cells: Sequence[CellResult]) -> tuple[Finding, 
     kept = decisions[: _MOST - len(distrust)]
     mostly = sum(not cell.valid for cell in measured) * 2 > len(measured)
     return (*distrust, *kept) if mostly else (*kept, *distrust)
+
+
+def _limits_not_judged(manifest: Manifest, measured: Sequence[CellResult]) -> str:
+    """Say that nothing tells whether limits are met, beside what was measured all the same."""
+    limits = manifest.plan.limits
+    if limits == Limits():
+        return ""
+    cell = min(measured, key=lambda each: each.spec.load.size, default=None)
+    latency = _latency(cell) if cell else None
+    seen = f"; {latency} at {cell.id} is not valid" if cell and latency else ""
+    return f" So nobody can say whether {limits.words} is met{seen}."
 
 
 def _saturation(valid: Sequence[Row]) -> Iterator[Finding]:

@@ -250,20 +250,29 @@ def _greatest(words: Callable[[float], str], values: Sequence[float]) -> str:
     return words(max(values)) if values else ""
 
 
+def arguments(manifest: Manifest) -> dict[str, Any]:
+    """Give what `run_benchmark` takes to measure the same of the same deployment."""
+    plan, ground = manifest.plan, manifest.provenance
+    where = {"profile": plan.profile, "target": ground.target, "name": ground.deployment}
+    own = {k: said for k, said in _wanted(manifest).items() if k not in COMMAND_ONLY}
+    return {name: value for name, value in (where | own).items() if value}
+
+
+def _wanted(manifest: Manifest) -> dict[str, Any]:
+    plan = manifest.plan
+    limits = {name: getattr(plan.limits, f"{name}_seconds") for name in LATENCIES}
+    return overrides_of(plan) | {
+        f"{name}_ms": round(limit * 1000, 6) for name, limit in limits.items() if limit
+    }
+
+
 def again(manifest: Manifest) -> str:
     """Write what measures the same again: a call, or a command where there is no deployment."""
     if manifest.imported_from:
         return f"import_benchmark(file=...)  # {manifest.base_url}"
-    plan, ground = manifest.plan, manifest.provenance
-    limits = {name: getattr(plan.limits, f"{name}_seconds") for name in LATENCIES}
-    wanted = overrides_of(plan) | {
-        f"{name}_ms": round(limit * 1000, 6) for name, limit in limits.items() if limit
-    }
-    if ground.deployment is None:
-        return _command(manifest, wanted)
-    where = {"profile": plan.profile, "target": ground.target, "name": ground.deployment}
-    own = {name: value for name, value in wanted.items() if name not in COMMAND_ONLY}
-    words = (f"{name}={json.dumps(value)}" for name, value in (where | own).items() if value)
+    if manifest.provenance.deployment is None:
+        return _command(manifest, _wanted(manifest))
+    words = (f"{name}={json.dumps(value)}" for name, value in arguments(manifest).items())
     return f"run_benchmark({', '.join(words)})"
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmark.advice import findings
+from benchmark.advice import findings, headline
 from benchmark.records import CellResult, CellState, Code, Finding, Limits, Manifest, ServerView
 from benchmark.report import actions
 from tests.benchmark.made import a_cell, a_grid, a_manifest, known, spread, with_verdict
@@ -117,6 +117,24 @@ def test_what_is_not_known_is_no_limit() -> None:
     unknown = findings(a_manifest(accelerator="Unheard Of"), cells)
     assert not any("Computing limits" in each.text for each in unknown)
     assert not of_kind(findings(a_manifest(), (a_cell(512, 32), BLIND)), "flag")
+
+
+def test_a_figure_whose_interval_holds_zero_recommends_nothing() -> None:
+    """The same figures within narrow bounds do."""
+    for width, words in ((1.46, "Too uncertain to recommend a load"), (0.05, "Run at 8 in flight")):
+        cells = [a_cell(512, 8, relative_half_width=width)]
+        assert (headline(a_manifest(), cells).recommended or "").startswith(words)
+        text = of_kind(findings(a_manifest(), cells), "operating_point")[0].text
+        assert ("Too uncertain" in text) is (width > 1)
+
+
+def test_limits_are_not_judged_by_what_is_not_valid() -> None:
+    """The measured value is told, and marked."""
+    (said,) = findings(FIRST_SECOND, [with_verdict(a_cell(512, 8), Code.COLD)])
+    assert "So nobody can say whether TTFT ≤ 1 s is met; TTFT " in said.text
+    assert said.text.endswith(" at 512x8 is not valid.")
+    (silent,) = findings(a_manifest(), [with_verdict(a_cell(512, 8), Code.COLD)])
+    assert "nobody can say" not in silent.text
 
 
 def test_spoiled_cells_decide_nothing_and_are_named() -> None:
