@@ -95,7 +95,7 @@ async def test_where_no_cloud_can_be_looked_at_nobody_is_told_that_nothing_is_th
             assert reply.structured["summary"].startswith(seen)
             assert "Cloud Run, Container Apps, Cloud TPU not looked at: " in said(reply)
             assert reply.data["complete"] is off
-            first = "deploy_vllm" if off else "list_targets"
+            first = "recommend_deployment" if off else "list_targets"
             assert [step["tool"] for step in reply.structured["next"]] == [first]
         for tool in ("stop_vllm", "destroy_vllm"):
             reply = await agent.call(tool)
