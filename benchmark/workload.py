@@ -513,20 +513,23 @@ _REFUSABLE: Final = (EACH_USAGE, "stream_options", BOUND, "min_tokens", "ignore_
 async def refused_fields(endpoint: "Endpoint", job: "Job") -> tuple[str, ...] | None:
     """Ask for one token and learn from refusals which fields the endpoint does not take.
 
-    None where that is not known, for instance because the endpoint is at its limit.
+    Its words are none of the workload's, which would then be in the prefix cache. None where that
+    is not known, for instance because the endpoint is at its limit.
     """
+    words = b'"prompt":"Hi"'
+    if job.api == "chat":
+        words = b'"messages":[{"role":"user","content":"Hi"}]'
     refuses: tuple[str, ...] = ()
     while True:
-        asked = replace(job, output_tokens=1, refuses=refuses)
+        asked = replace(job, refuses=refuses)
         try:
-            body = orjson.loads(bodies(asked)(job.first_request))
-            async with endpoint.stream(job.path, body):
+            async with endpoint.stream(job.path, orjson.loads(_opening(asked, 1) + words + b"}")):
                 return refuses
         except RequestRefused as exc:
-            words = exc.cause
+            said = exc.cause
         except OpsError:  # the cell says it better
             return None
-        named = (name for name in _REFUSABLE if name in words and name not in refuses)
+        named = (name for name in _REFUSABLE if name in said and name not in refuses)
         if (name := next(named, None)) is None:
             return None
         refuses = (*refuses, name)

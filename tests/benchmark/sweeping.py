@@ -35,7 +35,8 @@ class Door:
         """How many connections are still broken."""
         self.refuses: Sequence[str] | None = None
         """Which fields of a question; None: it takes no questions at all."""
-        self.questions = 0
+        self.questions: list[str] = []
+        """As they were asked."""
         self.unauthorized = 0
         """How many requests are still told that the key is wrong."""
         self.requests = 0
@@ -69,7 +70,7 @@ class Door:
             named = next((name for name in self.refuses if f'"{name}"' in asked), None)
             status = "400 Bad Request" if named else "200 OK"
             body = json.dumps({"error": {"message": f"Unsupported parameter: {named!r}."}})
-            self.questions += 1
+            self.questions.append(asked)
         if self.at_work is not None and " /metrics " in head:
             self.last_at_work = self.at_work.pop(0) if self.at_work else 0
             status, body = "200 OK", f"vllm:num_requests_running {self.last_at_work}\n"

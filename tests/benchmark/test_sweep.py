@@ -103,7 +103,8 @@ async def test_an_endpoint_is_measured_without_the_fields_that_it_refuses(
     workers.act = None
     await measured(folder, workers)
     assert len(folder.cells()) == len(workers.jobs) == 4
-    assert door.questions == 1 + len(refuses)
+    assert len(door.questions) == 1 + len(refuses)
+    assert all('"content":"Hi"' in asked for asked in door.questions)  # no prompt of a cell
     assert folder.manifest().subject.refuses == refuses
     for job in workers.jobs:
         body = bodies(job)(job.first_request).decode()
@@ -119,7 +120,7 @@ async def test_what_is_refused_for_another_reason_is_left_to_the_cells(
     door.refuses = ("prompt",)
     await measured(folder, workers)
     assert folder.manifest().subject.refuses is None
-    assert (door.questions, len(workers.jobs)) == (4, 4)
+    assert (len(door.questions), len(workers.jobs)) == (4, 4)
 
 
 async def test_workers_are_kept_while_their_number_suits(tmp_path: Path, door: Door) -> None:
