@@ -251,7 +251,7 @@ async def endpoint_info(runtime: Runtime, found: Found) -> EndpointInfo:
             raise error from None
         raise
     served = deployment.served_model_name
-    if deployment.state is State.READY:
+    if deployment.state is State.READY and served == "not known":  # its wish cannot be read
         with suppress(EndpointError):
             async with runtime.endpoint(found.backend, found.name) as endpoint:
                 served = await endpoint.model_meant(served)
