@@ -174,7 +174,7 @@ logs: $(STAMP) ## Show the engine's last lines (CONTAINS, MINUTES, REDUCE=true: 
 	$(call tool,get_logs)
 stop: $(STAMP) ## Stop a deployment, so that it costs no more
 	$(call tool,stop_vllm)
-start: $(STAMP) ## Start a stopped one and wait until it answers
+start: $(STAMP) ## Start a stopped one and wait until it answers, or sleeps until it is asked
 	$(call tool,start_vllm) --wait
 destroy: $(STAMP) ## Remove a deployment (YES=1: without asking)
 	$(call tool,destroy_vllm) --wait

@@ -329,6 +329,8 @@ def to_start(found: Found) -> Preview | None:
     replicas = (0 if one.schedule else one.min_replicas, one.max_replicas)
     costs = _bill(found.backend, replicas, one.usd_per_hour, ends=one.expires_at is not None)
     what = f"Start {one.name} on {one.target} ({costs})"
+    if isinstance(found.backend, Wakes) and replicas[0] == 0:
+        what += ", which sleeps until it is asked"
     return preview("start_vllm", one.target, one.name, what, one.usd_per_hour, one)
 
 

@@ -439,8 +439,9 @@ async def _end(stage: Stage, expiry: Expiry, heard: Heard, tell: Tell) -> None:
     try:
         with contain_fault(expiry.target):
             said, over = await _end_now(stage, expiry)
-    except DeploymentNotFound:
-        said, over = "it is gone." if expiry in heard else "", True
+    except DeploymentNotFound:  # what only stops was destroyed by somebody, and not for its time
+        ended = expiry in heard and isinstance(stage.backend(expiry.target), Ends)
+        said, over = "it is gone." if ended else "", True
     except OpsError as exc:
         _log.warning("%s is overdue and could not be stopped: %s", where, exc.summary)
         tell(f"{where} is overdue since {expiry.at:%F %H:%M} UTC and runs on: {exc.summary}")

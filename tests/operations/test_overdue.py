@@ -96,6 +96,22 @@ async def test_what_is_gone_already_is_forgotten(settings: Settings, state_dir: 
         assert "gone" not in await told(agent)
 
 
+async def test_who_destroys_what_was_stopped_for_its_time_is_not_told_that_its_time_did(
+    settings: Settings, state_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only what is deleted for its time is gone because of it."""
+    kept = every_cloud(monkeypatch, "http://127.0.0.1:9")
+    kept.put("local", State.READY, expires_at=LONG_AGO)
+    forget_nothing(state_dir)
+    async with agent_of(settings) as agent:
+        await forgotten(state_dir)
+        assert "it was stopped for that" in await told(agent)
+        kept.deployments.clear()
+        forget_nothing(state_dir)  # as another server may have remembered it
+        await forgotten(state_dir)
+        assert "it is gone" not in await told(agent)
+
+
 async def test_a_journal_that_is_mended_is_looked_at_again(
     settings: Settings, state_dir: Path
 ) -> None:

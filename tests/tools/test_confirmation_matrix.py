@@ -89,6 +89,13 @@ WAYS: Final[dict[str, Way]] = {
         "stop_vllm", {"all": True}, ["stop run/one"], is_(State.READY), "$2.50 an hour"
     ),
     "start": Way("start_vllm", ONE, ["start run/one"], is_(State.STOPPED), "$2.50 an hour"),
+    "start what sleeps": Way(
+        "start_vllm",
+        ONE,
+        ["start run/one"],
+        is_(State.STOPPED, min_replicas=0, max_replicas=1),
+        "which sleeps until it is asked",
+    ),
     "start several": Way(
         "start_vllm",
         ONE,
